@@ -162,7 +162,7 @@ fn a_no_to_one_question_is_heard_where_another_one_set_the_run_going() {
     let runs: Value = serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
     assert_eq!((&runs[0]["status"], gates(&home)), (&Value::from("cancelled"), Value::Array(Vec::new())));
     let over = home.lobster(["resume", &run]).run().error();
-    assert!(over.contains("is over: a person said no to its question"), "{over}");
+    assert!(over.contains("is over: a person rejected it"), "{over}");
     assert_eq!(home.lobster(["store", "verify"]).run().code(), 0);
     let shown = home.lobster(["show", &run]).run().stdout;
     assert!(shown.contains("slow") && !shown.contains("after"), "{shown}");

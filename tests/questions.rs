@@ -143,7 +143,7 @@ fn a_no_cancels_the_run() {
     let runs: Value = serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
     let run = runs[0]["id"].as_str().unwrap();
     let again = home.lobster(["resume", run]).run();
-    assert!(again.error().contains("a person said no to its question"), "{again:?}");
+    assert!(again.error().contains("a person rejected it"), "{again:?}");
     let shown = home.lobster(["show", run]).run();
     assert!(shown.stdout.contains("rejected"), "{shown:?}");
     let replay = home.lobster(["replay", run]).run();

@@ -54,7 +54,7 @@ fn cancelling_a_run_executes_nothing_and_ends_it_for_good() {
         [&["resume", &run][..], &["resume", &run, "--cancel"], &["resume", &run, "--retry-interrupted"]]
     {
         let message = home.lobster(words).run().error();
-        assert!(message.contains("is over: a person called it off"), "{message}");
+        assert!(message.contains("is over: a person cancelled it"), "{message}");
     }
     assert_eq!(home.read("log"), "tried\n");
     assert_eq!(home.lobster(["replay", &run]).run().code(), 0);
@@ -88,7 +88,7 @@ fn a_run_that_is_called_off_while_it_is_taken_up_stays_so() {
         rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
         let ended = resumed.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&ended.stdout).into_owned();
-        assert!(said.contains("is over: a person called it off"), "{place}: {ended:?}");
+        assert!(said.contains("is over: a person cancelled it"), "{place}: {ended:?}");
         assert_eq!(
             (home.read("log").as_str(), only_run(&home).1.as_str()),
             ("tried\n", "cancelled"),
@@ -128,7 +128,7 @@ fn a_no_ends_the_run() {
     let (run, _) = only_run(&home);
     home.lobster(["resume", "--token", &token, "--approve", "no"]).run().envelope();
     let message = home.lobster(["resume", &run]).run().error();
-    assert!(message.contains("is over: a person said no"), "{message}");
+    assert!(message.contains("is over: a person rejected it"), "{message}");
     assert_eq!(only_run(&home).1, "cancelled");
 }
 

@@ -1,8 +1,8 @@
-//! Copies of a store as a whole: of a live one ([`Store::backup`]), and of what is
-//! left of a damaged one ([`Store::salvage`]).
+//! Copies of a whole store: of a live one ([`Store::backup`]), and of the readable rest of a damaged one
+//! ([`Store::salvage`]).
 //!
-//! Both write a state directory under another name and move it into place when
-//! it is whole and durable, so there is never half of one.
+//! Both write a state directory under a temporary name and move it into place when it is complete and durable, so a
+//! half-written copy never appears.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -27,13 +27,13 @@ use super::wal_file::log_path;
 use lobster_base::digest::Digest;
 use lobster_base::regular_file;
 
-/// How long a backup waits for a collection that is at work.
+/// Longest wait of a backup for a running collection.
 const COLLECTION_AT_MOST: Duration = Duration::from_secs(30);
 
 /// Bytes copied at a time.
 const PIECE: usize = 1 << 20;
 
-/// What a copy holds.
+/// Contents of a copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CopyReport {
@@ -42,28 +42,27 @@ pub struct CopyReport {
     pub blobs: u64,
     /// Of all blobs.
     pub bytes: u64,
-    /// What is not in the copy, or not whole there.
+    /// Missing or damaged parts.
     pub problems: Vec<Problem>,
 }
 
 impl Store {
-    /// Makes `target` a state directory with all that was committed to this store
-    /// before the call; other processes go on meanwhile, only collections wait.
-    /// Users' state comes along. Blobs are checked as they are copied; one that is
-    /// damaged is left out and named. The copy has the name of this store, and is as
-    /// rolled back as this store is.
+    /// Creates at `target` a state directory with everything that was committed to this store before the call. Other
+    /// processes keep working meanwhile; only collections wait. Users' state is included. Blobs are checked as they
+    /// are copied; damaged ones are left out and listed. The copy keeps the name of this store, and is rolled back if
+    /// this store is.
     ///
     /// # Errors
-    /// When there is something at `target`, when the store is damaged, or when the copy cannot be written.
+    /// If `target` exists, the store is damaged, or the copy cannot be written.
     pub fn backup(&self, target: &Path) -> Result<CopyReport, StoreError> {
         self.flush()?;
         let draft = Draft::new(target)?;
-        // No blob that the copy names goes away before it is copied.
+        // Keeps blobs that the copy names from being removed before they are copied.
         let _lock = self.lock_collection(COLLECTION_AT_MOST)?.ok_or(StoreError::GcBusy)?;
         let carried = self.inner.db.read(|db| self.inner.high_water.carried(db))?;
         let copy = draft.store().join("lobster.db");
         self.inner.db.read_raw(|db| {
-            // One snapshot, without keeping writers waiting.
+            // One snapshot, without blocking writers.
             db.execute("VACUUM INTO ?1", [text(&copy)?])?;
             Ok(())
         })?;
@@ -80,12 +79,12 @@ impl Store {
         Ok(report)
     }
 
-    /// Makes `target` a state directory with every run of this damaged store whose
-    /// journal is whole, and with whatever else can be read. This store stays as it is.
-    /// The copy has its name, and is as rolled back as this store is.
+    /// Creates at `target` a state directory with every run of this damaged store whose journal is intact, and with
+    /// everything else that can be read. This store stays unchanged. The copy keeps its name, and is rolled back if
+    /// this store is.
     ///
     /// # Errors
-    /// When there is something at `target`, when nothing can be read, or when the copy cannot be written.
+    /// If `target` exists, nothing can be read, or the copy cannot be written.
     pub fn salvage(&self, target: &Path) -> Result<CopyReport, StoreError> {
         let draft = Draft::new(target)?;
         let _lock = self.lock_collection(COLLECTION_AT_MOST)?.ok_or(StoreError::GcBusy)?;
@@ -102,7 +101,7 @@ impl Store {
         let lost_records = rescued.lost.iter().any(|rows| rows.table == "journal");
         report.problems.extend(rescued.lost.into_iter().map(|rows| Problem::LostRows { rows }));
         for run in &rescued.rebuilt {
-            let why = "its row was lost; it is listed by what its journal says".to_owned();
+            let why = "its row was lost; it was rebuilt from its journal".to_owned();
             report.problems.push(Problem::Run { run: run.to_string(), why });
         }
         finish_database(&copy)?;
@@ -124,7 +123,7 @@ impl Store {
             salvaged.verify_belonging(&mut strays)?;
             report.problems.extend(strays.problems);
             salvaged.remove_strays()?;
-            // What is whole but names something that is lost stays, and is named.
+            // An intact part that names a lost one stays, and is listed.
             let checked = salvaged.verify()?;
             report.problems.extend(checked.problems);
         }
@@ -133,8 +132,8 @@ impl Store {
         Ok(report)
     }
 
-    /// Copies the blobs that the database of the draft names, checking each. What
-    /// is not whole is taken out of that database.
+    /// Copies the blobs that the database of the draft names, and checks each. Damaged ones are removed from that
+    /// database.
     fn copy_blobs(&self, draft: &Draft, report: &mut CopyReport) -> Result<(), StoreError> {
         let copy = draft.store().join("lobster.db");
         let db = db::connect(&copy)?;
@@ -167,7 +166,7 @@ impl Store {
         Ok(())
     }
 
-    /// Copies one blob; the error says what is wrong with it.
+    /// Copies one blob; the error describes its damage.
     fn copy_blob(&self, digest: &Digest, to: &Path) -> Result<(), String> {
         let from = self.blob_path(digest);
         let copy = || -> io::Result<bool> {
@@ -199,7 +198,7 @@ impl Store {
         }
     }
 
-    /// Runs whose journal is not the chain that was written, and from which record on.
+    /// Runs whose journal is not the chain that was written, each with the first bad record.
     fn broken_runs(&self) -> Result<Vec<(RunId, u64, String)>, StoreError> {
         let mut broken = Vec::new();
         for run in self.runs(&super::RunFilter::default())? {
@@ -227,7 +226,7 @@ impl Store {
         })
     }
 
-    /// Removes what belongs to runs that are not there.
+    /// Removes rows of runs that do not exist.
     fn remove_strays(&self) -> Result<(), StoreError> {
         self.write(db::Durability::Lazy, |tx| {
             for table in ["journal", "gates", "run_values"] {
@@ -238,7 +237,7 @@ impl Store {
     }
 }
 
-/// Makes a database that SQLite copied one like those that are made anew.
+/// Gives a database copied by SQLite the settings of a newly created one.
 fn finish_database(path: &Path) -> Result<(), StoreError> {
     use std::os::unix::fs::PermissionsExt;
     let made = || -> io::Result<()> {
@@ -264,7 +263,7 @@ fn count(path: &Path, report: &mut CopyReport) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Users' state: files of JSON beside the store, each replaced whole by whoever writes it.
+/// Copies users' state: JSON files beside the store, each of which writers replace as a whole.
 fn copy_user_state(from: &Path, to: &Path) -> Result<(), StoreError> {
     for dir in [PathBuf::new(), PathBuf::from("models")] {
         for path in entries(&from.join(&dir)) {
@@ -284,12 +283,12 @@ fn copy_user_state(from: &Path, to: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// SQLite takes names of files as text.
+/// SQLite takes file names as text.
 fn text(path: &Path) -> Result<&str, StoreError> {
     path.to_str().ok_or_else(|| StoreError::NotUnicode { path: path.to_owned() })
 }
 
-/// A state directory that is being made beside its place.
+/// A state directory in preparation, beside its target.
 struct Draft {
     dir: TempDir,
     target: PathBuf,
@@ -325,7 +324,7 @@ impl Draft {
         self.store().join("blobs").join(&hex[..2]).join(hex)
     }
 
-    /// Makes all of it durable and gives it its name.
+    /// Makes the whole draft durable and renames it to its target.
     fn publish(self) -> Result<(), StoreError> {
         let publish = || -> io::Result<()> {
             File::open(self.store().join("lobster.db"))?.sync_all()?;
@@ -339,7 +338,7 @@ impl Draft {
             sync_dir(self.target.parent().unwrap_or(Path::new("/")))
         };
         publish().map_err(|e| StoreError::io("write", &self.target, e))?;
-        // It has another name now.
+        // The directory has its final name now, so it must not be removed.
         let _ = self.dir.keep();
         Ok(())
     }

@@ -1,10 +1,9 @@
-//! The content-addressed store: bytes under their BLAKE3 name.
+//! The content-addressed store: bytes under the name of their BLAKE3 digest.
 //!
-//! Small blobs wait in memory for the next transaction and live in the
-//! database, so that one commit covers an event and all it names. Larger ones
-//! are files: `blobs/ab/<64 hex digits>`, written elsewhere and moved there
-//! whole. What is read is checked first: bytes that do not match their name
-//! are an error and never reach the reader.
+//! Small blobs wait in memory for the next transaction and are stored in the database, so that one commit covers an
+//! event and all blobs that it names. Larger ones are files, `blobs/ab/<64 hex digits>`, written elsewhere and moved
+//! there when complete. Every read checks first: bytes that do not match their name are an error and never reach the
+//! reader.
 
 use std::fs::{self, File};
 use std::io::{self, Cursor, Read, Seek, Write};
@@ -27,24 +26,24 @@ use lobster_base::locked_directory::create_locked_file;
 use lobster_base::regular_file;
 use lobster_base::sync::lock;
 
-/// Blobs up to this size live in the database.
+/// Blobs up to this size are stored in the database.
 pub const INLINE_MAX: usize = 64 * 1024;
 
-/// How much of a large blob is gathered before it goes to its file and its hash:
-/// writers of JSON come with a few bytes at a time.
+/// Bytes of a large blob collected before they are written and hashed, since writers of JSON produce a few bytes at a
+/// time.
 const FILE_BUFFER: usize = 64 * 1024;
 
-/// The disk begins to write larger blobs as soon as they are whole.
+/// Larger blobs are written back to disk as soon as they are complete.
 const SYNC_AT_ONCE: u64 = 4 * 1024 * 1024;
 
-/// How long a blob's last-touched time may lag: re-recording known content
-/// within it writes nothing. Far below the grace time of gc.
+/// Precision of a blob's last-touched time: recording known content again within this time writes nothing. Far below
+/// the grace time of a collection.
 pub(super) const TOUCH_EVERY_MS: i64 = 10 * 60 * 1000;
 
-/// Files whose content was checked and that have not changed since.
+/// Most files remembered as checked and unchanged since.
 const CHECKED_MAX: usize = 4096;
 
-/// A blob's name and size.
+/// Name and size of a blob.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Blob {
     /// Of all its bytes.
@@ -53,7 +52,7 @@ pub struct Blob {
     pub len: u64,
 }
 
-/// What tells an unchanged file from a changed one: inode, size, time of change.
+/// Detects changes of a file: inode, size, time of change.
 pub(super) type Fingerprint = (u64, u64, i64, i64);
 
 fn fingerprint(file: &File) -> io::Result<Fingerprint> {
@@ -62,7 +61,7 @@ fn fingerprint(file: &File) -> io::Result<Fingerprint> {
 }
 
 impl Store {
-    /// Takes bytes as they come, without a limit on their number.
+    /// A writer for a blob of unlimited size.
     #[must_use]
     pub fn blob_writer(&self) -> BlobWriter {
         BlobWriter {
@@ -75,7 +74,7 @@ impl Store {
         }
     }
 
-    /// The same, for bytes that were looked through for secrets already.
+    /// Like [`Store::blob_writer`], for bytes in which secrets are already hidden.
     #[must_use]
     pub fn verbatim_writer(&self) -> BlobWriter {
         BlobWriter { redactor: None, ..self.blob_writer() }
@@ -84,7 +83,7 @@ impl Store {
     /// Records `bytes`.
     ///
     /// # Errors
-    /// When they cannot be written.
+    /// If they cannot be written.
     pub fn put(&self, bytes: &[u8]) -> Result<Blob, StoreError> {
         if bytes.len() <= INLINE_MAX {
             return self.put_small(&self.redactions().bytes(bytes));
@@ -94,7 +93,7 @@ impl Store {
         writer.finish()
     }
 
-    /// Records `bytes` as they are, for what was looked through for secrets already.
+    /// Records `bytes` unchanged; secrets are already hidden in them.
     pub fn put_verbatim(&self, bytes: &[u8]) -> Result<Blob, StoreError> {
         if bytes.len() <= INLINE_MAX {
             return self.put_small(bytes);
@@ -104,11 +103,11 @@ impl Store {
         writer.finish()
     }
 
-    /// Records the content of a large file as it is, sharing its blocks: none where the file is small, or the file
-    /// system cannot share. The content is that of one moment, whoever writes to the file meanwhile.
+    /// Records the content of a large file unchanged, sharing its disk blocks. `None` if the file is small, or the
+    /// file system cannot share. The content is a snapshot, even if the file is written to meanwhile.
     ///
     /// # Errors
-    /// When it cannot be kept.
+    /// If the blob cannot be stored.
     #[cfg(target_os = "linux")]
     pub fn put_clone(&self, file: &File) -> Result<Option<Blob>, StoreError> {
         let is_large = |file: &File| file.metadata().is_ok_and(|found| found.len() > INLINE_MAX as u64);
@@ -116,7 +115,7 @@ impl Store {
             return Ok(None);
         }
         let mut clone = self.temp_file()?;
-        // Cut short meanwhile, it belongs into the database.
+        // A file that was truncated meanwhile belongs in the database.
         if rustix::fs::ioctl_ficlone(&clone, file).is_err() || !is_large(clone.as_file()) {
             return Ok(None);
         }
@@ -126,7 +125,7 @@ impl Store {
         self.adopt(clone, Blob { digest, len }).map(Some)
     }
 
-    /// Other systems are not asked to.
+    /// Other systems do not share blocks here.
     ///
     /// # Errors
     /// Never.
@@ -144,7 +143,7 @@ impl Store {
         Ok(blob)
     }
 
-    /// Where a large blob is or would be.
+    /// Path of a large blob, whether or not it exists.
     pub(super) fn blob_path(&self, digest: &Digest) -> PathBuf {
         let hex = digest.to_string();
         self.inner.dir.join("blobs").join(&hex[..2]).join(hex)
@@ -153,7 +152,7 @@ impl Store {
     /// The size of a blob, if it is known.
     ///
     /// # Errors
-    /// When the database cannot be read.
+    /// If the database cannot be read.
     pub fn blob_len(&self, digest: &Digest) -> Result<Option<u64>, StoreError> {
         let held = lock(&self.inner.pending).find(digest);
         match held {
@@ -171,7 +170,7 @@ impl Store {
     /// The whole blob, if it has at most `max` bytes.
     ///
     /// # Errors
-    /// When it is missing, damaged or larger.
+    /// If it is missing, damaged or larger.
     pub fn load(&self, digest: &Digest, max: u64) -> Result<Vec<u8>, StoreError> {
         let reader = self.open_blob(digest)?;
         if reader.len() > max {
@@ -180,11 +179,11 @@ impl Store {
         reader.into_bytes().map_err(|e| StoreError::io("read", &self.blob_path(digest), e))
     }
 
-    /// The blob as text that a person may see, with secrets hidden: none if it is missing, longer than `max`,
-    /// or no text. Secrets are hidden in the whole of it, for one may go over several lines.
+    /// The blob as text for display, with secrets hidden. `None` if it is missing, longer than `max`, or not text.
+    /// Secrets are hidden in the text as a whole, because one may span several lines.
     #[must_use]
     pub fn load_shown_text(&self, blob: &Blob, max: u64) -> Option<String> {
-        // Before it is read: who opens a blob checks all of its bytes.
+        // Checked before it is opened, since opening a blob hashes all of its bytes.
         if blob.len > max {
             return None;
         }
@@ -195,7 +194,7 @@ impl Store {
     /// Opens a blob whose bytes have been checked against its name.
     ///
     /// # Errors
-    /// When it is missing or damaged.
+    /// If it is missing or damaged.
     pub fn open_blob(&self, digest: &Digest) -> Result<BlobReader, StoreError> {
         if let Some(bytes) = self.small_blob(digest)? {
             return Ok(BlobReader(Source::Memory(Cursor::new(bytes))));
@@ -204,11 +203,10 @@ impl Store {
         Ok(BlobReader(Source::File { file, len }))
     }
 
-    /// Opens a blob as a file at its beginning, for a child's stdin. A small
-    /// one becomes an anonymous file in memory.
+    /// Opens a blob as a file, at its start, for a child's stdin. A small blob becomes an anonymous file in memory.
     ///
     /// # Errors
-    /// As [`Store::open_blob`], or when the process has no descriptor left.
+    /// As [`Store::open_blob`], or if the process has no file descriptor left.
     pub fn open_file(&self, digest: &Digest) -> Result<File, StoreError> {
         let Some(bytes) = self.small_blob(digest)? else {
             return Ok(self.checked_file(digest)?.0);
@@ -222,8 +220,8 @@ impl Store {
         fill().map_err(|e| StoreError::io("hand over", self.inner.db.path(), e))
     }
 
-    /// The file of a large blob, checked now; `None` for a small one, which has
-    /// no file. Nobody may write to it; gc may remove it once nothing names it.
+    /// The file of a large blob, checked now; `None` for a small one, which has no file. It must not be written to,
+    /// and a collection may remove it once nothing names it.
     ///
     /// # Errors
     /// As [`Store::open_blob`].
@@ -235,11 +233,11 @@ impl Store {
         Ok(Some(self.blob_path(digest)))
     }
 
-    /// Those of these blobs that are small and sound, in one go. The others are
-    /// for [`Store::load`], which says what is the matter with them.
+    /// The small, undamaged blobs among `digests`, in one pass. Use [`Store::load`] for the others; it reports what is
+    /// wrong with them.
     pub fn small_blobs(&self, digests: &[Digest]) -> Result<Vec<(Digest, Vec<u8>)>, StoreError> {
         self.inner.db.read(|db| {
-            // One transaction, for each of its statements would take one.
+            // One transaction for all, since each statement would otherwise open one.
             let snapshot = db.unchecked_transaction()?;
             let mut statement = snapshot.prepare_cached("SELECT data FROM blobs WHERE digest = ?")?;
             let mut found = Vec::with_capacity(digests.len());
@@ -265,7 +263,7 @@ impl Store {
             Ok(statement.query_row([digest.as_bytes()], |row| row.get(0)).optional()?)
         })?;
         let Some(Some(bytes)) = row else {
-            // Not in the table: a file may still be there, if a crash came between the two.
+            // Not in the table, but a file may exist if a crash came between the two writes.
             return Ok(None);
         };
         let found = Digest::of(&bytes);
@@ -311,7 +309,7 @@ impl Store {
         checked.insert(digest, print);
     }
 
-    /// A temporary file in the store, locked as long as it is written.
+    /// A temporary file in the store, locked while it is being written.
     fn temp_file(&self) -> Result<NamedTempFile, StoreError> {
         let dir = self.inner.dir.join("tmp");
         let make = || -> io::Result<NamedTempFile> {
@@ -327,8 +325,8 @@ impl Store {
         make().map_err(|e| StoreError::io("write in", &dir, e))
     }
 
-    /// Moves a complete file into its place. It always replaces what is there,
-    /// which heals a damaged twin and tells gc that the blob is wanted.
+    /// Moves a complete file into place. It always replaces an existing file, which repairs a damaged one and tells
+    /// the collection that the blob is wanted.
     fn adopt(&self, file: NamedTempFile, blob: Blob) -> Result<Blob, StoreError> {
         let path = self.blob_path(&blob.digest);
         let dir = path.parent().unwrap_or(&self.inner.dir).to_owned();
@@ -343,7 +341,7 @@ impl Store {
                 private::make_dir(&dir)?;
                 self.inner.db.group.sync_first(&shelf);
             }
-            // gc looks and removes under the other kind of this lock.
+            // A collection checks and removes under the exclusive lock.
             let _shelf = self.lock_shelf(Sharing::Shared)?;
             let file = file.persist(&path).map_err(|e| e.error)?;
             rustix::fs::flock(&file, FlockOperation::Unlock)?;
@@ -364,8 +362,8 @@ impl Store {
     }
 }
 
-/// Writes held-back blobs as part of a transaction. One that is there already is
-/// marked as wanted again, and healed if it was damaged.
+/// Writes held-back blobs as part of a transaction. An existing blob is marked as wanted again, and repaired if it was
+/// damaged.
 pub(super) fn insert(tx: &Transaction<'_>, batch: &Batch, now: i64) -> Result<(), StoreError> {
     if batch.blobs.is_empty() && batch.files.is_empty() {
         return Ok(());
@@ -388,8 +386,8 @@ enum Sink {
     File(SpilledBlob),
 }
 
-/// A large blob on its way to its file: bytes wait in `buffer` until there are
-/// enough for one write and one step of the hash.
+/// A large blob on its way to its file: bytes wait in `buffer` until there are enough for one write and one hash
+/// update.
 struct SpilledBlob {
     file: NamedTempFile,
     hasher: Box<blake3::Hasher>,
@@ -430,14 +428,14 @@ impl SpilledBlob {
         Ok(())
     }
 
-    /// The file with every byte in it, and their digest.
+    /// The file with all bytes written, and their digest.
     fn finish(mut self) -> io::Result<(NamedTempFile, Digest)> {
         self.write_buffer()?;
         Ok((self.file, self.hasher.finalize().into()))
     }
 }
 
-/// Takes the bytes of one blob. Dropped without [`BlobWriter::finish`], it leaves nothing.
+/// Collects the bytes of one blob. If it is dropped without [`BlobWriter::finish`], nothing is stored.
 pub struct BlobWriter {
     store: Store,
     sink: Sink,
@@ -450,20 +448,20 @@ pub struct BlobWriter {
 }
 
 impl BlobWriter {
-    /// Refuses more than `limit` bytes: the write that would pass it fails, and nothing is kept.
+    /// Sets a limit: the write that would exceed `limit` bytes fails, and nothing is stored.
     #[must_use]
     pub fn limit(mut self, limit: u64) -> Self {
         self.limit = Some(limit);
         self
     }
 
-    /// Whether the blob will hold exactly the bytes that are written.
+    /// True if the blob will contain exactly the bytes written, with nothing hidden.
     #[must_use]
     pub fn is_verbatim(&self) -> bool {
         self.redactor.is_none()
     }
 
-    /// How many bytes it has taken.
+    /// Number of bytes written to it.
     #[must_use]
     pub fn written(&self) -> u64 {
         self.taken
@@ -472,14 +470,13 @@ impl BlobWriter {
     /// The blob of all bytes written. It is durable with the next synced event.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn finish(mut self) -> Result<Blob, StoreError> {
         let rest = self.redactor.take().map(Redactor::finish);
         self.complete(rest)
     }
 
-    /// The blob of a stream that was cut off at some byte: it does not end
-    /// with the beginning of a secret.
+    /// The blob of a stream that was cut off: the start of a secret at its end is removed.
     ///
     /// # Errors
     /// As [`BlobWriter::finish`].
@@ -503,7 +500,7 @@ impl BlobWriter {
         }
     }
 
-    /// The store's own error behind one of this writer's.
+    /// The store's own error inside an error of this writer.
     #[must_use]
     pub fn error(&self, error: io::Error) -> StoreError {
         match error.downcast::<StoreError>() {
@@ -560,7 +557,7 @@ enum Source {
     File { file: File, len: u64 },
 }
 
-/// The checked bytes of one blob, from their beginning.
+/// The checked bytes of one blob, from the start.
 pub struct BlobReader(Source);
 
 impl BlobReader {
@@ -573,16 +570,16 @@ impl BlobReader {
         }
     }
 
-    /// Whether the blob has no bytes.
+    /// True if the blob is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The file of a large blob, at the place up to which it was read. Nobody writes to it.
+    /// The file of a large blob, at the position read so far. It must not be written to.
     ///
     /// # Errors
-    /// The reader itself, of a small blob, which has none.
+    /// The reader itself if the blob is small, and so has no file.
     pub fn into_file(self) -> Result<File, Self> {
         match self.0 {
             Source::File { file, .. } => Ok(file),

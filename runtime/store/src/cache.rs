@@ -1,4 +1,4 @@
-//! The action cache (what an action gave before) and the values a run keeps for itself.
+//! The action cache (earlier outcomes of actions), and the values that a run keeps.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
@@ -18,24 +18,24 @@ use lobster_base::digest::Digest;
 use lobster_base::json;
 use lobster_base::sync::lock;
 
-/// How long it may take until an action is known that another process has cached.
+/// Longest delay until this process notices an action cached by another one.
 const KNOWN_FOR: Duration = Duration::from_secs(1);
 
-/// So many lookups in vain have to come before all known actions are read.
+/// Failed lookups before all known actions are read.
 const VAIN_MIN: usize = 64;
 
-/// Reading an action's digest beside many others costs this small part of a lookup.
+/// Reading one action's digest among many costs this fraction of a lookup.
 const READ_AT_ONCE: usize = 64;
 
-/// The actions that the database knows, or most of them: a loop over new items
-/// would look each of them up in vain.
+/// All or most of the actions in the database: without it, a loop over new items would look up each of them for
+/// nothing.
 #[derive(Default)]
 pub(super) struct Known {
-    /// By the beginnings of their digests. What was collected since may be among them.
+    /// First bytes of their digests. Actions collected since may be among them.
     actions: HashSet<u64>,
-    /// Until when no others are worth a lookup.
+    /// Until then, actions not listed here are not looked up.
     all_until: Option<Instant>,
-    /// Lookups that found nothing since the actions were read.
+    /// Failed lookups since the actions were read.
     in_vain: usize,
 }
 
@@ -45,7 +45,7 @@ impl Known {
             && !self.actions.contains(&beginning(action))
     }
 
-    /// Notes a lookup that found nothing; says how many actions are worth reading now, if any.
+    /// Records a failed lookup, and returns how many actions are worth reading now, if any.
     fn missed(&mut self) -> Option<usize> {
         self.in_vain += 1;
         let often = self.in_vain >= VAIN_MIN && self.in_vain.is_power_of_two();
@@ -58,13 +58,13 @@ fn beginning(digest: &Digest) -> u64 {
 }
 
 impl Store {
-    /// Whether it is worth asking what a pure `action` gave. What another process
-    /// cached within the last second may be overlooked, so never ask this of an effect.
+    /// True if a pure `action` may be in the cache. It can miss an entry that another process added within the last
+    /// second, so it must not be used for effects.
     pub fn may_be_cached(&self, action: &Digest) -> bool {
         !lock(&self.inner.known).rules_out(action)
     }
 
-    /// Reads which actions are known, unless they are more than `max`.
+    /// Reads which actions are known, unless there are more than `max`.
     fn read_known(&self, known: &mut Known, max: usize) -> Result<(), StoreError> {
         let found: Vec<u64> = self.inner.db.read(|db| {
             let mut statement = db.prepare_cached("SELECT digest FROM actions LIMIT ?1")?;
@@ -80,13 +80,12 @@ impl Store {
         Ok(())
     }
 
-    /// What `action` gave, unless it is unknown, cannot be read (the next outcome then
-    /// takes the place of such an entry) or too old: past the time that it was cached
-    /// for, or `ttl_ms` milliseconds ago. Where time counts, what comes from the future
-    /// is too old as well: nobody knows how long ago a clock that was wrong ran.
+    /// The cached outcome of `action`, unless it is unknown, unreadable (the next outcome replaces it) or too old:
+    /// past its own expiry, or older than `ttl_ms` milliseconds. With a limit on age, an outcome dated in the future
+    /// is too old as well, because its real age is unknown.
     ///
     /// # Errors
-    /// When the database cannot be read.
+    /// If the database cannot be read.
     pub fn cached_outcome(
         &self,
         action: &Digest,
@@ -126,11 +125,11 @@ impl Store {
         Ok(read_outcome(action, &text))
     }
 
-    /// Remembers what `action` gave, for `ttl_ms` milliseconds or until collected.
-    /// It is held for the next transaction: a lost entry is computed again.
+    /// Caches the outcome of `action`, for `ttl_ms` milliseconds or until collected. It is held for the next
+    /// transaction, since a lost entry is computed again.
     ///
     /// # Errors
-    /// When too much was held and cannot be written.
+    /// If too many entries were held and cannot be written.
     pub fn cache_outcome(
         &self,
         action: Digest,
@@ -154,10 +153,10 @@ impl Store {
         if full { self.flush() } else { Ok(()) }
     }
 
-    /// A value that `run` keeps under `key`.
+    /// The value that `run` keeps under `key`.
     ///
     /// # Errors
-    /// When there is no such run, or the database cannot be read.
+    /// If there is no such run, or the database cannot be read.
     pub fn run_value(&self, run: RunId, key: &str) -> Result<Option<Value>, StoreError> {
         let text: Option<String> = self.inner.db.read(|db| {
             let n = run_number(db, run)?;
@@ -171,10 +170,10 @@ impl Store {
         text.map(parse).transpose()
     }
 
-    /// All values that `run` keeps, by their keys.
+    /// All values that `run` keeps, by key.
     ///
     /// # Errors
-    /// When the database cannot be read.
+    /// If the database cannot be read.
     pub fn run_values(&self, run: RunId) -> Result<BTreeMap<String, Value>, StoreError> {
         let kept: Vec<(String, String)> = self.inner.db.read(|db| {
             let mut statement = db.prepare_cached(
@@ -191,11 +190,11 @@ impl Store {
         .collect()
     }
 
-    /// Keeps `value` for `run` under `key`; it goes when the run is collected.
+    /// Keeps `value` for `run` under `key`, until the run is collected.
     ///
     /// # Errors
-    /// When there is no such run, the key is one of the store's own (it begins with a
-    /// zero byte), or it cannot be written.
+    /// If there is no such run, the key is reserved for the store (it begins with a zero byte), or the value cannot be
+    /// written.
     pub fn set_run_value(
         &self,
         run: RunId,
@@ -218,7 +217,7 @@ impl Store {
     }
 }
 
-/// Whether a key of a run's values is one of the store's own.
+/// True if the key of a run's value is reserved for the store.
 #[must_use]
 pub fn is_reserved_key(key: &str) -> bool {
     key.starts_with(RESERVED)

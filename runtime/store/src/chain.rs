@@ -1,4 +1,4 @@
-//! Journals read as the chains that they are, as a whole or from where they were read to.
+//! Reads journals as chains, from the start or from an earlier position.
 
 use std::cell::{Cell, RefCell};
 
@@ -13,7 +13,7 @@ use lobster_base::digest::Digest;
 /// Records read at a time.
 const PAGE: i64 = 512;
 
-/// How far a journal was read, and a digest of all that was read.
+/// Position in a journal, and a digest of everything before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadTo {
     seq: u64,
@@ -28,7 +28,7 @@ impl Default for ReadTo {
 }
 
 impl ReadTo {
-    /// The number of the last record that was read.
+    /// Number of the last record that was read.
     #[must_use]
     pub fn seq(&self) -> u64 {
         self.seq
@@ -42,12 +42,12 @@ impl ReadTo {
     }
 }
 
-/// What reading on came to.
+/// Result of [`Store::read_on`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadOn {
-    /// What was read before is still there, and the rest follows from it.
+    /// The records read before are unchanged, and the rest follows from them.
     To(ReadTo),
-    /// What was read before is not what is there now.
+    /// The records read before have changed.
     Other,
 }
 
@@ -55,12 +55,12 @@ impl Store {
     /// Checks that the journal is exactly the chain that was written.
     ///
     /// # Errors
-    /// [`StoreError::BrokenChain`] with the first record that is not what it should be.
+    /// [`StoreError::BrokenChain`] with the first wrong record.
     pub fn verify_chain(&self, run: RunId) -> Result<(), StoreError> {
         self.follow_chain(run, |_| {})
     }
 
-    /// The whole journal, once it is known to be the chain that was written.
+    /// The whole journal, after checking that it is the chain that was written.
     ///
     /// # Errors
     /// As [`Store::verify_chain`].
@@ -70,11 +70,11 @@ impl Store {
         Ok(records)
     }
 
-    /// What can be read of a journal, for showing it: all of it if it is the
-    /// chain that was written, otherwise the records that are left, and what is wrong.
+    /// The readable records of a journal, for display: all of them if it is the chain that was written, otherwise the
+    /// remaining ones and the damage.
     ///
     /// # Errors
-    /// When there is no such run, or the database cannot be read.
+    /// If there is no such run, or the database cannot be read.
     pub fn found_events(&self, run: RunId) -> Result<(Vec<Record>, Option<BrokenChain>), StoreError> {
         let (seq, why) = match self.verified_events(run) {
             Err(StoreError::BrokenChain { seq, why, .. }) => (seq, why),
@@ -92,13 +92,13 @@ impl Store {
         Ok((records, Some(BrokenChain { run: run.to_string(), seq, why })))
     }
 
-    /// These records of a journal, those that are there and can be read. The chain is not checked.
+    /// The records with these numbers, as far as they exist and can be read. The chain is not checked.
     ///
     /// # Errors
-    /// When there is no such run, or the database cannot be read.
+    /// If there is no such run, or the database cannot be read.
     pub fn events_at(&self, run: RunId, seqs: &[u64]) -> Result<Vec<Record>, StoreError> {
         self.inner.db.read(|db| {
-            // One transaction, for each of its statements would take one.
+            // One transaction for all, since each statement would otherwise open one.
             let snapshot = db.unchecked_transaction()?;
             let n = run_number(&snapshot, run)?;
             let mut statement =
@@ -114,11 +114,11 @@ impl Store {
         })
     }
 
-    /// The records of a journal that hold a text, the latest first, as long as `each` wants more. The chain is not
-    /// checked, and what cannot be read is left out.
+    /// Passes the records of a journal that contain a text to `each`, the latest first, until it returns false. The
+    /// chain is not checked, and unreadable records are left out.
     ///
     /// # Errors
-    /// When there is no such run, or the database cannot be read.
+    /// If there is no such run, or the database cannot be read.
     pub fn events_holding(
         &self,
         run: RunId,
@@ -148,17 +148,17 @@ impl Store {
         self.read_on(run, ReadTo::default(), each).map(drop)
     }
 
-    /// Reads a journal on from where it was read to. What was read before is hashed again and not read:
-    /// that it is still the same is known afterwards, for a tenth of the time.
+    /// Continues reading a journal after the position `known`. The earlier records are hashed again but not parsed,
+    /// which detects changes to them in a tenth of the time.
     ///
     /// # Errors
     /// As [`Store::verify_chain`].
     pub fn read_on(&self, run: RunId, known: ReadTo, each: impl FnMut(Record)) -> Result<ReadOn, StoreError> {
-        // Of a damaged database, records that were read before the damage was met are read again.
+        // If the database is damaged, records that were read before the damage was found are read again.
         let told = Cell::new(known.seq);
         let each = RefCell::new(each);
         self.inner.db.read_aside(|db| {
-            // One transaction, so that the head belongs to the records.
+            // One transaction, so that the head matches the records.
             let snapshot = db.unchecked_transaction()?;
             let tell = |record: Record| {
                 if record.seq > told.get() {

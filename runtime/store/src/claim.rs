@@ -1,15 +1,15 @@
-//! Who is executing a run.
+//! Claims: the right of one process to execute a run.
 //!
-//! A claim is a file lock, so it ends with the process that holds it, however
-//! that ends. A run that is `running` and unclaimed has crashed.
+//! A claim is a file lock, so it ends with the process that holds it, even if that is killed. A run that is `running`
+//! and unclaimed has crashed.
 //!
-//! The file may be removed under its holder, and then another process claims the run. So each claim is a new row of
-//! the database as well, written before its holder reads the journal; and whoever holds a claim appends to the run only
-//! while the row is its own, in the same transaction. What the earlier holder had begun stands in the journal then, and
-//! it begins nothing more.
+//! The file may be removed while the lock is held, and then another process can claim the run. Each claim is therefore
+//! also a new row of the database, written before its holder reads the journal. A holder appends to the run only while
+//! the row is its own, checked in the same transaction. Effects begun by the earlier holder are in the journal by
+//! then, and it begins no others.
 //!
-//! A process that executes one run and nothing else says in the file who it is, so that whoever is to end the run
-//! finds the process. A program that has lobster in it, or serves many runs, says nothing.
+//! A process that executes a single run and does nothing else writes its identity into the file, so that a command
+//! that stops the run finds the process. Programs that embed lobster or serve many runs write none.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -31,22 +31,22 @@ use super::event::RunId;
 use super::file_lock::{FileLock, Sharing};
 use super::{Inner, Store, claim_tables};
 
-/// [`Store::is_claimed`] holds the lock for an instant; a claim outwaits it.
+/// [`Store::is_claimed`] holds the lock for an instant; a new claim waits this long for it.
 const GLANCE: Duration = Duration::from_millis(20);
 
-/// Whether this process executes one run and nothing else.
+/// True if this process executes a single run and does nothing else.
 static IS_OF_ONE_RUN: AtomicBool = AtomicBool::new(false);
 
-/// Says that this process executes one run and nothing else: whoever ends the run may end the process.
+/// Marks this process as one that executes a single run and does nothing else: stopping the run may kill the process.
 pub fn end_with_run() {
     IS_OF_ONE_RUN.store(true, Ordering::Relaxed);
 }
 
-/// A process that executes one run and nothing else.
+/// A process that executes a single run and does nothing else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunProcess {
     pub pid: u32,
-    /// When it began, in ticks since the machine did: no later process with its number has the same.
+    /// Start time in ticks since boot, which tells it from a later process with the same number.
     began: u64,
     /// The name space of its number.
     namespace: String,
@@ -64,13 +64,13 @@ impl RunProcess {
         Some(Self { pid, began, namespace: words.next()?.to_owned() })
     }
 
-    /// Whether its number is still its own, as seen from this process.
+    /// True if this process can see it, and its number has not been reused.
     #[must_use]
     pub fn is_there(&self) -> bool {
         namespace().as_deref() == Some(&*self.namespace) && began(self.pid) == Some(self.began)
     }
 
-    /// For how long it has been at work.
+    /// Time since it started.
     #[must_use]
     pub fn age(&self) -> Duration {
         let up = fs::read_to_string("/proc/uptime").ok();
@@ -86,10 +86,10 @@ impl std::fmt::Display for RunProcess {
     }
 }
 
-/// When a process began, if there is one of this number.
+/// Start time of the process with this number, if it exists.
 pub(super) fn began(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name of the program stands in brackets and may have any in it; the time is the 22nd field.
+    // The program's name is in brackets and may itself contain brackets; the start time is the 22nd field.
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
@@ -102,7 +102,7 @@ pub struct RunClaim {
     path: PathBuf,
     lock: FileLock,
     run: RunId,
-    /// The store that was asked for it; its appends are checked.
+    /// The store that granted the claim and checks its appends.
     inner: Weak<Inner>,
 }
 
@@ -117,8 +117,8 @@ impl Drop for RunClaim {
         if let Some(inner) = self.inner.upgrade() {
             lock(&inner.claims).remove(&self.run);
         }
-        // While it is still locked: whoever opened it before sees, once they
-        // have the lock, that it is no longer the file of that name. Another file of the name is another claim's.
+        // Removed while still locked: a process that opened the file before finds, once it has the lock, that the name
+        // no longer leads to it. If the name leads to another file, that belongs to another claim.
         if leads_to(&self.path, self.lock.file()) {
             let _ = fs::remove_file(&self.path);
         }
@@ -126,15 +126,14 @@ impl Drop for RunClaim {
 }
 
 impl Store {
-    /// Takes the right to execute `run`. Only its holder may append to the run,
-    /// except for answers to gates.
+    /// Claims the right to execute `run`. Only the holder may append to the run, except for answers to gates.
     ///
     /// # Errors
-    /// [`StoreError::RunBusy`] while another process, or another part of this one, has it.
+    /// [`StoreError::RunBusy`] while another process, or another part of this one, has the claim.
     pub fn claim_run(&self, run: RunId) -> Result<RunClaim, StoreError> {
         let path = self.claim_path(run);
         let fail = |e| StoreError::io("lock", &path, e);
-        // Its file may have been removed.
+        // The file may have been removed, so the lock alone does not show an existing claim.
         if lock(&self.inner.claims).contains_key(&run) {
             return Err(StoreError::RunBusy(run.to_string()));
         }
@@ -150,7 +149,7 @@ impl Store {
             let Some(held) = FileLock::take(file, Sharing::Exclusive, GLANCE).map_err(fail)? else {
                 return Err(StoreError::RunBusy(run.to_string()));
             };
-            // Its last holder may have removed it in between; then it locks nothing.
+            // The last holder may have removed the file in between; then this lock is worthless.
             if leads_to(&path, held.file()) {
                 name_holder(held.file());
                 self.note_claim(run)?;
@@ -159,7 +158,7 @@ impl Store {
         }
     }
 
-    /// Makes a new row of the claim, in place of the one before.
+    /// Replaces the row of the claim by a new one.
     fn note_claim(&self, run: RunId) -> Result<(), StoreError> {
         let number = self.inner.write(Durability::Lazy, |tx| {
             claim_tables::make(tx)?;
@@ -170,8 +169,8 @@ impl Store {
         Ok(())
     }
 
-    /// An error if this process had claimed `run` and another one has claimed it since. Whoever has no claim is not
-    /// asked for one.
+    /// Fails if this process had claimed `run` and another process has claimed it since. Processes without a claim
+    /// pass.
     pub(super) fn check_claim(&self, tx: &Transaction<'_>, run: RunId) -> Result<(), StoreError> {
         let Some(own) = lock(&self.inner.claims).get(&run).copied() else { return Ok(()) };
         let mut newest = tx.prepare_cached("SELECT n FROM claims WHERE run = ?1")?;
@@ -179,7 +178,7 @@ impl Store {
         if newest == Some(own) { Ok(()) } else { Err(StoreError::ClaimLost(run.to_string())) }
     }
 
-    /// Whether somebody is executing `run` at this moment.
+    /// True if `run` is being executed at this moment.
     #[must_use]
     pub fn is_claimed(&self, run: RunId) -> bool {
         regular_file::open_own(File::options().read(true), &self.claim_path(run))
@@ -187,15 +186,15 @@ impl Store {
             .is_ok_and(|lock| lock.is_none())
     }
 
-    /// The process that executes `run` at this moment, if it executes nothing else and this one can see it.
+    /// The process that executes `run` at this moment, if it does nothing else and is visible to this one.
     #[must_use]
     pub fn process_of_run(&self, run: RunId) -> Option<RunProcess> {
         let text = regular_file::read_own_text(&self.claim_path(run)).ok()?;
-        // What a killed process left there is of no process, or not of the one that has its number now.
+        // The text may be from a killed process whose number is free or has been reused.
         RunProcess::read(&text).filter(|process| self.is_claimed(run) && process.is_there())
     }
 
-    /// Removes the files of claims that killed processes held on runs which are not there any more; gives how many.
+    /// Removes claim files left by killed processes for runs that no longer exist, and returns their number.
     pub(super) fn sweep_claims(
         &self,
         is_known: &dyn Fn(RunId) -> Result<bool, StoreError>,
@@ -207,7 +206,7 @@ impl Store {
             let Some(run) = name.strip_prefix("run-").and_then(|run| run.parse().ok()) else { continue };
             let held = regular_file::open_own(File::options().read(true), &path)
                 .and_then(|file| FileLock::take(file, Sharing::Exclusive, Duration::ZERO));
-            // Whoever opened it before sees, once they have the lock, that it is no longer the file of that name.
+            // Removed under the lock: a process that opened the file before finds that the name no longer leads to it.
             let Ok(Some(held)) = held else { continue };
             if is_known(run)? || !leads_to(&path, held.file()) {
                 continue;
@@ -221,14 +220,15 @@ impl Store {
     }
 
     fn claim_path(&self, run: RunId) -> PathBuf {
-        // A state key's lock ends in `.json`, so the two never meet.
+        // The lock of a state key ends in `.json`, so the names never clash.
         self.inner.dir.join("locks").join(format!("run-{run}"))
     }
 }
 
-/// Writes down who has the lock. Without it the run is executed as well, and nobody else can end it.
+/// Writes the holder into the lock file. If that fails, the run is executed anyway, but other processes cannot stop
+/// it.
 fn name_holder(mut file: &File) {
-    // Its last holder may have been killed, and stand in it still.
+    // A killed holder's entry may still be in the file.
     let _ = file.set_len(0);
     if let Some(own) = RunProcess::own().filter(|_| IS_OF_ONE_RUN.load(Ordering::Relaxed)) {
         let _ = file.write_all(own.to_string().as_bytes());

@@ -1,15 +1,15 @@
-//! The table of [`super::claim`]. A damaged database's is not copied: whoever executes a run claims it anew.
+//! The table of [`super::claim`]. It is not copied from a damaged database, since runs are claimed again.
 
 use rusqlite::Connection;
 
 use super::service_tables::has_table;
 
-/// Whether a program has made it.
+/// True if the table exists.
 pub(super) fn is_there(db: &Connection) -> rusqlite::Result<bool> {
     has_table(db, "claims")
 }
 
-/// Makes it where it is not.
+/// Creates the table if it is missing.
 pub(super) fn make(db: &Connection) -> rusqlite::Result<()> {
     if !is_there(db)? {
         db.execute_batch(include_str!("claims.sql"))?;
@@ -17,7 +17,7 @@ pub(super) fn make(db: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Forgets who has claimed a run that is removed.
+/// Removes the claim of a run that is being removed.
 pub(super) fn forget(db: &Connection, run: &[u8]) -> rusqlite::Result<()> {
     if is_there(db)? {
         db.prepare_cached("DELETE FROM claims WHERE run = ?1")?.execute([run])?;

@@ -1,10 +1,10 @@
-//! Wall-clock time, in milliseconds since 1970, passed in so that tests own it.
+//! Wall-clock time in milliseconds since 1970, passed in so that tests can set it.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How long a writer waits for other processes. A write takes well under a millisecond, so this much means that a
-/// process is stuck or stopped.
+/// Longest wait of a writer for other processes. A write takes well under a millisecond, so a longer wait means that
+/// the other process is stuck or stopped.
 pub(super) fn patience() -> Duration {
     match ENDS_AT.get() {
         None => Duration::from_secs(30),
@@ -12,15 +12,15 @@ pub(super) fn patience() -> Duration {
     }
 }
 
-/// When a process that was told to end has waited enough.
+/// End of all waits in a process that is being stopped.
 static ENDS_AT: OnceLock<Instant> = OnceLock::new();
 
-/// From now on this process waits for a locked store for 5 seconds in all, also where it waits already.
+/// Limits all waits for a locked store in this process, current ones included, to 5 seconds from now.
 pub fn shorten_patience() {
     let _ = ENDS_AT.set(Instant::now() + Duration::from_secs(5));
 }
 
-/// Says what time it is: milliseconds since 1970-01-01 UTC.
+/// Returns the current time in milliseconds since 1970-01-01 UTC.
 pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
 /// The clock of this machine.
@@ -35,11 +35,11 @@ pub fn system_clock() -> Clock {
     })
 }
 
-/// The time as people and clients of the incumbent read it: `2026-01-31T12:00:00.000Z`.
+/// The time in the incumbent's format: `2026-01-31T12:00:00.000Z`.
 #[must_use]
 pub fn iso(ms: i64) -> String {
     let (days, of_day) = (ms.div_euclid(86_400_000), ms.rem_euclid(86_400_000));
-    // Days to a civil date: Howard Hinnant, "chrono-compatible low-level date algorithms".
+    // Converts days to a civil date: Howard Hinnant, "chrono-compatible low-level date algorithms".
     let z = days + 719_468;
     let (era, day_of_era) = (z.div_euclid(146_097), z.rem_euclid(146_097));
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;

@@ -1,4 +1,4 @@
-//! The journals of commits of changes to files, beside the database: what the store knows of them.
+//! Journals of commits of file changes, kept beside the database, as far as the store reads them.
 
 use std::collections::HashSet;
 use std::fs;
@@ -8,25 +8,25 @@ use super::Store;
 use super::error::StoreError;
 use super::event::RunId;
 
-/// The directory of the journals, in that of the store. Each is called after the run that its commit is of.
+/// Directory of the journals within the store. Each file is named after the run that commits.
 pub const COMMITS: &str = "commits";
 
-/// How the name of a journal ends.
+/// File name extension of a journal.
 const SUFFIX: &str = ".commit";
 
 impl Store {
-    /// Whether a commit of this run has begun and is not over: its files may be half changed.
+    /// True if a commit of this run has begun and not ended: its files may be half changed.
     ///
     /// # Errors
-    /// When the directory cannot be read.
+    /// If the directory cannot be read.
     pub fn has_unfinished_commit(&self, run: RunId) -> Result<bool, StoreError> {
         Ok(self.unfinished_commits()?.contains(&run))
     }
 
-    /// The runs of which a commit has begun and is not over.
+    /// Runs with a commit that has begun and not ended.
     ///
     /// # Errors
-    /// When the directory cannot be read.
+    /// If the directory cannot be read.
     pub(super) fn unfinished_commits(&self) -> Result<HashSet<RunId>, StoreError> {
         let dir = self.dir().join(COMMITS);
         let run_of = |name: &str| name.strip_suffix(SUFFIX)?.rsplit_once('-')?.0.parse::<RunId>().ok();

@@ -1,9 +1,8 @@
-//! The embedded database: how it is made, opened, read and written.
+//! The embedded database: creation, opening, reads and writes.
 //!
-//! A commit only writes to the write-ahead log; making it durable is a separate
-//! `fdatasync` that many commits share (see `group`). That is why `synchronous`
-//! is NORMAL here: SQLite then syncs at checkpoints, which keeps the file whole
-//! after a power cut, and we sync the log when a promise depends on it.
+//! A commit only writes to the write-ahead log; making it durable is a separate `fdatasync` that many commits share
+//! (see `group`). `synchronous` is therefore NORMAL: SQLite syncs at checkpoints, which keeps the file intact after a
+//! power cut, and the store syncs the log when a promise depends on it.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -32,21 +31,20 @@ const VERSION: i64 = 1;
 /// `PRAGMA application_id`: "lobs".
 const APPLICATION: i64 = 0x6c6f_6273;
 
-/// Pages in the log at which a commit also checkpoints: two syncs, and each page
-/// that changed since the last time is written again, so it should be rare; but a
-/// crash makes the next start read the whole log (32 MiB, some 30 ms).
+/// Pages in the log at which a commit also checkpoints. A checkpoint takes two syncs and writes every changed page
+/// again, so it should be rare. On the other hand, after a crash the next start reads the whole log (32 MiB, some 30
+/// ms).
 const CHECKPOINT_PAGES: i64 = 8000;
 
-/// Most of the database that a connection holds in memory. A transaction that changes
-/// more pages writes some of them twice.
+/// Most memory that a connection uses to cache the database. A transaction that changes more pages writes some of them
+/// twice.
 const CACHE_KIB: u32 = 16 * 1024;
 
-/// The same of a connection that only reads, of which there may be several: it reads what
-/// the system has in memory anyhow.
+/// The same for a read-only connection, of which there may be several; the system's own cache serves it as well.
 const READER_CACHE_KIB: u32 = 2 * 1024;
 
-/// A log of more pages is folded into the database when the store closes, so
-/// that the next start has little to read. Folding takes three syncs.
+/// Pages in the log above which it is folded into the database when the store closes, so that the next start has
+/// little to read. Folding takes three syncs.
 const LOG_KEPT_AT_CLOSE: i64 = 128;
 
 /// Enough for every statement of the store.
@@ -55,18 +53,17 @@ const STATEMENTS: usize = 64;
 /// Idle read connections that are kept.
 const IDLE_READERS: usize = 4;
 
-/// When a write must survive a power cut.
+/// Durability of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Durability {
-    /// It survives the death of the process at once, and a power cut as soon as
-    /// a later synced write does. For whatever can be computed again.
+    /// It survives the death of the process at once, and a power cut as soon as a later synced write does. For data
+    /// that can be computed again.
     Lazy,
     /// It is on the disk when the call returns. Concurrent calls share the sync.
     Synced,
 }
 
-/// The connection that writes, and the log that it writes to; without the
-/// latter nobody means to sync it.
+/// The connection that writes, and its log; without the log, writes are not synced.
 struct Writer {
     connection: Connection,
     log: Option<LogFile>,
@@ -75,7 +72,7 @@ struct Writer {
 pub(super) struct Database {
     path: PathBuf,
     identity: Identity,
-    /// What is there can be looked at; each write is refused.
+    /// Reads are possible, but every write is refused.
     read_only: bool,
     writer: Mutex<Writer>,
     readers: Mutex<Vec<Connection>>,
@@ -92,15 +89,14 @@ struct Rescue {
 }
 
 impl Database {
-    /// Opens the database in `dir`, making it (and `dir`) if nothing is there. One
-    /// that cannot be written is opened all the same: history is worth reading
-    /// wherever it lies.
+    /// Opens the database in `dir`, or creates it (and `dir`) if it is missing. A database that cannot be written is
+    /// opened anyway, so that its history can be read.
     pub(super) fn open(dir: &Path, sync: bool) -> Result<Self, StoreError> {
         let path = dir.join("lobster.db");
-        // Whether connecting will make the log, whose name then still has to become durable.
+        // True if connecting will create the log; its name must then be made durable.
         let mut log_is_new = !log_path(&path).exists();
         let (connection, identity) = match Identity::around(&path, || connect(&path)) {
-            // Another process may have made it since.
+            // Another process may have created it in the meantime.
             Err(StoreError::Unusable { .. }) => {
                 if !path.exists() {
                     create(dir, &path)?;
@@ -122,8 +118,7 @@ impl Database {
         })
     }
 
-    /// A database that SQLite cannot even open, for reading what is left of it;
-    /// the error itself if that is nothing.
+    /// Opens the readable rest of a database that SQLite cannot open; returns the error itself if nothing is left.
     fn open_rescued(path: &Path, sync: bool, damaged: StoreError) -> Result<Self, StoreError> {
         let Ok(rescue) = Rescue::of(path) else { return Err(damaged) };
         let runs =
@@ -147,9 +142,8 @@ impl Database {
         &self.path
     }
 
-    /// Runs `work` in one transaction that no other writer interleaves with. An
-    /// error rolls everything back. Before anyone else may write, `ended` is told
-    /// whether it was committed.
+    /// Runs `work` in one transaction that no other writer interleaves with. An error rolls everything back. `ended`
+    /// is called before other writers continue, with true if the transaction was committed.
     pub(super) fn write<T>(
         &self,
         durability: Durability,
@@ -159,7 +153,7 @@ impl Database {
         if self.read_only {
             return Err(StoreError::ReadOnly { path: self.path.clone() });
         }
-        // What was read of a damaged database is not all there was: nothing is built on it.
+        // The readable part of a damaged database is incomplete, so nothing is built on it.
         if self.rescue.get().is_some() {
             let what = "parts of it cannot be read".to_owned();
             return Err(StoreError::Damaged { path: self.path.clone(), what });
@@ -170,13 +164,12 @@ impl Database {
         if let Some(ticket) = ticket {
             self.group.wait(ticket)?;
         }
-        // Last, so that as little time as possible lies between this and the
-        // effect that waits for the write.
+        // Checked last, to leave as little time as possible before the effect that waits for the write.
         self.identity.check()?;
         Ok(value)
     }
 
-    /// An error if the files of this store were removed or replaced since it was opened.
+    /// Fails if the files of this store were removed or replaced since it was opened.
     pub(super) fn check_identity(&self) -> Result<(), StoreError> {
         self.identity.check()
     }
@@ -211,10 +204,10 @@ impl Database {
         fault::point(what).map_err(|e| StoreError::io("write to", &self.path, e))
     }
 
-    /// Runs `work` over one snapshot. The writer's connection serves when it is
-    /// idle, so a program that does one thing at a time opens only one.
+    /// Runs `work` on one snapshot. It uses the writer's connection if that is idle, so a program that does one thing
+    /// at a time opens only one.
     ///
-    /// Where the database is damaged, what can be read of it answers ([`rescue`]).
+    /// If the database is damaged, its readable part is used ([`rescue`]).
     pub(super) fn read<T>(
         &self,
         work: impl Fn(&Connection) -> Result<T, StoreError>,
@@ -230,16 +223,16 @@ impl Database {
         self.or_rescued(value, &work)
     }
 
-    /// Gives back what is held in memory to be quicker. Whoever is at work keeps it.
+    /// Frees the memory that caches the database. Connections in use keep theirs.
     pub(super) fn give_back_memory(&self) {
         lock(&self.readers).clear();
         if let Ok(writer) = self.writer.try_lock() {
-            // What cannot be given back is kept.
+            // A failure leaves the memory in use, which is harmless.
             let _ = writer.connection.execute_batch("PRAGMA shrink_memory;");
         }
     }
 
-    /// Runs `work` on the database as it is: what is damaged is an error.
+    /// Runs `work` on the database itself: damage is an error.
     pub(super) fn read_raw<T>(
         &self,
         work: impl FnOnce(&Connection) -> Result<T, StoreError>,
@@ -248,7 +241,7 @@ impl Database {
         work(&connection).map_err(|e| e.located(&self.path))
     }
 
-    /// Like [`Database::read`], for work that may take long: writers do not wait for it.
+    /// Like [`Database::read`], for work that may take long: it does not block writers.
     pub(super) fn read_aside<T>(
         &self,
         work: impl Fn(&Connection) -> Result<T, StoreError>,
@@ -274,7 +267,7 @@ impl Database {
         self.or_rescued(value, &work)
     }
 
-    /// The value, or what the readable part of a damaged database says.
+    /// The value, or if the database is damaged, the value from its readable part.
     fn or_rescued<T>(
         &self,
         value: Result<T, StoreError>,
@@ -291,7 +284,7 @@ impl Database {
         work(&rescue.connection).map_err(|e| e.located(&self.path))
     }
 
-    /// What can be read of the database, read once.
+    /// The readable part of the database, read only once.
     fn rescued(&self) -> Result<&Mutex<Rescue>, StoreError> {
         if let Some(rescue) = self.rescue.get() {
             return Ok(rescue);
@@ -300,12 +293,12 @@ impl Database {
         Ok(self.rescue.get_or_init(|| Mutex::new(rescue)))
     }
 
-    /// True once it was found to be damaged: what is not in it may have been lost.
+    /// True once the database was found to be damaged: missing rows may have been lost.
     pub(super) fn is_rescued(&self) -> bool {
         self.rescue.get().is_some()
     }
 
-    /// Reads the database as a damaged one, and says what could not be read.
+    /// Reads the database as a damaged one, and reports the unreadable parts.
     pub(super) fn read_as_damaged(&self) -> Result<Rescued, StoreError> {
         Ok(lock(self.rescued()?).found.clone())
     }
@@ -314,8 +307,7 @@ impl Database {
 /// The first damaged database that this process has read.
 static DAMAGE_MET: OnceLock<PathBuf> = OnceLock::new();
 
-/// The database that this process found damaged: what it read is what could be
-/// read, and may not be all.
+/// The database that this process found damaged: it has read only the readable part, which may be incomplete.
 #[must_use]
 pub fn damage_met() -> Option<&'static Path> {
     DAMAGE_MET.get().map(PathBuf::as_path)
@@ -338,12 +330,12 @@ impl Drop for Database {
             return;
         }
         let writer = lock(&self.writer);
-        // What fails is left to the next process that closes the database.
+        // If it fails, the next process that closes the database does it.
         let _ = fold_long_log(&writer.connection);
     }
 }
 
-/// Folds the log into the database if it is long, and begins it anew.
+/// Folds the log into the database if it is long, and starts a new log.
 fn fold_long_log(connection: &Connection) -> rusqlite::Result<()> {
     let checkpoint = |how: &str| -> rusqlite::Result<(i64, i64)> {
         let sql = format!("PRAGMA wal_checkpoint({how})");
@@ -353,26 +345,25 @@ fn fold_long_log(connection: &Connection) -> rusqlite::Result<()> {
     if pages <= LOG_KEPT_AT_CLOSE {
         return Ok(());
     }
-    // Other processes may be at work; they will do it then.
+    // If other processes use the database, the last of them does it.
     connection.busy_timeout(Duration::ZERO)?;
     let (busy, _) = checkpoint("RESTART")?;
     if busy == 0 {
-        // The next write begins the log anew, which makes the old one void for
-        // whoever opens the database. Cutting it would give its room away.
+        // The next write restarts the log, so that a process that opens the database ignores the old content.
+        // Truncating the file would free its disk space, which the next writes need again.
         connection.execute_batch(&format!("PRAGMA application_id = {APPLICATION}"))?;
     }
     Ok(())
 }
 
 pub(super) fn connect(path: &Path) -> Result<Connection, StoreError> {
-    // No URI: a directory may be called anything. No CREATE: `create` makes it whole.
+    // No URI, since a directory may have any name. No CREATE, since `create` makes the whole database.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let attempt = || -> Result<Connection, StoreError> {
         let mut connection = Connection::open_with_flags(path, flags)?;
         wait_patiently(&mut connection)?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
-        // The log stays when the last process leaves: folding it in would cost
-        // every command two syncs at its end.
+        // The log stays when the last process exits: folding it would cost every command two syncs at its end.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         let found = |name| connection.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, i64>(0));
         let version = found("user_version")?;
@@ -395,19 +386,19 @@ pub(super) fn connect(path: &Path) -> Result<Connection, StoreError> {
     };
     let mut made = attempt().map_err(|e| e.located(path));
     if is_refused(&made) {
-        // Another process may have put it there in between, and then it can be written to.
+        // Another process may have created it in the meantime, and then it can be written to.
         made = attempt().map_err(|e| e.located(path));
     }
     if is_refused(&made) { connect_immutable(path).map_err(|e| e.located(path)) } else { made }
 }
 
-/// Whether all of the database is in its one file.
+/// True if the whole database is in its main file.
 fn is_without_log(path: &Path) -> bool {
     path.is_file() && log_path(path).metadata().map_or(true, |log| log.len() == 0)
 }
 
-/// Opens a database on a disk where SQLite cannot make the files that it shares
-/// with other processes: nobody can write there, so nothing needs to be shared.
+/// Opens a database on a disk where SQLite cannot create the files that it shares with other processes. No process can
+/// write there, so nothing needs to be shared.
 pub(super) fn connect_immutable(path: &Path) -> Result<Connection, StoreError> {
     use std::fmt::Write as _;
     let mut uri = "file:".to_owned();
@@ -433,9 +424,8 @@ pub(super) fn connect_immutable(path: &Path) -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
-/// Waits for another process in short, growing steps: a writer is gone in a
-/// fraction of a millisecond, and SQLite's own steps of up to 100 ms would
-/// leave many waiters far behind.
+/// Waits for another process in short, growing steps. A write takes a fraction of a millisecond, and SQLite's own
+/// steps of up to 100 ms would make many processes wait far longer than that.
 fn wait_patiently(connection: &mut Connection) -> rusqlite::Result<()> {
     let mut since = Instant::now();
     connection.busy_handler(Some(move |turn: i32| {
@@ -447,8 +437,8 @@ fn wait_patiently(connection: &mut Connection) -> rusqlite::Result<()> {
     }))
 }
 
-/// Makes the database under another name and moves it into place when it is
-/// whole, so that nobody ever opens half of one.
+/// Creates the database under a temporary name and moves it into place when it is complete, so that no process opens
+/// an unfinished one.
 pub(super) fn create(dir: &Path, path: &Path) -> Result<(), StoreError> {
     let unusable = |source: io::Error| match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
@@ -458,7 +448,7 @@ pub(super) fn create(dir: &Path, path: &Path) -> Result<(), StoreError> {
         _ => StoreError::Unusable { path: dir.to_owned(), source },
     };
     let fresh = make_dirs(dir).map_err(unusable)?;
-    // One process makes it; the others find it made.
+    // One process creates it; the others find it there.
     let guard = File::open(dir).map_err(unusable)?;
     let Some(_lock) = FileLock::take(guard, Sharing::Exclusive, patience()).map_err(unusable)? else {
         return Err(StoreError::Busy { path: dir.to_owned(), seconds: patience().as_secs() });
@@ -468,7 +458,7 @@ pub(super) fn create(dir: &Path, path: &Path) -> Result<(), StoreError> {
     }
     let shelved = fs::read_dir(dir.join("blobs")).is_ok_and(|mut shelf| shelf.next().is_some());
     if log_path(path).metadata().is_ok_and(|m| m.len() > 0) || shelved {
-        let what = "the database is missing although what belongs to it is there".to_owned();
+        let what = "the database is missing but its other files are there".to_owned();
         return Err(StoreError::Damaged { path: path.to_owned(), what });
     }
     fault::point("create").map_err(unusable)?;
@@ -488,7 +478,7 @@ pub(super) fn create(dir: &Path, path: &Path) -> Result<(), StoreError> {
     draft.as_file().sync_all().map_err(unusable)?;
     fault::point("created").map_err(unusable)?;
     draft.persist_noclobber(path).map_err(|e| unusable(e.error))?;
-    // The log is never removed; its name becomes durable with the database's.
+    // The log is never removed; its name becomes durable together with the database's.
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(log_path(path)).map_err(unusable)?;
     private::make_dir(&dir.join("blobs")).map_err(unusable)?;
     for dir in fresh.iter().map(PathBuf::as_path).chain([dir]) {
@@ -497,8 +487,8 @@ pub(super) fn create(dir: &Path, path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Makes `dir` and what is missing above it; returns the directories whose
-/// listing changed, which are not yet durable. All that is made is this user's alone.
+/// Creates `dir` and its missing parents, accessible to this user only. Returns the directories whose listing changed;
+/// they are not durable yet.
 fn make_dirs(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut changed = Vec::new();
     let missing: Vec<_> =

@@ -1,5 +1,5 @@
-//! Which runs need a damaged blob: those whose records name it, and those whose
-//! records name a blob that leads to it, such as the pre-image of an action.
+//! Finds the runs that need a damaged blob: their records name it, or name another blob that leads to it, such as the
+//! pre-image of an action.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -12,15 +12,15 @@ use super::named_blobs::{NAMES_AT_MOST, digests_in, looks_like_json, read_json};
 use super::verify::Problem;
 use lobster_base::digest::Digest;
 
-/// Blobs looked at in one read.
+/// Blobs read at a time.
 const ROWS_AT_ONCE: i64 = 200;
 
-/// More runs than this are counted, not named.
+/// Most runs that are named; the rest are counted.
 const RUNS_NAMED: usize = 10_000;
 
-/// A blob that is not as it was written.
+/// A missing or damaged blob.
 struct Damaged {
-    /// Where the wrong bytes are; none if there are no bytes.
+    /// Location of the wrong bytes; `None` if the bytes are missing.
     place: Option<String>,
     /// The first step of each run that needs it.
     runs: BTreeMap<RunId, String>,
@@ -32,7 +32,7 @@ struct Damaged {
 #[derive(Default)]
 pub(super) struct DamagedBlobs {
     damaged: BTreeMap<Digest, Damaged>,
-    /// Blobs that lead to damaged ones, with these.
+    /// Blobs that lead to damaged ones, each with the damaged ones.
     leading: HashMap<Digest, BTreeSet<Digest>>,
 }
 
@@ -42,7 +42,7 @@ impl DamagedBlobs {
         self.damaged.insert(digest, damaged);
     }
 
-    /// Finds the blobs that lead to damaged ones, over as many steps as it takes.
+    /// Finds the blobs that lead to damaged ones, through any number of others.
     pub(super) fn find_leading(&mut self, store: &Store) -> Result<(), StoreError> {
         if self.damaged.is_empty() {
             return Ok(());
@@ -71,7 +71,7 @@ impl DamagedBlobs {
         }
     }
 
-    /// Notes which damaged blobs a record of `run` needs; `text` is the record's.
+    /// Adds the damaged blobs that a record of `run` needs; `text` is the record's JSON.
     pub(super) fn note_needed(&mut self, run: RunId, text: &str, name: impl Fn() -> String) {
         if self.damaged.is_empty() {
             return;
@@ -117,8 +117,8 @@ impl From<DamagedBlobs> for Vec<Problem> {
 }
 
 impl Store {
-    /// Calls `look` with each blob whose content may name others. What cannot be
-    /// read is passed over: it is damaged itself.
+    /// Calls `look` with each blob whose content may name others. Unreadable ones are skipped: they are damaged
+    /// themselves.
     fn each_blob_with_names(&self, mut look: impl FnMut(Digest, &[u8])) -> Result<(), StoreError> {
         let mut after = 0;
         loop {

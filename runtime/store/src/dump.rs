@@ -1,13 +1,12 @@
-//! Dumps of bytes, as `xxd`, `od -tx1`, `od -c` and `hexdump -C` print them: a
-//! line has a place, the bytes one by one, and often the characters once more.
+//! Dumps of bytes as printed by `xxd`, `od -tx1`, `od -c` and `hexdump -C`: a line has an offset, the bytes one by
+//! one, and often the same bytes as characters.
 
 use super::spelling::{DIGIT, NO_DIGIT};
 
-/// A byte and where it stands.
+/// A byte and its position.
 pub(super) type Shown = (u8, std::ops::Range<usize>);
 
-/// The bytes that a line shows, at their places in `text`; `None` if it is no
-/// line of a dump.
+/// The bytes that a line shows, with their positions in `text`; `None` if it is not a line of a dump.
 pub(super) fn bytes_of(text: &[u8], line: std::ops::Range<usize>) -> Option<Vec<Shown>> {
     let mut found = Vec::new();
     let is_one = read(&text[line.clone()], |byte, at| found.push((byte, at)));
@@ -17,15 +16,15 @@ pub(super) fn bytes_of(text: &[u8], line: std::ops::Range<usize>) -> Option<Vec<
     is_one.then_some(found)
 }
 
-/// Gives each byte that a line shows, with its place in the line. False if it
-/// is not a line of a dump; some may have been given by then.
+/// Passes each byte that a line shows to `each`, with its position in the line. Returns false if it is not a line of a
+/// dump; some bytes may have been passed by then.
 pub(super) fn read(line: &[u8], mut each: impl FnMut(u8, std::ops::Range<usize>)) -> bool {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
-    // The two never give something both: pairs of digits are no cell of four.
+    // A line never matches both: pairs of digits are not cells of four characters.
     may_be_one(line) && (digits(line, &mut each) || characters(line, &mut each))
 }
 
-/// Told at a glance, for nearly every line of other text.
+/// A quick check that rules out nearly every line of other text.
 fn may_be_one(line: &[u8]) -> bool {
     match line.first() {
         Some(b' ' | b'*') => {}
@@ -43,7 +42,7 @@ fn may_be_one(line: &[u8]) -> bool {
     }
 }
 
-/// Pairs of digits behind the place.
+/// Reads pairs of digits after the offset.
 fn digits(line: &[u8], each: &mut impl FnMut(u8, std::ops::Range<usize>)) -> bool {
     if line == b"*" {
         return true;
@@ -53,7 +52,7 @@ fn digits(line: &[u8], each: &mut impl FnMut(u8, std::ops::Range<usize>)) -> boo
     loop {
         let blanks = line[at..].iter().take_while(|byte| **byte == b' ').count();
         at += blanks;
-        // Where a colon follows the place, one blank is between groups and two before the characters.
+        // If a colon follows the offset, one blank separates groups, and two precede the characters.
         if at == line.len() || has_colon && blanks > 1 && found {
             break;
         }
@@ -69,11 +68,11 @@ fn digits(line: &[u8], each: &mut impl FnMut(u8, std::ops::Range<usize>)) -> boo
         found = true;
         at += len;
     }
-    // The last line of a dump has a place alone.
+    // The last line of a dump has only an offset.
     found || at == line.len() && at > 0
 }
 
-/// The place at the beginning of a line, if it has one.
+/// The end of the offset at the start of a line, and true if a colon follows it.
 fn after_place(line: &[u8]) -> (usize, bool) {
     let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
     match line.get(digits) {
@@ -83,7 +82,7 @@ fn after_place(line: &[u8]) -> (usize, bool) {
     }
 }
 
-/// Characters in cells of four, as `od -c` has them.
+/// Reads characters in cells of four, as printed by `od -c`.
 fn characters(line: &[u8], each: &mut impl FnMut(u8, std::ops::Range<usize>)) -> bool {
     let (mut at, _) = after_place(line);
     let begin = at;

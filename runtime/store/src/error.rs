@@ -1,88 +1,88 @@
-//! What can go wrong with the store, said so that a person knows what to do.
+//! Errors of the store, with messages that say what to do.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use lobster_base::digest::Digest;
 
-/// Why the store could not do what was asked. Nothing was lost unless the message says so.
+/// Errors of the store. Nothing was lost unless the message says so.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The directory cannot be made, entered or written at all.
+    /// The directory cannot be created, opened or written.
     #[error(
         "the state directory {} cannot be used: {source}; \
          set LOBSTER_STATE_DIR to a directory you can write", .path.display()
     )]
     Unusable { path: PathBuf, source: io::Error },
-    /// It can be read but not written.
+    /// The store can be read but not written.
     #[error(
         "{} is read-only, so nothing can be recorded; make it writable or set LOBSTER_STATE_DIR to another directory",
         .path.display()
     )]
     ReadOnly { path: PathBuf },
-    /// No space, no quota.
+    /// The disk or the quota is full.
     #[error("no space left for {}; free some space (`lobster store gc` may help) and try again", .path.display())]
     Full { path: PathBuf },
-    /// Written by a later lobster.
+    /// The store was written by a later lobster.
     #[error(
         "{} was written by a newer lobster (store version {found}, this one knows up to {supported}); \
          use that newer version, or set LOBSTER_STATE_DIR to another directory", .path.display()
     )]
     Newer { path: PathBuf, found: i64, supported: i64 },
-    /// The database or something beside it is not what was written.
+    /// The database or a file beside it was changed or damaged.
     #[error(
         "{} is damaged: {what}; it was left as it is. `lobster store salvage DIR` writes a new store with all that \
          is whole; or restore a backup, or move the directory away to start with an empty store", .path.display()
     )]
     Damaged { path: PathBuf, what: String },
-    /// Something that is kept is damaged: what it names cannot be told.
+    /// Kept runs are damaged, so the blobs that they name are unknown.
     #[error(
-        "no blob was collected ({runs} runs were): what is damaged may name any of them: {damage}. \
+        "no blob was collected ({runs} runs were): the damaged part may name any of them: {damage}. \
          `lobster store verify` names all damage; `lobster store salvage DIR` writes a new store with all that is \
-         whole; or let the damaged runs go with --keep or --older-than"
+         whole; or remove the damaged runs with --keep or --older-than"
     )]
     CannotCollect { runs: u64, damage: String },
-    /// What is there already does not allow it.
+    /// Existing content does not allow the operation.
     #[error("{0}")]
     Refused(String),
-    /// A copy would have to replace it.
+    /// The target of a copy exists.
     #[error("{} is there already; name a directory that is not, or remove that one", .path.display())]
     Exists { path: PathBuf },
-    /// It knows less than was promised.
+    /// Promised records are missing from the database.
     #[error(
         "{} is older than what was recorded{}: its end was lost, or it is an older copy, so \
          later answers and effects would be repeated; no question is answered and no run continues. \
-         `lobster store verify` lists what is missing. Use the newer {}, or continue with this one as a store of its \
-         own: `lobster store verify --accept-rollback`",
+         `lobster store verify` lists what is missing. Use the newer {}, or continue with this one as a new \
+         store: `lobster store verify --accept-rollback`",
         .path.display(),
         .elsewhere.as_ref().map(|place| format!(" in its copy {place}")).unwrap_or_default(),
         if .elsewhere.is_some() { "copy" } else { "files" },
     )]
     RolledBack { path: PathBuf, elsewhere: Option<String> },
-    /// Its name and that of the store that it is in differ.
+    /// The database has the name of another store.
     #[error(
         "{} is the database of another store, put in the place of this one, so answers and effects may be repeated; \
          no question is answered and no run continues. Put this store's own database back, or continue with this \
-         one as a store of its own: `lobster store verify --accept-rollback`", .path.display()
+         one as a new store: `lobster store verify --accept-rollback`", .path.display()
     )]
     OtherStore { path: PathBuf },
-    /// It was removed or replaced after it was opened.
+    /// The database was removed or replaced after it was opened.
     #[error(
         "{} is no longer the file that this lobster opened: the state directory was removed, moved or replaced \
-         meanwhile; nothing more is done, because nobody could find the record of it. \
+         meanwhile; lobster stops here, because later records could not be found. \
          Put the directory back if it was moved, then restart lobster; `lobster runs` shows what was recorded",
         .path.display()
     )]
     Replaced { path: PathBuf },
-    /// The working directory cannot be written down exactly.
+    /// The path of the working directory cannot be stored exactly.
     #[error(
         "the working directory {path:?} is not UTF-8 text, so the record cannot name it; \
          start lobster in another directory, or rename this one"
     )]
     NotUnicode { path: PathBuf },
-    /// The clock of the machine stands before 1970.
-    #[error("the clock of this machine stands before 1970, which no record can hold; set it and try again")]
+    /// The machine's clock is set before 1970.
+    #[error("the clock of this machine is set before 1970, which no record can hold; set it and try again")]
     ClockBeforeEpoch,
     /// Another process held the database for too long.
     #[error("{} was kept busy by another process for {seconds} s; try again", .path.display())]
@@ -90,51 +90,51 @@ pub enum StoreError {
     /// An earlier sync failed, so nothing written since can be promised to survive a power cut.
     #[error("{} could not be made durable earlier ({first}); restart lobster and resume the run", .path.display())]
     NotDurable { path: PathBuf, first: String },
-    /// No such blob.
+    /// The blob is unknown.
     #[error(
         "blob {0} is not in the store; it was never recorded here, or was collected with the runs that used it"
     )]
     MissingBlob(Digest),
-    /// It is listed, and its file is not there.
+    /// The blob is listed, but its file is missing.
     #[error(
         "blob {digest} is lost: its file {} is gone. \
          Record the same content again to heal it, or restore it from a backup", .path.display()
     )]
     LostBlob { digest: Digest, path: PathBuf },
-    /// It never came here with its run.
+    /// The blob was left out of the bundle that its run came in.
     #[error(
         "blob {0} is not in the store; it was left out of the bundle that the run came in \
          (`lobster bundle export --redact`)"
     )]
     RedactedBlob(Digest),
-    /// It was left out on purpose.
+    /// The result was redacted.
     #[error("the result of step '{0}' was redacted")]
     LeftOut(String),
-    /// Its bytes are not the ones it is named after.
+    /// The blob's bytes do not match its digest.
     #[error(
         "blob {digest} is damaged: its bytes hash to {found} ({place}); \
          they are not used. Record the same content again to heal it, or restore it from a backup"
     )]
     DamagedBlob { digest: Digest, found: Digest, place: String },
-    /// More than the caller wanted to hold in memory.
+    /// The blob is larger than the caller's limit.
     #[error("blob {digest} has {len} bytes, more than the {max} that fit here")]
     BlobTooLarge { digest: Digest, len: u64, max: u64 },
-    /// More than the writer was told to take.
+    /// The blob exceeds the writer's limit.
     #[error("more than {limit} bytes were written; nothing was kept")]
     OverLimit { limit: u64 },
-    /// No run has that id.
+    /// No run has this id.
     #[error("no run {0:?}; `lobster runs` lists them")]
     UnknownRun(String),
-    /// Several runs have ids like that.
+    /// Several runs have an id with this prefix.
     #[error("{prefix:?} could be any of {}; give more of the id", .candidates.join(", "))]
     AmbiguousRun { prefix: String, candidates: Vec<String> },
-    /// The policy wants the audit copied or anchored there.
+    /// The copy or anchor of the audit, required by the policy, cannot be written.
     #[error(
         "{} cannot be kept: {source}; [audit] of the policy names it, and no run continues without it",
         .path.display()
     )]
     AuditTrail { path: PathBuf, source: io::Error },
-    /// Somebody is executing it.
+    /// Another process is executing the run.
     #[error("run {0} is being executed by another process; wait for it or stop it")]
     RunBusy(String),
     /// The lock of this process was removed, and another process has claimed the run.
@@ -143,45 +143,45 @@ pub enum StoreError {
          directory; this process does nothing more of it"
     )]
     ClaimLost(String),
-    /// A person has ended it.
+    /// A person has ended the run.
     #[error(
         "run {run} is over: {}. Start the workflow again, or `lobster fork {run}` to take over what was done",
-        if .how == "rejected" { "a person said no to its question" } else { "a person called it off" }
+        if .how == "rejected" { "a person rejected it" } else { "a person cancelled it" }
     )]
     CalledOff { run: String, how: String },
-    /// A collection is at work.
-    #[error("another `lobster store gc` is at work; wait for it")]
+    /// A collection is running.
+    #[error("another `lobster store gc` is running; wait for it")]
     GcBusy,
-    /// It is here already.
+    /// The run exists already.
     #[error("run {0} is already in this store; nothing was changed")]
     RunExists(String),
     /// The journal of a run is not the chain of records that was written.
     #[error("the journal of run {run} is damaged at record {seq}: {why}")]
     BrokenChain { run: String, seq: u64, why: String },
-    /// No gate has that token or id.
+    /// No gate has this token or id.
     #[error("gate {0:?} not found; `lobster gates` lists the open ones")]
     UnknownGate(String),
-    /// The beginning of an id that says too little.
+    /// The prefix of a gate's id is too short.
     #[error(
         "{typed:?} is too short for a gate: at least {least} digits of its id; `lobster gates` lists the open ones"
     )]
     ShortGate { typed: String, least: usize },
-    /// Somebody was faster, or it was answered before.
+    /// The gate was answered before.
     #[error("gate {id} was already {how}{}", .by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default())]
     ConsumedGate { id: String, how: &'static str, by: Option<String> },
-    /// Its time is over.
+    /// The gate has expired.
     #[error("gate {id} expired at {} and can no longer be answered; `lobster resume {run}` asks again", super::clock::iso(*.at))]
     ExpiredGate { id: String, at: i64, run: String },
-    /// Several gates have ids like that.
+    /// Several gates have an id with this prefix.
     #[error("{prefix:?} could be any of {}; give more of the id", .candidates.join(", "))]
     AmbiguousGate { prefix: String, candidates: Vec<String> },
-    /// A key that leaves no file name.
+    /// The key of a user state contains no character that a file name may have.
     #[error("state key is empty/invalid")]
     StateKey,
-    /// A user state file that is not JSON.
+    /// A user state file is not JSON.
     #[error("{} is not JSON: {why}", .path.display())]
     StateText { path: PathBuf, why: String },
-    /// Someone else holds the lock of a state key.
+    /// Another process holds the lock of a state key.
     #[error("state {} was locked by {holder} for {seconds} s; end that process or try again", .path.display())]
     StateLocked { path: PathBuf, holder: String, seconds: u64 },
     /// Any other failure of the file system.
@@ -190,13 +190,13 @@ pub enum StoreError {
     /// Any other failure of the database.
     #[error("the store's database failed: {0}")]
     Database(#[source] rusqlite::Error),
-    /// A value that has no JSON text, or a stored text that does not fit.
+    /// A value cannot be written as JSON, or a stored JSON text has the wrong shape.
     #[error("{what}: {source}")]
     Json { what: &'static str, source: lobster_base::json::JsonError },
 }
 
 impl StoreError {
-    /// The blob that could not be had.
+    /// The blob that could not be read.
     #[must_use]
     pub fn blob(&self) -> Option<Digest> {
         if let Self::MissingBlob(digest)
@@ -211,7 +211,7 @@ impl StoreError {
         }
     }
 
-    /// The variant that fits a failure of the file system at `path`.
+    /// The variant for a failure of the file system at `path`.
     pub(super) fn io(doing: &'static str, path: &Path, source: io::Error) -> Self {
         let path = path.to_owned();
         match source.kind() {
@@ -221,7 +221,7 @@ impl StoreError {
         }
     }
 
-    /// Gives a failure of the database its place and its name.
+    /// Adds the path to a database error, and picks the variant for it.
     pub(super) fn located(self, path: &Path) -> Self {
         let Self::Database(error) = self else { return self };
         let at = path.to_owned();
@@ -252,7 +252,7 @@ impl From<rusqlite::Error> for StoreError {
     }
 }
 
-/// For code that writes through `io::Write` and wants the store's own error back.
+/// Lets code that writes through `io::Write` get the store's own error back.
 impl From<StoreError> for io::Error {
     fn from(error: StoreError) -> Self {
         let kind = match &error {

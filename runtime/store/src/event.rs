@@ -1,8 +1,7 @@
-//! What the journal says: the events of a run.
+//! Events of a run, as they are in its journal.
 //!
-//! Their JSON is kept for ever, so it only grows: a new kind or a new optional
-//! field is fine, a changed meaning is not. A kind that this version does not
-//! know survives reading as [`Event::Unknown`].
+//! Their JSON is kept for ever, so it only grows: new kinds and new optional fields are fine, changed meanings are
+//! not. A kind that this version does not know is read as [`Event::Unknown`].
 
 use std::fmt;
 use std::str::FromStr;
@@ -29,7 +28,7 @@ pub fn is_interrupted_end(end: &Value) -> bool {
 }
 
 /// True if a signal or a lost client stopped the run between two effects: the service that started it resumes it
-/// without a question. A run that reached a limit of the service waits for a person. `end`: the detail of
+/// without asking. A run that reached a limit of the service waits for a person. `end`: the detail of
 /// [`Event::RunEnded`].
 #[must_use]
 pub fn is_resumed_by_service(end: &Value) -> bool {
@@ -42,10 +41,10 @@ pub fn is_resumed_by_service(end: &Value) -> bool {
 pub struct RunId(pub(super) Uuid);
 
 impl RunId {
-    /// The variable that has it in every process that a run starts.
+    /// Environment variable that holds the id in every process that a run starts.
     pub const VARIABLE: &str = "LOBSTER_RUN_ID";
 
-    /// A name that no run has.
+    /// A new, unique name.
     ///
     /// # Errors
     /// [`StoreError::ClockBeforeEpoch`]: a UUIDv7 (RFC 9562) begins with the
@@ -57,7 +56,7 @@ impl RunId {
         }
     }
 
-    /// The end of the name, which tells runs of one minute apart. [`super::Store::find_run`] takes it.
+    /// The end of the name, which tells apart runs of the same minute. [`super::Store::find_run`] accepts it.
     #[must_use]
     pub fn short(&self) -> String {
         self.0.simple().to_string()[24..].to_owned()
@@ -90,7 +89,7 @@ impl FromStr for RunId {
     }
 }
 
-/// Declares a closed set of words with one spelling in JSON, SQL and print.
+/// Declares a closed set of words, each with one spelling in JSON, SQL and output.
 macro_rules! words {
     ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)* }) => {
         $(#[$meta])*
@@ -98,13 +97,13 @@ macro_rules! words {
         pub enum $name { $($(#[$doc])* #[serde(rename = $word)] $variant,)* }
 
         impl $name {
-            /// Its one spelling.
+            /// The spelling of the word.
             #[must_use]
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $word,)* }
             }
 
-            /// All of them.
+            /// All words of the set.
             pub const ALL: &[Self] = &[$(Self::$variant,)*];
         }
 
@@ -132,30 +131,30 @@ pub(super) use words;
 pub struct UnknownWord(pub(super) String);
 
 impl UnknownWord {
-    /// For a set of words that is declared elsewhere.
+    /// For sets of words declared elsewhere.
     pub fn new(word: &str) -> Self {
         Self(word.to_owned())
     }
 }
 
 words! {
-    /// Where a run stands.
+    /// State of a run.
     RunStatus {
         /// It is being executed, or its process died.
         Running = "running",
         /// It waits for a person.
         Waiting = "waiting",
-        /// It did all it should.
+        /// It completed.
         Ok = "ok",
         /// A step failed.
         Failed = "failed",
-        /// It was told to stop.
+        /// It was cancelled or stopped.
         Cancelled = "cancelled",
     }
 }
 
 impl RunStatus {
-    /// Whether nothing more happens unless somebody asks.
+    /// True if nothing more happens without a request.
     #[must_use]
     pub fn is_over(self) -> bool {
         matches!(self, Self::Ok | Self::Failed | Self::Cancelled)
@@ -163,66 +162,66 @@ impl RunStatus {
 }
 
 words! {
-    /// How one attempt of a step ended.
+    /// Result of one attempt of a step.
     StepStatus {
         Ok = "ok",
         Failed = "failed",
         /// Its condition was false.
         Skipped = "skipped",
-        /// It had started, and nobody saw it end.
+        /// It had started, and its end is unknown.
         Interrupted = "interrupted",
         Cancelled = "cancelled",
         TimedOut = "timed_out",
-        /// Policy or a person said no.
+        /// The policy or a person rejected it.
         Refused = "refused",
         /// It waits at a gate.
         Waiting = "waiting",
     }
 }
 
-/// What one attempt of a step gave.
+/// Outcome of one attempt of a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepOutcome {
     pub status: StepStatus,
-    /// The message of its failure.
+    /// The error message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// A stable name of the failure, for programs.
+    /// A stable error code, for programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// Of a native process.
+    /// Exit code of a native process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<i32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stdout: Option<Blob>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stderr: Option<Blob>,
-    /// The output items, one JSON value a line.
+    /// The output items, one JSON value per line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Blob>,
-    /// A small result kept in place: the answer of an effect.
+    /// A small result stored inline: the answer of an effect.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub value: Value,
-    /// Fuel a component used.
+    /// Fuel used by a component.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fuel: Option<u64>,
-    /// Bytes.
+    /// In bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_memory: Option<u64>,
     pub duration_us: u64,
-    /// What was asked, what enforced it, what could not be enforced.
+    /// Requested, enforced and unenforceable permissions.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub enforcement: Value,
     /// It came from the action cache.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cached: bool,
-    /// Whatever else the engine wants to remember.
+    /// Other data of the engine.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub detail: Value,
 }
 
 impl StepOutcome {
-    /// An outcome that says no more than how it ended.
+    /// An outcome with only a status.
     #[must_use]
     pub fn new(status: StepStatus) -> Self {
         Self {
@@ -243,31 +242,31 @@ impl StepOutcome {
         }
     }
 
-    /// Whether a person wrote the result, in a fork, and no execution gave it.
+    /// True if a person edited the result in a fork, so no execution produced it.
     #[must_use]
     pub fn is_edited(&self) -> bool {
         self.detail.get("edited") == Some(&Value::Bool(true))
     }
 }
 
-/// How an attempt of a pure step began, or of an effect that was answered and not performed.
+/// Start of an attempt of a pure step, or of an effect that was answered and not performed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Begun {
     /// The kind of step: `component`, `stage` …
     pub kind: String,
-    /// Names the pre-image of the action, which is a blob.
+    /// Digest of the action's pre-image, which is a blob.
     pub action: Digest,
-    /// It would have touched the world, but an equal action's outcome was taken from the cache.
+    /// An effect whose outcome was taken from the cache for an equal action.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub effect: bool,
-    /// What policy said to it.
+    /// The policy's decision.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub decision: Value,
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub detail: Value,
 }
 
-/// One thing that happened in a run. Steps are named by paths: `fetch|2`, `loop[3]/sub`.
+/// Something that happened in a run. Steps are named by paths: `fetch|2`, `loop[3]/sub`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Event {
@@ -283,25 +282,25 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         actor: Option<String>,
         cwd: String,
-        /// The run this one was forked from or is a part of.
+        /// The run that this one was forked from or is part of.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         parent: Option<RunId>,
         #[serde(default, skip_serializing_if = "Value::is_null")]
         detail: Value,
     },
-    /// A process took the run up (again), after a gate, a failure or a crash.
+    /// A process continued the run after a gate, a failure or a crash.
     RunResumed {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
         #[serde(default, skip_serializing_if = "Value::is_null")]
         detail: Value,
     },
-    /// Nothing more can be done until a person answers.
+    /// The run cannot continue until a person answers.
     RunPaused {
         #[serde(default, skip_serializing_if = "Value::is_null")]
         detail: Value,
     },
-    /// The run is over, unless a retry is asked for.
+    /// The run is over, unless a retry is requested.
     RunEnded {
         status: RunStatus,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -311,33 +310,33 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Value::is_null")]
         detail: Value,
     },
-    /// An attempt is about to start. For an effect this is durable before it does.
+    /// An attempt is about to start. For an effect, this event is durable before the effect begins.
     StepStarted {
         path: String,
-        /// From 1.
+        /// Starts at 1.
         attempt: u32,
         /// The kind of step: `shell`, `component`, `http` …
         kind: String,
-        /// Names the pre-image of the action, which is a blob.
+        /// Digest of the action's pre-image, which is a blob.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         action: Option<Digest>,
-        /// It touches the world, so it is never silently repeated.
+        /// It affects the outside world, so it is never repeated without asking.
         effect: bool,
-        /// Its author says that doing it twice is the same as once.
+        /// Its author declares that repeating it does no harm.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         idempotent: bool,
-        /// What policy said to it.
+        /// The policy's decision.
         #[serde(default, skip_serializing_if = "Value::is_null")]
         decision: Value,
         #[serde(default, skip_serializing_if = "Value::is_null")]
         detail: Value,
     },
-    /// An attempt is over.
+    /// An attempt has ended.
     StepEnded {
         path: String,
         attempt: u32,
-        /// Of a pure step, and of an effect that came from the action cache: they have no
-        /// record of their own start, as losing that costs nothing.
+        /// Start of a pure step, or of an effect answered from the action cache: these have no separate start event,
+        /// since losing it costs nothing.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         begun: Option<Arc<Begun>>,
         outcome: Arc<StepOutcome>,
@@ -345,18 +344,18 @@ pub enum Event {
     /// [`super::Store::open_gate`] writes it.
     GateOpened {
         path: String,
-        /// The short id of the gate; the token is nobody else's business.
+        /// The short id of the gate; the token stays secret.
         gate: String,
         kind: String,
-        /// What the answer will be bound to.
+        /// Digest to which the answer will be bound.
         binding: Digest,
         /// Blob of the question's JSON.
         question: Digest,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         expires_at: Option<i64>,
     },
-    /// Somebody answered, here or in the run that this one was forked from;
-    /// [`super::Store::answer_gate`] writes it.
+    /// A person answered, in this run or in the run that this one was forked from; [`super::Store::answer_gate`]
+    /// writes it.
     GateAnswered {
         path: String,
         gate: String,
@@ -364,15 +363,15 @@ pub enum Event {
         answer: super::gate::GateAnswer,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
-        /// What shows who answered: a shell with its terminal and parents, a session, a token.
+        /// Evidence of the author: a shell with its terminal and parents, a session, a token.
         #[serde(default, skip_serializing_if = "Value::is_null")]
         author: Value,
-        /// The run that was answered, where a fork takes the answer over. It then
-        /// stands for nothing that the fork does itself.
+        /// The run that was answered, if a fork takes over the answer. The answer then approves none of the fork's own
+        /// effects.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         from: Option<RunId>,
     },
-    /// A gate closed without an answer (cancelled, expired), or opened again.
+    /// A gate was closed without an answer (cancelled, expired), or opened again.
     GateClosed {
         path: String,
         gate: String,
@@ -383,9 +382,9 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Value::is_null")]
         author: Value,
     },
-    /// What policy decided, with its reason.
+    /// A decision of the policy, with its reason.
     Decision { path: String, decision: Value },
-    /// Somebody wants a failed or interrupted step tried again (or taken as done).
+    /// A person requested that a failed or interrupted step be tried again (or be taken as done).
     RetryRequested {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         path: Option<String>,
@@ -394,7 +393,7 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Value::is_null")]
         detail: Value,
     },
-    /// Anything worth telling.
+    /// Other information.
     Note {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         path: Option<String>,
@@ -402,14 +401,14 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Value::is_null")]
         detail: Value,
     },
-    /// Written by a later lobster.
+    /// An event written by a later lobster.
     #[serde(untagged)]
     Unknown(Value),
 }
 
 impl Event {
-    /// Reads the JSON of an event. Most tell that a step began or ended: of those the type is known before the
-    /// fields are read, which saves holding them until it is.
+    /// Parses the JSON of an event. Most events are starts and ends of steps: for them the type is determined before
+    /// the fields are read, so the fields need not be buffered.
     pub(super) fn read(text: &str) -> Result<Self, JsonError> {
         #[derive(Deserialize)]
         struct StepStarted {
@@ -456,7 +455,7 @@ impl Event {
         json::parse_as(text)
     }
 
-    /// The step that it is about.
+    /// The step that the event belongs to.
     #[must_use]
     pub fn path(&self) -> Option<&str> {
         match self {
@@ -495,16 +494,14 @@ impl Event {
         }
     }
 
-    /// How a person ended the run with this, if a person did: with a no (`rejected`), or by calling it off
-    /// (`cancelled`).
+    /// For an event by which a person ended the run: `rejected` or `cancelled`.
     #[must_use]
     pub fn called_off(&self) -> Option<&str> {
         let Self::RunEnded { detail, .. } = self else { return None };
         detail.get("answer")?.as_str()
     }
 
-    /// Whether the run goes on with this or ends in another way, as opposed to telling what became of
-    /// something that had begun.
+    /// True if the event continues or ends the run, false if it reports on something begun earlier.
     pub(super) fn goes_on(&self) -> bool {
         match self {
             Self::RunStarted { .. }
@@ -523,7 +520,7 @@ impl Event {
         }
     }
 
-    /// The status that the run has from here on, if this changes it.
+    /// The status of the run after this event, if the event changes it.
     #[must_use]
     pub fn run_status(&self) -> Option<RunStatus> {
         match self {

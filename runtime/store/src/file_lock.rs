@@ -1,4 +1,4 @@
-//! Locks that belong to an open file (flock(2)) and so end with their process.
+//! Locks of an open file (flock(2)), which end with their process.
 
 use std::fs::File;
 use std::io;
@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-/// Between two looks at a lock that is held.
+/// Time between two attempts to take a held lock.
 const POLL: Duration = Duration::from_millis(1);
 
-/// Who may hold a lock at the same time.
+/// Kind of a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Sharing {
-    /// All who share it.
+    /// Any number of holders at once.
     Shared,
-    /// Nobody else.
+    /// One holder only.
     Exclusive,
 }
 
@@ -24,7 +24,7 @@ pub(super) enum Sharing {
 pub(super) struct FileLock(File);
 
 impl FileLock {
-    /// Locks `file`, waiting up to `patience` for others; `None` if they still hold it.
+    /// Locks `file`, waiting up to `patience` for other holders; `None` if it is still held then.
     pub(super) fn take(file: File, sharing: Sharing, patience: Duration) -> io::Result<Option<Self>> {
         let how = match sharing {
             Sharing::Shared => FlockOperation::NonBlockingLockShared,
@@ -42,7 +42,7 @@ impl FileLock {
         }
     }
 
-    /// The file that is locked.
+    /// The locked file.
     pub(super) fn file(&self) -> &File {
         &self.0
     }
@@ -50,8 +50,8 @@ impl FileLock {
 
 impl Drop for FileLock {
     fn drop(&mut self) {
-        // Closing would not do: a process that is just being started has a copy
-        // of the descriptor until its exec, and would keep the lock that long.
+        // Closing is not enough: a child that is being started has a copy of the descriptor until its exec, and would
+        // keep the lock until then.
         let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
     }
 }

@@ -1,8 +1,7 @@
-//! Gates: where a run waits for a person.
+//! Gates, at which a run waits for a person.
 //!
-//! A gate is answered once. The same transaction that closes it writes the
-//! answer into the journal, so whoever wins is recorded, and whoever comes
-//! later sees by whom. The token only names the gate and carries nothing.
+//! A gate is answered once. The transaction that closes it also writes the answer into the journal, so the winner is
+//! recorded, and later attempts see who it was. The token only names the gate and carries nothing else.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,10 +19,10 @@ use super::journal::{Head, head, parse_record, record_text_of, run_id, run_numbe
 use lobster_base::digest::Digest;
 use lobster_base::json;
 
-/// Least length of the beginning of an id that [`Store::find_gate`] takes.
+/// Least length of an id's prefix that [`Store::find_gate`] accepts.
 const ID_PREFIX_MIN: usize = 4;
 
-/// Tries at an unused short id. With a million gates each misses by chance of 1 in 4000.
+/// Attempts to find an unused short id. With a million gates, each is already taken with a probability of 1 in 4000.
 const ID_TRIES: u32 = 64;
 
 /// The secret name of a gate: 122 random bits, as the text of a UUIDv4.
@@ -36,7 +35,7 @@ impl fmt::Display for GateKey {
     }
 }
 
-/// Keys open gates, so logs do not get them by accident.
+/// Keys open gates, so this keeps them out of logs.
 impl fmt::Debug for GateKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("GateKey(…)")
@@ -52,9 +51,9 @@ impl FromStr for GateKey {
 }
 
 words! {
-    /// What a gate asks for.
+    /// Kind of answer that a gate asks for.
     GateKind {
-        /// Yes or no.
+        /// Approve or reject.
         Approval = "approval",
         /// A JSON value.
         Input = "input",
@@ -62,7 +61,7 @@ words! {
 }
 
 words! {
-    /// Where a gate stands.
+    /// State of a gate.
     GateStatus {
         Open = "open",
         Answered = "answered",
@@ -71,7 +70,7 @@ words! {
     }
 }
 
-/// How a record leaves a gate of its own run.
+/// The gate of the run itself that an event concerns, and its status afterwards.
 pub(super) fn status_after(event: &Event) -> Option<(&str, GateStatus)> {
     match event {
         Event::GateOpened { gate, .. } => Some((gate.as_str(), GateStatus::Open)),
@@ -81,7 +80,7 @@ pub(super) fn status_after(event: &Event) -> Option<(&str, GateStatus)> {
     }
 }
 
-/// Where a gate stands by the newest record that is about it.
+/// Status of a gate according to the newest record about it.
 fn recorded_status(db: &Connection, run_number: i64, gate: &Gate) -> Result<Option<GateStatus>, StoreError> {
     let mut statement = db.prepare_cached(
         "SELECT seq, record FROM journal WHERE run = ?1 AND instr(record, ?2) ORDER BY seq DESC",
@@ -97,27 +96,27 @@ fn recorded_status(db: &Connection, run_number: i64, gate: &Gate) -> Result<Opti
     Ok(None)
 }
 
-/// What a person said.
+/// Answer of a person.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GateAnswer {
     Approved,
-    /// A part of the changes to files that the question shows.
+    /// A part of the file changes that the question shows.
     ApprovedPart {
-        /// Its change set.
+        /// The change set of that part.
         changes: Digest,
     },
     Rejected,
-    /// The value asked for.
+    /// The requested value.
     Response(Value),
 }
 
-/// Whose word closes a gate.
+/// The person or program that closes a gate.
 #[derive(Clone, Copy, Debug)]
 pub struct Answerer<'a> {
-    /// The name that the approver gives.
+    /// The name given by the approver.
     pub name: Option<&'a str>,
-    /// What shows who it is, for the record.
+    /// Evidence of the identity, for the record.
     pub author: &'a Value,
 }
 
@@ -134,22 +133,22 @@ pub struct GateRecord {
     /// The step that asks.
     pub path: String,
     pub kind: GateKind,
-    /// All that the person is shown.
+    /// Everything that the person is shown.
     pub question: Value,
-    /// Over what the person sees and what will run (invariant G1).
+    /// Covers everything that the person sees and that will run (invariant G1).
     pub binding: Digest,
-    /// Milliseconds since 1970; `None`: never.
+    /// In milliseconds since 1970; `None` means never.
     pub expires_at: Option<i64>,
-    /// Who alone may answer.
+    /// The only approver who may answer.
     pub required_approver: Option<String>,
-    /// What the engine needs to judge the answer: initiator, schema …
+    /// Data that the engine needs to check the answer: initiator, schema …
     pub detail: Value,
 }
 
-/// A gate as it stands in the store.
+/// A stored gate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gate {
-    /// The token's key: whoever has it may answer.
+    /// The key in the token: everyone who has it may answer.
     pub key: GateKey,
     /// The short id: 8 lower-case hex digits, unique in this store.
     pub id: String,
@@ -170,12 +169,12 @@ pub struct Gate {
     pub answered_at: Option<i64>,
 }
 
-/// Which gates to list.
+/// Filter for a list of gates.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GateFilter {
     pub status: Option<GateStatus>,
     pub run: Option<RunId>,
-    /// At most so many; 0 means all.
+    /// Most gates to return; 0 means all.
     pub limit: usize,
 }
 
@@ -186,10 +185,10 @@ struct Stored {
 }
 
 impl Store {
-    /// Opens a gate, durably and together with its event.
+    /// Opens a gate together with its event, durably.
     ///
     /// # Errors
-    /// [`StoreError::CalledOff`]; otherwise when there is no such run, or it cannot be written.
+    /// [`StoreError::CalledOff`]; also fails if there is no such run, or it cannot be written.
     pub fn open_gate(&self, record: GateRecord) -> Result<Gate, StoreError> {
         let clean = self.redactions();
         let (mut question, mut detail) = (record.question, record.detail);
@@ -252,7 +251,7 @@ impl Store {
         })
     }
 
-    /// The gate that a token names, whatever its status.
+    /// The gate that a token names, in any status.
     ///
     /// # Errors
     /// [`StoreError::UnknownGate`].
@@ -261,8 +260,7 @@ impl Store {
         self.with_question(found)
     }
 
-    /// The gate with a short id as a person typed it: case and anything that
-    /// is not a hex digit do not matter.
+    /// The gate with a short id as typed by a person: case and characters other than hex digits are ignored.
     ///
     /// # Errors
     /// [`StoreError::UnknownGate`].
@@ -277,7 +275,7 @@ impl Store {
         self.with_question(found.map_err(|error| self.or_damaged(error))?)
     }
 
-    /// The gate whose short id is or begins with `typed`; open ones count first.
+    /// The gate whose short id is or begins with `typed`; open gates are preferred.
     ///
     /// # Errors
     /// [`StoreError::UnknownGate`], [`StoreError::ShortGate`], [`StoreError::AmbiguousGate`].
@@ -307,11 +305,10 @@ impl Store {
         }
     }
 
-    /// Gates that fit `filter`, the newest first. An overdue gate that nobody
-    /// has closed yet counts as expired.
+    /// Gates that match `filter`, the newest first. An overdue gate that is still open is listed as expired.
     ///
     /// # Errors
-    /// When the database or a question cannot be read.
+    /// If the database or a question cannot be read.
     pub fn gates(&self, filter: &GateFilter) -> Result<Vec<Gate>, StoreError> {
         let now = self.now();
         let found = self.inner.db.read(|db| {
@@ -346,13 +343,13 @@ impl Store {
         found.into_iter().map(|stored| self.with_question(stored)).collect()
     }
 
-    /// Answers a gate: closes it and journals the answer, durably, in one
-    /// transaction. Of many who try, exactly one succeeds. Whether the answer
-    /// fits the question, and who may give it, is for the caller to check first.
+    /// Answers a gate: closes it and journals the answer, durably, in one transaction. Of several concurrent answers,
+    /// exactly one succeeds. The caller checks first that the answer fits the question, and that its author may give
+    /// it.
     ///
     /// # Errors
-    /// [`StoreError::UnknownGate`], [`StoreError::ConsumedGate`],
-    /// [`StoreError::ExpiredGate`] (then it is closed as expired).
+    /// [`StoreError::UnknownGate`], [`StoreError::ConsumedGate`], [`StoreError::ExpiredGate`] (the gate is then closed
+    /// as expired).
     pub fn answer_gate<'a>(
         &self,
         key: GateKey,
@@ -371,8 +368,8 @@ impl Store {
         self.close_gate(key, GateStatus::Cancelled, None, by.into(), None)
     }
 
-    /// Says no to a gate (`answer` none: calls it off) and ends its run with
-    /// `end`, in one transaction. The run's other open gates are called off too.
+    /// Rejects a gate (or cancels it, if `answer` is `None`) and ends its run with `end`, in one transaction. The
+    /// run's other open gates are cancelled.
     ///
     /// # Errors
     /// As [`Store::answer_gate`].
@@ -387,17 +384,17 @@ impl Store {
         self.close_gate(key, status, answer, by.into(), Some(end))
     }
 
-    /// Ends a run with `end` and calls its open gates off, in one transaction.
+    /// Ends a run with `end` and cancels its open gates, in one transaction.
     ///
     /// # Errors
-    /// When there is no such run, or it cannot be written.
+    /// If there is no such run, or it cannot be written.
     pub fn call_run_off(&self, run: RunId, by: Answerer<'_>, end: Event) -> Result<(), StoreError> {
         let name = by.name.map(|by| self.hide(by));
         let by = Answerer { name: name.as_deref(), ..by };
         self.write(Durability::Synced, |tx| self.end_run(tx, run, by, &end, self.now()))
     }
 
-    /// Closes a gate whose question nobody shall answer any more, as if its time were over.
+    /// Closes a gate whose question is obsolete, as if it had expired.
     ///
     /// # Errors
     /// As [`Store::answer_gate`].
@@ -405,11 +402,11 @@ impl Store {
         self.close_gate(key, GateStatus::Expired, None, by, None)
     }
 
-    /// Opens an answered gate again, when nothing was done on the strength of its answer. It stays closed if a
-    /// person has ended the run.
+    /// Opens an answered gate again if nothing was done on the basis of its answer. It stays closed if a person has
+    /// ended the run.
     ///
     /// # Errors
-    /// [`StoreError::UnknownGate`], or when it cannot be written.
+    /// [`StoreError::UnknownGate`], or if it cannot be written.
     pub fn reopen_gate(&self, key: GateKey) -> Result<(), StoreError> {
         self.write(Durability::Synced, |tx| {
             let mut found = by_key(tx, key)?;
@@ -423,10 +420,10 @@ impl Store {
         })
     }
 
-    /// Closes all gates whose time is over and returns them.
+    /// Closes all overdue gates and returns them.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn expire_gates(&self) -> Result<Vec<Gate>, StoreError> {
         let now = self.now();
         let overdue: Vec<GateKey> = self.inner.db.read(|db| {
@@ -460,7 +457,7 @@ impl Store {
         }
         let by = name.map(|by| self.hide(by));
         let (found, late) = self.write(Durability::Synced, |tx| {
-            // A no to what was answered before does no harm.
+            // A rejection is harmless even after an earlier answer.
             let no = answer.as_ref().is_none_or(|answer| *answer == GateAnswer::Rejected);
             if !no {
                 self.inner.high_water.check_all(tx)?;
@@ -469,7 +466,7 @@ impl Store {
             let mut found = by_key(tx, key)?;
             let gate = &mut found.gate;
             match gate.status {
-                // The row may have been changed; the journal is chained.
+                // The row may have been changed; the journal is chained, so its record decides.
                 GateStatus::Open if no => {}
                 GateStatus::Open => {
                     if let Some(closed) = recorded_status(tx, found.run_number, gate)?
@@ -490,7 +487,7 @@ impl Store {
                 }
             }
             let now = self.now();
-            // Cancelling is never too late; answering is.
+            // A cancellation is never too late, but an answer can be.
             let late = status == GateStatus::Answered && gate.expires_at.is_some_and(|at| at <= now);
             gate.status = if late { GateStatus::Expired } else { status };
             gate.answer = answer.clone().filter(|_| !late);
@@ -506,7 +503,7 @@ impl Store {
         if late { Err(expired(&found.gate)) } else { self.with_question(found) }
     }
 
-    /// Ends a run, and calls the gates off that are still open.
+    /// Ends a run and cancels its open gates.
     fn end_run(
         &self,
         tx: &Transaction<'_>,
@@ -591,7 +588,7 @@ fn by_key(db: &Connection, key: GateKey) -> Result<Stored, StoreError> {
     row.ok_or_else(|| StoreError::UnknownGate(key.to_string()))
 }
 
-/// True if the row of a gate has a form that can be read.
+/// True if the row of a gate can be read.
 pub(super) fn can_read_gate(db: &Connection, n: i64) -> bool {
     let read = || db.prepare_cached(&format!("{SELECT} WHERE g.n = ?"))?.query_row([n], stored);
     read().is_ok()
@@ -637,6 +634,6 @@ fn unused_id(db: &Connection) -> Result<String, StoreError> {
             break;
         }
     }
-    // Should all have been taken, the unique column refuses the last.
+    // If all attempts failed, the unique column rejects the last id.
     Ok(id)
 }

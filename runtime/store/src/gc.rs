@@ -1,14 +1,12 @@
-//! Collection: removes runs that the policy gives up, and then every blob that
-//! nothing kept still names.
+//! Collection: removes runs that the policy does not keep, and then every blob that nothing names any more.
 //!
-//! It works in short transactions beside running processes. What keeps it safe:
-//! a run that is running or waiting stays, and so does one that a process has
-//! claimed or that a commit of changes to files is unfinished of, whatever the policy says; a blob recorded lately stays, named
-//! or not; names written while it works are read before each batch of blobs
-//! goes; and a blob's file is removed only while no process is placing one.
+//! It works in short transactions while other processes run. Five rules keep it safe. A run that is running or waiting
+//! stays, and so does a run that a process has claimed or whose commit of file changes is unfinished, even if the
+//! policy would remove it. A blob recorded recently stays, named or not. Before each batch of blobs is removed, names
+//! written in the meantime are read. A blob's file is removed only while no process is placing one.
 //!
-//! Where something is damaged, what it named cannot be told, and so no blob can
-//! be proved to be named by nothing: then none goes, and the damage is named.
+//! If something is damaged, the names in it are unknown, so no blob can be proved unused: then no blob is removed, and
+//! the damage is reported.
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
@@ -31,33 +29,34 @@ use super::{Store, claim_tables, fault, private};
 use lobster_base::digest::Digest;
 use lobster_base::regular_file;
 
-/// Runs decided and removed in one transaction: tens of milliseconds.
+/// Runs decided and removed in one transaction, which takes tens of milliseconds.
 const RUNS_AT_ONCE: i64 = 200;
 
-/// Blobs looked at in one transaction.
+/// Blobs read in one transaction.
 const BLOBS_AT_ONCE: i64 = 250;
 
-/// Pages given back to the file system in one transaction.
+/// Pages returned to the file system in one transaction.
 const PAGES_AT_ONCE: i64 = 2000;
 
-/// So much damage is named; `store verify` names all.
+/// Most damage listed in the error; `store verify` lists all.
 const NAMED_DAMAGE: usize = 5;
 
-/// What to keep. The default keeps every run and removes only what nothing names.
+/// Retention policy. The default keeps every run and removes only what nothing names.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GcPolicy {
-    /// Runs that were over longer ago than this many milliseconds go.
+    /// Removes runs that ended more than this many milliseconds ago.
     pub max_age_ms: Option<i64>,
-    /// Of the runs that are over, only so many of the newest stay.
+    /// Keeps at most this number of ended runs, the newest.
     pub max_runs: Option<u64>,
-    /// The oldest runs go until what is kept takes at most so many bytes.
+    /// Removes the oldest runs until the kept data takes at most this many bytes.
     pub max_bytes: Option<u64>,
-    /// Running and waiting runs of which nothing was heard for so long count as over, unless a process executes them.
+    /// Treats running and waiting runs without a record for this many milliseconds as ended, unless a process executes
+    /// them.
     pub abandoned_ms: Option<i64>,
-    /// A blob recorded within this many milliseconds stays, named or not: its
-    /// run may be about to name it. 0 is only for stores that nobody is using.
+    /// Keeps blobs recorded within this many milliseconds, named or not, because their run may be about to name them.
+    /// Use 0 only for stores that are not in use.
     pub grace_ms: i64,
-    /// Only say what would go.
+    /// Only reports what would be removed.
     pub dry_run: bool,
 }
 
@@ -74,7 +73,7 @@ impl Default for GcPolicy {
     }
 }
 
-/// What went, or would go.
+/// Removed items, or those to be removed in a dry run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GcReport {
@@ -86,13 +85,13 @@ pub struct GcReport {
     pub actions: u64,
     /// Blobs removed.
     pub blobs: u64,
-    /// Their bytes.
+    /// Bytes of these blobs.
     pub bytes: u64,
-    /// Files that dead processes left behind.
+    /// Files left by dead processes.
     pub leftovers: u64,
 }
 
-/// How far the names in each growing table have been read.
+/// Last row read in each growing table of names.
 #[derive(Default)]
 struct ReadSoFar {
     journal: i64,
@@ -100,14 +99,14 @@ struct ReadSoFar {
     actions: i64,
 }
 
-/// One stretch of the table of blobs.
+/// A section of the table of blobs.
 #[derive(Default)]
 struct Page {
-    /// The last row that was looked at.
+    /// The last row read.
     last: i64,
-    /// Files whose rows are gone.
+    /// Files whose rows have been removed.
     files: Vec<PathBuf>,
-    /// Keeps anyone from placing a file until these are removed.
+    /// Prevents processes from placing files until these are removed.
     shelf: Option<FileLock>,
 }
 
@@ -116,20 +115,19 @@ struct Collector<'a> {
     policy: &'a GcPolicy,
     now: i64,
     marks: Marks,
-    /// Bytes of what is kept so far.
+    /// Bytes of the data kept so far.
     kept_bytes: u64,
     report: GcReport,
-    /// What is kept and damaged: the names in it cannot be told.
+    /// Damaged data that is kept; the names in it are unknown.
     damaged: Vec<String>,
 }
 
 impl Store {
-    /// Collects by `policy`. One collection at a time; everything else may go on.
+    /// Collects by `policy`. Only one collection runs at a time; all other work may continue meanwhile.
     ///
     /// # Errors
-    /// [`StoreError::GcBusy`] while another collection is at work; otherwise when
-    /// the store cannot be read or written. What went until then stays gone, and
-    /// the store is whole.
+    /// [`StoreError::GcBusy`] while another collection is running; also fails if the store cannot be read or written.
+    /// Data removed before the error stays removed, and the store remains consistent.
     pub fn gc(&self, policy: &GcPolicy) -> Result<GcReport, StoreError> {
         self.gc_with(policy, Marks::new())
     }
@@ -182,8 +180,7 @@ impl Collector<'_> {
         Ok(())
     }
 
-    /// Nothing is removed from a database that is damaged: an index that lost a row
-    /// would hide what a run names.
+    /// Fails if the database is damaged: an index that lost a row would hide the names in a run.
     fn check_database(&self) -> Result<(), StoreError> {
         let db = &self.store.inner.db;
         let said: String =
@@ -194,7 +191,7 @@ impl Collector<'_> {
         Err(StoreError::Damaged { path: db.path().to_owned(), what: said })
     }
 
-    /// An error when names may be missing among the marks.
+    /// Fails if names may be missing among the marks.
     fn check_names(&self) -> Result<(), StoreError> {
         if self.damaged.is_empty() {
             return Ok(());
@@ -211,7 +208,7 @@ impl Collector<'_> {
         self.store.inner.db.read_aside(work)
     }
 
-    /// Cached outcomes that are too old. One that ran out a moment ago may still be in use.
+    /// Removes outdated cached outcomes. An outcome that has only just expired stays, since it may still be in use.
     fn forget_actions(&mut self) -> Result<(), StoreError> {
         let ran_out = self.now - self.policy.grace_ms;
         let unused = self.policy.max_age_ms.map_or(i64::MIN, |age| self.now.saturating_sub(age).min(ran_out));
@@ -225,7 +222,7 @@ impl Collector<'_> {
         Ok(())
     }
 
-    /// Marks what cached outcomes name.
+    /// Marks the blobs that cached outcomes name.
     fn mark_actions(&mut self) -> Result<(), StoreError> {
         let mut after = 0;
         loop {
@@ -244,7 +241,8 @@ impl Collector<'_> {
         }
     }
 
-    /// From the newest run to the oldest: keeps it and marks what it names, or removes it.
+    /// Goes through the runs from the newest to the oldest: keeps each and marks the blobs that it names, or removes
+    /// it.
     fn decide_runs(&mut self) -> Result<(), StoreError> {
         let mut before = i64::MAX;
         let mut over_kept = 0;
@@ -258,11 +256,11 @@ impl Collector<'_> {
             })?;
             let Some(last) = page.last() else { return Ok(()) };
             before = last.n;
-            // Claims first: a commit begins under a claim, so the journal of one that is in nobody's hands by now is
-            // among those that are listed after. What begins later changes the run's record, and spares it.
+            // Claims are listed first: a commit begins under a claim, so the journal of a commit without a claim is in
+            // the list that follows. A commit that begins later changes the run's record, which keeps it.
             let mut busy: HashSet<RunId> =
                 page.iter().map(|run| run.id).filter(|run| self.store.is_claimed(*run)).collect();
-            // What a crash left of a commit is finished in the name of its run.
+            // A commit interrupted by a crash is completed in the name of its run.
             busy.extend(self.store.unfinished_commits()?);
             let mut doomed = Vec::new();
             for run in page {
@@ -276,7 +274,7 @@ impl Collector<'_> {
         }
     }
 
-    /// Whether the policy keeps `run`. `over_kept` counts the runs that are over and stay.
+    /// True if the policy keeps `run`. `over_kept` is the number of ended runs kept so far.
     fn stays(&self, run: &Candidate, is_busy: bool, over_kept: &mut u64) -> Result<bool, StoreError> {
         if run.pinned || is_busy {
             return Ok(true);
@@ -293,12 +291,12 @@ impl Collector<'_> {
         Ok(stays)
     }
 
-    /// True for a run that a signal or an effect of unknown outcome stopped: it can be resumed.
+    /// True for a run stopped by a signal or by an effect of unknown outcome: it can be resumed.
     fn is_interrupted(&self, run: &Candidate) -> Result<bool, StoreError> {
         Ok(self.last_record(run)?.is_some_and(|record| is_interrupted_end(&record["event"]["detail"])))
     }
 
-    /// When the last record of a run was written.
+    /// Time of the last record of a run.
     fn last_heard(&self, run: &Candidate) -> Result<i64, StoreError> {
         let at = self.last_record(run)?.and_then(|record| record["at"].as_i64());
         Ok(at.unwrap_or(run.started))
@@ -320,7 +318,7 @@ impl Collector<'_> {
             Err(StoreError::BrokenChain { run, seq, why }) => {
                 self.damaged.push(format!("run {run}, record {seq}: {why}"));
             }
-            // Another process removed it meanwhile.
+            // Another process has removed it meanwhile.
             Err(StoreError::UnknownRun(_)) => return Ok(()),
             Err(other) => return Err(other),
         }
@@ -337,8 +335,8 @@ impl Collector<'_> {
             self.report.runs += doomed.len() as u64;
             return Ok(());
         }
-        // Somebody may have claimed, resumed or pinned one since it was looked at. Who claims it after this look cannot
-        // write to it before it is gone, and an effect begins only after its intent is written.
+        // A run may have been claimed, resumed or pinned since it was checked. A process that claims it after this
+        // point cannot write to it before it is removed, and an effect begins only after its intent is written.
         let (spared, removed) = self.store.write(Durability::Lazy, |tx| {
             let (mut spared, mut removed) = (Vec::new(), Vec::new());
             for run in doomed {
@@ -365,7 +363,7 @@ impl Collector<'_> {
         spared.into_iter().try_for_each(|run| self.keep_run(&run))
     }
 
-    /// Marks all digests in `text`, and what the blobs behind them name in turn.
+    /// Marks all digests in `text`, and those in the blobs that it names in turn.
     fn mark_text(&mut self, text: &[u8]) -> Result<(), StoreError> {
         let mut fresh = Vec::new();
         digests_in(text, |digest| fresh.push(digest));
@@ -387,8 +385,8 @@ impl Collector<'_> {
                 Ok(content) if Digest::of(&content) == digest => {
                     digests_in(&content, |digest| fresh.push(digest));
                 }
-                Ok(_) => self.damaged.push(format!("blob {digest} is not what was written")),
-                // What is gone leads to nothing any more; `verify` tells about it.
+                Ok(_) => self.damaged.push(format!("blob {digest} was changed after it was written")),
+                // A missing blob leads to no others; `verify` reports it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => self.damaged.push(format!("blob {digest} cannot be read: {error}")),
             }
@@ -396,8 +394,8 @@ impl Collector<'_> {
         Ok(())
     }
 
-    /// Marks what has been written since `read`; called inside the transaction
-    /// that removes, so nothing can come in between.
+    /// Marks the names written since `read`. Called inside the transaction that removes, so that nothing can be added
+    /// in between.
     fn catch_up(&mut self, tx: &Transaction<'_>, read: &mut ReadSoFar) -> Result<(), StoreError> {
         for (sql, after) in [
             ("SELECT id, record FROM journal WHERE id > ?1 ORDER BY id", &mut read.journal),
@@ -423,8 +421,8 @@ impl Collector<'_> {
         let mut page = Page::default();
         loop {
             let after = page.last;
-            // The rows go first and durably, so that no row or run outlives its
-            // file; a file that a crash leaves behind is an orphan for the next time.
+            // The rows are removed first and durably, so that no row or run outlives its file. A file left by a crash
+            // is removed by the next collection.
             page = store.write(Durability::Synced, |tx| self.sweep_page(tx, read, after))?;
             for path in &page.files {
                 self.remove(path)?;
@@ -436,7 +434,7 @@ impl Collector<'_> {
         }
     }
 
-    /// Removes the rows of the unnamed among the next blobs.
+    /// Removes the rows of the unmarked blobs in the next page.
     fn sweep_page(
         &mut self,
         tx: &Transaction<'_>,
@@ -453,7 +451,7 @@ impl Collector<'_> {
         while let Some(row) = rows.next()? {
             page.last = row.get(0)?;
             let digest: Digest = row.get::<_, [u8; 32]>(1)?.into();
-            // A time to come is one before the clock jumped back: as good as now.
+            // A time in the future was recorded before the clock was set back; it is treated as now.
             if row.get::<_, i64>(3)? > self.now - self.policy.grace_ms || self.marks.has(&digest) {
                 continue;
             }
@@ -477,7 +475,7 @@ impl Collector<'_> {
         Ok(page)
     }
 
-    /// Whether a file was not written lately; one that is gone was not.
+    /// True if a file was not written recently, or is missing.
     fn is_old(&self, path: &Path) -> Result<bool, StoreError> {
         match fs::metadata(path) {
             Ok(meta) => Ok(!is_recent(&meta, self.policy.grace_ms)),
@@ -486,14 +484,14 @@ impl Collector<'_> {
         }
     }
 
-    /// Removes a file, which its writer may have removed or renamed just now.
+    /// Removes a file; its writer may have removed or renamed it already.
     fn remove(&self, path: &Path) -> Result<(), StoreError> {
         let removed = fault::point("remove").and_then(|()| fs::remove_file(path));
         let is_gone = removed.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
         if is_gone { Ok(()) } else { removed.map_err(|error| StoreError::io("remove", path, error)) }
     }
 
-    /// Removes a file unless it was written lately; false when it stays.
+    /// Removes a file unless it was written recently; false if it stays.
     fn remove_if_old(&self, path: &Path) -> Result<bool, StoreError> {
         let old = self.is_old(path)?;
         if old && !self.policy.dry_run {
@@ -502,8 +500,7 @@ impl Collector<'_> {
         Ok(old)
     }
 
-    /// Blob files that no row knows (a crash came between the two), and what
-    /// dead writers left.
+    /// Removes blob files without a row (after a crash between the two), and files left by dead writers.
     fn sweep_files(&mut self, read: &mut ReadSoFar) -> Result<(), StoreError> {
         let dir = self.store.inner.dir.clone();
         for shelf in entries(&dir.join("blobs")) {
@@ -537,7 +534,7 @@ impl Collector<'_> {
             .chain(entries(&dir).into_iter().filter(|path| named(path, "new-", "")))
             .chain(entries(&state).into_iter().filter(|path| named(path, ".lobster-", ".tmp")));
         for path in drafts {
-            // Whoever is still writing one holds its lock.
+            // A file that is still being written is locked by its writer.
             if path.is_dir() {
                 continue;
             }
@@ -581,7 +578,7 @@ impl Collector<'_> {
     }
 }
 
-/// A run as the policy sees it.
+/// A run, as far as the policy needs it.
 #[derive(Clone, Copy)]
 struct Candidate {
     n: i64,
@@ -628,7 +625,7 @@ fn texts_of_run(db: &Connection, n: i64) -> Result<Vec<String>, StoreError> {
 
 type BlobRow = (u64, Option<Vec<u8>>);
 
-/// Size and, for one in the database, bytes of a blob; only those that may name others.
+/// Size of a blob and, if it is in the database, its bytes; only for blobs that may name others.
 fn row_of_blob(db: &Connection, digest: &Digest) -> Result<Option<BlobRow>, StoreError> {
     let mut statement = db.prepare_cached(
         "SELECT len, iif(substr(data, 1, 1) IN (x'7b', x'5b') OR data IS NULL, data, x'') FROM blobs WHERE digest = ?1",
@@ -647,7 +644,7 @@ fn row_exists(db: &Connection, digest: &Digest) -> Result<bool, StoreError> {
     Ok(db.prepare_cached("SELECT 1 FROM blobs WHERE digest = ?1")?.exists([digest.as_bytes()])?)
 }
 
-/// Whether a file was written within `grace_ms`, or at a time to come.
+/// True if a file was written within `grace_ms`, or at a time in the future.
 fn is_recent(meta: &fs::Metadata, grace_ms: i64) -> bool {
     let grace = Duration::from_millis(u64::try_from(grace_ms).unwrap_or(0));
     let age = meta.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok());
@@ -667,8 +664,7 @@ fn named(path: &Path, prefix: &str, suffix: &str) -> bool {
 }
 
 impl Store {
-    /// While it is held, nothing is collected; `None` if a collection is at work
-    /// for longer than `patience`.
+    /// Prevents collections while the lock is held; `None` if a running collection takes longer than `patience`.
     pub(super) fn lock_collection(&self, patience: Duration) -> Result<Option<FileLock>, StoreError> {
         let path = self.inner.dir.join("gc.lock");
         let open = regular_file::open_own(
@@ -679,7 +675,7 @@ impl Store {
             .map_err(|e| StoreError::io("lock", &path, e))
     }
 
-    /// Locks the place of blob files: shared to put one there, exclusive to take one away.
+    /// Locks the directory of blob files: shared for adding one, exclusive for removing one.
     pub(super) fn lock_shelf(&self, sharing: Sharing) -> Result<FileLock, StoreError> {
         let shelf = self.inner.dir.join("blobs");
         let take = || {

@@ -1,13 +1,12 @@
-//! Group commit: one `fdatasync` of the write-ahead log for all who wait.
+//! Group commit: one `fdatasync` of the write-ahead log for all waiting writers.
 //!
-//! Whoever finds nobody syncing becomes the leader. It first lets those who are
-//! on their way commit, and those who were announced and are not busy elsewhere;
-//! then it syncs once for everyone who has. So branches that begin together
-//! share one sync however long the machine takes to give each its turn. The log
-//! is sequential, so a sync also covers every lazy commit before it.
+//! A writer that finds no sync in progress becomes the leader. It first waits for the writers that are about to
+//! commit, and for registered members that are not busy elsewhere. Then it syncs once for all of them. Branches that
+//! begin together thus share one sync, however busy the machine is. The log is sequential, so a sync also covers every
+//! lazy commit before it.
 //!
-//! The log is shared by processes, so a lazy commit is durable as soon as any of
-//! them syncs. Blob files are therefore durable before a commit names them.
+//! Processes share the log, so a lazy commit is durable as soon as any of them syncs. Blob files are therefore made
+//! durable before a commit names them.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -25,21 +24,18 @@ use super::error::StoreError;
 use super::wal_file::log_path;
 use super::{Store, fault};
 
-/// From so many files on, one sync of the whole file system is cheaper than one for each.
+/// Number of files above which one sync of the whole file system is cheaper than one for each file.
 const MANY: usize = 64;
 
-/// How long a leader waits for others.
+/// Longest waits of a leader for other writers.
 #[derive(Clone, Copy)]
 pub(super) struct Patience {
-    /// Altogether, whatever happens: as many as a machine can have at once are
-    /// there by then, even on a busy one.
+    /// In total: by then, as many writers as the machine can run at once have arrived, even if it is busy.
     pub(super) gather: Duration,
-    /// For the next of those who are committing right now. They need
-    /// microseconds, unless another process holds the database.
+    /// For the next writer that is committing now. It needs microseconds, unless another process holds the database.
     pub(super) commit: Duration,
-    /// For the next of those who are expected. They need some milliseconds each,
-    /// and on a busy machine their turn; who takes longer does something else
-    /// first and is not waited for again before another of them comes.
+    /// For the next expected member. Each needs some milliseconds, and on a busy machine its turn on a CPU. A member
+    /// that takes longer is doing something else first, and the leader ignores it until another member arrives.
     pub(super) arrive: Duration,
 }
 
@@ -58,30 +54,30 @@ struct State {
     patience: Patience,
     /// Writers that asked for durability and have not committed yet.
     on_the_way: usize,
-    /// Commits that asked for it.
+    /// Commits that asked for durability.
     committed: u64,
-    /// How many of them are durable.
+    /// Number of durable commits among them.
     durable: u64,
     leading: bool,
-    /// Members of the group: threads that are likely to ask for a sync in a moment.
+    /// Members of the group: threads that are likely to ask for a sync soon.
     members: usize,
-    /// How many of those were waited for in vain.
+    /// Number of members that did not arrive in time.
     absent: usize,
-    /// The first failure. After it the kernel may have dropped pages that it
-    /// could not write, so a later success would prove nothing.
+    /// The first failure. After it, the kernel may have dropped pages that it could not write, so a later success
+    /// would prove nothing.
     failed: Option<String>,
     /// Blob files and directories to sync before a transaction names them.
     files: Vec<PathBuf>,
-    /// Syncs of large blobs that are under way.
+    /// Syncs of large blobs in progress.
     begun: Vec<JoinHandle<io::Result<()>>>,
     log: Option<File>,
     syncs: u64,
 }
 
 impl State {
-    /// Whether a sync that began now would leave out somebody who is about to come.
+    /// True if a sync that began now would miss a writer that is about to arrive.
     fn somebody_comes(&mut self) -> bool {
-        // One of those has come after all: they are only slow.
+        // An absent member has arrived after all: the others are only slow.
         if self.members < self.absent {
             self.absent = 0;
         }
@@ -92,17 +88,17 @@ impl State {
 pub(super) struct Group {
     state: Mutex<State>,
     changed: Condvar,
-    /// Held by whoever syncs files: another one waits, for its own may be among those.
+    /// Held while files are synced: other threads wait, since their own files may be among them.
     syncs_files: Mutex<()>,
-    /// Of the database.
+    /// Path of the database.
     path: PathBuf,
-    /// False only for stores that nobody means to keep.
+    /// False only for temporary stores.
     sync: bool,
-    /// Whether the log's own name may not be durable yet.
+    /// True if the name of the log may not be durable yet.
     log_is_new: bool,
 }
 
-/// A writer that will want its commit durable; the leader waits for it.
+/// A writer that needs its commit to be durable; the leader waits for it.
 pub(super) struct Ticket<'a> {
     group: &'a Group,
     done: bool,
@@ -118,11 +114,11 @@ impl Drop for Ticket<'_> {
 }
 
 thread_local! {
-    /// Whether this thread is a member, so that leaders wait for it.
+    /// True if this thread is a member, so that leaders wait for it.
     static IS_MEMBER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The place of a thread in the commit group, before the thread has begun.
+/// A reserved place in the commit group, for a thread that has not started yet.
 pub struct CommitGroupPlace<'a>(&'a Group);
 
 /// This thread as a member of the commit group: leaders wait for its syncs.
@@ -130,23 +126,22 @@ pub struct CommitGroupMember<'a> {
     _place: CommitGroupPlace<'a>,
 }
 
-/// This thread outside the commit group: nobody waits for it until this is dropped.
+/// This thread outside the commit group: leaders do not wait for it until this is dropped.
 pub struct OutsideCommitGroup<'a> {
     group: &'a Group,
     was_member: bool,
 }
 
 impl Store {
-    /// Reserves a place for a thread that will work beside others and want to have
-    /// things durable: their syncs wait for it, so that they are shared.
+    /// Reserves a place for a thread that will work in parallel with others and needs durable writes: the others'
+    /// syncs wait for it, so that they are shared.
     pub fn join_commit_group(&self) -> CommitGroupPlace<'_> {
         let group = &self.inner.db.group;
         lock(&group.state).members += 1;
         CommitGroupPlace(group)
     }
 
-    /// Takes this thread out of the commit group while it does something that takes
-    /// its time, so that no sync waits for it.
+    /// Takes this thread out of the commit group during something slow, so that no sync waits for it.
     pub fn leave_commit_group(&self) -> OutsideCommitGroup<'_> {
         self.inner.db.group.step_outside()
     }
@@ -201,8 +196,8 @@ impl Group {
         }
     }
 
-    /// Makes every file durable that is in place. Called before a transaction commits that names one: the log is
-    /// shared, so another process may make the commit durable at any moment.
+    /// Makes all placed files durable. Called before the commit of a transaction that names one: the log is shared, so
+    /// another process may make the commit durable at any moment.
     pub(super) fn sync_files(&self) -> Result<(), StoreError> {
         let _outside = self.step_outside();
         let _alone = lock(&self.syncs_files);
@@ -230,8 +225,7 @@ impl Group {
         StoreError::NotDurable { path: self.path.clone(), first: first.to_owned() }
     }
 
-    /// Begins to sync a large file now, so that there is little to wait for
-    /// when it has to be durable.
+    /// Starts the sync of a large file now, so that little remains to wait for when it has to be durable.
     pub(super) fn begin_sync(&self, file: File, path: &Path) {
         if !self.sync {
             return;
@@ -243,13 +237,13 @@ impl Group {
         }
     }
 
-    /// Other patience than the usual, so that a test hangs on no machine's speed.
+    /// Sets other waits, so that a test does not depend on the machine's speed.
     #[cfg(test)]
     pub(super) fn set_patience(&self, patience: Patience) {
         lock(&self.state).patience = patience;
     }
 
-    /// How many syncs there have been, of whatever file.
+    /// Number of syncs so far, of all files.
     pub(super) fn syncs(&self) -> u64 {
         lock(&self.state).syncs
     }
@@ -305,7 +299,7 @@ impl Group {
         Ok(())
     }
 
-    /// Lets those on their way arrive, and those who are expected.
+    /// Waits for writers that are about to commit, and for expected members.
     fn gather<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         let patience = state.patience;
         let deadline = Instant::now() + patience.gather;
@@ -324,7 +318,7 @@ impl Group {
         state
     }
 
-    /// Makes the log durable; gives how many syncs that took.
+    /// Makes the log durable, and returns the number of syncs that it took.
     fn sync_log(&self, log: Option<File>) -> io::Result<(Option<File>, u64)> {
         if !self.sync {
             return Ok((None, 0));
@@ -333,7 +327,7 @@ impl Group {
         let log = match log {
             Some(log) => log,
             None => {
-                // Every connection keeps the log from being removed, so this stays the right file.
+                // Every connection keeps the log from being removed, so this remains the right file.
                 let log = File::open(log_path(&self.path))?;
                 if let (true, Some(dir)) = (self.log_is_new, self.path.parent()) {
                     sync_dir(dir)?;
@@ -349,14 +343,14 @@ impl Group {
     }
 }
 
-/// Makes files and directories durable; gives how many syncs that took.
+/// Makes files and directories durable, and returns the number of syncs that it took.
 fn sync_all_files(begun: Vec<JoinHandle<io::Result<()>>>, files: &[PathBuf]) -> io::Result<u64> {
     let syncs = (begun.len() + files.len()) as u64;
     for sync in begun {
         fault::point("sync blob")?;
         sync.join().unwrap_or_else(|_| Err(io::Error::other("a sync has ended early")))?;
     }
-    // Where the files lie, which need not be where the database does.
+    // The file system of the files, which may not be that of the database.
     if files.len() > MANY
         && let Some(place) = files.iter().find_map(|path| File::open(path).ok())
         && can_sync_file_system(&place)
@@ -373,7 +367,7 @@ fn sync_all_files(begun: Vec<JoinHandle<io::Result<()>>>, files: &[PathBuf]) -> 
         fault::point("sync blob")?;
         match File::open(path) {
             Ok(file) => file.sync_data()?,
-            // Collected in the meantime: then nothing needs it.
+            // Collected in the meantime, so it is not needed.
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => return Err(e),
         }

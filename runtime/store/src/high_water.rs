@@ -1,22 +1,17 @@
-//! The high-water mark: what the store has promised, noted outside its database.
+//! The high-water mark: a note outside the database of how far the store has got.
 //!
-//! A database that was put back to an earlier state (a backup tool that copied
-//! the database and its log at different moments, a lost or cut log, an older
-//! copy) is sound in itself: SQLite drops the end of a damaged log by design.
-//! But a gate that was answered would be open again, and an effect that was done
-//! would not have been. So after each durable commit the number and the hash of
-//! the newest journal record are noted in two small files: one beside the
-//! database, one outside the state directory for when all of that is put back.
-//! If the database knows less than a mark, it was rolled back: no gate is
-//! answered and no run continues until the operator accepts that.
+//! A database restored to an earlier state (by a backup tool that copied the database and its log at different
+//! moments, by a lost or truncated log, or from an older copy) is sound in itself: SQLite drops the end of a damaged
+//! log by design. But then an answered gate would be open again, and a completed effect would be missing. So after
+//! each durable commit, the number and the hash of the newest journal record are noted in two small files: one beside
+//! the database, and one outside the state directory, in case that is restored as a whole. If the database lacks a
+//! marked record, it was rolled back: no gate is answered and no run continues until the operator accepts that.
 //!
-//! Marks belong to the name of the store ([`StoreName`]), not to its place: every
-//! copy of a store carries its name and is compared with the same marks, and so a
-//! gate that was answered in one copy is not answered in another. A store that
+//! Marks belong to the name of the store ([`StoreName`]), not to its path: every copy of a store carries its name and
+//! is compared with the same marks. A gate answered in one copy can therefore not be answered in another. A store that
 //! continues without the missing records gets a new name.
 //!
-//! Marks are not synced themselves: a mark that is lost weakens the notice, a mark
-//! is never ahead of what was durable.
+//! Marks are not synced themselves: losing one weakens the check, but no mark is ahead of the durable records.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -38,16 +33,16 @@ use lobster_base::sync::lock;
 /// The file beside the database.
 const BESIDE: &str = "high-water.jsonl";
 
-/// A file of marks is shortened when it is larger: some thousand lines.
+/// Size above which a file of marks is shortened: some thousand lines.
 const SHORTEN_AT: u64 = 512 * 1024;
 
-/// So many bytes of its end are kept then, and looked at to name what is missing.
+/// Bytes at the end of the file that are then kept, and searched for missing records.
 const KEPT_END: u64 = 128 * 1024;
 
-/// So many bytes of its end hold the newest lines in all but odd cases: a line has some 300.
+/// Bytes at the end of the file that hold the newest lines in all but odd cases: a line has some 300 bytes.
 const NEWEST_LINES: u64 = 4 * 1024;
 
-/// Said once in a process: a mark cannot be written.
+/// Limits the warning about marks that cannot be written to one per process.
 static WARNED: Once = Once::new();
 
 /// A durable record of a journal.
@@ -58,18 +53,18 @@ pub struct Mark {
     pub number: i64,
     /// The hash of the record's text.
     pub record: Digest,
-    /// Whose record it is.
+    /// The run that the record belongs to.
     pub run: RunId,
     /// The number of the record in its run.
     pub seq: u64,
-    /// What it tells: `gate_answered`, `step_started` …
+    /// Kind of its event: `gate_answered`, `step_started` …
     pub what: String,
 }
 
 /// One line of a file of marks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Line {
-    /// The store's name, so that another store in the same place is not held against it.
+    /// The store's name, so that marks of another store at the same path are ignored.
     store: String,
     /// The state directory whose lobster wrote the line, for messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -79,7 +74,7 @@ struct Line {
 }
 
 impl Line {
-    /// The record that it is about.
+    /// The record that the line marks.
     fn mark(&self) -> Option<Mark> {
         match &self.said {
             Said::Durable(mark) => Some(mark.clone()),
@@ -91,30 +86,30 @@ impl Line {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "type")]
 enum Said {
-    /// This was durable.
+    /// This record was durable.
     Durable(Mark),
     /// The database was found to end at this number, before a mark.
     RolledBack { found: i64 },
-    /// The operator goes on with what is there. Written by earlier versions, which kept the name.
+    /// The operator accepted the database. Written by earlier versions, which kept the name.
     Accepted { found: i64 },
 }
 
-/// A database that may not know every answer that was given.
+/// A database that may lack answers that were given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rollback {
-    /// It knows less than was promised.
+    /// Records that were promised are missing.
     Older {
-        /// Marked records that the database does not have, oldest first, as far as the marks reach back.
+        /// Marked records missing from the database, oldest first, as far back as the marks reach.
         missing: Vec<Mark>,
         /// The state directory of the copy that has the newest of them, if it is another one.
         elsewhere: Option<String>,
     },
-    /// It is the database of another store.
+    /// The database belongs to another store.
     OtherStore,
 }
 
 impl Rollback {
-    /// The refusal of whatever would build on the database at `path`.
+    /// The error for operations that would build on the database at `path`.
     pub(super) fn refusal(&self, path: &Path) -> StoreError {
         let path = path.to_owned();
         match self {
@@ -127,9 +122,9 @@ impl Rollback {
 /// The marks of one store.
 pub(super) struct HighWater {
     dir: PathBuf,
-    /// A directory for marks that does not go with the state directory when that is copied, moved or put back.
+    /// A directory for marks that is not copied, moved or restored together with the state directory.
     outside: Option<PathBuf>,
-    /// False for a store that is removed with its value.
+    /// False for a temporary store.
     is_kept: bool,
     state: Mutex<State>,
 }
@@ -141,13 +136,13 @@ struct State {
     rollback: Option<Rollback>,
 }
 
-/// What a comparison of the database with its marks found.
+/// Result of comparing the database with its marks.
 struct Comparison {
     name: StoreName,
     rollback: Option<Rollback>,
     /// The newest line of each file.
     newest: Vec<Line>,
-    /// The lines about records that the database does not have, oldest first.
+    /// The lines about records missing from the database, oldest first.
     missing: Vec<Line>,
     /// The number of the newest record of the database.
     found: i64,
@@ -159,21 +154,21 @@ impl HighWater {
         Self { dir: dir.to_owned(), outside, is_kept, state: Mutex::default() }
     }
 
-    /// Where the marks of this name are noted.
+    /// Files for the marks of this name.
     fn files(&self, name: &str) -> Vec<PathBuf> {
         let outside = self.outside.iter().map(|outside| outside.join(format!("{name}.jsonl")));
         std::iter::once(self.dir.join(BESIDE)).chain(outside).collect()
     }
 
-    /// Where an earlier version noted them outside: in a file named after the place of the store.
+    /// File in which an earlier version kept its outside marks, named after the path of the store.
     fn earlier_file(&self) -> Option<PathBuf> {
         let place = Digest::of(self.dir.as_os_str().as_encoded_bytes()).to_string();
         Some(self.outside.as_ref()?.join(format!("{}.jsonl", &place[..16])))
     }
 
-    /// Holds the database against the last `length` bytes of each file of marks. The marks are
-    /// read first: whatever was durable by then is in a snapshot that begins after it, while a
-    /// mark that another process makes after the snapshot may name a newer record.
+    /// Compares the database with the last `length` bytes of each file of marks. The marks are read first: everything
+    /// durable by then is in a snapshot that begins afterwards, while a mark added by another process after the
+    /// snapshot may name a newer record.
     fn compare(&self, db: &Connection, length: u64) -> Result<Comparison, StoreError> {
         let name = StoreName::read(&self.dir, db);
         let files = name.get().map(|name| self.files(name)).unwrap_or_default();
@@ -217,7 +212,7 @@ impl HighWater {
         Ok(Comparison { name, rollback, newest, missing, found })
     }
 
-    /// Compares once in this process, as part of its first write, and completes the name.
+    /// Compares once per process, during its first write, and completes the name.
     pub(super) fn check_once(&self, tx: &Connection) -> Result<(), StoreError> {
         if !self.is_kept || lock(&self.state).name.is_some() {
             return Ok(());
@@ -225,8 +220,8 @@ impl HighWater {
         self.check_write(tx, NEWEST_LINES)
     }
 
-    /// Compares with every line that is left, before a write that must not be repeated: another copy of the store
-    /// may have noted something since.
+    /// Compares with every line that is left, before a write that must not be repeated: another copy of the store may
+    /// have added marks since.
     pub(super) fn check_all(&self, tx: &Connection) -> Result<(), StoreError> {
         if self.is_kept { self.check_write(tx, KEPT_END) } else { Ok(()) }
     }
@@ -234,7 +229,7 @@ impl HighWater {
     fn check_write(&self, tx: &Connection, length: u64) -> Result<(), StoreError> {
         let Comparison { name, rollback, newest, found, .. } = self.compare(tx, length)?;
         let name = name.complete(&self.dir, tx)?;
-        // What is recorded from now on may fill the gap, and then nothing else would show it.
+        // Later records may fill the gap, and then nothing else would reveal it.
         let is_noted = newest.first().is_some_and(|line| matches!(line.said, Said::RolledBack { .. }));
         if rollback.is_some() && !is_noted {
             let line = self.line(&name, Said::RolledBack { found });
@@ -244,7 +239,7 @@ impl HighWater {
         Ok(())
     }
 
-    /// Compares with the newest lines, for whoever reads the database at `path` or continues a run in it.
+    /// Compares with the newest lines, before the database at `path` is read or a run in it continues.
     pub(super) fn check(&self, db: &Connection, path: &Path) -> Result<(), StoreError> {
         if !self.is_kept {
             return Ok(());
@@ -252,7 +247,7 @@ impl HighWater {
         let Comparison { name, rollback, .. } = self.compare(db, NEWEST_LINES)?;
         let mut state = lock(&self.state);
         if state.name.is_some() {
-            // Another process may have accepted a roll-back.
+            // Another process may have accepted a rollback.
             state.name = name.get().map(str::to_owned);
         }
         state.rollback = rollback;
@@ -260,12 +255,12 @@ impl HighWater {
         self.guard(path)
     }
 
-    /// An error once the database is known to have been rolled back.
+    /// Fails once the database is known to have been rolled back.
     pub(super) fn guard(&self, path: &Path) -> Result<(), StoreError> {
         lock(&self.state).rollback.as_ref().map_or(Ok(()), |rollback| Err(rollback.refusal(path)))
     }
 
-    /// Notes a record that is durable now.
+    /// Marks a record that is durable now.
     pub(super) fn note(&self, mark: Mark) {
         let name = match &*lock(&self.state) {
             State { name: Some(name), rollback: None } => name.clone(),
@@ -284,21 +279,20 @@ impl HighWater {
         }
     }
 
-    /// What the marks know and the database does not.
+    /// Marked records that are missing from the database.
     pub(super) fn rollback(&self, db: &Connection) -> Result<Option<Rollback>, StoreError> {
         if self.is_kept { Ok(self.compare(db, KEPT_END)?.rollback) } else { Ok(None) }
     }
 
-    /// Continues with what the database has, as a store of its own: whatever was promised under the old name still
-    /// holds for every other copy of it.
+    /// Continues with the database as a new store: promises made under the old name still hold for all other copies.
     pub(super) fn accept(&self, tx: &Connection) -> Result<(), StoreError> {
         let name = StoreName::replace(&self.dir, tx)?;
         *lock(&self.state) = State { name: Some(name), rollback: None };
         Ok(())
     }
 
-    /// What a copy of the store needs so that it is recognised. Read before the copy is made, so that no mark is ahead
-    /// of a copy of a sound store.
+    /// Name and marks by which a copy of the store is recognised. Read before the copy is made, so that no mark is
+    /// ahead of the copy of a sound store.
     pub(super) fn carried(&self, db: &Connection) -> Result<Carried, StoreError> {
         let Comparison { name, rollback, newest, missing, found } = self.compare(db, KEPT_END)?;
         let lines = if rollback.is_some() { missing } else { newest };
@@ -319,7 +313,7 @@ impl HighWater {
     }
 }
 
-/// The name and the marks of a store, for a copy of it.
+/// The name and the marks of a store, for a copy.
 pub(super) struct Carried {
     name: StoreName,
     marks: String,
@@ -354,8 +348,7 @@ fn append(path: &Path, line: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Keeps the end of a file. A line that another process appends meanwhile may be
-/// lost; its next one is not.
+/// Keeps the end of a file. A line that another process appends meanwhile may be lost; its next line is not.
 fn shorten(path: &Path) -> io::Result<()> {
     let end = end_of(path, KEPT_END)?;
     let dir = path.parent().unwrap_or(Path::new("."));
@@ -365,7 +358,7 @@ fn shorten(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The whole lines in the last `length` bytes of a file, and those that are appended meanwhile.
+/// The complete lines in the last `length` bytes of a file, and lines appended meanwhile.
 fn end_of(path: &Path, length: u64) -> io::Result<Vec<u8>> {
     let mut file = regular_file::open_own(OpenOptions::new().read(true), path)?;
     let len = file.metadata()?.len();
@@ -380,8 +373,8 @@ fn end_of(path: &Path, length: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The lines of this store in the last `length` bytes of a file; if it has none there, in all that is kept. A line that
-/// was cut off says nothing.
+/// The lines of this store in the last `length` bytes of a file; if there are none, those in the whole file.
+/// Incomplete lines are ignored.
 fn lines(path: &Path, name: &str, length: u64) -> Vec<Line> {
     for length in [length, KEPT_END] {
         let bytes = end_of(path, length).unwrap_or_default();
@@ -398,14 +391,14 @@ fn line_of(text: &str, name: &str) -> Option<Line> {
     json::parse_as::<Line>(text).ok().filter(|line| line.store == name)
 }
 
-/// The number of the newest record that the database ever had.
+/// The number of the newest record that the database has ever had.
 fn newest(db: &Connection) -> Result<i64, StoreError> {
     let mut statement = db.prepare_cached("SELECT seq FROM sqlite_sequence WHERE name = 'journal'")?;
     Ok(statement.query_row([], |row| row.get(0)).optional()?.unwrap_or(0))
 }
 
-/// True if the database has the record, or had it and collected it. A record that cannot be read, or that its own
-/// journal does not fit, was damaged, which is another matter.
+/// True if the database has the record, or has collected it. Also true for a record that cannot be read or does not
+/// fit its own journal, since damage is handled elsewhere.
 fn has_or_had(db: &Connection, newest: i64, mark: &Mark) -> bool {
     if newest < mark.number {
         return false;
@@ -422,8 +415,8 @@ fn has_or_had(db: &Connection, newest: i64, mark: &Mark) -> bool {
     }
 }
 
-/// True if the next record of the journal, or the row of its run, carries the hash of this record: then the record was
-/// written like that, by a store whose history is another one.
+/// True if the next record of the journal, or the row of its run, contains the hash of this record: then the record
+/// was written like that, by a store with another history.
 fn is_chained(db: &Connection, number: i64, hash: &Digest) -> bool {
     let found = db
         .prepare_cached(

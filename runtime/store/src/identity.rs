@@ -1,8 +1,7 @@
-//! Whether the files that this process has open are still the ones at their
-//! path. A state directory that is removed, moved or replaced while lobster runs
-//! leaves every descriptor usable: SQLite would go on committing into files
-//! that nobody else can open, effects would be done without a record that
-//! anyone can read, and questions asked that nobody could answer.
+//! Checks that the files that this process has open are still the files at their paths. If a state directory is
+//! removed, moved or replaced while lobster runs, every descriptor stays usable: SQLite would keep committing into
+//! files that no other process can open, effects would happen without a readable record, and questions would be asked
+//! that could not be answered.
 
 use std::fs;
 use std::io;
@@ -13,7 +12,7 @@ use std::sync::OnceLock;
 use super::error::StoreError;
 use super::wal_file::log_path;
 
-/// What names a file for as long as somebody has it open.
+/// Identifies an open file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct FileId {
     device: u64,
@@ -27,18 +26,18 @@ impl FileId {
     }
 }
 
-/// The database and its write-ahead log as they were when they were opened.
+/// The database and its write-ahead log as they were when opened.
 pub(super) struct Identity {
     path: PathBuf,
     log: PathBuf,
     database_id: FileId,
-    /// Known from the first commit on, which makes the log if there is none.
+    /// Known after the first commit, which creates the log if it is missing.
     log_id: OnceLock<FileId>,
 }
 
 impl Identity {
-    /// Of the database that `open` opens at `path`. Should the file be replaced
-    /// while it is opened, it is opened again.
+    /// Runs `open` for the database at `path` and records its identity. If the file is replaced meanwhile, it is
+    /// opened again.
     pub(super) fn around<T>(
         path: &Path,
         open: impl Fn() -> Result<T, StoreError>,
@@ -62,7 +61,7 @@ impl Identity {
         Err(StoreError::Replaced { path: path.to_owned() })
     }
 
-    /// Remembers the log, once there is one.
+    /// Remembers the log, once it exists.
     pub(super) fn note_log(&self) {
         if self.log_id.get().is_none()
             && let Ok(id) = FileId::of(&self.log)
@@ -71,7 +70,7 @@ impl Identity {
         }
     }
 
-    /// An error unless others who open the store now open the same files.
+    /// Fails unless a process that opens the store now opens the same files.
     pub(super) fn check(&self) -> Result<(), StoreError> {
         let same = |path: &Path, expected: &FileId| FileId::of(path).is_ok_and(|found| found == *expected);
         if same(&self.path, &self.database_id) && self.log_id.get().is_none_or(|id| same(&self.log, id)) {

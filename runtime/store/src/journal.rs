@@ -1,10 +1,9 @@
 //! Runs and their journals.
 //!
-//! A record is one JSON text: `{"run","seq","at","prev","event"}`, numbered from
-//! 1, where `prev` is the BLAKE3 of the text before it (of the first: zeros). The
-//! text itself is stored and hashed, so nothing depends on how a value would be
-//! printed again. The run's row keeps the number and hash of the last record,
-//! so that a cut journal shows.
+//! A record is one JSON text: `{"run","seq","at","prev","event"}`, numbered from 1, where `prev` is the BLAKE3 hash of
+//! the preceding text (zeros for the first). The text itself is stored and hashed, so nothing depends on how a value
+//! would be printed again. The run's row keeps the number and hash of the last record, which reveals a truncated
+//! journal.
 
 use std::fmt;
 
@@ -25,19 +24,19 @@ use lobster_base::json::{self, JsonError};
 /// `prev` of the first record.
 pub(super) const BEFORE_ALL: [u8; 32] = [0; 32];
 
-/// Digits of [`RunId::short`]; the index over them ends lookups at once.
+/// Digits of [`RunId::short`]; the database has an index for them.
 const SHORT: usize = 8;
 
-/// Least length of a piece of an id that [`Store::find_run`] takes.
+/// Least length of a part of an id that [`Store::find_run`] accepts.
 const PREFIX_MIN: usize = 4;
 
-/// So many runs that a piece of an id may mean are named.
+/// Most runs that are listed for an ambiguous id.
 const CANDIDATES: u8 = 5;
 
-/// What a run is made of, known before anything happens.
+/// Properties of a run that are known before it starts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewRun {
-    /// What people call it: the workflow's name, or the pipeline's text.
+    /// Display name: the workflow's name, or the pipeline's text.
     pub name: String,
     /// `workflow`, `pipeline`, `replay` …
     pub kind: String,
@@ -47,46 +46,46 @@ pub struct NewRun {
     pub args: Option<Digest>,
     /// `human` or `tool`.
     pub mode: String,
-    /// Who started it, if known.
+    /// The user or program that started it, if known.
     pub actor: Option<String>,
     /// The working directory.
     pub cwd: String,
-    /// The run it was forked from or is a part of.
+    /// The run that it was forked from or is part of.
     pub parent: Option<RunId>,
-    /// Whatever else belongs into the first event.
+    /// Other data for the first event.
     pub detail: Value,
 }
 
 /// One record of a journal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
-    /// Whose journal it is.
+    /// The run that the journal belongs to.
     pub run: RunId,
-    /// From 1, without gaps.
+    /// Starts at 1, without gaps.
     pub seq: u64,
-    /// Milliseconds since 1970, by the clock of the machine that wrote it.
+    /// In milliseconds since 1970, by the clock of the machine that wrote it.
     pub at: i64,
-    /// Hash of the record before.
+    /// Hash of the previous record.
     pub prev: Digest,
-    /// What happened.
+    /// The event.
     pub event: Event,
-    /// The text that is hashed; all fields above were read from it.
+    /// The text that is hashed; all other fields were read from it.
     pub text: String,
 }
 
 impl Record {
-    /// What the next record carries as `prev`.
+    /// The `prev` of the next record.
     #[must_use]
     pub fn hash(&self) -> Digest {
         Digest::of(self.text.as_bytes())
     }
 }
 
-/// Where a journal stops being the chain that was written.
+/// Position at which a journal stops being the chain that was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BrokenChain {
     pub run: String,
-    /// The first record that is not what it should be.
+    /// The first wrong record.
     pub seq: u64,
     pub why: String,
 }
@@ -115,7 +114,7 @@ struct RecordIn {
     event: Box<RawValue>,
 }
 
-/// A run as lists show it.
+/// A run as shown in lists.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunSummary {
     pub id: RunId,
@@ -128,19 +127,19 @@ pub struct RunSummary {
     pub parent: Option<RunId>,
     pub plan: Digest,
     pub args: Option<Digest>,
-    /// Milliseconds since 1970.
+    /// In milliseconds since 1970.
     pub started_at: i64,
-    /// When it was last over; `None` while it is not.
+    /// Time when it last ended; `None` while it is not over.
     pub ended_at: Option<i64>,
     pub output: Option<Digest>,
     pub error: Option<String>,
-    /// Kept by gc whatever its age.
+    /// Kept by collections, whatever its age.
     pub pinned: bool,
     /// Records in its journal.
     pub records: u64,
 }
 
-/// Which runs to list.
+/// Filter for a list of runs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunFilter {
     pub status: Option<RunStatus>,
@@ -148,9 +147,9 @@ pub struct RunFilter {
     pub name: Option<String>,
     /// Started at this time or later.
     pub since: Option<i64>,
-    /// Only runs created before this one: the last of the page before.
+    /// Only runs created before this one, which is the last of the previous page.
     pub before: Option<RunId>,
-    /// At most so many; 0 means all.
+    /// Most runs to return; 0 means all.
     pub limit: usize,
 }
 
@@ -160,14 +159,14 @@ pub(super) struct Head {
     pub(super) id: RunId,
     pub(super) seq: u64,
     pub(super) hash: Digest,
-    /// Whether the run's row says so.
+    /// True if the run's row has the status `cancelled`.
     is_cancelled: bool,
 }
 
 impl Head {
-    /// That a person has ended the run, if that is how it ended last.
+    /// The error for a run whose latest end came from a person.
     pub(super) fn called_off(&self, db: &Connection) -> Result<Option<StoreError>, StoreError> {
-        // Hardly a run that somebody writes to is cancelled, so this costs nothing.
+        // Runs that are written to are hardly ever cancelled, so this rarely costs anything.
         if !self.is_cancelled {
             return Ok(None);
         }
@@ -185,7 +184,7 @@ impl Head {
         Ok(None)
     }
 
-    /// Adds the text of the next record, and what it means for the run.
+    /// Adds the text of the next record, and updates the run accordingly.
     pub(super) fn push(
         &mut self,
         tx: &Transaction<'_>,
@@ -223,12 +222,12 @@ impl Head {
         Ok(())
     }
 
-    /// Whether `record` continues this journal.
+    /// True if `record` continues this journal.
     pub(super) fn precedes(&self, record: &Record) -> bool {
         record.seq == self.seq + 1 && record.prev == self.hash
     }
 
-    /// Writes down where the journal now ends.
+    /// Stores the new end of the journal.
     pub(super) fn save(&self, tx: &Transaction<'_>) -> Result<(), StoreError> {
         tx.prepare_cached("UPDATE runs SET head_seq = ?2, head = ?3 WHERE n = ?1")?.execute(params![
             self.n,
@@ -240,21 +239,21 @@ impl Head {
 }
 
 impl Store {
-    /// Starts a run: its row and its first event, [`Event::RunStarted`]. Lazy:
-    /// the first synced event makes it durable.
+    /// Creates a run: its row and its first event, [`Event::RunStarted`]. The write is lazy: the first synced event
+    /// makes it durable.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn create_run(&self, new: NewRun) -> Result<RunId, StoreError> {
         let id = RunId::new()?;
         self.create_run_as(id, new)?;
         Ok(id)
     }
 
-    /// The same, under an id that was promised before ([`super::Start::run`]).
+    /// Like [`Store::create_run`], under an id that was promised earlier ([`super::Start::run`]).
     ///
     /// # Errors
-    /// [`StoreError::RunExists`] when somebody has begun it; otherwise as [`Store::create_run`].
+    /// [`StoreError::RunExists`] if the run has already begun; otherwise as [`Store::create_run`].
     pub fn create_run_as(&self, id: RunId, new: NewRun) -> Result<(), StoreError> {
         let now = self.now();
         let clean = self.redactions();
@@ -278,13 +277,13 @@ impl Store {
         })
     }
 
-    /// Appends events to a journal, in one transaction with all blobs recorded
-    /// before. An event that ends, pauses or resumes the run also changes its status.
+    /// Appends events to a journal, in one transaction with all blobs recorded before. An event that ends, pauses or
+    /// resumes the run also changes its status.
     ///
     /// # Errors
-    /// [`StoreError::CalledOff`] when a person has ended the run and some of the events would go on with it: those
-    /// are left out, the others are appended. Otherwise when there is no such run, or it cannot be written or
-    /// made durable.
+    /// [`StoreError::CalledOff`] if a person has ended the run and some of the events would continue it: those events
+    /// are left out, the others are appended. Also fails if there is no such run, or it cannot be written or made
+    /// durable.
     pub fn append(
         &self,
         run: RunId,
@@ -303,19 +302,19 @@ impl Store {
         })?
     }
 
-    /// An error if a person has ended the run.
+    /// Fails if a person has ended the run.
     ///
     /// # Errors
-    /// [`StoreError::CalledOff`], or when there is no such run or it cannot be read.
+    /// [`StoreError::CalledOff`], or if there is no such run or it cannot be read.
     pub fn check_not_called_off(&self, run: RunId) -> Result<(), StoreError> {
         let over = self.inner.db.read(|db| head(db, run)?.called_off(db))?;
         over.map_or(Ok(()), Err)
     }
 
-    /// Returns once everything appended and recorded so far is durable. Callers share the sync.
+    /// Returns once everything appended and recorded so far is durable. Concurrent callers share the sync.
     ///
     /// # Errors
-    /// When it cannot be made durable.
+    /// If it cannot be made durable.
     pub fn sync(&self) -> Result<(), StoreError> {
         let ticket = self.inner.db.group.enter();
         self.flush()?;
@@ -352,7 +351,7 @@ impl Store {
         head.save(tx)
     }
 
-    /// Notes a record for whoever is told of it once it is committed.
+    /// Keeps a record for the witnesses, which are called once it is committed.
     fn witness(&self, record: impl FnOnce() -> Record) {
         if !self.witnesses().is_empty() {
             let mut noted = super::WITNESSED.take();
@@ -361,17 +360,16 @@ impl Store {
         }
     }
 
-    /// The whole journal of a run, from its beginning.
+    /// The whole journal of a run, from the start.
     ///
     /// # Errors
-    /// When there is no such run, or a record is not a record. The chain is not
-    /// checked here; see [`Store::verify_chain`].
+    /// If there is no such run, or a record cannot be parsed. The chain is not checked here; see
+    /// [`Store::verify_chain`].
     pub fn events(&self, run: RunId) -> Result<Vec<Record>, StoreError> {
         self.events_after(run, 0, usize::MAX)
     }
 
-    /// At most `limit` records after number `seq`; for following a run that is
-    /// being executed, and for long journals.
+    /// At most `limit` records after number `seq`; for following a run during its execution, and for long journals.
     ///
     /// # Errors
     /// As [`Store::events`].
@@ -398,7 +396,7 @@ impl Store {
     /// The number of the newest record in the store; numbers only grow.
     ///
     /// # Errors
-    /// When the database cannot be read.
+    /// If the database cannot be read.
     pub fn newest_record(&self) -> Result<u64, StoreError> {
         self.inner.db.read(|db| {
             let newest: Option<i64> =
@@ -407,10 +405,10 @@ impl Store {
         })
     }
 
-    /// At most `limit` records of all runs after the one with this number: their numbers, and whose they are.
+    /// At most `limit` records of all runs after the record with this number: their numbers and runs.
     ///
     /// # Errors
-    /// When the database cannot be read.
+    /// If the database cannot be read.
     pub fn records_after(&self, number: u64, limit: usize) -> Result<Vec<(u64, RunId)>, StoreError> {
         self.inner.db.read(|db| {
             let mut statement = db.prepare_cached(
@@ -427,10 +425,10 @@ impl Store {
         })
     }
 
-    /// Runs that fit `filter`, the newest first.
+    /// Runs that match `filter`, the newest first.
     ///
     /// # Errors
-    /// When the database cannot be read, or `before` is unknown.
+    /// If the database cannot be read, or `before` is unknown.
     pub fn runs(&self, filter: &RunFilter) -> Result<Vec<RunSummary>, StoreError> {
         self.inner.db.read(|db| {
             let mut sql = format!("SELECT {COLUMNS} FROM runs WHERE 1");
@@ -462,7 +460,7 @@ impl Store {
     /// One run.
     ///
     /// # Errors
-    /// When there is no such run.
+    /// If there is no such run.
     pub fn run(&self, id: RunId) -> Result<RunSummary, StoreError> {
         let found = self.inner.db.read(|db| {
             let mut statement = db.prepare_cached(&format!("SELECT {COLUMNS} FROM runs WHERE id = ?"))?;
@@ -471,11 +469,11 @@ impl Store {
         found.ok_or_else(|| StoreError::UnknownRun(id.to_string()))
     }
 
-    /// The run whose id is, begins with or ends with `text`, or whose
-    /// [`RunId::short`] begins with it; dashes and case do not matter.
+    /// The run whose id is, begins with or ends with `text`, or whose [`RunId::short`] begins with it; dashes and case
+    /// are ignored.
     ///
     /// # Errors
-    /// When there is none, or more than one.
+    /// If no run matches, or more than one does.
     pub fn find_run(&self, text: &str) -> Result<RunId, StoreError> {
         let hex: String = text.chars().filter(|c| *c != '-').map(|c| c.to_ascii_uppercase()).collect();
         let unknown = || self.or_damaged(StoreError::UnknownRun(text.to_owned()));
@@ -484,7 +482,7 @@ impl Store {
         }
         let bound = |fill: char| Uuid::parse_str(&format!("{hex:<32}").replace(' ', &fill.to_string()));
         let (Ok(low), Ok(high)) = (bound('0'), bound('f')) else { return Err(unknown()) };
-        // The index is over the last digits: a longer text is looked up by its own last ones.
+        // The index covers the last digits, so a longer text is looked up by its own last digits.
         let (first, last) = match hex.len().checked_sub(SHORT) {
             Some(at) => (hex[at..].to_owned(), hex[at..].to_owned()),
             None => (hex.clone(), format!("{hex:F<SHORT$}")),
@@ -513,10 +511,10 @@ impl Store {
         }
     }
 
-    /// Has gc keep the run, or not any more.
+    /// Pins a run, so that collections keep it, or unpins it.
     ///
     /// # Errors
-    /// When there is no such run.
+    /// If there is no such run.
     pub fn pin_run(&self, run: RunId, pinned: bool) -> Result<(), StoreError> {
         self.write(Durability::Synced, |tx| {
             let changed =
@@ -557,7 +555,7 @@ pub(super) fn insert_run(
     Ok(Head { n: tx.last_insert_rowid(), id, seq: 0, hash: BEFORE_ALL.into(), is_cancelled: false })
 }
 
-/// Runs by their ids, as [`super::listing::ids`] writes them, the newest first.
+/// Runs by their ids, as formatted by [`super::listing::ids`], the newest first.
 pub(super) fn runs_with_ids(db: &Connection, ids: &str) -> Result<Vec<RunSummary>, StoreError> {
     let sql = format!(
         "SELECT {COLUMNS} FROM runs WHERE id IN (SELECT unhex(value) FROM json_each(?1)) ORDER BY n DESC"
@@ -595,7 +593,7 @@ pub(super) fn run_id(row: &Row<'_>, column: usize) -> rusqlite::Result<RunId> {
     Ok(RunId(Uuid::from_bytes(row.get(column)?)))
 }
 
-/// A column that holds a word of a closed set.
+/// Reads a column that contains a word of a closed set.
 pub(super) fn word<W: std::str::FromStr<Err = super::event::UnknownWord>>(
     row: &Row<'_>,
     column: usize,
@@ -624,8 +622,8 @@ pub(super) fn run_number(db: &Connection, run: RunId) -> Result<i64, StoreError>
     n.ok_or_else(|| StoreError::UnknownRun(run.to_string()))
 }
 
-/// The text of a record. What is not UTF-8 any more is damaged: it becomes a text
-/// that does not hash to what it should, and so a broken chain of its run alone.
+/// The text of a record. Text that is not UTF-8 is damaged: it is replaced by a text with a wrong hash, so that only
+/// its own run has a broken chain.
 pub(super) fn record_text_of(row: &Row<'_>, column: usize) -> rusqlite::Result<String> {
     Ok(match row.get_ref(column)? {
         types::ValueRef::Text(bytes) | types::ValueRef::Blob(bytes) => match std::str::from_utf8(bytes) {

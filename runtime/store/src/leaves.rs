@@ -1,10 +1,8 @@
-//! Rows read from the pages of a database file by themselves, when the pages that
-//! lead to them are damaged. See "B-tree Pages" and "Record Format" in SQLite's
-//! description of its file format (<https://www.sqlite.org/fileformat2.html>).
+//! Reads rows directly from the pages of a database file when the pages that lead to them are damaged. See "B-tree
+//! Pages" and "Record Format" in SQLite's description of its file format (<https://www.sqlite.org/fileformat2.html>).
 //!
-//! A page that was given back may still hold old rows, so this is only for rows
-//! that never change and whose content can be checked: records of journals,
-//! which are chained, and blobs, which are named by their hash.
+//! A freed page may still hold old rows. This is therefore only for rows that never change and whose content can be
+//! checked: records of journals, which are chained, and blobs, which are named by their hash.
 
 use std::fs::File;
 use std::io;
@@ -12,24 +10,23 @@ use std::os::unix::fs::FileExt;
 
 use rusqlite::types::Value;
 
-/// The size of a page of the database, which SQLite's default decides.
+/// Page size of the database: SQLite's default.
 pub(super) const PAGE: usize = 4096;
 
-/// The type of a page that holds rows of a table.
+/// Type of a page that holds rows of a table.
 const TABLE_LEAF: u8 = 13;
 
-/// No row of ours is larger: a blob in the database has 64 KiB, a record holds
-/// no payloads.
+/// Limit above all rows of the store: a blob in the database has at most 64 KiB, and a record contains no payloads.
 const MAX_ROW: usize = 16 << 20;
 
-/// A row with the key under which it is stored.
+/// A row with its key.
 pub(super) struct LeafRow {
     pub(super) key: i64,
-    /// The column that is the key is null here.
+    /// The key column is null here.
     pub(super) columns: Vec<Value>,
 }
 
-/// Calls `take` with each row of `columns` columns on any page of the file.
+/// Calls `take` for each row with `columns` columns on any page of the file.
 pub(super) fn rows(file: &File, columns: usize, mut take: impl FnMut(LeafRow)) -> io::Result<()> {
     let pages = file.metadata()?.len() / PAGE as u64;
     for number in 1..=pages {
@@ -59,7 +56,7 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 
-/// A number of one to nine bytes, the first seven bits of each but the last of nine.
+/// A number of one to nine bytes: seven bits of each byte, but all eight of a ninth.
 fn varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
     let mut value = 0_u64;
     for n in 0..9 {
@@ -96,7 +93,7 @@ fn row(file: &File, page: &[u8], mut at: usize, columns: usize) -> Option<LeafRo
     Some(LeafRow { key, columns: values })
 }
 
-/// The bytes of a row, the end of which may lie on pages of its own.
+/// The bytes of a row, whose end may be on overflow pages.
 fn payload(file: &File, page: &[u8], at: usize, len: usize) -> Option<Vec<u8>> {
     let most = PAGE - 35;
     if len <= most {
@@ -180,7 +177,7 @@ mod tests {
         }
     }
 
-    /// Whatever bytes a page holds, reading it ends and gives no more than what is there.
+    /// Reading a page with arbitrary bytes ends, and returns no more than the page contains.
     #[test]
     fn any_bytes_can_be_a_page() {
         let mut seed = 0x9E37_79B9_7F4A_7C15_u64;

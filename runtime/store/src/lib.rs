@@ -1,9 +1,9 @@
-//! What lobster remembers: blobs, runs and their journals, gates, the action
-//! cache and users' state. Nothing else writes durable state.
+//! Lobster's durable state: blobs, runs and their journals, gates, the action cache and users' state. No other crate
+//! writes durable state.
 //!
-//! [`STATE_PARTS`] lists what is below the state directory, and what removes it.
+//! [`STATE_PARTS`] lists the contents of the state directory, and what removes each part.
 //!
-//! A [`Store`] may be shared by threads, and its directory by processes.
+//! Threads may share a [`Store`], and processes may share its directory.
 
 mod backup;
 mod blob;
@@ -100,13 +100,13 @@ use lobster_base::digest::Digest;
 use lobster_base::locked_directory::LockedDirectory;
 use lobster_base::sync::lock;
 
-/// How the names of directories begin that hold stores which nobody means to keep.
+/// Prefix of the directories that hold temporary stores.
 const SCRATCH: &str = "lobster-scratch-";
 
-/// How the names of unfinished blobs begin.
+/// Prefix of the files of unfinished blobs.
 const UNFINISHED_BLOB: &str = "blob-";
 
-/// The store of one state directory. Clones are the same store.
+/// The store of one state directory. Clones share it.
 #[derive(Clone)]
 pub struct Store {
     inner: Arc<Inner>,
@@ -122,29 +122,28 @@ struct Inner {
     known: Mutex<cache::Known>,
     checked: Mutex<HashMap<Digest, blob::Fingerprint>>,
     high_water: high_water::HighWater,
-    /// The claims of this process, with their numbers.
+    /// Claims of this process, with their numbers.
     claims: Mutex<HashMap<RunId, i64>>,
-    /// The files with the output of steps of this process that run.
+    /// Output files of this process's running steps.
     outputs: Mutex<HashMap<(RunId, String), PathBuf>>,
-    /// Who is told of what was committed.
+    /// Called after each commit.
     witnesses: RwLock<Witnesses>,
-    /// Of a store that nobody means to keep; removed last.
+    /// Directory of a temporary store; removed last.
     scratch: Option<LockedDirectory>,
 }
 
 impl Store {
-    /// Opens the store under the state directory `dir`, making it if nothing is there.
-    /// A store on a read-only disk can be read; what would write to it fails with
-    /// [`StoreError::ReadOnly`].
+    /// Opens the store under the state directory `dir`, or creates it if the directory is empty. A store on a
+    /// read-only disk can be read, but writes fail with [`StoreError::ReadOnly`].
     ///
     /// # Errors
-    /// When the directory cannot be used, or what is there is not a store that this version can use.
+    /// If the directory cannot be used, or its content is not a store that this version supports.
     pub fn open(dir: &Path) -> Result<Self, StoreError> {
         Self::open_with(dir, system_clock())
     }
 
-    /// Like [`Store::open`]; what was promised is noted under `outside` as well,
-    /// so that it is noticed when all of `dir` is put back to an earlier state.
+    /// Like [`Store::open`], but also records under `outside` how far the store has got, so that lobster notices when
+    /// all of `dir` is restored to an earlier state.
     ///
     /// # Errors
     /// As [`Store::open`].
@@ -152,7 +151,7 @@ impl Store {
         Self::build(dir, outside, system_clock(), true, None)
     }
 
-    /// Like [`Store::open`], by another clock.
+    /// Like [`Store::open`], with the given clock.
     ///
     /// # Errors
     /// As [`Store::open`].
@@ -160,20 +159,20 @@ impl Store {
         Self::build(dir, None, clock, true, None)
     }
 
-    /// A store that is gone when it is dropped and never syncs; for tests, benchmarks and dry runs.
+    /// A store that never syncs and is removed when it is dropped; for tests, benchmarks and dry runs.
     ///
     /// # Errors
-    /// When there is no room for temporary files.
+    /// If there is no room for temporary files.
     pub fn in_memory() -> Result<Self, StoreError> {
         Self::in_memory_with(system_clock())
     }
 
-    /// Like [`Store::in_memory`], by another clock.
+    /// Like [`Store::in_memory`], with the given clock.
     ///
     /// # Errors
     /// As [`Store::in_memory`].
     pub fn in_memory_with(clock: Clock) -> Result<Self, StoreError> {
-        // The same files as any other store, so that there is one way for things to work.
+        // It uses the same files as any other store, so that both take the same code path.
         let memory = Some(Path::new("/dev/shm")).filter(|memory| memory.is_dir());
         let scratch = memory
             .and_then(|memory| LockedDirectory::new(memory, SCRATCH).ok())
@@ -183,12 +182,12 @@ impl Store {
         Self::build(&dir, None, clock, false, Some(scratch))
     }
 
-    /// A store in a directory of its own below `parent`, which is made if it is missing. It is gone with this value,
-    /// and what it keeps survives nothing; what a killed process leaves of one is removed by the next one there, or,
-    /// below a store's own `tmp`, by a collection.
+    /// A temporary store in a new directory below `parent`, which is created if it is missing. It is removed when this
+    /// value is dropped. If the process is killed, the next temporary store there removes its remains; below a store's
+    /// own `tmp`, a collection does.
     ///
     /// # Errors
-    /// When it cannot be made there.
+    /// If the directory cannot be created.
     pub fn scratch_in(parent: &Path) -> Result<Self, StoreError> {
         let scratch = LockedDirectory::new(parent, SCRATCH)
             .map_err(|source| StoreError::Unusable { path: parent.to_owned(), source })?;
@@ -225,9 +224,8 @@ impl Store {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// An error if the store's files were removed, moved or replaced since it was
-    /// opened: then what this process reads and writes is not what others see.
-    /// Every write checks it by itself.
+    /// Fails if the store's files were removed, moved or replaced since it was opened: this process would then read
+    /// and write other data than everybody else. Every write checks it too.
     ///
     /// # Errors
     /// [`StoreError::Replaced`].
@@ -235,23 +233,22 @@ impl Store {
         self.inner.db.check_identity()
     }
 
-    /// Gives back the memory that makes reads and writes quicker, for a process that will do
-    /// nothing for a while; the next one reads it again.
+    /// Frees the memory that speeds up reads and writes, for a process that will be idle for a while. The next access
+    /// loads it again.
     pub fn give_back_memory(&self) {
         self.inner.db.give_back_memory();
     }
 
-    /// An error if the database knows less than was promised (see
-    /// [`Store::rollback`]): then nothing may be built on it.
+    /// Fails if records are missing from the database (see [`Store::rollback`]): nothing may be built on it then.
     ///
     /// # Errors
-    /// [`StoreError::RolledBack`], [`StoreError::OtherStore`], or when it cannot be read.
+    /// [`StoreError::RolledBack`], [`StoreError::OtherStore`], or if the database cannot be read.
     pub fn check_rollback(&self) -> Result<(), StoreError> {
         self.inner.db.read(|db| self.inner.high_water.check(db, self.inner.db.path()))
     }
 
-    /// What whoever reads this store must know first: that it is not what was recorded last. Nothing if it is, or if
-    /// it cannot be read, which reading it tells.
+    /// A warning for readers of this store if its database is not the one recorded last. `None` if it is, or if it
+    /// cannot be read; in that case reading reports the error.
     #[must_use]
     pub fn rollback_warning(&self) -> Option<String> {
         let path = self.inner.db.path().display();
@@ -271,19 +268,19 @@ impl Store {
         }
     }
 
-    /// What was promised under the name of this store and is not in its database.
+    /// Records that were promised under this store's name and are missing from its database.
     ///
     /// # Errors
-    /// When the database cannot be read.
+    /// If the database cannot be read.
     pub fn rollback(&self) -> Result<Option<Rollback>, StoreError> {
         self.inner.db.read(|db| self.inner.high_water.rollback(db))
     }
 
-    /// Continues with what the database has, as a store of its own: gates can be answered again. Starts that wait
-    /// may have run after the copy was made, so a person decides about them. False if nothing was missing.
+    /// Accepts the current database and makes it a new store: gates can be answered again. Waiting starts may have run
+    /// after the copy was made, so a person decides about them. Returns false if nothing was missing.
     ///
     /// # Errors
-    /// When the database cannot be read or written.
+    /// If the database cannot be read or written.
     pub fn accept_rollback(&self) -> Result<bool, StoreError> {
         let is_behind = self.rollback()?.is_some();
         if is_behind {
@@ -302,14 +299,13 @@ impl Store {
         &self.inner.dir
     }
 
-    /// Sets what is hidden in everything written from now on: events, questions,
-    /// answers, cached outcomes and blobs, those that are being written included. What was recorded
-    /// before stays.
+    /// Sets what is hidden in everything written from now on, including blobs that are being written: events,
+    /// questions, answers, cached outcomes and blobs. Earlier records stay as they are.
     pub fn redact(&self, redactions: Redactions) {
         self.inner.redactions.set(redactions);
     }
 
-    /// What the store would write instead of `text`.
+    /// `text` as the store would write it, with secrets hidden.
     #[must_use]
     pub fn hide<'t>(&self, text: &'t str) -> std::borrow::Cow<'t, str> {
         match self.redactions().text(text) {
@@ -318,15 +314,15 @@ impl Store {
         }
     }
 
-    /// Hides in a value what the store would hide in it.
+    /// Hides secrets in a value as the store does when it writes one.
     pub fn hide_in(&self, value: &mut serde_json::Value) {
         self.redactions().value(value);
     }
 
-    /// What the store would write of an outcome.
+    /// An outcome as the store would write it, with secrets hidden.
     ///
     /// # Errors
-    /// When the outcome has no JSON text.
+    /// If the outcome cannot be written as JSON.
     pub fn hide_outcome(&self, outcome: StepOutcome) -> Result<StepOutcome, StoreError> {
         let redactions = self.redactions();
         if redactions.is_empty() {
@@ -339,7 +335,7 @@ impl Store {
         serde_json::from_value(value).map_err(not_json)
     }
 
-    /// Hides secrets in a stream, if there is anything to hide.
+    /// Hides secrets in a stream. `None` if there is nothing to hide.
     pub fn redactor(&self) -> Option<Redactor> {
         Redactor::new(&self.inner.redactions)
     }
@@ -350,13 +346,13 @@ impl Store {
         self.now()
     }
 
-    /// How many syncs this process has asked for through this store.
+    /// Number of syncs that this process has requested through this store.
     #[must_use]
     pub fn syncs(&self) -> u64 {
         self.inner.db.group.syncs()
     }
 
-    /// What is not in a damaged database may have been lost: then the damage is the error.
+    /// Replaces "unknown" by "damaged" if the database is damaged, because the missing object may have been lost.
     fn or_damaged(&self, error: StoreError) -> StoreError {
         if !self.inner.db.is_rescued() {
             return error;
@@ -401,30 +397,29 @@ impl Store {
         Arc::clone(&self.inner.witnesses.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Has all that is committed from now on told to `witness` as well, after those that were given before.
+    /// Adds a witness, called after the earlier ones for every commit from now on.
     pub fn attest(&self, witness: impl Witness + 'static) {
         let mut held = self.inner.witnesses.write().unwrap_or_else(PoisonError::into_inner);
         Arc::make_mut(&mut held).push(Arc::new(witness));
     }
 }
 
-/// Keeps something of what was committed outside the store. Its failure is the
-/// failure of the write, though what was committed stays.
+/// Copies committed records to a place outside the store. If it fails, the write fails, although the commit stays.
 pub trait Witness: Send + Sync {
-    /// These records were committed, and are durable if that was asked for.
+    /// Called when these records were committed, and synced if that was requested.
     fn recorded(&self, store: &Store, records: &[Record], durability: Durability) -> Result<(), StoreError>;
 
-    /// A collection has removed these runs.
+    /// Called when a collection has removed these runs.
     fn removed(&self, runs: &[RunId]) -> Result<(), StoreError>;
 }
 
-/// Who is told of what was committed.
+/// Called after each commit.
 type Witnesses = Arc<Vec<Arc<dyn Witness>>>;
 
 thread_local! {
     /// The newest record that the transaction of this thread has appended.
     static NEWEST: Cell<Option<Mark>> = const { Cell::new(None) };
-    /// What the transaction of this thread has appended, where somebody is to be told.
+    /// Records appended by the transaction of this thread, if there are witnesses.
     static WITNESSED: Cell<Vec<Record>> = const { Cell::new(Vec::new()) };
 }
 
@@ -433,15 +428,15 @@ impl Inner {
         (self.clock)()
     }
 
-    /// One write transaction, which also takes along all blobs held back so far.
+    /// Runs one write transaction, which also writes all blobs held back so far.
     fn write<T>(
         &self,
         durability: Durability,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         NEWEST.take();
-        // A commit may become durable at once, by another process: the files that it names have to be before. Done
-        // here, so that nobody waits for the database meanwhile.
+        // Another process may make a commit durable at once, so the files that it names must be durable before. They
+        // are synced here so that the database is not locked meanwhile.
         if lock(&self.pending).has_files() {
             self.db.group.sync_files()?;
         }
@@ -449,7 +444,7 @@ impl Inner {
             self.high_water.check_once(tx)?;
             let batch = lock(&self.pending).begin();
             if !batch.files.is_empty() {
-                // Those that came since.
+                // Files added since.
                 self.db.group.sync_files()?;
             }
             blob::insert(tx, &batch, self.now())?;
@@ -466,8 +461,7 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // What no transaction took along, so no event names it: a failure here
-        // breaks no promise.
+        // No event names these blobs, since no transaction has written them: a failure here breaks no promise.
         if !lock(&self.pending).nothing_waits() {
             let _ = self.write(Durability::Lazy, |_| Ok(()));
         }

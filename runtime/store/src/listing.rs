@@ -1,4 +1,4 @@
-//! What lists need to know of many runs, asked for all of them at once.
+//! Queries for lists of runs, each covering many runs at once.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,17 +12,17 @@ use super::service_tables;
 use crate::event::Event;
 use lobster_base::json;
 
-/// After the end of a run come few records: questions that are closed, notes.
+/// Records at the end of a journal that are searched. Few records follow the end of a run: closed gates and notes.
 const LAST: i64 = 8;
 
-/// Runs as one value of a statement: a list of their ids in hexadecimal.
+/// Runs as one value for a statement: a JSON list of their ids in hexadecimal.
 pub(super) fn ids(runs: impl IntoIterator<Item = RunId>) -> String {
     let hex = |run: RunId| run.0.simple().to_string();
     json::compact(&runs.into_iter().map(hex).collect::<Vec<_>>())
 }
 
-/// The runs that have an event of a kind among so many last records, each with the last of them if its text holds
-/// `text`.
+/// The runs whose last `last` records contain an event of this kind, each with the last such event if its text
+/// contains `text`.
 fn last_events(
     db: &Connection,
     runs: impl IntoIterator<Item = RunId>,
@@ -49,10 +49,10 @@ fn last_events(
 }
 
 impl Store {
-    /// Those of these runs that wait for something: for a person, or parked by the service for a time or an event.
+    /// The runs among `runs` that wait for a person, or that the service has parked until a time or an event.
     ///
     /// # Errors
-    /// When the database cannot be read.
+    /// If the database cannot be read.
     pub fn waiting_among(&self, runs: &[RunId]) -> Result<HashSet<RunId>, StoreError> {
         if runs.is_empty() {
             return Ok(HashSet::new());
@@ -78,10 +78,10 @@ impl Store {
         })
     }
 
-    /// The last event of a kind of each of these runs, where it stands among the last records and its text holds `text`.
+    /// The last event of a kind of each of these runs, if it is among the last records and its text contains `text`.
     ///
     /// # Errors
-    /// When the database cannot be read.
+    /// If the database cannot be read.
     pub fn last_events_holding(
         &self,
         runs: &[RunId],
@@ -90,7 +90,7 @@ impl Store {
     ) -> Result<HashMap<RunId, Event>, StoreError> {
         let kind = format!("\"event\":{{\"type\":\"{kind}\"");
         self.inner.db.read(|db| {
-            // Mostly it is the very last record: a tenth of the texts is looked through then.
+            // Usually it is the very last record, and then only a tenth of the texts is searched.
             let mut found = last_events(db, runs.iter().copied(), (&kind, text), 1)?;
             let rest: Vec<RunId> = runs.iter().copied().filter(|run| !found.contains_key(run)).collect();
             found.extend(last_events(db, rest, (&kind, text), LAST)?);
@@ -98,10 +98,10 @@ impl Store {
         })
     }
 
-    /// The runs that open questions belong to, one for each question, the newest first; at most `limit`.
+    /// The runs of the open gates, one for each gate, the newest first; at most `limit`.
     ///
     /// # Errors
-    /// When the database cannot be read.
+    /// If the database cannot be read.
     pub fn runs_that_ask(&self, limit: usize) -> Result<Vec<RunId>, StoreError> {
         let now = self.now();
         self.inner.db.read(|db| {

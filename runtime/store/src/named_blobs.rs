@@ -1,9 +1,8 @@
-//! Which blobs are still named by something: sets of fixed size.
+//! Sets of fixed size that record which blobs are named.
 //!
-//! A digest counts as named when its 64 hex digits stand in a text that is
-//! kept. That errs to one side only: text that merely looks like a digest keeps
-//! a blob, and so does a collision in the set, but a named blob is never missed.
-//! Nor is what a blob names in turn: whether that was read is never told by a collision.
+//! A digest is named if its 64 hex digits occur in a kept text. Errors go in one direction only: a text that merely
+//! looks like a digest keeps a blob, and so does a collision in the set, but a named blob is never missed. Neither are
+//! the blobs that it names in turn, because no collision can make a blob seem to have been read.
 
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
@@ -13,12 +12,12 @@ use std::path::Path;
 use lobster_base::digest::Digest;
 use lobster_base::regular_file;
 
-/// Bits in the set: 8 MiB. At a million live blobs one dead blob in 75,000 is
-/// kept by a collision; the next collection, with other blobs alive, may take it.
+/// Bits in the set: 8 MiB. With a million live blobs, a collision keeps one dead blob in 75,000; the next collection,
+/// with other live blobs, may remove it.
 const BITS: usize = 1 << 26;
 
-/// Blobs that are known to have been read, at 16 bytes each. Another one in its place forgets one: then it is read
-/// again, which costs time and no more, for the names of a blob never change.
+/// Blobs remembered as read, at 16 bytes each. A blob with the same slot replaces an earlier one, which is then read
+/// again. That only costs time, since the names in a blob never change.
 const READ: usize = 1 << 20;
 
 /// A blob that names others is JSON of at most this size: plans, actions, manifests.
@@ -27,11 +26,11 @@ pub(super) const NAMES_AT_MOST: u64 = 16 * 1024 * 1024;
 /// Hex digits of a digest.
 const HEX: usize = 64;
 
-/// A Bloom filter over digests, which are their own hash values, and those of the blobs that were read.
+/// A Bloom filter over digests, which serve as their own hash values, and the set of blobs that were read.
 pub(super) struct Marks {
     named: Vec<u64>,
     read: Vec<[u8; 16]>,
-    /// Decides the places in `read`, so that nobody can make blobs that all have the same.
+    /// Randomises the slots in `read`, so that an attacker cannot create blobs that all share a slot.
     places: RandomState,
 }
 
@@ -51,7 +50,7 @@ impl Marks {
         })
     }
 
-    /// Adds a digest; true when it may not have been there.
+    /// Adds a digest; true if it may be new.
     pub(super) fn add(&mut self, digest: &Digest) -> bool {
         let mut new = false;
         for (word, bit) in Self::places(digest) {
@@ -65,7 +64,7 @@ impl Marks {
         Self::places(digest).all(|(word, bit)| self.named[word] & bit != 0)
     }
 
-    /// Notes that a blob is read now; false when it is known that it was before.
+    /// Marks a blob as being read; false if it was certainly read before.
     pub(super) fn begin_to_read(&mut self, digest: &Digest) -> bool {
         let at = (self.places.hash_one(digest.as_bytes()) % self.read.len() as u64) as usize;
         let name = &digest.as_bytes()[..16];
@@ -75,12 +74,12 @@ impl Marks {
     }
 }
 
-/// Calls `found` for every digest that stands in `text`.
+/// Calls `found` for every digest in `text`.
 pub(super) fn digests_in(text: &[u8], mut found: impl FnMut(Digest)) {
     let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     let mut at = 0;
     while let Some(window) = text.get(at..at + HEX) {
-        // The last byte that is not a hex digit rules out every start before it.
+        // The last byte that is not a hex digit rules out all earlier starts.
         if let Some(bad) = window.iter().rposition(|byte| !is_hex(*byte)) {
             at += bad + 1;
             continue;
@@ -99,7 +98,7 @@ pub(super) fn looks_like_json(content: &[u8]) -> bool {
     matches!(content.first(), Some(b'{' | b'['))
 }
 
-/// The content of a file that looks like JSON; nothing of any other.
+/// The content of a file that looks like JSON; empty for other files.
 pub(super) fn read_json(path: &Path) -> io::Result<Vec<u8>> {
     let mut content = vec![0];
     let mut file = regular_file::open_own(File::options().read(true), path)?;

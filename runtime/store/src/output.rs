@@ -1,13 +1,12 @@
 //! The output of a process, stored as it arrives (invariant E11).
 //!
-//! While a native step runs, `output/<run>-<place>` has its output: a line of JSON that names the step, then
-//! pieces in the order in which they came, each with its stream and its time. The file is created with the first byte,
-//! and is never synced: it outlives the process, not a power cut. When the end of the step is recorded, its
-//! streams are blobs that the record names, and the file is removed. If lobster is killed before that, the file
-//! stays and belongs to the run: `logs` reads it, `resume` moves it into the record, and a collection removes it with
-//! the run.
+//! While a native step runs, its output is in `output/<run>-<place>`: a line of JSON that names the step, then pieces
+//! in the order of arrival, each with its stream and time. The file is created with the first byte and never synced,
+//! so it survives the process, but not a power cut. When the end of the step is recorded, its streams are blobs named
+//! by the record, and the file is removed. If lobster is killed before that, the file stays and belongs to the run:
+//! `logs` reads it, `resume` moves it into the record, and a collection removes it together with the run.
 //!
-//! What is written here has no secrets in it: the caller redacts each stream before ([`super::Redactor`]).
+//! The stored output contains no secrets: the caller redacts each stream first ([`super::Redactor`]).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -27,30 +26,28 @@ use super::event::{RunId, StepOutcome};
 use super::gc::entries;
 use super::{Store, private};
 
-/// The directory, below the store.
+/// The directory within the store.
 pub(super) const OUTPUT: &str = "output";
 
-/// Of a stream without a limit of its own, so many bytes are kept.
+/// Most bytes kept of a stream.
 const KEPT_AT_MOST: u64 = 512 << 20;
 
-/// Pieces of one stream that come within so many milliseconds are one entry of the order.
+/// Pieces of one stream within this many milliseconds share an entry of the order.
 const ONE_ENTRY_MS: u64 = 10;
 
-/// The longest first line of a file: the path of a step is in it.
+/// Longest first line of a file; it contains the path of a step.
 const LONGEST_NAME: usize = 64 << 10;
 
-/// One read of a piece.
+/// Bytes of a piece read at a time.
 const CHUNK: usize = 64 << 10;
 
-/// The field of an outcome's detail with what came on stdout before a process was stopped. Later steps do not
-/// read it.
+/// Field of an outcome's detail: the stdout of a process that was stopped. Later steps do not read it.
 pub const PARTIAL_STDOUT: &str = "partial_stdout";
 
-/// The field of an outcome's detail with the order in which the pieces of both streams came: entries of
-/// [`PIECE`] bytes.
+/// Field of an outcome's detail: the order in which the pieces of both streams arrived, as entries of [`PIECE`] bytes.
 pub const OUTPUT_ORDER: &str = "output_order";
 
-/// The field of an outcome's detail with all of stderr, where the outcome has its beginning and its end alone.
+/// Field of an outcome's detail: the whole stderr, if the outcome has only its start and its end.
 pub const WHOLE_STDERR: &str = "whole_stderr";
 
 /// Bytes before each piece, and bytes of an entry of the order: the stream (1 or 2), milliseconds since the first byte
@@ -68,7 +65,7 @@ pub enum OutputStream {
 }
 
 impl OutputStream {
-    /// Its name.
+    /// The name of the stream.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -93,11 +90,11 @@ impl OutputStream {
     }
 }
 
-/// What the first line of a file says.
+/// First line of a file.
 #[derive(Serialize, Deserialize)]
 struct Heading {
     path: String,
-    /// When the first byte came, in milliseconds since 1970.
+    /// Arrival of the first byte, in milliseconds since 1970.
     at: i64,
 }
 
@@ -115,7 +112,7 @@ pub struct OutputLog {
     run: RunId,
     path: String,
     began: Instant,
-    /// None before the first byte, and where no file can be written: then the blobs at the end are all.
+    /// `None` before the first byte, or if no file can be written: then only the blobs at the end are stored.
     file: Option<File>,
     is_lost: bool,
     order: Order,
@@ -125,7 +122,7 @@ pub struct OutputLog {
 }
 
 impl OutputLog {
-    /// Appends a piece. If the disk does not take it, the step goes on: its end decides what is stored then.
+    /// Appends a piece. If it cannot be written, the step continues, and at its end lobster decides what to store.
     pub fn append(&mut self, stream: OutputStream, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
@@ -146,7 +143,7 @@ impl OutputLog {
             let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
             self.order.note(stream, ms, len);
             if !self.is_lost && self.write(&entry(stream, ms, len), bytes).is_err() {
-                // Half a piece may have been written, so nothing may follow it.
+                // Part of a piece may have been written, so no other piece may follow it.
                 self.is_lost = true;
             }
             self.kept[index] += bytes.len() as u64;
@@ -164,7 +161,7 @@ impl OutputLog {
         let Some(file) = &mut self.file else { return Ok(()) };
         text.extend_from_slice(entry);
         if bytes.len() <= CHUNK {
-            // One write: a reader sees all of it or nothing.
+            // A single write: readers see all of it or nothing.
             text.extend_from_slice(bytes);
             return file.write_all(&text);
         }
@@ -172,17 +169,17 @@ impl OutputLog {
         file.write_all(bytes)
     }
 
-    /// So many bytes came on stderr.
+    /// Number of bytes of stderr so far.
     #[must_use]
     pub fn stderr_len(&self) -> u64 {
         self.kept[1] + self.left_out[1]
     }
 
-    /// Names in the detail of an outcome what its streams do not say: the order of the pieces, and all of a stderr of
-    /// which the outcome has only the ends.
+    /// Adds to the detail of an outcome what its streams lack: the order of the pieces, and the whole stderr if the
+    /// outcome has only its start and end.
     ///
     /// # Errors
-    /// When the blobs cannot be written.
+    /// If the blobs cannot be written.
     pub fn finish(mut self, outcome: &mut StepOutcome, stderr_is_short: bool) -> Result<(), StoreError> {
         if stderr_is_short && self.kept[1] > 0 && !self.is_lost {
             let mut writer = self.store.verbatim_writer();
@@ -230,14 +227,14 @@ impl Order {
     fn write_last(&mut self) {
         if let Some((stream, ms, len)) = self.last.take() {
             self.entries += 1;
-            // An order that cannot be written is not named.
+            // An order that cannot be written is left out.
             if self.writer.write_all(&entry(stream, ms, len)).is_err() {
                 self.entries = u64::MAX / 2;
             }
         }
     }
 
-    /// None where there is nothing to tell: the output came at once.
+    /// `None` if there is nothing to store: all output is in one piece.
     fn finish(mut self) -> Result<Option<Blob>, StoreError> {
         self.write_last();
         match self.entries {
@@ -250,26 +247,26 @@ impl Order {
 /// A piece of an output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutputPiece {
-    /// The stream on which it came.
+    /// The stream of the piece.
     pub stream: OutputStream,
-    /// When it came, in milliseconds since 1970.
+    /// Time of arrival, in milliseconds since 1970.
     pub at: i64,
-    /// Its bytes.
+    /// The bytes of the piece.
     pub bytes: Vec<u8>,
 }
 
-/// The output of a step that runs, or whose process died before its end was recorded.
+/// The output of a running step, or of a step whose process died before its end was recorded.
 #[derive(Debug)]
 pub struct KeptOutput {
     /// The path of the step.
     pub path: String,
-    /// When the first byte came, in milliseconds since 1970.
+    /// Arrival of the first byte, in milliseconds since 1970.
     pub at: i64,
     name: PathBuf,
     file: File,
-    /// Where the first piece begins.
+    /// Position of the first piece.
     begin: u64,
-    /// Read so far.
+    /// Position read so far.
     offset: u64,
     piece: Option<(OutputStream, u64, u32)>,
 }
@@ -288,13 +285,13 @@ impl KeptOutput {
         Ok(Self { path, at, name, file, begin, offset: begin, piece: None })
     }
 
-    /// The name of its file, which no other output has.
+    /// The path of its file, which is unique.
     #[must_use]
     pub fn name(&self) -> &Path {
         &self.name
     }
 
-    /// The same output, from its beginning.
+    /// The same output, from the start.
     #[must_use]
     pub fn reopened(&self) -> Option<Self> {
         let file = self.file.try_clone().ok()?;
@@ -302,11 +299,11 @@ impl KeptOutput {
         Some(Self { path, name, file, offset: self.begin, piece: None, ..*self })
     }
 
-    /// The next piece, or the next part of a long one. None at the end of what has come so far; there may be more
+    /// The next piece, or the next part of a long piece. `None` at the end of the output so far; more may arrive
     /// later.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// If the file cannot be read.
     pub fn next_piece(&mut self) -> io::Result<Option<OutputPiece>> {
         let (stream, ms, left) = match self.piece {
             Some(piece) => piece,
@@ -355,7 +352,7 @@ fn copy_stream(path: &Path, stream: OutputStream, to: &mut BlobWriter) -> Result
 }
 
 impl StepOutcome {
-    /// Adds to the detail.
+    /// Adds a field to the detail.
     pub fn note(&mut self, name: &str, what: serde_json::Value) {
         if self.detail.is_null() {
             self.detail = json!({});
@@ -367,7 +364,7 @@ impl StepOutcome {
         serde_json::from_value(self.detail.get(name)?.clone()).ok()
     }
 
-    /// Every stream of the step that the record keeps, each with its name for a person.
+    /// All streams of the step that the record keeps, each with its display name.
     pub fn streams(&self) -> impl Iterator<Item = (&'static str, Blob)> {
         let noted = [
             (PARTIAL_STDOUT, "unfinished stdout"),
@@ -381,13 +378,13 @@ impl StepOutcome {
             .filter_map(|(name, blob)| Some((name, blob?)))
     }
 
-    /// What came on stdout, even if the process was stopped.
+    /// The output on stdout, even if the process was stopped.
     #[must_use]
     pub fn kept_stdout(&self) -> Option<Blob> {
         self.stdout.or_else(|| self.noted_blob(PARTIAL_STDOUT))
     }
 
-    /// All that came on stderr.
+    /// The whole output on stderr.
     #[must_use]
     pub fn kept_stderr(&self) -> Option<Blob> {
         self.noted_blob(WHOLE_STDERR).or(self.stderr)
@@ -429,7 +426,7 @@ impl Store {
                 Err(error) if error.kind() == io::ErrorKind::NotFound && !dir.is_dir() => {
                     private::make_dir(&dir)?;
                 }
-                // An earlier process that died has left its own.
+                // An earlier process that died has left its own file.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && another < 100 => {
                     name = format!("{}.{another}", output_name(run, path));
                 }
@@ -439,7 +436,7 @@ impl Store {
         Err(io::ErrorKind::AlreadyExists.into())
     }
 
-    /// The files of this step that this process or one that died has written.
+    /// The files of this step written by this process.
     fn own_output(&self, run: RunId, path: &str) -> Vec<PathBuf> {
         lock(&self.inner.outputs).get(&(run, path.to_owned())).cloned().into_iter().collect()
     }
@@ -454,11 +451,11 @@ impl Store {
         found
     }
 
-    /// Moves the output of a step whose end did not bring it into its outcome: what this process has stored of it, or
-    /// what one has that died (`was_left`). [`Store::forget_output`] removes it when the outcome is recorded.
+    /// Adds the output of a step to its outcome if the outcome lacks it: the output stored by this process, or that
+    /// left by a dead one (`was_left`). [`Store::forget_output`] removes the files once the outcome is recorded.
     ///
     /// # Errors
-    /// When it cannot be read or written.
+    /// If it cannot be read or written.
     pub fn add_kept_output(
         &self,
         run: RunId,
@@ -477,7 +474,7 @@ impl Store {
         let mut order = Order::new(self);
         for file in &files {
             let failed = |error| StoreError::io("read", file, error);
-            // What is no output names no step, and stays.
+            // A file that is not an output names no step, and stays.
             let Ok(mut kept) = KeptOutput::open(file.clone()) else { continue };
             let begun = kept.at;
             while let Some(piece) = kept.next_piece().map_err(failed)? {
@@ -496,23 +493,23 @@ impl Store {
         Ok(())
     }
 
-    /// True if a process that died has left output of this step.
+    /// True if a dead process has left output of this step.
     #[must_use]
     pub fn has_left_output(&self, run: RunId, path: &str) -> bool {
         !self.left_output(run, path).is_empty()
     }
 
-    /// Removes the files of a step: its outcome, which names all that they have, is recorded.
+    /// Removes the files of a step, after an outcome with all their content was recorded.
     pub fn forget_output(&self, run: RunId, path: &str, was_left: bool) {
         let own = lock(&self.inner.outputs).remove(&(run, path.to_owned()));
         let left = if was_left { self.left_output(run, path) } else { Vec::new() };
         for file in own.into_iter().chain(left) {
-            // It is superseded for readers, and goes with its run.
+            // If this fails, the file is ignored by readers and removed with its run.
             let _ = fs::remove_file(file);
         }
     }
 
-    /// Removes the outputs of runs that are not there any more; gives how many.
+    /// Removes the outputs of runs that no longer exist, and returns their number.
     pub(super) fn sweep_outputs(
         &self,
         is_known: &dyn Fn(RunId) -> Result<bool, StoreError>,
@@ -532,7 +529,7 @@ impl Store {
         Ok(swept)
     }
 
-    /// The outputs of a run that are not in its record (yet), by the time of their first byte.
+    /// The outputs of a run that are not (yet) in its record, in the order of their first byte.
     #[must_use]
     pub fn kept_outputs(&self, run: RunId) -> Vec<KeptOutput> {
         let begin = format!("{run}-");
@@ -551,7 +548,7 @@ fn output_name(run: RunId, path: &str) -> String {
     format!("{run}-{}", &place[..16])
 }
 
-/// The run of a file of outputs.
+/// The run that an output file belongs to.
 fn run_of_output(file: &Path) -> Option<RunId> {
     file.file_name()?.to_str()?.rsplit_once('-')?.0.parse().ok()
 }
@@ -588,7 +585,7 @@ mod tests {
         assert_eq!(more, long);
         assert!(store.kept_outputs(RunId::new().unwrap()).is_empty());
 
-        // A process that died.
+        // The process died.
         drop(log);
         lock(&store.inner.outputs).clear();
         let mut outcome = StepOutcome::new(StepStatus::Interrupted);

@@ -1,8 +1,7 @@
-//! What is on its way into the database.
+//! Small blobs and outcomes on their way into the database.
 //!
-//! Small blobs and the outcomes of pure actions are not worth a transaction of
-//! their own. They wait here for the next one, and readers find them here until
-//! it has ended.
+//! Small blobs and the outcomes of pure actions do not justify a separate transaction. They wait here for the next
+//! one, and readers find them here until it has ended.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,41 +13,41 @@ use super::error::StoreError;
 use lobster_base::digest::Digest;
 use lobster_base::sync::lock;
 
-/// Bytes that wait for the next transaction; beyond this they get one of their own.
+/// Most bytes that wait for the next transaction; above this they get a separate one.
 const PENDING_MAX: usize = 4 * 1024 * 1024;
 
 #[derive(Default)]
 pub(super) struct Pending {
     /// For the next transaction.
     waiting: Batch,
-    /// In a transaction that has not ended: no other connection sees it yet.
+    /// In a transaction that has not ended, so other connections do not see it yet.
     committing: Option<Arc<Batch>>,
 }
 
-/// What one transaction takes along.
+/// Blobs and outcomes of one transaction.
 #[derive(Default)]
 pub(super) struct Batch {
     pub(super) blobs: HashMap<Digest, Arc<[u8]>>,
     /// Files that are in place but not in the table yet.
     pub(super) files: HashMap<Digest, u64>,
-    /// By their actions.
+    /// By action.
     pub(super) outcomes: HashMap<Digest, KnownOutcome>,
-    /// Of `blobs` and `outcomes`, together.
+    /// Of `blobs` and `outcomes` together.
     bytes: usize,
 }
 
-/// What an action gave, as the cache keeps it.
+/// The outcome of an action, as stored in the cache.
 #[derive(Clone)]
 pub(super) struct KnownOutcome {
     /// The outcome as JSON.
     pub(super) text: Arc<str>,
-    /// Milliseconds since 1970.
+    /// In milliseconds since 1970.
     pub(super) created: i64,
-    /// Milliseconds since 1970; never, if none.
+    /// In milliseconds since 1970; `None` means never.
     pub(super) expires: Option<i64>,
 }
 
-/// What is held of a blob that is not in the database yet.
+/// A blob that is not in the database yet.
 pub(super) enum Held {
     Bytes(Arc<[u8]>),
     /// Its size; the bytes are in its file.
@@ -56,10 +55,10 @@ pub(super) enum Held {
 }
 
 impl Store {
-    /// Hands everything held back to the database, lazily.
+    /// Writes everything held back to the database, lazily.
     ///
     /// # Errors
-    /// When it cannot be written; it is then still held.
+    /// If it cannot be written; it is then still held.
     pub fn flush(&self) -> Result<(), StoreError> {
         if lock(&self.inner.pending).nothing_waits() {
             return Ok(());
@@ -73,7 +72,7 @@ impl Pending {
         self.waiting.is_empty()
     }
 
-    /// Holds a small blob for the next transaction; says whether too much waits for it now.
+    /// Holds a small blob for the next transaction; true if too much is waiting now.
     pub(super) fn hold_blob(&mut self, digest: Digest, bytes: &[u8]) -> bool {
         self.waiting.hold_blob(digest, bytes.into())
     }
@@ -87,7 +86,7 @@ impl Pending {
         self.waiting.files.insert(blob.digest, blob.len);
     }
 
-    /// Holds what an action gave; says whether too much waits now.
+    /// Holds the outcome of an action; true if too much is waiting now.
     pub(super) fn hold_outcome(&mut self, action: Digest, outcome: KnownOutcome) -> bool {
         self.waiting.hold_outcome(action, outcome)
     }
@@ -103,20 +102,20 @@ impl Pending {
         self.batches().find_map(|batch| batch.outcomes.get(action).cloned())
     }
 
-    /// The newest first.
+    /// Both batches, the newer first.
     fn batches(&self) -> impl Iterator<Item = &Batch> {
         [Some(&self.waiting), self.committing.as_deref()].into_iter().flatten()
     }
 
-    /// A transaction takes along what waits.
+    /// Starts a transaction with everything that is waiting.
     pub(super) fn begin(&mut self) -> Arc<Batch> {
         let batch = Arc::new(std::mem::take(&mut self.waiting));
         self.committing = Some(Arc::clone(&batch));
         batch
     }
 
-    /// The transaction is over. What it did not commit waits for the next one,
-    /// beside what came meanwhile and is newer.
+    /// Ends the transaction. If it was not committed, its content waits for the next one; newer entries take
+    /// precedence.
     pub(super) fn end(&mut self, committed: bool) {
         let Some(batch) = self.committing.take().filter(|_| !committed) else { return };
         for (digest, bytes) in &batch.blobs {
@@ -153,8 +152,8 @@ impl Batch {
     }
 }
 
-/// Rows in the order of the index over their digests: a transaction then goes
-/// through the index once, instead of once a row from its root.
+/// Sorts rows by digest, in the order of the index: a transaction then goes through the index once, instead of
+/// starting at its root for each row.
 pub(super) fn in_index_order<T>(rows: impl Iterator<Item = T>, digest: impl Fn(&T) -> &Digest) -> Vec<T> {
     let mut rows: Vec<T> = rows.collect();
     rows.sort_unstable_by(|a, b| digest(a).as_bytes().cmp(digest(b).as_bytes()));

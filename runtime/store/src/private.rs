@@ -1,6 +1,5 @@
-//! The state directory is its user's alone: directories have mode 0700 and
-//! files 0600 whatever the umask is, and what an earlier version or another
-//! program left open is closed when lobster starts.
+//! The state directory is accessible to its user only: directories have mode 0700 and files 0600, whatever the umask.
+//! When lobster starts, it also closes files left open by an earlier version or another program.
 
 use std::fs::{self, DirBuilder, Metadata, Permissions};
 use std::io;
@@ -13,32 +12,32 @@ use lobster_base::glob::glob_match;
 use super::error::StoreError;
 use super::state_parts::STATE_PARTS;
 
-/// What others may do with a file or directory.
+/// Permission bits of group and others.
 const OTHERS: u32 = 0o077;
-/// What others may write.
+/// Write permission of group and others.
 const OTHERS_WRITE: u32 = 0o022;
-/// A directory where everybody keeps files of their own (`/tmp`).
+/// A directory in which all users keep files (`/tmp`).
 const STICKY: u32 = 0o1000;
 
-/// Looked at each time the store is opened. If one of them is open to others,
-/// so may be anything below, and all of it is looked at.
+/// Checked each time the store is opened. If any of them is open to others, anything below may be, so everything is
+/// checked.
 const LOOKED_AT: [&str; 7] =
     ["", "store", "store/blobs", "store/tmp", "store/locks", "store/lobster.db", "store/lobster.db-wal"];
 
-/// Makes a directory and what is missing above it, for this user alone.
+/// Creates a directory and its missing parents, for this user only.
 pub(super) fn make_dir(dir: &Path) -> io::Result<()> {
     if dir.is_dir() {
         return Ok(());
     }
-    // The umask can only take away.
+    // The umask can only remove permissions.
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
-/// Closes a state directory to others, as far as it is this user's.
+/// Closes a state directory to others, as far as this user owns it.
 ///
 /// # Errors
-/// When another user owns it or its store, or when others may write to it and
-/// that cannot be changed: they could have put anything there.
+/// If another user owns it or its store, or if others may write to it and that cannot be changed: they could have put
+/// anything there.
 pub(super) fn mend(state_dir: &Path) -> Result<(), StoreError> {
     let (mut open, mut keeps_mode) = (false, false);
     for name in LOOKED_AT {
@@ -59,7 +58,8 @@ pub(super) fn mend(state_dir: &Path) -> Result<(), StoreError> {
             && meta.mode() & STICKY == 0
             && path.parent().is_some()
         {
-            let why = "others may write to it, and it has files of other programs; give lobster a directory of its own";
+            let why =
+                "others may write to it, and it has files of other programs; give lobster its own directory";
             return Err(unusable(&path, io::Error::other(why)));
         }
         keeps_mode |= is_shared;
@@ -71,11 +71,10 @@ pub(super) fn mend(state_dir: &Path) -> Result<(), StoreError> {
     if keeps_mode { close_below(&state_dir.join("store")) } else { close_below(state_dir) }
 }
 
-/// Refuses a directory of another user, who decides what is in it. One that is
-/// not there is nobody's.
+/// Rejects a directory of another user, who controls its content. A missing directory is accepted.
 ///
 /// # Errors
-/// When it belongs to somebody else than this user or root.
+/// If it belongs to a user other than this one and root.
 pub(super) fn check(dir: &Path) -> Result<(), StoreError> {
     match look(dir)? {
         Some(meta) => check_owner(dir, &meta),
@@ -103,8 +102,8 @@ fn check_owner(path: &Path, meta: &Metadata) -> Result<(), StoreError> {
     Err(unusable(path, io::Error::other(why)))
 }
 
-/// Places that are not a directory of lobster's own, though somebody keeps its state in them: `/tmp`, the home
-/// directory, any directory that other programs have files in.
+/// True for a shared directory, even if lobster's state is kept in it: `/tmp`, the home directory, and any directory
+/// that holds files of other programs.
 fn is_shared(dir: &Path, meta: &Metadata) -> bool {
     let is_ours = |name: &str| {
         STATE_PARTS.iter().any(|part| glob_match(part.path.split('/').next().unwrap_or_default(), name))
@@ -119,7 +118,7 @@ fn is_shared(dir: &Path, meta: &Metadata) -> bool {
 
 /// Closes a directory and everything below it, without following links.
 fn close_below(dir: &Path) -> Result<(), StoreError> {
-    // The directory first: from then on nobody else reaches what is in it.
+    // The directory comes first: afterwards its content is out of reach for others.
     let target = match fs::metadata(dir) {
         Ok(meta) => meta,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -145,9 +144,9 @@ fn close(path: &Path, meta: &Metadata) -> Result<(), StoreError> {
     }
     let mode = meta.mode() & 0o7777 & !OTHERS;
     match fs::set_permissions(path, Permissions::from_mode(mode)) {
-        // Gone meanwhile, as a log or a draft may be.
+        // Removed meanwhile, as may happen to a log or a draft.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        // What nobody else can write to is at least what this user, or root, put there.
+        // Only this user or root can have written a file that others cannot write to.
         Err(_) if meta.mode() & OTHERS_WRITE == 0 => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => Ok(()),
         Err(error) => {
@@ -232,7 +231,7 @@ mod tests {
         fs::set_permissions(other.join("store"), Permissions::from_mode(0o755)).unwrap();
         mend(&other).unwrap();
         fs::set_permissions(&other, Permissions::from_mode(0o777)).unwrap();
-        assert!(mend(&other).unwrap_err().to_string().contains("a directory of its own"));
+        assert!(mend(&other).unwrap_err().to_string().contains("its own directory"));
         fs::set_permissions(&other, Permissions::from_mode(0o755)).unwrap();
         let modes = ["", "ssl", "store"].map(|name| mode(&other.join(name)));
         assert_eq!(modes, [0o755, 0o755, 0o700]);

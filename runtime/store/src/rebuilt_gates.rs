@@ -1,5 +1,5 @@
-//! The gates of a salvaged store. Each is what the journal of its run says, never what a row says that may be damaged: a
-//! gate that was answered must not be open again.
+//! Rebuilds the gates of a salvaged store from the journals of their runs, and not from rows that may be damaged: an
+//! answered gate must not be open again.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use super::verify::Problem;
 use lobster_base::digest::Digest;
 use lobster_base::json;
 
-/// What a journal says of a gate.
+/// A gate according to the journal.
 struct RecordedGate {
     path: String,
     kind: String,
@@ -28,8 +28,8 @@ struct RecordedGate {
 }
 
 impl Store {
-    /// Makes the gates of every run what its journal says of them, and names those that said something else. The
-    /// journals are known to be whole.
+    /// Sets the gates of every run to the state in its journal, and reports the gates that differed. The journals must
+    /// have been checked.
     pub(super) fn rebuild_gates(&self) -> Result<Vec<Problem>, StoreError> {
         let mut problems = Vec::new();
         for run in self.runs(&RunFilter::default())? {
@@ -96,7 +96,7 @@ impl Store {
         Ok(gates)
     }
 
-    /// True if the row said something else.
+    /// True if the row differed.
     fn rebuild_gate(&self, n: i64, gate: &RecordedGate) -> Result<bool, StoreError> {
         let (at, by) = gate.closed.clone().map_or((None, None), |(at, by)| (Some(at), by));
         self.write(Durability::Lazy, |tx| {
@@ -123,8 +123,8 @@ impl Store {
         })
     }
 
-    /// Removes runs that were rebuilt from their journals and are not over, when records were lost: an answer may be
-    /// among them.
+    /// Removes runs that were rebuilt from their journals and are not over, if records were lost: an answer may be
+    /// among the lost records.
     pub(super) fn remove_cut_runs(&self, rebuilt: &[RunId]) -> Result<Vec<Problem>, StoreError> {
         let mut problems = Vec::new();
         for run in rebuilt {
@@ -134,8 +134,7 @@ impl Store {
             })?;
             if found == Some(true) {
                 self.remove_run(*run)?;
-                let why = "it is left out: the end of its journal may be among the records that were lost"
-                    .to_owned();
+                let why = "it is left out: the end of its journal may be among the lost records".to_owned();
                 problems.push(Problem::Run { run: run.to_string(), why });
             }
         }

@@ -13,47 +13,47 @@ use super::dump;
 use super::secret_spellings::{Form, disguises};
 use super::spelling::{self, Found, Glance, Kind};
 
-/// Shorter values are not looked for: they would be found everywhere.
+/// Shorter values are not hidden, since they would be found everywhere.
 const SHORTEST: usize = 4;
 
-/// Most bytes that one byte of a secret takes in any form: a line of its own in a dump.
+/// Most bytes that one byte of a secret takes in any form: a whole line of a dump.
 const WIDEST: usize = 18;
-/// Lines of a dump that are needed whole besides.
+/// Further bytes that are needed so that the lines of a dump are complete.
 const LINES: usize = 512;
 
-/// Bytes of a stream that are looked through together.
+/// Bytes of a stream that are searched together.
 const BATCH: usize = 32 << 10;
 
-/// Of the time of a stream, this part may be spent on giving its lines early.
+/// Passing lines on early may take 1/`SHARE` of a stream's duration.
 const SHARE: u32 = 20;
 
-/// So much more may be spent at the beginning.
+/// Additional time for that at the beginning.
 const ADVANCE: Duration = Duration::from_millis(50);
 
-/// Secret values and what stands in their place: `«secret:NAME»`.
+/// Secret values and their replacements: `«secret:NAME»`.
 #[derive(Clone, Default)]
 pub struct Redactions {
-    /// The texts looked for, each with what is put there.
+    /// The texts to find, each with its replacement.
     pairs: Vec<(Form, String)>,
     /// Length of the longest value.
     longest: usize,
     search: Option<Arc<Search>>,
 }
 
-/// How the texts are found.
+/// Index of the texts.
 struct Search {
-    /// As they are.
+    /// The unescaped texts.
     plain: AhoCorasick,
-    /// By two bytes that follow each other in a text: which text, and the place of the second.
-    /// The first escape, or the first break between digits, stands before that.
+    /// For each two consecutive bytes of a text: the text, and the position of the second byte. The first escape, or
+    /// the first break between digits, is in front of that byte.
     pairs: Vec<(u32, u32)>,
-    /// Where the pairs of each two bytes begin in `pairs`.
+    /// Start in `pairs` of the entries for each two bytes.
     first: Vec<u32>,
-    /// The two bytes that have pairs.
+    /// Pairs of bytes that have entries.
     seen: TwoBytes,
-    /// Those between which digits may be wrapped.
+    /// Pairs of bytes between which digits may be wrapped.
     wrapped: TwoBytes,
-    /// The texts that begin with a byte.
+    /// Texts by their first byte.
     begin: Vec<Vec<u32>>,
 }
 
@@ -78,7 +78,7 @@ impl Search {
             seen.add(*two);
             match forms[*form as usize].0.kind {
                 Some(Kind::Digits) => wrapped.add(*two),
-                // Their forms have small ones.
+                // Texts of this kind are in lower case.
                 Some(Kind::Hex) => {
                     let [before, after] = two.to_be_bytes();
                     for before in [before, before.to_ascii_uppercase()] {
@@ -96,7 +96,7 @@ impl Search {
         Some(Self { plain, pairs, first, seen, wrapped, begin })
     }
 
-    /// Whether a text may have this byte escaped after that one, if there is one.
+    /// True if a text may contain these two bytes, with the second one escaped, or may begin with it.
     fn may_spell(&self, before: Option<u8>, first: u8) -> bool {
         !self.begin[usize::from(first)].is_empty()
             || before.is_some_and(|before| {
@@ -114,7 +114,7 @@ impl Search {
     }
 }
 
-/// A bit for each two bytes: small enough to be at hand all the time.
+/// A bit for each pair of bytes: small enough to stay in the CPU's cache.
 struct TwoBytes(Box<[u64; 1 << 10]>);
 
 impl TwoBytes {
@@ -135,19 +135,18 @@ fn key(before: u8, after: u8) -> u16 {
     u16::from(before) << 8 | u16::from(after)
 }
 
-/// A place in a text, and which pair it belongs to.
+/// A range in a text, and the index of the secret found there.
 type Place = (Range<usize>, usize);
 
 impl Redactions {
-    /// Nothing to hide.
+    /// Hides nothing.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Hides `value`, also as it looks when programs quote or encode it. False
-    /// when it is too short to be told from other text (under 4 bytes); the
-    /// caller should say so.
+    /// Hides `value`, including its quoted and encoded forms. Returns false if it is too short to distinguish from other
+    /// text (under 4 bytes); the caller should report that.
     #[must_use]
     pub fn add(&mut self, name: &str, value: &str) -> bool {
         if value.len() < SHORTEST {
@@ -162,7 +161,7 @@ impl Redactions {
         self.longest = longest.max(value.len());
         match Search::new(&self.pairs) {
             Some(search) => self.search = Some(Arc::new(search)),
-            // Only gigabytes of secrets are too many to look for.
+            // Only gigabytes of secrets are too many to search for.
             None => {
                 self.pairs.truncate(before);
                 self.longest = longest;
@@ -171,31 +170,31 @@ impl Redactions {
         self.pairs.iter().any(|(known, _)| known.text == value)
     }
 
-    /// The mark of the first secret in `text`.
+    /// The replacement of the first secret in `text`.
     #[must_use]
     pub fn first_in(&self, text: &str) -> Option<&str> {
         let places = self.places(text.as_bytes());
         self.pairs.get(places.first()?.1).map(|(_, mark)| mark.as_str())
     }
 
-    /// How many secrets stand in `text` as they are: what any search for them costs at least.
+    /// Number of unescaped secrets in `text`: a lower bound for the cost of any search.
     #[must_use]
     #[doc(hidden)]
     pub fn plain_pass(&self, text: &[u8]) -> usize {
         self.search.as_ref().map_or(0, |search| search.plain.find_iter(text).count())
     }
 
-    /// Whether there is nothing to hide.
+    /// True if there is nothing to hide.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pairs.is_empty()
     }
 
-    /// `text` without secrets.
+    /// `text` with secrets replaced.
     #[must_use]
     pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
         match self.bytes(text.as_bytes()) {
-            // Both the secrets and the marks are whole characters.
+            // Both the secrets and their replacements are valid UTF-8.
             Cow::Owned(clean) => Cow::Owned(String::from_utf8_lossy(&clean).into_owned()),
             Cow::Borrowed(_) => Cow::Borrowed(text),
         }
@@ -226,7 +225,7 @@ impl Redactions {
         }
     }
 
-    /// `bytes` without secrets.
+    /// `bytes` with secrets replaced.
     #[must_use]
     pub fn bytes<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
         let places = self.places(bytes);
@@ -238,8 +237,8 @@ impl Redactions {
         Cow::Owned(clean)
     }
 
-    /// Writes `text` without what stands at `places`: all before `bound`, and what begins
-    /// before it. Gives where the rest begins.
+    /// Writes `text` up to `bound` with the secrets at `places` replaced, including secrets that begin before `bound`
+    /// and end after it. Returns the position of the rest.
     fn replace(&self, text: &[u8], places: &[Place], bound: usize, clean: &mut Vec<u8>) -> usize {
         let mut at = 0;
         for (place, pair) in places.iter().take_while(|(place, _)| place.start < bound) {
@@ -254,7 +253,7 @@ impl Redactions {
         at
     }
 
-    /// Where secrets stand, in order and apart from each other.
+    /// Ranges of the secrets, in order and without overlaps.
     fn places(&self, text: &[u8]) -> Vec<Place> {
         let Some(search) = &self.search else { return Vec::new() };
         let mut places: Vec<Place> =
@@ -279,7 +278,7 @@ impl Redactions {
         places
     }
 
-    /// Texts whose first escape stands at `at`.
+    /// Finds texts whose first escape is at `at`.
     fn spelled_at(&self, search: &Search, text: &[u8], at: usize, places: &mut Vec<Place>) {
         spelling::first_bytes(text, at, |first| {
             for form in &search.begin[usize::from(first)] {
@@ -296,18 +295,18 @@ impl Redactions {
                     }
                 }
             }
-            // Digits may be wrapped by an escape.
+            // An escape can stand for a line break that wraps digits.
             if matches!(first, b'\n' | b'\r') {
                 self.wrapped_at(search, text, at, places);
             }
         });
     }
 
-    /// Digits whose first break stands at `at`.
+    /// Finds digits whose first break is at `at`.
     fn wrapped_at(&self, search: &Search, text: &[u8], at: usize, places: &mut Vec<Place>) {
         let start = if at > 0 && text[at - 1] == b'\r' { at - 1 } else { at };
         let Some(&before) = start.checked_sub(1).and_then(|last| text.get(last)) else { return };
-        // Nearly always the first byte of the next line tells that nothing goes on there.
+        // The first byte of the next line nearly always shows that the digits do not continue there.
         if text[at] == b'\n' && !may_go_on(search, before, text, at + 1) {
             return;
         }
@@ -321,7 +320,7 @@ impl Redactions {
             }
         };
         try_all(before, after);
-        // Texts of hexadecimal digits are looked for with small ones.
+        // Texts of hexadecimal digits are searched for in lower case.
         let (low_before, low_after) = (before.to_ascii_lowercase(), after.to_ascii_lowercase());
         if (low_before, low_after) != (before, after) {
             try_all(low_before, low_after);
@@ -331,7 +330,7 @@ impl Redactions {
         }
     }
 
-    /// One text, of which the first bytes stand unescaped before `at`.
+    /// Tries one text whose first bytes are unescaped before `at`.
     fn try_at(&self, text: &[u8], at: usize, form: usize, done: usize, places: &mut Vec<Place>) {
         let (Form { text: wanted, kind }, _) = &self.pairs[form];
         let (Some(kind), Some(start)) = (*kind, at.checked_sub(done)) else { return };
@@ -362,21 +361,21 @@ impl Redactions {
         }
     }
 
-    /// Most bytes that a secret takes in any form, and what must be seen of the lines around.
+    /// Most bytes that a secret takes in any form, plus the surrounding lines needed to recognise it.
     fn reach(&self) -> usize {
         let longest = self.pairs.iter().map(|(form, _)| form.text.len()).max().unwrap_or(0);
         longest.max(self.longest * WIDEST + LINES)
     }
 
-    /// A text that was cut off, without what may be the beginning of a secret.
+    /// A text that was cut off, without a possible start of a secret at its end.
     fn cut(&self, text: &[u8]) -> Vec<u8> {
         let sure = text.len() - self.begun(text);
-        // A secret that is there whole is hidden, not cut.
+        // A secret that is complete is hidden, not cut.
         let whole = self.places(text).last().map_or(0, |(place, _)| place.end);
         self.bytes(&text[..sure.max(whole)]).into_owned()
     }
 
-    /// How much of a text that was cut off may be the beginning of a secret.
+    /// Number of bytes at the end of a truncated text that may be the start of a secret.
     fn begun(&self, text: &[u8]) -> usize {
         let from = text.len().saturating_sub(self.reach());
         let begins = |at: usize| {
@@ -392,7 +391,7 @@ impl Redactions {
         text.len() - written.min(self.begun_in_dump(text))
     }
 
-    /// The same of a dump at the end of the text: where it has to be cut.
+    /// Position at which a dump at the end of the text has to be cut for the same reason.
     fn begun_in_dump(&self, text: &[u8]) -> usize {
         let last = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let mut lines = Vec::new();
@@ -403,7 +402,7 @@ impl Redactions {
             lines.push(bytes);
             end = start;
         }
-        // A line that breaks off inside a dump may show anything, and continue what the lines before it have begun.
+        // An incomplete line of a dump may show any bytes, and may continue a secret from the lines before it.
         let is_dump = !lines.is_empty() || dump::bytes_of(text, last..text.len()).is_some();
         let mut cut = if is_dump { last } else { text.len() };
         let shown: Vec<_> = lines.into_iter().rev().flatten().collect();
@@ -420,15 +419,15 @@ impl Redactions {
     }
 }
 
-/// Where escapes may begin, and where lines end. Texts have many of them, close
-/// to each other: eight bytes are looked at together, whatever they are.
+/// Positions of possible escapes and of line ends. Texts have many of them close together, so eight bytes are checked
+/// at a time.
 fn marks(text: &[u8]) -> impl Iterator<Item = usize> {
     let (words, rest) = text.as_chunks::<8>();
     let rest_begins = text.len() - rest.len();
     let in_words = words.iter().enumerate().flat_map(|(number, word)| {
         let mut found = marked(u64::from_le_bytes(*word));
         std::iter::from_fn(move || {
-            // The highest bit of each byte that is one.
+            // The highest bit of each matching byte is set.
             let byte = (found != 0).then(|| found.trailing_zeros() / 8)?;
             found &= found - 1;
             Some(number * 8 + byte as usize)
@@ -440,20 +439,20 @@ fn marks(text: &[u8]) -> impl Iterator<Item = usize> {
 
 const MARKS: [u8; 4] = [b'%', b'\\', b'&', b'\n'];
 
-/// Sets the highest bit of each byte that is one of [`MARKS`], and no other.
+/// Sets the highest bit of each byte that is in [`MARKS`], and no other bit.
 fn marked(word: u64) -> u64 {
     const LOW: u64 = u64::MAX / 0xff * 0x7f;
     let is_zero = |bytes: u64| !(((bytes & LOW) + LOW) | bytes | LOW);
     MARKS.iter().fold(0, |found, mark| found | is_zero(word ^ (u64::MAX / 0xff * u64::from(*mark))))
 }
 
-/// Tells at a glance that no text has its first escape at `at`: for nearly every escape.
+/// A quick check that rules out nearly every escape: false if no text can have its first escape at `at`.
 fn may_matter(search: &Search, text: &[u8], at: usize) -> bool {
     let before = at.checked_sub(1).map(|last| text[last]);
     match spelling::glance(text, at) {
         Glance::Nothing => false,
         Glance::Bytes(first, second) => search.may_spell(before, first) || search.may_spell(before, second),
-        // Digits may be wrapped by it.
+        // The escape may wrap digits.
         Glance::Break(first, other, next) => {
             search.may_spell(before, first)
                 || search.may_spell(before, other)
@@ -463,7 +462,7 @@ fn may_matter(search: &Search, text: &[u8], at: usize) -> bool {
     }
 }
 
-/// Whether digits may go on after a line break that ends at `next`.
+/// True if digits may continue after a line break that ends at `next`.
 fn may_go_on(search: &Search, before: u8, text: &[u8], next: usize) -> bool {
     let rest = &text[next..];
     let indent = rest.iter().take(spelling::INDENT).take_while(|byte| matches!(byte, b' ' | b'\t')).count();
@@ -485,12 +484,12 @@ fn may_go_on(search: &Search, before: u8, text: &[u8], next: usize) -> bool {
 #[derive(Default)]
 struct Dumped {
     bytes: Vec<u8>,
-    /// Where the bytes of each line begin, and the line.
+    /// Index of each line's first byte, and the line.
     lines: Vec<(usize, Range<usize>)>,
 }
 
 impl Dumped {
-    /// Takes a line, if it is one of a dump.
+    /// Takes a line if it is part of a dump.
     fn take(&mut self, text: &[u8], line: Range<usize>) -> bool {
         let before = self.bytes.len();
         let is_one = dump::read(&text[line.clone()], |byte, _| self.bytes.push(byte));
@@ -502,8 +501,8 @@ impl Dumped {
         is_one
     }
 
-    /// Looks for secrets in a dump that is over. What follows one in its last line
-    /// goes with it: there the characters stand once more.
+    /// Searches a dump that has ended. The rest of a secret's last line is hidden as well, because it repeats the
+    /// bytes as characters.
     fn end(&mut self, search: &Search, text: &[u8], places: &mut Vec<Place>) {
         if self.lines.is_empty() {
             return;
@@ -521,16 +520,16 @@ impl Dumped {
         self.lines.clear();
     }
 
-    /// The line that shows a byte, and how many bytes the line shows before it.
+    /// The line that shows a byte, and the number of bytes before it on that line.
     fn line_of(&self, byte: usize) -> (Range<usize>, usize) {
-        // A line without bytes begins where the next one does.
+        // A line without bytes has the same index as the next one.
         let number = self.lines.partition_point(|(first, _)| *first <= byte) - 1;
         let (first, line) = &self.lines[number];
         (line.clone(), byte - first)
     }
 }
 
-/// Makes one of places that overlap.
+/// Merges overlapping ranges.
 fn merge(places: &mut Vec<Place>) {
     places.sort_by(|(a, _), (b, _)| a.start.cmp(&b.start).then(b.end.cmp(&a.end)));
     places.dedup_by(|(next, _), (kept, _)| {
@@ -542,7 +541,7 @@ fn merge(places: &mut Vec<Place>) {
     });
 }
 
-/// Never shows what it hides.
+/// Does not show the secrets.
 impl std::fmt::Debug for Redactions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let marks: BTreeSet<_> = self.pairs.iter().map(|(_, mark)| mark).collect();
@@ -550,8 +549,8 @@ impl std::fmt::Debug for Redactions {
     }
 }
 
-/// What is to be hidden now. A login is renewed while steps that use it run, so this grows
-/// while their output comes.
+/// The secrets to hide now. A login may be renewed while steps that use it run, so this grows while their output
+/// arrives.
 #[derive(Default)]
 pub(crate) struct Current(RwLock<Arc<Redactions>>);
 
@@ -571,20 +570,19 @@ impl Current {
     }
 }
 
-/// Hides secrets in bytes that come in pieces. It holds back as many bytes as
-/// could be the beginning of a secret.
+/// Hides secrets in bytes that arrive in pieces. It holds back as many bytes as may be the start of a secret.
 pub struct Redactor {
     current: Arc<Current>,
     redactions: Arc<Redactions>,
     held: Vec<u8>,
     reach: usize,
     begun: Instant,
-    /// Time spent on giving lines early.
+    /// Time spent on passing lines on early.
     spent: Duration,
 }
 
 impl Redactor {
-    /// `None` when there is nothing to hide.
+    /// `None` if there is nothing to hide.
     pub(crate) fn new(current: &Arc<Current>) -> Option<Self> {
         let redactions = current.get();
         if redactions.is_empty() {
@@ -596,7 +594,7 @@ impl Redactor {
         Some(Self { current, redactions, held: Vec::new(), reach, begun, spent: Duration::ZERO })
     }
 
-    /// Takes over what has become known since: nobody could have written it before.
+    /// Takes over secrets that became known since; earlier output cannot contain them.
     fn refresh(&mut self) {
         let now = self.current.get();
         if !Arc::ptr_eq(&now, &self.redactions) {
@@ -605,13 +603,13 @@ impl Redactor {
         }
     }
 
-    /// Takes the next piece, gives what is certain by now, in large portions.
+    /// Takes the next piece, and returns the checked bytes in large portions.
     pub fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
         self.take(bytes, false)
     }
 
-    /// Takes the next piece, gives each line as soon as it is certain: for whoever reads a stream while it comes. That
-    /// costs more, so a stream of many small pieces is given in large portions as well.
+    /// Takes the next piece, and returns each line as soon as it is checked, for readers that follow a stream. This
+    /// costs more, so a stream of many small pieces is returned in large portions too.
     pub fn push_lines(&mut self, bytes: &[u8]) -> Vec<u8> {
         let may_look = self.spent <= self.begun.elapsed() / SHARE + ADVANCE;
         self.take(bytes, may_look)
@@ -620,10 +618,10 @@ impl Redactor {
     fn take(&mut self, bytes: &[u8], by_lines: bool) -> Vec<u8> {
         self.refresh();
         self.held.extend_from_slice(bytes);
-        // What is held back is looked through again each time.
+        // Bytes that are held back are searched again each time.
         let bound = if self.held.len() >= self.batch() {
             let sure = self.held.len() - self.reach;
-            // What is left must begin with a whole line, so that lines of dumps are known.
+            // The rest must begin with a whole line, so that lines of dumps are recognised.
             let line = memchr::memrchr(b'\n', &self.held[sure.saturating_sub(BATCH / 2)..sure]);
             line.map_or(sure, |at| sure.saturating_sub(BATCH / 2) + at + 1)
         } else if by_lines && memchr::memchr(b'\n', bytes).is_some() {
@@ -653,20 +651,18 @@ impl Redactor {
         clean
     }
 
-    /// How much is looked through at once. What is held back is looked through
-    /// again, and should be the smaller part of it.
+    /// Number of bytes searched at once. Bytes that are held back are searched again, and should be the smaller part.
     fn batch(&self) -> usize {
         self.reach + BATCH.max(4 * self.reach)
     }
 
-    /// Gives the rest of a stream that was cut off, without what may be the
-    /// beginning of a secret.
+    /// Returns the rest of a stream that was cut off, without a possible start of a secret at its end.
     pub fn finish_cut(mut self) -> Vec<u8> {
         self.refresh();
         self.redactions.cut(&self.held)
     }
 
-    /// Gives the rest.
+    /// Returns the rest.
     pub fn finish(mut self) -> Vec<u8> {
         self.refresh();
         self.redactions.bytes(&self.held).into_owned()

@@ -1,9 +1,8 @@
-//! What can be read of a damaged database, as a database of its own.
+//! Copies the readable part of a damaged database into a new one.
 //!
-//! SQLite stops at the first damaged page, whichever way it is reached. Here each
-//! table is walked by its key: where a row cannot be read, the walk looks for the
-//! next key behind the damage from which it can go on. Indexes are not used and
-//! are built anew. A run whose row is lost is listed again by what its journal says.
+//! SQLite stops at the first damaged page, however it is reached. Here each table is walked by its key: if a row
+//! cannot be read, the walk looks for the next readable key after the damage and continues there. Indexes are not
+//! used, but rebuilt. A run whose row is lost is rebuilt from its journal.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -29,23 +28,23 @@ use lobster_base::digest::Digest;
 use lobster_base::json;
 use lobster_base::regular_file;
 
-/// The tables whose key is one growing number, and that key.
+/// Tables with a growing number as their key, and the name of that key.
 const NUMBERED: [(&str, &str); 5] =
     [("runs", "n"), ("journal", "id"), ("blobs", "id"), ("gates", "n"), ("actions", "n")];
 
 /// Rows read by one statement.
 const ROWS_AT_ONCE: usize = 1000;
 
-/// The walk looks no farther behind the damage than this many keys.
+/// Most keys that are skipped when the walk looks for the end of the damage.
 const FARTHEST: i64 = 1 << 40;
 
-/// Rows of a table that cannot be read.
+/// Unreadable rows of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LostRows {
     pub table: &'static str,
-    /// The first and the last key that may have been there.
+    /// First key that may have existed. The last one is in `last`.
     pub first: i64,
-    /// None when nothing behind the damage can be read either.
+    /// `None` if nothing after the damage can be read either.
     pub last: Option<i64>,
 }
 
@@ -59,16 +58,16 @@ impl fmt::Display for LostRows {
     }
 }
 
-/// What a rescue came to.
+/// Result of a rescue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Rescued {
     pub lost: Vec<LostRows>,
-    /// Runs whose row was lost and is what their journal says.
+    /// Runs whose row was lost and rebuilt from their journal.
     pub rebuilt: Vec<RunId>,
 }
 
-/// Copies all that can be read of the database at `source` into a new one in
-/// `target`. Blob files are not touched.
+/// Copies everything that can be read from the database at `source` into a new one in `target`. Blob files are not
+/// touched.
 pub(super) fn rescue(source: &Path, target: &Path) -> Result<(Connection, Rescued), StoreError> {
     let mut best: Option<(u64, Connection, Rescued)> = None;
     for layout in [Layout::Own, Layout::WithoutLog, Layout::NewStore, Layout::Backup] {
@@ -79,8 +78,8 @@ pub(super) fn rescue(source: &Path, target: &Path) -> Result<(Connection, Rescue
         if best.as_ref().is_none_or(|(most, ..)| records > *most) {
             best = Some((records, found, rescued));
         }
-        // A log that belongs to other pages can hide everything: without it there may be something. One
-        // that hides less is believed, because it may hold an answer that must not be given twice.
+        // A log that belongs to other pages can hide everything, and without it there may be something to read. A log
+        // that hides only a part is used, because it may contain an answer that must not be given again.
         if matches!(layout, Layout::Own | Layout::WithoutLog) && records > 0 {
             break;
         }
@@ -92,16 +91,16 @@ pub(super) fn rescue(source: &Path, target: &Path) -> Result<(Connection, Rescue
     Ok((connection, rescued))
 }
 
-/// Where the tables of a database begin.
+/// Position of the tables in a database.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Layout {
-    /// Where its own first pages say.
+    /// As its own first pages say.
     Own,
-    /// Where its first pages said before what the log has to say.
+    /// As its first pages said before the changes in the log.
     WithoutLog,
-    /// Where they do in a new store: all are made alike.
+    /// As in a new store, since all have the same layout.
     NewStore,
-    /// Where they do in a backup.
+    /// As in a backup.
     Backup,
 }
 
@@ -141,7 +140,7 @@ fn rescue_as(source: &Path, target: &Path, layout: Layout) -> Result<(Connection
         service_tables::copy_tables(&from, &into, &[store_name::TABLE]);
     }
     if matches!(layout, Layout::Own | Layout::WithoutLog) {
-        // The other layouts know nothing of tables that were made later.
+        // The other layouts do not include tables that are created later.
         let lost = [service_tables::copy(&from, &into), spent_tables::copy(&from, &into)].concat();
         rescued.lost.extend(lost.into_iter().map(|(table, copied)| LostRows {
             table,
@@ -153,12 +152,13 @@ fn rescue_as(source: &Path, target: &Path, layout: Layout) -> Result<(Connection
     Ok((into, rescued))
 }
 
-/// Adds records and blobs that are still on pages to which no page leads any more.
+/// Adds records and blobs from pages that no other page leads to any more.
 fn copy_leaves(source: &Path, scratch: &Path, into: &Connection) -> Result<(), StoreError> {
     fs::create_dir_all(scratch).map_err(|e| StoreError::io("write in", scratch, e))?;
     let copy = scratch.join("pages.db");
     copy_files(source, &copy)?;
-    // What is in the log belongs on its page; where that fails, the pages are older, and what is on them still true.
+    // Writes the content of the log to its pages. If that fails, the pages are older, but their content is still
+    // valid.
     if let Ok(db) = db::connect(&copy) {
         let _ = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
     }
@@ -213,8 +213,8 @@ fn copy_files(source: &Path, copy: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Opens a copy of the database whose first page, and the pages that say where
-/// each table begins, are those of a new database.
+/// Opens a copy of the database in which the first page and the pages with the position of each table come from a new
+/// database.
 fn open_with_layout(source: &Path, scratch: &Path, layout: Layout) -> Result<Connection, StoreError> {
     let failed = |e| StoreError::io("copy", source, e);
     let fresh = scratch.join("fresh");
@@ -236,7 +236,7 @@ fn open_with_layout(source: &Path, scratch: &Path, layout: Layout) -> Result<Con
             let Some(page) = model.get(from..from + PAGE) else { continue };
             let mut page = page.to_vec();
             if number == 1 {
-                // The size in pages, and the mark of a database with a log ("The Database Header").
+                // The size in pages, and the version of a database with a log ("The Database Header").
                 page[28..32].copy_from_slice(&u32::try_from(pages).unwrap_or(u32::MAX).to_be_bytes());
                 page[18..20].copy_from_slice(&[2, 2]);
             }
@@ -248,8 +248,7 @@ fn open_with_layout(source: &Path, scratch: &Path, layout: Layout) -> Result<Con
     db::connect(&copy)
 }
 
-/// The pages that list the tables: the first, and those that it leads to
-/// ("B-tree Pages" of SQLite's file format).
+/// The pages that list the tables: the first, and those it leads to ("B-tree Pages" of SQLite's file format).
 fn schema_pages(database: &[u8]) -> Vec<usize> {
     const INTERIOR: u8 = 5;
     const HEADER: usize = 100;
@@ -307,7 +306,7 @@ fn copy_table(
     }
 }
 
-/// A column as it is stored; none if it is text that is not text.
+/// A column as it is stored; `None` if it is text, but not UTF-8.
 fn value(row: &Row<'_>, column: usize) -> Option<Value> {
     Some(match row.get_ref(column).ok()? {
         ValueRef::Null => Value::Null,
@@ -323,12 +322,12 @@ struct Walk<'a> {
     db: &'a Connection,
     table: &'a str,
     key: &'a str,
-    /// The key of the last row that was read.
+    /// The key of the last row read.
     after: i64,
 }
 
 struct Page {
-    /// Keys of rows that were not taken.
+    /// Keys of rows that were not accepted.
     refused: Vec<i64>,
     end: PageEnd,
 }
@@ -340,7 +339,7 @@ enum PageEnd {
 }
 
 impl Walk<'_> {
-    /// Reads on until the page is full, the table is over or a row cannot be read.
+    /// Reads until the page is full, the table ends or a row cannot be read.
     fn page(&mut self, mut take: impl FnMut(&Row<'_>) -> rusqlite::Result<bool>) -> Page {
         let mut page = Page { refused: Vec::new(), end: PageEnd::Damaged };
         let (table, key) = (self.table, self.key);
@@ -368,7 +367,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The least key behind the damage at which a row can be read.
+    /// The lowest key after the damage from which a row can be read.
     fn next_readable(&self) -> Option<i64> {
         let mut step = 1;
         let mut reached = self.readable(self.after + step);
@@ -379,7 +378,7 @@ impl Walk<'_> {
             }
             reached = self.readable(self.after + step);
         }
-        // Between the two the first place from which reading works.
+        // Finds the first readable position between the two.
         let (mut failing, mut working) = (self.after + step / 2, self.after + step);
         while working - failing > 1 {
             let middle = failing + (working - failing) / 2;
@@ -391,7 +390,7 @@ impl Walk<'_> {
         reached.ok().flatten()
     }
 
-    /// The next key after `key`, if the way to it can be read.
+    /// The next key after `after`, if it can be reached.
     fn readable(&self, after: i64) -> rusqlite::Result<Option<i64>> {
         let (table, key) = (self.table, self.key);
         let sql = format!("SELECT * FROM {table} NOT INDEXED WHERE {key} > ?1 ORDER BY {key} LIMIT 1");
@@ -399,7 +398,7 @@ impl Walk<'_> {
     }
 }
 
-/// Lists runs again whose row was lost and whose journal says how they began.
+/// Rebuilds runs whose row is lost and whose journal contains their start.
 fn rebuild_runs(db: &Connection, rescued: &mut Rescued) -> Result<(), StoreError> {
     let mut statement =
         db.prepare("SELECT DISTINCT run FROM journal WHERE run NOT IN (SELECT n FROM runs) ORDER BY run")?;
@@ -461,7 +460,7 @@ fn rebuild_run(db: &Connection, n: i64) -> Result<Option<RunId>, StoreError> {
     Ok(Some(told.id))
 }
 
-/// The values of runs, run by run: the table has no number to walk by.
+/// Copies the values of runs, run by run, since the table has no number to walk by.
 fn copy_values(from: &Connection, into: &Connection) -> Result<(), StoreError> {
     let mut runs = into.prepare("SELECT n FROM runs ORDER BY n")?;
     let runs = runs.query_map([], |row| row.get::<_, i64>(0))?.collect::<Result<Vec<_>, _>>()?;
@@ -482,7 +481,7 @@ fn copy_values(from: &Connection, into: &Connection) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Numbers that were given before are not given again.
+/// Copies the counters, so that no number is used twice.
 fn copy_counters(from: &Connection, into: &Connection) {
     let read = || -> rusqlite::Result<Vec<(String, i64)>> {
         let mut statement = from.prepare("SELECT name, seq FROM sqlite_sequence")?;

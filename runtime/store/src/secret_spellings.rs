@@ -1,22 +1,21 @@
-//! How a secret may look in output: quoted, escaped or encoded by the programs
-//! that handle it. Escapes and wrapped digits are not listed, they are read (see
-//! `spelling`); dumps likewise (see `dump`).
+//! Forms of a secret in output: quoted, escaped or encoded by the programs that handle it. Escapes and wrapped digits
+//! are not listed here but decoded (see `spelling`), and so are dumps (see `dump`).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE, URL_SAFE_NO_PAD};
 
 use super::spelling::Kind;
 
-/// A part or encoding shorter than this would be found everywhere.
+/// A shorter part or encoding would be found everywhere.
 const SHORTEST_PART: usize = 4;
-/// A line of a secret that is looked for by itself, as in a key file.
+/// Shortest line of a secret that is hidden by itself, as in a key file.
 const SHORTEST_LINE: usize = 12;
 
-/// A text that stands for a secret.
+/// A text that represents a secret.
 #[derive(Clone)]
 pub(super) struct Form {
     pub(super) text: String,
-    /// How else the text may be spelled; `None` if it is only looked for as it is.
+    /// Decoding of the text; `None` if only the exact text is searched for.
     pub(super) kind: Option<Kind>,
 }
 
@@ -26,7 +25,7 @@ impl Form {
     }
 }
 
-/// Every form in which `value` is looked for; the value itself is the first.
+/// All forms in which `value` is searched for; the first is the value itself.
 pub(super) fn disguises(value: &str) -> Vec<Form> {
     let plain = |text: &str| Form { text: text.to_owned(), kind: Some(Kind::Plain) };
     let mut forms = vec![plain(value)];
@@ -34,7 +33,7 @@ pub(super) fn disguises(value: &str) -> Vec<Form> {
         let lines = value.lines().map(str::trim).filter(|line| line.len() >= SHORTEST_LINE);
         forms.extend(lines.map(plain));
     }
-    // A quote inside of quotes, as shells have it; a blank in a form's data.
+    // A quote inside quotes, as in shells; a blank in form data.
     forms.push(Form::fixed(value.replace('\'', "'\\''")));
     forms.push(Form::fixed(value.replace('\'', "'\"'\"'")));
     forms.push(Form::fixed(value.replace(' ', "+")));
@@ -44,7 +43,7 @@ pub(super) fn disguises(value: &str) -> Vec<Form> {
     forms
 }
 
-/// Digits for each byte: together, and one by one.
+/// Hexadecimal digits of each byte: joined, and separated.
 fn hex(value: &str) -> Vec<Form> {
     let joined =
         |between: &str| value.bytes().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(between);
@@ -57,16 +56,15 @@ fn hex(value: &str) -> Vec<Form> {
     forms
 }
 
-/// Base64 of the value alone, and the digits that stand for it wherever it
-/// begins inside a longer text (`user:password`).
+/// Base64 of the value alone, and the digits that encode it at any position inside a longer text (`user:password`).
 fn base64_forms(value: &str) -> Vec<Form> {
     let digits = |text: String| Form { text, kind: Some(Kind::Digits) };
     let mut forms = vec![digits(STANDARD.encode(value)), digits(URL_SAFE.encode(value))];
-    // `echo` adds a newline to what it encodes.
+    // `echo` adds a newline to the encoded text.
     forms.push(digits(STANDARD.encode(format!("{value}\n"))));
     for before in 0..3_usize {
         let padded = [vec![0; before], value.as_bytes().to_vec()].concat();
-        // Digits that hold bits of a neighbour are not known.
+        // Digits that contain bits of a neighbour are unknown.
         let (first, end) = ((before * 8).div_ceil(6), padded.len() * 8 / 6);
         for text in [STANDARD_NO_PAD.encode(&padded), URL_SAFE_NO_PAD.encode(&padded)] {
             forms.extend(text.get(first..end).map(|text| digits(text.to_owned())));
@@ -103,7 +101,7 @@ mod tests {
         ] {
             let clean = redactions.text(&text);
             assert!(clean.contains("«secret:S»"), "{text}: {clean}");
-            // What is left of an encoding is a digit that holds bits of its neighbours.
+            // The rest of an encoding is at most digits that contain bits of its neighbours.
             assert!(clean.replace("«secret:S»", "").len() < 24, "{text}: {clean}");
         }
     }

@@ -1,5 +1,5 @@
-//! The tables of [`super::service`]: how they are made, and how those of a damaged database are copied.
-//! Needs nothing of the store, so that whatever opens or rescues one may use it.
+//! The tables of [`super::service`]: their creation, and copying them from a damaged database. It depends on nothing
+//! else in the store, so that code that opens or rescues one can use it.
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, params_from_iter};
@@ -7,15 +7,15 @@ use rusqlite::{Connection, OptionalExtension, params_from_iter};
 /// The layout that this code reads and writes.
 pub(super) const VERSION: i64 = 4;
 
-/// What layout 2 and those after it add to the one before.
+/// Additions of layout 2 and each later one.
 const LATER: [&str; 3] = [
     include_str!("service/schema_2.sql"),
     include_str!("service/schema_3.sql"),
     include_str!("service/schema_4.sql"),
 ];
 
-/// All but the one that names the layout and those of challenges, which count for minutes: under a new key those
-/// that were given before count no more.
+/// All tables except two: the table with the version of the layout, and the table of challenges, which are valid for
+/// minutes. A new key makes earlier challenges invalid.
 const TABLES: [&str; 14] = [
     "workflows",
     "schedules",
@@ -33,7 +33,7 @@ const TABLES: [&str; 14] = [
     "watched",
 ];
 
-/// Makes the tables, empty.
+/// Creates the tables, empty.
 pub(super) fn make(db: &Connection) -> rusqlite::Result<()> {
     db.execute_batch(include_str!("service/schema.sql"))?;
     for layout in LATER {
@@ -43,7 +43,7 @@ pub(super) fn make(db: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Brings tables of an earlier layout to this one.
+/// Converts tables of an earlier layout to this one.
 pub(super) fn upgrade(db: &Connection, from: i64) -> rusqlite::Result<()> {
     let known = usize::try_from(from - 1).unwrap_or_default();
     for layout in LATER.iter().skip(known) {
@@ -53,12 +53,12 @@ pub(super) fn upgrade(db: &Connection, from: i64) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Whether a database has a table.
+/// True if the database has the table.
 pub(super) fn has_table(db: &Connection, name: &str) -> rusqlite::Result<bool> {
     db.prepare_cached("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?1")?.exists([name])
 }
 
-/// The layout of the tables, if they are there.
+/// The layout of the tables, if they exist.
 pub(super) fn version(db: &Connection) -> rusqlite::Result<Option<i64>> {
     if !has_table(db, "service")? {
         return Ok(None);
@@ -67,8 +67,8 @@ pub(super) fn version(db: &Connection) -> rusqlite::Result<Option<i64>> {
     found.query_row([], |row| row.get(0)).optional()
 }
 
-/// Copies what can be read of the tables of a damaged database. Gives the tables of which rows are lost,
-/// each with how many were copied.
+/// Copies the readable rows of a damaged database's tables. Returns the tables with lost rows, each with the number of
+/// copied rows.
 pub(super) fn copy(from: &Connection, into: &Connection) -> Vec<(&'static str, i64)> {
     if !matches!(version(from), Ok(Some(..=VERSION))) || make(into).is_err() {
         return Vec::new();
@@ -76,13 +76,13 @@ pub(super) fn copy(from: &Connection, into: &Connection) -> Vec<(&'static str, i
     copy_tables(from, into, &TABLES)
 }
 
-/// The same for these tables, which exist on both sides, or are lost.
+/// The same for the given tables, which exist on both sides or are lost.
 pub(super) fn copy_tables(
     from: &Connection,
     into: &Connection,
     tables: &[&'static str],
 ) -> Vec<(&'static str, i64)> {
-    // What cannot be told apart counts as lost.
+    // A table counts as existing if this cannot be determined, and is then reported as lost.
     let is_there = |table: &&str| has_table(from, table).unwrap_or(true);
     let copied = tables.iter().copied().filter(is_there).map(|table| {
         let mut copied = 0;
@@ -95,7 +95,7 @@ pub(super) fn copy_tables(
 fn copy_table(from: &Connection, into: &Connection, table: &str, copied: &mut i64) -> rusqlite::Result<()> {
     let mut select = from.prepare(&format!("SELECT * FROM {table}"))?;
     let columns = select.column_count();
-    // By name: tables of an earlier layout lack the columns that came later.
+    // By name, since tables of an earlier layout lack later columns.
     let names: Vec<&str> = select.column_names().collect();
     let names = names.join(", ");
     let marks = vec!["?"; columns].join(", ");

@@ -1,13 +1,13 @@
-//! How a character may be spelled in text: as itself, or escaped for a URL, for
-//! JSON or a programming language, or for HTML; and how digits are wrapped.
+//! Decodes characters in text: plain, or escaped for a URL, for JSON or a programming language, or for HTML. Also
+//! finds line breaks that wrap digits.
 
-/// Longest spelling of one character (`\\\\u{10ffff}` and the like).
+/// Longest escape of one character (`\\\\u{10ffff}` and the like).
 pub(super) const LONGEST: usize = 16;
 
-/// Blanks after a line break that belong to it: wrapped digits may be indented.
+/// Most blanks after a line break that belong to it: wrapped digits may be indented.
 pub(super) const INDENT: usize = 16;
 
-/// A character that is spelled, and where the text goes on.
+/// A decoded character, and the position after it.
 #[derive(Clone, Copy)]
 struct Reading {
     bytes: [u8; 4],
@@ -31,30 +31,30 @@ impl Reading {
     }
 }
 
-/// Whether a spelled character may begin with this byte.
+/// True if an escape may begin with this byte.
 pub(super) fn introduces(byte: u8) -> bool {
     matches!(byte, b'%' | b'\\' | b'&')
 }
 
-/// Calls `each` with the first byte of every way to read the spelled character at `at`.
+/// Calls `each` with the first byte of every decoding of the escape at `at`.
 pub(super) fn first_bytes(text: &[u8], at: usize, mut each: impl FnMut(u8)) {
     readings(text, at, &mut |reading| each(reading.bytes[0]));
 }
 
-/// What the spelled character at a place may begin with, as far as a glance tells.
+/// Possible first bytes of the escape at a position, found by a quick check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Glance {
-    /// There is none.
+    /// No escape.
     Nothing,
-    /// One of these; they may be the same.
+    /// One of these bytes, which may be equal.
     Bytes(u8, u8),
-    /// A line break, or the other byte; and where the text goes on after the break.
+    /// A line break, or the other byte; and the position after the break.
     Break(u8, u8, usize),
-    /// It takes more than a glance.
+    /// The quick check cannot tell.
     Unclear,
 }
 
-/// Looks at the `%`, `\\` or `&` at `at`. Agrees with [`first_bytes`] where it is not unclear.
+/// Checks the `%`, `\\` or `&` at `at`. Agrees with [`first_bytes`] unless it is unclear.
 pub(super) fn glance(text: &[u8], at: usize) -> Glance {
     let one = |byte: u8, next: usize| match byte {
         b'\n' | b'\r' => Glance::Break(byte, byte, next),
@@ -72,7 +72,7 @@ pub(super) fn glance(text: &[u8], at: usize) -> Glance {
         (b'&', [b'q', ..]) => Glance::Bytes(b'"', b'"'),
         (b'\\', [b'\\', rest @ ..]) => match rest {
             [b'\\', ..] | [] => Glance::Unclear,
-            // Two slashes, or one that is escaped itself.
+            // Two backslashes, or an escaped one.
             [kind, ..] => match control(*kind) {
                 Some(byte @ (b'\n' | b'\r')) => Glance::Break(byte, b'\\', at + 3),
                 Some(byte) => Glance::Bytes(b'\\', byte),
@@ -100,19 +100,19 @@ pub(super) fn glance(text: &[u8], at: usize) -> Glance {
             None if is_code(*kind) => Glance::Unclear,
             None => Glance::Nothing,
         },
-        // Cut off: what follows is not known.
+        // Cut off, so the rest is unknown.
         (_, rest) if rest.len() < LONGEST => Glance::Unclear,
         _ => Glance::Nothing,
     }
 }
 
-/// The character that a letter or mark after a backslash stands for.
+/// The character that a letter or mark after a backslash represents.
 fn control(kind: u8) -> Option<u8> {
     let byte = CONTROL[usize::from(kind)];
     (byte != 0).then_some(byte)
 }
 
-/// By what follows the backslash; zero for what stands for nothing.
+/// Characters by the letter after the backslash; zero if it represents none.
 static CONTROL: [u8; 256] = {
     let mut bytes = [0; 256];
     let mut kind = 0;
@@ -135,12 +135,12 @@ static CONTROL: [u8; 256] = {
     bytes
 };
 
-/// Whether a number follows this letter after a backslash, or is begun with it.
+/// True if this letter after a backslash introduces or begins a number.
 const fn is_code(kind: u8) -> bool {
     matches!(kind, b'u' | b'U' | b'x' | b'0'..=b'7')
 }
 
-/// The value of each digit of a hexadecimal number.
+/// Value of each hexadecimal digit.
 pub(super) static DIGIT: [u8; 256] = {
     let mut digits = [NO_DIGIT; 256];
     let mut value = 0;
@@ -152,10 +152,10 @@ pub(super) static DIGIT: [u8; 256] = {
     digits
 };
 
-/// In [`DIGIT`].
+/// In [`DIGIT`]: not a digit.
 pub(super) const NO_DIGIT: u8 = 0xff;
 
-/// All ways to read what is spelled at `at`; the character itself is none of them.
+/// All decodings of the escape at `at`, without the plain character.
 fn readings(text: &[u8], at: usize, each: &mut dyn FnMut(Reading)) {
     match text[at] {
         b'%' => {
@@ -174,7 +174,7 @@ fn readings(text: &[u8], at: usize, each: &mut dyn FnMut(Reading)) {
     }
 }
 
-/// `&#115;`, `&#x73;` and the names of what HTML must escape.
+/// `&#115;`, `&#x73;` and the names of characters that HTML must escape.
 fn entity(text: &[u8], at: usize) -> Option<Reading> {
     let rest = &text[at + 1..];
     const NAMES: [(&[u8], u8); 5] =
@@ -198,7 +198,7 @@ fn entity(text: &[u8], at: usize) -> Option<Reading> {
     Reading::code(code, next)
 }
 
-/// What a backslash introduces, however often it was escaped itself.
+/// The escape after a backslash, even if the backslash is itself escaped, any number of times.
 fn escapes(text: &[u8], at: usize, each: &mut dyn FnMut(Reading)) {
     let run = text[at..].iter().take(LONGEST).take_while(|byte| **byte == b'\\').count();
     for len in [2, 4] {
@@ -237,7 +237,7 @@ fn escapes(text: &[u8], at: usize, each: &mut dyn FnMut(Reading)) {
     }
 }
 
-/// `u0073`, `u{73}`, and two halves of a character beyond 16 bits.
+/// `u0073`, `u{73}`, and the two halves of a character beyond 16 bits.
 fn unicode(text: &[u8], at: usize, slashes: &[u8]) -> Option<Reading> {
     if text.get(at + 1) == Some(&b'{') {
         let digits = text[at + 2..].iter().take(6).take_while(|byte| byte.is_ascii_hexdigit()).count();
@@ -262,7 +262,7 @@ fn low(code: u32) -> u8 {
     (code & 0xff) as u8
 }
 
-/// Where the text goes on after a line break between digits, spelled or not.
+/// Position after a line break between digits, escaped or not.
 pub(super) fn after_break(text: &[u8], at: usize) -> Option<usize> {
     let mut next = at;
     loop {
@@ -290,35 +290,35 @@ pub(super) fn after_break(text: &[u8], at: usize) -> Option<usize> {
     Some(next + indent)
 }
 
-/// What is looked for.
+/// Kind of a searched text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Characters.
     Plain,
-    /// Digits of base64: they may be wrapped.
+    /// Digits of base64, which may be wrapped.
     Digits,
-    /// Digits of a number: they may be wrapped, and large or small.
+    /// Digits of a number, which may be wrapped and in upper or lower case.
     Hex,
 }
 
-/// How far a text goes along with a form.
+/// Result of comparing a text with a form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// All of it, up to here.
+    /// The whole form matches and ends here.
     Whole(usize),
     /// The text ends before the form does.
     Cut,
     No,
 }
 
-/// Holds `text` from `at` on against `form`.
+/// Compares `text` from `at` on with `form`.
 pub(super) fn follow(text: &[u8], at: usize, form: &[u8], kind: Kind) -> Found {
     follow_from(text, at, form, kind, false)
 }
 
-/// The same for the rest of a form whose beginning stands before, if `is_rest`.
+/// The same for the rest of a form, whose start precedes `at` if `is_rest` is true.
 pub(super) fn follow_from(text: &[u8], at: usize, form: &[u8], kind: Kind, is_rest: bool) -> Found {
-    // A byte has few readings; the bound is for text that is made to be read in many ways.
+    // A byte has few decodings; the limit is for text crafted to have many.
     let mut steps = 64 + 16 * form.len();
     let mut open = vec![(at, 0)];
     let mut cut = false;
@@ -343,13 +343,13 @@ pub(super) fn follow_from(text: &[u8], at: usize, form: &[u8], kind: Kind, is_re
         }
         let mut spelled = false;
         readings(text, at, &mut |reading| {
-            // One that goes up to the end may go on after it.
+            // An escape that reaches the end of the text may continue after it.
             spelled |= reading.next < text.len();
             if wanted.starts_with(reading.bytes()) {
                 open.push((reading.next, done + reading.len));
             }
         });
-        // The beginning of a spelling whose end is not there yet.
+        // The start of an escape that is incomplete so far.
         cut |= !spelled && introduces(byte) && text.len() - at < LONGEST;
         let is_same = byte == wanted[0] || kind == Kind::Hex && byte.eq_ignore_ascii_case(&wanted[0]);
         if is_same {

@@ -1,10 +1,10 @@
-//! What model calls of a day have used, by whoever has a budget for a day: a workflow, or the service.
+//! Daily use of model calls, for each owner of a daily budget: a workflow, or the service.
 //!
-//! A call is added before it is made, with the most that it can use, in the transaction that compares it with
-//! the limits; so processes that share a store share the budget. What it did use replaces that later. Of a
-//! process that dies in between the most stays added.
+//! A call is added before it is made, with the most that it can use, in the transaction that compares it with the
+//! limits; so processes that share a store share the budget. Later this is replaced by the actual use. If the process
+//! dies in between, the maximum stays added.
 //!
-//! The tables are made by the first program that needs them, so that an older lobster reads the store as before.
+//! The tables are created by the first program that needs them, so that an older lobster can still read the store.
 
 use rusqlite::{OptionalExtension, Transaction, params};
 
@@ -16,52 +16,53 @@ use lobster_base::budget::{Amount, Limits, Unit};
 
 const MILLISECONDS_OF_A_DAY: i64 = 86_400_000;
 
-/// A day in UTC, as its number since 1970.
+/// A day in UTC, as the number of days since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Day(pub i64);
 
-/// Whose budget of a day a call needs.
+/// A daily budget that a call needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DayLimit {
-    /// Who has it: the same for all runs that share it.
+    /// The owner: the same for all runs that share the budget.
     pub key: String,
-    /// How much it is.
+    /// The limits of the budget.
     pub limits: Limits,
 }
 
-/// A budget that has no room for a call.
+/// A budget without room for a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DayFull {
-    /// Which of those that were asked.
+    /// Index of the budget in the list that was checked.
     pub index: usize,
-    /// What is limited.
+    /// The unit whose limit was reached.
     pub unit: Unit,
-    /// What was used before.
+    /// The use before the call.
     pub used: Amount,
 }
 
-/// What a budget of a day has used.
+/// The use of a daily budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DaySpent {
-    /// Who has it.
+    /// The owner.
     pub key: String,
     /// The limits that the last call was compared with.
     pub limits: Limits,
-    /// What is used, and what calls under way may use at most.
+    /// The amount used, plus the most that current calls may use.
     pub used: Amount,
 }
 
 impl Store {
-    /// The day that it is now.
+    /// The current day.
     #[must_use]
     pub fn today(&self) -> Day {
         Day(self.clock_ms().div_euclid(MILLISECONDS_OF_A_DAY))
     }
 
-    /// Adds what a call may use to all these budgets of today, durably, or to none if one has no room for it.
+    /// Adds the most that a call can use to all of these budgets of today, durably, or to none if one has no room for
+    /// it.
     ///
     /// # Errors
-    /// When the store cannot be read or written.
+    /// If the store cannot be read or written.
     pub fn spend_today(
         &self,
         budgets: &[DayLimit],
@@ -86,10 +87,10 @@ impl Store {
         })
     }
 
-    /// Replaces what was added on that day by what was used.
+    /// Replaces the reserved amount of that day by the actual use.
     ///
     /// # Errors
-    /// When the store cannot be read or written.
+    /// If the store cannot be read or written.
     pub fn settle_day(
         &self,
         budgets: &[DayLimit],
@@ -97,7 +98,7 @@ impl Store {
         reserved: Amount,
         used: Amount,
     ) -> Result<(), StoreError> {
-        // Were it lost, the call would count with the most that it can have used.
+        // If this write is lost, the call keeps the most that it can have used.
         self.write(Durability::Lazy, |tx| {
             make(tx)?;
             for budget in budgets {
@@ -108,10 +109,10 @@ impl Store {
         })
     }
 
-    /// What the budgets of a day have used, by their keys.
+    /// The use of all budgets of a day.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub fn spent_on(&self, day: Day) -> Result<Vec<DaySpent>, StoreError> {
         self.inner.db.read(|db| {
             if !is_there(db)? {
@@ -140,7 +141,7 @@ impl Store {
         })
     }
 
-    /// Forgets the days before an instant.
+    /// Removes the days before a point in time.
     pub(super) fn forget_days(&self, before: i64) -> Result<(), StoreError> {
         if !self.inner.db.read(|db| Ok(is_there(db)?))? {
             return Ok(());
@@ -151,11 +152,11 @@ impl Store {
         })
     }
 
-    /// Sets the budget of a day that every run of the service has, besides its own, and
-    /// whether models without a price are asked all the same.
+    /// Sets the daily budget of all runs of the service, which applies in addition to their own. With
+    /// true, models without a price may be called.
     ///
     /// # Errors
-    /// When the store cannot be read or written.
+    /// If the store cannot be read or written.
     pub fn set_service_budget(&self, budget: Option<(Limits, bool)>) -> Result<(), StoreError> {
         if budget.is_none() && self.service_budget()?.is_none() {
             return Ok(());
@@ -179,10 +180,10 @@ impl Store {
         })
     }
 
-    /// That budget, and whether it lets models without a price pass.
+    /// The service's budget, and true if models without a price may be called.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub fn service_budget(&self) -> Result<Option<(Limits, bool)>, StoreError> {
         self.inner.db.read(|db| {
             if !is_there(db)? {
@@ -201,7 +202,7 @@ impl Store {
     }
 }
 
-/// SQLite's integers have a sign.
+/// SQLite's integers are signed.
 fn whole(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }

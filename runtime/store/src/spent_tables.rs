@@ -1,16 +1,16 @@
-//! The tables of [`super::spent`]: how they are made, and how those of a damaged database are copied. Needs
-//! nothing of the store, so that opening or rescuing one may use it.
+//! The tables of [`super::spent`]: their creation, and copying them from a damaged database. It depends on nothing
+//! else in the store, so that code that opens or rescues one can use it.
 
 use rusqlite::Connection;
 
 use super::service_tables::{copy_tables, has_table};
 
-/// Whether a program has made them.
+/// True if the tables exist.
 pub(super) fn is_there(db: &Connection) -> rusqlite::Result<bool> {
     has_table(db, "service_budget")
 }
 
-/// Makes them where they are not.
+/// Creates the tables if they are missing.
 pub(super) fn make(db: &Connection) -> rusqlite::Result<()> {
     if !is_there(db)? {
         db.execute_batch(include_str!("spent.sql"))?;
@@ -18,8 +18,8 @@ pub(super) fn make(db: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Copies what can be read of a damaged database. Gives the tables of which rows are lost, each with how
-/// many were copied.
+/// Copies the readable rows of a damaged database. Returns the tables with lost rows, each with the number of copied
+/// rows.
 pub(super) fn copy(from: &Connection, into: &Connection) -> Vec<(&'static str, i64)> {
     if !is_there(from).unwrap_or(false) || make(into).is_err() {
         return Vec::new();

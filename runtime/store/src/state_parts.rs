@@ -1,5 +1,5 @@
-//! Everything below the state directory: what it is, and what removes it (invariant S8). `store stats`, `gc` and `verify`
-//! and the page about the store have it from here.
+//! Contents of the state directory, and what removes each part (invariant S8). Used by `store stats`, `gc`, `verify`
+//! and the documentation of the store.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,23 +14,23 @@ use super::error::StoreError;
 use super::gc::entries;
 use super::{SCRATCH, Store, UNFINISHED_BLOB};
 
-/// How the names of the directories begin that the layers of one staged step are in.
+/// Prefix of the directories for the layers of a staged step.
 pub const LAYERS_PREFIX: &str = "lobster-layers-";
 
-/// How the name of the home of a confined step begins.
+/// Prefix of the home directory of a confined step.
 pub const HOME_PREFIX: &str = "lobster-home-";
 
-/// How the names of directories begin that hold copies of approved files.
+/// Prefix of the directories with copies of approved files.
 pub const COPIES_PREFIX: &str = "approved-";
 
 /// A file or directory below the state directory.
 #[derive(Clone, Copy, Debug)]
 pub struct StatePart {
-    /// Below the state directory. One that ends with `/` has all that is below it; `*` is any text.
+    /// Path relative to the state directory. A path that ends with `/` includes everything below it; `*` is any text.
     pub path: &'static str,
-    /// What it holds.
+    /// Description of the content.
     pub holds: &'static str,
-    /// What removes it.
+    /// Operation that removes it.
     pub removed_by: &'static str,
 }
 
@@ -42,7 +42,7 @@ const NEXT_RUN: &str = "the end of the step; after a kill the next run, or `stor
 const WITH_RUN: &str = "`store gc`, with the runs that name it";
 const NOTHING: &str = "nothing: it does not grow";
 
-/// All of them.
+/// All parts.
 pub const STATE_PARTS: &[StatePart] = &[
     part(
         "store/lobster.db*",
@@ -101,7 +101,7 @@ pub const STATE_PARTS: &[StatePart] = &[
     part("*.json", "what `state.set` and `diff.last` keep, one readable file for each key", "`state.set`"),
 ];
 
-/// The part that a path below the state directory belongs to.
+/// The part to which a path below the state directory belongs.
 #[must_use]
 pub fn part_of(path: &str) -> Option<&'static StatePart> {
     STATE_PARTS.iter().find(|part| {
@@ -124,22 +124,22 @@ pub fn part_of(path: &str) -> Option<&'static StatePart> {
     })
 }
 
-/// What one part takes.
+/// Space taken by one part.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PartUse {
-    /// The path of its [`StatePart`]; of files that belong to none, their own.
+    /// The path of its [`StatePart`]; for files that belong to no part, their own path.
     pub path: String,
-    /// Whether lobster knows it.
+    /// True if it belongs to a known part.
     pub is_known: bool,
     pub files: u64,
     pub bytes: u64,
 }
 
-/// So many files that belong to no part are named.
+/// Most files without a part that are listed.
 const NAMED_AT_MOST: usize = 20;
 
-/// Directories in use, by what they are in and how their names begin.
+/// Directories in use: their parent directory and the prefix of their name.
 const LOCKED: [(&str, &str); 5] = [
     ("store/layers", LAYERS_PREFIX),
     ("store/homes", HOME_PREFIX),
@@ -148,7 +148,7 @@ const LOCKED: [(&str, &str); 5] = [
     ("", COPIES_PREFIX),
 ];
 
-/// The removal of what killed processes have left; whoever drops this waits for its end.
+/// Removes remains of killed processes in the background; dropping it waits for the end.
 #[derive(Debug, Default)]
 pub struct Sweep(Option<JoinHandle<()>>);
 
@@ -165,7 +165,7 @@ impl Store {
         self.inner.dir.parent().unwrap_or(&self.inner.dir)
     }
 
-    /// What each part of the state directory takes, but for the blobs, which the database counts.
+    /// Space taken by each part of the state directory, except the blobs, which the database counts.
     #[must_use]
     pub fn part_uses(&self) -> Vec<PartUse> {
         let mut uses: Vec<PartUse> = Vec::new();
@@ -194,7 +194,7 @@ impl Store {
         uses
     }
 
-    /// Removes kept answers of models that are older than so many milliseconds.
+    /// Removes kept model answers that are older than this many milliseconds.
     pub(super) fn forget_answers(&self, age_ms: i64) -> Result<(), StoreError> {
         let age = Duration::from_millis(u64::try_from(age_ms).unwrap_or(0));
         for path in entries(&self.inner.dir.join("answers")) {
@@ -207,19 +207,19 @@ impl Store {
         Ok(())
     }
 
-    /// The directories that killed processes have left: no process has their locks.
+    /// Directories left by killed processes: none of them is locked.
     #[must_use]
     pub fn left_directories(&self) -> Vec<PathBuf> {
         let left = LOCKED.iter().flat_map(|(dir, prefix)| left_in(&self.state_dir().join(dir), prefix));
         left.map(|left| left.path().to_owned()).collect()
     }
 
-    /// Removes the directories that killed processes have left; gives how many there were.
+    /// Removes the directories left by killed processes, and returns their number.
     pub fn remove_left_directories(&self) -> u64 {
         LOCKED.iter().map(|(dir, prefix)| remove_left(&self.state_dir().join(dir), prefix)).sum()
     }
 
-    /// The same, beside what the caller does.
+    /// The same in the background.
     #[must_use]
     pub fn sweep(&self) -> Sweep {
         remove_left_files(&self.state_dir().join("store/tmp"), UNFINISHED_BLOB);
@@ -235,7 +235,7 @@ impl Store {
     }
 }
 
-/// Gives each file below a directory, without following links.
+/// Passes each file below a directory to `each`, without following links.
 fn walk(dir: &Path, below: &str, each: &mut impl FnMut(&str, u64)) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = entry.file_name();

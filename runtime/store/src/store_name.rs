@@ -1,5 +1,5 @@
-//! The name of a store. It is in the database and in a file beside it, and every copy of the store carries it, so
-//! that a copy is compared with everything that was ever promised under that name.
+//! The name of a store. It is in the database and in a file beside it, and every copy of the store carries it, so that
+//! a copy is compared with all promises made under that name.
 
 use std::fs;
 use std::io::{self, Write};
@@ -12,20 +12,20 @@ use uuid::Uuid;
 use super::error::StoreError;
 use lobster_base::regular_file;
 
-/// The file, in the directory of the database.
+/// Name of the file, in the directory of the database.
 const FILE: &str = "name";
 
-/// Its table, made when the store is first written to: a database of an earlier lobster has none.
+/// The table of the name, created when the store is first written to: a database of an earlier lobster lacks it.
 pub(super) const TABLE: &str = "identity";
 
-/// The two places of the name.
+/// The name in the file and in the database.
 pub(super) struct StoreName {
     file: Option<String>,
     database: Option<String>,
 }
 
 impl StoreName {
-    /// Reads both. A text that is not a name is treated as missing.
+    /// Reads both. Text that is not a name is treated as missing.
     pub(super) fn read(dir: &Path, db: &Connection) -> Self {
         let valid = |name: &str| name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
         let file = regular_file::read_own_text(&dir.join(FILE)).map(|text| text.trim().to_owned());
@@ -40,7 +40,7 @@ impl StoreName {
         }
     }
 
-    /// None if the store has never been written to.
+    /// `None` if the store has never been written to.
     pub(super) fn get(&self) -> Option<&str> {
         self.database.as_deref().or(self.file.as_deref())
     }
@@ -57,13 +57,13 @@ impl StoreName {
             write_table(tx, &name)?;
         }
         if self.file.is_none() {
-            // A store without the file is still known by its database.
+            // A store without the file is still identified by its database.
             let _ = write_file(dir, &name);
         }
         Ok(name)
     }
 
-    /// Gives the store a name that no other store has.
+    /// Gives the store a new, unique name.
     pub(super) fn replace(dir: &Path, tx: &Connection) -> Result<String, StoreError> {
         let name = fresh();
         write_table(tx, &name)?;
@@ -71,7 +71,7 @@ impl StoreName {
         Ok(name)
     }
 
-    /// Writes the file of a copy, which keeps the name, and the disagreement if there is one.
+    /// Writes the file of a copy, which keeps the name, and also keeps any disagreement with the database.
     pub(super) fn copy_to(&self, dir: &Path) -> io::Result<()> {
         match self.file.as_deref().or(self.database.as_deref()) {
             Some(name) => write_file(dir, name),
@@ -84,7 +84,7 @@ fn fresh() -> String {
     Uuid::new_v4().simple().to_string()
 }
 
-/// Makes the table where it is missing.
+/// Creates the table if it is missing.
 pub(super) fn make_table(db: &Connection) -> rusqlite::Result<()> {
     db.execute_batch(&format!("CREATE TABLE IF NOT EXISTS {TABLE} (name TEXT NOT NULL) STRICT"))
 }

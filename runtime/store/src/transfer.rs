@@ -1,4 +1,4 @@
-//! A run's way from one store to another: what belongs to it, and taking it in.
+//! Transfer of runs between stores: the data that belongs to a run, and importing it.
 
 use std::collections::HashSet;
 
@@ -15,69 +15,67 @@ use super::named_blobs::{NAMES_AT_MOST, digests_in};
 use lobster_base::digest::Digest;
 use lobster_base::json;
 
-/// What was left out of a run before it came here.
+/// Parts that were left out of a run when it was exported.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Redacted {
-    /// Steps whose payload is not here.
+    /// Steps whose payload is missing.
     pub steps: Vec<String>,
-    /// Blobs that the run names and that are not here.
+    /// Blobs that the run names and that are missing.
     pub blobs: Vec<Digest>,
 }
 
-/// The key of the value that a run has of it.
+/// Key of the run value that holds them.
 const REDACTED: &str = "\0redacted";
 
-/// The key of the value that a run has that came from elsewhere and can be
-/// resumed: it may go on there as well.
+/// Key of the run value that marks an imported run as resumable: it may also continue in its original store.
 const COPY: &str = "\0copy";
 
-/// The key of the value that a run has that came from elsewhere, finished or not: how many of its
-/// records did. It stays as long as the run.
+/// Key of the run value with the number of imported records, for finished and unfinished runs. It stays as long as the
+/// run.
 const IMPORTED: &str = "\0imported";
 
-/// How the keys begin that no component can set.
+/// Prefix of the keys that components cannot set.
 pub(super) const RESERVED: char = '\0';
 
 impl Store {
-    /// What was left out of a run before it came here.
+    /// Parts that were left out of a run when it was exported.
     ///
     /// # Errors
-    /// When there is no such run, or the database cannot be read.
+    /// If there is no such run, or the database cannot be read.
     pub fn redacted(&self, run: RunId) -> Result<Redacted, StoreError> {
         let Some(value) = self.run_value(run, REDACTED)? else { return Ok(Redacted::default()) };
         serde_json::from_value(value)
             .map_err(|e| StoreError::Json { what: "the note on what was redacted", source: e.into() })
     }
 
-    /// Whether the run came from elsewhere unfinished, and nobody has taken it
-    /// over: it may still go on where it came from.
+    /// True if the run was imported unfinished and has not been taken over: it may still continue in its original
+    /// store.
     ///
     /// # Errors
-    /// When there is no such run, or the database cannot be read.
+    /// If there is no such run, or the database cannot be read.
     pub fn is_copy(&self, run: RunId) -> Result<bool, StoreError> {
         Ok(self.run_value(run, COPY)?.is_some())
     }
 
-    /// How many of a run's records came from elsewhere, if it did: they are the first of its journal, and
-    /// somebody else wrote them. Nothing may be done on the strength of what they say.
+    /// Number of imported records of a run: they are the first of its journal and were written elsewhere. Nothing may
+    /// be done on the basis of their content.
     ///
     /// # Errors
-    /// When there is no such run, or the database cannot be read.
+    /// If there is no such run, or the database cannot be read.
     pub fn imported_records(&self, run: RunId) -> Result<Option<u64>, StoreError> {
         match self.run_value(run, IMPORTED)? {
-            // One that says something else was not written by lobster: then nothing of the run was.
+            // Another value was not written by lobster; then none of the run's records are trusted.
             Some(value) => Ok(Some(value.as_u64().unwrap_or(u64::MAX))),
-            // Earlier versions marked copies alone.
+            // Earlier versions marked only copies.
             None if self.is_copy(run)? => Ok(Some(self.run(run)?.records)),
             None => Ok(None),
         }
     }
 
-    /// Makes a run that came from elsewhere one of this store's own, with the event that goes on with it:
-    /// there is not one without the other.
+    /// Takes over an imported run and appends the event that continues it, in one transaction.
     ///
     /// # Errors
-    /// [`StoreError::CalledOff`]; when there is no such run, or it cannot be written.
+    /// [`StoreError::CalledOff`]; also fails if there is no such run, or it cannot be written.
     pub fn take_over(&self, run: RunId, event: Event) -> Result<(), StoreError> {
         self.write(Durability::Synced, |tx| {
             let mut head = head(tx, run)?;
@@ -93,7 +91,7 @@ impl Store {
         })
     }
 
-    /// The same error, or the one that fits a blob which was left out of `run` before it came here.
+    /// The same error, or a more precise one if the blob was left out of `run` when it was exported.
     #[must_use]
     pub fn explained(&self, run: RunId, error: StoreError) -> StoreError {
         match error {
@@ -106,7 +104,7 @@ impl Store {
         }
     }
 
-    /// Whether a blob was left out of any run before it came here.
+    /// True if a blob was left out of any imported run.
     pub(super) fn is_left_out(&self, digest: &Digest) -> bool {
         let found = self.inner.db.read(|db| {
             let mut statement =
@@ -116,11 +114,11 @@ impl Store {
         found.unwrap_or(false)
     }
 
-    /// All blobs here that the journal of `run` names, and those that these
-    /// name in turn, each once and in the order in which they are first named.
+    /// All stored blobs that the journal of `run` names, and the blobs that these name in turn, each once and in the
+    /// order in which they are first named.
     ///
     /// # Errors
-    /// When there is no such run, or a blob cannot be read.
+    /// If there is no such run, or a blob cannot be read.
     pub fn blobs_of_run(&self, run: RunId) -> Result<Vec<Blob>, StoreError> {
         let mut seen = HashSet::new();
         let mut blobs = Vec::new();
@@ -163,14 +161,13 @@ impl Store {
         Ok(())
     }
 
-    /// Takes in a journal from elsewhere: the texts of its records in order.
-    /// The chain is checked first; nothing is taken of one that is broken. Its
-    /// blobs are recorded separately, best before; `redacted` says which never will be. Of a run that came here
-    /// before it was over, and that nobody has taken over, the records that it has had since are added.
+    /// Imports a journal, given as the texts of its records in order. The chain is checked first, and a broken one is
+    /// rejected as a whole. The blobs are recorded separately, preferably before; `redacted` lists the blobs that will
+    /// never be. If the run was imported before it was over, and has not been taken over, its later records are added.
     ///
     /// # Errors
-    /// [`StoreError::BrokenChain`]; [`StoreError::RunExists`]; [`StoreError::Refused`] when it is another record, or
-    /// an earlier one, or could go on here; when it cannot be written.
+    /// [`StoreError::BrokenChain`]; [`StoreError::RunExists`]; [`StoreError::Refused`] if the journal differs from the
+    /// stored one, is shorter, or the run could continue in this store; also fails if it cannot be written.
     pub fn import_run(&self, texts: Vec<String>, redacted: &Redacted) -> Result<RunId, StoreError> {
         let broken = |seq: usize, why: String| StoreError::BrokenChain {
             run: "to import".to_owned(),
@@ -182,7 +179,7 @@ impl Store {
             .map_err(|e| broken(1, e.to_string()))?
             .get("run")
             .and_then(|run| run.as_str()?.parse().ok())
-            .ok_or_else(|| broken(1, "it does not say whose it is".to_owned()))?;
+            .ok_or_else(|| broken(1, "it does not name its run".to_owned()))?;
         let records: Vec<Record> = texts
             .into_iter()
             .zip(1..)
@@ -221,7 +218,7 @@ impl Store {
                 params![head.n, IMPORTED, records.len().to_string()],
             )?;
             let status = records.iter().rev().find_map(|record| record.event.run_status());
-            // A failed run can be resumed as well.
+            // A failed run can be resumed too.
             if !matches!(status, Some(RunStatus::Ok | RunStatus::Cancelled)) {
                 tx.execute(
                     "INSERT INTO run_values (run, key, value) VALUES (?1, ?2, 'true')",
@@ -234,8 +231,7 @@ impl Store {
     }
 }
 
-/// How many of these records are here already, where they continue a run that came from elsewhere before and that
-/// nobody has taken over.
+/// Number of these records that are already stored, if they continue an imported run that has not been taken over.
 fn continued_from(
     tx: &Transaction<'_>,
     (n, run): (i64, RunId),
@@ -260,7 +256,7 @@ fn continued_from(
         0 if here.len() == records.len() => Err(StoreError::RunExists(run.to_string())),
         0 => refused(&format!("and further: it has {} records here, and {} in the bundle", here.len(), same)),
         _ if !is_copy => {
-            refused("and is its own, so it may go on here; the record in the bundle continues it")
+            refused("and belongs to it, so it may continue here; the record in the bundle continues it")
         }
         _ => Ok(same),
     }

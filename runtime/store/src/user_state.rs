@@ -1,7 +1,7 @@
-//! Users' state: one JSON file per key, as the incumbent keeps them.
+//! Users' state: one JSON file per key, as the incumbent stores it.
 //!
-//! `state.get`, `state.set` and `diff.last` meet here. A change happens under
-//! the key's lock, and a reader sees either the old file or the new one.
+//! Used by `state.get`, `state.set` and `diff.last`. A change is made under the key's lock, and readers see either the
+//! old file or the new one.
 
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
@@ -20,19 +20,17 @@ use lobster_base::json;
 use lobster_base::regular_file;
 use lobster_base::setting::read_path;
 
-/// How long to wait for another holder of a key. The holder computes one value,
-/// so this much means that it hangs.
+/// Longest wait for another holder of a key. The holder computes a single value, so a longer wait means that it hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Between two looks at a lock of the incumbent.
+/// Time between two checks of an incumbent's lock.
 const POLL: Duration = Duration::from_millis(5);
 
-/// Longest file name that Linux file systems take.
+/// Longest file name on Linux file systems.
 const NAME_MAX: usize = 255;
 
-/// Where state lives: `LOBSTER_STATE_DIR` without surrounding blanks, else
-/// `.lobster/state` in the home directory. A relative path stays relative to
-/// the working directory.
+/// Directory of the state: `LOBSTER_STATE_DIR` without surrounding blanks, or `.lobster/state` in the home directory.
+/// A relative path stays relative to the working directory.
 #[must_use]
 pub fn state_dir(env: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     if let Some(dir) = env("LOBSTER_STATE_DIR").and_then(read_path) {
@@ -41,7 +39,7 @@ pub fn state_dir(env: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     Some(home_dir(env)?.join(".lobster/state"))
 }
 
-/// The home directory: `HOME`, else that of the password file. None if it is not an absolute path.
+/// The home directory: `HOME`, or the directory in the password file. `None` if it is not an absolute path.
 #[must_use]
 pub fn home_dir(env: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let home = env("HOME").filter(|home| !home.is_empty()).map(PathBuf::from).or_else(std::env::home_dir)?;
@@ -62,18 +60,18 @@ impl UserState {
         Self { dir: dir.to_owned(), patience: PATIENCE }
     }
 
-    /// Waits at most this long for another holder of a key; by default 30 s.
+    /// Sets the longest wait for another holder of a key; the default is 30 s.
     #[cfg(test)]
     fn with_patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// The value of `key`; `None` when there is none. Never waits: a file is
-    /// replaced as a whole, so there is always one to read.
+    /// The value of `key`, or `None`. Never waits: a file is replaced as a whole, so a complete one can always be
+    /// read.
     ///
     /// # Errors
-    /// When the key leaves no name, or the file cannot be read or is not JSON.
+    /// If the key leaves no file name, or the file cannot be read or is not JSON.
     pub fn get(&self, key: &str) -> Result<Option<Value>, StoreError> {
         let path = self.dir.join(file_name(key)?);
         private::check(&self.dir)?;
@@ -83,7 +81,7 @@ impl UserState {
     /// Replaces the value of `key`, durably.
     ///
     /// # Errors
-    /// As [`UserState::with_lock`], or when it cannot be written.
+    /// As [`UserState::with_lock`], or if it cannot be written.
     pub fn set(&self, key: &str, value: &Value) -> Result<(), StoreError> {
         self.with_lock(key, |state| state.set(value))
     }
@@ -91,17 +89,17 @@ impl UserState {
     /// Removes `key`; true if it had a value.
     ///
     /// # Errors
-    /// As [`UserState::with_lock`], or when it cannot be removed.
+    /// As [`UserState::with_lock`], or if it cannot be removed.
     pub fn remove(&self, key: &str) -> Result<bool, StoreError> {
         self.with_lock(key, |state| state.remove())
     }
 
-    /// Does `work` while nobody else changes `key`. Taking the same key again
-    /// inside would wait for itself until patience ends.
+    /// Runs `work` while no other process or thread can change `key`. Locking the same key again inside waits until
+    /// the time limit.
     ///
     /// # Errors
-    /// When the key leaves no name, the directory is unusable, somebody else
-    /// holds the key for too long, or `work` fails.
+    /// If the key leaves no file name, the directory is unusable, another holder keeps the key for too long, or `work`
+    /// fails.
     pub fn with_lock<T, E: From<StoreError>>(
         &self,
         key: &str,
@@ -127,7 +125,8 @@ impl UserState {
                 _ => {}
             }
         }
-        // Lock files stay: removing one while another process waits on it would let two in.
+        // Lock files are never removed: a process that still waits for the removed file could hold its lock at the
+        // same time as another one.
         let mut options = OpenOptions::new();
         options.create(true).truncate(false).write(true).mode(0o600);
         let file = regular_file::open_own(&mut options, &locks.join(name)).map_err(unusable)?;
@@ -140,8 +139,7 @@ impl UserState {
         let lock = FileLock::take(file, Sharing::Exclusive, self.patience)
             .map_err(unusable)?
             .ok_or_else(|| held("another lobster process".to_owned()))?;
-        // A process of the incumbent holds a directory instead. One that is
-        // alive is waited for; what a dead one left behind means nothing.
+        // The incumbent's lock is a directory. If its process is alive, wait for it; if it is dead, ignore the lock.
         while let Some(pid) = live_incumbent(path) {
             if since.elapsed() >= self.patience {
                 return Err(held(format!("process {pid}")));
@@ -161,7 +159,7 @@ impl LockedState {
     /// As [`UserState::get`].
     ///
     /// # Errors
-    /// When the file cannot be read or is not JSON.
+    /// If the file cannot be read or is not JSON.
     pub fn get(&self) -> Result<Option<Value>, StoreError> {
         read(&self.path)
     }
@@ -169,7 +167,7 @@ impl LockedState {
     /// As [`UserState::set`].
     ///
     /// # Errors
-    /// When it cannot be written; the old value is then still there.
+    /// If it cannot be written; the old value is then unchanged.
     pub fn set(&self, value: &Value) -> Result<(), StoreError> {
         let mut text = json::pretty(value);
         text.push('\n');
@@ -179,7 +177,7 @@ impl LockedState {
     /// As [`UserState::remove`].
     ///
     /// # Errors
-    /// When it cannot be removed.
+    /// If it cannot be removed.
     pub fn remove(&self) -> Result<bool, StoreError> {
         let remove = || match fs::remove_file(&self.path) {
             Ok(()) => sync_dir(parent(&self.path)).map(|()| true),
@@ -190,8 +188,8 @@ impl LockedState {
     }
 }
 
-/// The incumbent's file name for a key: lower case, anything outside
-/// `a-z0-9._-` and every run of `_` becomes one `_`, one `_` is cut from either end.
+/// The incumbent's file name for a key: lower case; each run of characters outside `a-z0-9.-` becomes one `_`, and one
+/// `_` is cut from either end.
 fn file_name(key: &str) -> Result<String, StoreError> {
     let mut name = String::with_capacity(key.len() + 5);
     for c in key.chars().flat_map(char::to_lowercase) {
@@ -229,8 +227,8 @@ fn read(path: &Path) -> Result<Option<Value>, StoreError> {
     json::parse(&text).map(Some).map_err(|e| damaged(e.to_string()))
 }
 
-/// Writes beside, then moves into place: a reader never sees half a file, and a
-/// symbolic link is replaced, not followed. A mode that the user set stays.
+/// Writes a new file and moves it into place: readers never see half a file, and a symbolic link is replaced, not
+/// followed. A mode set by the user is kept.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let dir = parent(path);
     fault::point("state file")?;
@@ -253,7 +251,7 @@ fn parent(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new("."))
 }
 
-/// Makes the state directory.
+/// Creates the state directory.
 fn make_state_dir(dir: &Path) -> io::Result<()> {
     if dir.is_dir() {
         return Ok(());
@@ -263,8 +261,8 @@ fn make_state_dir(dir: &Path) -> io::Result<()> {
     missing.iter().filter_map(|d| d.parent()).try_for_each(sync_dir)
 }
 
-/// The living process of the incumbent that holds `path`, if there is one:
-/// `<path>.lock/owner` says `<pid>:<start time or nothing>:<nonce>`.
+/// The living incumbent process that holds `path`, if any: `<path>.lock/owner` contains `<pid>:<start time or
+/// nothing>:<nonce>`.
 fn live_incumbent(path: &Path) -> Option<u32> {
     let mut owner = path.as_os_str().to_owned();
     owner.push(".lock/owner");
@@ -273,8 +271,8 @@ fn live_incumbent(path: &Path) -> Option<u32> {
     let pid: u32 = fields.next()?.parse().ok()?;
     let started = fields.next()?;
     let now = claim::began(pid)?.to_string();
-    // Without a start time the pid may have been given to another process;
-    // waiting for that one is bounded, running beside a holder is not sane.
+    // Without a start time, the pid may belong to another process by now. Waiting for that one has a time limit, while
+    // ignoring a real holder would be unsafe.
     (started.is_empty() || started == now).then_some(pid)
 }
 

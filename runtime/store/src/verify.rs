@@ -1,4 +1,4 @@
-//! Checks everything the store holds, and counts it.
+//! Checks the whole store, and measures its content.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -24,51 +24,49 @@ use lobster_base::digest::Digest;
 use lobster_base::json;
 use lobster_base::sync::lock;
 
-/// Rows looked at in one read.
+/// Rows read at a time.
 const ROWS_AT_ONCE: i64 = 500;
 
-/// More problems than this are counted, not named: the store is lost anyway.
+/// Most problems that are listed; further ones are only counted, since the store is lost anyway.
 const NAMED_AT_MOST: usize = 10_000;
 
-/// So many of the runs that need a damaged blob stand in its line; the report has all.
+/// Most runs that the line of a damaged blob lists; the report lists all.
 const NAMES_IN_A_LINE: usize = 5;
 
-/// One thing that is not as it was written.
+/// A part of the store that is damaged or missing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", rename_all_fields = "camelCase", tag = "problem")]
 pub enum Problem {
-    /// The database file itself, in SQLite's words.
+    /// The database file itself; the message is SQLite's.
     Database { message: String },
-    /// Rows that cannot be read, and what they belonged to cannot be said.
+    /// Unreadable rows that cannot be assigned to a run.
     LostRows {
         #[serde(flatten)]
         rows: LostRows,
     },
-    /// The database is older than what was promised; these records were durable
-    /// and are not there any more.
+    /// The database is older than promised: these records were durable and are missing now.
     RolledBack { missing: Vec<Mark> },
-    /// The database is another store's.
+    /// The database belongs to another store.
     OtherStore,
     /// A journal; the run cannot be trusted from this record on.
     Journal { run: RunId, seq: u64, why: String },
-    /// The list's row of a run, which does not say what its journal says.
+    /// A run's row that differs from its journal.
     Run { run: String, why: String },
     /// Records, gates or values of a run that is not in the list of runs.
     NoRun { what: String, run: String },
-    /// An outcome in the action cache that cannot be read; it is not used.
+    /// An unreadable outcome in the action cache; it is not used.
     CachedOutcome { action: String, why: String },
-    /// A row of what the service keeps.
+    /// A row of the service's tables.
     Service { row: String, why: String },
-    /// A blob whose bytes are not the ones it is named after.
+    /// A blob whose bytes do not match its digest.
     DamagedBlob {
         digest: Digest,
         place: String,
-        /// Runs that need it, each with the first step that does: its records name
-        /// the blob, or a blob that leads to it.
+        /// Runs that need it, each with its first such step: the record names the blob, or a blob that leads to it.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         named_by: Vec<String>,
     },
-    /// A blob that a run or gate names and that is nowhere.
+    /// A blob that a run or gate names and that does not exist.
     MissingBlob { digest: Digest, named_by: String },
 }
 
@@ -84,15 +82,15 @@ impl fmt::Display for Problem {
                 write!(
                     f,
                     "the database was rolled back; {} durable records are missing{}. Gates stay closed until the newer \
-                     files are put back, or `lobster store verify --accept-rollback` makes this one a store of its own",
+                     files are put back, or `lobster store verify --accept-rollback` makes this one a new store",
                     missing.len(),
                     newest.unwrap_or_default()
                 )
             }
             Self::OtherStore => write!(
                 f,
-                "the database is that of another store. Gates stay closed until this store's own is put back, or \
-                 `lobster store verify --accept-rollback` makes this one a store of its own"
+                "the database belongs to another store. Gates stay closed until this store's own is put back, or \
+                 `lobster store verify --accept-rollback` makes this one a new store"
             ),
             Self::Journal { run, seq, why } => write!(f, "journal of run {run}, record {seq}: {why}"),
             Self::Run { run, why } => write!(f, "run {run}: {why}"),
@@ -129,7 +127,7 @@ impl From<Rollback> for Problem {
     }
 }
 
-/// What was checked and what was found.
+/// Result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VerifyReport {
@@ -138,9 +136,9 @@ pub struct VerifyReport {
     pub blobs: u64,
     /// Of all blobs.
     pub bytes: u64,
-    /// Empty when all is well.
+    /// Empty if everything is intact.
     pub problems: Vec<Problem>,
-    /// Problems beyond the first ten thousand.
+    /// Number of problems beyond the first ten thousand.
     pub unnamed_problems: u64,
 }
 
@@ -154,7 +152,7 @@ impl VerifyReport {
     }
 }
 
-/// How much the store holds.
+/// Amount of data in the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StoreStats {
@@ -163,13 +161,13 @@ pub struct StoreStats {
     pub open_gates: u64,
     pub cached_outcomes: u64,
     pub blobs: u64,
-    /// Of all blobs.
+    /// Bytes of all blobs.
     pub blob_bytes: u64,
-    /// Of those, in files of their own.
+    /// Bytes of blobs in separate files.
     pub blob_file_bytes: u64,
-    /// Of the database file and its log.
+    /// Bytes of the database file and its log.
     pub database_bytes: u64,
-    /// Each part of the state directory, but for the blobs.
+    /// Each part of the state directory, without the blobs.
     pub parts: Vec<PartUse>,
 }
 
@@ -182,12 +180,11 @@ impl StoreStats {
 }
 
 impl Store {
-    /// Reads everything and names whatever is not as it was written. Nothing is
-    /// changed: what is damaged stays where it is, is never used, and leaves the
-    /// rest alone.
+    /// Reads everything and lists all damage. Nothing is changed: damaged parts stay in place, are never used, and do
+    /// not affect the rest.
     ///
     /// # Errors
-    /// Only when the store cannot be read at all; damage is in the report.
+    /// Only if the store cannot be read at all; damage is in the report.
     pub fn verify(&self) -> Result<VerifyReport, StoreError> {
         self.flush()?;
         let mut report = VerifyReport::default();
@@ -254,7 +251,7 @@ impl Store {
             report.note_problem(Problem::LostRows { rows });
         }
         for run in rebuilt {
-            let why = "its row is lost; it is listed by what its journal says".to_owned();
+            let why = "its row was lost; it was rebuilt from its journal".to_owned();
             report.note_problem(Problem::Run { run: run.to_string(), why });
         }
         Ok(())
@@ -283,12 +280,12 @@ impl Store {
             Err(StoreError::BrokenChain { seq, why, .. }) => {
                 report.note_problem(Problem::Journal { run, seq, why })
             }
-            // Collected while we were reading.
+            // Collected during this check.
             Err(StoreError::UnknownRun(_)) => return Ok(()),
             Err(other) => return Err(other),
         }
         let mut seq = 0;
-        // What was left out of a bundle is not missing.
+        // Blobs left out of a bundle are not missing.
         let mut missing: HashSet<Digest> = match self.redacted(run) {
             Ok(redacted) => redacted.blobs.into_iter().collect(),
             Err(StoreError::UnknownRun(_)) => return Ok(()),
@@ -322,7 +319,7 @@ impl Store {
         Ok(())
     }
 
-    /// Holds the rows of a run's gates against what its journal says.
+    /// Compares the rows of a run's gates with its journal.
     fn verify_gates_of(
         &self,
         run: RunId,
@@ -345,7 +342,7 @@ impl Store {
         if !rows.iter().any(|row| differs(told, row).is_some()) {
             return Ok(());
         }
-        // Somebody may have answered since the journal was followed.
+        // A gate may have been answered after the journal was read.
         let mut again = BTreeMap::new();
         let followed = self.follow_chain(run, |record| {
             if let Some((gate, status)) = status_after(&record.event) {
@@ -364,7 +361,7 @@ impl Store {
         Ok(())
     }
 
-    /// Holds the row by which a run is listed against what its journal says.
+    /// Compares a run's row with its journal.
     fn verify_row(
         &self,
         run: RunId,
@@ -382,10 +379,10 @@ impl Store {
             Err(other) => return Err(other),
         };
         let Some(told) = told else {
-            found("its journal does not begin with its start".to_owned());
+            found("its journal does not begin with the start of the run".to_owned());
             return Ok(());
         };
-        // Somebody is executing it; what was followed is no longer its end.
+        // The run is being executed, so more records have been added since.
         if row.records != told.records {
             return Ok(());
         }
@@ -396,7 +393,7 @@ impl Store {
         Ok(())
     }
 
-    /// Rows that belong to a run must belong to one that is there.
+    /// Checks that rows of runs belong to existing ones.
     pub(super) fn verify_belonging(&self, report: &mut VerifyReport) -> Result<(), StoreError> {
         for (table, what) in [("journal", "records"), ("gates", "gates"), ("run_values", "values")] {
             let stray = self.inner.db.read_aside(|db| {
@@ -420,7 +417,7 @@ impl Store {
         Ok(())
     }
 
-    /// Reads every outcome in the action cache.
+    /// Reads all outcomes in the action cache.
     fn verify_actions(&self, report: &mut VerifyReport) -> Result<(), StoreError> {
         let mut after = 0;
         loop {
@@ -470,7 +467,7 @@ impl Store {
         Ok(())
     }
 
-    /// Reads every blob; gives those that are not as they were written.
+    /// Reads all blobs, and returns the damaged ones.
     fn verify_blobs(&self, report: &mut VerifyReport) -> Result<DamagedBlobs, StoreError> {
         let mut damaged = DamagedBlobs::default();
         let mut after = 0;
@@ -489,7 +486,7 @@ impl Store {
                 self.verify_blob(&digest.into(), &mut damaged, report)?;
             }
         }
-        // Files without a row: harmless, but their bytes should be right too.
+        // Files without a row are harmless, but their bytes are checked too.
         for path in entries(&self.inner.dir.join("blobs")).iter().flat_map(|shelf| entries(shelf)) {
             let Some(digest) = path.file_name().and_then(|name| name.to_str()?.parse().ok()) else {
                 continue;
@@ -508,7 +505,7 @@ impl Store {
         report: &mut VerifyReport,
     ) -> Result<(), StoreError> {
         let mut found = |place| damaged.add(*digest, place);
-        // A file that was checked before may have rotted since.
+        // A file that was checked before may have been damaged since.
         lock(&self.inner.checked).remove(digest);
         match self.open_blob(digest) {
             Ok(blob) => {
@@ -521,7 +518,7 @@ impl Store {
             Err(StoreError::LostBlob { .. }) => {
                 found(None);
             }
-            // Collected while we were reading.
+            // Collected during this check.
             Err(StoreError::MissingBlob(_)) => {}
             Err(StoreError::Io { source, .. }) => {
                 found(Some(source.to_string()));
@@ -531,10 +528,10 @@ impl Store {
         Ok(())
     }
 
-    /// How much there is of everything.
+    /// Amounts of everything in the store.
     ///
     /// # Errors
-    /// When the database cannot be read.
+    /// If the database cannot be read.
     pub fn stats(&self) -> Result<StoreStats, StoreError> {
         self.flush()?;
         let path = self.inner.db.path();
@@ -558,7 +555,7 @@ impl Store {
     }
 }
 
-/// What a journal says of its run, one record after the other.
+/// Updates the summary of a run with the next record of its journal.
 pub(super) fn update_summary(told: &mut Option<RunSummary>, record: &Record) {
     if let Event::RunStarted { name, kind, plan, args, mode, actor, cwd, parent, .. } = &record.event
         && record.seq == 1
@@ -594,7 +591,7 @@ pub(super) fn update_summary(told: &mut Option<RunSummary>, record: &Record) {
     }
 }
 
-/// The fields of a run's row that its journal decides.
+/// The fields of a run's row that follow from its journal.
 fn listed(run: &RunSummary) -> [(&'static str, Value); 12] {
     [
         ("name", json!(run.name)),
@@ -617,7 +614,7 @@ fn count(db: &Connection, sql: &str) -> Result<u64, StoreError> {
 }
 
 impl Event {
-    /// The blobs that must be there for this event to be understood.
+    /// The blobs without which this event cannot be understood.
     #[must_use]
     pub fn blobs(&self) -> Vec<Digest> {
         match self {

@@ -1,10 +1,8 @@
 //! The file of the write-ahead log.
 //!
-//! It is kept longer than the log, by zeros: the sync of a file that was
-//! overwritten waits for those bytes alone, the sync of one that was appended
-//! to also for what the file system notes about the file, which takes several
-//! times as long. SQLite reads a log up to the first frame that is none, so
-//! what lies behind it does not matter.
+//! The file is kept longer than the log and filled with zeros. The sync of an overwritten file waits only for its
+//! bytes; if the file has grown, the sync also waits for the file system's metadata, which takes several times as
+//! long. SQLite reads a log up to the first invalid frame, so the zeros after it do not matter.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -13,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use lobster_base::regular_file;
 
-/// The file grows to multiples of this.
+/// The size of the file is a multiple of this.
 const ROOM: u64 = 512 * 1024;
 
 /// The write-ahead log of the database at `path`.
@@ -23,7 +21,7 @@ pub(super) fn log_path(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// The log's file as the writer sees it.
+/// The log's file, for the writer.
 pub(super) struct LogFile {
     path: PathBuf,
     file: Option<File>,
@@ -34,11 +32,10 @@ impl LogFile {
         Self { path: log_path(database), file: None }
     }
 
-    /// Makes room behind the log if commits had to append to it. Only to be
-    /// called inside a write transaction that has written nothing yet: then
-    /// nobody else writes to the log, and nothing behind its end is meant.
+    /// Extends the file with zeros if commits had to append to it. Call it only inside a write transaction that has
+    /// written nothing yet: then no other process writes to the log, and bytes after its end are unused.
     ///
-    /// Without room all is only slower, so a failure is not told.
+    /// Without the zeros, commits are only slower, so an error is ignored.
     pub(super) fn make_room(&mut self) {
         let _ = self.try_make_room();
     }
@@ -49,7 +46,7 @@ impl LogFile {
             slot => slot.insert(regular_file::open_own(OpenOptions::new().write(true), &self.path)?),
         };
         let len = file.metadata()?.len();
-        // Of this length it was made by this very function, perhaps in another process.
+        // A file of this length was already extended, perhaps by another process.
         if len > 0 && len.is_multiple_of(ROOM) {
             return Ok(());
         }

@@ -1,8 +1,8 @@
-//! Fault points that `LOBSTER_FAULT` arms. Never part of the shipped program.
+//! Fault points armed by `LOBSTER_FAULT`. Never part of the released program.
 //!
-//! `LOBSTER_FAULT=<n>:kill` ends the process with SIGKILL at the n-th point
-//! (counted from 1), `<n>:fail` makes that point fail with an I/O error, `<n>:stop` stops the process
-//! there until somebody lets it go on. A name in place of the number is the first point of that name.
+//! `LOBSTER_FAULT=<n>:kill` ends the process with SIGKILL at the n-th point (starting at 1), `<n>:fail` makes that
+//! point fail with an I/O error, `<n>:stop` stops the process there until it receives SIGCONT. A name in place of the
+//! number means the first point of that name.
 
 use std::io;
 use std::sync::OnceLock;
@@ -13,13 +13,13 @@ use rustix::process::{Signal, getpid, kill_process};
 
 static PASSED: AtomicU64 = AtomicU64::new(0);
 
-/// How many points this process has passed: the range of `n` worth trying.
+/// Number of points that this process has passed: the useful range of `n`.
 #[allow(dead_code, reason = "only the store's own tests count")]
 pub(crate) fn points_passed() -> u64 {
     PASSED.load(Ordering::Relaxed)
 }
 
-/// Passes a point named `what`.
+/// Passes the fault point `what`.
 pub(crate) fn pass(what: &'static str) -> io::Result<()> {
     static PLAN: OnceLock<Option<(String, String)>> = OnceLock::new();
     static MET: AtomicBool = AtomicBool::new(false);
@@ -35,13 +35,13 @@ pub(crate) fn pass(what: &'static str) -> io::Result<()> {
         return Ok(());
     }
     let signal = match how.as_str() {
-        // Nothing may run after this line, as after a crash.
+        // No code may run after this line, as after a crash.
         "kill" => Signal::KILL,
         "stop" => Signal::STOP,
         _ => return Err(io::Error::other(format!("fault injected at {what}"))),
     };
     let _ = kill_process(getpid(), signal);
-    // The signal may reach another thread first, which on a busy machine may wait for its turn.
+    // The signal may be delivered to another thread, which on a busy machine may have to wait for its turn.
     std::thread::sleep(Duration::from_secs(1));
     Ok(())
 }

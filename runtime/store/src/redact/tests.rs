@@ -1,4 +1,4 @@
-//! Secrets are hidden in every encoding, and however a text comes in pieces.
+//! Secrets are hidden in every encoding, even if a text arrives in pieces.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -65,7 +65,7 @@ proptest! {
     }
 }
 
-/// One way in which a program prints a value.
+/// An encoding in which a program prints a value.
 #[derive(Clone, Copy, Debug)]
 enum Encoding {
     Plain,
@@ -140,11 +140,11 @@ impl Encoding {
         }
     }
 
-    /// What must not be seen of it: the value again, where it can be read back at sight.
+    /// True if the value can be read in the output.
     fn gives_away(self, value: &str, shown: &str) -> bool {
         let printed = self.print(value);
         match self {
-            // At the edges digits hold bits of a neighbour.
+            // Digits at the edges contain bits of a neighbour.
             Self::Base64 { before, .. } => {
                 let digits = |text: &str| {
                     let text = BREAKS.iter().fold(text.to_owned(), |text, it| text.replace(it, ""));
@@ -186,7 +186,7 @@ fn encodings() -> impl Strategy<Value = Encoding> {
     ]
 }
 
-/// Text around a secret, with beginnings of all that is looked for.
+/// Text around a secret, with beginnings of every searched form.
 fn surroundings() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         "[a-z ]{0,12}",
@@ -210,7 +210,7 @@ proptest! {
         cuts in prop::collection::vec(1..20_000_usize, 1..8),
     ) {
         let redactions = Arc::new(secrets(&[("S", &value), ("OTHER", "an/other+secret")]).into());
-        // Far enough in for the secret to stand across the pieces that are looked through.
+        // Long enough that the secret can span two searched pieces.
         let filler = "some plain text of a log\n".repeat(filler * 500);
         let text = format!("{filler}{} {} {}{filler}", around.0, encoding.print(&value), around.1);
         let clean_by = |by_lines: bool| {
@@ -228,7 +228,7 @@ proptest! {
             String::from_utf8_lossy(&clean).into_owned()
         };
         let clean = clean_by(false);
-        // A stream that is followed is the same to the byte.
+        // A followed stream gives the same bytes.
         prop_assert_eq!(&clean_by(true), &clean);
         prop_assert!(clean.contains("«secret:"), "{:?}: {}", encoding, encoding.print(&value));
         prop_assert!(!encoding.gives_away(&value, &clean), "{:?}: {}", encoding, encoding.print(&value));

@@ -1,7 +1,7 @@
-//! Who may use the service: tokens of programs, sessions of browsers, links that open one session.
+//! Credentials of the service: tokens of programs, sessions of browsers, and links that open one session.
 //!
-//! The secret itself is never here, only its BLAKE3 digest: secrets are 32 random bytes, so nobody
-//! finds one that has the same.
+//! The secret itself is never stored, only its BLAKE3 digest. Secrets are 32 random bytes, so a second one with the
+//! same digest cannot be found.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,42 +19,42 @@ use crate::journal::word;
 use lobster_base::digest::Digest;
 
 words! {
-    /// What a credential is.
+    /// Kind of a credential.
     CredentialKind {
-        /// Of a program, in a header.
+        /// A program's, sent in a header.
         Token = "token",
-        /// Of an agent, in a header: it reads and starts runs, whatever else its owner may.
+        /// An agent's, sent in a header. It can only read and start runs, even if its owner has other rights.
         Agent = "agent",
-        /// Of a person where a question was asked: it answers that question, once.
+        /// A person's, sent with a question to a notification target. It answers that question, once.
         Reply = "reply",
-        /// Of a browser, in a cookie.
+        /// A browser's, in a cookie.
         Session = "session",
         /// Opens one session, once.
         Link = "link",
-        /// Of a person's device: opens sessions.
+        /// A passkey on a person's device, which opens sessions.
         Passkey = "passkey",
     }
 }
 
-/// A credential that is to be kept.
+/// A new credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewCredential {
-    /// By which people name it.
+    /// The name by which people refer to it.
     pub id: String,
     pub kind: CredentialKind,
-    /// Of its secret.
+    /// Digest of the secret.
     pub hash: Digest,
-    /// Whose it is.
+    /// The owner.
     pub name: String,
     pub role: String,
-    /// The workflows that it is for; none: all.
+    /// The workflows that it is limited to; `None` means all.
     pub scope: Option<Vec<String>>,
-    /// Milliseconds since 1970.
+    /// In milliseconds since 1970.
     pub expires_at: Option<i64>,
 }
 
 impl NewCredential {
-    /// Writes it down in a transaction, with the deed of making it.
+    /// Stores it in a transaction, with the entry in the trail.
     pub(super) fn keep(
         &self,
         tx: &Transaction<'_>,
@@ -87,7 +87,7 @@ impl NewCredential {
         Ok(())
     }
 
-    /// Opens it as the session of somebody with these rights, in a transaction. `scope` is as it is kept.
+    /// Stores it as a session with these rights, in a transaction. `scope` is in the stored form.
     pub(super) fn open(
         &self,
         tx: &Transaction<'_>,
@@ -103,7 +103,7 @@ impl NewCredential {
     }
 }
 
-/// A credential as it stands.
+/// A stored credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credential {
     pub id: String,
@@ -116,18 +116,18 @@ pub struct Credential {
     pub made_at: i64,
     pub expires_at: Option<i64>,
     pub used_at: Option<i64>,
-    /// When it was revoked or used up.
+    /// Time when it was revoked or used up.
     pub ended_at: Option<i64>,
 }
 
-/// Uses of a credential are written down at most so often, in milliseconds.
+/// Interval in milliseconds within which the use of a credential is recorded only once.
 const USE_NOTED: i64 = 60_000;
 
 impl Service {
-    /// Keeps a credential.
+    /// Stores a credential.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn add_credential(
         &self,
         new: &NewCredential,
@@ -138,11 +138,11 @@ impl Service {
         self.write(Durability::Synced, |tx| new.keep(tx, actor, origin, now))
     }
 
-    /// Keeps what lets one process give one answer for somebody with the credential `by`, and forgets what did
-    /// before.
+    /// Stores a voucher with which one process can give one answer for the owner of the credential `by`, and removes
+    /// expired vouchers.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn add_voucher(&self, new: &NewCredential, by: &str) -> Result<(), StoreError> {
         let now = self.now();
         self.write(Durability::Lazy, |tx| {
@@ -154,10 +154,10 @@ impl Service {
         })
     }
 
-    /// The credential whose secret has this digest, if it still counts.
+    /// The credential whose secret has this digest, if it is valid.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub fn credential(&self, hash: &Digest) -> Result<Option<Credential>, StoreError> {
         let now = self.now();
         let found = self.read(|db| {
@@ -177,10 +177,10 @@ impl Service {
         Ok(found)
     }
 
-    /// Uses up a link: of many who try, one gets the session in its place.
+    /// Redeems a link for a session: of several concurrent attempts, one succeeds.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn redeem(&self, link: &Digest, session: &NewCredential, origin: &str) -> Result<bool, StoreError> {
         let now = self.now();
         self.write(Durability::Synced, |tx| {
@@ -201,10 +201,10 @@ impl Service {
         })
     }
 
-    /// Ends a credential. False if there is none of this id that counts.
+    /// Revokes a credential. False if there is no valid credential with this id.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn revoke(&self, id: &str, actor: Option<&str>, origin: &str) -> Result<bool, StoreError> {
         let now = self.now();
         self.write(Durability::Synced, |tx| {
@@ -222,7 +222,7 @@ impl Service {
     /// All credentials of a kind, the newest first.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If they cannot be read.
     pub fn credentials(&self, kind: CredentialKind) -> Result<Vec<Credential>, StoreError> {
         self.read(|db| {
             let mut statement =
@@ -244,7 +244,7 @@ fn credential(row: &Row<'_>) -> rusqlite::Result<Credential> {
         hash: row.get::<_, [u8; 32]>(2)?.into(),
         name: row.get(3)?,
         role: row.get(4)?,
-        // A scope that cannot be read is one for nothing.
+        // An unreadable scope is treated as empty.
         scope: scope.map(|text| lobster_base::json::parse_as(&text).unwrap_or_default()),
         made_by: row.get(6)?,
         made_at: row.get(7)?,

@@ -1,5 +1,5 @@
-//! Deliveries of webhooks. One is stored with the start that it makes before its sender hears that
-//! it was taken; one that came before is found again by its id or by its bytes.
+//! Deliveries of webhooks. A delivery is stored together with its start before its sender gets a reply; an earlier one
+//! is recognised by its id or its bytes.
 
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 use serde_json::json;
@@ -13,36 +13,36 @@ use crate::error::StoreError;
 use crate::event::RunId;
 use lobster_base::digest::Digest;
 
-/// So long, in milliseconds, it is known that a delivery came, whatever is forgotten besides: what comes under its id
-/// within this time is the same one, and equal bytes are where a signature says nothing about when it was made.
+/// Time in milliseconds for which a delivery is remembered, even if other history is removed. Within it, the same id
+/// means the same delivery; so do equal bytes, if the signature does not cover a timestamp.
 pub const SAME_DELIVERY_MS: i64 = 90 * 86_400_000;
 
-/// What a sender delivered, after it was verified.
+/// A verified delivery.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewDelivery {
     pub hook: String,
-    /// What the sender calls it; the digest of the body if it gives no name.
+    /// The sender's name for it, or the digest of the body.
     pub id: String,
     pub body: Vec<u8>,
-    /// Headers worth keeping, as JSON.
+    /// Headers to keep, as JSON.
     pub headers: String,
-    /// Equal bytes after this instant are the same delivery under another name; none compares
-    /// names alone. Some senders sign the body and not its name.
+    /// Equal bytes received after this time are the same delivery under another name; `None` compares names only. Some
+    /// senders sign the body, but not the name.
     pub same_since: Option<i64>,
     pub start: NewStart,
 }
 
-/// What became of a delivery.
+/// Result of accepting a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Accepted {
     New(RunId),
-    /// It came before and had this run.
+    /// Received before, with this run.
     Again(Option<RunId>),
-    /// Another body came under this id before.
+    /// Another body was received under this id before.
     Differs,
 }
 
-/// A delivery as it was stored.
+/// A stored delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
     pub n: i64,
@@ -50,22 +50,22 @@ pub struct Delivery {
     pub id: String,
     pub digest: Digest,
     pub headers: String,
-    /// None once it is too old to be kept.
+    /// `None` once it is too old to be kept.
     pub body: Option<Vec<u8>>,
     pub received_at: i64,
     pub run: Option<RunId>,
 }
 
 impl Service {
-    /// Stores a delivery and the start that it makes, durably and in one transaction.
+    /// Stores a delivery and its start, durably and in one transaction.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn accept(&self, new: &NewDelivery) -> Result<Accepted, StoreError> {
         let now = self.now();
         let digest = Digest::of(&new.body);
         self.write(Durability::Synced, |tx| {
-            // One that is too old to count is forgotten every hour, and here lest it count till then.
+            // Outdated deliveries are removed every hour; removing this one here keeps it from matching until then.
             tx.prepare_cached("DELETE FROM deliveries WHERE hook = ?1 AND id = ?2 AND received < ?3")?
                 .execute(params![new.hook, new.id, now.saturating_sub(SAME_DELIVERY_MS)])?;
             let same_id: Option<([u8; 32], Option<[u8; 16]>)> = tx
@@ -100,10 +100,10 @@ impl Service {
         })
     }
 
-    /// Starts another run for a delivery that came before, on a person's word.
+    /// Starts another run for an earlier delivery, at a person's request.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn redeliver(
         &self,
         delivery: &Delivery,
@@ -119,10 +119,10 @@ impl Service {
         })
     }
 
-    /// What was delivered, the newest first, without bodies; at most `limit`.
+    /// The deliveries, the newest first, without bodies; at most `limit`.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If they cannot be read.
     pub fn deliveries(&self, limit: usize) -> Result<Vec<Delivery>, StoreError> {
         self.read(|db| {
             let mut statement = db.prepare_cached(
@@ -136,7 +136,7 @@ impl Service {
     /// One delivery, with its body.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub fn delivery(&self, n: i64) -> Result<Option<Delivery>, StoreError> {
         self.read(|db| {
             let mut statement = db.prepare_cached(
@@ -146,16 +146,16 @@ impl Service {
         })
     }
 
-    /// Forgets the bodies of deliveries before `bodies`, and whole deliveries before `all`.
+    /// Removes the bodies of deliveries before `bodies`, and whole deliveries before `all`.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If they cannot be written.
     pub fn forget_deliveries(&self, bodies: i64, all: i64) -> Result<(), StoreError> {
         self.write(Durability::Lazy, |tx| forget(tx, bodies, all))
     }
 }
 
-/// Forgets the bodies of deliveries before `bodies`, and whole deliveries before `all`, in a transaction.
+/// Removes the bodies of deliveries before `bodies`, and whole deliveries before `all`, in a transaction.
 pub(super) fn forget(tx: &Transaction<'_>, bodies: i64, all: i64) -> Result<(), StoreError> {
     tx.execute("UPDATE deliveries SET body = NULL WHERE received < ?1 AND body IS NOT NULL", [bodies])?;
     tx.execute("DELETE FROM deliveries WHERE received < ?1", [all])?;

@@ -1,8 +1,9 @@
-//! Events: named, with data, sent once and taken by every run that waits for the name.
+//! Events: named, with data, sent once and received by every run that waits for the name.
 //!
-//! A run takes events that were sent since its start was accepted, the oldest first and each of them once. So an
-//! event that comes while the start is queued, or before its step is reached, is not lost, and a loop takes one a round. What a place has
-//! taken stands in the store before the run's journal knows of it: a crash in between takes the same.
+//! A run receives events sent since its start was accepted, the oldest first and each of them once. An event that
+//! arrives while the start is queued, or before its step is reached, is therefore not lost, and a loop receives one
+//! per iteration. The event of a step is stored before the run's journal records it, so a crash in between gives the
+//! same event again.
 
 use rusqlite::{Connection, OptionalExtension, params};
 use serde_json::{Value, json};
@@ -23,24 +24,24 @@ pub struct SentEvent {
     pub n: i64,
     pub name: String,
     pub data: Value,
-    /// Milliseconds since 1970.
+    /// In milliseconds since 1970.
     pub at: i64,
     pub by: Option<String>,
 }
 
-/// What sending came to.
+/// Result of sending an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
     pub n: i64,
-    /// Parked runs that it ends a wait of.
+    /// Number of parked runs that it wakes.
     pub waiting: usize,
 }
 
 impl Service {
-    /// Sends an event: durable, in the trail, and due for every parked run that waits for it.
+    /// Sends an event: stores it durably, adds it to the trail, and wakes every parked run that waits for it.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn send_event(
         &self,
         name: &str,
@@ -65,11 +66,11 @@ impl Service {
         })
     }
 
-    /// The event for a place of a run, among the events sent at `since` or later, or since the run's start was
-    /// accepted; the same event whenever it is asked for.
+    /// The event for a step of a run, among the events sent since `since` or since the run's start was accepted. Later
+    /// calls return the same event.
     ///
     /// # Errors
-    /// When it cannot be read or written.
+    /// If it cannot be read or written.
     pub fn take_event(
         &self,
         run: RunId,
@@ -110,7 +111,7 @@ impl Service {
     /// The newest events; at most `limit`.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If they cannot be read.
     pub fn events(&self, limit: usize) -> Result<Vec<SentEvent>, StoreError> {
         self.read(|db| {
             let mut statement =
@@ -121,7 +122,7 @@ impl Service {
     }
 }
 
-/// The oldest event of a name that a run has not had yet.
+/// The oldest event of this name that the run has not received yet.
 pub(super) fn next_for(
     db: &Connection,
     run: RunId,

@@ -1,10 +1,9 @@
-//! What the service keeps: registered workflows, schedules and the ledger of their ticks, the
-//! starts of runs, deliveries of webhooks, credentials, and who did what.
+//! Tables of the service: registered workflows, schedules and the ledger of their ticks, starts of runs, deliveries of
+//! webhooks, credentials, and the trail.
 //!
-//! The tables are in the same database as runs, so that a tick and the start that it makes are one
-//! transaction. They are made by the first program that asks for them ([`Store::service`]): a store
-//! that never served has none, and an older lobster reads a store that has them as before. What a
-//! schedule or a message says is text here; nothing of it is interpreted.
+//! The tables are in the same database as the runs, so that a tick and its start are one transaction. They are created
+//! by the first program that calls [`Store::service`]: a store that never served has none, and an older lobster can
+//! still read a store that has them. Schedules and messages are text here and are not interpreted.
 
 mod credentials;
 mod deliveries;
@@ -42,24 +41,24 @@ pub use waits::{NewWait, WaitRow};
 pub use watched::Watched;
 pub use workflows::{Refuses, Registered, Registration, SpecOfSchedule};
 
-/// The service's part of a store. Clones are the same one.
+/// The service's part of a store. Clones share it.
 #[derive(Clone)]
 pub struct Service {
     store: Store,
 }
 
 impl Store {
-    /// The part of the store that a service keeps, made if it is not there.
+    /// The service's part of the store, created if it is missing.
     ///
     /// # Errors
-    /// When it cannot be made, or a newer lobster has changed its layout.
+    /// If it cannot be created, or a newer lobster has changed its layout.
     pub fn service(&self) -> Result<Service, StoreError> {
         let found = self.inner.db.read(|db| Ok(version(db)?))?;
         match found {
             Some(VERSION) => {}
             Some(newer) if newer > VERSION => return Err(too_new(self, newer)),
             Some(_) | None => self.write(Durability::Synced, |tx| match version(tx)? {
-                // Another process may have made it since.
+                // Another process may have created it in the meantime.
                 Some(VERSION) => Ok(()),
                 Some(newer) if newer > VERSION => Err(too_new(self, newer)),
                 Some(older) => Ok(upgrade(tx, older)?),
@@ -69,10 +68,10 @@ impl Store {
         Ok(Service { store: self.clone() })
     }
 
-    /// The same, if somebody has made it: for reading what there is.
+    /// The same for reading, if it exists.
     ///
     /// # Errors
-    /// When it cannot be read, or a newer lobster has changed its layout.
+    /// If it cannot be read, or a newer lobster has changed its layout.
     pub fn existing_service(&self) -> Result<Option<Service>, StoreError> {
         match self.inner.db.read(|db| Ok(version(db)?))? {
             None => Ok(None),
@@ -86,9 +85,9 @@ fn too_new(store: &Store, found: i64) -> StoreError {
 }
 
 impl Store {
-    /// Forgets what the service did before an instant: entries of ticks, starts that are over, bodies of
-    /// deliveries, and deliveries and credentials that count no more. What is registered and who may do what stays,
-    /// and so does the trail.
+    /// Removes the service's history before a point in time: entries of ticks, starts that are over, bodies of
+    /// deliveries, and deliveries and credentials that are no longer valid. Registrations, current rights and the
+    /// trail stay.
     pub(super) fn forget_service_history(&self, before: i64) -> Result<(), StoreError> {
         if self.existing_service()?.is_none() {
             return Ok(());
@@ -113,7 +112,7 @@ impl Store {
 }
 
 impl Service {
-    /// The store that it is a part of.
+    /// The store that it is part of.
     #[must_use]
     pub fn store(&self) -> &Store {
         &self.store

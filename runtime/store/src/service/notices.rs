@@ -1,7 +1,7 @@
-//! What people are told: a row for each occasion and each who is told, made once and sent at least once.
+//! Notifications: a row for each occasion and recipient, created once and sent at least once.
 //!
-//! Occasions are found in what the store has anyway: gates, ends of starts, entries of the ledger. How
-//! far that was looked at is a mark, and moving a mark and queueing what was found are one transaction.
+//! Occasions are found in data that the store has anyway: gates, ends of starts, entries of the ledger. A mark records
+//! how far they have been processed; moving a mark and queueing the notices is one transaction.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,34 +19,34 @@ use crate::journal::word;
 use lobster_base::json;
 
 words! {
-    /// Where a notice stands.
+    /// State of a notice.
     NoticeState {
         /// It is to be sent.
         Queued = "queued",
-        /// Who was to hear of it took it.
+        /// The recipient has accepted it.
         Sent = "sent",
-        /// It was tried as often as it is tried.
+        /// All attempts have failed.
         Failed = "failed",
     }
 }
 
-/// What somebody is to be told.
+/// A new notice.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewNotice {
-    /// Names the occasion and who is told: there is one notice of a key.
+    /// Identifies the occasion and the recipient: there is one notice for each key.
     pub key: String,
     pub target: String,
     /// `question`, `failed` …
     pub kind: String,
     pub run: Option<RunId>,
-    /// The short id of the gate that it is about.
+    /// The short id of its gate.
     pub gate: Option<String>,
     pub content: Value,
-    /// When it is to be sent, in milliseconds since 1970.
+    /// Time to send it, in milliseconds since 1970.
     pub due: i64,
 }
 
-/// A notice as it stands.
+/// A stored notice.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Notice {
     pub n: i64,
@@ -61,18 +61,18 @@ pub struct Notice {
     pub due: Option<i64>,
     pub queued_at: i64,
     pub ended_at: Option<i64>,
-    /// Why the last attempt failed.
+    /// Error of the last attempt.
     pub said: Option<String>,
 }
 
-/// Something that somebody may want to hear of.
+/// An occasion for a notification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Occasion {
-    /// A question came up in a run of the service: its number and its key.
+    /// A run of the service opened a gate: its number and its key.
     Question { n: i64, gate: String, run: RunId, workflow: String },
-    /// A question is open no more of which somebody was told.
+    /// A gate that was announced is no longer open.
     Answered { gate: String, target: String, run: RunId, workflow: String },
-    /// A run of the service has ended, or cannot begin. `asked`: who was told of a question of it.
+    /// A run of the service has ended, or cannot begin. `asked`: targets that were notified of its gates.
     Ended {
         run: RunId,
         workflow: String,
@@ -88,10 +88,10 @@ pub enum Occasion {
 const COLUMNS: &str = "n, key, target, kind, run, gate, content, state, attempts, due, queued, ended, said";
 
 impl Service {
-    /// How far something was looked at; none if never.
+    /// Number up to which something has been processed; `None` if it never was.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub fn mark(&self, name: &str) -> Result<Option<i64>, StoreError> {
         self.read(|db| {
             let mut found = db.prepare_cached("SELECT value FROM service WHERE key = ?1")?;
@@ -99,19 +99,19 @@ impl Service {
         })
     }
 
-    /// The newest number of gates and of entries of the ledger: where somebody begins who was never told.
+    /// The newest numbers of gates and of ledger entries, from which a new target starts.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub fn newest(&self) -> Result<(i64, i64), StoreError> {
         let sql = "SELECT (SELECT coalesce(max(n), 0) FROM gates), (SELECT coalesce(max(n), 0) FROM ticks)";
         self.read(|db| Ok(db.prepare_cached(sql)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?))
     }
 
-    /// Queues notices that are not there yet, and moves marks.
+    /// Queues the notices that do not exist yet, and moves marks.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn queue_notices(&self, marks: &[(&str, i64)], notices: &[NewNotice]) -> Result<(), StoreError> {
         let now = self.now();
         self.write(Durability::Synced, |tx| {
@@ -147,10 +147,10 @@ impl Service {
         })
     }
 
-    /// Takes notices that are due for a target, at most `limit`: until `lease` nobody else sends them.
+    /// Reserves at most `limit` due notices for a target: no other server sends them until `lease`.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn take_notices(&self, target: &str, lease: i64, limit: usize) -> Result<Vec<Notice>, StoreError> {
         let due =
             format!("SELECT {COLUMNS} FROM notices WHERE due <= ?1 AND target = ?3 ORDER BY due, n LIMIT ?2");
@@ -172,10 +172,10 @@ impl Service {
         })
     }
 
-    /// Ends notices that were due before an instant and are for none of these targets.
+    /// Ends notices that were due before a point in time and belong to none of these targets.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn end_notices_of_others(&self, targets: &[&str], before: i64) -> Result<(), StoreError> {
         let now = self.now();
         let targets = json::compact(&targets);
@@ -190,10 +190,10 @@ impl Service {
         })
     }
 
-    /// Writes down how an attempt ended: it was taken, or why not and when it is tried again, if it is.
+    /// Stores the result of an attempt: success, or the error with the time of the next attempt, if there will be one.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn end_attempt(&self, n: i64, failed: Option<(&str, Option<i64>)>) -> Result<(), StoreError> {
         let now = self.now();
         let (state, said, due) = match failed {
@@ -213,7 +213,7 @@ impl Service {
     /// The newest notices; at most `limit`.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If they cannot be read.
     pub fn notices(&self, limit: usize) -> Result<Vec<Notice>, StoreError> {
         self.read(|db| {
             let mut statement =
@@ -223,10 +223,10 @@ impl Service {
         })
     }
 
-    /// What has come up since the marks, of runs that the service has started.
+    /// New occasions since the marks, for runs started by the service.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub fn occasions(&self, gates: i64, ticks: i64, ended_since: i64) -> Result<Vec<Occasion>, StoreError> {
         let run = |row: &Row<'_>, column: usize| {
             Ok::<_, rusqlite::Error>(RunId(Uuid::from_bytes(row.get(column)?)))

@@ -1,5 +1,5 @@
-//! Passkeys: credentials whose secret never leaves a device. Known by the digest of the name that the device gave
-//! the key; kept with the public key.
+//! Passkeys: credentials whose secret never leaves a device. They are identified by the digest of the device's name
+//! for the key, and stored with the public key.
 
 use rusqlite::{OptionalExtension, Transaction, params};
 use serde_json::json;
@@ -11,42 +11,42 @@ use crate::db::Durability;
 use crate::error::StoreError;
 use lobster_base::digest::Digest;
 
-/// A passkey that counts.
+/// A valid passkey.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Passkey {
     pub credential: Credential,
     /// The public key, as a DER `SubjectPublicKeyInfo` (RFC 5280, section 4.1.2.7).
     pub key: Vec<u8>,
-    /// How often it has signed, as it said itself; 0, if it does not count.
+    /// Number of signatures according to the key; 0 if it does not count them.
     pub count: u32,
 }
 
-/// What a passkey has signed.
+/// A signature by a passkey.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signed {
-    /// How often the key has signed, as it says; 0, if it does not count.
+    /// Number of signatures according to the key; 0 if it does not count them.
     pub count: u32,
-    /// What tells its challenge from all others.
+    /// Identifies the challenge.
     pub challenge: [u8; 16],
-    /// When the challenge counts no more in any case, in milliseconds since 1970.
+    /// End of the challenge's validity in milliseconds since 1970.
     pub until: i64,
 }
 
-/// Whether what a passkey has signed counts.
+/// Result of checking a signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
     Counts,
     /// Its challenge was used before.
     UsedBefore,
-    /// The key counts no more, or there is another one of the same name or secret.
+    /// The key is no longer valid, or another one has the same name or secret.
     NotOne,
 }
 
 impl Service {
-    /// The key of the tags in challenges, the same for all servers of the store: `fresh`, if there is none yet.
+    /// The key of the tags in challenges, shared by all servers of the store: `fresh` if there was none yet.
     ///
     /// # Errors
-    /// When it cannot be read or written.
+    /// If it cannot be read or written.
     pub fn challenge_key(&self, fresh: [u8; 32]) -> Result<[u8; 32], StoreError> {
         self.write(Durability::Synced, |tx| {
             tx.execute("INSERT OR IGNORE INTO challenge_keys (n, key) VALUES (1, ?1)", [fresh])?;
@@ -54,10 +54,10 @@ impl Service {
         })
     }
 
-    /// Keeps a passkey, if no key of this name is known.
+    /// Stores a passkey, unless a key with this name exists.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn add_passkey(
         &self,
         new: &NewCredential,
@@ -85,10 +85,10 @@ impl Service {
         })
     }
 
-    /// The passkey whose name has this digest, if it still counts.
+    /// The passkey whose name has this digest, if it is valid.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub fn passkey(&self, name: &Digest) -> Result<Option<Passkey>, StoreError> {
         let Some(credential) = self.credential(name)?.filter(|one| one.kind == CredentialKind::Passkey)
         else {
@@ -101,19 +101,19 @@ impl Service {
         Ok(found.map(|(key, count)| Passkey { credential, key, count }))
     }
 
-    /// Notes what a passkey has signed. If it has signed as often before, there are two of it.
+    /// Records a signature. If its count was reached before, the key has been copied.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn note_signature(&self, passkey: &Passkey, signed: &Signed) -> Result<Counted, StoreError> {
         let now = self.now();
         self.write(Durability::Synced, |tx| note_signature(tx, &passkey.credential.id, signed, now))
     }
 
-    /// Opens a session for whoever has signed with a passkey, if that counts as for [`Self::note_signature`].
+    /// Opens a session for the owner of a passkey, if [`Self::note_signature`] accepts the signature.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn log_in_by_passkey(
         &self,
         passkey: &Passkey,
@@ -137,7 +137,7 @@ impl Service {
     }
 }
 
-/// Uses a challenge up; false if it was.
+/// Uses up a challenge; false if it was used before.
 fn use_challenge(tx: &Transaction<'_>, signed: &Signed, now: i64) -> Result<bool, StoreError> {
     tx.execute("DELETE FROM used_challenges WHERE until <= ?1", [now])?;
     let added = tx.execute(

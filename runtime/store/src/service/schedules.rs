@@ -1,8 +1,8 @@
 //! Schedules and the ledger of their ticks.
 //!
-//! What is decided about a schedule is written in one transaction: the entries of its ticks, the
-//! starts that they make, and how far it is decided. Of two servers that decide at once, one finds
-//! the schedule further than it thought and has changed nothing.
+//! Each decision about a schedule is written in one transaction: the entries of its ticks, their starts, and the time
+//! up to which it is decided. If two servers decide at once, the second one finds a later time in the row, and changes
+//! nothing.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,50 +21,50 @@ use crate::event::{RunId, words};
 use crate::journal::word;
 use uuid::Uuid;
 
-/// What the trail calls a change of what was to come.
+/// The trail's verb for a changed due time.
 const RESCHEDULED: &str = "reschedule";
 
 words! {
-    /// What became of a tick.
+    /// Outcome of a tick.
     TickState {
         /// Its run was started when it was due.
         Fired = "fired",
         /// It was missed, and its run was started later.
         CaughtUp = "caught_up",
-        /// Nobody served when it was due, and it does not run.
+        /// No server was running when it was due, and it does not run.
         Missed = "missed",
         /// An earlier run had not ended.
         Skipped = "skipped",
-        /// The schedule, or all of its workflow, was paused.
+        /// The schedule, or its whole workflow, was paused.
         Paused = "paused",
-        /// Its schedule was changed or removed before anybody looked.
+        /// Its schedule was changed or removed before the tick was decided.
         Superseded = "superseded",
-        /// A person had a run made up for it.
+        /// A person had it backfilled.
         Backfilled = "backfilled",
     }
 }
 
-/// A schedule and how far it is decided.
+/// A schedule, and the time up to which it is decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScheduleRow {
     pub n: i64,
-    /// The number and the name of its workflow.
+    /// Number of its workflow; the name follows.
     pub workflow: i64,
     pub workflow_name: String,
     pub name: String,
     pub revision: i64,
     /// The schedule as JSON.
     pub spec: String,
-    /// Milliseconds since 1970.
+    /// In milliseconds since 1970.
     pub decided: i64,
     pub next: Option<i64>,
-    /// Since when it is paused, and by whom.
+    /// Time when it was paused, and by whom.
     pub paused: Option<(i64, Option<String>)>,
     pub is_removed: bool,
 }
 
 impl ScheduleRow {
-    /// What people call it: the workflow, and the schedule's own name after a slash.
+    /// Display name: the workflow, a slash and the schedule's own name.
     #[must_use]
     pub fn title(&self) -> String {
         format!("{}/{}", self.workflow_name, self.name)
@@ -76,13 +76,13 @@ impl ScheduleRow {
 pub struct Tick {
     pub n: i64,
     pub revision: i64,
-    /// The name of the tick, of the first one of several.
+    /// The key of the tick, or of the first of several ticks.
     pub key: String,
-    /// When it was due, in milliseconds since 1970.
+    /// Due time in milliseconds since 1970.
     pub due: i64,
-    /// How many ticks the entry is for; 0 if nobody counted them.
+    /// Number of ticks in the entry; 0 if they were not counted.
     pub count: u64,
-    /// When the last of them was due.
+    /// Due time of the last tick in it.
     pub last: i64,
     pub state: TickState,
     pub reason: Option<String>,
@@ -90,7 +90,7 @@ pub struct Tick {
     pub at: i64,
 }
 
-/// An entry that is to be written.
+/// An entry to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewTick {
     pub key: String,
@@ -99,44 +99,44 @@ pub struct NewTick {
     pub last: i64,
     pub state: TickState,
     pub reason: Option<String>,
-    /// Which of the settlement's starts is its run.
+    /// Index of its run among the settlement's starts.
     pub start: Option<usize>,
 }
 
-/// What was decided about one schedule.
+/// Decisions about one schedule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settlement {
     pub schedule: i64,
-    /// How the row was when it was decided on; another one changes nothing.
+    /// Revision of the row when it was read; if it has changed, nothing is written.
     pub revision: i64,
     pub from: i64,
     pub is_paused: bool,
-    /// How far it is decided now.
+    /// The new time up to which it is decided.
     pub decided: i64,
     pub next: Option<i64>,
-    /// The clock was set back.
+    /// Set if the clock was set back.
     pub retraction: Option<Retraction>,
     pub ticks: Vec<NewTick>,
     pub starts: Vec<NewStart>,
-    /// Runs that are to be cancelled, and why.
+    /// Runs to cancel, with the reasons.
     pub cancel: Vec<(RunId, String)>,
 }
 
-/// Takes back what was decided about ticks that the clock has not reached after all. What ran stays.
+/// Withdraws decisions about ticks that are in the future again. Runs that have begun stay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retraction {
-    /// What the clock says now.
+    /// The current time.
     pub after: i64,
-    /// Entries for several ticks that are shortened: how many are left, and when the last was due.
+    /// Entries for several ticks that are shortened: the number of remaining ticks, and the due time of the last one.
     pub shortened: Vec<(i64, u64, i64)>,
 }
 
 impl Service {
-    /// Writes what was decided, each settlement whole or not at all. Tells for each whether it
-    /// counted: not if somebody else has decided, changed or paused the schedule meanwhile.
+    /// Writes settlements, each as a whole or not at all. Returns true for each that was written: false if the
+    /// schedule was decided, changed or paused meanwhile.
     ///
     /// # Errors
-    /// When it cannot be written; then nothing of it is.
+    /// If it cannot be written; then none is.
     pub fn settle(&self, settlements: &[Settlement]) -> Result<Vec<bool>, StoreError> {
         let now = self.now();
         self.write(Durability::Synced, |tx| settlements.iter().map(|one| apply(tx, one, now)).collect())
@@ -145,7 +145,7 @@ impl Service {
     /// All schedules that are not removed.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If they cannot be read.
     pub fn schedules(&self) -> Result<Vec<ScheduleRow>, StoreError> {
         self.read(|db| {
             let sql = format!("{SELECT} WHERE s.removed IS NULL ORDER BY w.name, s.name");
@@ -155,10 +155,10 @@ impl Service {
         })
     }
 
-    /// Those that are due next and are not paused, the next first; at most `limit`.
+    /// The schedules that are due next and are not paused, in order; at most `limit`.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If they cannot be read.
     pub fn next_schedules(&self, limit: usize) -> Result<Vec<ScheduleRow>, StoreError> {
         self.read(|db| {
             let sql = format!(
@@ -170,10 +170,10 @@ impl Service {
         })
     }
 
-    /// Those after the one with this number that are to be decided at some time, by their numbers; at most `limit`.
+    /// The schedules after the one with this number that will be due at some time, by number; at most `limit`.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If they cannot be read.
     pub fn schedules_after(&self, n: i64, limit: usize) -> Result<Vec<ScheduleRow>, StoreError> {
         self.read(|db| {
             let sql = format!(
@@ -186,11 +186,11 @@ impl Service {
         })
     }
 
-    /// Has a schedule decided at another time than it was to be, as the rules of its time zone have changed, and
-    /// writes it down. False if somebody has decided, changed or paused it meanwhile.
+    /// Changes the due time of a schedule because the rules of its time zone have changed, and records it. False if
+    /// the schedule was decided, changed or paused meanwhile.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn reschedule(&self, row: &ScheduleRow, next: i64, origin: &str) -> Result<bool, StoreError> {
         let now = self.now();
         self.write(Durability::Synced, |tx| {
@@ -208,21 +208,21 @@ impl Service {
         })
     }
 
-    /// When the rules of a schedule's time zone last changed what was to come: when that was met, when it was due before,
-    /// and when it was due then.
+    /// The last change of a due time by new rules of the time zone: when it was noticed, the earlier due time, and the
+    /// new one.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub fn rescheduled(&self, row: &ScheduleRow) -> Result<Option<(i64, i64, i64)>, StoreError> {
         let found = self.last_deed(RESCHEDULED, &row.title())?;
         let of = |deed: &Deed, name: &str| deed.detail[name].as_i64();
         Ok(found.and_then(|deed| Some((deed.at, of(&deed, "was")?, of(&deed, "is")?))))
     }
 
-    /// Those about which there is something to decide at `now`, at most `limit`; the longest due first.
+    /// The schedules that are due at `now`, at most `limit`; the longest due first.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If they cannot be read.
     pub fn due_schedules(&self, now: i64, limit: usize) -> Result<Vec<ScheduleRow>, StoreError> {
         self.read(|db| {
             let sql = format!(
@@ -234,10 +234,10 @@ impl Service {
         })
     }
 
-    /// Those that are decided beyond `now`: the clock was set back since.
+    /// The schedules decided beyond `now`, because the clock was set back since.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If they cannot be read.
     pub fn schedules_decided_after(&self, now: i64) -> Result<Vec<ScheduleRow>, StoreError> {
         self.read(|db| {
             let sql = format!("{SELECT} WHERE s.removed IS NULL AND s.decided > ?1");
@@ -247,10 +247,10 @@ impl Service {
         })
     }
 
-    /// When the next schedule has something to decide.
+    /// Time of the next decision about any schedule.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub fn next_decision(&self) -> Result<Option<i64>, StoreError> {
         self.read(|db| {
             let sql = "SELECT min(next) FROM schedules WHERE removed IS NULL AND next IS NOT NULL";
@@ -261,7 +261,7 @@ impl Service {
     /// The entries of a schedule that end at `since` or later, the newest first; at most `limit`.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If they cannot be read.
     pub fn ticks(&self, schedule: i64, since: i64, limit: usize) -> Result<Vec<Tick>, StoreError> {
         self.read(|db| {
             let mut statement = db.prepare_cached(
@@ -274,11 +274,11 @@ impl Service {
         })
     }
 
-    /// Pauses a schedule, or lets it go on. What was due until now must be decided before: while it is
-    /// paused there is nothing to decide, and after that everything since. False if it is so already.
+    /// Pauses or resumes a schedule. Ticks that were due until now must be decided before: nothing is decided during a
+    /// pause, and afterwards everything since. False if nothing changed.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn pause(
         &self,
         schedule: &ScheduleRow,
@@ -303,12 +303,11 @@ impl Service {
         })
     }
 
-    /// Makes up for ticks that did not run: an entry and a start for each that was not made up for
-    /// before, on the word of `actor`, who has started these runs. Gives the runs, none for a tick that has one
-    /// already.
+    /// Backfills ticks: adds an entry and a start for each that has no run yet, in the name of `actor`. Returns the
+    /// runs, `None` for a tick that already has one.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn backfill(
         &self,
         schedule: &ScheduleRow,
@@ -362,7 +361,7 @@ fn apply(tx: &Transaction<'_>, one: &Settlement, now: i64) -> Result<bool, Store
     }
     let mut runs = Vec::with_capacity(one.starts.len());
     for (at, start) in one.starts.iter().enumerate() {
-        // After a clock that was set back, a tick may have run before.
+        // After the clock was set back, a tick may have run before.
         let tick = one.ticks.iter().find(|tick| tick.start == Some(at));
         let known = "SELECT 1 FROM ticks WHERE schedule = ?1 AND revision = ?2 AND key = ?3";
         let has_run = match tick {
@@ -384,7 +383,7 @@ fn apply(tx: &Transaction<'_>, one: &Settlement, now: i64) -> Result<bool, Store
     Ok(true)
 }
 
-/// Adds ticks to the entry before them if that says the same.
+/// Adds ticks to the previous entry if state and reason are the same.
 fn extend(tx: &Transaction<'_>, one: &Settlement, tick: &NewTick, now: i64) -> Result<bool, StoreError> {
     let newest: Option<(i64, String, Option<String>, i64)> = tx
         .prepare_cached(
@@ -398,7 +397,7 @@ fn extend(tx: &Transaction<'_>, one: &Settlement, tick: &NewTick, now: i64) -> R
     if state != tick.state.as_str() || reason != tick.reason || last > tick.due {
         return Ok(false);
     }
-    // An entry with ticks that were not counted stays one.
+    // An entry with uncounted ticks stays uncounted.
     tx.prepare_cached(
         "UPDATE ticks SET count = iif(count = 0 OR ?2 = 0, 0, count + ?2), last = ?3, at = ?4 WHERE n = ?1",
     )?
@@ -406,7 +405,7 @@ fn extend(tx: &Transaction<'_>, one: &Settlement, tick: &NewTick, now: i64) -> R
     Ok(true)
 }
 
-/// Takes entries of ticks back with the starts that they made, except those that a process has begun with: they ran.
+/// Withdraws entries of ticks together with their starts, except starts that have begun: those have run.
 fn retract(tx: &Transaction<'_>, one: &Settlement, what: &Retraction, now: i64) -> Result<(), StoreError> {
     const WHY: &str = "its tick is not due yet: the clock was ahead when it was queued, and was set back";
     let queued: Vec<[u8; 16]> = {
@@ -464,7 +463,7 @@ fn insert_tick(
     Ok(())
 }
 
-/// An entry for a stretch of time whose ticks nobody counted.
+/// An entry for a period whose ticks were not counted.
 pub(super) fn note_stretch(
     tx: &Transaction<'_>,
     row: &ScheduleRow,

@@ -1,8 +1,8 @@
-//! Runs that are to begin, and those that the service looks after.
+//! Starts: runs that are to begin, and runs that the service manages.
 //!
-//! A start has the id that its run will have. Whoever executes it makes the run under this id, which
-//! can be done once: a server that was frozen, or whose lease is over, begins nothing twice. Leases
-//! only keep servers from trying in vain.
+//! A start contains the id of its future run. The process that executes it creates the run under this id, which
+//! succeeds only once: a server that was suspended, or whose lease has expired, begins nothing twice. Leases only keep
+//! servers from trying in vain.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -26,25 +26,25 @@ use lobster_base::digest::Digest;
 use lobster_base::json;
 
 words! {
-    /// Where a start stands.
+    /// State of a start.
     StartState {
-        /// It waits for a free place.
+        /// It waits for a free slot.
         Queued = "queued",
         /// A server has given it to a process.
         Taken = "taken",
-        /// Its run waits for a person, a time or an event; no process is at work.
+        /// Its run waits for a person, a time or an event, without a process.
         Parked = "parked",
         /// Its run has ended.
         Over = "over",
         /// It cannot begin.
         Refused = "refused",
-        /// It was called off before it began.
+        /// It was cancelled before it began.
         Withdrawn = "withdrawn",
     }
 }
 
 impl StartState {
-    /// Whether there is nothing more to do about it.
+    /// True if nothing remains to be done.
     #[must_use]
     pub fn is_over(self) -> bool {
         match self {
@@ -58,23 +58,23 @@ impl StartState {
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewStart {
     pub workflow: i64,
-    /// Of the registered version: no other one begins.
+    /// Digest of the registered version: other versions are not started.
     pub digest: Digest,
     pub schedule: Option<i64>,
     /// `schedule`, `manual`, `backfill`, `api`, `webhook` …
     pub cause: String,
-    /// What else is known about the cause.
+    /// Further data about the cause.
     pub detail: Value,
     pub args: Value,
-    /// Who or what the history names.
+    /// The person or program shown in the history.
     pub actor: Option<String>,
     /// It begins when all earlier starts of its schedule have ended.
     pub is_serial: bool,
-    /// Why it cannot begin, if that is known: then it is kept as refused, for people to hear of.
+    /// Known reason why it cannot begin: it is then stored as refused, so that people are notified.
     pub refusal: Option<String>,
 }
 
-/// A start as it stands.
+/// A stored start.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Start {
     pub n: i64,
@@ -87,48 +87,48 @@ pub struct Start {
     pub args: Value,
     pub actor: Option<String>,
     pub state: StartState,
-    /// Why it did not begin.
+    /// Reason why it did not begin.
     pub why: Option<String>,
-    /// Why it is to be cancelled, if it is.
+    /// Reason for the requested cancellation.
     pub cancel: Option<String>,
     pub queued_at: i64,
     pub ended_at: Option<i64>,
-    /// How often a process was given it.
+    /// Number of attempts to execute it.
     pub attempts: u32,
 }
 
-/// A start as a list shows it.
+/// A start as shown in lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedStart {
     /// The name of its workflow.
     pub workflow: Option<String>,
     pub cause: String,
     pub state: StartState,
-    /// Whether it is to be cancelled.
+    /// True if its cancellation was requested.
     pub is_cancelled: bool,
 }
 
-/// What became of a start that a process was given.
+/// Result of executing a start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// The run waits.
     Parked,
     /// The run has ended.
     Over,
-    /// It cannot begin, or not go on.
+    /// It cannot begin or continue.
     Refused(String),
     /// It is tried again.
     Again,
-    /// It could not begin or go on now. It is tried again at `due`, in milliseconds since 1970; a run that waits for
-    /// a person, a time or an event waits on meanwhile.
+    /// It could not begin or continue now, and is tried again at `due`, in milliseconds since 1970; meanwhile a run
+    /// keeps waiting for its person, time or event.
     Later { due: i64, why: String },
 }
 
 impl Service {
-    /// Queues a start, and writes down who did it.
+    /// Queues a start, and records its author.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn enqueue(&self, start: &NewStart, object: &str, origin: &str) -> Result<RunId, StoreError> {
         let now = self.now();
         self.write(Durability::Synced, |tx| {
@@ -139,16 +139,16 @@ impl Service {
         })
     }
 
-    /// Takes queued starts for a server, at most `limit`: those of the workflow that has the fewest at
-    /// work come first, and within one the oldest.
+    /// Takes at most `limit` queued starts for a server. Workflows with the fewest running starts come first, and
+    /// within a workflow the oldest start.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn take_starts(&self, server: &str, lease: i64, limit: usize) -> Result<Vec<Start>, StoreError> {
         if limit == 0 || !self.read(has_queued)? {
             return Ok(Vec::new());
         }
-        // In an older copy of the store, what waits may have run.
+        // In an older copy of the store, waiting starts may have run.
         self.store.check_rollback()?;
         self.write(Durability::Lazy, |tx| {
             let mut queues = queues(tx, limit)?;
@@ -174,10 +174,10 @@ impl Service {
         })
     }
 
-    /// Prolongs the lease of everything that a server has.
+    /// Extends the lease of all starts of a server.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn prolong(&self, server: &str, lease: i64) -> Result<(), StoreError> {
         self.write(Durability::Lazy, |tx| {
             tx.prepare_cached("UPDATE starts SET lease = ?2 WHERE state = 'taken' AND server = ?1")?
@@ -186,11 +186,11 @@ impl Service {
         })
     }
 
-    /// Makes a start this server's own whose run a process executes that no living server has started. False if
+    /// Assigns to this server a start whose run is executed by a process that no living server has started. False if
     /// another server has it, or it is over.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn adopt(&self, run: RunId, server: &str, lease: i64) -> Result<bool, StoreError> {
         let now = self.now();
         self.write(Durability::Lazy, |tx| {
@@ -205,11 +205,11 @@ impl Service {
         })
     }
 
-    /// Has a worker go on with a run that somebody has answered, or wants tried again: at once, or when the process
-    /// that is still at it has ended. A start that was over is not over then.
+    /// Continues a run that was answered or should be retried: now, or when its current process has ended. A start
+    /// that was over is active again.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn take_up(&self, run: RunId) -> Result<(), StoreError> {
         let now = self.now();
         self.write(Durability::Synced, |tx| {
@@ -229,11 +229,11 @@ impl Service {
         })
     }
 
-    /// Notes that a process goes on with a run whose start was over: a person resumed it. The server looks after it
-    /// from now on, and does when it ends what is to be done then.
+    /// Records that a process continues a run whose start was over, because a person resumed it. The server manages it
+    /// from now on, and handles its end.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn note_resumed(&self, run: RunId) -> Result<(), StoreError> {
         self.write(Durability::Lazy, |tx| {
             tx.prepare_cached(
@@ -245,10 +245,10 @@ impl Service {
         })
     }
 
-    /// Writes down how a start stands that a process was given. One that is over stays so.
+    /// Stores the result of executing a start. A start that is over stays so.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn stand(&self, run: RunId, standing: &Standing) -> Result<(), StoreError> {
         let now = self.now();
         let (state, why) = match standing {
@@ -260,12 +260,12 @@ impl Service {
         };
         let why = why.map(|why| self.store.hide(why).into_owned());
         let durability = match standing {
-            // What a power cut takes of these, the record of the run says again.
+            // If a power cut loses these, the run's journal still has them.
             Standing::Parked | Standing::Over | Standing::Later { .. } => Durability::Lazy,
             Standing::Refused(_) | Standing::Again => Durability::Synced,
         };
         self.write(durability, |tx| {
-            // A process that got as far as a wait did what it was tried for.
+            // A process that got as far as a wait has succeeded, so earlier attempts are forgotten.
             let is_done = *standing == Standing::Parked;
             let state = match standing {
                 Standing::Later { .. } if is_waiting(tx, run)? => StartState::Parked,
@@ -290,11 +290,11 @@ impl Service {
         })
     }
 
-    /// Queues a start again for which no process could be started, until `due`: a fault of the server and not of the
-    /// start, so this attempt is not one.
+    /// Queues a start until `due` because no process could be started. The fault is the server's, so the attempt is
+    /// not counted.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn put_back(&self, run: RunId, due: i64, why: &str) -> Result<(), StoreError> {
         let why = self.store.hide(why);
         self.write(Durability::Lazy, |tx| {
@@ -311,21 +311,20 @@ impl Service {
         })
     }
 
-    /// The taken starts of this server, and those of which no living server is known: taken under a lease that is
-    /// over. At most `limit`.
+    /// The taken starts of this server, and those without a living server, whose lease has expired. At most `limit`.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If they cannot be read.
     pub fn taken_starts(&self, server: &str, now: i64, limit: usize) -> Result<Vec<Start>, StoreError> {
         let sql =
             "WHERE state = 'taken' AND (server = ?1 OR lease IS NULL OR lease < ?2) ORDER BY n LIMIT ?3";
         self.select(sql, params![server, now, i64::try_from(limit).unwrap_or(i64::MAX)])
     }
 
-    /// Those that are parked though their run has ended, or waits neither for a person nor for anything else.
+    /// Parked starts whose run has ended, or has nothing left to wait for.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If they cannot be read.
     pub fn ripe_starts(&self, now: i64, limit: usize) -> Result<Vec<Start>, StoreError> {
         let sql = "WHERE state = 'parked' AND NOT EXISTS (
                        SELECT 1 FROM runs JOIN gates ON gates.run = runs.n
@@ -338,10 +337,10 @@ impl Service {
         self.select(sql, [now, i64::try_from(limit).unwrap_or(i64::MAX)])
     }
 
-    /// Those that are to be cancelled and have not ended.
+    /// Starts to be cancelled that have not ended.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If they cannot be read.
     pub fn starts_to_cancel(&self) -> Result<Vec<Start>, StoreError> {
         self.select("WHERE cancel IS NOT NULL AND state IN ('queued', 'taken', 'parked') ORDER BY n", [])
     }
@@ -349,15 +348,15 @@ impl Service {
     /// One start.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub fn start_of(&self, run: RunId) -> Result<Option<Start>, StoreError> {
         Ok(self.select("WHERE run = ?1", [run.as_bytes().as_slice()])?.pop())
     }
 
-    /// The starts of these runs, for those that the service has started.
+    /// The starts of these runs, if the service started them.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If they cannot be read.
     pub fn starts_of(&self, runs: &[RunId]) -> Result<HashMap<RunId, ListedStart>, StoreError> {
         if runs.is_empty() {
             return Ok(HashMap::new());
@@ -385,12 +384,12 @@ impl Service {
     /// The runs of a workflow that the service has started, the newest first; at most `limit`.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If they cannot be read.
     pub fn runs_of(&self, workflow: i64, limit: usize) -> Result<Vec<RunSummary>, StoreError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.read(|db| {
             let mut newest: Vec<(i64, RunId)> = Vec::new();
-            // A state at a time, for the index is by state.
+            // One state at a time, because the index is by state.
             for state in StartState::ALL {
                 let mut statement = db.prepare_cached(
                     "SELECT n, run FROM starts WHERE state = ?1 AND workflow = ?2 ORDER BY n DESC LIMIT ?3",
@@ -409,15 +408,15 @@ impl Service {
     /// The starts of a schedule that are not over, the oldest first.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If they cannot be read.
     pub fn active_starts(&self, schedule: i64) -> Result<Vec<Start>, StoreError> {
         self.select("WHERE schedule = ?1 AND state IN ('queued', 'taken', 'parked') ORDER BY n", [schedule])
     }
 
-    /// The newest starts, with or without those that are over; at most `limit`.
+    /// The newest starts, including those that are over if `also_over`; at most `limit`.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If they cannot be read.
     pub fn starts(&self, also_over: bool, limit: usize) -> Result<Vec<Start>, StoreError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         match also_over {
@@ -428,21 +427,20 @@ impl Service {
         }
     }
 
-    /// The newest starts of which no run has begun, and of some none will: queued, refused or called off. At most
-    /// `limit`.
+    /// The newest starts without a run: queued, refused or cancelled. At most `limit`.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If they cannot be read.
     pub fn starts_without_run(&self, limit: usize) -> Result<Vec<Start>, StoreError> {
         let sql = "WHERE state IN ('queued', 'taken', 'refused', 'withdrawn')
                    AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.id = starts.run) ORDER BY n DESC LIMIT ?1";
         self.select(sql, [i64::try_from(limit).unwrap_or(i64::MAX)])
     }
 
-    /// How many starts wait for a process.
+    /// Number of starts that wait for a process.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If they cannot be read.
     pub fn count_queued(&self) -> Result<u64, StoreError> {
         self.read(|db| {
             let mut statement = db.prepare_cached("SELECT count(*) FROM starts WHERE state = 'queued'")?;
@@ -450,10 +448,10 @@ impl Service {
         })
     }
 
-    /// How many starts stand how.
+    /// Number of starts in each state.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If they cannot be read.
     pub fn count_starts(&self) -> Result<Vec<(StartState, u64)>, StoreError> {
         self.read(|db| {
             let mut statement = db.prepare_cached("SELECT state, count(*) FROM starts GROUP BY state")?;
@@ -463,10 +461,10 @@ impl Service {
         })
     }
 
-    /// Has a start called off, or its run cancelled. False if it is over.
+    /// Cancels a start, or its run. False if it is over.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn cancel_start(
         &self,
         run: RunId,
@@ -498,14 +496,15 @@ fn select(db: &Connection, rest: &str, values: impl rusqlite::Params) -> Result<
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Leaves to a person what waited in a store that was put back to an earlier state: it may have run since then.
+/// Refuses the starts that waited in a store restored to an earlier state, since they may have run since: a person
+/// decides.
 pub(crate) fn refuse_waiting_starts(tx: &Transaction<'_>, now: i64) -> Result<(), StoreError> {
     if has_table(tx, "starts")? {
         let why = "the store was put back to an earlier state, so this may have run already; start it again if it has not";
         let sql =
             "UPDATE starts SET state = 'refused', why = ?1, ended = ?2 WHERE state IN ('queued', 'taken')";
         tx.execute(sql, params![why, now])?;
-        // Ticks since the copy was made may have run as well.
+        // Ticks since the copy was made may have run too.
         tx.execute("UPDATE schedules SET decided = ?1 WHERE decided < ?1", [now])?;
     }
     Ok(())
@@ -521,7 +520,7 @@ struct Queue {
     waiting: std::collections::VecDeque<Start>,
 }
 
-/// The oldest of each workflow that wait for nothing but a place: none that rests until it is tried again.
+/// The oldest waiting starts of each workflow, without those that rest until their next attempt.
 fn queues(db: &Connection, limit: usize) -> Result<Vec<Queue>, StoreError> {
     let workflows: Vec<i64> = {
         let mut statement =
@@ -575,7 +574,7 @@ pub(super) fn insert(tx: &Transaction<'_>, start: &NewStart, now: i64) -> Result
     Ok(run)
 }
 
-/// Notes that a start is to be cancelled; one that has not begun is called off at once.
+/// Requests the cancellation of a start; if it has not begun, it is cancelled now.
 pub(super) fn want_cancelled(
     tx: &Transaction<'_>,
     run: RunId,

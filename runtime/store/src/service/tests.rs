@@ -98,7 +98,7 @@ fn a_store_of_runs_alone_has_no_tables_of_a_service() {
     assert!(store.existing_service().unwrap().is_none());
     let made = store.service().unwrap();
     assert!(made.workflows().unwrap().is_empty() && store.existing_service().unwrap().is_some());
-    // By a second store of the same directory, too.
+    // A second store of the same directory uses the same tables.
     let other = Store::open(store.dir().parent().unwrap()).unwrap();
     assert!(other.service().unwrap().schedules().unwrap().is_empty());
 }
@@ -115,7 +115,7 @@ fn of_two_that_decide_one_counts() {
     let starts = service.active_starts(row.n).unwrap();
     assert_eq!((ticks.len(), starts.len()), (1, 1));
     assert_eq!(ticks[0].run, Some(starts[0].run));
-    // A tick that ran and comes again because the clock was set back runs once.
+    // A tick that ran and is due again because the clock was set back runs once.
     let row = service.schedules().unwrap().pop().unwrap();
     let again = settlement(&row, 2_100_000, &[(1_500_000, TickState::Fired, Some(0))]);
     assert_eq!(service.settle(&[again]).unwrap(), [true]);
@@ -172,7 +172,7 @@ fn pausing_is_noted_and_decides_nothing() {
     let row = service.schedules().unwrap().pop().unwrap();
     assert!(service.pause(&row, true, Some("ann"), "cli").unwrap());
     assert!(!service.pause(&row, true, Some("ann"), "cli").unwrap());
-    // Whoever decided on it before it was paused has changed nothing.
+    // A decision made before the pause changes nothing.
     let late = settlement(&row, 2_000_000, &[(1_500_000, TickState::Fired, Some(0))]);
     assert_eq!(service.settle(&[late]).unwrap(), [false]);
     let row = service.schedules().unwrap().pop().unwrap();
@@ -192,7 +192,7 @@ fn a_crowd_of_one_workflow_keeps_no_other_waiting() {
     let taken = service.take_starts("one", 9_000_000, 4).unwrap();
     let workflows: Vec<_> = taken.iter().map(|start| start.workflow).collect();
     assert_eq!(workflows, [crowd, other, crowd, crowd]);
-    // What one server has, no other takes.
+    // Starts taken by one server are not taken by another.
     let more: HashSet<_> =
         service.take_starts("two", 9_000_000, 100).unwrap().iter().map(|s| s.run).collect();
     assert_eq!(more.len(), 47);
@@ -214,7 +214,7 @@ fn serial_starts_of_a_schedule_wait_for_one_another() {
         service.stand(*run, &Standing::Parked).unwrap();
         assert!(service.take_starts("one", 9_000_000, 10).unwrap().is_empty());
         service.stand(*run, &Standing::Over).unwrap();
-        // What is over stays so.
+        // A start that is over stays so.
         service.stand(*run, &Standing::Again).unwrap();
     }
     assert_eq!(service.count_starts().unwrap(), [(StartState::Over, 3)]);
@@ -229,7 +229,7 @@ fn a_start_begins_once_and_is_called_off_before_it_does() {
     store.create_run_as(run, new_run()).unwrap();
     assert!(matches!(store.create_run_as(run, new_run()), Err(StoreError::RunExists(_))));
     assert_eq!(store.run(run).unwrap().id, run);
-    // It has begun: whoever executes it is told.
+    // It has begun, so its process is asked to cancel it.
     assert!(service.cancel_start(run, "no need", Some("ann"), "cli").unwrap());
     assert_eq!(service.starts_to_cancel().unwrap().len(), 1);
     let other = service.enqueue(&start(workflow, None, false), "a", "cli").unwrap();
@@ -281,7 +281,7 @@ fn a_delivery_is_taken_once() {
     let Accepted::New(run) = service.accept(&delivery("1", "x", Some(0))).unwrap() else { panic!() };
     assert_eq!(service.accept(&delivery("1", "x", Some(0))).unwrap(), Accepted::Again(Some(run)));
     assert_eq!(service.accept(&delivery("1", "y", Some(0))).unwrap(), Accepted::Differs);
-    // The name of a delivery is not signed: other names for the same bytes are no other deliveries.
+    // The name of a delivery is not signed: the same bytes under another name are the same delivery.
     assert_eq!(service.accept(&delivery("2", "x", Some(0))).unwrap(), Accepted::Again(Some(run)));
     assert!(matches!(service.accept(&delivery("3", "x", None)).unwrap(), Accepted::New(_)));
     time.store(9_000_000, Ordering::SeqCst);
@@ -359,10 +359,10 @@ fn a_run_is_queued_when_one_of_its_waits_is_over_and_not_before() {
     assert_eq!((service.wake_due(9).unwrap(), service.wake_due(9).unwrap()), (1, 0));
     assert_eq!(service.start_of(run).unwrap().unwrap().state, StartState::Queued);
     assert!(service.waits(9).unwrap().is_empty());
-    // What came before it was parked counts, and what is over waits for nothing.
+    // Events sent before it was parked are valid, and a run that is over waits for nothing.
     service.park(run, 0, &[wait("b", None, Some("paid"))]).unwrap();
     assert_eq!(service.next_wake().unwrap(), Some(1_500_000));
-    // A run that could not go on keeps what it waits for, how often it was tried, and why.
+    // A run that could not continue keeps its waits, the number of attempts, and the reason.
     service.stand(run, &Standing::Parked).unwrap();
     assert_eq!(service.wake_due(9).unwrap(), 1);
     assert_eq!(service.take_starts("s", 0, 1).unwrap()[0].attempts, 1);
@@ -404,7 +404,7 @@ fn a_start_without_a_process_is_put_back_and_rests() {
     time.store(1_002_000, Ordering::SeqCst);
     assert_eq!((service.wake_due(9).unwrap(), service.next_wake().unwrap()), (1, None));
     assert_eq!(service.take_starts("s", 9_000_000, 9).unwrap()[0].run, runs[0]);
-    // An event counts from when the start was accepted, whenever its run begins.
+    // Events are received from the time at which the start was accepted, whenever its run begins.
     service.send_event("paid", &json!(1), None, "cli").unwrap();
     time.store(5_000_000, Ordering::SeqCst);
     assert_eq!(service.take_event(runs[0], "w", "paid", 5_000_000).unwrap().map(|event| event.n), Some(1));
@@ -422,7 +422,7 @@ fn a_run_that_was_answered_is_queued_when_its_process_is_gone_and_one_that_is_ov
     assert_eq!((state(), service.waits(9).unwrap().len()), (StartState::Queued, 0));
     service.take_starts("s", 2_000_000, 1).unwrap();
     service.take_up(run).unwrap();
-    // The process that asked writes down what else it waits for.
+    // The process that asked adds its other waits.
     service.park(run, 0, &[wait("b", Some(9_000_000), None)]).unwrap();
     assert_eq!((state(), service.wake_due(9).unwrap()), (StartState::Taken, 0));
     service.stand(run, &Standing::Parked).unwrap();
@@ -439,7 +439,7 @@ fn a_run_that_was_answered_is_queued_when_its_process_is_gone_and_one_that_is_ov
     service.cancel_start(other, "no need", None, "cli").unwrap();
     service.take_up(other).unwrap();
     assert_eq!(service.start_of(other).unwrap().unwrap().state, StartState::Withdrawn);
-    // A run that a living server has is not another one's.
+    // A run of a living server cannot be adopted by another one.
     service.take_starts("s", 2_000_000, 1).unwrap();
     assert!(!service.adopt(run, "t", 3_000_000).unwrap());
     assert!(service.adopt(run, "s", 3_000_000).unwrap());
@@ -532,7 +532,7 @@ fn a_collection_by_age_keeps_what_tells_that_a_delivery_came() {
     assert!(matches!(deliver("3").unwrap(), Accepted::New(_)));
 }
 
-/// Ids that senders give and ids that are the digest of the body, with and without the collections of the service.
+/// Ids given by senders, and ids that are the digest of the body, with and without collections of the service.
 #[test]
 fn a_delivery_is_known_again_for_as_long_as_is_promised() {
     for (id, is_timeless, is_forgotten) in [
@@ -604,7 +604,7 @@ fn what_a_passkey_has_signed_counts_once() {
     assert_eq!(service.note_signature(&passkey, &signed(3, 0)).unwrap(), Counted::UsedBefore);
     assert_eq!(service.note_signature(&passkey, &signed(4, 7)).unwrap(), Counted::Counts);
     assert_eq!(service.note_signature(&passkey, &signed(5, 7)).unwrap(), Counted::NotOne);
-    // What is over is not kept.
+    // Used challenges are removed after their time.
     time.store(1_300_000, Ordering::SeqCst);
     assert_eq!(service.note_signature(&passkey, &signed(6, 8)).unwrap(), Counted::Counts);
     let kept = service
@@ -654,11 +654,11 @@ fn rows_of_the_service_that_contradict_each_other_are_named() {
         ("UPDATE schedules SET workflow = 99", "schedules 1: it belongs to no workflow"),
         (
             "INSERT INTO ticks (schedule, revision, key, due, count, last, state, at) VALUES (7, 1, 'k', 1, 1, 1, 'odd', 1)",
-            "ticks 1: its state is not one",
+            "ticks 1: its state is unknown",
         ),
-        ("UPDATE starts SET state = 'parked'", "starts 1: it waits, and there is no run"),
+        ("UPDATE starts SET state = 'parked'", "starts 1: it waits, but its run is missing"),
         ("UPDATE starts SET workflow = 99", "starts 1: it belongs to no workflow"),
-        ("UPDATE waits SET run = zeroblob(16)", "waits 1: nobody started the run that waits"),
+        ("UPDATE waits SET run = zeroblob(16)", "waits 1: the waiting run has no start"),
         ("UPDATE events SET data = 'x'", "events 1: its data is not JSON"),
     ] {
         store
@@ -673,7 +673,7 @@ fn rows_of_the_service_that_contradict_each_other_are_named() {
     }
 }
 
-/// A clock that jumped by years misses more ticks than anybody counts.
+/// After a clock jumped by years, more ticks were missed than are counted.
 #[test]
 fn an_entry_for_more_ticks_than_were_counted_is_sound_and_stays_so() {
     let (service, _) = service();

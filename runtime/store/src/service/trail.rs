@@ -1,4 +1,4 @@
-//! Who did what to the service, and which servers are at work.
+//! The trail of changes to the service, and its running servers.
 
 use rusqlite::{OptionalExtension, Row, params};
 use serde_json::Value;
@@ -9,13 +9,13 @@ use crate::db::Durability;
 use crate::error::StoreError;
 use lobster_base::json;
 
-/// What somebody did to the service.
+/// An entry of the trail.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Deed {
-    /// Milliseconds since 1970; set when it is written.
+    /// In milliseconds since 1970; set when it is written.
     pub at: i64,
     pub actor: Option<String>,
-    /// From where: the command line, or the address of a client.
+    /// Origin: the command line, or the address of a client.
     pub origin: Option<String>,
     /// `register`, `pause` …
     pub verb: String,
@@ -23,7 +23,7 @@ pub struct Deed {
     pub detail: Value,
 }
 
-/// A server that was not heard of for so long, in milliseconds, is gone.
+/// Time without a heartbeat, in milliseconds, after which a server is considered gone.
 const HEARD_MS: i64 = 10_000;
 
 /// A server that uses this store.
@@ -31,17 +31,17 @@ const HEARD_MS: i64 = 10_000;
 pub struct Served {
     pub id: String,
     pub pid: u32,
-    /// Where it listens.
+    /// The address on which it listens.
     pub listen: String,
-    /// How people reach it: what the addresses of its pages begin with, without a slash at its end.
+    /// The base URL of its pages, without a final slash.
     pub url: String,
     pub started_at: i64,
-    /// When it was last heard of.
+    /// Time of its last heartbeat.
     pub heard_at: i64,
 }
 
 impl Deed {
-    /// Writes it down in the transaction that does it.
+    /// Adds the entry in the transaction that makes the change.
     pub(super) fn note(&self, tx: &rusqlite::Transaction<'_>, at: i64) -> Result<(), StoreError> {
         tx.prepare_cached(
             "INSERT INTO trail (at, actor, origin, verb, object, detail) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
@@ -70,10 +70,10 @@ fn read_deed(row: &Row<'_>) -> rusqlite::Result<Deed> {
 }
 
 impl Service {
-    /// Writes down what somebody is about to do to the store itself.
+    /// Adds an entry for an operation on the store itself, before it begins.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn note(
         &self,
         verb: &str,
@@ -84,11 +84,11 @@ impl Service {
         self.write(Durability::Synced, |tx| deed(verb, object, actor, origin, detail).note(tx, self.now()))
     }
 
-    /// Writes down a request that may change something, before it is carried out; the change itself is made durable
-    /// by its own transaction.
+    /// Adds an entry for a request that may change something, before it is carried out. The change itself is made
+    /// durable by its own transaction.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn note_request(
         &self,
         object: &str,
@@ -98,10 +98,10 @@ impl Service {
         self.write(Durability::Lazy, |tx| deed("request", object, actor, origin, detail).note(tx, self.now()))
     }
 
-    /// What was done, the newest first; at most `limit`.
+    /// The entries, the newest first; at most `limit`.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If they cannot be read.
     pub fn deeds(&self, limit: usize) -> Result<Vec<Deed>, StoreError> {
         self.read(|db| {
             let mut statement = db.prepare_cached(
@@ -112,10 +112,10 @@ impl Service {
         })
     }
 
-    /// The newest deed of a kind about something.
+    /// The newest entry with this verb and object.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub fn last_deed(&self, verb: &str, object: &str) -> Result<Option<Deed>, StoreError> {
         self.read(|db| {
             let mut statement = db.prepare_cached(
@@ -126,20 +126,20 @@ impl Service {
         })
     }
 
-    /// The number of the newest deed: what is registered is the same while it is.
+    /// The number of the newest entry. As long as it is the same, so are the registrations.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub fn newest_deed(&self) -> Result<i64, StoreError> {
         let sql = "SELECT coalesce(max(n), 0) FROM trail";
         self.read(|db| Ok(db.prepare_cached(sql)?.query_row([], |row| row.get(0))?))
     }
 
-    /// Says that a server is at work, where it listens and how people reach it. Those that were not heard of
-    /// since `before` are forgotten.
+    /// Records a server's heartbeat, with the addresses on which it listens and is reached. Servers without a
+    /// heartbeat since `before` are removed.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn beat(
         &self,
         id: &str,
@@ -159,10 +159,10 @@ impl Service {
         })
     }
 
-    /// Says that a server has ended.
+    /// Removes a server that has ended.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn leave(&self, id: &str) -> Result<(), StoreError> {
         self.write(Durability::Lazy, |tx| {
             tx.execute("DELETE FROM servers WHERE id = ?1", [id])?;
@@ -170,11 +170,10 @@ impl Service {
         })
     }
 
-    /// The servers that are at work: those that were heard of a short while ago, the one that was started
-    /// last at the end.
+    /// The running servers, which have had a recent heartbeat; the one started last comes last.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If they cannot be read.
     pub fn servers(&self) -> Result<Vec<Served>, StoreError> {
         let since = self.now() - HEARD_MS;
         self.read(|db| {

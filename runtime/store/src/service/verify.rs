@@ -1,20 +1,20 @@
-//! Checks what the service keeps: that rows can be read, and that those which belong together are there.
+//! Checks the tables of the service: rows must be readable, and the rows that they refer to must exist.
 
 use rusqlite::Connection;
 
 use super::Service;
 use crate::error::StoreError;
 
-/// A row that is not as it was written.
+/// A damaged row.
 pub(crate) struct WrongRow {
     /// The table and the row's number or name.
     pub(crate) row: String,
     pub(crate) why: &'static str,
 }
 
-/// What is asked of the tables: what is wrong with the rows that a statement finds.
+/// The checks: table, message, and a statement that finds the wrong rows.
 const CHECKS: &[(&str, &str, &str)] = &[
-    ("workflows", "its digest is not one", "SELECT name FROM workflows WHERE length(digest) <> 32"),
+    ("workflows", "its digest is malformed", "SELECT name FROM workflows WHERE length(digest) <> 32"),
     ("workflows", "its content is not JSON", "SELECT name FROM workflows WHERE NOT json_valid(content)"),
     (
         "schedules",
@@ -29,19 +29,19 @@ const CHECKS: &[(&str, &str, &str)] = &[
     ),
     (
         "ticks",
-        "its state is not one",
+        "its state is unknown",
         "SELECT n FROM ticks WHERE state NOT IN
          ('fired', 'caught_up', 'missed', 'skipped', 'paused', 'superseded', 'backfilled')",
     ),
     (
         "ticks",
-        // 0 stands for more than anybody counted.
-        "it is not for one tick that has a run, or for several that have none",
+        // 0 means that the ticks were not counted.
+        "it must be for one tick with a run, or for ticks without a run",
         "SELECT n FROM ticks WHERE count < 0 OR last < due OR (count <> 1 AND run IS NOT NULL)",
     ),
     (
         "ticks",
-        "it had a run that nobody knows",
+        "its run is unknown",
         "SELECT n FROM ticks WHERE run IS NOT NULL AND run NOT IN (SELECT run FROM starts)
          AND n NOT IN (SELECT max(n) FROM ticks GROUP BY schedule) AND run NOT IN (SELECT id FROM runs)
          AND last >= (SELECT coalesce(min(queued), 0) FROM starts)",
@@ -58,7 +58,7 @@ const CHECKS: &[(&str, &str, &str)] = &[
     ),
     (
         "starts",
-        "its id or its digest is not one",
+        "its id or its digest is malformed",
         "SELECT n FROM starts WHERE length(run) <> 16 OR length(digest) <> 32",
     ),
     (
@@ -68,23 +68,23 @@ const CHECKS: &[(&str, &str, &str)] = &[
     ),
     (
         "starts",
-        "its state is not one",
+        "its state is unknown",
         "SELECT n FROM starts WHERE state NOT IN ('queued', 'taken', 'parked', 'over', 'refused', 'withdrawn')",
     ),
     (
         "starts",
-        "it waits, and there is no run",
+        "it waits, but its run is missing",
         "SELECT n FROM starts WHERE state = 'parked' AND run NOT IN (SELECT id FROM runs)",
     ),
     (
         "waits",
-        "nobody started the run that waits",
+        "the waiting run has no start",
         "SELECT n FROM waits WHERE run NOT IN (SELECT run FROM starts)",
     ),
     ("events", "its data is not JSON", "SELECT n FROM events WHERE NOT json_valid(data)"),
     (
         "deliveries",
-        "its id or its digest is not one",
+        "its id or its digest is malformed",
         "SELECT n FROM deliveries WHERE length(digest) <> 32 OR id = '' OR (run IS NOT NULL AND length(run) <> 16)",
     ),
     ("credentials", "its secret is not a digest", "SELECT id FROM credentials WHERE length(hash) <> 32"),
@@ -92,19 +92,19 @@ const CHECKS: &[(&str, &str, &str)] = &[
     ("notices", "its content is not JSON", "SELECT n FROM notices WHERE NOT json_valid(content)"),
     (
         "notices",
-        "its state is not one",
+        "its state is unknown",
         "SELECT n FROM notices WHERE state NOT IN ('queued', 'sent', 'failed')",
     ),
 ];
 
-/// Rows named of one check: more say nothing more.
+/// Most rows listed for one check.
 const NAMED: usize = 100;
 
 impl Service {
-    /// Everything that is wrong with what the service keeps.
+    /// All wrong rows in the service's tables.
     ///
     /// # Errors
-    /// When the tables cannot be read at all.
+    /// If the tables cannot be read at all.
     pub(crate) fn wrong_rows(&self) -> Result<Vec<WrongRow>, StoreError> {
         self.read(|db| {
             let mut wrong = Vec::new();

@@ -1,7 +1,7 @@
-//! What parked runs wait for, besides people: a time, an event. A row each, and no process.
+//! Waits of parked runs, besides those for people: a time or an event, one row each, without a process.
 //!
-//! The engine writes the rows of a run when it leaves it, as a whole. When one of them is due the run
-//! is queued and its rows go: whoever executes it finds out again what it waits for.
+//! The engine writes all rows of a run when it parks it. When one is due, the run is queued and its rows are removed;
+//! the process that executes it determines the waits again.
 
 use rusqlite::{OptionalExtension, Transaction, params};
 use uuid::Uuid;
@@ -14,16 +14,16 @@ use crate::event::RunId;
 /// Something that a run waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewWait {
-    /// The place in the run; empty for a run that is taken up for another reason: it could not begin or go on and is
-    /// tried again, or somebody has answered it.
+    /// The step in the run. Empty for a run that is continued for another reason: it could not begin or continue and
+    /// is tried again, or it was answered.
     pub path: String,
-    /// When it is over in any case, in milliseconds since 1970.
+    /// End of the wait without an event, in milliseconds since 1970.
     pub due: Option<i64>,
     /// The event that ends it.
     pub event: Option<String>,
 }
 
-/// The same as it stands in the store.
+/// A stored wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitRow {
     pub run: RunId,
@@ -33,11 +33,11 @@ pub struct WaitRow {
 }
 
 impl Service {
-    /// Whether a run may be left waiting: it was started by the service, is not over, and a server
-    /// was heard of at `since` or later.
+    /// True if a run can be parked: it was started by the service, is not over, and a server has had a heartbeat at
+    /// `since` or later.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub fn looks_after(&self, run: RunId, since: i64) -> Result<bool, StoreError> {
         self.read(|db| {
             let mut found = db.prepare_cached(
@@ -48,11 +48,10 @@ impl Service {
         })
     }
 
-    /// Writes down all that a run waits for at its places, in place of what stood there. What has come already
-    /// makes it due at once.
+    /// Replaces all waits of a run's steps. A wait whose event has already been sent is due at once.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn park(&self, run: RunId, since: i64, waits: &[NewWait]) -> Result<(), StoreError> {
         let now = self.now();
         self.write(Durability::Synced, |tx| {
@@ -70,11 +69,11 @@ impl Service {
         })
     }
 
-    /// Queues parked runs of which something is due, and frees queued ones whose rest is over; at most `limit`.
-    /// Gives how many.
+    /// Queues parked runs with a due wait, and releases queued runs whose rest is over; at most `limit`. Returns their
+    /// number.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn wake_due(&self, limit: usize) -> Result<usize, StoreError> {
         const DUE: &str = "SELECT DISTINCT waits.run FROM waits CROSS JOIN starts ON starts.run = waits.run
              WHERE waits.due <= ?1 AND starts.state IN ('parked', 'queued') LIMIT ?2";
@@ -97,10 +96,10 @@ impl Service {
         })
     }
 
-    /// When the next wait of a run without a process is over, in milliseconds since 1970.
+    /// End of the next wait of a run without a process, in milliseconds since 1970.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub fn next_wake(&self) -> Result<Option<i64>, StoreError> {
         self.read(|db| {
             let mut next = db.prepare_cached(
@@ -111,10 +110,10 @@ impl Service {
         })
     }
 
-    /// What parked runs wait for, the next first and what only an event ends last; at most `limit`.
+    /// Waits of parked runs, the next first, and those without a time last; at most `limit`.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If they cannot be read.
     pub fn waits(&self, limit: usize) -> Result<Vec<WaitRow>, StoreError> {
         self.read(|db| {
             let mut statement = db.prepare_cached(
@@ -133,14 +132,14 @@ impl Service {
     }
 }
 
-/// Has a run wait for one thing more.
+/// Adds a wait to a run.
 pub(super) fn add(tx: &Transaction<'_>, run: RunId, wait: &NewWait) -> Result<(), StoreError> {
     tx.prepare_cached("INSERT INTO waits (run, path, due, event) VALUES (?1, ?2, ?3, ?4)")?
         .execute(params![run.as_bytes(), wait.path, wait.due, wait.event])?;
     Ok(())
 }
 
-/// Forgets what a run waits for.
+/// Removes the waits of a run.
 pub(super) fn forget(tx: &Transaction<'_>, run: RunId) -> Result<(), StoreError> {
     tx.prepare_cached("DELETE FROM waits WHERE run = ?1")?.execute([run.as_bytes()])?;
     Ok(())

@@ -1,8 +1,7 @@
-//! What watched files were like when a run was last started for them.
+//! State of watched files at the last start of a run for them.
 //!
-//! The state is text here. It changes together with the start that the change makes, and only if it is as it
-//! was read: of two servers that see a file, one starts a run for it, and a server that is started
-//! again starts none.
+//! The state is text here. It changes together with the start that it causes, and only if it is unchanged since it was
+//! read: if two servers see a file, one of them starts a run, and a restarted server starts none.
 
 use rusqlite::{OptionalExtension, params};
 
@@ -14,20 +13,20 @@ use crate::error::StoreError;
 use crate::event::RunId;
 use serde_json::json;
 
-/// What setting a state came to.
+/// Result of setting a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watched {
-    /// It counts, and made this run.
+    /// The state was set, with this run.
     Counted(Option<RunId>),
     /// Another server was first.
     Superseded,
 }
 
 impl Service {
-    /// The state of a watch, and the number of this state.
+    /// The state of a watch, and its revision.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub fn watched(&self, key: &str) -> Result<Option<(i64, String)>, StoreError> {
         self.read(|db| {
             let mut found = db.prepare_cached("SELECT revision, state FROM watched WHERE key = ?1")?;
@@ -35,11 +34,10 @@ impl Service {
         })
     }
 
-    /// Sets the state of a watch, with the start that it makes, unless somebody has set another one
-    /// since `revision`.
+    /// Sets the state of a watch, together with its start, unless it has changed since `revision`.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn set_watched(
         &self,
         key: &str,

@@ -1,4 +1,4 @@
-//! Registered workflows: which version of which file the service acts on, and on whose word.
+//! Registered workflows: the file and version that the service runs, and who registered it.
 
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use serde_json::json;
@@ -9,33 +9,33 @@ use crate::db::Durability;
 use crate::error::StoreError;
 use lobster_base::digest::Digest;
 
-/// A workflow as the service knows it.
+/// A registered workflow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registered {
     pub n: i64,
     pub name: String,
-    /// The file, absolute.
+    /// The file, as an absolute path.
     pub path: String,
-    /// Of the plan that was registered; no other one runs.
+    /// Digest of the registered plan; other plans are not run.
     pub digest: Digest,
-    /// What that version says of itself, as JSON.
+    /// Description of that version, as JSON.
     pub content: String,
     pub registered_by: Option<String>,
-    /// Milliseconds since 1970.
+    /// In milliseconds since 1970.
     pub registered_at: i64,
 }
 
-/// One schedule of a version that is to be registered.
+/// A schedule of a version to be registered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpecOfSchedule {
     pub name: String,
     /// The schedule as JSON; a different text is a new revision.
     pub spec: String,
-    /// When it is due for the first time, in milliseconds since 1970.
+    /// First due time, in milliseconds since 1970.
     pub next: Option<i64>,
 }
 
-/// A version that is to be registered.
+/// A version to be registered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {
     pub name: String,
@@ -45,17 +45,16 @@ pub struct Registration {
     pub schedules: Vec<SpecOfSchedule>,
 }
 
-/// Says why a version cannot stand beside another workflow that is registered, if it cannot.
+/// Returns the reason why a version conflicts with another registered workflow, if it does.
 pub type Refuses<'r> = &'r dyn Fn(&Registered) -> Option<String>;
 
 impl Service {
-    /// Registers a version of a workflow in place of an earlier one. Its schedules begin now; those
-    /// whose text is the same go on as they were. Ticks of a changed or removed schedule that were
-    /// due and are not decided are written down as superseded. `refuses` is asked about each other workflow that is
-    /// registered.
+    /// Registers a version of a workflow in place of an earlier one. Its schedules begin now; schedules with the same
+    /// text continue. Ticks of a changed or removed schedule that are due and undecided are recorded as superseded.
+    /// `refuses` is called for each other registered workflow.
     ///
     /// # Errors
-    /// When it is refused or cannot be written.
+    /// If it is refused or cannot be written.
     pub fn register(
         &self,
         new: &Registration,
@@ -92,10 +91,10 @@ impl Service {
         })
     }
 
-    /// Writes down that somebody has saved a file of a workflow. Nothing is registered by that.
+    /// Records that a workflow file was saved. This does not register anything.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn note_saved(
         &self,
         name: &str,
@@ -107,10 +106,10 @@ impl Service {
         self.write(Durability::Synced, |tx| deed("save", name, actor, origin, detail).note(tx, now))
     }
 
-    /// Has the service forget a workflow: nothing starts it any more.
+    /// Unregisters a workflow: the service no longer starts it.
     ///
     /// # Errors
-    /// When it cannot be written. False if it is not registered.
+    /// If it cannot be written. False if it is not registered.
     pub fn unregister(&self, name: &str, actor: Option<&str>, origin: &str) -> Result<bool, StoreError> {
         let now = self.now();
         self.write(Durability::Synced, |tx| {
@@ -130,18 +129,18 @@ impl Service {
         })
     }
 
-    /// The workflows that are registered, by name.
+    /// The registered workflows, by name.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If they cannot be read.
     pub fn workflows(&self) -> Result<Vec<Registered>, StoreError> {
         self.read(all_registered)
     }
 
-    /// One of them.
+    /// A registered workflow.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub fn workflow(&self, name: &str) -> Result<Option<Registered>, StoreError> {
         self.read(|db| {
             let mut statement =
@@ -150,10 +149,10 @@ impl Service {
         })
     }
 
-    /// What tells whether the registered workflows are still those that somebody has read: versions, and when each came.
+    /// A text that changes with the registered workflows: their versions and times of registration.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If they cannot be read.
     pub fn registrations(&self) -> Result<String, StoreError> {
         let sql = "SELECT group_concat(n || hex(digest) || registered) FROM workflows WHERE removed IS NULL";
         self.read(|db| {
@@ -164,10 +163,10 @@ impl Service {
         })
     }
 
-    /// One of them by its number, also one that is forgotten.
+    /// A workflow by its number, even if it is no longer registered.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub fn workflow_by_number(&self, n: i64) -> Result<Option<Registered>, StoreError> {
         self.read(|db| {
             let mut statement = db.prepare_cached(&format!("{SELECT} WHERE n = ?1"))?;
@@ -193,7 +192,7 @@ pub(super) fn deed(
     }
 }
 
-/// Puts the schedules of a version in place of those before.
+/// Replaces the schedules of the previous version.
 fn replace_schedules(
     tx: &Transaction<'_>,
     workflow: i64,
@@ -207,7 +206,7 @@ fn replace_schedules(
             continue;
         }
         if !row.is_removed && row.next.is_some_and(|next| next <= now) {
-            // Whoever registers settles what is due first; this is what came due since.
+            // Due ticks are decided before a registration; these became due since.
             let why = if kept.is_some() { "the schedule was changed" } else { "the schedule was removed" };
             schedules::note_stretch(tx, row, now, TickState::Superseded, why)?;
         }

@@ -1,4 +1,4 @@
-//! Journals that are read on from where they were read to.
+//! Reading a journal on from an earlier position.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn a_journal_is_read_on_from_where_it_was_read_to() {
     let run = new_run(&store, "w");
     let mut known = ReadTo::default();
     let mut all = Vec::new();
-    // More than is read at a time, in pieces of every size.
+    // More than one page, in pieces of every size.
     for size in (0..40).chain([511, 512, 513, 600]) {
         let notes = (0..size).map(|n| note(&format!("{n}"))).collect();
         store.append(run, notes, Durability::Lazy).unwrap();

@@ -1,11 +1,11 @@
-//! What gc takes and what it leaves.
+//! Collections: the removed and the kept items.
 
 use std::time::Instant;
 
 use super::super::named_blobs::Marks;
 use super::*;
 
-/// A finished run with a small and a large blob of its own.
+/// A finished run that names a small and a large blob.
 pub(super) fn finished(store: &Store, name: &str) -> (RunId, [Digest; 3]) {
     let run = new_run(store, name);
     let small = store.put(format!("small of {run}").as_bytes()).unwrap();
@@ -58,7 +58,7 @@ fn keeps_what_is_named_and_removes_the_rest() {
     let done = store.gc(&policy).unwrap();
     assert_eq!(done, promised);
     assert_eq!((done.runs, done.kept_runs, done.actions), (1, 3, 0));
-    // Of the old run: small, large, behind, manifest. And two strays.
+    // The old run's blobs: small, large, behind, manifest. And two strays.
     assert_eq!(done.blobs, 6);
 
     let left: Vec<_> = store.runs(&RunFilter::default()).unwrap().iter().map(|r| r.id).collect();
@@ -74,8 +74,8 @@ fn keeps_what_is_named_and_removes_the_rest() {
     assert_eq!((again.runs, again.blobs, again.leftovers), (0, 0, 0));
 }
 
-/// The set of named digests errs, and has no say in what is read; what is known to have been read is forgotten when
-/// there is no room.
+/// The set of named digests may err without influence on which blobs are read; if there is no room, blobs that were
+/// read are forgotten.
 #[test]
 fn what_only_a_kept_blob_names_stays_whatever_the_marks_have_room_for() {
     let store = Store::in_memory().unwrap();
@@ -126,7 +126,8 @@ fn silent_runs_go_only_when_asked() {
     assert!(store.run(busy).is_ok());
 }
 
-/// Every option that gives runs up, at its strictest, over runs of every status: those that a process holds stay.
+/// The strictest value of every option that removes runs, applied to runs of every status: runs held by a process
+/// stay.
 #[test]
 fn a_run_that_a_process_holds_stays_whatever_is_collected() {
     let strictest: [fn(&mut GcPolicy); 4] = [
@@ -164,7 +165,8 @@ fn a_run_that_a_process_holds_stays_whatever_is_collected() {
     }
 }
 
-/// Whoever has claimed a run and written to it can go on writing, also beside collections that would take it.
+/// A process that has claimed a run and written to it can keep writing, even during collections that would remove the
+/// run.
 #[test]
 fn a_collection_takes_no_run_from_under_its_process() {
     let dir = tempfile::tempdir().unwrap();
@@ -178,7 +180,7 @@ fn a_collection_takes_no_run_from_under_its_process() {
                         let run = new_run(&store, "w");
                         let _claim = store.claim_run(run).unwrap();
                         match store.append(run, vec![note("first")], Durability::Lazy) {
-                            // It was taken before it was claimed.
+                            // It was removed before it was claimed.
                             Err(StoreError::UnknownRun(_)) => continue,
                             other => other.unwrap(),
                         }
@@ -207,7 +209,7 @@ fn what_was_recorded_lately_stays_even_when_the_clock_jumps() {
     now.store(0, Ordering::Relaxed);
     store.gc(&GcPolicy::default()).unwrap();
     assert_eq!(here(&store, &fresh), [true; 2]);
-    // Recorded again after a long time, it is as good as new.
+    // Recorded again after a long time, it is treated as new.
     now.store(100_000_000, Ordering::Relaxed);
     store.put(b"fresh").unwrap();
     store.gc(&GcPolicy::default()).unwrap();
@@ -234,7 +236,7 @@ fn leftovers_of_dead_writers_go_and_work_in_progress_stays() {
 fn writers_lose_nothing_beside_it() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).unwrap();
-    // The same two contents again and again, named only at the end of each turn.
+    // The same two contents repeatedly, named only at the end of each iteration.
     let policy = GcPolicy { max_runs: Some(3), grace_ms: 60_000, ..GcPolicy::default() };
     std::thread::scope(|scope| {
         let writers: Vec<_> = (0..4)
@@ -270,7 +272,7 @@ fn many_files_go_in_several_strokes() {
     assert_eq!(store.stats().unwrap().blobs, 0);
 }
 
-/// The bars for a large store; `cargo test -- --ignored --nocapture`.
+/// Limits for a large store; `cargo test -- --ignored --nocapture`.
 #[test]
 #[ignore = "takes a minute"]
 fn a_hundred_thousand_runs() {

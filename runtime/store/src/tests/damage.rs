@@ -1,4 +1,4 @@
-//! What a person is told when the store is not what it should be, and that it is left alone.
+//! Messages about a damaged store, which itself is left unchanged.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -53,9 +53,9 @@ fn a_cut_or_foreign_database_is_damage_and_stays_as_it_is() {
         }
         assert_eq!(fs::metadata(&path).unwrap().len(), len as u64);
     }
-    fs::write(&path, "not a database, but a text that somebody put here".repeat(100)).unwrap();
+    fs::write(&path, "not a database, but a text put here by mistake".repeat(100)).unwrap();
     assert!(matches!(Store::open(dir.path()), Err(StoreError::Damaged { .. })));
-    // Put back, it is whole again.
+    // Restored, it is intact again.
     fs::write(&path, &whole).unwrap();
     assert_eq!(Store::open(dir.path()).unwrap().verify().unwrap().problems, []);
 }
@@ -167,7 +167,7 @@ fn verify_holds_rows_against_journals_and_reads_the_action_cache() {
     assert!(said[2].starts_with(&format!("run {}: its row cannot be read", runs[1])), "{}", said[2]);
     assert_eq!(said[3], format!("1 records of run {}, which is not in the list of runs", runs[2]));
     assert!(said[4].starts_with(&format!("the cached outcome of action {action}")), "{}", said[4]);
-    // What cannot be read is unknown, and the next outcome takes its place.
+    // An unreadable outcome is unknown, and the next one replaces it.
     assert_eq!(store.cached_outcome(&action, None).unwrap(), None);
     assert_eq!(store.cached_outcome(&other, None).unwrap().as_ref(), Some(&outcome));
     store.cache_outcome(action, &outcome, None).unwrap();
@@ -175,7 +175,7 @@ fn verify_holds_rows_against_journals_and_reads_the_action_cache() {
     assert_eq!(store.cached_outcome(&action, None).unwrap(), Some(outcome));
 }
 
-/// Played by a copy on a file system of 1 MiB.
+/// Run by a copy of the test on a file system of 1 MiB.
 pub(super) fn on_a_full_disk(dir: &Path) {
     let store = Store::open(dir).unwrap();
     let run = new_run(&store, "w");
@@ -202,7 +202,7 @@ pub(super) fn on_a_full_disk(dir: &Path) {
     let store = Store::open(dir).unwrap();
     store.verify_chain(run).unwrap();
     assert!(kept.iter().all(|digest| store.open_blob(digest).is_ok()));
-    // With room again, it goes on.
+    // Once there is room again, it continues.
     fs::remove_file(dir.join("../ballast")).unwrap();
     store.append(run, vec![note("goes on")], Durability::Synced).unwrap();
     assert_eq!(store.verify().unwrap().problems, []);
@@ -226,7 +226,7 @@ fn a_full_disk_loses_nothing() {
     assert_eq!(said, [wanted]);
 }
 
-/// Played by a copy over a store that it cannot write.
+/// Run by a copy of the test on a store that it cannot write.
 pub(super) fn on_a_read_only_disk(dir: &Path) {
     let store = Store::open(dir).unwrap();
     let runs = store.runs(&RunFilter::default()).unwrap();
@@ -267,8 +267,7 @@ fn a_read_only_disk_is_said_to_be_one() {
     assert_eq!(Store::open(dir.path()).unwrap().verify().unwrap().problems, []);
 }
 
-/// A run whose records name a damaged blob only through others is named with it,
-/// and so is each of many.
+/// A run whose records name a damaged blob only through others is listed with it, and so is each of many runs.
 #[test]
 fn verify_names_all_runs_that_need_a_damaged_blob() {
     let store = Store::in_memory().unwrap();

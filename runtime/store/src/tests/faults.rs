@@ -1,4 +1,4 @@
-//! Stops a process at every write and sync in turn, and looks at what is left.
+//! Stops a process at every write and sync in turn, and checks the remaining store.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -8,8 +8,7 @@ use super::processes::{lines, start};
 use super::*;
 use crate::fault::armed::points_passed;
 
-/// What the copy does: effects with small and large results, a gate, a state
-/// file. It says what it was promised, once it was.
+/// Run by the copy: effects with small and large results, a gate, a state file. Prints each promise once it was made.
 pub(super) fn effects(dir: &Path, _rest: &str) {
     let store = match Store::open(dir) {
         Ok(store) => store,
@@ -59,7 +58,7 @@ pub(super) fn effects(dir: &Path, _rest: &str) {
     println!("> points x {}", points_passed());
 }
 
-/// Every promise is kept, and nothing is half there.
+/// Checks that every promise is kept, and nothing is incomplete.
 fn check(dir: &Path, promises: &[String], context: &str) {
     let store = Store::open(dir).unwrap_or_else(|e| panic!("{context}: {e}"));
     for summary in store.runs(&RunFilter::default()).unwrap() {
@@ -108,7 +107,7 @@ fn check(dir: &Path, promises: &[String], context: &str) {
             events.iter().any(|r| matches!(&r.event, Event::GateAnswered { gate, .. } if *gate == open.id));
         assert_eq!(answered, open.status == GateStatus::Answered, "{context}");
     }
-    // And it still works.
+    // The store still works.
     let run = new_run(&store, "after");
     store.append(run, vec![note("fine")], Durability::Synced).unwrap_or_else(|e| panic!("{context}: {e}"));
     UserState::at(dir).set("ctr", &json!(9)).unwrap_or_else(|e| panic!("{context}: {e}"));
@@ -138,7 +137,7 @@ fn killed_or_failing_at_any_point_nothing_promised_is_lost() {
     }
 }
 
-/// What the copy does: collects all but the pinned run.
+/// Run by the copy: collects all runs but the pinned one.
 pub(super) fn collects(dir: &Path) {
     let store = Store::open(dir).unwrap();
     match store.gc(&GcPolicy { max_runs: Some(0), grace_ms: 0, ..GcPolicy::default() }) {

@@ -1,5 +1,5 @@
-//! Whatever a program makes of a secret, and in whatever pieces it prints it,
-//! the secret does not come out; and nothing else is touched.
+//! Whichever encoding a program uses for a secret, and in whichever pieces it prints it, the secret is hidden, and
+//! nothing else is changed.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::{Redactions, dump};
 
 const MARK: &str = "«secret:S»";
 
-/// What comes out of a stream that is cut into pieces of these sizes.
+/// The output of a stream that is cut into pieces of these sizes.
 fn masked(secret: &str, text: &[u8], pieces: &[usize]) -> String {
     let mut redactions = Redactions::new();
     assert!(redactions.add("S", secret));
@@ -83,7 +83,7 @@ fn printable(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| if (0x20..0x7f).contains(byte) { char::from(*byte) } else { '.' }).collect()
 }
 
-/// One character as the encoder with this number spells it.
+/// One character as spelled by the encoder with this number.
 fn spelled(c: char, how: u8) -> String {
     let code = u32::from(c);
     let units = |upper: bool| -> String {
@@ -105,7 +105,7 @@ fn spelled(c: char, how: u8) -> String {
     }
 }
 
-/// Letters and digits, signs, and what is not ASCII, 8 to 40 bytes.
+/// Letters and digits, signs, and characters outside ASCII, 8 to 40 bytes.
 fn secret() -> impl Strategy<Value = String> {
     "[a-zA-Z0-9/+=_.@!ö€ -]{8,32}".prop_filter("not all the same", |text| {
         text.trim() == text && text.chars().collect::<std::collections::BTreeSet<_>>().len() > 4
@@ -116,7 +116,7 @@ fn pieces() -> impl Strategy<Value = Vec<usize>> {
     prop::collection::vec(prop_oneof![1..40_usize, 1000..70_000_usize], 1..6)
 }
 
-/// Nothing of the secret can be read in a dump, neither in its bytes nor beside them.
+/// The secret cannot be read in a dump, neither in its bytes nor beside them.
 fn is_unreadable(clean: &str, secret: &str) -> Result<(), TestCaseError> {
     prop_assert!(clean.contains(MARK), "{clean}");
     let (mut bytes, mut at) = (Vec::new(), 0);
@@ -174,7 +174,7 @@ proptest! {
         let text = wrapped(&digits, width, end);
         let clean = masked(&secret, format!("head: {text}\ntail").as_bytes(), &pieces);
         prop_assert!(clean.contains(MARK), "{text}: {clean}");
-        // Digits that hold bits of neighbours may be left, with the breaks between them.
+        // Digits that contain bits of neighbours may remain, with the breaks between them.
         let left = clean.replace(MARK, "").replace(end, "").len();
         prop_assert!(left <= "head: \ntail".len() + 4 * around + 8, "{text}: {clean}");
     }
@@ -226,7 +226,7 @@ fn a_cut_stream_ends_before_a_secret_in_any_spelling() {
         ("x &#99;&#111;&#1", "x "),
         ("x Y29ycmVj\ndC1o", "x "),
         ("00000000: 2020 636f 7272 6563           corr\n", "00000000: 2020 "),
-        // A line of a dump that breaks off goes as a whole.
+        // An incomplete line of a dump is removed as a whole.
         ("00000000: 2020 636f 7272 6563", ""),
         ("nothing here", "nothing here"),
     ] {

@@ -49,7 +49,7 @@ fn gate(run: RunId, expires_at: Option<i64>) -> GateRecord {
     }
 }
 
-/// A clock that the test moves.
+/// A clock set by the test.
 fn hand() -> (Arc<AtomicI64>, Clock) {
     let now = Arc::new(AtomicI64::new(1_000_000));
     let clock = Arc::clone(&now);
@@ -77,7 +77,7 @@ fn a_store_is_private_and_survives_reopening() {
     assert_eq!(store.load(&Digest::of(b"plan"), 10).unwrap(), b"plan");
 }
 
-/// Writes that this thread has asked the kernel for.
+/// Number of write calls of this thread to the kernel.
 fn writes_so_far() -> u64 {
     let io = std::fs::read_to_string("/proc/thread-self/io").unwrap();
     io.lines().find_map(|line| line.strip_prefix("syscw: ")).unwrap().parse().unwrap()
@@ -212,7 +212,7 @@ fn runs_are_listed_newest_first_by_pages_and_found_by_parts_of_their_id() {
     let store = Store::in_memory_with(clock).unwrap();
     let ids: Vec<_> = (0..10)
         .map(|i| {
-            // The clock jumps back; the order stays.
+            // The clock jumps back; the order is kept.
             now.store(1_000_000 - i * 1000, Ordering::Relaxed);
             new_run(&store, if i % 2 == 0 { "even" } else { "odd" })
         })
@@ -376,7 +376,7 @@ fn nothing_goes_on_with_a_run_that_a_person_has_ended() {
         end(RunStatus::Ok, json!(null)),
     ];
     for (n, event) in going_on.into_iter().enumerate() {
-        // What had begun is told.
+        // Events about begun effects are appended.
         let events = vec![ended.clone(), event, note("what became of it")];
         let refused = store.append(run, events, Durability::Lazy);
         assert!(
@@ -390,7 +390,7 @@ fn nothing_goes_on_with_a_run_that_a_person_has_ended() {
     assert_eq!(store.gate(first.key).unwrap().status, GateStatus::Answered);
     assert_eq!(store.run(run).unwrap().status, RunStatus::Cancelled);
     store.verify_chain(run).unwrap();
-    // One that a signal ended can go on.
+    // A run that was ended by a signal can continue.
     let other = new_run(&store, "w");
     store
         .append(other, vec![end(RunStatus::Cancelled, json!({ "code": "cancelled" }))], Durability::Lazy)
@@ -413,7 +413,7 @@ fn an_overdue_gate_can_only_be_closed() {
     assert_eq!((status(GateStatus::Open), status(GateStatus::Expired)), (1, 2));
     let late = store.answer_gate(first.key, GateAnswer::Approved, None);
     assert!(matches!(late, Err(StoreError::ExpiredGate { at: 1_000_100, .. })));
-    // Once expired, a clock that jumps back does not reopen it.
+    // A clock that jumps back does not reopen an expired gate.
     now.store(0, Ordering::Relaxed);
     assert!(matches!(
         store.answer_gate(first.key, GateAnswer::Approved, None),
@@ -441,7 +441,7 @@ fn cached_outcomes_and_run_values_are_kept_while_they_should_be() {
     store.cache_outcome(action, &outcome, None).unwrap();
     now.store(900_001_000, Ordering::Relaxed);
     assert_eq!(store.cached_outcome(&action, None).unwrap(), Some(outcome));
-    // A clock that runs ahead makes nothing young: what it dated counts only where age does not.
+    // A clock that is ahead must not make outcomes look new: with a limit on age, such outcomes are ignored.
     for flush in [false, true] {
         now.store(2_000_000_000, Ordering::Relaxed);
         store.cache_outcome(action, &StepOutcome::new(StepStatus::Ok), None).unwrap();
@@ -487,7 +487,7 @@ fn secrets_never_reach_the_disk() {
     }
 }
 
-/// A login is renewed while a step runs, and what the step writes then is in the middle of a blob.
+/// A login is renewed while a step runs and its output is in the middle of a blob.
 #[test]
 fn what_becomes_a_secret_while_a_blob_is_written_is_hidden_in_it() {
     for size in [700_000, 30] {
@@ -499,7 +499,7 @@ fn what_becomes_a_secret_while_a_blob_is_written_is_hidden_in_it() {
             let mut writer = store.blob_writer();
             let filling = "first-token.\n".repeat(size / 13);
             writer.write_all(filling.as_bytes()).unwrap();
-            // Longer than what was held back for.
+            // Longer than the bytes held back so far.
             let renewed = "second".repeat(400);
             assert!(redactions.add("KEY", &renewed));
             store.redact(redactions);
@@ -555,7 +555,7 @@ fn one_at_a_time_executes_a_run() {
     assert_eq!(std::fs::read_dir(store.dir().join("locks")).unwrap().count(), 0);
 }
 
-/// Each directory of the store is removed under the process that executes a run; then another one takes the run up.
+/// Each directory of the store is removed while a process executes the run; then another one continues it.
 #[test]
 fn whoever_lost_a_claim_writes_nothing_more() {
     for removed in ["locks", "blobs", "tmp", "commits", "answers", "nothing"] {
@@ -579,7 +579,7 @@ fn whoever_lost_a_claim_writes_nothing_more() {
         lost(first.set_run_value(run, "k", &json!(1), Durability::Lazy));
         lost(first.open_gate(gate(run, None)).map(drop));
         second.append(run, vec![note("goes on")], Durability::Synced).unwrap();
-        // The end of the first leaves the second its lock.
+        // The end of the first claim leaves the second its lock.
         drop(claim);
         assert!(second.is_claimed(run));
         second.append(run, vec![note("goes on")], Durability::Synced).unwrap();
@@ -596,7 +596,7 @@ fn a_claim_names_the_process_that_executes_nothing_else() {
     let run = new_run(&store, "w");
     let path = store.dir().join("locks").join(format!("run-{run}"));
     let claim = store.claim_run(run).unwrap();
-    // This program has other tests to do.
+    // This program has other tests to run.
     assert_eq!((std::fs::read_to_string(&path).unwrap().as_str(), store.process_of_run(run)), ("", None));
     let own = std::process::id();
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
@@ -608,7 +608,7 @@ fn a_claim_names_the_process_that_executes_nothing_else() {
     };
     let found = write(own, began, space.to_str().unwrap()).unwrap();
     assert!(found.pid == own && found.age().as_secs() < 86_400, "{found:?}");
-    // A later process with the number, a process of another name space, nothing that can be read.
+    // A later process with the same number, a process of another name space, and unreadable text.
     assert_eq!(write(own, began - 1, space.to_str().unwrap()), None);
     assert_eq!(write(own, began, "pid:[1]"), None);
     std::fs::write(&path, "1").unwrap();

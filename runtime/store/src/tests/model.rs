@@ -1,5 +1,5 @@
-//! Random requests against a model in memory: the store must answer the same,
-//! also after it has been closed and opened.
+//! Random requests compared with a model in memory: the store must give the same answers, even after closing and
+//! opening it again.
 
 use std::collections::BTreeMap;
 
@@ -249,7 +249,7 @@ impl Both {
         assert_eq!(open, wanted);
         for action in 0..4 {
             let found = store.cached_outcome(&Digest::of(&[action]), None).unwrap().map(|o| o.value);
-            // Where time counts, what comes from the future counts as too old.
+            // With a limit on age, an outcome dated in the future is too old.
             let holds = |(expires, created): &&(Option<i64>, i64)| {
                 expires.is_none_or(|at| at > now && *created <= now)
             };
@@ -269,7 +269,7 @@ proptest! {
     fn the_store_agrees_with_its_model(requests in vec(request(), 1..60)) {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let (now, clock) = hand();
-        // The grace time of gc, an hour, then covers whatever the requests do.
+        // The grace time of gc, an hour, then covers all requests.
         now.store(1_000_000_000, Ordering::Relaxed);
         let store = Store::open_with(dir.path(), Arc::clone(&clock)).unwrap();
         let mut both = Both { store, model: Model::default(), dir, now, clock };

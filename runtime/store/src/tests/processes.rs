@@ -4,10 +4,10 @@ use std::process::{Child, Command, Stdio};
 
 use super::*;
 
-/// Tells a copy of this binary what to do: `<role> <state directory> <rest>`.
+/// Role of a copy of this binary: `<role> <state directory> <rest>`.
 const ROLE: &str = "LOBSTER_STORE_TEST_ROLE";
 
-/// Starts a copy that plays `role`.
+/// Starts a copy in the given role.
 pub(super) fn start(role: &str, dir: &Path, rest: &str, fault: Option<&str>) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
@@ -22,8 +22,8 @@ pub(super) fn start(role: &str, dir: &Path, rest: &str, fault: Option<&str>) -> 
     command.spawn().unwrap()
 }
 
-/// Starts a copy that plays `role` over a file system of its own at `dir`,
-/// which `prepare` (a shell command) mounts. `None` where this is not allowed.
+/// Starts a copy in the given role on a separate file system at `dir`, which `prepare` (a shell command) mounts.
+/// `None` if mounting is not permitted.
 pub(super) fn start_mounted(role: &str, dir: &Path, prepare: &str) -> Option<Vec<String>> {
     let output = Command::new("unshare")
         .args(["--user", "--map-root-user", "--mount", "sh", "-c"])
@@ -40,7 +40,7 @@ pub(super) fn start_mounted(role: &str, dir: &Path, prepare: &str) -> Option<Vec
     Some(lines(&output.stdout))
 }
 
-/// What it said on lines that begin with `> `; panics with its stderr if it failed.
+/// The copy's output on lines that begin with `> `; panics with its stderr if it failed.
 fn said(child: Child) -> Vec<String> {
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -49,11 +49,11 @@ fn said(child: Child) -> Vec<String> {
 
 pub(super) fn lines(stdout: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(stdout);
-    // libtest's own output may stand before ours on the first line.
+    // libtest's own output may precede it on the first line.
     text.lines().filter_map(|line| line.split_once("> ").map(|(_, said)| said.to_owned())).collect()
 }
 
-/// Not a test of its own: what a copy does. Without a role it does nothing.
+/// Runs the role of a copy. Without a role it does nothing.
 #[test]
 fn copy() {
     let Ok(text) = std::env::var(ROLE) else { return };
@@ -127,7 +127,7 @@ fn of_eight_processes_that_answer_a_gate_one_wins_each_of_two_hundred_times() {
     store.verify_chain(run).unwrap();
 }
 
-/// Each run begins with this check, while other processes write and note what is durable.
+/// Each run begins with this check, while other processes write and mark durable records.
 #[test]
 fn a_store_that_others_write_to_was_not_rolled_back() {
     let dir = tempfile::tempdir().unwrap();

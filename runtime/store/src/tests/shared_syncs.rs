@@ -1,4 +1,4 @@
-//! What durability costs.
+//! Costs of durability.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -47,7 +47,7 @@ fn one_effect_costs_two_syncs() {
 fn sixty_four_parallel_effects_share_their_syncs() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).unwrap();
-    // Longer than any machine keeps a thread from its turn.
+    // Longer than a thread waits for its turn on any machine.
     let patient = Duration::from_secs(60);
     store.inner.db.group.set_patience(Patience { gather: patient, commit: patient, arrive: patient });
     let run = new_run(&store, "w");
@@ -59,13 +59,13 @@ fn sixty_four_parallel_effects_share_their_syncs() {
             scope.spawn(move || {
                 let _member = place.begin();
                 let path = format!("branch{i}");
-                // As on a busy machine: it takes a while until the last has had its turn.
+                // As on a busy machine, it takes a while until the last thread has had its turn.
                 std::thread::sleep(Duration::from_millis(i));
                 store.append(run, vec![started(&path)], Durability::Synced).unwrap();
                 let outside = store.leave_commit_group();
                 working.wait();
                 drop(outside);
-                // All are back before the first has something to say: nobody waits for who is still outside.
+                // All are back before the first one writes, so no leader waits for threads that are still outside.
                 working.wait();
                 store.append(run, vec![ended(store, &path)], Durability::Synced).unwrap();
             });
@@ -100,7 +100,7 @@ fn who_was_announced_and_does_not_come_is_waited_for_once() {
         });
         let beside = hundred();
         ended.wait();
-        // Were it waited for each time, they would take ten seconds longer.
+        // If each sync waited for it, they would take ten seconds longer.
         assert!(beside < alone + Duration::from_secs(5), "{alone:?} alone, {beside:?} beside it");
     });
 }
@@ -137,7 +137,7 @@ fn a_large_blob_is_durable_before_a_lazy_commit_names_it() {
     assert_eq!(store.syncs(), before + 6);
 }
 
-/// Figures for a person; `cargo test -- --ignored --nocapture`.
+/// Figures for people; `cargo test -- --ignored --nocapture`.
 #[test]
 #[ignore = "measures"]
 fn figures() {
@@ -188,7 +188,7 @@ fn figures() {
         gates.gate_by_id(&open.id).unwrap();
         gates.answer_gate(open.key, GateAnswer::Approved, None).unwrap();
     }
-    show("open, find and answer one of 5000 gates", at, 100);
+    show("open, find and answer a gate among 5000", at, 100);
     let at = Instant::now();
     let listed = gates.gates(&GateFilter { status: Some(GateStatus::Open), limit: 50, ..Default::default() });
     show("first 50 of 5000 gates", at, 1);
