@@ -366,7 +366,7 @@ fn places_that_cannot_tell_who_answers_are_refused() {
         ),
         (
             "telegram = { token = 'T', chat = 1, people = [{ user = 1, name = 'a', role = 'boss' }] }",
-            "is no role",
+            "is not a role",
         ),
         (
             "telegram = { token = 'T', chat = 1, people = [{ user = 1, name = 'a' }, { user = 1, name = 'b' }] }",

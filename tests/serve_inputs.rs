@@ -81,7 +81,7 @@ fn doctor_attacks_a_server_with_tls() {
     let _ = child.kill();
     let _ = child.wait();
     assert!(
-        told.stdout.contains("certificate is in its time") && told.stdout.contains("DNS rebinding"),
+        told.stdout.contains("certificate is valid now") && told.stdout.contains("DNS rebinding"),
         "{told:?}"
     );
     assert!(!told.stdout.contains("broken"), "{told:?}");

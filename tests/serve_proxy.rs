@@ -183,12 +183,12 @@ fn a_proxy_that_cannot_be_trusted_is_refused_at_the_start() {
         (format!("allow_host = [\"a\"]\n[proxy]\nsocket = \"open/s\"\n{people}"), "yours alone"),
         (
             format!("allow_host = [\"a\"]\n[proxy]\nsocket = \"open/s\"\nuser = \"33\"\n{people}"),
-            "nobody else may write",
+            "no other user may write",
         ),
         (format!("allow_host = [\"a\"]\n[proxy]\nsocket = \"open/kept\"\nuser = \"33\"\n{people}"), "open"),
         (
             "allow_host = [\"a\"]\n[proxy]\nsocket = \"s\"\n[proxy.people]\nann = \"king\"\n".to_owned(),
-            "is no role: viewer",
+            "is not a role: viewer",
         ),
         (
             "allow_host = [\"a\"]\n[proxy]\nsocket = \"s\"\n[proxy.people]\nann = 5\n".to_owned(),

@@ -1,7 +1,7 @@
-//! Who may do what: roles, what each may, and the secrets by which callers are known.
+//! Access control: roles, their rights, and the secrets that identify callers.
 //!
-//! [`can`] is asked for every route and knows nothing of any of them. Who may answer a question is
-//! narrower still: that stands in the workflow and is checked when the answer is given.
+//! [`can`] is called for every route and is independent of all routes. The right to answer a question is narrower
+//! still: the workflow defines it, and it is checked when the answer is given.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,7 +15,7 @@ use lobster_runtime::store::StoreError;
 use lobster_runtime::store::service::{Credential, CredentialKind, NewCredential, Service};
 use serde::Deserialize;
 
-/// What a caller is to the service. Each may what those before it may.
+/// The role of a caller. Each role includes the rights of those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// Reads runs, questions and schedules.
@@ -31,10 +31,10 @@ pub enum Role {
 }
 
 impl Role {
-    /// All of them, the least first.
+    /// All roles, in ascending order.
     pub const ALL: [Self; 5] = [Self::Viewer, Self::Approver, Self::Operator, Self::Author, Self::Admin];
 
-    /// Its one spelling.
+    /// The name of the role.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -64,25 +64,25 @@ impl FromStr for Role {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let known = Self::ALL.into_iter().find(|role| role.as_str() == text);
-        known.ok_or_else(|| format!("{text:?} is no role: viewer, approver, operator, author or admin"))
+        known.ok_or_else(|| format!("{text:?} is not a role: viewer, approver, operator, author or admin"))
     }
 }
 
-/// What somebody wants to do.
+/// A kind of access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     Read,
     Answer,
-    /// Start, cancel, pause, make up for.
+    /// Start, cancel, pause, backfill.
     Operate,
-    /// Speak the Model Context Protocol. That is for agents, which are told apart from people by their tokens.
+    /// Use the Model Context Protocol. Only agents may do that; their tokens distinguish them from people.
     Converse,
     Register,
     Administer,
 }
 
 impl Verb {
-    /// The least role that may.
+    /// The lowest role with this right.
     #[must_use]
     pub fn needs(self) -> Role {
         match self {
@@ -95,34 +95,35 @@ impl Verb {
     }
 }
 
-/// What it would be done to.
+/// The target of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Object<'o> {
-    /// A list of which each caller sees what is theirs.
+    /// A list in which each caller sees only their own entries.
     List,
-    /// A workflow, and whatever belongs to it.
+    /// A workflow and everything that belongs to it.
     Workflow(&'o str),
-    /// What belongs to no registered workflow, or to all of them.
+    /// Things that belong to no registered workflow or to all of them.
     Everything,
 }
 
-/// Who calls.
+/// A caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Actor {
-    /// What the history calls them.
+    /// The caller's name in the history.
     pub name: String,
     pub role: Role,
-    /// The workflows that they have to do with; none: all.
+    /// The workflows that the caller may access; none: all.
     pub scope: Option<Vec<String>>,
-    /// By which they are known.
+    /// Id of the caller's credential.
     pub credential: String,
     pub kind: CredentialKind,
-    /// When a person has logged in here, in milliseconds since 1970; none for programs, and for whom a proxy names.
+    /// Login time of a person's session, in milliseconds since 1970; none for programs, and for callers named by a
+    /// proxy.
     pub logged_in_at: Option<i64>,
 }
 
-/// Whether somebody may do something. An agent never answers a question and never gives rights, whatever
-/// its role is, and nobody else is taken for one.
+/// True if the actor may do this. An agent never answers questions or grants rights, whatever its role, and only agents
+/// may use the agent protocol.
 #[must_use]
 pub fn can(actor: &Actor, verb: Verb, object: Object<'_>) -> bool {
     let is_of_kind = match (verb, actor.kind) {
@@ -140,23 +141,23 @@ pub fn can(actor: &Actor, verb: Verb, object: Object<'_>) -> bool {
     is_of_kind && in_scope && actor.role >= verb.needs()
 }
 
-/// Bytes of a secret.
+/// Length of a secret in bytes.
 const SECRET: usize = 32;
 
-/// What secrets of the service begin with, so that they are found where they should not be.
+/// Prefix of the service's secrets, which makes leaked ones easy to find.
 const PREFIX: &str = "lob_";
 
-/// A new secret, for its owner's eyes alone.
+/// Makes a new secret, to be shown only to its owner.
 ///
 /// # Errors
-/// When the system has no randomness.
+/// Fails if the system provides no randomness.
 pub fn make_secret() -> Result<String, String> {
     let mut bytes = [0; SECRET];
     getrandom::fill(&mut bytes).map_err(|error| format!("no secret can be made: {error}"))?;
     Ok(format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes)))
 }
 
-/// A short name for a credential.
+/// Makes a short id for a credential.
 pub(crate) fn make_id(kind: CredentialKind) -> Result<String, String> {
     let mut bytes = [0; 5];
     getrandom::fill(&mut bytes).map_err(|error| format!("no name can be made: {error}"))?;
@@ -164,14 +165,14 @@ pub(crate) fn make_id(kind: CredentialKind) -> Result<String, String> {
     Ok(format!("{kind}-{hex}"))
 }
 
-/// By which the store knows a secret. Comparing digests tells nothing about how much of a guess was
-/// right, and secrets have too many bits to be tried.
+/// Returns the digest by which the store knows a secret. The time of comparing digests does not reveal how much of a
+/// guess was right, and secrets have too many bits for guessing.
 #[must_use]
 pub fn hash_of(secret: &str) -> Digest {
     Digest::of(secret.trim().as_bytes())
 }
 
-/// A credential that is to be given.
+/// A credential to be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     pub kind: CredentialKind,
@@ -183,14 +184,14 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// Whether it gives what its kind can have.
+    /// Checks that the kind of credential may have this role.
     ///
     /// # Errors
-    /// What it may be instead.
+    /// Returns the roles that are possible.
     pub fn check(&self) -> Result<(), String> {
         match (self.kind, self.role) {
             (CredentialKind::Agent, Role::Approver | Role::Author | Role::Admin) => Err(format!(
-                "an agent cannot be {}: it reads as a viewer, or starts runs as an operator, and answers nothing",
+                "an agent cannot be {}: it reads as a viewer, or starts runs as an operator, and cannot answer questions",
                 self.role
             )),
             _ => Ok(()),
@@ -198,10 +199,10 @@ impl Grant {
     }
 }
 
-/// Keeps a new credential, and gives its id and its secret.
+/// Stores a new credential and returns its id and its secret.
 ///
 /// # Errors
-/// When it cannot be made or kept.
+/// Fails if the credential cannot be made or stored.
 pub fn grant(
     service: &Service,
     grant: &Grant,
@@ -215,7 +216,7 @@ pub fn grant(
     Ok((new.id, secret))
 }
 
-/// A credential for a secret.
+/// Builds a credential for a secret.
 pub(crate) fn new_credential(grant: &Grant, secret: &str) -> Result<NewCredential, String> {
     Ok(NewCredential {
         id: make_id(grant.kind)?,
@@ -228,21 +229,21 @@ pub(crate) fn new_credential(grant: &Grant, secret: &str) -> Result<NewCredentia
     })
 }
 
-/// The role of a voucher: it is none of those that callers have.
+/// The role of a voucher, which no caller has.
 const VOUCHER: &str = "voucher";
 
-/// How long a voucher may be used.
+/// Validity of a voucher.
 const VOUCHER_MS: i64 = 120_000;
 
-/// What a voucher is known by: it fits one question, as it was shown.
+/// The digest by which a voucher is known. It is valid for one question in the version that was shown.
 fn hash_of_voucher(secret: &str, gate: &Gate) -> Digest {
     hash_of(&format!("{} {} {}", secret.trim(), gate.id, gate.binding))
 }
 
-/// A secret with which another process may answer a question once, in the name of somebody with this credential.
+/// Makes a secret with which another process may answer a question once, in the name of the owner of this credential.
 ///
 /// # Errors
-/// When it cannot be made or kept.
+/// Fails if the secret cannot be made or stored.
 pub fn vouch(service: &Service, gate: &Gate, (name, credential): (&str, &str)) -> Result<String, String> {
     let secret = make_secret()?;
     let new = NewCredential {
@@ -258,11 +259,11 @@ pub fn vouch(service: &Service, gate: &Gate, (name, credential): (&str, &str)) -
     Ok(secret)
 }
 
-/// The author of an answer to a question, if the secret proves one: a voucher for it, or the token of somebody who
-/// may answer questions of this workflow.
+/// Returns the author of an answer to a question, if the secret proves one: a voucher for the question, or the token of
+/// a person who may answer questions of this workflow.
 ///
 /// # Errors
-/// When the store cannot be read.
+/// Fails if the store cannot be read.
 pub fn author_by_secret(service: &Service, secret: &str, gate: &Gate) -> Result<Option<Author>, StoreError> {
     let voucher = service.credential(&hash_of_voucher(secret, gate))?;
     if let Some(voucher) = voucher.filter(|one| one.kind == CredentialKind::Reply && one.role == VOUCHER) {
@@ -277,10 +278,10 @@ pub fn author_by_secret(service: &Service, secret: &str, gate: &Gate) -> Result<
     Ok(may.then(|| Author::of_credential(&actor.credential, &actor.name)))
 }
 
-/// Who brings a secret, if it counts and is of one of these kinds.
+/// Returns the owner of a secret, if the secret is valid and of one of these kinds.
 ///
 /// # Errors
-/// When the store cannot be read.
+/// Fails if the store cannot be read.
 pub fn actor_of(
     service: &Service,
     secret: &str,
@@ -290,7 +291,7 @@ pub fn actor_of(
     Ok(found.and_then(actor))
 }
 
-/// The actor of a credential; none if its role is none that this version knows.
+/// Returns the actor of a credential, or `None` if this version does not know its role.
 fn actor(found: Credential) -> Option<Actor> {
     let role = found.role.parse().ok()?;
     Some(Actor {

@@ -1,7 +1,7 @@
 //! `after:`: workflows that start when a run of another one has ended.
 //!
-//! What follows a run is written like a delivery, under the run's id: a second look finds it there.
-//! Only runs that the service has started have followers.
+//! A follow-up is stored like a delivery, under the id of the run that ended, so that a second pass finds it and does
+//! not repeat it. Only runs that the service has started have followers.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,27 +15,27 @@ use serde_json::{Value, json};
 
 use crate::workflows::{Content, check_args};
 
-/// The largest output that is handed on.
+/// The largest output that is passed to a follower, in bytes.
 const OUTPUT: u64 = 256 << 10;
 
-/// A run that has so many before it starts nothing: two workflows may follow each other.
+/// Longest chain of follow-ups. After this many runs, no further run is started: two workflows may follow each other.
 const CHAIN: u64 = 100;
 
-/// The workflows that start after others, read once for as long as nothing is registered: each end of a run asks.
+/// The workflows that start after others, cached until the registrations change: every end of a run needs them.
 #[derive(Default)]
 pub(crate) struct Followers {
-    /// What was registered when they were read.
+    /// The registrations at the time of reading.
     registered: Option<String>,
     all: Arc<[(Registered, Content)]>,
 }
 
 impl Followers {
-    /// Queues the runs that are to start because this one has ended.
+    /// Queues the runs that start because this run has ended.
     ///
     /// # Errors
-    /// When the store cannot be read or written. What was queued stays, and is not queued again.
+    /// Fails if the store cannot be read or written. Starts that are already queued stay, and are not queued again.
     pub(crate) fn start(&mut self, service: &Service, run: RunId) -> Result<(), StoreError> {
-        // Before the workflows, so that what is registered meanwhile is found the next time.
+        // Read before the workflows, so that a registration made meanwhile is noticed the next time.
         let registered = service.registrations()?;
         if self.registered.as_ref() != Some(&registered) {
             let all = service.workflows()?.into_iter().map(|workflow| (Content::of(&workflow), workflow));
@@ -70,14 +70,14 @@ fn start_followers(
             };
             let args = Value::Object(find_args(&after.args, brought));
             let refusal = match check_args(content, &args) {
-                _ if depth > CHAIN => Some(format!("{CHAIN} runs have followed one another before it")),
+                _ if depth > CHAIN => Some(format!("a chain of {CHAIN} runs preceded it")),
                 Ok(()) => None,
                 Err(why) => {
-                    Some(format!("what the end of {} brings does not fit its arguments: {why}", ended.name))
+                    Some(format!("the result of workflow {} does not fit its arguments: {why}", ended.name))
                 }
             };
             if let Some(why) = &refusal {
-                tracing::error!(%run, workflow = follower.name, why, "what follows a run cannot begin");
+                tracing::error!(%run, workflow = follower.name, why, "a workflow after a run cannot start");
             }
             service.accept(&NewDelivery {
                 hook: format!("after {}", follower.name),
@@ -102,7 +102,7 @@ fn start_followers(
     Ok(())
 }
 
-/// Whether `after` means this end of this workflow.
+/// True if `after` applies to this end of this workflow.
 fn is_meant(after: &After, follower: &Registered, ended: &Registered, summary: &RunSummary) -> bool {
     let here = Path::new(&follower.path).parent().unwrap_or(Path::new("/"));
     let fits = match after.ended {
@@ -113,13 +113,13 @@ fn is_meant(after: &After, follower: &Registered, ended: &Registered, summary: &
     fits && tidied(&here.join(&after.workflow)) == Path::new(&ended.path)
 }
 
-/// What the end of a run brings.
+/// The values that the end of a run passes on.
 fn envelope_of(service: &Service, ended: &Registered, summary: &RunSummary) -> Result<Value, StoreError> {
     let output = match summary.output {
         None => Value::Null,
         Some(digest) => match service.store().load(&digest, OUTPUT) {
             Ok(bytes) => json::parse(&String::from_utf8_lossy(&bytes)).unwrap_or_default(),
-            // What is too large, or gone, is left out.
+            // Output that is too large or deleted is left out.
             Err(StoreError::BlobTooLarge { .. } | StoreError::MissingBlob(_)) => Value::Null,
             Err(error) => return Err(error),
         },

@@ -1,7 +1,7 @@
-//! The folders of workflow files that a server looks at, and what is wrong with what is in them.
+//! The folders of workflow files that a server watches, and the problems of their files.
 //!
-//! A file that cannot be read, or that nobody has registered, is said once and listed as long as it is
-//! so; it keeps no other one from running.
+//! A file that cannot be read or is not registered is reported once, and listed for as long as the problem lasts. It
+//! does not keep other files from running.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ use lobster_runtime::sync::lock;
 
 use crate::workflows::{self, Word};
 
-/// How often the folders are looked at.
+/// Interval at which the folders are checked.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// A file that has not changed is read again so often: what it is made of may have.
+/// Time after which an unchanged file is read again: files that it refers to may have changed.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// What is wrong now. Clones are the same list.
+/// The current problems. Clones share the same list.
 #[derive(Clone, Default)]
 pub struct Problems(Arc<Shared>);
 
@@ -33,7 +33,7 @@ struct Shared {
 #[derive(Default)]
 struct State {
     found: Vec<String>,
-    /// Files by the names that the service would call them.
+    /// Files by the names under which the service would register them.
     files: BTreeMap<String, PathBuf>,
     look_now: bool,
     stopped: bool,
@@ -46,18 +46,18 @@ impl Problems {
         lock(&self.0.state).found.clone()
     }
 
-    /// The file of a name that is in a folder.
+    /// The file with this name in one of the folders.
     pub fn file_of(&self, name: &str) -> Option<PathBuf> {
         lock(&self.0.state).files.get(name).cloned()
     }
 
-    /// The names of the files that are in the folders.
+    /// The names of the files in the folders.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         lock(&self.0.state).files.keys().cloned().collect()
     }
 
-    /// Has the folders looked at now.
+    /// Triggers a check of the folders now.
     pub fn wake(&self) {
         lock(&self.0.state).look_now = true;
         self.0.changed.notify_all();
@@ -69,7 +69,7 @@ impl Problems {
         self.0.changed.notify_all();
     }
 
-    /// Waits until it is time to look again; false when the watch ends.
+    /// Waits until the next check is due. Returns false when the watch ends.
     fn wait(&self) -> bool {
         let state = lock(&self.0.state);
         let waited =
@@ -80,31 +80,31 @@ impl Problems {
     }
 }
 
-/// A file as it was when it was read.
+/// State of a file when it was read.
 struct Known {
     stamp: Option<(u64, SystemTime)>,
     read: Instant,
     problem: Option<String>,
 }
 
-/// Looks at folders.
+/// Watches folders.
 pub(crate) struct Folders {
     dirs: Vec<PathBuf>,
-    /// Registers what it finds, on the operator's word.
+    /// Name under which found files are registered without review, if the operator allows that.
     trusted_by: Option<String>,
     known: BTreeMap<PathBuf, Known>,
     problems: Problems,
 }
 
 impl Folders {
-    /// A watch over these folders. With `trusted_by`, whatever is in them is registered as it is.
+    /// Creates a watch of these folders. With `trusted_by`, every file in them is registered without review.
     #[must_use]
     pub(crate) fn new(dirs: Vec<PathBuf>, trusted_by: Option<String>) -> (Self, Problems) {
         let problems = Problems::default();
         (Self { dirs, trusted_by, known: BTreeMap::new(), problems: problems.clone() }, problems)
     }
 
-    /// Looks until it is stopped. `say` is told of each problem once.
+    /// Checks the folders until the watch is stopped. `say` receives each problem once.
     pub(crate) fn watch(mut self, runtime: &Runtime, service: &Service, say: impl Fn(&str)) {
         loop {
             self.look(runtime, service, &say);
@@ -114,14 +114,14 @@ impl Folders {
         }
     }
 
-    /// Looks once.
+    /// Checks the folders once.
     pub(crate) fn look(&mut self, runtime: &Runtime, service: &Service, say: impl Fn(&str)) {
         let mut problems = Vec::new();
         let mut files = Vec::new();
         for dir in &self.dirs {
             match workflows::files_in(dir) {
                 Ok(found) => files.extend(found),
-                // What is registered from it goes on as far as it can: its runs say what is missing.
+                // Registered workflows of the folder keep starting. Their runs report anything missing.
                 Err(why) => problems.push(why),
             }
         }
@@ -138,7 +138,7 @@ impl Folders {
         news.iter().for_each(|one| say(one));
     }
 
-    /// What is wrong with a file, read again if it may have changed.
+    /// Returns the problem of a file, which is read again if it may have changed.
     fn problem_of(&mut self, path: &Path, runtime: &Runtime, service: &Service) -> Option<String> {
         let stamp = path.metadata().ok().and_then(|meta| Some((meta.len(), meta.modified().ok()?)));
         let is_fresh =

@@ -1,8 +1,8 @@
-//! The service over a store: what starts runs when nobody types them.
+//! The service over a store: it starts runs without a person.
 //!
-//! It keeps no truth of its own. Every decision is written in the store with what it is based on,
-//! so a server may be killed at any instant and several may serve one store. Runs execute in
-//! processes of their own, which are started here and never waited for by anything else.
+//! The server itself keeps no state that matters. Every decision is written to the store with its reasons, so a server
+//! may be killed at any moment, and several servers may share one store. Runs execute in their own processes, which the
+//! server starts and only it waits for.
 
 pub mod access;
 mod after;

@@ -1,8 +1,8 @@
-//! Passkeys: people log in with the key that their phone or computer keeps for them, unlocked by a finger, a face
-//! or a PIN. Web Authentication, Level 3 (<https://www.w3.org/TR/webauthn-3/>).
+//! Passkeys: people log in with a key that their phone or computer keeps and that a finger, a face or a PIN unlocks.
+//! Web Authentication, Level 3 (<https://www.w3.org/TR/webauthn-3/>).
 //!
-//! Attestations are not asked for: which maker's device it is decides nothing here. A key is as good as the session
-//! that adds it, so what a browser says of its public key is taken as it is.
+//! No attestation is requested: the maker of a device decides nothing here. A key is as trustworthy as the session that
+//! adds it, so the public key is accepted as the browser sends it.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -14,55 +14,55 @@ use rustls::pki_types::{SignatureVerificationAlgorithm, SubjectPublicKeyInfoDer}
 use serde::Deserialize;
 use webpki::RawPublicKeyEntity;
 
-/// How long somebody may take to unlock a key.
+/// Time limit for unlocking a key.
 const CHALLENGE_MS: i64 = 300_000;
 
-/// What is said of a page under whose address this server has no keys.
+/// Message for a page whose address has no keys of this server.
 const ANOTHER_PAGE: &str =
-    "it was made for a page of another server; `url` in the settings says where people reach this one";
+    "it was made for a page of another server; set `url` in the settings to the address of this one";
 
-/// What is said of a challenge that does not count.
+/// Message for a challenge that is not valid.
 pub(crate) const NOT_ASKED: &str = "it was asked for too long ago or for something else, or was used before";
 
-/// The kinds of keys that browsers are asked for, by their numbers in COSE (RFC 9053), and how they sign.
+/// The kinds of keys that browsers may create, by their COSE numbers (RFC 9053), with their signature algorithms.
 const ALGORITHMS: [(i64, &dyn SignatureVerificationAlgorithm); 3] = [
     (-7, webpki::ring::ECDSA_P256_SHA256),
     (-8, webpki::ring::ED25519),
     (-257, webpki::ring::RSA_PKCS1_2048_8192_SHA256),
 ];
 
-/// The numbers of those kinds.
+/// The COSE numbers of those kinds.
 #[must_use]
 pub(crate) fn algorithms() -> [i64; 3] {
     ALGORITHMS.map(|(number, _)| number)
 }
 
-/// The key of what is given to browsers to sign. Nothing is remembered of what was given: it says when that was, and
-/// has a tag over that and what it is for. So nobody crowds others out by asking for many, and servers of one store
-/// know each other's. What was signed counts once, which the store knows.
+/// The key that authenticates challenges. Issued challenges are not stored: each one holds the time of its issue and a
+/// tag over that and its purpose. So requests for many challenges do not displace others, and servers of one store
+/// accept each other's challenges. A signed challenge can be used once, which the store ensures.
 #[derive(Debug)]
 pub struct Challenges(hmac::Key);
 
-/// What somebody unlocks a key for.
+/// The purpose for which a key is unlocked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// To log in, or to add it.
+    /// Logging in, or adding the key.
     Access,
-    /// To say yes to a question: its id and its digest.
+    /// Approving a question: its id and its digest.
     Yes(String),
 }
 
-/// The random bytes of a challenge, which tell it from all others.
+/// The random bytes of a challenge, which make it unique.
 const RANDOM: usize = 16;
 
-/// Those and when it was given. The tag follows.
+/// Length of the random bytes and the time of issue. The tag follows.
 const BODY: usize = RANDOM + 8;
 
 impl Challenges {
-    /// Those of the servers of a store.
+    /// Returns the key that is shared by the servers of a store.
     ///
     /// # Errors
-    /// When there is no randomness, or the store cannot be written.
+    /// Fails if there is no randomness, or if the store cannot be written.
     pub(crate) fn of(service: &Service) -> Result<Self, String> {
         let key = service.challenge_key(random()?).map_err(|error| error.to_string())?;
         Ok(Self::under(&key))
@@ -72,7 +72,7 @@ impl Challenges {
         Self(hmac::Key::new(hmac::HMAC_SHA256, key))
     }
 
-    /// A new one. `now` is in milliseconds since 1970.
+    /// Issues a challenge. `now` is in milliseconds since 1970.
     pub(crate) fn give(&self, purpose: &Purpose, now: i64) -> Result<String, String> {
         let mut challenge = random::<RANDOM>()?.to_vec();
         challenge.extend(now.to_be_bytes());
@@ -81,8 +81,8 @@ impl Challenges {
         Ok(URL_SAFE_NO_PAD.encode(challenge))
     }
 
-    /// What tells one of these from all others and when it counts no more, if it was given for this purpose and is
-    /// not too old.
+    /// Returns the random bytes and the expiry time of a challenge, if it was issued for this purpose and is not too
+    /// old.
     fn read(&self, challenge: &str, purpose: &Purpose, now: i64) -> Option<([u8; RANDOM], i64)> {
         let bytes = URL_SAFE_NO_PAD.decode(challenge).ok()?;
         let (body, tag) = bytes.split_at_checked(BODY)?;
@@ -93,7 +93,7 @@ impl Challenges {
     }
 }
 
-/// What the tag of a challenge is over.
+/// The text that the tag of a challenge covers.
 fn signed_text(body: &[u8], purpose: &Purpose) -> Vec<u8> {
     let purpose = match purpose {
         Purpose::Access => String::from("access"),
@@ -108,28 +108,28 @@ fn random<const N: usize>() -> Result<[u8; N], String> {
     Ok(bytes)
 }
 
-/// What a browser was asked to do.
+/// The operation that the browser was asked to perform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ceremony {
-    /// Make a key.
+    /// Create a key.
     Create,
-    /// Sign with one.
+    /// Sign with a key.
     Get,
 }
 
-/// What a browser and the key in it say.
+/// The signed data of a browser and of the key in it.
 pub(crate) struct Said<'s> {
-    /// As the browser has hashed it: who asked for what.
+    /// The browser's part, as it was hashed: which page asked for what.
     pub(crate) client: &'s [u8],
-    /// As the key has signed it.
+    /// The key's part, as it was signed.
     pub(crate) authenticator: &'s [u8],
 }
 
-/// What is known once both have been looked at.
+/// The result of checking both parts.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Checked {
     pub(crate) signed: Signed,
-    /// The name of a key that was made.
+    /// The id of a new key.
     pub(crate) made: Option<Vec<u8>>,
 }
 
@@ -143,15 +143,15 @@ struct ClientData {
     cross_origin: bool,
 }
 
-/// Somebody was there.
+/// A person was present.
 const PRESENT: u8 = 1;
-/// Whoever it was has shown that they are who may use the key.
+/// The person was verified as a user of the key.
 const VERIFIED: u8 = 1 << 2;
-/// A key was made.
+/// A key was created.
 const HAS_KEY: u8 = 1 << 6;
 
-/// Looks at what was said, in the order of sections 7.1 and 7.2 of the specification. `knows_origin` says whether
-/// an origin is one of this server.
+/// Checks the data in the order of sections 7.1 and 7.2 of the specification. `knows_origin` returns true for an origin
+/// of this server.
 pub(crate) fn check(
     said: &Said<'_>,
     ceremony: Ceremony,
@@ -178,14 +178,14 @@ pub(crate) fn check(
     }
     let flags = fixed[32];
     if flags & PRESENT == 0 || flags & VERIFIED == 0 {
-        return Err("nobody has unlocked the key");
+        return Err("the key was not unlocked");
     }
     let count = u32::from_be_bytes([fixed[33], fixed[34], fixed[35], fixed[36]]);
     let made = match ceremony {
         Ceremony::Get => None,
         Ceremony::Create if flags & HAS_KEY == 0 => return Err("no key was made"),
         Ceremony::Create => {
-            // Sixteen bytes name the kind of device, two tell how long the key's name is.
+            // Sixteen bytes name the kind of device; two more give the length of the key's id.
             let length = rest.get(16..18).map(|two| usize::from(u16::from_be_bytes([two[0], two[1]])));
             let name = length.and_then(|length| rest.get(18..18 + length)).filter(|name| !name.is_empty());
             Some(name.ok_or("the key's part is too short")?.to_vec())
@@ -194,7 +194,7 @@ pub(crate) fn check(
     Ok(Checked { signed: Signed { count, challenge, until }, made })
 }
 
-/// Whether a key has signed what was said.
+/// True if a key has signed the data.
 pub(crate) fn has_signed(key: &[u8], said: &Said<'_>, signature: &[u8]) -> bool {
     let mut signed = said.authenticator.to_vec();
     signed.extend(digest(&SHA256, said.client).as_ref());
@@ -203,18 +203,18 @@ pub(crate) fn has_signed(key: &[u8], said: &Said<'_>, signature: &[u8]) -> bool 
     ALGORITHMS.iter().any(|(_, algorithm)| key.verify_signature(*algorithm, &signed, signature).is_ok())
 }
 
-/// Whether a public key is of a kind whose signatures can be checked.
+/// True if signatures of a public key's kind can be checked.
 pub(crate) fn is_usable(key: &[u8]) -> bool {
     let key = SubjectPublicKeyInfoDer::from(key);
     let Ok(key) = RawPublicKeyEntity::try_from(&key) else { return false };
-    // The kind is looked at before the signature, which is none.
+    // The kind is checked before the signature, which is empty here.
     let wrong = |algorithm| key.verify_signature(algorithm, b"", b"").err();
     ALGORITHMS
         .iter()
         .any(|(_, algorithm)| matches!(wrong(*algorithm), Some(webpki::Error::InvalidSignatureForPublicKey)))
 }
 
-/// The name of the server in an origin that can have keys: one over TLS, or this machine's own.
+/// The server name in an origin that can have keys: an https origin, or localhost.
 fn host_of(origin: &str) -> Option<&str> {
     let (scheme, rest) = origin.split_once("://")?;
     let host =
@@ -222,7 +222,7 @@ fn host_of(origin: &str) -> Option<&str> {
     (scheme == "https" || (scheme == "http" && host == "localhost")).then_some(host)
 }
 
-/// Bytes of a text in the form that browsers send them.
+/// Decodes bytes in the text form of browsers.
 pub(crate) fn decoded(text: &str) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).ok()
 }
@@ -235,7 +235,7 @@ mod tests {
 
     const ORIGIN: &str = "https://flows.example:8443";
 
-    /// The public key of a device, as browsers give it.
+    /// The public key of a device, in the form in which browsers send it.
     fn spki(prefix: &str, key: &[u8]) -> Vec<u8> {
         let bytes =
             (0..prefix.len()).step_by(2).map(|at| u8::from_str_radix(&prefix[at..at + 2], 16).unwrap());
@@ -276,7 +276,7 @@ mod tests {
         let checked = |now| check(&said, Ceremony::Get, (&challenges, &Purpose::Access, now), knows);
         let Checked { signed, made } = checked(NOW + CHALLENGE_MS - 1).unwrap();
         assert_eq!((signed.count, signed.until, made), (9, NOW + CHALLENGE_MS, None));
-        // It is the store that knows what was used: by this.
+        // The store detects reuse by this value.
         assert_eq!(checked(NOW).unwrap().signed.challenge, signed.challenge);
         assert_eq!(checked(NOW + CHALLENGE_MS), Err(NOT_ASKED));
     }
@@ -328,8 +328,8 @@ mod tests {
             ),
             (("webauthn.get", "flows.example"), authenticator("flows.example", 5, 0), "another server"),
             (("webauthn.get", ORIGIN), authenticator("evil.example", 5, 0), "for another server"),
-            (("webauthn.get", ORIGIN), authenticator("flows.example", 4, 0), "nobody has unlocked"),
-            (("webauthn.get", ORIGIN), authenticator("flows.example", 1, 0), "nobody has unlocked"),
+            (("webauthn.get", ORIGIN), authenticator("flows.example", 4, 0), "was not unlocked"),
+            (("webauthn.get", ORIGIN), authenticator("flows.example", 1, 0), "was not unlocked"),
             (("webauthn.get", ORIGIN), vec![0; 36], "too short"),
         ] {
             let client = client(client_of.0, &challenges.give(&Purpose::Access, NOW).unwrap(), client_of.1);

@@ -1,5 +1,5 @@
-//! Attacks a running server from outside, as a stranger on this machine could. It changes nothing where
-//! the attacks fail; what an attack would have done is named, not done, where that can be helped.
+//! Attacks a running server from outside, as a stranger on this machine could. It changes nothing if the attacks fail.
+//! Where possible, it names the effect of a successful attack without causing it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -14,39 +14,39 @@ use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureSch
 use crate::http::{Access, COOKIE, MAX_BODY, Route, routes};
 use crate::net::check_certificate;
 
-/// How long an answer may take.
+/// Time limit for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// One promise, and whether it held.
+/// One promise with the result of its test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     pub promise: &'static str,
-    /// How often it was tried.
+    /// Number of attempts.
     pub tries: usize,
-    /// What worked that must not.
+    /// Attempts that succeeded and must not.
     pub broken: Vec<String>,
 }
 
-/// What is sent besides the route.
+/// The headers of an attack, added to each route.
 struct Disguise {
     promise: &'static str,
     host: Option<&'static str>,
     headers: String,
-    /// Statuses that refuse it.
+    /// Statuses that refuse the attack.
     refusals: &'static [u16],
-    /// Whether routes that are open to anybody are tried, too.
+    /// True if routes that are open to everyone are tried as well.
     open_too: bool,
-    /// So many routes are tried: who fails too often with a secret is not heard for a while.
+    /// Number of routes that are tried: a caller who fails too often with a secret is ignored for a while.
     routes: usize,
 }
 
 /// Attacks the server that listens at an address and that people reach at `url`.
 ///
 /// # Errors
-/// When it cannot be reached, or does not speak HTTP.
+/// Fails if the server cannot be reached or does not speak HTTP.
 pub fn attack(listen: SocketAddr, url: &str) -> Result<Vec<Finding>, String> {
     let mut found = Vec::new();
-    // All addresses of the machine are none to call, and no name: it is called as people call it.
+    // An unspecified address cannot be connected to and is not a name, so the server is called as people call it.
     let (address, name) = match listen.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => (loopback(Ipv4Addr::LOCALHOST, listen), authority(url)),
         IpAddr::V6(ip) if ip.is_unspecified() => (loopback(Ipv6Addr::LOCALHOST, listen), authority(url)),
@@ -64,7 +64,7 @@ pub fn attack(listen: SocketAddr, url: &str) -> Result<Vec<Finding>, String> {
     if let Way::Tls(_, shown) = &way {
         let chain = lock(&shown.chain).clone();
         let wrong = check_certificate(&chain, &[]).err();
-        let promise = "its certificate is in its time";
+        let promise = "its certificate is valid now";
         found.push(Finding { promise, tries: 1, broken: wrong.into_iter().collect() });
     }
     let made_up = format!("lob_{}", "A".repeat(43));
@@ -78,7 +78,7 @@ pub fn attack(listen: SocketAddr, url: &str) -> Result<Vec<Finding>, String> {
             routes: usize::MAX,
         },
         Disguise {
-            promise: "a made-up token is none",
+            promise: "a made-up token is rejected",
             host: None,
             headers: format!("Authorization: Bearer {made_up}\r\n"),
             refusals: &[401, 429],
@@ -86,7 +86,7 @@ pub fn attack(listen: SocketAddr, url: &str) -> Result<Vec<Finding>, String> {
             routes: 1,
         },
         Disguise {
-            promise: "a made-up session is none",
+            promise: "a made-up session is rejected",
             host: None,
             headers: format!("Cookie: {COOKIE}={made_up}\r\nSec-Fetch-Site: same-origin\r\n"),
             refusals: &[401, 429],
@@ -139,7 +139,7 @@ fn loopback(ip: impl Into<IpAddr>, listen: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip.into(), listen.port())
 }
 
-/// `flows.example:7410` of `https://flows.example:7410/console`.
+/// Extracts `flows.example:7410` from `https://flows.example:7410/console`.
 fn authority(url: &str) -> String {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     rest.split('/').next().unwrap_or_default().to_owned()
@@ -150,13 +150,13 @@ fn tried(disguise: &Disguise) -> impl Iterator<Item = &'static Route> {
     routes().iter().filter(move |route| open_too || route.access != Access::Open).take(disguise.routes)
 }
 
-/// A path of a route that names nothing that there is.
+/// A path of a route whose parameters name nothing that exists.
 fn path_of(route: &Route) -> String {
     let parts = route.path.split('/').map(|part| if part.starts_with('{') { "none" } else { part });
     parts.collect::<Vec<_>>().join("/")
 }
 
-/// The status of the answer to a request.
+/// Sends a request and returns the status of the answer.
 fn ask(address: SocketAddr, way: &Way, method: &str, path: &str, headers: &str) -> Result<u16, String> {
     let failed = |error: std::io::Error| format!("{address}: {error}");
     let plain = TcpStream::connect_timeout(&address, PATIENCE).map_err(failed)?;
@@ -178,7 +178,7 @@ fn ask(address: SocketAddr, way: &Way, method: &str, path: &str, headers: &str) 
     status.ok_or_else(|| format!("{address} does not speak HTTP, so it is not tested"))
 }
 
-/// How a server is spoken to.
+/// The protocol of a server's connections.
 enum Way {
     Plain,
     Tls(Arc<ClientConfig>, Arc<Shown>),
@@ -195,14 +195,14 @@ impl Way {
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?;
-        // Whatever certificate it has: it is looked at afterwards, and nothing that is secret is sent.
+        // Any certificate is accepted: it is checked afterwards, and nothing secret is sent.
         let verifier = Arc::<Shown>::clone(&shown);
         let config = builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
         Ok(Self::Tls(Arc::new(config), shown))
     }
 }
 
-/// The certificate that a server shows.
+/// The certificate that a server presents.
 #[derive(Debug)]
 struct Shown {
     chain: Mutex<Vec<CertificateDer<'static>>>,

@@ -1,5 +1,5 @@
-//! Processes of lobster that a server starts, for a person and for runs: one place that says on whose behalf, so that
-//! the record names the right person and nobody approves what they have started themselves.
+//! Processes of lobster that a server starts for people and for runs. This one place decides on whose behalf they work,
+//! so that the record names the right person and no one approves runs that they have started themselves.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -15,62 +15,62 @@ use lobster_runtime::json;
 use lobster_runtime::store::RunId;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// So much is read of what a process says.
+/// Most bytes that are read of a process's output.
 const SAID: u64 = 1 << 20;
 
-/// Between two looks at what is waited for.
+/// Interval between two checks of a waiting caller.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// How long a process that is told to end may take, and again when it is ended.
+/// Time for a process to end after it is asked to, and again after it is killed.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Why the answer to an approval is no.
+/// Variable with the reason for a rejection.
 pub(crate) const REASON: &str = "LOBSTER_APPROVAL_REASON";
 
-/// On whose behalf a process works.
+/// The people and agents on whose behalf a process works.
 #[derive(Clone, Copy, Debug)]
 pub struct Behalf<'a> {
-    /// Who the history names.
+    /// The name in the history.
     pub actor: &'a str,
-    /// Who answers questions by it, if anybody does.
+    /// The person who answers questions with this process, if any.
     pub approver: Option<&'a str>,
-    /// Who has started the run, if it is known.
+    /// The person who started the run, if known.
     pub initiator: Option<&'a str>,
     /// The agent for which it starts a run.
     pub agent: Option<&'a str>,
-    /// What proves the approver to the process.
+    /// Proof of the approver's identity for the process.
     pub proof: Option<&'a str>,
 }
 
 impl<'a> Behalf<'a> {
-    /// On behalf of somebody who has pressed a button, for a run that this person may have started.
+    /// On behalf of a person who has pressed a button, for a run that this person may have started.
     #[must_use]
     pub fn of_person(name: &'a str, initiator: Option<&'a str>) -> Self {
         Self { actor: name, approver: Some(name), initiator, agent: None, proof: None }
     }
 }
 
-/// This very program, even if its file is being replaced or is gone: a server and its workers are one version, and an
-/// upgrade takes effect when the server is started again.
+/// The path of this very program, even if its file is being replaced or deleted: a server and its workers have the same
+/// version, and an upgrade takes effect when the server is restarted.
 ///
 /// # Errors
-/// When the system does not say which program this is.
+/// Fails if the system does not name this program.
 pub fn own() -> std::io::Result<PathBuf> {
     let path = std::env::current_exe()?;
     Ok(if cfg!(target_os = "linux") { PathBuf::from(OPEN_PROGRAM) } else { path })
 }
 
-/// The file that a process executes, under whatever name.
+/// The file that a process executes, independent of its name.
 const OPEN_PROGRAM: &str = "/proc/self/exe";
 
-/// Lobster with these words, in a group of its own.
+/// Builds a command that runs lobster with these arguments in its own process group.
 pub fn command(program: &Path, behalf: &Behalf<'_>, words: &[impl AsRef<OsStr>]) -> Command {
     let mut command = Command::new(program);
     if program == Path::new(OPEN_PROGRAM) {
         command.arg0("lobster");
     }
     command.args(words).env("LOBSTER_ACTOR", behalf.actor);
-    // Whatever the environment of the server says of people, this process has nothing to do with.
+    // People named in the server's own environment do not concern this process.
     for (variable, value) in [
         ("LOBSTER_APPROVAL_APPROVED_BY", behalf.approver),
         ("LOBSTER_APPROVAL_INITIATED_BY", behalf.initiator),
@@ -88,7 +88,7 @@ pub fn command(program: &Path, behalf: &Behalf<'_>, words: &[impl AsRef<OsStr>])
     command
 }
 
-/// A process whose words are read when it has ended.
+/// A process whose output is read when it has ended.
 #[derive(Debug)]
 pub struct Started {
     ended: Receiver<Option<i32>>,
@@ -97,7 +97,7 @@ pub struct Started {
     err: File,
 }
 
-/// What a process said, and how it ended.
+/// The output and the exit code of a process.
 #[derive(Debug)]
 pub struct Said {
     pub code: Option<i32>,
@@ -106,7 +106,7 @@ pub struct Said {
 }
 
 impl Said {
-    /// Why it did not do it: the message of its envelope, or its last words.
+    /// The reason of a failure: the message of its envelope, or its last line.
     #[must_use]
     pub fn why(&self) -> String {
         let envelope = json::parse(&self.out).ok();
@@ -114,19 +114,19 @@ impl Said {
         let last = || self.err.lines().rfind(|line| !line.trim().is_empty()).map(str::to_owned);
         message
             .or_else(last)
-            .unwrap_or_else(|| "the process said nothing; the server's log says more".to_owned())
+            .unwrap_or_else(|| "the process printed no reason; see the server's log".to_owned())
     }
 }
 
 impl Started {
-    /// Starts it. `on_end` is called when it has ended.
+    /// Starts the process. `on_end` is called when it has ended.
     ///
     /// # Errors
-    /// When no process can be started.
+    /// Fails if no process can be started.
     pub fn spawn(mut command: Command, on_end: impl FnOnce() + Send + 'static) -> std::io::Result<Self> {
         let (out, err) = (tempfile::tempfile()?, tempfile::tempfile()?);
         command.stdout(out.try_clone()?).stderr(err.try_clone()?);
-        // The thread first: of a process without one, nobody would see the end.
+        // The thread is started first: without it, the end of the process would go unnoticed.
         let ((give, given), (done, ended)) = (channel::<Child>(), channel());
         std::thread::Builder::new().name("program".to_owned()).spawn(move || {
             let Ok(mut child) = given.recv() else { return };
@@ -140,7 +140,7 @@ impl Started {
         Ok(Self { ended, group, out, err })
     }
 
-    /// Waits until it has ended, or `is_done` says that it has done what is waited for. None: it has not ended.
+    /// Waits until the process has ended, or `is_done` returns true. Returns `None` if the process has not ended.
     pub fn wait(&self, patience: Duration, mut is_done: impl FnMut() -> bool) -> Option<Said> {
         let begun = Instant::now();
         loop {
@@ -153,10 +153,10 @@ impl Started {
         }
     }
 
-    /// Ends it. None: it has not ended in spite of that.
+    /// Ends the process. Returns `None` if it has not ended even so.
     pub(crate) fn end(&self) -> Option<Said> {
         [Signal::TERM, Signal::KILL].into_iter().find_map(|signal| {
-            // It has not been waited for, or this would have been heard: the number is its own.
+            // The process has not been reaped, or its exit would be known here: its id is still its own.
             let _ = self.group.map(|group| kill_process_group(group, signal));
             self.wait(GRACE, || false)
         })

@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 
 use lobster_runtime::sync::lock;
 
-/// Starts that may wait; further ones are refused for a while.
+/// Most starts that may wait; further ones are refused for a while.
 pub(crate) const QUEUE_AT_MOST: u64 = 10_000;
 
-/// Starts of one sender a second, in the long run.
+/// Starts per second of one sender, on average.
 const RATE: f64 = 100.0;
 
-/// So many may come at once.
+/// Most starts of one sender in a burst.
 const BURST: f64 = 1000.0;
 
-/// The rest of each sender's share.
+/// The remaining share of each sender.
 #[derive(Default)]
 pub(crate) struct Rates(Mutex<HashMap<String, Share>>);
 
@@ -26,10 +26,10 @@ struct Share {
 }
 
 impl Rates {
-    /// Takes one start.
+    /// Takes one start from a sender's share.
     ///
     /// # Errors
-    /// After how long the next one is taken.
+    /// Returns the time after which the next one is accepted.
     pub(crate) fn take(&self, sender: &str) -> Result<(), Duration> {
         self.take_at(sender, Instant::now())
     }

@@ -1,4 +1,4 @@
-//! The abilities that a server lacks now, for `/readyz`: its threads note them, and a probe looks at the store.
+//! The abilities that a server lacks now, for `/readyz`: its threads note them, and a probe checks the store.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use lobster_runtime::store::Store;
 use lobster_runtime::sync::lock;
 
-/// The result of a probe is valid for so long: anybody who can connect may ask.
+/// Validity of a probe's result: anyone who can connect may request `/readyz`.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// A disk without room for so many bytes is full.
+/// Free bytes that a disk must have; otherwise it is full.
 const PROBE: usize = 64 << 10;
 
 /// A clock before 1 January 2010 is wrong: a machine without a battery for its clock starts in 1970 or 2000.
@@ -20,7 +20,7 @@ pub(crate) const EARLIEST_MS: i64 = 1_262_304_000_000;
 /// The abilities that fail, each with the reason.
 type Failing = BTreeMap<Ability, String>;
 
-/// Something that a server does.
+/// A kind of work of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Ability {
     /// Use the store at all.
@@ -44,7 +44,7 @@ impl Ability {
     }
 }
 
-/// The missing abilities, each with its reason. Clones are the same one.
+/// The missing abilities, each with its reason. Clones share the same list.
 #[derive(Clone, Default)]
 pub(crate) struct Readiness {
     noted: Arc<Mutex<BTreeMap<Ability, String>>>,
@@ -52,7 +52,7 @@ pub(crate) struct Readiness {
 }
 
 impl Readiness {
-    /// Notes why something cannot be done now, or that it can be done again.
+    /// Notes why an ability is missing now, or that it is available again.
     pub(crate) fn note(&self, ability: Ability, why: Option<String>) {
         let mut noted = lock(&self.noted);
         match why {
@@ -61,7 +61,7 @@ impl Readiness {
         };
     }
 
-    /// Everything that cannot be done now.
+    /// All missing abilities.
     pub(crate) fn missing(&self, store: &Store) -> BTreeMap<Ability, String> {
         let mut probed = lock(&self.probed);
         let mut found = match &*probed {
@@ -93,14 +93,14 @@ fn probe(store: &Store) -> BTreeMap<Ability, String> {
     found
 }
 
-/// Writes a file without a name, so that nothing of it stays.
+/// Writes a file without a name, so that it leaves nothing behind.
 fn write_probe(store: &Store) -> std::io::Result<()> {
     let mut file = tempfile::tempfile_in(store.dir())?;
     file.write_all(&[0x5a; PROBE])?;
     file.sync_data()
 }
 
-/// For how long something rests that failed `times` times in a row: 2 s, then twice as long each time.
+/// Delay after `times` consecutive failures: 2 s, then twice as long each time.
 pub(crate) fn rest_ms(times: u32, longest: i64) -> i64 {
     const FIRST: i64 = 2_000;
     FIRST.checked_shl(times.saturating_sub(1).min(16)).map_or(longest, |rest| rest.min(longest))

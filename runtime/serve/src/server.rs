@@ -1,5 +1,5 @@
-//! One server: a thread that decides about schedules, one that gives starts to workers, one that looks
-//! at folders, and the HTTP side. None of them holds what another one needs: they meet in the store.
+//! One server: a thread that decides schedules, one that gives starts to workers, one that watches folders, and the
+//! HTTP side. They share no state directly: they communicate through the store.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -24,36 +24,36 @@ use crate::watch::{self, Watcher};
 use crate::workers::{Dispatcher, Waker, WorkerSettings};
 use crate::workflow_files::WorkflowFiles;
 
-/// Schedules are looked at so often even if none is due: the clock or a schedule may have changed.
+/// Interval at which schedules are checked even if none is due: the clock or a schedule may have changed.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// After a failure of the store the next look waits this long.
+/// Delay before the next check after a failure of the store.
 const AFTER_FAILURE: Duration = Duration::from_secs(2);
 
-/// What a server is told.
+/// Settings of a server.
 pub struct ServerSettings {
     pub listen: SocketAddr,
-    /// Names that it is called by, besides its address.
+    /// Names of the server, in addition to its address.
     pub hosts: Vec<String>,
-    /// Folders whose workflow files it looks at.
+    /// Watched folders of workflow files.
     pub folders: Vec<PathBuf>,
-    /// On whose word what is in them is registered as it is.
+    /// Name under which every file in the folders is registered without review, if that is allowed.
     pub trusted_by: Option<String>,
     pub workers: WorkerSettings,
-    /// Whether browsers reach it over TLS, by a proxy in front of its port.
+    /// True if browsers reach the server over TLS through a proxy in front of its port.
     pub is_behind_proxy: bool,
-    /// Who is told of questions, ends of runs and missed ticks.
+    /// Recipients of notices about questions, ends of runs and missed ticks.
     pub notify: NotifySettings,
-    /// What encrypts connections, if this server does it.
+    /// TLS certificate and key, if this server encrypts connections itself.
     pub tls: Option<Tls>,
-    /// Whether a person's yes counts only with a passkey that was unlocked for it.
+    /// True if a person can approve only with a passkey that is unlocked for that approval.
     pub confirms_by_passkey: bool,
-    /// A proxy in front of it that names its callers.
+    /// A proxy in front of the server that names its callers.
     pub proxy: Option<ProxySettings>,
 }
 
 impl ServerSettings {
-    /// How people reach a server that listens there, as far as the settings tell.
+    /// The address at which people reach a server that listens at `address`, as far as the settings determine it.
     fn url(&self, address: SocketAddr) -> String {
         if let Some(url) = &self.notify.url {
             return url.trim_end_matches('/').to_owned();
@@ -73,16 +73,16 @@ impl ServerSettings {
     }
 }
 
-/// A proxy that knows who calls, and its own socket file.
+/// A proxy that authenticates callers, with its own socket file.
 #[derive(Debug)]
 pub struct ProxySettings {
     pub socket: PathBuf,
-    /// Users besides this process's own whose processes may connect to it.
+    /// Users who may connect to the socket, in addition to the user of this process.
     pub users: Vec<u32>,
     pub named: NamedByProxy,
 }
 
-/// Why a server cannot start.
+/// Reason why a server cannot start.
 #[derive(Debug)]
 pub enum ServerError {
     Listen { listen: SocketAddr, error: std::io::Error },
@@ -98,14 +98,14 @@ impl std::fmt::Display for ServerError {
             Self::Listen { listen, error } if error.kind() == std::io::ErrorKind::AddrInUse => {
                 write!(
                     f,
-                    "{listen} is in use by another program; name another port with --listen, or end that one"
+                    "{listen} is in use by another program; choose another port with --listen, or stop that program"
                 )
             }
             Self::Listen { listen, error } => write!(f, "cannot listen on {listen}: {error}"),
             Self::Socket { path, why } => write!(f, "cannot listen on {}: {why}", path.display()),
             Self::Store(error) => error.fmt(f),
             Self::Challenges(why) => write!(f, "passkeys cannot be used: {why}"),
-            Self::Thread(error) => write!(f, "no thread can be started: {error}"),
+            Self::Thread(error) => write!(f, "cannot start a thread: {error}"),
         }
     }
 }
@@ -116,7 +116,7 @@ impl From<StoreError> for ServerError {
     }
 }
 
-/// A server that listens and has not begun to work.
+/// A server that listens and has not started to work.
 pub struct Server {
     listener: TcpListener,
     of_proxy: Option<SocketListener>,
@@ -126,10 +126,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Takes the address. Nothing is started yet.
+    /// Binds the address. Nothing is started yet.
     ///
     /// # Errors
-    /// When the address cannot be had.
+    /// Fails if the address cannot be bound.
     pub async fn bind(settings: ServerSettings, store: Store) -> Result<Self, ServerError> {
         let listen = settings.listen;
         let failed = |error| ServerError::Listen { listen, error };
@@ -142,23 +142,23 @@ impl Server {
         Ok(Self { listener, of_proxy: of_proxy.transpose()?, address, settings, store })
     }
 
-    /// Where it listens.
+    /// The address on which the server listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// How people reach it: what the addresses of its pages begin with, without a slash at its end.
+    /// The address at which people reach the server: the beginning of its pages' addresses, without a final slash.
     #[must_use]
     pub fn url(&self) -> String {
         self.settings.url(self.address)
     }
 
-    /// Works until `stop` is done, and then until the workers have ended or their time is over. Gives the
-    /// runs that are still being executed.
+    /// Works until `stop` is done, and then until the workers have ended or their time is over. Returns the runs that
+    /// are still being executed.
     ///
     /// # Errors
-    /// When the store has no room for what a service keeps, or no thread can be started.
+    /// Fails if the store has no room for the tables of the service, or if no thread can be started.
     pub async fn work(
         self,
         runtimes: (Runtime, Runtime),
@@ -220,7 +220,7 @@ impl Server {
         let spare = tokio::spawn(keep_threads());
         let port = Port { listener, tls: settings.tls, is_behind_proxy: settings.is_behind_proxy };
         net::serve(port, of_proxy, router(&app), stop).await;
-        // Nothing new begins; what has begun is given its time.
+        // Nothing new starts; running work gets time to end.
         problems.stop();
         listening.abort();
         spare.abort();
@@ -235,20 +235,20 @@ impl Server {
     }
 }
 
-/// Threads that answer requests when the system gives no further one.
+/// Threads kept ready to answer requests while the system provides no further ones.
 const SPARE_THREADS: usize = 4;
 
-/// They are given something to do so often, which keeps them.
+/// Interval at which the spare threads get some work, which keeps them alive.
 const THREADS_KEPT_EVERY: Duration = Duration::from_secs(60);
 
-/// For so long each of them: the next one needs a thread of its own meanwhile.
+/// Duration of that work. The thread is busy meanwhile, so the next piece needs another thread.
 const THREAD_BUSY: Duration = Duration::from_millis(10);
 
-/// An idle thread of the pool ends after this; longer than [`THREADS_KEPT_EVERY`].
+/// Idle time after which a thread of the pool ends; longer than [`THREADS_KEPT_EVERY`].
 pub const THREAD_KEEP_ALIVE: Duration = Duration::from_secs(300);
 
-/// Has threads of the pool for requests started now, and keeps them: without any, a request that comes while the
-/// system gives no thread could not even be refused.
+/// Starts threads of the request pool in advance and keeps them alive: without any, a request that arrives while the
+/// system provides no thread could not even be refused.
 async fn keep_threads() {
     loop {
         for _ in 0..SPARE_THREADS {
@@ -265,13 +265,13 @@ fn spawn<T: Send + 'static>(
     std::thread::Builder::new().name(name.to_owned()).spawn(work).map_err(ServerError::Thread)
 }
 
-/// Looks at watched files until what it gives is dropped.
+/// Checks watched files until the returned sender is dropped.
 fn watch_files(mut watcher: Watcher) -> Result<(Sender<()>, JoinHandle<()>), ServerError> {
     let (end, ended) = mpsc::channel::<()>();
     let thread = spawn("files", move || {
         loop {
             if let Err(error) = watcher.look() {
-                tracing::error!(%error, "the service cannot look at watched files");
+                tracing::error!(%error, "the service cannot check watched files");
             }
             if !matches!(ended.recv_timeout(watch::LOOK), Err(RecvTimeoutError::Timeout)) {
                 return;
@@ -281,7 +281,7 @@ fn watch_files(mut watcher: Watcher) -> Result<(Sender<()>, JoinHandle<()>), Ser
     Ok((end, thread))
 }
 
-/// Tells people until what it gives is dropped.
+/// Sends notices until the returned sender is dropped.
 fn tell_people(teller: Teller) -> Result<(Sender<()>, JoinHandle<()>), ServerError> {
     let (end, ended) = mpsc::channel::<()>();
     let thread = spawn("notices", move || {
@@ -290,7 +290,7 @@ fn tell_people(teller: Teller) -> Result<(Sender<()>, JoinHandle<()>), ServerErr
     Ok((end, thread))
 }
 
-/// Decides about schedules until what it gives is dropped.
+/// Decides schedules until the returned sender is dropped.
 fn decide_schedules(store: &Store, waker: Waker) -> Result<(Sender<()>, JoinHandle<()>), ServerError> {
     let mut scheduler = Scheduler::new(store)?;
     let store = store.clone();
@@ -306,7 +306,7 @@ fn decide_schedules(store: &Store, waker: Waker) -> Result<(Sender<()>, JoinHand
                     until.map_or(LOOK, |ms| Duration::from_millis(ms.unsigned_abs()).min(LOOK))
                 }
                 Err(error) => {
-                    tracing::error!(%error, "the service cannot decide about schedules");
+                    tracing::error!(%error, "the service cannot decide schedules");
                     AFTER_FAILURE
                 }
             };

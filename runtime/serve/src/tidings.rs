@@ -1,6 +1,6 @@
-//! What is heard of a run's steps before they have ended: how much of a model's answer has come, the last
-//! line of stderr. It is in no journal and never complete: a worker tells it to the server that started it,
-//! which forgets it when the worker has ended.
+//! Live progress of a run's steps: the length of a model's answer so far, the last line of stderr. It is not in the
+//! journal and never complete. A worker sends it to the server that started it, which forgets it when the worker has
+//! ended.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -13,16 +13,16 @@ use lobster_runtime::sync::lock;
 use lobster_runtime::text;
 use serde::{Deserialize, Serialize};
 
-/// A worker tells no more often.
+/// Shortest interval between two reports of a worker.
 const TOLD_EVERY: Duration = Duration::from_millis(500);
 
-/// Characters of a line that are told.
+/// Most characters of a line that are sent.
 const LINE: usize = 200;
 
-/// Bytes of a message that are read.
+/// Most bytes of a message that are read.
 const MESSAGE: u64 = 64 << 10;
 
-/// Places of a run that are remembered at once.
+/// Most places of one run that are remembered.
 const PLACES: usize = 1000;
 
 /// One message of a worker, a line of JSON.
@@ -30,30 +30,30 @@ const PLACES: usize = 1000;
 struct Told {
     /// The place in the run.
     at: String,
-    /// What is heard from there; none when it is over.
+    /// The progress of that place; none when it has ended.
     said: Option<Heard>,
 }
 
-/// What is heard of the runs of one server. Clones hear the same.
+/// Live progress of one server's runs. Clones share it.
 #[derive(Clone, Default)]
 pub struct Tidings(Arc<Mutex<All>>);
 
 #[derive(Default)]
 struct All {
-    /// How often anything was heard.
+    /// Number of messages received.
     count: u64,
     runs: HashMap<RunId, OfRun>,
 }
 
 struct OfRun {
     workflow: Option<Arc<str>>,
-    /// The count when it was heard of last.
+    /// The number of the newest message from this run.
     newest: u64,
     said: BTreeMap<String, Heard>,
 }
 
 impl Tidings {
-    /// Listens to the worker of a run until it says nothing more, or something else.
+    /// Receives the messages of a run's worker until its output ends or is not a message.
     pub(crate) fn listen(&self, run: RunId, workflow: Option<&str>, from: impl Read) {
         let mut from = BufReader::new(from);
         let mut line = Vec::new();
@@ -66,7 +66,7 @@ impl Tidings {
             self.hear(run, workflow, told);
         }
         lock(&self.0).runs.remove(&run);
-        // A worker that says what nobody understands is not held up by it.
+        // A worker that prints anything else must not block, so the rest is read and dropped.
         let _ = std::io::copy(&mut from, &mut std::io::sink());
     }
 
@@ -89,13 +89,13 @@ impl Tidings {
         }
     }
 
-    /// What was heard last from the places of a run.
+    /// The latest progress of each place of a run.
     #[must_use]
     pub fn of_run(&self, run: RunId) -> BTreeMap<String, Heard> {
         lock(&self.0).runs.get(&run).map(|of_run| of_run.said.clone()).unwrap_or_default()
     }
 
-    /// What was heard from the places of a run and is not in `known`, which has it from then on.
+    /// Returns the progress of a run that is not in `known`, and updates `known`.
     pub fn news(&self, run: RunId, known: &mut BTreeMap<String, Heard>) -> Vec<(String, Heard)> {
         let newest = self.of_run(run);
         let new = newest.iter().filter(|(place, heard)| known.get(*place) != Some(*heard));
@@ -104,12 +104,12 @@ impl Tidings {
         news
     }
 
-    /// How often anything was heard.
+    /// Number of messages received.
     pub(crate) fn count(&self) -> u64 {
         lock(&self.0).count
     }
 
-    /// The runs that were heard of since there was this count, with their workflows.
+    /// The runs with messages after number `count`, with their workflows.
     pub(crate) fn since(&self, count: u64) -> Vec<(RunId, Option<Arc<str>>)> {
         let heard = lock(&self.0);
         let new = heard.runs.iter().filter(|(_, of_run)| of_run.newest > count);
@@ -117,25 +117,25 @@ impl Tidings {
     }
 }
 
-/// What a worker knows of its steps, on the way to its server.
+/// Progress in a worker, waiting to be sent to its server.
 #[derive(Default)]
 struct Waiting {
     /// By place.
     told: BTreeMap<String, Option<Heard>>,
-    /// Places that something was told of.
+    /// Places that have been reported.
     known: BTreeSet<String>,
-    /// Nobody listens any more.
+    /// True if the server does not listen any longer.
     is_over: bool,
 }
 
-/// Tells a server how the steps of a run go on. A server that does not listen holds up nothing.
+/// Reports the progress of a run's steps to a server. A server that does not listen does not block the run.
 pub struct Teller(Arc<(Mutex<Waiting>, Condvar)>);
 
 impl Teller {
-    /// Tells it on `to`, from a thread of its own.
+    /// Starts a thread that reports on `to`.
     ///
     /// # Errors
-    /// When there is no thread for it.
+    /// Fails if the thread cannot be started.
     pub fn start(mut to: impl Write + Send + 'static) -> std::io::Result<Self> {
         let shared = Arc::new((Mutex::<Waiting>::default(), Condvar::new()));
         let of_thread = Arc::clone(&shared);
@@ -225,7 +225,7 @@ mod tests {
         let (tell, told) = mpsc::channel();
         let teller = Teller::start(Lines(tell)).unwrap();
         teller.heard("ask", &Heard::Answering(1234));
-        teller.ended("never heard of");
+        teller.ended("never reported");
         let mut said = told.recv().unwrap();
         teller.heard("build", &Heard::Stderr("second".to_owned()));
         said += &told.recv().unwrap();

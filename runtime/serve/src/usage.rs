@@ -1,24 +1,24 @@
-//! What the processes of a run use, counted over all that descend from its worker.
+//! Resources used by the processes of a run, summed over all descendants of its worker.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use lobster_runtime::ticks::time_of_ticks;
 
-/// What a tree of processes uses.
+/// Resources used by a tree of processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
-    /// Resident memory, in bytes. What processes share counts for each of them.
+    /// Resident memory, in bytes. Shared memory is counted for each process.
     pub(crate) memory: u64,
-    /// Time on processors, those that have ended included.
+    /// Processor time, including processes that have ended.
     pub(crate) cpu: Duration,
 }
 
-/// One process as the system tells of it.
+/// One process as the system describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Process {
     parent: u32,
-    /// Ticks of the clock, of its own and of children that it has waited for.
+    /// Clock ticks of the process and of the children that it has waited for.
     ticks: u64,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Processes {
 }
 
 impl Processes {
-    /// Those that this process may see now.
+    /// Reads the processes that are visible to this process now.
     pub(crate) fn now() -> Self {
         let mut all = HashMap::new();
         for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -48,12 +48,12 @@ impl Processes {
         Self { all, children }
     }
 
-    /// What a process and all below it use.
+    /// Resources used by a process and all its descendants.
     pub(crate) fn usage(&self, root: u32) -> Usage {
         let mut usage = Usage::default();
         let mut ticks = 0;
         let mut open = vec![root];
-        // Each process has one parent, so none comes twice.
+        // Each process has one parent, so none is visited twice.
         while let Some(pid) = open.pop() {
             if let Some(process) = self.all.get(&pid) {
                 ticks += process.ticks;
@@ -66,14 +66,14 @@ impl Processes {
     }
 }
 
-/// Reads `/proc/PID/stat`. The name of the program stands in brackets and may have any in it.
+/// Parses `/proc/PID/stat`. The program's name is in brackets and may itself contain brackets.
 fn parse(stat: &str) -> Option<Process> {
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
     let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
     Some(Process { parent: fields.get(1)?.parse().ok()?, ticks: (11..=14).filter_map(number).sum() })
 }
 
-/// Resident memory of a process; none of one that has ended.
+/// Resident memory of a process in bytes; 0 if it has ended.
 fn memory_of(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

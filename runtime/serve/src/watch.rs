@@ -1,8 +1,8 @@
-//! `watch:`: workflows that start when files have changed, and nothing has changed for a while.
+//! `watch:`: workflows that start when files have changed and then stayed unchanged for a while.
 //!
-//! The folders are looked at each second. That a file may have changed is told by its size and time; that it
-//! has, by the digest of its bytes, which stands in the store: neither a restart nor a second server
-//! starts a run for bytes that a run was started for. A watch begins with the files that are there.
+//! The folders are checked every second. Size and time show that a file may have changed; the digest of its content,
+//! which is kept in the store, shows that it has. So neither a restart nor a second server starts another run for the
+//! same content. Files that exist when a watch begins start nothing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -21,16 +21,16 @@ use serde_json::{Value, json};
 use crate::workers::Waker;
 use crate::workflows::{Content, check_args};
 
-/// How often folders are looked at.
+/// Interval at which folders are checked.
 pub(crate) const LOOK: Duration = Duration::from_secs(1);
 
 /// Most files of one watch.
 const MOST_FILES: usize = 10_000;
 
-/// Most bytes of one file that is watched.
+/// Most bytes of one watched file.
 const MOST_BYTES: u64 = 1 << 30;
 
-/// Folders inside folders for `**`.
+/// Deepest level of folders for `**`.
 const MOST_DEPTH: usize = 32;
 
 type Stamp = (u64, Option<SystemTime>);
@@ -38,7 +38,7 @@ type Stamp = (u64, Option<SystemTime>);
 /// Files by their names relative to the workflow's folder.
 type Files = BTreeMap<String, Digest>;
 
-/// What this server has seen of one watch.
+/// State of one watch in this server.
 #[derive(Default)]
 struct Seen {
     stamps: BTreeMap<String, Stamp>,
@@ -46,13 +46,13 @@ struct Seen {
     changed: Option<Instant>,
 }
 
-/// Looks at the files of all watches.
+/// Checks the files of all watches.
 pub(crate) struct Watcher {
     service: Service,
     waker: Waker,
     /// The newest deed when `watching` was read.
     deed: Option<i64>,
-    /// What watches files, among all that is registered.
+    /// The registered workflows that watch files.
     watching: Arc<[(Registered, Content)]>,
     seen: HashMap<String, Seen>,
 }
@@ -62,9 +62,9 @@ impl Watcher {
         Self { service, waker, deed: None, watching: Arc::new([]), seen: HashMap::new() }
     }
 
-    /// Looks once.
+    /// Checks all watches once.
     pub(crate) fn look(&mut self) -> Result<(), StoreError> {
-        // Before the workflows, so that what is registered meanwhile is found the next time.
+        // Read before the workflows, so that a registration made meanwhile is noticed the next time.
         let deed = self.service.newest_deed()?;
         if self.deed != Some(deed) {
             let all =
@@ -85,7 +85,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// Writes down which files a watch leaves out, and has people told of those that are new among them.
+    /// Records the files that a watch leaves out, and notifies people of new ones among them.
     fn note_unreadable(
         &self,
         key: &str,
@@ -103,7 +103,7 @@ impl Watcher {
         let start = new.first().map(|first| {
             let others = if new.len() > 1 { format!(", and {} more", new.len() - 1) } else { String::new() };
             let why = files.get(*first).map(String::as_str).unwrap_or_default();
-            let why = format!("what is in {first} starts nothing: {why}{others}");
+            let why = format!("changes of {first} start no run: {why}{others}");
             tracing::warn!(workflow = workflow.name, "{why}");
             new_start(workflow, json!({ "paths": new }), json!({}), Some(why))
         });
@@ -140,7 +140,7 @@ impl Watcher {
         let before: Files =
             known.as_ref().map(|(_, state)| json::parse_as(state).unwrap_or_default()).unwrap_or_default();
         let Some((files, unreadable)) = digests_of(here, seen, &before) else {
-            // A file changes while it is read: it has not settled.
+            // The file changed while it was read, so it has not settled.
             seen.changed = Some(Instant::now());
             return Ok(());
         };
@@ -159,15 +159,15 @@ impl Watcher {
             .map(|(path, _)| path)
             .collect();
         let start = if changed.is_empty() {
-            // Files that went start nothing; when they come again, they are new.
+            // Deleted files start nothing. If they come back, they are new.
             None
         } else {
             let brought = json!({ "paths": changed });
             let args = Value::Object(find_args(&watch.args, &brought));
             let unfit = check_args(content, &args).err();
-            let refusal = unfit.map(|why| format!("what changed does not fit its arguments: {why}"));
+            let refusal = unfit.map(|why| format!("the list of changed files does not fit its arguments: {why}"));
             if let Some(why) = &refusal {
-                tracing::warn!(workflow = workflow.name, why, "what follows a change of files cannot begin");
+                tracing::warn!(workflow = workflow.name, why, "a run after a change of files cannot start");
             }
             Some(new_start(workflow, brought, args, refusal))
         };
@@ -180,23 +180,23 @@ impl Watcher {
     }
 }
 
-/// Files that cannot be read, and why.
+/// Files that cannot be read, with the reason.
 type Unreadable = BTreeMap<String, String>;
 
-/// What names a watch in the store.
+/// The key of a watch in the store.
 fn key_of(workflow: &Registered, at: usize, watch: &Watch) -> String {
     format!("{}/{at} {}", workflow.name, watch.paths.join(" "))
 }
 
-/// What names the files of a watch that cannot be read.
+/// The key of a watch's unreadable files in the store.
 fn key_of_unreadable(key: &str) -> String {
     format!("unreadable {key}")
 }
 
-/// The files that the watches of a workflow leave out because they cannot be read, and why.
+/// Returns the files that the watches of a workflow leave out because they cannot be read, with the reason.
 ///
 /// # Errors
-/// When the store cannot be read.
+/// Fails if the store cannot be read.
 pub fn unreadable_files(service: &Service, workflow: &Registered) -> Result<Vec<String>, StoreError> {
     let mut found = Vec::new();
     for (at, watch) in Content::of(workflow).triggers.watch.iter().enumerate() {
@@ -222,7 +222,7 @@ fn new_start(workflow: &Registered, detail: Value, args: Value, refusal: Option<
     }
 }
 
-/// The files that fit patterns, by size and time.
+/// Finds the files that match the patterns, with their sizes and times.
 fn stamps_of(here: &Path, patterns: &[String]) -> Result<BTreeMap<String, Stamp>, String> {
     let mut found = BTreeMap::new();
     for pattern in patterns {
@@ -238,7 +238,7 @@ fn stamps_of(here: &Path, patterns: &[String]) -> Result<BTreeMap<String, Stamp>
     Ok(found)
 }
 
-/// Finds the files below a folder that fit the rest of a pattern.
+/// Finds the files below a folder that match the rest of a pattern.
 fn find(
     dir: &Path,
     parts: &[&str],
@@ -251,20 +251,20 @@ fn find(
         return in_part(name, "..", |name| find(&dir.join(".."), rest, name, depth, found));
     }
     if *first == "**" {
-        // No folder, or any.
+        // `**` matches any number of folders, including none.
         find(dir, rest, name, depth, found)?;
     }
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
-        // A folder may come later.
+        // The folder may be created later.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(format!("{}: {error}", dir.display())),
     };
     for entry in entries.flatten() {
-        // Patterns are text.
+        // Patterns are text, so other names cannot match.
         let Some(own) = entry.file_name().to_str().map(str::to_owned) else { continue };
         let Ok(kind) = entry.file_type() else { continue };
-        // A star means files that are seen, as in a shell.
+        // A star does not match hidden files, as in a shell.
         let is_hidden = own.starts_with('.') && !first.starts_with('.');
         if is_hidden {
             continue;
@@ -292,7 +292,7 @@ fn find(
     Ok(())
 }
 
-/// Does something with a part of a path added.
+/// Calls `work` with a part appended to the path.
 fn in_part<T>(name: &mut String, part: &str, work: impl FnOnce(&mut String) -> T) -> T {
     let before = name.len();
     if before > 0 {
@@ -304,8 +304,8 @@ fn in_part<T>(name: &mut String, part: &str, work: impl FnOnce(&mut String) -> T
     done
 }
 
-/// The digests of the files, and what of them cannot be read: such a file counts as it was `before`, and keeps no other
-/// one from being watched. None if one of them is not as it was a moment ago.
+/// Returns the digests of the files, and the files that cannot be read. An unreadable file keeps its digest from
+/// `before`, and does not stop the others from being watched. Returns `None` if a file has changed since it was listed.
 fn digests_of(here: &Path, seen: &mut Seen, before: &Files) -> Option<(Files, Unreadable)> {
     let mut files = Files::new();
     let mut digests = HashMap::new();

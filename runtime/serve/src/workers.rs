@@ -1,8 +1,8 @@
 //! The processes that execute runs.
 //!
-//! A worker is the program `lobster` itself: it begins or resumes one run, and whatever happens to it
-//! happens to that run alone. The dispatcher gives starts to workers, hears of their ends and looks
-//! after runs whose process is gone. What it knows it can always read from the store again.
+//! A worker is the program `lobster` itself. It starts or resumes one run, and a failure of the worker affects only
+//! that run. The dispatcher gives starts to workers, receives their exits and takes care of runs whose process is gone.
+//! It can always read its state from the store again.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -29,70 +29,71 @@ use crate::run_process::Process;
 use crate::tidings::Tidings;
 use crate::usage::Processes;
 
-/// How often the queue is looked at when nobody says that there is something new.
+/// Interval at which the queue is checked without a wake-up.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What is due, and cannot be taken up yet, is looked at again after this, in milliseconds.
+/// Shortest delay before due work that cannot be taken yet is checked again, in milliseconds.
 const SHORTEST_MS: i64 = 20;
 
-/// How often runs without a worker are looked after, and the lease is prolonged.
+/// Interval at which runs without a worker are checked and the lease is extended.
 const ROUND: Duration = Duration::from_secs(2);
 
-/// For how long a start is a server's own after it was heard of last. Long, because another server
-/// that takes it over only finds that the run is being executed.
+/// Duration of a server's lease on a start, in milliseconds. It is long because another server that takes the start
+/// over only finds that the run is being executed.
 const LEASE_MS: i64 = 15_000;
 
-/// How long a run must have been without a question and without a process before it is taken up:
-/// whoever answered may be about to do that.
+/// Time for which a run must have no open question and no process before it is resumed: the program that stored the
+/// answer may be about to resume it.
 const RIPE: Duration = Duration::from_secs(3);
 
-/// How often a run that has begun is given to a process that dies.
+/// Attempts for a run that has begun and whose process dies.
 const ATTEMPTS: u32 = 3;
 
-/// The longest that a run is left alone that could not begin or go on, in milliseconds. What keeps it from that is
-/// often the whole store's, and there may be many such runs.
+/// Longest delay before a run that could not start or continue is retried, in milliseconds. The cause often concerns
+/// the whole store, and there may be many such runs.
 const LONGEST_REST_MS: i64 = 600_000;
 
-/// The same for a server that could start no process, in milliseconds: to try that again costs nothing.
+/// The same for a server that could start no process, in milliseconds: this retry costs nothing.
 const LONGEST_PROCESS_REST_MS: i64 = 30_000;
 
-/// What is read of the end of a worker's stderr.
+/// Bytes read from the end of a worker's stderr.
 const TAIL: u64 = 2000;
 
-/// Runs looked after in one round.
+/// Most runs checked in one round.
 const AT_ONCE: usize = 500;
 
-/// How often old deliveries are forgotten.
+/// Interval at which old deliveries are deleted.
 const FORGETTING: Duration = Duration::from_secs(3600);
 
-/// Bodies of deliveries are kept for so long, in milliseconds.
+/// Time for which bodies of deliveries are kept, in milliseconds.
 const BODIES_MS: i64 = 7 * 86_400_000;
 
-/// How workers are started.
+/// Settings of workers.
 #[derive(Clone, Debug)]
 pub struct WorkerSettings {
-    /// The program, and the words before those of an order.
+    /// Path of the program.
     pub program: PathBuf,
-    /// Variables that workers have besides those of this process.
+    /// Variables of workers in addition to those of this process.
     pub env: Vec<(OsString, OsString)>,
-    /// Workers at once.
+    /// Most workers at a time.
     pub max_runs: usize,
-    /// How long one may take; then it is told to end, and a little later it is ended.
+    /// Time limit of one worker. A worker that exceeds it is asked to end, and killed a little later.
     pub max_time: Option<Duration>,
-    /// Resident memory that the processes of one may use together, in bytes; then it is told to end.
+    /// Limit for the resident memory of all processes of one worker, in bytes. A worker that exceeds it is asked to
+    /// end.
     pub max_memory: Option<u64>,
-    /// The same for time on processors.
+    /// The same for processor time.
     pub max_cpu: Option<Duration>,
-    /// How long a stopping server waits for its workers.
+    /// Time for which a stopping server waits for its workers.
     pub stop_after: Duration,
 }
 
-/// What the dispatcher hears.
+/// A message to the dispatcher.
 enum Heard {
-    /// There may be something to do.
+    /// There may be new work.
     Wake,
     Ended(RunId, ExitStatus, String),
-    /// Take nothing more, and end when the workers have.
+    /// Take no more starts, and end after the workers.
     Stop,
 }
 
@@ -101,28 +102,28 @@ enum Heard {
 pub struct Waker(Sender<Heard>);
 
 impl Waker {
-    /// There may be something to do.
+    /// Reports that there may be new work.
     pub fn wake(&self) {
         // A dispatcher that has ended has nothing to do.
         let _ = self.0.send(Heard::Wake);
     }
 
-    /// Has the dispatcher end.
+    /// Stops the dispatcher.
     pub fn stop(&self) {
         let _ = self.0.send(Heard::Stop);
     }
 }
 
-/// What a process does with its run.
+/// The task of a worker process.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Order {
-    /// Begins it, or goes on with it.
+    /// Starts or resumes the run.
     Execute,
-    /// Ends it for good.
+    /// Cancels the run.
     Cancel,
 }
 
-/// A process at work.
+/// A running worker process.
 struct Worker {
     order: Order,
     process: Process,
@@ -135,27 +136,27 @@ pub struct Dispatcher {
     service: Service,
     /// The name of this server in leases.
     server: String,
-    /// Where it listens.
+    /// The address on which it listens.
     listen: String,
-    /// How people reach it.
+    /// The address at which people reach it.
     url: String,
     settings: WorkerSettings,
     heard: Receiver<Heard>,
     say: Sender<Heard>,
     workers: HashMap<RunId, Worker>,
-    /// Processes of runs of this server that it has not started itself: of an earlier server, of a person.
+    /// Processes of this server's runs that it did not start itself: those of an earlier server or of a person.
     adopted: HashMap<RunId, Worker>,
-    /// Since when parked runs have had nothing to wait for.
+    /// Times since which parked runs have had nothing to wait for.
     ripe: HashMap<RunId, Instant>,
     followers: after::Followers,
     tidings: Tidings,
     readiness: Readiness,
-    /// How often in a row no process could be started, and until when none is tried.
+    /// Number of consecutive failures to start a process, and the time before which none is tried.
     rest: Option<(u32, Instant)>,
 }
 
 impl Dispatcher {
-    /// A dispatcher, and what wakes it.
+    /// Creates a dispatcher and its waker.
     #[must_use]
     pub(crate) fn new(
         service: Service,
@@ -185,8 +186,7 @@ impl Dispatcher {
         (dispatcher, waker)
     }
 
-    /// Works until it is told to stop. Gives the runs that are still being executed then: their
-    /// processes go on by themselves.
+    /// Works until it is stopped. Returns the runs that are still being executed: their processes continue without it.
     pub fn work(mut self) -> Vec<RunId> {
         let (mut round, mut forgot) = (None::<Instant>, None::<Instant>);
         loop {
@@ -201,9 +201,9 @@ impl Dispatcher {
                 round = Some(Instant::now());
                 let round = self.look_after();
                 self.readiness.note(Ability::Record, round.as_ref().err().map(ToString::to_string));
-                self.or_say("look after runs", |_| round);
+                self.or_say("check runs", |_| round);
             }
-            self.or_say("take up runs that waited", |this| this.service.wake_due(AT_ONCE).map(|_| ()));
+            self.or_say("resume runs that waited", |this| this.service.wake_due(AT_ONCE).map(|_| ()));
             self.or_say("take starts", Self::take);
             match self.heard.recv_timeout(self.pause()) {
                 Ok(Heard::Stop) | Err(RecvTimeoutError::Disconnected) => break,
@@ -220,20 +220,20 @@ impl Dispatcher {
                 Err(_) => break,
             }
         }
-        // The next server takes over at once what is left.
+        // The next server takes the remaining runs over at once.
         self.or_say("give leases back", |this| this.service.prolong(&this.server, 0));
         self.or_say("leave", |this| this.service.leave(&this.server));
         self.workers.into_keys().collect()
     }
 
-    /// How long there is nothing to look at: until the next wait is over, but not for long.
+    /// The time until the next wait is over, limited to a short pause.
     fn pause(&self) -> Duration {
         let next = self.service.next_wake().ok().flatten();
         let left = next.map(|next| next.saturating_sub(self.service.store().clock_ms()).max(SHORTEST_MS));
         left.map_or(PAUSE, |ms| Duration::from_millis(ms.unsigned_abs()).min(PAUSE))
     }
 
-    /// A store that cannot be used now may be used later: the server goes on and says so.
+    /// Logs an error and continues: a store that cannot be used now may be usable later.
     fn or_say(&mut self, what: &str, work: impl FnOnce(&mut Self) -> Result<(), StoreError>) {
         if let Err(error) = work(self) {
             tracing::error!(%error, "the service cannot {what}");
@@ -243,19 +243,19 @@ impl Dispatcher {
     fn take(&mut self) -> Result<(), StoreError> {
         let mut room = self.settings.max_runs.saturating_sub(self.workers.len() + self.adopted.len());
         if let Some((_, until)) = self.rest {
-            // One start is tried. The others would fail as it does, if it does.
+            // One start is tried. If it fails, the others would fail as well.
             room = if Instant::now() < until { 0 } else { room.min(1) };
         }
         let lease = self.service.store().clock_ms() + LEASE_MS;
         let mut failed = None;
         let taken = self.service.take_starts(&self.server, lease, room);
         if matches!(taken, Err(StoreError::RolledBack { .. } | StoreError::OtherStore { .. })) {
-            // A person decides, and the log says so now and then.
+            // A person must decide. The error is logged from time to time.
             self.rest = Some((0, Instant::now() + ROLLED_BACK_REST));
         }
         let starts = taken?;
         if starts.is_empty() && self.rest.is_some_and(|(_, until)| until.elapsed() > ROUND) {
-            // What could not be started was cancelled, or another server has started it.
+            // The start that failed was cancelled, or another server has started it.
             self.rest = None;
             self.readiness.note(Ability::Workers, None);
         }
@@ -271,16 +271,16 @@ impl Dispatcher {
                     Err(error) => failed.insert(self.rest_from_starting(&error)).clone(),
                 },
             };
-            self.or_say("put a start back", |this| this.service.put_back(start.run, due, &why));
+            self.or_say("requeue a start", |this| this.service.put_back(start.run, due, &why));
         }
         Ok(())
     }
 
-    /// Starts no process for a while, since none can be started: that is temporary whatever it is, for it says
-    /// something of this machine and nothing of a start. Gives the reason, and when starts are tried again.
+    /// Starts no processes for a while after one could not be started. The failure is temporary, because its cause is
+    /// this machine and not the start. Returns the reason and the time at which starts are retried.
     fn rest_from_starting(&mut self, error: &std::io::Error) -> (String, i64) {
-        let why = format!("no process can be started now, which is tried again: {error}");
-        tracing::error!(why, "starts wait");
+        let why = format!("no process can be started now; lobster will retry: {error}");
+        tracing::error!(why, "starts are delayed");
         let times = self.rest.map_or(0, |(times, _)| times) + 1;
         let ms = rest_ms(times, LONGEST_PROCESS_REST_MS);
         self.rest = Some((times, Instant::now() + Duration::from_millis(ms.unsigned_abs())));
@@ -288,7 +288,7 @@ impl Dispatcher {
         (why, self.service.store().clock_ms() + ms)
     }
 
-    /// Starts a process that works on a run.
+    /// Starts a process for a run.
     fn start_worker(&mut self, order: Order, start: &Start) -> std::io::Result<()> {
         let run = start.run;
         let id = run.to_string();
@@ -298,7 +298,7 @@ impl Dispatcher {
         };
         let mut said = tempfile::tempfile()?;
         let initiator = start.actor.as_deref();
-        // A worker answers nothing.
+        // A worker gives no answers.
         let behalf = Behalf {
             actor: initiator.unwrap_or("lobster serve"),
             approver: None,
@@ -310,16 +310,16 @@ impl Dispatcher {
         command
             .envs(self.settings.env.iter().map(|(name, value)| (name, value)))
             .stdout(if order == Order::Execute { Stdio::piped() } else { Stdio::null() })
-            // A file, so that a worker that outlives the server can go on writing.
+            // A file, so that a worker that outlives the server can keep writing.
             .stderr(said.try_clone()?);
         let workflow = self.service.workflow_by_number(start.workflow).ok().flatten();
         let dir = workflow.as_ref().and_then(|workflow| Path::new(&workflow.path).parent());
-        // A directory that cannot be entered is for the worker to report: it is this start's, not the server's.
+        // A directory that cannot be entered is reported by the worker: the problem is this start's, not the server's.
         let may_enter = |dir: &&Path| dir.is_dir() && rustix::fs::access(*dir, Access::EXEC_OK).is_ok();
         if let Some(dir) = dir.filter(may_enter) {
             command.current_dir(dir);
         }
-        // The thread first: of a process without one, nobody would see the end.
+        // The thread is started first: without it, the end of the process would go unnoticed.
         let (give, given) = mpsc::channel::<std::process::Child>();
         let say = self.say.clone();
         std::thread::Builder::new().name("worker".to_owned()).spawn(move || {
@@ -331,7 +331,7 @@ impl Dispatcher {
         let process = Process::Started(child.id());
         if let Some(stdout) = child.stdout.take() {
             let tidings = self.tidings.clone();
-            // Without the thread nobody listens, and the worker tells nothing.
+            // Without the thread there is no listener, and the worker sends nothing.
             let _ = std::thread::Builder::new().name("tidings".to_owned()).spawn(move || {
                 tidings.listen(run, workflow.as_ref().map(|workflow| workflow.name.as_str()), stdout);
             });
@@ -346,7 +346,7 @@ impl Dispatcher {
         self.judge(run, order, Some((status, said)));
     }
 
-    /// Writes down how a run stands that no worker of ours executes; `order` is what its last process was to do.
+    /// Records the state of a run that no worker of this server executes. `order` is the task of its last process.
     fn judge(&mut self, run: RunId, order: Order, ended: Option<(ExitStatus, &str)>) {
         let store = self.service.store().clone();
         let standing = match store.run(run) {
@@ -354,14 +354,14 @@ impl Dispatcher {
                 RunStatus::Failed if order == Order::Execute && self.cancel_failed(run) => return,
                 RunStatus::Ok | RunStatus::Failed | RunStatus::Cancelled => Some(self.over(&summary, ended)),
                 RunStatus::Waiting => Some(self.waiting(run, ended)),
-                // Somebody else resumed it.
+                // Another process has resumed it.
                 RunStatus::Running if store.is_claimed(run) => None,
                 RunStatus::Running => Some(self.retried(run, ended, true)),
             },
             Err(StoreError::UnknownRun(_)) if store.is_claimed(run) => None,
             Err(StoreError::UnknownRun(_)) => Some(self.retried(run, ended, false)),
             Err(error) => {
-                tracing::error!(%error, %run, "a run cannot be looked at");
+                tracing::error!(%error, %run, "a run cannot be read");
                 None
             }
         };
@@ -379,7 +379,7 @@ impl Dispatcher {
         let lease = self.service.store().clock_ms() + LEASE_MS;
         match self.service.adopt(run, &self.server, lease) {
             Ok(true) => {}
-            // Another server looks after it.
+            // Another server takes care of it.
             Ok(false) => return drop(self.adopted.remove(&run)),
             Err(error) => return tracing::error!(%error, %run, "the service cannot adopt a run"),
         }
@@ -393,8 +393,8 @@ impl Dispatcher {
         }
     }
 
-    /// Ends a run for good, if that is wanted, that its process left failed: it was told to end, and the run could
-    /// be resumed.
+    /// Cancels a run if that was requested and its process left it failed: the process was stopped, so the run could
+    /// still be resumed.
     fn cancel_failed(&mut self, run: RunId) -> bool {
         let Ok(Some(start)) = self.service.start_of(run) else { return false };
         let is_begun = start.cancel.is_some() && self.start_worker(Order::Cancel, &start).is_ok();
@@ -404,7 +404,7 @@ impl Dispatcher {
         is_begun
     }
 
-    /// How a run stands that has ended: somebody may want it tried again, and no process has begun with that.
+    /// Returns the state of a run that has ended. A retry may have been requested that no process has started yet.
     fn over(&self, summary: &RunSummary, ended: Option<(ExitStatus, &str)>) -> Standing {
         let last = self.service.store().events_after(summary.id, summary.records.saturating_sub(1), 1);
         let last = last.ok().and_then(|mut records| records.pop());
@@ -415,7 +415,7 @@ impl Dispatcher {
         }
     }
 
-    /// How a run stands that waits: its process came to a wait, or could do nothing.
+    /// Returns the state of a waiting run: its process reached a wait, or could do nothing.
     fn waiting(&self, run: RunId, ended: Option<(ExitStatus, &str)>) -> Standing {
         match ended {
             Some((status, _)) if !status.success() && !self.service.store().is_claimed(run) => {
@@ -430,9 +430,9 @@ impl Dispatcher {
         Standing::Later { due: self.service.store().clock_ms() + rest, why: how(ended) }
     }
 
-    /// How a run stands whose process did not get on with it. A process that ends by itself says why it could not
-    /// work now: a start that can never work it has refused. One that dies again and again in the middle of its run
-    /// is left for a person.
+    /// Returns the state of a run whose process made no progress. A process that exits by itself reports why it could
+    /// not work now: it has already refused a start that can never work. A run whose process dies repeatedly after it
+    /// has begun is left for a person.
     fn retried(&self, run: RunId, ended: Option<(ExitStatus, &str)>, has_begun: bool) -> Standing {
         let attempts = self.attempts(run);
         let could_not = ended.is_some_and(|(status, _)| status.code().is_some_and(|code| code != 0));
@@ -443,41 +443,41 @@ impl Dispatcher {
             return Standing::Again;
         }
         Standing::Refused(format!(
-            "{}; it was tried {attempts} times. `lobster resume {}` goes on",
+            "{}; it was tried {attempts} times. `lobster resume {}` continues",
             how(ended),
             run.short()
         ))
     }
 
-    /// How often the run was given to a process since it came to a wait last.
+    /// Number of processes that have received the run since its last wait.
     fn attempts(&self, run: RunId) -> u32 {
         self.service.start_of(run).ok().flatten().map_or(0, |start| start.attempts)
     }
 
     fn stand(&mut self, run: RunId, standing: &Standing) {
         if *standing == Standing::Over
-            // Before it is over: what a crash leaves out here is done when it is looked at again.
+            // Done before the run is marked as over: if a crash interrupts it, the next check repeats it.
             && let Err(error) = self.followers.start(&self.service, run)
         {
-            tracing::error!(%error, %run, "what is to start after a run cannot be started");
+            tracing::error!(%error, %run, "the workflows after a run cannot be started");
             return;
         }
         match standing {
-            Standing::Refused(why) => tracing::error!(%run, why, "a run cannot begin or go on"),
-            Standing::Later { why, .. } => tracing::error!(%run, why, "a run cannot begin or go on now"),
+            Standing::Refused(why) => tracing::error!(%run, why, "a run cannot start or continue"),
+            Standing::Later { why, .. } => tracing::error!(%run, why, "a run cannot start or continue now"),
             Standing::Parked | Standing::Over | Standing::Again => {}
         }
-        self.or_say("write down how a run stands", |this| this.service.stand(run, standing));
+        self.or_say("record the state of a run", |this| this.service.stand(run, standing));
     }
 
-    /// Looks after what no worker of ours is at: runs of servers that are gone, runs that wait for
-    /// nothing any more, runs that are to be cancelled, workers that take too long.
+    /// Takes care of everything without a worker of this server: runs of servers that are gone, runs that have nothing
+    /// left to wait for, runs to be cancelled, and workers that exceed their time.
     fn look_after(&mut self) -> Result<(), StoreError> {
         let now = self.service.store().clock_ms();
         let place = (self.listen.as_str(), self.url.as_str());
         self.service.beat(&self.server, std::process::id(), place, now - 8 * LEASE_MS)?;
         self.service.prolong(&self.server, now + LEASE_MS)?;
-        // Its own as well: a full disk may have kept the end of a worker from being written down.
+        // Includes runs of this server: a full disk may have prevented the end of a worker from being recorded.
         let most = AT_ONCE + self.workers.len() + self.adopted.len();
         for start in self.service.taken_starts(&self.server, now, most)? {
             if !self.workers.contains_key(&start.run) {
@@ -519,12 +519,12 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// How a run stands that nobody has answered in time: it is left for a person, or it would be asked for ever.
+    /// Returns the state of a run whose question expired. It is left for a person; otherwise it would ask for ever.
     fn unanswered(&self, run: RunId) -> Result<Option<Standing>, StoreError> {
         let store = self.service.store();
         let newest = store.gates(&GateFilter { status: None, run: Some(run), limit: 1 })?.pop();
         let is_expired = newest.is_some_and(|gate| gate.status == GateStatus::Expired);
-        // A record that cannot be read is the next process's to complain of.
+        // An unreadable record is reported by the next process.
         if !is_expired || replay::has_unused_answer(store, run).unwrap_or(true) {
             return Ok(None);
         }
@@ -539,12 +539,12 @@ impl Dispatcher {
                 None => self.adopted.get_mut(&start.run),
             };
             match worker {
-                // That is what it does.
+                // It is already cancelling the run.
                 Some(Worker { order: Order::Cancel, .. }) => {}
                 Some(worker) => tell_to_end(worker, Why::Cancelled),
-                // Another server's.
+                // Another server's process has it.
                 None if start.state == StartState::Taken => {}
-                // In the next round it is told to end.
+                // The next round stops it.
                 None if self.service.store().is_claimed(start.run) => self.adopt(start.run),
                 None => {
                     if let Err(error) = self.start_worker(Order::Cancel, &start) {
@@ -560,13 +560,13 @@ impl Dispatcher {
         let Some(max) = self.settings.max_time else { return };
         let all = self.workers.iter_mut().chain(&mut self.adopted);
         for (run, worker) in all.filter(|(_, worker)| worker.begun.elapsed() >= max) {
-            tracing::warn!(%run, "a run takes longer than it may and is told to end");
+            tracing::warn!(%run, "a run exceeds its time limit and is stopped");
             tell_to_end(worker, Why::Time);
         }
     }
 
-    /// Ends workers whose processes use more than they may. Looked at from outside, because a limit of the
-    /// system counts for each process alone, and a step may have many.
+    /// Stops workers whose processes exceed their resource limits. The server measures them from outside, because a
+    /// limit of the system applies to each process alone, and a step may have many.
     fn end_greedy(&mut self) {
         let (memory, cpu) = (self.settings.max_memory, self.settings.max_cpu);
         if (memory.is_none() && cpu.is_none()) || (self.workers.is_empty() && self.adopted.is_empty()) {
@@ -581,19 +581,19 @@ impl Dispatcher {
                 () if cpu.is_some_and(|most| usage.cpu > most) => Why::Cpu,
                 () => continue,
             };
-            tracing::warn!(%run, memory = usage.memory, cpu = ?usage.cpu, "a run uses more than it may and is told to end");
+            tracing::warn!(%run, memory = usage.memory, cpu = ?usage.cpu, "a run exceeds its resource limits and is stopped");
             tell_to_end(worker, why);
         }
     }
 }
 
-/// How long nothing is taken from a store that was put back to an earlier state.
+/// Delay before starts are taken again from a store that was restored to an earlier state.
 const ROLLED_BACK_REST: Duration = Duration::from_secs(30);
 
-/// How long a worker may take to end by itself: longer than the longest `stop_grace` of a step.
+/// Time for a worker to end by itself: longer than the longest `stop_grace` of a step.
 const GRACE: Duration = Duration::from_secs(70);
 
-/// Why a worker is told to end. A signal cannot say more than its number, and the run's record is to say why.
+/// Reason why a worker is stopped. Each reason has its own signal, so that the run's record can name it.
 #[derive(Clone, Copy)]
 enum Why {
     Cancelled,
@@ -602,14 +602,14 @@ enum Why {
     Cpu,
 }
 
-/// Tells a worker to end; one that was told before and has not is ended.
+/// Asks a worker to end, or kills a worker that was asked before and has not ended in time.
 fn tell_to_end(worker: &mut Worker, why: Why) {
     match worker.told_to_end {
         None => {
             worker.told_to_end = Some(Instant::now());
             match why {
                 Why::Cancelled => worker.process.signal(Signal::TERM),
-                // What it has started would not know what these mean. It ends that itself.
+                // The processes that it started would not understand these signals. The worker stops them itself.
                 Why::Time => worker.process.signal_alone(Signal::ALARM),
                 Why::Memory => worker.process.signal_alone(Signal::USR1),
                 Why::Cpu => worker.process.signal_alone(Signal::USR2),
@@ -620,7 +620,7 @@ fn tell_to_end(worker: &mut Worker, why: Why) {
     }
 }
 
-/// How a process ended that could not do what it was given.
+/// Describes the exit of a process that could not carry out its task.
 fn how(ended: Option<(ExitStatus, &str)>) -> String {
     match ended {
         Some((status, "")) => format!("its process ended ({status})"),

@@ -1,8 +1,8 @@
 //! The workflow files of a server's folders, as an author reads and saves them.
 //!
-//! A file is one name in one of the folders. It is opened through the folder's own handle, through no link
-//! and onto no other mount, so that nothing outside of what the operator named is ever read or written. A
-//! file is replaced whole, and only if it is the one that the author has read.
+//! A file is a name in one of the folders. It is opened through the folder's own handle and never through a link or
+//! onto another mount, so nothing outside of the operator's folders is ever read or written. A file is replaced as a
+//! whole, and only if it is still the version that the author has read.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -17,10 +17,10 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-/// Larger files are edited elsewhere.
+/// Largest file that can be edited here, in bytes.
 pub const MOST: u64 = 256 << 10;
 
-/// Through no link, and nowhere else.
+/// Paths stay inside the folder, without links and without other mounts.
 const INSIDE: ResolveFlags =
     ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_XDEV);
 
@@ -28,32 +28,32 @@ const INSIDE: ResolveFlags =
 #[derive(Clone, Debug, Default)]
 pub struct WorkflowFiles {
     folders: Vec<PathBuf>,
-    /// Whether whatever is saved is registered as it is.
+    /// True if saved files are registered without review.
     pub is_trusted: bool,
 }
 
-/// A file that can be saved, whether it is there or not.
+/// The path of a file that can be saved, even if it does not exist yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     folder: PathBuf,
     name: String,
 }
 
-/// The content of a file, and by which it is known again.
+/// The content of a file with its digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Content {
     pub text: String,
     pub digest: Digest,
-    /// Whether its lines end as Windows ends them.
+    /// True if its lines end with CRLF, as on Windows.
     has_carriage_returns: bool,
 }
 
-/// Why a file cannot be read or saved here.
+/// Reason why a file cannot be read or saved here.
 #[derive(Debug)]
 pub enum FileProblem {
-    /// It is another one than the author has read; what it is now.
+    /// The file has changed since the author read it. Holds the current content.
     Changed(Option<Content>),
-    /// It is no file that can be edited here.
+    /// The file cannot be edited here.
     Unfit(String),
     Io(io::Error),
 }
@@ -83,13 +83,13 @@ impl WorkflowFiles {
         Self { folders, is_trusted }
     }
 
-    /// Whether there is a folder at all.
+    /// True if there are no folders.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.folders.is_empty()
     }
 
-    /// The place of a file that is in one of the folders.
+    /// The place of a file, if it is in one of the folders.
     #[must_use]
     pub fn place_of(&self, path: &Path) -> Option<Place> {
         let (above, name) = (path.parent()?, path.file_name()?.to_str()?);
@@ -99,7 +99,7 @@ impl WorkflowFiles {
         Some(Place { folder: folder.clone(), name: name.to_owned() }).filter(|_| is_fit(name))
     }
 
-    /// Where a workflow of this name would be made: in the first folder.
+    /// The place for a new workflow of this name: in the first folder.
     #[must_use]
     pub fn new_place(&self, workflow: &str) -> Option<Place> {
         let name = format!("{workflow}.lobster");
@@ -107,22 +107,22 @@ impl WorkflowFiles {
         Some(Place { folder, name })
     }
 
-    /// The content of a file; none if it is not there.
+    /// Returns the content of a file, or `None` if it does not exist.
     ///
     /// # Errors
-    /// When it cannot be read, or is nothing that a text field can hold.
+    /// Fails if the file cannot be read, or if a text field cannot hold its content.
     pub fn read(&self, place: &Place) -> Result<Option<Content>, FileProblem> {
         Ok(read_in(&open_folder(&place.folder)?, &place.name)?.map(|(_, content)| content))
     }
 
-    /// Saves a text, if the file is still the one of the digest `base`, or is not there if there is none.
-    /// A reader finds the whole earlier text or the whole new one.
+    /// Saves a text if the file still has the digest `base`, or does not exist if `base` is `None`. A reader sees
+    /// either the complete old text or the complete new one.
     ///
     /// # Errors
-    /// When the file is another one, or it cannot be written. It is as it was then.
+    /// Fails if the file has changed or cannot be written. The file is then unchanged.
     pub fn save(&self, place: &Place, base: Option<Digest>, text: &str) -> Result<Digest, FileProblem> {
         let folder = open_folder(&place.folder)?;
-        // Servers save one after the other; other programs are met by the exchange.
+        // The lock puts servers in order; the exchange detects changes by other programs.
         flock(&folder, FlockOperation::LockExclusive)?;
         let known = read_in(&folder, &place.name)?;
         if known.as_ref().map(|(_, content)| content.digest) != base {
@@ -143,8 +143,8 @@ impl WorkflowFiles {
     }
 }
 
-/// Puts a draft in the place of a file, and takes that back if the file was not the one of `base`: somebody
-/// may have saved it between the look and the exchange.
+/// Puts a draft in the place of a file. Reverts that if the file was not the version `base`: another program may have
+/// saved it between the check and the exchange.
 fn exchange(
     folder: &OwnedFd,
     draft: &Draft<'_>,
@@ -152,7 +152,7 @@ fn exchange(
     base: Option<Digest>,
 ) -> Result<(), FileProblem> {
     match renameat_with(folder, &draft.name, folder, name, RenameFlags::EXCHANGE) {
-        // A file system that cannot exchange: the look has to do.
+        // The file system cannot exchange files, so the earlier check must be enough.
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
             return Ok(renameat(folder, &draft.name, folder, name)?);
         }
@@ -167,7 +167,7 @@ fn exchange(
     Err(FileProblem::Changed(replaced?.map(|(_, content)| content)))
 }
 
-/// A file that is to take the place of another one. It is removed with this.
+/// A file that will replace another one. Dropping it deletes the file.
 struct Draft<'f> {
     folder: &'f OwnedFd,
     name: String,
@@ -183,7 +183,7 @@ impl<'f> Draft<'f> {
     fn write(folder: &'f OwnedFd, of: &str, text: &str, like: Option<&File>) -> Result<Self, FileProblem> {
         let mut bytes = [0; 8];
         getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
-        // No name of a workflow file, so that no server takes it for one.
+        // Not the name of a workflow file, so that no server takes it for one.
         let name = format!(".{of}.{:016x}.draft", u64::from_le_bytes(bytes));
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(if like.is_some() { 0o600 } else { 0o666 });
@@ -193,7 +193,7 @@ impl<'f> Draft<'f> {
         if let Some(like) = like {
             let stat = fstat(like)?;
             let (owner, group) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
-            // Who may not give it to its owner becomes its owner, as with any editor.
+            // Without the right to keep the owner, this user becomes the owner, as with any editor.
             let _ = fchown(&file, Some(owner), Some(group));
             fchmod(&file, Mode::from_raw_mode(stat.st_mode & 0o777))?;
         }
@@ -203,30 +203,30 @@ impl<'f> Draft<'f> {
 }
 
 fn open_folder(folder: &Path) -> Result<OwnedFd, FileProblem> {
-    // The operator named it, as a link or not.
+    // The operator named the folder, so it may be a link.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(openat(CWD, folder, flags, Mode::empty())?)
 }
 
-/// A name that is a workflow file's, and nothing else.
+/// True if the name can only be the name of a workflow file.
 fn is_fit(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     name.len() <= 120
-        // A leading dash would make it an option of whatever is run on `*.lobster`.
+        // A leading dash would make it an option of a program that runs on `*.lobster`.
         && !name.starts_with(['.', '-'])
         && name.chars().all(fits)
         && has_workflow_extension(Path::new(name))
 }
 
 fn read_in(folder: &OwnedFd, name: &str) -> Result<Option<(File, Content)>, FileProblem> {
-    // A pipe must not make anybody wait.
+    // Opening a pipe must not block.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let unfit = |why: &str| FileProblem::Unfit(format!("{name} {why}"));
     let mut file = match openat2(folder, name, flags, Mode::empty(), INSIDE) {
         Ok(file) => File::from(file),
         Err(Errno::NOENT) => return Ok(None),
         Err(Errno::LOOP) => return Err(unfit("is a link; edit the file that it leads to")),
-        Err(Errno::XDEV) => return Err(unfit("lies on another mount")),
+        Err(Errno::XDEV) => return Err(unfit("is on another mount")),
         Err(error) => return Err(error.into()),
     };
     let metadata = file.metadata()?;
@@ -242,7 +242,7 @@ fn read_in(folder: &OwnedFd, name: &str) -> Result<Option<(File, Content)>, File
     let text = String::from_utf8(bytes).map_err(|_| unfit("is not UTF-8 text"))?;
     let plain = text.replace("\r\n", "\n");
     if plain.contains(['\r', '\0']) {
-        return Err(unfit("holds control characters that a browser would change"));
+        return Err(unfit("contains control characters that a browser would change"));
     }
     let has_carriage_returns = text.contains("\r\n");
     if has_carriage_returns && plain.replace('\n', "\r\n") != text {
@@ -330,7 +330,7 @@ mod tests {
             authors.into_iter().map(|author| author.join().unwrap()).sum()
         });
         let text = std::fs::read_to_string(place.path()).unwrap();
-        assert_eq!(text.lines().count(), saved + 1, "nobody's line is lost");
+        assert_eq!(text.lines().count(), saved + 1, "no author's line is lost");
         assert_eq!(names(&folder), ["report.lobster"]);
     }
 

@@ -1,7 +1,7 @@
-//! The files that the service starts: found in folders, read, and registered on a person's word.
+//! The files that the service starts: found in folders, read, and registered by a person.
 //!
-//! What is registered is the digest of the plan, sub-workflows and components included. A file that
-//! gives another plan is not started by anything until somebody registers it again.
+//! A registration holds the digest of the plan, including sub-workflows and components. If a file gives another plan,
+//! nothing starts it until a person registers it again.
 
 use std::path::{Path, PathBuf};
 
@@ -21,10 +21,10 @@ use serde_json::Value;
 
 use crate::schedule::{Scheduler, specs_of};
 
-/// What a registered version says of itself.
+/// Description of a registered version, from its file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Content {
-    /// What people call it, if not by its file.
+    /// The title of the workflow, if the file has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -33,13 +33,13 @@ pub struct Content {
     pub args: Vec<ArgSpec>,
     #[serde(default)]
     pub triggers: Triggers,
-    /// Who is told of its runs, besides those whom the operator has told of all.
+    /// Recipients of notices about its runs, in addition to the operator's recipients for all runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notify: Vec<Told>,
 }
 
 impl Content {
-    /// What is stored of a registered workflow. What cannot be read starts nothing.
+    /// Reads the stored content of a registered workflow. Unreadable content is empty and starts nothing.
     #[must_use]
     pub fn of(registered: &Registered) -> Self {
         json::parse_as(&registered.content).unwrap_or_default()
@@ -49,23 +49,23 @@ impl Content {
 /// A file that can be registered.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// By which the service knows it: the name of its file.
+    /// The name under which the service knows it: the stem of its file name.
     pub name: String,
     pub path: PathBuf,
     pub digest: Digest,
     pub workflow: Workflow,
 }
 
-/// How a file stands to what is registered under its name.
+/// Relation of a file to the registration under its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Word {
-    /// It is what was registered.
+    /// The same plan is registered.
     Registered,
-    /// Nobody has said anything about it.
+    /// Nothing is registered under its name.
     New,
-    /// Another plan was registered.
+    /// Another plan of the file is registered.
     Changed(Registered),
-    /// Another file was registered under this name.
+    /// Another file is registered under this name.
     Other(Registered),
 }
 
@@ -75,10 +75,10 @@ pub fn digest_of(plan: &Plan) -> Digest {
     Digest::of(json::compact(plan).as_bytes())
 }
 
-/// The workflow files directly in a folder, by name.
+/// Returns the workflow files directly in a folder, sorted by name.
 ///
 /// # Errors
-/// Why the folder cannot be read.
+/// Returns the reason why the folder cannot be read.
 pub fn files_in(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let entries =
         std::fs::read_dir(folder).map_err(|error| format!("the folder {}: {error}", folder.display()))?;
@@ -90,31 +90,31 @@ pub fn files_in(folder: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(files)
 }
 
-/// The name of a workflow by its file.
+/// Returns the name of a workflow, from its file name.
 ///
 /// # Errors
-/// When the file's name cannot stand in an address.
+/// Fails if the file's name contains characters that an address cannot have.
 pub fn name_of(path: &Path) -> Result<String, String> {
     let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if stem.is_empty() || !stem.chars().all(fits) {
         return Err(format!(
-            "{}: the service calls a workflow by its file: rename it to letters, digits, `-`, `_` and `.`",
+            "{}: the service names a workflow after its file: rename it to letters, digits, `-`, `_` and `.`",
             path.display()
         ));
     }
     Ok(stem.to_owned())
 }
 
-/// Reads a file with all that it is made of.
+/// Reads a file with everything that it refers to.
 ///
 /// # Errors
-/// What is wrong with it, with its place.
+/// Returns the first mistake, with its place.
 pub fn read(runtime: &Runtime, path: &Path) -> Result<Candidate, String> {
     let path = path.canonicalize().map_err(|error| format!("{}: {error}", path.display()))?;
     let name = name_of(&path)?;
     let workflow = runtime.workflow(&path).map_err(|failure| failure.message)?;
-    // A run does not look at what starts it; the service does.
+    // Triggers do not matter to a run, but they do to the service.
     let source = read_source(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     let checked = workflow::check(&source, &|path| read_source(path), runtime.registry());
     if let Some(wrong) = checked.diagnostics.iter().find(|found| found.severity == Severity::Error) {
@@ -124,14 +124,14 @@ pub fn read(runtime: &Runtime, path: &Path) -> Result<Candidate, String> {
     let digest = digest_of(&plan);
     match plan {
         Plan::Workflow(workflow) => Ok(Candidate { name, path, digest, workflow }),
-        Plan::Pipeline(_) => Err(format!("{}: it is no workflow", path.display())),
+        Plan::Pipeline(_) => Err(format!("{}: it is not a workflow", path.display())),
     }
 }
 
-/// Whether a run can be promised with these arguments.
+/// Checks arguments against the declarations of a workflow.
 ///
 /// # Errors
-/// What does not fit the declarations.
+/// Returns the mismatch.
 pub fn check_args(content: &Content, args: &Value) -> Result<(), String> {
     let Value::Object(given) = args else { return Err("the arguments must be an object".to_owned()) };
     if let Some(name) = given.keys().find(|name| !content.args.iter().any(|spec| spec.name == **name)) {
@@ -140,10 +140,10 @@ pub fn check_args(content: &Content, args: &Value) -> Result<(), String> {
     workflow::check_args(&content.args, given).map_err(|error| error.to_string())
 }
 
-/// How a candidate stands to what is registered.
+/// Compares a candidate with the registration under its name.
 ///
 /// # Errors
-/// When the store cannot be read.
+/// Fails if the store cannot be read.
 pub fn compare(service: &Service, candidate: &Candidate) -> Result<Word, StoreError> {
     Ok(match service.workflow(&candidate.name)? {
         None => Word::New,
@@ -153,10 +153,10 @@ pub fn compare(service: &Service, candidate: &Candidate) -> Result<Word, StoreEr
     })
 }
 
-/// Registers a version. What was due of schedules that change is decided before, as it was asked for.
+/// Registers a version. Due ticks of schedules that change are decided first, under their old terms.
 ///
 /// # Errors
-/// When a schedule cannot be due, another workflow has the path of a webhook, or the store cannot be written.
+/// Fails if a schedule can never be due, another workflow has the path of a webhook, or the store cannot be written.
 pub fn register(
     service: &Service,
     candidate: &Candidate,
@@ -180,7 +180,7 @@ pub fn register(
     let schedules = specs_of(&candidate.name, &planned.triggers, now, &zones)
         .map_err(|error| format!("{path}: {error}"))?;
     let scheduler = Scheduler::new(service.store()).map_err(failed)?;
-    // Of a workflow that is new there is nothing to settle; looking through all schedules takes its time.
+    // A new workflow has nothing to settle, and reading all schedules takes time.
     let is_known = service.workflow(&candidate.name).map_err(failed)?.is_some();
     for row in if is_known { service.schedules().map_err(failed)? } else { Vec::new() } {
         let is_kept = schedules.iter().any(|new| new.name == row.name && new.spec == row.spec);
@@ -200,7 +200,7 @@ pub fn register(
         let taken = Content::of(other).triggers.webhooks;
         let hook = hooks.iter().find(|hook| taken.iter().any(|one| one.path == hook.path))?;
         Some(format!(
-            "{path}: the webhook {:?} is that of {}, which is registered; give one of them another path, or \
+            "{path}: the webhook path {:?} is already registered by {}; give one of them another path, or \
              `lobster schedule unregister {}`",
             hook.path, other.path, other.name
         ))

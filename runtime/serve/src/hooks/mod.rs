@@ -1,8 +1,7 @@
-//! Webhooks: what other programs send to start a workflow.
+//! Webhooks: requests of other programs that start a workflow.
 //!
-//! A delivery is verified over its bytes as they came, before anything reads them, and stored with
-//! the start that it makes before its sender hears that it was taken. What it says is data: it fills
-//! declared arguments and nothing else.
+//! A delivery is verified over its raw bytes before anything parses them. It is stored together with the start that it
+//! causes before its sender gets a confirmation. Its content is data: only declared arguments are filled from it.
 
 pub(crate) mod verify;
 
@@ -18,13 +17,13 @@ use crate::workflows::{Content, check_args};
 
 pub(crate) use verify::{Verified, verify};
 
-/// Headers that are kept with a delivery.
+/// Headers that are stored with a delivery.
 const KEPT: [&str; 4] = ["content-type", "user-agent", "x-github-event", "x-github-delivery"];
 
-/// Takes a delivery.
+/// Accepts a delivery.
 pub(crate) fn receive(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let path = asked.param("path");
-    // A stranger is not told which addresses there are.
+    // Strangers must not learn which addresses exist.
     let refused = || {
         Problem::new(
             StatusCode::UNAUTHORIZED,
@@ -57,14 +56,14 @@ pub(crate) fn receive(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         }
         Accepted::Again(run) => {
             let body = json!({ "run": run.map(|run| run.to_string()), "duplicate": true });
-            // Senders that compare codes see that it is no new one.
+            // Senders that compare codes see that it is a duplicate.
             Ok(Reply::json(&body).status(StatusCode::ALREADY_REPORTED))
         }
-        Accepted::Differs => Err(Problem::conflict("duplicate", "another body came under this id before")),
+        Accepted::Differs => Err(Problem::conflict("duplicate", "another body was sent with this id before")),
     }
 }
 
-/// The webhook at a path, and its workflow.
+/// Finds the webhook at a path, with its workflow.
 fn find(app: &App, path: &str) -> Result<Option<(Registered, Webhook)>, Problem> {
     for workflow in app.service.workflows()? {
         let content = Content::of(&workflow);
@@ -99,7 +98,7 @@ fn delivery_of(
     })
 }
 
-/// The run that a body starts. It is data: it fills declared arguments, or it starts nothing.
+/// Builds the start for a body. The body is data: it fills declared arguments or starts nothing.
 fn start_of(
     workflow: &Registered,
     hook: &Webhook,
@@ -109,7 +108,7 @@ fn start_of(
 ) -> Result<NewStart, Problem> {
     let unusable = |why: String| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "arguments", why);
     let body = match hook.args.is_empty() {
-        // Nothing of it is used: it may be anything.
+        // No part of the body is used, so any body is accepted.
         true => Value::Null,
         false => {
             let text = std::str::from_utf8(body);
@@ -132,7 +131,7 @@ fn start_of(
     })
 }
 
-/// Starts another run for a delivery that came before.
+/// Starts another run for an earlier delivery.
 pub(crate) fn redeliver(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let missing = || Problem::not_found("there is no such delivery of a webhook");
     let n = asked.param("delivery").parse().map_err(|_| missing())?;
@@ -141,7 +140,7 @@ pub(crate) fn redeliver(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let Some(body) = &delivery.body else {
         return Err(Problem::conflict(
             "forgotten",
-            "the body of the delivery is too old and is not kept any more",
+            "the delivery is too old, and the server has deleted its body",
         ));
     };
     let detail = json!({ "hook": hook.path, "delivery": delivery.id, "redelivered": true });

@@ -1,4 +1,4 @@
-//! Who sent a delivery: signatures over the raw bytes, compared in constant time.
+//! Authentication of deliveries: signatures over the raw bytes, compared in constant time.
 
 use axum::http::HeaderMap;
 use base64::Engine as _;
@@ -6,26 +6,25 @@ use base64::engine::general_purpose::STANDARD;
 use lobster_runtime::language::triggers::Verify;
 use ring::hmac;
 
-/// How far the time in a signature may be from ours, either way.
+/// Largest difference between the time in a signature and this machine's clock, in either direction.
 const TOLERANCE_MS: i64 = 5 * 60_000;
 
-/// A longer id is not kept.
+/// Longest id that is stored.
 const MAX_ID: usize = 200;
 
-/// What is known of a delivery whose sender is known.
+/// A delivery whose sender is verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Verified {
-    /// What the sender calls it.
+    /// The sender's id for the delivery.
     pub id: Option<String>,
-    /// The signature does not say when it was made, so that it can be sent again for ever, and the id
-    /// is not part of it.
+    /// True if the signature covers neither a time nor the id, so that a copy of the delivery stays valid for ever.
     pub is_timeless: bool,
 }
 
 /// Verifies a delivery. One of `secrets` must have signed it.
 ///
 /// # Errors
-/// Why it cannot be believed; for the log, not for the sender.
+/// Returns the reason why it is not authentic; for the log, not for the sender.
 pub(crate) fn verify(
     how: &Verify,
     headers: &HeaderMap,
@@ -50,12 +49,12 @@ pub(crate) fn verify(
                 given
                     .strip_prefix("Bearer ")
                     .or_else(|| given.strip_prefix("bearer "))
-                    .ok_or("it is no bearer token")?
+                    .ok_or("it is not a bearer token")?
             } else {
                 given
             };
             token(given, secrets)?;
-            // Whoever has the token may send what they like; an id keeps their retries from running twice.
+            // The owner of the token may send anything; an id keeps a retry from running twice.
             Ok(Verified {
                 id: Some(
                     named(headers).unwrap_or_else(|| format!("at {now} {}-{}", std::process::id(), unique())),
@@ -66,7 +65,7 @@ pub(crate) fn verify(
     }
 }
 
-/// One header, given once.
+/// Returns a header that must occur exactly once.
 fn text<'h>(headers: &'h HeaderMap, name: &str) -> Result<&'h str, &'static str> {
     let mut all = headers.get_all(name).iter();
     match (all.next().and_then(|value| value.to_str().ok()), all.next()) {
@@ -76,14 +75,14 @@ fn text<'h>(headers: &'h HeaderMap, name: &str) -> Result<&'h str, &'static str>
     }
 }
 
-/// What the sender calls the delivery, in the headers in which that is usual.
+/// The sender's id for the delivery, from the usual headers.
 fn named(headers: &HeaderMap) -> Option<String> {
     let names = ["webhook-id", "idempotency-key", "x-github-delivery", "x-request-id"];
     let id = names.iter().find_map(|name| headers.get(*name)?.to_str().ok())?;
     (!id.is_empty() && id.len() <= MAX_ID).then(|| id.to_owned())
 }
 
-/// Standard Webhooks: base64 signatures of `id.timestamp.body`, several while a secret is replaced.
+/// Standard Webhooks: base64 signatures of `id.timestamp.body`; several while a secret is being replaced.
 fn standard(
     headers: &HeaderMap,
     body: &[u8],
@@ -106,14 +105,14 @@ fn standard(
         };
         given.iter().any(|signature| is_signature(&key, &parts, signature))
     });
-    // The id is signed, so another one is another delivery.
+    // The id is signed, so another id means another delivery.
     if is_signed { Ok(Verified { id: Some(id.to_owned()), is_timeless: false }) } else { Err(WRONG) }
 }
 
-/// GitHub signs the body alone: neither when, nor under which id.
+/// GitHub signs only the body, without a time or an id.
 fn github(headers: &HeaderMap, body: &[u8], secrets: &[String]) -> Result<Verified, &'static str> {
     let given =
-        text(headers, "x-hub-signature-256")?.strip_prefix("sha256=").ok_or("it is no SHA-256 signature")?;
+        text(headers, "x-hub-signature-256")?.strip_prefix("sha256=").ok_or("it has no SHA-256 signature")?;
     by_hex(given, &[body], secrets)?;
     Ok(Verified { id: named(headers), is_timeless: true })
 }
@@ -126,7 +125,7 @@ fn stripe(headers: &HeaderMap, body: &[u8], secrets: &[String], now: i64) -> Res
     check_time(time, now)?;
     let parts: [&[u8]; 3] = [time.as_bytes(), b".", body];
     let is_signed = fields().any(|(name, given)| name == "v1" && by_hex(given, &parts, secrets).is_ok());
-    // The id is in the body, which is signed: equal bytes are the same event.
+    // The id is in the body, which is signed: equal bytes mean the same event.
     if is_signed { Ok(Verified { id: None, is_timeless: true }) } else { Err(WRONG) }
 }
 
@@ -134,20 +133,20 @@ fn stripe(headers: &HeaderMap, body: &[u8], secrets: &[String], now: i64) -> Res
 fn slack(headers: &HeaderMap, body: &[u8], secrets: &[String], now: i64) -> Result<Verified, &'static str> {
     let time = text(headers, "x-slack-request-timestamp")?;
     check_time(time, now)?;
-    let given = text(headers, "x-slack-signature")?.strip_prefix("v0=").ok_or("it is no v0 signature")?;
+    let given = text(headers, "x-slack-signature")?.strip_prefix("v0=").ok_or("it has no v0 signature")?;
     by_hex(given, &[b"v0:", time.as_bytes(), b":", body], secrets)?;
     Ok(Verified { id: None, is_timeless: true })
 }
 
-const WRONG: &str = "no secret of the webhook has made its signature";
+const WRONG: &str = "its signature was not made with a secret of the webhook";
 
-/// A time in seconds that is near ours.
+/// Checks that a time in seconds is close to this machine's clock.
 fn check_time(text: &str, now: i64) -> Result<(), &'static str> {
-    let seconds: i64 = text.parse().map_err(|_| "its time is no number of seconds")?;
-    let ms = seconds.checked_mul(1000).ok_or("its time is no time")?;
+    let seconds: i64 = text.parse().map_err(|_| "its time is not a number of seconds")?;
+    let ms = seconds.checked_mul(1000).ok_or("its time is out of range")?;
     match ms.abs_diff(now) <= TOLERANCE_MS.unsigned_abs() {
         true => Ok(()),
-        false => Err("its time is more than five minutes from ours"),
+        false => Err("its time differs by more than five minutes from the clock of this machine"),
     }
 }
 
@@ -164,7 +163,7 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok()).collect()
 }
 
-/// Compares in constant time. An empty secret signs nothing.
+/// Compares in constant time. An empty secret never matches.
 fn is_signature(key: &[u8], parts: &[&[u8]], given: &[u8]) -> bool {
     let key = hmac::Key::new(hmac::HMAC_SHA256, key);
     let message = parts.concat();
@@ -172,7 +171,7 @@ fn is_signature(key: &[u8], parts: &[&[u8]], given: &[u8]) -> bool {
 }
 
 fn token(given: &str, secrets: &[String]) -> Result<(), &'static str> {
-    // Over digests of the two under one key: how much of a guess is right does not show.
+    // Both are hashed under one key first, so the time of the comparison does not reveal how much of a guess is right.
     let key = hmac::Key::new(hmac::HMAC_SHA256, b"lobster webhook token");
     let given = hmac::sign(&key, given.as_bytes());
     let is_known = secrets
@@ -181,7 +180,7 @@ fn token(given: &str, secrets: &[String]) -> Result<(), &'static str> {
     if is_known { Ok(()) } else { Err("the token is wrong") }
 }
 
-/// Tells deliveries of one millisecond apart.
+/// Distinguishes deliveries within one millisecond.
 fn unique() -> u64 {
     static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
     NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
@@ -207,7 +206,7 @@ mod tests {
         tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Every scheme with what a sender of it sends.
+    /// A valid delivery for every scheme.
     fn signed(body: &[u8]) -> Vec<(Verify, HeaderMap)> {
         let time = (NOW / 1000).to_string();
         let with_time = |before: &str, between: &str| {
@@ -283,7 +282,7 @@ mod tests {
                     let mut headers = headers.clone();
                     headers.insert(name, changed);
                     let same = verify(&how, &headers, body, &secrets, NOW);
-                    // The first signature of two, and the case of a word or digit, are not what is compared.
+                    // The first of two signatures, and the case of a word or digit, are not compared.
                     let spare = value.to_str().unwrap().starts_with("v1,AAAA") && at < 8
                         || value.to_str().unwrap().contains("v1=00,") && (12..20).contains(&at);
                     assert!(same.is_err() || spare, "{how:?} {name} {at}");

@@ -1,4 +1,4 @@
-//! Takes connections and has a router answer them.
+//! Accepts connections and passes their requests to a router.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -25,36 +25,36 @@ use super::socket::SocketListener;
 use super::tls::Tls;
 use super::unread;
 
-/// How long a client may take to send the head of a request.
+/// Time limit for the head of a request.
 const HEAD: Duration = Duration::from_secs(15);
 
-/// Connections at once that were let in.
+/// Most connections at a time.
 const CONNECTIONS: usize = 1024;
 
-/// How long connections may go on when the server stops.
+/// Time for open connections to finish when the server stops.
 const LAST: Duration = Duration::from_secs(5);
 
-/// The connection that a request came by.
+/// The connection on which a request came.
 #[derive(Clone)]
 pub struct Door {
     pub peer: IpAddr,
-    /// Whether it is the socket file of a proxy, which says who calls.
+    /// True for the socket file of a proxy, which names the caller.
     pub is_proxy: bool,
-    /// Whether browsers that come by it do so over TLS.
+    /// True if browsers use TLS on this connection.
     pub is_secure: bool,
-    /// Whether a proxy has passed the request on, which adds whose address it came from.
+    /// True if a proxy forwarded the request. The proxy adds the address of the client.
     is_forwarded: bool,
     newcomer: Arc<Newcomer>,
 }
 
 impl Door {
-    /// A request of it was let in: it makes way for nobody any more.
+    /// Marks the connection as accepted: a newer one does not displace it any more.
     pub fn belongs(&self) {
         self.newcomer.belongs();
     }
 }
 
-/// The next connection of a proxy; never one, if there is no socket file for it.
+/// Accepts the next connection of a proxy. Waits for ever if there is no socket file.
 async fn of_proxy(listener: Option<&SocketListener>) -> io::Result<UnixStream> {
     match listener {
         Some(listener) => listener.accept().await,
@@ -68,16 +68,16 @@ enum Accepted {
     Proxy(UnixStream),
 }
 
-/// A port that is listened on.
+/// A listening port.
 pub struct Port {
     pub listener: TcpListener,
-    /// What encrypts its connections, if this server does it.
+    /// TLS certificate and key, if this server encrypts connections itself.
     pub tls: Option<Tls>,
-    /// Whether a proxy in front of it does.
+    /// True if a proxy in front of the port encrypts them.
     pub is_behind_proxy: bool,
 }
 
-/// Serves until `stop` is done: on a port, and on the socket file of a proxy.
+/// Serves requests on a port and on the socket file of a proxy until `stop` is done.
 pub async fn serve(
     Port { listener, tls, is_behind_proxy }: Port,
     proxy: Option<SocketListener>,
@@ -97,13 +97,13 @@ pub async fn serve(
         let accepted = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Out of descriptors, or a client that went at once: go on with the next.
+                // No file descriptors are left, or the client has gone: the next one is tried.
                 tracing::warn!("a connection cannot be accepted: {error}");
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 continue;
             }
         };
-        // Whoever has shown nothing yet has little room; those that were let in share the rest.
+        // Connections without an accepted request have little room; the accepted ones share the rest.
         let Ok(seat) = Arc::clone(&room).try_acquire_owned() else { continue };
         let newcomer = Arc::new(newcomers.enter());
         let (peer, is_proxy) = match &accepted {
@@ -172,18 +172,18 @@ async fn talk(
     }
 }
 
-/// The address that a proxy was called from: the last one, which the proxy itself has added.
+/// The client address of a forwarded request: the last one in the list, which the proxy itself added.
 fn forwarded_for(headers: &HeaderMap) -> Option<IpAddr> {
     let last = headers.get_all("x-forwarded-for").iter().next_back()?.to_str().ok()?;
     last.rsplit(',').next()?.trim().parse().ok()
 }
 
-/// An IPv4 address that came over IPv6 is the IPv4 address.
+/// The address of a client. An IPv4 address inside IPv6 becomes IPv4.
 fn address_of(peer: SocketAddr) -> IpAddr {
     peer.ip().to_canonical()
 }
 
-/// Answers a request; one that is refused is read to its end first.
+/// Answers a request. If the request is refused, the rest of its body is read before the answer is sent.
 async fn answer(
     router: &TowerToHyperService<Router>,
     mut door: Door,

@@ -1,4 +1,4 @@
-//! Connections: how many there may be, and who makes way.
+//! Connections: their number, and which are closed to make room.
 
 mod accept;
 mod newcomers;

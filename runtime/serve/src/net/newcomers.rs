@@ -1,6 +1,5 @@
-//! Connections that have not shown yet that they belong here. There is little
-//! room for them, and the oldest makes way: however many somebody opens and
-//! leaves half open, the next client is let in.
+//! Connections without an accepted request. There is little room for them, and the oldest is closed for a newer one: a
+//! client gets in, however many connections others open and leave half open.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -9,22 +8,22 @@ use std::time::{Duration, Instant};
 use lobster_runtime::sync::lock;
 use tokio::sync::Notify;
 
-/// Connections at once without a request that was let in.
+/// Most connections at a time without an accepted request.
 const ROOM: usize = 64;
 
-/// One that came just now has its request on the way: among many that come at once, it must not go before it
-/// was heard.
+/// Time for which a new connection is not displaced: its request may be on the way, even if many connections arrive at
+/// once.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Connections at once that are that young.
+/// Additional connections that may be that young.
 const YOUNG: usize = 448;
 
-/// The connections that wait for their first good request, and when they came.
+/// The connections without an accepted request, with their times of arrival.
 #[derive(Default)]
 pub struct Newcomers(Mutex<VecDeque<(Arc<Notify>, Instant)>>);
 
 impl Newcomers {
-    /// Lets one in; the oldest goes if there is no room.
+    /// Adds a connection, and closes the oldest one if there is no room.
     pub fn enter(self: &Arc<Self>) -> Newcomer {
         self.enter_at(Instant::now())
     }
@@ -43,19 +42,19 @@ impl Newcomers {
     }
 }
 
-/// One connection.
+/// A connection without an accepted request.
 pub struct Newcomer {
     go: Arc<Notify>,
     all: Arc<Newcomers>,
 }
 
 impl Newcomer {
-    /// Its first request was let in: it makes way for nobody any more.
+    /// Marks the connection as accepted: a newer one does not displace it any more.
     pub fn belongs(&self) {
         lock(&self.all.0).retain(|(other, _)| !Arc::ptr_eq(other, &self.go));
     }
 
-    /// Waits until it must go.
+    /// Waits until the connection must be closed.
     pub async fn must_go(&self) {
         self.go.notified().await;
     }
@@ -87,12 +86,12 @@ mod tests {
                     tokio::time::timeout(soon, go.notified()).await.is_ok()
                 }
             };
-            // As long as it may have something to say.
+            // A young connection may still send its request.
             let _young = all.enter_at(begun);
             assert!(!went(&oldest).await);
             let _last = all.enter_at(begun + GRACE);
             assert!(went(&oldest).await && !went(&known).await);
-            // However young they are, there is an end.
+            // Young connections have a limit as well.
             let crowd: Vec<_> = (0..ROOM + YOUNG).map(|_| all.enter_at(begun + GRACE)).collect();
             assert!(went(&rest[ROOM - 2]).await && !went(&crowd[0]).await);
             let _one_more = all.enter_at(begun + GRACE);

@@ -1,4 +1,4 @@
-//! A socket file to listen on. Who is at the other end of a connection is what the kernel says.
+//! A listening socket file. The kernel identifies the user at the other end of a connection.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use tokio::net::{UnixListener, UnixStream};
 
-/// A socket file that is listened on, and the users who may connect.
+/// A listening socket file, with the users who may connect.
 pub struct SocketListener {
     listener: UnixListener,
     users: Vec<u32>,
@@ -15,11 +15,11 @@ pub struct SocketListener {
 }
 
 impl SocketListener {
-    /// Listens on a socket file for this process's own user and these others. For that user alone, the directory
-    /// has to be private; otherwise nobody but its owner may change what is in it.
+    /// Listens on a socket file for the user of this process and `others`. Without others, its directory must be
+    /// private; otherwise only its owner may be able to change the directory.
     ///
     /// # Errors
-    /// Why it cannot be listened on, in words.
+    /// Returns the reason in words.
     pub fn bind(path: &Path, others: &[u32]) -> Result<Self, String> {
         let dir = match path.parent() {
             Some(dir) if !dir.as_os_str().is_empty() => dir,
@@ -28,8 +28,8 @@ impl SocketListener {
         check_dir(dir, others.is_empty())?;
         remove_stale(path)?;
         let listener = UnixListener::bind(path).map_err(|error| error.to_string())?;
-        // Until here a private directory has kept others out; where it is not private, they are told apart when
-        // they connect.
+        // Until here, a private directory has kept other users out. In a directory that is not private, users are
+        // checked when they connect.
         let mode = if others.is_empty() { 0o600 } else { 0o666 };
         fs::set_permissions(path, Permissions::from_mode(mode)).map_err(|error| error.to_string())?;
         let meta = fs::symlink_metadata(path).map_err(|error| error.to_string())?;
@@ -39,10 +39,10 @@ impl SocketListener {
         Ok(Self { listener, users, _file: file })
     }
 
-    /// The next connection of somebody who may connect.
+    /// Accepts the next connection of a permitted user.
     ///
     /// # Errors
-    /// When none can be accepted now.
+    /// Fails if no connection can be accepted now.
     pub async fn accept(&self) -> io::Result<UnixStream> {
         loop {
             let (stream, _) = self.listener.accept().await?;
@@ -68,7 +68,7 @@ fn check_dir(dir: &Path, is_private: bool) -> Result<(), String> {
     let (refused, rule) = if is_private {
         (0o077, "its directory must be yours alone (mode 700)")
     } else {
-        (0o022, "nobody else may write in its directory (mode 755 or less), which must be yours")
+        (0o022, "no other user may write in its directory (mode 755 or less), which must be yours")
     };
     if meta.uid() != own || meta.mode() & refused != 0 {
         return Err(format!(
@@ -93,7 +93,7 @@ fn remove_stale(path: &Path) -> Result<(), String> {
     match std::os::unix::net::UnixStream::connect(path) {
         Ok(_) => Err("another server already listens there".to_owned()),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            fs::remove_file(path).map_err(|error| format!("the socket of an earlier server stays: {error}"))
+            fs::remove_file(path).map_err(|error| format!("the socket of an earlier server cannot be removed: {error}"))
         }
         Err(error) => Err(format!("there is a socket whose owner cannot be determined: {error}")),
     }
@@ -135,7 +135,7 @@ mod tests {
         assert!(refusal(&path, &[]).contains("another server"));
         drop(first);
         assert!(!path.exists());
-        // A server that was killed leaves its file.
+        // A killed server leaves its file.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         assert!(path.exists());
         drop(SocketListener::bind(&path, &[]).unwrap());
@@ -145,12 +145,12 @@ mod tests {
         fs::create_dir(&open).unwrap();
         fs::set_permissions(&open, Permissions::from_mode(0o755)).unwrap();
         assert!(refusal(&open.join("s"), &[]).contains("yours alone"));
-        // Others may connect, and nobody else may put another socket there.
+        // Other users may connect, but not put another socket there.
         let shared = SocketListener::bind(&open.join("s"), &[33]).unwrap();
         assert_eq!(mode(&open.join("s")), 0o666);
         drop(shared);
         fs::set_permissions(&open, Permissions::from_mode(0o777)).unwrap();
-        assert!(refusal(&open.join("s"), &[33]).contains("nobody else may write"));
+        assert!(refusal(&open.join("s"), &[33]).contains("no other user may write"));
     }
 
     #[tokio::test]
@@ -161,11 +161,11 @@ mod tests {
         let own = rustix::process::geteuid().as_raw();
         let _client = UnixStream::connect(&path).await.unwrap();
         assert_eq!(listener.accept().await.unwrap().peer_cred().unwrap().uid(), own);
-        // Were it somebody else's.
+        // Pretends that the connection belongs to another user.
         listener.users = vec![own + 1];
         let mut stranger = UnixStream::connect(&path).await.unwrap();
         let waiting = tokio::time::timeout(std::time::Duration::from_millis(50), listener.accept());
-        assert!(waiting.await.is_err(), "nobody is let in");
+        assert!(waiting.await.is_err(), "the stranger is not let in");
         let mut end = Vec::new();
         tokio::io::AsyncReadExt::read_to_end(&mut stranger, &mut end).await.unwrap();
     }

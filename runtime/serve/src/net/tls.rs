@@ -1,5 +1,5 @@
-//! TLS with the operator's certificate. Files that are replaced, as those who renew certificates do, are
-//! read again; until they are good the earlier ones are used.
+//! TLS with the operator's certificate. If the files are replaced, as renewal programs do, they are read again. The
+//! earlier ones stay in use until the new ones are valid.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -13,21 +13,21 @@ use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 
-/// How often it is looked whether the files are others.
+/// Interval at which the files are checked for changes.
 const LOOK: Duration = Duration::from_secs(30);
 
 /// The files of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The certificate and those between it and its authority, in PEM.
+    /// The certificate and the intermediate ones up to its authority, in PEM.
     pub certificate: PathBuf,
     /// Its key, in PEM.
     pub key: PathBuf,
-    /// Names that clients call the server by, which it is for.
+    /// Names by which clients call the server. The certificate must cover them.
     pub names: Vec<String>,
 }
 
-/// What encrypts connections.
+/// The TLS configuration, reloaded when its files change.
 pub struct Tls {
     files: TlsFiles,
     now: Mutex<Loaded>,
@@ -35,11 +35,11 @@ pub struct Tls {
 
 struct Loaded {
     acceptor: TlsAcceptor,
-    /// When the files were changed last.
+    /// Modification times of the files.
     changed: [Option<SystemTime>; 2],
     looked: Instant,
     chain: Vec<CertificateDer<'static>>,
-    /// Whether it was said that it counts no more.
+    /// True if the expiry has been logged.
     is_over: bool,
 }
 
@@ -47,7 +47,7 @@ impl Tls {
     /// Reads the files.
     ///
     /// # Errors
-    /// Which file is wrong, and what is wrong with it.
+    /// Returns the name of the bad file and the fault in it.
     pub fn load(files: TlsFiles) -> Result<Self, String> {
         let changed = changed(&files);
         let (config, chain) = config(&files)?;
@@ -56,7 +56,7 @@ impl Tls {
         Ok(Self { files, now: Mutex::new(loaded) })
     }
 
-    /// What encrypts the next connection.
+    /// The TLS acceptor for the next connection.
     pub(super) fn acceptor(&self) -> TlsAcceptor {
         let mut now = lock(&self.now);
         if now.looked.elapsed() >= LOOK {
@@ -69,7 +69,7 @@ impl Tls {
                         now.acceptor = TlsAcceptor::from(Arc::new(config));
                         (now.chain, now.is_over) = (chain, false);
                     }
-                    Err(why) => tracing::error!("the earlier certificate is used on: {why}"),
+                    Err(why) => tracing::error!("the earlier certificate stays in use: {why}"),
                 }
             }
             if !now.is_over
@@ -87,10 +87,10 @@ fn changed(files: &TlsFiles) -> [Option<SystemTime>; 2] {
     [&files.certificate, &files.key].map(|file| std::fs::metadata(file).and_then(|meta| meta.modified()).ok())
 }
 
-/// Whether a certificate is in its time, and for these names. Who has signed it is for clients to judge.
+/// Checks the validity period of a certificate and that it covers these names. Its signature is for clients to judge.
 ///
 /// # Errors
-/// Why not.
+/// Returns the reason why the certificate is not valid.
 pub(crate) fn check_certificate(chain: &[CertificateDer<'_>], names: &[String]) -> Result<(), String> {
     let (leaf, rest) = chain.split_first().ok_or("there is no certificate")?;
     let leaf = ParsedCertificate::try_from(leaf)
@@ -109,19 +109,19 @@ pub(crate) fn check_certificate(chain: &[CertificateDer<'_>], names: &[String]) 
         Err(rustls::Error::InvalidCertificate(CertificateError::NotValidYetContext {
             not_before, ..
         })) => {
-            return Err(format!("the certificate counts from {} on", day(not_before)));
+            return Err(format!("the certificate is not valid before {}", day(not_before)));
         }
         Err(rustls::Error::InvalidCertificate(CertificateError::Expired)) => {
             return Err("the certificate has expired".to_owned());
         }
-        // An unknown authority among them.
+        // An unknown authority is one of these errors.
         Ok(()) | Err(_) => {}
     }
     for name in names {
         let is_for =
             ServerName::try_from(name.as_str()).is_ok_and(|name| verify_server_name(&leaf, &name).is_ok());
         if !is_for {
-            return Err(format!("the certificate is not for {name}, the name that --allow-host says"));
+            return Err(format!("the certificate is not for {name}, which --allow-host names"));
         }
     }
     Ok(())
@@ -164,7 +164,7 @@ mod tests {
 
     use super::*;
 
-    /// A certificate of nobody, for this machine's own name.
+    /// A self-signed certificate for localhost.
     const CERTIFICATE: &str = include_str!("../../../../tests/certificates/localhost.pem");
     const KEY: &str = include_str!("../../../../tests/certificates/localhost.key");
     const OTHER_KEY: &str = include_str!("../../../../tests/certificates/other.key");
@@ -200,7 +200,7 @@ mod tests {
         assert!(Tls::load(nowhere).err().is_some_and(|why| why.contains("/nowhere.pem")));
     }
 
-    /// The certificate with other times in it. Nobody looks at its signature here.
+    /// The certificate with other dates. Its signature is not checked here.
     fn with_times(before: &[u8; 6], year: &[u8; 4]) -> String {
         use base64::Engine as _;
         let mut der = CertificateDer::from_pem_slice(CERTIFICATE.as_bytes()).unwrap().to_vec();
@@ -220,7 +220,7 @@ mod tests {
         let expired = why(&with_times(b"201124", b"2025"), &[]);
         assert!(expired.contains("cert.pem: the certificate has expired on 2025-10-31"), "{expired}");
         let early = why(&with_times(b"491124", b"2126"), &[]);
-        assert!(early.contains("counts from 2049-11-24"), "{early}");
+        assert!(early.contains("not valid before 2049-11-24"), "{early}");
         let other = why(CERTIFICATE, &["localhost", "flows.example"]);
         assert!(other.contains("is not for flows.example"), "{other}");
     }
@@ -250,7 +250,7 @@ mod tests {
             tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
         stream.write_all(request).await.unwrap();
         let mut answer = String::new();
-        // Some servers close without a goodbye; what came counts.
+        // Some servers close the connection without a TLS close message; the received data is what matters.
         let _ = stream.read_to_string(&mut answer).await;
         assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("hello"), "{answer}");
         let mut plain = TcpStream::connect(address).await.unwrap();

@@ -1,8 +1,7 @@
-//! What a client is still sending when its request is already answered.
+//! The rest of a request that is still arriving when its answer is ready.
 //!
-//! A connection that is closed with bytes of the request unread is reset by the
-//! kernel, and a reset may overtake the answer (RFC 9112, section 9.6). So a
-//! refusal reads a bounded rest first.
+//! If a connection is closed with unread bytes of the request, the kernel resets it, and a reset may overtake the
+//! answer (RFC 9112, section 9.6). So a limited amount of the rest is read before a refusal is sent.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -13,13 +12,13 @@ use http_body_util::BodyExt;
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use lobster_runtime::sync::lock;
 
-/// The most of a rest that is read, in bytes.
+/// Most bytes of the rest that are read.
 const MOST: usize = 256 << 10;
 
-/// How long a client may take to send the rest.
+/// Time limit for the rest.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The body of a request, whose rest can be read by another than its reader.
+/// The body of a request. A second reader can read what the first one leaves.
 pub struct Shared<B = Incoming>(Arc<Mutex<B>>);
 
 impl<B> Clone for Shared<B> {
@@ -35,7 +34,7 @@ impl<B> Shared<B> {
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Shared<B> {
-    /// Reads what nobody has read, as far as it is worth it.
+    /// Reads the unread rest of the body, up to the limits.
     pub async fn discard_rest(mut self) {
         let mut left = MOST;
         let reading = async {
