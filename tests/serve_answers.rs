@@ -135,13 +135,13 @@ fn a_button_in_telegram_counts_for_those_whom_the_operator_names() {
     assert!(yes.len() <= 64 && no.len() <= 64 && yes != no, "{asked}");
 
     for (user, chat, data, about) in [
-        (99, -100, yes.to_owned(), "not one of those"),
+        (99, -100, yes.to_owned(), "not allowed to answer"),
         (5, -100, yes.to_owned(), "may not answer"),
         (4711, -7, yes.to_owned(), "not the chat"),
-        (4711, -100, yes.replace(&digest[..8], "00000000"), "not the one that was shown"),
-        (4711, -100, yes[..20].to_owned(), "not the one that was shown"),
-        (4711, -100, "approve".to_owned(), "of no question"),
-        (4711, -100, String::new(), "of no question"),
+        (4711, -100, yes.replace(&digest[..8], "00000000"), "not the version that was shown"),
+        (4711, -100, yes[..20].to_owned(), "not the version that was shown"),
+        (4711, -100, "approve".to_owned(), "belongs to no question"),
+        (4711, -100, String::new(), "belongs to no question"),
     ] {
         let told = telegram.press(user, chat, &data);
         assert_eq!(told["show_alert"], true, "{told}");
@@ -340,7 +340,7 @@ fn a_topic_that_anybody_can_read_has_no_buttons() {
     wait_until("it is told", || topics.of("questions").len() == 1);
     let (head, text) = topics.of("questions").pop().unwrap();
     assert!(!head.contains("actions:") && text.contains("Ship it?"), "{head}{text}");
-    wait_until("it is said why", || served.has_said("anybody can read the topic"));
+    wait_until("it is said why", || served.has_said("anyone can read the topic"));
 }
 
 #[test]

@@ -208,7 +208,7 @@ fn a_workflow_that_has_nobody_told_is_reported() {
     home.write("lost.lobster", "notify: phoen\nsteps: [{id: a, run: 'true'}]\n");
     register(&home, &["lost.lobster"]);
     let served = Served::start(&home, &[]);
-    wait_until("it says so", || served.has_said("workflow lost has phoen told, which no [[notify]]"));
+    wait_until("it says so", || served.has_said("workflow lost notifies phoen, which no [[notify]]"));
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn a_file_that_says_nonsense_of_notices_is_refused() {
     let home = Home::new();
     for (written, about) in [
         ("[[notify]]\nname = 'a'\n", "one of command, webhook, ntfy, email, telegram and slack"),
-        ("[[notify]]\nname = 'a'\ncommand = ['tell']\n", "whole path"),
+        ("[[notify]]\nname = 'a'\ncommand = ['tell']\n", "absolute path"),
         (
             "[[notify]]\nname = 'a'\ncommand = ['/bin/true']\n[[notify]]\nname = 'a'\ncommand = ['/bin/true']\n",
             "two of [[notify]] have the name \"a\"",

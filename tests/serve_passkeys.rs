@@ -150,7 +150,7 @@ fn a_passkey_opens_sessions_with_the_rights_of_the_one_that_added_it() {
     let mut thief = Device::new(1);
     thief.count = 50;
     let stolen = page.post("/api/v1/login/passkey", None, &thief.sign(&page));
-    assert!(stolen.status == 401 && stolen.body.contains("not that of the key"), "{stolen:?}");
+    assert!(stolen.status == 401 && stolen.body.contains("not made with the key"), "{stolen:?}");
 
     // Its owner forgets it, or an admin does; nobody else.
     let id = added["id"].as_str().unwrap();
@@ -272,7 +272,7 @@ fn a_yes_is_confirmed_with_a_key_that_was_unlocked_for_it() {
         page.post(&path, Some(&ann.cookie), &body)
     };
     for (passkey, about) in [
-        (Value::Null, "confirmed with a passkey"),
+        (Value::Null, "requires a passkey"),
         (hers.sign(&page), "for something else"),
         (hers.sign_for(&page, "?question=other%20question"), "for something else"),
         (his.sign_for(&page, &of(&gate)), "another person"),
@@ -284,7 +284,7 @@ fn a_yes_is_confirmed_with_a_key_that_was_unlocked_for_it() {
     // The page tells it, and nothing was answered.
     let form = [("decision", "approve"), ("digest", gate["digest"].as_str().unwrap()), ("passkey", "")];
     let told = ann.post(&format!("/questions/{}", gate["id"].as_str().unwrap()), &form);
-    assert!(told.status == 401 && told.body.contains("confirmed with a passkey"), "{told:?}");
+    assert!(told.status == 401 && told.body.contains("requires a passkey"), "{told:?}");
     assert_eq!(served.question(&operator)["id"], gate["id"]);
     let signed = hers.sign_for(&page, &of(&gate));
     yes(signed.clone()).good();

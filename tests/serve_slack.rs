@@ -245,13 +245,13 @@ fn a_button_in_slack_counts_for_those_whom_the_operator_names() {
     let (yes, no) = (value(0), value(1));
 
     for (user, channel, pressed, about) in [
-        ("U9", "C1", yes.clone(), "not one of those"),
-        ("", "C1", yes.clone(), "not one of those"),
+        ("U9", "C1", yes.clone(), "not allowed to answer"),
+        ("", "C1", yes.clone(), "not allowed to answer"),
         ("U2", "C1", yes.clone(), "may not answer"),
         ("U1", "C7", yes.clone(), "not the channel"),
-        ("U1", "C1", yes.replace(&digest[..8], "00000000"), "not the one that was shown"),
-        ("U1", "C1", yes[..20].to_owned(), "not the one that was shown"),
-        ("U1", "C1", "approve".to_owned(), "of no question"),
+        ("U1", "C1", yes.replace(&digest[..8], "00000000"), "not the version that was shown"),
+        ("U1", "C1", yes[..20].to_owned(), "not the version that was shown"),
+        ("U1", "C1", "approve".to_owned(), "belongs to no question"),
     ] {
         let (method, told) = slack.press(user, channel, &pressed);
         assert_eq!((method.as_str(), &told["user"]), ("chat.postEphemeral", &json!(user)), "{told}");

@@ -1,4 +1,4 @@
-//! From a request that was let in to its answer.
+//! From an accepted request to its answer.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::{App, Asked, Problem, Reply, blocking, changes, stream, streamed_rest
 use crate::access::{Object, Verb, can};
 use crate::rate::QUEUE_AT_MOST;
 
-/// Whether the caller may ask this route about what it names.
+/// Checks that the caller may use this route for the object it names.
 pub(super) fn check_access(app: &App, route: &Route, asked: &Asked) -> Result<(), Problem> {
     let Access::To(verb, of) = route.access else { return Ok(()) };
     let Some(actor) = &asked.actor else {
@@ -33,13 +33,13 @@ pub(super) fn check_access(app: &App, route: &Route, asked: &Asked) -> Result<()
                     .to_owned()
             }
             (_, CredentialKind::Agent) if verb != Verb::Converse && !may_ask => {
-                format!("{} is an agent: it reads and starts runs, and people do the rest", actor.name)
+                format!("{} is an agent, which may only read and start runs", actor.name)
             }
             _ => format!("{} has the role {}; this needs {needs} for what it names", actor.name, actor.role),
         };
         Problem::new(StatusCode::FORBIDDEN, "role", detail)
     };
-    // The role is asked first: whoever may not do it learns nothing of what there is.
+    // The role is checked first, so that a caller without it does not learn which objects exist.
     if !may_ask || !can(actor, verb, Object::List) {
         return Err(denied(verb));
     }
@@ -65,28 +65,28 @@ pub(super) fn check_access(app: &App, route: &Route, asked: &Asked) -> Result<()
 }
 
 impl App {
-    /// Takes one more start, if its sender and the queue have room for it.
+    /// Admits one more start, if its sender and the queue have room for it.
     ///
     /// # Errors
-    /// 429, with the seconds after which another start is taken.
+    /// Returns 429 with the seconds after which another start is accepted.
     pub(crate) fn admit(&self, sender: &str) -> Result<(), Problem> {
         let problem = |code, detail: String| Problem::new(StatusCode::TOO_MANY_REQUESTS, code, detail);
         self.rates.take(sender).map_err(|wait| {
             let seconds = u32::try_from(wait.as_secs() + 1).unwrap_or(u32::MAX);
-            problem("rate", format!("{sender} starts more runs than it may")).retry_after(seconds)
+            problem("rate", format!("{sender} starts too many runs")).retry_after(seconds)
         })?;
         if self.service.count_queued()? >= QUEUE_AT_MOST {
-            let detail = format!("{QUEUE_AT_MOST} runs wait for their turn; nothing was started");
+            let detail = format!("{QUEUE_AT_MOST} runs are queued already; nothing was started");
             return Err(problem("queue", detail).retry_after(30));
         }
         Ok(())
     }
 }
 
-/// The run that a request names: one that has begun, or one that is to begin.
+/// Returns the run that a request names: a run that has begun, or a queued one.
 ///
 /// # Errors
-/// When there is none.
+/// Fails if there is no such run.
 pub fn run_of(app: &App, asked: &Asked) -> Result<RunId, Problem> {
     let text = asked.param("run");
     if let Ok(id) = text.parse::<RunId>()
@@ -97,20 +97,20 @@ pub fn run_of(app: &App, asked: &Asked) -> Result<RunId, Problem> {
     Ok(app.store.find_run(text)?)
 }
 
-/// The name of the registered workflow that a run is one of.
+/// Returns the name of a run's registered workflow.
 ///
 /// # Errors
-/// When the store cannot be read.
+/// Fails if the store cannot be read.
 pub fn workflow_of_run(app: &App, run: RunId) -> Result<Option<String>, Problem> {
     let Some(start) = app.service.start_of(run)? else { return Ok(None) };
     Ok(app.service.workflow_by_number(start.workflow)?.map(|workflow| workflow.name))
 }
 
-/// What a caller must be allowed to do to fork or replay a run. A run of a version that is registered now could be
-/// started by an operator anyway; any other runs what only an author may register.
+/// Returns the right that is needed to fork or replay a run. An operator could start a run of the registered version
+/// anyway. A run of any other version executes a text that only an author may register.
 ///
 /// # Errors
-/// When the store cannot be read.
+/// Fails if the store cannot be read.
 pub fn rerun_verb(app: &App, run: RunId) -> Result<Verb, Problem> {
     let Some(start) = app.service.start_of(run)? else { return Ok(Verb::Register) };
     let workflow = app.service.workflow_by_number(start.workflow)?;
@@ -118,7 +118,7 @@ pub fn rerun_verb(app: &App, run: RunId) -> Result<Verb, Problem> {
     Ok(if is_registered { Verb::Operate } else { Verb::Register })
 }
 
-/// Writes down who asks for a change before it is made: the one place for all routes.
+/// Records who requests a change before it is made, for all routes.
 async fn note(app: Arc<App>, route: &'static Route, asked: Asked) -> Result<Asked, Problem> {
     blocking(move || {
         let object = format!("{} {}", route.method, route.path);
@@ -128,7 +128,7 @@ async fn note(app: Arc<App>, route: &'static Route, asked: Asked) -> Result<Aske
     .await
 }
 
-/// Has the route do it.
+/// Calls the route's handler.
 pub(super) async fn answer(app: &Arc<App>, route: &'static Route, asked: Asked) -> Result<Reply, Problem> {
     let asked = match asked.actor.is_some() && route.is_noted() {
         true => note(Arc::clone(app), route, asked).await?,

@@ -1,8 +1,8 @@
-//! Which runs have new records, as server-sent events: what a page that is looked at needs to know to
-//! read again. An event's id is the number of the newest record in the store, so a client that was cut
-//! off, or slept, goes on without a gap.
+//! Server-sent events with the runs that have new records, so that an open page knows when to reload. An event's id is
+//! the number of the newest record in the store, so a client whose connection broke, or that slept, continues without a
+//! gap.
 //!
-//! One task looks at the store for all clients, and only while there are some.
+//! One task checks the store for all clients, and only while there are clients.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use super::answer::workflow_of_run;
 use super::stream::{Events, HEARTBEAT, STILL_HERE, WAITING, frame, last_event};
 use super::{App, Asked, Problem, Reply, blocking};
 
-/// How often the store is looked at.
+/// Interval at which the store is checked.
 const PAUSE: Duration = Duration::from_millis(80);
 
-/// Records looked at in one go.
+/// Records read at a time.
 const PAGE: usize = 2000;
 
-/// A record that is new, as all who follow are told of it.
+/// A new record, in the form that is sent to followers.
 #[derive(Clone)]
 struct Change {
     number: u64,
@@ -33,27 +33,27 @@ struct Change {
     workflow: Option<Arc<str>>,
 }
 
-/// What one look found, for all who follow: none of them asks the store again for what is here.
+/// Result of the checks so far, shared by all followers, so that they need not read the store themselves.
 #[derive(Clone, Default)]
 pub(super) struct Newest {
-    /// The newest deed: by which credentials are made and ended.
+    /// The newest deed. Creating and ending credentials are deeds.
     deed: i64,
     /// All records after this one are in `changes`.
     after: u64,
     changes: Arc<Vec<Change>>,
-    /// How often anything was heard of runs that are being executed.
+    /// Number of progress messages received from running runs.
     heard: u64,
 }
 
-/// Records that are kept for those who are late.
+/// Records that are kept for slow followers.
 const KEPT: usize = 1000;
 
-/// What is newest, for all who follow.
+/// The newest changes, shared by all followers.
 #[derive(Default)]
 pub(super) struct Watch(std::sync::Mutex<Option<watch::Sender<Newest>>>);
 
 impl Watch {
-    /// What tells of newer ones.
+    /// Returns a receiver of new changes.
     fn subscribe(app: &Arc<App>) -> watch::Receiver<Newest> {
         let mut sender = lock(&app.changes.0);
         if let Some(sender) = &*sender
@@ -68,7 +68,7 @@ impl Watch {
     }
 }
 
-/// Looks at the store until nobody follows.
+/// Checks the store until there are no followers left.
 async fn look(app: Arc<App>, sender: watch::Sender<Newest>) {
     let mut known: Option<u64> = None;
     while sender.receiver_count() > 0 {
@@ -90,14 +90,14 @@ async fn look(app: Arc<App>, sender: watch::Sender<Newest>) {
                 let heard = app.tidings.count();
                 sender.send_if_modified(|newest| newest.add(deed, new, heard));
             }
-            // The next look may find more.
+            // The next check may succeed.
             Err(_) => {}
         }
         tokio::time::sleep(PAUSE).await;
     }
 }
 
-/// The records after one, with the workflows that they belong to.
+/// Reads the records after a number, with their workflows.
 fn changes_after(app: &App, after: u64, head: u64) -> Result<Vec<Change>, Problem> {
     if after == head {
         return Ok(Vec::new());
@@ -116,7 +116,7 @@ fn changes_after(app: &App, after: u64, head: u64) -> Result<Vec<Change>, Proble
 }
 
 impl Newest {
-    /// Takes in what a look found; whether that is anything.
+    /// Adds the result of a check. Returns true if it contained anything new.
     fn add(&mut self, deed: i64, new: Vec<Change>, heard: u64) -> bool {
         if self.deed == deed && self.heard == heard && new.is_empty() {
             return false;
@@ -135,7 +135,7 @@ impl Newest {
     }
 }
 
-/// The stream of changes that the caller may know of.
+/// Streams the changes that the caller may see.
 pub(super) async fn follow(app: Arc<App>, asked: Asked) -> Result<Reply, Problem> {
     let after: Option<u64> = match (last_event(&asked), asked.query("after")) {
         (Some(last), _) => Some(last),
@@ -145,7 +145,7 @@ pub(super) async fn follow(app: Arc<App>, asked: Asked) -> Result<Reply, Problem
     let newest = Watch::subscribe(&app);
     let of_app = Arc::clone(&app);
     let head = blocking(move || Ok(of_app.store.newest_record()?)).await?;
-    // A number of another store is none of this one.
+    // A number from another store has no meaning here.
     let after = after.filter(|after| *after <= head);
     let (sender, receiver) = mpsc::channel(WAITING);
     tokio::spawn(send_changes(app, asked, (after.unwrap_or(head), after.is_none()), newest, sender));
@@ -168,7 +168,7 @@ async fn send_changes(
     let mut heard = app.tidings.count();
     loop {
         let found = newest.borrow_and_update().clone();
-        // Whoever may not ask any more is told nothing more.
+        // The stream ends when the caller's access ends.
         if deed.replace(found.deed) != Some(found.deed) || checked.elapsed() >= HEARTBEAT {
             checked = Instant::now();
             let (of_app, of_asked) = (Arc::clone(&app), asked.clone());
@@ -206,7 +206,7 @@ async fn send_changes(
                 return;
             }
         }
-        // What was not there is not to be had: the records of a run that was removed.
+        // Records of a removed run are missing and are skipped.
         if is_late && new.is_empty() {
             after = found.after;
         }

@@ -1,7 +1,7 @@
-//! Who is let in: the host that was called, the page that calls, and the secret that it brings.
+//! Access checks: the host that was called, the page that calls, and the caller's secret.
 //!
-//! The order matters. A page that reaches this server under its own name (DNS rebinding) says that it
-//! is of the same origin, so the name comes first; then where the request comes from; then who it is.
+//! The order matters. A page that reaches this server under its own name (DNS rebinding) claims the same origin, so the
+//! name is checked first, then the origin of the request, and then the caller.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -24,7 +24,7 @@ fn text(headers: &HeaderMap, name: impl header::AsHeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// Refuses what is called by another name.
+/// Refuses requests to another host name.
 pub(super) fn check_host(hosts: &Hosts, headers: &HeaderMap) -> Result<(), Problem> {
     let mut given = headers.get_all(header::HOST).iter();
     match (given.next().and_then(|host| host.to_str().ok()), given.next()) {
@@ -37,8 +37,7 @@ pub(super) fn check_host(hosts: &Hosts, headers: &HeaderMap) -> Result<(), Probl
     }
 }
 
-/// Refuses requests that a page of another origin makes. `is_secure`: whether browsers reach the server over TLS
-/// where it came in.
+/// Refuses requests from pages of another origin. `is_secure` is true if browsers use TLS on this connection.
 pub(super) fn check_origin(
     hosts: &Hosts,
     is_secure: bool,
@@ -48,7 +47,7 @@ pub(super) fn check_origin(
         Problem::new(
             StatusCode::FORBIDDEN,
             "origin",
-            "a page of another origin may not call this server; `url` in its settings says where people reach it",
+            "a page of another origin may not call this server; set `url` in its settings to the address that people use",
         )
     };
     let called = text(headers, header::HOST).unwrap_or_default();
@@ -59,13 +58,14 @@ pub(super) fn check_origin(
     let is_link = *method == Method::GET && text(headers, "sec-fetch-mode") == Some("navigate");
     match text(headers, "sec-fetch-site") {
         None | Some("same-origin" | "none") => Ok(()),
-        // Somebody follows a link: it reads, as every GET does.
+        // A followed link only reads, like every GET.
         Some(_) if is_link => Ok(()),
         Some(_) => Err(foreign()),
     }
 }
 
-/// Who calls, if somebody that the service knows does. `by_proxy`: if it came by a proxy that names its callers.
+/// Identifies the caller, if the service knows them. `by_proxy` is set if the request came through a proxy that names
+/// its callers.
 pub(super) fn check_caller(
     service: &Service,
     by_proxy: Option<&NamedByProxy>,
@@ -83,8 +83,8 @@ pub(super) fn check_caller(
         None => Ok(None),
     };
     let Some(actor) = named.map_or_else(of_session, |named| Ok(Some(named)))? else { return Ok(None) };
-    // A browser brings its session, here or at the proxy, whoever asks it to: what changes something must say
-    // where it comes from.
+    // A browser sends its session, here or to the proxy, even if another site causes the request. So a request that
+    // changes something must name its origin.
     let says = headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site");
     if *method != Method::GET && !says {
         return Err(Problem::new(
@@ -96,7 +96,7 @@ pub(super) fn check_caller(
     Ok(Some(actor))
 }
 
-/// The secret in the cookie. Two of them are none: somebody else has set one.
+/// Returns the secret in the cookie. Two such cookies are ignored, because another site may have set one.
 pub(super) fn session_of(headers: &HeaderMap) -> Option<&str> {
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let pairs = cookies.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
@@ -107,22 +107,21 @@ pub(super) fn session_of(headers: &HeaderMap) -> Option<&str> {
     }
 }
 
-/// Tries to log in that failed, by address.
+/// Failed login attempts, by address.
 #[derive(Default)]
 pub(super) struct Failures(Mutex<HashMap<IpAddr, (u32, Instant)>>);
 
-/// So many tries may fail within [`FAILURE_TIME`].
+/// Failed attempts allowed within [`FAILURE_TIME`].
 const FAILURES: u32 = 10;
 
 const FAILURE_TIME: Duration = Duration::from_secs(60);
 
-/// Addresses that are remembered.
+/// Most addresses that are remembered.
 const ADDRESSES: usize = 10_000;
 
 impl Failures {
-    /// Counts a try that failed, and gives what it is answered with: why it failed, or that too many have. One
-    /// that succeeds is never asked about: many people may have one address, and secrets have too many bits to be
-    /// tried.
+    /// Counts a failed attempt, and returns the answer to it: the reason, or that there were too many. Successful
+    /// attempts are never limited: many people may share an address, and secrets have too many bits for guessing.
     pub(super) fn count(&self, from: IpAddr, why: Problem) -> Problem {
         let mut all = lock(&self.0);
         all.retain(|_, (_, since)| since.elapsed() < FAILURE_TIME);
@@ -137,7 +136,7 @@ impl Failures {
         Problem::new(
             StatusCode::TOO_MANY_REQUESTS,
             "too_many_failures",
-            "too many tries from this address failed lately; one that is right is taken at any time",
+            "too many attempts from this address failed recently; a correct one is accepted at any time",
         )
         .retry_after(60)
     }

@@ -1,40 +1,39 @@
-//! The names that the server is called by, and the origins that its pages have.
+//! The names of the server, and the origins of its pages.
 
 use std::net::SocketAddr;
 
 use axum::http::uri::Authority;
 
-/// The names that the server is called by.
+/// The names and origins of the server.
 #[derive(Clone, Debug, Default)]
 pub struct Hosts {
     names: Vec<String>,
-    /// Where people reach it, if the settings say so.
+    /// The address that people use, if it is set.
     url: Option<Origin>,
-    /// Where devices may keep keys for it. A request cannot be asked: who relays what another page's device has signed
-    /// names any host.
+    /// Origins under which devices may keep keys for the server. They do not depend on the request: a program that
+    /// relays a signature made for another page can send any host name.
     keeping: Vec<Origin>,
 }
 
-/// How a server is reached, besides its names.
+/// The ways to reach a server, besides its names.
 #[derive(Clone, Copy, Debug)]
 pub struct Reached<'r> {
     pub listen: SocketAddr,
-    /// Whether it encrypts the connections of its port itself.
+    /// True if the server encrypts the connections of its port itself.
     pub has_tls: bool,
-    /// Whether a proxy with TLS stands in front of it.
+    /// True if a proxy with TLS is in front of the server.
     pub has_proxy: bool,
-    /// Where people reach it, if the settings say so.
+    /// The address that people use, if it is set.
     pub url: Option<&'r str>,
 }
 
-/// Whether a name is that of the machine which asks.
+/// True if a name means the machine of the caller itself.
 pub(crate) fn is_own_name(name: &str) -> bool {
     matches!(name.trim(), "localhost" | "127.0.0.1" | "::1")
 }
 
 impl Hosts {
-    /// The names of this machine for itself, the address that is listened on, and those that the
-    /// operator adds.
+    /// Collects this machine's names for itself, the listening address, and the names that the operator adds.
     #[must_use]
     pub fn new(reached: Reached<'_>, more: &[String]) -> Self {
         let mut names: Vec<String> = more.iter().map(|name| name.trim().to_ascii_lowercase()).collect();
@@ -54,7 +53,7 @@ impl Hosts {
                 true => keeping.push(origin(false, port)),
                 false => {}
             }
-            // What listens in clear is reached by another name over TLS or not at all.
+            // A port without TLS is reached under another name either over TLS or not at all.
             if !is_own_name(host) && (reached.has_proxy || !reached.has_tls) {
                 keeping.push(origin(true, HTTPS));
             }
@@ -62,31 +61,31 @@ impl Hosts {
         Self { names, url, keeping }
     }
 
-    /// Whether a name with or without a port is one of them. Whole names: `127.0.0.1.example.com` is
-    /// another machine.
+    /// True if a name, with or without a port, is a name of the server. Only whole names match: `127.0.0.1.example.com`
+    /// is another machine.
     pub(super) fn has(&self, authority: &str) -> bool {
         host_and_port(authority).is_some_and(|(host, _)| self.names.contains(&host))
     }
 
-    /// Whether a page of this origin is the server's, that was called by this name: a browser says truly what it
-    /// calls. `is_secure`: whether browsers reach the server over TLS.
+    /// True if a page of this origin is the server's, which was called by this name: a browser sends the true name.
+    /// `is_secure` is true if browsers use TLS.
     pub(super) fn has_page(&self, origin: &str, called: &str, is_secure: bool) -> bool {
         let Some(origin) = Origin::parse(origin) else { return false };
         let Some((host, port)) = host_and_port(called) else { return false };
-        // This machine's own names reach the port past a proxy.
+        // This machine's own names reach the port without the proxy.
         let may_be_clear = !is_secure || is_own_name(&host);
         let port = port.unwrap_or(default_port(origin.is_tls));
         let is_called = self.names.contains(&host) && origin.host == host && origin.port == port;
         (is_called && (origin.is_tls || may_be_clear)) || self.url.as_ref() == Some(&origin)
     }
 
-    /// Whether devices keep keys for this server under this origin.
+    /// True if devices keep keys for this server under this origin.
     pub(super) fn has_keys(&self, origin: &str) -> bool {
         Origin::parse(origin).is_some_and(|origin| self.keeping.contains(&origin))
     }
 }
 
-/// Where a page is from. Another port of one machine is another server.
+/// The origin of a page. Another port of the same machine is another server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Origin {
     is_tls: bool,
@@ -113,17 +112,17 @@ impl Origin {
         Some(Self { is_tls, host, port: port.unwrap_or(default_port(is_tls)) })
     }
 
-    /// That of the pages below an address.
+    /// The origin of the pages below an address.
     fn of_url(url: &str) -> Option<Self> {
         let (scheme, rest) = url.trim().split_once("://")?;
         Self::parse(&format!("{}://{}", scheme.to_ascii_lowercase(), rest.split('/').next()?))
     }
 }
 
-/// The name and the port of `name:port`, as they are compared.
+/// The name and the port of `name:port`, in comparable form.
 fn host_and_port(authority: &str) -> Option<(String, Option<u16>)> {
     let authority: Authority = authority.parse().ok()?;
-    // What stands before an `@` is no name, and no client of ours sends it.
+    // Text before an `@` is not part of a name, and lobster's clients never send it.
     if authority.as_str().contains('@') {
         return None;
     }
@@ -174,12 +173,12 @@ mod tests {
             ("http://localhost:7410", "localhost:7410", clear, true),
             ("http://127.0.0.1:7410", "127.0.0.1:7410", clear, true),
             ("http://[::1]:7410", "[::1]:7410", clear, true),
-            // A port that is forwarded.
+            // A forwarded port.
             ("http://localhost:8000", "localhost:8000", clear, true),
             ("http://localhost:3000", "localhost:7410", clear, false),
             ("http://localhost", "localhost:7410", clear, false),
             ("http://127.0.0.1:7410", "localhost:7410", clear, false),
-            // A container's port, past the proxy.
+            // The port of a container, reached without the proxy.
             ("http://localhost:7410", "localhost:7410", secure, true),
             ("https://flows.example", "flows.example", secure, true),
             ("https://FLOWS.example", "flows.example:443", secure, true),
@@ -194,7 +193,7 @@ mod tests {
         ] {
             assert_eq!(hosts.has_page(origin, called, is_secure), is_own, "{origin} {called} {is_secure}");
         }
-        // A proxy that drops the port, and a server whose people use no TLS.
+        // A proxy that drops the port, and a server whose users have no TLS.
         let reached = Reached { url: Some("https://flows.example:8443/"), ..CLEAR };
         assert!(self::hosts(reached).has_page("https://flows.example:8443", "flows.example", secure));
         let reached = Reached { url: Some("HTTP://flows.example"), ..CLEAR };

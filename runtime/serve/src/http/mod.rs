@@ -1,8 +1,7 @@
-//! The HTTP side of the service: one table of routes, and what stands before all of them.
+//! The HTTP side of the service: one table of routes, and the checks that precede all of them.
 //!
-//! A request is looked at in one order, whatever it asks for: the name that was called, the page that
-//! calls, who it is, whether they may, its size and form; then it is answered. A route says what it
-//! needs in the table; a test asks every route as everybody.
+//! Every request passes the same checks in the same order: host name, origin, caller, rights, size and form. Then it is
+//! answered. The table states the requirements of a route, and a test calls every route as every kind of caller.
 
 mod answer;
 mod api;
@@ -56,7 +55,7 @@ pub use routes::{Access, Handler, Of, Route, Takes, routes};
 
 pub use answer::{rerun_verb, run_of, workflow_of_run};
 
-/// What pages do as the API does it: the same checks, the same trail.
+/// Operations that pages share with the API, with the same checks and the same trail.
 pub mod acts {
     pub use super::api::access::{forget_passkey, login, logout, may_add_passkey, passkeys_of};
     pub use super::api::gates::{answer as answer_gate, decide as decide_gate};
@@ -68,13 +67,13 @@ pub mod acts {
     };
 }
 
-/// The largest body that is read, in bytes.
+/// The largest accepted body, in bytes.
 pub const MAX_BODY: usize = 1 << 20;
 
-/// How long a client may take to send a body.
+/// Time limit for a body.
 const BODY_TIME: Duration = Duration::from_secs(30);
 
-/// What the routes work with.
+/// The state that routes work with.
 pub struct App {
     pub store: Store,
     pub service: Service,
@@ -84,37 +83,37 @@ pub struct App {
     pub(crate) hosts: Hosts,
     /// The program that executes runs.
     pub program: PathBuf,
-    /// Files and folders that give nothing to start, and why.
+    /// Files and folders from which nothing can start, with the reasons.
     pub problems: crate::folders::Problems,
     /// The files that authors may save.
     pub files: crate::workflow_files::WorkflowFiles,
-    /// What is shown to people.
+    /// The pages for people.
     pages: Option<&'static Pages>,
-    /// What speaks with agents.
+    /// The protocol for agents.
     agents: Option<Arc<dyn Agents>>,
-    /// All that a question shows, as text.
+    /// Formats everything that a question shows as text.
     pub(crate) question: Option<fn(&QuestionView) -> String>,
-    /// Whether the server takes nothing more.
+    /// True if the server accepts no more requests.
     is_ending: AtomicBool,
     changes: changes::Watch,
-    /// What is heard of runs that are being executed.
+    /// Live progress of running runs.
     pub tidings: crate::tidings::Tidings,
-    /// What the server cannot do now.
+    /// The abilities that the server lacks now.
     pub(crate) readiness: Readiness,
-    /// How a proxy names its callers.
+    /// The names that a proxy gives to its callers.
     proxy: Option<NamedByProxy>,
-    /// Whether a person's yes counts only with a passkey that was unlocked for it.
+    /// True if a person can approve only with a passkey that is unlocked for that approval.
     pub confirms_by_passkey: bool,
-    /// What keys are to sign.
+    /// Issues the challenges that passkeys sign.
     challenges: Challenges,
     failures: guard::Failures,
     pub(crate) rates: Rates,
     started_at: i64,
-    /// Requests by the first digit of what they were answered with.
+    /// Counts of requests by the first digit of their status.
     requests: [AtomicU64; 6],
 }
 
-/// What an [`App`] is made of.
+/// The parts of an [`App`].
 pub struct AppSettings {
     pub store: Store,
     pub runtime: Runtime,
@@ -131,39 +130,39 @@ pub struct AppSettings {
     pub(crate) readiness: Readiness,
 }
 
-/// Whom a server serves besides programs that use its API.
+/// Front ends besides the API.
 #[derive(Clone, Default)]
 pub struct Fronts {
-    /// People.
+    /// Pages for people.
     pub pages: Option<&'static Pages>,
-    /// Agents.
+    /// The protocol for agents.
     pub agents: Option<Arc<dyn Agents>>,
-    /// All that a question shows, as text, for places that are no page.
+    /// Formats everything that a question shows as text, for places other than pages.
     pub question: Option<fn(&QuestionView) -> String>,
 }
 
-/// An answer of another protocol, on its way.
+/// The pending answer of another protocol.
 pub type Answering =
     Pin<Box<dyn Future<Output = Result<Response<BoxBody<Bytes, Infallible>>, Problem>> + Send>>;
 
-/// What speaks with agents: the guard and the roles are the service's, the protocol is its own.
+/// The protocol for agents. The service checks callers and roles; the protocol does the rest.
 pub trait Agents: Send + Sync {
-    /// Answers a request of an agent that was let in.
+    /// Answers an accepted request of an agent.
     fn answer(&self, app: Arc<App>, asked: Asked) -> Answering;
 }
 
-/// Pages that are served beside the API, by the same guard.
+/// Pages that are served beside the API, with the same checks.
 pub struct Pages {
     pub routes: &'static [Route],
-    /// Tells a person what went wrong. Of a request that was refused early, little is known.
+    /// Makes the page for a problem. If a request was refused early, little of it is known.
     pub problem: fn(&App, &Asked, &Problem) -> Reply,
 }
 
 impl App {
-    /// What routes work with.
+    /// Builds the state.
     ///
     /// # Errors
-    /// When the store has no room for what a service keeps.
+    /// Fails if the store has no room for the tables of the service.
     pub fn new(settings: AppSettings) -> Result<Self, lobster_runtime::store::StoreError> {
         Ok(Self {
             service: settings.store.service()?,
@@ -191,7 +190,7 @@ impl App {
         })
     }
 
-    /// Whether the server takes nothing more and closes its connections.
+    /// True if the server accepts no more requests and closes its connections.
     #[must_use]
     pub fn is_ending(&self) -> bool {
         self.is_ending.load(Ordering::Relaxed)
@@ -201,7 +200,8 @@ impl App {
         self.is_ending.store(true, Ordering::Relaxed);
     }
 
-    /// Lobster with these words, in a directory if it is there. What it says is for a page.
+    /// Builds a command that runs lobster with these arguments, in the given directory if it exists. Its output is for
+    /// a page.
     #[must_use]
     pub fn command(&self, behalf: &Behalf<'_>, cwd: &str, words: &[impl AsRef<OsStr>]) -> Command {
         let mut command = program::command(&self.program, behalf, words);
@@ -212,10 +212,10 @@ impl App {
         command
     }
 
-    /// Starts it; the dispatcher looks when it has ended.
+    /// Starts the command. The dispatcher is woken when it has ended.
     ///
     /// # Errors
-    /// When no process can be started.
+    /// Fails if no process can be started.
     pub fn start(&self, command: Command) -> Result<Started, Problem> {
         let waker = self.waker.clone();
         Started::spawn(command, move || waker.wake()).map_err(|error| {
@@ -224,35 +224,35 @@ impl App {
         })
     }
 
-    /// Who calls, if somebody that the service knows does.
+    /// Identifies the caller, if the service knows them.
     fn caller(&self, asked: &Asked) -> Result<Option<Actor>, Problem> {
         let by_proxy = self.proxy.as_ref().filter(|_| asked.door.is_proxy);
         guard::check_caller(&self.service, by_proxy, (&asked.method, &asked.headers))
     }
 
-    /// Whether who was let in would be let in now: a session ends while an answer goes on.
+    /// Checks access again while an answer is streamed: the session may have ended.
     pub(crate) fn check_still(&self, asked: &Asked) -> Result<(), Problem> {
         if self.caller(asked)? == asked.actor {
             return Ok(());
         }
-        Err(Problem::new(StatusCode::UNAUTHORIZED, "login", "the session or token counts no more"))
+        Err(Problem::new(StatusCode::UNAUTHORIZED, "login", "the session or token is no longer valid"))
     }
 }
 
-/// A request that was let in.
+/// A request.
 #[derive(Clone)]
 pub struct Asked {
     pub actor: Option<Actor>,
     pub(crate) door: Door,
     pub method: Method,
-    /// The path and the query, as they were asked for.
+    /// The path and the query of the request.
     pub target: String,
     params: BTreeMap<String, String>,
     query: BTreeMap<String, String>,
     pub headers: HeaderMap,
     /// Null unless the route takes JSON.
     pub json: Value,
-    /// The fields of a form, in its order.
+    /// The fields of a form, in their order.
     pub form: Vec<(String, String)>,
     pub body: Bytes,
 }
@@ -279,7 +279,7 @@ impl Asked {
         }
     }
 
-    /// A part of the path.
+    /// A parameter of the path.
     #[must_use]
     pub fn param(&self, name: &str) -> &str {
         self.params.get(name).map(String::as_str).unwrap_or_default()
@@ -297,22 +297,22 @@ impl Asked {
         self.form.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// The same request with a body of JSON, for what the API does.
+    /// The same request with a JSON body, for calls of the API.
     #[must_use]
     pub fn with_json(&self, json: Value) -> Self {
         Self { json, ..self.clone() }
     }
 
-    /// Whether browsers that come by this way do so over TLS.
+    /// True if browsers use TLS on this connection.
     #[must_use]
     pub fn is_secure(&self) -> bool {
         self.door.is_secure
     }
 
-    /// A number of the query.
+    /// A number from the query.
     ///
     /// # Errors
-    /// When it is none.
+    /// Fails if the text is not a number.
     pub fn number<N: std::str::FromStr>(&self, name: &str, otherwise: N) -> Result<N, Problem> {
         match self.query(name) {
             None => Ok(otherwise),
@@ -320,20 +320,20 @@ impl Asked {
         }
     }
 
-    /// Who calls, for the history.
+    /// The caller's name, for the history.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.actor.as_ref().map(|actor| actor.name.as_str())
     }
 
-    /// The agent that calls, if one does.
+    /// The name of the calling agent, if the caller is one.
     #[must_use]
     pub fn agent(&self) -> Option<&str> {
         let agent = self.actor.as_ref().filter(|actor| actor.kind == CredentialKind::Agent);
         agent.map(|actor| actor.name.as_str())
     }
 
-    /// From where, for the history.
+    /// The caller's address and credential, for the history.
     #[must_use]
     pub fn origin(&self) -> String {
         match &self.actor {
@@ -342,13 +342,13 @@ impl Asked {
         }
     }
 
-    /// Whether the caller may read something of a workflow; of none, if it belongs to none.
+    /// True if the caller may read objects of this workflow, or objects without a workflow.
     #[must_use]
     pub fn may_read(&self, workflow: Option<&str>) -> bool {
         self.may(crate::access::Verb::Read, workflow)
     }
 
-    /// Whether the caller may do something to what belongs to a workflow, or to none.
+    /// True if the caller has this right for objects of this workflow, or for objects without a workflow.
     #[must_use]
     pub fn may(&self, verb: crate::access::Verb, workflow: Option<&str>) -> bool {
         let object = workflow.map_or(Object::Everything, Object::Workflow);
@@ -356,16 +356,16 @@ impl Asked {
     }
 }
 
-/// What makes the rest of an answer.
+/// Makes the rest of an answer.
 type Rest = Box<dyn FnOnce(&App, &Asked) -> String + Send>;
 
-/// What a route answers.
+/// The answer of a route.
 pub struct Reply {
     status: StatusCode,
     body: Body,
     content_type: &'static str,
     headers: Vec<(header::HeaderName, HeaderValue)>,
-    /// What is still to be made of the body, and its beginning.
+    /// The beginning of the body, and the function that makes its rest.
     rest: Option<(Bytes, Rest)>,
 }
 
@@ -380,14 +380,14 @@ impl Reply {
         Self::bytes(content_type, text)
     }
 
-    /// Bytes of any length.
+    /// A body of bytes of any length.
     #[must_use]
     pub fn bytes(content_type: &'static str, body: impl Into<Body>) -> Self {
         Self { status: StatusCode::OK, body: body.into(), content_type, headers: Vec::new(), rest: None }
     }
 
-    /// A text whose beginning is sent at once, and whose rest takes a while. What goes wrong with the rest has to
-    /// be told in it: the status has been sent.
+    /// A text whose beginning is sent at once and whose rest takes a while. Errors in the rest must be reported in the
+    /// text, because the status has been sent.
     #[must_use]
     pub fn streamed_rest(
         content_type: &'static str,
@@ -397,7 +397,7 @@ impl Reply {
         Self { rest: Some((first.into(), Box::new(rest))), ..Self::bytes(content_type, Body::empty()) }
     }
 
-    /// Sends a browser to another page of this server, to read it.
+    /// Redirects a browser to another page of this server.
     #[must_use]
     pub fn see(path: &str) -> Self {
         let place = HeaderValue::from_str(path).unwrap_or(HeaderValue::from_static("/"));
@@ -406,7 +406,7 @@ impl Reply {
             .header(header::LOCATION, place)
     }
 
-    /// What it says to the browser besides its body.
+    /// The additional headers of the answer.
     #[must_use]
     pub fn headers(&self) -> &[(header::HeaderName, HeaderValue)] {
         &self.headers
@@ -478,7 +478,7 @@ pub fn router(app: &Arc<App>) -> Router {
         })
 }
 
-/// Answers what no route takes. A stranger is told nothing but that.
+/// Answers a request without a route. A stranger learns nothing else.
 fn refuse(app: &App, request: &Request, problem: &Problem) -> Response<Body> {
     let is_secure = request.extensions().get::<Door>().is_some_and(|door| door.is_secure);
     let checked = guard::check_host(&app.hosts, request.headers())
@@ -498,7 +498,7 @@ fn refuse(app: &App, request: &Request, problem: &Problem) -> Response<Body> {
     }
 }
 
-/// A problem, for a program or a person.
+/// The answer for a problem, for a program or a person.
 fn show(app: &App, is_page: bool, asked: &Asked, problem: &Problem) -> Response<Body> {
     match app.pages.filter(|_| is_page) {
         Some(pages) => (pages.problem)(app, asked, problem).response(),
@@ -514,7 +514,7 @@ async fn respond(
 ) -> Response<Body> {
     let (head, body) = request.into_parts();
     let Some(door) = head.extensions.get::<Door>().cloned() else {
-        return finish(&app, Problem::bad_request("where this comes from is not known").response());
+        return finish(&app, Problem::bad_request("the origin of the connection is unknown").response());
     };
     let params = params.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let mut asked = Asked::new(door, head.method, &head.uri, head.headers, params);
@@ -532,7 +532,7 @@ async fn respond(
     finish(&app, response)
 }
 
-/// Everything that is asked before a route is: the one order for all of them.
+/// Performs all checks before the route is called, in the same order for all routes.
 async fn let_in(app: &Arc<App>, route: &'static Route, asked: &mut Asked, body: Body) -> Result<(), Problem> {
     guard::check_host(&app.hosts, &asked.headers)?;
     guard::check_origin(&app.hosts, asked.door.is_secure, (&asked.method, &asked.headers))?;
@@ -541,15 +541,14 @@ async fn let_in(app: &Arc<App>, route: &'static Route, asked: &mut Asked, body: 
     if matches!(route.takes, Takes::Form)
         && let Some(body) = body.take()
     {
-        // Before it is known who sends it: a session that ends in the middle of a form must not lose
-        // what was typed.
+        // The form is read before the caller is known: if the session ends meanwhile, the typed text must not be lost.
         is_read = match read_body(&asked.headers, body).await {
             Ok(body) => form_of(&asked.headers, &body).map(|form| (asked.form, asked.body) = (form, body)),
             Err(problem) => Err(problem),
         };
     }
     let (of_app, known) = (Arc::clone(app), asked.clone());
-    // What reads the store must not keep other requests waiting.
+    // Reading the store must not delay other requests.
     let (actor, access) = blocking(move || {
         let mut known = known;
         known.actor = of_app.caller(&known)?;
@@ -574,7 +573,7 @@ async fn let_in(app: &Arc<App>, route: &'static Route, asked: &mut Asked, body: 
     Ok(())
 }
 
-/// Does what may wait for the disk.
+/// Runs work that may wait for the disk.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
@@ -583,7 +582,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
         Err(Problem::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             "failed",
-            "the server could not do it; its log says why",
+            "the server failed; see its log for the reason",
         ))
     })
 }
@@ -612,7 +611,7 @@ fn parse_json(headers: &HeaderMap, body: &Bytes) -> Result<Value, Problem> {
         return Err(Problem::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "content_type",
-            "the body must be JSON, and say so: Content-Type: application/json",
+            "the body must be JSON with Content-Type: application/json",
         ));
     }
     let text = std::str::from_utf8(body).map_err(|_| Problem::bad_request("the body is not UTF-8 text"))?;
@@ -624,14 +623,14 @@ fn parse_json(headers: &HeaderMap, body: &Bytes) -> Result<Value, Problem> {
     Ok(value)
 }
 
-/// Whether a header says that the body is of this type.
+/// True if a header declares this type of the body.
 fn is_of_type(headers: &HeaderMap, wanted: &str) -> bool {
     let content_type =
         headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     content_type.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(wanted)
 }
 
-/// The fields of a form, as browsers send it.
+/// Parses the fields of a form, in the encoding of browsers.
 fn form_of(headers: &HeaderMap, body: &Bytes) -> Result<Vec<(String, String)>, Problem> {
     if !is_of_type(headers, "application/x-www-form-urlencoded") {
         return Err(Problem::new(
@@ -644,12 +643,12 @@ fn form_of(headers: &HeaderMap, body: &Bytes) -> Result<Vec<(String, String)>, P
     Ok(pairs_of(text))
 }
 
-/// The fields of a query or a form; `+` and `%` escapes as forms have them.
+/// Parses the fields of a query or a form, with `+` and `%` escapes.
 fn pairs_of(query: &str) -> Vec<(String, String)> {
     form_urlencoded::parse(query.as_bytes()).into_owned().collect()
 }
 
-/// What every answer says to a browser: that it is no page, for nobody's frame and nobody's cache.
+/// Default headers of every answer: no sniffing, no framing, no caching.
 const HEADERS: [(&str, &str); 6] = [
     ("x-content-type-options", "nosniff"),
     ("referrer-policy", "no-referrer"),
@@ -689,6 +688,6 @@ mod tests {
             pairs_of("a=1&b=x%20y+z&c&d=%zz%4&e=%E2%82%AC&f=%+f").into_iter().collect();
         assert_eq!(query["b"], "x y z");
         assert_eq!((query["c"].as_str(), query["d"].as_str(), query["e"].as_str()), ("", "%zz%4", "€"));
-        assert_eq!(query["f"], "% f", "a plus is a blank, and no sign of a number");
+        assert_eq!(query["f"], "% f", "a plus is a blank, not a sign");
     }
 }

@@ -1,4 +1,4 @@
-//! What went wrong, as RFC 9457 has it: `application/problem+json`.
+//! Errors in the format of RFC 9457: `application/problem+json`.
 
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, StatusCode, header};
@@ -6,17 +6,17 @@ use lobster_runtime::json;
 use lobster_runtime::store::StoreError;
 use serde_json::{Value, json};
 
-/// An answer that says why not.
+/// An error answer.
 #[derive(Clone, Debug)]
 pub struct Problem {
     pub status: StatusCode,
     /// A name for programs.
     pub code: &'static str,
-    /// A sentence for people: what, and what to do.
+    /// A sentence for people: the problem and its remedy.
     pub detail: String,
-    /// What else a program may want to know.
+    /// Further fields for programs.
     pub more: Box<Value>,
-    /// Seconds after which it is worth trying again.
+    /// Seconds after which a retry may succeed.
     pub retry_after: Option<u32>,
 }
 
@@ -53,7 +53,7 @@ impl Problem {
         self
     }
 
-    /// The answer.
+    /// The error as an answer.
     #[must_use]
     pub fn response(&self) -> Response<Body> {
         let mut body = json!({

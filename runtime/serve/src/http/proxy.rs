@@ -1,5 +1,5 @@
-//! Who a proxy in front of the server says is calling. It is believed over its own socket file alone: what comes
-//! over a port can say whatever it likes.
+//! Callers named by a proxy in front of the server. The header is trusted only on the proxy's own socket file, because
+//! any client of a port could set it.
 
 use std::collections::BTreeMap;
 
@@ -9,23 +9,23 @@ use lobster_runtime::store::service::CredentialKind;
 use super::problem::Problem;
 use crate::access::{Actor, Role};
 
-/// What the history calls the proxy's word.
+/// The credential in the history of a caller named by the proxy.
 const CREDENTIAL: &str = "proxy";
 
 /// The longest name of a caller, in bytes.
 const LONGEST: usize = 200;
 
-/// How a proxy names its callers, and what each of them may.
+/// The header with the caller's name, and the rights of each caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedByProxy {
-    /// What it says the name in.
+    /// The header that contains the name.
     pub header: HeaderName,
     pub people: BTreeMap<String, Rights>,
-    /// What everybody else may whom the proxy names; nothing, if they are not let in.
+    /// Rights of all other callers that the proxy names; without it, they are refused.
     pub others: Option<Rights>,
 }
 
-/// What a caller may, and with which workflows; none: all.
+/// The role of a caller, and the workflows that it applies to; none: all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rights {
     pub role: Role,
@@ -33,13 +33,13 @@ pub struct Rights {
 }
 
 impl NamedByProxy {
-    /// The caller, if the proxy names one.
+    /// Returns the caller, if the proxy names one.
     pub(super) fn caller(&self, headers: &HeaderMap) -> Result<Option<Actor>, Problem> {
         let mut given = headers.get_all(&self.header).iter();
         let name = match (given.next(), given.next()) {
             (None, _) => return Ok(None),
             (Some(value), None) => value.to_str().map(str::trim).unwrap_or_default(),
-            // The client has sent one, too, and the proxy let it pass.
+            // The client has also sent the header, and the proxy has passed it on.
             (Some(_), Some(_)) => "",
         };
         if name.is_empty() || name.len() > LONGEST {
@@ -53,7 +53,7 @@ impl NamedByProxy {
             return Err(Problem::new(
                 StatusCode::FORBIDDEN,
                 "role",
-                format!("the proxy knows {name:?}, who has no role here; [proxy.people] gives one"),
+                format!("the proxy names {name:?}, who has no role here; add one in [proxy.people]"),
             ));
         };
         Ok(Some(Actor {
@@ -94,7 +94,7 @@ mod tests {
             (&[("remote-user", "ann"), ("remote-user", "eve")][..], "proxy"),
             (&[("remote-user", "")], "proxy"),
             (&[("remote-user", "eve")], "role"),
-            // Names are told apart to the letter.
+            // Names are case-sensitive.
             (&[("remote-user", "Ann")], "role"),
         ] {
             assert_eq!(

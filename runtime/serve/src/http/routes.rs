@@ -1,4 +1,4 @@
-//! The table of routes. What is in it is served, described and tested; nothing else is.
+//! The table of routes. Every route in it is served, described and tested; there are no others.
 
 use serde_json::{Value, json};
 
@@ -7,16 +7,16 @@ use super::{App, Asked, Problem, Reply};
 use crate::access::Verb;
 use crate::hooks;
 
-/// Who may ask a route.
+/// The access rule of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Anybody that can connect: the route knows by itself whom it trusts.
+    /// Open to anyone who can connect; the route does its own checks.
     Open,
-    /// Whoever may do this to that.
+    /// Requires this right for this object.
     To(Verb, Of),
 }
 
-/// What a route is about.
+/// The object of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Of {
     List,
@@ -25,31 +25,31 @@ pub enum Of {
     Workflow,
     /// The workflow of `{run}`.
     Run,
-    /// The same, to execute its steps again: of a version that is not registered now, for authors alone.
+    /// The workflow of `{run}`, to execute its steps again; if the version is not registered now, only authors may.
     Rerun,
     /// The workflow of `{gate}`.
     Gate,
 }
 
-/// What a route reads of a body.
+/// The body of a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Takes {
     Nothing,
     /// JSON of this schema.
     Json(fn() -> Value),
-    /// The bytes as they are.
+    /// Raw bytes.
     Bytes,
-    /// The fields of a form, as browsers send it.
+    /// The fields of a form, in the encoding of browsers.
     Form,
 }
 
-/// How a route answers.
+/// The handler of a route.
 #[derive(Clone, Copy)]
 pub enum Handler {
     Call(fn(&App, &Asked) -> Result<Reply, Problem>),
-    /// The records of `{run}`, as they come.
+    /// The records of `{run}` as a stream.
     Records,
-    /// Which runs have new records or progress, as they come.
+    /// A stream of the runs that have new records or progress.
     Changes,
     /// The Model Context Protocol.
     Agents,
@@ -64,10 +64,10 @@ pub struct Route {
     pub takes: Takes,
     /// Fields of the query.
     pub query: &'static [&'static str],
-    /// What it answers if it does it.
+    /// The status on success.
     pub status: u16,
     pub handler: Handler,
-    /// Whether it is for people: what goes wrong is a page, too.
+    /// True if the route is for people, so that errors are pages as well.
     pub is_page: bool,
 }
 
@@ -114,7 +114,7 @@ const fn with_query(mut route: Route, query: &'static [&'static str]) -> Route {
     route
 }
 
-/// One method of the place where agents are served.
+/// A method of the address for agents.
 const fn agents(method: &'static str, summary: &'static str, takes: Takes) -> Route {
     Route {
         method,
@@ -129,8 +129,8 @@ const fn agents(method: &'static str, summary: &'static str, takes: Takes) -> Ro
     }
 }
 
-/// The routes that take the token of an agent: it starts what is registered, reads, and cancels. Every other route
-/// refuses it.
+/// The routes that accept an agent's token: an agent reads, starts registered workflows, and cancels. All other routes
+/// refuse it.
 const FOR_AGENTS: [(&str, &str); 20] = [
     ("POST", "/mcp"),
     ("GET", "/mcp"),
@@ -154,17 +154,17 @@ const FOR_AGENTS: [(&str, &str); 20] = [
     ("GET", "/api/v1/waits"),
 ];
 
-/// Routes of another method than GET that change nothing: they look at a text that is sent with them.
+/// Routes with another method than GET that change nothing: they only check a text in the request.
 const LOOKS_AT_TEXTS: [&str; 2] =
     ["/api/v1/workflows/{workflow}/check", "/api/v1/workflows/{workflow}/complete"];
 
 impl Route {
-    /// True if the token of an agent is taken.
+    /// True if the route accepts an agent's token.
     pub(super) fn is_for_agents(&self) -> bool {
         FOR_AGENTS.contains(&(self.method, self.path))
     }
 
-    /// True if the trail has who asked for it. The runs that an agent's messages start have entries of their own.
+    /// True if the trail records the caller. Runs started by an agent's messages have their own entries.
     pub(super) fn is_noted(&self) -> bool {
         self.method != "GET" && !LOOKS_AT_TEXTS.contains(&self.path) && self.path != "/mcp"
     }
@@ -177,11 +177,11 @@ pub fn routes() -> &'static [Route] {
 }
 
 static ROUTES: &[Route] = &[
-    get("/healthz", Access::Open, "Whether the server can use its store", state::health),
+    get("/healthz", Access::Open, "Reports if the server can use its store", state::health),
     get(
         "/readyz",
         Access::Open,
-        "What the server cannot do now; 503 if there is anything",
+        "Lists the abilities that the server lacks now; 503 if there are any",
         state::check_readiness,
     ),
     get("/metrics", Access::To(Verb::Read, Of::Everything), "Figures for Prometheus", state::metrics),
@@ -206,7 +206,7 @@ static ROUTES: &[Route] = &[
         post(
             "/api/v1/passkeys/challenge",
             Access::Open,
-            "What a key is to sign, once, within five minutes: to log in, to be added, or for a yes to a `question` (its id and digest)",
+            "A challenge that a key signs once, within five minutes: to log in, to be added, or to approve a `question` (its id and digest)",
             Takes::Nothing,
             200,
             access::challenge,
@@ -216,7 +216,7 @@ static ROUTES: &[Route] = &[
     post(
         "/api/v1/login/passkey",
         Access::Open,
-        "Opens a session with what a passkey has signed",
+        "Opens a session with a passkey's signature",
         Takes::Json(signed_schema),
         200,
         access::log_in_by_passkey,
@@ -225,7 +225,7 @@ static ROUTES: &[Route] = &[
     post(
         "/api/v1/passkeys",
         READ_LIST,
-        "Keeps a passkey: it opens sessions with the rights of the one that adds it",
+        "Adds a passkey, which opens sessions with the rights of the current session",
         Takes::Json(passkey_schema),
         201,
         access::add_passkey,
@@ -234,31 +234,31 @@ static ROUTES: &[Route] = &[
         method: "DELETE",
         path: "/api/v1/passkeys/{passkey}",
         access: READ_LIST,
-        summary: "Forgets a passkey of yours",
+        summary: "Removes one of your passkeys",
         takes: Takes::Nothing,
         query: &[],
         status: 200,
         handler: Handler::Call(access::forget_passkey),
         is_page: false,
     },
-    get("/api/v1/me", READ_LIST, "Who calls, and what they may", access::me),
-    get("/api/v1/servers", READ_LIST, "The servers that are at work on this store", state::servers),
+    get("/api/v1/me", READ_LIST, "The caller, with role and workflows", access::me),
+    get("/api/v1/servers", READ_LIST, "The running servers of this store", state::servers),
     get(
         "/api/v1/workflows",
         READ_LIST,
-        "The registered workflows, and what is wrong with files",
+        "The registered workflows, and the problems of files",
         workflows::list,
     ),
     get(
         "/api/v1/workflows/{workflow}",
         Access::To(Verb::Read, Of::Workflow),
-        "One workflow: what starts it, and its arguments",
+        "One workflow with its triggers and arguments",
         workflows::show,
     ),
     post(
         "/api/v1/workflows/{workflow}/runs",
         OPERATE,
-        "Starts a run; it is durable when this is answered",
+        "Starts a run; it is durable when the answer arrives",
         Takes::Json(start_schema),
         202,
         workflows::start,
@@ -266,7 +266,7 @@ static ROUTES: &[Route] = &[
     post(
         "/api/v1/workflows/{workflow}/register",
         AUTHOR,
-        "Registers the file as it is now; the digest says which version was read",
+        "Registers the current file; the digest names the version that was read",
         Takes::Json(register_schema),
         200,
         workflows::register,
@@ -274,7 +274,7 @@ static ROUTES: &[Route] = &[
     get(
         "/api/v1/workflows/{workflow}/file",
         AUTHOR,
-        "The text of the workflow's file, where the server's folders have it",
+        "The text of the workflow's file, if it is in the server's folders",
         workflows::read_file,
     ),
     Route {
@@ -282,7 +282,7 @@ static ROUTES: &[Route] = &[
         ..post(
             "/api/v1/workflows/{workflow}/file",
             AUTHOR,
-            "Saves a text as the workflow's file, if the file is still the one that was read; registers nothing",
+            "Saves a text as the workflow's file, if the file has not changed since it was read; registers nothing",
             Takes::Json(file_schema),
             200,
             workflows::save_text,
@@ -291,7 +291,7 @@ static ROUTES: &[Route] = &[
     post(
         "/api/v1/workflows/{workflow}/check",
         AUTHOR,
-        "What `check`, a dry run and `graph` say of a text that would be the workflow's file; nothing is run",
+        "Results of `check`, a dry run and `graph` for a text of the workflow's file; nothing is run",
         Takes::Json(text_schema),
         200,
         workflows::check_text,
@@ -299,20 +299,20 @@ static ROUTES: &[Route] = &[
     post(
         "/api/v1/workflows/{workflow}/complete",
         AUTHOR,
-        "What could stand at a place of such a text",
+        "Completions at a position of such a text",
         Takes::Json(place_schema),
         200,
         workflows::complete_text,
     ),
     with_query(
-        get("/api/v1/runs", READ_LIST, "Runs, the newest first", runs::list),
+        get("/api/v1/runs", READ_LIST, "Runs, newest first", runs::list),
         &["limit", "before", "status", "name"],
     ),
-    get("/api/v1/runs/{run}", READ_RUN, "One run, also one that waits for its turn", runs::show),
+    get("/api/v1/runs/{run}", READ_RUN, "One run, which may still be queued", runs::show),
     post(
         "/api/v1/runs/{run}/cancel",
         Access::To(Verb::Operate, Of::Run),
-        "Has a run cancelled",
+        "Cancels a run",
         Takes::Nothing,
         202,
         runs::cancel,
@@ -325,7 +325,7 @@ static ROUTES: &[Route] = &[
         get(
             "/api/v1/runs/{run}/output",
             READ_RUN,
-            "What the steps of a run printed, also while they run; of one `step` and the steps inside it",
+            "Output of the steps of a run, even while they run; optionally only of one `step` and the steps inside it",
             runs::output,
         ),
         &["step"],
@@ -334,7 +334,7 @@ static ROUTES: &[Route] = &[
         method: "GET",
         path: "/api/v1/runs/{run}/stream",
         access: READ_RUN,
-        summary: "The records as server-sent events, until the run ends, and `progress` of steps before they end; Last-Event-ID goes on where it broke off",
+        summary: "The records as server-sent events until the run ends, and the `progress` of running steps; Last-Event-ID continues a broken stream",
         takes: Takes::Nothing,
         query: &["after"],
         status: 200,
@@ -345,29 +345,29 @@ static ROUTES: &[Route] = &[
         method: "GET",
         path: "/api/v1/changes",
         access: READ_LIST,
-        summary: "Which runs have new records, as server-sent events; Last-Event-ID goes on where it broke off",
+        summary: "Runs with new records, as server-sent events; Last-Event-ID continues a broken stream",
         takes: Takes::Nothing,
         query: &["after"],
         status: 200,
         handler: Handler::Changes,
         is_page: false,
     },
-    with_query(get("/api/v1/gates", READ_LIST, "Questions that wait for a person", gates::list), &["all"]),
-    get("/api/v1/gates/{gate}", Access::To(Verb::Read, Of::Gate), "All that a question shows", gates::show),
+    with_query(get("/api/v1/gates", READ_LIST, "Questions waiting for a person", gates::list), &["all"]),
+    get("/api/v1/gates/{gate}", Access::To(Verb::Read, Of::Gate), "The content of a question", gates::show),
     post(
         "/api/v1/gates/{gate}/answer",
         Access::To(Verb::Answer, Of::Gate),
-        "Answers a question; the digest says what was shown",
+        "Answers a question; the digest names the version that was shown",
         Takes::Json(answer_schema),
         200,
         gates::answer,
     ),
-    get("/api/v1/schedules", READ_LIST, "The schedules, and when each is due next", schedules::list),
+    get("/api/v1/schedules", READ_LIST, "The schedules, each with its next due time", schedules::list),
     with_query(
         get(
             "/api/v1/workflows/{workflow}/schedules/{schedule}/ticks",
             Access::To(Verb::Read, Of::Workflow),
-            "What became of the ticks of a schedule, the newest first",
+            "Results of a schedule's ticks, newest first",
             schedules::ticks,
         ),
         &["limit", "since"],
@@ -375,7 +375,7 @@ static ROUTES: &[Route] = &[
     post(
         "/api/v1/workflows/{workflow}/schedules/{schedule}/pause",
         OPERATE,
-        "Stops starting runs of a schedule",
+        "Pauses a schedule",
         Takes::Nothing,
         200,
         schedules::pause,
@@ -383,7 +383,7 @@ static ROUTES: &[Route] = &[
     post(
         "/api/v1/workflows/{workflow}/schedules/{schedule}/resume",
         OPERATE,
-        "Has a paused schedule go on",
+        "Resumes a paused schedule",
         Takes::Nothing,
         200,
         schedules::resume,
@@ -391,7 +391,7 @@ static ROUTES: &[Route] = &[
     post(
         "/api/v1/workflows/{workflow}/schedules/{schedule}/backfill",
         OPERATE,
-        "Starts the runs of past ticks that had none",
+        "Starts runs for past ticks that had none",
         Takes::Json(backfill_schema),
         202,
         schedules::backfill,
@@ -400,7 +400,7 @@ static ROUTES: &[Route] = &[
         get(
             "/api/v1/deliveries",
             Access::To(Verb::Read, Of::Everything),
-            "What webhooks brought",
+            "Deliveries of webhooks",
             state::deliveries,
         ),
         &["limit"],
@@ -408,7 +408,7 @@ static ROUTES: &[Route] = &[
     post(
         "/api/v1/deliveries/{delivery}/redeliver",
         Access::To(Verb::Operate, Of::Everything),
-        "Starts another run for a delivery that came before",
+        "Starts another run for an earlier delivery",
         Takes::Nothing,
         202,
         hooks::redeliver,
@@ -416,20 +416,20 @@ static ROUTES: &[Route] = &[
     post(
         "/api/v1/events",
         Access::To(Verb::Operate, Of::Everything),
-        "Sends an event to the runs that wait for its name; it is durable when this is answered",
+        "Sends an event to the runs that wait for its name; it is durable when the answer arrives",
         Takes::Json(event_schema),
         202,
         events::send,
     ),
     with_query(
-        get("/api/v1/waits", READ_LIST, "What parked runs wait for, besides people", events::waits),
+        get("/api/v1/waits", READ_LIST, "Times and events that parked runs wait for", events::waits),
         &["limit"],
     ),
     with_query(
         get(
             "/api/v1/notices",
             Access::To(Verb::Read, Of::Everything),
-            "What people were told or are to be told, the newest first",
+            "Notices, sent and pending, newest first",
             state::notices,
         ),
         &["limit"],
@@ -438,7 +438,7 @@ static ROUTES: &[Route] = &[
     post(
         "/api/v1/tokens",
         ADMINISTER,
-        "Makes a token; its secret is in this answer alone",
+        "Makes a token; its secret is only in this answer",
         Takes::Json(token_schema),
         201,
         access::make_token,
@@ -454,14 +454,14 @@ static ROUTES: &[Route] = &[
         handler: Handler::Call(access::revoke),
         is_page: false,
     },
-    with_query(get("/api/v1/trail", ADMINISTER, "Who did what, the newest first", state::trail), &["limit"]),
+    with_query(get("/api/v1/trail", ADMINISTER, "The trail, newest first", state::trail), &["limit"]),
     agents("POST", "A message of the Model Context Protocol, over streamable HTTP", Takes::Bytes),
-    agents("GET", "What an agent's session is told meanwhile, as server-sent events", Takes::Nothing),
-    agents("DELETE", "Ends an agent's session; the runs that it started go on", Takes::Nothing),
+    agents("GET", "Messages to an agent's session, as server-sent events", Takes::Nothing),
+    agents("DELETE", "Ends an agent's session; its runs continue", Takes::Nothing),
     post(
         "/hooks/{*path}",
         Access::Open,
-        "A delivery of a webhook, signed by its sender; it is durable when this is answered",
+        "A delivery of a webhook, signed by its sender; it is durable when the answer arrives",
         Takes::Bytes,
         202,
         hooks::receive,
@@ -519,7 +519,7 @@ fn file_schema() -> Value {
         "additionalProperties": false,
         "properties": {
             "text": { "type": "string" },
-            "was": { "type": "string", "description": "the digest of the file that was read; none for a new one" },
+            "was": { "type": "string", "description": "the digest of the file that was read; omitted for a new file" },
         },
     })
 }
@@ -532,8 +532,8 @@ fn answer_schema() -> Value {
         "properties": {
             "decision": { "enum": ["approve", "reject", "respond", "cancel"] },
             "response": { "description": "the value, for `respond`" },
-            "reason": { "type": "string", "description": "why, for `reject`; it stands in the record of the run" },
-            "digest": { "type": "string", "description": "the binding of the question as it was shown" },
+            "reason": { "type": "string", "description": "the reason, for `reject`; it is recorded with the run" },
+            "digest": { "type": "string", "description": "the binding of the question that was shown" },
             "passkey": signed_schema(),
         },
     })
@@ -544,7 +544,7 @@ fn event_schema() -> Value {
         "type": "object",
         "required": ["name"],
         "additionalProperties": false,
-        "properties": { "name": { "type": "string" }, "data": { "description": "what the waiting steps get" } },
+        "properties": { "name": { "type": "string" }, "data": { "description": "the value that the waiting steps get" } },
     })
 }
 
@@ -570,7 +570,7 @@ fn token_schema() -> Value {
             "role": { "enum": ["viewer", "approver", "operator", "author", "admin"] },
             "days": { "type": "integer", "minimum": 1, "maximum": 3650 },
             "workflows": { "type": "array", "items": { "type": "string" } },
-            "agent": { "type": "boolean", "description": "it speaks MCP, and never answers a question" },
+            "agent": { "type": "boolean", "description": "it uses MCP, and never answers a question" },
         },
     })
 }

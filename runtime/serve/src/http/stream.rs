@@ -1,5 +1,5 @@
-//! The records of a run as server-sent events. The journal is the only feed: a record has its number
-//! as its id, so a client that was cut off goes on where it was, with this server or another one.
+//! The records of a run as server-sent events. The journal is the only source. The id of an event is the number of its
+//! record, so a client whose connection broke continues there, with this server or another one.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -18,22 +18,22 @@ use tokio::sync::mpsc;
 use super::answer::run_of;
 use super::{App, Asked, Problem, Reply, blocking};
 
-/// How often the journal is looked at.
+/// Interval at which the journal is checked.
 const PAUSE: Duration = Duration::from_millis(150);
 
-/// A line that says nothing, so that whatever is in between keeps the connection.
+/// Interval of comment lines, which keep intermediaries from closing a silent connection.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// Records read at a time.
 const PAGE: usize = 200;
 
-/// What is said after that.
+/// The comment line.
 pub(super) const STILL_HERE: Bytes = Bytes::from_static(b": still here\n\n");
 
-/// Events that wait for a client that reads slowly.
+/// Events that are buffered for a slow client.
 pub(super) const WAITING: usize = 4;
 
-/// The stream of `{run}`.
+/// Starts the stream of `{run}`.
 pub(super) async fn records(app: Arc<App>, asked: Asked) -> Result<Reply, Problem> {
     let after: u64 = last_event(&asked).map_or_else(|| asked.number("after", 0), Ok)?;
     let of_run = Arc::clone(&app);
@@ -44,7 +44,7 @@ pub(super) async fn records(app: Arc<App>, asked: Asked) -> Result<Reply, Proble
     Ok(Reply::stream(Body::new(Events(receiver))))
 }
 
-/// Sends what is new until the run is over, the client is gone or may not ask any more.
+/// Sends new records until the run is over, the client is gone or its access ends.
 async fn follow(app: Arc<App>, asked: Asked, (run, mut after): (RunId, u64), sender: mpsc::Sender<Bytes>) {
     let mut quiet = Instant::now();
     let mut told = BTreeMap::new();
@@ -57,7 +57,7 @@ async fn follow(app: Arc<App>, asked: Asked, (run, mut after): (RunId, u64), sen
                     let records = reader.store.events_after(run, after, PAGE)?;
                     Ok((records, summary.status.is_over(), summary.records))
                 }
-                // It waits for its turn; one that never begins ends the stream.
+                // The run is queued. If it never begins, the stream ends.
                 Err(StoreError::UnknownRun(_)) => {
                     let start = reader.service.start_of(run)?;
                     Ok((Vec::new(), start.is_none_or(|start| start.state.is_over()), 0))
@@ -106,19 +106,19 @@ async fn follow(app: Arc<App>, asked: Asked, (run, mut after): (RunId, u64), sen
     }
 }
 
-/// The last event that a client says it has seen.
+/// The last event that the client has received, according to its header.
 pub(super) fn last_event(asked: &Asked) -> Option<u64> {
     asked.headers.get("last-event-id")?.to_str().ok()?.parse().ok()
 }
 
-/// One event. Its data is one line: JSON has no line ends but between its parts.
+/// One event. Its data fits on one line: JSON has line ends only between its parts.
 pub(super) fn frame(id: Option<u64>, event: &str, data: &str) -> Bytes {
     let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
     let data = data.replace(['\r', '\n'], " ");
     Bytes::from(format!("{id}event: {event}\ndata: {data}\n\n"))
 }
 
-/// A body of what comes over a channel.
+/// A body made of the bytes from a channel.
 pub(super) struct Events(mpsc::Receiver<Bytes>);
 
 impl Events {

@@ -1,5 +1,5 @@
-//! An answer whose beginning is sent at once, while its rest is still made: a browser has the style and the
-//! script of a page by the time that a long record is read.
+//! An answer whose beginning is sent while its rest is still being made. So a browser already has the style and the
+//! script of a page while a long record is read.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -13,7 +13,7 @@ struct InTwo {
     rest: Option<JoinHandle<String>>,
 }
 
-/// The body of both. What makes the rest begins now.
+/// A body of both parts. Making the rest starts now.
 pub(super) fn body(first: Bytes, rest: impl FnOnce() -> String + Send + 'static) -> Body {
     let rest = tokio::task::spawn_blocking(rest);
     Body::new(InTwo { first: Some(first), rest: Some(rest) })
@@ -42,7 +42,7 @@ impl HttpBody for InTwo {
 
 impl Drop for InTwo {
     fn drop(&mut self) {
-        // Nobody waits for it any more; if it has not begun, it need not.
+        // The client has gone. If making the rest has not begun, it is cancelled.
         if let Some(rest) = &self.rest {
             rest.abort();
         }

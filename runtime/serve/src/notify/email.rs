@@ -1,4 +1,4 @@
-//! E-mail: a client of the submission protocol (RFC 5321, 3207, 4954), which sends one mail and goes.
+//! E-mail: a client of the submission protocol (RFC 5321, 3207, 4954) that sends one mail per connection.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ pub(super) async fn send(message: &Message, settings: &Email) -> Result<(), Stri
                 .say("STARTTLS", 220)
                 .await
                 .map_err(|why| format!("{why}; nothing was sent in the clear"))?;
-            // What came before the handshake was sent by anybody.
+            // Data before the handshake may come from anyone.
             if !session.0.buffer().is_empty() {
                 return Err("the server sent something before TLS began".to_owned());
             }
@@ -64,7 +64,7 @@ pub(super) async fn encrypt(stream: TcpStream, host: &str) -> Result<TlsStream<T
         .map_err(|error| format!("no certificates to trust: {error}"))?
         .with_no_client_auth();
     let name =
-        ServerName::try_from(host.to_owned()).map_err(|_| format!("{host:?} is no name of a server"))?;
+        ServerName::try_from(host.to_owned()).map_err(|_| format!("{host:?} is not the name of a server"))?;
     let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
     connector.connect(name, stream).await.map_err(|error| format!("TLS with {host}: {error}"))
 }
@@ -79,7 +79,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
     async fn mail(&mut self, message: &Message, settings: &Email) -> Result<(), String> {
         if let (Some(user), Some(password)) = (&settings.user, &message.secret) {
             let plain = STANDARD.encode(format!("\0{user}\0{password}"));
-            // The line is a secret: what goes wrong with it is told without it.
+            // The line is a secret, so errors do not repeat it.
             self.line(&format!("AUTH PLAIN {plain}")).await?;
             self.answer(235).await?;
         }
@@ -91,7 +91,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
         let mail = mail_of(message, settings);
         self.0.write_all(mail.as_bytes()).await.map_err(|error| error.to_string())?;
         self.say(".", 250).await?;
-        // The mail is taken; how the server says goodbye changes nothing.
+        // The mail is accepted; the answer to QUIT does not matter.
         let _ = self.line("QUIT").await;
         Ok(())
     }
@@ -127,11 +127,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
     }
 }
 
-/// The mail with its head, ready for DATA.
+/// The mail with its headers, ready for DATA.
 pub(super) fn mail_of(message: &Message, settings: &Email) -> String {
     let date = jiff::fmt::rfc2822::to_string(&jiff::Zoned::now()).unwrap_or_default();
     let (title, text) = &message.text;
-    // Base64 has no line that the server or another one could take for something else.
+    // Base64 has no line that a server could mistake for a command or for the end of the mail.
     let subject: Vec<_> =
         words_of(title).iter().map(|word| format!("=?UTF-8?B?{}?=", STANDARD.encode(word))).collect();
     let body = STANDARD.encode(text.as_bytes());
@@ -149,7 +149,7 @@ pub(super) fn mail_of(message: &Message, settings: &Email) -> String {
     )
 }
 
-/// A title in pieces that each are short enough for an encoded word, and whole characters.
+/// Splits a title into pieces of whole characters that each fit into an encoded word.
 fn words_of(title: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     for c in title.chars() {
@@ -164,7 +164,7 @@ fn words_of(title: &str) -> Vec<String> {
 /// Bytes of a title that fit into one encoded word of 75 characters.
 const MAX_WORD: usize = 42;
 
-/// Text of ASCII alone, in lines.
+/// Splits ASCII text into lines.
 fn in_lines(text: &str, width: usize) -> impl Iterator<Item = &str> {
     (0..text.len()).step_by(width).filter_map(move |at| text.get(at..(at + width).min(text.len())))
 }

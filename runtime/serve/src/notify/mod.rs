@@ -1,9 +1,9 @@
-//! Telling people: of questions, of ends of runs, of ticks that were missed.
+//! Notifications: questions, ends of runs and missed ticks.
 //!
-//! What there is to tell is found in the store and queued there, once for each who is to hear of it
-//! ([`occasions`]); it is sent from there until they took it or it was tried long enough. Who hears of
-//! what is the operator's; a workflow can only name those whom the operator knows. A notice carries no right: whoever wants to answer logs in, or is a
-//! person whom the operator has bound to the place where the question was asked ([`replies`]).
+//! Occasions for notices are found in the store and queued there, one notice per recipient ([`occasions`]). Notices are
+//! sent until they are accepted or the last attempt has failed. The operator defines the recipients; a workflow can
+//! only name recipients that the operator has defined. A notice carries no rights: to answer, a person logs in, or the
+//! operator has bound the person to the place where the question was asked ([`replies`]).
 
 mod email;
 mod ntfy;
@@ -29,34 +29,35 @@ use crate::workflows::Content;
 pub(crate) use replies::listen;
 pub use settings::{NotifySettings, Target};
 
-/// How often the store is looked at.
+/// Interval at which the store is checked.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How often it is looked for notices that nobody sends any more.
+/// Interval of the search for notices that no server sends any longer.
 const FORGETTING: Duration = Duration::from_secs(3600);
 
-/// So long after it was due a notice of a target that this server does not know is taken to be nobody's, in
-/// milliseconds: another server of the store may know the target.
+/// Time after which a due notice is ended if this server does not know its target, in milliseconds: another server of
+/// the store may know the target.
 const LEFT_MS: i64 = 3_600_000;
 
 /// Notices sent to one target at once.
 const AT_ONCE: usize = 16;
 
-/// So long a notice is nobody else's; an attempt takes less.
+/// Duration of the lease on a notice; an attempt takes less.
 const LEASE_MS: i64 = 45_000;
 
-/// How long after each failed attempt the next one is made, in milliseconds.
+/// Delays after failed attempts, in milliseconds.
 const BACKOFF_MS: [i64; 8] =
     [1_000, 5_000, 30_000, 120_000, 600_000, 3_600_000, 6 * 3_600_000, 12 * 3_600_000];
 
-/// Tells people what a store says.
+/// Sends notices about a store's events.
 pub(crate) struct Teller {
     app: Arc<App>,
     settings: NotifySettings,
 }
 
 impl Teller {
-    /// From now on everything is told: the first look ever is taken before the server answers anybody.
+    /// Creates a teller. The first check of the store happens before the server answers requests, so every later event
+    /// is reported.
     pub(crate) fn new(app: Arc<App>, settings: NotifySettings) -> Self {
         let teller = Self { app, settings };
         if !teller.settings.targets.is_empty() {
@@ -67,12 +68,12 @@ impl Teller {
 
     fn look(&self) {
         if let Err(error) = occasions::queue(&self.app.service, &self.settings) {
-            tracing::error!(%error, "the service cannot look for what people are to be told");
+            tracing::error!(%error, "the service cannot look for new notices");
         }
     }
 
-    /// Works until `ended` says so. Each target has a thread of its own: one that takes nothing, or is slow, keeps
-    /// neither the others waiting nor the look for what is to be told.
+    /// Works until `ended` returns true. Each target has its own thread, so that a target that is slow or accepts
+    /// nothing delays neither the others nor the search for new notices.
     pub(crate) fn work(&self, ended: impl Fn(Duration) -> bool) {
         self.warn_of_unknown_names();
         if self.settings.targets.is_empty() {
@@ -86,7 +87,7 @@ impl Teller {
                 match named.spawn_scoped(scope, move || self.send_to_target(target, &over)) {
                     Ok(_) => ends.push(end),
                     Err(error) => {
-                        tracing::error!(%error, target = target.name, "nobody can be told anything")
+                        tracing::error!(%error, target = target.name, "no notices can be sent")
                     }
                 }
             }
@@ -104,18 +105,18 @@ impl Teller {
         });
     }
 
-    /// Sends what is due for one target until the other end of `over` is gone.
+    /// Sends the due notices of one target until the other end of `over` is dropped.
     fn send_to_target(&self, target: &Target, over: &Receiver<()>) {
         let http = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
             Err(error) => {
-                tracing::error!(%error, target = target.name, "nobody can be told anything");
+                tracing::error!(%error, target = target.name, "no notices can be sent");
                 return;
             }
         };
         loop {
             if let Err(error) = self.send_due(target, &http) {
-                tracing::error!(%error, "the service cannot read what people are to be told");
+                tracing::error!(%error, "the service cannot read the queued notices");
             }
             if !matches!(over.recv_timeout(LOOK), Err(RecvTimeoutError::Timeout)) {
                 return;
@@ -123,16 +124,16 @@ impl Teller {
         }
     }
 
-    /// Ends notices that no server sends any more, because their target was taken out of the settings.
+    /// Ends notices that no server sends any longer because their target was removed from the settings.
     fn end_unknown(&self) {
         let names: Vec<&str> = self.settings.targets.iter().map(|target| target.name.as_str()).collect();
         let before = self.app.service.store().clock_ms() - LEFT_MS;
         if let Err(error) = self.app.service.end_notices_of_others(&names, before) {
-            tracing::error!(%error, "the service cannot end what nobody is told any more");
+            tracing::error!(%error, "the service cannot end notices without a target");
         }
     }
 
-    /// Says which workflows want somebody told whom the operator does not know.
+    /// Warns of workflows that name recipients unknown to the operator.
     fn warn_of_unknown_names(&self) {
         let all = self.app.service.workflows().unwrap_or_default();
         for workflow in &all {
@@ -140,7 +141,7 @@ impl Teller {
                 if !self.settings.targets.iter().any(|target| target.name == told.target) {
                     let (name, target) = (&workflow.name, &told.target);
                     tracing::warn!(
-                        "workflow {name} has {target} told, which no [[notify]] of --config names"
+                        "workflow {name} notifies {target}, which no [[notify]] of --config names"
                     );
                 }
             }
@@ -165,14 +166,14 @@ impl Teller {
                     }
                 }
             }
-            // One that panicked is sent again when its lease is over.
+            // If an attempt panics, the notice is sent again after its lease.
             while let Some(done) = at_work.join_next().await {
                 let Ok((notice, result)) = done else { continue };
-                // The clock after the attempt: it may have taken longer than the rest after it.
+                // The clock after the attempt, which may have taken longer than the following delay.
                 let now = self.app.service.store().clock_ms();
                 let failed = result.as_ref().err().map(|why| (why.as_str(), next_attempt(&notice, now)));
                 if let Some((why, again)) = &failed {
-                    tracing::warn!(target = notice.target, why, again, "a notice was not taken");
+                    tracing::warn!(target = notice.target, why, again, "a notice was not accepted");
                 }
                 self.app.service.end_attempt(notice.n, failed)?;
             }
@@ -180,7 +181,7 @@ impl Teller {
         })
     }
 
-    /// Everything that sending needs.
+    /// Collects everything that is needed to send a notice.
     fn message_for(&self, target: &Target, notice: &Notice) -> Result<send::Message, String> {
         let names: Vec<String> = target.channel.secret().into_iter().map(str::to_owned).collect();
         let secret = self.app.runtime.secret_values(&names).map_err(|failure| failure.message)?.pop();
@@ -188,7 +189,7 @@ impl Teller {
         let takes_answers = notice.kind == "question" && target.channel.takes_answers();
         let offer = takes_answers.then(|| replies::Offer::of(&self.app, notice)).flatten();
         if takes_answers && offer.is_none() {
-            text.1 += "\nNot to be answered here: it is too long, or asks for more than a yes or a no.";
+            text.1 += "\nThis cannot be answered here: it is too long, or needs more than an approval or a rejection.";
         }
         Ok(send::Message {
             target: target.name.clone(),
@@ -204,7 +205,7 @@ impl Teller {
     }
 }
 
-/// When a notice is tried again whose attempt failed now; never, if it was tried long enough.
+/// Returns the time of the next attempt after a failure now, or `None` after the last one.
 fn next_attempt(notice: &Notice, now: i64) -> Option<i64> {
     let failed = usize::try_from(notice.attempts).unwrap_or(usize::MAX);
     BACKOFF_MS.get(failed).map(|wait| now + wait)

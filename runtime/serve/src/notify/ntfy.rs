@@ -1,9 +1,9 @@
-//! ntfy: notices to a topic with buttons under them, and a topic to which the buttons post, which is listened
-//! to from here, so that no address of this server is needed.
+//! ntfy: notices to a topic, with buttons that post to a second topic. The server subscribes to the second topic, so it
+//! needs no public address.
 //!
-//! ntfy does not say who posts. Who answers is who can read the notice: each carries a secret of its own,
-//! which counts once, for this question as it was shown. So there are buttons only if the server of the topic
-//! asks who reads it, and that is one person.
+//! ntfy does not identify the person who posts; anyone who can read a notice can answer it. So each notice carries its
+//! own secret, which is valid once, for this question in the version that was shown. Buttons are added only if the
+//! topic's server requires authentication for reading, and then a single person is the reader.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,16 +20,16 @@ use super::settings::{Answerer, Ntfy, NtfyAnswers};
 use crate::access::{make_id, make_secret};
 use crate::http::App;
 
-/// A secret counts for so long at most, in milliseconds.
+/// Longest validity of a secret, in milliseconds.
 const COUNTS: i64 = 7 * 86_400_000;
 
-/// ntfy says that it is still there every 45 s.
+/// Longest silence on a connection. ntfy sends a keepalive every 45 s.
 const SILENCE: Duration = Duration::from_secs(120);
 
-/// The longest line of the stream that is read.
+/// The longest line of the stream that is read, in bytes.
 const LINE: usize = 64 << 10;
 
-/// How long a question about a topic may take.
+/// Time limit for a check of a topic.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Sends a notice, with buttons if it can be answered here.
@@ -93,12 +93,12 @@ async fn buttons(
     Ok(Value::Array(all))
 }
 
-/// By which the store knows a secret: with the question that it is for, as it was shown, and the place.
+/// The digest by which the store knows a secret. It covers the question in the version that was shown, and the target.
 fn hash_of(secret: &str, gate: &str, binding: &Digest, target: &str) -> Digest {
     Digest::of(format!("reply\n{secret}\n{gate}\n{binding}\n{target}").as_bytes())
 }
 
-/// Refuses a topic that anybody can read.
+/// Rejects a topic that anyone can read.
 async fn check_private(url: &str) -> Result<(), String> {
     let asking = client()?.get(format!("{}/auth", url.trim_end_matches('/'))).send();
     let asked = tokio::time::timeout(PATIENCE, asking)
@@ -107,15 +107,15 @@ async fn check_private(url: &str) -> Result<(), String> {
     match asked.map_err(|error| cause(&error.without_url()))?.status() {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Ok(()),
         status if status.is_success() => {
-            Err("anybody can read the topic, so nobody knows who answers; protect it on its server"
+            Err("anyone can read the topic, so answers cannot be attributed; protect it on its server"
                 .to_owned())
         }
-        status => Err(format!("it answered {status} to the question who may read the topic")),
+        status => Err(format!("it answered {status} to the check who may read the topic")),
     }
 }
 
-/// Takes what is posted, for ever. What was posted while no server listened is taken, too, as long as ntfy
-/// keeps it; a secret counts once.
+/// Processes posted answers for ever. Answers that were posted while no server listened are processed as well, as long
+/// as ntfy keeps them. A secret is valid once.
 pub(super) async fn listen(app: &Arc<App>, target: &str, ntfy: &Ntfy, answers: &NtfyAnswers) {
     let mut failures = Failures::default();
     let mut since = "all".to_owned();
@@ -170,33 +170,33 @@ async fn stream(
     }
 }
 
-/// Whether an id can stand in an address.
+/// True if an id can be part of an address.
 fn is_plain(id: &str) -> bool {
     !id.is_empty() && id.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
 }
 
-/// Takes one message.
+/// Processes one message.
 async fn take(app: &Arc<App>, target: &str, ntfy: &Ntfy, answers: &NtfyAnswers, token: &str, event: &Value) {
     let text = event["message"].as_str().unwrap_or_default().to_owned();
     let (deciding, of, who) = (Arc::clone(app), target.to_owned(), answers.answerer());
     let decided = tokio::task::spawn_blocking(move || decide(&deciding, &of, &who, &text)).await;
     match decided.unwrap_or(Ok(None)) {
         Ok(Some(said)) => tracing::debug!(target, said, "taken"),
-        Ok(None) => tracing::info!(target, "a message to the topic of answers is none, or came before"),
+        Ok(None) => tracing::info!(target, "a message to the topic is not an answer, or is a duplicate"),
         Err(why) => {
-            // The person pressed a button and must not believe that it counted.
+            // The person pressed a button and must not believe that it had an effect.
             let headers = [
-                ("title", "The answer was not taken".to_owned()),
+                ("title", "The answer was not accepted".to_owned()),
                 ("authorization", format!("Bearer {token}")),
             ];
             if let Err(error) = post(&ntfy.url, &headers, why.clone()).await {
-                tracing::warn!(target, error, why, "an answer was not taken, and its person was not told");
+                tracing::warn!(target, error, why, "an answer was not accepted, and its person not notified");
             }
         }
     }
 }
 
-/// None if the message is no answer of the person.
+/// Returns `None` if the message is not an answer of the person.
 fn decide(app: &App, target: &str, who: &Answerer, text: &str) -> Result<Option<String>, String> {
     let Some(word) = Word::read(text) else { return Ok(None) };
     let Ok(gate) = app.store.find_gate(word.gate) else { return Ok(None) };

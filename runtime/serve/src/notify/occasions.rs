@@ -1,4 +1,4 @@
-//! What there is to tell, and its words.
+//! Occasions for notices, and their texts.
 
 use lobster_runtime::replay;
 use lobster_runtime::store::service::{NewNotice, Notice, Occasion, Service, StartState};
@@ -9,19 +9,20 @@ use serde_json::{Value, json};
 use super::settings::{NotifySettings, Target};
 use crate::workflows::Content;
 
-/// How far gates and ticks were looked at, and until when ends of runs.
+/// Marks in the store: the last question and tick that were checked, and the time of the last check of ends.
 const GATES: &str = "told_gates";
 const TICKS: &str = "told_ticks";
 const ENDS: &str = "told_ends";
 
-/// Ends are looked for so far back, in milliseconds: a clock may be set back, and a transaction may end late.
+/// Time by which the search for ends overlaps the last one, in milliseconds: a clock may be set back, and a transaction
+/// may commit late.
 const OVERLAP_MS: i64 = 60_000;
 
 /// Longest text of a question or an error in a notice, in characters.
 const MAX_TEXT: usize = 1000;
 
-/// Queues what has come up since the last look, for whoever wants to hear of it. The first look ever
-/// begins with what comes after it.
+/// Queues notices about everything new since the last check for its recipients. The very first check only sets the
+/// marks.
 pub(super) fn queue(service: &Service, settings: &NotifySettings) -> Result<(), StoreError> {
     let now = service.store().clock_ms();
     let (gates, ticks) = service.newest()?;
@@ -32,7 +33,7 @@ pub(super) fn queue(service: &Service, settings: &NotifySettings) -> Result<(), 
     let since = (seen_ends - OVERLAP_MS).max(0);
     let occasions = service.occasions(seen_gates, seen_ticks, since)?;
     let mut notices = Vec::new();
-    // What was looked at, and not what came meanwhile.
+    // Covers what was checked, and not what was added meanwhile.
     let (mut to_gate, mut to_tick) = (seen_gates, seen_ticks);
     for occasion in &occasions {
         match occasion {
@@ -42,7 +43,7 @@ pub(super) fn queue(service: &Service, settings: &NotifySettings) -> Result<(), 
         }
         notices.extend(notices_of(service, settings, occasion, now)?);
     }
-    // Writing costs a sync, so ends move only when there is something to write anyway, or now and then.
+    // Writing costs a sync, so the mark of ends moves only with other writes or from time to time.
     if notices.is_empty() && (to_gate, to_tick) == (seen_gates, seen_ticks) && now - seen_ends < OVERLAP_MS {
         return Ok(());
     }
@@ -95,7 +96,7 @@ fn notices_of(
                 "question": prompt_of(&found), "status": found.status, "answer": found.answer,
                 "by": found.answered_by, "link": link(format!("runs/{run}")),
             });
-            // Whoever was asked hears of it, whatever else they want to hear.
+            // Recipients of the question are notified of its answer, whatever their other settings.
             let wanting = targets.filter(|one| one.name == *target);
             let about = |one: NewNotice| NewNotice { run: Some(*run), gate: Some(gate.clone()), ..one };
             wanting.map(|target| about(new(target, "answered", gate, &content))).collect()
@@ -104,7 +105,7 @@ fn notices_of(
             let summary = service.store().run(*run).ok();
             let status = match (&summary, state) {
                 (None, _) => "refused",
-                // It began, and goes on only if a person says so.
+                // The run has begun, and continues only if a person resumes it.
                 (Some(summary), StartState::Refused) => replay::standing(service.store(), summary).as_str(),
                 (Some(summary), _) => summary.status.as_str(),
             };
@@ -142,12 +143,12 @@ fn prompt_of(gate: &Gate) -> String {
     short(gate.question.get("prompt").and_then(Value::as_str).unwrap_or("a question"))
 }
 
-/// Text of somebody else in a notice: one line, and not for ever.
+/// Clips text from outside to one line of limited length.
 fn short(text: &str) -> String {
     clip(text, MAX_TEXT, Count::Chars).chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// A notice as people read it: a title, and lines.
+/// The text of a notice: a title and lines.
 pub(super) fn text_of(notice: &Notice) -> (String, String) {
     let content = &notice.content;
     let text = |name: &str| content[name].as_str().unwrap_or_default().to_owned();

@@ -1,9 +1,9 @@
-//! Answers that come back by the way on which a question was asked: a button under a message.
+//! Answers given where a question was asked: with a button under a message.
 //!
-//! The server asks the place for them, so it needs no address that others reach. An answer counts only
-//! if a person gave it whom the operator has bound to that place, and then as if that person had given it
-//! in the console: the same role, the same workflow's word on who may, the same digest. Buttons stand only
-//! under a message that shows all that the question shows.
+//! The server fetches them from the place, so it needs no public address. An answer is valid only if it comes from a
+//! person whom the operator has bound to that place. It is then treated like an answer of that person in the console:
+//! the same role, the same rule of the workflow about approvers, the same digest. Buttons appear only under a message
+//! that shows everything that the question shows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use crate::access::{Actor, Object, Verb, can};
 use crate::http::acts::decide_gate;
 use crate::http::{App, workflow_of_run};
 
-/// The longest question that is asked with buttons, in bytes. Places show a little more than this.
+/// The longest question that is asked with buttons, in bytes. The services accept slightly more.
 const MOST: usize = 3_500;
 
-/// How long is waited after each failure to ask a place, in seconds.
+/// Delays after consecutive failures to fetch answers, in seconds.
 const AGAIN: [u64; 5] = [1, 5, 15, 30, 60];
 
 /// A question that can be answered where it is read.
@@ -29,12 +29,12 @@ pub(super) struct Offer {
     pub(super) app: Arc<App>,
     pub(super) gate: Gate,
     pub(super) workflow: String,
-    /// All that the question shows.
+    /// The complete text of the question.
     pub(super) shown: String,
 }
 
 impl Offer {
-    /// The offer for a notice; none if it is not about an open approval, or there is too much to see.
+    /// Returns the offer for a notice, or `None` if it is not about an open approval or its question is too long.
     pub(super) fn of(app: &Arc<App>, notice: &Notice) -> Option<Self> {
         let show = app.question?;
         let gate = app.store.find_gate(notice.gate.as_deref().filter(|_| notice.kind == "question")?).ok()?;
@@ -53,12 +53,12 @@ impl Offer {
     }
 }
 
-/// A yes or a no to the question of a gate.
+/// An approval or a rejection of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Word<'t> {
     pub(super) is_yes: bool,
     pub(super) gate: &'t str,
-    /// What shows that it is meant for this question.
+    /// Proof that the answer is meant for this question.
     pub(super) proof: &'t str,
 }
 
@@ -79,15 +79,15 @@ impl<'t> Word<'t> {
     }
 }
 
-/// Why an answer was not taken.
+/// Reason why an answer was not accepted.
 pub(super) struct Refused {
-    /// For the person.
+    /// Text for the person.
     pub(super) why: String,
-    /// Whether it may be taken later.
+    /// True if a later attempt may succeed.
     pub(super) is_for_now: bool,
 }
 
-/// Has a person's word count.
+/// Applies a person's answer.
 pub(super) fn answer(
     app: &App,
     who: &Answerer,
@@ -123,7 +123,7 @@ pub(super) fn answer(
     Ok(format!("{} said {}", who.name, if is_yes { "yes" } else { "no" }))
 }
 
-/// Takes answers from every place that has some, until it is dropped.
+/// Processes answers from every place that has buttons, until the future is dropped.
 pub(crate) async fn listen(app: Arc<App>, settings: NotifySettings) {
     let mut all = tokio::task::JoinSet::new();
     for target in settings.targets {
@@ -152,7 +152,7 @@ pub(crate) async fn listen(app: Arc<App>, settings: NotifySettings) {
     while all.join_next().await.is_some() {}
 }
 
-/// Failures to ask one place: said once for as long as they last.
+/// Consecutive failures to fetch answers from one place; only the first one is logged.
 #[derive(Default)]
 pub(super) struct Failures(usize);
 
@@ -161,10 +161,10 @@ impl Failures {
         self.0 = 0;
     }
 
-    /// Waits longer after each.
+    /// Waits, longer after each failure.
     pub(super) async fn wait(&mut self, target: &str, why: &str) {
         if self.0 == 0 {
-            tracing::warn!(target, why, "answers cannot be asked for; it is tried again");
+            tracing::warn!(target, why, "answers cannot be fetched; lobster will retry");
         }
         let wait = AGAIN.get(self.0).or(AGAIN.last()).copied().unwrap_or(60);
         self.0 = (self.0 + 1).min(AGAIN.len() - 1);
@@ -172,7 +172,7 @@ impl Failures {
     }
 }
 
-/// The value of a secret, by its name.
+/// Reads the value of a secret.
 pub(super) async fn secret(app: &Arc<App>, name: &str) -> Result<String, String> {
     let (app, names) = (Arc::clone(app), vec![name.to_owned()]);
     let found = tokio::task::spawn_blocking(move || app.runtime.secret_values(&names)).await;

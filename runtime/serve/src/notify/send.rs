@@ -1,4 +1,4 @@
-//! Sends one notice.
+//! Sending of one notice.
 
 use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::PathBuf;
@@ -20,46 +20,46 @@ use super::replies::Offer;
 use super::settings::Channel;
 use super::{email, ntfy, slack, telegram};
 
-/// How long one attempt may take.
+/// Time limit of one attempt.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// All that sending a notice needs.
+/// Everything that is needed to send a notice.
 pub(super) struct Message {
-    /// Whom it is for.
+    /// Name of the recipient's target.
     pub(super) target: String,
-    /// The question that it asks, if it can be answered where it is read.
+    /// The question, if it can be answered where it is read.
     pub(super) offer: Option<Offer>,
     pub(super) channel: Arc<Channel>,
     /// The value of the channel's secret, if it has one.
     pub(super) secret: Option<String>,
     pub(super) key: String,
-    /// When it was queued, in milliseconds since 1970.
+    /// Time at which the notice was queued, in milliseconds since 1970.
     pub(super) at: i64,
     /// Title and lines.
     pub(super) text: (String, String),
     pub(super) content: Value,
-    /// Where commands run.
+    /// Directory in which commands run.
     pub(super) dir: PathBuf,
 }
 
 impl Message {
-    /// All that a question shows, and the way to its page.
+    /// The complete text of a question, with the link to its page.
     pub(super) fn with_all_of(&self, offer: &Offer) -> String {
         let link = self.content["link"].as_str().map(|link| format!("\n\n{link}"));
         offer.shown.clone() + &link.unwrap_or_default()
     }
 
-    /// A name that is the same at every attempt, for receivers that want to hear of it once.
+    /// An id that is the same for every attempt, so that receivers can ignore duplicates.
     pub(super) fn id(&self) -> String {
         let hex = Digest::of(format!("{} {}", self.key, self.at).as_bytes()).to_string();
         format!("msg_{}", hex.chars().filter(char::is_ascii_hexdigit).take(32).collect::<String>())
     }
 }
 
-/// Sends it.
+/// Sends the notice.
 ///
 /// # Errors
-/// Why it was not taken.
+/// Returns the reason why it was not accepted.
 pub(super) async fn send(message: &Message) -> Result<(), String> {
     let sending = async {
         match &*message.channel {
@@ -103,13 +103,13 @@ pub(super) fn signed(message: &Message, time: &str, body: &str) -> Vec<(&'static
 pub(super) async fn post(url: &str, headers: &[(&'static str, String)], body: String) -> Result<(), String> {
     let mut request = client()?.post(url).header(CONTENT_TYPE, "text/plain; charset=utf-8").body(body);
     for (name, value) in headers {
-        // Bytes, because a title is in the language of its workflow.
+        // Bytes, because a title may be in any language.
         let mut value =
-            HeaderValue::from_bytes(value.as_bytes()).map_err(|_| format!("{name} has no form"))?;
+            HeaderValue::from_bytes(value.as_bytes()).map_err(|_| format!("{name} is not valid"))?;
         value.set_sensitive(*name == AUTHORIZATION.as_str());
         request = request.header(HeaderName::from_static(name), value);
     }
-    // The address is left out of what is kept: some carry a key in it.
+    // The address is left out of stored errors: some addresses contain a key.
     let answer = request.send().await.map_err(|error| cause(&error.without_url()))?;
     match answer.status() {
         status if status.is_success() => Ok(()),
@@ -117,7 +117,7 @@ pub(super) async fn post(url: &str, headers: &[(&'static str, String)], body: St
     }
 }
 
-/// What is behind an error, as far down as it goes.
+/// The text of an error with all its sources.
 pub(super) fn cause(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -133,7 +133,7 @@ pub(super) fn client() -> Result<&'static reqwest::Client, String> {
     if let Some(client) = CLIENT.get() {
         return Ok(client);
     }
-    // Fails only where another part of the process has chosen a provider, which then is used.
+    // Fails only if another part of the process has chosen a provider, which is then used.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let made = reqwest::Client::builder()
         .redirect(reqwest::redirect::Policy::none())
@@ -171,7 +171,7 @@ async fn command(message: &Message, words: &[String]) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("it ended with {status}")) }
 }
 
-/// Ends what a command has left, also when its time is over.
+/// Kills the remaining processes of a command, even after a timeout.
 struct Group(Option<Pid>);
 
 impl Drop for Group {

@@ -1,4 +1,4 @@
-//! Who is told of what, and how: `[[notify]]` in the file of `lobster serve --config`.
+//! Recipients of notices: `[[notify]]` in the file of `lobster serve --config`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use serde::Deserialize;
 
 use crate::access::Role;
 
-/// All who are told.
+/// Settings of all notices.
 #[derive(Clone, Debug, Default)]
 pub struct NotifySettings {
-    /// What links to the console begin with.
+    /// Address of the console, for links.
     pub url: Option<String>,
     pub targets: Vec<Target>,
 }
 
-/// One who is told.
+/// A recipient.
 #[derive(Clone, Debug)]
 pub struct Target {
     pub name: String,
@@ -30,11 +30,11 @@ pub struct Target {
     pub(crate) channel: Arc<Channel>,
 }
 
-/// How somebody is told. Secrets stand here by their names.
+/// The means of sending. Secrets are given by name.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Channel {
-    /// A program and its arguments; the notice is JSON on its stdin.
+    /// A program and its arguments. It gets the notice as JSON on its stdin.
     Command(Vec<String>),
     Webhook(Webhook),
     Ntfy(Ntfy),
@@ -43,14 +43,14 @@ pub(crate) enum Channel {
     Slack(Slack),
 }
 
-/// A chat of a bot's, and whose buttons count in it.
+/// A chat of a bot, with the people whose buttons are valid in it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Telegram {
-    /// The bot's.
+    /// Name of the secret with the bot's token.
     pub(crate) token: String,
     pub(crate) chat: i64,
-    /// Another one than Telegram's own.
+    /// Address of the server, if it is not Telegram's own.
     #[serde(default = "telegram_server")]
     pub(crate) server: String,
     #[serde(default)]
@@ -61,7 +61,7 @@ fn telegram_server() -> String {
     "https://api.telegram.org".to_owned()
 }
 
-/// A user of Telegram who is a person of ours.
+/// A user of Telegram, mapped to a person of lobster.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Person {
@@ -72,17 +72,17 @@ pub(crate) struct Person {
     workflows: Option<Vec<String>>,
 }
 
-/// A channel in which an app writes, and whose buttons count in it.
+/// A channel in which an app writes, with the people whose buttons are valid in it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Slack {
-    /// The app's as a bot, which writes.
+    /// Name of the secret with the app's bot token, for writing.
     pub(crate) token: String,
-    /// The app's own, which opens the socket.
+    /// Name of the secret with the app-level token, for the socket.
     #[serde(default)]
     pub(crate) app_token: String,
     pub(crate) channel: String,
-    /// Another one than Slack's own.
+    /// Address of the server, if it is not Slack's own.
     #[serde(default = "slack_server")]
     pub(crate) server: String,
     #[serde(default)]
@@ -93,7 +93,7 @@ fn slack_server() -> String {
     "https://slack.com/api".to_owned()
 }
 
-/// A member of the workspace who is a person of ours.
+/// A member of the workspace, mapped to a person of lobster.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Member {
@@ -104,11 +104,11 @@ pub(crate) struct Member {
     workflows: Option<Vec<String>>,
 }
 
-/// A topic to which buttons post, and whose they are.
+/// The topic to which buttons post, with the person who presses them.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NtfyAnswers {
-    /// With the topic.
+    /// Address of the topic.
     pub(crate) url: String,
     person: String,
     #[serde(default = "approver")]
@@ -120,10 +120,10 @@ fn approver() -> Role {
     Role::Approver
 }
 
-/// A person whose answers count where a question was asked.
+/// A person whose answers are valid where a question was asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Answerer {
-    /// As the history and `requiredApprover` call them.
+    /// The name in the history and in `requiredApprover`.
     pub(crate) name: String,
     pub(crate) role: Role,
     pub(crate) workflows: Option<Vec<String>>,
@@ -150,7 +150,7 @@ impl NtfyAnswers {
 impl Answerer {
     fn check(&self) -> Result<(), String> {
         if self.name.trim().is_empty() {
-            return Err("a person who answers has a name".to_owned());
+            return Err("a person who answers needs a name".to_owned());
         }
         match self.role >= Role::Approver {
             true => Ok(()),
@@ -169,7 +169,7 @@ pub(crate) struct Webhook {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Ntfy {
-    /// With the topic.
+    /// Address of the topic.
     pub(crate) url: String,
     pub(crate) token: Option<String>,
     pub(crate) answers: Option<NtfyAnswers>,
@@ -188,16 +188,16 @@ pub(crate) struct Email {
     pub(crate) password: Option<String>,
 }
 
-/// How the way to a mail server is protected.
+/// Encryption of the connection to a mail server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Tls {
-    /// From the first byte.
+    /// TLS from the first byte.
     Implicit,
-    /// After STARTTLS, or not at all.
+    /// TLS after STARTTLS; without it, nothing is sent.
     #[default]
     Starttls,
-    /// In the clear: for a server on this machine.
+    /// No encryption, for a server on this machine.
     None,
 }
 
@@ -207,14 +207,14 @@ pub(crate) struct Quiet {
     from: Time,
     to: Time,
     zone: TimeZone,
-    /// Kinds that are sent nevertheless.
+    /// Kinds of notices that are sent nevertheless.
     except: Vec<String>,
 }
 
-/// Kinds that one may want to hear of.
+/// Kinds of notices.
 const KINDS: [&str; 4] = ["question", "ok", "failed", "missed"];
 
-/// `[[notify]]` as it is written.
+/// The raw fields of `[[notify]]`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -251,7 +251,7 @@ impl Written {
         let on = self.on.unwrap_or_else(|| ["question", "failed", "missed"].map(str::to_owned).to_vec());
         let mut kinds = on.iter().chain(&self.quiet_except);
         if let Some(unknown) = kinds.find(|kind| !KINDS.contains(&kind.as_str())) {
-            return wrong(&format!("{unknown:?} is none of {}", KINDS.join(", ")));
+            return wrong(&format!("{unknown:?} is not one of {}", KINDS.join(", ")));
         }
         let mut channels: Vec<Channel> = Vec::new();
         channels.extend(self.command.map(Channel::Command));
@@ -262,7 +262,7 @@ impl Written {
         channels.extend(self.slack.map(Channel::Slack));
         let channel = match (channels.pop(), channels.is_empty()) {
             (Some(channel), true) => channel,
-            _ => return wrong("it has one of command, webhook, ntfy, email, telegram and slack"),
+            _ => return wrong("it needs exactly one of command, webhook, ntfy, email, telegram and slack"),
         };
         if let Err(why) = channel.check() {
             return wrong(&why);
@@ -279,7 +279,7 @@ impl Written {
 }
 
 impl Channel {
-    /// The name of the secret that it needs.
+    /// The name of the secret that the channel needs.
     pub(crate) fn secret(&self) -> Option<&str> {
         match self {
             Self::Command(_) => None,
@@ -291,7 +291,7 @@ impl Channel {
         }
     }
 
-    /// Whether somebody may answer where it is read.
+    /// True if a question can be answered where it is read.
     pub(crate) fn takes_answers(&self) -> bool {
         match self {
             Self::Command(_) | Self::Webhook(_) | Self::Email(_) => false,
@@ -305,7 +305,7 @@ impl Channel {
         match self {
             Self::Command(words) => match words.first().map(PathBuf::from) {
                 Some(program) if program.is_absolute() => Ok(()),
-                Some(_) => Err("command names its program by its whole path".to_owned()),
+                Some(_) => Err("command needs the absolute path of its program".to_owned()),
                 None => Err("command is empty".to_owned()),
             },
             Self::Webhook(Webhook { url, .. }) => check_url(url, false),
@@ -323,10 +323,10 @@ impl Ntfy {
         let Some(answers) = &self.answers else { return Ok(()) };
         check_url(&answers.url, true)?;
         if self.token.is_none() {
-            return Err("answers needs a token, and topics that nobody reads without one".to_owned());
+            return Err("answers needs a token, and topics that cannot be read without one".to_owned());
         }
         if answers.url.trim_end_matches('/') == self.url.trim_end_matches('/') {
-            return Err("answers.url is another topic than url".to_owned());
+            return Err("answers.url must be another topic than url".to_owned());
         }
         answers.answerer().check()
     }
@@ -365,13 +365,13 @@ impl Slack {
         Ok(())
     }
 
-    /// Whether the server is on this machine, where nothing goes over a network.
+    /// True if the server is on this machine, so that no network is involved.
     pub(crate) fn is_local(&self) -> bool {
         check_url(&self.server, true).is_ok() && self.server.starts_with("http:")
     }
 }
 
-/// Secrets do not go over a network in the clear.
+/// Checks an address. A secret must not be sent over a network unencrypted.
 fn check_url(text: &str, has_secret: bool) -> Result<(), String> {
     let url = reqwest::Url::parse(text).map_err(|error| format!("url = {text:?}: {error}"))?;
     let is_local = match url.host_str() {
@@ -390,7 +390,7 @@ impl Email {
     fn check(&self) -> Result<(), String> {
         let port = self.server.rsplit_once(':').map(|(_, port)| port.parse::<u16>().is_ok());
         if port != Some(true) {
-            return Err(format!("server = {:?} is no HOST:PORT", self.server));
+            return Err(format!("server = {:?} is not HOST:PORT", self.server));
         }
         let is_address = |text: &&String| {
             let plain = |c: char| c.is_ascii_graphic() && !matches!(c, '<' | '>' | ',' | ';' | '"');
@@ -398,7 +398,7 @@ impl Email {
                 && text.chars().all(plain)
         };
         if let Some(wrong) = self.to.iter().chain([&self.from]).find(|text| !is_address(text)) {
-            return Err(format!("{wrong:?} is no address such as ann@example.org"));
+            return Err(format!("{wrong:?} is not an address such as ann@example.org"));
         }
         if self.to.is_empty() {
             return Err("to is empty".to_owned());
@@ -420,8 +420,8 @@ impl Email {
 }
 
 impl Target {
-    /// Whether it wants to hear of a kind of occasion of a workflow: the operator says so, or the
-    /// workflow names it.
+    /// True if the target gets notices of this kind for a workflow, by the operator's settings or because the workflow
+    /// names the target.
     pub(crate) fn wants(&self, kind: &str, workflow: &str, named: &[Told]) -> bool {
         let is_usual = self.on.iter().any(|on| on == kind);
         let is_named = named.iter().filter(|told| told.target == self.name);
@@ -432,7 +432,7 @@ impl Target {
             })
     }
 
-    /// When something that comes up now is sent.
+    /// The time at which a notice of an event now is sent.
     pub(crate) fn due(&self, kind: &str, now: i64) -> i64 {
         self.quiet.as_ref().map_or(now, |quiet| quiet.due(kind, now))
     }
@@ -454,7 +454,7 @@ impl Quiet {
         Ok(Self { from, to, zone, except })
     }
 
-    /// `now`, or the end of the quiet hours in which it is.
+    /// Returns `now`, or the end of the quiet hours that contain it.
     pub(crate) fn due(&self, kind: &str, now: i64) -> i64 {
         let Ok(at) = Timestamp::from_millisecond(now).map(|at| at.to_zoned(self.zone.clone())) else {
             return now;

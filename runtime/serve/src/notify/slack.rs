@@ -1,6 +1,6 @@
-//! Slack in socket mode: messages of an app with buttons under them, and who presses them. The app's own socket
-//! brings them, so that no address of this server is needed. Slack says who presses; whom that is stands in the
-//! operator's file.
+//! Slack in socket mode: an app's messages with buttons, and answers by them. Presses arrive over the app's own socket,
+//! so the server needs no public address. Slack identifies the user who presses; the operator's file maps users to
+//! people.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,22 +22,22 @@ use super::send::{Message, cause, client};
 use super::settings::Slack;
 use crate::http::App;
 
-/// How long a call of a method may take.
+/// Time limit of a method call.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Slack speaks up every few seconds, also when nobody presses anything; a socket that is silent for so long is dead.
+/// Longest silence on a socket. Slack sends something every few seconds, so a socket that is silent for longer is dead.
 const SILENCE: Duration = Duration::from_secs(90);
 
-/// The longest text of one part of a message, in characters, with some to spare of 3000.
+/// The longest text of one part of a message, in characters. Slack's limit is 3000.
 const PART: usize = 2_900;
 
-/// The longest line that is shown where only one fits.
+/// The longest text of a single line, in characters.
 const LINE: usize = 280;
 
-/// The largest message that is taken from the socket, in bytes: it carries the whole message that was pressed.
+/// The largest message accepted from the socket, in bytes. It contains the whole message whose button was pressed.
 const LARGEST: usize = 1 << 20;
 
-/// What the socket asks for: to be opened again.
+/// Request of the socket to be opened again.
 struct Again;
 
 /// Sends a notice, with buttons if it can be answered here.
@@ -70,7 +70,7 @@ fn body_of(message: &Message, slack: &Slack, offer: Option<&Offer>) -> Value {
     })
 }
 
-/// A text as parts that each fit into a block.
+/// Splits a text into parts that each fit into a block.
 fn parts(text: &str) -> impl Iterator<Item = String> + '_ {
     let mut left = text;
     std::iter::from_fn(move || {
@@ -81,12 +81,12 @@ fn parts(text: &str) -> impl Iterator<Item = String> + '_ {
     })
 }
 
-/// A text in which nothing means anything: no link, no mention, no formatting.
+/// A text block without links, mentions or formatting.
 fn plain(text: String) -> Value {
     json!({ "type": "section", "text": { "type": "plain_text", "text": text, "emoji": false } })
 }
 
-/// The summary of a message is the one text that Slack reads as its own markup.
+/// Escapes the summary of a message, which is the only text in which Slack interprets markup.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
@@ -95,7 +95,7 @@ fn escaped(text: &str) -> String {
 async fn call(slack: &Slack, token: &str, method: &str, body: &Value) -> Result<Value, String> {
     let url = format!("{}/{method}", slack.server.trim_end_matches('/'));
     let mut bearer =
-        HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| "the token has no form".to_owned())?;
+        HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| "the token is not valid".to_owned())?;
     bearer.set_sensitive(true);
     let asking = async {
         let request = client()?
@@ -120,13 +120,13 @@ async fn call(slack: &Slack, token: &str, method: &str, body: &Value) -> Result<
     }
 }
 
-/// Takes what is pressed, for ever. A press that is taken twice, by two servers or after a crash, finds its
-/// question closed.
+/// Processes presses for ever. If a press is processed twice, by two servers or after a crash, the second time finds
+/// its question closed.
 pub(super) async fn listen(app: &Arc<App>, target: &str, slack: &Slack) {
     let mut failures = Failures::default();
     loop {
         match listen_once(app, target, slack, &mut failures).await {
-            // Slack asks for that every few hours.
+            // Slack requests that every few hours.
             Ok(Again) => {}
             Err(why) => failures.wait(target, &why).await,
         }
@@ -142,7 +142,7 @@ async fn listen_once(
     let token = secret(app, &slack.app_token).await?;
     let opened = call(slack, &token, "apps.connections.open", &json!({})).await?;
     let address = opened["url"].as_str().ok_or("Slack names no socket")?;
-    let url = reqwest::Url::parse(address).map_err(|_| "Slack names a socket that is none")?;
+    let url = reqwest::Url::parse(address).map_err(|_| "Slack names an invalid socket")?;
     let host = url.host_str().unwrap_or_default().to_owned();
     let port = url.port_or_known_default().unwrap_or(443);
     let is_open = url.scheme() == "ws" && slack.is_local();
@@ -157,7 +157,7 @@ async fn listen_once(
     }
 }
 
-/// Takes what comes over one socket, until it ends.
+/// Processes the messages of one socket until it ends.
 async fn follow<S: AsyncRead + AsyncWrite + Unpin>(
     app: &Arc<App>,
     target: &str,
@@ -167,7 +167,7 @@ async fn follow<S: AsyncRead + AsyncWrite + Unpin>(
 ) -> Result<Again, String> {
     let limits = WebSocketConfig::default().max_message_size(Some(LARGEST)).max_frame_size(Some(LARGEST));
     let opening = tokio_tungstenite::client_async_with_config(address, stream, Some(limits));
-    // The address has a ticket in it: what went wrong is told without it.
+    // The address contains a ticket, so errors do not repeat it.
     let (mut socket, _) = match tokio::time::timeout(PATIENCE, opening).await {
         Ok(opened) => opened.map_err(|_| "the socket was not opened".to_owned())?,
         Err(_) => return Err("the socket does not answer".to_owned()),
@@ -192,8 +192,8 @@ async fn follow<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// Slack wants to hear within three seconds that an envelope has come, or sends it again. What is in it is safe to
-/// be lost then: whoever has pressed sees that nothing happened.
+/// Confirms an envelope. Slack sends it again unless it is confirmed within three seconds. Its content may be lost
+/// after that: the person who pressed sees that nothing happened.
 async fn acknowledge<S: AsyncRead + AsyncWrite + Unpin>(
     socket: &mut WebSocketStream<S>,
     envelope: &Value,
@@ -203,13 +203,13 @@ async fn acknowledge<S: AsyncRead + AsyncWrite + Unpin>(
     socket.send(Frame::text(said)).await.map_err(|error| cause(&error))
 }
 
-/// Takes one press, and says in the channel what came of it.
+/// Processes one press, and reports the result in the channel.
 async fn take(app: &Arc<App>, target: &str, slack: &Slack, press: &Value) {
     let decided = decide(app, target, slack, press).await;
     let user = press["user"]["id"].as_str().unwrap_or_default();
     let channel = &press["channel"]["id"];
     let (method, body) = match &decided {
-        // The question is closed: nobody need press again.
+        // The question is closed, so the buttons are removed.
         Ok(said) => {
             let shown = press["message"]["blocks"].as_array().cloned().unwrap_or_default();
             let mut blocks: Vec<Value> =
@@ -222,7 +222,7 @@ async fn take(app: &Arc<App>, target: &str, slack: &Slack, press: &Value) {
             )
         }
         Err(why) => {
-            tracing::warn!(target, user, why, "an answer was not taken");
+            tracing::warn!(target, user, why, "an answer was not accepted");
             let text = clip(why, LINE, Count::Chars).into_owned();
             let body =
                 json!({ "channel": channel, "user": user, "text": escaped(&text), "blocks": [plain(text)] });
@@ -231,24 +231,24 @@ async fn take(app: &Arc<App>, target: &str, slack: &Slack, press: &Value) {
     };
     let told = async { call(slack, &secret(app, &slack.token).await?, method, &body).await };
     if let Err(why) = told.await {
-        tracing::info!(target, why, "who has pressed was not told what came of it");
+        tracing::info!(target, why, "the person who pressed could not be notified of the result");
     }
 }
 
 async fn decide(app: &Arc<App>, target: &str, slack: &Slack, press: &Value) -> Result<String, String> {
     let user = press["user"]["id"].as_str().unwrap_or_default();
     let person = slack.people.iter().find(|person| person.user == user);
-    let who = person.ok_or("you are not one of those who may answer here")?.answerer();
+    let who = person.ok_or("you are not allowed to answer here")?.answerer();
     if press["channel"]["id"].as_str() != Some(slack.channel.as_str()) {
         return Err("this is not the channel in which the question was asked".to_owned());
     }
     let data = press["actions"][0]["value"].as_str().unwrap_or_default().to_owned();
     let (app, place) = (Arc::clone(app), format!("slack {target} {user}"));
     let deciding = tokio::task::spawn_blocking(move || {
-        let word = Word::read(&data).ok_or("this button is of no question")?;
+        let word = Word::read(&data).ok_or("this button belongs to no question")?;
         let gate = app.store.find_gate(word.gate).map_err(|error| error.to_string())?;
         if word.proof != gate.binding.to_string() {
-            return Err("the question is not the one that was shown".to_owned());
+            return Err("the question is not the version that was shown".to_owned());
         }
         answer(&app, &who, &place, &gate, word.is_yes).map_err(|refused| refused.why)
     });

@@ -1,5 +1,5 @@
-//! Telegram: messages of a bot with buttons under them, and who presses them (long polling, so that no
-//! address of this server is needed). Telegram says who presses; whom that is stands in the operator's file.
+//! Telegram: a bot's messages with buttons, and answers by them. The server uses long polling, so it needs no public
+//! address. Telegram identifies the user who presses; the operator's file maps users to people.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use super::send::{Message, cause, client};
 use super::settings::Telegram;
 use crate::http::App;
 
-/// How long Telegram keeps a request open when nobody presses anything, in seconds.
+/// Time for which Telegram keeps a request open without a press, in seconds.
 const POLL: u64 = 25;
 
-/// Digits of the digest in a button, of which Telegram takes 64 bytes: 128 bits.
+/// Digits of the digest in a button's data, which Telegram limits to 64 bytes: 128 bits.
 const DIGITS: usize = 32;
 
-/// The longest note that Telegram shows to who has pressed, in characters.
+/// The longest note that Telegram shows after a press, in characters.
 const NOTE: usize = 190;
 
-/// The longest message that Telegram takes, in characters, with some to spare.
+/// The longest message that is sent, in characters; slightly below Telegram's limit.
 const MESSAGE: usize = 4_000;
 
 /// Sends a notice, with buttons if it can be answered here.
@@ -50,7 +50,7 @@ fn body_of(message: &Message, telegram: &Telegram, offer: Option<&Offer>) -> Val
     body
 }
 
-/// Calls a method of the bot. The address carries the token, so it is left out of errors.
+/// Calls a method of the bot. The address contains the token, so it is left out of errors.
 async fn call(telegram: &Telegram, token: &str, method: &str, body: &Value) -> Result<Value, String> {
     let url = format!("{}/bot{token}/{method}", telegram.server.trim_end_matches('/'));
     let asking = async {
@@ -72,8 +72,8 @@ async fn call(telegram: &Telegram, token: &str, method: &str, body: &Value) -> R
     }
 }
 
-/// Takes what is pressed, for ever. A press that is taken twice, by two servers or after a crash, finds its
-/// question closed.
+/// Processes presses for ever. If a press is processed twice, by two servers or after a crash, the second time finds
+/// its question closed.
 pub(super) async fn listen(app: &Arc<App>, target: &str, telegram: &Telegram) {
     let mut failures = Failures::default();
     let mut offset = None::<i64>;
@@ -106,13 +106,13 @@ pub(super) async fn listen(app: &Arc<App>, target: &str, telegram: &Telegram) {
     }
 }
 
-/// Takes one press, and says to who has pressed what came of it.
+/// Processes one press, and reports the result to the person who pressed.
 async fn take(app: &Arc<App>, target: &str, telegram: &Telegram, token: &str, press: &Value) {
     let (said, is_taken) = match decide(app, target, telegram, press).await {
         Ok(said) => (said, true),
         Err(why) => {
             let user = press["from"]["id"].as_i64();
-            tracing::warn!(target, user, why, "an answer was not taken");
+            tracing::warn!(target, user, why, "an answer was not accepted");
             (why, false)
         }
     };
@@ -121,7 +121,7 @@ async fn take(app: &Arc<App>, target: &str, telegram: &Telegram, token: &str, pr
     });
     let noted = call(telegram, token, "answerCallbackQuery", &note).await;
     if is_taken {
-        // The question is closed: nobody need press again.
+        // The question is closed, so the buttons are removed.
         let message = json!({
             "chat_id": press["message"]["chat"]["id"], "message_id": press["message"]["message_id"],
             "reply_markup": { "inline_keyboard": [] },
@@ -129,25 +129,25 @@ async fn take(app: &Arc<App>, target: &str, telegram: &Telegram, token: &str, pr
         let _ = call(telegram, token, "editMessageReplyMarkup", &message).await;
     }
     if let Err(why) = noted {
-        tracing::info!(target, why, "who has pressed was not told what came of it");
+        tracing::info!(target, why, "the person who pressed could not be notified of the result");
     }
 }
 
 async fn decide(app: &Arc<App>, target: &str, telegram: &Telegram, press: &Value) -> Result<String, String> {
     let user = press["from"]["id"].as_i64();
     let person = telegram.people.iter().find(|person| Some(person.user) == user);
-    let who = person.ok_or("you are not one of those who may answer here")?.answerer();
+    let who = person.ok_or("you are not allowed to answer here")?.answerer();
     if press["message"]["chat"]["id"].as_i64() != Some(telegram.chat) {
         return Err("this is not the chat in which the question was asked".to_owned());
     }
     let data = press["data"].as_str().unwrap_or_default().to_owned();
     let (app, place) = (Arc::clone(app), format!("telegram {target} {}", user.unwrap_or_default()));
     let deciding = tokio::task::spawn_blocking(move || {
-        let word = Word::read(&data).ok_or("this button is of no question")?;
+        let word = Word::read(&data).ok_or("this button belongs to no question")?;
         let gate = app.store.find_gate(word.gate).map_err(|error| error.to_string())?;
         let digest = gate.binding.to_string();
         if word.proof.len() != DIGITS || !digest.starts_with(word.proof) {
-            return Err("the question is not the one that was shown".to_owned());
+            return Err("the question is not the version that was shown".to_owned());
         }
         answer(&app, &who, &place, &gate, word.is_yes).map_err(|refused| refused.why)
     });

@@ -42,16 +42,16 @@ fn what_cannot_be_sent_is_refused_with_its_name() {
             json!({ "name": "a", "command": ["/bin/true"], "ntfy": { "url": "https://n.example/t" } }),
             "one of command",
         ),
-        (json!({ "name": "a", "command": ["tell"] }), "its whole path"),
-        (json!({ "name": "a", "command": ["/bin/true"], "on": ["asked"] }), "\"asked\" is none of question"),
+        (json!({ "name": "a", "command": ["tell"] }), "the absolute path"),
+        (json!({ "name": "a", "command": ["/bin/true"], "on": ["asked"] }), "\"asked\" not one of question"),
         (json!({ "name": "a", "ntfy": { "url": "n.example/t" } }), "url ="),
         (json!({ "name": "a", "ntfy": { "url": "http://n.example/t", "token": "T" } }), "in the clear"),
         (json!({ "name": "a", "ntfy": { "url": "http://127.n.example/t", "token": "T" } }), "in the clear"),
         (json!({ "name": "a", "webhook": { "url": "https://n.example" } }), "secret"),
         (json!({ "name": "a", "webhook": { "url": "file:///x", "secret": "S" } }), "names no host"),
-        (email(json!({ "to": ["no address"] })), "\"no address\" is no address"),
+        (email(json!({ "to": ["no address"] })), "\"no address\" is not an address"),
         (email(json!({ "to": [] })), "to is empty"),
-        (email(json!({ "server": "mail.example" })), "is no HOST:PORT"),
+        (email(json!({ "server": "mail.example" })), "is not HOST:PORT"),
         (email(json!({ "user": "u" })), "go together"),
         (
             email(json!({ "server": "m.example:25", "tls": "none", "user": "u", "password": "P" })),
@@ -72,7 +72,7 @@ fn what_cannot_be_sent_is_refused_with_its_name() {
     assert!(
         wants("question", "report", &[]) && !wants("ok", "report", &[]) && !wants("failed", "other", &[])
     );
-    // A workflow that names it adds to that, and says of what, or leaves it to the operator.
+    // A workflow that names the target adds to this: with its own kinds, or with the operator's.
     let told = |target: &str, on: &[&str]| {
         vec![Told { target: target.to_owned(), on: on.iter().map(|kind| (*kind).to_owned()).collect() }]
     };
@@ -91,7 +91,7 @@ fn quiet_hours_end_where_the_clock_of_the_zone_says() {
         ("2026-06-02T04:59:59Z", "failed", "2026-06-02T05:00:00Z"),
         ("2026-06-02T05:00:00Z", "failed", "2026-06-02T05:00:00Z"),
         ("2026-06-01T23:00:00Z", "question", "2026-06-01T23:00:00Z"),
-        // The night in which the clock is put back has an hour more.
+        // The night in which clocks are set back has an extra hour.
         ("2026-10-24T21:00:00Z", "failed", "2026-10-25T06:00:00Z"),
     ] {
         assert_eq!(quiet.due(kind, at(now)), at(due), "{kind} at {now}");
@@ -180,7 +180,7 @@ fn a_tick_that_was_missed_is_told_once_with_how_many_there_were() {
     let mut scheduler = crate::schedule::Scheduler::new(&store).unwrap().with_zones(zones);
     scheduler.turn().unwrap();
     occasions::queue(&service, &settings).unwrap();
-    // Nothing was at work for an hour.
+    // No server ran for an hour.
     time.store(at("2026-06-01T13:00:30Z"), Ordering::SeqCst);
     scheduler.turn().unwrap();
     occasions::queue(&service, &settings).unwrap();

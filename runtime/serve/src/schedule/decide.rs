@@ -1,6 +1,6 @@
-//! What becomes of the ticks of a schedule that are due: a function of what is given.
+//! Decides the due ticks of a schedule: a pure function of its arguments.
 //!
-//! Ticks are compared without the jitter: a schedule with one looks at a clock that is behind by it.
+//! Ticks are compared without the jitter: for a schedule with jitter, the clock is set back by it.
 
 use jiff::tz::TimeZoneDatabase;
 use lobster_runtime::digest::Digest;
@@ -13,29 +13,29 @@ use serde_json::{Value, json};
 
 use super::spec::{instant, next_after};
 
-/// A tick is on time if it is decided so soon after it was due; later it was missed. Long enough for
-/// a server that restarts or a machine under load.
+/// Longest delay between a tick and its decision; after it, the tick was missed. Long enough for a restarting server or
+/// a machine under load.
 const ON_TIME_MS: i64 = 60_000;
 
-/// The clocks of two servers may differ by this much before one of them counts as set back.
+/// Largest difference between the clocks of two servers; beyond it, one of them is treated as set back.
 pub const CLOCK_TOLERANCE_MS: i64 = 90_000;
 
-/// What a decision is based on.
+/// The data on which a decision is based.
 pub struct View<'v> {
     pub row: &'v ScheduleRow,
     pub schedule: &'v Schedule,
-    /// The starts of the schedule that are not over, the oldest first.
+    /// The starts of the schedule that are not over, oldest first.
     pub active: &'v [Start],
-    /// Entries that end at `now` or later; only looked at when the clock was set back.
+    /// Entries that end at `now` or later; needed only if the clock was set back.
     pub recent: &'v [Tick],
-    /// Of the registered version.
+    /// Digest of the registered version.
     pub digest: Option<Digest>,
 }
 
-/// Decides about every tick that was due since the schedule was decided last.
+/// Decides every tick that became due since the last decision.
 ///
 /// # Errors
-/// When the schedule cannot be due.
+/// Fails if the schedule can never be due.
 pub fn decide(view: &View<'_>, now: i64, zones: &TimeZoneDatabase) -> Result<Settlement, TickError> {
     let (row, schedule) = (view.row, view.schedule);
     let delay = schedule.delay_ms(&row.title());
@@ -65,7 +65,7 @@ pub fn decide(view: &View<'_>, now: i64, zones: &TimeZoneDatabase) -> Result<Set
     Ok(settlement)
 }
 
-/// Changes nothing, but when to look again.
+/// A settlement that changes only the time of the next check.
 pub(super) fn nothing(row: &ScheduleRow, next: Option<i64>) -> Settlement {
     Settlement {
         schedule: row.n,
@@ -81,12 +81,12 @@ pub(super) fn nothing(row: &ScheduleRow, next: Option<i64>) -> Settlement {
     }
 }
 
-/// The ticks that run, each with what it is, and those that do not.
+/// The ticks to run, each with its state, and the ticks left out.
 #[derive(Default)]
 struct DueTicks {
     run: Vec<(DueTick, TickState)>,
     left_out: CatchUp,
-    /// Some of them were missed, and their schedule wants them to run: they run one after another.
+    /// True if some of the ticks were missed and the schedule catches up on them: they run one after another.
     are_made_up_for: bool,
 }
 
@@ -110,7 +110,7 @@ fn ticks_to_run(
         let left_out = left_out(schedule, from, punctual, zones)?;
         return Ok(DueTicks { run: on_time(punctual)?, left_out, are_made_up_for: false });
     }
-    // The latest of them may be on time: then it is the one that runs.
+    // The latest tick may be on time; then it is the one that runs.
     let mut found = schedule.catch_up(instant(from), instant(clock), zones)?;
     let run = std::mem::take(&mut found.run).into_iter().map(|tick| {
         let is_late = tick.due.as_millisecond() <= punctual;
@@ -119,8 +119,8 @@ fn ticks_to_run(
     Ok(DueTicks { run: run.collect(), left_out: found, are_made_up_for: true })
 }
 
-/// How late a tick may be decided: less than the time to the next one, or a short halt would make
-/// many ticks of a schedule that is due each second.
+/// Returns how late a tick may be decided. This is less than the time to the next tick; otherwise a short halt would
+/// make many ticks of a schedule that is due every second.
 fn on_time_ms(schedule: &Schedule, from: i64, zones: &TimeZoneDatabase) -> Result<i64, TickError> {
     let gap = match &schedule.due {
         Due::Every { ms } => i64::try_from(*ms).unwrap_or(i64::MAX),
@@ -135,7 +135,7 @@ fn on_time_ms(schedule: &Schedule, from: i64, zones: &TimeZoneDatabase) -> Resul
     Ok(gap.clamp(1000, ON_TIME_MS))
 }
 
-/// All ticks of a time, as ones that do not run.
+/// Collects all ticks of a period as left out.
 fn left_out(
     schedule: &Schedule,
     after: i64,
@@ -146,13 +146,13 @@ fn left_out(
     skipping.catch_up(instant(after), instant(until), zones)
 }
 
-/// One entry for the ticks that do not run.
+/// Makes one entry for the ticks that do not run.
 fn stretch(found: &CatchUp, state: TickState, reason: Option<String>) -> Option<NewTick> {
     let (first, last) = found.span?;
     Some(NewTick {
         key: first.key(),
         due: first.due.as_millisecond(),
-        // Beyond what was counted, nobody knows.
+        // Ticks beyond the counting limit are unknown.
         count: if found.are_more { 0 } else { found.left_out },
         last: last.due.as_millisecond(),
         state,
@@ -170,7 +170,7 @@ fn why_missed(schedule: &Schedule) -> String {
     format!("no server was running when it was due, or the clock jumped past it (missed: {policy})")
 }
 
-/// Places the runs of a schedule among those that have not ended.
+/// Decides which runs of a schedule start beside its runs that have not ended.
 struct Overlapping<'a, 'v> {
     view: &'a View<'v>,
     settlement: &'a mut Settlement,
@@ -188,7 +188,7 @@ impl<'a, 'v> Overlapping<'a, 'v> {
             let is_busy = !self.view.active.is_empty() || !self.settlement.starts.is_empty();
             match self.view.schedule.overlap {
                 Overlap::Allow => self.start(tick, *state, false),
-                // They were asked for, so they wait for one another.
+                // The schedule asks for these ticks, so they wait for one another.
                 Overlap::Skip | Overlap::Queue { .. } if due.are_made_up_for => {
                     self.start(tick, *state, true)
                 }
@@ -198,7 +198,7 @@ impl<'a, 'v> Overlapping<'a, 'v> {
                 }
                 Overlap::Queue { max } if is_busy && self.waiting >= max => {
                     let reason = format!(
-                        "{} and {} wait already (overlap: queue, at most {max})",
+                        "{} and {} are already waiting (overlap: queue, at most {max})",
                         self.why_busy(),
                         self.waiting
                     );
@@ -230,7 +230,7 @@ impl<'a, 'v> Overlapping<'a, 'v> {
     fn start(&mut self, tick: &DueTick, state: TickState, is_serial: bool) {
         let row = self.view.row;
         let Some(digest) = self.view.digest else {
-            return self.skip(tick, "its workflow is not registered any more".to_owned());
+            return self.skip(tick, "its workflow is no longer registered".to_owned());
         };
         self.settlement
             .ticks
@@ -251,7 +251,7 @@ impl<'a, 'v> Overlapping<'a, 'v> {
 
     fn why_busy(&self) -> String {
         let Some(start) = self.view.active.first() else {
-            return "the run of the tick before has not ended".to_owned();
+            return "the run of the previous tick has not ended".to_owned();
         };
         let what = match start.state {
             StartState::Queued => "waits for a free place",
@@ -264,13 +264,13 @@ impl<'a, 'v> Overlapping<'a, 'v> {
     }
 }
 
-/// The entry of one tick.
+/// Makes the entry of one tick.
 pub(super) fn entry(tick: &DueTick, state: TickState, reason: Option<String>) -> NewTick {
     let due = tick.due.as_millisecond();
     NewTick { key: tick.key(), due, count: 1, last: due, state, reason, start: None }
 }
 
-/// The run of a tick.
+/// Makes the start of a tick's run.
 pub(super) fn new_start(
     schedule: &Schedule,
     row: &ScheduleRow,
@@ -292,7 +292,7 @@ pub(super) fn new_start(
     }
 }
 
-/// What is to be taken back: entries for several ticks keep those that the clock has reached.
+/// Finds the entries to retract. Entries for several ticks keep those that the clock has reached.
 fn retraction(view: &View<'_>, clock: i64, zones: &TimeZoneDatabase) -> Result<Retraction, TickError> {
     let mut shortened = Vec::new();
     for tick in view.recent.iter().filter(|tick| {

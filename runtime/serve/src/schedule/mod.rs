@@ -1,8 +1,8 @@
-//! Schedules: what becomes of their ticks, and the turns in which that is decided.
+//! Schedules: decisions about their ticks, and the turns in which they are made.
 //!
-//! [`decide`] is a function of a schedule, its row, its runs and the clock. [`Scheduler`] reads what
-//! it needs, and writes what it says. The order is what holds the promises: entries, starts and how
-//! far the schedule is decided are one transaction, which counts only if the row is as it was read.
+//! [`decide`] is a pure function of a schedule, its row, its runs and the clock. [`Scheduler`] reads this data and
+//! writes the result. One transaction stores the entries, the starts and the time up to which the schedule is decided.
+//! It takes effect only if the row is unchanged since it was read, which keeps the promises.
 
 mod decide;
 mod spec;
@@ -19,17 +19,17 @@ use crate::readiness::EARLIEST_MS;
 pub use decide::{CLOCK_TOLERANCE_MS, View, decide};
 pub use spec::{SpecError, next_after, parse_spec, specs_of};
 
-/// Where time zones are looked up: this machine's database, else the program's own copy.
+/// The time zone database: of this machine if it has one, otherwise the copy in the program.
 #[must_use]
 pub fn zones() -> TimeZoneDatabase {
     TimeZoneDatabase::from_env()
 }
 
-/// The entries and starts that make up for the ticks of a schedule from `from` until before `to`, in
-/// order; at most `limit`.
+/// Returns the entries and starts that backfill the ticks of a schedule from `from` until before `to`, in order and at
+/// most `limit`.
 ///
 /// # Errors
-/// Why the schedule cannot be due.
+/// Returns the reason why the schedule cannot be due.
 pub fn backfill_of(
     service: &Service,
     row: &ScheduleRow,
@@ -54,55 +54,54 @@ pub fn backfill_of(
 /// Schedules decided in one transaction.
 const AT_ONCE: usize = 256;
 
-/// Transactions of one turn; more is left for the next one, so that nothing else waits for long.
+/// Transactions of one turn. The rest is left for the next turn, so that no other work waits for long.
 const BATCHES: usize = 64;
 
-/// What a turn did.
+/// The result of a turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turn {
-    /// Schedules about which something was decided.
+    /// Number of schedules that were decided.
     pub decided: usize,
-    /// Runs that are to begin.
+    /// Number of runs to start.
     pub starts: usize,
-    /// When there is something to decide again, in milliseconds since 1970.
+    /// Time of the next decision, in milliseconds since 1970.
     pub next: Option<i64>,
 }
 
-/// Decides about the schedules of a store.
+/// Decides the schedules of a store.
 pub struct Scheduler {
     service: Service,
     zones: TimeZoneDatabase,
-    /// What the clock said last: none makes the first turn look for a clock that was set back.
+    /// Clock at the last turn. `None` makes the first turn check whether the clock was set back.
     last: Option<i64>,
     check: ZoneCheck,
 }
 
-/// How far the schedules are looked through for those that new rules of a time zone put elsewhere. When a schedule is
-/// decided again stands in the store: what comes sooner than that would be late.
+/// Progress of the search for schedules that new time zone rules move. The store holds the time of each next decision,
+/// so a tick that new rules move forward would otherwise be late.
 #[derive(Clone, Copy, Debug, Default)]
 struct ZoneCheck {
-    /// The number of the schedule that was looked at last.
+    /// Number of the last schedule that was checked.
     after: i64,
-    /// When the last look was through.
+    /// Time at which the last search finished.
     done: Option<i64>,
 }
 
-/// How often all schedules are looked through, in milliseconds. The database of time zones itself is read anew
-/// about as often.
+/// Interval at which all schedules are checked, in milliseconds. The time zone database itself is reloaded about as
+/// often.
 const ZONE_CHECK_MS: i64 = 10 * 60_000;
 
-/// Schedules that one turn looks at for it: 10,000 are looked through in five minutes, for a quarter of a percent of
-/// a core.
+/// Schedules that one turn checks: 10,000 take five minutes, at a quarter of a percent of a core.
 const ZONE_CHECK_AT_ONCE: usize = 8;
 
-/// Changes of the rules of a zone are a quarter of an hour at least.
+/// Smallest change that matters, in milliseconds: changes of zone rules are a quarter of an hour at least.
 const ZONE_CHANGE_MS: i64 = 60_000;
 
 impl Scheduler {
-    /// A scheduler of this store.
+    /// Creates a scheduler of this store.
     ///
     /// # Errors
-    /// When the store has no room for what a service keeps.
+    /// Fails if the store has no room for the tables of the service.
     pub fn new(store: &Store) -> Result<Self, StoreError> {
         Ok(Self {
             service: store.service()?,
@@ -112,20 +111,20 @@ impl Scheduler {
         })
     }
 
-    /// The same, with another database of time zones.
+    /// Replaces the time zone database.
     #[cfg(test)]
     pub(crate) fn with_zones(self, zones: TimeZoneDatabase) -> Self {
         Self { zones, ..self }
     }
 
-    /// Decides about everything that is due now.
+    /// Decides everything that is due now.
     ///
     /// # Errors
-    /// When the store cannot be read or written; what was decided before that stays.
+    /// Fails if the store cannot be read or written. Earlier decisions of the turn stay.
     pub fn turn(&mut self) -> Result<Turn, StoreError> {
         let now = self.service.store().clock_ms();
         let mut turn = Turn::default();
-        // A clock that went forward is an outage; one that went back is met here.
+        // A clock that went forward looks like an outage; a clock that went back is handled here.
         if self.last.is_none_or(|last| now < last) {
             let rows = self.service.schedules_decided_after(now + CLOCK_TOLERANCE_MS)?;
             self.decide_about(&rows, now, &mut turn)?;
@@ -143,7 +142,7 @@ impl Scheduler {
         Ok(turn)
     }
 
-    /// Looks at some schedules: where the rules of a time zone have changed, what comes next is another time.
+    /// Checks some schedules: changed time zone rules move their next decision.
     fn check_zones(&mut self, now: i64) -> Result<(), StoreError> {
         let is_through = |done: i64| (done..done + ZONE_CHECK_MS).contains(&now);
         if self.check.after == 0 && self.check.done.is_some_and(is_through) {
@@ -162,7 +161,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// When a schedule was to be decided, and when it is by the rules of now, if that is another time.
+    /// Returns the stored and the current time of a schedule's next decision, if the time zone rules have moved it.
     fn moved(&self, row: &ScheduleRow, now: i64) -> Option<(i64, i64)> {
         let was = row.next.filter(|next| *next > now)?;
         let schedule = parse_spec(&row.spec).ok()?;
@@ -173,11 +172,11 @@ impl Scheduler {
         (was.abs_diff(is) >= ZONE_CHANGE_MS.unsigned_abs()).then_some((was, is))
     }
 
-    /// Decides about one schedule now, as before it is paused or changed. Gives whether that counted:
-    /// not if somebody else did it meanwhile.
+    /// Decides one schedule now, before it is paused or changed. Returns false if another process decided it meanwhile,
+    /// so this decision had no effect.
     ///
     /// # Errors
-    /// As [`Scheduler::turn`].
+    /// Fails like [`Scheduler::turn`].
     pub fn settle(&self, row: &ScheduleRow) -> Result<bool, StoreError> {
         let settlement = self.settlement(row, self.service.store().clock_ms())?;
         Ok(self.service.settle(&[settlement])?.first().is_some_and(|counted| *counted))
@@ -195,7 +194,7 @@ impl Scheduler {
 
     fn settlement(&self, row: &ScheduleRow, now: i64) -> Result<Settlement, StoreError> {
         if now < EARLIEST_MS {
-            // Nothing is taken back for a clock that lost the time: what was due stays due.
+            // A clock that has lost the time retracts nothing: due ticks stay due.
             return Ok(decide::nothing(row, row.next));
         }
         let active = self.service.active_starts(row.n)?;
@@ -215,7 +214,7 @@ impl Scheduler {
             Err(error) => Err(error),
         };
         Ok(decided.unwrap_or_else(|error| {
-            // It was checked when it was registered; a zone may be gone since, or the row is damaged.
+            // The schedule was checked at its registration, but its zone may be gone since, or the row is damaged.
             tracing::error!(schedule = row.title(), %error, "the schedule cannot be decided");
             decide::nothing(row, None)
         }))

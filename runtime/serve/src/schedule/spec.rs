@@ -1,5 +1,5 @@
-//! Schedules as the store keeps them: text that says when they are due, and not where they stand in
-//! their file, so that a line that moved is no other schedule.
+//! Schedules as the store keeps them: their terms without their place in the file, so that moving a line does not
+//! change the schedule.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZoneDatabase;
@@ -8,7 +8,7 @@ use lobster_runtime::language::triggers::{Schedule, TickError, Triggers};
 use lobster_runtime::store::service::SpecOfSchedule;
 use serde_json::{Value, json};
 
-/// A schedule of the store that cannot be used.
+/// A stored schedule that cannot be used.
 #[derive(Debug)]
 pub enum SpecError {
     Text(String),
@@ -24,26 +24,26 @@ impl From<TickError> for SpecError {
 impl std::fmt::Display for SpecError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Text(why) => write!(f, "what is stored of it cannot be read: {why}"),
+            Self::Text(why) => write!(f, "the stored schedule cannot be read: {why}"),
             Self::Tick(error) => error.fmt(f),
         }
     }
 }
 
-/// The schedule that a text of the store means.
+/// Parses a stored schedule.
 ///
 /// # Errors
-/// When it means none.
+/// Fails if the text is not a schedule.
 pub fn parse_spec(text: &str) -> Result<Schedule, SpecError> {
     let mut value = json::parse(text).map_err(|error| SpecError::Text(error.to_string()))?;
     value["span"] = json!({ "start": 0, "end": 0 });
     serde_json::from_value(value).map_err(|error| SpecError::Text(error.to_string()))
 }
 
-/// The schedules of a workflow of this name, for its registration.
+/// Returns the schedules of a workflow of this name for its registration.
 ///
 /// # Errors
-/// When one cannot be due.
+/// Fails if a schedule can never be due.
 pub fn specs_of(
     workflow: &str,
     triggers: &Triggers,
@@ -62,10 +62,10 @@ pub fn specs_of(
     triggers.schedules.iter().map(spec_of).collect()
 }
 
-/// When the first tick after `decided` is to be decided, jitter included.
+/// Returns the time at which the first tick after `decided` is decided, including its jitter.
 ///
 /// # Errors
-/// When the schedule cannot be due.
+/// Fails if the schedule can never be due.
 pub fn next_after(
     schedule: &Schedule,
     delay_ms: u64,
@@ -76,7 +76,7 @@ pub fn next_after(
     Ok(tick.map(|tick| tick.due.as_millisecond().saturating_add_unsigned(delay_ms)))
 }
 
-/// Milliseconds as an instant; one outside the calendar is its nearest end.
+/// Converts milliseconds to an instant. Values outside the calendar become its nearest end.
 pub(super) fn instant(ms: i64) -> Timestamp {
     Timestamp::from_millisecond(ms).unwrap_or(if ms < 0 { Timestamp::MIN } else { Timestamp::MAX })
 }

@@ -12,18 +12,18 @@ use super::{App, Asked, Problem, Reply};
 use crate::access::{Grant, Role, Verb, grant, hash_of, make_secret, new_credential};
 use crate::passkeys::{self, Ceremony, Checked, Purpose, Said};
 
-/// The longest name of a question, in bytes.
+/// The longest id and digest of a question, in bytes.
 const QUESTION: usize = 200;
 
 const TWO_OF_IT: &str = "there is another key with the same secret, or it was revoked just now";
 
-/// How long a passkey counts.
+/// Validity of a passkey.
 const PASSKEY_MS: i64 = 365 * DAY_MS;
 
-/// How long after a login a passkey may be added. Whoever steals the session later gets no key of its own.
+/// Time after a login in which a passkey may be added, so that a thief of an older session cannot add a key.
 const ADDING_MS: i64 = 10 * 60_000;
 
-/// How long a session lasts.
+/// Duration of a session.
 const SESSION_MS: i64 = 12 * 3_600_000;
 
 const DAY_MS: i64 = 86_400_000;
@@ -32,7 +32,7 @@ fn failed(why: String) -> Problem {
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", why)
 }
 
-/// A session that is nobody's yet.
+/// A session without an owner yet.
 fn empty_session(expires_at: i64) -> Grant {
     let expires_at = Some(expires_at);
     Grant { kind: CredentialKind::Session, name: String::new(), role: Role::Viewer, scope: None, expires_at }
@@ -44,17 +44,17 @@ pub fn login(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         let why = Problem::new(
             StatusCode::UNAUTHORIZED,
             "link",
-            "the link was used, or its time is over; `lobster serve link` makes another one",
+            "the link was used or has expired; `lobster serve link` makes another one",
         );
         app.failures.count(asked.door.peer, why)
     };
-    // A stranger's guess must not make others wait for the store: it is only read.
+    // Guesses of strangers must not delay others at the store, so the link is only read here.
     if !app.service.credential(&link)?.is_some_and(|found| found.kind == CredentialKind::Link) {
         return Err(refused());
     }
     let secret = make_secret().map_err(failed)?;
     let expires_at = app.store.clock_ms() + SESSION_MS;
-    // Whose it is and what they may stands in the link.
+    // The link determines the owner and the rights.
     let session = new_credential(&empty_session(expires_at), &secret).map_err(failed)?;
     if !app.service.redeem(&link, &session, &asked.door.peer.to_string())? {
         return Err(refused());
@@ -62,7 +62,7 @@ pub fn login(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     opened(asked, &secret, expires_at)
 }
 
-/// The answer that opens a session in a browser.
+/// Opens a session in a browser.
 fn opened(asked: &Asked, secret: &str, expires_at: i64) -> Result<Reply, Problem> {
     let secure = if asked.is_secure() { "; Secure" } else { "" };
     let cookie = format!(
@@ -83,13 +83,13 @@ pub(in super::super) fn challenge(app: &App, asked: &Asked) -> Result<Reply, Pro
     Ok(Reply::json(&json!({ "challenge": challenge, "algorithms": passkeys::algorithms() })))
 }
 
-/// A part of what a key and its browser sent that is bytes.
+/// Decodes a binary field of the browser's message.
 fn bytes_of(sent: &Value, name: &str) -> Result<Vec<u8>, Problem> {
     let text = sent[name].as_str().unwrap_or_default();
     passkeys::decoded(text).ok_or_else(|| Problem::bad_request(format!("{name} must be base64url")))
 }
 
-/// Looks at what a browser and the key in it said.
+/// Checks the signed data of a browser and its key.
 fn checked(app: &App, said: &Said<'_>, ceremony: Ceremony, purpose: &Purpose) -> Result<Checked, Problem> {
     let is_ours = |origin: &str| app.hosts.has_keys(origin);
     let asked_for = (&app.challenges, purpose, app.store.clock_ms());
@@ -100,7 +100,7 @@ fn refused(why: &str) -> Problem {
     Problem::new(StatusCode::UNAUTHORIZED, "passkey", why)
 }
 
-/// The passkey that has signed what was sent, for this purpose.
+/// Finds the passkey that signed the message for this purpose.
 fn signed_by(app: &App, sent: &Value, purpose: &Purpose) -> Result<(Passkey, Signed), Problem> {
     let (client, authenticator) = (bytes_of(sent, "client")?, bytes_of(sent, "authenticator")?);
     let said = Said { client: &client, authenticator: &authenticator };
@@ -109,12 +109,12 @@ fn signed_by(app: &App, sent: &Value, purpose: &Purpose) -> Result<(Passkey, Sig
         return Err(refused("this key is not known here; log in with a link, and add it"));
     };
     if !passkeys::has_signed(&known.key, &said, &bytes_of(sent, "signature")?) {
-        return Err(refused("the signature is not that of the key"));
+        return Err(refused("the signature was not made with the key"));
     }
     Ok((known, checked.signed))
 }
 
-/// Refuses what the store says does not count.
+/// Refuses what the store does not accept.
 fn check_counted(counted: Counted) -> Result<(), Problem> {
     match counted {
         Counted::Counts => Ok(()),
@@ -123,13 +123,13 @@ fn check_counted(counted: Counted) -> Result<(), Problem> {
     }
 }
 
-/// Whether a person asks, in a browser.
+/// True if the caller is a person in a browser.
 fn is_person(asked: &Asked) -> bool {
     asked.actor.as_ref().is_some_and(|actor| actor.kind == CredentialKind::Session)
 }
 
-/// Refuses a yes of a person who has not unlocked a passkey of theirs for this very question, if the server asks
-/// for that.
+/// Refuses an approval by a person who has not unlocked one of their passkeys for this very question, if the server
+/// requires that.
 pub(super) fn check_yes(app: &App, asked: &Asked, gate: &Gate) -> Result<(), Problem> {
     if !app.confirms_by_passkey || !is_person(asked) {
         return Ok(());
@@ -137,20 +137,20 @@ pub(super) fn check_yes(app: &App, asked: &Asked, gate: &Gate) -> Result<(), Pro
     let sent = &asked.json["passkey"];
     if sent.is_null() {
         return Err(refused(
-            "this server wants a yes confirmed with a passkey, in the console under its own name",
+            "this server requires a passkey for approvals, in the console under its own name",
         ));
     }
     let (known, signed) = signed_by(app, sent, &Purpose::Yes(format!("{} {}", gate.id, gate.binding)))?;
     if Some(known.credential.name.as_str()) != asked.name() {
-        return Err(refused("this is another person's key"));
+        return Err(refused("the key belongs to another person"));
     }
     check_counted(app.service.note_signature(&known, &signed)?)
 }
 
-/// The passkeys of whoever asks that count.
+/// The valid passkeys of the caller.
 ///
 /// # Errors
-/// When the store cannot be read.
+/// Fails if the store cannot be read.
 pub fn passkeys_of(app: &App, asked: &Asked) -> Result<Vec<Credential>, Problem> {
     let now = app.store.clock_ms();
     let counts = |one: &Credential| {
@@ -170,7 +170,7 @@ pub(in super::super) fn passkeys(app: &App, asked: &Asked) -> Result<Reply, Prob
     Ok(Reply::json(&json!({ "passkeys": rows.collect::<Vec<_>>() })))
 }
 
-/// Whether whoever asks has logged in just now.
+/// True if the caller has logged in within the last minutes.
 #[must_use]
 pub fn may_add_passkey(app: &App, asked: &Asked) -> bool {
     let logged_in_at = asked.actor.as_ref().and_then(|actor| actor.logged_in_at);
@@ -181,11 +181,11 @@ pub(in super::super) fn add_passkey(app: &App, asked: &Asked) -> Result<Reply, P
     let forbidden = |why| Problem::new(StatusCode::FORBIDDEN, "role", why);
     let Some(actor) = asked.actor.as_ref().filter(|actor| actor.logged_in_at.is_some()) else {
         return Err(forbidden(
-            "a passkey is added by a person who has logged in here, not by a program or through a proxy that knows its callers",
+            "only a person who has logged in here can add a passkey, not a program or a caller named by a proxy",
         ));
     };
     if !may_add_passkey(app, asked) {
-        return Err(forbidden("a passkey is added within ten minutes of a login: log in again"));
+        return Err(forbidden("a passkey can be added within ten minutes of a login: log in again"));
     }
     let sent = &asked.json;
     let (client, authenticator) = (bytes_of(sent, "client")?, bytes_of(sent, "authenticator")?);
@@ -194,7 +194,7 @@ pub(in super::super) fn add_passkey(app: &App, asked: &Asked) -> Result<Reply, P
     let key = bytes_of(sent, "key")?;
     let name = checked.made.filter(|_| passkeys::is_usable(&key));
     let name =
-        name.ok_or_else(|| Problem::bad_request("the key is of a kind whose signatures are not known here"))?;
+        name.ok_or_else(|| Problem::bad_request("the signatures of this kind of key are not supported"))?;
     let wanted = Grant {
         kind: CredentialKind::Passkey,
         name: actor.name.clone(),
@@ -202,39 +202,39 @@ pub(in super::super) fn add_passkey(app: &App, asked: &Asked) -> Result<Reply, P
         scope: actor.scope.clone(),
         expires_at: Some(app.store.clock_ms() + PASSKEY_MS),
     };
-    // Its secret stays in the device: what it is known by is its name.
+    // The secret stays in the device, so the key is known by its id.
     let new = NewCredential { hash: Digest::of(&name), ..new_credential(&wanted, "").map_err(failed)? };
     match app.service.add_passkey(&new, (&key, &checked.signed), asked.name(), &asked.origin())? {
         Counted::NotOne => {
-            return Err(Problem::new(StatusCode::CONFLICT, "passkey", "this key is known already"));
+            return Err(Problem::new(StatusCode::CONFLICT, "passkey", "this key is already known"));
         }
         counted => check_counted(counted)?,
     }
     Ok(Reply::json(&json!({ "id": new.id, "expiresAt": wanted.expires_at.map(iso) })))
 }
 
-/// Forgets a passkey of whoever asks.
+/// Removes a passkey of the caller.
 ///
 /// # Errors
-/// When there is none of this name, or the store cannot be written.
+/// Fails if there is no valid passkey with this id, or if the store cannot be written.
 pub fn forget_passkey(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let id = asked.param("passkey");
     let is_own = passkeys_of(app, asked)?.iter().any(|one| one.id == id);
     if !is_own || !app.service.revoke(id, asked.name(), &asked.origin())? {
-        return Err(Problem::not_found(format!("you have no passkey {id:?} that counts")));
+        return Err(Problem::not_found(format!("you have no valid passkey {id:?}")));
     }
     Ok(Reply::json(&json!({})))
 }
 
 pub(in super::super) fn log_in_by_passkey(app: &App, asked: &Asked) -> Result<Reply, Problem> {
-    // A store that cannot be read is nobody's wrong key.
+    // An unreadable store is not a failed attempt.
     let count_failed = |why: Problem| match why.status.is_client_error() {
         true => app.failures.count(asked.door.peer, why),
         false => why,
     };
     let (known, signed) = signed_by(app, &asked.json, &Purpose::Access).map_err(count_failed)?;
     let (secret, expires_at) = (make_secret().map_err(failed)?, app.store.clock_ms() + SESSION_MS);
-    // Whose it is and what they may stands with the key.
+    // The passkey determines the owner and the rights.
     let session = new_credential(&empty_session(expires_at), &secret).map_err(failed)?;
     let counted = app.service.log_in_by_passkey(&known, &signed, &session, &asked.door.peer.to_string())?;
     check_counted(counted).map_err(count_failed)?;
@@ -293,7 +293,7 @@ pub(in super::super) fn make_token(app: &App, asked: &Asked) -> Result<Reply, Pr
     wanted.check().map_err(Problem::bad_request)?;
     let may_answer = wanted.kind == CredentialKind::Token && wanted.role >= Verb::Answer.needs();
     if app.confirms_by_passkey && is_person(asked) && may_answer {
-        let why = "a token answers without a passkey, so where a yes is confirmed with one, \
+        let why = "a token answers without a passkey, so where approvals require one, \
                    `lobster serve token new` makes it, on the machine itself";
         return Err(Problem::new(StatusCode::FORBIDDEN, "passkey", why));
     }
@@ -304,7 +304,7 @@ pub(in super::super) fn make_token(app: &App, asked: &Asked) -> Result<Reply, Pr
 pub(in super::super) fn revoke(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let id = asked.param("token");
     if !app.service.revoke(id, asked.name(), &asked.origin())? {
-        return Err(Problem::not_found(format!("there is no token or session {id:?} that counts")));
+        return Err(Problem::not_found(format!("there is no valid token or session {id:?}")));
     }
     Ok(Reply::json(&json!({})))
 }

@@ -1,4 +1,4 @@
-//! Events that runs wait for, and what parked runs wait for.
+//! Sending of events, and the waits of parked runs.
 
 use axum::http::StatusCode;
 use lobster_runtime::json;

@@ -1,5 +1,5 @@
-//! Questions and their answers. An answer is given by a process of lobster, as from the command line:
-//! under the run's own policy, by the same checks.
+//! Questions and their answers. A process of lobster gives the answer, as from the command line: under the run's own
+//! policy and with the same checks.
 
 use std::fs::File;
 use std::io::{Seek as _, SeekFrom, Write as _};
@@ -19,19 +19,19 @@ use super::{App, Asked, Problem, Reply};
 use crate::access::vouch;
 use crate::program::{self, Behalf};
 
-/// The longest reason of a no, in characters.
+/// The longest reason of a rejection, in characters.
 const REASON: usize = 2000;
 
-/// How long an answer may take to be recorded.
+/// Time limit for recording an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// After so many seconds an answer that was not recorded in time may be given again.
+/// Seconds after which an answer that was not recorded in time may be given again.
 const PAUSE: u32 = 5;
 
-/// How long a process that could not give its answer may take to say so.
+/// Time limit for a process to report that it could not give its answer.
 const TOO_LATE: Duration = Duration::from_secs(3);
 
-/// A yes and a no to an approval, as `lobster resume` takes them.
+/// The arguments of `lobster resume` for an approval and a rejection.
 const YES: &[&str] = &["--approve", "yes"];
 const NO: &[&str] = &["--approve", "no"];
 
@@ -83,12 +83,12 @@ pub fn answer(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     if gate.status != GateStatus::Open {
         return Err(closed(&gate));
     }
-    // What somebody says yes to is what they were shown.
+    // An approval is valid only for the version that was shown.
     let digest = gate.binding.to_string();
     if body["digest"].as_str() != Some(digest.as_str()) {
         return Err(Problem::conflict(
             "changed",
-            "the question is not the one that was shown; read it again",
+            "the question has changed since it was shown; read it again",
         )
         .with(json!({ "digest": digest })));
     }
@@ -117,40 +117,41 @@ pub fn answer(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     Ok(Reply::json(&object(&now)))
 }
 
-/// A person's yes or no to an approval that they were shown as it is. `by`: the name, and how it is known.
+/// Gives a person's approval or rejection of a question in its current version. `by` is the name and the credential.
 ///
 /// # Errors
-/// When it is closed, or this person's answer does not count.
+/// Fails if the question is closed, or if this person's answer is not valid.
 pub fn decide(app: &App, gate: &Gate, is_yes: bool, by: (&str, &str)) -> Result<Gate, Problem> {
     if gate.status != GateStatus::Open {
         return Err(closed(gate));
     }
     if is_yes && app.confirms_by_passkey {
-        let why = "this server wants a yes confirmed with a passkey, in the console";
+        let why = "this server requires a passkey for approvals, in the console";
         return Err(Problem::new(StatusCode::FORBIDDEN, "passkey", why));
     }
     let (words, answer) = if is_yes { (YES, GateAnswer::Approved) } else { (NO, GateAnswer::Rejected) };
     give(app, gate, &Given { words, answer: Some(answer), reason: None }, by)
 }
 
-/// An answer as `lobster resume` takes it.
+/// An answer in the form that `lobster resume` takes.
 struct Given<'a> {
     words: &'a [&'a str],
-    /// How it stands in the record; none calls the question off.
+    /// The recorded form; none cancels the run.
     answer: Option<GateAnswer>,
-    /// Of a no.
+    /// The reason of a rejection.
     reason: Option<&'a str>,
 }
 
 impl Given<'_> {
-    /// Whether a question stands as this answer of this person leaves it: of two that answer at once, one was first.
-    /// `was_taken`: whether the process that gave it says so, which is asked where the record cannot tell.
+    /// True if the question was closed by this answer of this person: if two people answer at once, one is first.
+    /// `was_taken` reports the result of the process that gave the answer, for cases in which the record does not show
+    /// it.
     fn is_in(&self, gate: &Gate, name: &str, was_taken: impl FnOnce() -> bool) -> bool {
         let by = Some(name.trim()).filter(|name| !name.is_empty());
         gate.answered_by.as_deref() == by
             && match (&self.answer, &gate.answer) {
                 (None, _) => gate.status == GateStatus::Cancelled,
-                // The value of a secret in it is not recorded.
+                // The value of a secret in the answer is not recorded.
                 (Some(GateAnswer::Response(given)), Some(GateAnswer::Response(recorded))) => {
                     given == recorded || was_taken()
                 }
@@ -159,8 +160,8 @@ impl Given<'_> {
     }
 }
 
-/// Has a process give an answer, and waits until it is recorded. A run that the service has started goes on with a
-/// worker then; any other one in this process.
+/// Lets a process give an answer, and waits until it is recorded. Afterwards a worker continues a run that the service
+/// has started; any other run continues in this process.
 fn give(
     app: &App,
     gate: &Gate,
@@ -185,13 +186,14 @@ fn give(
     }
     let process = app.start(command)?;
     let is_closed = || app.store.gate(gate.key).is_ok_and(|now| now.status != GateStatus::Open);
-    // One that hands the run over ends when the answer is recorded.
+    // A process that hands the run over ends when the answer is recorded.
     let said = process.wait(PATIENCE, || start.is_none() && is_closed());
     let is_late = said.is_none() && !is_closed();
     let mut said = if is_late { process.end() } else { said };
     let now = app.store.gate(gate.key)?;
     if now.status != GateStatus::Open {
-        // One that comes too late ends with an error, and soon. One whose answer counts ends well, or goes on.
+        // A process that comes too late soon ends with an error. If its answer was accepted, it succeeds or keeps
+        // running.
         let was_taken = || {
             let end = said.as_ref().map(|said| said.code);
             let end = end.or_else(|| process.wait(TOO_LATE, || false).map(|said| said.code));
@@ -200,28 +202,28 @@ fn give(
         if !given.is_in(&now, name, was_taken) {
             return Err(closed(&now));
         }
-        // A no has ended the run, and of two that give the same answer one has given it.
+        // A rejection has ended the run. If two people give the same answer, one of them was first.
         let goes_on = given.answer.as_ref().is_some_and(|answer| *answer != GateAnswer::Rejected);
         if start.is_some() && goes_on && said.is_none_or(|said| said.code == Some(0)) {
-            // It is recorded in any case, and the dispatcher finds it a little later.
+            // The answer is recorded in any case, and the dispatcher finds it a little later.
             if let Err(error) = app.service.take_up(gate.run) {
-                tracing::error!(%error, run = %gate.run, "a run that was answered cannot be taken up");
+                tracing::error!(%error, run = %gate.run, "an answered run cannot be resumed");
             }
         }
         app.waker.wake();
         return Ok(now);
     }
     if said.is_none() && !is_late {
-        // It went on, and was of no use: the question is open again.
+        // The question was closed for a moment and is open again: the answer had no effect.
         said = process.wait(PATIENCE, || false);
     }
     let late = |why: &str| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "late", why).retry_after(PAUSE);
     match said {
         Some(_) if is_late => {
-            Err(late("the answer could not be recorded in time and does not count; give it again"))
+            Err(late("the answer could not be recorded in time and has no effect; give it again"))
         }
         Some(said) => Err(Problem::new(StatusCode::FORBIDDEN, "refused", said.why())),
-        None => Err(late("it is not known whether the answer will be recorded; look at the question again")),
+        None => Err(late("the answer may still be recorded; read the question again")),
     }
 }
 
@@ -234,7 +236,7 @@ fn failed(error: &std::io::Error) -> Problem {
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", error.to_string())
 }
 
-/// A value for a process to read.
+/// A file with the value as JSON, for a process to read.
 fn file_of(value: &Value) -> std::io::Result<File> {
     let mut file = tempfile::tempfile()?;
     file.write_all(json::compact(value).as_bytes())?;

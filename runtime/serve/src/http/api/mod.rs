@@ -1,4 +1,4 @@
-//! What the routes do, a module for each kind of thing.
+//! The handlers of the routes, in one module per kind of object.
 
 pub(super) mod access;
 pub(super) mod events;

@@ -1,4 +1,4 @@
-//! Runs: those of the store, and those that wait for their turn.
+//! Runs: those in the store, and queued ones.
 
 use lobster_runtime::json;
 use lobster_runtime::replay::place::is_within;
@@ -12,10 +12,10 @@ use super::super::answer::{run_of, workflow_of_run};
 use super::state::ROWS;
 use super::{App, Asked, Problem, Reply};
 
-/// Without payloads: a list is never larger than its rows. The error of a run that waits is why it could not go on.
+/// A row without payloads, which keeps lists small. The error of a waiting run is the reason why it could not continue.
 fn object(run: &RunSummary, standing: Standing, start: Option<&Start>, workflow: Option<&str>) -> Value {
     let held_up = start.filter(|_| run.status == RunStatus::Waiting).and_then(|start| start.why.as_ref());
-    // A run that a signal stopped and that the service resumes has not ended.
+    // A run that was stopped by a signal and that the service resumes has not ended.
     let resumes = standing == Standing::Interrupted && start.is_some_and(|start| !start.state.is_over());
     json!({
         "id": run.id.to_string(),
@@ -96,10 +96,10 @@ pub(in super::super) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem>
     Ok(Reply::json(&shown))
 }
 
-/// The largest value that is sent.
+/// The largest value that is sent, in bytes.
 const VALUE: u64 = 1 << 20;
 
-/// A blob as JSON; what is too large, or none, is told by its digest.
+/// A blob as JSON. A blob that is too large or not JSON is represented by its digest.
 fn load_json(app: &App, digest: &lobster_runtime::digest::Digest) -> Result<Value, Problem> {
     match app.store.load(digest, VALUE) {
         Ok(bytes) => Ok(json::parse(&String::from_utf8_lossy(&bytes))
@@ -111,7 +111,7 @@ fn load_json(app: &App, digest: &lobster_runtime::digest::Digest) -> Result<Valu
 
 pub fn cancel(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let run = run_of(app, asked)?;
-    let why = format!("{} had it cancelled", asked.name().unwrap_or("somebody"));
+    let why = format!("{} cancelled it", asked.name().unwrap_or("someone"));
     if !app.service.cancel_start(run, &why, asked.name(), &asked.origin())? {
         return Err(Problem::conflict(
             "over",
@@ -122,7 +122,7 @@ pub fn cancel(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     Ok(Reply::json(&json!({ "run": run.to_string() })))
 }
 
-/// What the steps of a run printed, those that are running included.
+/// The output of a run's steps, including running ones.
 pub(in super::super) fn output(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let run = run_of(app, asked)?;
     let step = asked.query("step");

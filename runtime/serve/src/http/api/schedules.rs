@@ -9,7 +9,7 @@ use super::state::ROWS;
 use super::{App, Asked, Problem, Reply};
 use crate::schedule::{Scheduler, backfill_of};
 
-/// More ticks than this are not made up for at once.
+/// Most ticks that are backfilled at once.
 const BACKFILL_AT_MOST: usize = 1000;
 
 fn found(app: &App, asked: &Asked) -> Result<ScheduleRow, Problem> {
@@ -68,7 +68,7 @@ pub fn resume(app: &App, asked: &Asked) -> Result<Reply, Problem> {
 
 fn set_paused(app: &App, asked: &Asked, paused: bool) -> Result<Reply, Problem> {
     let row = found(app, asked)?;
-    // What was due until now is decided as the schedule stands.
+    // Ticks that were due until now are decided under the present terms.
     Scheduler::new(&app.store)?.settle(&row)?;
     let changed = app.service.pause(&row, paused, asked.name(), &asked.origin())?;
     let mut shown = object(&found(app, asked)?);

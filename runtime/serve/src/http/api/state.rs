@@ -1,4 +1,4 @@
-//! The server itself: health, figures, who did what.
+//! The server itself: health, metrics, and the trail of actions.
 
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ pub(in super::super) fn health(app: &App, _: &Asked) -> Result<Reply, Problem> {
     let usable = app.store.check_identity().and_then(|()| app.service.next_decision().map(|_| ()));
     Ok(match usable {
         Ok(()) => Reply::json(&json!({ "status": "ok" })),
-        // What is wrong is not for everybody who can connect; the log has it.
+        // The reason is not for everyone who can connect; it is logged.
         Err(error) => {
             tracing::error!(%error, "the store cannot be used");
             Reply::json(&json!({ "status": "failing" })).status(StatusCode::SERVICE_UNAVAILABLE)
@@ -30,7 +30,7 @@ pub(in super::super) fn check_readiness(app: &App, asked: &Asked) -> Result<Repl
     if missing.is_empty() {
         return Ok(Reply::json(&json!({ "status": "ready" })));
     }
-    // Why is for those who may read everything; the log has it as well.
+    // The reasons are only for callers who may read everything; they are logged as well.
     let may_know = asked.may_read(None);
     let rows = missing.iter().map(|(ability, why)| {
         tracing::error!(ability = ability.as_str(), why, "the server is not ready");
@@ -56,7 +56,7 @@ pub(in super::super) fn metrics(app: &App, _: &Asked) -> Result<Reply, Problem> 
     let starts = app.service.count_starts()?;
     let rows: Vec<_> =
         starts.iter().map(|(state, count)| (format!("{{state=\"{state}\"}}"), *count)).collect();
-    gauge("lobster_starts", "Runs of the service by where they stand.", &rows);
+    gauge("lobster_starts", "Runs of the service by state.", &rows);
     let schedules = app.service.schedules()?;
     let paused = schedules.iter().filter(|row| row.paused.is_some()).count() as u64;
     let active = schedules.len() as u64 - paused;
@@ -65,15 +65,15 @@ pub(in super::super) fn metrics(app: &App, _: &Asked) -> Result<Reply, Problem> 
     let now = app.store.clock_ms();
     let late = schedules.iter().filter_map(|row| row.next).min().map_or(0, |next| (now - next).max(0));
     let late = [(String::new(), late.unsigned_abs())];
-    gauge("lobster_schedule_lag_milliseconds", "How long the longest due tick has waited.", &late);
+    gauge("lobster_schedule_lag_milliseconds", "Waiting time of the longest due tick.", &late);
     let open = GateFilter { status: Some(GateStatus::Open), ..GateFilter::default() };
     let gates = [(String::new(), app.store.gates(&open)?.len() as u64)];
-    gauge("lobster_gates_open", "Questions that wait for a person.", &gates);
+    gauge("lobster_gates_open", "Questions waiting for a person.", &gates);
     let up = [(String::new(), ((now - app.started_at) / 1000).max(0).unsigned_abs())];
-    gauge("lobster_up_seconds", "For how long this server has been at work.", &up);
+    gauge("lobster_up_seconds", "Time since this server started.", &up);
     let _ = writeln!(
         text,
-        "# HELP lobster_http_requests_total Requests by their answer.\n# TYPE lobster_http_requests_total counter"
+        "# HELP lobster_http_requests_total Requests by class of status.\n# TYPE lobster_http_requests_total counter"
     );
     for (class, count) in app.requests.iter().enumerate().skip(1) {
         let count = count.load(Ordering::Relaxed);

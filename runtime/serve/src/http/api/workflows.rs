@@ -1,6 +1,6 @@
-//! Workflows: what is registered, starting a run, registering another version; and the files that are being
-//! written: checking a text, completing it, saving it. A text is looked at and never run, and saving it into the
-//! folders of the server registers nothing.
+//! Workflows: listing registered versions, starting runs, registering other versions; and editing of files: checking a
+//! text, completing it, saving it. A text is checked and never run, and saving it into the folders of the server
+//! registers nothing.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub(in super::super) fn list(app: &App, asked: &Asked) -> Result<Reply, Problem>
     let all = app.service.workflows()?;
     let rows: Vec<Value> =
         all.iter().filter(|workflow| asked.may_read(Some(&workflow.name))).map(object).collect();
-    // What is wrong with files that are not registered is for those who see all of them.
+    // Problems of unregistered files are only for callers who may see all of them.
     let problems = if asked.may_read(None) { app.problems.list() } else { Vec::new() };
     Ok(Reply::json(&json!({ "workflows": rows, "problems": problems })))
 }
@@ -61,10 +61,10 @@ pub(in super::super) fn start(app: &App, asked: &Asked) -> Result<Reply, Problem
     Ok(Reply::json(&json!({ "run": run, "status": "queued", "href": format!("/api/v1/runs/{run}") })))
 }
 
-/// Has the run started that the request's JSON asks for.
+/// Starts the run that the request's JSON describes.
 ///
 /// # Errors
-/// When the arguments do not fit, or the store cannot be written.
+/// Fails if the arguments do not fit, or if the store cannot be written.
 pub fn enqueue(app: &App, asked: &Asked) -> Result<RunId, Problem> {
     let workflow = found(app, asked)?;
     let args = match &asked.json["args"] {
@@ -74,16 +74,16 @@ pub fn enqueue(app: &App, asked: &Asked) -> Result<RunId, Problem> {
     enqueue_for(app, asked, workflow, args, Cause { name: "api", detail: json!({}) })
 }
 
-/// What had a run started, for the history.
+/// The cause of a start, for the history.
 pub struct Cause {
     pub name: &'static str,
     pub detail: Value,
 }
 
-/// Has a run of a registered version started for whoever asks.
+/// Starts a run of a registered version for the caller.
 ///
 /// # Errors
-/// When the arguments do not fit, too many runs wait, or the store cannot be written.
+/// Fails if the arguments do not fit, too many runs are queued, or the store cannot be written.
 pub fn enqueue_for(
     app: &App,
     asked: &Asked,
@@ -127,14 +127,14 @@ pub(in super::super) fn register(app: &App, asked: &Asked) -> Result<Reply, Prob
     Ok(Reply::json(&json!({ "name": name, "digest": digest })))
 }
 
-/// Registers a file as it is now, if its plan has the digest that was read. Gives that digest.
+/// Registers a file in its current version, if its plan has the digest that was read. Returns that digest.
 ///
 /// # Errors
-/// When the file cannot be started, is another version, or the store cannot be written.
+/// Fails if the file is invalid or has another version, or if the store cannot be written.
 pub fn register_file(app: &App, asked: &Asked, path: &Path, read: &str) -> Result<String, Problem> {
     let unusable = |why: String| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "workflow", why);
     let candidate = workflows::read(&app.runtime, path).map_err(unusable)?;
-    // The address says whose right was asked for.
+    // The caller's right was checked for the workflow in the address.
     if candidate.name != asked.param("workflow") {
         return Err(Problem::bad_request("the file has the name of another workflow"));
     }
@@ -150,24 +150,24 @@ pub fn register_file(app: &App, asked: &Asked, path: &Path, read: &str) -> Resul
 
 // ---- files that are being written
 
-/// Where the file of the workflow in the address is, or would be.
+/// The existing or future file of the workflow in the address.
 #[derive(Debug)]
 pub struct FileOfWorkflow {
     pub path: PathBuf,
-    /// Where it can be saved; none outside of the server's folders.
+    /// The place where it can be saved; none outside of the server's folders.
     pub place: Option<Place>,
     pub is_registered: bool,
 }
 
 impl FileOfWorkflow {
-    /// Where it can be saved.
+    /// The place where the file can be saved.
     ///
     /// # Errors
-    /// When it is outside of the server's folders.
+    /// Fails if it is outside of the server's folders.
     pub fn editable(&self) -> Result<&Place, Problem> {
         self.place.as_ref().ok_or_else(|| {
             let detail = format!(
-                "{} is outside of the folders of this server, so it is not edited here; \
+                "{} is outside of the folders of this server, so it cannot be edited here; \
                  `lobster serve --workflows DIR` adds a folder",
                 self.path.display()
             );
@@ -179,7 +179,7 @@ impl FileOfWorkflow {
 /// Finds the file of the workflow that the request names.
 ///
 /// # Errors
-/// When the store cannot be read, or the name can be no file's.
+/// Fails if the store cannot be read, or if no file can have this name.
 pub fn file_of(app: &App, asked: &Asked) -> Result<FileOfWorkflow, Problem> {
     let name = asked.param("workflow");
     if let Some(known) = app.service.workflow(name)? {
@@ -192,21 +192,21 @@ pub fn file_of(app: &App, asked: &Asked) -> Result<FileOfWorkflow, Problem> {
     let place = app.files.new_place(name).ok_or_else(|| {
         Problem::not_found(match app.files.is_empty() {
             true => format!(
-                "no workflow {name:?} is registered, and this server has nowhere to make one; \
-                 `lobster serve --workflows DIR` gives it one"
+                "no workflow {name:?} is registered, and this server has no folder for a new one; \
+                 `lobster serve --workflows DIR` adds a folder"
             ),
             false => {
-                format!("{name:?} cannot be the name of a workflow: take letters, digits, `-`, `_` and `.`")
+                format!("{name:?} cannot be the name of a workflow: use letters, digits, `-`, `_` and `.`")
             }
         })
     })?;
     Ok(FileOfWorkflow { path: place.path(), place: Some(place), is_registered: false })
 }
 
-/// What can be said of a text that would be the file of the workflow in the address.
+/// Checks a text for the file of the workflow in the address.
 ///
 /// # Errors
-/// When the workflow cannot have a file, or the text is too long.
+/// Fails if the workflow cannot have a file, or if the text is too long.
 pub fn check(app: &App, asked: &Asked, text: &str) -> Result<Draft, Problem> {
     let source = source_of(app, asked, text)?;
     Ok(app.runtime.look_at_draft(&source))
@@ -243,7 +243,7 @@ pub(in super::super) fn complete_text(app: &App, asked: &Asked) -> Result<Reply,
     if text.len() as u64 > MOST {
         return Err(too_long());
     }
-    // Places are counted as scripts of a browser count them, in units of UTF-16.
+    // Positions are counted as browsers' scripts count them, in UTF-16 units.
     let at = asked.json["at"].as_u64().and_then(|at| usize::try_from(at).ok()).unwrap_or(usize::MAX);
     let commands: Vec<&str> = app.runtime.registry().iter().map(|spec| spec.name).collect();
     let proposals = complete(text, bytes_before(text, at), &commands);
@@ -257,7 +257,7 @@ pub(in super::super) fn complete_text(app: &App, asked: &Asked) -> Result<Reply,
     Ok(Reply::json(&json!({ "proposals": proposals.into_iter().map(shown).collect::<Vec<_>>() })))
 }
 
-/// The bytes of the first `units` units of UTF-16.
+/// The number of bytes in the first `units` UTF-16 units.
 fn bytes_before(text: &str, units: usize) -> usize {
     let mut left = units;
     for (at, c) in text.char_indices() {
@@ -269,18 +269,18 @@ fn bytes_before(text: &str, units: usize) -> usize {
     text.len()
 }
 
-/// What became of saving.
+/// The result of saving.
 #[derive(Debug)]
 pub enum Saved {
     Yes(Digest),
-    /// The file is another one than was read; what it is now.
+    /// The file has changed since it was read. Holds the current content.
     Changed(Option<FileContent>),
 }
 
-/// Saves a text as the file of the workflow in the address, if the file is still the one of `base`.
+/// Saves a text as the file of the workflow in the address, if the file still has the digest `base`.
 ///
 /// # Errors
-/// When there is no place for it, or it cannot be written.
+/// Fails if there is no place for it, or if it cannot be written.
 pub fn save(app: &App, asked: &Asked, base: Option<Digest>, text: &str) -> Result<Saved, Problem> {
     if text.len() as u64 > MOST {
         return Err(too_long());
@@ -299,7 +299,7 @@ pub fn save(app: &App, asked: &Asked, base: Option<Digest>, text: &str) -> Resul
     }
 }
 
-/// Why a file cannot be read or saved.
+/// The reason why a file cannot be read or saved.
 pub fn file_problem(path: &Path, problem: FileProblem) -> Problem {
     match problem {
         FileProblem::Unfit(why) => Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "file", why),
@@ -327,13 +327,13 @@ pub(in super::super) fn read_file(app: &App, asked: &Asked) -> Result<Reply, Pro
 pub(in super::super) fn save_text(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let base = match asked.json["was"].as_str() {
         None => None,
-        Some(text) => Some(text.parse().map_err(|_| Problem::bad_request("`was` is no digest of a file"))?),
+        Some(text) => Some(text.parse().map_err(|_| Problem::bad_request("`was` is not a file digest"))?),
     };
     match save(app, asked, base, asked.json["text"].as_str().unwrap_or_default())? {
         Saved::Yes(digest) => Ok(Reply::json(&json!({ "file": digest }))),
         Saved::Changed(now) => {
             let digest = now.map(|now| now.digest);
-            Err(Problem::conflict("changed", "the file is not the one that was read; read it again")
+            Err(Problem::conflict("changed", "the file has changed since it was read; read it again")
                 .with(json!({ "file": digest })))
         }
     }

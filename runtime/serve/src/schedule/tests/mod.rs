@@ -1,4 +1,4 @@
-//! Schedules over a real store and a clock of the test's own.
+//! Schedules over a real store, with a clock that the test controls.
 
 mod model;
 mod zone_changes;
@@ -50,7 +50,7 @@ impl World {
         Self { store, time }
     }
 
-    /// The same directory by another process, so to say.
+    /// Opens the same directory as another process would.
     fn another_store(&self) -> Store {
         let clock = Arc::clone(&self.time);
         let dir = self.store.dir().parent().unwrap();
@@ -94,14 +94,14 @@ impl World {
         self.service().schedules().unwrap().pop().unwrap()
     }
 
-    /// The ledger of the one schedule, the oldest first.
+    /// The ledger of the only schedule, oldest entry first.
     fn ledger(&self) -> Vec<(String, TickState, u64)> {
         let mut ticks = self.service().ticks(self.row().n, i64::MIN, 1000).unwrap();
         ticks.reverse();
         ticks.into_iter().map(|tick| (tick.key, tick.state, tick.count)).collect()
     }
 
-    /// Ends everything that is at work.
+    /// Ends all runs.
     fn end_runs(&self) {
         for start in self.service().starts(false, 1000).unwrap() {
             self.service().stand(start.run, &Standing::Over).unwrap();
@@ -188,8 +188,8 @@ fn three_days_without_a_server_are_no_avalanche() {
     }
 }
 
-/// A limit of ticks, or a window that ends at the minute of a tick, drops it for days elsewhere: at each distance
-/// around the minute one of two things is true, that it runs or that an entry says why not.
+/// A cap on the number of ticks, or a window that ends at the minute of a tick, makes some other schedulers drop that
+/// tick for days. Around the minute, every tick either runs or has an entry with the reason.
 #[test]
 fn no_cap_drops_a_tick_at_the_exact_minute() {
     let due = "2026-11-20T09:00:00Z";
@@ -212,7 +212,7 @@ fn no_cap_drops_a_tick_at_the_exact_minute() {
                 world.set(ms(due) + late);
                 let starts = scheduler.turn().unwrap().starts;
                 let counted: u64 = world.ledger().iter().map(|(_, _, count)| count).sum();
-                // How many were due after 8:59 and until now.
+                // Number of ticks due after 8:59 and until now.
                 let passed = u64::try_from((late + 60_000) / 60_000).unwrap();
                 let wanted = match (window, late) {
                     (_, ..0) => 0,
@@ -233,14 +233,14 @@ fn no_cap_drops_a_tick_at_the_exact_minute() {
     }
 }
 
-/// What was due while a machine slept is in the ledger when it wakes, with the reason.
+/// Ticks that became due while a machine slept are in the ledger when it wakes, with the reason.
 #[test]
 fn what_was_due_while_a_machine_slept_is_accounted_for() {
     for hours in [1, 5, 30, 200] {
         for missed in [Missed::Skip, Missed::Last { within_ms: None }] {
             let world = World::at("2026-11-20T20:30:00Z");
             world.register("a", vec![schedule("s", cron("0 * * * *", "UTC"), missed, Overlap::Skip)]);
-            // The program is not started anew: it sleeps with the machine.
+            // The program is not restarted: it sleeps with the machine.
             let mut scheduler = world.scheduler();
             scheduler.turn().unwrap();
             world.set(world.now() + hours * 3_600_000);
@@ -263,7 +263,7 @@ fn an_interval_does_not_begin_anew_when_a_machine_sleeps() {
     let world = World::at("2026-11-20T12:00:00Z");
     let due = Due::Every { ms: 4 * 3_600_000 };
     world.register("a", vec![schedule("s", due, Missed::Last { within_ms: None }, Overlap::Skip)]);
-    // It is awake for an hour at a time, and never when four hours since its start are over.
+    // The machine is awake for short times, and never at the moment when four hours since the start have passed.
     for (wake, starts) in [("13:00", 0), ("17:10", 1), ("19:30", 0), ("21:00", 1), ("23:50", 0)] {
         world.set(ms(&format!("2026-11-20T{wake}:00Z")));
         let mut scheduler = world.scheduler();
@@ -323,7 +323,7 @@ fn a_queue_has_an_end_and_the_previous_run_is_cancelled() {
         taken.into_iter().next()
     };
     let first = run(6).unwrap();
-    // The one before has not ended: the next one waits for that, and not for its end by itself.
+    // The next run waits for the end of the cancelled one.
     assert!(run(7).is_none());
     let cancelled = world.service().start_of(first.run).unwrap().unwrap();
     assert!(
@@ -349,7 +349,7 @@ fn a_clock_that_jumps_fires_nothing_twice() {
         world.set(world.now() + jump);
         scheduler.turn().unwrap();
         let before = world.ledger();
-        // And back again, as a clock that was wrong for a while.
+        // The clock is set back again, like a clock that was wrong for a while.
         world.set(begin + 10 * 60_000 + 1);
         scheduler.turn().unwrap();
         for step in 11..=200 {
@@ -361,7 +361,7 @@ fn a_clock_that_jumps_fires_nothing_twice() {
         let mut starts = world.service().starts(true, 1000).unwrap();
         starts.retain(|start| start.state != StartState::Withdrawn);
         assert_eq!(starts.len(), runs, "{jump}: {before:?}");
-        // 200 minutes: no process had begun with what was queued while the clock was ahead.
+        // 200 minutes: no process had begun with the starts that were queued while the clock was ahead.
         let all: u64 = ticks.iter().map(|tick| tick.count).sum();
         assert_eq!(all, 200, "{jump}: {before:?} {:?}", world.ledger());
         assert!(runs >= 199, "{jump}: {runs}");
@@ -384,11 +384,11 @@ fn what_a_wrong_clock_queued_is_withdrawn_and_due_again() {
     let tomorrow = service.starts(false, 1).unwrap()[0].run;
     world.set(begin + 64_000);
     scheduler.turn().unwrap();
-    assert_eq!(queued(), 1, "what is due stays queued, and nothing else does");
+    assert_eq!(queued(), 1, "only due ticks stay queued");
     let withdrawn = service.start_of(tomorrow).unwrap().unwrap();
     assert_eq!(withdrawn.state, StartState::Withdrawn);
     assert!(withdrawn.why.is_some_and(|why| why.contains("the clock was ahead")));
-    // A clock that has lost the time takes nothing back.
+    // A clock that has lost the time retracts nothing.
     let ledger = world.ledger();
     world.set(1_000);
     scheduler.turn().unwrap();
@@ -449,7 +449,7 @@ fn jitter_is_the_same_on_every_server_and_puts_off_by_less_than_it_says() {
     assert!(ticks.into_iter().all(|tick| tick.due == due && tick.state == TickState::Fired));
 }
 
-/// `LOBSTER_SCHEDULES` schedules that are due at once; prints what a turn costs.
+/// Decides `LOBSTER_SCHEDULES` schedules that are due at once, and prints the cost of a turn.
 #[test]
 fn many_schedules_are_decided_in_one_turn() {
     let count = std::env::var("LOBSTER_SCHEDULES").ok().and_then(|text| text.parse().ok()).unwrap_or(500);

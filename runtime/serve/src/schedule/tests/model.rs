@@ -1,7 +1,7 @@
-//! The ledger against a model: random schedules, outages, and two servers of which one is frozen.
+//! The ledger compared with a model: random schedules, outages, and two servers of which one is frozen at times.
 //!
-//! The model knows when each server looked at the clock, and which runs had not ended then. From that
-//! alone it says what becomes of each tick, one after another and without the database.
+//! The model knows when each server read the clock, and which runs had not ended then. From that alone it predicts the
+//! state of each tick, one after another and without the database.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,20 +62,20 @@ fn random_schedule(random: &mut Random, n: u64) -> Schedule {
     Schedule { jitter_ms, ..schedule(&format!("s{n}"), due, missed, overlap) }
 }
 
-/// What the model knows of one schedule.
+/// State of one schedule in the model.
 struct Modelled {
     row: ScheduleRow,
     schedule: Schedule,
     ticks: Vec<DueTick>,
-    /// How many of them are decided.
+    /// Number of ticks that are decided.
     done: usize,
-    /// When the schedule was decided last, by its own clock.
+    /// Time of the last decision, by the schedule's own clock.
     decided: i64,
     outcome: BTreeMap<String, TickState>,
 }
 
 impl Modelled {
-    /// A server has looked at the clock; `busy` and `queued` are the runs that had not ended.
+    /// A server has read the clock. `busy` is true if runs had not ended, and `queued` is the number of queued ones.
     fn look(&mut self, now: i64, busy: bool, queued: u64) {
         let clock = now - i64::try_from(self.schedule.delay_ms(&self.row.title())).unwrap();
         let due: Vec<DueTick> = self.ticks[self.done..]
@@ -130,7 +130,7 @@ impl Modelled {
     }
 }
 
-/// Runs that take their time.
+/// Runs of random duration.
 #[derive(Default)]
 struct Executor {
     ends: BTreeMap<RunId, i64>,
@@ -155,7 +155,7 @@ impl Executor {
     }
 }
 
-/// All schedules, the model of each, and one server that looks at the clock.
+/// Updates the model of each schedule, and runs one turn of a server.
 fn look(world: &World, scheduler: &mut Scheduler, models: &mut [Modelled]) -> Turn {
     let now = world.now();
     let service = world.service();
@@ -167,7 +167,7 @@ fn look(world: &World, scheduler: &mut Scheduler, models: &mut [Modelled]) -> Tu
     scheduler.turn().unwrap()
 }
 
-/// The ticks that the entries of a schedule are for, each as often as it is accounted for.
+/// The ticks that the entries of a schedule cover, each as often as it is covered.
 fn accounted(world: &World, model: &Modelled) -> Vec<(String, TickState)> {
     let mut all = Vec::new();
     let mut entries = world.service().ticks(model.row.n, i64::MIN, usize::MAX).unwrap();
@@ -180,7 +180,7 @@ fn accounted(world: &World, model: &Modelled) -> Vec<(String, TickState)> {
             .map(DueTick::key)
             .collect();
         if entry.count == 1 {
-            // Two ticks may be due at one instant.
+            // Two ticks may be due at the same instant.
             covered.retain(|key| *key == entry.key);
         }
         assert_eq!(covered.len() as u64, entry.count, "{entry:?}");
@@ -218,11 +218,11 @@ fn simulate(seed: u64, from: &str, count: u64) {
     let mut stale = 0;
     while world.now() < end {
         if outages.next_if(|at| *at <= world.now()).is_some() {
-            // No server at all: from a few minutes to half a day.
+            // No server runs for a few minutes to half a day.
             world.set(world.now() + i64::try_from(300_000 + random.below(12 * 3_600_000)).unwrap());
         }
         executor.work(&world, &mut random);
-        // One of the two is stopped in the middle of a decision, for longer than any lease.
+        // One of the two servers is stopped in the middle of a decision, for longer than any lease.
         if frozen.is_none() && random.below(20) == 0 {
             let due = world.service().due_schedules(world.now(), 1000).unwrap();
             let held: Vec<_> =
@@ -234,7 +234,7 @@ fn simulate(seed: u64, from: &str, count: u64) {
         if let Some((_, held)) = frozen.take_if(|(until, _)| *until <= world.now()) {
             stale += held.len();
             let counted = servers[1].service.settle(&held).unwrap();
-            assert!(counted.iter().all(|counted| !counted), "what a frozen server held was written");
+            assert!(counted.iter().all(|counted| !counted), "a decision of a frozen server was written");
         }
         let next = turn.next.unwrap_or(end).max(world.now() + 1);
         world.set(next + i64::try_from(random.below(40)).unwrap());
@@ -253,7 +253,7 @@ fn simulate(seed: u64, from: &str, count: u64) {
     println!("seed {seed}: {count} schedules, {ticks} ticks, {stale} decisions of a frozen server");
 }
 
-/// `LOBSTER_SCHEDULE_MODELS` seeds, of 200 schedules each.
+/// `LOBSTER_SCHEDULE_MODELS` seeds, with 200 schedules each.
 #[test]
 fn the_ledger_is_what_the_model_says() {
     let given = std::env::var("LOBSTER_SCHEDULE_MODELS").ok().and_then(|text| text.parse().ok());

@@ -1,4 +1,4 @@
-//! Databases of time zones that change while schedules wait: governments do that, some weeks before.
+//! Time zone databases that change while schedules wait: governments change rules a few weeks in advance.
 
 use std::path::Path;
 
@@ -9,12 +9,12 @@ use lobster_runtime::store::service::TickState;
 use super::super::Scheduler;
 use super::{World, cron, ms, schedule};
 
-/// A file of a time zone (RFC 9636, version 2) that is so many hours ahead of UTC, always.
+/// A time zone file (RFC 9636, version 2) with a fixed offset of this many hours ahead of UTC.
 fn zone_file(hours: i32) -> Vec<u8> {
     let block = |of_times: usize| {
         let mut block = b"TZif2".to_vec();
         block.extend([0; 15]);
-        // No indicators, leap seconds and transitions; one type, and four bytes of names.
+        // No indicators, leap seconds or transitions; one type, and four bytes of names.
         for count in [0_u32, 0, 0, 0, 1, 4] {
             block.extend(count.to_be_bytes());
         }
@@ -26,7 +26,7 @@ fn zone_file(hours: i32) -> Vec<u8> {
     };
     let mut file = block(0);
     file.extend(block(0));
-    // A sign of POSIX is the other way round.
+    // POSIX uses the opposite sign.
     file.extend(format!("\nXXX{}\n", -hours).bytes());
     file
 }
@@ -51,7 +51,7 @@ fn changed_rules_of_a_zone_move_the_ticks_to_come_and_are_told() {
         );
         let first = world.row().next.unwrap();
         let noon = |hours: i64, day: i64| ms("2026-11-20T12:00:00Z") + day * 86_400_000 - hours * 3_600_000;
-        // A program that is started anew, and one whose database is read anew while it runs.
+        // Covers a restarted program and a program that reloads its database.
         let mut scheduler = Scheduler::new(&world.store).unwrap().with_zones(zones(dir.path(), before));
         scheduler.turn().unwrap();
         assert_eq!(world.service().rescheduled(&world.row()).unwrap(), None, "{before} {after}");
@@ -63,7 +63,7 @@ fn changed_rules_of_a_zone_move_the_ticks_to_come_and_are_told() {
         assert_eq!(next, wanted, "{before} to {after}");
         let told = world.service().rescheduled(&world.row()).unwrap();
         assert_eq!(told.map(|(_, was, is)| (was, is)), (first != next).then_some((first, next)));
-        // It fires when it is due by the new rules, once, and not at the old time.
+        // The tick fires once at its new time, and not at the old one.
         world.set(next);
         assert_eq!(scheduler.turn().unwrap().starts, 1, "{before} to {after}");
         world.end_runs();
@@ -84,11 +84,11 @@ fn rules_that_put_a_tick_into_the_past_have_it_decided_at_once() {
         &zones(dir.path(), 0),
     );
     world.set(ms("2026-11-20T11:30:00Z"));
-    // Noon has been at ten, as is known by now.
+    // By the new rules, noon was at ten.
     let mut scheduler = Scheduler::new(&world.store).unwrap().with_zones(zones(dir.path(), 2));
     assert_eq!(scheduler.turn().unwrap().starts, 1);
     assert_eq!(world.ledger(), [super::found("2026-11-20T12:00:00", TickState::CaughtUp, 1)]);
     world.end_runs();
     world.set(ms("2026-11-20T12:00:00Z"));
-    assert_eq!(scheduler.turn().unwrap().starts, 0, "the same noon is not met twice: {:?}", world.ledger());
+    assert_eq!(scheduler.turn().unwrap().starts, 0, "the same noon does not fire twice: {:?}", world.ledger());
 }
