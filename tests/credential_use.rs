@@ -512,7 +512,7 @@ fn what_may_not_be_is_refused_before_anything_runs() {
     refused("{h.example: key, H.example: key}", "twice");
     // The operator's word goes before the file's.
     place.name_secret("hosts = [\"other.example\"]\n");
-    refused("{h.example: key}", "the operator lets it go to other.example, not to h.example");
+    refused("{h.example: key}", "the operator allows it for other.example, not for h.example");
     for (work, says) in [
         ("{id: a, run: touch made, secrets: {K: key}}", "no step receives it"),
         ("{id: a, js: '1', credentials: {h.example: key}}", "sends nothing itself"),

@@ -64,7 +64,7 @@ const TOLD: &[(&str, &str)] = &[
         "curl -sS https://api.example.invalid/",
         "missing at the step: credentials: { \"api.example.invalid\": api_key }",
     ),
-    ("echo x > ~/none/a", "missing grant: fs_write = [\"~/none\"], and that has to be there before"),
+    ("echo x > ~/none/a", "missing grant: fs_write = [\"~/none\"], which has to exist first"),
     ("cat a.key", "a pattern of sandbox.fs.deny hides it"),
 ];
 

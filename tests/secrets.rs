@@ -276,7 +276,7 @@ fn what_is_wrong_is_said_before_anything_runs() {
     let home = home_with("env = \"THE_TOKEN\"");
     home.write("unknown.lobster", granted.replace("api_token", "nobody"));
     let said = tool(&home, &["unknown.lobster"]).error();
-    assert!(said.contains("nothing says where it comes from") && said.contains("secrets.toml"), "{said}");
+    assert!(said.contains("it has no source yet") && said.contains("secrets.toml"), "{said}");
     home.write("args.lobster", "args: { t: {} }\nsteps:\n  - { id: a, run: 'touch ran; echo ${t}' }\n");
     let answer =
         tool(&home, &["args.lobster", "--args-json", &serde_json::json!({ "t": VALUE }).to_string()]);

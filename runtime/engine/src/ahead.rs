@@ -181,7 +181,7 @@ impl SetsGoing {
     #[must_use]
     pub fn of(ahead: &Ahead) -> Self {
         if ahead.unknown {
-            let why = "not known yet: it takes longer than a moment to compute; `lobster gates show` takes the time";
+            let why = "not known yet: it takes more than a few seconds to compute; `lobster gates show` waits for it";
             return Self { at_once: vec![why.to_owned()], ..Self::default() };
         }
         let lines = ahead.next.iter().map(|effect| line_of(effect, &ahead.cwd));

@@ -68,7 +68,7 @@ impl Run<'_> {
                     }
                     Asker::Step(_) => {
                         let value = json::parse(line.trim()).map_err(|_| {
-                            "Input response must be valid JSON (a text stands in quotes)".to_owned()
+                            "Input response must be valid JSON (put text in quotes)".to_owned()
                         })?;
                         gate.fitting(value, &schema).map(Answer::Response)
                     }

@@ -62,7 +62,7 @@ impl Author {
         let lacks = match (&step, mark, &terminal) {
             (Some(run), ..) => Some(format!("this process runs in a step of run {run}")),
             (None, Some(mark), _) => Some(format!("{mark} marks this shell as an agent's")),
-            (None, None, None) => Some("standard input is no terminal that this process controls".to_owned()),
+            (None, None, None) => Some("stdin is not a terminal that this process controls".to_owned()),
             (None, None, Some(_)) => None,
         };
         let parents: Vec<String> =

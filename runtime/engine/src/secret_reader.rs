@@ -29,7 +29,7 @@ const COMMAND_TIME: Duration = Duration::from_secs(30);
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SecretError {
     #[error(
-        "secret {0}: nothing says where it comes from; add [secrets.{0}] with env, file, command or login to {1}"
+        "secret {0}: it has no source yet; add [secrets.{0}] with one of env, file, command and login to {1}"
     )]
     Unknown(String, String),
     #[error(
@@ -56,9 +56,9 @@ pub(crate) enum SecretError {
         "secret {0}: it is only added to what steps send to {1}, and no step receives it; use `credentials:` in place of `secrets:`"
     )]
     Bound(String, String),
-    #[error("secret {0}: the operator lets it go to {2}, not to {1}")]
+    #[error("secret {0}: the operator allows it for {2}, not for {1}")]
     OtherHost(String, String, String),
-    #[error("secret {0}: its server is at {1}, and credentials go out over https alone")]
+    #[error("secret {0}: its server is at {1}, and credentials are sent only over https")]
     NotHttps(String, String),
     #[error("secret {0}: it cannot be sent to {1}: {2}")]
     Unsendable(String, String, NotForHeaders),

@@ -201,7 +201,7 @@ impl Settings {
             layers.push(LayerText { layer: Layer::Organisation, origin: "built in".to_owned(), text });
         }
         let mut warnings = vec![format!(
-            "warning: the project's policy {shown} {why}: it may forbid, but what it allows is asked about. \
+            "warning: the project's policy {shown} {why}: it may deny commands, but what it allows needs approval. \
              Read it, then `lobster policy trust {shown}`"
         )];
         layers.push(layer);

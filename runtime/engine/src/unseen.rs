@@ -90,7 +90,7 @@ impl UnseenEnd {
             Lost::Answer => format!("its call was sent and no answer came back{why}"),
             Lost::Lobster => "lobster ended while it was under way".to_owned(),
             Lost::Stopped => format!("it was stopped half-way{why}"),
-            Lost::Executor => format!("its executor brought back no outcome{why}{code}"),
+            Lost::Executor => format!("its executor returned no outcome{why}{code}"),
         }
     }
 
@@ -164,7 +164,7 @@ pub(super) fn question(run: &str, unseen: &[Unseen]) -> String {
         first.make_ascii_uppercase();
     }
     format!(
-        "{told}. Whether {did} is not known, so nothing is repeated without asking. Look at what {they} did, then \
+        "{told}. It is not known if {did}, so nothing is repeated without asking. Check what {they} did, then \
          `lobster resume {run} --retry-interrupted` repeats {it}, `lobster resume {run} --skip-interrupted` \
          continues as if {they} had failed, and `lobster resume {run} --cancel` ends the run."
     )
@@ -203,7 +203,7 @@ mod tests {
         for words in [
             "Step 'pay' was interrupted: its process was killed",
             "step 'loop[2]/mail' was interrupted: its call was sent",
-            "Whether they had an effect is not known",
+            "It is not known if they had an effect",
             "0badf00d --retry-interrupted",
             "0badf00d --skip-interrupted",
             "0badf00d --cancel",

@@ -229,7 +229,7 @@ impl Frame<'_> {
         outcome.code = error.and_then(|error| error.code.as_ref().map(ToString::to_string));
         self.show_end(path, &outcome);
         if own_effect && error.is_none() {
-            return Ok(()); // the effect itself stands in the journal
+            return Ok(()); // the effect itself is in the journal
         }
         self.run.summarise(path, outcome, kind_name(&step.work))
     }

@@ -215,7 +215,7 @@ impl Blocked<'_> {
         let name = words.find(|word| {
             !word.is_empty() && self.received(word).is_none() && (self.variable)(word).is_some()
         })?;
-        Some(format!("it does not get the variable {name}; missing grant: env = [{name:?}]"))
+        Some(format!("it does not receive the variable {name}; missing grant: env = [{name:?}]"))
     }
 
     fn received(&self, name: &str) -> Option<&OsStr> {
@@ -348,7 +348,7 @@ impl Blocked<'_> {
         if is_too_much || self.roots.is_vital(&root.to_string_lossy()) {
             let made = self.name(made);
             return format!(
-                "it may not write {shown}; missing grant: fs_write = [{made:?}], and that has to be there before"
+                "it may not write {shown}; missing grant: fs_write = [{made:?}], which has to exist first"
             );
         }
         format!("it may not write {shown}; missing grant: fs_write = [{:?}]", self.name(root))
@@ -377,7 +377,7 @@ impl Blocked<'_> {
         }
         let shown = self.name(path);
         Some(if spec.write.iter().any(|root| root == repository) {
-            format!("it may not change {shown}: by it git would run programs, so no grant reaches it")
+            format!("it may not change {shown}: git would run programs from it, so no grant allows that")
         } else {
             format!("it may not change {shown}; missing grant: fs_write = [{:?}]", self.name(repository))
         })
@@ -501,7 +501,7 @@ mod tests {
         ),
         (
             "/bin/sh: 1: cannot create T/home/c/new: Permission denied",
-            "it may not write ~/c/new; missing grant: fs_write = [\"~/c\"], and that has to be there before",
+            "it may not write ~/c/new; missing grant: fs_write = [\"~/c\"], which has to exist first",
         ),
         (
             "cat: link: No such file or directory",
@@ -520,11 +520,11 @@ mod tests {
         ),
         (
             "x.sh: 3: DEPLOY_TO: parameter not set",
-            "it does not get the variable DEPLOY_TO; missing grant: env = [\"DEPLOY_TO\"]",
+            "it does not receive the variable DEPLOY_TO; missing grant: env = [\"DEPLOY_TO\"]",
         ),
         (
             "KeyError: 'DEPLOY_TO'",
-            "it does not get the variable DEPLOY_TO; missing grant: env = [\"DEPLOY_TO\"]",
+            "it does not receive the variable DEPLOY_TO; missing grant: env = [\"DEPLOY_TO\"]",
         ),
         // The message names the written file, and the script that wrote it.
         ("W/run.sh: line 3: made: Read-only file system", MADE),

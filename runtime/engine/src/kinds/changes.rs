@@ -44,7 +44,7 @@ pub(super) fn stage(run: &Run<'_>, cwd: &Path, decided: &mut Decided) -> Result<
     let failed = |message: String| StageError::permanent(message).with_code(Code::Changes);
     if run.services.has_other_executor() {
         return Err(failed(
-            "`changes: staged` and `review` need lobster's own executor: another one cannot hand a change set over"
+            "`changes: staged` and `review` need lobster's own executor: another executor cannot return change sets"
                 .to_owned(),
         ));
     }
@@ -261,7 +261,7 @@ fn perform(run: &Run<'_>, path: &StepPath, set: &ChangeSet) -> Result<usize, Sta
         }
         Err(error) => {
             let message = format!(
-                "step {step}: its changes to files were not committed: {error}. The record keeps them: mend that, and \
+                "step {step}: its changes to files were not committed: {error}. The record keeps them: fix that, and \
                  `lobster resume {}` commits them",
                 run.id.short()
             );

@@ -63,7 +63,7 @@ impl Search<'_> {
         if *word == "**" {
             self.walk(at, name, rest)?;
             if rest.is_empty() {
-                return Ok(()); // that was everything
+                return Ok(()); // the whole pattern is matched
             }
             for entry in entries(at)? {
                 if entry.file_type().is_ok_and(|kind| kind.is_dir()) {

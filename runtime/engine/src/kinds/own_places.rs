@@ -41,7 +41,7 @@ pub(super) fn protect(
         let replaceable = |link: &PathBuf| spec.write.iter().any(|root| link.starts_with(root));
         if let Some(link) = links_on_the_way(place).into_iter().find(replaceable) {
             let why = format!(
-                "is read by lobster itself, and a symbolic link leads to it that the policy lets the step replace \
+                "is read by lobster itself through a symbolic link that the policy lets the step replace \
                  ({}); name the real path, or grant a smaller directory",
                 link.display()
             );

@@ -569,7 +569,7 @@ fn check_programs(
         if found != Path::new(judged) && !policy.trusts_program(name, &found, place) {
             let message = denial(
                 "the command",
-                &format!("PATH leads {name} to {}, and what was judged is {judged}", found.display()),
+                &format!("PATH finds {name} at {}, but {judged} was judged", found.display()),
                 "program-path",
                 Some(
                     "put its directory first in the PATH of [sandbox.env] set, or pin the program under [programs]",

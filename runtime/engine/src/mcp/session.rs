@@ -504,7 +504,7 @@ async fn obey(peer: Peer<RoleClient>, order: Order, cause: Cause) {
             let given = match given {
                 Ok(CallToolResponse::Complete(result)) => Ok(Ok(result)),
                 Ok(_) => {
-                    let message = "the tool wants something from its caller, which lobster does not give";
+                    let message = "the tool requests input from its caller, which lobster does not support";
                     Ok(Err(message.to_owned()))
                 }
                 Err(ServiceError::McpError(error)) => Ok(Err(ServiceError::McpError(error).to_string())),
@@ -531,7 +531,7 @@ async fn obey(peer: Peer<RoleClient>, order: Order, cause: Cause) {
 /// The header with a credential; its value is never logged.
 fn header_of(grant: &CredentialGrant, token: &Secret) -> Result<HashMap<HeaderName, HeaderValue>, String> {
     let value = grant.header_value(token.reveal()).map_err(|error| error.to_string())?;
-    let unfit = || format!("the credential for {} fits no header", grant.host);
+    let unfit = || format!("the credential for {} does not fit into a header", grant.host);
     let name = HeaderName::from_bytes(grant.header.as_bytes()).map_err(|_| unfit())?;
     let mut value = HeaderValue::from_str(&value).map_err(|_| unfit())?;
     value.set_sensitive(true);
