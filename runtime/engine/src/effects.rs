@@ -1,5 +1,5 @@
-//! Executes each step once: an effect is performed and journalled, or answered from the journal; a pure step is
-//! computed and journalled.
+//! Executes each step once: an effect is performed and journaled, or answered from the journal; a pure step is
+//! computed and journaled.
 //!
 //! An effect ends in one of three ways (invariant E7): its success was seen, its failure was seen, or it began and its
 //! end was not seen. In the third case the journal records the reason, and a person decides ([`super::unseen`]).

@@ -32,7 +32,7 @@ impl Run<'_> {
         Ok(self)
     }
 
-    /// The journalled outcome, if it is valid regardless of the current action.
+    /// The journaled outcome, if it is valid regardless of the current action.
     pub(crate) fn remembered_for_certain(&self, path: &StepPath) -> Option<Arc<StepOutcome>> {
         lock(&self.recall).certain(path)
     }

@@ -1,6 +1,6 @@
 //! One execution of a plan, and its memory. [`super::effects`] makes sure that each effect happens once.
 //!
-//! Execution is deterministic apart from effects and answers, which are journalled under their [`StepPath`]. So a
+//! Execution is deterministic apart from effects and answers, which are journaled under their [`StepPath`]. So a
 //! stopped run is resumed by executing its plan again from the beginning: the journal answers for everything that it
 //! knows, and the work continues with the first thing that it does not know.
 
@@ -525,7 +525,7 @@ impl<'s> Run<'s> {
         if self.journals() { lock(&self.recall).paid_earlier() } else { Vec::new() }
     }
 
-    /// Journals events after all buffered ones. Nothing is journalled once a person has ended the run.
+    /// Journals events after all buffered ones. Nothing is journaled once a person has ended the run.
     pub(crate) fn append(&self, events: Vec<Event>, durability: Durability) -> Result<(), Stop> {
         if self.journals() {
             self.show(&events);

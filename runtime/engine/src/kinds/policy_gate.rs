@@ -405,7 +405,7 @@ pub(crate) fn decided(
     })
 }
 
-/// Journals a decision that starts nothing. A decision that starts a process is journalled with the start.
+/// Journals a decision that starts nothing. A decision that starts a process is journaled with the start.
 pub(crate) fn journal_decision(
     run: &Run<'_>,
     path: &StepPath,
