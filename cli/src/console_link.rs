@@ -1,15 +1,15 @@
-//! Pages of the console, for the terminal: where a server that is at work on the store is reached.
+//! Links from the terminal to pages of the console of a running server.
 
 use lobster_runtime::store::{Store, StoreError};
 
-/// What the addresses of a server's pages begin with, if one is at work. Of several, it is the one that was
-/// started last.
+/// The base address of a running server; of several, the one that was started last. `None` if no server
+/// is running.
 pub(crate) fn server_url(store: &Store) -> Result<Option<String>, StoreError> {
     let Some(service) = store.existing_service()? else { return Ok(None) };
     Ok(service.servers()?.pop().map(|server| server.url))
 }
 
-/// The address of a page, if a server is at work.
+/// The address of a page, if a server is running.
 pub(crate) fn page_address(store: &Store, page: &str) -> Option<String> {
     server_url(store).ok()?.map(|url| format!("{url}/{page}"))
 }

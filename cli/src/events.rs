@@ -1,4 +1,4 @@
-//! `--events` and `LOBSTER_EVENTS`: the events of a run as lines, while it runs.
+//! `--events` and `LOBSTER_EVENTS`: prints the events of a run as lines while it runs.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
@@ -10,21 +10,21 @@ use lobster_runtime::setting::Setting;
 use crate::exit::CommandError;
 use crate::render::say;
 
-/// The setting for all runs, which only the operator makes.
+/// The setting for all runs; only the operator can set it.
 pub(crate) const SETTING: Setting<String> =
     Setting::new("LOBSTER_EVENTS", FORM, |text| parse("", text).is_ok().then(|| text.to_owned()));
 
-/// What it must be.
+/// The accepted forms of the setting.
 const FORM: &str = "jsonl or jsonl:FILE";
 
-/// Where the lines go.
+/// The destination of the lines.
 #[derive(Debug, PartialEq)]
 enum Destination<'a> {
     Stderr,
     File(&'a str),
 }
 
-/// What `jsonl` or `jsonl:FILE` says.
+/// Parses `jsonl` or `jsonl:FILE`.
 fn parse<'a>(name: &str, value: &'a str) -> Result<Destination<'a>, CommandError> {
     match value.split_once(':') {
         None if value == "jsonl" => Ok(Destination::Stderr),
@@ -33,11 +33,12 @@ fn parse<'a>(name: &str, value: &'a str) -> Result<Destination<'a>, CommandError
     }
 }
 
-/// Has the events of this process's runs written, if somebody asked for it.
+/// Writes the events of this process's runs, if that is requested.
 ///
 /// # Errors
-/// When what they asked for is not a format, or the file cannot be opened. A file that is named on the
-/// command line is refused under a policy: whoever may only call lobster would write outside it.
+/// The requested format is invalid, or the file cannot be opened. Under a policy a file named on the
+/// command line is refused: a program that may only start lobster could use it to write outside the
+/// policy.
 pub(crate) fn follow(runtime: &Runtime, flag: Option<&str>) -> Result<(), CommandError> {
     let variable = SETTING.value(|name| std::env::var_os(name))?;
     let (name, value) = match (flag, &variable) {
@@ -55,7 +56,7 @@ pub(crate) fn follow(runtime: &Runtime, flag: Option<&str>) -> Result<(), Comman
                     SETTING.name
                 )));
             }
-            // Nobody else may have put a link there.
+            // Another user may have put a link there.
             let flags = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
             let mut options = OpenOptions::new();
             let opened = options.append(true).create(true).mode(0o600).custom_flags(flags).open(file);

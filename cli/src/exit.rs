@@ -1,4 +1,4 @@
-//! How the process ends.
+//! Exit codes and errors of commands.
 
 use std::fmt;
 use std::io;
@@ -7,12 +7,12 @@ use std::process::ExitCode;
 use lobster_runtime::code::{Code, FailureCode};
 use lobster_runtime::envelope::Failure;
 
-/// The exit codes people and programs rely on.
+/// The exit codes, on which people and programs rely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// 0 is success, 1 failed work, 2 a wrong request.
     Code(u8),
-    /// A signal told it to end: 128 and the signal's number.
+    /// Ended by a signal: 128 and the signal's number.
     Signal(i32),
 }
 
@@ -21,7 +21,7 @@ impl Exit {
     pub(crate) const FAILED: Self = Self::Code(1);
     pub(crate) const USAGE: Self = Self::Code(2);
 
-    /// The number that whoever waits for the process is given.
+    /// The exit code as the parent process sees it.
     pub(crate) fn number(self) -> u8 {
         match self {
             Self::Code(code) => code,
@@ -36,13 +36,13 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a command did not do what it was asked, for a person.
+/// A failure of a command, for a person.
 #[derive(Debug)]
 pub(crate) struct CommandError {
     pub(crate) exit: Exit,
     pub(crate) message: String,
     pub(crate) hint: Option<String>,
-    /// What programs read in an envelope.
+    /// The code in an envelope, for programs.
     pub(crate) code: FailureCode,
 }
 
@@ -62,7 +62,7 @@ impl CommandError {
         self
     }
 
-    /// Says it on stderr. A closed pipe is somebody who has seen enough, not an error.
+    /// Prints the error on stderr. A closed pipe is not an error: the reader has read enough.
     pub(crate) fn report(self) -> Exit {
         if self.message.is_empty() {
             return self.exit;
@@ -91,7 +91,7 @@ impl From<Failure> for CommandError {
     }
 }
 
-/// For the commands that answer with an envelope whatever happens.
+/// For commands that always answer with an envelope.
 impl From<CommandError> for Failure {
     fn from(error: CommandError) -> Self {
         let message = match error.hint {
@@ -117,5 +117,5 @@ impl From<lobster_runtime::setting::BadSetting> for CommandError {
     }
 }
 
-/// What a command comes to.
+/// The outcome of a command.
 pub(crate) type CommandResult = Result<Exit, CommandError>;

@@ -1,5 +1,5 @@
-//! What a person needs after a run has failed: which step, where it stands in the
-//! file, its last words, and the next command.
+//! Help after a failed run: the failed step, its place in the file, its last output on stderr, and the
+//! next command.
 
 use lobster_runtime::code::Code;
 use lobster_runtime::envelope::Failure;
@@ -11,18 +11,18 @@ use lobster_runtime::store::{Blob, RunId, StepOutcome, Store, StoreError};
 use crate::console_link::page_address;
 use crate::render::{clip, one_line, say};
 
-/// Lines of a failed step's stderr that are shown.
+/// Most lines of a failed step's stderr that are shown.
 const LAST_WORDS: usize = 5;
 
-/// Characters of each.
+/// Most characters of each line.
 const LINE: usize = 160;
 
-/// Longer streams are not read for their end.
+/// The end of a longer stream is not shown.
 const MAX_STREAM: u64 = 4 << 20;
 
-/// Says it on stderr. What cannot be read is left out: the failure itself has been told.
+/// Prints the help on stderr. Unreadable parts are left out: the failure itself was already reported.
 pub(crate) fn print_where(runtime: &Runtime, run: RunId, failure: &Failure) {
-    // These messages name the ways out themselves.
+    // These messages name the next commands themselves.
     if failure.code.known() == Some(Code::Interrupted) {
         return;
     }
@@ -53,7 +53,7 @@ pub(crate) fn print_where(runtime: &Runtime, run: RunId, failure: &Failure) {
     if has_changed_files(&store, run) {
         next.push((format!("lobster undo {short}"), "reverts its changes to files"));
     }
-    // Of these, the message is all that there is to say.
+    // For these codes the message is complete.
     let says_it_all = [Code::Failed, Code::Request, Code::CommandFailed, Code::CommandError, Code::StepValue];
     if !failure.code.known().is_some_and(|code| says_it_all.contains(&code)) {
         next.push((format!("lobster help {}", failure.code), "what it means"));
@@ -67,19 +67,19 @@ pub(crate) fn print_where(runtime: &Runtime, run: RunId, failure: &Failure) {
     }
 }
 
-/// Whether steps before the failure have committed changes.
+/// True if steps before the failure have committed changes.
 fn has_changed_files(store: &Store, run: RunId) -> bool {
     changes_of_run(store, run)
         .is_ok_and(|steps| steps.iter().any(|step| step.committed && !step.set.is_empty()))
 }
 
-/// The end of what the step wrote to stderr, unless the message has it.
+/// The end of the step's stderr, unless the message contains it.
 fn last_words(store: &Store, outcome: &StepOutcome, message: &str) -> Vec<String> {
     let Some(Blob { digest, len }) = outcome.stderr.filter(|blob| blob.len > 0) else { return Vec::new() };
     let bytes = match store.load(&digest, MAX_STREAM) {
         Ok(bytes) => bytes,
         Err(StoreError::BlobTooLarge { .. }) => {
-            return vec![format!("({len} bytes of stderr, too many to show their end)")];
+            return vec![format!("(the end of {len} bytes of stderr is not shown)")];
         }
         Err(error) => return vec![format!("(its stderr cannot be shown: {})", one_line(&error.to_string()))],
     };

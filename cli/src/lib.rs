@@ -1,9 +1,9 @@
 //! The `lobster` command line: parses arguments, calls the runtime, renders.
 //!
-//! A library, so that the black-box tests can build the same program with fault
-//! points beside the one that is shipped.
+//! A library, so that the black-box tests can build the same program with fault points in addition to
+//! the shipped one.
 
-// They panic when the stream cannot be written; `clippy.toml` refuses the other ways.
+// These macros panic if the stream cannot be written; `clippy.toml` refuses the other ways.
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 
 mod answering;
@@ -32,20 +32,19 @@ use std::process::ExitCode;
 
 use exit::Exit;
 
-/// The system's allocator spends a fifth of a loop over components on locks, and
-/// on growing the heaps of threads page by page.
+/// The system's allocator spends a fifth of a loop over components on locks, and on growing the heaps
+/// of threads page by page.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The compatibility version: which incumbent's behaviour this binary has.
-/// Clients look for a line of this form.
+/// The version of the incumbent that this binary is compatible with. Clients look for a line of this form.
 const COMPATIBLE_WITH: &str = "2026.9.13";
 
-/// Values may nest deeply, and reading, printing and dropping them recurses;
-/// the memory is only reserved until it is used.
+/// Values may nest deeply, and reading, printing and dropping them recurses; the address space is
+/// reserved, and memory is used only when needed.
 const STACK: usize = 256 << 20;
 
-/// Whether these words are likely to run something native and unconfined: a guess, by what they begin with.
+/// True if these words are likely to start an unconfined native process: a guess from the first words.
 fn may_start_processes(words: &[OsString]) -> bool {
     let begins = |word: &OsString, with: &str| word.as_encoded_bytes().starts_with(with.as_bytes());
     let confines = words.iter().any(|word| begins(word, "--policy"))
@@ -53,9 +52,9 @@ fn may_start_processes(words: &[OsString]) -> bool {
     !confines && words.first().is_some_and(|word| word == "run" || word == "resume" || begins(word, "exec"))
 }
 
-/// Ends the process as it is. All that a command holds is given back by now; what is left
-/// is memory, which the allocator would give back piece by piece, with a call to the system
-/// for each, and the system takes in one.
+/// Ends the process without dropping values. Commands have released their resources by now; the
+/// remaining memory would be freed piece by piece, with a system call for each, while the system frees
+/// it at once.
 fn leave(exit: Exit) -> ! {
     signal_hook::low_level::exit(i32::from(exit.number()))
 }
@@ -74,7 +73,7 @@ pub fn main() -> ExitCode {
     }
     signals::die_with_parent();
     if may_start_processes(&words) {
-        // Else it is started when it is needed.
+        // If this fails, it is started when it is needed.
         let _ = lobster_runtime::sandbox::fork_helper();
     }
     let records = words.first().is_some_and(|word| ["run", "resume", "fork"].iter().any(|name| word == name));
@@ -90,7 +89,7 @@ pub fn main() -> ExitCode {
     let thread = std::thread::Builder::new().name("lobster".to_owned()).stack_size(STACK).spawn(work);
     match thread.map(std::thread::JoinHandle::join) {
         Ok(Ok(exit)) => exit.into(),
-        Ok(Err(_)) => Exit::Code(1).into(), // the panic has told its message
+        Ok(Err(_)) => Exit::Code(1).into(), // the panic has printed its message
         Err(error) => commands::refuse_start(std::env::args_os().skip(1), &error).into(),
     }
 }

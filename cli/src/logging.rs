@@ -1,5 +1,5 @@
-//! Logs on stderr, for whoever asks: `--log` and `--log-format`, else
-//! `LOBSTER_LOG` and `LOBSTER_LOG_FORMAT`. Off they cost nothing.
+//! Logs on stderr, on request: `--log` and `--log-format`, else `LOBSTER_LOG` and `LOBSTER_LOG_FORMAT`.
+//! Without them, logging costs nothing.
 
 use std::io::IsTerminal;
 
@@ -14,7 +14,7 @@ use lobster_runtime::setting::Setting;
 use crate::exit::CommandError;
 use crate::option_values;
 
-/// What of a log is wanted.
+/// The requested logging.
 #[derive(Clone, Debug, Default, PartialEq, clap::Args)]
 pub(crate) struct Options {
     /// Writes a log to stderr: `info`, `debug`, `lobster_models=debug` (`LOBSTER_LOG`).
@@ -28,7 +28,7 @@ pub(crate) struct Options {
 /// Takes the options out of words that no argument parser reads.
 ///
 /// # Errors
-/// When one of them has no value, or two.
+/// An option has no value, or two.
 pub(crate) fn take(words: &[String]) -> Result<(Options, Vec<String>), CommandError> {
     let (mut options, mut rest) = (Options::default(), Vec::new());
     let mut words = words.iter();
@@ -42,18 +42,18 @@ pub(crate) fn take(words: &[String]) -> Result<(Options, Vec<String>), CommandEr
     Ok((options, rest))
 }
 
-/// What is logged when only a format is asked for.
+/// The filter if only a format is given.
 const DEFAULT: &str = "info";
 
-/// Starts logging, if somebody wants it.
+/// Starts logging, if it is requested.
 ///
 /// # Errors
-/// When what they want is neither a filter nor a format.
+/// The request is neither a filter nor a format.
 pub(crate) fn start(options: &Options) -> Result<(), CommandError> {
     start_or(options, None)
 }
 
-/// Starts logging as somebody wants it, else with this filter.
+/// Starts logging as requested, or with this filter.
 ///
 /// # Errors
 /// As [`start`].
@@ -67,7 +67,7 @@ pub(crate) const FILTER: Setting<String> =
         is_filter(text).then(|| text.to_owned())
     });
 
-/// Whether a filter lets something of this program through: a bare word is a level or a target.
+/// True if a filter can match something of this program: a bare word is a level or a target.
 fn is_filter(text: &str) -> bool {
     let means_us = |word: &str| word.starts_with("lobster") || word.parse::<LevelFilter>().is_ok();
     let mut directives = text.split(',').map(str::trim).filter(|directive| !directive.is_empty());
@@ -108,12 +108,12 @@ fn start_or(options: &Options, otherwise: Option<&str>) -> Result<(), CommandErr
         "text" => builder.with_ansi(std::io::stderr().is_terminal()).finish().with(own_targets()).try_init(),
         other => return Err(CommandError::usage(format!("{name} must be text or json, not {other:?}"))),
     };
-    // It can only be set once, and here is the one place.
+    // It can be set only once, and this is the only place.
     let _ = started;
     Ok(())
 }
 
-/// Lines of this program alone: libraries log the messages that they carry, with whatever secrets are in them.
+/// Lines of this program only: libraries log the messages that they carry, including any secrets.
 fn own_targets() -> FilterFn {
     filter_fn(|metadata| metadata.target().starts_with("lobster"))
 }

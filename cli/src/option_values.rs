@@ -1,14 +1,15 @@
 //! Options with a value, for the commands whose words no argument parser reads: `run`, `resume` and `graph`.
 //!
-//! An option without its value, and one that is given twice, is an error there as in every other command: which
-//! policy or which answer was meant must never be guessed, least of all as none.
+//! An option without its value, or given twice, is an error as in every other command: lobster must
+//! never guess which policy or answer was meant, and least of all ignore it.
 
 use crate::exit::CommandError;
 
-/// Whether `word` is the option `name`. If so, its value is put into `into`: what stands behind `=`, else the next word.
+/// True if `word` is the option `name`. Its value is then put into `into`: the text after `=`, else the
+/// next word.
 ///
 /// # Errors
-/// When there is no value, and when there is one already.
+/// The option has no value, or `into` already has one.
 pub(crate) fn take<'w>(
     name: &str,
     word: &str,
@@ -25,7 +26,8 @@ pub(crate) fn take<'w>(
 /// The value of the option `name`, if `word` is that option.
 ///
 /// # Errors
-/// When it has none. A word that begins with `--` is no value, but the next option; `--name=--value` is one.
+/// It has no value. A word that begins with `--` is not a value but the next option; `--name=--value`
+/// has a value.
 pub(crate) fn value<'w>(
     name: &str,
     word: &str,

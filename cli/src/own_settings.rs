@@ -1,12 +1,11 @@
-//! The settings that the environment has for this program: what one of them says is checked before
-//! anything runs.
+//! The settings of this program in the environment: each value is checked before anything runs.
 
 use lobster_runtime::setting::{BadSetting, Checked, check_settings};
 
 use crate::render::pager;
 use crate::{events, live, logging, prepare, retention, signals};
 
-/// Those that only the program reads.
+/// The settings that only the program reads.
 static OWN: [&dyn Checked; 9] = [
     &retention::SETTING,
     &live::SETTING,
@@ -19,7 +18,7 @@ static OWN: [&dyn Checked; 9] = [
     &pager::SETTING,
 ];
 
-/// Commands that do what they do whatever is set: they explain, or complete words.
+/// Commands that ignore all settings: they explain, or complete words.
 const WITHOUT: [&str; 11] = [
     "help",
     "-h",
@@ -34,10 +33,10 @@ const WITHOUT: [&str; 11] = [
     "skill",
 ];
 
-/// Whether each setting can be read, unless these words need none.
+/// Checks that each setting can be read, unless these words need none.
 ///
 /// # Errors
-/// For the first one that cannot.
+/// The first setting that cannot be read.
 pub(crate) fn check(words: &[String]) -> Result<(), BadSetting> {
     if words.first().is_none_or(|word| WITHOUT.contains(&word.as_str())) {
         return Ok(());

@@ -1,5 +1,4 @@
-//! A runtime for this process: its settings, its policy, its signals, and the
-//! terminal that asks and shows.
+//! The runtime of this process: settings, policy, signals, and the terminal for questions and progress.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -19,7 +18,7 @@ use crate::render::say;
 use crate::stdout::stdout;
 use crate::{live, signals, terminal, which};
 
-/// Refuses what a run must not do: give itself more runs or more rights, or change what starts it.
+/// Refuses actions that a run must not perform: start more runs, gain rights, or change its triggers.
 pub(crate) fn refuse_inside_a_run(what: &str) -> Result<(), CommandError> {
     if is_inside_a_run() {
         return Err(CommandError::failed(format!("a run cannot {what}; a person does, outside of any run")));
@@ -32,13 +31,13 @@ pub(crate) fn runtime(mode: Mode) -> Result<Runtime, CommandError> {
     runtime_under(mode, &PolicySources::default())
 }
 
-/// The service's part of the store.
+/// The service part of the store.
 pub(crate) fn service() -> Result<Service, CommandError> {
     Ok(runtime(Mode::Human)?.store()?.service()?)
 }
 
-/// The same, going on with a recorded run: under the policy that it began with,
-/// unless another one was put in force since. `reader` is who is told how it goes on.
+/// The same for continuing a recorded run: under the policy with which it began, unless another one was
+/// put in force since. `reader` is the mode for the output.
 pub(crate) fn runtime_of_run(
     reader: Mode,
     notify: Option<&str>,
@@ -50,7 +49,7 @@ pub(crate) fn runtime_of_run(
     let began_as = runtime.store()?.run(run)?.mode;
     if place.is_some() || reader == Mode::Human {
         let policies = PolicySources { place: place.as_deref(), run: None };
-        // A run keeps its mode, which decides what its pipelines give.
+        // A run keeps its mode, which affects the results of its pipelines.
         let mode = if began_as == "human" { reader } else { Mode::Tool };
         let mut settings = settings_telling(mode, &policies, notify)?;
         if reader == Mode::Human && settings.progress.is_none() {
@@ -58,22 +57,23 @@ pub(crate) fn runtime_of_run(
         }
         runtime = Runtime::new(settings)?;
     }
-    // A run goes on under the policy that it began with. What was put in force since, or changed, is
-    // not passed over: then what was approved is not what would run, and the run says so.
+    // A run continues under the policy with which it began. A policy that was put in force or changed
+    // since is still considered: the approved actions may no longer be allowed, and the run reports
+    // that.
     if (runtime.policy().is_open() || runtime.began_under_policies(run))
         && let Some(policy) = lobster_runtime::replay::policy_of(&runtime, run)?
     {
         runtime = runtime.with_policy(policy);
     }
     if std::env::current_dir().is_err() {
-        // Its next steps run where it was started.
+        // Its next steps run in the directory where it was started.
         runtime.services.cwd = runtime.store()?.run(run)?.cwd.into();
     }
     Ok(runtime)
 }
 
-/// A runtime that undoes the run that a text names: in the directory that the run began in, and under its
-/// policy, as far as no other one was put in force since.
+/// A runtime that undoes the named run: in the directory in which the run began, and under its policy,
+/// unless another one was put in force since.
 pub(crate) fn runtime_to_undo(text: &str) -> Result<(Runtime, RunId), CommandError> {
     let mut runtime = runtime(Mode::Human)?;
     let store = runtime.store()?;
@@ -94,12 +94,12 @@ pub(crate) fn runtime_to_undo(text: &str) -> Result<(Runtime, RunId), CommandErr
     Ok((runtime, run))
 }
 
-/// The same, under the policies of a project and of a run, besides those of the environment.
+/// The same, under the policies of a project and of a run in addition to the environment's.
 pub(crate) fn runtime_under(mode: Mode, policies: &PolicySources<'_>) -> Result<Runtime, CommandError> {
     runtime_telling(mode, policies, None)
 }
 
-/// The same, telling a command of new questions (else what `LOBSTER_NOTIFY` names).
+/// The same, with a command that is notified of new questions (by default the one in `LOBSTER_NOTIFY`).
 pub(crate) fn runtime_telling(
     mode: Mode,
     policies: &PolicySources<'_>,
@@ -121,7 +121,7 @@ fn settings_telling(
     Ok(settings)
 }
 
-/// What can be read of a run's journal; what is wrong with it is said on stderr.
+/// The readable part of a run's journal; damage is reported on stderr.
 pub(crate) fn found_journal(
     store: &Store,
     run: RunId,
@@ -131,21 +131,21 @@ pub(crate) fn found_journal(
     Ok((records, broken))
 }
 
-/// Whether this process has read the journal of a run that is not the chain that was written.
+/// Set when this process has read a run's journal whose chain is broken.
 static HAS_WARNED: AtomicBool = AtomicBool::new(false);
 
-/// Whether somebody was told that what is shown may not be what happened.
+/// True if a warning was printed that the output may not be what happened.
 pub(crate) fn has_warned_of_damage() -> bool {
     HAS_WARNED.load(Ordering::Relaxed)
 }
 
-/// Says that what is shown may not be what happened.
+/// Warns that the output may not be what happened.
 pub(crate) fn warn_of_damage(broken: &BrokenChain) {
     HAS_WARNED.store(true, Ordering::Relaxed);
     say(&format!("warning: {broken}; what is shown may not be what happened"));
 }
 
-/// Set by a command that only needs the store.
+/// Set by commands that only need the store.
 static NEEDS_NO_DIRECTORY: AtomicBool = AtomicBool::new(false);
 
 /// Lets this process work without a working directory, which may have been deleted.
@@ -153,8 +153,8 @@ pub(crate) fn work_without_directory() {
     NEEDS_NO_DIRECTORY.store(true, Ordering::Relaxed);
 }
 
-/// The settings of this process. In the place of a deleted working directory is the name that the system has for it, at
-/// which nothing is.
+/// The settings of this process. A deleted working directory is replaced by the system's name for it,
+/// where nothing exists.
 fn process_settings() -> Result<Settings, CommandError> {
     Settings::from_process().or_else(|error| {
         let is_absolute =
@@ -168,7 +168,7 @@ fn process_settings() -> Result<Settings, CommandError> {
     })
 }
 
-/// What a runtime is made of.
+/// The settings of a runtime.
 pub(crate) fn settings_under(mode: Mode, policies: &PolicySources<'_>) -> Result<Settings, CommandError> {
     let cancel = CancelToken::new();
     signals::watch(&cancel)?;
@@ -200,21 +200,21 @@ pub(crate) fn settings_under(mode: Mode, policies: &PolicySources<'_>) -> Result
     Ok(settings)
 }
 
-/// How long the command that is told of questions may take.
+/// Time limit of the command that is notified of questions.
 pub(crate) const NOTIFY_LIMIT: Setting<Duration> =
     Setting::new("LOBSTER_NOTIFY_TIMEOUT_MS", "a whole number above 0", |text| {
         read_count(text).map(Duration::from_millis)
     });
 
-/// What it is told of.
+/// The occasions of its notifications.
 pub(crate) const NOTIFY_ON: Setting<Occasions> = Setting::new(
     "LOBSTER_NOTIFY_ON",
     "some of question, failed, finished and cancelled, separated by commas",
     |text| text.parse().ok(),
 );
 
-/// The command that is told of new questions. It runs outside the policy, so
-/// where the operator has set one, only the operator names it.
+/// The command that is notified of new questions. It runs outside the policy, so if the operator has
+/// set one, only the operator can name the command.
 fn operators_command(flag: Option<&str>, governed: bool) -> Result<Option<Notify>, CommandError> {
     let env = |name: &str| std::env::var_os(name);
     if flag.is_some() && governed {
@@ -236,7 +236,7 @@ fn operators_command(flag: Option<&str>, governed: bool) -> Result<Option<Notify
     Ok(Some(Notify { command, timeout, occasions }))
 }
 
-/// Names on stderr the keys that are set here and that no step receives.
+/// Lists on stderr the keys that are set here and that no step receives.
 pub(crate) fn note_withheld_keys(runtime: &Runtime) {
     let withheld = runtime.withheld_keys();
     if let Some(first) = withheld.first() {
@@ -247,7 +247,7 @@ pub(crate) fn note_withheld_keys(runtime: &Runtime) {
     }
 }
 
-/// The JSON of an option, or of stdin for `-`.
+/// Parses the JSON of an option, or of stdin for `-`.
 pub(crate) fn json_option(value: &str, option: &str) -> Result<serde_json::Value, Failure> {
     let text = or_stdin(value, option)?;
     if json::has_half_pair(&text) {
@@ -256,7 +256,7 @@ pub(crate) fn json_option(value: &str, option: &str) -> Result<serde_json::Value
     json::parse(&text).map_err(|error| Failure::parse(format!("{option} must be valid JSON ({error})")))
 }
 
-/// The value of an option, or stdin for `-`: the kernel takes 128 KiB a word.
+/// The value of an option, or stdin for `-`, since the kernel limits a word to 128 KiB.
 pub(crate) fn or_stdin(value: &str, option: &str) -> Result<String, Failure> {
     if value != "-" {
         return Ok(value.to_owned());

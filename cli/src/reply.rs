@@ -1,4 +1,4 @@
-//! How results and failures are told: one envelope for a program, text for a person.
+//! Printing of results and failures: one envelope for a program, text for a person.
 
 use std::io::Write;
 use std::sync::Mutex;
@@ -20,16 +20,16 @@ use crate::render::say;
 use crate::stdout::stdout;
 use crate::terminal::{self, Left};
 
-/// True while a program waits for an envelope that nobody has begun to print.
+/// True while a program waits for an envelope that is not being printed yet.
 static OWES_ENVELOPE: Mutex<bool> = Mutex::new(false);
 
-/// How results are told.
+/// The way in which results are printed.
 pub(crate) struct Reply {
     pub(crate) mode: Mode,
 }
 
-/// Prints the envelope of a command that a second signal ends, if it has printed none. From then on the command prints
-/// none either.
+/// Prints the envelope of a command that a second signal ends, if it has not printed one. From then on
+/// the command does not print one either.
 pub(crate) fn print_owed_envelope(signal: &str) {
     let owed = lock(&OWES_ENVELOPE);
     if *owed {
@@ -37,7 +37,7 @@ pub(crate) fn print_owed_envelope(signal: &str) {
             format!("Received {signal} twice, and ended without waiting for the run to be recorded");
         let failure = Failure::new(Code::Cancelled, message);
         let _ = Envelope::Failed(failure).write(&mut stdout());
-        // The process ends.
+        // The process ends here.
         std::mem::forget(owed);
     }
 }
@@ -48,12 +48,12 @@ impl Reply {
         Self { mode }
     }
 
-    /// For commands that answer a program with an envelope, and tell a person at a terminal.
+    /// For commands that print an envelope to a program, and text at a terminal.
     pub(crate) fn for_reader() -> Self {
         Self::new(if stdout().is_terminal() { Mode::Human } else { Mode::Tool })
     }
 
-    /// A result of a run, for the program or the person who asked.
+    /// Prints the result of a run for a program or a person.
     pub(crate) fn result(&self, runtime: &Runtime, result: RunResult, pipeline: bool) -> CommandResult {
         live::end(runtime, result.run);
         let run = result.run;
@@ -68,7 +68,7 @@ impl Reply {
         match (&result.envelope, self.mode) {
             (Envelope::Failed(failure), mode) => {
                 let exit = self.failure(failure);
-                // A pipeline is on the screen as a whole.
+                // The text of a pipeline is on the screen already.
                 if mode == Mode::Human
                     && !pipeline
                     && let Some(run) = result.run
@@ -79,7 +79,7 @@ impl Reply {
             }
             (envelope, Mode::Tool) => self.envelope(envelope),
             (Envelope::Done(output), Mode::Human) => {
-                // Whoever rendered has shown the result already; an empty workflow shows nothing.
+                // The result was already rendered; an empty workflow shows nothing.
                 if result.rendered || (output.is_empty() && !pipeline) {
                     return Ok(Exit::OK);
                 }
@@ -94,7 +94,7 @@ impl Reply {
                 match left {
                     Some(Left::Unanswered(_)) => Ok(Exit::FAILED),
                     Some(_) if stdout().is_terminal() => Ok(Exit::OK),
-                    // Where the terminal went, nobody reads the request; the question is kept.
+                    // The terminal is closed, so a printed request would not be read; the question is stored.
                     Some(Left::Gone) => print_request(gate, approval, pipeline).or(Ok(Exit::OK)),
                     Some(_) => print_request(gate, approval, pipeline),
                     None => waiting(runtime, gate, approval, pipeline),
@@ -103,10 +103,10 @@ impl Reply {
             (Envelope::Waiting(waits), Mode::Human) => {
                 let what: Vec<_> = waits.iter().map(shown_wait).collect();
                 let run = result.run.map(|run| format!("Run {} ", run.short())).unwrap_or_default();
-                say(&format!("{run}waits {}; `lobster serve` goes on with it", what.join(" and ")));
+                say(&format!("{run}waits {}; `lobster serve` continues it", what.join(" and ")));
                 Ok(Exit::OK)
             }
-            // Only a no at the terminal ends a run of a person in this way; the incumbent fails then.
+            // Only a rejection at the terminal cancels a run of a person this way; the incumbent fails then.
             (Envelope::Cancelled, Mode::Human) => {
                 let run =
                     result.run.map(|run| format!(": run {} is cancelled", run.short())).unwrap_or_default();
@@ -116,7 +116,7 @@ impl Reply {
         }
     }
 
-    /// A failure, in the form that fits.
+    /// Prints a failure in the form that fits.
     pub(crate) fn failure(&self, failure: &Failure) -> CommandResult {
         match self.mode {
             Mode::Tool => self.envelope(&Envelope::Failed(failure.clone())),
@@ -142,7 +142,7 @@ impl Reply {
     }
 }
 
-/// What a run without a process waits for.
+/// The event or time for which a run without a process waits.
 fn shown_wait(wait: &Value) -> String {
     match (wait["event"].as_str(), wait["until"].as_str()) {
         (Some(event), Some(until)) => format!("for event {event}, until {until}"),
@@ -152,7 +152,7 @@ fn shown_wait(wait: &Value) -> String {
     }
 }
 
-/// A question was left waiting: why, and how to answer it from anywhere.
+/// Reports that a question was left waiting: the reason, and the commands that answer it.
 fn say_left(runtime: &Runtime, run: Option<RunId>, left: &Left) {
     match left {
         Left::Later => say("Left waiting."),
@@ -174,7 +174,7 @@ fn say_left(runtime: &Runtime, run: Option<RunId>, left: &Left) {
     }
 }
 
-/// Where the console has a question.
+/// Prints the console address of a question.
 fn say_page(runtime: &Runtime, gate: &str) {
     let store = runtime.store().ok();
     if let Some(address) = store.and_then(|store| page_address(&store, &format!("questions/{gate}"))) {
@@ -182,7 +182,7 @@ fn say_page(runtime: &Runtime, gate: &str) {
     }
 }
 
-/// A person ran something that waits for a person, with nobody to ask now.
+/// Reports that a person's run waits for an answer and that the terminal cannot ask.
 fn waiting(runtime: &Runtime, gate: &Value, approval: bool, pipeline: bool) -> CommandResult {
     let token = gate.get("resumeToken").and_then(Value::as_str).unwrap_or_default();
     let how = if approval { "--approve yes|no" } else { "--response-json JSON" };
@@ -199,7 +199,7 @@ fn waiting(runtime: &Runtime, gate: &Value, approval: bool, pipeline: bool) -> C
 
 fn print_request(gate: &Value, approval: bool, pipeline: bool) -> CommandResult {
     if pipeline {
-        // Without the token: this is the shape that the incumbent prints.
+        // Without the token: the incumbent prints this shape.
         let mut shown = gate.clone();
         if let Some(map) = shown.as_object_mut() {
             map.shift_remove("resumeToken");

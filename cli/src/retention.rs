@@ -1,7 +1,7 @@
-//! What is kept of old runs when nobody collects by hand.
+//! Retention of old runs without manual collection.
 //!
-//! After a command that records runs, once a day, a process of its own runs
-//! `lobster store gc --retention`: nobody waits for it, and it is safe beside others.
+//! Once a day, after a command that records runs, a separate process runs `lobster store gc
+//! --retention`: commands do not wait for it, and it may run at the same time as others.
 
 use std::fs::{self, File, FileTimes};
 use std::io::{self, Read, Seek, Write};
@@ -16,32 +16,32 @@ use lobster_runtime::quantity::{Bytes, Span};
 use lobster_runtime::regular_file;
 use lobster_runtime::setting::Setting;
 
-/// The variable that says what is kept: an age, a size, both, or `off`.
+/// The variable with the limits: an age, a size, both, or `off`.
 pub(crate) const SETTING: Setting<Retention> = Setting::new(
     "LOBSTER_RETENTION",
     "an age, a size or both (90d,4GiB), or `off`, which keeps everything",
     |text| text.parse().ok(),
 );
 
-/// What is kept if the variable says nothing.
+/// The default limits.
 const DEFAULT: &str = "365d,10GiB";
 
-/// How often a collection is worth its time.
+/// The time between two collections.
 const PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Beside the database: when a collection was last started, and in it the time that collections
-/// go by, in milliseconds since 1970.
+/// A file in the store's directory: its modification time is the start of the last collection, its
+/// content the clock of collections, in milliseconds since 1970.
 const MARKER: &str = "collected";
 
-/// So much that time may advance from one collection to the next, in milliseconds.
+/// The most that this clock may advance from one collection to the next, in milliseconds.
 const MOST_AT_ONCE_MS: i64 = 7 * 24 * 60 * 60 * 1000;
 
-/// Limits of what is kept.
+/// Limits of retention.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Retention {
-    /// Runs that ended longer ago go, in milliseconds.
+    /// Largest age of finished runs, in milliseconds.
     pub(crate) max_age_ms: Option<i64>,
-    /// The oldest runs go until the rest takes at most so many bytes.
+    /// Largest size of all runs, in bytes; the oldest are removed first.
     pub(crate) max_bytes: Option<u64>,
 }
 
@@ -72,13 +72,13 @@ impl FromStr for Retention {
 }
 
 impl Retention {
-    /// What the operator wants to keep.
+    /// The operator's limits.
     pub(crate) fn from_env() -> Result<Self, String> {
         let set = SETTING.value(|name| std::env::var_os(name)).map_err(|error| error.to_string())?;
         set.map_or_else(|| DEFAULT.parse(), Ok)
     }
 
-    /// The same by the time that collections go by, which is never far ahead of the last one's.
+    /// The same limits by the clock of collections, which is never far ahead of the last collection.
     pub(crate) fn by_a_doubtful_clock(self) -> Self {
         let max_age_ms = self.max_age_ms.map(|age| age.saturating_add(doubt_ms()));
         Self { max_age_ms, ..self }
@@ -89,9 +89,9 @@ impl Retention {
     }
 }
 
-/// Starts a collection if the last one was long ago. What hinders it hinders nothing else.
+/// Starts a collection if the last one was long ago. An error has no other effect.
 pub(crate) fn collect_if_due() {
-    // What cannot be read was refused before anything ran.
+    // An unreadable setting was refused before anything ran.
     let Ok(retention) = Retention::from_env() else { return };
     let Some(dir) = lobster_runtime::store::state_dir(&|name| std::env::var_os(name)) else { return };
     if let Ok(true) = is_due(&dir.join("store"))
@@ -101,14 +101,14 @@ pub(crate) fn collect_if_due() {
     }
 }
 
-/// Whether a day has gone by, and notes that now is the time.
+/// True if a day has passed; then also notes the current time.
 fn is_due(store: &Path) -> io::Result<bool> {
     let marker = store.join(MARKER);
     let now = SystemTime::now();
     let mut file = match regular_file::open_own(File::options().read(true).write(true), &marker) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            // A new store has nothing to collect; without one there is no place for the marker.
+            // A new store has nothing to collect; without a store there is no place for the marker.
             let mut file = File::options().write(true).create_new(true).mode(0o600).open(&marker)?;
             file.write_all(in_ms(now).to_string().as_bytes())?;
             return Ok(false);
@@ -116,7 +116,7 @@ fn is_due(store: &Path) -> io::Result<bool> {
         Err(error) => return Err(error),
     };
     let last = file.metadata()?.modified()?;
-    // A clock that was put back must not stop collections for years.
+    // A clock that was set back must not stop collections for years.
     let is_due = now.duration_since(last).map_or(true, |gone| gone >= PAUSE);
     if is_due {
         let believed = read_ms(&mut file)?.unwrap_or(in_ms(last)).saturating_add(MOST_AT_ONCE_MS);
@@ -128,8 +128,8 @@ fn is_due(store: &Path) -> io::Result<bool> {
     Ok(is_due)
 }
 
-/// How far the clock is ahead of what collections believe of it, in milliseconds: a clock that
-/// jumped must not make the whole history old.
+/// Milliseconds that the clock is ahead of the clock of collections: a clock that jumped must not make
+/// the whole history old.
 fn doubt_ms() -> i64 {
     let Some(dir) = lobster_runtime::store::state_dir(&|name| std::env::var_os(name)) else { return 0 };
     let marker = dir.join("store").join(MARKER);
@@ -159,7 +159,7 @@ fn start(state_dir: &Path) {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    // Whoever ends this command and all that it has started does not mean the collection.
+    // A signal to this command and its children must not stop the collection.
     command.process_group(0);
     if let Err(error) = command.spawn() {
         tracing::warn!(%error, "no collection could be started");
@@ -209,7 +209,7 @@ mod tests {
         File::options().write(true).open(&marker).unwrap().set_times(old).unwrap();
         assert!(is_due(dir.path()).unwrap());
         assert_eq!(fs::read_to_string(&marker).unwrap(), (long_ago + MOST_AT_ONCE_MS).to_string());
-        // What is there is no number: the file's own time counts.
+        // The content is not a number, so the file's modification time is used.
         fs::write(&marker, "x").unwrap();
         File::options().write(true).open(&marker).unwrap().set_times(old).unwrap();
         assert!(is_due(dir.path()).unwrap());

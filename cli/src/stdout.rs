@@ -1,5 +1,5 @@
-//! The one way to stdout. What could not be written there is never success: it is remembered here, whatever the
-//! command made of the error, and `dispatch` asks before the program ends.
+//! The only way to stdout. A failed write is never a success: it is remembered here, even if the
+//! command ignored the error, and `dispatch` checks it before the program ends.
 
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -7,13 +7,13 @@ use std::sync::{Mutex, OnceLock};
 
 use lobster_runtime::sync::lock;
 
-/// The first failure that was no reader's who has seen enough.
+/// The first failure that was not caused by a reader who left.
 static FAILED: Mutex<Option<io::Error>> = Mutex::new(None);
 
-/// Whether stdout was a terminal when the program began: one that has hung up is none any more.
+/// True if stdout was a terminal when the program began; a terminal that hung up no longer looks like one.
 static WAS_TERMINAL: OnceLock<bool> = OnceLock::new();
 
-/// The process's stdout.
+/// The stdout of the process.
 pub(crate) struct Stdout(io::Stdout);
 
 pub(crate) fn stdout() -> Stdout {
@@ -21,24 +21,24 @@ pub(crate) fn stdout() -> Stdout {
     Stdout(io::stdout())
 }
 
-/// Notes what stdout is, before it can hang up.
+/// Notes if stdout is a terminal, before it can hang up.
 pub(crate) fn begin() {
     let _ = WAS_TERMINAL.set(stdout().is_terminal());
 }
 
-/// Whether nobody reads any more: a pipe that was closed, or a terminal that has hung up.
+/// True if the reader has left: a closed pipe, or a terminal that hung up.
 fn is_unread(error: &io::Error) -> bool {
     let has_hung_up = WAS_TERMINAL.get() == Some(&true)
         && error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error());
     has_hung_up || error.kind() == io::ErrorKind::BrokenPipe
 }
 
-/// Prints a line. Whoever has seen enough is no reason to stop what the line tells about, and neither is a full disk.
+/// Prints a line. A reader who left, or a full disk, must not stop the work that the line reports.
 pub(crate) fn print_line(line: &str) {
     let _ = writeln!(stdout(), "{line}");
 }
 
-/// Writes what is still held back, and gives what of all that was printed could not be written.
+/// Flushes the output and returns the first failed write.
 pub(crate) fn take_failure() -> Option<io::Error> {
     let _ = stdout().flush();
     lock(&FAILED).take()
@@ -52,7 +52,7 @@ fn remembered<T>(result: io::Result<T>) -> io::Result<T> {
         let same = error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error);
         lock(&FAILED).get_or_insert(same);
     }
-    // Whoever reads of it must not look for the fault in the state directory.
+    // The message names stdout, so that readers do not look for the fault in the state directory.
     result.map_err(|error| match error.kind() {
         io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock => error,
         _ if is_unread(&error) => error,
@@ -65,7 +65,7 @@ impl Stdout {
         self.0.is_terminal()
     }
 
-    /// Whether colours and the like are understood, and wanted.
+    /// True if colours and other styles are supported and wanted.
     pub(crate) fn is_styled(&self) -> bool {
         anstream::AutoStream::choice(&self.0) != anstream::ColorChoice::Never
     }

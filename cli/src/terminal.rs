@@ -1,9 +1,8 @@
-//! Asking a person at the terminal.
+//! Asks a person at the terminal.
 //!
-//! A conversation is held where the person sees it: on stderr if that is a
-//! terminal, else on stdout if that is one. If neither is, nobody sees a second
-//! question, so the first line decides, as the incumbent has it; what is no
-//! answer leaves the question waiting.
+//! A conversation takes place where the person sees it: on stderr if that is a terminal, else on stdout
+//! if that is one. If neither is a terminal, a second question would not be seen, so the first line
+//! decides, as with the incumbent; a line that is not an answer leaves the question waiting.
 
 mod conversation;
 mod rule;
@@ -23,39 +22,39 @@ use self::stdin_lines::Lines;
 use crate::live;
 use crate::stdout::stdout;
 
-/// Whether somebody can be asked: standard input is a terminal.
+/// True if a person can be asked: standard input is a terminal.
 pub(crate) fn is_interactive() -> bool {
     io::stdin().is_terminal()
 }
 
-/// Why the latest question of this process was left waiting.
+/// The reason why the latest question of this process was left waiting.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Left {
     /// The person wants to answer later.
     Later,
     /// The terminal was closed, or its input ended.
     Gone,
-    /// What was typed is not an answer, and nobody could be asked again.
+    /// The line was not an answer, and it was not possible to ask again.
     Unanswered(String),
 }
 
-/// The runtime knows only that the question waits; how to say so is for the one who asked.
+/// The runtime knows only that the question waits; the asking command reports the reason.
 static LEFT: Mutex<Option<Left>> = Mutex::new(None);
 
-/// How a question was left that this process asked, if one was.
+/// The reason why this process left a question waiting, if it did.
 pub(crate) fn how_left() -> Option<Left> {
     lock(&LEFT).clone()
 }
 
-/// A person at the terminal.
+/// Questions to a person at the terminal.
 pub(crate) struct Terminal {
-    /// One question at a time; the branches of a run may have several.
+    /// Locked for one question at a time; the branches of a run may have several.
     lines: Mutex<Lines>,
     sources: Sources,
 }
 
 impl Terminal {
-    /// Rules that are made at a question go into the policies of `sources`, or the operator's.
+    /// Rules made at a question are added to the policies of `sources`, or to the operator's.
     pub(crate) fn new(sources: Sources) -> Self {
         Self { lines: Mutex::default(), sources }
     }
@@ -77,12 +76,12 @@ impl Prompter for Terminal {
     }
 }
 
-/// Where a person is talked to.
+/// The stream for talking to a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Voice {
     Stderr,
     Stdout,
-    /// Stdout, which goes to a file or a pipe, as stderr does.
+    /// Stdout, while both stdout and stderr go to files or pipes.
     Unseen,
 }
 
@@ -106,7 +105,7 @@ impl Voice {
         out.flush()
     }
 
-    /// Whether colours and the like are understood, and wanted.
+    /// True if colours and other styles are supported and wanted.
     fn is_styled(self) -> bool {
         match self {
             Self::Stderr => anstream::AutoStream::choice(&io::stderr()) != ColorChoice::Never,
@@ -130,18 +129,18 @@ fn size(terminal: impl std::os::fd::AsFd) -> Option<(usize, usize)> {
     (size.ws_col > 0 && size.ws_row > 0).then(|| (size.ws_col.into(), size.ws_row.into()))
 }
 
-/// The columns and rows of what stderr goes to, if it is a terminal.
+/// The columns and rows of stderr's terminal, if it is one.
 pub(crate) fn size_of_stderr() -> Option<(usize, usize)> {
     size(io::stderr())
 }
 
-/// The columns of what stdout goes to: of a terminal its own, else what `COLUMNS` says.
+/// The columns of stdout: the terminal's own, else the value of `COLUMNS`.
 pub(crate) fn columns_of_stdout() -> Option<usize> {
     let told = || std::env::var("COLUMNS").ok()?.trim().parse().ok().filter(|columns| *columns > 0);
     size(stdout()).map(|(columns, _)| columns).or_else(told)
 }
 
-/// Whether stdout understands styles.
+/// True if stdout supports styles.
 pub(crate) fn is_stdout_styled() -> bool {
     Voice::Stdout.is_styled()
 }

@@ -1,5 +1,4 @@
-//! Which run is meant: an id or a piece of one, `@` and its like, or none, which a
-//! person at a terminal is asked for.
+//! Selects the run: an id or a part of one, `@` and similar words, or the choice of a person at a terminal.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -13,20 +12,20 @@ use crate::commands::doctor;
 use crate::exit::CommandError;
 use crate::render::{one_line, say, table, units};
 
-/// What other programs call the last run.
+/// Words that other programs use for the last run.
 const LAST: &[&str] = &["-1", "current", "head", "HEAD", "last", "latest", "newest", "previous"];
 
-/// Farther back nobody counts.
+/// Largest number of runs that can be counted back.
 const MAX_BACK: usize = 10_000;
 
-/// Runs that are read in one go.
+/// Runs that are read at once.
 const PAGE: usize = 20;
 
-/// Runs that a person may choose from by number.
+/// Most runs in the list to choose from.
 const CHOICES: usize = 9;
 
-/// The run that a text names. It is looked up once and then known by its id: what `@` means
-/// changes with each run.
+/// The run named by a text. The name is looked up once and the id is used from then on: the meaning of
+/// `@` changes with each run.
 pub(crate) fn run(store: &Store, text: &str) -> Result<RunId, CommandError> {
     let Some((name, back)) = parse(text) else {
         return store.find_run(text).map_err(|error| match (LAST.contains(&text), unbegun(store, text)) {
@@ -52,7 +51,7 @@ pub(crate) fn run(store: &Store, text: &str) -> Result<RunId, CommandError> {
     }
 }
 
-/// A run that a service is to begin, or that it refused: there is no record of it.
+/// A run that a service is to begin, or refused: it has no record.
 pub(crate) struct Unbegun {
     pub(crate) start: Start,
     /// The name of its workflow.
@@ -67,7 +66,7 @@ impl Unbegun {
         Self { start, workflow }
     }
 
-    /// What there is to do about it.
+    /// The next action for a person.
     pub(crate) fn advice(&self) -> String {
         match self.start.state {
             StartState::Refused => format!(
@@ -82,7 +81,7 @@ impl Unbegun {
         }
     }
 
-    /// All of it, for a program.
+    /// All fields, for a program.
     pub(crate) fn object(&self) -> Value {
         let start = &self.start;
         json!({
@@ -100,7 +99,7 @@ impl Unbegun {
         })
     }
 
-    /// Why nothing is known of its steps.
+    /// The error that explains why there are no steps.
     fn error(&self) -> CommandError {
         let (run, workflow) = (self.start.run, one_line(&self.workflow));
         let why = self.start.why.as_ref().map(|why| format!(": {}", one_line(why))).unwrap_or_default();
@@ -115,7 +114,7 @@ impl Unbegun {
     }
 }
 
-/// Older starts without a run are found by their whole ids.
+/// Most starts that are searched; older starts without a run are found only by their whole ids.
 const UNBEGUN: usize = 1000;
 
 /// The starts that a service has refused, the newest first.
@@ -126,9 +125,9 @@ pub(crate) fn refused(store: &Store) -> Result<Vec<Unbegun>, StoreError> {
     Ok(starts.into_iter().map(|start| Unbegun::of(&service, start)).collect())
 }
 
-/// The start that a text names, if no run has begun of it.
+/// The start named by a text, if no run has begun for it.
 pub(crate) fn unbegun(store: &Store, text: &str) -> Option<Unbegun> {
-    /// Digits that tell a run apart.
+    /// Least number of digits of an id.
     const FEWEST: usize = 4;
     let service = store.existing_service().ok()??;
     let text = text.to_ascii_lowercase();
@@ -143,7 +142,7 @@ pub(crate) fn unbegun(store: &Store, text: &str) -> Option<Unbegun> {
     Some(Unbegun::of(&service, start?))
 }
 
-/// So many of the latest runs, without those by which lobster looks at itself.
+/// The latest `count` runs, without the runs of lobster's self-checks.
 fn latest(store: &Store, name: Option<&str>, count: usize) -> Result<Vec<RunSummary>, CommandError> {
     let mut found = Vec::new();
     let mut filter =
@@ -160,7 +159,7 @@ fn latest(store: &Store, name: Option<&str>, count: usize) -> Result<Vec<RunSumm
     }
 }
 
-/// The same, where the text may be missing: then a person at a terminal chooses.
+/// The same for a text that may be missing: then a person at a terminal chooses.
 pub(crate) fn run_or_ask(store: &Store, text: Option<&str>, verb: &str) -> Result<RunId, CommandError> {
     match text {
         Some(text) => run(store, text),
@@ -168,8 +167,8 @@ pub(crate) fn run_or_ask(store: &Store, text: Option<&str>, verb: &str) -> Resul
     }
 }
 
-/// How far back `@`, `@-`, `@-2`, `triage@-` go, and in the runs of which name. The last run is
-/// `@`; of a name it is `NAME@` or `NAME@-`.
+/// Parses `@`, `@-`, `@-2`, `triage@-` into the number of runs to go back and the name. The last run is
+/// `@`; the last run of a name is `NAME@` or `NAME@-`.
 fn parse(text: &str) -> Option<(Option<&str>, usize)> {
     let (name, back) = text.rsplit_once('@')?;
     let back = match back {
@@ -183,12 +182,12 @@ fn parse(text: &str) -> Option<(Option<&str>, usize)> {
     }
 }
 
-/// Whether somebody is there to choose.
+/// True if a person can choose.
 pub(crate) fn can_ask() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
-/// Has a person at the terminal choose one of the latest runs.
+/// Lets the person at the terminal choose one of the latest runs.
 pub(crate) fn pick_run(
     store: &Store,
     verb: &str,
@@ -218,7 +217,7 @@ pub(crate) fn pick_run(
     Ok(found[chosen].0.id)
 }
 
-/// The steps that a run came to, in their order.
+/// The steps that a run executed, in their order.
 pub(crate) fn steps(store: &Store, run: RunId) -> Result<Vec<String>, StoreError> {
     let mut paths: Vec<String> = Vec::new();
     for record in store.found_events(run)?.0 {
@@ -234,7 +233,7 @@ pub(crate) fn steps(store: &Store, run: RunId) -> Result<Vec<String>, StoreError
     Ok(paths)
 }
 
-/// The step of a run, which a person at a terminal is asked for if it is missing.
+/// The step of a run; if it is missing, a person at a terminal is asked.
 pub(crate) fn step_or_ask(
     store: &Store,
     run: RunId,
@@ -255,7 +254,7 @@ pub(crate) fn step_or_ask(
 
 /// The workflow files of a directory, by name.
 pub(crate) fn workflow_files(folder: &Path) -> Vec<PathBuf> {
-    /// More are neither listed nor searched.
+    /// Most files that are listed and searched.
     const MOST: usize = 1000;
     let entries = folder.read_dir().into_iter().flatten().flatten().take(MOST);
     let files = entries.map(|entry| entry.path());
@@ -267,14 +266,14 @@ pub(crate) fn workflow_files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Has a person at the terminal choose a workflow file of this directory.
+/// Lets the person at the terminal choose a workflow file of this directory.
 pub(crate) fn pick_file(verb: &str) -> Result<PathBuf, CommandError> {
     let mut files = workflow_files(Path::new("."));
     if !can_ask() || files.is_empty() {
         let error = CommandError::usage(format!("{verb} needs a workflow file"));
         let names: Vec<String> = files.iter().take(3).map(|file| file.display().to_string()).collect();
         return Err(match names.is_empty() {
-            true => error.with_hint("there is none in this directory; `lobster init` writes a first one"),
+            true => error.with_hint("this directory has none; `lobster init` writes a first one"),
             false => error.with_hint(format!("in this directory: {}", names.join(", "))),
         });
     }
@@ -282,7 +281,7 @@ pub(crate) fn pick_file(verb: &str) -> Result<PathBuf, CommandError> {
     Ok(files.swap_remove(pick(&rows, &format!("Which file should `{verb}` take?"))?))
 }
 
-/// What a person at the terminal types, once it is accepted.
+/// Asks the person at the terminal until the text is accepted.
 pub(crate) fn ask<T>(question: &str, accept: impl Fn(&str) -> Result<T, String>) -> Result<T, CommandError> {
     loop {
         let mut err = io::stderr().lock();
@@ -301,7 +300,7 @@ pub(crate) fn ask<T>(question: &str, accept: impl Fn(&str) -> Result<T, String>)
     }
 }
 
-/// Has a person choose a row by its number; an empty answer is the first.
+/// Lets a person choose a row by its number; an empty answer is the first.
 pub(crate) fn pick(rows: &[Vec<String>], question: &str) -> Result<usize, CommandError> {
     if rows.is_empty() {
         return Err(CommandError::usage("there is nothing to choose from"));
@@ -331,7 +330,7 @@ pub(crate) fn pick(rows: &[Vec<String>], question: &str) -> Result<usize, Comman
     }
 }
 
-/// Whether a person at the terminal says yes; anything else is a no.
+/// True if the person at the terminal answers yes; any other answer means no.
 pub(crate) fn agrees(question: &str) -> Result<bool, CommandError> {
     let mut err = io::stderr().lock();
     write!(err, "{question} [y/N] ")?;

@@ -1,11 +1,11 @@
-//! Files that are written whole or not at all.
+//! Files that are written completely or not at all.
 
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Writes a file that is not there yet, and the directories to it.
+/// Writes a new file, and creates its parent directories.
 pub(crate) fn write_new(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
@@ -13,7 +13,7 @@ pub(crate) fn write_new(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()
     OpenOptions::new().write(true).create_new(true).open(path)?.write_all(content.as_ref())
 }
 
-/// Replaces the content of a file, whole or not at all, or makes it; a link stays one, and so does the mode.
+/// Replaces the content of a file completely or not at all, or creates it; links and modes are kept.
 pub(crate) fn replace_file(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
     let (path, mode) = match fs::canonicalize(path) {
         Ok(path) => {
@@ -25,7 +25,8 @@ pub(crate) fn replace_file(path: &Path, content: impl AsRef<[u8]>) -> io::Result
     };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
-    // A new file is as the umask wants it, the draft of a known one nobody else's before it is.
+    // A new file gets the mode of the umask; the draft of an existing file is private until it has that
+    // file's mode.
     let first = Permissions::from_mode(if mode.is_some() { 0o600 } else { 0o666 });
     let mut draft = tempfile::Builder::new().permissions(first).tempfile_in(folder)?;
     draft.write_all(content.as_ref())?;

@@ -1,4 +1,5 @@
-//! The shipped program, which no variable makes fail (the tests in `tests/` drive one with fault points).
+//! Tests of the shipped program, which no variable can make fail (the tests in `tests/` use a build
+//! with fault points).
 
 use std::process::Command;
 

@@ -26,11 +26,11 @@ const NAME: usize = 28;
 const TIME: usize = 11;
 const SIZE: usize = 10;
 
-/// Narrower terminals get no sizes; still narrower ones not what a step does.
+/// Least widths of a terminal for sizes and for the work of a step.
 const WITH_SIZES: usize = 72;
 const WITH_WORK: usize = 50;
 
-/// Where lines are shown.
+/// The screen of the lines.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
     pub(super) columns: usize,
@@ -44,7 +44,7 @@ impl Look {
     }
 }
 
-/// A mark, its colour and its word where there are no signs.
+/// A sign with its colour, and its word for screens without signs.
 fn sign(mark: Mark, now: Duration) -> (&'static str, Style, &'static str) {
     match mark {
         Mark::Running => {
@@ -66,7 +66,7 @@ pub(super) fn line(line: &Line, model: &Model, now: Duration, look: &Look) -> St
     parts(line, model, now, look).0
 }
 
-/// The same with its width.
+/// The line with its width.
 fn parts(line: &Line, model: &Model, now: Duration, look: &Look) -> (String, usize) {
     // The last column stays free, so that no terminal breaks the line.
     let columns = look.columns.clamp(12, 120) - 1;
@@ -112,14 +112,14 @@ fn took(line: &Line, now: Duration) -> Option<u64> {
     let took = match line.mark {
         Mark::Running => now.saturating_sub(line.begun),
         Mark::Skipped | Mark::Waiting | Mark::Reused => return None,
-        // How long a person thought about it says nothing.
+        // The time that a person took to answer is of no interest.
         Mark::Ok if line.what == "approval" || line.what == "input" => return None,
         Mark::Ok | Mark::Failed | Mark::Rejected | Mark::Stopped => line.took?,
     };
     Some(u64::try_from(took.as_micros()).unwrap_or(u64::MAX))
 }
 
-/// What a step does now, or did.
+/// The current or finished work of a step.
 fn work(line: &Line, now: Duration) -> String {
     let mut told = Vec::new();
     if line.mark == Mark::Waiting {
@@ -130,7 +130,7 @@ fn work(line: &Line, now: Duration) -> String {
     }
     match &line.fold {
         Some(fold) => told.push(folded(fold, line, now)),
-        // An answer says more than that it was asked for.
+        // The answer is more informative than the question.
         None if line.note.is_some() && matches!(line.what.as_str(), "approval" | "input") => {}
         None => told.push(line.what.clone()),
     }
@@ -150,7 +150,7 @@ fn work(line: &Line, now: Duration) -> String {
     told.join(" · ")
 }
 
-/// The same where there is little room.
+/// The same for narrow screens.
 fn short_work(line: &Line) -> String {
     match &line.fold {
         Some(fold) if line.mark != Mark::Skipped => counts(fold),
@@ -165,7 +165,7 @@ fn counts(fold: &Fold) -> String {
     }
 }
 
-/// `12/40 rounds, 2 failed, 3.1/s`
+/// Formats `12/40 rounds, 2 failed, 3.1/s`.
 fn folded(fold: &Fold, line: &Line, now: Duration) -> String {
     let noun = match fold.kind {
         FoldKind::Steps => "step",
@@ -175,7 +175,7 @@ fn folded(fold: &Fold, line: &Line, now: Duration) -> String {
     let many = if noun == "branch" { "branches".to_owned() } else { format!("{noun}s") };
     let all = fold.all.unwrap_or_else(|| fold.done());
     let done = fold.done();
-    // What is complete says so in one figure.
+    // A complete count is one figure.
     let mut text = if fold.all.is_none_or(|all| all == done) && line.has_ended() {
         format!("{} {}", units::count(done as u64), if done == 1 { noun } else { &many })
     } else {
@@ -191,7 +191,7 @@ fn folded(fold: &Fold, line: &Line, now: Duration) -> String {
     text
 }
 
-/// `3.1/s`, `12/min`
+/// Formats `3.1/s` or `12/min`.
 fn rate(per_second: f64) -> String {
     match per_second {
         many if many >= 100.0 => format!("{many:.0}/s"),
@@ -200,7 +200,7 @@ fn rate(per_second: f64) -> String {
     }
 }
 
-/// What moves: the lines from the first that still runs, each with its width.
+/// The lines that change: from the first step that is still running, each with its width.
 pub(super) fn moving(model: &Model, from: usize, now: Duration, look: &Look) -> Vec<(String, usize)> {
     let lines = model.lines().get(from..).unwrap_or_default();
     let is_due = |line: &&Line| line.has_ended() || now.saturating_sub(line.begun) >= PATIENCE;
@@ -227,7 +227,7 @@ pub(super) fn moving(model: &Model, from: usize, now: Duration, look: &Look) -> 
     shown
 }
 
-/// A step that has ended, for a file: `ok fetch (1.2 s, 13 B)`.
+/// The line of a finished step, for a file: `ok fetch (1.2 s, 13 B)`.
 pub(super) fn plain(line: &Line) -> String {
     let (_, _, word) = sign(line.mark, Duration::ZERO);
     let mut facts = Vec::new();
@@ -244,7 +244,7 @@ pub(super) fn plain(line: &Line) -> String {
     one_line(&format!("{word} {}{facts}", line.name))
 }
 
-/// The last line: `run 3f9a1c2b: 3 steps, 1 reused, 1.2 s, 12,345 fuel, $0.0012`.
+/// The summary line: `run 3f9a1c2b: 3 steps, 1 reused, 1.2 s, 12,345 fuel, $0.0012`.
 pub(super) fn summary(model: &Model, run: Option<RunId>, now: Duration, look: &Look) -> Option<String> {
     if model.is_empty() || !model.is_lasting() {
         return None;
@@ -273,7 +273,7 @@ pub(super) fn summary(model: &Model, run: Option<RunId>, now: Duration, look: &L
     let last = facts.len() - 1;
     for (index, fact) in facts.into_iter().enumerate() {
         let fact = if index < last { format!("{fact}, ") } else { fact };
-        // A fact is not broken.
+        // A fact is never wrapped.
         match lines.last_mut() {
             Some(line) if index == 0 || width(line) + width(fact.trim_end()) < look.columns => {
                 line.push_str(&fact)

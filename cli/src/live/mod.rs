@@ -1,11 +1,10 @@
-//! The live view of a run on stderr: what each step does now, and how it ended.
+//! The live view of a run on stderr: the work of each step and its result.
 //!
-//! What is shown is a [`model::Model`], which only knows events; [`draw`] makes
-//! lines of it. Here is what both need of the world: the clock, the terminal and
-//! its size, and whoever else writes to it meanwhile. Lines of steps that have
-//! ended are written once and stay; below them are the steps that run, drawn anew
-//! by a thread, so that a run pays for no drawing. What a run tells never waits for
-//! the terminal, which may be stopped for hours (Ctrl-S).
+//! The shown state is a [`model::Model`], which only knows events; [`draw`] turns it into lines. This
+//! module has what both need: the clock, the terminal with its size, and the coordination with other
+//! writers. The lines of finished steps are written once and stay; the steps that are running are below
+//! them and are redrawn by a thread, so that drawing does not slow down the run. Events of a run never
+//! wait for the terminal, which may be stopped for hours (Ctrl-S).
 
 mod draw;
 mod model;
@@ -27,13 +26,13 @@ use lobster_runtime::sync::lock;
 use self::draw::Look;
 use self::model::Model;
 
-/// Between two pictures.
+/// Time between two pictures.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Steps shorter than this are over before anyone wonders.
+/// Running time after which a step appears in the picture.
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// What people set to have nothing told while a run goes on.
+/// The setting that turns progress off.
 pub(crate) const SETTING: Setting<Wanted> =
     Setting::new("LOBSTER_PROGRESS", "on, plain or off", |word| match word.to_ascii_lowercase().as_str() {
         "off" | "none" | "no" | "false" | "0" => Some(Wanted::Nothing),
@@ -42,7 +41,7 @@ pub(crate) const SETTING: Setting<Wanted> =
         _ => None,
     });
 
-/// What people want told.
+/// The choices of the setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     Everything,
@@ -50,22 +49,22 @@ pub(crate) enum Wanted {
     Nothing,
 }
 
-/// The terminal is one for the whole process, and so is its view.
+/// The process has one terminal, and so one view.
 static VIEW: OnceLock<View> = OnceLock::new();
 
-/// How steps are told.
+/// The form of the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     /// Lines that change while steps run.
     Moving,
-    /// A line for each step when it has ended: for files, pipes and terminals that cannot go back.
+    /// A line for each finished step: for files, pipes and terminals that cannot move the cursor.
     Plain,
 }
 
 struct View {
     form: Form,
     begun: Instant,
-    /// Locked after the screen where both are needed, and never while something is written.
+    /// Locked after the screen if both are needed, and never during a write.
     model: Mutex<Model>,
     screen: Mutex<Screen>,
     changed: Condvar,
@@ -74,15 +73,15 @@ struct View {
 
 #[derive(Default)]
 struct Screen {
-    /// Widths of the lines that are on the screen and will be drawn anew.
+    /// Widths of the lines on the screen that will be redrawn.
     drawn: Vec<usize>,
-    /// Lines of the model that are written for good.
+    /// Number of lines of the model that are written for good.
     written: usize,
-    /// Somebody else has the terminal.
+    /// Number of other users of the terminal.
     paused: usize,
 }
 
-/// The view is away until this goes.
+/// Hides the view until it is dropped.
 pub(crate) struct Paused(());
 
 impl Drop for Paused {
@@ -94,8 +93,7 @@ impl Drop for Paused {
     }
 }
 
-/// Starts the view of this process, if there is somebody to see it. What is
-/// given to the runtime tells it what happens.
+/// Starts the view of this process, if it can be seen. The runtime reports events to the returned value.
 pub(crate) fn start() -> Option<Box<dyn Progress>> {
     let form = form()?;
     let view = VIEW.get_or_init(|| View {
@@ -119,14 +117,14 @@ fn form() -> Option<Form> {
     }
 }
 
-/// What will run, so that steps are shown with what they do.
+/// Announces the plan, so that steps are shown with their work.
 pub(crate) fn expect(plan: &Plan) {
     if let Some(view) = VIEW.get() {
         lock(&view.model).expect(plan);
     }
 }
 
-/// What will run: the plan of a run that is on record.
+/// Announces the plan of a recorded run.
 pub(crate) fn expect_plan_of(store: &Store, run: RunId) {
     if VIEW.get().is_some()
         && let Some(plan) = store.run(run).ok().and_then(|run| recorded::<Plan>(store, &run.plan).ok())
@@ -135,7 +133,7 @@ pub(crate) fn expect_plan_of(store: &Store, run: RunId) {
     }
 }
 
-/// What a run did before it is gone on with.
+/// Adds the earlier events of a run before it is continued.
 pub(crate) fn expect_rest_of(store: &Store, run: RunId) {
     let Some(view) = VIEW.get() else { return };
     expect_plan_of(store, run);
@@ -148,7 +146,7 @@ pub(crate) fn expect_rest_of(store: &Store, run: RunId) {
     }
 }
 
-/// Leaves the terminal to a question.
+/// Hides the view while a question uses the terminal.
 pub(crate) fn pause() -> Paused {
     if let Some(view) = VIEW.get() {
         let mut screen = lock(&view.screen);
@@ -158,7 +156,7 @@ pub(crate) fn pause() -> Paused {
     Paused(())
 }
 
-/// Does something that writes to the terminal, above what moves.
+/// Writes to the terminal above the changing lines.
 pub(crate) fn write_above_view<T>(write: impl FnOnce() -> T) -> T {
     let Some(view) = VIEW.get() else { return write() };
     let mut screen = lock(&view.screen);
@@ -166,8 +164,7 @@ pub(crate) fn write_above_view<T>(write: impl FnOnce() -> T) -> T {
     write()
 }
 
-/// Ends the view: the lines stay as they are, and a last one sums up. `run` is what was
-/// executed, if it came that far.
+/// Ends the view: the lines stay, and a summary follows. `run` is the executed run, if there is one.
 pub(crate) fn end(runtime: &Runtime, run: Option<RunId>) {
     let Some(view) = VIEW.get() else { return };
     let open = GateFilter { status: Some(GateStatus::Open), run, limit: 0 };
@@ -197,7 +194,7 @@ impl View {
         self.begun.elapsed()
     }
 
-    /// As the terminal is now: it may have another size than before.
+    /// The terminal's current size, which may have changed.
     fn look(&self) -> Look {
         let (columns, rows) = crate::terminal::size_of_stderr().unwrap_or((80, 24));
         Look {
@@ -207,13 +204,13 @@ impl View {
         }
     }
 
-    /// A terminal that was closed meanwhile is nobody's fault.
+    /// A closed terminal is not an error.
     fn put(&self, text: &str) {
         let mut out = io::stderr().lock();
         let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     }
 
-    /// Takes away what moves, and writes the lines that are complete.
+    /// Removes the changing lines and writes the complete ones.
     fn clear(&self, screen: &mut Screen) {
         let look = self.look();
         let text = rub_out(&mut screen.drawn, look.columns)
@@ -223,8 +220,8 @@ impl View {
         }
     }
 
-    /// The lines of steps that have ended since; in the order in which they began, so one that
-    /// still runs holds up those behind it.
+    /// The lines of newly finished steps, in the order in which the steps began: a running step delays
+    /// the lines of later ones.
     fn complete(&self, model: &Model, written: &mut usize, look: &Look) -> String {
         let mut text = String::new();
         while let Some(line) = model.lines().get(*written).filter(|line| line.has_ended()) {
@@ -240,7 +237,7 @@ impl View {
         text
     }
 
-    /// One picture.
+    /// Draws one picture.
     fn draw(&self, screen: &mut Screen) {
         let look = self.look();
         let (done, lines) = {
@@ -263,7 +260,7 @@ impl View {
         self.put(&text);
     }
 
-    /// Draws until the run is over.
+    /// Redraws until the run ends.
     fn keep_drawing(&self) {
         let mut screen = lock(&self.screen);
         while !self.over.load(Ordering::SeqCst) {
@@ -275,13 +272,13 @@ impl View {
     }
 }
 
-/// What takes lines of these widths off a terminal; one that was made narrower has broken them.
+/// The control sequence that removes lines of these widths; a terminal that became narrower has wrapped them.
 fn rub_out(drawn: &mut Vec<usize>, columns: usize) -> String {
     let rows: usize = drawn.drain(..).map(|wide| wide.div_ceil(columns.max(1)).max(1)).sum();
     if rows == 0 { String::new() } else { format!("\x1b[{rows}A\r\x1b[J") }
 }
 
-/// The view, as the runtime knows it.
+/// The receiver of the runtime's events.
 struct Feed(&'static View);
 
 impl Feed {
@@ -294,7 +291,7 @@ impl Feed {
         change(&mut model, self.0.now());
         if is_first && !model.is_empty() {
             let view = self.0;
-            // Without the thread the lines come when the run ends.
+            // Without the thread the lines are written when the run ends.
             let _ = std::thread::Builder::new().name("view".to_owned()).spawn(move || view.keep_drawing());
         }
     }
@@ -318,7 +315,7 @@ impl Progress for Feed {
     }
 
     fn recorded(&self, events: &[Event]) {
-        // Not every step has a summary in the journal; the end of each is told by itself.
+        // Some steps have no summary in the journal; the end of each step is reported separately.
         let is_summary = |event: &&Event| matches!(event, Event::StepEnded { attempt: 0, .. });
         self.change_model(|model, now| {
             events.iter().filter(|event| !is_summary(event)).for_each(|event| model.record(event, now));

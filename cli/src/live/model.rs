@@ -1,6 +1,5 @@
-//! What is known of a run while it goes on: a line for each step of the workflow,
-//! with what happens inside it counted. Made of events alone, so that the same
-//! events make the same lines.
+//! The state of a running run: a line for each step of the workflow, with counts of the steps inside
+//! it. Built from events alone, so that the same events give the same lines.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -12,62 +11,62 @@ use lobster_runtime::replay::place::step_id;
 use lobster_runtime::store::{Event, GateAnswer, StepOutcome, StepStatus};
 use serde_json::Value;
 
-/// Where a step stands.
+/// The state of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
     Running,
     Ok,
-    /// Its result was there: from the action cache, or the run that this one was forked from.
+    /// Its result was reused: from the action cache, or from the run that this one was forked from.
     Reused,
     Skipped,
     Failed,
-    /// A person said no to it.
+    /// A person rejected it.
     Rejected,
-    /// Somebody has to answer first.
+    /// Waiting for an answer.
     Waiting,
-    /// The run ended before it did.
+    /// Stopped because the run ended.
     Stopped,
 }
 
-/// One step of the workflow, with all that is inside it.
+/// One step of the workflow, including everything inside it.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
     pub(super) name: String,
-    /// What it does, as far as the plan or its kind says so.
+    /// Its work, according to the plan or its kind.
     pub(super) what: String,
     pub(super) mark: Mark,
     pub(super) begun: Duration,
     pub(super) took: Option<Duration>,
-    /// Of what its effects gave.
+    /// Bytes of its effects' results.
     pub(super) bytes: u64,
-    /// Why it failed, or how it was answered.
+    /// The reason of its failure, or its answer.
     pub(super) note: Option<String>,
-    /// Why the latest thing inside it failed, which matters only if it fails itself.
+    /// The reason of the latest failure inside it, shown only if it fails itself.
     failure: Option<String>,
-    /// From 1.
+    /// Counted from 1.
     pub(super) attempt: u32,
     pub(super) fold: Option<Fold>,
-    /// What is under way inside it, each with its place.
+    /// Running steps inside it, each with its place.
     running: Vec<String>,
-    /// What was heard last.
+    /// The latest line on stderr.
     words: String,
     effects: usize,
     reused: usize,
-    /// How its latest own effect ended.
+    /// The result of its latest own effect.
     last: Option<StepStatus>,
-    /// It ended before this process took the run up.
+    /// It ended before this process continued the run.
     pub(super) is_earlier: bool,
 }
 
-/// A step of steps.
+/// A step with inner steps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Fold {
     pub(super) kind: FoldKind,
     /// Steps in each round.
     per_round: usize,
-    /// Rounds or branches in all, where that is known.
+    /// The total number of rounds or branches, if it is known.
     pub(super) all: Option<usize>,
-    /// Inner steps that have ended.
+    /// Finished inner steps.
     steps: usize,
     pub(super) failed: usize,
 }
@@ -119,7 +118,7 @@ impl Line {
         (place.contains('/') && !name.is_empty()).then_some(name)
     }
 
-    /// The latest that it wrote to stderr.
+    /// The latest line that it wrote to stderr.
     pub(super) fn words(&self) -> Option<&str> {
         Some(self.words.trim()).filter(|words| !words.is_empty() && !self.has_ended())
     }
@@ -157,7 +156,7 @@ impl Line {
     }
 }
 
-/// Why it failed, in few words.
+/// The reason of a failure, in few words.
 fn reason(outcome: &StepOutcome) -> String {
     match (outcome.status, &outcome.code, outcome.exit, &outcome.error) {
         (StepStatus::TimedOut, ..) => "timeout".to_owned(),
@@ -168,7 +167,7 @@ fn reason(outcome: &StepOutcome) -> String {
     }
 }
 
-/// What a run comes to.
+/// The totals of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Sums {
     pub(super) fuel: u64,
@@ -180,25 +179,25 @@ pub(super) struct Model {
     lines: Vec<Line>,
     at: HashMap<String, usize>,
     outline: HashMap<String, (String, Option<Fold>)>,
-    /// Places whose results are about to be taken over.
+    /// Places whose results are about to be reused.
     taken_over: Vec<String>,
     is_pipeline: bool,
     pub(super) sums: Sums,
 }
 
-/// The step that a place lies in, and the rest of the path.
+/// The step that contains a place, and the rest of the path.
 fn split(place: &str) -> (&str, &str) {
     place.split_at(place.find(['/', '[', '#', '|', '!']).unwrap_or(place.len()))
 }
 
-/// The attempt of the step itself, and what is inside it.
+/// The attempt of the step, and the rest inside it.
 fn attempt(rest: &str) -> (u32, &str) {
     let Some(after) = rest.strip_prefix('#') else { return (1, rest) };
     let end = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
     (after[..end].parse().unwrap_or(1), &after[end..])
 }
 
-/// Whether this is a step right inside, `/x` or `[3]/x`.
+/// True for a direct child, `/x` or `[3]/x`.
 fn is_child(inside: &str) -> bool {
     let step = match inside.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((_, step)) => step,
@@ -217,7 +216,7 @@ impl Model {
         self.lines.is_empty()
     }
 
-    /// Whether the lines stay: a pipeline is on the screen as a whole.
+    /// True if the lines stay on the screen at the end; the text of a pipeline is there already.
     pub(super) fn is_lasting(&self) -> bool {
         !self.is_pipeline
     }
@@ -229,7 +228,7 @@ impl Model {
         names.map(crate::render::text::width).max().unwrap_or(0)
     }
 
-    /// What will run.
+    /// Sets the plan.
     pub(super) fn expect(&mut self, plan: &Plan) {
         match plan {
             Plan::Pipeline(_) => self.is_pipeline = true,
@@ -260,13 +259,13 @@ impl Model {
         &mut self.lines[index]
     }
 
-    /// Something began at a place.
+    /// Notes that something began at a place.
     pub(super) fn start(&mut self, place: &str, kind: &str, now: Duration) {
         let (name, rest) = split(place);
         let line = self.line(name, now);
         line.take_attempt(attempt(rest).0);
         if line.is_earlier || line.has_ended() {
-            // It failed, and is tried again.
+            // It failed and is retried.
             let (name, attempt) = (line.name.clone(), line.attempt);
             let (what, fold) = (line.what.clone(), line.fold.clone());
             *line = Line { what, fold, attempt, ..Line::new(&name, now) };
@@ -297,14 +296,14 @@ impl Model {
         }
     }
 
-    /// Takes in what is heard from a place.
+    /// Adds a report from a place.
     pub(super) fn hear(&mut self, place: &str, heard: &Heard) {
         if let Some(index) = self.at.get(split(place).0) {
             self.lines[*index].words = heard.to_string();
         }
     }
 
-    /// Takes in what the run journals.
+    /// Adds an event of the journal.
     pub(super) fn record(&mut self, event: &Event, now: Duration) {
         match event {
             Event::StepStarted { path, detail, kind, .. } => {
@@ -357,12 +356,12 @@ impl Model {
         }
     }
 
-    /// A step came to an end.
+    /// Notes the end of a step.
     pub(super) fn end_step(&mut self, path: &str, outcome: &StepOutcome, now: Duration) {
         let (name, rest) = split(path);
         let line = self.line(name, now);
         let (_, inside) = attempt(rest);
-        // What was done before is recalled from the journal, and ends once more.
+        // Earlier results are recalled from the journal, so the step ends again.
         if line.is_earlier {
             return;
         }
@@ -376,9 +375,9 @@ impl Model {
         }
     }
 
-    /// An effect, or something pure, has a result.
+    /// Notes the result of an effect, or of a pure step.
     fn effect(&mut self, path: &str, outcome: &StepOutcome, reused: bool, now: Duration) {
-        // What the engine keeps for itself, and questions.
+        // Internal effects of the engine, and questions.
         if path.contains('!') {
             return;
         }
@@ -404,14 +403,14 @@ impl Model {
         }
     }
 
-    /// A question is open at this place.
+    /// Notes that a question is open at this place.
     pub(super) fn wait_for_answer(&mut self, place: &str) {
         let name = split(place).0.to_owned();
         let line = self.line(&name, Duration::ZERO);
         (line.mark, line.took, line.note) = (Mark::Waiting, None, None);
     }
 
-    /// All that is known so far happened before this process took the run up.
+    /// Marks everything so far as done before this process continued the run.
     pub(super) fn leave_to_earlier(&mut self) {
         self.sums = Sums::default();
         for line in self.lines.iter_mut().filter(|line| line.fold.is_none() && !line.has_ended()) {
@@ -419,7 +418,7 @@ impl Model {
                 line.mark = if line.reused == line.effects { Mark::Reused } else { Mark::Ok };
             }
         }
-        // Steps came after one that failed only if its failure was forgiven.
+        // A step after a failed one shows that the failure was tolerated.
         let last = self.lines.len().saturating_sub(1);
         let mut index = 0;
         self.lines.retain(|line| {
@@ -432,7 +431,7 @@ impl Model {
         self.taken_over.clear();
     }
 
-    /// The run has ended: what has no end of its own failed, or was stopped with it.
+    /// Ends the run: steps without a recorded end failed, or were stopped with it.
     pub(super) fn stop(&mut self, now: Duration) {
         for line in self.lines.iter_mut().filter(|line| !line.has_ended()) {
             let failed =
@@ -444,7 +443,7 @@ impl Model {
     }
 }
 
-/// What a step does, in a few words of its author.
+/// The work of a step, in a few words of its author.
 fn summary(step: &Step) -> String {
     let first = |text: &str| text.trim().lines().next().unwrap_or_default().trim().to_owned();
     match &step.work {
@@ -476,7 +475,7 @@ fn fold(step: &Step) -> Option<Fold> {
         Work::ForEach { steps, .. } => {
             Some(Fold { kind: FoldKind::Rounds, per_round: steps.len(), ..Fold::default() })
         }
-        // How many rounds there will be is not known.
+        // The number of rounds is unknown.
         Work::Repeat { steps, .. } => {
             Some(Fold { kind: FoldKind::Rounds, per_round: steps.len(), ..Fold::default() })
         }

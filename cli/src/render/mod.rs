@@ -1,4 +1,4 @@
-//! How things look to a person.
+//! Output for people.
 
 pub(crate) mod pager;
 pub(crate) mod question;
@@ -17,10 +17,11 @@ pub(crate) fn clip(text: &str, max: usize) -> Cow<'_, str> {
     lobster_runtime::text::clip(text, max, Count::Chars)
 }
 
-/// Makes all that is written to it [`harmless`]: for screens that quote others and have no colours of their own.
+/// Makes everything written to it [`harmless`]: for screens that quote other texts and have no colours
+/// of their own.
 pub(crate) struct Quoting<W: Write> {
     to: W,
-    /// The beginning of a character whose rest has not come yet.
+    /// The beginning of an incomplete character.
     begun: Vec<u8>,
 }
 
@@ -36,7 +37,7 @@ impl<W: Write> Write for Quoting<W> {
         let last = self.begun.utf8_chunks().last().map_or(0, |chunk| chunk.invalid().len());
         let whole = self.begun.len() - last;
         let cut = match std::str::from_utf8(&self.begun[whole..]) {
-            // What comes next may complete it.
+            // The next bytes may complete it.
             Err(error) if error.error_len().is_none() => whole,
             _ => self.begun.len(),
         };
@@ -52,7 +53,7 @@ impl<W: Write> Write for Quoting<W> {
     }
 }
 
-/// Says a line on stderr. A terminal that was closed meanwhile is nobody's fault.
+/// Prints a line on stderr. A closed terminal is not an error.
 pub(crate) fn say(line: &str) {
     crate::live::write_above_view(|| {
         let _ = writeln!(anstream::stderr().lock(), "{}", harmless(line));

@@ -1,5 +1,5 @@
-//! Where a command's text for people goes: stdout, or through a pager if that is a
-//! terminal. `less -FRX` leaves what fits on the screen as it is.
+//! Output of commands for people: stdout, or a pager if stdout is a terminal. `less -FRX` leaves short
+//! output on the screen.
 
 use crate::stdout::{Stdout, stdout};
 use std::io::{self, IsTerminal, Write};
@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use lobster_runtime::setting::Setting;
 
-/// What people set to choose a pager for lobster alone; `cat` or nothing turns it off.
+/// The setting that chooses a pager for lobster only; `cat` or an empty text turns it off.
 pub(crate) const SETTING: Setting<String> = Setting::text("LOBSTER_PAGER");
 
-/// What less does if nobody says otherwise: quit if it fits, keep colours, leave the screen.
+/// The default options of less: quit if the text fits, keep colours, leave the screen.
 const LESS: &str = "FRX";
 
 static OFF: AtomicBool = AtomicBool::new(false);
@@ -21,19 +21,19 @@ pub(crate) fn turn_off() {
     OFF.store(true, Ordering::Relaxed);
 }
 
-/// Text for a person. What is left when it goes is written, and a pager is waited for.
+/// Output of text for a person. Dropping it writes the rest and waits for the pager.
 pub(crate) enum Output {
     Stdout(io::BufWriter<Stdout>),
     Pager { child: Child, stdin: Option<io::BufWriter<ChildStdin>> },
 }
 
 impl Output {
-    /// Straight to stdout: for programs.
+    /// Directly to stdout: for programs.
     pub(crate) fn straight() -> Self {
         Self::Stdout(io::BufWriter::new(stdout()))
     }
 
-    /// Through the pager, where somebody sits before it.
+    /// Through the pager, if stdout is a terminal.
     pub(crate) fn paged() -> Self {
         let is_seen = stdout().is_terminal() && io::stdin().is_terminal() && !OFF.load(Ordering::Relaxed);
         if !is_seen || std::env::var_os("TERM").is_some_and(|term| term == "dumb") {
@@ -54,18 +54,18 @@ impl Output {
                 let stdin = child.stdin.take().map(io::BufWriter::new);
                 Self::Pager { child, stdin }
             }
-            // There is none, which is no reason to show nothing.
+            // A missing pager must not prevent output.
             Err(_) => Self::straight(),
         }
     }
 
-    /// The one for people or the one for programs.
+    /// Output for people, or for programs.
     pub(crate) fn for_reader(is_program: bool) -> Self {
         if is_program { Self::straight() } else { Self::paged() }
     }
 }
 
-/// The words of the pager that is set, or of `less`; none if it is turned off.
+/// The command of the configured pager, or of `less`; `None` if the pager is turned off.
 fn chosen(set: impl Fn(&str) -> Option<String>) -> Option<Vec<String>> {
     let text = set(SETTING.name).or_else(|| set("PAGER")).unwrap_or_else(|| "less".to_owned());
     let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
@@ -92,7 +92,7 @@ impl Write for Output {
 
 impl Drop for Output {
     fn drop(&mut self) {
-        // Whoever left the pager has seen enough.
+        // The reader has left the pager.
         let _ = self.flush();
         if let Self::Pager { child, stdin } = self {
             drop(stdin.take());

@@ -1,5 +1,5 @@
-//! The one table of the command line: columns that line up, colours where they are
-//! understood, fitted to a terminal. Elsewhere every column and every character is kept.
+//! The table of the command line: aligned columns, colours if the terminal has them, fitted to its
+//! width. Elsewhere every column and every character is kept.
 
 use std::io::{self, Write};
 
@@ -9,7 +9,7 @@ use super::one_line;
 use super::text::{cut, pad, width};
 use crate::stdout::stdout;
 
-/// Between two columns.
+/// Space between two columns.
 const GAP: usize = 2;
 
 /// No column is made narrower than this.
@@ -17,7 +17,7 @@ const LEAST: usize = 6;
 
 const HEAD: Style = Style::new().dimmed();
 
-/// A text in a table, and its colour.
+/// A text in a table with its colour.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cell {
     text: String,
@@ -29,7 +29,7 @@ impl Cell {
         Self { text: text.into(), style }
     }
 
-    /// A word that says how something stands, in the colour that goes with it.
+    /// A word for a state, in the colour of the state.
     pub(crate) fn state(text: impl Into<String>) -> Self {
         let text = text.into();
         let style = state_style(&text);
@@ -62,7 +62,7 @@ pub(crate) fn state_style(state: &str) -> Style {
     }
 }
 
-/// How much room there is, and whether styles are understood.
+/// The width of the output, and support for styles.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     pub(crate) columns: Option<usize>,
@@ -70,13 +70,13 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// Of stdout: only a terminal has an edge.
+    /// The room of stdout: only a terminal has a width.
     pub(crate) fn of_stdout() -> Self {
         let columns = stdout().is_terminal().then(crate::terminal::columns_of_stdout).flatten();
         Self { columns, styled: crate::terminal::is_stdout_styled() }
     }
 
-    /// Of a file: nothing is cut.
+    /// The room of a file: nothing is cut.
     pub(crate) fn endless() -> Self {
         Self { columns: None, styled: false }
     }
@@ -94,23 +94,23 @@ pub(crate) struct Table {
     rows: Vec<Vec<Cell>>,
     /// Columns of figures.
     right: Vec<usize>,
-    /// Columns that a narrow terminal does without, the least important first.
+    /// Columns that a narrow terminal leaves out, the least important first.
     spare: Vec<usize>,
 }
 
 impl Table {
-    /// A table whose columns have these names; all empty for none.
+    /// A table whose columns have these names; all names are empty for a table without a head.
     pub(crate) fn new(head: &[&'static str]) -> Self {
         Self { head: head.to_vec(), rows: Vec::new(), right: Vec::new(), spare: Vec::new() }
     }
 
-    /// Which columns hold figures.
+    /// Marks the columns with figures.
     pub(crate) fn figures(mut self, columns: &[&str]) -> Self {
         self.right = self.places(columns);
         self
     }
 
-    /// Which columns a narrow terminal does without, the least important first.
+    /// Marks the columns that a narrow terminal leaves out, the least important first.
     pub(crate) fn spare(mut self, columns: &[&str]) -> Self {
         self.spare = self.places(columns);
         self
@@ -124,7 +124,7 @@ impl Table {
         self.rows.push(row);
     }
 
-    /// The lines: of the head, if there is one, and of each row.
+    /// The lines of the head, if there is one, and of each row.
     pub(crate) fn lines(&self, room: Room) -> Vec<String> {
         let mut shown: Vec<usize> = (0..self.head.len()).collect();
         let text = |cell: &Cell| one_line(&cell.text);
@@ -149,7 +149,7 @@ impl Table {
                 }
                 shown.retain(|column| column != spare);
             }
-            // What is still too wide is cut where it is widest.
+            // The widest columns are cut until the table fits.
             while total(&shown, &widths) > most {
                 let Some(widest) = shown.iter().copied().max_by_key(|at| widths[*at]) else { break };
                 if widths[widest] <= LEAST {
@@ -166,7 +166,7 @@ impl Table {
         let last = shown.last().copied();
         let line = |row: &Vec<Cell>| {
             let mut line = String::new();
-            // Blanks are written when something follows, so that no line ends in them.
+            // Blanks are written only before other text, so that no line ends with them.
             let mut owed = 0;
             for column in &shown {
                 let cell = row.get(*column).cloned().unwrap_or_default();
@@ -189,13 +189,13 @@ impl Table {
         head.iter().chain(&self.rows).map(line).collect()
     }
 
-    /// Writes the lines.
+    /// Prints the lines.
     pub(crate) fn print(&self, out: &mut impl Write, room: Room) -> io::Result<()> {
         self.lines(room).iter().try_for_each(|line| writeln!(out, "{line}"))
     }
 }
 
-/// Rows of cells as lines, without a head; the last column is as wide as it likes.
+/// Rows of cells as lines, without a head; the width of the last column is unlimited.
 pub(crate) fn lines(rows: &[Vec<String>]) -> Vec<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let mut table = Table::new(&vec![""; columns]);

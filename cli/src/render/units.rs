@@ -1,20 +1,20 @@
-//! Times and sizes in few characters.
+//! Times and sizes in short form.
 
 use lobster_runtime::figures::{after, before};
 pub(crate) use lobster_runtime::figures::{bytes, count, counted, duration, rough};
 
-/// How long ago a time in milliseconds since 1970 was, as people say it: `just now`, `5 min ago`,
-/// `3 h ago`, `yesterday`, `4 days ago`; from two weeks on the date.
+/// The age of a time in milliseconds since 1970 in ordinary words: `just now`, `5 min ago`, `3 h ago`,
+/// `yesterday`, `4 days ago`; after two weeks the date.
 pub(crate) fn ago(at: i64) -> String {
     before((lobster_runtime::store::system_clock())(), at)
 }
 
-/// A time as people want it: how long ago, or to the letter.
+/// A time for people: its age, or the exact time.
 pub(crate) fn time(at: i64, exact: bool) -> String {
     if exact { lobster_runtime::store::iso(at) } else { ago(at) }
 }
 
-/// When a time to come is: `in 5 min`, `in 3 h`, `in 2 days`; or to the letter.
+/// A future time: `in 5 min`, `in 3 h`, `in 2 days`; or the exact time.
 pub(crate) fn ahead(at: i64, exact: bool) -> String {
     match exact {
         true => format!("at {}", lobster_runtime::store::iso(at)),

@@ -21,7 +21,7 @@ const BAD: Style = AnsiColor::Yellow.on_default();
 const ALL: &str = "s shows all";
 const ALL_OF_INPUT: &str = ":s shows all";
 
-/// Lines below the view: the line that asks, and one that stays free.
+/// Lines below the view: the prompt line and an empty one.
 const BELOW: usize = 2;
 
 const YES: &str = "y  yes: run exactly this";
@@ -30,10 +30,10 @@ const SHOW: &str = "s  show everything, one screen at a time";
 const LATER: &str = "l  later: leave the question waiting";
 const HELP: &str = "?  this help";
 
-/// As many of the commands that a rule would allow besides are named.
+/// Most commands that are named of those that a rule would also allow.
 const NAMED: usize = 5;
 
-/// Why there is no answer: nothing more can be read, or what was said cannot be shown.
+/// A conversation that ended without an answer: the input has ended, or the output failed.
 enum Broken {
     Gone,
     Prompt(PromptError),
@@ -51,14 +51,14 @@ impl From<PromptError> for Broken {
     }
 }
 
-/// What a line asks for.
+/// The request in a line.
 #[derive(Debug, PartialEq)]
 enum Wish<'a> {
     Answer(&'a str),
     No,
     ShowAll,
     Later,
-    /// Make a rule of it.
+    /// Make a policy rule for the command.
     Rule,
     Help,
     Unclear,
@@ -71,7 +71,7 @@ pub(super) struct Conversation<'a> {
     cancel: &'a CancelToken,
     voice: Voice,
     deadline: Option<Deadline>,
-    /// True once every command was on the screen: before that, none of them can be approved.
+    /// True once every command was on the screen: before that, approval is not accepted.
     has_shown_commands: bool,
 }
 
@@ -87,7 +87,7 @@ impl<'a> Conversation<'a> {
         Self { question, sources, lines, cancel, voice, deadline, has_shown_commands: false }
     }
 
-    /// Asks until there is an answer; of a question that is left waiting, also why.
+    /// Asks until there is an answer; if the question is left waiting, returns the reason as well.
     pub(super) fn hold(mut self) -> Result<(Said, Option<Left>), PromptError> {
         let said = match self.voice {
             Voice::Unseen => self.ask_once(),
@@ -97,7 +97,7 @@ impl<'a> Conversation<'a> {
             Ok((said, left)) => Ok((said, left)),
             Err(Broken::Gone) => Ok((Said::Later, Some(Left::Gone))),
             Err(Broken::Prompt(error)) => {
-                // Whatever is said next begins on a line of its own.
+                // The next text begins on a new line.
                 let _ = self.voice.say("\n");
                 Err(error)
             }
@@ -110,7 +110,7 @@ impl<'a> Conversation<'a> {
             self.show_choices()?;
             let line = match self.lines.next(self.deadline, self.cancel)? {
                 Typed::Line(line) => line,
-                // Half a line is not an answer.
+                // An incomplete line is not an answer.
                 Typed::End(_) => {
                     let _ = self.voice.say("\n");
                     return Ok((Said::Later, Some(Left::Gone)));
@@ -118,7 +118,9 @@ impl<'a> Conversation<'a> {
             };
             match self.wish(&line) {
                 Wish::Answer(_) if !(self.is_input() || self.has_shown_commands) => {
-                    self.complain("The screen does not show every command that a yes starts: s shows all")?;
+                    self.complain(
+                        "The screen does not show every command that an approval starts: s shows all",
+                    )?;
                 }
                 Wish::Answer(text) => match (self.question.accept)(text) {
                     Ok(answer) => {
@@ -147,7 +149,7 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    /// One question and one line, where nobody would see a second one.
+    /// Asks once and reads one line, for a terminal on which a second question would not be seen.
     fn ask_once(&mut self) -> Result<(Said, Option<Left>), Broken> {
         let paper = Paper::sized(None, false, "").endless();
         self.say_lines(&screen(self.question.view, &paper))?;
@@ -179,7 +181,7 @@ impl<'a> Conversation<'a> {
         self.question.view.kind == QuestionKind::Input
     }
 
-    /// An input takes any line, so its commands begin with a colon.
+    /// An input request accepts any line, so its commands begin with a colon.
     fn wish<'l>(&self, line: &'l str) -> Wish<'l> {
         let word = line.trim().to_ascii_lowercase();
         match (self.is_input(), word.as_str()) {
@@ -246,7 +248,7 @@ impl<'a> Conversation<'a> {
         self.say_lines(&lines)
     }
 
-    /// What was agreed to, for the record on the screen.
+    /// Repeats the answer on the screen.
     fn confirm(&self, answer: &Answer) -> io::Result<()> {
         let paper = self.paper();
         let digest = self.question.view.facts.iter().find(|fact| fact.label == "digest");
@@ -263,7 +265,7 @@ impl<'a> Conversation<'a> {
         self.say_lines(&[line])
     }
 
-    /// Everything, a screen at a time.
+    /// Shows everything, one screen at a time.
     fn show_all(&mut self) -> Result<(), Broken> {
         let paper = self.paper();
         let lines = screen(self.question.view, &paper.endless());
@@ -287,7 +289,7 @@ impl<'a> Conversation<'a> {
                 Typed::End(_) => return Err(Broken::Gone),
             };
             if paper.styled {
-                // The line that asked makes room for the next page.
+                // The prompt line is replaced by the next page.
                 self.voice.say("\u{1b}[1A\u{1b}[2K")?;
             }
             match line.trim() {
@@ -302,7 +304,8 @@ impl<'a> Conversation<'a> {
         Ok(())
     }
 
-    /// A rule for the command, which is shown, edited and kept, or not. The question stays.
+    /// Drafts a rule for the command, shows it, and lets the person edit and keep it. The question
+    /// stays open.
     fn make_rule(&mut self) -> Result<(), Broken> {
         let Some(asked) = &self.question.command else { return Ok(()) };
         let mut draft = match Draft::of(asked, self.sources) {
@@ -361,7 +364,7 @@ impl<'a> Conversation<'a> {
     }
 }
 
-/// What a rule would do, in a sentence or two.
+/// The effect of a rule, in a sentence or two.
 fn meaning(weighed: &Weighed) -> String {
     let also: Vec<String> =
         weighed.also.iter().take(NAMED).map(|argv| format!("`{}`", one_line(&argv.join(" ")))).collect();

@@ -1,8 +1,7 @@
-//! Making a rule of the operator's policy out of a question of the policy.
+//! Makes a rule of the operator's policy from a policy question.
 //!
-//! The rule is a draft until it is kept: it is held against the files that a new
-//! run would be under, and against what runs are recorded to have started. Only a
-//! rule that lifts this very question is kept.
+//! The rule is a draft until it is kept: it is checked against the files that apply to a new run, and
+//! against the recorded commands of earlier runs. Only a rule that removes this question is kept.
 
 use std::fs;
 use std::io;
@@ -19,10 +18,10 @@ use lobster_runtime::store::RunFilter;
 
 use crate::whole_files::replace_file;
 
-/// The newest runs that a rule is held against.
+/// The newest runs that a rule is checked against.
 const RUNS: usize = 200;
 
-/// Where the policies of a run come from, besides the environment.
+/// The sources of a run's policies, in addition to the environment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {
     place: Option<PathBuf>,
@@ -35,34 +34,34 @@ impl From<&PolicySources<'_>> for Sources {
     }
 }
 
-/// A rule to be, for the command of one question.
+/// A draft of a rule for the command of one question.
 pub(super) struct Draft {
-    /// As a new run would have it.
+    /// The policy of a new run.
     policy: Policy,
     layers: Vec<LayerText>,
     env: DecisionEnv,
     proposal: Proposal,
     seen: Vec<Observed>,
     state_dir: PathBuf,
-    /// The rule as it stands, as text of a policy file.
+    /// The current text of the rule, in the form of a policy file.
     pub(super) text: String,
 }
 
-/// What a draft would do.
+/// The effect of a draft.
 pub(super) struct Weighed {
-    /// The file that it goes into, and its content with the rule.
+    /// The file to change, and its content with the rule.
     pub(super) file: PathBuf,
     layer: usize,
     content: String,
-    /// What recorded runs started and this rule lets run besides the command.
+    /// Other recorded commands that this rule would allow.
     pub(super) also: Vec<Vec<String>>,
 }
 
 impl Draft {
-    /// The narrowest rule for the command that is asked about.
+    /// The narrowest rule for the command of the question.
     ///
     /// # Errors
-    /// Why there is none, or what cannot be read.
+    /// No rule is possible, or something cannot be read.
     pub(super) fn of(asked: &AskedCommand, sources: &Sources) -> Result<Self, String> {
         let mut settings = Settings::from_process().map_err(|error| error.to_string())?;
         let from = PolicySources { place: sources.place.as_deref(), run: sources.run.as_deref() };
@@ -79,22 +78,23 @@ impl Draft {
         let store = runtime.store().map_err(|error| error.to_string())?;
         let filter = RunFilter { limit: RUNS, ..RunFilter::default() };
         let runs = store.runs(&filter).map_err(|error| error.to_string())?;
-        // What cannot be read of old runs says nothing about the rule.
+        // Unreadable old runs are ignored.
         let seen = runs.iter().filter_map(|run| observed(&store, run.id, &env).ok()).collect();
         let proposal = asked.proposal.clone();
         let state_dir = runtime.state_dir().to_owned();
         Ok(Self { policy, layers, env, proposal, seen, state_dir, text })
     }
 
-    /// Holds the text against the files: the least trusted one in which it lifts the question.
+    /// Checks the text against the files: picks the least trusted file in which the rule removes the
+    /// question.
     ///
     /// # Errors
-    /// What is wrong with the text, or who would ask or refuse in spite of it.
+    /// The text is invalid, or a policy would still ask or refuse.
     pub(super) fn weigh(&self) -> Result<Weighed, String> {
         let mut stopped = None;
         for layer in (0..self.layers.len()).rev() {
             let path = PathBuf::from(&self.layers[layer].origin);
-            // The strict defaults stand in no file.
+            // The strict defaults are not in a file.
             if !path.is_file() {
                 continue;
             }
@@ -121,15 +121,15 @@ impl Draft {
     fn is_asked(&self, argv: &[String]) -> bool {
         match &self.proposal.command {
             Command::Argv(words) => words == argv,
-            // The shell's own words around the text.
+            // The shell's own words before the text.
             Command::Shell(text) => argv.last() == Some(text),
         }
     }
 
-    /// Writes the rule into its file, which a project's trust follows if it was there.
+    /// Writes the rule to its file. If a project's file was trusted, it stays trusted.
     ///
     /// # Errors
-    /// When the file is not what it was when the question came, or cannot be written.
+    /// The file has changed since the question came, or cannot be written.
     pub(super) fn keep(&self, weighed: &Weighed) -> Result<(), String> {
         let shown = weighed.file.display();
         let file = ProjectPolicy::read(&weighed.file).map_err(|error| format!("{shown}: {error}"))?;
@@ -148,10 +148,10 @@ impl Draft {
         Ok(())
     }
 
-    /// Has the person edit the text in the editor of theirs: `VISUAL`, `EDITOR`, else `vi`.
+    /// Lets the person edit the text in an editor: `VISUAL`, `EDITOR`, else `vi`.
     ///
     /// # Errors
-    /// When the editor cannot be started or fails; the text stays then.
+    /// The editor cannot be started or fails; the text is then unchanged.
     pub(super) fn edit(&mut self) -> Result<(), String> {
         let failed = |error: io::Error| format!("the rule cannot be edited: {error}");
         let set = |name: &'static str| {
@@ -161,12 +161,12 @@ impl Draft {
         let file = tempfile::Builder::new().prefix("lobster-rule-").suffix(".toml").tempfile();
         let file = file.map_err(failed)?.into_temp_path();
         fs::write(&file, &self.text).map_err(failed)?;
-        // The variables hold shell text, options and all.
+        // The variables contain shell text with options.
         let mut command = process::Command::new("/bin/sh");
         command.args(["-c", &format!("{editor} \"$1\""), "editor"]).arg(&file);
         let status = command.status().map_err(failed)?;
         if !status.success() {
-            return Err(format!("the editor `{editor}` failed ({status}); the rule stays as it was"));
+            return Err(format!("the editor `{editor}` failed ({status}); the rule is unchanged"));
         }
         self.text = fs::read_to_string(&file).map_err(failed)?;
         Ok(())

@@ -1,5 +1,4 @@
-//! Lines of standard input, without a buffer that would swallow what belongs
-//! to the next question.
+//! Lines of standard input, without a buffer that would swallow the input of the next question.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -8,25 +7,25 @@ use lobster_runtime::cancel::CancelToken;
 use lobster_runtime::engine::PromptError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Longest line that is taken.
+/// Longest accepted line.
 const MAX_LINE: usize = 1 << 20;
 
-/// What came from the terminal.
+/// Input from the terminal.
 #[derive(Debug, PartialEq)]
 pub(super) enum Typed {
     Line(String),
-    /// No more input: its end was typed, or the terminal is gone. With what was typed before on that line.
+    /// The end of the input: typed, or the terminal is gone. With the text typed before on that line.
     End(String),
 }
 
 /// The input, line by line.
 #[derive(Default)]
 pub(super) struct Lines {
-    /// Bytes that came after the line that was asked for.
+    /// Bytes after the requested line.
     ahead: Vec<u8>,
 }
 
-/// How long there is for an answer.
+/// The time limit of an answer.
 #[derive(Clone, Copy)]
 pub(super) struct Deadline {
     until: Instant,
@@ -40,7 +39,7 @@ impl Deadline {
 }
 
 impl Lines {
-    /// The next line. A terminal that cannot be read any more has ended.
+    /// The next line. A terminal that can no longer be read counts as ended.
     pub(super) fn next(
         &mut self,
         deadline: Option<Deadline>,
@@ -81,7 +80,7 @@ impl Lines {
                     self.ahead.extend_from_slice(&buffer[..count]);
                 }
                 Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
-                // A line without an end, or a terminal that was closed.
+                // An incomplete line, or a closed terminal.
                 Ok(_) | Err(_) => return Ok(self.end()),
             }
         }

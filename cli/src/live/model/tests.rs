@@ -85,10 +85,10 @@ fn a_loop_is_one_line_with_its_rounds_and_their_rate() {
     let shown = line(&model.lines()[0], &model, ms(4000), &LOOK);
     assert!(shown.contains("10/40 rounds, 2.5/s · a") && shown.contains("40.0 KiB"), "{shown}");
     assert_eq!(model.lines().len(), 1);
-    // A nested loop's steps are none of its rounds.
+    // The steps of a nested loop are not rounds of the outer one.
     model.record(&ended("each[10]/in[0]/x", 0, StepStatus::Ok), ms(0));
     assert_eq!(model.lines()[0].fold.as_ref().unwrap().done(), 10);
-    // Another attempt begins at zero.
+    // Another attempt starts at zero.
     model.start("each#2[0]/a", "native", ms(5000));
     assert_eq!((model.lines()[0].attempt, model.lines()[0].fold.as_ref().unwrap().done()), (2, 0));
 }
@@ -130,8 +130,8 @@ fn short_steps_do_not_flicker() {
 }
 
 proptest! {
-    /// Whatever happens in whatever order: every line fits, the picture fits, and when the run is
-    /// over nothing is left running.
+    /// For any events in any order: every line fits, the picture fits, and nothing is left running at
+    /// the end of the run.
     #[test]
     fn every_picture_fits_the_terminal(
         happenings in prop::collection::vec((0..6_u8, 0..5_usize, 0..4_usize, "[a-zé漢\\x1b\\n]{0,40}"), 0..60),
