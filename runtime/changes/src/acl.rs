@@ -1,5 +1,5 @@
-//! POSIX access control lists. With one, the group bits of a mode are its mask: without it they would say that the
-//! group may do what only those may whom the list names.
+//! POSIX access control lists. With a list, the group bits of a file's mode are the list's mask. Without the
+//! list, these bits would give the group permissions that only the entries of the list have.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -12,14 +12,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::set::ByteText;
 
-/// Who may what besides the permission bits, as the kernel keeps it.
+/// Permissions besides the permission bits, in the kernel's format.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Acl {
-    /// For the file or directory itself.
+    /// List of the file or directory itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     access: Option<ByteText>,
-    /// For what is made in the directory.
+    /// List for files that are made in the directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     default: Option<ByteText>,
 }
@@ -27,10 +27,11 @@ pub struct Acl {
 const ACCESS: &str = "system.posix_acl_access";
 const DEFAULT: &str = "system.posix_acl_default";
 
-/// A list has a few entries of 8 bytes; the kernel's limit for an attribute.
+/// The kernel's limit for an attribute; a list has only a few entries of 8 bytes.
 const LONGEST: usize = 64 << 10;
 
-/// A list as the kernel gives it: its version, then entries of a tag, permissions and an id, little-endian.
+/// Length of a list's version in the kernel's format. Entries follow, each a tag, permissions and an id,
+/// little-endian.
 const HEAD: usize = 4;
 const ENTRY: usize = 8;
 
@@ -40,7 +41,7 @@ const MASK: u8 = 16;
 const OTHER: u8 = 32;
 
 impl Acl {
-    /// The lists of what lies at a path.
+    /// The lists of the file or directory at a path.
     pub(crate) fn at(path: &Path) -> io::Result<Option<Box<Self>>> {
         Self::by(|name, value| lgetxattr(path, name, value))
     }
@@ -69,7 +70,7 @@ impl Acl {
         Ok((found != Self::default()).then(|| Box::new(found)))
     }
 
-    /// Gives the lists to a new file or directory, whose mode is to be set after that.
+    /// Sets the lists of a new file or directory. Its mode must be set afterwards.
     pub(crate) fn give(&self, file: &File) -> io::Result<()> {
         for (name, list) in [(ACCESS, &self.access), (DEFAULT, &self.default)] {
             if let Some(list) = list {
@@ -79,7 +80,7 @@ impl Acl {
         Ok(())
     }
 
-    /// Takes from a new file or directory the lists that it has from the directory that it was made in.
+    /// Removes the lists that a new file or directory has inherited from its directory.
     pub(crate) fn take(file: &File) -> io::Result<()> {
         for name in [ACCESS, DEFAULT] {
             match rustix::fs::fremovexattr(file, name) {
@@ -90,18 +91,18 @@ impl Acl {
         Ok(())
     }
 
-    /// Whether both let the same users and groups do the same, whatever a mode says.
+    /// True if both grant the same permissions to the same users and groups, apart from the mode.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         (named(&self.access), named(&self.default)) == (named(&other.access), named(&other.default))
     }
 
-    /// Whether it is what the kernel gives to a new file or directory in one that has these lists.
+    /// True if the kernel gives these lists to a new file or directory whose parent has the lists of `above`.
     pub(crate) fn is_inherited(&self, above: &Self) -> bool {
         named(&self.access) == named(&above.default)
             && (self.default.is_none() || named(&self.default) == named(&above.default))
     }
 
-    /// The mode without the list: the group may what the list says of it, not what the mask does.
+    /// The mode without the list: the group's permissions come from its entry, not from the mask.
     pub(crate) fn mode_without(&self, mode: u32) -> u32 {
         let Some(list) = &self.access else { return mode };
         let group = entries(list.as_bytes()).find(|entry| entry[0] == GROUP_OBJ);
@@ -114,7 +115,7 @@ fn entries(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     list.get(HEAD..).unwrap_or_default().chunks_exact(ENTRY)
 }
 
-/// The entries of a list, without the permissions that a mode stands for.
+/// The entries of a list, without the permissions that the mode expresses.
 fn named(list: &Option<ByteText>) -> Option<Vec<[u8; ENTRY]>> {
     let list = list.as_ref()?.as_bytes();
     let has_mask = entries(list).any(|entry| entry[0] == MASK);

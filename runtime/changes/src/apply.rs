@@ -1,5 +1,4 @@
-//! The way forward. Each step can be done again: how far it came is seen from where
-//! things lie, by the numbers that the file system gave them.
+//! Applies the steps of a commit. Each step can be repeated: the inodes at its places show how far it came.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -10,24 +9,24 @@ use crate::prepare::{new_of, old_of, syncs_each, workbench};
 use crate::set::RelPath;
 use crate::steps::{Act, Step};
 
-/// Why a step stopped.
+/// Reason why a step stopped.
 #[derive(Debug)]
 pub(crate) enum Halt {
-    /// Something else lies there than was compared.
+    /// The file at the place is not the compared one.
     Conflict(Place, Option<Seen>),
     Io(Place, io::Error),
 }
 
-/// Whether the steps have been begun before.
+/// Number of the pass over the steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pass {
     First,
-    /// A crash came into the first.
+    /// A crash interrupted the first pass.
     Again,
 }
 
-/// Does all steps, and makes them durable. If one of them stops it, those are left in the journal that may have
-/// something to take back.
+/// Executes all steps and makes them durable. If a step fails, the steps that may need reverting are left in
+/// the journal.
 pub(crate) fn apply(files: &impl Files, journal: &mut Journal, pass: Pass) -> Result<(), Halt> {
     hold_benches(files, journal);
     let mut written = BTreeSet::new();
@@ -51,8 +50,8 @@ pub(crate) fn apply(files: &impl Files, journal: &mut Journal, pass: Pass) -> Re
     sync_touched(files, journal)
 }
 
-/// Leaves out what was not begun of the files that are rewritten in place: they do not tell how far that came, so
-/// taking it back would overwrite what somebody wrote to them.
+/// Removes the in-place rewrites that were not begun from the journal. A rewrite does not show how far it
+/// came, so reverting an unbegun rewrite could overwrite changes of other programs.
 fn forget_rewrites(journal: &mut Journal, begun: usize) {
     let mut at = 0;
     journal.steps.retain(|step| {
@@ -61,7 +60,7 @@ fn forget_rewrites(journal: &mut Journal, begun: usize) {
     });
 }
 
-/// Most of what is done is done in there.
+/// Holds the workbenches open, where most operations happen.
 pub(crate) fn hold_benches(files: &impl Files, journal: &Journal) {
     for root in 0..journal.set.roots.len() {
         if let Ok(path) = workbench(&journal.id) {
@@ -74,7 +73,7 @@ pub(crate) fn bench_of(journal: &Journal, step: &Step) -> Result<RelPath, Halt> 
     workbench(&journal.id).map_err(|error| Halt::Io(step.place.clone(), error))
 }
 
-/// Makes the names and modes durable that the steps gave and took.
+/// Makes the changes of names and modes durable.
 pub(crate) fn sync_touched(files: &impl Files, journal: &Journal) -> Result<(), Halt> {
     for root in 0..journal.set.roots.len() {
         let has_modes = journal.steps.iter().find(|step| {
@@ -100,7 +99,7 @@ pub(crate) fn sync_touched(files: &impl Files, journal: &Journal) -> Result<(), 
             let seen = files.look(&Place { root, path: path.clone() });
             seen.is_ok_and(|seen| seen.is_none_or(|seen| seen.what != What::Directory))
         };
-        // With the directory went its names.
+        // The names in a directory that is gone are gone as well.
         if path.as_ref().is_some_and(is_gone) {
             continue;
         }
@@ -110,7 +109,8 @@ pub(crate) fn sync_touched(files: &impl Files, journal: &Journal) -> Result<(), 
     Ok(())
 }
 
-/// `may_be_written`: a crash, or an earlier step, may have written to the file already.
+/// Executes one step. `may_be_written` means that a crash or an earlier step may have written to the file
+/// already.
 fn forward(
     files: &impl Files,
     bench: &RelPath,
@@ -135,7 +135,7 @@ fn forward(
         Act::Swap => swap(files, bench, step),
         Act::Rewrite => {
             let now = files.look(place).map_err(io)?;
-            // A crash in the middle of it left the same file with a part of the content.
+            // After a crash in the middle, it is the same file with partial content.
             let is_it = |now: &Seen, old: &Seen| {
                 (now.what, now.inode) == (What::File, old.inode) && (may_be_written || now.is_untouched(old))
             };
@@ -165,7 +165,7 @@ fn forward(
         Act::Loosen { mode, .. } | Act::Settle { mode, .. } => {
             match files.look(place).map_err(io)? {
                 Some(now) if now.what == What::Directory => files.set_mode(place, *mode, sync).map_err(io),
-                // Done before: the directory has been moved out of sight since.
+                // Done before; the directory has been moved out of sight since then.
                 None if matches!(step.act, Act::Loosen { .. }) => Ok(()),
                 now => Err(Halt::Conflict(place.clone(), now)),
             }
@@ -190,7 +190,8 @@ fn take_out(files: &impl Files, bench: &RelPath, step: &Step) -> Result<(), Halt
             return Err(Halt::Conflict(place.clone(), None));
         };
         if now.what == What::Directory {
-            // What was in it must have left it for good before it goes itself.
+            // Files moved out of the directory must be gone from it durably before the directory itself is
+            // moved.
             files.sync_directory(place.root, Some(&place.path)).map_err(io)?;
             if !files.list(place).map_err(io)?.is_empty() {
                 return Err(Halt::Conflict(place.clone(), Some(now)));
@@ -200,7 +201,7 @@ fn take_out(files: &impl Files, bench: &RelPath, step: &Step) -> Result<(), Halt
     }
     let moved = files.look(&old).map_err(io)?;
     let is_it = moved.zip(step.old).is_some_and(|(moved, before)| {
-        // A later step may have written to it by another name.
+        // A later step may have written to it under another name.
         let is_shared = is_out && before.names > 1 && moved.inode == before.inode;
         is_shared || is_same(&moved, &before)
     });
@@ -211,7 +212,7 @@ fn take_out(files: &impl Files, bench: &RelPath, step: &Step) -> Result<(), Halt
     Ok(())
 }
 
-/// A directory may have been loosened since it was seen.
+/// True if it is the same file or directory. The mode of a directory may have been loosened.
 fn is_same(now: &Seen, before: &Seen) -> bool {
     if before.what == What::Directory {
         (now.what, now.inode) == (What::Directory, before.inode)
@@ -220,7 +221,7 @@ fn is_same(now: &Seen, before: &Seen) -> bool {
     }
 }
 
-/// How far it came is told by which file lies ready.
+/// Exchanges two files. The file at the prepared place shows how far the step came.
 fn swap(files: &impl Files, bench: &RelPath, step: &Step) -> Result<(), Halt> {
     let (place, new) = (&step.place, new_of(bench, step));
     let io = |error: io::Error| Halt::Io(place.clone(), error);
@@ -240,16 +241,16 @@ fn swap(files: &impl Files, bench: &RelPath, step: &Step) -> Result<(), Halt> {
         }
         ready = files.look(&new).map_err(io)?.ok_or_else(|| Halt::Conflict(place.clone(), None))?;
     }
-    // What came out must be what was compared; else it goes back at once.
+    // The file that came out must be the compared one; otherwise it is exchanged back at once.
     let is_it = step.old.is_some_and(|before| {
-        // A later step may have written to it by another name.
+        // A later step may have written to it under another name.
         let is_shared = was_exchanged && before.names > 1 && ready.inode == before.inode;
         is_shared || ready.is_untouched(&before)
     });
     if is_it {
         return Ok(());
     }
-    // Somebody may have put another file there since, or written to this one.
+    // Another program may have put another file there since then, or written to this one.
     let is_ours = |now: &Seen| step.new.is_some_and(|new| now.is_untouched(&new));
     if files.look(place).map_err(io)?.as_ref().is_some_and(is_ours) {
         files.exchange(&new, place).map_err(io)?;

@@ -1,8 +1,9 @@
-//! The moment from which on somebody sees a directory. What was changed later, by another program, he has not seen.
+//! Start time of a process's view of a directory. Later changes by other programs are not part of that view.
 //!
-//! Files have their times from the clock of their file system, which may be another one's, or coarse; and a clock may be
-//! set back. So the moment is taken from the file system of the directory, and compared in the end with a clock that
-//! nobody can set. A clock that was set back and forth again within that time is not noticed.
+//! The times of files come from the clock of their file system, which may be on another machine or coarse,
+//! and a clock may be set back. So the start time is taken from the file system of the directory, and later
+//! compared with a clock that cannot be set. If the clock is set back and then forward again meanwhile, that
+//! is not noticed.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,11 +15,11 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use crate::set::Time;
 
-/// Two clocks may differ by so much after no time, and by a thousandth of what has passed: one is read in steps, and
-/// may be made quicker or slower.
+/// Permitted difference between two clocks, in addition to a thousandth of the elapsed time: one has a coarse
+/// resolution, and may be slowed down or sped up.
 const TOLERANCE: Duration = Duration::from_millis(50);
 
-/// When somebody began to see a directory.
+/// Start time of a view of a directory.
 #[derive(Clone, Debug)]
 pub struct Beginning {
     root: PathBuf,
@@ -28,22 +29,23 @@ pub struct Beginning {
 }
 
 impl Beginning {
-    /// Now. Where no file can be made in `root`, the clock is that of the directory `spare`.
+    /// The present time. If no file can be made in `root`, the clock of the directory `spare` is used.
     ///
     /// # Errors
-    /// When no file can be made there either.
+    /// If no file can be made there either.
     pub fn now(root: &Path, spare: &Path) -> io::Result<Self> {
         let at = time_in(root, spare)?;
         Ok(Self { root: root.to_owned(), spare: spare.to_owned(), at, since: Instant::now() })
     }
 
-    /// What has a later time than this may have been changed since.
+    /// Files with a later time than this may have changed since the start.
     pub(crate) fn bound(&self) -> io::Result<Time> {
         Ok(bound(self.at, time_in(&self.root, &self.spare)?, self.since.elapsed()))
     }
 }
 
-/// `passed` has passed between `began` and `now`, which are two times of one clock.
+/// Computes the bound. `passed` is the elapsed time between `began` and `now`, which are two times of the
+/// same clock.
 fn bound(began: Time, now: Time, passed: Duration) -> Time {
     let nanos = |time: Time| i128::from(time.0) * 1_000_000_000 + i128::from(time.1);
     let passed = i128::try_from(passed.as_nanos()).unwrap_or(i128::MAX);
@@ -53,7 +55,7 @@ fn bound(began: Time, now: Time, passed: Duration) -> Time {
     if lost > tolerance {
         bound -= lost + tolerance;
     } else if began.1 == 0 {
-        // A clock of whole seconds: what has this time may be older or newer.
+        // With a clock of whole seconds, a file with this time may be older or newer.
         bound -= 1;
     }
     let (seconds, rest) = (bound.div_euclid(1_000_000_000), bound.rem_euclid(1_000_000_000));
@@ -66,7 +68,7 @@ fn time_in(root: &Path, spare: &Path) -> io::Result<Time> {
     Ok(Time(made.ctime(), u32::try_from(made.ctime_nsec()).unwrap_or_default()))
 }
 
-/// A file without a name changes nothing that anybody sees.
+/// Makes a file without a name, which no other program can see.
 fn nameless(dir: &Path) -> io::Result<fs::Metadata> {
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
     File::from(openat(CWD, dir, flags, Mode::from_raw_mode(0o600))?).metadata()
@@ -84,7 +86,8 @@ fn named(dir: &Path) -> io::Result<fs::Metadata> {
 mod tests {
     use super::*;
 
-    /// A model: a clock of some step that is set back at some time, and an edit at any time after the beginning.
+    /// A model: a clock with some resolution that is set back at some time, and an edit at any time after the
+    /// beginning.
     #[test]
     fn an_edit_is_later_than_the_bound_whatever_the_clock_did() {
         const SECOND: i128 = 1_000_000_000;
@@ -102,7 +105,7 @@ mod tests {
                         let bound = bound(read(0), read(100 * SECOND), passed);
                         let told = format!("{step} {set_back} {set_at} {edited_at}");
                         assert!(read(edited_at) > bound, "{told}");
-                        // What was changed long before is not in doubt.
+                        // A change long before the beginning is certain.
                         assert!(read(-SECOND) <= bound || set_back > 0, "{told}");
                         assert!(read(-2 * 3600 * SECOND) <= bound, "{told}");
                     }

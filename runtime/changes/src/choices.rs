@@ -1,4 +1,4 @@
-//! Parts of change sets, and ways out of conflicts, on a real file system.
+//! Parts of change sets, and resolutions of conflicts, on a real file system.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
@@ -87,7 +87,7 @@ fn contents_of(dir: &Path) -> BTreeMap<PathBuf, String> {
     found
 }
 
-/// Whatever is chosen or left out: what remains can be committed by itself, and so can the rest after it.
+/// For any selection, both the selected part and the rest after it can be committed.
 #[test]
 fn any_part_of_any_change_set_is_one_that_can_be_committed() {
     let mut dice = Dice(11);
@@ -157,7 +157,7 @@ struct Edited {
     set: ChangeSet,
 }
 
-/// A change set of three texts and a new file, two of the texts and the new file edited by somebody else.
+/// A change set of three texts and a new file. Another program has edited two of the texts and the new file.
 fn edited() -> Edited {
     let bench = Bench::new();
     let file = |text| Some(bench.memory.file(text, 0o644));
@@ -209,7 +209,7 @@ fn what_conflicts_is_kept_overwritten_or_merged_and_can_be_undone() {
     assert_eq!(fs::read_to_string(bench.tree().join("far")).unwrap(), "one\n2\n3\nfour\n");
 }
 
-/// 300 files that somebody edits while the change set waits: each is named, and none is lost.
+/// Another program edits 300 files while the change set waits: each is named, and none is lost.
 #[test]
 fn three_hundred_edits_are_each_named_and_none_is_overwritten() {
     let bench = Bench::new();

@@ -1,10 +1,9 @@
-//! A change set is committed whole or not at all.
+//! Commits a change set completely or not at all.
 //!
-//! First everything is compared and laid ready in a directory of the root; a crash
-//! throws that away. Then the journal says *applying*: from there each step moves one
-//! thing into or out of that directory, by renames that replace nothing, and a crash is
-//! followed by the rest of the steps. If a step finds something else than was compared,
-//! the journal says *reverting* and the steps are taken back.
+//! First all files are compared, and new contents are prepared in a directory of the root; after a crash they
+//! are discarded. Then the journal enters *applying*. From there, each step moves one file into or out of
+//! that directory, by renames that replace nothing, and after a crash the remaining steps are executed. If a
+//! step finds a file other than the compared one, the journal enters *reverting* and the steps are reverted.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -25,18 +24,18 @@ use crate::root_locks::{Holder, RootLocks};
 use crate::set::{BadChangeSet, ByteText, ChangeSet, RelPath};
 use crate::steps::plan;
 
-/// Where contents are found.
+/// Source of contents.
 pub trait Contents {
-    /// A content, by its digest.
+    /// Opens a content by its digest.
     ///
     /// # Errors
-    /// When it is not there.
+    /// If it does not exist.
     fn open(&self, digest: &Digest) -> io::Result<Content<'_>>;
 }
 
 /// A content, to be read from its beginning.
 pub enum Content<'c> {
-    /// As a file that nobody writes to. A file system that can share its blocks need not copy them.
+    /// A file that no program writes to. If the file system can share blocks, they need not be copied.
     File(File),
     /// As bytes.
     Bytes(Box<dyn Read + 'c>),
@@ -51,14 +50,14 @@ impl Read for Content<'_> {
     }
 }
 
-/// One file that is not what the change set was made from.
+/// A file that differs from the one from which the change set was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
     /// The directory.
     pub root: ByteText,
     /// The path in it.
     pub path: RelPath,
-    /// What is there.
+    /// Kind of file that is there.
     pub found: Found,
 }
 
@@ -66,21 +65,21 @@ impl std::fmt::Display for Conflict {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let found = match self.found {
             Found::Nothing => "is gone",
-            Found::File => "is another file, or has another content or mode",
-            Found::Directory => "is a directory, or has another mode or something new in it",
-            Found::Link => "is a symbolic link, or leads elsewhere",
+            Found::File => "is another file, or has different content or another mode",
+            Found::Directory => "is a directory, or has another mode or new entries",
+            Found::Link => "is a symbolic link, or has another target",
             Found::Other => "is a device, pipe or socket",
         };
         write!(f, "{} in {} {found}", self.path, self.root)
     }
 }
 
-/// What lies where a change set expects something else.
+/// Kind of file at a path where a change set expects another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// Nothing.
     Nothing,
-    /// An ordinary file.
+    /// A regular file.
     File,
     /// A directory.
     Directory,
@@ -102,28 +101,28 @@ impl Found {
     }
 }
 
-/// Why a change set was not committed. Unless it says otherwise, nothing has changed.
+/// Reason why a change set was not committed. Unless a variant documents otherwise, nothing has changed.
 #[derive(Debug, thiserror::Error)]
 pub enum CommitError {
-    /// Files are not what the change set was made from.
+    /// Files differ from those from which the change set was made.
     #[error("{}", conflict_list(.0))]
     Conflicts(Vec<Conflict>),
-    /// A file changed during the commit, which was taken back. What somebody changed
-    /// meanwhile was left as it is.
+    /// A file changed during the commit, which was rolled back. Changes that other programs made meanwhile
+    /// were left.
     #[error("{conflict}; the commit was rolled back{}", told_left(.left))]
     Raced {
         /// The file.
         conflict: Conflict,
-        /// What could not be taken back, since somebody has changed it too.
+        /// Files that could not be rolled back, because another program has changed them as well.
         left: Vec<RelPath>,
     },
-    /// The change set cannot be one.
+    /// The change set is invalid.
     #[error(transparent)]
     Bad(#[from] BadChangeSet),
     /// The file system refused.
     #[error("cannot {doing} {path} in {root}: {source}")]
     Io {
-        /// What was being done.
+        /// The failed operation.
         doing: &'static str,
         /// The directory.
         root: ByteText,
@@ -132,10 +131,10 @@ pub enum CommitError {
         /// The system's error.
         source: io::Error,
     },
-    /// The file system refused in the middle of it, and also to take it back. The journal
-    /// is kept, and [`recover`] goes on with it.
+    /// The file system refused an operation in the middle, and also its reversal. The journal is kept, and
+    /// [`recover`] continues it.
     #[error(
-        "cannot commit {path} in {root}: {source}; the rest is done when that is mended, by the next command"
+        "cannot commit {path} in {root}: {source}; after that is repaired, the next command finishes the commit"
     )]
     Stuck {
         /// The directory.
@@ -145,25 +144,25 @@ pub enum CommitError {
         /// The system's error.
         source: io::Error,
     },
-    /// Another process commits in one of the directories, or in one above or below, and does not end.
+    /// Another process has been committing in one directory of the set, or above or below it, for too long.
     #[error("{holder} has been committing changes to files in {root} for {seconds} s")]
     Busy {
         /// The directory.
         root: ByteText,
-        /// Who it is.
+        /// The process.
         holder: String,
-        /// For so long this commit has waited.
+        /// Time that this commit has waited.
         seconds: u64,
     },
-    /// It was cancelled while it waited for another process that commits in one of the directories.
+    /// It was cancelled while it waited for another process that was committing in one directory of the set.
     #[error("it was cancelled while {holder} was committing changes to files in {root}")]
     Cancelled {
         /// The directory.
         root: ByteText,
-        /// Who it was.
+        /// The process.
         holder: String,
     },
-    /// A directory that is to change cannot be opened.
+    /// A directory to change cannot be opened.
     #[error("cannot open {root}: {source}")]
     Root {
         /// The directory.
@@ -171,26 +170,27 @@ pub enum CommitError {
         /// The system's error.
         source: io::Error,
     },
-    /// A commit that a crash interrupted cannot be finished.
-    #[error("{source}; to give it up and leave the files as they are, remove {journal:?}")]
+    /// A commit that was interrupted by a crash cannot be finished.
+    #[error("{source}; to abandon the commit and leave the files unchanged, remove {journal:?}")]
     Unfinished {
         /// Its journal.
         journal: PathBuf,
-        /// Why not.
+        /// The reason.
         source: Box<CommitError>,
     },
-    /// The journal of a commit that a crash interrupted.
+    /// The journal of a commit that was interrupted by a crash is damaged.
     #[error("the journal of an interrupted commit cannot be read: {0}")]
     Unreadable(io::Error),
-    /// The journal of the commit. If it holds the commit all the same, [`recover`] ends that.
+    /// The journal cannot be written or read. If it contains the commit nevertheless, [`recover`] ends the
+    /// commit.
     #[error("cannot keep the journal of the commit: {0}")]
     Journal(io::Error),
 }
 
-/// Of as many conflicts a message says what is there; of the others it says where they are.
+/// Conflicts that a message describes; further ones are listed by path.
 const TOLD: usize = 5;
 
-/// As many conflicts are named in a message.
+/// Conflicts that a message lists.
 const NAMED: usize = 1000;
 
 fn conflict_list(conflicts: &[Conflict]) -> String {
@@ -211,7 +211,7 @@ fn told_left(left: &[RelPath]) -> String {
         return String::new();
     }
     let names: Vec<String> = left.iter().map(ToString::to_string).collect();
-    format!(", but for what was changed since: {}", names.join(", "))
+    format!(", except for files that changed since: {}", names.join(", "))
 }
 
 pub(crate) fn failed(
@@ -228,38 +228,39 @@ fn root_name(set: &ChangeSet, place: &Place) -> ByteText {
     set.roots.get(place.root).map_or_else(|| Vec::new().into(), |root| root.root.clone())
 }
 
-/// What became of a commit that a crash interrupted.
+/// Result of a commit that was interrupted by a crash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovered {
-    /// The name that it was given.
+    /// The id of the commit.
     pub id: String,
-    /// Whether all of it is done now; else none is.
+    /// True if it is completely done now; otherwise nothing of it is.
     pub committed: bool,
-    /// What was changed by somebody and left so.
+    /// Files that were changed by other programs and left.
     pub left: Vec<RelPath>,
 }
 
-/// Tells whoever keeps the record of a commit how it ended, before its journal is forgotten. If it fails, the journal
-/// stays, and the next recovery tells it again.
+/// Reports the result of a commit to the keeper of its record, before its journal is removed. If this fails,
+/// the journal is kept, and the next recovery reports again.
 pub type Tell<'t> = &'t dyn Fn(&Recovered) -> io::Result<()>;
 
-/// For so long a commit waits for others in the same directories.
+/// Time for which a commit waits for others in the same directories.
 #[cfg(target_os = "linux")]
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Between two looks at a lock that is held.
+/// Interval between two attempts to take a lock.
 #[cfg(target_os = "linux")]
 const POLL: Duration = Duration::from_millis(10);
 
-/// Commits a change set. `journals` is a directory beside the store; `id` names the
-/// commit: letters, digits and hyphens. While another process commits in the same directories, it waits, for half a
-/// minute or until it is cancelled. What crashes left of other commits there is finished first, and `tell` hears of it.
+/// Commits a change set. `journals` is a directory beside the store; `id` identifies the commit and consists
+/// of letters, digits and hyphens. While another process commits in the same directories, this function waits
+/// for half a minute or until it is cancelled. Interrupted commits there are finished first, and reported to
+/// `tell`.
 ///
 /// # Errors
-/// When a file is not what the set was made from (unless every one of them is what it is to
-/// become: then there is nothing to do), or the file system refuses. Nothing
-/// has changed then, but for [`CommitError::Stuck`], and [`CommitError::Journal`] if the
-/// journal was written and the disk did not say so: [`recover`] tells.
+/// If a file differs from the one from which the set was made (unless all files are as they will be after the
+/// commit: then there is nothing to do), or if the file system refuses an operation. Nothing has changed
+/// then, except for [`CommitError::Stuck`], and for [`CommitError::Journal`] if the journal was written
+/// although the disk reported an error: [`recover`] reports the result.
 #[cfg(target_os = "linux")]
 pub fn commit(
     journals: &Path,
@@ -286,14 +287,15 @@ pub(crate) fn commit_within(
     let _only = lock(patience, journals, set, cancel, tell)?;
     let files = crate::disk::Disk::open(set)?;
     let done = commit_in(&files, &LogFile::new(journals, id), id, set, contents);
-    // A crash between the end of the commit and its record: all is there already.
+    // After a crash between the end of the commit and its record, everything is done already.
     if matches!(&done, Err(CommitError::Conflicts(_))) && compare(&files, &set.inverse()).is_ok() {
         return Ok(());
     }
     done
 }
 
-/// Nobody else commits in the directories of `set` while this is held, and no interrupted commit is left there.
+/// Excludes other commits in the directories of `set` while the result is held, and leaves no interrupted
+/// commit there.
 #[cfg(target_os = "linux")]
 fn lock(
     patience: Duration,
@@ -336,10 +338,10 @@ fn lock(
     }
 }
 
-/// The files that are not what a change set was made from.
+/// The files that differ from those from which a change set was made.
 ///
 /// # Errors
-/// When they cannot be compared.
+/// If they cannot be compared.
 #[cfg(target_os = "linux")]
 pub fn conflicts(set: &ChangeSet) -> Result<Vec<Conflict>, CommitError> {
     set.check()?;
@@ -350,22 +352,22 @@ pub fn conflicts(set: &ChangeSet) -> Result<Vec<Conflict>, CommitError> {
     }
 }
 
-/// Finishes the commits that crashes interrupted: forward, or back if that is how far they came. Waits for nobody: a
-/// commit that a process is at is left to it. `tell` hears of each of them.
+/// Finishes the commits that were interrupted by crashes: forward, or back if they were being reverted. Does
+/// not wait: a commit that a process is executing is left to it. Each result is reported to `tell`.
 ///
 /// # Errors
-/// [`CommitError::Unfinished`] when one of them cannot be finished: its journal is kept, and the others are
-/// finished all the same.
+/// [`CommitError::Unfinished`] if a commit cannot be finished: its journal is kept, and the others are
+/// finished nevertheless.
 #[cfg(target_os = "linux")]
 pub fn recover(journals: &Path, tell: Tell<'_>) -> Result<Vec<Recovered>, CommitError> {
     recover_where(journals, None, tell)
 }
 
-/// The same, before `set` is committed: a commit in other directories that cannot be finished does not matter, nor
-/// a journal that cannot be read, for what it left half done is not what `set` was made from.
+/// The same, before `set` is committed. An unfinished commit in other directories does not matter, and
+/// neither does an unreadable journal, because half-finished changes would conflict with `set`.
 ///
 /// # Errors
-/// As [`recover`].
+/// See [`recover`].
 #[cfg(target_os = "linux")]
 pub fn recover_for(journals: &Path, set: &ChangeSet, tell: Tell<'_>) -> Result<Vec<Recovered>, CommitError> {
     recover_where(journals, Some(set), tell)
@@ -400,7 +402,7 @@ fn recover_where(
     unfinished.map_or(Ok(done), Err)
 }
 
-/// Finishes a commit, unless a process is at it; `found` is its journal as it was a moment ago.
+/// Finishes a commit, unless a process is executing it; `found` is its journal from a moment before.
 #[cfg(target_os = "linux")]
 fn finish_left(
     journals: &Path,
@@ -411,7 +413,7 @@ fn finish_left(
     let Ok(_only) = RootLocks::try_take(journals, &found.set).map_err(CommitError::Journal)? else {
         return Ok(None);
     };
-    // It may have gone on until now.
+    // It may have continued meanwhile.
     let Some(journal) = log.read().transpose().map_err(CommitError::Unreadable)? else { return Ok(None) };
     if !found.set.has_roots_of(&journal.set) {
         return Ok(None);
@@ -432,13 +434,13 @@ pub fn commit(
     Err(CommitError::Journal(io::ErrorKind::Unsupported.into()))
 }
 
-/// Nothing is ever begun there.
+/// No commit is ever begun on other systems.
 #[cfg(not(target_os = "linux"))]
 pub fn recover_for(_: &Path, _: &ChangeSet, _: Tell<'_>) -> Result<Vec<Recovered>, CommitError> {
     Ok(Vec::new())
 }
 
-/// Nothing is ever begun there.
+/// No commit is ever begun on other systems.
 #[cfg(not(target_os = "linux"))]
 pub fn recover(_: &Path, _: Tell<'_>) -> Result<Vec<Recovered>, CommitError> {
     Ok(Vec::new())
@@ -507,22 +509,22 @@ pub(crate) fn recover_in(
     Ok(recovered)
 }
 
-/// As long as the steps are not over, what is not in its place lies in the workbenches. Without them each step would
-/// look done.
+/// Checks that the workbenches exist. Until all steps are done, files that are not in their places are there.
+/// Without a workbench, each step would seem to be done.
 fn check_benches(files: &impl Files, journal: &Journal) -> Result<(), CommitError> {
     let path = workbench(&journal.id).map_err(CommitError::Journal)?;
     for root in 0..journal.set.roots.len() {
         let place = Place { root, path: path.clone() };
         let seen = files.look(&place).map_err(failed("look at", &journal.set, &place))?;
         if seen.is_none_or(|seen| seen.what != What::Directory) {
-            let gone = "what lay there, ready or moved out of the way, is gone; put that directory back";
+            let gone = "files prepared or moved there are missing; restore that directory";
             return Err(stuck(journal, Halt::Io(place, io::Error::other(gone))));
         }
     }
     Ok(())
 }
 
-/// Takes everything back. Gives what was left as somebody else had made it.
+/// Reverts all steps. Returns the paths that were left because other programs had changed them.
 fn go_back(files: &impl Files, log: &impl Log, journal: &mut Journal) -> Result<Vec<RelPath>, CommitError> {
     journal.phase = Phase::Reverting;
     log.write(journal).map_err(CommitError::Journal)?;
@@ -531,10 +533,9 @@ fn go_back(files: &impl Files, log: &impl Log, journal: &mut Journal) -> Result<
     Ok(left.into_iter().map(|place| place.path).collect())
 }
 
-/// Throws away what lies ready or out of sight, and forgets the commit. It has succeeded,
-/// or failed, by now: what cannot be written or thrown away waits for the next recovery,
-/// which finds every step done. As long as the journal does not say *cleaning*, nothing
-/// that a step goes by may be thrown away.
+/// Removes files that were prepared or moved out of sight, and the journal. The commit has succeeded or
+/// failed by now. If something cannot be written or removed, the next recovery does it, and finds all steps
+/// done. Until the journal enters *cleaning*, files that show the progress of a step must not be removed.
 fn finish(
     files: &impl Files,
     log: &impl Log,

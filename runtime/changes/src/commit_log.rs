@@ -1,4 +1,4 @@
-//! The write-ahead journal of a commit: one file, replaced whole.
+//! The write-ahead journal of a commit: one file, which is always replaced as a whole.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -12,62 +12,64 @@ use crate::steps::Step;
 use lobster_base::fault::point;
 use lobster_base::regular_file;
 
-/// How far a commit has come.
+/// Progress of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Phase {
-    /// New contents are being laid ready: nothing is visible, a crash throws it away.
+    /// New contents are being prepared. Nothing is visible; after a crash they are discarded.
     Preparing,
-    /// All is ready: a crash is followed by the rest of the commit.
+    /// Everything is prepared; after a crash the rest of the commit is executed.
     Applying,
-    /// Somebody changed a file meanwhile: a crash is followed by the rest of the way back.
+    /// Another program changed a file meanwhile; after a crash the rest is reverted.
     Reverting,
-    /// All is visible or all is back; what was laid ready is thrown away.
+    /// All changes are visible or reverted; prepared files are being removed.
     Cleaning,
 }
 
-/// What stands in the journal.
+/// Content of the journal.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Journal {
     pub(crate) id: String,
     pub(crate) phase: Phase,
     pub(crate) set: ChangeSet,
-    /// In the order in which they are done.
+    /// In the order of execution.
     pub(crate) steps: Vec<Step>,
-    /// Whether what is being cleaned up was committed.
+    /// True if the commit being cleaned up succeeded.
     #[serde(default)]
     pub(crate) committed: bool,
 }
 
 impl Journal {
-    /// What it takes to throw away what lies ready: before anything is visible, and when all is done.
+    /// The part that is needed to remove prepared files: before anything is visible, and after all steps.
     pub(crate) fn brief(&self) -> Self {
         let set = self.set.without_changes();
         Self { id: self.id.clone(), phase: self.phase, set, steps: Vec::new(), committed: self.committed }
     }
 }
 
-/// Where a journal is kept.
+/// Storage of a journal.
 pub(crate) trait Log {
-    /// Durable when it returns, whole or not at all.
+    /// Writes the journal completely or not at all; durable on return.
     fn write(&self, journal: &Journal) -> io::Result<()>;
-    /// Durable some time: a journal that says *cleaning* and comes back finds nothing to clean.
+    /// Removes the journal. This need not be durable: if a journal in the phase *cleaning* reappears, nothing
+    /// is left to clean.
     fn clear(&self) -> io::Result<()>;
 }
 
-/// A journal as a file.
+/// A journal in a file.
 pub(crate) struct LogFile {
     path: PathBuf,
 }
 
-/// What journals are called.
+/// File name extension of journals.
 const SUFFIX: &str = "commit";
 
-/// And what they are called until they are whole.
+/// File name extension of incomplete journals.
 const DRAFT: &str = "new";
 
-/// A draft is written in an instant. One that is so old is of a process that was killed; if it was stopped and goes on,
-/// it finds no draft, and its commit fails before anything changes, or is finished by the next recovery.
+/// Age at which a draft is considered as left by a killed process, since writing one takes only an instant.
+/// If the process was only stopped and continues, it misses its draft. Its commit then fails before anything
+/// changes, or the next recovery finishes it.
 const LEFT_BEHIND: Duration = Duration::from_secs(60 * 60);
 
 fn remove_left_behind(draft: &Path) {
@@ -83,12 +85,12 @@ impl LogFile {
         Self { path: dir.join(format!("{id}.{SUFFIX}")) }
     }
 
-    /// Where it is kept.
+    /// Path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What stands in it; `None` when its commit has ended.
+    /// Reads the journal; `None` if its commit has ended.
     pub(crate) fn read(&self) -> Option<io::Result<Journal>> {
         match regular_file::read_own(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -96,7 +98,7 @@ impl LogFile {
         }
     }
 
-    /// The journals that are left in a directory; of one that cannot be read, why not.
+    /// The journals that are left in a directory, or the errors of unreadable ones.
     pub(crate) fn pending(dir: &Path) -> io::Result<Vec<(Self, io::Result<Journal>)>> {
         let mut found = Vec::new();
         let entries = match fs::read_dir(dir) {

@@ -1,7 +1,7 @@
-//! A copy of a directory, for a step over which the kernel lays no layer.
+//! A copy of a directory, for a step for which the kernel cannot mount a layer.
 //!
-//! The step works on the copy. What it changed is found by what the file system says of each
-//! file (number, size, times, mode), and only where that differs by the content.
+//! The step works on the copy. Its changes are found by the status of each file (inode, size, times, mode);
+//! contents are compared only if that differs.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -19,27 +19,28 @@ use crate::files::{Place, Seen, What};
 use crate::pile::Below;
 use crate::set::{RelPath, Time};
 
-/// A file that was written so shortly before the step began may have changed since without its times telling.
+/// If a file was written this shortly before the step began, it may have changed since then without different
+/// times.
 const TICK: i64 = 50_000_000;
 
-/// Fails when there is no room for so many bytes.
+/// Fails if there is no space for this many bytes.
 pub type Room<'r> = &'r mut dyn FnMut(u64) -> io::Result<()>;
 
-/// Where copying failed, and why.
+/// Path and cause of a failed copy.
 pub(crate) type CopyError = (Option<RelPath>, io::Error);
 
-/// What was copied.
+/// The copied files.
 #[derive(Debug)]
 pub(crate) struct Copied {
-    /// What the file system said of each path in the copy when it was made.
+    /// Status of each path in the copy when it was made.
     prints: BTreeMap<RelPath, Print>,
-    /// What was copied into each directory.
+    /// Names that were copied into each directory.
     names: BTreeMap<Option<RelPath>, Vec<Vec<u8>>>,
-    /// When the copy was complete.
+    /// Time when the copy was complete.
     end: Time,
 }
 
-/// What changes when somebody writes to a file.
+/// The status that changes if a program writes to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Print {
     inode: u64,
@@ -63,12 +64,12 @@ impl Print {
 }
 
 impl Copied {
-    /// The names that were copied into a directory.
+    /// Names that were copied into a directory.
     pub(crate) fn names(&self, dir: Option<&RelPath>) -> &[Vec<u8>] {
         self.names.get(&dir.cloned()).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether what is found in the copy is what was put there, for certain.
+    /// True if a file in the copy is certainly unchanged.
     pub(crate) fn is_unchanged(&self, path: &RelPath, found: &Metadata) -> bool {
         let nanos = |time: Time| time.0.saturating_mul(1_000_000_000).saturating_add(time.1.into());
         self.prints.get(path).is_some_and(|print| {
@@ -76,14 +77,14 @@ impl Copied {
         })
     }
 
-    /// The permission bits with which a directory was copied.
+    /// Permission bits with which a directory was copied.
     pub(crate) fn mode(&self, dir: &RelPath) -> Option<u32> {
         self.prints.get(dir).map(|print| print.mode & 0o7777)
     }
 }
 
-/// Copies what a step finds below into the new directory `to`. Pipes, sockets, devices and extended attributes other
-/// than access control lists are not copied.
+/// Copies everything that a step finds below into the new directory `to`. Pipes, sockets, devices and
+/// extended attributes other than access control lists are not copied.
 pub(crate) fn copy(below: &Below, mode: u32, to: &Path, room: Room<'_>) -> Result<Copied, CopyError> {
     let mut copying = Copying {
         below,
@@ -107,7 +108,7 @@ pub(crate) fn copy(below: &Below, mode: u32, to: &Path, room: Room<'_>) -> Resul
             match copying.entry(&path).map_err(|error| (Some(path.clone()), error))? {
                 Some(What::Directory) => open.push(Some(path)),
                 Some(What::File | What::Link) => {}
-                // Nothing that can be copied, or gone since.
+                // It cannot be copied, or is gone by now.
                 Some(What::Other) | None => continue,
             }
             copied.push(name);
@@ -123,15 +124,15 @@ struct Copying<'c> {
     to: &'c Path,
     room: Room<'c>,
     copied: Copied,
-    /// The first copy of each file that has several names.
+    /// First copy of each file that has several names.
     linked: HashMap<u64, RelPath>,
-    /// What directories get when all is in them.
+    /// Modes to set when the directories are complete.
     modes: Vec<(RelPath, Seen)>,
     is_root: bool,
 }
 
 impl Copying<'_> {
-    /// Copies what is at a path; not what is in it.
+    /// Copies one file, link or directory, without the directory's entries.
     fn entry(&mut self, path: &RelPath) -> io::Result<Option<What>> {
         let place = Place { root: 0, path: path.clone() };
         let Some(seen) = self.below.look(&place)? else { return Ok(None) };
@@ -167,7 +168,7 @@ impl Copying<'_> {
     fn file(&mut self, place: &Place, seen: &Seen, at: &Path) -> io::Result<()> {
         let mut from = self.below.open(place)?;
         let mut file = File::options().write(true).create_new(true).open(at)?;
-        // Where the file system can, the blocks are shared until somebody writes.
+        // If the file system can share blocks, they are shared until one of the files is written.
         if ioctl_ficlone(&file, &from).is_err() {
             let found = from.metadata()?;
             let taken = found.blocks().saturating_mul(512);
@@ -184,7 +185,7 @@ impl Copying<'_> {
         file.set_times(FileTimes::new().set_modified(time_of(seen.modified)))
     }
 
-    /// Only root can give files away, and only for root it matters.
+    /// Sets the owner. Only root can do that, and it only matters for root.
     fn own_like(&self, place: &Place, at: &Path) -> io::Result<()> {
         match self.is_root.then(|| self.below.owner(place)).transpose()?.flatten() {
             Some((user, group)) => lchown(at, Some(user), Some(group)),
@@ -192,7 +193,7 @@ impl Copying<'_> {
         }
     }
 
-    /// Gives directories their modes and times, and notes what the file system says at the end.
+    /// Sets the modes and times of directories, and records the final status of all files.
     fn settle(&mut self, mode: u32) -> Result<(), CopyError> {
         for (path, seen) in self.modes.iter().rev() {
             let at = self.at(path);
@@ -208,7 +209,7 @@ impl Copying<'_> {
             let found = give().map_err(|error| (Some(path.clone()), error))?;
             self.copied.prints.insert(path.clone(), Print::of(&found));
         }
-        // A file is changed by each name that it gets.
+        // Each new name changes the status of a file.
         let firsts: HashMap<u64, &RelPath> = self
             .linked
             .values()
@@ -288,7 +289,7 @@ mod tests {
         let copy = layer.copied().unwrap();
         let pair = ["same", "d/pair"].map(|name| fs::metadata(copy.join(name)).unwrap().ino());
         assert_eq!(pair[0], pair[1]);
-        // The same size, and the time set back: only the time of change tells.
+        // The size is the same and the time was set back, so only the change time shows it.
         fs::write(copy.join("a"), "new").unwrap();
         File::options().write(true).open(copy.join("a")).unwrap().set_times(times).unwrap();
         fs::set_permissions(copy.join("same"), Permissions::from_mode(0o600)).unwrap();

@@ -1,5 +1,5 @@
-//! The real file system. Every path is resolved by the kernel below the root's own
-//! descriptor, through no link and onto no other mount (`openat2`).
+//! The real file system. The kernel resolves every path below the root's own descriptor, without following
+//! links or entering other mounts (`openat2`).
 
 use std::ffi::OsStr;
 use std::fs::{File, FileTimes};
@@ -24,16 +24,16 @@ use crate::files::{Files, Looks, Place, Seen, What};
 use crate::set::{ByteText, ChangeSet, RelPath, Time};
 use lobster_base::fault::point;
 
-/// How a path is resolved.
+/// Restrictions on the resolution of paths.
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_XDEV);
 
-/// From so many steps on, one sync of the whole file system is cheaper than one for each file.
+/// Steps from which one sync of the whole file system is cheaper than one for each file.
 const MANY: usize = 32;
 
-/// The kernel takes paths up to 4096 bytes; longer ones are walked in parts.
+/// The kernel accepts paths up to 4096 bytes; longer paths are walked in parts.
 const PART: usize = 3000;
 
 pub(crate) struct Disk {
@@ -42,11 +42,11 @@ pub(crate) struct Disk {
 
 struct Root {
     top: OwnedFd,
-    /// One directory of it that stays open.
+    /// A directory of the root that stays open.
     held: OnceLock<(RelPath, OwnedFd)>,
 }
 
-/// The directory that a place is in.
+/// The directory that contains a place.
 enum Above<'d> {
     Open(BorrowedFd<'d>),
     Opened(OwnedFd),
@@ -62,19 +62,19 @@ impl AsFd for Above<'_> {
 }
 
 impl Disk {
-    /// Holds the roots of a change set open.
+    /// Opens the roots of a change set and holds them open.
     pub(crate) fn open(set: &ChangeSet) -> Result<Self, CommitError> {
         let roots = set.roots.iter().map(|root| open_root(&root.root)).collect::<Result<_, _>>()?;
         Ok(Self { roots })
     }
 
-    /// One directory alone.
+    /// Opens one directory.
     pub(crate) fn of_root(root: &ByteText) -> Result<Self, CommitError> {
         Ok(Self { roots: vec![open_root(root)?] })
     }
 
-    /// When anything about what is at a place was last changed, its content or its names. No
-    /// program can set that.
+    /// Time of the last change of the file at a place: of its content, status or names. No program can set
+    /// it.
     pub(crate) fn changed(&self, place: &Place) -> io::Result<Option<Time>> {
         match statat(self.parent_of(place)?, name(place), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(Time(stat.st_ctime, u32::try_from(stat.st_ctime_nsec).unwrap_or_default()))),
@@ -83,7 +83,7 @@ impl Disk {
         }
     }
 
-    /// Whom what is at a place belongs to: a user and a group.
+    /// Owner of the file at a place: a user and a group.
     pub(crate) fn owner(&self, place: &Place) -> io::Result<Option<(u32, u32)>> {
         if self.look(place)?.is_none() {
             return Ok(None);
@@ -92,7 +92,7 @@ impl Disk {
         Ok(Some((stat.st_uid, stat.st_gid)))
     }
 
-    /// The access control lists of what is at a place.
+    /// Access control lists of the file at a place.
     pub(crate) fn acl(&self, place: &Place) -> io::Result<Option<Box<Acl>>> {
         Acl::of_file(&self.open_file(place, OFlags::RDONLY)?)
     }
@@ -101,7 +101,7 @@ impl Disk {
         self.roots.get(root).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Opens the directory at a path; the root itself without one.
+    /// Opens the directory at a path, or the root itself for `None`.
     fn directory(&self, root: usize, path: Option<&RelPath>, flags: OFlags) -> io::Result<OwnedFd> {
         let Root { top, held } = self.root(root)?;
         let flags = flags | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -128,7 +128,7 @@ impl Disk {
         at.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// The directory that a place is in.
+    /// The directory that contains a place.
     fn parent_of(&self, place: &Place) -> io::Result<Above<'_>> {
         let Root { top, held } = self.root(place.root)?;
         let Some(above) = place.path.parent() else { return Ok(Above::Open(top.as_fd())) };
@@ -144,7 +144,7 @@ impl Disk {
     }
 
     pub(crate) fn open_file(&self, place: &Place, flags: OFlags) -> io::Result<File> {
-        // A pipe must not make anybody wait.
+        // Opening a pipe must not wait.
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let path = &place.path;
         let is_held = |Root { held, .. }: &Root| held.get().is_some_and(|held| path.from(&held.0).is_some());
@@ -183,7 +183,7 @@ fn name(place: &Place) -> &OsStr {
     OsStr::from_bytes(place.path.name())
 }
 
-/// What a stat tells.
+/// Converts the result of a stat.
 fn seen_by_stat(stat: &Stat) -> Seen {
     let what = match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => What::File,
@@ -207,22 +207,22 @@ fn set_time(file: &File, time: Time) -> io::Result<()> {
     file.set_times(FileTimes::new().set_modified(time_of(time)))
 }
 
-/// Sets when a link was modified, not what it leads to.
+/// Sets the modification time of a link, not of its target.
 pub(crate) fn set_link_time(above: impl AsFd, name: &OsStr, Time(seconds, nanos): Time) -> io::Result<()> {
     let time = Timespec { tv_sec: seconds, tv_nsec: nanos.into() };
     let times = Timestamps { last_access: time, last_modification: time };
     Ok(utimensat(above, name, &times, AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
-/// A time as the standard library has it.
+/// Converts a time to the type of the standard library.
 pub(crate) fn time_of(Time(seconds, nanos): Time) -> SystemTime {
     let since = Duration::new(seconds.unsigned_abs(), 0);
     let whole = if seconds >= 0 { SystemTime::UNIX_EPOCH + since } else { SystemTime::UNIX_EPOCH - since };
     whole + Duration::new(0, nanos)
 }
 
-/// Owner and attributes of the file that is replaced. Gives whether there was anything to do: the mode may be another
-/// one then.
+/// Copies owner and attributes of the replaced file. Returns true if anything had to be changed, because the
+/// mode may have changed as well.
 fn make_like(file: &File, like: &File) -> io::Result<bool> {
     let (ours, theirs) = (fstat(file)?, fstat(like)?);
     let mut has_changed = false;
@@ -235,7 +235,7 @@ fn make_like(file: &File, like: &File) -> io::Result<bool> {
     let list = attribute_names(|list| flistxattr(like, list))?;
     let mut value = if list.is_empty() { Vec::new() } else { vec![0; LONGEST_ATTRIBUTES] };
     for attribute in list.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-        // A capability belongs to the content that it was given for.
+        // A capability belongs to the content for which it was granted.
         if attribute == b"security.capability" || attribute == b"security.selinux" {
             continue;
         }
@@ -247,12 +247,12 @@ fn make_like(file: &File, like: &File) -> io::Result<bool> {
     Ok(has_changed)
 }
 
-/// The kernel's limit for the value of an attribute, and for the names of all that a file has.
+/// The kernel's limit for the value of an attribute, and for the names of all attributes of a file.
 const LONGEST_ATTRIBUTES: usize = 64 << 10;
 
-/// The names of a file's attributes, each with a NUL behind it, as `list` puts them into a buffer.
+/// The names of a file's attributes, each followed by a NUL, as `list` writes them to a buffer.
 pub(crate) fn attribute_names(list: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
-    // Most files have none, and most in a layer one, the kernel's own.
+    // Most files have none, and most files in a layer have only the kernel's own.
     let mut some = [0; 512];
     match list(&mut some) {
         Err(Errno::NOTSUP) => return Ok(Vec::new()),
@@ -268,7 +268,7 @@ pub(crate) fn attribute_names(list: impl Fn(&mut [u8]) -> Result<usize, Errno>) 
 impl Files for Disk {
     fn hold(&self, place: &Place) {
         let held = self.directory(place.root, Some(&place.path), OFlags::PATH);
-        // What cannot be held is looked up each time, and what is wrong with it is found then.
+        // If it cannot be held, it is looked up each time, and the error is found then.
         if let (Ok(held), Ok(root)) = (held, self.root(place.root)) {
             let _ = root.held.set((place.path.clone(), held));
         }
@@ -307,7 +307,7 @@ impl Files for Disk {
         let above = self.parent_of(place)?;
         mkdirat(&above, name(place), Mode::RWXU)?;
         Acl::take(&self.open_file(place, OFlags::RDONLY | OFlags::DIRECTORY)?)?;
-        // The umask is nobody's business here.
+        // Independent of the umask.
         self.set_mode(place, mode, false)
     }
 
@@ -325,7 +325,7 @@ impl Files for Disk {
     ) -> io::Result<()> {
         point("make file")?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        // Who may not write to a file cannot give it attributes either.
+        // Setting attributes requires write permission.
         let rights = Mode::from_raw_mode(*mode & 0o777) | Mode::RUSR | Mode::WUSR;
         let mut file: File = openat(self.parent_of(place)?, name(place), flags, rights)?.into();
         fill(&mut file, content)?;
@@ -378,7 +378,7 @@ impl Files for Disk {
                 fchmod(&file, mode)?;
                 if sync { Ok(fsync(file)?) } else { Ok(()) }
             }
-            // Nobody may read it; its owner may change that all the same.
+            // No user may read it, but its owner may change that.
             Err(Errno::ACCESS) => {
                 let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let file = openat2(self.parent_of(place)?, name(place), flags, Mode::empty(), BENEATH)?;
@@ -431,7 +431,7 @@ impl Files for Disk {
     }
 }
 
-/// Gives an empty file its content.
+/// Writes the content of an empty file.
 pub(crate) fn fill(file: &mut File, content: &mut Content<'_>) -> io::Result<()> {
     if let Content::File(from) = content
         && ioctl_ficlone(&*file, &*from).is_ok()
@@ -441,7 +441,7 @@ pub(crate) fn fill(file: &mut File, content: &mut Content<'_>) -> io::Result<()>
     copy_sparse(content, file)
 }
 
-/// A block of nothing is left a hole, as sparse files have them.
+/// Blocks of zeros become holes, as in sparse files.
 pub(crate) fn copy_sparse(from: &mut dyn Read, to: &mut File) -> io::Result<()> {
     use std::io::{Seek, SeekFrom, Write};
     // Most files are small.

@@ -1,5 +1,5 @@
-//! What a commit asks of a file system: few operations, so that a simulated one can
-//! stop at each of them.
+//! File system operations of a commit. They are few, so that a simulated file system can fail at each of
+//! them.
 
 use std::io::{self, Read};
 
@@ -8,7 +8,7 @@ use crate::commit::Content;
 use crate::set::{ByteText, RelPath, Time};
 use serde::{Deserialize, Serialize};
 
-/// What is seen at a path, not behind a link.
+/// Status of the file at a path, without following links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Seen {
     pub(crate) what: What,
@@ -17,12 +17,12 @@ pub(crate) struct Seen {
     pub(crate) modified: Time,
     /// Permission bits.
     pub(crate) mode: u32,
-    /// How many names it has.
+    /// Number of its names.
     pub(crate) names: u64,
 }
 
 impl Seen {
-    /// Whether this is the thing seen before, and nobody wrote to it since.
+    /// True if this is the same file as before, and no program has written to it since.
     pub(crate) fn is_untouched(&self, before: &Self) -> bool {
         let same = (self.what, self.inode, self.mode) == (before.what, before.inode, before.mode);
         same && (self.what == What::Directory || (self.size, self.modified) == (before.size, before.modified))
@@ -39,30 +39,30 @@ pub(crate) enum What {
     Other,
 }
 
-/// A place below one of the roots.
+/// A path below one of the roots.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Place {
     pub(crate) root: usize,
     pub(crate) path: RelPath,
 }
 
-/// The directories that a change set is about. No operation follows a link, and none
-/// leaves a root.
+/// The directories of a change set. Operations never follow a link and never leave a root.
 pub(crate) trait Files {
-    /// From now on what is done in this directory is done in the very one that lies there now, and needs no look-up.
+    /// Binds this directory: later operations in it use the present directory, without a look-up.
     fn hold(&self, _: &Place) {}
-    /// `None` when nothing is there, or what is above it is not a directory: a link is none either.
+    /// Status of a place; `None` if nothing is there, or if the path above it is not a directory. A link is
+    /// not a directory.
     fn look(&self, place: &Place) -> io::Result<Option<Seen>>;
     fn read<'a>(&'a self, place: &Place) -> io::Result<Box<dyn Read + 'a>>;
     fn read_link(&self, place: &Place) -> io::Result<ByteText>;
-    /// The names in a directory.
+    /// Names in a directory.
     fn list(&self, place: &Place) -> io::Result<Vec<Vec<u8>>>;
     fn make_directory(&self, place: &Place, mode: u32) -> io::Result<()>;
-    /// Gives a new directory its access control lists. Its mode is set again.
+    /// Sets the access control lists of a new directory, and its mode again.
     fn give_lists(&self, _: &Place, _: &Acl, _mode: u32) -> io::Result<()> {
         Ok(())
     }
-    /// A new file, durable if `sync` says so.
+    /// Makes a new file, durably if `sync` is set.
     fn make_file(
         &self,
         place: &Place,
@@ -71,32 +71,33 @@ pub(crate) trait Files {
         sync: bool,
     ) -> io::Result<()>;
     fn make_link(&self, place: &Place, target: &ByteText, modified: Option<Time>) -> io::Result<()>;
-    /// Another name of a file.
+    /// Adds a name to a file.
     fn make_name(&self, of: &Place, place: &Place) -> io::Result<()>;
-    /// Fails with `AlreadyExists` rather than replacing anything.
+    /// Fails with `AlreadyExists` and never replaces a file.
     fn rename(&self, from: &Place, to: &Place) -> io::Result<()>;
-    /// Both at once; `Unsupported` where the file system cannot.
+    /// Exchanges two places in one operation; `Unsupported` if the file system cannot do that.
     fn exchange(&self, a: &Place, b: &Place) -> io::Result<()>;
-    /// Durable when it returns, if `sync` says so.
+    /// Durable on return if `sync` is set.
     fn set_mode(&self, place: &Place, mode: u32, sync: bool) -> io::Result<()>;
-    /// Puts the content, mode and time of one file into another, which stays the same file, and syncs it.
+    /// Copies content, mode and time of one file to another one, which keeps its identity, and syncs it.
     fn rewrite(&self, from: &Place, to: &Place) -> io::Result<()>;
     fn remove_file(&self, place: &Place) -> io::Result<()>;
     fn remove_directory(&self, place: &Place) -> io::Result<()>;
-    /// Whether one sync is to make all below a root durable after so many steps; else each file is synced.
+    /// True if one sync is to make everything below a root durable after this many steps; otherwise each file
+    /// is synced.
     fn syncs_as_one(&self, root: usize, steps: usize) -> bool;
-    /// All contents and modes below a root.
+    /// Syncs all contents and modes below a root.
     fn sync_contents(&self, root: usize) -> io::Result<()>;
-    /// The names in a directory; of the root without a place.
+    /// Syncs the names in a directory, or in the root without a place.
     fn sync_directory(&self, root: usize, place: Option<&RelPath>) -> io::Result<()>;
 }
 
-/// What a new file has besides its content.
+/// Properties of a new file besides its content.
 pub(crate) struct Looks<'a> {
     pub(crate) mode: u32,
     pub(crate) modified: Option<Time>,
-    /// It has the owner and the attributes of this one.
+    /// Gives it the owner and the attributes of this file.
     pub(crate) like: Option<&'a Place>,
-    /// Else it has these access control lists.
+    /// Otherwise gives it these access control lists.
     pub(crate) acl: Option<&'a Acl>,
 }

@@ -1,5 +1,5 @@
-//! Random steps over files that are one file under several names, in a layer as the kernel makes it: what the change
-//! set says is what its commit makes, and undoing the commit right after it always succeeds.
+//! Random steps over files with several names, in a layer like the kernel's. The commit must produce the
+//! result in the change set, and undoing it right afterwards must always succeed.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use crate::{ChangeSet, Layer, conflicts};
 
 const NAMES: [&str; 6] = ["h1", "h2", "h3", "a0", "m", "z"];
 
-/// What the kernel does of a layer: the first change of a file copies it, and so parts its names.
+/// Imitates the kernel's layer: the first change of a file copies it, and so separates its names.
 struct Overlay {
     lower: PathBuf,
     upper: PathBuf,
@@ -59,7 +59,7 @@ impl Overlay {
         fs::hard_link(self.copied_up(from), to).unwrap();
     }
 
-    /// Nothing where no whiteout can be made.
+    /// Does nothing if no whiteout can be made.
     fn remove(&self, name: &str) {
         let (upper, spare) = (self.upper.join(name), self.upper.join("spare"));
         if self.lower.join(name).exists() {
@@ -73,7 +73,7 @@ impl Overlay {
         }
     }
 
-    /// One thing that a step does.
+    /// One operation of a step.
     fn step(&self, dice: &mut Dice, turn: usize) {
         let (name, other) = (NAMES[dice.roll(NAMES.len())], NAMES[dice.roll(NAMES.len())]);
         match (dice.roll(6), self.has(name), self.has(other)) {
@@ -104,7 +104,7 @@ fn an_undo_right_after_a_commit_always_succeeds() {
         let bench = Bench::new();
         let root = bench.tree().canonicalize().unwrap();
         for (i, name) in NAMES.into_iter().enumerate() {
-            // Its own file, one that is there already, or nothing.
+            // A separate file, an existing one, or none.
             match dice.roll(4) {
                 0 => bench.put(name, name),
                 1 | 2 if i > 0 && root.join(NAMES[dice.roll(i)]).exists() => {
@@ -116,7 +116,7 @@ fn an_undo_right_after_a_commit_always_succeeds() {
             }
         }
         let original = tree(&root);
-        // A file of the same instant counts as one that was edited.
+        // A file from the same instant is treated as edited.
         std::thread::sleep(std::time::Duration::from_millis(5));
         let scratch = tempfile::tempdir().unwrap();
         let layer = Layer::new(&root, scratch.path().join("layer")).unwrap();

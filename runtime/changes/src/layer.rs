@@ -1,8 +1,8 @@
-//! The layer that a step works on, and the change set that is read from it.
+//! The layer of a step, and the change set that is read from it.
 //!
-//! The kernel keeps what a step changes apart (overlayfs): a new or changed file lies in
-//! the upper directory, a removed one is a *whiteout* there, a directory that was made
-//! anew is *opaque*. Only what lies there is read, never the tree below.
+//! The kernel stores the changes of a step separately (overlayfs): a new or changed file is in the upper
+//! directory, a removed one is a *whiteout* there, and a directory that was made again is *opaque*. Only the
+//! upper directory is read, never the tree below.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -23,27 +23,27 @@ use crate::pile::{Below, lay};
 use crate::reader::Reader;
 use crate::set::{ByteText, Change, RelPath, RootChanges};
 
-/// Where contents are kept.
+/// Storage for contents.
 pub trait Keep {
-    /// Keeps a content; gives its digest and its size.
+    /// Stores a content and returns its digest and size.
     ///
     /// # Errors
-    /// When it cannot be read or kept.
+    /// If it cannot be read or stored.
     fn keep(&mut self, content: &mut dyn Read) -> io::Result<(Digest, u64)>;
 
-    /// Keeps the content of a file from its beginning; one that shares blocks between files need not copy them.
+    /// Stores the whole content of a file. A storage that can share blocks between files need not copy them.
     ///
     /// # Errors
-    /// When it cannot be read or kept.
+    /// If it cannot be read or stored.
     fn keep_file(&mut self, file: &mut File) -> io::Result<(Digest, u64)> {
         self.keep(file)
     }
 }
 
-/// Why a step has no layer, or its layer no change set.
+/// Reason why a step has no layer, or its layer no change set.
 #[derive(Debug, thiserror::Error)]
 pub enum LayerError {
-    /// The directory cannot be worked on.
+    /// The layer cannot be made.
     #[error("cannot make a layer over {root:?}: {source}")]
     Root {
         /// The directory.
@@ -51,7 +51,7 @@ pub enum LayerError {
         /// The system's error.
         source: io::Error,
     },
-    /// Something is mounted below it.
+    /// Another file system is mounted below the directory.
     #[error(
         "cannot make a layer over {root:?}: another file system is mounted at {mount:?}, which the layer would \
          hide; unmount it, or run the step with `changes: direct`"
@@ -59,7 +59,7 @@ pub enum LayerError {
     Mount {
         /// The directory.
         root: PathBuf,
-        /// What is mounted in it.
+        /// The mount in it.
         mount: PathBuf,
     },
     /// A pipe, socket or device was made, replaced or removed.
@@ -74,7 +74,7 @@ pub enum LayerError {
         /// The path in it.
         path: RelPath,
     },
-    /// Somebody else changed a file below the layer, while the step worked on it.
+    /// Another program changed a file below the layer while the step worked on it.
     #[error(
         "{path} in {root} was changed by another program while the step worked on it, so none of the step's \
          changes were committed; run the step again"
@@ -88,7 +88,7 @@ pub enum LayerError {
     /// A file would run with its owner's rights.
     #[error(
         "the step gave {path} in {root} a set-user-id or set-group-id bit or a capability, which is not \
-         committed; let it not do that"
+         committed; remove it in the step"
     )]
     Rights {
         /// The directory.
@@ -96,7 +96,7 @@ pub enum LayerError {
         /// The path in it.
         path: RelPath,
     },
-    /// An extended attribute, which no change set has.
+    /// The step set an extended attribute, which change sets do not support.
     #[error(
         "the step set the extended attribute {attribute} of {path} in {root}, and those cannot be committed; \
          run it with `changes: direct`"
@@ -109,26 +109,26 @@ pub enum LayerError {
         /// The attribute.
         attribute: ByteText,
     },
-    /// The mode of the directory itself.
+    /// The step changed the mode of the directory itself.
     #[error("the step changed the mode of {root} itself, which is not committed")]
     RootMode {
         /// The directory.
         root: ByteText,
     },
-    /// The directory could not be copied for a step that can have no layer.
+    /// The directory could not be copied for a step without a layer.
     #[error(
-        "no layer can be laid over {root}, and it cannot be copied for the step, at {place}: {source}; run it with \
+        "no layer can be mounted over {root}, and it cannot be copied for the step, at {place}: {source}; run it with \
          `changes: direct`"
     )]
     Copy {
         /// The directory.
         root: ByteText,
-        /// Where in it.
+        /// The path in it.
         place: ByteText,
         /// The system's error.
         source: io::Error,
     },
-    /// A file could not be read or kept.
+    /// A file could not be read or stored.
     #[error("cannot read what the step changed at {path} in {root}: {source}")]
     Read {
         /// The directory.
@@ -140,27 +140,27 @@ pub enum LayerError {
     },
 }
 
-/// A private layer over one directory. Dropping it throws away what it holds.
+/// A private layer over one directory. Dropping it discards its content.
 #[derive(Debug)]
 pub struct Layer {
     root: PathBuf,
     dir: PathBuf,
     mode: u32,
-    /// When it was made.
+    /// Time when it was made.
     made: Beginning,
-    /// Changes lie between the directory and it.
+    /// True if there are uncommitted changes between the directory and the layer.
     over_changes: bool,
-    /// They lie there in a form that the kernel does not take.
+    /// True if the kernel does not accept their format.
     needs_copy: bool,
-    /// The step works on a copy instead.
+    /// The copy on which the step works instead.
     copied: Option<Copied>,
 }
 
 impl Layer {
-    /// An empty layer over `root`, kept in the new directory `dir`.
+    /// An empty layer over `root`, stored in the new directory `dir`.
     ///
     /// # Errors
-    /// When `root` is not a directory by its real path, or something is mounted below it.
+    /// If `root` is not the real path of a directory, or if another file system is mounted below it.
     pub fn new(root: &Path, dir: PathBuf) -> Result<Self, LayerError> {
         let failed = |source| LayerError::Root { root: root.to_owned(), source };
         let found = fs::symlink_metadata(root).map_err(failed)?;
@@ -175,7 +175,7 @@ impl Layer {
             DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
             fs::set_permissions(path, Permissions::from_mode(mode))
         };
-        // What the step sees of the root itself is what the upper directory is.
+        // The step sees the upper directory's own mode and lists as those of the root.
         make(dir.clone(), 0o700)
             .and_then(|()| make(dir.join(UPPER), mode))
             .and_then(|()| give_lists_of(root, &dir.join(UPPER), mode))
@@ -186,10 +186,11 @@ impl Layer {
         Ok(Self { root, dir, mode, made, over_changes: false, needs_copy: false, copied: None })
     }
 
-    /// Puts changes that are not committed yet below it: the step finds them, and they are none of its own.
+    /// Puts uncommitted changes below the layer. The step sees them, but they are not among the changes of
+    /// the step.
     ///
     /// # Errors
-    /// When one of their contents is gone, or there is no room.
+    /// If one of their contents is missing, or if there is no space.
     pub fn lay_below(&mut self, changes: &[Change], contents: &dyn Contents) -> Result<(), LayerError> {
         if !changes.is_empty() {
             self.needs_copy = !lay_over(&self.root, changes, &self.dir.join("below"), contents)?;
@@ -198,16 +199,17 @@ impl Layer {
         Ok(())
     }
 
-    /// Whether the kernel will lay none here, so that a copy is needed.
+    /// True if the kernel cannot mount the layer here, so that a copy is needed.
     #[must_use]
     pub fn needs_copy(&self) -> bool {
         self.needs_copy
     }
 
-    /// Copies what the step would find, for it to work on: for where the kernel lays no layer.
+    /// Copies everything that the step would see, so that it can work on the copy where the kernel cannot
+    /// mount a layer.
     ///
     /// # Errors
-    /// When something cannot be read, or there is no room.
+    /// If something cannot be read, or if there is no space.
     pub fn copy(&mut self, room: Room<'_>) -> Result<(), LayerError> {
         let pile = self.below().map(|below| open_root(&below)).transpose()?;
         let below = Below::new(open_root(&self.root)?, pile);
@@ -219,40 +221,40 @@ impl Layer {
         Ok(())
     }
 
-    /// The copy that the step works on.
+    /// The copy on which the step works.
     #[must_use]
     pub fn copied(&self) -> Option<PathBuf> {
         self.copied.is_some().then(|| self.dir.join(COPY))
     }
 
-    /// What lies between the directory and it.
+    /// The uncommitted changes between the directory and the layer.
     #[must_use]
     pub fn below(&self) -> Option<PathBuf> {
         self.over_changes.then(|| self.dir.join("below"))
     }
 
-    /// The directory that it lies over.
+    /// The directory below the layer.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Where the kernel puts what the step changes.
+    /// Directory where the kernel stores the changes of the step.
     #[must_use]
     pub fn upper(&self) -> PathBuf {
         self.dir.join(UPPER)
     }
 
-    /// What the kernel needs beside it.
+    /// Work directory that overlayfs requires.
     #[must_use]
     pub fn work(&self) -> PathBuf {
         self.dir.join(WORK)
     }
 
-    /// What the step changed. Contents, also those before, go to `keep`.
+    /// Changes of the step. Their contents, before and after, are stored in `keep`.
     ///
     /// # Errors
-    /// When it changed what cannot be committed.
+    /// If the step changed something that cannot be committed.
     pub fn changes(&self, keep: &mut dyn Keep) -> Result<RootChanges, LayerError> {
         let root: ByteText = self.root.as_os_str().as_bytes().to_vec().into();
         let base = open_root(&self.root)?;
@@ -274,11 +276,11 @@ impl Layer {
     }
 }
 
-/// What the kernel's directories are called in the directory of a layer.
+/// Names of the kernel's directories in the directory of a layer.
 const UPPER: &str = "upper";
 const WORK: &str = "work";
 
-/// What the copy is called in the directory of a layer.
+/// Name of the copy in the directory of a layer.
 const COPY: &str = "copy";
 
 fn not_copied(root: &Path) -> impl FnOnce(CopyError) -> LayerError {
@@ -289,10 +291,10 @@ fn not_copied(root: &Path) -> impl FnOnce(CopyError) -> LayerError {
     }
 }
 
-/// Copies `root` with the changes of it that lie in `below` to the new directory `to`.
+/// Copies `root`, with its changes in `below`, to the new directory `to`.
 ///
 /// # Errors
-/// When something cannot be read, or there is no room.
+/// If something cannot be read, or if there is no space.
 pub fn copy_with(root: &Path, below: &Path, to: &Path, room: Room<'_>) -> Result<(), LayerError> {
     let failed = |source| LayerError::Root { root: root.to_owned(), source };
     let mode = fs::symlink_metadata(root).map_err(failed)?.mode() & 0o7777;
@@ -300,11 +302,11 @@ pub fn copy_with(root: &Path, below: &Path, to: &Path, room: Room<'_>) -> Result
     copy(&below, mode, to, room).map(drop).map_err(not_copied(root))
 }
 
-/// Puts changes of `root` into the new directory `to`, in the form that overlayfs takes over it. Gives whether the
-/// kernel takes it: not where no whiteout can be made.
+/// Writes changes of `root` to the new directory `to`, in the format of overlayfs. Returns false if the
+/// kernel does not accept it, because no whiteout can be made.
 ///
 /// # Errors
-/// When one of their contents is gone, or there is no room.
+/// If one of their contents is missing, or if there is no space.
 pub fn lay_over(
     root: &Path,
     changes: &[Change],
@@ -320,7 +322,7 @@ pub fn lay_over(
     Ok(is_for_kernel)
 }
 
-/// What is made in the directory itself is made by its lists.
+/// New files in the directory itself inherit its lists.
 fn give_lists_of(root: &Path, to: &Path, mode: u32) -> io::Result<()> {
     let Some(acl) = Acl::at(root)? else { return Ok(()) };
     acl.give(&File::open(to)?)?;
@@ -339,12 +341,12 @@ pub(crate) fn open_root(root: &Path) -> Result<Disk, LayerError> {
 
 impl Drop for Layer {
     fn drop(&mut self) {
-        // What is left behind is private, and found by the next collection.
+        // Leftovers are private, and the next collection finds them.
         let _ = remove_tree(&self.dir);
     }
 }
 
-/// What is mounted strictly below a directory: it would look empty in a layer.
+/// Finds a mount strictly below a directory, which would look empty in a layer.
 fn mount_below(root: &Path) -> io::Result<Option<PathBuf>> {
     let table = fs::read("/proc/self/mountinfo")?;
     let points =
@@ -353,7 +355,7 @@ fn mount_below(root: &Path) -> io::Result<Option<PathBuf>> {
     Ok(paths.find(|path| path.starts_with(root) && path != root))
 }
 
-/// Spaces and the like stand as `\040` in the table of mounts.
+/// Decodes spaces and similar characters, which the mount table writes as `\040`.
 fn unescape(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;

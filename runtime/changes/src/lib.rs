@@ -1,13 +1,12 @@
 //! File changes as transactions (invariants T1 and T2).
 //!
-//! A [`ChangeSet`] says what became of files: path by path, what was there before and
-//! what is there after. [`commit`] applies it to the directories that it is about: all
-//! of it or nothing, also across a crash at any instruction, and only onto the very
-//! files that it was made from. [`recover`] finishes what a crash interrupted. The
-//! inverse of a change set is a change set, so undo is a commit like any other.
+//! A [`ChangeSet`] describes changes of files: path by path, the state before and the state after. [`commit`]
+//! applies it to its directories completely or not at all, even if a crash occurs at any instruction, and
+//! only to the very files from which it was made. [`recover`] finishes commits that were interrupted by a
+//! crash. The inverse of a change set is a change set, so undo is an ordinary commit.
 //!
-//! This crate decides nothing and knows no runs; it must never follow a symbolic link,
-//! nor touch anything outside the directories that it is told.
+//! This crate decides nothing and knows no runs. It must never follow a symbolic link, nor touch anything
+//! outside the given directories.
 
 mod acl;
 mod apply;

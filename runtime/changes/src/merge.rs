@@ -1,18 +1,18 @@
-//! Two versions of a text that were made from one, put together line by line.
+//! Merges two versions of a text with a common base, line by line.
 
 use similar::{Algorithm, DiffOp, capture_diff_slices};
 
-/// Lines of the base that one version has other lines for.
+/// Lines of the base that one version has replaced.
 #[derive(Clone, Copy)]
 struct Hunk {
     begin: usize,
     end: usize,
-    /// Lines that stand there now.
+    /// Number of the new lines.
     len: usize,
 }
 
-/// The changes of both, if they touch different lines or are the same; else the number, counted from 1,
-/// of the first line of the base that both changed.
+/// Merges the changes of both sides, if they affect different lines or are equal. Otherwise returns the
+/// number, counted from 1, of the first line of the base that both changed.
 pub(crate) fn merge(base: &[u8], one: &[u8], other: &[u8]) -> Result<Vec<u8>, usize> {
     let [base, one, other] = [base, one, other].map(lines_of);
     let hunks = [hunks_of(&base, &one), hunks_of(&base, &other)];
@@ -22,7 +22,7 @@ pub(crate) fn merge(base: &[u8], one: &[u8], other: &[u8]) -> Result<Vec<u8>, us
     loop {
         let ahead = [0, 1].map(|side| hunks[side].get(next[side]).map(|hunk| hunk.begin));
         let Some(begin) = ahead.into_iter().flatten().min() else { break };
-        // All hunks that touch each other are one region.
+        // All hunks that touch each other form one region.
         let (mut end, before, mut touched) = (begin, moved, [false, false]);
         loop {
             let mut grown = false;
@@ -76,7 +76,7 @@ fn hunks_of(base: &[&[u8]], version: &[&[u8]]) -> Vec<Hunk> {
     capture_diff_slices(Algorithm::Myers, base, version).into_iter().filter_map(hunk).collect()
 }
 
-/// No text in memory has more lines than this holds.
+/// A text in memory never has more lines than fit into this type.
 fn signed(lines: usize) -> isize {
     isize::try_from(lines).unwrap_or(isize::MAX)
 }
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(merged("", "a\n", "b\n"), Err(1));
     }
 
-    /// Whatever one side alone changes is the result, and the order of the sides does not matter.
+    /// A change of one side alone is the result, and the order of the sides does not matter.
     #[test]
     fn random_texts() {
         let mut dice = 7_u64;

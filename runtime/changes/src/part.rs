@@ -1,7 +1,7 @@
-//! Parts of a change set: what a person agrees to, and what is left when some files are left alone.
+//! Parts of a change set: the part that a person approves, and the rest if some files are left out.
 //!
-//! A part can always be committed by itself. It has the new directories that its files lie in, it removes a
-//! directory only with all that was in it, and it has every name of a file or none.
+//! A part can always be committed by itself. It includes the new directories of its files, it removes a
+//! directory only together with its former entries, and it has either all names of a file or none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -11,19 +11,19 @@ use std::path::{Path, PathBuf};
 
 use crate::set::{ByteText, Change, ChangeSet, Entry, RelPath, RootChanges};
 
-/// A place that nothing in a change set is about.
+/// A path without changes in a change set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("nothing at {path} changes", path = .path.display())]
 pub struct NotChanged {
-    /// The place.
+    /// The path.
     pub path: PathBuf,
 }
 
 impl ChangeSet {
-    /// The part that is about these places and all that is in them, with what it cannot do without.
+    /// The changes at and below these places, with all changes that they require.
     ///
     /// # Errors
-    /// When nothing changes at one of them.
+    /// If nothing changes at one of the places.
     pub fn only(&self, places: &[PathBuf]) -> Result<Self, NotChanged> {
         let is_at =
             |place: &Path, root: &ByteText, change: &Change| whole(root, &change.path).starts_with(place);
@@ -38,7 +38,7 @@ impl ChangeSet {
         ))
     }
 
-    /// What is left without these paths: also without what needs them.
+    /// The changes without these paths, and without the changes that require them.
     #[must_use]
     pub fn without(&self, paths: &[(ByteText, RelPath)]) -> Self {
         let left = |root: &ByteText, change: &Change| {
@@ -52,7 +52,7 @@ impl ChangeSet {
         self.filtered(|root, change| !is_dropped(root, change))
     }
 
-    /// The changes that are meant, and all that follow from them.
+    /// The selected changes, and all that follow from them.
     fn part(
         &self,
         is_meant: impl Fn(&ByteText, &Change) -> bool,
@@ -84,10 +84,10 @@ impl ChangeSet {
     }
 }
 
-/// The changes of a root, to be found by their paths.
+/// Changes of a root, indexed by their paths.
 struct Index<'c> {
     all: BTreeMap<&'c RelPath, &'c Change>,
-    /// The further names of a file, by its first.
+    /// Further names of a file, by its first name.
     names: BTreeMap<&'c RelPath, Vec<&'c RelPath>>,
 }
 
@@ -102,8 +102,8 @@ impl<'c> Index<'c> {
         Self { all: changes.iter().map(|change| (&change.path, change)).collect(), names }
     }
 
-    /// What a change cannot be committed without: the new directories that it is put into, and of a
-    /// directory that goes, what is in it.
+    /// Changes that a change requires: the new directories above it, and for a removed directory, the removal
+    /// of its entries.
     fn needs(&self, change: &Change) -> Vec<RelPath> {
         let is_new = |it: &&Change| !is_directory(it.before.as_ref()) && is_directory(it.after.as_ref());
         let above = change
@@ -115,8 +115,8 @@ impl<'c> Index<'c> {
         above.chain(inside).collect()
     }
 
-    /// What cannot be committed without a change: what is put into the directory that it makes, and the
-    /// going of a directory that it would have emptied.
+    /// Changes that require a change: the entries of a new directory, and the removal of a directory above
+    /// that would not be empty.
     fn needed_by(&self, change: &Change) -> Vec<RelPath> {
         let is_going = |it: &&Change| is_directory(it.before.as_ref()) && !is_directory(it.after.as_ref());
         let comes = is_directory(change.after.as_ref()) && !is_directory(change.before.as_ref());
@@ -128,14 +128,14 @@ impl<'c> Index<'c> {
         inside.map(|other| other.path.clone()).chain(above).collect()
     }
 
-    /// The other names of a file, as far as they change.
+    /// The other changed names of a file.
     fn other_names(&self, change: &Change) -> Vec<RelPath> {
         let further = self.names.get(&change.path).into_iter().flatten().copied();
         first_name(change).into_iter().chain(further).cloned().collect()
     }
 
     fn inside<'s>(&'s self, path: &'s RelPath) -> impl Iterator<Item = &'c Change> + use<'s, 'c> {
-        // All that is in it stands together, behind its own name and a slash.
+        // Paths inside are consecutive and begin with the directory's own path and a slash.
         let begin = path.join(b"");
         let behind = self.all.range::<RelPath, _>((Bound::Included(&begin), Bound::Unbounded));
         behind.map(|(_, change)| *change).take_while(move |other| other.path.from(path).is_some())

@@ -1,8 +1,8 @@
-//! Changes that are not committed yet, as later steps find them.
+//! Uncommitted changes, as later steps see them.
 //!
-//! Overlayfs takes what lies over a directory in the form of an upper directory:
-//! [`lay`] makes one of a change set, with whiteouts where something is gone. [`Below`] is
-//! what a step sees under its own layer then: that, and below it the directory itself.
+//! Overlayfs accepts changes of a directory in the form of an upper directory: [`lay`] makes one from a
+//! change set, with whiteouts for removed files. [`Below`] is the view of a step below its own layer: this
+//! upper directory, and the directory itself below that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -21,12 +21,12 @@ use crate::disk::{Disk, fill, set_link_time, time_of};
 use crate::files::{Files, Place, Seen, What};
 use crate::set::{ByteText, Change, ChangeSet, Entry, RelPath, Time};
 
-/// Tells a file of the pile from one of the directory itself: both count from the same numbers.
+/// Marks an inode of the pile, because inodes of the pile and of the directory may have the same numbers.
 const OF_PILE: u64 = 1 << 63;
 
 impl ChangeSet {
-    /// The changes that somebody finds who looks at `dir`, by their paths in it: also those of
-    /// directories around and inside of it.
+    /// The changes that a process sees in `dir`, by their paths in it. This includes changes of directories
+    /// around and inside of it.
     #[must_use]
     pub fn seen_from(&self, dir: &Path) -> Vec<Change> {
         let dir: ByteText = dir.as_os_str().as_bytes().to_vec().into();
@@ -43,8 +43,8 @@ impl ChangeSet {
         changes.collect()
     }
 
-    /// Whether it makes, removes or replaces a directory or one that is above it: who looks there
-    /// before it is committed finds another one.
+    /// True if a change makes, removes or replaces a directory or one above it, so that a process sees a
+    /// different directory there before the commit.
     #[must_use]
     pub fn replaces(&self, dir: &Path) -> bool {
         let dir: ByteText = dir.as_os_str().as_bytes().to_vec().into();
@@ -57,11 +57,11 @@ impl ChangeSet {
     }
 }
 
-/// Puts changes of a directory into the empty directory `to`, in the form of an upper directory.
-/// Gives whether the kernel takes it: not where no whiteout can be made. A pipe stands for one there.
+/// Writes changes of a directory to the empty directory `to`, in the form of an upper directory. Returns
+/// false if the kernel does not accept it, because no whiteout can be made; a pipe represents it then.
 pub(crate) fn lay(changes: &[Change], base: &Disk, to: &Path, contents: &dyn Contents) -> io::Result<bool> {
     let becomes: BTreeMap<&RelPath, &Change> = changes.iter().map(|change| (&change.path, change)).collect();
-    // What lies in something that is gone or no directory any more is gone with it.
+    // Entries of a removed or replaced directory are removed with it.
     let is_hidden = |path: &RelPath| {
         let ends = |above: RelPath| {
             becomes.get(&above).is_some_and(|change| !change.after.as_ref().is_some_and(Entry::is_directory))
@@ -75,7 +75,7 @@ pub(crate) fn lay(changes: &[Change], base: &Disk, to: &Path, contents: &dyn Con
         let at = laid.place(&change.path)?;
         match &change.after {
             None => {
-                // In a directory that is new, nothing shows through.
+                // In a new directory, a whiteout is harmless.
                 match mknodat(CWD, &at, FileType::CharacterDevice, Mode::empty(), 0) {
                     Err(Errno::PERM) => {
                         mknodat(CWD, &at, FileType::Fifo, Mode::RUSR, 0)?;
@@ -95,7 +95,7 @@ pub(crate) fn lay(changes: &[Change], base: &Disk, to: &Path, contents: &dyn Con
     }
     for (of, at, change) in names {
         match fs::hard_link(to.join(as_path(of)), &at) {
-            // The other name is of a file that was there before, and did not change.
+            // The other name belongs to an earlier file that did not change.
             Err(error) if error.kind() == io::ErrorKind::NotFound => laid.file(change, &at, contents)?,
             other => other?,
         }
@@ -108,12 +108,12 @@ struct Laid<'l> {
     to: &'l Path,
     base: &'l Disk,
     made: BTreeSet<RelPath>,
-    /// Given last: nothing can be put into some of them after that.
+    /// Set last, because some of them prevent further changes.
     modes: Vec<(PathBuf, u32, Option<Time>)>,
 }
 
 impl Laid<'_> {
-    /// Where a path lies, with what is above it.
+    /// Location of a path, after its directories were made.
     fn place(&mut self, path: &RelPath) -> io::Result<PathBuf> {
         let mut above: Vec<RelPath> = path.ancestors().collect();
         above.reverse();
@@ -121,7 +121,7 @@ impl Laid<'_> {
             if self.made.contains(&dir) {
                 continue;
             }
-            // No change of its own: it is as it lies there.
+            // The directory itself has not changed, so it is made like the existing one.
             let place = Place { root: 0, path: dir.clone() };
             let found = self.base.look(&place)?.filter(|found| found.what == What::Directory);
             let found = found.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
@@ -157,7 +157,7 @@ impl Laid<'_> {
         modified.map_or(Ok(()), |time| file.set_times(FileTimes::new().set_modified(time_of(time))))
     }
 
-    /// Gives it to whom that belongs which lies there. Only root can, and only for root it matters.
+    /// Sets the owner of the existing file. Only root can do that, and it only matters for root.
     fn own_like(&self, path: &RelPath, at: &Path) -> io::Result<()> {
         if !rustix::process::geteuid().is_root() {
             return Ok(());
@@ -179,19 +179,19 @@ impl Laid<'_> {
     }
 }
 
-/// What a step finds below its layer.
+/// The files that a step sees below its layer.
 pub(crate) struct Below {
     base: Disk,
     pile: Option<Disk>,
 }
 
 impl Below {
-    /// A directory, and the upper directory that lies over it.
+    /// A directory, and the upper directory over it.
     pub(crate) fn new(base: Disk, pile: Option<Disk>) -> Self {
         Self { base, pile }
     }
 
-    /// What is there; not what a change before took away.
+    /// Status of a place, unless an earlier change removed it.
     pub(crate) fn look(&self, place: &Place) -> io::Result<Option<Seen>> {
         match self.of_pile(place)? {
             OfPile::Hides => Ok(None),
@@ -217,7 +217,7 @@ impl Below {
         Ok(OfPile::Nothing)
     }
 
-    /// When something of the directory itself was changed; of the pile, nobody else changes anything.
+    /// Change time of a file in the directory itself. Files of the pile are changed by no other program.
     pub(crate) fn changed(&self, place: &Place) -> io::Result<Option<Time>> {
         match self.of_pile(place)? {
             OfPile::Nothing => self.base.changed(place),
@@ -230,12 +230,12 @@ impl Below {
         self.holder(place)?.open_file(place, OFlags::RDONLY)
     }
 
-    /// Whom what is at a place belongs to: a user and a group.
+    /// Owner of the file at a place: a user and a group.
     pub(crate) fn owner(&self, place: &Place) -> io::Result<Option<(u32, u32)>> {
         self.holder(place)?.owner(place)
     }
 
-    /// The access control lists of what is at a place.
+    /// Access control lists of the file at a place.
     pub(crate) fn acl(&self, place: &Place) -> io::Result<Option<Box<Acl>>> {
         self.holder(place)?.acl(place)
     }
@@ -251,7 +251,7 @@ impl Below {
         })
     }
 
-    /// The names in a directory, or in the root itself.
+    /// Names in a directory, or in the root itself.
     pub(crate) fn names(&self, dir: Option<&RelPath>) -> io::Result<Vec<Vec<u8>>> {
         if let Some(path) = dir {
             return self.list(&Place { root: 0, path: path.clone() });
@@ -268,7 +268,7 @@ impl Below {
         Ok(names.into_iter().collect())
     }
 
-    /// The names in a directory.
+    /// Names in a directory.
     pub(crate) fn list(&self, place: &Place) -> io::Result<Vec<Vec<u8>>> {
         let is_directory = |seen: Option<Seen>| seen.is_some_and(|seen| seen.what == What::Directory);
         let mut names = BTreeSet::new();
@@ -291,13 +291,13 @@ impl Below {
     }
 }
 
-/// What the pile has at a path.
+/// State of a path in the pile.
 enum OfPile {
-    /// It is gone.
+    /// Removed.
     Hides,
-    /// This.
+    /// Present.
     Has(Seen),
-    /// What lies below shows through.
+    /// Not in the pile: the file of the directory below is visible.
     Nothing,
 }
 

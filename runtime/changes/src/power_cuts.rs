@@ -1,4 +1,4 @@
-//! The proof that a commit leaves the old tree or the new one, whenever the power goes.
+//! Proof that a commit leaves either the old tree or the new one after a power cut at any time.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -42,10 +42,10 @@ fn link(target: &str) -> Option<Entry> {
     Some(Entry::Link { target: target.as_bytes().to_vec().into(), modified: None })
 }
 
-/// A path with what is there before and after.
+/// A path with its states before and after.
 type Changed = (&'static str, Option<Entry>, Option<Entry>);
 
-/// Between them every kind of change.
+/// The cases together have every kind of change.
 fn cases() -> Vec<Vec<Changed>> {
     vec![
         vec![("a", file("one", 0o644), file("two", 0o644)), ("b", None, file("three", 0o600))],
@@ -80,7 +80,7 @@ fn cases() -> Vec<Vec<Changed>> {
             ("z", file("four", 0o644), name_of("three", 0o644, "k")),
         ],
         vec![("a", file("one", 0o644), file("two", 0o644)), ("b", None, name_of("two", 0o644, "a"))],
-        // `h3` became a name of the pair since: it is replaced, and the pair rewritten.
+        // `h3` became a name of the pair since then: it is replaced, and the pair rewritten.
         vec![
             ("h1", file("one", 0o644), file("two", 0o640)),
             ("h3", name_of("one", 0o644, "h1"), file("three", 0o644)),
@@ -112,8 +112,8 @@ fn tree_of<'a>(entries: impl Iterator<Item = (&'a str, &'a Option<Entry>)>) -> W
     world
 }
 
-/// The tree before, the tree after, and the set that leads from one to the other. In
-/// the last case `h2` is another name of `h1`, and stays one.
+/// The tree before, the tree after, and the change set between them. In the last case `h2` is another name of
+/// `h1`, and stays one.
 fn case(entries: &[(&'static str, Option<Entry>, Option<Entry>)]) -> (World, World, ChangeSet) {
     let pair = tree_of(entries.iter().map(|(name, before, _)| (*name, before))).find(&path("h1"));
     let changes = entries.iter().map(|(name, before, after)| Change {
@@ -154,8 +154,8 @@ fn recover_all(disk: &Rc<Simulated>) -> Result<Option<bool>, CommitError> {
     recover_in(disk, disk, journal, &|_| Ok(())).map(|done| Some(done.committed))
 }
 
-/// Recovers after a power cut, first cut again at every point of that, and looks at what is there each time: it and
-/// how the two recoveries ended.
+/// Recovers after a power cut, first with another power cut at each of its points, and examines the result
+/// each time, together with the ends of the two recoveries.
 fn recovered(world: &World, seed: u64, look: impl Fn(&World, &str)) -> usize {
     let mut images = 0;
     for again in 0.. {
@@ -174,7 +174,7 @@ fn recovered(world: &World, seed: u64, look: impl Fn(&World, &str)) -> usize {
     images
 }
 
-/// The tree is the old or the new one.
+/// Checks that the tree is the old or the new one.
 fn survives(world: &World, expected: [&BTreeMap<String, String>; 2], seed: u64) -> usize {
     recovered(world, seed, |world, told| {
         let shown = world.contents();
@@ -183,12 +183,13 @@ fn survives(world: &World, expected: [&BTreeMap<String, String>; 2], seed: u64) 
     })
 }
 
-/// What somebody edits in turn. A file that is rewritten in place keeps its names; only comparisons guard it.
+/// Files that another program edits in turn. A file that is rewritten in place keeps its names; only
+/// comparisons guard it.
 fn edited(entries: &[Changed]) -> impl Iterator<Item = &'static str> {
     entries.iter().map(|entry| entry.0).filter(|name| !["h1", "h3"].contains(name))
 }
 
-/// How often the dice are thrown for what a power cut leaves.
+/// Number of random results of each power cut.
 const SEEDS: u64 = 6;
 
 #[test]
@@ -198,7 +199,7 @@ fn a_power_cut_at_any_operation_leaves_the_old_tree_or_the_new() {
         for syncs_as_one in [false, true] {
             let (mut before, mut after, set) = case(&entries);
             (before.syncs_as_one, after.syncs_as_one) = (syncs_as_one, syncs_as_one);
-            // The way there, and the way back: undo is the same.
+            // Forward and back, because undo works in the same way.
             for (from, to, set) in [(&before, &after, set.clone()), (&after, &before, set.inverse())] {
                 let (old, new) = (from.contents(), to.contents());
                 for at in 0.. {
@@ -264,8 +265,8 @@ fn an_edit_at_any_moment_is_never_overwritten() {
                 }
                 let (world, key) = (disk.world.borrow(), format!("/{name}"));
                 let shown = world.contents();
-                // What was edited was edited on what lay there then: it need not exist any more if
-                // it was taken out as the very thing that had been compared.
+                // The edit was made on the file that was there then. The edited file need not exist any more
+                // if it was removed as the very file that had been compared.
                 let is_edited = shown.get(&key).is_some_and(|told| told.contains("somebody's own"));
                 assert!(world.journal.is_none(), "{done:?}");
                 match done {
@@ -290,7 +291,7 @@ fn an_edit_at_any_moment_is_never_overwritten() {
     }
 }
 
-/// How many operations it takes to rewrite a file: an edit at one of them comes after the last comparison.
+/// Operations for rewriting a file: an edit during one of them comes after the last comparison.
 const REWRITING: usize = 4;
 
 #[test]
@@ -313,7 +314,7 @@ fn an_edit_of_a_file_with_other_names_is_overwritten_only_while_it_is_rewritten(
                 overwritten += 1;
                 continue;
             }
-            // All else is as if nobody had edited anything.
+            // Everything else is as if no file had been edited.
             let expected = if done.is_ok() { &new } else { &old };
             for (name, told) in &mut shown {
                 if told.contains("somebody's own") {
@@ -338,7 +339,7 @@ fn a_commit_that_was_never_sealed_leaves_nothing_behind() {
     assert_eq!(disk.world.borrow().contents(), before.contents());
 }
 
-/// A tree without a place, all that is in it and what it is in, and without what is told of hard links there.
+/// The tree without a place, everything inside it, its parent directories, and its hard links.
 fn without(tree: &BTreeMap<String, String>, place: &str) -> BTreeMap<String, String> {
     let is_elsewhere = |name: &&String| {
         let is_around = place.starts_with(&format!("{name}/"));
@@ -347,11 +348,11 @@ fn without(tree: &BTreeMap<String, String>, place: &str) -> BTreeMap<String, Str
     tree.iter().filter(|(name, _)| is_elsewhere(name)).map(|(a, b)| (a.clone(), b.clone())).collect()
 }
 
-/// Besides what was edited, the tree is the old or the new one.
+/// Checks that the tree is the old or the new one, apart from the edit.
 fn survives_edit(world: &World, expected: [&BTreeMap<String, String>; 2], place: &str, seed: u64) -> usize {
     recovered(world, seed, |world, told| {
         let shown = world.contents();
-        // A file that somebody put into a new directory, whose name the power cut took: it is kept.
+        // A file that another program put into a new directory whose name the power cut removed is kept.
         let is_kept =
             |(name, told): (&String, &String)| name.starts_with("/.lobster-") && told.contains("own");
         let bench = if shown.iter().any(is_kept) { "/.lobster-" } else { place };
@@ -361,10 +362,10 @@ fn survives_edit(world: &World, expected: [&BTreeMap<String, String>; 2], place:
     })
 }
 
-/// The same for ways back, of which there are many more.
+/// The same for reverted commits, of which there are many more.
 const SEEDS_BACK: u64 = 2;
 
-/// Somebody edits a file, so the commit goes back, and on the way back the power goes.
+/// Another program edits a file, so that the commit is reverted, and the power fails during the reversal.
 #[test]
 fn a_power_cut_on_the_way_back_leaves_the_old_tree_or_the_new() {
     let mut images = 0;
@@ -382,7 +383,7 @@ fn a_power_cut_on_the_way_back_leaves_the_old_tree_or_the_new() {
                 if done.is_ok() {
                     continue;
                 }
-                // Another one in three each time: all of them take too long.
+                // Every third one, in turn, because all of them would take too long.
                 for cut in (at + 1..whole.points.get()).filter(|cut| (at + cut) % 3 == 0) {
                     let disk = Simulated::cut_at(before.clone(), at, Fault::Edit(name), Some(cut));
                     commit_in(&disk, &disk, "x", &set, &Known).ok();
@@ -398,7 +399,7 @@ fn a_power_cut_on_the_way_back_leaves_the_old_tree_or_the_new() {
     assert!(images >= 20_000, "only {images} power cuts");
 }
 
-/// The power goes, then somebody edits a file while the recovery is at work, and the power goes again.
+/// The power fails, then another program edits a file during the recovery, and the power fails again.
 #[test]
 fn a_power_cut_on_the_way_back_of_a_recovery_leaves_the_old_tree_or_the_new() {
     let mut images = 0;
@@ -420,7 +421,7 @@ fn a_power_cut_on_the_way_back_of_a_recovery_leaves_the_old_tree_or_the_new() {
                     if whole.fault.get() != Fault::None {
                         break;
                     }
-                    // What goes forward, or was never sealed, is cut in another test.
+                    // Commits that go forward, or were never sealed, are cut in another test.
                     if !matches!(done, Ok(Some(false))) {
                         continue;
                     }

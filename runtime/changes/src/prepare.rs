@@ -1,4 +1,4 @@
-//! Before anything is visible: everything is compared, and new contents are laid ready.
+//! Comparing all files and preparing new contents, before any change is visible.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -11,32 +11,31 @@ use crate::files::{Files, Looks, Place, Seen, What};
 use crate::set::{Change, ChangeSet, Entry, RelPath};
 use crate::steps::{Act, Step, ready_mode};
 
-/// Where everything is laid ready: a directory of the root itself, so that one rename
-/// makes it visible.
+/// Directory for prepared files. It is inside the root itself, so that one rename makes a file visible.
 pub(crate) fn workbench(id: &str) -> io::Result<RelPath> {
     RelPath::new(format!(".lobster-{id}").into_bytes()).map_err(io::Error::other)
 }
 
-/// What is laid ready for a step.
+/// Place of the prepared file of a step.
 pub(crate) fn new_of(bench: &RelPath, step: &Step) -> Place {
     Place { root: step.place.root, path: bench.join(format!("n{}", step.slot).as_bytes()) }
 }
 
-/// What a step moved out of sight.
+/// Place of the file that a step moved out of sight.
 pub(crate) fn old_of(bench: &RelPath, step: &Step) -> Place {
     Place { root: step.place.root, path: bench.join(format!("o{}", step.slot).as_bytes()) }
 }
 
-/// What was found where a change set changes something.
+/// State of the places of a change set.
 #[derive(Default)]
 pub(crate) struct Compared {
-    /// At each place of the set.
+    /// Status of each place of the set.
     pub(crate) seen: BTreeMap<Place, Seen>,
-    /// Files, each with its root, that get a further name and stay as they are.
+    /// Files, each with its root, that get a further name and are unchanged otherwise.
     pub(crate) held: BTreeSet<(usize, u64)>,
 }
 
-/// Looks at every path of a change set. All conflicts are found, not the first alone.
+/// Examines every path of a change set. Finds all conflicts, not only the first.
 pub(crate) fn compare(files: &impl Files, set: &ChangeSet) -> Result<Compared, CommitError> {
     let mut compared = Compared::default();
     let mut conflicts = Vec::new();
@@ -45,7 +44,7 @@ pub(crate) fn compare(files: &impl Files, set: &ChangeSet) -> Result<Compared, C
             of_root.changes.iter().map(|change| (&change.path, change)).collect();
         for change in &of_root.changes {
             let place = Place { root, path: change.path.clone() };
-            // What is to lie in a directory that is not one yet is not there.
+            // A path is missing if its parent directory is still to be made.
             let waits = |above: RelPath| {
                 becomes.get(&above).is_some_and(|it| !it.before.as_ref().is_some_and(Entry::is_directory))
             };
@@ -69,7 +68,7 @@ pub(crate) fn compare(files: &impl Files, set: &ChangeSet) -> Result<Compared, C
             if let Some(now) = now {
                 compared.seen.insert(place, now);
             }
-            // A further name of a file that is not in the set: it is the one that was meant.
+            // A further name of a file outside the set: it must be the intended file.
             if let Some(after @ Entry::File { same_as: Some(of), .. }) = &change.after
                 && !becomes.contains_key(of)
             {
@@ -103,12 +102,13 @@ fn is_as(files: &impl Files, place: &Place, entry: Option<&Entry>, now: Option<S
     })
 }
 
-/// Whether each file of a root is made durable by itself; else all together, before the journal goes on.
+/// True if each file of a root is made durable by itself; otherwise all are synced together before the
+/// journal continues.
 pub(crate) fn syncs_each(files: &impl Files, journal: &Journal, root: usize) -> bool {
     !files.syncs_as_one(root, journal.steps.len())
 }
 
-/// Lays ready what the steps need, durably, and notes what it is.
+/// Prepares the files for the steps durably, and records their status.
 pub(crate) fn lay_ready(
     files: &impl Files,
     journal: &mut Journal,
@@ -160,7 +160,7 @@ pub(crate) fn lay_ready(
             let mut content = Content::Bytes(files.read(&step.place).map_err(error("read"))?);
             let look = Looks { mode, modified, like: None, acl: None };
             files.make_file(&old, &mut content, &look, sync).map_err(error("keep"))?;
-            // Somebody may have written to it since it was compared.
+            // Another program may have written to it since it was compared.
             let kept = Digest::of_reader(files.read(&old).map_err(error("read"))?).map_err(error("read"))?;
             let before = entries.get(&step.place).and_then(|change| change.before.as_ref());
             if !matches!(before, Some(Entry::File { digest, .. }) if *digest == kept) {
@@ -186,7 +186,7 @@ pub(crate) fn lay_ready(
     Ok(())
 }
 
-/// Throws away what was laid ready or moved out of sight.
+/// Removes files that were prepared or moved out of sight.
 pub(crate) fn clean(files: &impl Files, journal: &Journal) -> io::Result<()> {
     let bench = workbench(&journal.id)?;
     for root in 0..journal.set.roots.len() {

@@ -1,4 +1,5 @@
-//! Reads what a step changed: from the upper directory of its layer, or from the copy that it worked on.
+//! Reads the changes of a step, either from the upper directory of its layer or from the copy on which it
+//! worked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -25,17 +26,17 @@ pub(crate) struct Reader<'k> {
     root: ByteText,
     made: Time,
     keep: &'k mut dyn Keep,
-    /// The step worked on this copy, not on a layer.
+    /// The copy on which the step worked instead of a layer.
     copied: Option<&'k Copied>,
     changes: Vec<Change>,
-    /// The first name of each new file that has several.
+    /// First name of each new file that has several.
     files: BTreeMap<u64, RelPath>,
-    /// The first name, and the new content, of each file below that had several.
+    /// First name, and new content, of each file below that had several names.
     pairs: BTreeMap<u64, (RelPath, Entry)>,
-    /// Files that the kernel copied from below and that have no file below where they lie, with its note of the
-    /// file that they were copied from.
+    /// Files that the kernel copied from below, but without a file below at their paths, each with the
+    /// kernel's note of its origin.
     moved: Vec<(RelPath, Vec<u8>)>,
-    /// The files below that lie where the step changed something.
+    /// Files below at the paths where the step changed something.
     lower_files: Vec<(RelPath, u64)>,
 }
 
@@ -52,7 +53,7 @@ impl<'k> Reader<'k> {
         Self { below, upper, root, made, keep, copied: None, changes, files, pairs, moved, lower_files }
     }
 
-    /// Reads a copy, if there is one, in place of the upper directory of a layer.
+    /// Reads a copy, if there is one, instead of the upper directory of a layer.
     pub(crate) fn compare_with(&mut self, copied: Option<&'k Copied>) {
         self.copied = copied;
     }
@@ -69,21 +70,21 @@ impl<'k> Reader<'k> {
         self.below.look(place).map_err(|source| self.unread(Some(&place.path), source))
     }
 
-    /// Whether the layer has a copy of the file below at its own name, and at no other.
+    /// True if the layer has a copy of the file below at its own name only.
     fn is_copied_in_place(&self, path: &RelPath) -> bool {
         let at = self.in_upper(path);
         let is_one = fs::symlink_metadata(&at).is_ok_and(|found| found.is_file() && found.nlink() == 1);
         is_one && matches!(origin(&at), Ok(Some(_)))
     }
 
-    /// A copy without a file below was moved by the step, or linked: then the file that it was copied from lies
+    /// Checks the origins of copies without a file below. If the step moved or linked a file, its origin is
     /// below at another name, which the layer hides or links. Otherwise another program removed that file
-    /// meanwhile. Where the kernel notes no more than that it made a copy, any such file may be the one.
+    /// meanwhile. If the kernel only notes that it made a copy, any such file may be the origin.
     pub(crate) fn check_origins(&self) -> Result<(), LayerError> {
         if self.moved.is_empty() {
             return Ok(());
         }
-        // Those that the layer hides, or has under several names.
+        // Files that the layer hides, or has under several names.
         let hidden = self.lower_files.iter().filter(|(path, _)| !self.is_copied_in_place(path));
         let hidden: BTreeSet<u64> = hidden.map(|(_, inode)| *inode).collect();
         let is_there = |origin: &[u8]| match origin.get(ORIGIN_FILE..) {
@@ -98,7 +99,8 @@ impl<'k> Reader<'k> {
         }
     }
 
-    /// Reads a directory of the layer. `below`: there is a directory below it, too. `anew`: nothing of that shows through.
+    /// Reads a directory of the layer. `below` means that the directory also exists below the layer, and
+    /// `anew` that it hides everything there.
     pub(crate) fn directory(
         &mut self,
         path: Option<&RelPath>,
@@ -140,7 +142,7 @@ impl<'k> Reader<'k> {
         let Some(found) = found.filter(|found| !is_whiteout(found)) else {
             return match lower {
                 Some(lower) => self.removed(path, lower),
-                // What the step removed is gone below, too.
+                // A file that the step removed is also gone below.
                 None => Err(self.edited(path)),
             };
         };
@@ -178,7 +180,7 @@ impl<'k> Reader<'k> {
         Ok(())
     }
 
-    /// Whether a further name of a file was one before, and nothing has become of it.
+    /// True if a further name of a file was one before, and the file is unchanged.
     fn is_same_pair(
         &self,
         lower: Option<Seen>,
@@ -218,7 +220,7 @@ impl<'k> Reader<'k> {
                 return Ok(entry(Some(first.clone())));
             }
         }
-        // Two names of one file below that came to have the same content are one file still.
+        // Two names of one file below with the same new content still belong to one file.
         if let Some(lower) = lower.filter(|lower| lower.what == What::File && lower.names > 1) {
             match self.pairs.get(&lower.inode) {
                 Some((first, after)) if after.is_same(&entry(None)) => return Ok(entry(Some(first.clone()))),
@@ -250,7 +252,7 @@ impl<'k> Reader<'k> {
                     let (before, after) = (entry(lower.mode), entry(mode));
                     self.changes.push(Change { path: path.clone(), before, after, shared: None });
                 }
-                // The kernel marks only the outermost one that was made anew.
+                // The kernel marks only the outermost directory that was made again.
                 anew = anew
                     || self.copied.is_none()
                         && is_opaque(&at).map_err(|source| self.unread(Some(path), source))?;
@@ -267,7 +269,7 @@ impl<'k> Reader<'k> {
         self.directory(Some(path), is_below, anew)
     }
 
-    /// What lies below a directory that was made anew, and is not in it any more.
+    /// Removes the former entries of a directory that was made again.
     fn not_in_opaque(&mut self, path: &RelPath) -> Result<(), LayerError> {
         let place = Place { root: 0, path: path.clone() };
         let names = self.below.list(&place).map_err(|source| self.unread(Some(path), source))?;
@@ -282,15 +284,15 @@ impl<'k> Reader<'k> {
         Ok(())
     }
 
-    /// All that lay at a path is gone.
+    /// Removes everything at a path.
     fn removed(&mut self, path: &RelPath, lower: Seen) -> Result<(), LayerError> {
         let before = self.before(path, Some(lower))?;
-        // Of a directory, `before` has said already what was in it.
+        // The former entries of a directory have been added by `before`.
         self.changes.push(Change { path: path.clone(), before, after: None, shared: shared(Some(lower)) });
         Ok(())
     }
 
-    /// What lay at a path; all in it is gone, if it was a directory.
+    /// The former file at a path. If it was a directory, also removes its entries.
     pub(crate) fn before(
         &mut self,
         path: &RelPath,
@@ -301,7 +303,8 @@ impl<'k> Reader<'k> {
             self.lower_files.push((path.clone(), lower.inode));
         }
         let place = Place { root: 0, path: path.clone() };
-        // The step saw what lay there when the layer was made. Of a directory only what is in it counts.
+        // The step saw the state from the time when the layer was made. For a directory, only its entries
+        // matter.
         if lower.what != What::Directory {
             let changed = self.below.changed(&place).map_err(|source| self.unread(Some(path), source))?;
             if changed.is_none_or(|changed| changed > self.made) {
@@ -339,15 +342,16 @@ impl<'k> Reader<'k> {
         }))
     }
 
-    /// The attributes must be those of what lay there: no change set has any.
+    /// Checks that the attributes equal the attributes of the former file, because change sets do not support
+    /// attributes.
     fn check_attributes(&self, path: &RelPath, at: &Path, lower: Option<Seen>) -> Result<(), LayerError> {
         let unread = |error: Errno| self.unread(Some(path), error.into());
         let names = attribute_names(|list| llistxattr(at, list)).map_err(unread)?;
         for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-            // A step's own `user.overlay.x` lies there as `user.overlay.overlay.x`.
+            // A step's own `user.overlay.x` is stored as `user.overlay.overlay.x`.
             let is_kernels =
                 name.starts_with(b"user.overlay.") && !name.starts_with(b"user.overlay.overlay.");
-            // Access control lists are looked at apart.
+            // Access control lists are examined separately.
             if is_kernels || name.starts_with(b"system.") || name == b"security.selinux" {
                 continue;
             }
@@ -369,8 +373,8 @@ impl<'k> Reader<'k> {
         Ok(())
     }
 
-    /// The mode and the access control lists that a file or directory is committed with. One that `replaced` another
-    /// keeps the lists of that, so the step may not have given it others.
+    /// The mode and access control lists for committing a file or directory. If it `replaced` another one, it
+    /// keeps that one's lists, so the step may not have set others.
     fn lists(
         &self,
         path: &RelPath,
@@ -388,7 +392,7 @@ impl<'k> Reader<'k> {
         if theirs.as_ref().is_some_and(|theirs| theirs.is_like(&ours)) {
             return Ok((mode, theirs));
         }
-        // One that was made anew in its place has those of the directory that it is in.
+        // A new file in its place has the lists of its directory.
         let above = at.parent().map(Acl::at).transpose().map_err(unread)?.flatten();
         if above.is_some_and(|above| ours.is_inherited(&above)) {
             return Ok((ours.mode_without(mode), theirs));
@@ -425,7 +429,7 @@ fn as_path(path: &RelPath) -> &Path {
     Path::new(OsStr::from_bytes(path.as_bytes()))
 }
 
-/// The number of a file that has other names.
+/// Inode of a file that has other names.
 pub(crate) fn shared(lower: Option<Seen>) -> Option<u64> {
     lower.filter(|lower| lower.what == What::File && lower.names > 1).map(|lower| lower.inode)
 }
@@ -434,7 +438,7 @@ fn below_path(above: Option<&RelPath>, name: &[u8]) -> RelPath {
     above.map_or_else(|| RelPath::of_name(name), |above| above.join(name))
 }
 
-/// Does something with a file or directory whose owner may not, by its mode, and is us.
+/// Executes `work` on a file or directory of this user even if its mode does not permit that to its owner.
 fn with_access<T>(path: &Path, needed: u32, mut work: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     match work() {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -448,11 +452,11 @@ fn with_access<T>(path: &Path, needed: u32, mut work: impl FnMut() -> io::Result
     }
 }
 
-/// Where the kernel's note of an origin begins to name the file: behind its head and the name of the file system.
-/// What follows depends on the file system; the number of the file is in it, little-endian.
+/// Offset of the file's identity in the kernel's note of an origin, after a header and the name of the file
+/// system. The format depends on the file system, but contains the inode, little-endian.
 const ORIGIN_FILE: usize = 21;
 
-/// The kernel's note of the file below that it copied this one from.
+/// The kernel's note of the file below from which it copied this one.
 fn origin(at: &Path) -> io::Result<Option<Vec<u8>>> {
     let mut value = [0; 256];
     match lgetxattr(at, "user.overlay.origin", &mut value) {

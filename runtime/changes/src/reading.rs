@@ -1,5 +1,5 @@
-//! How a person reads a change set: what cannot be seen in a difference first, renames as one, and what
-//! programs wrote for themselves last.
+//! Order in which a person reads a change set: changes that are not visible in a diff first, renames as one
+//! change, and generated files last.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use lobster_base::digest::Digest;
 
 use crate::set::{ByteText, Change, ChangeSet, Entry, Kind, RelPath};
 
-/// Files that programs write and nobody reads line by line.
+/// Generated files, which people do not read line by line.
 const GENERATED: [&str; 12] = [
     "Cargo.lock",
     "Gemfile.lock",
@@ -23,24 +23,24 @@ const GENERATED: [&str; 12] = [
     "yarn.lock",
 ];
 
-/// What the names of such files end with.
+/// Name endings of such files.
 const GENERATED_ENDS: [&str; 5] = [".min.js", ".min.css", ".js.map", ".pb.go", "_pb2.py"];
 
-/// One change as it is read.
+/// One change with details for a reader.
 #[derive(Clone, Copy, Debug)]
 pub struct Reading<'c> {
     /// The directory.
     pub root: &'c ByteText,
-    /// What became of the path.
+    /// The change of the path.
     pub change: &'c Change,
-    /// The path that the same file had before.
+    /// Former path of the same file.
     pub renamed_from: Option<&'c RelPath>,
-    /// A program wrote it for itself: it had that name before, and nobody can run it.
+    /// True for a generated file that had such a name before and is not executable.
     pub is_generated: bool,
 }
 
 impl ChangeSet {
-    /// The changes in the order in which a person reads them. A file that has another path now is told once.
+    /// The changes in reading order. A renamed file occurs once.
     #[must_use]
     pub fn readings(&self) -> Vec<Reading<'_>> {
         let mut readings = Vec::new();
@@ -65,7 +65,7 @@ impl ChangeSet {
     }
 }
 
-/// Deletions first, then what gets other rights, links, contents, and what is new.
+/// Deletions first, then changes of permissions, links, contents, and new files.
 fn rank(reading: &Reading<'_>) -> u8 {
     match reading.change.kind() {
         Kind::Delete => 0,
@@ -78,21 +78,21 @@ fn rank(reading: &Reading<'_>) -> u8 {
     }
 }
 
-/// Whether it is a file that can be run.
+/// True if it is an executable file.
 #[must_use]
 pub fn is_executable(entry: Option<&Entry>) -> bool {
     matches!(entry, Some(Entry::File { mode, .. }) if mode & 0o111 != 0)
 }
 
 fn is_generated(change: &Change) -> bool {
-    // A step chooses the names of what it makes.
+    // A step chooses the names of new files itself.
     let is_old = matches!(change.before, Some(Entry::File { .. }));
     let runs = [&change.before, &change.after].into_iter().any(|entry| is_executable(entry.as_ref()));
     let name = String::from_utf8_lossy(change.path.name());
     is_old && !runs && (GENERATED.contains(&&*name) || GENERATED_ENDS.iter().any(|end| name.ends_with(end)))
 }
 
-/// The old path of each file that has the content and mode of the only file like it that is gone.
+/// Former path of each renamed file: exactly one removed file has the same content and mode.
 fn renames(changes: &[Change]) -> BTreeMap<&RelPath, &RelPath> {
     let mut gone: BTreeMap<(Digest, u32), Vec<&RelPath>> = BTreeMap::new();
     let mut new: BTreeMap<(Digest, u32), Vec<&RelPath>> = BTreeMap::new();

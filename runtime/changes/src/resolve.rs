@@ -1,5 +1,5 @@
-//! Ways out of a conflict: a change set that was made from other files than lie there now becomes a new one,
-//! which is made from these.
+//! Resolves conflicts: adapts a change set to the present files, which differ from those from which it was
+//! made.
 
 use std::io::{self, Read};
 
@@ -10,32 +10,32 @@ use crate::layer::Keep;
 use crate::merge::merge;
 use crate::set::{Change, ChangeSet, Entry, RelPath};
 
-/// What becomes of files that somebody has changed.
+/// Treatment of files that other programs have changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolution {
-    /// They stay as they are: the change set does not touch them.
+    /// Leaves them unchanged: the change set does not touch them.
     Keep,
-    /// They become what the change set makes of them, whatever they are now.
+    /// Replaces them by the result of the change set, regardless of their present content.
     Overwrite,
-    /// Texts that both sides changed in different lines get both changes.
+    /// Merges texts in which both sides changed different lines.
     Merge,
 }
 
-/// Why there is no new change set.
+/// Reason why there is no new change set.
 #[derive(Debug, thiserror::Error)]
 pub enum ResolveError {
     /// Files cannot be compared.
     #[error(transparent)]
     Compare(#[from] CommitError),
-    /// A file has no way out of this kind.
+    /// A conflict cannot be resolved in this way.
     #[error("{conflict}, and {why}")]
     Unresolved {
         /// The file.
         conflict: Conflict,
-        /// What stands against it.
+        /// The reason.
         why: String,
     },
-    /// A file cannot be read or kept.
+    /// A file cannot be read or stored.
     #[error("cannot read {}: {source}", .conflict.path)]
     Read {
         /// The file.
@@ -45,13 +45,14 @@ pub enum ResolveError {
     },
 }
 
-/// A longer text is not merged.
+/// Longer texts are not merged.
 const MAX_TEXT: u64 = 16 << 20;
 
-/// The change set that can be committed where `set` conflicts. What lies there now goes to `keep`, for an undo.
+/// The change set that can be committed if `set` conflicts. Present contents are stored in `keep`, for an
+/// undo.
 ///
 /// # Errors
-/// When a file has no way out of this kind; nothing is changed in any case.
+/// If a conflict cannot be resolved in this way. Nothing is changed in any case.
 pub fn resolve(
     set: &ChangeSet,
     how: Resolution,
@@ -92,7 +93,7 @@ pub fn resolve(
     Ok(ChangeSet::new(resolved.roots))
 }
 
-/// One file that somebody has changed.
+/// One file that another program has changed.
 struct Case<'c> {
     disk: &'c Disk,
     contents: &'c dyn Contents,
@@ -114,7 +115,7 @@ impl Case<'_> {
         ResolveError::Read { conflict: self.conflict.clone(), source }
     }
 
-    /// What lies there, its content kept.
+    /// The present file, with its content stored.
     fn entry_now(&mut self) -> Result<Option<Entry>, ResolveError> {
         let place = self.place();
         let Some(seen) = self.disk.look(&place).map_err(|source| self.unread(source))? else {
@@ -138,7 +139,7 @@ impl Case<'_> {
         }))
     }
 
-    /// Its directory is there, or made by the change set.
+    /// Checks that its directory exists or is made by the change set.
     fn check_parent(&self, changes: &[Change]) -> Result<(), ResolveError> {
         let Some(above) = self.conflict.path.parent() else { return Ok(()) };
         let is_made = |path: &RelPath| {
@@ -155,7 +156,7 @@ impl Case<'_> {
         }
     }
 
-    /// What the change set makes of it.
+    /// The result of the change set.
     fn overwritten(&self, change: &Change) -> Result<Option<Entry>, ResolveError> {
         let is_directory = |entry: &Option<Entry>| entry.as_ref().is_some_and(Entry::is_directory);
         if is_directory(&change.before) || is_directory(&change.after) {
@@ -164,7 +165,7 @@ impl Case<'_> {
         Ok(change.after.clone())
     }
 
-    /// Both changes of a text.
+    /// The text with the changes of both sides.
     fn merged(&mut self, change: &Change, now: Option<&Entry>) -> Result<Entry, ResolveError> {
         let (
             Some(Entry::File { digest: base, size: base_size, mode: base_mode, .. }),
@@ -197,7 +198,7 @@ impl Case<'_> {
         let read = self.disk.read(&self.place()).and_then(|mut file| file.read_to_end(&mut other));
         read.map_err(|source| self.unread(source))?;
         if lobster_base::digest::Digest::of(&other) != *theirs {
-            return Err(self.unresolved("it changes right now; try again"));
+            return Err(self.unresolved("it is changing at the moment; try again"));
         }
         if [&base, &one, &other].into_iter().any(|text| text.contains(&0)) {
             return Err(self.unresolved("it is not text; keep it, or overwrite it"));

@@ -1,5 +1,5 @@
-//! The way back, when somebody changed a file between the comparison and the commit.
-//! What is not ours any more is left alone, and named.
+//! Reverts a commit if another program changed a file between the comparison and the commit. Files that are
+//! no longer the commit's own are left and named.
 
 use std::io;
 
@@ -10,8 +10,8 @@ use crate::prepare::{new_of, old_of, syncs_each};
 use crate::set::RelPath;
 use crate::steps::{Act, Step};
 
-/// Takes all steps back, last first. Gives the places that somebody else has changed
-/// since, which stay as they are.
+/// Reverts all steps, the last first. Returns the places that other programs have changed since, which are
+/// left.
 pub(crate) fn revert(files: &impl Files, journal: &Journal) -> Result<Vec<Place>, Halt> {
     hold_benches(files, journal);
     let mut left = Vec::new();
@@ -26,7 +26,7 @@ pub(crate) fn revert(files: &impl Files, journal: &Journal) -> Result<Vec<Place>
     Ok(left)
 }
 
-/// Whether the step is taken back.
+/// Reverts a step; false if it was left.
 fn backward(files: &impl Files, journal: &Journal, bench: &RelPath, step: &Step) -> io::Result<bool> {
     let (place, new, old) = (&step.place, new_of(bench, step), old_of(bench, step));
     match &step.act {
@@ -65,7 +65,7 @@ fn backward(files: &impl Files, journal: &Journal, bench: &RelPath, step: &Step)
             let source = source_of(files, journal, &Place { root: place.root, path: of.clone() })?;
             if files.look(&at)?.is_some_and(|now| Some(now.inode) == source) {
                 files.remove_file(&at)?;
-                // No rename into or out of the directory of what lies ready makes this durable.
+                // Unlike renames into or out of the workbench, this is made durable by no other sync.
                 files.sync_directory(at.root, at.path.parent().as_ref())?;
             }
             Ok(true)
@@ -79,8 +79,8 @@ fn backward(files: &impl Files, journal: &Journal, bench: &RelPath, step: &Step)
     }
 }
 
-/// Where a thing is that a step has put to a place. A power cut may have left the new directory that it was put
-/// into out of sight, with it inside.
+/// Location of a file that a step put into place. After a power cut, the new directory that contains it may
+/// still be out of sight.
 fn whereabouts(files: &impl Files, journal: &Journal, bench: &RelPath, place: &Place) -> io::Result<Place> {
     for above in place.path.ancestors() {
         let made = journal
@@ -99,7 +99,7 @@ fn whereabouts(files: &impl Files, journal: &Journal, bench: &RelPath, place: &P
     Ok(place.clone())
 }
 
-/// The number of the file that a step gave further names. It may be out of sight already.
+/// Inode of the file to which a step added names. It may be out of sight already.
 fn source_of(files: &impl Files, journal: &Journal, of: &Place) -> io::Result<Option<u64>> {
     let put = journal
         .steps
@@ -121,14 +121,14 @@ fn put_back(files: &impl Files, old: &Place, place: &Place) -> io::Result<bool> 
     if is_taken || !has_directory_above(files, place)? { Ok(false) } else { Err(error) }
 }
 
-/// Whether something can lie at a place: somebody may have put a file, or a link, where its directory was.
+/// True if the parent directory of a place exists. Another program may have put a file or a link there.
 fn has_directory_above(files: &impl Files, place: &Place) -> io::Result<bool> {
     let Some(above) = place.path.parent() else { return Ok(true) };
     let above = files.look(&Place { root: place.root, path: above })?;
     Ok(above.is_some_and(|above| above.what == What::Directory))
 }
 
-/// Whether what lies there is what this step put to its place, untouched.
+/// True if the file is the one that this step put into place, untouched.
 fn is_ours(files: &impl Files, step: &Step, at: &Place) -> io::Result<bool> {
     let Some((now, new)) = files.look(at)?.zip(step.new) else { return Ok(false) };
     if new.what == What::Directory {
@@ -143,11 +143,11 @@ fn swap_back(files: &impl Files, bench: &RelPath, step: &Step) -> io::Result<boo
         Ok(files.look(place)?.map(|seen| step.new.is_some_and(|new| new.inode == seen.inode)))
     };
     match (is_new(&new)?, is_new(&old)?) {
-        // Where nothing can be exchanged it was taken out, and not put in.
+        // Exchanging is not supported: the old file was taken out, and the new one not put in.
         (Some(true), Some(_)) => put_back(files, &old, place),
-        // Not begun, or back already.
+        // Not begun, or reverted already.
         (Some(true) | None, None) => Ok(true),
-        // Exchanged and looked at no further.
+        // Exchanged, but not examined.
         (Some(false), _) => {
             if !is_ours(files, step, place)? {
                 return Ok(false);
@@ -155,7 +155,7 @@ fn swap_back(files: &impl Files, bench: &RelPath, step: &Step) -> io::Result<boo
             files.exchange(&new, place)?;
             Ok(true)
         }
-        // Exchanged back a moment before the crash.
+        // Exchanged back just before the crash.
         (None, Some(true)) => {
             files.rename(&old, &new)?;
             Ok(true)

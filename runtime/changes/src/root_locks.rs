@@ -1,8 +1,8 @@
-//! Who commits in which directories. Each directory of a change set is locked for its commit alone, and those above
-//! it are shared with other commits, so two commits exclude each other exactly when one's directory is the other's or
-//! in it.
+//! Locks on the directories of commits. A commit locks its own directories exclusively, and the directories
+//! above them shared. So two commits exclude each other exactly if a directory of one is the other's or
+//! inside it.
 //!
-//! The locks belong to open files and so end with their process, however that ends.
+//! The locks belong to open files, and so end with their process in any case.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -19,19 +19,19 @@ use rustix::io::Errno;
 
 use crate::set::{ByteText, ChangeSet};
 
-/// The locks of a commit; they end when this is dropped.
+/// Locks of a commit, released on drop.
 pub(crate) struct RootLocks(Vec<(PathBuf, File)>);
 
-/// Who has one of them.
+/// Holder of one of the locks.
 pub(crate) struct Holder {
     /// The directory.
     pub(crate) root: ByteText,
-    /// The process, as far as it can be told.
+    /// Description of the process, if it is known.
     pub(crate) name: String,
 }
 
 impl RootLocks {
-    /// Takes all locks that a commit of `set` needs, or none; `journals` is where they are kept. Waits for nobody.
+    /// Takes all locks that a commit of `set` needs, or none, without waiting; `journals` is their directory.
     pub(crate) fn try_take(journals: &Path, set: &ChangeSet) -> io::Result<Result<Self, Holder>> {
         fs::create_dir_all(journals)?;
         let mut needed = BTreeMap::new();
@@ -58,7 +58,7 @@ impl RootLocks {
     }
 }
 
-/// Takes one lock, or says who has it.
+/// Takes one lock, or returns its holder.
 fn take(at: &Path, how: FlockOperation) -> io::Result<Result<File, String>> {
     loop {
         let file = File::options().create(true).truncate(false).write(true).open(at)?;
@@ -68,25 +68,25 @@ fn take(at: &Path, how: FlockOperation) -> io::Result<Result<File, String>> {
             Err(Errno::WOULDBLOCK) => return Ok(Err(holder(&file))),
             Err(error) => return Err(error.into()),
         }
-        // Its last holder may have removed it in between; then it locks nothing.
+        // Its last holder may have removed it meanwhile; then it protects nothing.
         if leads_to(at, &file) {
             return Ok(Ok(file));
         }
     }
 }
 
-/// As often it is looked for a holder. The system's list is read in pieces, and is read past an entry if one before it
-/// goes meanwhile.
+/// Attempts to find a holder. The system's list is read in pieces, and an entry is missed if an earlier one
+/// disappears meanwhile.
 const LOOKS: u32 = 20;
 
-/// What can be told of a process that has a lock, from what the system tells of all locks.
+/// Describes the process that has a lock, from the system's list of all locks.
 fn holder(file: &File) -> String {
     let inode = file.metadata().map(|found| found.ino().to_string()).unwrap_or_default();
     let Some(pid) = (0..LOOKS).find_map(|_| locker(&inode)).filter(|pid| *pid > 0) else {
         return "another process".to_owned();
     };
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name of the program stands in brackets and may have any in it; the state follows.
+    // The name of the program is in brackets and may contain brackets itself; the state follows.
     match stat.rsplit_once(") ") {
         Some((_, rest)) if rest.starts_with(['T', 't']) => {
             format!("process {pid}, which is stopped (`kill -CONT {pid}` continues it),")
@@ -95,10 +95,10 @@ fn holder(file: &File) -> String {
     }
 }
 
-/// The process that has a lock on the file of this number; one that this process cannot see has the number 0 or less.
+/// Number of the process with a lock on this inode; 0 or less for a process that this one cannot see.
 fn locker(inode: &str) -> Option<i64> {
     let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
-    // `1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF`; who waits has `->` for the second word.
+    // `1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF`; a waiting process has `->` as the second word.
     locks.lines().find_map(|line| {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
         let is_it = words.get(1) == Some(&"FLOCK") && words.get(5)?.rsplit(':').next() == Some(inode);
@@ -109,12 +109,12 @@ fn locker(inode: &str) -> Option<i64> {
 impl Drop for RootLocks {
     fn drop(&mut self) {
         for (at, file) in &self.0 {
-            // The last one removes it, while it is locked: whoever opened it before sees that it is not of that name
-            // any more.
+            // The last holder removes it while it is locked. A process that opened it before notices that the
+            // name no longer leads to it.
             if flock(file, FlockOperation::NonBlockingLockExclusive).is_ok() && leads_to(at, file) {
                 let _ = fs::remove_file(at);
             }
-            // Closing would not do: a process that is just being started has a copy of the descriptor.
+            // Closing is not enough, because a process that is being started has a copy of the descriptor.
             let _ = flock(file, FlockOperation::Unlock);
         }
     }
@@ -127,7 +127,7 @@ mod tests {
 
     use super::*;
 
-    /// Locks of others come and go while the list of all is read.
+    /// Locks of other processes come and go while the list is read.
     #[test]
     fn the_holder_is_named_however_many_others_lock() {
         let dir = tempfile::tempdir().unwrap();

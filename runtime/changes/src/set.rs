@@ -1,4 +1,4 @@
-//! What became of files, as data.
+//! Changes of files as data.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -7,13 +7,13 @@ use crate::acl::Acl;
 use lobster_base::digest::Digest;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The form that this program writes.
+/// Version of the format that this program writes.
 const VERSION: u32 = 1;
 
-/// Bits that give a program rights of its owner; no change set carries them.
+/// Bits that run a program with the rights of its owner or group. Change sets never contain them.
 const SET_ID: u32 = 0o6000;
 
-/// Bytes that are text almost always: a string in JSON, or `{"hex": …}`.
+/// Bytes that are nearly always text: a string in JSON, or `{"hex": …}`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteText(Vec<u8>);
 
@@ -26,7 +26,7 @@ impl ByteText {
 }
 
 impl ByteText {
-    /// The path of a directory in another one; both by their real paths.
+    /// Relative path of a directory inside another one; both are real paths.
     #[must_use]
     pub fn path_in(&self, outer: &Self) -> Option<RelPath> {
         let rest = self.0.strip_prefix(outer.0.as_slice())?;
@@ -42,7 +42,7 @@ impl From<Vec<u8>> for ByteText {
 }
 
 impl fmt::Display for ByteText {
-    /// On one line, whatever is in it.
+    /// Always on one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.0.utf8_chunks() {
             for char in chunk.valid().chars() {
@@ -100,16 +100,16 @@ struct Hex {
     hex: String,
 }
 
-/// A path below a root: names between single slashes, none of them `.` or `..`.
+/// A path below a root: names separated by single slashes, none of them `.` or `..`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "ByteText", into = "ByteText")]
 pub struct RelPath(ByteText);
 
 impl RelPath {
-    /// The path, if it is one that cannot lead out of its root.
+    /// Checks that the path cannot lead out of its root.
     ///
     /// # Errors
-    /// When a name is empty, `.`, `..`, or has a NUL byte.
+    /// If a name is empty, `.`, `..`, or contains a NUL byte.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Result<Self, BadChangeSet> {
         let text = ByteText(bytes.into());
         let is_name = |name: &[u8]| !name.is_empty() && name != b"." && name != b".." && !name.contains(&0);
@@ -126,7 +126,7 @@ impl RelPath {
         &self.0.0
     }
 
-    /// The directory above it, if that is not the root.
+    /// The directory above it, unless that is the root.
     #[must_use]
     pub fn parent(&self) -> Option<Self> {
         let at = self.as_bytes().iter().rposition(|byte| *byte == b'/')?;
@@ -139,7 +139,7 @@ impl RelPath {
         self.as_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default()
     }
 
-    /// The names, from the root down.
+    /// The names, starting at the root.
     pub fn names(&self) -> impl Iterator<Item = &[u8]> {
         self.as_bytes().split(|byte| *byte == b'/')
     }
@@ -154,18 +154,18 @@ impl RelPath {
         Self(ByteText(name.to_vec()))
     }
 
-    /// The same path, seen from a directory that this one is in.
+    /// The same path, relative to a directory that contains its root.
     pub(crate) fn below(&self, above: &Self) -> Self {
         above.join(self.as_bytes())
     }
 
-    /// The same path, seen from a directory above it.
+    /// The same path, relative to a directory above it.
     pub(crate) fn from(&self, above: &Self) -> Option<Self> {
         let rest = self.as_bytes().strip_prefix(above.as_bytes())?.strip_prefix(b"/")?;
         Some(Self(ByteText(rest.to_vec())))
     }
 
-    /// With one more name, as a directory lists it.
+    /// The path with one more name, as a directory lists it.
     pub(crate) fn join(&self, name: &[u8]) -> Self {
         Self(ByteText([self.as_bytes(), b"/", name].concat()))
     }
@@ -199,48 +199,48 @@ impl fmt::Display for RelPath {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Time(pub i64, pub u32);
 
-/// What lies at a path.
+/// State of a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Entry {
-    /// An ordinary file.
+    /// A regular file.
     File {
-        /// Of its content.
+        /// Digest of its content.
         digest: Digest,
-        /// Bytes of its content.
+        /// Size of its content in bytes.
         size: u64,
         /// Permission bits.
         mode: u32,
-        /// When its content was last changed. Set by a commit, never compared.
+        /// Time of the last change of its content. Set by a commit, never compared.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         modified: Option<Time>,
-        /// It is another name of this file.
+        /// The file of which it is another name.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         same_as: Option<RelPath>,
-        /// Its access control list. Given to a new file; one that is replaced keeps its own.
+        /// Its access control list. Set on a new file; a replaced file keeps its own.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         acl: Option<Box<Acl>>,
     },
-    /// A directory; what is in it has paths of its own.
+    /// A directory; its entries have paths of their own.
     Directory {
         /// Permission bits.
         mode: u32,
-        /// Its access control lists. Given to a new directory.
+        /// Its access control lists. Set on a new directory.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         acl: Option<Box<Acl>>,
     },
     /// A symbolic link.
     Link {
-        /// Where it leads, as it is written.
+        /// Its target, unchanged.
         target: ByteText,
-        /// When it was made, or the time that was set. Set by a commit, never compared.
+        /// Time when it was made, or the time that was set. Set by a commit, never compared.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         modified: Option<Time>,
     },
 }
 
 impl Entry {
-    /// The permission bits; a link has all of them.
+    /// Permission bits; a link has all of them.
     #[must_use]
     pub fn mode(&self) -> u32 {
         match self {
@@ -249,7 +249,7 @@ impl Entry {
         }
     }
 
-    /// Whether both are the same to a reader: times and other names do not count.
+    /// True if both are the same to a reader, regardless of times and other names.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
@@ -268,24 +268,24 @@ impl Entry {
     }
 }
 
-/// In what a path changed.
+/// Kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Nothing was there.
+    /// A new path.
     Create,
-    /// The content, or what kind of thing it is.
+    /// Another content, or another kind of file.
     Modify,
-    /// It is gone.
+    /// A removed path.
     Delete,
-    /// The permission bits alone.
+    /// Only other permission bits.
     Mode,
-    /// It is a symbolic link now, or leads elsewhere, or is another name of a file.
+    /// A new symbolic link, another target, or another name of a file.
     Link,
 }
 
 impl Kind {
-    /// What became of the path, in one word.
+    /// The kind of change in one word.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -298,31 +298,31 @@ impl Kind {
     }
 }
 
-/// One path.
+/// Change of one path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Change {
-    /// Below the root.
+    /// The path below the root.
     pub path: RelPath,
-    /// What the step found.
+    /// State before the step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<Entry>,
-    /// What it left.
+    /// State after the step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<Entry>,
-    /// The number of a file that had other names when the step began. It keeps them: it is rewritten in
-    /// place. A file that was linked here since is somebody else's, and is never written to.
+    /// Inode of a file that had other names when the step began. It keeps them, because it is rewritten in
+    /// place. A file that was linked here later belongs to another program and is never written to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared: Option<u64>,
 }
 
 impl Change {
-    /// The same, seen from a directory that the root is in.
+    /// The same change, relative to a directory that contains the root.
     pub(crate) fn below(&self, above: &RelPath) -> Self {
         self.moved(|path| Some(path.below(above))).unwrap_or_else(|| self.clone())
     }
 
-    /// The same, seen from a directory of the root, if it is in there.
+    /// The same change, relative to a directory of the root, if it is inside that.
     pub(crate) fn from(&self, above: &RelPath) -> Option<Self> {
         self.moved(|path| path.from(above))
     }
@@ -347,7 +347,7 @@ impl Change {
         })
     }
 
-    /// In what it changed.
+    /// Kind of the change.
     #[must_use]
     pub fn kind(&self) -> Kind {
         match (&self.before, &self.after) {
@@ -365,27 +365,27 @@ impl Change {
     }
 }
 
-/// The changes below one directory.
+/// Changes below one directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RootChanges {
     /// The directory, by its real path.
     pub root: ByteText,
-    /// By path, each once.
+    /// Sorted by path, each once.
     pub changes: Vec<Change>,
 }
 
-/// What became of files.
+/// Changes of files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChangeSet {
     version: u32,
-    /// By directory. None lies in another.
+    /// Sorted by directory. None is inside another.
     pub roots: Vec<RootChanges>,
 }
 
 impl ChangeSet {
-    /// A change set with its paths in order.
+    /// Makes a change set with sorted paths.
     #[must_use]
     pub fn new(mut roots: Vec<RootChanges>) -> Self {
         roots.retain(|root| !root.changes.is_empty());
@@ -395,25 +395,25 @@ impl ChangeSet {
         Self { version: VERSION, roots }
     }
 
-    /// Its directories alone.
+    /// The set with its directories only.
     pub(crate) fn without_changes(&self) -> Self {
         let bare = |of_root: &RootChanges| RootChanges { root: of_root.root.clone(), changes: Vec::new() };
         Self { version: self.version, roots: self.roots.iter().map(bare).collect() }
     }
 
-    /// Whether nothing changed.
+    /// True if nothing changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.roots.iter().all(|root| root.changes.is_empty())
     }
 
-    /// Whether a directory of this one is, or lies in, or holds one of the other's.
+    /// True if a directory of this set equals, contains or is inside a directory of the other set.
     pub(crate) fn meets(&self, other: &Self) -> bool {
         let meet = |a: &ByteText, b: &ByteText| a == b || a.path_in(b).is_some() || b.path_in(a).is_some();
         self.roots.iter().any(|own| other.roots.iter().any(|other| meet(&own.root, &other.root)))
     }
 
-    /// Whether all roots of another set are roots of this one.
+    /// True if this set has all roots of another one.
     pub(crate) fn has_roots_of(&self, other: &Self) -> bool {
         other.roots.iter().all(|other| self.roots.iter().any(|own| own.root == other.root))
     }
@@ -423,7 +423,7 @@ impl ChangeSet {
         self.roots.iter().flat_map(|root| root.changes.iter().map(move |change| (&root.root, change)))
     }
 
-    /// The contents that it names, before and after.
+    /// All contents in the set, before and after.
     #[must_use]
     pub fn contents(&self) -> BTreeSet<Digest> {
         let entries = self.changes().flat_map(|(_, change)| [&change.before, &change.after]);
@@ -434,7 +434,7 @@ impl ChangeSet {
         entries.flatten().filter_map(digest).collect()
     }
 
-    /// What takes these changes back.
+    /// The change set that reverts these changes.
     #[must_use]
     pub fn inverse(&self) -> Self {
         let swapped = |change: &Change| Change {
@@ -450,8 +450,8 @@ impl ChangeSet {
         Self::new(roots.collect())
     }
 
-    /// What several change sets come to, one after the other. A directory in another one is told
-    /// as a part of that.
+    /// The combination of several change sets, one after the other. A directory inside another one becomes
+    /// part of that.
     #[must_use]
     pub fn compose(sets: &[&Self]) -> Self {
         let all: BTreeSet<&ByteText> =
@@ -488,10 +488,10 @@ impl ChangeSet {
         Self::new(roots.collect())
     }
 
-    /// Checks what a type cannot: a change set may come from a file.
+    /// Checks conditions that the types do not ensure, because a change set may come from a file.
     ///
     /// # Errors
-    /// When a root is not an absolute path, a path stands twice, or a mode would give rights.
+    /// If a root is not an absolute path, a path occurs twice, or a mode would give rights.
     pub fn check(&self) -> Result<(), BadChangeSet> {
         if self.version != VERSION {
             return Err(BadChangeSet::Version { version: self.version });
@@ -514,7 +514,7 @@ impl ChangeSet {
     }
 }
 
-/// A later step may have changed a file under one of its names: all have its content then.
+/// Gives all names of a file the same content, because a later step may have changed it under one name.
 fn unite_names(changes: &mut BTreeMap<RelPath, Change>) {
     let content = |changes: &BTreeMap<RelPath, Change>, of: &RelPath| {
         changes.get(of).and_then(|change| change.after.clone())
@@ -533,7 +533,7 @@ fn unite_names(changes: &mut BTreeMap<RelPath, Change>) {
             Some(Entry::File { digest, size, mode, modified, acl, .. }) => {
                 change.after = Some(Entry::File { digest, size, mode, modified, same_as: Some(of), acl });
             }
-            // What it was another name of is gone, or was there all the time.
+            // The file of which it was another name is gone, or existed all the time.
             Some(Entry::Directory { .. } | Entry::Link { .. }) | None => {
                 let is_gone = changes.get(&of).is_some();
                 if let (true, Some(Change { after: Some(Entry::File { same_as, .. }), .. })) =
@@ -553,7 +553,7 @@ fn check_change(change: &Change) -> Result<(), BadChangeSet> {
     }
     let (before, after) = (change.before.as_ref().map_or(0, Entry::mode), change.after.as_ref());
     let Some(after) = after else { return Ok(()) };
-    // Directories take a group from the one above; files must not take anybody's rights.
+    // Directories inherit a group from the one above; files must not get another user's rights.
     let gives_rights = !after.is_directory() && after.mode() & SET_ID & !before != 0;
     if gives_rights || after.mode() & !0o7777 != 0 {
         return Err(BadChangeSet::Mode { path: path(), mode: after.mode() });
@@ -561,34 +561,34 @@ fn check_change(change: &Change) -> Result<(), BadChangeSet> {
     Ok(())
 }
 
-/// A change set that cannot be one.
+/// Reason why a change set is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum BadChangeSet {
-    /// It was written by a later program.
+    /// A later version of lobster wrote it.
     #[error("change set version {version} is not known; it was written by another version of lobster")]
     Version {
-        /// Which.
+        /// The version.
         version: u32,
     },
-    /// It could lead out of its root.
-    #[error("a change set names the path \"{path}\", which is not one below its directory")]
+    /// A path could lead out of its root.
+    #[error("a change set names the path \"{path}\", which is not below its directory")]
     Path {
         /// The path.
         path: ByteText,
     },
-    /// Twice, or in the wrong place.
-    #[error("a change set names {path} twice or not in their order")]
+    /// A path occurs twice or in the wrong order.
+    #[error("a change set names {path} twice or in the wrong order")]
     Order {
         /// The path.
         path: RelPath,
     },
-    /// Neither before nor after.
-    #[error("a change set says nothing about {path}")]
+    /// A path has no state before or after.
+    #[error("a change set has no state for {path}")]
     Empty {
         /// The path.
         path: RelPath,
     },
-    /// Set-user-id, or no mode at all.
+    /// Set-user-id, or an invalid mode.
     #[error(
         "{path} would get mode {mode:04o}: files that run with their owner's rights are not committed; \
          remove the bit in the step (chmod u-s,g-s)"

@@ -19,7 +19,7 @@ pub(crate) enum Node {
     Link(Vec<u8>),
 }
 
-/// A change of names or modes that may or may not have reached the disk.
+/// A change of names or modes that may not have reached the disk yet.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     Name { dir: u64, name: Vec<u8>, inode: u64 },
@@ -30,7 +30,7 @@ pub(crate) enum Op {
 }
 
 impl Op {
-    /// The entries that it touches; a mode has one of its own.
+    /// The entries that it affects; a mode has a separate entry.
     fn keys(&self) -> Vec<(u64, Vec<u8>)> {
         match self {
             Self::Name { dir, name, .. } | Self::Remove { dir, name } => vec![(*dir, name.clone())],
@@ -45,7 +45,7 @@ pub(crate) const ROOT: u64 = 1;
 #[derive(Clone)]
 pub(crate) struct World {
     pub(crate) nodes: BTreeMap<u64, (Node, u32, Time)>,
-    /// What was durable when the first of `ops` was done.
+    /// The durable state before the first of `ops`.
     pub(crate) base: BTreeMap<u64, (Node, u32, Time)>,
     pub(crate) ops: Vec<(Op, bool)>,
     pub(crate) next: u64,
@@ -53,7 +53,7 @@ pub(crate) struct World {
     pub(crate) journal: Option<Journal>,
     /// A journal whose removal has not reached the disk.
     pub(crate) cleared: Option<Journal>,
-    /// Whether files are synced all together.
+    /// True if all files are synced together.
     pub(crate) syncs_as_one: bool,
 }
 
@@ -96,7 +96,7 @@ impl World {
         let inode = self.next;
         self.next += 1;
         self.nodes.insert(inode, (node.clone(), mode, time));
-        // Without its name nothing is found, so the node itself may as well be there.
+        // A node without a name cannot be found, so it may be kept.
         let durable = match node {
             Node::File { .. } => Node::File { content: Vec::new(), durable: Vec::new() },
             other => other,
@@ -110,7 +110,7 @@ impl World {
         self.ops.push((op, false));
     }
 
-    /// Everything about a directory's own names is durable, and what that rests on.
+    /// Makes the names of a directory durable, and everything they depend on.
     pub(crate) fn sync_directory(&mut self, dir: u64) {
         let mut keys = BTreeSet::new();
         for (op, durable) in self.ops.iter_mut().rev() {
@@ -122,8 +122,8 @@ impl World {
         }
     }
 
-    /// What a power cut leaves: of what was not synced any part, but never a later
-    /// change of an entry without an earlier one.
+    /// State after a power cut: any part of the unsynced changes, but never a later change of an entry
+    /// without an earlier one.
     pub(crate) fn cut(&self, chance: &mut Chance) -> Self {
         let mut nodes = self.base.clone();
         let mut lost = BTreeSet::new();
@@ -155,7 +155,7 @@ impl World {
         Self { nodes, base, ops: Vec::new(), journal, cleared: None, ..self.clone() }
     }
 
-    /// All that a reader can tell of the tree, and which names are one file.
+    /// The visible state of the tree, including the names that belong to one file.
     pub(crate) fn contents(&self) -> BTreeMap<String, String> {
         let mut all = BTreeMap::new();
         let mut names_of: BTreeMap<u64, Vec<String>> = BTreeMap::new();
@@ -218,7 +218,7 @@ fn act(nodes: &mut BTreeMap<u64, (Node, u32, Time)>, op: &Op) {
     }
 }
 
-/// A small generator, the same on every machine.
+/// A small random number generator with the same results on every machine.
 pub(crate) struct Chance(pub(crate) u64);
 
 impl Chance {
@@ -232,15 +232,15 @@ impl Chance {
     }
 }
 
-/// What happens at one operation.
+/// Event at one operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Fault {
     None,
-    /// The power goes: nothing works any more.
+    /// The power fails: no further operation works.
     Cut,
     /// This one operation fails.
     Error,
-    /// Somebody writes to this file.
+    /// Another program writes to this file.
     Edit(&'static str),
 }
 
@@ -249,9 +249,9 @@ pub(crate) struct Simulated {
     left: Cell<usize>,
     pub(crate) fault: Cell<Fault>,
     pub(crate) is_off: Cell<bool>,
-    /// How many operations there have been.
+    /// Number of operations so far.
     pub(crate) points: Cell<usize>,
-    /// At which of them the power goes, whatever happened before.
+    /// Operation at which the power fails, regardless of earlier events.
     cut_at: Option<usize>,
 }
 
@@ -260,13 +260,13 @@ impl Simulated {
         Self::cut_at(world, at, fault, None)
     }
 
-    /// One whose power goes at an operation, besides another fault before.
+    /// A file system whose power fails at an operation, with another fault before.
     pub(crate) fn cut_at(world: World, at: usize, fault: Fault, cut_at: Option<usize>) -> Rc<Self> {
         let (left, fault) = (Cell::new(at), Cell::new(fault));
         Rc::new(Self { world: world.into(), left, fault, is_off: false.into(), points: 0.into(), cut_at })
     }
 
-    /// Each change of the disk passes here.
+    /// Called for each change of the disk.
     fn point(&self) -> io::Result<()> {
         if self.is_off.get() {
             return Err(io::Error::other("the power is off"));
@@ -407,7 +407,7 @@ impl Files for Rc<Simulated> {
         self.point()?;
         let mut world = self.world.borrow_mut();
         let (from, to) = (world.at(&from.path), world.at(&to.path));
-        // Somebody may have put a file where a directory was.
+        // Another program may have put a file in place of a directory.
         let ((dir, name, found), (dir2, name2, taken)) = from.zip(to).ok_or(io::ErrorKind::NotADirectory)?;
         if taken.is_some() {
             return Err(io::ErrorKind::AlreadyExists.into());

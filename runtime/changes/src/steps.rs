@@ -1,4 +1,4 @@
-//! The steps of a commit: each is one move that can be done, and taken back, again and again.
+//! The steps of a commit. Each is one move that can be executed and reverted repeatedly.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,45 +13,45 @@ use crate::set::{Change, ChangeSet, Entry, RelPath};
 pub(crate) struct Step {
     pub(crate) place: Place,
     pub(crate) act: Act,
-    /// Numbers what is laid ready for it.
+    /// Number of the prepared file.
     pub(crate) slot: usize,
-    /// What is laid ready.
+    /// Status of the prepared file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) new: Option<Seen>,
-    /// What was found when everything was compared.
+    /// Status of the place at the comparison.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) old: Option<Seen>,
 }
 
-/// What a move does.
+/// Kind of a move.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Act {
-    /// Makes a directory's own user able to change what is in it.
+    /// Lets the directory's owner change its entries.
     Loosen { before: u32, mode: u32 },
-    /// Moves what is there out of sight.
+    /// Moves the file out of sight.
     TakeOut,
-    /// Gives what is laid ready its name.
+    /// Moves the prepared file to its place.
     PutIn,
-    /// Both at once.
+    /// Exchanges the two.
     Swap,
     /// Rewrites a file that has other names, so that it keeps them.
     Rewrite,
-    /// Gives a file another name.
+    /// Adds a name to a file.
     Name { of: RelPath },
-    /// The permission bits of a file.
+    /// Sets the permission bits of a file.
     FileMode { before: u32, mode: u32 },
-    /// The permission bits of a directory, once all in it is done.
+    /// Sets the permission bits of a directory, after its entries are done.
     Settle { before: u32, mode: u32 },
 }
 
-/// Where in the order a move stands.
+/// Position of a move in the order.
 fn order(step: &Step) -> (u8, usize) {
     let depth = step.place.path.depth();
     let deepest_first = usize::MAX - depth;
     match &step.act {
         Act::Loosen { .. } => (0, depth),
-        // Files before the directories that they are in.
+        // Files before their directories.
         Act::TakeOut => (1, deepest_first),
         Act::PutIn | Act::Swap => (2, depth),
         Act::Rewrite | Act::FileMode { .. } => (3, depth),
@@ -60,13 +60,13 @@ fn order(step: &Step) -> (u8, usize) {
     }
 }
 
-/// What a directory's own user needs to change what is in it.
+/// Permissions that a directory's owner needs to change its entries.
 const OWN: u32 = 0o700;
 
 /// The moves of a change set, in order.
 pub(crate) fn plan(set: &ChangeSet, found: &Compared) -> Vec<Step> {
     let mut steps = Vec::new();
-    // How many names of a file are in the set.
+    // Number of names that each file has in the set.
     let mut named: BTreeMap<(usize, u64), u64> = BTreeMap::new();
     for (place, seen) in &found.seen {
         *named.entry((place.root, seen.inode)).or_default() += 1;
@@ -100,8 +100,8 @@ pub(crate) fn plan(set: &ChangeSet, found: &Compared) -> Vec<Step> {
     steps
 }
 
-/// The files whose names cannot stay names of one file: the set gives them different contents, or gives one a
-/// further name under which it is to stay as it is.
+/// Files whose names cannot stay names of one file: the set gives them different contents, or adds a further
+/// name under which the file is to stay unchanged.
 fn split_files(
     root: usize,
     becomes: &BTreeMap<&RelPath, &Change>,
@@ -126,7 +126,8 @@ fn split_files(
     split
 }
 
-/// A change whose file has a content of its own, unless it is that of the file which it is to be a name of.
+/// Gives the changed file its own content, unless that equals the content of the file of which it is to be a
+/// name.
 fn with_own_content(change: &Change, becomes: &BTreeMap<&RelPath, &Change>) -> Change {
     let mut change = change.clone();
     let is_other = |of: &RelPath, own: &Entry| {
@@ -141,13 +142,13 @@ fn with_own_content(change: &Change, becomes: &BTreeMap<&RelPath, &Change>) -> C
     change
 }
 
-/// What names a file has outside of the set.
+/// Names of a file outside the set.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OtherNames {
     None,
     /// It had them when the step began, and keeps them.
     Kept,
-    /// It got them since: another file was linked here, or this one elsewhere. They stay as they are.
+    /// It got them later: another file was linked here, or this one elsewhere. They stay unchanged.
     Foreign,
 }
 
@@ -206,7 +207,7 @@ fn acts(change: &Change, names: OtherNames) -> Vec<Act> {
     acts
 }
 
-/// The mode with which a directory is laid ready.
+/// Mode of a prepared directory.
 pub(crate) fn ready_mode(mode: u32) -> u32 {
     mode | OWN
 }

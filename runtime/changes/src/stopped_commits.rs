@@ -1,5 +1,5 @@
-//! A process that is stopped in the middle of a commit, at each point in turn: it is in the way of commits in the
-//! same directories, and of nothing else.
+//! A process is stopped in the middle of a commit, at each point in turn: it blocks commits in the same
+//! directories, and nothing else.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io::Read;
@@ -14,7 +14,7 @@ use crate::commit::commit_within;
 use crate::tests::{Bench, set};
 use crate::{ChangeSet, CommitError, recover};
 
-/// Tells a copy of this binary where to commit, and at which point to stop.
+/// Variable with the directory and the stopping point for a copy of this binary.
 const ROLE: &str = "LOBSTER_CHANGES_TEST_ROLE";
 
 /// Points to pass before the copy stops.
@@ -27,7 +27,7 @@ fn bench_at(dir: &Path) -> (Bench, ChangeSet) {
     (bench, changes)
 }
 
-/// Not a test of its own: what a copy does. Without a role it does nothing.
+/// Not a test: this is the role of a copy. It does nothing without a role.
 #[test]
 fn stopping_copy() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -36,7 +36,7 @@ fn stopping_copy() {
     lobster_base::fault::install_fault_hook(|_| {
         if LEFT.fetch_sub(1, Ordering::SeqCst) == 0 {
             signal("STOP", std::process::id());
-            // Another thread may be the one that is told to stop, and this one is stopped a little later.
+            // The signal may be delivered to another thread, and stop this one a little later.
             let told = std::io::stdin().read(&mut [0]);
             assert_eq!(told.unwrap(), 0, "it goes on when its input ends");
         }
@@ -58,7 +58,7 @@ fn start(dir: &Path, point: u64) -> Child {
     command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
 }
 
-/// Whether it stopped; else it has ended.
+/// True if it stopped; otherwise it has ended.
 fn stops(child: &mut Child) -> bool {
     let stat = format!("/proc/{}/stat", child.id());
     loop {
@@ -102,7 +102,7 @@ fn a_stopped_commit_is_in_the_way_of_the_same_directories_alone() {
         };
         let free = CancelToken::new();
         commit("elsewhere", &elsewhere, Duration::ZERO, &free).unwrap();
-        // The same one, one in it and one above it.
+        // The same directory, one inside it and one above it.
         for (at, path) in
             [(bench.tree(), "c"), (bench.tree().join("inner"), "c"), (dir.path().to_owned(), "tree/c")]
         {
@@ -116,7 +116,7 @@ fn a_stopped_commit_is_in_the_way_of_the_same_directories_alone() {
             assert!(matches!(told, CommitError::Cancelled { .. }), "{told}");
         }
         assert!(since.elapsed() < Duration::from_secs(20), "{:?} at point {points}", since.elapsed());
-        // Half of them go on, the others die there.
+        // Half of them continue, the others are killed.
         if points % 2 == 0 {
             signal("CONT", child.id());
             drop(child.stdin.take());
@@ -127,7 +127,7 @@ fn a_stopped_commit_is_in_the_way_of_the_same_directories_alone() {
         }
         let here = set(&bench.tree(), vec![("c", None, Some(new))]);
         commit("here", &here, Duration::ZERO, &free).unwrap();
-        // One that was killed may leave a draft of its journal.
+        // A killed process may leave a draft of its journal.
         let names = std::fs::read_dir(&journals).unwrap().map(|entry| entry.unwrap().path());
         let left: Vec<_> = names.filter(|path| path.extension().is_none_or(|last| last != "new")).collect();
         assert!(left.is_empty(), "{left:?} at point {points}");

@@ -53,7 +53,7 @@ pub(crate) fn set(root: &Path, changes: Vec<(&str, Option<Entry>, Option<Entry>)
     ChangeSet::new(vec![RootChanges { root, changes }])
 }
 
-/// Where a bench is.
+/// Location of a bench.
 enum Place {
     Own(tempfile::TempDir),
     Kept(std::path::PathBuf),
@@ -80,7 +80,7 @@ impl Bench {
         Self { dir: Place::Own(dir), memory: Memory::default() }
     }
 
-    /// In a directory that is there and stays.
+    /// In an existing directory, which is kept.
     pub(crate) fn at(dir: &Path) -> Self {
         Self { dir: Place::Kept(dir.to_owned()), memory: Memory::default() }
     }
@@ -143,7 +143,7 @@ fn a_commit_and_its_inverse_lead_there_and_back() {
     assert_eq!(recover(&bench.dir.path().join("journals"), &|_| Ok(())).unwrap(), []);
 }
 
-/// The process ends when the journal says *applying*.
+/// The process ends when the journal enters *applying*.
 struct Dies(LogFile);
 
 impl Log for Dies {
@@ -184,7 +184,7 @@ fn a_commit_whose_workbench_or_tree_is_gone_is_never_told_as_done_and_holds_up_o
     let unfinished = recover(&journals, &|_| Ok(())).unwrap_err();
     let message = unfinished.to_string();
     assert!(matches!(unfinished, CommitError::Unfinished { .. }), "{message}");
-    for part in ["put that directory back", ".lobster-test", "test.commit"] {
+    for part in ["restore that directory", ".lobster-test", "test.commit"] {
         assert!(message.contains(part), "{message}");
     }
     recover_for(&journals, &of_tree, &|_| Ok(())).unwrap_err();
@@ -211,7 +211,7 @@ fn a_journal_that_cannot_be_read_or_is_gone_hinders_no_other_commit() {
     let journals = bench.dir.path().join("journals");
     fs::create_dir(&journals).unwrap();
     fs::write(journals.join("damaged.commit"), "{").unwrap();
-    // As one whose commit ends while the directory is read: it is listed, and not there.
+    // Like a journal whose commit ends while the directory is read: it is listed but missing.
     symlink("nowhere", journals.join("ended.commit")).unwrap();
     let (old, new) = (bench.memory.file("old", 0o644), bench.memory.file("new", 0o644));
     let set = set(&bench.tree(), vec![("a", Some(old), Some(new))]);
@@ -252,7 +252,7 @@ fn a_pair_of_hard_links_stays_one() {
     }
 }
 
-/// Contents that somebody writes to a file of the tree just before one of them is read.
+/// Contents during whose reading another program writes to a file of the tree.
 struct Meddling<'m> {
     memory: &'m Memory,
     at: Digest,
@@ -270,7 +270,7 @@ impl Contents for Meddling<'_> {
 
 #[test]
 fn what_is_written_to_a_file_with_other_names_while_contents_are_laid_ready_is_a_conflict() {
-    // Before its old content is kept, and after that.
+    // Before its old content is stored, and after that.
     for at in ["newer", "another"] {
         let bench = Bench::new();
         for (name, other) in [("a", "a2"), ("b", "b2")] {
@@ -301,7 +301,7 @@ fn what_is_written_to_a_file_with_other_names_while_contents_are_laid_ready_is_a
     }
 }
 
-/// A file that was linked to the place of an equal one since is somebody else's.
+/// A file that was later linked in place of an equal one belongs to another program.
 #[test]
 fn a_foreign_file_that_was_linked_in_meanwhile_is_not_written_to() {
     for (content, mode) in [("newer", 0o600), ("old", 0o755)] {
@@ -329,7 +329,7 @@ fn a_foreign_file_that_was_linked_in_meanwhile_is_not_written_to() {
     }
 }
 
-/// A replaced file keeps its owner, gets the time that the step set, and holes stay holes.
+/// A replaced file keeps its owner and gets the time that the step set, and holes stay holes.
 #[test]
 fn a_commit_keeps_owners_times_and_holes() {
     let bench = Bench::new();
@@ -393,7 +393,7 @@ fn a_file_that_nobody_may_write_to_keeps_its_attributes() {
     fs::set_permissions(&at, fs::Permissions::from_mode(0o444)).unwrap();
     let change = vec![("kept", Some(bench.memory.file("old", 0o444)), Some(bench.memory.file("new", 0o444)))];
     let set = set(&bench.tree(), change);
-    // Root may write to anything.
+    // Root may write to any file.
     let mut own = rustix::thread::capabilities(None).unwrap();
     own.effective.remove(rustix::thread::CapabilitySet::DAC_OVERRIDE);
     rustix::thread::set_capabilities(None, own).unwrap();
@@ -414,11 +414,11 @@ fn no_link_leads_a_commit_out_of_its_root() {
     for change in [("d/f", Some(old.clone()), Some(new.clone())), ("d/g", None, Some(new.clone()))] {
         bench.commit(&set(&bench.tree(), vec![change])).unwrap_err();
     }
-    // Behind the link is nothing: what is to be removed there is gone already.
+    // Nothing exists behind the link, so the file to be removed there is gone already.
     bench.commit(&set(&bench.tree(), vec![("d/f", Some(old), None)])).unwrap();
     assert_eq!(fs::read(outside.path().join("f")).unwrap(), b"old");
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
-    // The root itself may not be a link either.
+    // The root itself must not be a link either.
     let link = bench.dir.path().join("other");
     symlink(outside.path(), &link).unwrap();
     let mut set = set(&bench.tree(), vec![("g", None, Some(new))]);

@@ -1,4 +1,4 @@
-//! The changes of somebody who keeps them apart himself, as a component's host does.
+//! Changes of a writer that stores them separately by itself, like the host of a component.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,38 +15,38 @@ use crate::set::{ByteText, Change, Entry, RelPath, RootChanges, Time};
 /// The mode of a new directory.
 const DIRECTORY: u32 = 0o755;
 
-/// What became of a path.
+/// Change of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// It is gone.
+    /// Removed.
     Gone,
     /// A new directory.
     Directory,
     /// A symbolic link.
     Link {
-        /// Where it leads.
+        /// Its target.
         target: ByteText,
-        /// Its time, if that was set.
+        /// Its time, if one was set.
         modified: Option<Time>,
     },
-    /// A file, whose content is kept already.
+    /// A file, whose content is stored already.
     File {
-        /// Of its content.
+        /// Digest of its content.
         digest: Digest,
-        /// Bytes of its content.
+        /// Size of its content in bytes.
         size: u64,
         /// Permission bits.
         mode: u32,
-        /// When its content was last changed, if that was set.
+        /// Time of the last change of its content, if one was set.
         modified: Option<Time>,
     },
 }
 
-/// The changes of a directory by somebody who has seen it since `began`. What was there
-/// before goes to `keep`.
+/// The changes of a directory by a writer that has seen it since `began`. Former contents are stored in
+/// `keep`.
 ///
 /// # Errors
-/// When somebody else changed one of these files since, or what was there cannot be kept.
+/// If another program has changed one of these files since, or if a former content cannot be stored.
 pub fn changes_of(
     root: &Path,
     began: &Beginning,
@@ -63,7 +63,7 @@ pub fn changes_of(
     for (path, what) in written {
         let place = Place { root: 0, path: path.clone() };
         let lower = reader.look(&place)?;
-        // What lay in a directory was told with it.
+        // A removed or replaced directory already accounts for its entries.
         let is_told =
             |above: RelPath| written.get(&above).is_some_and(|above| !matches!(above, Written::Directory));
         let lower = lower.filter(|_| !path.ancestors().any(is_told));
