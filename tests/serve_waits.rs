@@ -242,7 +242,7 @@ fn without_a_server_a_run_waits_for_an_event_in_its_process() {
     let running = home.lobster(["run", "order.lobster", "--arg", "n=7"]).start();
     wait_until("it waits", || home.read("said") == "before\n");
     for (words, about) in [
-        (vec!["event", "send", "a b"], "is no name of an event"),
+        (vec!["event", "send", "a b"], "is not a name of an event"),
         (vec!["event", "send", "a", "--data", "{"], "--data must be JSON"),
     ] {
         let refused = home.lobster(words).run();

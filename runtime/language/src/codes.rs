@@ -1,5 +1,5 @@
-//! The codes of diagnostics and what `lobster help <code>` prints for them; and, with those of
-//! failures at run time (`failures.rs`), every page.
+//! Codes of diagnostics and their pages for `lobster help <code>`. Together with the codes of failures
+//! at run time (`failures.rs`), these are all pages.
 
 /// One code and its page.
 #[derive(Clone, Copy, Debug)]
@@ -9,12 +9,12 @@ pub struct CodePage {
     pub text: &'static str,
 }
 
-/// Every page: first those of mistakes in files, then those of failures.
+/// All pages: first the mistakes in files, then the failures at run time.
 pub fn pages() -> impl Iterator<Item = &'static CodePage> {
     PAGES.iter().chain(super::failures::PAGES.iter())
 }
 
-/// The page of a code, in any letter case.
+/// Finds the page of a code, in any letter case.
 #[must_use]
 pub fn explain(code: &str) -> Option<&'static CodePage> {
     pages().find(|page| page.code.eq_ignore_ascii_case(code))
@@ -23,7 +23,7 @@ pub fn explain(code: &str) -> Option<&'static CodePage> {
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $code:literal, $title:literal, $text:literal;)*) => {
         $(pub const $name: &str = $code;)*
-        /// Every code, in order.
+        /// All codes in order.
         const PAGES: &[CodePage] = &[$(CodePage { code: $code, title: $title, text: $text },)*];
     };
 }
@@ -43,12 +43,12 @@ codes! {
      second its own step.";
     MULTIPLE_DOCUMENTS = "E0104", "The file holds more than one YAML document",
     "A workflow file is one document. A line `---` after the first content, or content after `...`, begins \
-     another one. Put each workflow in a file of its own and call it with `workflow:`.";
+     another one. Put each workflow in a separate file and call it with `workflow:`.";
     ALIAS = "E0105", "A YAML alias cannot be resolved",
     "`*name` repeats the value marked with `&name` earlier in the file. The anchor must come first, may not \
      contain itself, and aliases together may not blow the file up beyond a fixed size.";
     TOO_DEEP = "E0106", "The file is nested too deeply",
-    "Maps and lists may be nested up to 200 levels. Move large constant data into a file of its own and let a \
+    "Maps and lists may be nested up to 200 levels. Move large constant data into a separate file and let a \
      step read it.";
 
     NOT_A_WORKFLOW = "E0201", "The file is not a workflow",
@@ -58,7 +58,7 @@ codes! {
     "A step is a map with a non-empty text `id`, and either one kind of work (run, command, pipeline, workflow, \
      parallel, for_each, repeat, switch, component, js, mcp, exec, wait), or a gate (approval, input).";
     FIELD_TYPE = "E0203", "A field has an invalid value",
-    "The message says what the field takes. Note that in YAML 1.2 only true and false are booleans: yes, no, on \
+    "The message lists the accepted values. Note that in YAML 1.2 only true and false are booleans: yes, no, on \
      and off are texts, and numbers with underscores or units are texts too.";
     CONFLICT = "E0204", "Two fields exclude each other",
     "A step does one kind of work. Split it into two steps; a later step can read an earlier one with \
@@ -83,11 +83,11 @@ codes! {
      - id: count\n      run: wc -l data/*.csv\n      inputs: [data/*.csv]\n      cache: true";
 
     TRIGGER = "E0210", "A trigger cannot be used",
-    "`on:` says what starts the workflow under a service: `schedule`, `webhook`, `after` and `watch`. Mistakes \
+    "`on:` lists the triggers of the workflow under a service: `schedule`, `webhook`, `after` and `watch`. Mistakes \
      that would only appear when the trigger is due are errors of the file: a pattern that is never due, a \
-     time zone that does not exist, an argument that the file does not declare. `notify:` says who is notified of the \
-     runs: names of the server's targets, never a command or an address. `lobster run` still runs the file, because it \
-     uses neither.";
+     time zone that does not exist, an argument that the file does not declare. `notify:` lists the recipients of \
+     notifications about the runs: names of the server's targets, never a command or an address. `lobster run` still \
+     runs the file, because it uses neither.";
     TRIGGER_DATA = "E0211", "The data of a trigger becomes part of a command",
     "The sender of a webhook, and a workflow that ended before this one, decide the value of the argument. In \
      the text of a command or a pipeline, the value could start another command. Pass it as data: in shell text read \
@@ -107,16 +107,16 @@ codes! {
      stdin: \"${list}\"}\n    - {id: each, for_each: $list.json, steps: [...]}";
 
     NEEDS_CIRCLE = "E0304", "Steps wait for each other",
-    "In a file in which a step has `needs`, a step begins when the steps that it needs have ended. What a step \
-     refers to, it needs, too. The message shows the steps that need each other, the help which field says so: none \
-     of them could ever begin. Remove one of the needs, or split a step in two.";
+    "In a file in which a step has `needs`, a step begins when the steps that it needs have ended. A step \
+     also needs every step that it refers to. The message shows the steps that need each other, and the help shows the \
+     fields: none of these steps could ever begin. Remove one of the needs, or split a step in two.";
 
     ARGUMENT = "E0401", "An argument is missing or has the wrong type",
     "The workflow declares the argument with required, type or enum, and the value given does not fit. Arguments \
      are given with --args-json '{\"name\": value}', or by a parent workflow with workflow_args.";
 
     CHILD = "E0501", "A sub-workflow cannot be used",
-    "The file named by `workflow:` was read along with its parent and has an error of its own, shown in the \
+    "The file named by `workflow:` was read along with its parent and has an error, which is shown in the \
      message. A child that may fail can be marked with on_error: continue.";
     CHILD_DEPTH = "E0502", "Sub-workflows are nested too deeply",
     "Workflows call each other more than 32 levels deep, or a file has more than 1000 sub-workflows in all.";
@@ -154,21 +154,21 @@ codes! {
     "`run:` and `command:` are texts for /bin/sh, which does not know lobster's own commands such as approve, \
      where or state.set. Use `pipeline:` for them; for approvals, use an `approval:` step.";
     FIELD_WITHOUT_JSON = "W0802", "A reference lacks .json or .stdout",
-    "The output of a step stands under `.json` (if it is JSON) or `.stdout`. `$id.field` looks for a field of \
+    "The output of a step is in `.json` (if it is JSON) or `.stdout`. `$id.field` looks for a field of \
      the step itself, finds nothing and gives an empty text; a condition on it is false.";
     PASTED_ARGUMENT = "W0803", "An argument is pasted into shell text",
     "`${arg}` is replaced by the argument's text before the shell sees it, so a value with spaces, quotes or `;` \
      changes the command. Read the environment variable instead, which the shell treats as data: \
      \"$LOBSTER_ARG_NAME\".";
     BRACED_REFERENCE = "W0804", "A reference is written in braces",
-    "`${step.json.x}` is not a reference and reaches the shell as it is, which answers `bad substitution`. Write \
+    "`${step.json.x}` is not a reference and reaches the shell unchanged, which reports `bad substitution`. Write \
      `$step.json.x`.";
     REFERENCE_ORDER = "W0805", "A reference in text names no earlier step",
-    "Inside text, a reference to an unknown step is left as it is (it might be meant for the shell), so the \
+    "Inside text, a reference to an unknown step stays unchanged (it might be meant for the shell), so the \
      command would see the letters `$id.path`.";
     BRACKET_INDEX = "W0806", "A list is indexed with brackets",
-    "List elements are written `$id.json.0`, not `$id.json[0]`. The text `[0]` is left behind as it is.";
-    ARGUMENT_SPEC = "W0807", "An argument's declaration is off",
+    "List elements are written `$id.json.0`, not `$id.json[0]`. The text `[0]` stays unchanged.";
+    ARGUMENT_SPEC = "W0807", "An argument's declaration is invalid",
     "A declaration is a map with default, required, type, enum and description.";
     PASTED_REFERENCE = "W0808", "A step's output is pasted into shell text",
     "The output replaces the reference before the shell sees the command: a quote, a space or `$(...)` in it \
@@ -187,16 +187,16 @@ codes! {
      grant that the description does not ask for has no effect, and the component fails as if nothing had \
      been granted. Remove the grant, or add it to `wants` in the component.";
     BARE_NAME = "W0813", "A reference names no part of a step",
-    "`$id` alone is text. The output of a step stands under `.json` (if it is JSON) or `.stdout`, the answer to an \
+    "`$id` alone is text. The output of a step is in `.json` (if it is JSON) or `.stdout`, the answer to an \
      approval under `.approved`, to an input step under `.response`. Arguments are written `${name}`.\n\n    \
      - {id: count, run: wc -l, stdin: $collect.stdout}";
     FOREIGN_NOTATION = "W0814", "Text is not filled in",
     "Arguments are written `${name}` and results `$id.json.field`; `{{name}}`, `${{ args.name }}`, `$args.name` and \
      `$steps.id.outputs.x` belong to other tools. In shell text, arguments are read from the environment: \
-     \"$LOBSTER_ARG_NAME\". The texts of an approval are shown as they are written: give the gate a `stdin`, and \
+     \"$LOBSTER_ARG_NAME\". The texts of an approval are shown as written: give the approval a `stdin`, and \
      the person sees that.";
     SHELL_VARIABLE = "W0815", "A shell variable has the name of an argument or a step",
-    "In shell text `$name` is a variable of the shell, and lobster sets none of that name, so it is empty. Arguments \
+    "In shell text `$name` is a variable of the shell, and lobster sets no variable of that name, so it is empty. Arguments \
      are in the environment as \"$LOBSTER_ARG_NAME\"; pass the output of a step with `stdin:` or `env:`.";
 
     IDLE_SECRET = "W0816", "A secret is not used",
@@ -220,15 +220,15 @@ codes! {
      js: |\n      const late = input.filter(task => task.due < args.today);\n      return late;";
 
     HALF_PAIR = "W0820", "A text escapes half a surrogate pair",
-    "`\\ud83d` is the first half of a character that needs two, such as an emoji. Alone it is no character, and is read \
-     as U+FFFD. A program that cuts text after a number of UTF-16 units (`slice` in JavaScript) leaves it behind.";
+    "`\\ud83d` is the first half of a character that needs two, such as an emoji. Alone it is not a character, and is read \
+     as U+FFFD. A program that cuts text after a number of UTF-16 units (`slice` in JavaScript) may leave such a half.";
     LINE_END = "W0821", "A condition compares output that ends with a line break",
     "`.stdout` is everything that a command prints, with the line break at its end, so it is not equal to a text \
      without one: `echo eu` prints `eu` and a line break. Print without one (`printf %s eu`, or `tr -d '\\n'` at the end \
      of the command), or print JSON and compare `.json`, which has no line break.\n\n    \
      - {id: where, run: 'printf %s \"$REGION\"'}\n    - {id: eu, run: ./deploy.sh, when: $where.stdout == \"eu\"}";
-    OUTPUT_AS_TRUTH = "W0822", "Any output holds as a condition",
-    "A text is true unless it is empty, also the text `false`, `0` or `no`. Compare the text, or let the step print JSON \
+    OUTPUT_AS_TRUTH = "W0822", "Any output is true as a condition",
+    "A text is true unless it is empty, even the text `false`, `0` or `no`. Compare the text, or let the step print JSON \
      and test `.json`: `false` and `0` are JSON.";
     UNFILLED_VARIABLE = "W0823", "A variable in `env` is not filled in",
     "Values of `env:` are not read by a shell. `${name}` of an argument and `$id.stdout` of a step are filled in; any \
@@ -239,7 +239,7 @@ codes! {
      underscore is an underscore: `my-arg` and `my_arg` are both LOBSTER_ARG_MY_ARG, which holds the value of the one \
      that comes last. Rename one of them, or read them as `${my-arg}` and `${my_arg}` outside shell text.";
     WITHHELD = "W0825", "A step names a variable that it does not receive",
-    "Keys of models and gateways belong to lobster, and steps do not inherit them. The step uses one of those that are set \
+    "Keys of models and gateways belong to lobster, and steps do not inherit them. The step uses such a key, which is set \
      here. Grant it by name, without its value:\n\n    env: { OPENAI_API_KEY: $OPENAI_API_KEY }\n\n`LOBSTER_INHERIT_TOKENS=1` \
      passes all of them to every step. The list is in docs/secrets.md.";
 }

@@ -1,7 +1,7 @@
-//! What could stand at a place of a workflow file that is being written.
+//! Completion at a position in a workflow file that is being written.
 //!
-//! The text is not sound while somebody types, so it is not parsed: the place is found by indentation,
-//! as a reader finds it, and what may stand there comes from the schema of workflow files.
+//! The text is incomplete while the user types, so it is not parsed: the position is determined by
+//! indentation, as a human reader does, and the proposals come from the schema of workflow files.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,33 +10,33 @@ use serde_json::Value;
 
 use super::workflow::{RECORD_FIELDS, json_schema};
 
-/// More is no help.
+/// A longer list is no help.
 const MOST: usize = 60;
 
-/// Lines that are looked through for what a place belongs to.
+/// Most lines that are searched for the context of a position.
 const LINES: usize = 4000;
 
-/// One text that could stand at the place.
+/// One proposed text.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Proposal {
     pub label: String,
-    /// What it is for.
+    /// Description of the proposal.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub about: String,
-    /// What takes the place of `replaces`.
+    /// Text that replaces `replaces`.
     pub insert: String,
-    /// Bytes of the text: what was typed of it.
+    /// Bytes of the text that the user has already typed.
     pub replaces: Range<usize>,
 }
 
-/// A step towards a place: into the value of a key, or into an entry of a list.
+/// A step on the path to a position: into the value of a key, or into an entry of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
     Key(String),
     Entry,
 }
 
-/// What could stand at byte `at` of a workflow file in YAML; `commands` are the commands of pipelines.
+/// Proposals at byte `at` of a workflow file in YAML; `commands` are the commands of pipelines.
 #[must_use]
 pub fn complete(text: &str, at: usize, commands: &[&str]) -> Vec<Proposal> {
     let mut at = at.min(text.len());
@@ -62,7 +62,7 @@ pub fn complete(text: &str, at: usize, commands: &[&str]) -> Vec<Proposal> {
 
 // ---- references
 
-/// What `$…` or `${…` could name, if the cursor is behind one.
+/// Names for `$…` or `${…}`, if the cursor is after one.
 fn references(text: &str, line: &str, at: usize) -> Option<Vec<Proposal>> {
     let dollar = line.rfind('$')?;
     let typed = &line[dollar + 1..];
@@ -99,7 +99,8 @@ fn references(text: &str, line: &str, at: usize) -> Option<Vec<Proposal>> {
     })
 }
 
-/// The ids that a reference at `at` can name: those above, and all in a file whose steps say what they need.
+/// Ids that a reference at `at` can name: the ids above it, or all ids in a file whose steps have
+/// `needs`.
 fn step_ids(text: &str, at: usize) -> Vec<String> {
     let is_graph =
         text.lines().any(|line| key_of(line.trim_start().trim_start_matches("- ")) == Some("needs"));
@@ -117,7 +118,7 @@ fn step_ids(text: &str, at: usize) -> Vec<String> {
         let value = seen[from..].trim_start_matches(' ');
         let end = value.find(|c: char| c.is_whitespace() || ",}#".contains(c)).unwrap_or(value.len());
         let id = value[..end].trim_matches(['"', '\'']);
-        // The step that is being written cannot read itself.
+        // The step that is being written cannot read its own result.
         let is_own = own == Some(begin) && is_same_entry(&text[begin..at]);
         if !id.is_empty() && !is_own && !found.iter().any(|known| known == id) {
             found.push(id.to_owned());
@@ -126,7 +127,7 @@ fn step_ids(text: &str, at: usize) -> Vec<String> {
     found
 }
 
-/// Whether a text holds no beginning of another entry of a list.
+/// True if no other entry of a list begins in the text.
 fn is_same_entry(text: &str) -> bool {
     !text.lines().skip(1).any(|line| line.trim_start().starts_with("- "))
 }
@@ -183,7 +184,7 @@ fn key_of(line: &str) -> Option<&str> {
     .then(|| &line[..end])
 }
 
-/// What a line is made of: where its dashes stand, and where the rest begins.
+/// Positions of the dashes of a line, and the start of the rest.
 fn parts_of(line: &str) -> (Vec<usize>, usize) {
     let mut at = indent_of(line);
     let mut dashes = Vec::new();
@@ -195,7 +196,7 @@ fn parts_of(line: &str) -> (Vec<usize>, usize) {
     (dashes, at)
 }
 
-/// Whether the line belongs to a text that began above with `|` or `>`.
+/// True if the line belongs to a block text that began above with `|` or `>`.
 fn is_in_block(before: &str, line: &str) -> bool {
     let mut indent = if line.trim().is_empty() { line.len() } else { indent_of(line) };
     for above in before.lines().rev().take(LINES).filter(|above| !above.trim().is_empty()) {
@@ -214,16 +215,16 @@ fn is_in_block(before: &str, line: &str) -> bool {
     false
 }
 
-/// A place in a file.
+/// A position in a file.
 #[derive(Debug, PartialEq, Eq)]
 struct Place {
     path: Vec<Part>,
-    /// The key whose value is being written, if it is one.
+    /// Key whose value is being written, if any.
     key: Option<String>,
     typed: String,
-    /// The column of what is being written.
+    /// Column of the text that is being written.
     column: usize,
-    /// Keys that stand beside it already.
+    /// Keys already in the same map.
     beside: Vec<String>,
 }
 
@@ -231,11 +232,11 @@ impl Place {
     fn find(before: &str, line: &str) -> Self {
         let (dashes, column) = parts_of(line);
         let mut path = Vec::new();
-        // Below what column a key, or a dash, is one of what is around.
+        // A key, or a dash, below this column belongs to an enclosing level.
         let (mut key_limit, mut dash_limit) = (column, column);
         for dash in dashes.iter().rev() {
             path.push(Part::Entry);
-            // The list may stand right below its key.
+            // The list may be at the same indentation as its key.
             (key_limit, dash_limit) = (dash + 1, *dash);
         }
         let mut beside = Vec::new();
@@ -270,7 +271,7 @@ impl Place {
         place.into_flow().into_value()
     }
 
-    /// Into `{…}` and `[…]` that are open where the cursor stands.
+    /// Goes into `{…}` and `[…]` that are open at the cursor.
     fn into_flow(mut self) -> Self {
         loop {
             let mut open = Vec::new();
@@ -310,7 +311,7 @@ impl Place {
         }
     }
 
-    /// Behind the colon of a key.
+    /// Goes into the value after the colon of a key.
     fn into_value(mut self) -> Self {
         if let Some(key) = key_of(&self.typed).map(str::to_owned) {
             let rest = &self.typed[key.len() + 1..];
@@ -409,7 +410,7 @@ impl Place {
 
 // ---- the schema
 
-/// How a value of a field begins.
+/// Start of a field's value.
 enum Kind {
     Text,
     List,
@@ -418,7 +419,7 @@ enum Kind {
 
 fn kind_of(schema: &Value, field: &Value) -> Kind {
     let choices = choices(schema, field);
-    // Where a text will do, it is the usual form.
+    // If a text is allowed, it is the usual form.
     if choices.iter().any(|node| {
         ["string", "boolean", "number", "integer"].iter().any(|kind| has_type(node, kind))
             || node.get("enum").is_some()
@@ -441,7 +442,7 @@ fn has_type(node: &Value, kind: &str) -> bool {
     }
 }
 
-/// A schema without references: what its value may be.
+/// Possible schemas of a value, with references resolved.
 fn choices<'s>(schema: &'s Value, node: &'s Value) -> Vec<&'s Value> {
     if let Some(name) = node["$ref"].as_str().and_then(|name| name.strip_prefix("#/definitions/")) {
         return choices(schema, &schema["definitions"][name]);
@@ -452,7 +453,7 @@ fn choices<'s>(schema: &'s Value, node: &'s Value) -> Vec<&'s Value> {
     }
 }
 
-/// What stands below a part.
+/// Schemas of the contents of a part.
 fn into<'s>(schema: &'s Value, nodes: &[&'s Value], part: &Part) -> Vec<&'s Value> {
     let mut found = Vec::new();
     for node in nodes.iter().flat_map(|node| choices(schema, node)) {
@@ -478,7 +479,7 @@ fn fields_of(schema: &Value, nodes: &[&Value]) -> BTreeMap<String, Value> {
 mod tests {
     use super::*;
 
-    /// What is proposed where `‸` stands.
+    /// Proposals at the position of `‸`.
     fn labels(text: &str) -> Vec<String> {
         proposals(text).into_iter().map(|proposal| proposal.label).collect()
     }

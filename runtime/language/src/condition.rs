@@ -10,7 +10,7 @@
 //!
 //! A word is a string and may stand only on the right of a comparison. Both
 //! sides of `&&` and `||` are always evaluated, so that a misspelt reference
-//! fails whatever the other side is.
+//! fails regardless of the other side.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -24,10 +24,10 @@ use lobster_base::json::{self, is_js_space};
 
 /// Deepest nesting of `!` and parentheses. Parsing and evaluation recurse.
 const MAX_DEPTH: usize = 100;
-/// Longest text of a condition, in bytes: bounds what one condition may cost.
+/// Longest condition in bytes, which limits the cost of one condition.
 const MAX_LENGTH: usize = 16 << 10;
 
-/// Whether a step runs.
+/// Condition under which a step runs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Condition {
     #[default]
@@ -36,7 +36,7 @@ pub enum Condition {
     When(Expression),
 }
 
-/// A condition that needs results.
+/// A condition that depends on results.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expression {
     text: String,
@@ -63,11 +63,11 @@ enum Operator {
     GreaterOrEqual,
 }
 
-/// What to do instead of calling a function in a condition.
+/// Advice for an author who calls a function in a condition.
 const NO_FUNCTIONS: &str = "conditions have no functions; compute it in a step, as in \
      `{id: found, js: \"input.includes('x')\", stdin: $check.stdout}`, and test `$found.json`";
 
-/// What to do instead of naming an argument in a condition.
+/// Advice for an author who names an argument in a condition.
 pub(crate) const ARGUMENT_IN_CONDITION: &str = "arguments cannot be used in conditions; let a step print the argument, as in \
      `{id: given, run: printf %s \"$LOBSTER_ARG_NAME\"}`, and compare `$given.stdout`";
 
@@ -75,19 +75,19 @@ pub(crate) const ARGUMENT_IN_CONDITION: &str = "arguments cannot be used in cond
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Unsupported condition: {text}")]
 pub struct ConditionError {
-    /// The condition, trimmed.
+    /// Text of the condition, trimmed.
     pub text: String,
-    /// Where reading stopped: a byte offset in the untrimmed text, at most its length.
+    /// Position at which reading stopped: a byte offset in the untrimmed text, at most its length.
     pub at: usize,
-    /// What is wrong there.
+    /// Description of the error at this position.
     pub reason: String,
 }
 
 impl Condition {
-    /// Reads a condition.
+    /// Parses a condition.
     ///
     /// # Errors
-    /// When the text is outside the grammar above.
+    /// The text does not match the grammar above.
     pub fn parse(text: &str) -> Result<Self, ConditionError> {
         let trimmed = text.trim_matches(is_js_space);
         match trimmed {
@@ -109,19 +109,19 @@ impl Condition {
         Ok(Self::When(Expression { text: trimmed.to_owned(), root }))
     }
 
-    /// A condition that cannot be read, for a picture of the file: nothing is run by it.
+    /// Makes a condition that cannot be parsed, for drawing the file: no run uses it.
     pub(super) fn unread(text: &str) -> Self {
         let text = text.trim_matches(is_js_space).to_owned();
         Self::When(Expression { text, root: Expr::Constant(Value::Bool(false)) })
     }
 
-    /// Whether the step runs whatever happened before.
+    /// True if the step runs regardless of earlier results.
     #[must_use]
     pub fn is_always(&self) -> bool {
         *self == Self::Always
     }
 
-    /// The text as written, trimmed.
+    /// Text of the condition as written, trimmed.
     #[must_use]
     pub fn text(&self) -> &str {
         match self {
@@ -131,10 +131,10 @@ impl Condition {
         }
     }
 
-    /// Whether the step runs, given what is known now.
+    /// True if the step runs, given the results so far.
     ///
     /// # Errors
-    /// When a reference names an unknown step, or a result cannot be read.
+    /// A reference names an unknown step, or a result cannot be read.
     pub fn evaluate(&self, scope: &dyn Scope) -> Result<bool, ExprError> {
         match self {
             Self::Always => Ok(true),
@@ -143,11 +143,11 @@ impl Condition {
         }
     }
 
-    /// What the condition comes to as far as it can be told before results
-    /// exist; none if it depends on what is not known yet.
+    /// Value of the condition as far as it follows before results exist; `None` if it depends on
+    /// unknown values.
     ///
     /// # Errors
-    /// What `facts` fails with.
+    /// Errors of `facts`.
     pub fn decide<E>(&self, facts: &dyn Fn(&Reference) -> Result<Fact, E>) -> Result<Option<bool>, E> {
         match self {
             Self::Always => Ok(Some(true)),
@@ -159,7 +159,7 @@ impl Condition {
         }
     }
 
-    /// Uses of the text that a step prints (`$id.stdout`) that can hardly be meant.
+    /// Uses of a step's printed text (`$id.stdout`) that are probably mistakes.
     pub(crate) fn doubtful_uses(&self) -> Vec<(&Reference, DoubtfulUse<'_>)> {
         let mut found = Vec::new();
         if let Self::When(expression) = self {
@@ -179,14 +179,14 @@ impl Condition {
     }
 }
 
-/// A use of the text that a step prints that can hardly be meant.
+/// A use of a step's printed text that is probably a mistake.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum DoubtfulUse<'e> {
-    /// As a truth: any text is true.
+    /// As a boolean: any text is true.
     Truth,
     /// Compared with a text without a line break.
     WithoutLineEnd(&'e str),
-    /// Compared with a value that is no text.
+    /// Compared with a value that is not text.
     NoText(&'e Value),
 }
 
@@ -234,7 +234,7 @@ impl Expr {
     }
 }
 
-/// Written as `true`, `false` or the text; read back from any of them or null.
+/// Serialised as `true`, `false` or the text; parsed from any of these or null.
 impl Serialize for Condition {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
@@ -298,7 +298,7 @@ impl<'t> Parser<'t> {
         Ok(root)
     }
 
-    /// What to say about text that continues where the condition could end.
+    /// Message about text after a possible end of the condition.
     fn stray(&self) -> String {
         let rest = self.rest();
         match rest.chars().next() {
@@ -472,18 +472,18 @@ impl<'t> Parser<'t> {
         Ok(Expr::Constant(value))
     }
 
-    /// Why a word cannot stand where it does; it has `len` bytes.
+    /// Reason why a word is not allowed at this position; it has `len` bytes.
     fn misplaced(&self, word: &str, len: usize) -> String {
         match self.rest()[len..].bytes().next() {
             Some(b'(') => NO_FUNCTIONS.to_owned(),
             Some(b'.') => format!("a reference begins with `$`: write `${word}.` and so on"),
             _ if word == "not" => "not is `!`".to_owned(),
-            _ => format!("the word `{word}` may only stand right of a comparison; quote text"),
+            _ => format!("the word `{word}` is only allowed on the right of a comparison; quote text"),
         }
     }
 }
 
-/// A value, or none where ECMAScript has `undefined`.
+/// A value; `None` stands for `undefined` of ECMAScript.
 type Operand<'s> = Option<Cow<'s, Value>>;
 
 fn evaluate<'s>(expr: &'s Expr, scope: &'s dyn Scope) -> Result<Operand<'s>, ExprError> {
@@ -506,11 +506,11 @@ fn evaluate<'s>(expr: &'s Expr, scope: &'s dyn Scope) -> Result<Operand<'s>, Exp
     })
 }
 
-/// What is known of a value before a run.
+/// Knowledge about a value before a run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fact {
     Unknown,
-    /// The value, or that there will be none.
+    /// The value, or the fact that there will be none.
     Known(Option<Value>),
 }
 
@@ -527,7 +527,8 @@ impl Fact {
     }
 }
 
-/// Evaluates with three truth values (Kleene): what one known side settles is settled.
+/// Evaluates with three truth values (Kleene): if one known side decides the result, the result is
+/// known.
 fn decide<E>(expr: &Expr, facts: &dyn Fn(&Reference) -> Result<Fact, E>) -> Result<Fact, E> {
     let truths = |parts: &[Expr]| {
         parts.iter().map(|part| Ok(decide(part, facts)?.truth())).collect::<Result<Vec<_>, E>>()
@@ -575,7 +576,8 @@ fn compare(left: Option<&Value>, operator: Operator, right: Option<&Value>) -> b
     }
 }
 
-/// ECMA-262 `Object.is` on scalars; arrays and objects by content, whatever the order of keys.
+/// ECMA-262 `Object.is` for scalars; arrays and objects are compared by content, without regard to the
+/// order of keys.
 fn same(left: Option<&Value>, right: Option<&Value>) -> bool {
     match (left, right) {
         (None, None) => true,
@@ -598,13 +600,13 @@ fn same_value(left: &Value, right: &Value) -> bool {
     }
 }
 
-/// Equal to the last digit, with `-0` apart from `0`.
+/// Equal to the last digit; `-0` differs from `0`.
 fn same_number(left: &Number, right: &Number) -> bool {
     let is_negative = |number: &Number| number.as_f64().is_some_and(f64::is_sign_negative);
     Exact::of(left).is(Exact::of(right)) && is_negative(left) == is_negative(right)
 }
 
-/// What `<` and its kin compare: numbers, and texts that ECMA-262 `Number` reads.
+/// Operand of `<` and the other order operators: a number, or a text that ECMA-262 `Number` accepts.
 fn ordinal(value: Option<&Value>) -> Option<Exact> {
     match value? {
         Value::Number(number) => Some(Exact::of(number)),

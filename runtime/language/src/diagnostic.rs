@@ -1,4 +1,4 @@
-//! What is said about a source: one message, one place, one way out.
+//! Diagnostics about a source: a message, a position and advice.
 
 use std::fmt::{self, Write};
 use std::sync::Arc;
@@ -13,31 +13,31 @@ use super::source::Source;
 /// A result whose error is a diagnostic.
 pub type Checked<T> = Result<T, Box<Diagnostic>>;
 
-/// How bad it is.
+/// Severity of a diagnostic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// Worth knowing; the file runs.
+    /// A warning; the file runs.
     Warning,
-    /// The file is refused.
+    /// An error; the file is rejected.
     Error,
 }
 
-/// One thing to say about one place of a source.
+/// A message about one position in a source.
 #[derive(Clone, Debug, Serialize)]
 pub struct Diagnostic {
     pub severity: Severity,
     /// Explained by [`super::codes::explain`].
     pub code: &'static str,
-    /// One sentence, without the place.
+    /// One sentence, without the position.
     pub message: String,
-    /// The name of the source.
+    /// Name of the source.
     pub file: String,
-    /// Bytes of the source's text.
+    /// Byte range in the source's text.
     pub span: Span,
-    /// From 1.
+    /// Line, from 1.
     pub line: usize,
-    /// In characters, from 1.
+    /// Column in characters, from 1.
     pub column: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub help: Option<String>,
@@ -98,13 +98,13 @@ impl Diagnostic {
         self
     }
 
-    /// The text that the diagnostic points into.
+    /// Source that the diagnostic refers to.
     #[must_use]
     pub fn source(&self) -> &Source {
         &self.source
     }
 
-    /// The diagnostic as people read it in a terminal, ending without a newline.
+    /// The diagnostic for a terminal, without a final newline.
     #[must_use]
     pub fn render_human(&self, color: bool) -> String {
         let level = match self.severity {
@@ -123,7 +123,7 @@ impl Diagnostic {
         }
         let renderer = if color { Renderer::styled() } else { Renderer::plain() };
         let mut rendered = renderer.term_width(RENDERED).render(&[group]);
-        // Of a line that is cut, the renderer knows the column in what is shown.
+        // For a shortened line, the renderer knows only the column in the shown part.
         let in_snippet = shown.text[..shown.start].chars().count() + 1;
         let place = format!("{}:{}:{in_snippet}", self.file, self.line);
         let arrow = rendered.find("--> ").unwrap_or_default();
@@ -134,8 +134,8 @@ impl Diagnostic {
         rendered
     }
 
-    /// The diagnostic as an error message of an envelope: the message first,
-    /// then the place and the line, as plain text.
+    /// The diagnostic as an error message of an envelope: the message, followed by the position and the
+    /// line, as plain text.
     #[must_use]
     pub fn one_line_with_snippet(&self) -> String {
         let mut out = format!("{} ({}:{}:{})", self.message, self.file, self.line, self.column);
@@ -160,30 +160,30 @@ impl Diagnostic {
         out
     }
 
-    /// How many bytes of the line are marked.
+    /// Number of marked bytes in the line.
     fn marked(&self, line_start: usize, line: &str) -> usize {
         self.span.end.min(line_start + line.len()).saturating_sub(self.span.start)
     }
 }
 
-/// A line as it is shown: cut to a window around the mark and free of what cannot be seen.
+/// Displayed part of a line: a window around the mark, without invisible characters.
 struct ShownLine {
     text: String,
     start: usize,
     end: usize,
 }
 
-/// Columns of a terminal that are shown on either side of the start of the mark.
+/// Terminal columns that are shown on either side of the start of the mark.
 const SHOWN_BEFORE: usize = 60;
 const SHOWN_AFTER: usize = 80;
 
-/// Wider than any shown line, so that the renderer cuts nothing of its own.
+/// Wider than any displayed line, so that the renderer cuts nothing itself.
 const RENDERED: usize = 4 * (SHOWN_BEFORE + SHOWN_AFTER);
 
-/// Characters that may share a column, such as the marks on a letter.
+/// Most characters that share a column, such as the marks on a letter.
 const MOST_IN_A_COLUMN: usize = 4;
 
-/// How many columns a character takes where it is shown. What is not shown has a sign in its place.
+/// Number of columns of a displayed character. An invisible character is displayed as a symbol.
 fn width(c: char) -> usize {
     c.width().unwrap_or(1)
 }
@@ -192,7 +192,7 @@ fn columns(text: &str) -> usize {
     text.chars().map(width).sum()
 }
 
-/// How many bytes of these characters fit into so many columns.
+/// Number of bytes of these characters that fit in `room` columns.
 fn fitting(characters: impl Iterator<Item = char>, mut room: usize) -> usize {
     let fits = characters.take(room * MOST_IN_A_COLUMN).take_while(|c| match room.checked_sub(width(*c)) {
         Some(left) => {
@@ -208,7 +208,7 @@ fn shown_line(line: &str, start: usize, len: usize) -> ShownLine {
     let start = start.min(line.len());
     let end = (start + len).min(line.len());
     let from = start - fitting(line[..start].chars().rev(), SHOWN_BEFORE);
-    // A mark whose letter is cut off would stand on another one.
+    // A mark without its letter would appear on another letter.
     let marks = line[from..start].chars().take_while(|c| from > 0 && width(*c) == 0);
     let from = from + marks.map(char::len_utf8).sum::<usize>();
     let marked = fitting(line[start..end].chars(), SHOWN_AFTER);
@@ -216,7 +216,7 @@ fn shown_line(line: &str, start: usize, len: usize) -> ShownLine {
     let after = if start + marked == end { fitting(line[end..].chars(), room) } else { 0 };
 
     let mut text = if from > 0 { "…".to_owned() } else { String::new() };
-    // A byte order mark at the beginning is part of no line.
+    // A byte order mark at the start is not part of a line.
     push_visible(&mut text, line[from..start].trim_start_matches('\u{feff}'));
     let shown_start = text.len();
     push_visible(&mut text, &line[start..start + marked]);
@@ -228,12 +228,13 @@ fn shown_line(line: &str, start: usize, len: usize) -> ShownLine {
     ShownLine { text, start: shown_start, end: shown_end }
 }
 
-/// Each character in as many columns as [`width`] says.
+/// Appends each character in the number of columns given by [`width`].
 fn push_visible(out: &mut String, text: &str) {
     for c in text.chars() {
         match c {
             '\t' => out.push(' '),
-            // Nothing to see, or it would turn the direction of the line; marks on letters stay.
+            // Invisible characters and characters that change the direction of the line are replaced;
+            // marks on letters stay.
             c if c.is_control() => out.push('\u{fffd}'),
             '\u{200b}'
             | '\u{200e}'
@@ -287,7 +288,7 @@ mod tests {
         assert!(sample(text, Span::default()).render_human(true).contains("\u{1b}["));
     }
 
-    /// Where the carets of a rendered diagnostic stand: the columns before them, and how many they are.
+    /// Carets of a rendered diagnostic: the columns before them, and their number.
     fn carets(shown: &str) -> (usize, usize) {
         let line = shown.lines().find(|line| line.contains('^')).unwrap_or_else(|| panic!("{shown}"));
         (columns(line.split('^').next().unwrap()), line.matches('^').count())

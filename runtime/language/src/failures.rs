@@ -1,13 +1,12 @@
-//! The codes that failures have in envelopes and in the record, and what
-//! `lobster help CODE` prints for them. A failure of a workflow file has a number
-//! instead: [`super::codes`].
+//! Codes of failures in envelopes and in the record, and their pages for `lobster help CODE`. Mistakes
+//! in workflow files have numbers instead: [`super::codes`].
 
 use std::sync::LazyLock;
 
 use super::codes::CodePage;
 
-/// The page of every code of a failure at run time: first those of steps and of lobster, then
-/// those of components. In the file, a page is a line with code and title, its text, and an empty line.
+/// Pages of all codes of failures at run time: first those of steps and of lobster, then those of
+/// components. In the file, a page is a line with code and title, its text, and an empty line.
 pub(super) static PAGES: LazyLock<Vec<CodePage>> = LazyLock::new(|| {
     let pages = include_str!("failures.txt").split("\n\n");
     let read = |page: &'static str| {

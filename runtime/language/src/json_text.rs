@@ -1,4 +1,4 @@
-//! Strict JSON (RFC 8259) with the place of every value.
+//! Strict JSON (RFC 8259) with the position of every value.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::diagnostic::{Checked, Diagnostic};
 use super::plan::Span;
 use super::source::{Data, Entry, MAX_DEPTH, Node, Source};
 
-/// Reads the source as one JSON value. Duplicate keys are allowed; the last one wins.
+/// Parses the source as one JSON value. Duplicate keys are allowed; the last one wins.
 pub(super) fn parse(source: &Arc<Source>) -> Checked<Node> {
     let mut reader = Reader { source, text: &source.text, at: 0, depth: 0 };
     let node = reader.value()?;
@@ -55,7 +55,7 @@ impl Reader<'_> {
                 let help = match c {
                     '/' | '#' => "JSON has no comments; name the file .lobster or .yaml to use YAML",
                     '\u{feff}' => "remove the byte order mark",
-                    '\'' => "JSON strings stand in double quotes",
+                    '\'' => "JSON strings are in double quotes",
                     '}' | ']' => "there is a comma too many before it, or a value is missing",
                     _ => return error,
                 };
@@ -75,7 +75,7 @@ impl Reader<'_> {
             Some(b't') => self.word("true", Data::Bool(true))?,
             Some(b'f') => self.word("false", Data::Bool(false))?,
             Some(b'n') => self.word("null", Data::Null)?,
-            _ => return Err(self.unexpected("where a value should stand")),
+            _ => return Err(self.unexpected("where a value is expected")),
         };
         Ok(Node { data, span: Span { start, end: self.at } })
     }
@@ -94,7 +94,7 @@ impl Reader<'_> {
 
     fn word(&mut self, word: &str, data: Data) -> Checked<Data> {
         if !self.text[self.at..].starts_with(word) {
-            return Err(self.unexpected("where a value should stand"));
+            return Err(self.unexpected("where a value is expected"));
         }
         self.at += word.len();
         Ok(data)
@@ -116,7 +116,7 @@ impl Reader<'_> {
                     self.at += 1;
                     return Ok(Data::List(items));
                 }
-                _ => return Err(self.unexpected("where `,` or `]` should stand")),
+                _ => return Err(self.unexpected("where `,` or `]` is expected")),
             }
         }
     }
@@ -133,7 +133,7 @@ impl Reader<'_> {
             self.blanks();
             let key_start = self.at;
             if self.peek() != Some(b'"') {
-                return Err(self.unexpected("where a double-quoted property name should stand"));
+                return Err(self.unexpected("where a double-quoted property name is expected"));
             }
             let key = self.string()?;
             let key_span = Span { start: key_start, end: self.at };
@@ -158,7 +158,7 @@ impl Reader<'_> {
                     self.at += 1;
                     return Ok(Data::Map(entries));
                 }
-                _ => return Err(self.unexpected("where `,` or `}` should stand")),
+                _ => return Err(self.unexpected("where `,` or `}` is expected")),
             }
         }
     }
@@ -171,7 +171,7 @@ impl Reader<'_> {
         let text = &self.text[start..self.at];
         match serde_json::from_str::<Number>(text) {
             Ok(number) => Ok(Data::Number(number)),
-            // Too large for a double, but a number all the same.
+            // Too large for a double, but still a number.
             Err(_) if is_too_large_a_number(text) => Ok(Data::NotFinite),
             Err(_) => {
                 let span = Span { start, end: self.at };
@@ -181,7 +181,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A string, from its opening to its closing quote.
+    /// A string from its opening to its closing quote.
     fn string(&mut self) -> Checked<String> {
         let start = self.at;
         self.at += 1;
@@ -241,7 +241,7 @@ impl Reader<'_> {
         Ok(unit)
     }
 
-    /// Half a surrogate pair has no character and reads as U+FFFD.
+    /// Half a surrogate pair is not a character and is read as U+FFFD.
     fn unicode(&mut self, start: usize) -> Checked<char> {
         let first = self.hex(start)?;
         if (0xd800..0xdc00).contains(&first) && self.text[self.at..].starts_with("\\u") {

@@ -1,6 +1,5 @@
-//! Source text to [`Plan`](plan::Plan). Pure: nothing here reads a clock, an
-//! environment or a file; sources come in as text, and sub-workflows through a
-//! loader that the caller gives.
+//! Converts source text to a [`Plan`](plan::Plan). Nothing here reads a clock, an environment or a
+//! file: sources are passed in as text, and sub-workflows through a loader of the caller.
 
 pub mod codes;
 pub mod complete;

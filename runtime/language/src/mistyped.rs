@@ -1,6 +1,7 @@
-//! What was meant by a name that nobody has.
+//! Proposals for mistyped names.
 
-/// The name that is closest to a mistyped one, if one is close: of short names one letter may differ, of others two.
+/// Known name closest to a mistyped one, if one is close: one letter may differ in a short name, and
+/// two in a longer one.
 #[must_use]
 pub fn nearest_name<'n>(name: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     let allowed = if name.len() < 4 { 1 } else { 2 };

@@ -1,30 +1,30 @@
-//! In which order the steps of a plan can run.
+//! Order in which the steps of a plan can run.
 
 use std::collections::BTreeSet;
 
 use super::plan::{Step, Workflow};
 
 impl Workflow {
-    /// Whether its steps run by what they need, and not one after the other.
+    /// True if its steps run by their needs rather than one after another.
     #[must_use]
     pub fn is_graph(&self) -> bool {
         self.steps.iter().any(|step| step.needs.is_some())
     }
 
-    /// By each step's index, the indexes of the steps that it needs.
+    /// For each step's index, the indexes of the steps that it needs.
     #[must_use]
     pub fn needs(&self) -> Vec<Vec<usize>> {
         let index = |id: &String| self.steps.iter().position(|step| step.id == *id);
         self.steps.iter().map(|step| step.needs.iter().flatten().filter_map(index).collect()).collect()
     }
 
-    /// The indexes of its steps, each after those that it needs; that of the file as far as can be.
+    /// Indexes of its steps, each after the steps that it needs; otherwise in the order of the file.
     #[must_use]
     pub fn order(&self) -> Vec<usize> {
         let needs = self.needs();
         let mut order = Vec::with_capacity(self.steps.len());
         let mut left: BTreeSet<usize> = (0..self.steps.len()).collect();
-        // A file with a circle was refused; what is left of one stays in its order.
+        // A file with a cycle was rejected; steps that remain of one keep their order.
         while let Some(next) = left
             .iter()
             .copied()
@@ -39,8 +39,8 @@ impl Workflow {
 }
 
 impl Step {
-    /// Whether its condition speaks of another step, so that it decides what becomes of it
-    /// when that one is skipped.
+    /// True if its condition refers to the step `id`, so that the condition decides what happens if
+    /// that step is skipped.
     #[must_use]
     pub fn asks_about(&self, id: &str) -> bool {
         self.when.references().iter().any(|reference| reference.id == id)

@@ -1,9 +1,8 @@
 //! The one-line form: `exec git log | head --n 3 | json`.
 //!
-//! Text is cut at `|`, each piece into words, and the words of a piece become
-//! options and positionals. Blank means space, tab, line feed and carriage
-//! return only. Everything here knows its place in the text, so that a mistake
-//! can be pointed at.
+//! Text is cut at `|`, each piece into words, and the words of a piece become options and positionals.
+//! Only space, tab, line feed and carriage return are blanks. All parts have their position in the
+//! text, so that errors can point at it.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -20,21 +19,21 @@ pub struct Pipeline {
     pub stages: Vec<StageCall>,
 }
 
-/// One command with its arguments, as written. Whether it exists is not known here.
+/// One command with its arguments, as written. Its existence is not checked here.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StageCall {
     pub name: String,
     pub args: StageArgs,
-    /// Its text, without the blanks around it.
+    /// Text of the call, without surrounding blanks.
     pub raw: String,
-    /// Where `raw` stands in the pipeline's text, in bytes.
+    /// Position of `raw` in the pipeline's text, in bytes.
     #[serde(default)]
     pub span: Range<usize>,
 }
 
 impl StageCall {
-    /// A call whose words are separate already (a command line), so nothing is
-    /// cut or unquoted. Empty words keep their place as values of options.
+    /// Makes a call from separate words (a command line), so nothing is cut or unquoted. Empty words
+    /// keep their position as values of options.
     ///
     /// # Errors
     /// An option that no command can have.
@@ -45,7 +44,7 @@ impl StageCall {
     }
 }
 
-/// Why a text is not a pipeline, and the byte where the trouble begins.
+/// Reason why a text is not a pipeline, and the byte at which the error begins.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct PipelineError {
@@ -59,11 +58,11 @@ impl PipelineError {
     }
 }
 
-/// Reads pipeline text.
+/// Parses pipeline text.
 ///
 /// # Errors
-/// `Unclosed quote`, `Empty pipeline`, `Empty command stage`, or an option
-/// named `_`, which is how stored pipelines spell the words of no option.
+/// `Unclosed quote`, `Empty pipeline`, `Empty command stage`, or an option named `_`, which stored
+/// pipelines use for positional words.
 pub fn parse(text: &str) -> Result<Pipeline, PipelineError> {
     let pieces = split(text)?;
     if pieces.is_empty() {
@@ -77,8 +76,8 @@ fn is_blank(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\n' | '\r')
 }
 
-/// The pieces between the `|` outside quotes, without the blanks around them.
-/// Nothing after the last `|` is not a piece.
+/// Pieces between the `|` outside quotes, without surrounding blanks. An empty text after the last `|`
+/// is not a piece.
 fn split(text: &str) -> Result<Vec<Range<usize>>, PipelineError> {
     let mut pieces = Vec::new();
     let mut start = 0;
@@ -108,7 +107,7 @@ fn split(text: &str) -> Result<Vec<Range<usize>>, PipelineError> {
     Ok(pieces)
 }
 
-/// Without what JavaScript takes for blanks at the ends, which are more than the blanks between words.
+/// Removes JavaScript white space at the ends, which is more than the blanks between words.
 fn trimmed(text: &str, span: Range<usize>) -> Range<usize> {
     let piece = &text[span.clone()];
     let start = span.start + (piece.len() - piece.trim_start_matches(is_js_space).len());
@@ -128,17 +127,17 @@ fn stage(text: &str, span: Range<usize>) -> Result<StageCall, PipelineError> {
     Ok(StageCall { name: name.text, args, raw: raw.to_owned(), span })
 }
 
-/// Options of a command that never take the next word for their value: it is
-/// the program to run, as in `exec --json gh pr list`.
+/// Options of a command that never take the next word as their value, because it is the program to run,
+/// as in `exec --json gh pr list`.
 fn switches_of(command: &str) -> &'static [&'static str] {
     if command == "exec" { &["json", "all-lines"] } else { &[] }
 }
 
-/// Words by the quoting rules; `base` is where `piece` stands in the whole
-/// text. A pair of quotes is a word, also with nothing in it.
+/// Words by the quoting rules; `base` is the position of `piece` in the whole text. A pair of quotes is
+/// a word, even if it is empty.
 fn words(piece: &str, base: usize) -> Result<Vec<Word>, PipelineError> {
     let mut words = Vec::new();
-    // The word at hand, from its first character or quote on.
+    // The current word, from its first character or quote on.
     let mut word: Option<Word> = None;
     let mut quote = None;
     let mut chars = piece.char_indices().peekable();
@@ -157,8 +156,8 @@ fn words(piece: &str, base: usize) -> Result<Vec<Word>, PipelineError> {
                 match (open, next) {
                     ('\'', Some('\'')) | ('"', Some('"' | '\\' | '$' | '`')) => word.text.extend(next),
                     ('"', Some('\n')) => {}
-                    // A pair stays a pair, as it was when the text was cut at `|`:
-                    // the second backslash does not escape the quote behind it.
+                    // A pair stays a pair, as when the text was cut at `|`: the second backslash does
+                    // not escape the quote after it.
                     ('\'', Some('\\')) => word.text.push_str("\\\\"),
                     _ => {
                         word.text.push('\\');
@@ -177,9 +176,9 @@ fn words(piece: &str, base: usize) -> Result<Vec<Word>, PipelineError> {
     Ok(words)
 }
 
-/// `--key=value`, `--key value` and `--switch` become options; one of `switches`
-/// is one whatever follows it. A bare `--` ends them: all words after it are
-/// positional, whatever they look like.
+/// `--key=value`, `--key value` and `--switch` become options; an option in `switches` never takes the
+/// next word. A bare `--` ends the options: all words after it are positional, even if they look like
+/// options.
 fn arguments(words: impl Iterator<Item = Word>, switches: &[&str]) -> Result<StageArgs, PipelineError> {
     let mut args = StageArgs::default();
     let mut words = words.peekable();
@@ -213,8 +212,8 @@ fn arguments(words: impl Iterator<Item = Word>, switches: &[&str]) -> Result<Sta
     Ok(args)
 }
 
-/// Writes one word so that [`parse`] reads it back as it is. A word that begins
-/// with `--` is still read as an option unless a bare `--` stands before it.
+/// Writes one word so that [`parse`] reads it back unchanged. A word that begins with `--` is still
+/// read as an option unless a bare `--` precedes it.
 #[must_use]
 pub fn quote(word: &str) -> String {
     if !word.is_empty() && !word.contains(|c| is_blank(c) || matches!(c, '"' | '\'' | '|')) {
@@ -236,7 +235,7 @@ pub fn quote(word: &str) -> String {
 const SECRET_OPTIONS: [&str; 5] = ["token", "password", "secret", "api-key", "apiKey"];
 
 impl Pipeline {
-    /// What `--dry-run` shows: the stages with the arguments as they were understood.
+    /// Text for `--dry-run`: the stages with their parsed arguments.
     #[must_use]
     pub fn plan(&self) -> String {
         let count = self.stages.len();
@@ -355,7 +354,7 @@ mod tests {
         ] {
             assert_eq!(args(text), error, "{text}");
         }
-        // At the ends of a stage every blank of JavaScript goes, none that is between quotes.
+        // At the ends of a stage, all JavaScript white space is removed, except between quotes.
         for blank in ["\u{a0}", "\u{b}", "\u{2028}", "\u{3000}", "\u{feff}", " \u{202f}\t"] {
             let stages = json!([["x", {"_": ["a"]}], ["y", {"_": [blank]}]]);
             assert_eq!(args(&format!("{blank}x a{blank}|{blank}y '{blank}'|{blank}")), stages, "{blank:?}");

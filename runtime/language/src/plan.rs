@@ -1,9 +1,9 @@
-//! The Plan: what will be done, as plain data.
+//! The plan of a run, as plain data.
 //!
-//! A plan is serialisable, printable and complete: a run executes the plan that
-//! it recorded and never reads its files again. Text that depends on arguments
-//! or earlier results stays text here; the engine fills it in step by step
-//! (`template`), because an argument's value may itself contain references.
+//! A plan is serialisable, printable and complete: a run executes the plan that it recorded and never
+//! reads its files again. Text that depends on arguments or earlier results stays text here. The engine
+//! fills it in step by step (`template`), because the value of an argument may itself contain
+//! references.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use lobster_base::budget;
 use lobster_base::credential::CredentialGrant;
 use lobster_base::digest::Digest;
 
-/// What one run executes.
+/// Plan of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[expect(clippy::large_enum_variant, reason = "there is one plan a run, and it is passed by reference")]
@@ -31,17 +31,17 @@ pub enum Plan {
     Pipeline(Pipeline),
 }
 
-/// Where something stands in its source: byte offsets, end exclusive.
+/// Position in a source: byte offsets, with the end exclusive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
     pub start: usize,
     pub end: usize,
 }
 
-/// A workflow file, checked.
+/// A validated workflow file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Workflow {
-    /// The file it was read from, absolute.
+    /// Absolute path of the file.
     pub file: PathBuf,
     /// Digest of the file's bytes.
     pub source: Digest,
@@ -52,47 +52,48 @@ pub struct Workflow {
     /// Declared arguments in file order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<ArgSpec>,
-    /// Variables for every step, in file order; values are templates.
+    /// Variables for all steps, in file order; values are templates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<(String, String)>,
     /// Names of secrets that steps may ask for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<String>,
-    /// Working directory of every step; `${arg}` is filled in.
+    /// Working directory of all steps; `${arg}` is filled in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_limit: Option<CostLimit>,
-    /// What calls of models may use.
+    /// Limits of model calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
-    /// What starts the workflow under the service; a run does not look at it.
+    /// Triggers of the workflow in the service; a run ignores them.
     #[serde(default, skip_serializing_if = "Triggers::is_empty")]
     pub triggers: Triggers,
-    /// Who is told of its runs under the service, besides those who are told anyway.
+    /// Recipients of notifications about its runs in the service, beside the usual ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notify: Vec<Told>,
-    /// What becomes of the changes that its steps make to files, unless they say otherwise.
+    /// Handling of the file changes of its steps, unless a step sets its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changes: Option<ChangesMode>,
-    /// The least of that, whatever it says and its steps say: who started it asked for it.
+    /// Minimum isolation of file changes, even if the workflow or its steps set less. The person who
+    /// starts the run requests it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least_changes: Option<ChangesMode>,
-    /// Most steps at once, in a file whose steps say what they need.
+    /// Most steps that run at the same time, in a file whose steps have `needs`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u64>,
     pub steps: Vec<Step>,
-    /// Sub-workflows whose path is fixed, by the path as written, read along with this file.
+    /// Sub-workflows with fixed paths, by the path as written, loaded with this file.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub children: BTreeMap<String, Workflow>,
-    /// The components whose paths are fixed, by the path as written: the run
-    /// uses these bytes, whatever becomes of the files.
+    /// Components with fixed paths, by the path as written: the run uses these bytes, even if the files
+    /// change.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub components: BTreeMap<String, Digest>,
 }
 
 impl Workflow {
-    /// Every step of this file, at every depth, outer ones first, and what undoes them.
+    /// All steps of this file at any depth, outer ones first, including their undo steps.
     pub fn all_steps(&self) -> Vec<&Step> {
         let mut pending: Vec<&Step> = self.steps.iter().rev().collect();
         let mut all = Vec::new();
@@ -105,11 +106,11 @@ impl Workflow {
     }
 }
 
-/// Somebody who is told of a workflow: a name that the operator gives a meaning.
+/// A recipient of notifications: a name that the operator defines.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Told {
     pub target: String,
-    /// Of what; empty: of what the operator says for this name.
+    /// Occasions; if empty, the operator's setting for this name applies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on: Vec<String>,
 }
@@ -132,7 +133,7 @@ pub struct ArgSpec {
     pub description: Option<String>,
 }
 
-/// Keeps `Some(null)` apart from `None` in JSON.
+/// Distinguishes `Some(null)` from `None` in JSON.
 mod present {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
     use serde_json::Value;
@@ -146,30 +147,31 @@ mod present {
     }
 }
 
-/// One step. Branches of `parallel`, sub-steps of loops and the steps of the cases of `switch` are steps too.
+/// One step. Branches of `parallel`, sub-steps of loops and steps in the cases of `switch` are also
+/// steps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {
     pub id: String,
     pub span: Span,
     pub work: Work,
-    /// Asked after the work.
+    /// Approval requested after the work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<Approval>,
     #[serde(default, skip_serializing_if = "Condition::is_always")]
     pub when: Condition,
-    /// The steps that end before this one begins; none in a file whose steps run in the order of the file.
+    /// Steps that must end before this one begins; `None` in a file whose steps run in file order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub needs: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Stdin::is_none")]
     pub stdin: Stdin,
-    /// On top of the workflow's variables; values are templates.
+    /// Added to the variables of the workflow; values are templates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<(String, String)>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
-    /// Per attempt, in milliseconds.
+    /// Time limit per attempt, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
     #[serde(default)]
@@ -179,7 +181,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// A step that says nothing but its work.
+    /// A step with no fields except its work.
     #[must_use]
     pub fn new(id: impl Into<String>, span: Span, work: Work) -> Self {
         Self {
@@ -200,80 +202,81 @@ impl Step {
     }
 }
 
-/// The fields that the incumbent does not know.
+/// Fields that the incumbent does not know.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Extras {
-    /// `cache: true|false`; none leaves it to the kind of step.
+    /// `cache: true|false`; `None` leaves it to the kind of step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<bool>,
-    /// How long a cached effect may be reused, in milliseconds.
+    /// Time for which a cached effect may be reused, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_ttl_ms: Option<u64>,
     /// Glob patterns of files that belong to the action.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inputs: Vec<String>,
-    /// An interrupted attempt may be repeated without asking.
+    /// An interrupted attempt may be repeated without a question.
     #[serde(default)]
     pub idempotent: bool,
-    /// How long its processes have between SIGTERM and SIGKILL, in milliseconds.
+    /// Time between SIGTERM and SIGKILL for its processes, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_grace_ms: Option<u64>,
-    /// Secrets that reach this step as variables.
+    /// Secrets that this step receives as variables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<SecretGrant>,
-    /// Secrets that are added to what the step sends to a host, and do not reach it.
+    /// Secrets that are added to the step's requests to a host and that the step does not receive.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub credentials: Vec<CredentialGrant>,
-    /// What calls of models in the step may use.
+    /// Limits of model calls in the step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grants: Option<Grants>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
-    /// What becomes of the changes that it makes to files.
+    /// Handling of its file changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changes: Option<ChangesMode>,
-    /// A change set that the step commits, and that is all it does. No file says this: an undo does.
+    /// Set by an undo, never by a file: the change set that this step commits, which is its only
+    /// effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<Digest>,
-    /// What undoes the step's other effects; `lobster undo` proposes it.
+    /// Step that undoes the other effects; `lobster undo` proposes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undo: Option<Box<Step>>,
-    /// The step of another run whose effects this one undoes. No file says this: an undo does.
+    /// Set by an undo, never by a file: the step of another run whose effects this one undoes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undoes: Option<UndoneStep>,
 }
 
-/// A step of a run, as an undo of it names it.
+/// Identifies the step of a run in an undo.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UndoneStep {
-    /// The id of the run.
+    /// Id of the run.
     pub run: String,
-    /// The place of the step in it.
+    /// Path of the step in the run.
     pub step: String,
 }
 
-/// What becomes of the changes that a step makes to files.
+/// Handling of the file changes of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangesMode {
-    /// They are made as it goes, whether it succeeds or not.
+    /// Made while the step runs, whether it succeeds or not.
     Direct,
-    /// They are kept apart, and committed as a whole when it succeeds.
+    /// Kept apart, and committed as a whole when the step succeeds.
     Staged,
-    /// They are kept apart, and committed as a whole when it succeeded and a person agreed to them.
+    /// Kept apart, and committed as a whole when the step has succeeded and a person has approved them.
     Review,
-    /// They are kept apart and never committed. No file says this: `run --preview` does.
+    /// Kept apart and never committed. Set by `run --preview`, never by a file.
     Preview,
 }
 
 impl ChangesMode {
-    /// Those that a workflow may say, by their names; each keeps more apart than the one before.
+    /// Modes that a workflow can set, by their names; each isolates changes more than the one before.
     pub const ALL: [(&'static str, Self); 3] =
         [("direct", Self::Direct), ("staged", Self::Staged), ("review", Self::Review)];
 
-    /// The name in a workflow.
+    /// Name of the mode in a workflow.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -286,7 +289,7 @@ impl ChangesMode {
 }
 
 impl Extras {
-    /// Whether nothing is set.
+    /// True if nothing is set.
     #[must_use]
     pub fn is_default(&self) -> bool {
         *self == Self::default()
@@ -301,7 +304,7 @@ pub struct SecretGrant {
     pub variable: String,
 }
 
-/// A name alone is both.
+/// A name alone is both secret and variable.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum SecretForm {
@@ -327,11 +330,11 @@ impl From<SecretGrant> for SecretForm {
     }
 }
 
-/// What a step does.
+/// Work of a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Work {
-    /// Nothing but its gate; stdin becomes the result.
+    /// Only an approval or input request; stdin becomes the result.
     Nothing,
     /// Text for the shell.
     Shell(String),
@@ -352,7 +355,7 @@ pub enum Work {
         /// Text anywhere inside is a template.
         args: Map<String, Value>,
     },
-    /// A tool of another program, over the Model Context Protocol.
+    /// A tool of an MCP server.
     Mcp {
         server: McpServer,
         tool: String,
@@ -375,40 +378,40 @@ pub enum Work {
         batch_size: u64,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pause_ms: Option<u64>,
-        /// Most rounds at once; none leaves it to what the steps do.
+        /// Most rounds at the same time; `None` leaves it to the kind of the steps.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         concurrency: Option<u64>,
         steps: Vec<Step>,
     },
-    /// The same steps, until a condition holds.
+    /// The same steps repeatedly, until a condition is true.
     Repeat {
-        /// Looked at after each round.
+        /// Evaluated after each round.
         until: Condition,
-        /// The pause between two rounds, a duration; a template.
+        /// Pause between two rounds, a duration; a template.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         every: Option<String>,
-        /// Rounds in all, at least 1.
+        /// Highest number of rounds, at least 1.
         max: u64,
         index_var: String,
         steps: Vec<Step>,
     },
-    /// The steps of the one case that a value names.
+    /// The steps of one case, chosen by a value.
     Switch {
-        /// A template; exactly one reference is the value itself.
+        /// A template. If it is exactly one reference, the value itself is used.
         on: String,
         cases: Vec<Case>,
-        /// What is done for a value that no case names; without it, such a value is a failure.
+        /// Steps for a value without a case. If absent, such a value is a failure.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         default: Option<Vec<Step>>,
     },
-    /// A question for structured input.
+    /// A request for structured input.
     Input(InputRequest),
-    /// Nothing, later; stdin becomes the result, or what the event brings.
+    /// A wait; then stdin, or the data of the event, becomes the result.
     Wait(WaitFor),
 }
 
 impl Work {
-    /// The steps inside, one level down.
+    /// Steps inside, one level down.
     #[must_use]
     pub fn inside(&self) -> Vec<&Step> {
         match self {
@@ -432,32 +435,32 @@ impl Work {
     }
 }
 
-/// A value of `switch`, and what is done for it.
+/// A value of `switch` and its steps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Case {
     pub value: String,
     pub steps: Vec<Step>,
 }
 
-/// What a step waits for.
+/// Condition that ends a wait.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WaitFor {
-    /// A duration from when the run first comes here, such as `90s`; a template.
+    /// A duration from the time when the run first reaches the step, such as `90s`; a template.
     Span(String),
     /// A time, RFC 3339 with an offset or a time zone; a template.
     Time(String),
-    /// What somebody sends.
+    /// An event that is sent to the run.
     Event {
         /// A template.
         name: String,
-        /// A duration, after which the step fails; a template.
+        /// A duration after which the step fails; a template.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         timeout: Option<String>,
     },
 }
 
-/// Which branches a parallel step waits for.
+/// Branches for which a parallel step waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Wait {
@@ -466,28 +469,28 @@ pub enum Wait {
     Any,
 }
 
-/// What a step reads.
+/// Input of a step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stdin {
     /// Nothing.
     #[default]
     None,
-    /// A template; if it is exactly one reference, the value itself.
+    /// A template. If it is exactly one reference, the value itself is used.
     Text(String),
-    /// A value as it stands in the file.
+    /// A literal value in the file.
     Literal(Value),
 }
 
 impl Stdin {
-    /// Whether the step reads nothing.
+    /// True if the step has no input.
     #[must_use]
     pub fn is_none(&self) -> bool {
         *self == Self::None
     }
 }
 
-/// An approval gate.
+/// An approval.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Approval {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -508,16 +511,16 @@ pub struct Approval {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct InputRequest {
     pub prompt: String,
-    /// JSON Schema, known to compile.
+    /// JSON Schema that is known to compile.
     pub schema: Value,
     #[serde(default, skip_serializing_if = "Option::is_none", with = "present")]
     pub defaults: Option<Value>,
 }
 
-/// When and how often a failed step is tried again.
+/// Retries of a failed step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Retry {
-    /// Attempts in all, at least 1.
+    /// Total number of attempts, at least 1.
     pub max: u64,
     pub exponential: bool,
     pub delay_ms: f64,
@@ -525,11 +528,11 @@ pub struct Retry {
     pub jitter: bool,
 }
 
-/// What a failure of the step does to the run.
+/// Effect of the step's failure on the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnError {
-    /// In plans of earlier versions `undo` also undid what the run had committed in files.
+    /// In plans of earlier versions, `undo` also undid the run's committed file changes.
     #[default]
     #[serde(alias = "undo")]
     Stop,
@@ -538,7 +541,7 @@ pub enum OnError {
 }
 
 impl OnError {
-    /// Whether the run goes on after a failure.
+    /// True if the run continues after a failure.
     #[must_use]
     pub fn passes_over(self) -> bool {
         match self {
@@ -552,28 +555,28 @@ impl OnError {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CostLimit {
     pub max_usd: f64,
-    /// End the run when exceeded, instead of warning.
+    /// If true, the run ends when the limit is exceeded; otherwise there is a warning.
     pub stop: bool,
-    /// `unpriced: allow`: with `stop`, models without a price are asked all the same.
+    /// `unpriced: allow`: with `stop`, models without a price are still called.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allows_unpriced: bool,
 }
 
-/// `budget`: the most that calls of models may use.
+/// `budget`: limits of model calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
     /// In one run of the file, or in the step.
     #[serde(default, skip_serializing_if = "budget::Limits::is_empty")]
     pub limits: budget::Limits,
-    /// In all runs of the file on one day, in UTC; only at the top of a file.
+    /// In all runs of the file on one day in UTC; only at the top of a file.
     #[serde(default, skip_serializing_if = "budget::Limits::is_empty")]
     pub day: budget::Limits,
-    /// `unpriced: allow`: models without a price are asked though dollars are limited.
+    /// `unpriced: allow`: models without a price are called although dollars are limited.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allows_unpriced: bool,
 }
 
-/// `grants`: what a step may touch. Nothing that is not listed.
+/// `grants`: resources that a step may use. Everything else is denied.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Grants {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -591,17 +594,17 @@ pub struct Grants {
     pub random: bool,
 }
 
-/// A directory and where a component sees it.
+/// A directory and its path in the component.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DirGrant {
-    /// Host directory, relative to the workflow file's; a template.
+    /// Host directory, relative to the directory of the workflow file; a template.
     pub from: String,
-    /// Guest path; none means the path as written in `from`.
+    /// Guest path; `None` is the path in `from` as written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
 }
 
-/// `limits`: ceilings a step asks for itself.
+/// `limits`: limits that a step sets for itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
     #[serde(default, skip_serializing_if = "Option::is_none")]

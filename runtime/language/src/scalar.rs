@@ -1,11 +1,11 @@
-//! What a plain YAML scalar means.
+//! Types of plain YAML scalars.
 
 use serde_json::Number;
 
 use super::source::Data;
 use lobster_base::json;
 
-/// Which types plain scalars have.
+/// Set of types for plain scalars.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Schema {
     /// YAML 1.2 core.
@@ -14,7 +14,7 @@ pub(super) enum Schema {
     Yaml11,
 }
 
-/// The value of a plain scalar.
+/// Value of a plain scalar.
 pub(super) fn resolve(text: &str, schema: Schema) -> Data {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Data::Null,
@@ -75,7 +75,7 @@ fn number_1_1(text: &str) -> Option<Data> {
     is_float(&plain).then(|| float(&format!("{}{plain}", if negative { "-" } else { "" })))
 }
 
-/// `1:30:00` as YAML 1.1 counts it.
+/// Value of `1:30:00` in YAML 1.1 notation (base 60).
 fn base_60(text: &str, negative: bool) -> Option<Data> {
     let mut total = 0.0;
     for (index, part) in text.split(':').enumerate() {
@@ -96,7 +96,7 @@ fn sign(text: &str) -> (bool, &str) {
     }
 }
 
-/// `.5`, `5.`, `5.5`, each with or without exponent, and `5e3`.
+/// True for `.5`, `5.`, `5.5`, each with or without an exponent, and `5e3`.
 fn is_float(unsigned: &str) -> bool {
     let (mantissa, exponent) = match unsigned.find(['e', 'E']) {
         Some(at) => (&unsigned[..at], Some(&unsigned[at + 1..])),
@@ -118,12 +118,12 @@ fn float(text: &str) -> Data {
     finite(text.trim_start_matches('+').parse().unwrap_or(f64::NAN))
 }
 
-/// Whole floats are integers, as in ECMAScript, so that `timeout_ms: 5e3` counts.
+/// Whole floats become integers, as in ECMAScript, so that `timeout_ms: 5e3` is valid.
 fn finite(value: f64) -> Data {
     Number::from_f64(value).map_or(Data::NotFinite, Data::Number)
 }
 
-/// Digits up to 64 bits are kept; beyond that the nearest double.
+/// Keeps integers of up to 64 bits; larger ones become the nearest double.
 fn integer(digits: &str, radix: u32, negative: bool) -> Option<Data> {
     if let Ok(value) = u64::from_str_radix(digits, radix) {
         if !negative {
@@ -145,7 +145,7 @@ fn integer(digits: &str, radix: u32, negative: bool) -> Option<Data> {
     Some(finite(if negative { -value } else { value }))
 }
 
-/// A scalar as the key of a map: its kind, to tell `1` from `"1"`, and its text.
+/// Key for a map: the kind of the scalar, to distinguish `1` from `"1"`, and its text.
 pub(super) fn key_text(data: &Data) -> Option<(u8, String)> {
     match data {
         Data::Null => Some((0, String::new())),

@@ -1,8 +1,7 @@
-//! Source text as a tree of values that know where they stand.
+//! Source text as a tree of values with their positions.
 //!
-//! Two dialects give the same tree: YAML 1.2 core ([`super::yaml`]) and strict
-//! JSON ([`super::json_text`]). Everything that is later said about a file
-//! points into this tree.
+//! Two dialects give the same tree: YAML 1.2 core ([`super::yaml`]) and strict JSON
+//! ([`super::json_text`]). All later diagnostics about a file point into this tree.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -15,26 +14,27 @@ use super::diagnostic::{Checked, Diagnostic};
 use super::plan::Span;
 use lobster_base::digest::Digest;
 
-/// Deepest nesting of a workflow file. Trees are walked and dropped
-/// recursively, so this also bounds the stack; real files stay below 20.
+/// Deepest nesting of a workflow file. Trees are walked and dropped recursively, so this also limits
+/// the stack; real files stay below 20.
 pub const MAX_DEPTH: usize = 200;
 
-/// The text of a file and what it is called.
+/// Text and name of a file.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// As shown to people.
+    /// Name shown to people.
     pub name: String,
-    /// Absolute; sub-workflows are looked for beside it.
+    /// Absolute path; sub-workflows are looked up relative to its directory.
     pub path: PathBuf,
     pub text: String,
-    /// Of the file's bytes.
+    /// Digest of the file's bytes.
     pub digest: Digest,
-    /// Where the first bytes are that are not UTF-8.
+    /// Position of the first bytes that are not UTF-8.
     not_text: Option<usize>,
 }
 
 impl Source {
-    /// A source from the bytes of a file. Bytes that are not UTF-8 are shown as U+FFFD, and the source is not parsed.
+    /// Makes a source from the bytes of a file. Bytes that are not UTF-8 are shown as U+FFFD, and the
+    /// source is not parsed.
     #[must_use]
     pub fn new(name: impl Into<String>, path: impl Into<PathBuf>, bytes: &[u8]) -> Self {
         Self {
@@ -55,7 +55,7 @@ impl Source {
         (before.matches('\n').count() + 1, column)
     }
 
-    /// The line that holds a byte offset, without its end, and where it starts.
+    /// Line that contains a byte offset, without its line end, and the offset of its start.
     #[must_use]
     pub fn line_at(&self, offset: usize) -> (usize, &str) {
         let at = self.boundary(offset);
@@ -64,7 +64,7 @@ impl Source {
         (start, self.text[start..end].trim_end_matches('\r'))
     }
 
-    /// `span` moved onto character boundaries inside the text.
+    /// Moves `span` onto character boundaries inside the text.
     #[must_use]
     pub fn clamp(&self, span: Span) -> Span {
         let start = self.boundary(span.start);
@@ -79,13 +79,13 @@ impl Source {
         at
     }
 
-    /// The tree of this source: JSON for `.json`, YAML for everything else.
+    /// Parses the tree of this source: JSON for `.json`, YAML for all other extensions.
     ///
     /// # Errors
-    /// One diagnostic that points at the first thing that is wrong.
+    /// One diagnostic that points at the first error.
     pub(crate) fn parse(self: &Arc<Self>) -> Checked<Node> {
         if let Some(start) = self.not_text {
-            // A command with other bytes than the file has is another command.
+            // A command with bytes other than those in the file would be another command.
             let code = if is_json(&self.path) { codes::JSON_SYNTAX } else { codes::YAML_SYNTAX };
             let span = Span { start, end: start + char::REPLACEMENT_CHARACTER.len_utf8() };
             let error = Diagnostic::error(self, code, span, "this is not text in UTF-8");
@@ -99,7 +99,7 @@ fn is_json(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"))
 }
 
-/// Whether the file name is one that `run` and `graph` take as a workflow file.
+/// True if `run` and `graph` accept the file name as a workflow file.
 #[must_use]
 pub fn has_workflow_extension(path: &Path) -> bool {
     path.extension()
@@ -107,24 +107,25 @@ pub fn has_workflow_extension(path: &Path) -> bool {
         .is_some_and(|e| ["lobster", "yaml", "yml", "json"].iter().any(|known| e.eq_ignore_ascii_case(known)))
 }
 
-/// A value and where it stands.
+/// A value and its position.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Node {
     pub(crate) data: Data,
     pub(crate) span: Span,
 }
 
-/// What a node holds.
+/// Contents of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Data {
     Null,
     Bool(bool),
     Number(Number),
-    /// `.inf`, `-.inf` or `.nan`, which JSON cannot write: null as a value, no number to a check.
+    /// `.inf`, `-.inf` or `.nan`, which JSON cannot represent: null as a value, and not a number for
+    /// checks.
     NotFinite,
     Text(String),
     List(Vec<Node>),
-    /// In file order; keys are unique.
+    /// Entries in file order; keys are unique.
     Map(Vec<Entry>),
 }
 
@@ -137,17 +138,17 @@ pub(crate) struct Entry {
 }
 
 impl Node {
-    /// The value of a key, if this is a map that has it.
+    /// Value of a key; `None` unless this is a map that has it.
     pub(crate) fn get(&self, key: &str) -> Option<&Self> {
         self.entry(key).map(|entry| &entry.value)
     }
 
-    /// A key with its value.
+    /// Entry of a key.
     pub(crate) fn entry(&self, key: &str) -> Option<&Entry> {
         self.as_map()?.iter().find(|entry| entry.key == key)
     }
 
-    /// The value of a key, unless it is missing or null.
+    /// Value of a key, unless it is missing or null.
     pub(crate) fn get_some(&self, key: &str) -> Option<&Self> {
         self.get(key).filter(|node| !node.is_null())
     }
@@ -184,12 +185,12 @@ impl Node {
         self.data == Data::Null
     }
 
-    /// ECMA-262 `ToBoolean`. Numbers that no JSON holds are true, as in the incumbent.
+    /// ECMA-262 `ToBoolean`. Numbers that JSON cannot represent are true, as in the incumbent.
     pub(crate) fn is_truthy(&self) -> bool {
         self.data == Data::NotFinite || lobster_base::json::to_boolean(Some(&self.to_value()))
     }
 
-    /// What kind of value this is, for messages.
+    /// Name of the value's kind, for messages.
     pub(crate) fn kind(&self) -> &'static str {
         match &self.data {
             Data::Null => "null",
@@ -201,7 +202,7 @@ impl Node {
         }
     }
 
-    /// The value without its places.
+    /// The value without its positions.
     pub(crate) fn to_value(&self) -> Value {
         match &self.data {
             Data::Null | Data::NotFinite => Value::Null,
@@ -213,9 +214,8 @@ impl Node {
         }
     }
 
-    /// Where a part of this text stands in the source. Exact when the source
-    /// spells the text as it is; else the place of the first line that holds
-    /// the fragment, or the whole node.
+    /// Position in the source of a part of this text. It is exact if the source has the text literally;
+    /// otherwise it is the first line that contains the fragment, or the whole node.
     pub(crate) fn part(&self, source: &Source, part: Range<usize>) -> Span {
         let whole = source.clamp(self.span);
         let (Some(text), Some(written)) = (self.as_text(), source.text.get(whole.start..whole.end)) else {
@@ -240,7 +240,7 @@ impl Node {
     }
 }
 
-/// The values of a map's entries by key.
+/// Values of a map's entries by key.
 pub(crate) fn to_map(entries: &[Entry]) -> Map<String, Value> {
     entries.iter().map(|entry| (entry.key.clone(), entry.value.to_value())).collect()
 }
@@ -290,7 +290,7 @@ mod tests {
             assert_eq!(error.message, "this is not text in UTF-8");
             assert_eq!(source.position(error.span.start), (2, 24));
         }
-        // The character that stands for such bytes is text where the file has it.
+        // The replacement character in the file itself is ordinary text.
         assert!(source("run: \u{fffd}").parse().is_ok());
     }
 

@@ -1,9 +1,8 @@
-//! Text with arguments and references in it.
+//! Text with arguments and references.
 //!
-//! `${name}` stands for an argument, `$id.path` for a part of an earlier step's
-//! result. Arguments are filled in first, so that an argument's value may bring
-//! references along; what references insert is not looked at again. There is no
-//! quoting and no escape.
+//! `${name}` stands for an argument, and `$id.path` for a part of an earlier step's result. Arguments
+//! are filled in first, so the value of an argument may contain references; the values of references
+//! are not filled in again. There is no quoting and no escape.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -15,40 +14,40 @@ use serde_json::{Map, Value};
 
 use lobster_base::json;
 
-/// The results that references can see.
+/// Results that references can read.
 pub trait Scope {
     /// Looks a path up in the result of a step, for example `["json", "n"]`.
     ///
     /// # Errors
-    /// When the result exists but cannot be read.
+    /// The result exists but cannot be read.
     fn lookup(&self, id: &str, path: &[&str]) -> Result<Lookup<'_>, ExprError>;
 }
 
-/// What a scope knows about a path.
+/// Result of looking up a path.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Lookup<'a> {
-    /// No step of that id has a result yet.
+    /// No step with this id has a result yet.
     UnknownStep,
     /// The step has a result without that path.
     Missing,
-    /// As `Missing`, and the path leads into the `json` of a step that printed something else.
+    /// Like `Missing`, but the path leads into the `json` of a step whose output is not JSON.
     NotJson,
     Found(Cow<'a, Value>),
 }
 
-/// Why a template or condition has no value.
+/// Reason why a template or condition has no value.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ExprError {
     #[error("Unknown step reference: {0}")]
     UnknownStep(Reference),
-    /// A condition or a `switch` asks for the JSON of a step that printed something else.
+    /// A condition or a `switch` reads the JSON of a step whose output is not JSON.
     #[error(
         "`${0}` has no value to decide by: the output of step {id} is not JSON. Let the step print JSON alone, or test \
          `${id}.stdout`",
         id = .0.id
     )]
     NotJson(Reference),
-    /// `${env.NAME}` of a variable that this step may not be given so.
+    /// `${env.NAME}` of a variable that may not be inserted into this step.
     #[error("`${{env.{name}}}` is not filled in: {why}")]
     NotInserted { name: String, why: String },
     /// A stored result could not be read.
@@ -67,7 +66,7 @@ impl PartialEq for ExprError {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reference {
     pub id: String,
-    /// At least one segment.
+    /// Path with at least one segment.
     pub path: Vec<String>,
 }
 
@@ -78,18 +77,18 @@ impl fmt::Display for Reference {
 }
 
 impl Reference {
-    /// Asks a scope for the value.
+    /// Looks up the value in a scope.
     ///
     /// # Errors
-    /// As the scope's.
+    /// Errors of the scope.
     pub fn look_up<'s>(&self, scope: &'s dyn Scope) -> Result<Lookup<'s>, ExprError> {
         let path: Vec<&str> = self.path.iter().map(String::as_str).collect();
         scope.lookup(&self.id, &path)
     }
 }
 
-/// Replaces each `${name}` that is an argument by the argument's text
-/// (ECMA-262 `String(value)`); others stay as they are.
+/// Replaces each `${name}` that is an argument with the argument's text (ECMA-262 `String(value)`);
+/// others stay unchanged.
 #[must_use]
 pub fn fill_args<'t>(text: &'t str, args: &Map<String, Value>) -> Cow<'t, str> {
     let mut out = String::new();
@@ -108,11 +107,11 @@ pub fn fill_args<'t>(text: &'t str, args: &Map<String, Value>) -> Cow<'t, str> {
     Cow::Owned(out)
 }
 
-/// Replaces each reference to a known step by its text; references to unknown
-/// steps stay as they are, they might be meant for the shell.
+/// Replaces each reference to a known step with its text. References to unknown steps stay unchanged,
+/// as they may be meant for the shell.
 ///
 /// # Errors
-/// When a result cannot be read.
+/// A result cannot be read.
 pub fn fill_refs(text: &str, scope: &dyn Scope) -> Result<String, ExprError> {
     let mut out = String::with_capacity(text.len());
     let mut copied = 0;
@@ -138,11 +137,12 @@ pub fn fill(text: &str, args: &Map<String, Value>, scope: &dyn Scope) -> Result<
     fill_refs(&fill_args(text, args), scope)
 }
 
-/// As [`fill`] for a value of `env:`, in which `${env.NAME}` stands for what `env` gives. That is not looked at
-/// again, and no argument or result brings one along.
+/// Like [`fill`], for a value of `env:`, in which `${env.NAME}` is replaced by the result of `env`.
+/// That result is not filled in again, and `${env.NAME}` in the value of an argument or result is not
+/// replaced.
 ///
 /// # Errors
-/// As [`fill_refs`], and what `env` fails with.
+/// As [`fill_refs`], and errors of `env`.
 pub fn fill_variable(
     text: &str,
     args: &Map<String, Value>,
@@ -160,7 +160,7 @@ pub fn fill_variable(
     Ok(out)
 }
 
-/// The first `${env.NAME}`: what is before it, the name, and what is after it.
+/// The first `${env.NAME}`: the text before it, the name, and the text after it.
 fn inherited_in(text: &str) -> Option<(&str, &str, &str)> {
     text.match_indices("${env.").find_map(|(at, opening)| {
         let (name, after) = text[at + opening.len()..].split_once('}')?;
@@ -169,7 +169,7 @@ fn inherited_in(text: &str) -> Option<(&str, &str, &str)> {
     })
 }
 
-/// What a value becomes inside text.
+/// Text of a value inside other text.
 fn value_as_text(value: Option<&Value>, reference: &Reference) -> String {
     match value {
         None | Some(Value::Null) => match reference.path.as_slice() {
@@ -182,22 +182,22 @@ fn value_as_text(value: Option<&Value>, reference: &Reference) -> String {
     }
 }
 
-/// What `stdin:` or `for_each:` text stands for.
+/// Value of the text of `stdin:` or `for_each:`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Resolved<'a> {
-    /// A reference to something that a known step does not have.
+    /// A reference to a part that a known step does not have.
     Missing,
     /// Exactly one reference: the value itself.
     Value(Cow<'a, Value>),
-    /// Anything else: the text with everything filled in.
+    /// Any other text, with everything filled in.
     Text(String),
 }
 
-/// Fills in arguments; then, if the trimmed text is exactly one reference, its
-/// value, else the text with references filled in.
+/// Fills in arguments. If the trimmed text is then exactly one reference, the result is its value,
+/// otherwise the text with references filled in.
 ///
 /// # Errors
-/// When a sole reference names an unknown step, or a result cannot be read.
+/// A sole reference names an unknown step, or a result cannot be read.
 pub fn resolve<'s>(
     text: &str,
     args: &Map<String, Value>,
@@ -214,7 +214,7 @@ pub fn resolve<'s>(
     }
 }
 
-/// The reference that the whole trimmed text is, if it is one.
+/// The reference, if the whole trimmed text is exactly one.
 #[must_use]
 pub fn strict_reference(text: &str) -> Option<Reference> {
     let text = json::trim_js(text);
@@ -257,7 +257,7 @@ pub fn args_in(text: &str) -> impl Iterator<Item = (Range<usize>, &str)> {
     })
 }
 
-/// Whether a text is the same whatever the arguments and results are.
+/// True if a text does not depend on arguments or results.
 #[must_use]
 pub fn is_constant(text: &str) -> bool {
     args_in(text).next().is_none() && references_in(text).next().is_none()
@@ -271,7 +271,7 @@ fn is_path_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// A reference at the start of the text and how long it is.
+/// A reference at the start of the text, and its length.
 pub(crate) fn reference_at(text: &str) -> Option<(usize, Reference)> {
     let bytes = text.strip_prefix('$')?.as_bytes();
     let id = bytes.iter().take_while(|b| is_id_byte(**b)).count();

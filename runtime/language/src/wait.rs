@@ -1,4 +1,4 @@
-//! `wait`, and the pauses of `repeat`: until when a step waits.
+//! `wait` and the pauses of `repeat`: the time at which a step continues.
 
 use jiff::{Timestamp, Zoned};
 
@@ -6,12 +6,12 @@ use super::plan::WaitFor;
 use super::template::is_constant;
 use lobster_base::quantity::Span;
 
-/// Longest that a step waits, in days.
+/// Longest wait of a step in days.
 const MOST_DAYS: u64 = 366;
 const DAY_MS: u64 = 86_400_000;
 
 impl WaitFor {
-    /// As a person reads it.
+    /// Text for people.
     #[must_use]
     pub fn display_text(&self) -> String {
         match self {
@@ -22,7 +22,7 @@ impl WaitFor {
         }
     }
 
-    /// What is wrong with it whenever it is reached, if its text is constant.
+    /// Error that occurs in every run, if the text is constant.
     pub(super) fn mistake(&self) -> Option<String> {
         let known = |text: &str| is_constant(text).then(|| text.to_owned());
         match self {
@@ -37,36 +37,36 @@ impl WaitFor {
     }
 }
 
-/// Longest name of an event, in bytes.
+/// Longest name of an event in bytes.
 const MAX_EVENT_NAME: usize = 200;
 
-/// The name of an event, if it can be one.
+/// Name of an event, if the text is a valid one.
 ///
 /// # Errors
-/// A sentence that says what a name is.
+/// A sentence that describes a valid name.
 pub fn event_name(text: &str) -> Result<&str, String> {
     let name = text.trim();
     let fits = |c: char| c.is_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | ':');
     if name.is_empty() || name.len() > MAX_EVENT_NAME || !name.chars().all(fits) {
         return Err(format!(
-            "{text:?} is no name of an event: 1 to {MAX_EVENT_NAME} letters, digits and . _ - / :"
+            "{text:?} is not a name of an event: 1 to {MAX_EVENT_NAME} letters, digits and . _ - / :"
         ));
     }
     Ok(name)
 }
 
-/// When a duration from `now` on is over: both in milliseconds since 1970.
+/// End of a duration that starts at `now`, both in milliseconds since 1970.
 ///
 /// # Errors
-/// A sentence, when the text is not a duration, or one of more than a year.
+/// A sentence, if the text is not a duration or the duration exceeds a year.
 pub fn after(text: &str, now: u64) -> Result<u64, String> {
     within_reach(text.trim(), now.saturating_add(span_ms(text.trim())?), now)
 }
 
-/// The time that a text says, in milliseconds since 1970.
+/// Time in the text, in milliseconds since 1970.
 ///
 /// # Errors
-/// A sentence, when the text is not a time, or is more than a year ahead of `now`.
+/// A sentence, if the text is not a time or is more than a year after `now`.
 pub fn at(text: &str, now: u64) -> Result<u64, String> {
     within_reach(text.trim(), time_ms(text.trim())?, now)
 }
@@ -93,7 +93,7 @@ fn time_ms(text: &str) -> Result<u64, String> {
             )
         })?,
     };
-    // What was before 1970 is over, too.
+    // Times before 1970 have also passed.
     Ok(u64::try_from(time.as_millisecond()).unwrap_or(0))
 }
 

@@ -1,9 +1,7 @@
-//! YAML 1.2 core, as npm's `yaml` 2 reads it, from the events of
-//! `saphyr-parser`.
+//! YAML 1.2 core as npm's `yaml` 2 reads it, from the events of `saphyr-parser`.
 //!
-//! Scalars are resolved here by the core schema (YAML 1.2.2 §10.3.2), or by the
-//! 1.1 types when a `%YAML 1.1` directive asks for them. Merge keys are not
-//! applied under 1.2.
+//! Scalars are resolved here by the core schema (YAML 1.2.2 §10.3.2), or by the 1.1 types if a `%YAML
+//! 1.1` directive asks for them. Merge keys are not applied under 1.2.
 
 mod surrogates;
 mod untyped;
@@ -21,10 +19,10 @@ use super::source::{Data, Entry, MAX_DEPTH, Node, Source};
 use surrogates::StandIns;
 use untyped::Untyped;
 
-/// How many values aliases may add to a file.
+/// Most values that aliases may add to a file.
 const MAX_ALIASED: usize = 50_000;
 
-/// Reads the source as one YAML document; an empty one is null.
+/// Parses the source as one YAML document; an empty one is null.
 pub(super) fn parse(source: &Arc<Source>) -> Checked<Node> {
     let skipped = source.text.len() - source.text.trim_start_matches('\u{feff}').len();
     let text = &source.text[skipped..];
@@ -60,16 +58,16 @@ pub(super) fn parse(source: &Arc<Source>) -> Checked<Node> {
     Ok(builder.root.unwrap_or(Node { data: Data::Null, span: end }))
 }
 
-/// Whether the directives at the top of the text ask for the 1.1 types.
+/// True if the directives at the top of the text ask for the 1.1 types.
 fn asks_for_yaml_1_1(text: &str) -> bool {
     text.lines()
         .take_while(|line| line.starts_with(['%', '#']) || line.trim().is_empty())
         .any(|line| line.strip_prefix("%YAML").is_some_and(|version| version.trim() == "1.1"))
 }
 
-/// From the parser's character indices to byte offsets.
+/// Conversion of the parser's character indices to byte offsets.
 struct Offsets {
-    /// Of every character and of the end; empty when all characters are one byte long.
+    /// Offset of every character and of the end; empty if all characters have one byte.
     bytes: Vec<usize>,
     skipped: usize,
     len: usize,
@@ -95,7 +93,7 @@ impl Offsets {
     }
 }
 
-/// A list or map that is being read.
+/// A list or map that is being parsed.
 struct Frame {
     start: usize,
     /// End of the last child.
@@ -113,16 +111,16 @@ enum FrameKind {
 #[derive(Default)]
 struct MapFrame {
     entries: Vec<Entry>,
-    /// Where each key stands in `entries`.
+    /// Index of each key in `entries`.
     places: HashMap<String, usize>,
-    /// Keys with their kinds: `1` and `"1"` are two keys to YAML and one to JSON.
+    /// Keys with their kinds: `1` and `"1"` are two keys in YAML and one in JSON.
     seen: HashSet<(u8, String)>,
-    /// The key whose value comes next.
+    /// Key whose value comes next.
     key: Option<(String, Span)>,
 }
 
 impl MapFrame {
-    /// Sets a key; an own key also wins over a merged one.
+    /// Sets a key; a key of the map itself overrides a merged one.
     fn set(&mut self, entry: Entry) {
         if let Some(earlier) = self.places.get(&entry.key).and_then(|place| self.entries.get_mut(*place)) {
             *earlier = entry;
@@ -132,7 +130,7 @@ impl MapFrame {
         }
     }
 
-    /// The merge key of YAML 1.1: adds what is not there yet.
+    /// The merge key of YAML 1.1: adds entries with new keys.
     fn merge(&mut self, from: Node, key_span: Span) {
         match from.data {
             Data::Map(merged) => {
@@ -150,7 +148,7 @@ impl MapFrame {
     }
 }
 
-/// How much a value brings along when an alias repeats it.
+/// Cost of a value when an alias repeats it.
 #[derive(Clone, Copy)]
 struct Weight {
     values: usize,
@@ -165,7 +163,7 @@ struct Builder<'a> {
     anchors: HashMap<usize, (Node, Weight)>,
     aliased: usize,
     root: Option<Node>,
-    /// What the parser reads in the place of escaped halves of surrogate pairs.
+    /// Characters that the parser reads in place of escaped halves of surrogate pairs.
     stand_ins: Option<StandIns>,
 }
 
@@ -248,7 +246,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Spans of block scalars and plain text reach into the white space that follows.
+    /// Trims the white space after block scalars and plain text, which their spans include.
     fn trimmed(&self, span: Span) -> Span {
         let written = self.source.text.get(span.start..span.end).unwrap_or_default();
         Span { start: span.start, end: span.start + written.trim_end().len() }
@@ -260,7 +258,7 @@ impl Builder<'_> {
             return Ok(if plain { resolve(text, self.schema) } else { text_of() });
         };
         if !tag.is_yaml_core_schema() {
-            // An application's own tag: the text is kept, as everywhere else.
+            // For an application's own tag, the text is kept, as in other parsers.
             return Ok(text_of());
         }
         let resolved = resolve(text, self.schema);
@@ -318,7 +316,7 @@ impl Builder<'_> {
         if self.frames.len() + weight.depth > MAX_DEPTH {
             return Err(self.too_deep(span));
         }
-        // What is said about the copy is said where the alias stands.
+        // Diagnostics about the copy point at the alias.
         let node = Node { data: node.data.clone(), span };
         self.complete(node, 0, weight)
     }

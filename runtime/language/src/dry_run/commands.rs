@@ -1,13 +1,13 @@
-//! Pipeline text, looked at before a run.
+//! Checks of pipeline text before a run.
 
 use super::super::pipeline::{self, Pipeline};
 use super::super::template;
 use super::{Commands, PlanError, Planner};
 
-/// Where a pipeline stands; the incumbent words its messages by that.
+/// Position of a pipeline; the wording of the incumbent's messages depends on it.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
-    /// The step, or the step around it.
+    /// Id of the step, or of the step around it.
     pub(super) id: &'a str,
     pub(super) nest: Option<Nest<'a>>,
 }
@@ -46,13 +46,13 @@ impl Place<'_> {
     }
 }
 
-/// Whether the name of a stage comes from a result.
+/// True if the name of a stage comes from a result.
 fn is_deferred(name: &str) -> bool {
     template::references_in(name).next().is_some()
 }
 
 impl Planner<'_> {
-    /// Checks a pipeline; tells whether the name of a command depends on results.
+    /// Checks a pipeline; true if the name of a command depends on results.
     pub(super) fn pipeline(&self, place: Place<'_>, shown: &str) -> Result<bool, PlanError> {
         let parsed = place.parse(shown)?;
         place.known_commands(&parsed, self.commands)?;

@@ -1,4 +1,4 @@
-//! The lines of the plan.
+//! Lines of the plan.
 
 use std::fmt::Write;
 
@@ -19,7 +19,7 @@ macro_rules! line {
     ($out:expr, $($arg:tt)*) => {{ let _ = writeln!($out, $($arg)*); }};
 }
 
-/// What a sub-workflow holds, in one line.
+/// Contents of a sub-workflow on one line.
 pub(super) fn contents(child: &Workflow) -> String {
     fn count<'s>(steps: impl IntoIterator<Item = &'s Step>, gates: &mut usize) -> usize {
         let mut total = 0;
@@ -122,7 +122,7 @@ impl Planner<'_> {
         self.settings(step, indent, out)
     }
 
-    /// What kinds of work other than containers do: `run: echo hi`.
+    /// Line of a step that is not a container: `run: echo hi`.
     fn work_line(&self, work: &Work) -> String {
         let with_note = |key: &str, text: &str| {
             let shown = self.fill_known(text);
@@ -149,7 +149,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Checks the work, and adds what is to be said besides.
+    /// Checks the work and adds notes about it.
     fn work_notes(
         &self,
         step: &Step,
@@ -189,12 +189,12 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// What is said of a reference to a step's output.
+    /// Note about a reference to a step's output.
     fn note_of(&self, reference: &Reference) -> &'static str {
         if self.ended.contains(&reference.id) { "" } else { UNKNOWN }
     }
 
-    /// What is said of the text of a field that decides how a step goes on.
+    /// Note about the text of a field on which the further course of a step depends.
     fn deciding_note(&self, step: &Step, field: &str, text: &str) -> Result<&'static str, PlanError> {
         Ok(match self.strict(text, &format!("Workflow step {} {field}", step.id))? {
             Some(reference) => self.note_of(&reference),
@@ -203,7 +203,7 @@ impl Planner<'_> {
         })
     }
 
-    /// The cases of a switch; the one that is taken, if arguments alone decide that.
+    /// Cases of a switch; only the chosen one, if arguments alone decide it.
     fn cases(&mut self, step: &Step, indent: &str, out: &mut String) -> Result<(), PlanError> {
         let Work::Switch { on, cases, default } = &step.work else { return Ok(()) };
         let value = self.fill_known(on);
@@ -238,7 +238,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Everything a step says besides its work.
+    /// Fields of a step besides its work.
     fn settings(&self, step: &Step, indent: &str, out: &mut String) -> Result<(), PlanError> {
         if let Stdin::Text(text) = &step.stdin {
             let shown = self.fill_known(text);
@@ -309,7 +309,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// `[shell] echo hi`: branches are told without the name of the field.
+    /// `[shell] echo hi`: branches are described without the name of the field.
     fn branch_text(&self, branch: &Step) -> String {
         let told = self.work_line(&branch.work);
         let text = told.split_once(": ").map_or("", |(_, text)| text);
@@ -350,7 +350,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// What stands below the line of a branch or sub-step.
+    /// Lines below the line of a branch or sub-step.
     fn inside(
         &mut self,
         step: &Step,
@@ -457,7 +457,7 @@ fn grants_line(grants: &Grants) -> String {
     if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") }
 }
 
-/// A word as a reader can tell it from its neighbours.
+/// A word in a form that separates it from the words around it.
 fn quoted(word: &str) -> String {
     let plain =
         !word.is_empty() && !word.contains(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '\\'));

@@ -1,8 +1,7 @@
-//! The plan of a workflow as people read it before a run.
+//! The plan of a workflow, printed for people before a run.
 //!
-//! Nothing is run and no file is read: sub-workflows are those that were loaded
-//! with the workflow. What can only fail is an error here; what depends on
-//! results is said to.
+//! Nothing is run and no file is read: sub-workflows were loaded with the workflow. Certain failures
+//! are errors here, and values that depend on results are marked as such.
 
 mod commands;
 mod describe;
@@ -18,20 +17,20 @@ use super::plan::{Stdin, Step, Work, Workflow};
 use super::template::{self, ExprError, Reference};
 use super::workflow::bind_args;
 
-/// Whether a pipeline command of this name exists.
+/// True if a pipeline command of this name exists.
 pub type Commands<'a> = &'a dyn Fn(&str) -> bool;
 
-/// Why a workflow cannot run, although its file is sound.
+/// Reason why a workflow cannot run although its file is valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct PlanError(pub String);
 
-/// The plan of a workflow with these arguments (as [`bind_args`] gives them), ending in a newline.
+/// Plan of a workflow with these arguments (from [`bind_args`]), with a final newline.
 ///
 /// # Errors
-/// When a step that may run is certain to fail: an unknown pipeline command,
-/// a pipeline that cannot be read, a reference to no earlier step, arguments
-/// that a sub-workflow does not take.
+/// A step that may run is certain to fail: an unknown pipeline command, a pipeline that cannot be
+/// parsed, a reference to a step that is not an earlier one, or arguments that a sub-workflow does not
+/// accept.
 pub fn dry_run(
     workflow: &Workflow,
     args: &Map<String, Value>,
@@ -50,7 +49,7 @@ pub fn dry_run(
     Ok(out)
 }
 
-/// The part of the plan after the top-level step `done`, without the heading.
+/// Part of the plan after the top-level step `done`, without the heading.
 ///
 /// # Errors
 /// As [`dry_run`].
@@ -67,25 +66,25 @@ pub fn after(
         planner.top_step(number + 1, step, &mut out)?;
         if step.id == done {
             out.clear();
-            // What its own answer will be, nobody knows.
+            // The result of `done` itself is not known yet.
             planner.ended = planner.known.keys().filter(|id| *id != done).cloned().collect();
         }
     }
     Ok(out)
 }
 
-/// What is expected of a step.
+/// Expected outcome of a step.
 #[derive(Clone, Debug)]
 enum Expectation {
     /// It will be skipped.
     Skipped,
-    /// It is reached; `surely` if its condition does not depend on results.
+    /// It is reached; `surely` is true if its condition does not depend on results.
     Runs { surely: bool, shape: Shape },
     /// A variable of a loop.
     Variable,
 }
 
-/// The parts of a step's result that can be told from its definition.
+/// Parts of a step's result that follow from its definition.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     gate: bool,
@@ -109,14 +108,15 @@ struct Planner<'a> {
     workflow: &'a Workflow,
     args: &'a Map<String, Value>,
     commands: Commands<'a>,
-    /// The steps that can be referred to.
+    /// Steps that can be referred to.
     known: HashMap<String, Expectation>,
-    /// Those of them that are behind the plan that is told: what they gave is nothing unknown.
+    /// Steps among them that precede the printed part of the plan: their results are not marked as
+    /// unknown.
     ended: HashSet<String>,
 }
 
 impl Planner<'_> {
-    /// What a reference will find.
+    /// Fact about the value of a reference.
     fn fact(&self, reference: &Reference) -> Result<Fact, PlanError> {
         let Some(expectation) = self.known.get(&reference.id) else {
             return Err(PlanError(ExprError::UnknownStep(reference.clone()).to_string()));
@@ -132,7 +132,7 @@ impl Planner<'_> {
             (Expectation::Variable, "json" | "stdout") => Fact::Unknown,
             (Expectation::Variable, _) => none,
             (Expectation::Runs { surely: false, .. }, "skipped") => Fact::Unknown,
-            // The plan is about the way that is taken when the gates open.
+            // The plan follows the path on which all approvals are given.
             (Expectation::Runs { surely: true, shape }, "approved") if shape.gate && !shape.may_fail => {
                 truth(true)
             }
@@ -148,7 +148,7 @@ impl Planner<'_> {
         })
     }
 
-    /// Whether the step runs; none if that depends on results.
+    /// True if the step runs; `None` if that depends on results.
     fn runs(&self, step: &Step) -> Result<Option<bool>, PlanError> {
         let runs = step.when.decide(&|reference| self.fact(reference))?;
         let may_be_skipped = |need: &String| {
@@ -159,7 +159,7 @@ impl Planner<'_> {
         Ok(runs.filter(|runs| !runs || !is_open))
     }
 
-    /// A step that this one needs and that is skipped, and this one with it.
+    /// A needed step that will be skipped, so that this step is skipped as well.
     fn skipped_need<'s>(&self, step: &'s Step) -> Option<&'s String> {
         let is_skipped = |need: &&String| matches!(self.known.get(*need), Some(Expectation::Skipped));
         step.needs.iter().flatten().find(|need| is_skipped(need) && !step.asks_about(need))
@@ -171,8 +171,8 @@ impl Planner<'_> {
             runs => Expectation::Runs { surely: runs.is_some(), shape: Shape::of(step) },
         };
         self.known.insert(step.id.clone(), expectation);
-        // A winner of `wait: any` alone has a result, and the steps of the case that is taken,
-        // but which ones is not known.
+        // Only the winner of `wait: any`, or the steps of the chosen case, have a result, and it is not
+        // known which.
         if let Work::Parallel { .. } | Work::Switch { .. } = &step.work
             && runs != Some(false)
         {
@@ -182,7 +182,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Text with arguments and approvals filled in; other references stay.
+    /// Text with arguments and approvals filled in; other references stay unchanged.
     fn fill_known(&self, text: &str) -> String {
         let filled = template::fill_args(text, self.args);
         let mut out = String::new();
@@ -203,18 +203,18 @@ impl Planner<'_> {
         out
     }
 
-    /// Whether text depends on results of known steps.
+    /// True if text depends on results of known steps.
     fn depends_on_results(&self, text: &str) -> bool {
         template::references_in(text).any(|(_, reference)| self.known.contains_key(&reference.id))
     }
 
-    /// Whether something in a text refers to what a step will have given.
+    /// True if a text refers to a result that does not exist yet.
     fn depends_on_later_results(&self, text: &str) -> bool {
         let mut references = template::references_in(text);
         references.any(|(_, it)| self.known.contains_key(&it.id) && !self.ended.contains(&it.id))
     }
 
-    /// The sole reference of a text, which must name a known step.
+    /// The only reference of a text, which must name a known step.
     fn strict(&self, text: &str, place: &str) -> Result<Option<Reference>, PlanError> {
         let Some(reference) = template::strict_reference(&template::fill_args(text, self.args)) else {
             return Ok(None);
@@ -225,7 +225,7 @@ impl Planner<'_> {
         Err(PlanError(format!("{place}: {}", ExprError::UnknownStep(reference))))
     }
 
-    /// Looks into the sub-workflow that a step calls.
+    /// Plans the sub-workflow that a step calls.
     fn child(&self, step: &Step, path: &str, given: &Map<String, Value>) -> Result<String, PlanError> {
         let Some(child) = self.workflow.children.get(path) else {
             return Ok(if template::is_constant(path) {

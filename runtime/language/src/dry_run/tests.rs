@@ -135,7 +135,7 @@ fn what_can_only_fail_is_refused() {
     ] {
         assert_eq!(plan(steps), Err(message.to_owned()), "{steps}");
     }
-    // What is skipped is not looked at.
+    // Skipped steps are not checked.
     assert!(plan("- {id: b, pipeline: nope.cmd, when: false}").is_ok());
 }
 

@@ -1,8 +1,8 @@
 //! A workflow as a picture: Mermaid, Graphviz or plain text.
 //!
-//! One node per step of the file, an edge from each step to the next, and one
-//! for every reference in `stdin`, `for_each` and the condition. Branches, loop
-//! bodies and sub-workflows are not expanded.
+//! There is one node per step of the file, an edge from each step to the next, and an edge for every
+//! reference in `stdin`, `for_each` and the condition. Branches, loop bodies and sub-workflows are not
+//! expanded.
 
 mod render;
 
@@ -15,7 +15,7 @@ use crate::plan::{Stdin, Step, Wait, Work, Workflow};
 use crate::template;
 use lobster_base::text::{self, Count};
 
-/// How the picture is written.
+/// Format of the picture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     #[default]
@@ -42,7 +42,7 @@ impl FromStr for Format {
     }
 }
 
-/// Draws a workflow, ending in a newline. Arguments are shown where labels use them.
+/// Draws a workflow, with a final newline. Labels that use arguments show their values.
 #[must_use]
 pub fn draw(workflow: &Workflow, args: &Map<String, Value>, format: Format) -> String {
     let graph = Graph::of(workflow, args);
@@ -53,11 +53,11 @@ pub fn draw(workflow: &Workflow, args: &Map<String, Value>, format: Format) -> S
     }
 }
 
-/// The steps of a workflow and what leads to them, for whoever draws them.
+/// Steps of a workflow and the edges between them, as data for drawing.
 #[derive(Clone, Debug)]
 pub struct Graph {
     pub nodes: Vec<Node>,
-    /// Without exact duplicates, by the step they lead to.
+    /// Edges without exact duplicates, ordered by their target step.
     pub edges: Vec<Edge>,
 }
 
@@ -66,28 +66,28 @@ pub struct Graph {
 pub struct Node {
     pub id: String,
     pub kind: &'static str,
-    /// What the step does, on one line.
+    /// Work of the step on one line.
     pub detail: Option<String>,
-    /// Whether a person is asked.
+    /// True if a person is asked.
     pub gate: bool,
 }
 
-/// What leads from one step to another.
+/// An edge from one step to another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Edge {
-    /// Indexes of nodes.
+    /// Index of a node.
     pub from: usize,
     pub to: usize,
-    /// `next`, `needs`, or by what the second one reads the first one.
+    /// `next`, `needs`, or the field by which the second step reads the first.
     pub label: String,
 }
 
-/// UTF-16 code units of a detail, and of the label of a condition.
+/// Most UTF-16 code units in a detail and in the label of a condition.
 const MAX_DETAIL: usize = 80;
 const MAX_CONDITION: usize = 70;
 
 impl Graph {
-    /// The graph of a workflow. Arguments are shown where labels use them.
+    /// Builds the graph of a workflow. Labels that use arguments show their values.
     #[must_use]
     pub fn of(workflow: &Workflow, args: &Map<String, Value>) -> Self {
         let nodes = workflow.steps.iter().map(|step| Node::of(step, args)).collect();
@@ -188,14 +188,14 @@ impl Node {
     }
 }
 
-/// Text of several lines on one, with a sign where they broke.
+/// Joins text of several lines, with a symbol for each line break.
 fn one_line(text: &str) -> String {
     let lines: Vec<&str> =
         text.trim_end().split(['\n', '\r']).map(str::trim).filter(|line| !line.is_empty()).collect();
     if lines.len() < 2 { text.trim_end_matches(['\n', '\r']).to_owned() } else { lines.join(" ↵ ") }
 }
 
-/// At most `max` UTF-16 code units, the last of them an ellipsis if something was cut.
+/// At most `max` UTF-16 code units; the last one is an ellipsis if something was cut.
 fn cut(text: &str, max: usize) -> String {
     text::fit(text, max, Count::Utf16).into_owned()
 }
@@ -275,7 +275,7 @@ Edges:
         );
     }
 
-    /// The end of the long condition after it was cut.
+    /// End of the long condition after the cut.
     fn cut_rest() -> String {
         let start = "when: $ok-1.approved && $ask.response.ok == true ";
         cut(&format!("{start}&& $nope.x && $send.y"), MAX_CONDITION)[start.len()..].to_owned()

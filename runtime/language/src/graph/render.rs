@@ -1,4 +1,4 @@
-//! The three formats.
+//! The three formats of a picture.
 
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -73,7 +73,7 @@ fn label(node: &Node, separator: &str) -> String {
     }
 }
 
-/// Ids as Mermaid takes them, one for each node.
+/// Mermaid ids, one for each node.
 fn mermaid_keys(nodes: &[Node]) -> Vec<String> {
     let mut taken = HashSet::new();
     nodes

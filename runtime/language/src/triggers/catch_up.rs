@@ -1,30 +1,30 @@
-//! What becomes of ticks that were due while nobody served their schedule.
+//! Handling of ticks that were missed because no server was running.
 
 use jiff::tz::TimeZoneDatabase;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Due, Missed, Schedule, Tick, TickError};
 
-/// How many left-out ticks are counted one by one. A pattern that is due each second comes so often
-/// in eleven days; nobody is to wait for the count of a year.
+/// Most missed ticks that are counted one by one. A pattern that is due each second reaches this number
+/// in eleven days; counting those of a year would take too long.
 const MOST_COUNTED: u64 = 1_000_000;
 
-/// The ticks of a time in which nobody served the schedule.
+/// Ticks of a time in which no server ran the schedule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CatchUp {
-    /// Those that run now, oldest first.
+    /// Ticks that run now, oldest first.
     pub run: Vec<Tick>,
-    /// How many do not run.
+    /// Number of ticks that do not run.
     pub left_out: u64,
-    /// Whether there are more of them than that.
+    /// True if the number is larger than counted.
     pub are_more: bool,
-    /// The first and the last of them.
+    /// First and last of the ticks that do not run.
     pub span: Option<(Tick, Tick)>,
 }
 
 impl Schedule {
-    /// Divides the ticks after `after`, up to and including `now`, into those that run and those
-    /// that do not, as `missed:` says.
+    /// Divides the ticks after `after`, up to and including `now`, into ticks that run and ticks that
+    /// do not, by the rule in `missed:`.
     ///
     /// # Errors
     /// As [`Schedule::ticks_after`].
@@ -62,7 +62,7 @@ impl Schedule {
         Ok(found)
     }
 
-    /// The last `max` ticks of a time. It is looked at from its end, for it may be long.
+    /// The last `max` ticks of a period. The search starts at its end, because the period may be long.
     fn latest_ticks(
         &self,
         after: Timestamp,
@@ -75,7 +75,7 @@ impl Schedule {
         }
         let mut back = SignedDuration::from_millis(match &self.due {
             Due::Every { ms } => i64::try_from(*ms).unwrap_or(i64::MAX),
-            // Many patterns are due within a minute; of others more is looked at.
+            // Many patterns are due within a minute; for other patterns the search is extended.
             Due::Cron { .. } => 60_000,
         });
         loop {
@@ -133,7 +133,7 @@ mod tests {
         let none = cron("* * * * *", Missed::Skip).catch_up(from, to, &zones).unwrap();
         assert_eq!((none.run.len(), none.left_out), (0, 4320));
         assert_eq!(all.catch_up(to, to, &zones).unwrap(), CatchUp::default());
-        // A clock that went back.
+        // A clock that was set back.
         assert_eq!(all.catch_up(to, from, &zones).unwrap(), CatchUp::default());
     }
 
@@ -149,7 +149,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
 
-        /// However a time is cut into outages, each tick is in one place.
+        /// However a period is divided into outages, each tick is in exactly one part.
         #[test]
         fn each_tick_runs_or_is_left_out_once(
             which in 0_usize..6,
@@ -170,7 +170,7 @@ mod tests {
                 Some(pattern) => cron(pattern, missed),
                 None => schedule(Due::Every { ms: 1_234_567 }, missed),
             };
-            // Around the hour that comes twice.
+            // Around the hour that occurs twice.
             let start = at("2026-10-29T00:00:00Z");
             let minute = |n: i64| start + SignedDuration::from_mins(n);
             let end = minute(20_000);

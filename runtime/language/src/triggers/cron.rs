@@ -1,7 +1,7 @@
-//! Cron patterns: the one way in which they are read, and what is wrong with those that never come.
+//! Cron patterns: their one interpretation, and the errors of patterns that never match.
 //!
-//! A pattern is only ever compared with civil times. The time zone is applied by [`super::ticks`],
-//! which says what a gap and a fold of the clock mean.
+//! A pattern is only compared with civil times. [`super::ticks`] applies the time zone and defines the
+//! handling of gaps and folds of the clock.
 
 use croner::Cron;
 use croner::errors::CronError;
@@ -9,14 +9,14 @@ use croner::parser::{CronParser, Seconds, Year};
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 
-/// Where the search for a pattern's first times begins. Any day does: patterns repeat, and this one
-/// has every kind of leap year after it.
+/// Start of the search for a pattern's first times. Any day would do: patterns repeat, and every kind
+/// of leap year follows this one.
 const SOME_DAY: DateTime = Date::constant(2001, 1, 1).at(0, 0, 0, 0);
 
-/// How many gaps between times are looked at to know how often a pattern is due.
+/// Number of gaps between times that are measured to find out how often a pattern is due.
 const GAPS: usize = 50;
 
-/// A pattern that is due at some time.
+/// A pattern that is due at least once.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     cron: Cron,
@@ -24,21 +24,21 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// The first matching civil time after `wall`, or at it.
+    /// First matching civil time after `wall`; with `or_at_it`, `wall` itself may match.
     pub(super) fn next(&self, wall: DateTime, or_at_it: bool) -> Option<DateTime> {
-        // UTC has no gaps and no folds, so the search sees the civil times as they are.
+        // UTC has no gaps and no folds, so the search sees the civil times unchanged.
         let wall = wall.to_zoned(TimeZone::UTC).ok()?;
         self.cron.find_next_occurrence(&wall, or_at_it).ok().map(|found| found.datetime())
     }
 
-    /// Whether the minutes or the hours begin with `*`: such a pattern means an interval, not a time
-    /// of day, and is due in real time when the clock is changed.
+    /// True if the minutes or the hours begin with `*`. Such a pattern means an interval rather than a
+    /// time of day, and is due in real time when the clock changes.
     #[must_use]
     pub fn follows_real_time(&self) -> bool {
         self.follows_real_time
     }
 
-    /// The shortest time between two of its times, in milliseconds, as far as the first ones tell.
+    /// Shortest time between two matches in milliseconds, among the first matches.
     #[must_use]
     pub fn shortest_gap_ms(&self) -> Option<u64> {
         let mut at = self.next(SOME_DAY, true)?;
@@ -53,7 +53,7 @@ impl Pattern {
     }
 }
 
-/// Why a pattern cannot be used.
+/// Reason why a pattern cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
     #[error("{0}")]
@@ -62,10 +62,10 @@ pub enum PatternError {
     Never,
 }
 
-/// Reads a pattern of five fields, or six with seconds before them; `@daily` and the like as well.
+/// Parses a pattern of five fields, or of six with seconds first, or a name such as `@daily`.
 ///
 /// # Errors
-/// When it is not a pattern, or no time fits it.
+/// The text is not a pattern, or no time matches it.
 pub fn parse(text: &str) -> Result<Pattern, PatternError> {
     let parser = CronParser::builder()
         .seconds(Seconds::Optional)
@@ -80,8 +80,8 @@ pub fn parse(text: &str) -> Result<Pattern, PatternError> {
     }
 }
 
-/// Whether a day has to fit both its fields, the day of the month and the day of the week. The rule is that of Vixie's
-/// cron: both if one of them begins with `*`, and otherwise one is enough.
+/// True if a day has to match both of its fields, the day of the month and the day of the week. The
+/// rule is that of Vixie cron: both if one of them begins with `*`, otherwise one is enough.
 fn needs_both_days(text: &str) -> bool {
     let fields: Vec<&str> = text.split_whitespace().collect();
     match fields.as_slice() {
@@ -115,7 +115,7 @@ fn said_of(error: &CronError) -> String {
 mod tests {
     use super::*;
 
-    /// Every pair of fields, beside the rule written out day by day.
+    /// Checks every pair of fields against the rule, written out day by day.
     #[test]
     fn the_two_fields_of_days_go_together_as_in_vixies_cron() {
         let multiples = |step: i8| (1..=31).step_by(step.unsigned_abs().into()).collect::<Vec<i8>>();

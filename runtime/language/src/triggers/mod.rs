@@ -1,8 +1,8 @@
-//! `on:`, what starts a workflow: its schedules, its webhooks, the end of other workflows, files.
+//! `on:`, the triggers of a workflow: schedules, webhooks, the end of other workflows, files.
 //!
-//! Plain data. Nothing here starts anything: `lobster run` runs a file with triggers as any other,
-//! and the service acts on them. What could only be found out when a trigger is due is refused when
-//! the file is checked.
+//! This is plain data and starts nothing: `lobster run` runs a file with triggers like any other, and
+//! the service acts on them. A mistake that would otherwise appear only when a trigger is due is
+//! rejected when the file is checked.
 
 mod catch_up;
 pub mod cron;
@@ -22,7 +22,7 @@ pub use catch_up::CatchUp;
 pub(crate) use ticks::zone_names;
 pub use ticks::{Tick, TickError, Ticks, is_zone};
 
-/// What starts a workflow.
+/// Triggers of a workflow.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Triggers {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -36,7 +36,7 @@ pub struct Triggers {
 }
 
 impl Triggers {
-    /// Whether nothing starts the workflow.
+    /// True if the workflow has no triggers.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.schedules.is_empty()
@@ -50,16 +50,16 @@ impl Triggers {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Schedule {
     pub span: Span,
-    /// Unique in the file; `schedule` if the file has one schedule and does not name it.
+    /// Unique in the file; `schedule` if the file has one schedule without a name.
     pub name: String,
     pub due: Due,
-    /// A start is put off by less than this; how much is the same for every tick of one schedule.
+    /// A start is delayed by less than this; the delay is the same for all ticks of one schedule.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub jitter_ms: u64,
     pub missed: Missed,
     #[serde(default)]
     pub overlap: Overlap,
-    /// The arguments of the runs.
+    /// Arguments of the runs.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub args: Map<String, Value>,
 }
@@ -68,7 +68,7 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// When a schedule is due.
+/// Times at which a schedule is due.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Due {
@@ -78,28 +78,28 @@ pub enum Due {
     Every { ms: u64 },
 }
 
-/// What becomes of the ticks that were due while nobody served the schedule.
+/// Handling of ticks that were missed because no server was running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Missed {
-    /// None of them runs.
+    /// None of the ticks runs.
     Skip,
-    /// The latest runs, if it is not older than the window.
+    /// The latest tick runs, if it is not older than the window.
     Last {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         within_ms: Option<u64>,
     },
-    /// The latest ones run, oldest first.
+    /// The latest ticks run, oldest first.
     All {
-        /// At most so many.
+        /// Most ticks that run.
         max: u64,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         within_ms: Option<u64>,
     },
 }
 
-/// What becomes of a tick that is due while an earlier run of its schedule has not ended.
-/// A run that waits for a person, a time or an event has not ended.
+/// Handling of a tick that is due before an earlier run of its schedule has ended. A run that waits for
+/// a person, a time or an event has not ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Overlap {
@@ -108,7 +108,8 @@ pub enum Overlap {
     /// The tick does not run.
     #[default]
     Skip,
-    /// The tick runs when the earlier run has ended; at most `max` ticks wait, further ones do not run.
+    /// The tick runs when the earlier run has ended; at most `max` ticks wait, and further ones do not
+    /// run.
     Queue { max: u64 },
     /// The earlier run is cancelled.
     CancelPrevious,
@@ -118,17 +119,17 @@ pub enum Overlap {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Webhook {
     pub span: Span,
-    /// Segments joined by `/`, without one at the start.
+    /// Segments joined by `/`, without a leading `/`.
     pub path: String,
     pub verify: Verify,
-    /// The names of one secret, or of two that are both valid while one takes over from the other.
+    /// Names of one secret, or of two that are both valid during a rotation.
     pub secrets: Vec<String>,
-    /// Arguments, each from a place in the body.
+    /// Arguments, each with its position in the body.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub args: BTreeMap<String, Source>,
 }
 
-/// How the sender of a webhook's delivery is known.
+/// Authentication of the sender of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verify {
@@ -140,30 +141,30 @@ pub enum Verify {
     Stripe,
     /// `X-Slack-Signature` and `X-Slack-Request-Timestamp`.
     Slack,
-    /// The HMAC-SHA256 of the body, in hexadecimal, in a header.
+    /// HMAC-SHA256 of the body, in hexadecimal, in a header.
     Hmac {
-        /// In lower case.
+        /// Name of the header in lower case.
         header: String,
     },
-    /// The secret itself, in a header; `authorization` holds it after `Bearer `.
+    /// The secret itself in a header; `authorization` has it after `Bearer `.
     Token {
-        /// In lower case.
+        /// Name of the header in lower case.
         header: String,
     },
 }
 
-/// Where the value of an argument comes from.
+/// Source of an argument's value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// A value that stands in the file.
+    /// A value in the file.
     Value(Value),
-    /// Keys and list positions, from the whole of what the trigger brings inwards.
+    /// Keys and list positions, from the outermost level of the trigger's data inwards.
     Path(Vec<String>),
 }
 
 impl Source {
-    /// The value, if what the trigger brings has one.
+    /// The value, if the trigger's data has it.
     #[must_use]
     pub fn find<'v>(&'v self, brought: &'v Value) -> Option<&'v Value> {
         match self {
@@ -177,18 +178,18 @@ impl Source {
     }
 }
 
-/// The arguments that a trigger gives, from what it brings. What is not there is left out, so that a
-/// declared default holds; [`crate::workflow::bind_args`] compares the rest with the declarations.
+/// Arguments from the data of a trigger. Missing values are left out, so that declared defaults apply;
+/// [`crate::workflow::bind_args`] checks the others against the declarations.
 #[must_use]
 pub fn find_args(args: &BTreeMap<String, Source>, brought: &Value) -> Map<String, Value> {
     args.iter().filter_map(|(name, source)| Some((name.clone(), source.find(brought)?.clone()))).collect()
 }
 
-/// One entry of `after:`. It brings the envelope of the run that ended.
+/// One entry of `after:`. Its data is the envelope of the run that ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct After {
     pub span: Span,
-    /// The other file, relative to this one's directory.
+    /// The other file, relative to the directory of this one.
     pub workflow: String,
     #[serde(default)]
     pub ended: Ended,
@@ -196,7 +197,7 @@ pub struct After {
     pub args: BTreeMap<String, Source>,
 }
 
-/// How the other workflow's run ended.
+/// Outcome of the other workflow's run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
@@ -206,13 +207,13 @@ pub enum Ended {
     Any,
 }
 
-/// `watch:`. It brings `{"paths": [...]}`, the files that differ.
+/// `watch:`. Its data is `{"paths": [...]}`, the files that differ.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Watch {
     pub span: Span,
-    /// Glob patterns, relative to the file's directory.
+    /// Glob patterns, relative to the directory of the file.
     pub paths: Vec<String>,
-    /// The run starts when nothing has changed for so long.
+    /// The run starts when nothing has changed for this time.
     pub settle_ms: u64,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub args: BTreeMap<String, Source>,

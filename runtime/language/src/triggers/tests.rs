@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::*;
 
-/// Keeps the zones that were read.
+/// Keeps the time zones that have been read.
 static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
 
 fn schedule(due: Due) -> Schedule {
@@ -33,7 +33,7 @@ fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
-/// Instants as the zone's clock shows them, and what was meant.
+/// Instants on the clock of the zone, each with its intended time.
 fn shown(pattern: &str, zone: &str, after: &str, count: usize) -> Vec<String> {
     let clock = ZONES.get(zone).unwrap();
     ticks(&cron(pattern, zone), at(after))
@@ -56,18 +56,18 @@ fn times_of_day_come_once_in_gaps_and_folds() {
         shown("30 1 * * *", new_york, "2026-11-01T04:50:00Z", 2),
         ["01 01:30-04:00 11-01T01:30:00", "02 01:30-05:00 11-02T01:30:00"]
     );
-    // Asked for between the two, the first has been.
+    // For a start between the two, the first one is in the past.
     assert_eq!(shown("30 1 * * *", new_york, "2026-11-01T06:10:00Z", 1), ["02 01:30-05:00 11-02T01:30:00"]);
     assert_eq!(
         shown("15 2 * * *", "Australia/Lord_Howe", "2026-10-03T00:00:00Z", 2),
         ["04 02:30+11:00 10-04T02:15:00", "05 02:15+11:00 10-05T02:15:00"]
     );
-    // Two ticks of one date of the clock, which were meant for two dates.
+    // Two ticks on one date of the clock, which were intended for two dates.
     assert_eq!(
         shown("30 23 * * *", "America/Nuuk", "2026-03-28T20:00:00Z", 2),
         ["29 00:00-01:00 03-28T23:30:00", "29 23:30-01:00 03-29T23:30:00"]
     );
-    // A date that never was.
+    // A date that does not exist.
     assert_eq!(
         shown("0 12 * * *", "Pacific/Apia", "2011-12-29T00:00:00Z", 3),
         ["29 12:00-10:00 12-29T12:00:00", "31 00:00+14:00 12-30T12:00:00", "31 12:00+14:00 12-31T12:00:00"]
@@ -90,7 +90,7 @@ fn intervals_follow_real_time() {
             "01 01:45-05:00 11-01T01:45:00+fold",
         ]
     );
-    // A timer of four hours has no hole of a day.
+    // A timer of four hours has no gap of a day.
     let sydney: Vec<Tick> =
         ticks(&cron("0 */4 * * *", "Australia/Sydney"), at("2026-10-02T00:00:00Z")).take(18).collect();
     for pair in sydney.windows(2) {
@@ -119,7 +119,7 @@ fn the_delay_of_a_schedule_is_its_own() {
     let drawn: Vec<u64> = (0..100).map(|n| spread.delay_ms(&format!("schedule {n}"))).collect();
     assert_eq!(drawn[7], spread.delay_ms("schedule 7"));
     assert!(drawn.iter().all(|ms| *ms < 60_000));
-    // Spread over the whole.
+    // Distributed over the whole range.
     for tenth in 0..10 {
         assert!(drawn.iter().any(|ms| ms / 6000 == tenth), "{tenth}: {drawn:?}");
     }
@@ -132,7 +132,7 @@ fn patterns_that_never_come_are_refused() {
     for wrong in ["", "* * * *", "61 * * * *", "x", "0 0 1 1 * * 2030", "@sometimes"] {
         assert!(matches!(cron::parse(wrong), Err(cron::PatternError::Syntax(_))), "{wrong}");
     }
-    // Seldom is not never.
+    // A rare tick is still due.
     let leap = ticks(&cron("0 0 29 2 *", "UTC"), at("2097-01-01T00:00:00Z")).next().unwrap();
     assert_eq!(leap.due, at("2104-02-29T00:00:00Z"));
     assert!(is_zone("Europe/Berlin") && !is_zone("Europe/Bonn") && !is_zone(""));
@@ -145,7 +145,7 @@ fn changes(zone: &TimeZone, year: i16) -> Vec<Timestamp> {
     zone.following(start).map(|change| change.timestamp()).take_while(|at| *at < end).collect()
 }
 
-/// What the rules say, found by looking at every minute: no search, no offsets.
+/// Expected ticks by the rules, found by checking every minute: no search, no offsets.
 fn ticks_of_each_minute(
     pattern: &cron::Pattern,
     zone: &TimeZone,
@@ -157,7 +157,7 @@ fn ticks_of_each_minute(
         let both = minutes.iter().copied().zip(clocks);
         return both.filter(|(_, wall)| fits(*wall)).collect();
     }
-    // A civil time comes when the clock shows it, or a later one, for the first time.
+    // A civil time is due when the clock first shows it or a later time.
     let mut wall = clocks[0];
     let mut found = Vec::new();
     for (at, clock) in minutes.iter().zip(&clocks) {
@@ -201,7 +201,7 @@ fn ticks_are_those_of_each_minute_around_every_change_of_seven_zones() {
         let changes = changes(&zone, year);
         assert!(changes.len() >= 2, "{name}");
         for change in changes {
-            // The first minutes stand before the window, so that what began there is seen.
+            // The first minutes precede the window, so that times that began there are seen.
             let minutes: Vec<Timestamp> =
                 (-1800..1800).map(|n| change + SignedDuration::from_mins(n)).collect();
             for pattern in patterns {

@@ -1,15 +1,16 @@
-//! When a schedule is due.
+//! Times at which a schedule is due.
 //!
-//! A tick of a pattern is known by the civil time that was meant and by which of two equal ones it
-//! is, never by the instant alone: when the rules of a zone change, the same tick comes at another
-//! instant, and it must not run twice.
+//! A tick of a pattern is identified by its intended civil time and by its position among two equal
+//! civil times, never by the instant alone: if the rules of a zone change, the same tick is due at
+//! another instant, and it must not run twice.
 //!
-//! - A time of day (`30 2 * * *`) comes once for each civil time that fits. One that the clock
-//!   skips comes at the first instant after the gap; one that it repeats comes the first time.
-//! - An interval (`*/15 * * * *`, see [`Pattern::follows_real_time`]) comes at each instant whose
-//!   civil time fits: not in a gap, and both times in a fold.
-//! - `every` counts real time from the Unix epoch, so that neither a restart nor a machine that
-//!   sleeps moves it.
+//! - A time of day (`30 2 * * *`) is due once for each civil time that matches. If the clock skips the
+//!   time, it is due at the first instant after the gap; if the clock repeats it, it is due the first
+//!   time.
+//! - An interval (`*/15 * * * *`, see [`Pattern::follows_real_time`]) is due at each instant whose
+//!   civil time matches: not in a gap, and both times in a fold.
+//! - `every` counts real time from the Unix epoch, so that neither a restart nor a machine that sleeps
+//!   shifts it.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
@@ -22,17 +23,17 @@ use lobster_base::digest::Digest;
 /// One time at which a schedule is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tick {
-    /// When it is due, before the jitter.
+    /// Instant at which it is due, before the jitter.
     pub due: Timestamp,
-    /// The civil time that was meant, in the schedule's zone; of `every`, in UTC.
+    /// Intended civil time in the schedule's zone; for `every`, in UTC.
     pub intended: DateTime,
-    /// Whether this is the second of two instants that have the intended civil time.
+    /// True if this is the second of two instants with the intended civil time.
     pub is_second: bool,
 }
 
 impl Tick {
-    /// What the tick is called within one revision of its schedule: `2026-11-01T01:30:00`, with
-    /// `+fold` for the second of two equal times.
+    /// Name of the tick within one revision of its schedule: `2026-11-01T01:30:00`, with `+fold` for
+    /// the second of two equal times.
     #[must_use]
     pub fn key(&self) -> String {
         let fold = if self.is_second { "+fold" } else { "" };
@@ -52,14 +53,14 @@ pub enum TickError {
 }
 
 impl Schedule {
-    /// The ticks after an instant, in order, without end as long as the calendar goes on.
+    /// Ticks after an instant, in order, up to the end of the calendar.
     ///
-    /// `zones` is where the zone is looked up first; the program's own copy is the second. Two ticks
-    /// may be due at one instant, of civil times that the clock skips: after a restart ask from
-    /// before it, and let [`Tick::key`] tell which of them have been.
+    /// The zone is looked up in `zones` first, and then in the program's own copy. Two ticks may be due
+    /// at one instant, for civil times that the clock skips: after a restart, start from before it and
+    /// use [`Tick::key`] to find out which of them have run.
     ///
     /// # Errors
-    /// When the schedule did not come from a file that was checked.
+    /// The schedule did not come from a validated file.
     pub fn ticks_after(&self, after: Timestamp, zones: &TimeZoneDatabase) -> Result<Ticks, TickError> {
         let source = match &self.due {
             Due::Every { ms: 0 } => return Err(TickError::NoInterval),
@@ -74,8 +75,8 @@ impl Schedule {
         Ok(Ticks::new(source, after))
     }
 
-    /// By how much the starts of the schedule are put off: below the jitter, and the same on every
-    /// machine for one `identity` (what the service calls the schedule).
+    /// Delay of the schedule's starts: less than the jitter, and the same on every machine for one
+    /// `identity` (the service's name for the schedule).
     #[must_use]
     pub fn delay_ms(&self, identity: &str) -> u64 {
         let digest = Digest::of(identity.as_bytes());
@@ -84,14 +85,14 @@ impl Schedule {
     }
 }
 
-/// Whether there is a time zone of this name. A name that was withdrawn for another one counts.
+/// True if there is a time zone of this name. A name that was replaced by another one is also valid.
 #[must_use]
 pub fn is_zone(name: &str) -> bool {
-    // The database that is part of the program: what a file means does not depend on the machine.
+    // The database in the program: the meaning of a file does not depend on the machine.
     TimeZoneDatabase::bundled().get(name).is_ok()
 }
 
-/// All names of time zones, for a proposal.
+/// All names of time zones, for proposals.
 pub(crate) fn zone_names() -> Vec<String> {
     TimeZoneDatabase::bundled().available().map(|name| name.to_string()).collect()
 }
@@ -106,12 +107,12 @@ enum Repeating {
     Pattern(Box<Pattern>, TimeZone),
 }
 
-/// The ticks of a schedule, in order of their instants.
+/// Ticks of a schedule, in order of their instants.
 #[derive(Clone, Debug)]
 pub struct Ticks {
     repeating: Repeating,
     after: Timestamp,
-    /// The civil time up to which fixed times have been given.
+    /// Civil time up to which fixed times have been returned.
     wall: Option<DateTime>,
 }
 
@@ -143,14 +144,14 @@ impl Ticks {
 
 fn next_interval(ms: u64, after: Timestamp) -> Option<Tick> {
     let ms = i64::try_from(ms).ok()?;
-    // Towards the past, also before the epoch.
+    // Rounds towards the past, even before the epoch.
     let counted = after.as_nanosecond().div_euclid(i128::from(ms) * 1_000_000);
     let due = i64::try_from(counted + 1).ok()?.checked_mul(ms)?;
     let due = Timestamp::from_millisecond(due).ok()?;
     Some(Tick { due, intended: TimeZone::UTC.to_datetime(due), is_second: false })
 }
 
-/// The first matching civil time after `wall` that is due after the instant, if one is given.
+/// First matching civil time after `wall` that is due after the instant `after`, if there is one.
 fn next_fixed(pattern: &Pattern, zone: &TimeZone, wall: DateTime, after: Option<Timestamp>) -> Option<Tick> {
     let mut wall = whole_seconds(wall)?;
     loop {
@@ -159,21 +160,22 @@ fn next_fixed(pattern: &Pattern, zone: &TimeZone, wall: DateTime, after: Option<
         let due = match ambiguous.offset() {
             AmbiguousOffset::Unambiguous { .. } | AmbiguousOffset::Fold { .. } => ambiguous.earlier().ok()?,
             AmbiguousOffset::Gap { before, .. } => {
-                // As the clock would have shown it had it not been changed: after the change.
+                // The instant at which the unchanged clock would have shown it, which is after the
+                // change.
                 let late = before.to_timestamp(wall).ok()?;
                 let change =
                     zone.preceding(late.checked_add(jiff::SignedDuration::from_nanos(1)).ok()?).next()?;
                 change.timestamp()
             }
         };
-        // In the second half of a fold, times that were given in the first one match again.
+        // In the second half of a fold, times that were returned in the first half match again.
         if after.is_none_or(|after| due > after) {
             return Some(Tick { due, intended: wall, is_second: false });
         }
     }
 }
 
-/// The first instant after `after` whose civil time matches.
+/// First instant after `after` whose civil time matches.
 fn next_by_real_time(pattern: &Pattern, zone: &TimeZone, after: Timestamp) -> Option<Tick> {
     let (mut from, mut or_at_it) = (after, false);
     loop {
@@ -181,7 +183,7 @@ fn next_by_real_time(pattern: &Pattern, zone: &TimeZone, after: Timestamp) -> Op
         let wall = whole_seconds(offset.to_datetime(from))?;
         let intended = pattern.next(wall, or_at_it)?;
         let due = offset.to_timestamp(intended).ok()?;
-        // The offset holds until the clock is changed; there the search goes on with the next one.
+        // The offset applies until the clock changes; the search then continues with the next offset.
         match zone.following(from).next().map(|change| change.timestamp()) {
             Some(change) if due >= change => (from, or_at_it) = (change, true),
             _ => return Some(Tick { due, intended, is_second: is_second(zone, intended, due) }),

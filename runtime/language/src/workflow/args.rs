@@ -1,4 +1,4 @@
-//! Declared arguments, and the values given for them.
+//! Declared arguments and their given values.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use lobster_base::variable_name;
 const SPEC_FIELDS: &[&str] = &["default", "description", "required", "type", "enum"];
 const TYPES: &[&str] = &["string", "number", "integer", "boolean", "array", "object"];
 
-/// Arguments that do not fit what the workflow declares.
+/// Arguments that do not match the declarations of the workflow.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ArgsError {
     #[error("argument {name:?} is required{}", description.as_ref().map(|d| format!(" ({d})")).unwrap_or_default())]
@@ -32,21 +32,20 @@ pub enum ArgsError {
 }
 
 impl ArgsError {
-    /// The code that explains the error.
+    /// Code that explains the error.
     #[must_use]
     pub fn code(&self) -> &'static str {
         codes::ARGUMENT
     }
 }
 
-/// The arguments of a run: the defaults in file order, overlaid by what is given.
+/// Arguments of a run: the defaults in file order, overlaid by the given values.
 ///
-/// As in the incumbent, a list gives arguments named by index, a text one per
-/// character, other scalars none, and unknown names are taken as they are.
+/// As in the incumbent, a list gives arguments named by index, a text gives one per character, other
+/// scalars give none, and unknown names are accepted.
 ///
 /// # Errors
-/// When a required argument has no value, or a given value has the wrong type
-/// or is not one of the choices.
+/// A required argument has no value, or a given value has the wrong type or is not one of the choices.
 pub fn bind_args(workflow: &Workflow, given: &Value) -> Result<Map<String, Value>, ArgsError> {
     let args = merge_args(workflow, given);
     for spec in &workflow.args {
@@ -54,7 +53,7 @@ pub fn bind_args(workflow: &Workflow, given: &Value) -> Result<Map<String, Value
             spec.check(value)?;
         }
     }
-    // A null is no value: as text it would be the word, in a path or a command.
+    // A null is no value: inserted into a path or a command, it would become the word.
     let is_missing = |spec: &&ArgSpec| args.get(&spec.name).is_none_or(Value::is_null);
     match workflow.args.iter().filter(|spec| spec.required).find(is_missing) {
         Some(spec) => Err(spec.missing()),
@@ -62,8 +61,8 @@ pub fn bind_args(workflow: &Workflow, given: &Value) -> Result<Map<String, Value
     }
 }
 
-/// Checks arguments against declarations alone, as [`bind_args`] will: before a run is promised whose
-/// workflow is read later.
+/// Checks arguments against declarations alone, as [`bind_args`] will, before a run whose workflow is
+/// read later is accepted.
 ///
 /// # Errors
 /// As [`bind_args`].
@@ -79,11 +78,11 @@ pub fn check_args(specs: &[ArgSpec], given: &Map<String, Value>) -> Result<(), A
     Ok(())
 }
 
-/// Checks that each of the names is declared, or named anywhere in `text`: what the workflow was made of. A person who
-/// gives another one has mistyped it, and the run would be one without it.
+/// Checks that each of the names is declared, or is named anywhere in `text`, the source of the
+/// workflow. Another name is probably mistyped, and the run would ignore it.
 ///
 /// # Errors
-/// The first name that nothing of the workflow reads.
+/// The first name that no part of the workflow reads.
 pub fn check_declared<'n>(
     workflow: &Workflow,
     text: &str,
@@ -111,7 +110,7 @@ pub fn check_declared<'n>(
     }
 }
 
-/// The defaults overlaid by what is given, whether or not that fits.
+/// The defaults overlaid by the given values, without checks.
 #[must_use]
 pub fn merge_args(workflow: &Workflow, given: &Value) -> Map<String, Value> {
     let mut args = Map::new();
@@ -128,8 +127,9 @@ pub fn merge_args(workflow: &Workflow, given: &Value) -> Map<String, Value> {
     args
 }
 
-/// What is to be said of arguments that were given as text and are taken for what the text spells. Where there is
-/// nothing but text to be given, as on a command line, there is nothing to say: `is_text` tells these by their names.
+/// Messages about arguments that were given as text and are converted to the value in the text. There
+/// is no message where only text can be given, as on a command line: `is_text` is true for the names of
+/// such arguments.
 #[must_use]
 pub fn reread_arguments(workflow: &Workflow, given: &Value, is_text: impl Fn(&str) -> bool) -> Vec<String> {
     let said = |(name, value): (String, Value)| {
@@ -141,7 +141,7 @@ pub fn reread_arguments(workflow: &Workflow, given: &Value, is_text: impl Fn(&st
     entries(given).into_iter().filter(|(name, _)| !is_text(name)).filter_map(said).collect()
 }
 
-/// The names of the arguments that `given` holds.
+/// Names of the arguments in `given`.
 #[must_use]
 pub fn argument_names(given: &Value) -> BTreeSet<String> {
     entries(given).into_iter().map(|(name, _)| name).collect()
@@ -162,8 +162,8 @@ fn entries(given: &Value) -> Vec<(String, Value)> {
 }
 
 impl ArgSpec {
-    /// What a text spells, if the argument is a number or a boolean and the text is exactly one:
-    /// models pass them so.
+    /// Value of the text, if the argument is a number or a boolean and the text is exactly one: models
+    /// pass arguments in this form.
     fn read_text(&self, value: &Value) -> Option<Value> {
         let text = value.as_str()?;
         let wanted = self.kind.as_deref().filter(|kind| ["number", "integer", "boolean"].contains(kind))?;
@@ -177,7 +177,8 @@ impl ArgSpec {
         ArgsError::Missing { name: self.name.clone(), description: self.description.clone() }
     }
 
-    /// A given null means "no value" and fits everything; where there must be one, it is missing.
+    /// A given null means "no value" and is accepted for every type; a required argument is then
+    /// missing.
     pub(super) fn check(&self, value: &Value) -> Result<(), ArgsError> {
         if value.is_null() {
             return Ok(());
@@ -213,7 +214,7 @@ fn has_type(value: &Value, wanted: &str) -> bool {
     }
 }
 
-/// A value short enough for a message.
+/// A value shortened for a message.
 fn abridged(value: &Value) -> String {
     text::clip(&json::compact(value), 60, Count::Chars).into_owned()
 }

@@ -8,7 +8,7 @@ use super::super::plan::Budget;
 use super::super::source::Node;
 use super::{Lowering, fields, validate};
 
-/// Where a budget stands.
+/// Owner of a budget.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     File,
@@ -16,7 +16,7 @@ pub(super) enum Place {
 }
 
 impl Lowering<'_> {
-    /// What a file or a step lets calls of models use.
+    /// Limits of model calls in a file or a step.
     pub(super) fn budget(&mut self, holder: &Node, place: Place, prefix: &str) -> Checked<Option<Budget>> {
         let Some(node) = holder.get_some("budget") else { return Ok(None) };
         let name = format!("{prefix}budget");

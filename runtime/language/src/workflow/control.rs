@@ -1,4 +1,4 @@
-//! `repeat` and `switch`: steps that decide what runs.
+//! `repeat` and `switch`: steps that decide which steps run.
 
 use super::super::codes;
 use super::super::diagnostic::{Checked, Diagnostic};
@@ -9,7 +9,7 @@ use super::super::wait;
 use super::Lowering;
 use super::step::milliseconds;
 
-/// The steps that stand inside a step, one level down.
+/// Steps inside a step, one level down.
 pub(super) fn steps_inside(step: &Node) -> Vec<&Node> {
     let branches = step.get("parallel").and_then(|parallel| parallel.get("branches"));
     let cases = step.get("cases").and_then(Node::as_map).unwrap_or_default();
@@ -40,10 +40,10 @@ impl Lowering<'_> {
         self.known.add(&index_var);
         let mut steps = Vec::new();
         for sub in node.get("steps").and_then(Node::as_list).unwrap_or_default() {
-            // There is a first round, whatever the condition says.
+            // There is always a first round, before the condition is evaluated.
             steps.push(self.step(sub, secrets, fatal)?);
         }
-        // It sees the steps of the round.
+        // The condition can refer to the steps of the round.
         let until = self.condition_of(repeat.get_some("until"), fatal)?;
         if let Some(until) = repeat.get_some("until").filter(|_| self.lint.is_some() && !self.is_full()) {
             self.lint_condition(until);
@@ -52,7 +52,7 @@ impl Lowering<'_> {
         Ok(Work::Repeat { until, every, max: milliseconds(repeat.get("max")).unwrap_or(1), index_var, steps })
     }
 
-    /// `switch: REFERENCE` with `cases`, and `default`.
+    /// `switch: REFERENCE` with `cases` and `default`.
     pub(super) fn switch(
         &mut self,
         node: &Node,
@@ -92,12 +92,13 @@ impl Lowering<'_> {
         Ok(Work::Switch { on, cases, default })
     }
 
-    /// The steps of one case: those of others are not visible there, and all of them are afterwards.
+    /// Steps of one case. Steps of other cases are not visible there; after the switch, all of them
+    /// are.
     fn case(&mut self, list: &Node, secrets: &[String], visible: &mut Vec<String>) -> Checked<Vec<Step>> {
         let mark = self.known.mark();
         let mut steps = Vec::new();
         for step in list.as_list().unwrap_or_default() {
-            // Another case may be taken.
+            // Another case may be chosen.
             steps.push(self.step(step, secrets, false)?);
         }
         visible.extend(self.known.forget(mark));

@@ -1,4 +1,5 @@
-//! `credentials`: secrets that are added to what a step sends to a host, and never reach the step.
+//! `credentials`: secrets that are added to a step's requests to a host and that the step never
+//! receives.
 
 use super::super::codes;
 use super::super::diagnostic::{Checked, Diagnostic};
@@ -7,7 +8,7 @@ use super::super::source::{Data, Entry, Node};
 use super::Lowering;
 use lobster_base::credential::{AddressVariables, CredentialGrant, CredentialHost, CredentialTerms};
 
-/// The fields of a credential that says more than the name of its secret.
+/// Fields of a credential in its long form.
 pub(super) const CREDENTIAL_FIELDS: &[&str] =
     &["secret", "header", "scheme", "user", "methods", "paths", "env"];
 
@@ -87,13 +88,13 @@ impl Lowering<'_> {
             let at = node.get(wrong.field).unwrap_or(node);
             let error = Diagnostic::error(self.source, code, at.span, format!("{name}.{wrong}"));
             match wrong.field {
-                "paths" => error.with_help("it covers itself and what lies below it").into(),
+                "paths" => error.with_help("it covers this path and everything below it").into(),
                 _ => error,
             }
         })
     }
 
-    /// Credentials stand where something is sent that the host can add them to.
+    /// Checks that the step sends requests to which the host can add credentials.
     pub(super) fn credentials_in_place(
         &self,
         step: &Node,
@@ -133,7 +134,7 @@ impl Lowering<'_> {
     }
 }
 
-/// `env: NAME`, or `env: {NAME: "text with {url}"}`. What is no text names no address.
+/// `env: NAME`, or `env: {NAME: "text with {url}"}`. A value that is not text names no address.
 fn address_variables(node: &Node) -> AddressVariables {
     let text = |node: &Node| node.as_text().unwrap_or_default().to_owned();
     match &node.data {

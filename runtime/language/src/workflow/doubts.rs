@@ -1,5 +1,5 @@
-//! Values that are not what they look like: what a command prints as a condition sees it, variables that nothing
-//! fills in, two arguments in one variable, half a surrogate pair.
+//! Values that are not what they seem to be: printed text in a condition, variables that are never
+//! filled in, two arguments in one variable, half a surrogate pair.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -14,8 +14,8 @@ use super::super::template;
 use super::Lowering;
 use lobster_base::{json, variable_name};
 
-/// Words of commands that print no line break at the end, or remove it. `check` does not judge the output of a command
-/// that has one of them.
+/// Words in commands that print no line break at the end, or remove it. `check` does not judge the
+/// output of a command with one of them.
 const WITHOUT_LINE_END: &[&str] = &[
     "printf",
     "echo -n",
@@ -29,10 +29,10 @@ const WITHOUT_LINE_END: &[&str] = &[
     "end=''",
 ];
 
-/// Words in the names of variables whose values do not belong in a plan.
+/// Words in the names of variables whose values should not appear in a plan.
 const PRIVATE: &[&str] = &["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL", "HEADERS"];
 
-/// True if what the work prints most likely ends with a line break.
+/// True if the output of the work most likely ends with a line break.
 pub(super) fn prints_lines(work: &Work) -> bool {
     let text = match work {
         Work::Shell(text) => text.clone(),
@@ -43,7 +43,7 @@ pub(super) fn prints_lines(work: &Work) -> bool {
 }
 
 impl Lowering<'_> {
-    /// `$id.stdout` as a truth, and compared with what it never is.
+    /// `$id.stdout` as a boolean, and in a comparison that is never true.
     pub(super) fn lint_output_as_text(&mut self, node: &Node) {
         let Some(text) = node.as_text() else { return };
         let Ok(condition) = Condition::parse(text) else { return };
@@ -89,7 +89,7 @@ impl Lowering<'_> {
             let Some(text) = entry.value.as_text() else { continue };
             for (range, name) in variables_in(text) {
                 let is_whole = range == (0..text.len());
-                // `KEY: $KEY` grants lobster's own tokens.
+                // `KEY: $KEY` passes on a token from lobster's own environment.
                 let is_grant =
                     is_whole && name == entry.key && PRIVATE.iter().any(|word| name.contains(word));
                 if is_grant || self.arguments.contains(name) {
@@ -109,7 +109,7 @@ impl Lowering<'_> {
                     None => format!("write `{fixed}` for the value of {name} that lobster was started with"),
                 };
                 let span = entry.value.part(self.source, range);
-                // Braces that are not quoted could begin a map, where there were none.
+                // Unquoted braces could begin a map where there was none before.
                 let value = self.source.text.get(entry.value.span.start..).unwrap_or_default();
                 let fix = Some(fixed).filter(|_| written.contains('{') || value.starts_with(['"', '\'']));
                 self.push_fixed(codes::UNFILLED_VARIABLE, span, message, help, fix, &written);
@@ -117,7 +117,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Arguments whose values are in the same variable.
+    /// Warns of arguments whose values are in the same variable.
     pub(super) fn lint_one_variable(&mut self, root: &Node, specs: &[ArgSpec]) {
         let entries = root.get("args").and_then(Node::as_map).unwrap_or_default();
         let mut first: HashMap<String, &str> = HashMap::new();
@@ -138,7 +138,7 @@ impl Lowering<'_> {
     }
 }
 
-/// `$NAME` and `${NAME}` in capitals, as environments have them.
+/// `$NAME` and `${NAME}` in capitals, like environment variables.
 fn variables_in(text: &str) -> impl Iterator<Item = (Range<usize>, &str)> {
     text.match_indices('$').filter_map(|(start, _)| {
         let rest = &text[start + 1..];
@@ -156,7 +156,7 @@ fn variables_in(text: &str) -> impl Iterator<Item = (Range<usize>, &str)> {
     })
 }
 
-/// Warns of texts in which half a surrogate pair was written.
+/// Warns of texts that contain half a surrogate pair.
 pub(super) fn warn_of_half_pairs(source: &Arc<Source>, root: &Node, warnings: &mut Vec<Diagnostic>) {
     if json::has_half_pair(&source.text) {
         warn_in(source, root, warnings);

@@ -1,9 +1,8 @@
-//! The fields that the incumbent does not know: `exec`, `component`, `js`, `mcp`,
-//! `grants`, `limits`, `cache`, `changes`, `inputs`, `idempotent`, `stop_grace`, `secrets`, `credentials`. `undo` is in
+//! Fields that the incumbent does not know: `exec`, `component`, `js`, `mcp`, `grants`, `limits`,
+//! `cache`, `changes`, `inputs`, `idempotent`, `stop_grace`, `secrets`, `credentials`. `undo` is in
 //! [`super::undo`].
 //!
-//! Files that use them were written for this runtime, so every mistake in them
-//! is an error.
+//! Files that use them were written for this runtime, so every mistake in these fields is an error.
 
 use super::super::codes;
 use super::super::diagnostic::{Checked, Diagnostic};
@@ -16,7 +15,7 @@ use lobster_base::quantity::{self, Bytes};
 use lobster_stage::McpServer;
 
 impl Lowering<'_> {
-    /// A list of texts under a key, or one text alone.
+    /// A list of texts under a key, or a single text.
     pub(super) fn texts(&self, owner: &Node, key: &str, name: &str) -> Checked<Vec<String>> {
         let Some(node) = owner.get_some(key) else { return Ok(Vec::new()) };
         let items = match &node.data {
@@ -58,7 +57,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Rights and ceilings must not be misread, so unknown keys in them are errors.
+    /// Rejects unknown keys: rights and limits must not be misread.
     pub(super) fn only(&self, node: &Node, known: &[&str], name: &str) -> Checked<()> {
         let Some(entries) = node.as_map() else {
             return self.error(codes::FIELD_TYPE, node, format!("{name} must be a map, not {}", node.kind()));
@@ -249,7 +248,7 @@ impl Lowering<'_> {
         Ok(extras)
     }
 
-    /// `stop_grace:` of a step whose processes can be asked to end.
+    /// `stop_grace:` of a step with processes that can be asked to end.
     fn stop_grace(&self, step: &Node, work: &Work, prefix: &str) -> Checked<Option<u64>> {
         let Some(node) = step.get_some("stop_grace") else { return Ok(None) };
         let has_processes = match work {
@@ -292,7 +291,7 @@ impl Lowering<'_> {
         self.changes_mode(node, prefix).map(Some)
     }
 
-    /// The value of `changes:`.
+    /// Value of `changes:`.
     pub(super) fn changes_mode(&self, node: &Node, prefix: &str) -> Checked<ChangesMode> {
         let known =
             node.as_text().and_then(|text| ChangesMode::ALL.into_iter().find(|(name, _)| *name == text));
@@ -306,8 +305,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// Fields that this kind of work does not use: errors if they promise
-    /// confinement, else warnings.
+    /// Reports fields that this kind of work does not use: errors if they promise confinement,
+    /// otherwise warnings.
     fn out_of_place(&mut self, step: &Node, work: &Work, prefix: &str) -> Checked<()> {
         let runs_itself = match work {
             Work::Shell(_) | Work::Exec(_) | Work::Pipeline(_) | Work::Component { .. } | Work::Js(_) => true,
@@ -340,7 +339,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// A promise that a step's outcome lasts stands where it can be kept, or is refused.
+    /// Rejects caching of a step whose outcome cannot be kept.
     fn caching(&mut self, step: &Node, work: &Work, extras: &Extras, prefix: &str) -> Checked<()> {
         let is_native = matches!(work, Work::Shell(_) | Work::Exec(_));
         let is_component = matches!(work, Work::Component { .. } | Work::Js(_));
@@ -515,7 +514,7 @@ impl Lowering<'_> {
     }
 }
 
-/// The longest `stop_grace`, in milliseconds: the service waits a little longer for a run that has to end.
+/// Longest `stop_grace` in milliseconds: the service waits a little longer for a run that has to end.
 const LONGEST_GRACE_MS: u64 = 60_000;
 
 /// True if a pipeline command of this name runs a program.
@@ -524,7 +523,7 @@ fn runs_processes(name: &str) -> bool {
         || name.starts_with("github.pr.monitor")
 }
 
-/// What a text amount counts. Bare numbers are units, bytes or milliseconds.
+/// Unit of an amount. Bare numbers are plain units, bytes or milliseconds.
 #[derive(Clone, Copy)]
 enum Unit {
     Count,

@@ -1,4 +1,4 @@
-//! The fields that are known, and what an unknown one was probably meant to be.
+//! Known fields, and the probable meaning of unknown ones.
 
 use super::super::codes;
 use super::super::diagnostic::Diagnostic;
@@ -22,7 +22,7 @@ pub(super) const TOP_FIELDS: &[&str] = &[
     "notify",
 ];
 
-/// `name` and `description` are notes for readers.
+/// Fields of a step. `name` and `description` are notes for readers.
 pub(crate) const STEP_FIELDS: &[&str] = &[
     "id",
     "name",
@@ -74,7 +74,7 @@ pub(crate) const STEP_FIELDS: &[&str] = &[
     "undo",
 ];
 
-/// What `undo:` of a step holds.
+/// Fields of a step's `undo:`.
 pub(super) const UNDO_FIELDS: &[&str] = &[
     "run",
     "exec",
@@ -92,7 +92,7 @@ pub(super) const UNDO_FIELDS: &[&str] = &[
     "credentials",
 ];
 
-/// Of these, the one that it needs.
+/// Fields of `undo:` of which one is required.
 pub(super) const UNDO_WORK: &[&str] = &["run", "exec", "component", "workflow"];
 
 pub(super) const PARALLEL_FIELDS: &[&str] = &["wait", "timeout_ms", "branches"];
@@ -101,7 +101,7 @@ pub(super) const WAIT_FIELDS: &[&str] = &["until", "event", "timeout"];
 pub(super) const RETRY_FIELDS: &[&str] = &["max", "backoff", "delay_ms", "max_delay_ms", "jitter"];
 pub(super) const INPUT_FIELDS: &[&str] = &["prompt", "responseSchema", "defaults"];
 pub(super) const COST_FIELDS: &[&str] = &["max_usd", "action", "unpriced"];
-/// What `budget:` of a step holds, and `day:` in that of a file.
+/// Fields of a step's `budget:` and of `day:` in the budget of a file.
 pub(super) const BUDGET_FIELDS: &[&str] = &["calls", "tokens", "usd", "unpriced"];
 pub(super) const FILE_BUDGET_FIELDS: &[&str] = &["calls", "tokens", "usd", "unpriced", "day"];
 pub(super) const DAY_BUDGET_FIELDS: &[&str] = &["calls", "tokens", "usd"];
@@ -117,7 +117,7 @@ pub(super) const APPROVAL_FIELDS: &[&str] = &[
     "requireDifferentApprover",
 ];
 
-/// Names that other tools and older versions use, with what to write instead.
+/// Names from other tools and older versions, with the correct form.
 const FOREIGN: &[(&str, &str)] = &[
     ("on_success", "put `when: $<id>.json` or the like on the step that should follow"),
     ("on_fail", "use `on_error: continue`, and `when: $<id>.error` on the step that should follow"),
@@ -141,7 +141,7 @@ const FOREIGN: &[(&str, &str)] = &[
     ("retries", "did you mean `retry: {max: ...}`?"),
     ("shell", "did you mean `run`?"),
     ("script", "did you mean `run`?"),
-    ("branches", "branches stand below `parallel:`"),
+    ("branches", "branches are listed under `parallel:`"),
     ("max_attempts", "did you mean `max`?"),
     ("attempts", "did you mean `max`?"),
     ("schema", "did you mean `responseSchema`?"),
@@ -149,11 +149,11 @@ const FOREIGN: &[(&str, &str)] = &[
     ("parameters", "did you mean `args`?"),
 ];
 
-/// The known name closest to an unknown one, if one is close.
+/// Known name closest to an unknown one, if one is close.
 pub(crate) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     let bare = |name: &str| name.to_ascii_lowercase().replace(['_', '-', '.'], "");
     let wanted = bare(name);
-    // Beyond this nothing is close, and the distance costs length squared.
+    // Longer names are never close, and the cost of the distance grows with the square of the length.
     if wanted.len() > 40 || known.len() > 1000 {
         return None;
     }
@@ -167,7 +167,7 @@ pub(crate) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
 }
 
 impl Lowering<'_> {
-    /// Warns of every key that has no effect. Keys beginning with `x-` or `.` are the author's own.
+    /// Warns of every key without effect. Keys that begin with `x-` or `.` belong to the author.
     pub(super) fn unknown_fields(&mut self, node: &Node, known: &[&str], place: &str) {
         for entry in node.as_map().unwrap_or_default() {
             let key = entry.key.as_str();

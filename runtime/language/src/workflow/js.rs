@@ -1,4 +1,4 @@
-//! The text of a `js` step whose value goes nowhere: statements, and no `return`.
+//! `js` steps without a value: statements without `return`.
 
 use super::super::codes;
 use super::super::diagnostic::Diagnostic;
@@ -6,11 +6,11 @@ use super::super::plan::{Step, Work};
 use super::super::source::Node;
 use super::Lowering;
 
-/// With these a text is statements.
+/// Words that make a text a sequence of statements.
 const STATEMENTS: &[&str] = &["const", "let", "var", "for", "while", "do", "if", "switch", "try"];
 
 impl Lowering<'_> {
-    /// Statements are the body of a function: without `return` it gives null.
+    /// Statements are the body of a function, which gives null without `return`.
     pub(super) fn lint_js(&mut self, node: &Node, step: &Step) {
         let (Work::Js(text), Some(written)) = (&step.work, node.get("js")) else { return };
         if !gives_nothing(text) {
@@ -24,8 +24,7 @@ impl Lowering<'_> {
     }
 }
 
-/// Whether the text is statements without any `return` or `throw`. What cannot be told from the words alone is not
-/// said to be so.
+/// True if the text consists of statements without any `return` or `throw`. Unclear cases are false.
 fn gives_nothing(text: &str) -> bool {
     let Some(code) = without_quoted(text) else { return false };
     let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '$');
@@ -34,7 +33,8 @@ fn gives_nothing(text: &str) -> bool {
     STATEMENTS.contains(&begins.as_str()) && !words.any(|word| matches!(word, "return" | "throw"))
 }
 
-/// The text with spaces for its comments and strings; none if it has what may be a regular expression.
+/// The text with spaces in place of comments and strings; `None` if it may contain a regular
+/// expression.
 fn without_quoted(text: &str) -> Option<String> {
     let mut code = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();
@@ -52,9 +52,9 @@ fn without_quoted(text: &str) -> Option<String> {
                 }
                 code.push(' ');
             }
-            // A quote in a regular expression would begin no string.
+            // A quote in a regular expression would not begin a string.
             ('/', _) if rest.clone().take_while(|c| *c != '\n').any(|c| c == '/') => return None,
-            // What a template computes is code, which could return.
+            // A template may contain code that returns.
             ('`', _) if text.contains("${") => return None,
             ('"' | '\'' | '`', _) => {
                 while let Some(inside) = rest.next() {

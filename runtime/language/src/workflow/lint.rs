@@ -1,4 +1,4 @@
-//! What is probably a mistake, although it can be run: `lobster check`.
+//! Probable mistakes in a file that can run: `lobster check`.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
@@ -15,20 +15,21 @@ use super::{Loader, Loading, Lowering, nearest};
 use lobster_base::variable_name;
 use lobster_stage::Registry;
 
-/// Steps of a file whose errors are told; a file with more is not one of ours.
+/// Most steps of a file whose errors are reported; a file with more was probably not written for
+/// lobster.
 const MAX_ERRORS: usize = 50;
 
-/// What `lobster check` says about a file.
+/// Result of `lobster check` for a file.
 #[derive(Debug)]
 pub struct Report {
-    /// In the order of the source, errors of the file itself first.
+    /// Diagnostics in source order, after the errors of the file itself.
     pub diagnostics: Vec<Diagnostic>,
-    /// The workflow, unless it was refused.
+    /// The workflow, unless it was rejected.
     pub workflow: Option<Workflow>,
 }
 
-/// Checks a workflow file and its sub-workflows for errors and likely mistakes.
-/// A step with an error is set aside, so that those after it are checked too.
+/// Checks a workflow file and its sub-workflows for errors and probable mistakes. A step with an error
+/// is set aside, so that the steps after it are also checked.
 #[must_use]
 pub fn check(source: &Arc<Source>, loader: Loader<'_>, commands: &Registry) -> Report {
     let mut loading = Loading::new(loader, Some(commands));
@@ -61,8 +62,8 @@ pub fn check(source: &Arc<Source>, loader: Loader<'_>, commands: &Registry) -> R
     Report { diagnostics, workflow: workflow.filter(|_| !is_refused) }
 }
 
-/// Commands of pipelines that no shell knows. Names that are also usual
-/// programs, such as `head` and `sort`, are not among them.
+/// Pipeline commands that are not shell commands. Names of common programs, such as `head` and `sort`,
+/// are left out.
 const STAGES: &[&str] = &[
     "approve",
     "ask",
@@ -88,7 +89,7 @@ const STAGES: &[&str] = &[
     "workflows.run",
 ];
 
-/// What the record of a step can hold.
+/// Possible fields in the record of a step.
 pub(crate) const RECORD_FIELDS: &[&str] = &[
     "id",
     "json",
@@ -103,11 +104,11 @@ pub(crate) const RECORD_FIELDS: &[&str] = &[
     "errorMessage",
 ];
 
-/// What other tools call the exit code of a step.
+/// Names of the exit code of a step in other tools.
 const EXIT_CODES: &[&str] =
     &["exit_code", "exitCode", "exitcode", "code", "returncode", "rc", "status", "exit"];
 
-/// All ids of steps, branches and sub-steps, at any depth.
+/// Collects all ids of steps, branches and sub-steps at any depth.
 pub(super) fn collect_ids(node: &Node, ids: &mut HashSet<String>) {
     for step in node.get("steps").and_then(Node::as_list).unwrap_or_default() {
         collect_step(step, ids);
@@ -120,7 +121,7 @@ pub(super) fn collect_step(step: &Node, ids: &mut HashSet<String>) {
 }
 
 impl Lowering<'_> {
-    /// What is wrong with a step whatever its results are, and what is probably a mistake.
+    /// Checks a step for certain failures and for probable mistakes.
     pub(super) fn look_at(&mut self, node: &Node, step: &Step) {
         let Some(commands) = self.lint else { return };
         if let (Work::Pipeline(text), Some(written)) = (&step.work, node.get("pipeline")) {
@@ -199,7 +200,7 @@ impl Lowering<'_> {
                 let path: Vec<&str> = reference.path.iter().map(String::as_str).collect();
                 let fixed = self.reference_to(&reference.id, &path);
                 let message = format!("`${{{reference}}}` is not a reference and stays as it is");
-                // Pasted into shell text it would be the next mistake.
+                // Inside shell text, the insertion would cause another mistake.
                 let (help, fix) = if is_shell {
                     (
                         format!(
@@ -215,9 +216,9 @@ impl Lowering<'_> {
         }
     }
 
-    /// References in text that will stay as they are because their step comes later or does not exist.
+    /// Warns of references that stay unchanged because their step comes later or does not exist.
     fn lint_order(&mut self, node: &Node, range: Range<usize>, reference: &Reference) {
-        // A sole reference as stdin or for_each has been looked at already.
+        // A sole reference in stdin or for_each has already been checked.
         let is_said = node.as_text().and_then(template::strict_reference).is_some();
         if self.known.contains(&reference.id) || self.aside.contains(&reference.id) || is_said {
             return;
@@ -238,7 +239,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// `$id.field`, where the field can only be part of the output.
+    /// Warns of `$id.field` if the field can only be part of the output.
     fn lint_record_field(&mut self, node: &Node, range: Range<usize>, reference: &Reference) {
         if !self.known.contains(&reference.id) || RECORD_FIELDS.contains(&reference.path[0].as_str()) {
             return;
@@ -256,11 +257,11 @@ impl Lowering<'_> {
                 format!("with `on_error: continue` on {}, test `${}.error`", reference.id, reference.id);
             (message, help, None)
         } else if let Some(part) = self.gates.get(&reference.id) {
-            let message = format!("`${reference}` is always empty: the answer stands under .{part}");
+            let message = format!("`${reference}` is always empty: the answer is in .{part}");
             (message, format!("write `${}.{part}`", reference.id), None)
         } else {
             let message =
-                format!("`${reference}` is always empty: the output of a step stands under .json or .stdout");
+                format!("`${reference}` is always empty: the output of a step is in .json or .stdout");
             let fixed = format!("${}.json.{}", reference.id, reference.path.join("."));
             (message, format!("write `{fixed}`"), Some(fixed))
         };
@@ -278,7 +279,7 @@ impl Lowering<'_> {
             let (help, fix) = match stage {
                 "approve" => ("use a step with `approval: <question>`".to_owned(), None),
                 _ if alone => (format!("write `pipeline: {stage} ...`"), Some("pipeline".to_owned())),
-                _ => (format!("put it in a step of its own, with `pipeline: {stage} ...`"), None),
+                _ => (format!("put it in a separate step, with `pipeline: {stage} ...`"), None),
             };
             let mut warning =
                 Diagnostic::warning(self.source, codes::STAGE_AS_SHELL, span, message).with_help(help);
@@ -318,14 +319,14 @@ impl Lowering<'_> {
     }
 
     fn push(&mut self, code: &'static str, span: Span, message: String, help: String, fix: Option<String>) {
-        // Longer than the text where the place was only guessed, so that nothing is edited there.
+        // Longer than the text if the position was only guessed; then nothing is edited there.
         let written = self.source.text.get(span.start..span.end).filter(|text| text.starts_with('$'));
         let written = written.unwrap_or_default().to_owned();
         self.push_fixed(code, span, message, help, fix.filter(|_| !written.is_empty()), &written);
     }
 }
 
-/// `${id.path}`, which looks like a reference and is none.
+/// `${id.path}`, which looks like a reference but is not.
 fn braced_references(text: &str) -> impl Iterator<Item = (Range<usize>, Reference)> {
     text.match_indices("${").filter_map(|(start, _)| {
         let inner = format!("${}", text[start + 2..].split('}').next()?);
@@ -335,7 +336,7 @@ fn braced_references(text: &str) -> impl Iterator<Item = (Range<usize>, Referenc
     })
 }
 
-/// How a byte of shell text is quoted.
+/// Quoting of a byte of shell text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Quote {
     None,
@@ -343,8 +344,8 @@ pub(super) enum Quote {
     Double,
 }
 
-/// The quoting of every byte of a shell text. Here-documents and nested
-/// substitutions are not followed; this serves warnings only.
+/// Quoting of every byte of a shell text. Here-documents and nested substitutions are not followed;
+/// this is only for warnings.
 pub(super) fn quoting(text: &str) -> Vec<Quote> {
     let mut state = Quote::None;
     let mut escaped = false;
@@ -358,7 +359,7 @@ pub(super) fn quoting(text: &str) -> Vec<Quote> {
             (state, _) => state,
         };
         escaped = !escaped && byte == b'\\' && state != Quote::Single;
-        // The quotes themselves count as quoted.
+        // The quotes themselves are also quoted.
         out.push(if state == Quote::None { next } else { state });
         state = next;
     }

@@ -1,5 +1,5 @@
-//! First mistakes: text that was meant to be filled in and is not, in the notation
-//! of the shell, of another tool, or without the name of a part.
+//! Common first mistakes: text that was meant to be filled in but is not, because it has the notation
+//! of the shell or of another tool, or lacks the name of a part.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -14,36 +14,36 @@ use super::fields::nearest;
 use super::lint::{Quote, RECORD_FIELDS, quoting};
 use lobster_base::variable_name;
 
-/// Names under which other tools keep arguments.
+/// Names of the arguments in other tools.
 const ARGUMENT_SCOPES: &[&str] = &["args", "arguments", "inputs", "input", "params", "parameters", "vars"];
 
-/// Names under which other tools keep the results of steps.
+/// Names of the results of steps in other tools.
 const STEP_SCOPES: &[&str] = &["steps", "outputs", "needs", "jobs"];
 
-/// Segments that other tools put between a step and a part of its output.
+/// Segments between a step and a part of its output in other tools.
 const OUTPUT_WORDS: &[&str] = &["output", "outputs", "result", "results"];
 
-/// What reads a text.
+/// Reader of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reader {
     Shell,
-    /// Filled in by lobster and handed on as it is.
+    /// Filled in by lobster and passed on unchanged.
     Field,
-    /// Shown to a person as it is written.
+    /// Shown to a person as written.
     Person,
 }
 
-/// What an author meant.
+/// Probable meaning of a name.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Meant {
     /// An argument of the workflow.
     Argument(String),
-    /// A reference, with its `$`.
+    /// A reference with its `$`.
     Output(String),
 }
 
 impl Meant {
-    /// How it is written where lobster fills it in.
+    /// Notation in a field that lobster fills in.
     pub(super) fn in_a_field(&self) -> String {
         match self {
             Self::Argument(name) => format!("${{{name}}}"),
@@ -73,8 +73,8 @@ impl Lowering<'_> {
         }
         for key in ["stdin", "for_each", "env", "args", "workflow_args", "exec", "wait"] {
             let Some(value) = node.get(key) else { continue };
-            // An unknown reference that is the whole of these is refused already, and so
-            // is a loop over text.
+            // A field that is only an unknown reference has already been rejected, and so has a loop
+            // over text.
             let is_refused = |text: &Node| {
                 matches!(key, "stdin" | "for_each")
                     && text.as_text().and_then(template::strict_reference).is_some()
@@ -85,7 +85,7 @@ impl Lowering<'_> {
                 }
                 match key {
                     "for_each" => {}
-                    // All of stdin is a name that nothing has.
+                    // The whole of stdin is a name that does not exist.
                     "stdin" if std::ptr::eq(text, value) && !this.lint_bare_name(text) => {
                         this.lint_unknown_name(text);
                     }
@@ -110,7 +110,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// `{{args.x}}`, `${{ x }}`, `$args.x` and `$steps.a.stdout`.
+    /// Warns of `{{args.x}}`, `${{ x }}`, `$args.x` and `$steps.a.stdout`.
     fn lint_notation(&mut self, node: &Node, reader: Reader) {
         let Some(text) = node.as_text() else { return };
         for (range, inner) in doubly_braced(text) {
@@ -129,7 +129,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// What `args.x`, `steps.a.outputs.n`, `a.stdout` or `x` stands for here.
+    /// Meaning of `args.x`, `steps.a.outputs.n`, `a.stdout` or `x` in this file.
     pub(super) fn meant_by(&self, name: &str) -> Option<Meant> {
         let segments: Vec<&str> = name.trim().split('.').map(str::trim).collect();
         if segments.iter().any(|s| s.is_empty() || !s.bytes().all(is_id_byte)) {
@@ -158,7 +158,7 @@ impl Lowering<'_> {
         Some(Meant::Output(self.reference_to(id, &path)))
     }
 
-    /// A reference to a part of a step's record, or of its output.
+    /// Reference to a part of a step's record or of its output.
     pub(super) fn reference_to(&self, id: &str, path: &[&str]) -> String {
         match path {
             [] => format!("${id}.{}", self.main_part(id)),
@@ -167,7 +167,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The part of a step's record that is asked for most.
+    /// The part of a step's record that is used most often.
     pub(super) fn main_part(&self, id: &str) -> &'static str {
         self.gates.get(id).copied().unwrap_or("json")
     }
@@ -189,7 +189,7 @@ impl Lowering<'_> {
         self.push_fixed(codes::FOREIGN_NOTATION, span, message, help, fix, &written);
     }
 
-    /// `$name` where a step or an argument is meant; gives whether it is such a name.
+    /// Warns of `$name` that means a step or an argument; true if it is such a name.
     fn lint_bare_name(&mut self, node: &Node) -> bool {
         let (Some(text), Some(name)) = (node.as_text(), bare_name(node)) else { return false };
         let fixed = if self.known.contains(name) {
@@ -214,14 +214,15 @@ impl Lowering<'_> {
             String::new()
         };
         let help = format!("write `{fixed}`{text}");
-        // Braces that are not quoted could begin a map.
+        // Unquoted braces could begin a map.
         let is_quoted = self.source.text[..span.start].ends_with(['"', '\'']);
         let fix = if fixed.contains('{') && !is_quoted { format!("\"{fixed}\"") } else { fixed };
         self.push_fixed(codes::BARE_NAME, span, message, help, Some(fix), &written);
         true
     }
 
-    /// `$name` where neither a step nor an argument has the name: it goes on as this text.
+    /// Warns of `$name` if neither a step nor an argument has the name: the text is passed on
+    /// literally.
     fn lint_unknown_name(&mut self, node: &Node) {
         let (Some(text), Some(name)) = (node.as_text(), bare_name(node)) else { return };
         let mut arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
@@ -235,7 +236,7 @@ impl Lowering<'_> {
         self.push_fixed(codes::BARE_NAME, span, message, help, None, text);
     }
 
-    /// A shell variable with the name of an argument or a step, which the shell does not have.
+    /// Warns of a shell variable with the name of an argument or a step, which the shell does not have.
     fn lint_shell_variables(&mut self, node: &Node, step: &Step) {
         let Some(text) = node.as_text() else { return };
         let quotes = quoting(text);
@@ -255,7 +256,7 @@ impl Lowering<'_> {
             } else {
                 continue;
             };
-            // An environment has names like these.
+            // Environment variables have such names.
             if !name.bytes().any(|b| b.is_ascii_lowercase()) || !said.insert(name.to_owned()) {
                 continue;
             }
@@ -268,7 +269,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Prompts are shown as they are written.
+    /// Warns of references in prompts, which are shown as written.
     fn lint_shown_as_written(&mut self, node: &Node) {
         let Some(text) = node.as_text() else { return };
         let arguments = template::args_in(text)
@@ -291,10 +292,11 @@ impl Lowering<'_> {
         }
     }
 
-    /// A reference whose first segment is nearly one that the record of a step has.
+    /// A field of a step's record that is close to the first segment of a reference.
     pub(super) fn near_record_field(&self, id: &str, field: &str) -> Option<&'static str> {
         nearest(field, RECORD_FIELDS).filter(|near| {
-            // A gate has no output; of other steps `.error` is asked for more than it is meant.
+            // An approval has no output. For other steps, a short name is more often a field of the
+            // output than a mistyped field of the record.
             self.gates.contains_key(id) || field.len() > 3 || matches!(*near, "json")
         })
     }
@@ -309,7 +311,7 @@ impl Lowering<'_> {
         written: &str,
     ) {
         let mut warning = Diagnostic::warning(self.source, code, span, message).with_help(help);
-        // A folded or escaped text cannot be edited at a place that was only guessed.
+        // Folded or escaped text cannot be edited at a guessed position.
         if let Some(fix) = fix.filter(|_| self.source.text.get(span.start..span.end) == Some(written)) {
             warning = warning.with_fix(span, fix);
         }
@@ -317,17 +319,17 @@ impl Lowering<'_> {
     }
 }
 
-/// The name of a text that is `$name` and nothing else.
+/// Name in a text that is exactly `$name`.
 fn bare_name(node: &Node) -> Option<&str> {
     let name = node.as_text()?.trim().strip_prefix('$')?;
     (!name.is_empty() && name.bytes().all(is_id_byte)).then_some(name)
 }
 
-/// How a person at a gate gets to see a value.
+/// Advice on how to show a value to the approver.
 const SHOW_VALUES: &str =
     "the person sees what the gate is given: `stdin: $step.json` on the approval step shows that output";
 
-/// What to write in shell text instead.
+/// Advice for shell text.
 fn shell_cure(meant: &Meant, quote: Option<Quote>) -> (String, Option<String>) {
     match meant {
         Meant::Argument(name) => {
@@ -350,7 +352,7 @@ fn shell_cure(meant: &Meant, quote: Option<Quote>) -> (String, Option<String>) {
     }
 }
 
-/// `{{ … }}` and `${{ … }}`, with what stands between.
+/// `{{ … }}` and `${{ … }}` with the text inside.
 fn doubly_braced(text: &str) -> impl Iterator<Item = (Range<usize>, &str)> {
     text.match_indices("{{").filter_map(|(open, _)| {
         let len = text[open + 2..].find("}}")?;
@@ -359,7 +361,7 @@ fn doubly_braced(text: &str) -> impl Iterator<Item = (Range<usize>, &str)> {
     })
 }
 
-/// `$name`, as a shell reads it.
+/// `$name` as a shell reads it.
 fn plain_variables(text: &str) -> impl Iterator<Item = (Range<usize>, &str)> {
     text.match_indices('$').filter_map(|(start, _)| {
         let escaped = text[..start].ends_with('\\');
@@ -371,7 +373,7 @@ fn plain_variables(text: &str) -> impl Iterator<Item = (Range<usize>, &str)> {
     })
 }
 
-/// Whether a shell text may set a variable: assignments, loops and `read`.
+/// True if a shell text may set a variable: by assignments, loops or `read`.
 fn sets_variable(text: &str, name: &str) -> bool {
     let mut words = text.split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '=' | '+')));
     let mut taking = false;

@@ -1,9 +1,8 @@
 //! Workflow files: from source to [`Workflow`].
 //!
-//! Loading has two passes. [`validate`] refuses what the incumbent refuses, in
-//! its order and with its messages, so that clients that read them keep
-//! working. [`step`] then builds the plan and refuses what the incumbent only
-//! finds out while running, or never.
+//! Loading has two passes. [`validate`] rejects what the incumbent rejects, in its order and with its
+//! messages, so that clients that parse them keep working. [`step`] then builds the plan and rejects
+//! mistakes that the incumbent finds only during the run, or never.
 
 mod args;
 mod budget;
@@ -55,39 +54,38 @@ pub use places::Places;
 pub use schema::json_schema;
 pub use undo::refers_to;
 
-/// Gives the source of a sub-workflow by its path.
+/// Returns the source of a sub-workflow by its path.
 pub type Loader<'a> = &'a dyn Fn(&Path) -> io::Result<Arc<Source>>;
 
-/// Levels of sub-workflows, and sub-workflows in all: a small set of files can
-/// name each other so often that reading every call would never end.
+/// Limits on the depth and the total number of sub-workflows: a small set of files can refer to each
+/// other so often that reading every call would never end.
 const MAX_CHILD_DEPTH: usize = 32;
 const MAX_CHILDREN: usize = 1000;
 
-/// How much is said about one file and its children; nobody reads more, and
-/// a hostile file could make the saying long.
+/// Most warnings about one file and its sub-workflows; more would not be read, and a hostile file could
+/// cause very many.
 const MAX_WARNINGS: usize = 200;
 
-/// Reads a workflow file and the sub-workflows whose paths are fixed, and says
-/// what is odd about them.
+/// Reads a workflow file and the sub-workflows with fixed paths, and returns warnings about them.
 ///
-/// A sub-workflow that cannot be read now is left out of `children`, with a
-/// warning: an earlier step may create it. So is one that calls a file which is
-/// already being loaded, because running it would not end.
+/// A sub-workflow that cannot be read now is left out of `children`, with a warning: an earlier step
+/// may create it. A sub-workflow that calls a file which is already being loaded is also left out,
+/// because running it would not end.
 ///
-/// Diagnostics of severity error are about things that are certain to fail when
-/// the file is run, such as a reference to no earlier step: running should
-/// refuse them (see [`certain_failure`]), drawing a graph need not.
+/// Diagnostics of severity error describe certain failures of a run, such as a reference to a step that
+/// is not an earlier one. Running should be refused (see [`certain_failure`]); drawing a graph need not
+/// be.
 ///
 /// # Errors
-/// The first thing that is wrong with the file itself.
+/// The first error in the file itself.
 pub fn load(source: &Arc<Source>, loader: Loader<'_>) -> Checked<(Workflow, Vec<Diagnostic>)> {
     let mut loading = Loading::new(loader, None);
     let workflow = loading.file(source)?;
     Ok((workflow, loading.warnings))
 }
 
-/// What `check` says and a run need not: it finds these itself, or they do not change
-/// what happens.
+/// Diagnostics of `check` that are not needed for a run: the run finds these errors itself, or they do
+/// not change its effects.
 const FOR_CHECK_ONLY: &[&str] = &[
     codes::STAGE_OPTION,
     codes::STAGE_AS_SHELL,
@@ -97,11 +95,11 @@ const FOR_CHECK_ONLY: &[&str] = &[
     codes::TRIGGER_DATA,
 ];
 
-/// Failures of steps that a run finds when it reaches them, if the file provides for the failure.
+/// Failures of steps that are left to the run if the file handles the failure.
 const IF_NOT_PROVIDED_FOR: &[&str] = &[codes::UNKNOWN_COMMAND, codes::STAGE_ARGUMENTS, codes::CHILD_CYCLE];
 
-/// Reads a workflow file to run it: also gives the likely mistakes by which something else
-/// would happen than its author meant.
+/// Reads a workflow file to run it. The result includes the probable mistakes that would change the
+/// effects of the run.
 ///
 /// # Errors
 /// As [`load`].
@@ -120,8 +118,8 @@ pub fn load_to_run(
     Ok((workflow, said))
 }
 
-/// Reads a workflow file for a picture of it. A condition that no run could read is a warning, and
-/// is drawn as it is written.
+/// Reads a workflow file to draw it. A condition that no run could parse is a warning and is drawn as
+/// written.
 ///
 /// # Errors
 /// As [`load`].
@@ -131,7 +129,7 @@ pub fn load_to_draw(source: &Arc<Source>, loader: Loader<'_>) -> Checked<(Workfl
     Ok((workflow, loading.warnings))
 }
 
-/// The first of the diagnostics that says running is certain to fail.
+/// The first diagnostic of a certain failure.
 #[must_use]
 pub fn certain_failure(diagnostics: &[Diagnostic]) -> Option<&Diagnostic> {
     diagnostics.iter().find(|diagnostic| diagnostic.severity == Severity::Error)
@@ -143,11 +141,11 @@ struct Loading<'a> {
     active: Vec<PathBuf>,
     loaded: usize,
     warnings: Vec<Diagnostic>,
-    /// The commands of pipelines, to look for what is probably a mistake, too.
+    /// Commands of pipelines; if present, probable mistakes are also reported.
     lint: Option<&'a Registry>,
     /// Nothing will be run.
     is_for_drawing: bool,
-    /// The calls on the way to the file at hand may fail, and the run goes on.
+    /// A call on the way to the current file may fail, and the run then continues.
     is_tolerated: bool,
 }
 
@@ -168,7 +166,7 @@ impl<'a> Loading<'a> {
         self.file_without(source, &BTreeSet::new())
     }
 
-    /// As [`Self::file`], without what the steps at `aside` say.
+    /// Like [`Self::file`], without the diagnostics of the steps at `aside`.
     fn file_without(&mut self, source: &Arc<Source>, aside: &BTreeSet<usize>) -> Checked<Workflow> {
         let mut root = source.parse()?;
         let aside = set_aside(&mut root, aside);
@@ -197,7 +195,7 @@ impl<'a> Loading<'a> {
         Ok(workflow)
     }
 
-    /// The place among the steps of a file of the one that an error is about.
+    /// Index, among the steps of a file, of the step that an error is about.
     fn step_at(&self, source: &Arc<Source>, error: &Diagnostic) -> Option<usize> {
         let root = source.parse().ok()?;
         let steps = root.get("steps").and_then(Node::as_list)?;
@@ -256,7 +254,7 @@ impl<'a> Loading<'a> {
                 Ok(child) => {
                     children.insert(written.to_owned(), child);
                 }
-                // The step would fail whenever it is reached, and nothing is prepared for that.
+                // The step would always fail, and the file does not handle the failure.
                 Err(error) if fatal => return Err(error),
                 Err(error) => {
                     let message = format!(
@@ -271,7 +269,7 @@ impl<'a> Loading<'a> {
     }
 }
 
-/// A call that never succeeds, whatever leads to it.
+/// A call that never succeeds, whatever the path to it.
 fn cycle(source: &Arc<Source>, step: &Step, written: &str, is_tolerated: bool) -> Diagnostic {
     let message =
         format!("Workflow step {} creates a cycle: {written} is being executed when the step runs", step.id);
@@ -285,15 +283,15 @@ fn cycle(source: &Arc<Source>, step: &Step, written: &str, is_tolerated: bool) -
 /// A step that calls a fixed path.
 struct Call<'s> {
     step: &'s Step,
-    /// As written.
+    /// Path as written.
     path: &'s str,
-    /// Whether a failure of the step is a failure of the run.
+    /// True if a failure of the step is a failure of the run.
     fatal: bool,
-    /// Whether the step, or one around it, may fail, and the run goes on.
+    /// True if the step, or a step around it, may fail and the run then continues.
     tolerated: bool,
 }
 
-/// All calls of fixed paths, at any depth.
+/// Collects all calls of fixed paths, at any depth.
 fn collect_calls<'s>(steps: &'s [Step], fatal: bool, tolerated: bool, calls: &mut Vec<Call<'s>>) {
     for step in steps {
         if let Some(undo) = &step.extras.undo {
@@ -334,9 +332,9 @@ fn collect_calls<'s>(steps: &'s [Step], fatal: bool, tolerated: bool, calls: &mu
 struct Lowering<'a> {
     source: &'a Arc<Source>,
     warnings: &'a mut Vec<Diagnostic>,
-    /// The ids that the step at hand can refer to.
+    /// Ids that the current step can refer to.
     known: Known,
-    /// All ids of the file, and all declared arguments, for lints.
+    /// All ids of the file and all declared arguments, for lints.
     declared: HashSet<String>,
     arguments: HashSet<String>,
     /// Variables that the file sets for all its steps.
@@ -349,11 +347,11 @@ struct Lowering<'a> {
     aside: HashSet<String>,
     lint: Option<&'a Registry>,
     is_for_drawing: bool,
-    /// The step at hand, or one around it, may fail, and the run goes on.
+    /// The current step, or a step around it, may fail and the run then continues.
     is_tolerated: bool,
 }
 
-/// Replaces steps by ones that do nothing; gives all ids that they had.
+/// Replaces steps with steps that do nothing; returns all ids that they had.
 fn set_aside(root: &mut Node, aside: &BTreeSet<usize>) -> HashSet<String> {
     let mut ids = HashSet::new();
     let Data::Map(entries) = &mut root.data else { return ids };
@@ -365,7 +363,7 @@ fn set_aside(root: &mut Node, aside: &BTreeSet<usize>) -> HashSet<String> {
         let span = step.span;
         let text = |text: String| Node { data: Data::Text(text), span };
         let entry = |key: &str, value| Entry { key: key.to_owned(), key_span: span, value };
-        // No id of an author has a line break.
+        // An author's id cannot contain a line break.
         step.data = Data::Map(vec![
             entry("id", text(format!("set\naside {at}"))),
             entry("run", text("true".to_owned())),
@@ -413,7 +411,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// Whether enough has been said.
+    /// True if the limit of warnings is reached.
     fn is_full(&self) -> bool {
         self.warnings.len() >= MAX_WARNINGS
     }

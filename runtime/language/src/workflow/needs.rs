@@ -1,7 +1,8 @@
-//! `needs`: in which order the steps of a file can run.
+//! `needs`: the order in which the steps of a file can run.
 //!
-//! A file in which a step has `needs` is no list but a graph: a step begins when the steps that it
-//! needs have ended. What a step refers to, it needs. Where nothing is said, nothing is waited for.
+//! A file in which a step has `needs` is a graph rather than a list: a step begins when the steps that
+//! it needs have ended. A step needs every step that it refers to. A step without needs or references
+//! waits for nothing.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -14,31 +15,31 @@ use super::Lowering;
 use super::control::steps_inside;
 use super::nearest;
 
-/// Why a step needs another one.
+/// A need of a step for another one.
 #[derive(Clone)]
 struct Need {
-    /// The index of the other one.
+    /// Index of the other step.
     of: usize,
-    /// As a person reads it: `needs: build`, or the reference.
+    /// Reason for people: `needs: build`, or the reference.
     why: String,
     span: Span,
 }
 
-/// The needs of a file's steps.
+/// Needs of a file's steps.
 struct Needs<'n> {
     nodes: &'n [Node],
     ids: Vec<&'n str>,
-    /// By the step that needs.
+    /// Needs by the index of the step that has them.
     of: Vec<Vec<Need>>,
 }
 
-/// Whether a step of the list has `needs`, so that all of them are taken by what they need.
+/// True if a step of the list has `needs`, so that all steps are ordered by their needs.
 pub(super) fn is_graph(steps: &[Node]) -> bool {
     steps.iter().any(|step| step.get_some("needs").is_some())
 }
 
 impl Lowering<'_> {
-    /// The steps of a file: one after the other, or by what they need.
+    /// Steps of a file, in sequence or ordered by their needs.
     pub(super) fn file_steps(&mut self, root: &Node, secrets: &[String]) -> Checked<Vec<Step>> {
         let nodes = root.get("steps").and_then(Node::as_list).unwrap_or_default();
         nodes.iter().try_for_each(|node| self.refuse_needs_inside(node))?;
@@ -57,7 +58,7 @@ impl Lowering<'_> {
         self.graph_steps(&needs, &order, secrets)
     }
 
-    /// `needs` of steps that are inside another one.
+    /// Rejects `needs` of steps inside another step.
     fn refuse_needs_inside(&self, step: &Node) -> Checked<()> {
         for inside in steps_inside(step) {
             if let Some(entry) = inside.entry("needs").filter(|entry| !entry.value.is_null()) {
@@ -95,7 +96,7 @@ impl Lowering<'_> {
         Ok(Needs { nodes, ids, of })
     }
 
-    /// What stands under `needs`.
+    /// Entries of `needs`.
     fn declared_needs(&self, node: &Node, ids: &[&str], owners: &HashMap<&str, usize>) -> Checked<Vec<Need>> {
         let id = node.get("id").and_then(Node::as_text).unwrap_or_default();
         let prefix = format!("Workflow step {id} ");
@@ -128,7 +129,8 @@ impl Lowering<'_> {
         Ok(needs)
     }
 
-    /// An order in which every step comes after what it needs, as near to that of the file as can be.
+    /// An order in which every step comes after the steps that it needs, as close to file order as
+    /// possible.
     fn order_of(&self, needs: &Needs<'_>) -> Checked<Vec<usize>> {
         let count = needs.nodes.len();
         let mut order = Vec::with_capacity(count);
@@ -142,9 +144,9 @@ impl Lowering<'_> {
         Ok(order)
     }
 
-    /// The error that shows steps which need each other.
+    /// The error that shows a cycle of steps.
     fn circle(&self, needs: &Needs<'_>, taken: &[bool]) -> Box<Diagnostic> {
-        // Whatever is left needs something that is left, so following that comes round.
+        // Each remaining step needs another remaining step, so following the needs leads to a cycle.
         let first = taken.iter().position(|taken| !taken).unwrap_or_default();
         let mut way = vec![first];
         let start = loop {
@@ -175,10 +177,11 @@ impl Lowering<'_> {
             .map(|(index, need)| format!("{} has `{}`", needs.ids[*index], need.why))
             .collect();
         let error = Diagnostic::error(self.source, codes::NEEDS_CIRCLE, span, message);
-        error.with_help(format!("{}; one of these has to go", reasons.join(", "))).into()
+        error.with_help(format!("{}; remove one of these", reasons.join(", "))).into()
     }
 
-    /// Builds the steps in an order in which each knows what it needs; gives them in that of the file.
+    /// Builds the steps in an order in which each knows the steps that it needs; returns them in file
+    /// order.
     fn graph_steps(&mut self, needs: &Needs<'_>, order: &[usize], secrets: &[String]) -> Checked<Vec<Step>> {
         let count = needs.nodes.len();
         let mut visible: Vec<Vec<String>> = vec![Vec::new(); count];
@@ -190,7 +193,7 @@ impl Lowering<'_> {
                 .flat_map(|need| above[need.of].iter().copied().chain([need.of]))
                 .collect();
             let mark = self.known.mark();
-            // In the order of the run, which is that of what was seen last.
+            // In the order of the run, in which the ids become visible.
             for other in order.iter().filter(|other| before.contains(other)) {
                 visible[*other].iter().for_each(|id| self.known.add(id));
             }
@@ -211,29 +214,30 @@ impl Lowering<'_> {
     }
 }
 
-/// The ids by which steps outside of this one can refer to it and to what is inside it.
+/// Ids by which steps outside of this one can refer to it and to the steps inside it.
 fn visible_ids<'n>(step: &'n Node, found: &mut dyn FnMut(&'n str)) {
     if let Some(id) = step.get("id").and_then(Node::as_text) {
         found(id);
     }
-    // What is in a loop is in as many versions as it has rounds.
+    // The contents of a loop exist once per round.
     if step.get_some("for_each").is_none() && step.get_some("repeat").is_none() {
         steps_inside(step).into_iter().for_each(|inside| visible_ids(inside, found));
     }
 }
 
-/// The steps that a step refers to.
+/// Steps that a step refers to.
 struct References<'a> {
     of: usize,
     owners: &'a HashMap<&'a str, usize>,
     found: Vec<Need>,
 }
 
-/// Fields whose texts are no templates.
+/// Fields whose texts are not templates.
 const NOTES: &[&str] = &["id", "name", "description", "needs", "item_var", "index_var", "approval", "input"];
 
 impl References<'_> {
-    /// Looks at all fields of a step, and the steps inside it. `hidden`: ids that mean something else here.
+    /// Searches all fields of a step, and the steps inside it. `hidden` are ids with another meaning
+    /// here.
     fn look_into(&mut self, step: &Node, hidden: &HashSet<&str>) {
         let is_loop = step.get_some("for_each").is_some() || step.get_some("repeat").is_some();
         let mut inner = hidden.clone();
@@ -251,7 +255,7 @@ impl References<'_> {
                 key if NOTES.contains(&key) => {}
                 "steps" | "parallel" | "cases" | "default" => {}
                 "js" => self.look_at_code(&entry.value, hidden),
-                // The condition sees the steps of the round.
+                // The condition can refer to the steps of the round.
                 "repeat" => self.look_at(&entry.value, &inner),
                 _ => self.look_at(&entry.value, hidden),
             }
@@ -272,7 +276,7 @@ impl References<'_> {
         }
     }
 
-    /// JavaScript reads `steps.build` and `steps["build"]`.
+    /// JavaScript uses `steps.build` and `steps["build"]`.
     fn look_at_code(&mut self, node: &Node, hidden: &HashSet<&str>) {
         let Some(code) = node.as_text() else { return };
         for (at, word) in code.match_indices("steps") {

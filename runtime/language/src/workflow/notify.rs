@@ -1,4 +1,4 @@
-//! `notify:`, from the tree of a file to [`Told`]. Names only: what a name does is the operator's to say.
+//! `notify:`, from the tree of a file to [`Told`]. It has only names; the operator defines them.
 
 use super::super::codes;
 use super::super::diagnostic::{Checked, Diagnostic};
@@ -6,11 +6,12 @@ use super::super::plan::Told;
 use super::super::source::{Data, Node};
 use super::Lowering;
 
-/// Of what somebody can be told.
+/// Occasions of notifications.
 pub(super) const OCCASIONS: &[&str] = &["question", "ok", "failed", "missed"];
 
 impl Lowering<'_> {
-    /// Who is told of the workflow. What is wrong is said, and left out: no run needs it.
+    /// Recipients of notifications about the workflow. Errors are reported and their entries left out:
+    /// no run needs them.
     pub(super) fn notify(&mut self, root: &Node) -> Vec<Told> {
         let Some(node) = root.get_some("notify") else { return Vec::new() };
         self.read_told(node).unwrap_or_else(|error| {
@@ -55,7 +56,7 @@ impl Lowering<'_> {
                 let error = Diagnostic::error(self.source, codes::TRIGGER, node.span, message);
                 return Err(error
                     .with_help(
-                        "commands and addresses stand under [[notify]] in the file of `lobster serve --config`",
+                        "commands and addresses are set under [[notify]] in the file of `lobster serve --config`",
                     )
                     .into());
             };

@@ -1,4 +1,4 @@
-//! Where the fields of a step stand, for what is found out after the file was read.
+//! Positions of a step's fields, for errors that are found after the file was read.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use crate::diagnostic::Diagnostic;
 use crate::plan::{Span, Step};
 use crate::source::{Node, Source};
 
-/// A workflow file, with the places of its steps.
+/// A workflow file with the positions of its steps.
 pub struct Places {
     source: Arc<Source>,
     root: Option<Node>,
@@ -24,7 +24,7 @@ impl Places {
         *Diagnostic::error(&self.source, code, self.field(step, fields), message)
     }
 
-    /// As [`Places::error`], about something that does not stop the run.
+    /// Like [`Places::error`], for a problem that does not stop the run.
     pub fn warning(&self, code: &'static str, step: &Step, fields: &[&str], message: String) -> Diagnostic {
         Diagnostic::warning(&self.source, code, self.field(step, fields), message)
     }

@@ -1,8 +1,7 @@
-//! The JSON Schema of workflow files, for editors and for programs that write them.
+//! JSON Schema of workflow files, for editors and for programs that write such files.
 //!
-//! Which fields there are comes from [`super::fields`]; here stands what each
-//! may hold. The schema is stricter than the reader: fields that have no effect
-//! are warned about there and refused here.
+//! The names of the fields come from [`super::fields`]; their values are described here. The schema is
+//! stricter than the reader: a field without effect is a warning there and an error here.
 
 use serde_json::{Map, Value, json};
 
@@ -41,7 +40,7 @@ pub fn json_schema() -> Value {
     })
 }
 
-/// Keys that are the author's own.
+/// Keys that belong to the author.
 fn own() -> Value {
     json!({ "^(x-|\\.)": {} })
 }
@@ -98,29 +97,29 @@ fn top(name: &str) -> Option<Value> {
                 }),
                 &["max_usd"],
             ),
-            "Most that calls of models may cost",
+            "Most that model calls may cost",
         ),
         "budget" => note(
             budget(fields::FILE_BUDGET_FIELDS),
-            "Most that calls of models may use in one run, and under `day` in all runs of a day (UTC)",
+            "Most that model calls may use in one run, and under `day` in all runs of a day (UTC)",
         ),
         "changes" => note(
             json!({ "enum": ["direct", "staged", "review"] }),
-            "Whether the changes of its steps to files are kept apart until each succeeds, or a person agrees",
+            "Isolation of its steps' file changes: none, until the step succeeds, or until a person approves",
         ),
         "secrets" => {
             note(json!({ "$ref": "#/definitions/texts" }), "Names of the secrets that steps may ask for")
         }
-        "concurrency" => at_once("Most steps at once, in a file whose steps say what they need"),
+        "concurrency" => at_once("Most steps at the same time, in a file whose steps have `needs`"),
         "on" => note(
             object(named(triggers::TRIGGER_FIELDS, trigger), &[]),
-            "What starts the workflow under a service",
+            "Triggers that start the workflow under a service",
         ),
         "notify" => {
             let kinds = named(notify::OCCASIONS, |_| json!({ "$ref": "#/definitions/texts" }));
             note(
                 json!({ "oneOf": [{ "type": "string" }, { "$ref": "#/definitions/texts" }, object(kinds, &[])] }),
-                "Who is notified of its runs under a service: names of the operator's targets",
+                "Recipients of notifications about its runs under a service: names of the operator's targets",
             )
         }
         _ => None,
@@ -179,7 +178,7 @@ fn step(name: &str) -> Option<Value> {
     work(name).or_else(|| around(name)).or_else(|| rights(name))
 }
 
-/// What a step does.
+/// Work of a step.
 fn work(name: &str) -> Option<Value> {
     let number = |description: &str| note(json!({ "type": ["number", "string"] }), description);
     match name {
@@ -208,25 +207,25 @@ fn work(name: &str) -> Option<Value> {
                 }),
                 &["until", "max"],
             ),
-            "Its steps, again and again until a condition holds",
+            "Repeats its steps until a condition is true",
         ),
         "steps" => {
-            note(json!({ "$ref": "#/definitions/steps" }), "What is done for each item, or in each round")
+            note(json!({ "$ref": "#/definitions/steps" }), "Steps that run for each item or in each round")
         }
         "switch" => text("A reference to the value that chooses among the cases"),
         "cases" => {
             let steps = json!({ "type": "array", "items": { "$ref": "#/definitions/step" } });
             note(
                 json!({ "type": "object", "additionalProperties": steps, "minProperties": 1 }),
-                "What is done, by the value",
+                "Steps for each value",
             )
         }
         "default" => note(
             json!({ "type": "array", "items": { "$ref": "#/definitions/step" } }),
-            "What is done for any other value",
+            "Steps for any other value",
         ),
         "concurrency" => at_once("Most rounds at once"),
-        "item_var" | "index_var" => text("The name that sub-steps read it by"),
+        "item_var" | "index_var" => text("The name by which sub-steps refer to it"),
         "batch_size" => number("Items of one round"),
         "pause_ms" => number("Pause between rounds"),
         "component" => text("A WebAssembly component: a path, or blake3:<digest>"),
@@ -247,7 +246,7 @@ fn work(name: &str) -> Option<Value> {
                 { "type": "string", "minLength": 1 },
                 object(named(fields::WAIT_FIELDS, |_| json!({ "type": "string", "minLength": 1 })), &[]),
             ] }),
-            "How long it waits, such as 90s, until when, or for which event",
+            "A duration such as 90s, a time, or an event",
         ),
         "exec" => {
             note(json!({ "$ref": "#/definitions/texts" }), "A program and its arguments, without a shell")
@@ -267,7 +266,7 @@ fn work(name: &str) -> Option<Value> {
     }
 }
 
-/// What belongs to any step.
+/// Fields of any step.
 fn around(name: &str) -> Option<Value> {
     match name {
         "id" => {
@@ -276,7 +275,7 @@ fn around(name: &str) -> Option<Value> {
         "name" | "description" => text("A note for readers"),
         "env" => note(json!({ "$ref": "#/definitions/env" }), "Variables on top of the file's"),
         "cwd" => text("Working directory"),
-        "stdin" => note(json!({}), "What it reads: $id.json, $id.stdout, text, or a value"),
+        "stdin" => note(json!({}), "Its input: $id.json, $id.stdout, text, or a value"),
         "approval" => note(
             json!({
                 "oneOf": [
@@ -292,15 +291,15 @@ fn around(name: &str) -> Option<Value> {
                     ),
                 ],
             }),
-            "Stops after the work until a person agrees",
+            "Stops after the work until a person approves",
         ),
         "when" | "condition" => note(
             json!({ "type": ["string", "boolean"] }),
-            "Whether it runs: $id.approved, $id.json.n > 3 && ...",
+            "Condition for running it: $id.approved, $id.json.n > 3 && ...",
         ),
         "needs" => note(
             json!({ "oneOf": [{ "type": "string" }, { "$ref": "#/definitions/texts" }] }),
-            "The steps that end before it begins; the steps of a file with it run by what they need",
+            "Steps that must end before it begins; in a file with `needs`, steps run in the order of their needs",
         ),
         "retry" => note(
             object(
@@ -311,10 +310,10 @@ fn around(name: &str) -> Option<Value> {
                 }),
                 &[],
             ),
-            "Trying again when it fails",
+            "Retries after a failure",
         ),
         "timeout_ms" => note(json!({ "type": ["number", "string"] }), "For each attempt"),
-        "on_error" => note(json!({ "enum": ["stop", "continue", "skip_rest"] }), "What a failure means"),
+        "on_error" => note(json!({ "enum": ["stop", "continue", "skip_rest"] }), "Effect of a failure"),
         _ => None,
     }
 }
@@ -332,11 +331,11 @@ fn rights(name: &str) -> Option<Value> {
         ),
         "changes" => note(
             json!({ "enum": ["direct", "staged", "review"] }),
-            "Whether its changes to files are kept apart until it succeeds, or a person agrees; of run, command, exec and pipeline steps",
+            "Isolation of its file changes: none, until it succeeds, or until a person approves; of run, command, exec and pipeline steps",
         ),
         "undo" => note(
             object(named(fields::UNDO_FIELDS, |field| step(field).unwrap_or_default()), &[]),
-            "What undoes its other effects: `lobster undo` proposes it; of steps that have effects",
+            "A step that undoes its other effects, proposed by `lobster undo`; of steps that have effects",
         ),
         "idempotent" => note(
             json!({ "type": "boolean" }),
@@ -345,7 +344,7 @@ fn rights(name: &str) -> Option<Value> {
         ),
         "stop_grace" => note(
             json!({ "type": ["string", "integer"] }),
-            "How long its processes have to end after SIGTERM, before SIGKILL (10s); of run, command, exec and pipeline \
+            "Time between SIGTERM and SIGKILL for its processes (10s); of run, command, exec and pipeline \
              steps",
         ),
         "secrets" => note(
@@ -353,11 +352,11 @@ fn rights(name: &str) -> Option<Value> {
                 { "$ref": "#/definitions/texts" },
                 { "type": "object", "additionalProperties": { "type": "string" } },
             ] }),
-            "Secrets that reach it as variables of the same names, or of others: VARIABLE: secret",
+            "Secrets that it receives as variables, with the same names or others: VARIABLE: secret",
         ),
         "budget" => note(
             budget(fields::BUDGET_FIELDS),
-            "Most that calls of models in the step may use, in all its attempts",
+            "Most that model calls in the step may use, in all its attempts",
         ),
         "credentials" => {
             let texts = json!({ "$ref": "#/definitions/texts" });
@@ -371,7 +370,7 @@ fn rights(name: &str) -> Option<Value> {
             );
             note(
                 json!({ "type": "object", "additionalProperties": { "oneOf": [text, credential] } }),
-                "Secrets that are added to what it sends to a host over https, and do not reach it: HOST: secret",
+                "Secrets that are added to its https requests to a host; it does not receive them: HOST: secret",
             )
         }
         "grants" => {
@@ -385,7 +384,7 @@ fn rights(name: &str) -> Option<Value> {
                     }),
                     &[],
                 ),
-                "What it may touch; nothing else",
+                "Resources that it may use; all others are denied",
             )
         }
         "limits" => note(

@@ -8,7 +8,7 @@ use super::Lowering;
 use lobster_stage::{MCP_TOKEN, McpServer};
 
 impl Lowering<'_> {
-    /// Refuses names that could be taken for an argument.
+    /// Rejects names that could be mistaken for an argument.
     pub(super) fn declared_secrets(&self, root: &Node, names: &[String], args: &[ArgSpec]) -> Checked<()> {
         let Some(node) = root.get("secrets") else { return Ok(()) };
         let taken = names.iter().find(|name| args.iter().any(|arg| arg.name == **name));
@@ -20,7 +20,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// `secrets: [NAME]`, or `secrets: {VARIABLE: name}` where the variable has another name.
+    /// `secrets: [NAME]`, or `secrets: {VARIABLE: name}` if the variable has another name.
     pub(super) fn secrets(
         &self,
         step: &Node,
@@ -73,8 +73,8 @@ impl Lowering<'_> {
         Ok(grants)
     }
 
-    /// A secret reaches a step as a variable and is never filled into text:
-    /// that would put it into records and process lists.
+    /// Rejects secrets in text. A step receives a secret as a variable; inserted into text, it would
+    /// get into records and process lists.
     pub(super) fn secrets_in_text(
         &self,
         step: &Node,
@@ -134,7 +134,7 @@ impl Lowering<'_> {
     }
 }
 
-/// Every text inside a field.
+/// All texts inside a field.
 fn texts_in<'n>(node: &'n Node, found: &mut Vec<&'n str>) {
     match &node.data {
         Data::Text(text) => found.push(text),
@@ -144,7 +144,7 @@ fn texts_in<'n>(node: &'n Node, found: &mut Vec<&'n str>) {
     }
 }
 
-/// `${secrets.X}` or `${{ secrets.X }}`, as other systems write it.
+/// `${secrets.X}` or `${{ secrets.X }}`, the notation of other systems.
 fn namespaced(text: &str) -> Option<&str> {
     let start = text.find("${secrets.").or_else(|| {
         let start = text.find("${{")?;
@@ -154,7 +154,7 @@ fn namespaced(text: &str) -> Option<&str> {
     text.get(start..end)
 }
 
-/// Whether text refers to a variable: `${NAME`, in shell text also `$NAME`.
+/// True if text refers to a variable: `${NAME`, or in shell text also `$NAME`.
 fn uses(text: &str, name: &str, bare: bool) -> bool {
     let ends = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
     text.match_indices('$').any(|(at, _)| {

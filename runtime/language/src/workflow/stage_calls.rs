@@ -1,4 +1,4 @@
-//! The stages of a step's pipeline, looked at before a run: whether the commands exist and take their arguments.
+//! Checks of a step's pipeline before a run: the commands must exist and accept their arguments.
 
 use super::super::diagnostic::Diagnostic;
 use super::super::pipeline::{self, StageCall};
@@ -10,15 +10,16 @@ use lobster_stage::{self as stage, Registry, StageArgs, StageError, StageSpec};
 use serde_json::Value;
 
 impl Lowering<'_> {
-    /// Finds stages that can never run. A stage whose text has a template may be another one by then.
+    /// Finds stages that can never run. A stage with a template in its text may be different at run
+    /// time.
     pub(super) fn check_stages(&mut self, node: &Node, text: &str, commands: &Registry, id: &str) {
-        // Text that cannot be read has been told about, or may become readable.
+        // Text that cannot be parsed has already been reported, or may be valid at run time.
         let Ok(parsed) = pipeline::parse(text) else { return };
         let is_certain = !self.is_tolerated;
         let is_known =
             |call: &&StageCall| template::is_constant(&call.name) && !commands.is_of_host(&call.name);
         for call in parsed.stages.iter().filter(is_known) {
-            // However much is odd about a file, what keeps it from running is found.
+            // Even in a file with many warnings, the error that prevents a run is reported.
             if self.is_full() && (self.is_tolerated || certain_failure(self.warnings).is_some()) {
                 return;
             }
@@ -53,7 +54,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// A secret that no stage takes would be granted for nothing, and another key would be used.
+    /// Warns of a secret that no stage uses: it would be granted without effect, and another key would
+    /// be used.
     pub(super) fn lint_pipeline_secrets(&mut self, node: &Node, text: &str, step: &Step) {
         let (Some(written), Ok(parsed)) = (node.get("secrets"), pipeline::parse(text)) else { return };
         let mut stages = parsed.stages.iter();
@@ -92,7 +94,7 @@ impl Lowering<'_> {
     }
 }
 
-/// Whether a command takes the arguments that are written there, as far as they are known.
+/// Checks that a command accepts the arguments as written, as far as they are known.
 fn take_arguments(spec: &StageSpec, call: &StageCall) -> Result<(), StageError> {
     if template::is_constant(&call.raw) {
         return (spec.build)(&call.args).map(drop);
@@ -100,7 +102,7 @@ fn take_arguments(spec: &StageSpec, call: &StageCall) -> Result<(), StageError> 
     if !stage::is_ours(spec.name) {
         return Ok(());
     }
-    // Whatever their values will be.
+    // With any value.
     let written = call.args.options.keys().filter(|name| template::is_constant(name));
     let options = written.map(|name| (name.clone(), Value::Bool(true))).collect();
     stage::refuse_unknown(spec.name, spec.flags, &StageArgs { options, ..StageArgs::default() })

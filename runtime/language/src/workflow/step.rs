@@ -1,4 +1,4 @@
-//! From the tree of a step to its place in the plan.
+//! Converts the tree of a step to its part of the plan.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -15,11 +15,11 @@ use super::validate::shell_text;
 use super::{Lowering, certain_failure, doubts, fields};
 use lobster_base::variable_name::check_variable_name;
 
-/// The defaults of `retry`.
+/// Defaults of `retry`.
 const DELAY_MS: f64 = 1000.0;
 const MAX_DELAY_MS: f64 = 30_000.0;
 
-/// The ids that a step can refer to.
+/// Ids that a step can refer to.
 #[derive(Default)]
 pub(crate) struct Known {
     counts: HashMap<String, usize>,
@@ -44,7 +44,7 @@ impl Known {
         self.order.len()
     }
 
-    /// Forgets what was added since the mark, and gives it back.
+    /// Removes the ids that were added after the mark, and returns them.
     pub(super) fn forget(&mut self, mark: usize) -> Vec<String> {
         let forgotten = self.order.split_off(mark);
         for id in &forgotten {
@@ -57,7 +57,7 @@ impl Known {
 }
 
 impl Lowering<'_> {
-    /// `fatal`: whether a failure of the step is a failure of the run.
+    /// `fatal` is true if a failure of the step is a failure of the run.
     pub(super) fn step(&mut self, node: &Node, secrets: &[String], fatal: bool) -> Checked<Step> {
         let id = node.get("id").and_then(Node::as_text).unwrap_or_default().to_owned();
         let prefix = format!("Workflow step {id} ");
@@ -108,7 +108,7 @@ impl Lowering<'_> {
         self.condition_of(node.get_some("when").or_else(|| node.get_some("condition")), fatal)
     }
 
-    /// The condition that is written there; without one, it always holds.
+    /// Condition in the field; if it is absent, the condition is always true.
     pub(super) fn condition_of(&mut self, node: Option<&Node>, fatal: bool) -> Checked<Condition> {
         let Some(condition) = node else { return Ok(Condition::Always) };
         match self.read_condition(condition, fatal) {
@@ -128,7 +128,7 @@ impl Lowering<'_> {
             Data::Text(text) => {
                 let parsed = Condition::parse(text).map_err(|error| {
                     let width = text[error.at..].chars().next().map_or(0, char::len_utf8);
-                    // At the end there is nothing to mark but the whole.
+                    // At the end of the text, the whole condition is marked.
                     let part = if width == 0 { 0..text.len() } else { error.at..error.at + width };
                     let span = condition.part(self.source, part);
                     let refused = Diagnostic::error(self.source, codes::CONDITION, span, error.to_string())
@@ -155,9 +155,9 @@ impl Lowering<'_> {
         }
     }
 
-    /// Says that a reference which must name an earlier step does not.
+    /// Reports a reference to an unknown step where an earlier step is required.
     pub(super) fn must_be_known(&mut self, node: &Node, reference: &Reference, prefix: &str, fatal: bool) {
-        // One certain failure is enough, and there is room for it.
+        // One certain failure is enough, and there is always room for one.
         let enough = self.is_full() && (!fatal || certain_failure(self.warnings).is_some());
         if enough || self.known.contains(&reference.id) || self.aside.contains(&reference.id) {
             return;
@@ -167,7 +167,7 @@ impl Lowering<'_> {
         let part = node.as_text().and_then(|t| t.find(&text)).map_or(0..0, |at| at..at + text.len());
         let span = node.part(self.source, part);
         let names = self.known.names();
-        // A prefix names a field, which arguments fill in; a condition has none.
+        // A prefix names a field that arguments can fill in; a condition has none.
         let meant = self.meant_by(&reference.to_string());
         let help = match (meant, fields::nearest(&reference.id, &names)) {
             (Some(Meant::Argument(_)), _) if prefix.is_empty() => ARGUMENT_IN_CONDITION.to_owned(),
@@ -226,7 +226,7 @@ impl Lowering<'_> {
         }
         Ok(match shell_text(node) {
             Some(text) if !text.trim().is_empty() => Work::Shell(text.to_owned()),
-            // `run` is blank; a command beside it is what was meant.
+            // If `run` is blank, a command in the same step is used.
             _ => match node.get("command").and_then(Node::as_text).filter(|text| !text.trim().is_empty()) {
                 Some(text) => Work::Shell(text.to_owned()),
                 None => Work::Nothing,
@@ -234,7 +234,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// Text that nothing can change is read now, and again when it is run.
+    /// Text that nothing can change is parsed now, and again when it runs.
     fn pipeline(&mut self, node: &Node, text: &str, prefix: &str) -> Work {
         if template::is_constant(text)
             && let Err(error) = pipeline::parse(text)
@@ -250,7 +250,7 @@ impl Lowering<'_> {
         Work::Pipeline(text.to_owned())
     }
 
-    /// Something that fails when it is reached; `fatal` if that is certain to end the run.
+    /// Adds a failure that occurs when the step is reached; `fatal` if that certainly ends the run.
     pub(super) fn add_failure_when_reached(
         &mut self,
         code: &'static str,
@@ -291,7 +291,7 @@ impl Lowering<'_> {
         for branch in parallel.get("branches").and_then(Node::as_list).unwrap_or_default() {
             let mark = self.known.mark();
             branches.push(self.step(branch, secrets, fatal && wait == Wait::All)?);
-            // Branches do not see each other; the steps after them see all.
+            // Branches cannot refer to each other; the steps after them can refer to all.
             visible.extend(self.known.forget(mark));
         }
         self.is_tolerated = around;
@@ -318,7 +318,7 @@ impl Lowering<'_> {
         self.known.add(&index_var);
         let mut steps = Vec::new();
         for sub in node.get("steps").and_then(Node::as_list).unwrap_or_default() {
-            // The loop may have no items, and then its steps never fail.
+            // The loop may have no items, so its steps may never fail.
             steps.push(self.step(sub, secrets, false)?);
         }
         self.known.forget(mark);
@@ -333,7 +333,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// A loop needs exactly one reference; arguments may bring it along.
+    /// Checks that a loop has exactly one reference, which may come from an argument.
     fn loop_source(&mut self, over: &Node, text: &str, id: &str, prefix: &str, fatal: bool) {
         if let Some(reference) = template::strict_reference(text) {
             self.must_be_known(over, &reference, &format!("{prefix}for_each: "), fatal);
@@ -355,7 +355,7 @@ impl Lowering<'_> {
     pub(super) fn stdin(&mut self, node: &Node, id: &str, work: &Work, fatal: bool) -> Stdin {
         let Some(stdin) = node.get_some("stdin") else { return Stdin::None };
         let Some(text) = stdin.as_text() else { return Stdin::Literal(stdin.to_value()) };
-        // These kinds of step never look at their stdin.
+        // These kinds of step never read their stdin.
         let reads = !matches!(work, Work::Workflow { .. }) && work.inside().is_empty();
         if let Some(reference) = template::strict_reference(text).filter(|_| reads) {
             self.must_be_known(stdin, &reference, &format!("Workflow step {id} stdin: "), fatal);
@@ -376,12 +376,12 @@ impl Lowering<'_> {
             Data::Bool(true) => Ok(Some(Approval::default())),
             Data::Text(text) if text == "required" => Ok(Some(Approval::default())),
             Data::Text(text) if text.trim().is_empty() => refuse(
-                "the prompt is blank, so nobody would be asked; write the question, or `approval: true`",
+                "the prompt is blank, so no one would be asked; write the question, or `approval: true`",
             ),
             Data::Text(text) => Ok(Some(Approval { prompt: Some(text.clone()), ..Approval::default() })),
             Data::Map(_) => Ok(Some(self.approval_map(approval))),
             Data::Null | Data::Number(_) | Data::NotFinite | Data::List(_) => {
-                refuse("nobody would be asked; write `approval: true` or `approval: <question>`")
+                refuse("no one would be asked; write `approval: true` or `approval: <question>`")
             }
         }
     }
@@ -431,7 +431,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Variables whose values are texts; others have no effect.
+    /// Variables with text values; others have no effect.
     pub(super) fn env(&mut self, owner: &Node, key: &str) -> Checked<Vec<(String, String)>> {
         let Some(node) = owner.get_some(key) else { return Ok(Vec::new()) };
         let Some(entries) = node.as_map() else {
@@ -456,7 +456,7 @@ impl Lowering<'_> {
         Ok(variables)
     }
 
-    /// Refuses a name that would set another variable than the one it seems to be.
+    /// Rejects a name that would set another variable than it seems to.
     pub(super) fn variable_name(&self, name: &str, span: Span) -> Checked<()> {
         check_variable_name(name)
             .map_err(|error| Diagnostic::error(self.source, codes::FIELD_TYPE, span, error.to_string()))
@@ -473,7 +473,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Known fields that do nothing here.
+    /// Warns of known fields without effect here.
     fn without_effect(&mut self, node: &Node, step: &Step) {
         if self.is_full() {
             return;

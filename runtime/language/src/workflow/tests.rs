@@ -23,7 +23,7 @@ fn good(text: &str) -> Workflow {
     read(text).unwrap_or_else(|e| panic!("{text}\n{e}")).0
 }
 
-/// The message that refuses a file with these steps.
+/// Error message of a file with these steps.
 fn refusal(steps: &str) -> String {
     match read(&format!("steps:\n{steps}\n")) {
         Ok((_, diagnostics)) => diagnostics
@@ -65,7 +65,7 @@ fn messages_of_the_incumbent_are_kept() {
     }
 }
 
-/// Steps that the incumbent refuses, and how its message begins.
+/// Steps that the incumbent rejects, with the start of its message.
 const REFUSED_STEPS: &[(&str, &str)] = &[
     ("- 5", "Workflow step must be an object"),
     ("- {run: x}", "Workflow step requires an id"),
@@ -428,7 +428,7 @@ fn references_that_must_fail_are_found_before_anything_runs() {
         ("- {id: a, pipeline: \"exec 'oops\"}", "Workflow step a pipeline parse failed: Unclosed quote"),
         ("- {id: a, pipeline: \"exec 'oops\", on_error: continue}", "accepted"),
         ("- {id: a, pipeline: \"exec ${x}'oops\"}", "accepted"),
-        // What may never be reached, or is prepared for, is not refused.
+        // A step that may never be reached, or whose failure is handled, is accepted.
         ("- {id: a, run: cat, stdin: $nope.stdout, on_error: continue}", "accepted"),
         ("- {id: a, run: cat, stdin: $nope.stdout, when: false}", "accepted"),
         ("- {id: a, workflow: x, stdin: $nope.stdout}", "accepted"),
@@ -512,7 +512,7 @@ fn arguments_are_merged_and_checked() {
         Ok(json!({"x": null, "e": "a", "nul": null, "r": 1, "n": 5.0, "z": "extra"}))
     );
     assert_eq!(bind(json!({})), Err("argument \"r\" is required (the repo)".to_owned()));
-    // A null is no value: `rm -rf /data/${r}/` would get the word.
+    // A null is no value: `rm -rf /data/${r}/` would contain the word.
     let null_is_no_value = [json!({"r": null}), lobster_base::json::parse(r#"{"r": 1e400}"#).unwrap()];
     for given in null_is_no_value {
         assert_eq!(bind(given.clone()), Err("argument \"r\" is required (the repo)".to_owned()), "{given}");
@@ -530,7 +530,7 @@ fn arguments_are_merged_and_checked() {
     );
     assert!(reread_arguments(&workflow, &json!({"n": 5}), |_| false).is_empty());
     assert!(reread_arguments(&workflow, &json!({"n": "5"}), |name| name == "n").is_empty());
-    // For a picture every default counts, whatever is missing.
+    // For a drawing, all defaults apply, even if values are missing.
     assert_eq!(Value::Object(merge_args(&workflow, &json!({}))), json!({"x": "D", "e": "a", "nul": null}));
     assert_eq!(
         bind(json!({"r": 1, "e": "b"})),

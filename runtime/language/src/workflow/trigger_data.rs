@@ -1,5 +1,5 @@
-//! What others send must not become part of a command: arguments that a trigger brings, and the
-//! places where the text of an argument is pasted.
+//! Keeps data from outside out of commands: arguments that a trigger sets, and the positions at which
+//! the text of an argument is inserted.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use lobster_base::variable_name;
 use lobster_stage::McpServer;
 
 impl Lowering<'_> {
-    /// Refuses `${name}` of an argument that a trigger brings in the text of a command.
+    /// Rejects `${name}` in the text of a command if a trigger sets the argument.
     pub(super) fn refuse_data_in_commands(&mut self, root: &Node, found: &Triggers) {
         let brought = brought_arguments(found);
         if !brought.is_empty() {
@@ -39,7 +39,7 @@ impl Lowering<'_> {
             let Some(text) = node.as_text() else { continue };
             for (range, name) in template::args_in(text).filter(|(_, name)| brought.contains(name)) {
                 let span = node.part(self.source, range);
-                let message = format!("argument {name:?}, which a trigger brings, becomes part of a command");
+                let message = format!("argument {name:?}, which a trigger sets, becomes part of a command");
                 let error = Diagnostic::error(self.source, codes::TRIGGER_DATA, span, message);
                 let variable = variable_name::for_argument(name);
                 let help =
@@ -52,7 +52,7 @@ impl Lowering<'_> {
 }
 
 impl Loading<'_> {
-    /// As [`Lowering::refuse_data_in_commands`], for what a step hands on to a sub-workflow.
+    /// Like [`Lowering::refuse_data_in_commands`], for arguments that a step passes to a sub-workflow.
     pub(super) fn refuse_data_in_children(&mut self, source: &Arc<Text>, workflow: &Workflow) {
         let brought = brought_arguments(&workflow.triggers);
         if brought.is_empty() {
@@ -61,7 +61,7 @@ impl Loading<'_> {
         for step in workflow.all_steps() {
             let Some(place) = pasted_below(workflow, step, &brought) else { continue };
             let message = format!(
-                "step {} hands on what a trigger brings, and it becomes part of a command in {place}",
+                "step {} passes on data of a trigger, which becomes part of a command in {place}",
                 step.id
             );
             let error = Diagnostic::error(source, codes::TRIGGER_DATA, step.span, message);
@@ -71,7 +71,7 @@ impl Loading<'_> {
     }
 }
 
-/// The arguments whose values come from outside the file.
+/// Arguments whose values come from outside the file.
 fn brought_arguments(found: &Triggers) -> HashSet<&str> {
     (found.webhooks.iter().map(|w| &w.args))
         .chain(found.after.iter().map(|a| &a.args))
@@ -82,7 +82,8 @@ fn brought_arguments(found: &Triggers) -> HashSet<&str> {
         .collect()
 }
 
-/// Where a sub-workflow of the step, or one of its own, pastes one of these arguments into a command.
+/// Position at which a sub-workflow of the step, at any depth, inserts one of these arguments into a
+/// command.
 fn pasted_below(workflow: &Workflow, step: &Step, brought: &HashSet<&str>) -> Option<String> {
     let Work::Workflow { path, args } = &step.work else { return None };
     let child = workflow.children.get(path)?;

@@ -1,4 +1,4 @@
-//! What is said of `on:`.
+//! Diagnostics of `on:`.
 
 use std::io;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ fn triggers_are_read() {
     assert_eq!(found.webhooks[1].verify, Verify::Hmac { header: "x-sig".to_owned() });
     assert_eq!(found.webhooks[1].secrets, ["NEW", "OLD"]);
     assert_eq!((found.after.len(), found.watch[0].settle_ms), (1, 5000));
-    // What a server keeps of a file is what was read.
+    // The server stores triggers as JSON, which must restore the same value.
     let kept: Triggers = serde_json::from_value(serde_json::to_value(&found).unwrap()).unwrap();
     assert_eq!(kept, found);
     assert_eq!(good("  schedule: {every: 5m}\n").schedules[0].missed, Missed::Skip);
@@ -78,7 +78,7 @@ fn what_could_only_fail_when_due_is_an_error() {
         ("  schedule: {every: 1h, overlap: {policy: skip, max: 3}}", "3", "no meaning"),
         ("  schedule: {every: 1h, args: {m: 1}}", "m", "declares no argument"),
         ("  schedule: {every: 1h, args: {n: text}}", "text", "must be of type integer"),
-        ("  schedule: {every: 1h, args: {branch: $body.ref}}", "$body.ref", "a schedule brings nothing"),
+        ("  schedule: {every: 1h, args: {branch: $body.ref}}", "$body.ref", "a schedule provides no data"),
         ("  webhook: {path: x, verify: github}", "{path: x, verify: github}", "on.webhook.secret"),
         ("  webhook: {path: x, secret: S}", "{path: x, secret: S}", "verify is missing"),
         ("  webhook: {path: ../x, verify: github, secret: S}", "../x", "segments"),
@@ -128,7 +128,7 @@ fn what_could_only_fail_when_due_is_an_error() {
         let shown = &text[error.span.start..error.span.end];
         assert_eq!(shown.trim_matches('\''), marked, "{on}");
         assert!(error.line >= 4, "{on}: {}", error.line);
-        // A run does not use triggers, so it is not kept from running.
+        // A run does not use triggers, so they do not prevent it.
         let run =
             load_to_run(&source(&text), &|_| Err(io::ErrorKind::NotFound.into()), &lobster_stages::builtin());
         assert!(run.unwrap().1.is_empty(), "{on}");
@@ -203,7 +203,7 @@ fn what_others_send_is_no_part_of_a_command() {
         "{id: a, run: 'git log \"$LOBSTER_ARG_BRANCH\"'}",
         "{id: a, run: cat, stdin: '${branch}'}",
         "{id: a, exec: [git, log, '${branch}']}",
-        // The file itself says what it is.
+        // The file itself sets this value.
         "{id: a, run: 'head -n ${n}'}",
     ] {
         let found = diagnostics_of(&format!("{args}{on}steps:\n- {step}\n"));

@@ -1,6 +1,6 @@
 //! `on:`, from the tree of a file to [`Triggers`].
 //!
-//! Each entry is read by itself, so that `lobster check` tells what is wrong with all of them.
+//! Each entry is parsed separately, so that `lobster check` reports the errors of all entries.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -31,38 +31,38 @@ pub(super) const OVERLAP: &[&str] = &["allow", "skip", "queue", "cancel_previous
 pub(super) const VERIFY: &[&str] = &["standard", "github", "stripe", "slack", "hmac", "token"];
 pub(super) const ENDED: &[&str] = &["ok", "failed", "any"];
 
-/// A schedule that is due more often than this misses ticks without loss: the next one comes soon.
+/// A schedule that is due more often than this may miss ticks: the next one is due soon.
 const OFTEN_MS: u64 = 3_600_000;
 
-/// How many missed ticks `all` catches up, unless the file says.
+/// Default number of missed ticks that `all` runs.
 const CATCH_UP: u64 = 10;
 
-/// The most missed ticks that a file may ask for, and the most that may wait for an earlier run.
+/// Most missed ticks that a file may request, and most ticks that may wait for an earlier run.
 const MOST_TICKS: u64 = 1000;
 
-/// How many ticks wait under `overlap: queue`, unless the file says.
+/// Default number of ticks that wait under `overlap: queue`.
 const QUEUED: u64 = 1;
 
-/// The shortest interval.
+/// Shortest interval.
 const SHORTEST_MS: u64 = 1000;
 
-/// How long files are left alone before a run starts, unless the file says.
+/// Default time without file changes before a run starts.
 const SETTLE_MS: u64 = 2000;
 
 /// Secrets of one webhook: the old and the new one.
 const MOST_SECRETS: usize = 2;
 
-/// What brings a value to arguments.
+/// Source of arguments.
 #[derive(Clone, Copy)]
 enum Brings {
-    /// Nothing: values stand in the file.
+    /// None: the file has the values.
     Nothing,
-    /// By this name, as in `$body.ref`.
+    /// Data with this name, as in `$body.ref`.
     Named(&'static str),
 }
 
 impl Lowering<'_> {
-    /// What starts the workflow. What is wrong is said, and left out.
+    /// Triggers of the workflow. Errors are reported and their entries left out.
     pub(super) fn triggers(&mut self, root: &Node, args: &[ArgSpec]) -> Triggers {
         let mut found = Triggers::default();
         let Some(on) = root.get_some("on") else { return found };
@@ -110,7 +110,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Also errors of helpers that other fields use are about the trigger, which no run needs.
+    /// Errors of helpers that other fields also use are attributed to the trigger, which no run needs.
     pub(super) fn push_trigger_error(&mut self, mut error: Diagnostic) {
         error.code = codes::TRIGGER;
         self.warnings.push(error);
@@ -153,7 +153,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// When the schedule is due, and the time between two ticks.
+    /// Times at which the schedule is due, and the time between two ticks.
     fn due(&self, node: &Node) -> Checked<(Due, Option<u64>)> {
         match (node.get_some("cron"), node.get_some("every")) {
             (Some(pattern), None) => {
@@ -170,7 +170,7 @@ impl Lowering<'_> {
             }
             (None, Some(every)) => {
                 if let Some(zone) = node.get_some("timezone") {
-                    let message = "on.schedule.timezone has no meaning with `every`, which counts real time";
+                    let message = "on.schedule.timezone has no meaning with `every`, which uses real time";
                     return Err(self.trigger_error(zone, message).into());
                 }
                 let ms = self.span_of(node, "every", "on.schedule.every")?.unwrap_or(0);
@@ -288,7 +288,7 @@ impl Lowering<'_> {
     fn verify(&self, node: &Node) -> Checked<Verify> {
         let Some(written) = node.get_some("verify") else {
             let error = self.trigger_error(node, "on.webhook.verify is missing");
-            let help = format!("it says how the sender is known: {}", VERIFY.join(", "));
+            let help = format!("it sets how the sender is authenticated: {}", VERIFY.join(", "));
             return Err(error.with_help(help).into());
         };
         let scheme = self.choice_of(written, VERIFY, "on.webhook.verify")?;
@@ -354,7 +354,8 @@ impl Lowering<'_> {
         Ok(Watch { span: node.span, paths, settle_ms, args })
     }
 
-    /// `args:` of a trigger: each name is declared, each value fits, nothing required is missing.
+    /// `args:` of a trigger: every name must be declared, every value must have the right type, and all
+    /// required arguments must be set.
     fn trigger_args(
         &self,
         node: &Node,
@@ -399,18 +400,18 @@ impl Lowering<'_> {
 
     fn argument_source(&self, node: &Node, brings: Brings, name: &str) -> Checked<Source> {
         let Some(reference) = node.as_text().and_then(template::strict_reference) else {
-            // The whole of what is brought.
+            // The whole data of the trigger.
             return Ok(match (node.as_text().map(str::trim), brings) {
                 (Some(text), Brings::Named(root)) if text.strip_prefix('$') == Some(root) => {
                     Source::Path(Vec::new())
                 }
                 (Some(text), _) if is_meant_as_reference(text, brings) => {
-                    let message = format!("{name}.args: {text:?} is no reference to what the trigger brings");
+                    let message = format!("{name}.args: {text:?} is not a reference to the trigger's data");
                     let help = match brings {
                         Brings::Named(root) => {
                             format!("write `${root}.NAME` alone for a part of it, or `${root}` for all of it")
                         }
-                        Brings::Nothing => "a schedule brings nothing: write the value itself".to_owned(),
+                        Brings::Nothing => "a schedule provides no data: write the value itself".to_owned(),
                     };
                     return Err(self.trigger_error(node, message).with_help(help).into());
                 }
@@ -422,14 +423,14 @@ impl Lowering<'_> {
             Brings::Named(root) => {
                 let error = self.trigger_error(node, format!("{name}.args: there is no `${reference}` here"));
                 let help = format!(
-                    "write `${root}.{}` for a part of what the trigger brings",
+                    "write `${root}.{}` for a part of the data of the trigger",
                     reference.path.join(".")
                 );
                 Err(error.with_help(help).into())
             }
             Brings::Nothing => {
                 let message =
-                    format!("{name}.args: there is no `${reference}` here: a schedule brings nothing");
+                    format!("{name}.args: there is no `${reference}` here: a schedule provides no data");
                 Err(self.trigger_error(node, message).with_help("write the value itself").into())
             }
         }
@@ -511,12 +512,13 @@ fn is_segment(segment: &str) -> bool {
     !segment.is_empty() && !segment.starts_with('.') && segment.bytes().all(is_allowed)
 }
 
-/// Milliseconds as people write them.
+/// A time in milliseconds as people write it.
 fn written(ms: u64) -> String {
     Time(std::time::Duration::from_millis(ms)).to_string()
 }
 
-/// Whether a text that is no reference looks like one: as it is, it would be the value. An amount (`$5`) does not.
+/// True if a text that is not a reference looks like one: it would become the value literally. An
+/// amount (`$5`) does not.
 fn is_meant_as_reference(text: &str, brings: Brings) -> bool {
     let begins = |rest: &str| {
         rest.starts_with(|c: char| c.is_ascii_alphabetic() || matches!(c, '.' | '[' | '{' | '_'))

@@ -1,7 +1,7 @@
-//! `undo:` of a step: what undoes the effects that are no changes to files.
+//! `undo:` of a step: a step that undoes effects other than file changes.
 //!
-//! It is a step of its own that an undo of the run proposes. It sees the arguments of the file and what its
-//! own step gave, and nothing else: other steps may not have run, and what they gave is not kept for it.
+//! It is a separate step that an undo of the run proposes. It can use only the arguments of the file
+//! and the result of its own step: other steps may not have run, and their results are not kept for it.
 
 use super::super::codes;
 use super::super::diagnostic::{Checked, Diagnostic};
@@ -12,7 +12,7 @@ use super::step::milliseconds;
 use super::{Condition, Lowering, fields};
 
 impl Lowering<'_> {
-    /// The step with what undoes it, if the file says so.
+    /// Adds the undo step to the step, if the file has one.
     pub(super) fn with_undo(
         &mut self,
         node: &Node,
@@ -58,7 +58,7 @@ impl Lowering<'_> {
         self.only_own_results(undo, &step.id, &name)?;
         let before = std::mem::take(&mut self.known);
         self.known.add(&step.id);
-        // It may never be undone.
+        // It may never run.
         let around = std::mem::replace(&mut self.is_tolerated, true);
         let own = self.undo_step(undo, &step, secrets, &format!("{name}: "));
         self.is_tolerated = around;
@@ -67,9 +67,9 @@ impl Lowering<'_> {
         Ok(Step { extras: Extras { undo, ..step.extras.clone() }, ..step })
     }
 
-    /// What it does not say is as its step has it.
+    /// A field that the undo step leaves out is inherited from its step.
     fn undo_step(&mut self, node: &Node, of: &Step, secrets: &[String], prefix: &str) -> Checked<Step> {
-        // No author's id is this one: it has a sign that no reference takes.
+        // No author's id can equal this one: it has a character that is not allowed in references.
         let id = format!("{}:undo", of.id);
         let text = |key: &str| node.get_some(key).and_then(Node::as_text);
         for key in ["run", "workflow"] {
@@ -113,7 +113,7 @@ impl Lowering<'_> {
         Ok(step)
     }
 
-    /// Refuses references to other steps, anywhere in it.
+    /// Rejects references to other steps anywhere in the undo step.
     fn only_own_results(&self, node: &Node, id: &str, name: &str) -> Checked<()> {
         match &node.data {
             Data::Text(text) => {
@@ -126,7 +126,7 @@ impl Lowering<'_> {
                         let message = format!("{name} refers to another step: ${reference}");
                         let error = Diagnostic::error(self.source, codes::UNKNOWN_REFERENCE, span, message);
                         let help = format!(
-                            "it sees the arguments and what its own step gave, `${id}.stdout` and `${id}.json`; \
+                            "it can use the arguments and the result of its own step, `${id}.stdout` and `${id}.json`; \
                              let the step print what its undo needs"
                         );
                         Err(error.with_help(help).into())
@@ -142,7 +142,7 @@ impl Lowering<'_> {
     }
 }
 
-/// Whether a step's text refers to what another one gave.
+/// True if a step's text refers to the result of another step.
 #[must_use]
 pub fn refers_to(step: &Step, id: &str) -> bool {
     let names = |text: &str| template::references_in(text).any(|(_, reference)| reference.id == id);

@@ -1,8 +1,8 @@
-//! What the incumbent refuses, in its order and with its words.
+//! Checks that the incumbent also makes, in its order and with its messages.
 //!
-//! Clients and people know these messages; each is kept as the start of ours.
-//! Two groups of refusals are gone because what they forbade now works: gates,
-//! input, sub-workflows, parallel steps and loops inside branches and loops.
+//! Clients and people know these messages; each is the start of ours. Two groups of checks are gone
+//! because the constructs now work: approvals, input requests, sub-workflows, parallel steps and loops
+//! inside branches and loops.
 
 mod control;
 
@@ -46,7 +46,7 @@ pub(super) fn workflow(source: &Arc<Source>, root: &Node) -> Checked<()> {
     steps.iter().try_for_each(|step| check.step(step, &mut ids))
 }
 
-/// ECMA-262 `Number(value)`; NaN for what is not a number.
+/// ECMA-262 `Number(value)`; NaN if the value is not a number.
 pub(super) fn js_number_of(node: &Node) -> f64 {
     match &node.data {
         Data::Null => 0.0,
@@ -58,7 +58,7 @@ pub(super) fn js_number_of(node: &Node) -> f64 {
     }
 }
 
-/// The text for the shell: `run` if it is text, else `command`.
+/// Text for the shell: `run` if it is text, otherwise `command`.
 pub(super) fn shell_text(step: &Node) -> Option<&str> {
     let text = |key| step.get(key).and_then(Node::as_text);
     text("run").or_else(|| text("command"))
@@ -68,7 +68,7 @@ fn is_blank(text: &str) -> bool {
     text.trim().is_empty()
 }
 
-/// Whether the value is a gate: a mistyped one counts, it is refused later.
+/// True if the value is an approval or input request, even a mistyped one, which is rejected later.
 fn is_gate(node: Option<&Node>) -> bool {
     node.is_some_and(|node| !matches!(node.data, Data::Null | Data::Bool(false)))
 }
@@ -82,7 +82,7 @@ impl Check<'_> {
         Diagnostic::error(self.source, code, span, message)
     }
 
-    /// Refuses the value of a field.
+    /// Rejects the value of a field.
     fn refuse<T>(&self, node: &Node, prefix: &str, message: &str) -> Checked<T> {
         Err(self.error(codes::FIELD_TYPE, node.span, format!("{prefix}{message}")))
     }
@@ -211,7 +211,7 @@ impl Check<'_> {
             return duplicate(format!("Duplicate workflow id across steps/parallel branches: {id}"));
         }
         let subject = format!("{prefix}parallel branch {id} ");
-        // A command that is only blanks is a branch that does nothing.
+        // A command of only blanks is a branch that does nothing.
         let shell = shell_text(branch).is_some() || has_any(branch, &["run", "command"]);
         let kinds = usize::from(shell) + usize::from(branch.get("pipeline").is_some()) + other_kinds(branch);
         self.one_kind(branch, kinds, &subject)?;
@@ -235,7 +235,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// What a branch or sub-step shares with a step of the file.
+    /// Checks that a branch or sub-step shares with a step of the file.
     fn nested(&self, step: &Node, id: &str, ids: &mut HashSet<String>) -> Checked<()> {
         let prefix = format!("Workflow step {id} ");
         self.sub_workflow(step, &prefix)?;
@@ -285,12 +285,13 @@ impl Check<'_> {
             let node = step.get("index_var").or_else(|| step.get("item_var")).unwrap_or(over);
             return self.refuse(node, prefix, "item_var and index_var cannot be the same");
         }
-        // The results of a loop's steps are not visible outside, so their ids are their own.
+        // The results of a loop's steps are not visible outside, so their ids need not be unique in the
+        // file.
         let mut ids = HashSet::new();
         steps.iter().try_for_each(|sub| self.sub_step(sub, "for_each", prefix, &variables, &mut ids))
     }
 
-    /// The name of a loop's variable.
+    /// Name of a loop's variable.
     fn variable(&self, step: &Node, prefix: &str, key: &str, default: &str) -> Checked<String> {
         match step.get(key) {
             None => Ok(default.to_owned()),
@@ -354,7 +355,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Whether a step inside another one has one kind of work.
+    /// Checks that a step inside another step has one kind of work.
     fn kind_of_nested(&self, sub: &Node, subject: &str) -> Checked<()> {
         self.work_types(sub, subject)?;
         let filled = |key| sub.get(key).and_then(Node::as_text).is_some_and(|text| !is_blank(text));
@@ -381,7 +382,7 @@ impl Check<'_> {
             let message = format!(
                 "{prefix}can only define one of run, command, pipeline, workflow, parallel, or for_each"
             );
-            let help = "repeat, switch, component, js, mcp, exec and wait count as well; split the step";
+            let help = "repeat, switch, component, js, mcp, exec and wait also conflict; split the step";
             return Err(self.error(codes::CONFLICT, id_span(step), message).with_help(help).into());
         }
         self.input_alone(step, prefix)
@@ -526,11 +527,11 @@ impl Check<'_> {
     }
 }
 
-/// Kinds of work besides shell, pipeline and sub-workflow.
+/// Kinds of work other than shell, pipeline and sub-workflow.
 const OTHER_KINDS: &[&str] =
     &["parallel", "for_each", "repeat", "switch", "component", "js", "mcp", "exec", "wait"];
 
-/// How many kinds of work a step has besides shell and pipeline.
+/// Number of kinds of work in a step, without shell and pipeline.
 fn other_kinds(step: &Node) -> usize {
     let workflow = step.get("workflow").and_then(Node::as_text).is_some_and(|text| !is_blank(text));
     usize::from(workflow) + OTHER_KINDS.iter().filter(|key| step.get_some(key).is_some()).count()
@@ -544,7 +545,7 @@ fn whole_number(node: &Node) -> Option<f64> {
     node.as_f64().filter(|n| n.fract() == 0.0)
 }
 
-/// Where a step is best pointed at: its id, or its first line.
+/// Position for errors about a step: its id, or its first line.
 fn id_span(step: &Node) -> Span {
     step.get("id").map_or(step.span, |id| id.span)
 }
@@ -554,7 +555,7 @@ fn first_line(source: &Source, span: Span) -> Span {
     Span { start: span.start, end: span.end.min(start + line.len()) }
 }
 
-/// How other tools call the kinds of steps, and what to write instead.
+/// Kinds of steps in other tools, with the correct form.
 const FOREIGN_KINDS: &[(&[&str], &str)] = &[
     (&["approve", "confirm", "gate"], "approval gates are written `approval: true` or `approval: <prompt>`"),
     (&["foreach", "loop", "each", "map"], "loops are written `for_each: $id.json` with `steps:`"),
@@ -590,7 +591,7 @@ const FOREIGN_KINDS: &[(&[&str], &str)] = &[
     (&["branches", "concurrent"], "parallel branches are written `parallel: {branches: [...]}`"),
 ];
 
-/// The kinds of work and gates.
+/// Kinds of work, approvals and input requests.
 const KINDS: &[&str] = &[
     "run",
     "command",
@@ -609,7 +610,7 @@ const KINDS: &[&str] = &[
     "input",
 ];
 
-/// What the author probably meant by a step without work.
+/// Probable meaning of a step without work.
 fn hint_for_missing_work(step: &Node) -> String {
     let keys = step.as_map().unwrap_or_default().iter().map(|entry| entry.key.as_str());
     for key in keys {
@@ -626,11 +627,11 @@ fn hint_for_missing_work(step: &Node) -> String {
     "a step can also have exec, component, js or mcp; a shell command is written `run: <command>`".to_owned()
 }
 
-/// What other tools call the list of steps.
+/// Names of the list of steps in other tools.
 const FOREIGN_STEPS: &[&str] =
     &["jobs", "tasks", "stages", "step", "actions", "nodes", "pipeline", "workflow", "run"];
 
-/// What the author probably meant by a file without steps.
+/// Probable meaning of a file without steps.
 fn hint_for_missing_steps(root: &Node) -> Option<String> {
     let keys = root.as_map()?.iter().map(|entry| entry.key.as_str());
     let key = keys

@@ -1,15 +1,17 @@
-//! Escaped surrogate pairs in double-quoted text, as writers of ASCII JSON print an emoji: `"\ud83d\ude80"`.
+//! Escaped surrogate pairs in double-quoted text, as ASCII JSON writers print an emoji:
+//! `"\ud83d\ude80"`.
 //!
-//! The parser knows characters alone. So each half gets the number of a character that the file does not
-//! have, in as many letters; the texts that the parser gives get the halves back, as pairs or as U+FFFD.
+//! The parser only accepts characters. Each half is therefore replaced with the number of a character
+//! that the file does not contain, with the same number of letters. In the texts from the parser, the
+//! halves are restored as pairs or as U+FFFD.
 
 use std::borrow::Cow;
 
-/// First digits of the numbers that may stand for `d`: with each, 2,048 numbers (`3800` to `3fff`) are as many as
-/// there are halves. Blocks that few files use come first.
+/// First digits of the numbers that may replace `d`: each gives 2,048 numbers (`3800` to `3fff`), one
+/// for every half. Blocks that few files use come first.
 const DIGITS: &[u8] = b"3eaf4bc192567";
 
-/// The first digits that replace `d` and `D` in the escapes of one file.
+/// First digits that replace `d` and `D` in the escapes of one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StandIns {
     lower: u8,
@@ -17,7 +19,7 @@ pub(super) struct StandIns {
 }
 
 impl StandIns {
-    /// The text for the parser, of the same length; none if it has no halves, or no numbers are left for them.
+    /// Text for the parser, of the same length; `None` if it has no halves or no numbers are free.
     pub(super) fn put_into(text: &str) -> Option<(String, Self)> {
         let halves: Vec<usize> = halves(text.as_bytes()).collect();
         if halves.is_empty() {
@@ -32,7 +34,7 @@ impl StandIns {
         Some((String::from_utf8(bytes).ok()?, stand_ins))
     }
 
-    /// The text of the parser with the halves of the file. Only double-quoted text has escapes.
+    /// Text of the parser with the halves of the file. Only double-quoted text has escapes.
     pub(super) fn taken_from<'t>(self, text: &'t str, is_double_quoted: bool) -> Cow<'t, str> {
         let block = |digit: u8| {
             u16::from_str_radix(char::from(digit).encode_utf8(&mut [0; 4]), 16).unwrap_or(0) << 12
@@ -55,7 +57,7 @@ impl StandIns {
                 Cow::Owned(String::from_utf16_lossy(&units))
             }
         };
-        // What looks like an escape elsewhere is text.
+        // Escapes outside of double quotes are plain text.
         let looks_alike: Vec<usize> = escapes(text.as_bytes(), &[self.lower, self.upper]).collect();
         if looks_alike.is_empty() {
             return text;
@@ -68,7 +70,7 @@ impl StandIns {
     }
 }
 
-/// True if no character of the text, written or escaped, has a number of this block.
+/// True if no character of the text, written or escaped, has a number in this block.
 fn is_free(text: &str, digit: u8) -> bool {
     let digit = digit.to_ascii_lowercase();
     let first = char::from(digit).to_digit(16).unwrap_or(0);
@@ -79,13 +81,13 @@ fn is_free(text: &str, digit: u8) -> bool {
     !text.chars().any(is_in_block) && !lowercase.contains(&long) && !lowercase.contains(&short)
 }
 
-/// The place of the first digit of each escape of a half.
+/// Position of the first digit of each escape of a half.
 fn halves(text: &[u8]) -> impl Iterator<Item = usize> {
     escapes(text, b"dD")
 }
 
-/// The place of the first digit of each `\uXYZZ`, if X is in `first` and Y is `8` to `f`. A second backslash begins no
-/// escape.
+/// Position of the first digit of each `\uXYZZ` in which X is in `first` and Y is `8` to `f`. A second
+/// backslash does not begin an escape.
 fn escapes<'t>(text: &'t [u8], first: &'t [u8]) -> impl Iterator<Item = usize> + 't {
     let mut from = 0;
     std::iter::from_fn(move || {
@@ -116,7 +118,7 @@ mod tests {
         let pairs = "\u{383d}\u{3e80} \u{a83d}\u{ae80}\u{383d}";
         assert_eq!(stand_ins.taken_from(pairs, true), "🚀 🚀\u{fffd}");
         assert_eq!(StandIns::put_into(r#""\\ud83d \ud7ff \u00e9""#), None);
-        // The blocks of characters that the file has are left alone.
+        // Blocks of characters that the file contains are not used.
         let (_, others) = StandIns::put_into("㿿 \u{afff} \\ud83d \\u4e2d").unwrap();
         assert_eq!((others.lower, others.upper), (b'e', b'f'));
     }

@@ -1,21 +1,21 @@
-//! The errors of `saphyr-parser`, which have no type.
+//! Errors of `saphyr-parser`, which have no type.
 //!
-//! This is the only place where lobster reads their words. The parser's version is pinned
-//! exactly, and the test below provokes each in the parser itself: a release that words one
-//! differently fails it. An error that is not recognised is one of syntax.
+//! This is the only place where lobster tells its errors apart by their text. The version of the parser
+//! is pinned exactly, and the test below provokes each error in the parser itself, so a release that
+//! changes a text fails it. An unrecognised error is treated as a syntax error.
 
 use saphyr_parser::ScanError;
 
-/// What such an error is about.
+/// Subject of such an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Untyped {
     /// An alias without an anchor before it.
     UnknownAnchor,
-    /// A character that text does not have.
+    /// A character that is not allowed in text.
     Unprintable,
-    /// A tab where only spaces may be.
+    /// A tab where only spaces are allowed.
     Tab,
-    /// More levels than the parser counts.
+    /// More levels than the parser supports.
     TooDeep,
 }
 

@@ -71,7 +71,7 @@ impl Analysis<'_> {
         if hunts && everywhere {
             self.deny_hint(
                 "secret",
-                format!("{name} looks for credentials in every file of the workspace, including hidden files"),
+                format!("{name} looks for credentials in all files of the workspace, including hidden ones"),
                 "name the directory to search, or the files with --include",
             );
         }

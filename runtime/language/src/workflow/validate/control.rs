@@ -1,4 +1,4 @@
-//! `repeat`, `switch` and `concurrency`, which the incumbent does not know: what they are made of.
+//! Structure of `repeat`, `switch` and `concurrency`, which the incumbent does not know.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use super::super::fields;
 use super::super::nearest;
 use super::{Check, id_span, whole_number};
 
-/// Most rounds of a loop, or steps of a file, at once: each takes a thread.
+/// Most rounds of a loop, or steps of a file, at the same time: each uses a thread.
 const MAX_AT_ONCE: f64 = 256.0;
 
 /// Most rounds of `repeat`.
@@ -50,7 +50,7 @@ impl Check<'_> {
             return self.refuse(list.unwrap_or(repeat), prefix, "repeat requires a non-empty steps array");
         };
         let variable = [self.variable(step, prefix, "index_var", "index")?];
-        // As those of any loop, its steps are not visible outside.
+        // As in any loop, its steps are not visible outside.
         let mut ids = HashSet::new();
         steps.iter().try_for_each(|sub| self.sub_step(sub, "repeat", prefix, &variable, &mut ids))
     }
@@ -83,7 +83,7 @@ impl Check<'_> {
         }
     }
 
-    /// A step of a case, which later steps of the file see.
+    /// A step of a case, which later steps of the file can refer to.
     fn case_step(&self, step: &Node, case: &str, ids: &mut HashSet<String>) -> Checked<()> {
         let id =
             self.id(step, &format!("{case} must hold steps"), &format!("{case}: a step requires an id"))?;
@@ -98,7 +98,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Refuses a key that a map of ours does not have.
+    /// Rejects unknown keys in a map that only lobster has.
     fn only(&self, node: &Node, known: &[&str], name: &str) -> Checked<()> {
         let Data::Map(entries) = &node.data else {
             return self.refuse(node, name, &format!(" must be a map, not {}", node.kind()));
