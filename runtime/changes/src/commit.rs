@@ -310,9 +310,9 @@ fn lock(
         match RootLocks::try_take(journals, set).map_err(CommitError::Journal)? {
             Ok(locks) => {
                 let pending = LogFile::pending(journals).map_err(CommitError::Journal)?;
-                // Whoever writes such a journal has had these locks, and has them no more.
+                // A process holds these locks while it writes such a journal, so the journals found here are left over.
                 let is_left = |journal: &io::Result<Journal>| {
-                    // One that cannot be cleared is in nobody's way: all of it is done.
+                    // A journal that cannot be removed is harmless if its commit is done.
                     let is_over = |journal: &Journal| has_recovered && journal.phase == Phase::Cleaning;
                     journal.as_ref().is_ok_and(|journal| set.meets(&journal.set) && !is_over(journal))
                 };
@@ -321,7 +321,7 @@ fn lock(
                 }
                 drop(locks);
                 if recover_for(journals, set, tell)?.is_empty() {
-                    // A process is at it in another of its directories.
+                    // Another process is recovering it, through a lock on another directory.
                     std::thread::sleep(POLL);
                 }
                 has_recovered = true;

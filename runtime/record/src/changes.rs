@@ -120,7 +120,7 @@ pub enum UndoError {
         /// The damage.
         broken: StoreError,
     },
-    /// It was executed on another machine.
+    /// It was executed in another store.
     #[error(
         "{what} was imported: its record describes changes where it ran, not here, so nothing is undone here. \
          Undo it there (`lobster undo {run}`), or revert by hand the changes in `lobster changes {run} --patch`"

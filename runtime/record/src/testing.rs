@@ -49,7 +49,7 @@ impl Place {
         self.dir.path().join(name)
     }
 
-    /// Runs a workflow and gives the run's id.
+    /// Runs a workflow and returns the run's id.
     pub(super) fn run(&self, text: &Text) -> String {
         self.run_with(text, None)
     }

@@ -128,7 +128,7 @@ impl Line {
 const KEPT: [&str; 8] =
     ["!event", "!identity", "!plan", "!shown", "!undo-plan", "!undo-result", "!wait", "!winner"];
 
-/// The lines of a journal. If no process executes the run, steps without an end were cut off.
+/// The lines of a journal. If no process executes the run, steps without an end are shown as interrupted.
 #[must_use]
 pub fn lines(journal: &[Record], is_running: bool) -> Vec<Line> {
     let mut timeline = Timeline::default();
@@ -168,7 +168,7 @@ impl Timeline {
         taken.map(|index| &mut lines[index])
     }
 
-    /// The lines. If no process executes the run, steps without an end were cut off.
+    /// The lines. If no process executes the run, steps without an end are shown as interrupted.
     #[must_use]
     pub fn lines(self, is_running: bool) -> Vec<Line> {
         let mut lines = self.lines;

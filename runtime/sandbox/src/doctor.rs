@@ -8,7 +8,7 @@ use super::{Enforcement, Promise};
 /// Capabilities of this host, found by confining a process that does nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Probe {
-    /// Kernel release, as `uname -r` gives it.
+    /// Kernel release, as printed by `uname -r`.
     pub kernel: String,
     /// Version of Landlock, if the kernel has it.
     pub landlock_abi: Option<u32>,

@@ -40,7 +40,7 @@ pub enum Promise {
     NoNewPrivs,
     /// All processes that the step started end with it, even if lobster is killed.
     TreeKill,
-    /// The step's environment is exactly the one given.
+    /// The step's environment is exactly the requested one.
     EnvScrub,
     /// Only the three standard descriptors are inherited.
     FdClose,

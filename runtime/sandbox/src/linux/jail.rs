@@ -126,7 +126,7 @@ pub(super) fn furnish(
     for piece in &plan {
         root.place(piece)?;
     }
-    // All paths inside them have been made by now.
+    // All paths inside the passages have been made by now.
     for piece in &plan {
         if let What::Passage { tree } = &piece.what {
             close_ways(tree, &piece.path, &spec.own)?;

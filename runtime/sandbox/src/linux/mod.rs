@@ -5,11 +5,10 @@
 //!    ├──(control socket)───┘                    │
 //!    └──(jobs: fds + memfd)─────────────────────┘
 //! ```
-//! The helper does nothing but fork, so parallel runs do not wait for each
-//! other. Each supervisor speaks to lobster over its own socket: losing that
-//! socket means that lobster is gone, and so must be the step. A supervisor of
-//! unconfined steps takes one after the other; one in a jail takes one. If all of
-//! them are killed, the guard ends what the steps left.
+//! The helper does nothing but fork, so parallel runs do not wait for each other. Each supervisor
+//! communicates with lobster over its own socket. If that socket is closed, lobster is gone, and the
+//! supervisor ends the step. A supervisor of unconfined steps runs one after the other; a supervisor in a
+//! jail runs only one. If all of them are killed, the guard kills the leftover processes of the steps.
 
 mod attack;
 mod cgroup;
