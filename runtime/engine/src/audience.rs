@@ -71,7 +71,6 @@ pub trait Prompter: Send + Sync {
     /// Asks a question, and repeats it until the answer is valid.
     ///
     /// # Errors
-    ///
     /// If no answer arrives in time, or the run is cancelled meanwhile.
     fn ask(&self, question: &Asked<'_>, cancel: &CancelToken) -> Result<Said, PromptError>;
 }

@@ -109,7 +109,6 @@ impl Author {
     /// Checks that this author may answer the questions of a run.
     ///
     /// # Errors
-    ///
     /// The reason why a person has to answer, and the missing evidence.
     pub fn check(&self, origin: Option<&Origin>, policy_wants_person: bool) -> Result<(), String> {
         let Some(lacks) = &self.lacks else { return Ok(()) };

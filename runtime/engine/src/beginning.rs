@@ -20,7 +20,6 @@ impl Beginning {
     /// Reads the beginning; `None` if the first record is not a beginning.
     ///
     /// # Errors
-    ///
     /// If the run does not exist, or its journal cannot be read.
     pub fn read(store: &Store, run: RunId) -> Result<Option<Self>, StoreError> {
         let imported = store.imported_records(run)?;

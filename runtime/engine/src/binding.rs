@@ -167,7 +167,6 @@ impl GateQuestion {
     /// The response, if it matches the schema of the question.
     ///
     /// # Errors
-    ///
     /// The sentence that names the mismatch.
     pub fn fitting(&self, response: Value, schema: &Schema) -> Result<Value, String> {
         match schema.first_error(&response) {
@@ -181,7 +180,6 @@ impl GateQuestion {
     /// Checks the approver.
     ///
     /// # Errors
-    ///
     /// The sentence that names the permitted approvers.
     pub fn check_approver(&self, approver: Option<&str>) -> Result<(), String> {
         let (identity, who) = (&self.identity, self.asker.label());

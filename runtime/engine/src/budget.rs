@@ -23,7 +23,6 @@ use lobster_store::{StepOutcome, StepStatus};
 /// The account of a run: the budget of its file, and the service's budget if the service started it.
 ///
 /// # Errors
-///
 /// If the store cannot be read.
 pub(crate) fn of_run(run: &Run<'_>, workflow: Option<&Workflow>) -> Result<Arc<Account>, Stop> {
     let (pricing, bad) = Pricing::configured(|name| run.services.env.get(name));
@@ -149,7 +148,6 @@ impl<'a> Budget<'a> {
     /// call, and a line for stderr.
     ///
     /// # Errors
-    ///
     /// If the budget does not allow the call.
     pub(crate) fn reserve(&self, worst: &WorstCase) -> Result<(Value, Option<String>), StageError> {
         let booked = self.account.book(&self.run.store, worst, self.has_refused.get());

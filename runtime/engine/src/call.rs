@@ -85,7 +85,6 @@ impl Runtime {
     /// decisions.
     ///
     /// # Errors
-    ///
     /// If the store cannot be written.
     pub fn beginning_detail(&self, store: &Store) -> Result<Value, StoreError> {
         let mut detail = self.recorded_surroundings(store)?;
@@ -125,7 +124,6 @@ impl Runtime {
     /// Keeps a component in the store, so that `blake3:<digest>` names it.
     ///
     /// # Errors
-    ///
     /// If the component cannot be written.
     pub fn keep_component(&self, bytes: &[u8]) -> Result<lobster_base::digest::Digest, StoreError> {
         crate::keep_component(&self.store()?, bytes)
@@ -134,7 +132,6 @@ impl Runtime {
     /// Records a request that was refused before it ran, so that the operator finds it in the history as a failed run.
     ///
     /// # Errors
-    ///
     /// If the record cannot be written.
     pub fn record_refusal(&self, name: &str, reason: &str, request: &Value) -> Result<RunId, StoreError> {
         let plan = Plan::Pipeline(Pipeline { stages: Vec::new() });

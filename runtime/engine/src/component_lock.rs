@@ -91,7 +91,6 @@ impl ComponentLock {
     /// Reads a lock; an empty one if the file does not exist.
     ///
     /// # Errors
-    ///
     /// If the file cannot be read.
     pub fn read(path: &Path) -> Result<Self, ComponentLockError> {
         let wrong = |why: String| ComponentLockError::Wrong { path: path.to_owned(), why };
@@ -115,7 +114,6 @@ impl ComponentLock {
     /// Writes the lock, whole or not at all.
     ///
     /// # Errors
-    ///
     /// If it cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), ComponentLockError> {
         let io = |source: io::Error| ComponentLockError::Io { path: path.to_owned(), source };
@@ -142,7 +140,6 @@ impl ComponentLock {
 /// Compares the bytes of a component with the lock of its project.
 ///
 /// # Errors
-///
 /// If they differ from the bytes that were added, or the lock cannot be read.
 pub fn check(file: &Path, found: &Digest) -> Result<(), ComponentLockError> {
     // A path that cannot be resolved cannot be read either; the reader reports that.

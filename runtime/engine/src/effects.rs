@@ -370,7 +370,6 @@ impl Run<'_> {
     /// whose end was not seen or could not be recorded.
     ///
     /// # Errors
-    ///
     /// If the journal cannot be read.
     pub(crate) fn unseen(&self) -> Result<Vec<Unseen>, StoreError> {
         let buffered = self.take_buffered();

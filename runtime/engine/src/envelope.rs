@@ -150,7 +150,6 @@ impl Envelope {
     /// Writes the envelope for a tool's client: indented, with one final newline.
     ///
     /// # Errors
-    ///
     /// If the writer fails, or a part of the output can no longer be read from the store.
     pub fn write(&self, mut writer: impl Write) -> io::Result<()> {
         json::write_pretty(&mut writer, self)?;
@@ -161,7 +160,6 @@ impl Envelope {
     /// The envelope as one value, for callers that hold results in memory anyway.
     ///
     /// # Errors
-    ///
     /// If a part of the output can no longer be read from the store.
     pub fn to_value(&self) -> serde_json::Result<Value> {
         serde_json::to_value(self)

@@ -32,9 +32,9 @@ enum Standing {
     Done,
     /// It was skipped.
     Skipped,
-    /// It failed, and all that needs it is skipped whatever their conditions say.
-    Closed,
     /// The step failed, and all steps that need it are skipped, regardless of their conditions.
+    Closed,
+    /// The step failed or waits for a person; steps that need it do not begin now.
     Stopped,
 }
 

@@ -69,7 +69,6 @@ impl RecordedCalls {
     /// Opens the record with this digest: `detail.host_calls` of an effect's outcome.
     ///
     /// # Errors
-    ///
     /// If the store does not have it.
     pub fn open(store: &Store, record: &Digest) -> Result<Self, StoreError> {
         Ok(Self { reader: Some(BufReader::new(store.open_blob(record)?)), calls: 0 })
@@ -84,7 +83,6 @@ impl RecordedCalls {
     /// Checks that every recorded call was made.
     ///
     /// # Errors
-    ///
     /// The sentence that names the first missing call.
     pub fn finish(&mut self) -> Result<(), String> {
         match self.next()? {

@@ -19,7 +19,6 @@ impl Run<'_> {
     /// decisions depend on the facts here.
     ///
     /// # Errors
-    ///
     /// If the store cannot be read.
     pub fn doubting_imports(mut self, journal: &[Record]) -> Result<Self, StoreError> {
         let Some(imported) = self.store.imported_records(self.id)? else { return Ok(self) };

@@ -141,7 +141,6 @@ const HIDDEN: [&str; 30] = [
 /// Checks that each setting of an environment can be read.
 ///
 /// # Errors
-///
 /// For the first setting that cannot.
 pub fn check_settings(env: &dyn Fn(&str) -> Option<OsString>) -> Result<(), BadSetting> {
     FORMED.iter().try_for_each(|setting| setting.check(env))?;

@@ -185,7 +185,7 @@ impl Teller {
     }
 
     /// The message about an end: the run, its status and the commands to inspect it. It has no output of a step, since
-    /// it leaves the machine on the operator's behalf.
+    /// the operator's command passes it on to others.
     fn end_message(
         &self,
         event: &str,

@@ -63,7 +63,6 @@ impl Origin {
     /// The origin of a recorded run: of the run itself, or of its transfer from another store.
     ///
     /// # Errors
-    ///
     /// If the run does not exist, or its journal cannot be read.
     pub fn read(store: &Store, run: RunId) -> Result<Option<Self>, StoreError> {
         let first = store.events_after(run, 0, 1)?.into_iter().next();

@@ -83,7 +83,6 @@ fn workflow_output(run: &Run<'_>, workflow: &Workflow, args: &Map<String, Value>
 /// no step repeats are added from the beginning.
 ///
 /// # Errors
-///
 /// If the workflow's limit stops runs and the operator's table of prices is invalid.
 pub(super) fn cost_tracker(
     run: &Run<'_>,

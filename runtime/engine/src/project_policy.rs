@@ -51,7 +51,6 @@ impl ProjectPolicy {
     /// The nearest policy file in `start` or a directory above it.
     ///
     /// # Errors
-    ///
     /// If there is a file and it cannot be read.
     pub fn find(start: &Path) -> io::Result<Option<Self>> {
         let start = std::fs::canonicalize(start).unwrap_or_else(|_| start.to_owned());
@@ -62,7 +61,6 @@ impl ProjectPolicy {
     /// Reads one file.
     ///
     /// # Errors
-    ///
     /// If it cannot be read, or is not text.
     pub fn read(path: &Path) -> io::Result<Self> {
         let path = std::fs::canonicalize(path)?;
@@ -85,7 +83,6 @@ impl TrustedPolicies {
     /// All trusted files.
     ///
     /// # Errors
-    ///
     /// If the record cannot be read.
     pub fn list(&self) -> Result<Vec<Trusted>, StoreError> {
         Ok(self.0.get(KEY)?.map(parse).unwrap_or_default())
@@ -94,7 +91,6 @@ impl TrustedPolicies {
     /// A person's trust in this file.
     ///
     /// # Errors
-    ///
     /// If the record cannot be read.
     pub fn trust_in(&self, file: &ProjectPolicy) -> Result<Trust, StoreError> {
         let known = self.list()?.into_iter().find(|known| known.path == file.path);
@@ -108,7 +104,6 @@ impl TrustedPolicies {
     /// Trusts the current bytes of a file.
     ///
     /// # Errors
-    ///
     /// If that cannot be recorded.
     pub fn trust(&self, file: &ProjectPolicy) -> Result<(), StoreError> {
         let entry = Trusted { path: file.path.clone(), digest: file.digest, at: iso((system_clock())()) };
@@ -121,7 +116,6 @@ impl TrustedPolicies {
     /// Withdraws trust; false if the file was not trusted.
     ///
     /// # Errors
-    ///
     /// If that cannot be recorded.
     pub fn untrust(&self, path: &Path) -> Result<bool, StoreError> {
         let mut found = false;

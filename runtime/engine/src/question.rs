@@ -120,7 +120,6 @@ impl QuestionView {
     /// The view of a question in the store.
     ///
     /// # Errors
-    ///
     /// If the run's record cannot be read.
     pub fn of_gate(store: &Store, gate: &Gate) -> Result<Self, StoreError> {
         let occasion =

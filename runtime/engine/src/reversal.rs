@@ -69,7 +69,6 @@ impl Given {
     /// The `stdin` with which a step without work has the same result.
     ///
     /// # Errors
-    ///
     /// If the result is no longer in the store.
     pub fn stdin(self, store: &Store) -> Result<Option<Stdin>, StageError> {
         let load = |digest: &Digest| store.load(digest, MAX_RESULT).map_err(StageError::permanent_from);
@@ -182,7 +181,6 @@ fn put(store: &Store, bytes: &[u8]) -> Result<Digest, StageError> {
 /// The recorded undo of a step.
 ///
 /// # Errors
-///
 /// If it cannot be read.
 pub fn load(store: &Store, kept: &Value) -> Result<Reversal, Stop> {
     let digest = kept.get("reversal").and_then(Value::as_str).and_then(|hex| hex.parse::<Digest>().ok());

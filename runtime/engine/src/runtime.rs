@@ -89,7 +89,6 @@ impl Runtime {
     /// Makes a runtime with these settings.
     ///
     /// # Errors
-    ///
     /// If `main` did not begin with `lobster_runtime::init()`, a setting cannot be read, there is no state directory
     /// (neither `LOBSTER_STATE_DIR` nor a home), or a policy could not protect it.
     pub fn new(settings: Settings) -> Result<Self, Failure> {
@@ -160,7 +159,6 @@ impl Runtime {
     /// The store of this runtime's state directory.
     ///
     /// # Errors
-    ///
     /// If it cannot be opened.
     pub fn store(&self) -> Result<Store, StoreError> {
         self.services.store()
@@ -218,7 +216,6 @@ impl Runtime {
     /// Reads and checks a request, without running anything.
     ///
     /// # Errors
-    ///
     /// The first error in the request.
     pub fn plan(&self, request: &RunRequest) -> Result<Planned, Failure> {
         match &request.target {
@@ -244,7 +241,6 @@ impl Runtime {
     /// Reads and checks a workflow file with everything that it uses.
     ///
     /// # Errors
-    ///
     /// The first error in the file.
     pub fn workflow(&self, file: &Path) -> Result<Workflow, Failure> {
         self.load(&self.services.cwd.join(file))
@@ -253,7 +249,6 @@ impl Runtime {
     /// Checks a pipeline that is not text; `name` is the name of the run for people.
     ///
     /// # Errors
-    ///
     /// An unknown command, or arguments that it refuses.
     pub fn plan_pipeline(&self, pipeline: Pipeline, name: &str) -> Result<Planned, Failure> {
         self.warn_about(&pipeline);
@@ -291,8 +286,8 @@ impl Runtime {
         components::check(&self.services, &mut workflow).all()
     }
 
-    /// Warnings about a workflow file's budgets and limits: those that limit nothing, and those that refuse every
-    /// call.
+    /// Warnings about a workflow file's budgets and limits: budgets that limit nothing, and model calls that a limit is
+    /// certain to refuse.
     #[must_use]
     pub fn check_limits(&self, path: &Path) -> Vec<Diagnostic> {
         limits::check_file(&self.services.env, path)
@@ -312,7 +307,6 @@ impl Runtime {
     /// A description of a run: the text of `--dry-run`. Runs nothing.
     ///
     /// # Errors
-    ///
     /// If a step that may run is certain to fail.
     pub fn describe(&self, planned: &Planned) -> Result<String, Failure> {
         match &planned.plan {
@@ -381,7 +375,6 @@ impl Runtime {
     /// The working directory in the record.
     ///
     /// # Errors
-    ///
     /// If it has no UTF-8 form, since the record could not name it exactly.
     pub fn recorded_cwd(&self) -> Result<String, StoreError> {
         let cwd = &self.services.cwd;
@@ -584,7 +577,6 @@ pub enum WorkflowFileError {
 /// Checks that a path can be run as a workflow file.
 ///
 /// # Errors
-///
 /// The reason why it cannot.
 pub fn workflow_file(path: &Path) -> Result<(), WorkflowFileError> {
     let metadata = std::fs::metadata(path).map_err(|source| match source.kind() {
@@ -628,7 +620,6 @@ const MAX_SOURCE: u64 = 8 << 20;
 /// Reads a source file.
 ///
 /// # Errors
-///
 /// If the file cannot be read, or is larger than any real workflow file.
 pub fn read_source(path: &Path) -> io::Result<Arc<Source>> {
     let file = regular_file::open(path)?;
@@ -645,7 +636,6 @@ pub fn read_source(path: &Path) -> io::Result<Arc<Source>> {
 /// Reads and checks a workflow file; also returns warnings.
 ///
 /// # Errors
-///
 /// The first error in the file.
 pub fn load_workflow(path: &Path) -> Result<(Workflow, Vec<Diagnostic>), Failure> {
     load_with_warnings(source_of(path)?).map_err(|diagnostic| Failure::from(&*diagnostic))
@@ -654,7 +644,6 @@ pub fn load_workflow(path: &Path) -> Result<(Workflow, Vec<Diagnostic>), Failure
 /// Reads a workflow file for a diagram. Also returns the errors of conditions that no run could read.
 ///
 /// # Errors
-///
 /// As [`load_workflow`].
 pub fn load_workflow_to_draw(path: &Path) -> Result<(Workflow, Vec<String>), Failure> {
     let source = source_of(path)?;

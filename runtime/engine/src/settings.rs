@@ -82,7 +82,6 @@ impl Settings {
     /// Tool mode in this process's own environment, with all built-in commands and without a prompt.
     ///
     /// # Errors
-    ///
     /// If the working directory does not exist.
     pub fn from_process() -> io::Result<Self> {
         Ok(Self::in_directory(std::env::current_dir()?))
@@ -123,7 +122,6 @@ impl Settings {
     /// is no other policy, so does everything else that does more than read.
     ///
     /// # Errors
-    ///
     /// If a file cannot be read or is not a policy. Nothing runs then.
     pub fn use_policies(&mut self, sources: &PolicySources<'_>) -> Result<Vec<String>, Failure> {
         let env = Env::inherited(self.env.iter().cloned());
@@ -216,7 +214,6 @@ impl Settings {
     /// Nothing else sees their address and token.
     ///
     /// # Errors
-    ///
     /// If the variable does not describe functions of a program on this machine.
     pub fn use_host_functions(&mut self) -> Result<(), Failure> {
         let Some(place) = self.env.iter().position(|(name, _)| name == HOST_FUNCTIONS) else {
@@ -244,7 +241,6 @@ impl Settings {
     /// configuration directory, if that exists.
     ///
     /// # Errors
-    ///
     /// If a named file cannot be read, others may write to it, or its content is invalid.
     pub fn use_secrets(&mut self) -> Result<(), Failure> {
         let env = Env::inherited(self.env.iter().cloned());

@@ -90,7 +90,6 @@ pub enum TokenError {
 /// The token that reopens a gate.
 ///
 /// # Errors
-///
 /// If its run cannot be found.
 pub fn gate_token(store: &Store, gate: &Gate) -> Result<String, StoreError> {
     let kind =

@@ -452,7 +452,6 @@ impl Output {
     /// All items in memory.
     ///
     /// # Errors
-    ///
     /// If the store cannot return them.
     pub fn to_vec(&self) -> io::Result<Vec<Value>> {
         match &self.0 {

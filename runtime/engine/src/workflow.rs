@@ -59,7 +59,7 @@ pub(super) enum Ended {
     Skipped,
     /// Failed, and the failure was ignored.
     Passed,
-    /// Failed, so that no later step runs.
+    /// Failed, and no later step runs.
     SkipRest,
 }
 

@@ -35,7 +35,6 @@ impl OrderText {
     /// The whole text.
     ///
     /// # Errors
-    ///
     /// The blob cannot be read, or holds no text.
     pub(crate) fn read(&self, store: &Store) -> io::Result<String> {
         match self {

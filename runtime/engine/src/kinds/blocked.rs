@@ -526,7 +526,7 @@ mod tests {
             "KeyError: 'DEPLOY_TO'",
             "it does not receive the variable DEPLOY_TO; missing grant: env = [\"DEPLOY_TO\"]",
         ),
-        // The message names the written file, and the script that wrote it.
+        // The hint names the written file, not the script that wrote it.
         ("W/run.sh: line 3: made: Read-only file system", MADE),
         ("W/run.sh: 3: cannot create made: Permission denied", MADE),
         ("cannot open made: Read-only file system at W/run.pl line 3.", MADE),

@@ -18,7 +18,6 @@ const MAX_CHANGE_SET: u64 = 64 << 20;
 /// Loads the change set in a blob.
 ///
 /// # Errors
-///
 /// If the blob is missing from the store, or is not a change set.
 pub fn load(store: &Store, digest: &Digest) -> Result<ChangeSet, StageError> {
     let bytes = store.load(digest, MAX_CHANGE_SET).map_err(|error| {

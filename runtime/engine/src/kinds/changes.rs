@@ -146,7 +146,6 @@ fn journals(store: &Store) -> PathBuf {
 /// Finishes the commits that a crash interrupted, forward or back, and records their ends in their runs.
 ///
 /// # Errors
-///
 /// If one of them cannot be finished.
 pub fn recover(store: &Store) -> Result<Vec<Recovered>, CommitError> {
     lobster_changes::recover(&journals(store), &|finished| finished_commits::tell_owner(store, finished))
@@ -273,7 +272,6 @@ fn perform(run: &Run<'_>, path: &StepPath, set: &ChangeSet) -> Result<usize, Sta
 /// Makes a change set that can be committed in place of one that conflicts.
 ///
 /// # Errors
-///
 /// If a conflict cannot be resolved this way, or the store cannot be read or written.
 pub fn resolve_conflicts(store: &Store, digest: &Digest, how: Resolution) -> Result<Digest, StageError> {
     let set = resolve(&load(store, digest)?, how, &InStore(store), &mut Kept::new(store))

@@ -29,7 +29,6 @@ struct Begun {
 /// Records the end of a commit in its run.
 ///
 /// # Errors
-///
 /// If the end cannot be recorded; the journal of the commit is then kept.
 pub fn tell_owner(store: &Store, finished: &Recovered) -> io::Result<()> {
     let run = finished.id.rsplit_once('-').and_then(|(run, _)| run.parse::<RunId>().ok());
@@ -41,7 +40,6 @@ pub fn tell_owner(store: &Store, finished: &Recovered) -> io::Result<()> {
 /// recorded: the files are as the commit would leave them.
 ///
 /// # Errors
-///
 /// If an end cannot be recorded.
 pub fn record_unseen_ends(store: &Store, run: RunId) -> Result<(), StoreError> {
     record_ends(store, run, |_, set| {

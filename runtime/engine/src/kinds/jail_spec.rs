@@ -96,7 +96,7 @@ pub(super) fn jail(
         SandboxMode::Strict => Mode::Strict,
         SandboxMode::Degrade => {
             let mut minimum: Vec<Promise> = sandbox.minimum.iter().map(|control| promise(*control)).collect();
-            // The promise for commands with granted ports.
+            // Takes the place of `NetDeny` for commands with granted ports.
             if minimum.contains(&Promise::NetDeny) {
                 minimum.push(Promise::NetPorts);
             }

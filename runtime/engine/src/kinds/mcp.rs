@@ -310,7 +310,6 @@ impl Runtime {
     /// recorded.
     ///
     /// # Errors
-    ///
     /// If the server cannot be asked.
     pub fn mcp_tools(&self, server: &McpServer) -> Result<BTreeMap<String, PinnedTool>, StageError> {
         let services = &self.services;
@@ -378,7 +377,6 @@ impl Runtime {
     /// The operator's servers, and the path of their lock.
     ///
     /// # Errors
-    ///
     /// If the file cannot be used.
     pub fn mcp_servers(
         &self,

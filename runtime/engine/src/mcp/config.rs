@@ -123,7 +123,6 @@ impl McpConfig {
     /// Reads a file.
     ///
     /// # Errors
-    ///
     /// If it cannot be read, or the fields of a server contradict each other.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path)
@@ -187,7 +186,6 @@ impl ServerSpec {
     /// The credentials that the file itself grants.
     ///
     /// # Errors
-    ///
     /// The reason why one of them is invalid.
     pub(crate) fn granted_credentials(&self) -> Result<Vec<CredentialGrant>, String> {
         let grant = |(host, spec): (&String, &CredentialSpec)| {

@@ -55,7 +55,6 @@ impl Lock {
     /// Reads a lock; `None` if the file does not exist.
     ///
     /// # Errors
-    ///
     /// If the file cannot be read.
     pub fn read(path: &Path) -> Result<Option<Self>, LockError> {
         let text = match std::fs::read_to_string(path) {
@@ -74,7 +73,6 @@ impl Lock {
     /// Writes the lock, all or nothing.
     ///
     /// # Errors
-    ///
     /// If it cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), LockError> {
         let io = |source: std::io::Error| LockError::Io { path: path.to_owned(), source };

@@ -33,7 +33,6 @@ impl McpLogin {
     /// Waits for the person, and keeps the tokens.
     ///
     /// # Errors
-    ///
     /// If the person does not log in within `patience`, or the login is refused.
     pub fn complete(&self, patience: Duration) -> Result<Login, StageError> {
         let complete = || {
@@ -51,7 +50,6 @@ impl Runtime {
     /// Begins a login at one of the operator's servers.
     ///
     /// # Errors
-    ///
     /// If the server is unknown, or does not publish where its users log in.
     pub fn begin_mcp_login(&self, name: &str) -> Result<McpLogin, StageError> {
         let services = &self.services;
@@ -81,7 +79,6 @@ impl Runtime {
     /// Removes the tokens of a login. Returns true if there were any.
     ///
     /// # Errors
-    ///
     /// If the server is unknown, or the file of the login cannot be removed.
     pub fn forget_mcp_login(&self, name: &str) -> Result<bool, StageError> {
         let (_, server) = login_server(&self.services, name)?;

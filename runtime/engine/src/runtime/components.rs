@@ -29,8 +29,9 @@ use lobster_stage::{ComponentCall, ComponentProgram, is_ours};
 use lobster_stages::component_call;
 use lobster_store::{Store, StoreError};
 
-/// Adds to the plan the digest of each component with a fixed path, and returns the errors of its components, in the
-/// order of the file. A missing program is reported now, unless the step handles its failure.
+/// Adds to the plan the digest of each component with a fixed path, and returns the errors of its components. Grants
+/// and arguments are only checked if all components were found. A missing program is reported now, unless the step
+/// handles its failure.
 pub(super) fn check(services: &Services, workflow: &mut Workflow) -> Found {
     let mut found = Found::default();
     find(workflow, &mut found);

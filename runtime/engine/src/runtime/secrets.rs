@@ -22,7 +22,6 @@ impl Runtime {
     /// Finds the value of a secret without returning it.
     ///
     /// # Errors
-    ///
     /// The reason why it has no value, as a run would report it.
     pub fn find_secret(&self, name: &str) -> Result<(), Failure> {
         Ok(self.services.find_secret(name)?)
@@ -32,7 +31,6 @@ impl Runtime {
     /// values are hidden in all later records.
     ///
     /// # Errors
-    ///
     /// The reason why one of them has no value.
     pub fn secret_values(&self, names: &[String]) -> Result<Vec<String>, Failure> {
         names.iter().map(|name| self.services.current_secret(name)).collect()

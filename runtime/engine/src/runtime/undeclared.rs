@@ -11,7 +11,6 @@ impl Planned {
     /// name, and the run would not do what was requested.
     ///
     /// # Errors
-    ///
     /// The first such name, with the name that was probably meant.
     pub fn refuse_undeclared<'n>(&self, names: impl IntoIterator<Item = &'n str>) -> Result<(), Failure> {
         let Plan::Workflow(workflow) = &self.plan else { return Ok(()) };
