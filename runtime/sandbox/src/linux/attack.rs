@@ -188,8 +188,7 @@ fn assemble(count: u64, bytes: usize) -> io::Result<()> {
     result
 }
 
-/// Tries the attacks of [`PORT_ACTIONS`]. The port that is not granted is a port that the kernel assigns to a
-/// socket.
+/// Tries the attacks of [`PORT_ACTIONS`]. The kernel assigns the port that is not granted.
 fn ports() -> Results {
     let stream = || socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None);
     let open = || -> io::Result<(OwnedFd, u16)> {

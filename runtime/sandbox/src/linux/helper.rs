@@ -84,8 +84,8 @@ fn claim_socket() -> io::Result<OwnedFd> {
 }
 
 fn serve(socket: OwnedFd) -> io::Result<()> {
-    // In a session of its own Ctrl-C at the terminal reaches only lobster, which decides. Signals are
-    // blocked, so that only the closed socket ends the helper.
+    // In a separate session: Ctrl-C at the terminal reaches only lobster, which decides. Signals are blocked,
+    // so that only the closed socket ends the helper.
     let _ = setsid();
     sys::block_signals();
     sys::default_signals();

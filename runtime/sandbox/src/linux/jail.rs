@@ -351,8 +351,8 @@ fn place_in_copy(spec: &Confined, path: &Path) -> Option<PathBuf> {
     Some(over.copy?.join(path.strip_prefix(over.root).ok()?))
 }
 
-/// The directories between write roots and these paths. In a layer the kernel moves no directory of the lower
-/// one, so nothing has to be held there; in a copy it must be.
+/// The directories between write roots and these paths. The kernel does not move the lower directories of a
+/// layer, so below a layer only directories of a copy have to be held.
 fn held_above<'p>(spec: &Confined, paths: &'p [impl AsRef<Path>]) -> BTreeSet<&'p Path> {
     let mut all = BTreeSet::new();
     for path in paths {

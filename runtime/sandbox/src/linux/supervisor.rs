@@ -153,7 +153,7 @@ fn watch(
         let looks = growth.as_ref().map(Growth::due_in);
         let timeout = left.into_iter().chain(looks).min().and_then(|left| Timespec::try_from(left).ok());
         let mut fds = [PollFd::new(control, PollFlags::IN), PollFd::new(ended, PollFlags::IN)];
-        // After an interruption, too, the loop checks everything again.
+        // Even after an interruption, the loop checks everything again.
         let _ = poll(&mut fds, timeout.as_ref());
         let ordered = !fds[0].revents().is_empty();
         tree::drain(ended);
