@@ -500,11 +500,11 @@ fn what_may_not_be_is_refused_before_anything_runs() {
         assert!(!place.home.dir().join("made").exists());
     };
     refused("{h.example: other}", "is not listed");
-    refused("{'https://h.example': key}", "is no host");
-    refused("{'*.example': key}", "is no host");
+    refused("{'https://h.example': key}", "is not a host");
+    refused("{'*.example': key}", "is not a host");
     refused("[key]", "must be a map");
     refused("{h.example: {secret: key, headers: x}}", "has no field");
-    refused("{h.example: {secret: key, header: host}}", "is no header that a credential can be sent in");
+    refused("{h.example: {secret: key, header: host}}", "is not a header that a credential can be sent in");
     refused("{h.example: {secret: key, user: u}}", "needs `scheme: basic`");
     refused("{h.example: {secret: key, paths: [/a/../b]}}", "must be a plain path");
     refused("{h.example: {secret: key, paths: [a]}}", "must be a plain path");

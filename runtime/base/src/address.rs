@@ -1,9 +1,8 @@
-//! What the host of an address means.
+//! Hosts in addresses.
 
 use std::net::IpAddr;
 
-/// Whether a host, as it stands in an address, can be no other machine than this one: what is sent there is not
-/// seen on the way.
+/// True if a host in an address can only be this machine: requests to it cannot be read on the way.
 #[must_use]
 pub fn is_loopback(host: &str) -> bool {
     let address = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);

@@ -1,26 +1,25 @@
-//! What model calls may use, and what they have used: calls, tokens and dollars, as whole numbers, so that
-//! sums are exact in whatever order they are made.
+//! Use and limits of model calls: calls, tokens and dollars, as whole numbers, so that sums are exact in any order.
 
 use serde::{Deserialize, Serialize};
 
-/// What some calls used.
+/// Use of some calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
-    /// Requests that were sent to models.
+    /// Requests sent to models.
     pub calls: u64,
-    /// Tokens, read and written.
+    /// Tokens, input and output.
     pub tokens: u64,
     /// Billionths of a US dollar.
     pub nano_usd: u64,
 }
 
-/// The most that calls may use; what is not given is not limited.
+/// Limits of calls; a missing field is unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Requests to models.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calls: Option<u64>,
-    /// Tokens, read and written.
+    /// Tokens, input and output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
     /// Billionths of a US dollar.
@@ -28,10 +27,10 @@ pub struct Limits {
     pub nano_usd: Option<u64>,
 }
 
-/// The most dollars that a limit can be: they are counted in billionths.
+/// Largest limit in dollars, since they are stored in billionths.
 pub const MOST_USD: f64 = 9e9;
 
-/// What a limit counts.
+/// Unit of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Requests.
@@ -43,10 +42,10 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// All of them.
+    /// All units.
     pub const ALL: [Self; 3] = [Self::Calls, Self::Tokens, Self::Usd];
 
-    /// The field of `budget` that limits it.
+    /// The field of `budget` with its limit.
     #[must_use]
     pub fn field(self) -> &'static str {
         match self {
@@ -56,7 +55,7 @@ impl Unit {
         }
     }
 
-    /// So much of it, for a person.
+    /// An amount in this unit, for display.
     #[must_use]
     pub fn text(self, count: u64) -> String {
         match self {
@@ -70,7 +69,7 @@ impl Unit {
 }
 
 impl Amount {
-    /// What is counted of one unit.
+    /// The amount in one unit.
     #[must_use]
     pub fn count_of(&self, unit: Unit) -> u64 {
         match unit {
@@ -80,7 +79,7 @@ impl Amount {
         }
     }
 
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -90,7 +89,7 @@ impl Amount {
         }
     }
 
-    /// This without the other, and nothing below zero.
+    /// The difference, but not below zero.
     #[must_use]
     pub fn minus(self, other: Self) -> Self {
         Self {
@@ -102,7 +101,7 @@ impl Amount {
 }
 
 impl Limits {
-    /// Whether nothing is limited.
+    /// True if nothing is limited.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -118,7 +117,7 @@ impl Limits {
         }
     }
 
-    /// The first unit of which this is more than the limit. Exactly the limit is allowed.
+    /// The first unit whose limit is exceeded. The exact limit is allowed.
     #[must_use]
     pub fn passed_by(&self, amount: &Amount) -> Option<Unit> {
         Unit::ALL
@@ -126,7 +125,7 @@ impl Limits {
             .find(|unit| self.limit_of(*unit).is_some_and(|limit| amount.count_of(*unit) > limit))
     }
 
-    /// What is used of each limit, for a person: `3 of 20 calls, $0.25 of $1.00`.
+    /// The use of each limit, for display: `3 of 20 calls, $0.25 of $1.00`.
     #[must_use]
     pub fn used_text(&self, used: &Amount) -> String {
         let one = |unit: Unit| {
@@ -140,7 +139,7 @@ impl Limits {
         Unit::ALL.into_iter().filter_map(one).collect::<Vec<_>>().join(", ")
     }
 
-    /// The limits, for a person: `20 calls, $1.00`.
+    /// The limits, for display: `20 calls, $1.00`.
     #[must_use]
     pub fn text(&self) -> String {
         let one = |unit: Unit| self.limit_of(unit).map(|limit| unit.text(limit));
@@ -148,8 +147,7 @@ impl Limits {
     }
 }
 
-/// Dollars in billionths. What is not quite a whole number of them counts as the next one, unless it
-/// differs by no more than sums of doubles do.
+/// Dollars in billionths, rounded up, except for differences that arise from adding doubles.
 #[must_use]
 pub fn nano_usd(usd: f64) -> u64 {
     const NOISE: f64 = 1e-3;
@@ -158,7 +156,7 @@ pub fn nano_usd(usd: f64) -> u64 {
     nano
 }
 
-/// Dollars for a person: with cents at least, and with all digits that it has.
+/// Dollars for display: at least with cents, and with all further digits.
 #[must_use]
 pub fn usd_text(nano: u64) -> String {
     const NANO: u64 = 1_000_000_000;
@@ -181,7 +179,7 @@ mod tests {
         assert_eq!(nano_usd(0.000_000_000_1), 1);
         assert_eq!(nano_usd(f64::INFINITY), u64::MAX);
         assert_eq!(nano_usd(f64::NAN), 0);
-        // Ten calls of a tenth are the limit, and not more than it.
+        // Ten calls of a tenth reach the limit exactly.
         let tenth = nano_usd(0.3 / 3.0);
         assert_eq!(tenth * 10, nano_usd(1.0));
     }

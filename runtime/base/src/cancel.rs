@@ -1,10 +1,7 @@
-//! Cancellation: one tree of tokens from the command line's signals down to
-//! each attempt of each step.
+//! Cancellation: one tree of tokens, from the signals of the command line to each attempt of each step.
 //!
-//! A token is cancelled once, with a reason; its descendants are cancelled
-//! with it. Threads wait on it by [`CancelToken::wait`], tasks by
-//! [`CancelToken::cancelled`], poll loops by the readable end of
-//! [`CancelToken::pollable`].
+//! A token is cancelled once, with a reason, and its descendants with it. Threads wait with [`CancelToken::wait`],
+//! tasks with [`CancelToken::cancelled`], and poll loops on the readable end of [`CancelToken::pollable`].
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,24 +15,24 @@ use crate::sync::lock;
 use rustix::event::{EventfdFlags, eventfd};
 use serde::{Deserialize, Serialize};
 
-/// Why work was told to stop.
+/// Reason for stopping work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "why", content = "text", rename_all = "snake_case")]
 pub enum CancelReason {
     /// The process received a signal, named as in `SIGTERM`.
     Signal(String),
-    /// The client that waited for the work is gone, or took its request back.
+    /// The client that waited for the work is gone, or has withdrawn its request.
     Lost(String),
-    /// A time limit passed; the text is the message of the resulting error.
+    /// A time limit has passed; the text is the message of the resulting error.
     Timeout(String),
     /// A sibling decided the outcome (the first of `wait: any`, a failed neighbour).
     Superseded,
-    /// A person or the embedding program asked, with its own words.
+    /// A person or the embedding program requested it, with this text.
     Requested(String),
 }
 
 impl CancelReason {
-    /// The message of the error that a cancelled step ends with.
+    /// The error message of a cancelled step.
     #[must_use]
     pub fn message(&self) -> String {
         match self {
@@ -64,7 +61,7 @@ impl CancelReason {
         matches!(self, Self::Signal(name) if meaning(name).is_some())
     }
 
-    /// The same for an executor, which may be older than [`Self::Lost`].
+    /// The same reason for an executor, which may be older than [`Self::Lost`].
     #[must_use]
     pub fn for_executor(self) -> Self {
         match self {
@@ -74,7 +71,7 @@ impl CancelReason {
     }
 }
 
-/// What `lobster serve` tells a run by a signal that ends it: which limit the run has reached.
+/// The limit of `lobster serve` that a run has reached, by the signal that ends it.
 fn meaning(name: &str) -> Option<&'static str> {
     match name {
         "SIGALRM" => Some("it worked for longer than `--max-time` of `lobster serve` allows"),
@@ -89,12 +86,12 @@ fn meaning(name: &str) -> Option<&'static str> {
 #[derive(Default)]
 struct State {
     reason: Option<CancelReason>,
-    /// Set by a second signal: stop waiting for a graceful end.
+    /// Set by a second signal, to stop waiting for a graceful end.
     forced: bool,
     children: Vec<Weak<Inner>>,
-    /// Tasks that wait, by the numbers of their futures.
+    /// Waiting tasks, by the numbers of their futures.
     tasks: BTreeMap<u64, Waker>,
-    /// The number of the next one.
+    /// The number of the next future.
     next: u64,
 }
 
@@ -103,34 +100,34 @@ struct Inner {
     state: Mutex<State>,
     changed: Condvar,
     event: OnceLock<OwnedFd>,
-    /// It, or one above it, is cancelled when some time has passed.
+    /// True if this node or an ancestor is cancelled after some time.
     has_limit: bool,
 }
 
-/// A node of the cancellation tree. Clones are the same node.
+/// A node of the cancellation tree. Clones share it.
 #[derive(Clone, Default)]
 pub struct CancelToken(Arc<Inner>);
 
 impl CancelToken {
-    /// A root that nobody has cancelled.
+    /// A new root.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A token that is cancelled when `self` is, and can be cancelled alone.
+    /// A token that is cancelled together with `self`, and can be cancelled alone.
     #[must_use]
     pub fn child(&self) -> Self {
         self.child_with(self.0.has_limit)
     }
 
-    /// The same, for one that is cancelled when some time of this process has passed.
+    /// The same, for a node that will be cancelled after some time of this process.
     #[must_use]
     pub fn limited_child(&self) -> Self {
         self.child_with(true)
     }
 
-    /// Whether a time limit may cancel it.
+    /// True if a time limit may cancel it.
     #[must_use]
     pub fn has_limit(&self) -> bool {
         self.0.has_limit
@@ -152,14 +149,14 @@ impl CancelToken {
         child
     }
 
-    /// Cancels this node and all below it. The first reason stays.
+    /// Cancels this node and its descendants. The first reason stays.
     pub fn cancel(&self, reason: CancelReason) {
         self.set(|state| {
             state.reason.get_or_insert(reason.clone());
         });
     }
 
-    /// Cancels, and tells those who are ending gracefully to stop at once.
+    /// Cancels, and makes work that is ending gracefully stop at once.
     pub fn force(&self, reason: CancelReason) {
         self.set(|state| {
             state.reason.get_or_insert(reason.clone());
@@ -189,19 +186,19 @@ impl CancelToken {
         self.lock().reason.clone()
     }
 
-    /// Whether it has been cancelled.
+    /// True once it has been cancelled.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.lock().reason.is_some()
     }
 
-    /// Whether a graceful end is no longer wanted.
+    /// True if work must stop without a graceful end.
     #[must_use]
     pub fn is_forced(&self) -> bool {
         self.lock().forced
     }
 
-    /// Sleeps for `duration` or until cancelled; true when cancelled.
+    /// Sleeps for `duration` or until cancelled; true if cancelled.
     pub fn wait(&self, duration: Duration) -> bool {
         let deadline = Instant::now() + duration;
         let mut state = self.lock();
@@ -222,12 +219,11 @@ impl CancelToken {
         Cancelled { token: self, number: None }
     }
 
-    /// A descriptor that is readable once the token is cancelled or forced
-    /// (an `eventfd`). It must only be polled, never read. A poller that has
-    /// seen the first cancellation watches [`CancelToken::is_forced`] by time.
+    /// A descriptor that is readable once the token is cancelled or forced (an `eventfd`). It must only be polled,
+    /// never read. After the first cancellation, a poller checks [`CancelToken::is_forced`] at intervals.
     ///
     /// # Errors
-    /// When the process has no descriptor left.
+    /// If the process has no file descriptor left.
     pub fn pollable(&self) -> io::Result<BorrowedFd<'_>> {
         if self.0.event.get().is_none() {
             let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -245,10 +241,10 @@ impl CancelToken {
     }
 }
 
-/// What [`CancelToken::cancelled`] gives.
+/// Future returned by [`CancelToken::cancelled`].
 pub struct Cancelled<'t> {
     token: &'t CancelToken,
-    /// Under which the token knows its task.
+    /// The number under which the token stores its task.
     number: Option<u64>,
 }
 
@@ -278,7 +274,7 @@ impl Drop for Cancelled<'_> {
 }
 
 fn signal(event: &OwnedFd) {
-    // An eventfd refuses a write only when its counter is full, and then it is readable already.
+    // Writing to an eventfd fails only if its counter is full, and then it is readable already.
     let _ = rustix::io::write(event, &1u64.to_ne_bytes());
 }
 

@@ -1,5 +1,4 @@
-//! The names of failures: what a program reads beside a message, and what
-//! `lobster help CODE` explains.
+//! Error codes: programs read them beside the message, and `lobster help CODE` explains them.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,14 +7,14 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// Why something failed, as far as lobster knows. Every one has a page.
+        /// Reason of a failure, as far as lobster knows it. Each code has a help page.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Code {
             $($(#[$doc])* $name,)*
         }
 
         impl Code {
-            /// Every code, in the order of the pages.
+            /// All codes, in the order of the help pages.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
             /// The name in records, envelopes and on the command line.
@@ -32,41 +31,41 @@ macro_rules! codes {
 codes! {
     /// A time limit was reached.
     Timeout = "timeout",
-    /// Somebody called the work off.
+    /// A person or a program cancelled the work.
     Cancelled = "cancelled",
-    /// An earlier process began an effect and nobody saw its end.
+    /// An earlier process began an effect, and its end is unknown.
     Interrupted = "interrupted",
-    /// What watched over an effect was killed, or its answer was lost.
+    /// The process that supervised an effect was killed, or its answer was lost.
     UnknownEnd = "unknown_end",
     /// The policy does not allow it.
     PolicyDenied = "policy_denied",
-    /// What was approved is not what would run now.
+    /// The step has changed since it was approved.
     ApprovalStale = "approval_stale",
     /// A file that would run cannot be covered by an approval.
     ApprovalFiles = "approval_files",
-    /// The program, or the shell, is not there.
+    /// The program, or the shell, does not exist.
     ProgramNotFound = "program_not_found",
     /// A command ended with an exit status other than 0.
     CommandFailed = "command_failed",
-    /// A process wrote more than it may.
+    /// A process wrote more than its limit.
     ProcessOutputLimit = "output_limit",
-    /// A step wrote more to disk than a policy lets it.
+    /// A step wrote more to disk than the policy allows.
     DiskLimit = "disk_limit",
-    /// A command failed and its sandbox had kept something from it.
+    /// A command failed after its sandbox had denied it something.
     SandboxBlocked = "sandbox_blocked",
-    /// Changes to files cannot be kept apart, read or committed.
+    /// Changes to files cannot be isolated, read or committed.
     Changes = "changes",
-    /// A file is not what a change set was made from.
+    /// A file has changed since the change set was made.
     ChangesConflict = "changes_conflict",
-    /// A preview came to something that cannot be done without consequences.
+    /// The preview reached an operation that cannot be done without consequences.
     Preview = "preview",
     /// A granted directory is reached through a link.
     RootIsLink = "root_is_link",
-    /// The store failed: no retry and no `on_error` helps.
+    /// The store failed: neither retries nor `on_error` help.
     Store = "store",
-    /// A secret cannot be had.
+    /// A secret cannot be obtained.
     Secret = "secret",
-    /// A setting has a value that it cannot take.
+    /// A setting has an invalid value.
     Setting = "setting",
     /// A declared input file cannot be read.
     Inputs = "inputs",
@@ -76,15 +75,15 @@ codes! {
     Budget = "budget",
     /// The budget of a step has no room for a call.
     StepBudget = "step_budget",
-    /// A pipeline uses a command that there is not.
+    /// A pipeline uses an unknown command.
     UnknownCommand = "unknown_command",
-    /// A pipeline command cannot take its arguments.
+    /// The arguments of a pipeline command are invalid.
     BadArguments = "bad_arguments",
-    /// A pipeline command failed at its work.
+    /// A pipeline command failed.
     CommandError = "pipeline_command",
-    /// A `repeat` has had all its rounds and its condition does not hold.
+    /// A `repeat` has used all iterations, and its condition is still false.
     RepeatLimit = "repeat_limit",
-    /// A step's own fields cannot be used with the values that are there now.
+    /// A step's own fields cannot be used with the current values.
     StepValue = "step_value",
     /// A model gave no usable answer.
     Model = "model",
@@ -94,31 +93,31 @@ codes! {
     WorkflowFile = "workflow_file",
     /// The arguments do not fit the workflow.
     WorkflowArguments = "workflow_arguments",
-    /// What a run has come to does not allow what is asked of it.
+    /// The state of the run does not allow the request.
     RunState = "run_state",
-    /// A question cannot be answered any more.
+    /// A question can no longer be answered.
     QuestionClosed = "question_closed",
-    /// A person has to answer a question, and nothing shows that one does.
+    /// A person has to answer a question, and there is no evidence of one.
     PersonRequired = "person_required",
-    /// A workflow file is not what it was when its run stopped.
+    /// A workflow file has changed since its run stopped.
     WorkflowChanged = "workflow_changed",
-    /// The record of a run lacks what is needed, or is damaged.
+    /// The record of a run is incomplete or damaged.
     Recording = "recording",
     /// A run cannot be replayed here.
     NotReplayable = "not_replayable",
     /// A bundle cannot be written.
     Bundle = "bundle",
-    /// Lobster could not do it; the message is all that is known.
+    /// Lobster could not do it; only the message is known.
     Failed = "failed",
     /// An MCP server cannot be used.
     McpServer = "mcp_server",
-    /// An MCP server wants a login, or does not take the one that there is.
+    /// An MCP server requires a login, or rejects the current one.
     McpLogin = "mcp_login",
-    /// An MCP tool says that it failed.
+    /// An MCP tool reported an error.
     McpToolError = "mcp_tool_error",
-    /// The MCP server has no such tool.
+    /// The MCP server does not have the tool.
     McpToolUnknown = "mcp_tool_unknown",
-    /// An MCP tool is not what was locked.
+    /// An MCP tool differs from the locked one.
     McpToolChanged = "mcp_tool_changed",
     /// The arguments do not fit the MCP tool.
     McpArguments = "mcp_arguments",
@@ -130,11 +129,11 @@ codes! {
     ExecutorSilent = "executor_silent",
     /// The executor speaks another version of the protocol.
     ExecutorVersion = "executor_version",
-    /// The executor said something that is not a message.
+    /// The executor sent something that is not a message.
     ExecutorGarbled = "executor_garbled",
-    /// The executor ended, or was killed, before the order did.
+    /// The executor ended, or was killed, before the order was complete.
     ExecutorDied = "executor_died",
-    /// The executor does not carry out this order.
+    /// The executor rejects this order.
     ExecutorRefused = "executor_refused",
     /// The executor does not have a blob that it named, or sent other bytes for it.
     ExecutorBlob = "executor_blob",
@@ -150,7 +149,7 @@ codes! {
     MemoryLimit = "memory-limit",
     /// A component trapped.
     Trap = "trap",
-    /// A component imports what its step has no grant for.
+    /// A component imports something that its step has no grant for.
     NotGranted = "not-granted",
     /// A grant cannot be given.
     BadGrant = "bad-grant",
@@ -158,7 +157,7 @@ codes! {
     BadArgs = "bad-args",
     /// An input item does not fit the component.
     BadInput = "bad-input",
-    /// A component broke its own output schema.
+    /// A component's output does not match its own schema.
     BadOutput = "bad-output",
     /// A component's description is not usable.
     BadDescription = "bad-description",
@@ -166,9 +165,9 @@ codes! {
     TableLimit = "table-limit",
     /// A component has too many instances, memories or tables.
     InstanceLimit = "instance-limit",
-    /// A component put out more than it may.
+    /// A component wrote more output than its limit.
     OutputLimit = "output-limit",
-    /// A component wrote more into files and values than it may.
+    /// A component wrote more to files and values than its limit.
     FilesLimit = "files-limit",
     /// A component holds too many handles.
     HandleLimit = "handle-limit",
@@ -180,15 +179,15 @@ codes! {
     StackExhausted = "stack-exhausted",
     /// The host has no memory left for a component.
     HostMemory = "host-memory",
-    /// What comes over an import cannot be recorded.
+    /// A value that passes an import cannot be recorded.
     NotRecordable = "not-recordable",
-    /// A component failed without a usable code of its own.
+    /// A component failed without a usable code.
     StepError = "step-error",
     /// A component's input cannot be read.
     InputFailed = "input-failed",
-    /// A component's output cannot be kept.
+    /// A component's output cannot be stored.
     OutputFailed = "output-failed",
-    /// What a component wrote cannot be kept.
+    /// The files that a component wrote cannot be stored.
     StageFailed = "stage-failed",
     /// A component cannot be instantiated.
     Instantiate = "instantiate",
@@ -201,7 +200,7 @@ impl Code {
         Self::ALL.iter().copied().find(|code| code.as_str() == name)
     }
 
-    /// Whether it is what a record names.
+    /// True if the record's name is this code's.
     #[must_use]
     pub fn is(self, name: Option<&str>) -> bool {
         name == Some(self.as_str())
@@ -214,25 +213,24 @@ impl fmt::Display for Code {
     }
 }
 
-/// The code of one failure.
+/// The code of a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FailureCode {
-    /// One of lobster's own.
+    /// A code of lobster.
     Lobster(Code),
-    /// A name that a component gave, that a mistake in a workflow file has, or that another version
-    /// of lobster wrote.
+    /// A name from a component, from a mistake in a workflow file, or from another version of lobster.
     Other(Box<str>),
 }
 
 impl FailureCode {
-    /// The code that a record or an answer names.
+    /// The code for a name in a record or an answer.
     #[must_use]
     pub fn read(name: &str) -> Self {
         Code::named(name).map_or_else(|| Self::Other(name.into()), Self::Lobster)
     }
 
-    /// The codes of lobster's that a component may give: they say what a step can know of its own
-    /// failure, and nothing is decided by them.
+    /// Lobster's codes that a component may give: they describe what a step can know about its own failure, and
+    /// lobster decides nothing by them.
     const OF_STEPS: [Code; 6] = [
         Code::BadArgs,
         Code::BadInput,
@@ -242,8 +240,8 @@ impl FailureCode {
         Code::StepError,
     ];
 
-    /// The code that a component gave its failure. It cannot claim a code of lobster's, but for those
-    /// that are meant for it: by the others lobster decides, and their pages are about other things.
+    /// The code of a component's failure. A component cannot use lobster's codes except those meant for it, because
+    /// lobster decides by the others, and their help pages describe other failures.
     #[must_use]
     pub fn of_component(name: &str) -> Self {
         match Code::named(name) {
@@ -261,7 +259,7 @@ impl FailureCode {
         }
     }
 
-    /// Which of lobster's own codes it is.
+    /// The code of lobster, if it is known.
     #[must_use]
     pub fn known(&self) -> Option<Code> {
         match self {

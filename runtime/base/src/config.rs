@@ -1,9 +1,9 @@
-//! Where the operator's own files are.
+//! Paths of the operator's files.
 
 use std::path::PathBuf;
 
-/// A file of the directory `lobster` in the configuration directory: `XDG_CONFIG_HOME` if it is an
-/// absolute path, else `~/.config` (XDG Base Directory Specification). None without a home.
+/// A file in the directory `lobster` of the configuration directory: `XDG_CONFIG_HOME` if it is an absolute path,
+/// otherwise `~/.config` (XDG Base Directory Specification). `None` without a home directory.
 pub fn config_file(env: impl Fn(&str) -> Option<String>, name: &str) -> Option<PathBuf> {
     let set = |variable: &str| env(variable).filter(|value| !value.trim().is_empty()).map(PathBuf::from);
     let config = set("XDG_CONFIG_HOME").filter(|dir| dir.is_absolute());

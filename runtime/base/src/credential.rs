@@ -1,5 +1,5 @@
-//! Credentials that a step uses and never sees: which secret goes to which host, in which
-//! header, and for which requests. Plain data; nothing here knows a value but who is handed one.
+//! Credentials that a step uses without seeing them: which secret is sent to which host, in which header, and for
+//! which requests. Plain data, without the values, which are passed in where needed.
 
 mod echo;
 mod known;
@@ -17,44 +17,44 @@ pub use echo::EchoMask;
 use known::KnownHost;
 pub use terms::{AddressVariables, CredentialTerms, WrongTerm};
 
-/// The port of https, which a host need not name.
+/// The default port of https.
 const HTTPS: u16 = 443;
 
-/// How often text is decoded before its bounds are looked at: as often as any server would.
+/// Most times that text is decoded before it is compared with its bounds; no server decodes more often.
 const MOST_DECODINGS: usize = 4;
 
-/// A secret that is added to the requests that a step sends to one host.
+/// A secret that is added to a step's requests to one host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CredentialGrant {
-    /// Where it goes, over https.
+    /// The host to which it is sent, over https.
     pub host: CredentialHost,
     /// The name of the secret.
     pub secret: String,
     /// The header that carries it, in lower case.
     pub header: String,
-    /// What the header holds.
+    /// The form of the header's value.
     pub scheme: Scheme,
-    /// The methods that it is added to; none means all.
+    /// The methods that it is added to; an empty list means all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub methods: Vec<String>,
-    /// The paths that it is added to, with all below them; none means all.
+    /// The paths that it is added to, including all paths below them; an empty list means all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<String>,
-    /// Variables of a native step that hold the address to use instead of the host's, which
-    /// stands for [`ADDRESS`] in their values.
+    /// Variables of a native step with the address to use in place of the host's; their values contain [`ADDRESS`] as
+    /// its placeholder.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub variables: Vec<(String, String)>,
 }
 
-/// What stands for the address in the value of a variable.
+/// Placeholder of the address in the value of a variable.
 pub const ADDRESS: &str = "{url}";
 
-/// What a header that proves who asks holds.
+/// Form of a header value that authenticates the client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scheme {
-    /// A word, a blank, the value.
+    /// A word, a blank and the value.
     Word(String),
     /// `Basic`, with this user and the value as the password.
     Basic(String),
@@ -68,49 +68,51 @@ pub enum Scheme {
 pub struct CredentialHost {
     /// A name in lower case, or an address.
     pub name: String,
-    /// Usually that of https.
+    /// Usually the port of https.
     pub port: u16,
 }
 
-/// Why text names no host.
+/// The text is not a host.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no host; write `api.example.com`, or `api.example.com:8443` for another port than 443")]
+#[error(
+    "{text:?} is not a host; write `api.example.com`, or `api.example.com:8443` for another port than 443"
+)]
 pub struct NoHost {
     text: String,
 }
 
-/// Why a request is sent without a credential, or not at all.
+/// Reason why a request is sent without a credential, or not at all.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OutOfBounds {
-    /// The method is not among those that were named.
+    /// The method is not in the list.
     #[error("the step may use the credential of {host} for {allowed}, not for {method}")]
     Method {
-        /// Whose credential.
+        /// The host of the credential.
         host: String,
         /// The method of the request.
         method: String,
-        /// What was named.
+        /// The allowed methods.
         allowed: String,
     },
-    /// The path lies below none of those that were named.
+    /// The path is not below any path in the list.
     #[error("the step may use the credential of {host} below {allowed}, not for {path}")]
     Path {
-        /// Whose credential.
+        /// The host of the credential.
         host: String,
         /// The path of the request.
         path: String,
-        /// What was named.
+        /// The allowed paths.
         allowed: String,
     },
-    /// The path could mean another one to the server.
+    /// The server could interpret the path as another one.
     #[error("the credential of {host} is bound to paths, and {path} could mean another one to the server")]
     Ambiguous {
-        /// Whose credential.
+        /// The host of the credential.
         host: String,
         /// The path of the request.
         path: String,
     },
-    /// Some methods give the answer's reader the request's headers.
+    /// Some methods return the request's headers to the reader of the answer.
     #[error("no credential is added to {method} requests")]
     Echoing {
         /// The method of the request.
@@ -118,13 +120,13 @@ pub enum OutOfBounds {
     },
 }
 
-/// Why a value cannot stand in a header. It does not say the value.
+/// A value that does not fit in a header. The error does not contain the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("its value has characters that no header can have, such as the end of a line")]
 pub struct NotForHeaders;
 
 impl CredentialGrant {
-    /// As most servers want it, or as this one is known to.
+    /// With the defaults of most servers, or those known for this host.
     #[must_use]
     pub fn new(host: CredentialHost, secret: String) -> Self {
         let known = KnownHost::find(&host);
@@ -144,11 +146,10 @@ impl CredentialGrant {
         }
     }
 
-    /// Whether the credential is added to a request for `path`, which begins with a slash and
-    /// may have a query.
+    /// Succeeds if the credential is added to a request for `path`, which begins with a slash and may have a query.
     ///
     /// # Errors
-    /// Which bound the request lies outside of.
+    /// The bound that the request violates.
     pub fn check(&self, method: &str, path: &str) -> Result<(), OutOfBounds> {
         if matches!(method, "TRACE" | "TRACK" | "CONNECT") {
             return Err(OutOfBounds::Echoing { method: method.to_owned() });
@@ -181,10 +182,10 @@ impl CredentialGrant {
         }
     }
 
-    /// What the header holds for this value of the secret.
+    /// The header's value for this value of the secret.
     ///
     /// # Errors
-    /// When no header can hold it.
+    /// If the value does not fit in a header.
     pub fn header_value(&self, value: &str) -> Result<String, NotForHeaders> {
         let text = match &self.scheme {
             Scheme::Word(word) => format!("{word} {value}"),
@@ -195,7 +196,7 @@ impl CredentialGrant {
         if fits { Ok(text) } else { Err(NotForHeaders) }
     }
 
-    /// What hides the values where a server repeats them.
+    /// A mask that hides the values if a server repeats them.
     #[must_use]
     pub fn mask<'v>(&self, values: impl IntoIterator<Item = &'v str>) -> EchoMask {
         EchoMask::new(values.into_iter().flat_map(|value| {
@@ -215,7 +216,7 @@ impl CredentialGrant {
         std::iter::once((self.variable(), address.to_owned())).chain(own).collect()
     }
 
-    /// The variable that every native step finds the address in.
+    /// The variable in which every native step finds the address.
     #[must_use]
     pub fn variable(&self) -> String {
         let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
@@ -228,7 +229,7 @@ impl CredentialHost {
     /// Reads `host` or `host:port`.
     ///
     /// # Errors
-    /// When the text is neither.
+    /// If the text is neither.
     pub fn parse(text: &str) -> Result<Self, NoHost> {
         let refuse = || NoHost { text: text.to_owned() };
         let (name, port) = match text.strip_prefix('[') {
@@ -258,7 +259,7 @@ impl CredentialHost {
         Ok(Self { name, port })
     }
 
-    /// Whether a request for this host and port goes to it.
+    /// True if a request for this host and port gets the credential.
     #[must_use]
     pub fn is(&self, name: &str, port: u16) -> bool {
         let name = name.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.');
@@ -290,8 +291,8 @@ impl From<CredentialHost> for String {
     }
 }
 
-/// Whether a server could take the path for another one: segments that lead upwards, also
-/// where they are encoded, slashes that are encoded or turned, empty segments.
+/// True if a server could interpret the path as another one: it has segments that lead upwards, even encoded ones,
+/// encoded slashes, backslashes, or empty segments.
 fn is_ambiguous(path: &str) -> bool {
     let mut text = path.as_bytes().to_vec();
     for _ in 0..MOST_DECODINGS {
@@ -394,7 +395,7 @@ mod tests {
             assert!(bound.check("GET", path).is_err(), "{path}");
         }
         assert!(matches!(bound.check("POST", "/user"), Err(OutOfBounds::Method { .. })));
-        // Their answers hold what was sent.
+        // Their answers contain the request.
         for method in ["TRACE", "CONNECT"] {
             assert!(grant("h").check(method, "/").is_err());
         }
@@ -411,7 +412,7 @@ mod tests {
         for bad in ["a\nb", "a\0", "ü"] {
             assert_eq!(value(&claude, bad), Err(NotForHeaders));
         }
-        // Whatever it is, base64 makes it fit.
+        // Base64 makes every value fit.
         assert!(value(&git, "ü\n").is_ok());
         let names = |grant: &CredentialGrant| grant.environment("http://a/b");
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
@@ -420,7 +421,7 @@ mod tests {
             names(&grant("api.openai.com")),
             [pair("LOBSTER_URL_API_OPENAI_COM", "http://a/b"), pair("OPENAI_BASE_URL", "http://a/b/v1")]
         );
-        // The same host at another port is another one.
+        // The same host with another port is another host.
         assert_eq!(grant("api.openai.com:8443").variables, []);
     }
 

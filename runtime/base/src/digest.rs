@@ -1,4 +1,4 @@
-//! BLAKE3 names: how lobster refers to bytes and to actions.
+//! BLAKE3 digests, by which lobster names bytes and actions.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -18,10 +18,10 @@ impl Digest {
         Self(*blake3::hash(bytes).as_bytes())
     }
 
-    /// The digest of everything `reader` yields, in bounded memory.
+    /// The digest of all bytes of `reader`, in bounded memory.
     ///
     /// # Errors
-    /// Whatever the reader fails with.
+    /// The reader's error.
     pub fn of_reader(reader: impl Read) -> io::Result<Self> {
         let mut hasher = blake3::Hasher::new();
         hasher.update_reader(reader)?;
@@ -31,7 +31,7 @@ impl Digest {
     /// The digest of a value's canonical JSON (RFC 8785).
     ///
     /// # Errors
-    /// When the value has no JSON form (a map with keys that are not strings).
+    /// If the value has no JSON form (a map with keys that are not strings).
     pub fn of_json(value: &impl Serialize) -> serde_json::Result<Self> {
         Ok(Self::of(&serde_json_canonicalizer::to_vec(value)?))
     }
@@ -94,8 +94,8 @@ impl FromStr for Digest {
     }
 }
 
-/// The values of lower-case hexadecimal digits, and of all other bytes one that no digit has: a journal has some
-/// digests in each record, and is read in milliseconds.
+/// Values of the lower-case hexadecimal digits, and an invalid value for all other bytes: a journal has some digests
+/// in each record, and must be read within milliseconds.
 const VALUES: [u8; 256] = {
     let mut values = [0xff; 256];
     let mut value = 0;

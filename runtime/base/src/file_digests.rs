@@ -1,4 +1,4 @@
-//! Digests of files, without reading again what has not changed.
+//! Digests of files, without reading unchanged files again.
 
 use std::collections::HashMap;
 use std::fs::Metadata;
@@ -12,23 +12,22 @@ use crate::digest::Digest;
 use crate::regular_file;
 use crate::sync::lock;
 
-/// A file must have been left alone for this long before it was read, or its
-/// digest is not remembered: a second write within the resolution of the file
-/// system's clock would leave the same times behind. FAT counts in 2 seconds,
-/// the coarsest of the file systems in use.
+/// A file's digest is remembered only if the file was unchanged for this long before it was read: a second write
+/// within the resolution of the file system's clock would leave the same times. FAT has a resolution of 2 seconds, the
+/// coarsest of the file systems in use.
 const SETTLED: i128 = 2_500_000_000;
 
-/// Files that are remembered at once.
+/// Most files that are remembered at once.
 const MAX_KNOWN: usize = 100_000;
 
-/// What tells an unchanged file from a changed one. Nobody can set `changed`,
-/// the time of the last change of content, size, name or rights.
+/// Identifies the content of a file. Users cannot set `changed`, the time of the last change of content, size, name or
+/// rights.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Stamp {
     dev: u64,
     ino: u64,
     size: u64,
-    /// Nanoseconds since 1970.
+    /// In nanoseconds since 1970.
     modified: i128,
     changed: i128,
 }
@@ -45,7 +44,7 @@ impl Stamp {
         }
     }
 
-    /// Whether any write after `now` must give the file other times.
+    /// True if any write after `now` gives the file other times.
     fn is_settled(&self, now: i128) -> bool {
         self.modified.max(self.changed) + SETTLED <= now
     }
@@ -64,7 +63,7 @@ impl FileDigests {
     }
 
     fn of_at(&self, path: &Path, now: SystemTime) -> io::Result<Digest> {
-        // One handle for all that is said of the file, whatever its name means by then.
+        // One handle for metadata and content, even if its name leads to another file by then.
         let file = regular_file::open(path)?;
         let before = Stamp::of(&file.metadata()?);
         if let Some(digest) = self.known().get(&before) {
@@ -95,7 +94,7 @@ mod tests {
 
     use super::*;
 
-    /// When the file counts as left alone.
+    /// A time at which the file has been unchanged for long enough.
     fn later() -> SystemTime {
         SystemTime::now() + Duration::from_secs(10)
     }
@@ -105,7 +104,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         let files = FileDigests::default();
-        // As fast as it goes: the clock of most file systems does not move in between.
+        // As fast as possible: the clock of most file systems does not advance in between.
         for round in 0..200_u32 {
             let content = format!("{round:06}");
             fs::write(&path, &content).unwrap();
@@ -123,10 +122,10 @@ mod tests {
         let one = files.of_at(&path, later()).unwrap();
         assert_eq!(files.known().len(), 1);
         let stamp = *files.known().keys().next().unwrap();
-        // Remembered: what is said of it is what was said of it.
+        // Remembered: the digest is not computed again.
         files.known().insert(stamp, Digest::of(b"remembered"));
         assert_eq!(files.of_at(&path, later()).unwrap(), Digest::of(b"remembered"));
-        // The same size and, set back, the same time of modification.
+        // The same size and, after resetting it, the same time of modification.
         let modified = fs::metadata(&path).unwrap().modified().unwrap();
         std::thread::sleep(Duration::from_millis(20));
         fs::write(&path, "two").unwrap();

@@ -1,13 +1,12 @@
-//! What is in a tree of files: a listing that names each file with the digest of its content, and one digest of
-//! the whole.
+//! Listings of file trees: each file with the digest of its content, and one digest of the whole tree.
 //!
-//! No user can set the time of change (ctime) of a file, so a file whose name, number, size and time of change
-//! are those of an earlier listing still has the bytes that were read then, and is not read again. That holds if
-//! two writes cannot get the same time (a file is read again if it was that young when it was read) and if a write
-//! through mapped memory gets a time of its own: it does after a sync, so a file of the last minute is synced
-//! before it is read. Other file systems than [`KEEPS_TIMES`] promise less; their files are always read.
+//! Users cannot set the time of change (ctime) of a file. If the name, number, size and time of change of a file are
+//! the same as in an earlier listing, it still has the same bytes and is not read again. This requires two conditions.
+//! Two writes must not get the same time, so a file that was too young when it was read is read again. And a write
+//! through mapped memory must get a new time, which it does after a sync, so a file changed in the last minute is
+//! synced before it is read. File systems other than [`KEEPS_TIMES`] promise less; their files are always read.
 //!
-//! A listing is a file, sorted as the tree is walked, so memory does not grow with the tree.
+//! A listing is a file in the order of the walk, so memory does not grow with the tree.
 
 use std::cmp::Ordering;
 use std::ffi::CString;
@@ -26,80 +25,81 @@ use entries::{Entry, Found};
 
 mod entries;
 
-/// A file that changed within this time before it is read is synced first. The kernel writes mapped memory back
-/// every 30 s by itself.
+/// A file that changed within this time is synced before it is read. The kernel writes mapped memory back every 30 s
+/// by itself.
 const SYNCED_WITHIN: i128 = 60_000_000_000;
 
-/// Two writes within this time can have the same time of change: a kernel counts in steps of at most 10 ms …
+/// Two writes within this time can have the same time of change: a kernel's clock has steps of at most 10 ms …
 const FINE_CLOCK: i128 = 20_000_000;
 
-/// … and a file system without nanoseconds in seconds.
+/// … and a file system without nanoseconds has steps of a second.
 const COARSE_CLOCK: i128 = 2_500_000_000;
 
-/// So many files are synced one by one; if there are more, their file system is.
+/// Most files that are synced one by one; after that, their whole file system is synced.
 const SYNCED_ALONE: u32 = 8;
 
-/// File systems on which each change of a file's bytes gives it another time of change: ext2 to ext4, XFS, btrfs,
-/// overlayfs, F2FS, ZFS and bcachefs. Memory mapped from tmpfs changes without one, and servers do as they like.
+/// File systems on which each change of a file's bytes changes its time of change: ext2 to ext4, XFS, btrfs,
+/// overlayfs, F2FS, ZFS and bcachefs. Writes to memory mapped from tmpfs do not change it, and network servers give no
+/// guarantee.
 const KEEPS_TIMES: [i128; 7] =
     [0xef53, 0x5846_5342, 0x9123_683e, 0x794c_7630, 0xf2f5_2010, 0x2fc1_2fc1, 0xca45_1a4e];
 
 /// Bytes of lines that are hashed and written at a time.
 const BUFFER: usize = 64 << 10;
 
-/// Most gaps of one tree that are named.
+/// Most gaps of one tree that are listed.
 const MAX_GAPS: usize = 20;
 
-/// Bytes of listings that are kept.
+/// Total bytes of stored listings.
 const MAX_KEPT: u64 = 256 << 20;
 
-/// Names of differences that are given.
+/// Most differences that are listed.
 const MAX_NAMED: usize = 10;
 
-/// Why a tree has no listing.
+/// Reason why a tree has no listing.
 #[derive(Debug, thiserror::Error)]
 pub enum TreeError {
-    /// It is larger than what is left of the limits.
+    /// It exceeds the rest of the limits.
     #[error("it has more than {files} files or {} GiB", .bytes >> 30)]
     TooLarge { files: u64, bytes: u64 },
     #[error("{path}: {source}")]
     Io { path: String, source: io::Error },
 }
 
-/// How much may be listed.
+/// Limits of a listing.
 #[derive(Clone, Copy, Debug)]
 pub struct TreeLimits {
     pub files: u64,
     pub bytes: u64,
 }
 
-/// How a tree is listed.
+/// Settings of a listing.
 pub struct TreeReader<'a> {
-    /// Where listings are kept.
+    /// Directory of the stored listings.
     pub kept_in: &'a Path,
-    /// True to keep this one as well.
+    /// True to store this listing too.
     pub keeps: bool,
     pub limits: TreeLimits,
-    /// True for a path, relative to the root, that is left out with all that is below it.
+    /// True for a path, relative to the root, that is excluded together with everything below it.
     pub leaves_out: &'a (dyn Fn(&Path) -> bool + Sync),
 }
 
-/// What was in a tree when it was listed.
+/// Content of a tree when it was listed.
 #[derive(Debug)]
 pub struct Listing {
     pub root: PathBuf,
-    /// Over all names, kinds, rights and contents.
+    /// Covers all names, kinds, rights and contents.
     pub digest: Digest,
     pub files: u64,
     pub bytes: u64,
-    /// What is in it that no digest covers, in words.
+    /// Parts that no digest covers, as messages.
     pub gaps: Vec<String>,
-    /// The device and the number of the root.
+    /// Device and number of the root.
     pub identity: (u64, u64),
     records: File,
 }
 
-/// How two listings differ.
+/// Differences between two listings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Differences {
     named: Vec<String>,
@@ -112,7 +112,7 @@ impl Differences {
         self.count == 0
     }
 
-    /// The first names, and how many more there are.
+    /// The first names, and the number of further ones.
     #[must_use]
     pub fn named_changes(&self) -> Vec<String> {
         let mut lines = self.named.clone();
@@ -133,10 +133,10 @@ impl Differences {
 }
 
 impl TreeReader<'_> {
-    /// Lists what is at `root`, a directory or a file.
+    /// Lists `root`, a directory or a file.
     ///
     /// # Errors
-    /// When the root cannot be read, the tree is too large, or the listing cannot be written.
+    /// If the root cannot be read, the tree is too large, or the listing cannot be written.
     pub fn list_root(&self, root: &Path) -> Result<Listing, TreeError> {
         let of_path = |path: &Path| {
             let path = path.display().to_string();
@@ -171,7 +171,7 @@ impl TreeReader<'_> {
             walk.note_entry(b'd', &stat, None, b"").map_err(of_path(root))?;
             entries::each_entry(top, self.leaves_out, |found| walk.note_found(found))?;
         } else {
-            // A file is looked at by its name in the directory above.
+            // A file is examined by its name in the directory above.
             let above = root.parent().unwrap_or(Path::new("/"));
             let dir = openat(rustix::fs::CWD, above, flags, Mode::empty());
             let dir = dir.map_err(|error| of_path(above)(error.into()))?;
@@ -199,7 +199,7 @@ impl TreeReader<'_> {
         Ok(listing)
     }
 
-    /// Keeps a listing under two names: as the latest of its root, and by its digest for [`Self::changes_since`].
+    /// Stores a listing under two names: as the latest of its root, and by its digest for [`Self::changes_since`].
     fn keep_listing(&self, listing: &Listing) -> io::Result<()> {
         let mut file = tempfile::NamedTempFile::new_in(self.kept_in)?;
         io::copy(&mut listing.rewound_records()?, &mut file)?;
@@ -211,7 +211,7 @@ impl TreeReader<'_> {
         remove_oldest(self.kept_in)
     }
 
-    /// How a tree differs from the one that had this digest; none if that listing is gone.
+    /// Differences from the tree with this digest; `None` if its listing no longer exists.
     pub fn changes_since(&self, before: &Digest, now: &Listing) -> Option<Differences> {
         let kept = self.kept_in.join(kept_name(&now.root, before));
         let kept = crate::regular_file::open_own(File::options().read(true), &kept).ok()?;
@@ -220,11 +220,11 @@ impl TreeReader<'_> {
 }
 
 impl Listing {
-    /// How a later listing of the same root differs from this one, even if only in when a file was changed. What
-    /// entered and left the directories that `ignores` names is not seen.
+    /// Differences between this listing and a later one of the same root, including changed times. Entries that
+    /// appeared in and vanished from the directories that `ignores` names are not reported.
     ///
     /// # Errors
-    /// When a listing cannot be read.
+    /// If a listing cannot be read.
     pub fn changes_until(&self, later: &Self, ignores: &dyn Fn(&Path) -> bool) -> io::Result<Differences> {
         compare_listings(self.rewound_records()?, later.rewound_records()?, &|path, kind| {
             kind != b'd' || !ignores(&self.root.join(std::ffi::OsStr::from_bytes(path)))
@@ -237,7 +237,7 @@ impl Listing {
     }
 }
 
-/// Compares two listings by what they say of the files, and where `stamps` says so by when they were changed.
+/// Compares two listings by their lines, and also by the times of change where `stamps` returns true.
 fn compare_listings(
     before: impl Read,
     now: impl Read,
@@ -272,12 +272,12 @@ fn compare_listings(
     }
 }
 
-/// One entry: what an approval binds, and by what the entry is known again.
+/// One entry: the line that an approval binds, and the stamp that identifies the entry.
 #[derive(Debug)]
 struct Record {
     /// The kind and the rights, the digest, the path.
     line: Vec<u8>,
-    /// Device, number, time of change and size, after a `!` if that does not prove the content.
+    /// Device, number, time of change and size, after a `!` if they do not prove the content.
     stamp: Vec<u8>,
 }
 
@@ -302,28 +302,28 @@ impl<R: Read> Records<R> {
         let (mut line, mut stamp) = (Vec::with_capacity(128), Vec::with_capacity(64));
         self.0.read_until(0, &mut line)?;
         self.0.read_until(0, &mut stamp)?;
-        // A record without its end is none.
+        // A record without its end is invalid.
         Ok((line.pop() == Some(0) && stamp.pop() == Some(0) && !line.is_empty())
             .then_some(Record { line, stamp }))
     }
 }
 
-/// The order in which a tree is walked: a directory, then what is in it, then what comes after it.
+/// The order in which a tree is walked: a directory, its content, then the entries after it.
 fn in_order(one: &[u8], other: &[u8]) -> Ordering {
     let names = |path: &'_ [u8]| path.split(|byte| *byte == b'/').map(<[u8]>::to_vec).collect::<Vec<_>>();
     match one.iter().zip(other).position(|(a, b)| a != b) {
-        // The usual case needs no names: the first difference is inside of a name.
+        // In the usual case names need not be split: the first difference is inside a name.
         Some(at) if one[at] != b'/' && other[at] != b'/' => one[at].cmp(&other[at]),
         Some(_) => names(one).cmp(&names(other)),
         None => one.len().cmp(&other.len()),
     }
 }
 
-/// What was synced since the walk began.
+/// Syncs since the walk began.
 #[derive(Default)]
 struct Synced {
     alone: u32,
-    /// When a whole file system was: one tree seldom has two.
+    /// Time and device of the last sync of a whole file system; a tree seldom has two.
     whole: Option<(i128, u64)>,
 }
 
@@ -332,12 +332,12 @@ struct Walk<'a> {
     known: Option<Records<File>>,
     /// The next entry of the earlier listing.
     next: Option<Record>,
-    /// True if the earlier listing does not say the same.
+    /// True if this listing differs from the earlier one.
     is_new: bool,
     out: BufWriter<File>,
-    /// Hashes many lines at a time: a short one costs as much as a whole block.
+    /// Hashes many lines at a time, because a short line costs as much as a whole block.
     hasher: BufWriter<blake3::Hasher>,
-    /// The device that was met last, and whether its times prove something.
+    /// The last device, and true if its times prove the content.
     device: Option<(u64, bool)>,
     synced: Synced,
     files: u64,
@@ -345,14 +345,14 @@ struct Walk<'a> {
     gaps: Vec<String>,
 }
 
-/// What could be found out about a file's content.
+/// Result of reading a file.
 enum Content {
     Digest {
         digest: Digest,
         is_proven: bool,
         stat: Box<Stat>,
     },
-    /// In words, why not.
+    /// The reason why there is none.
     Gap(String),
 }
 
@@ -365,7 +365,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// What the earlier listing says of this path.
+    /// The record of this path in the earlier listing.
     fn take_known(&mut self, path: &[u8]) -> io::Result<Option<Record>> {
         while let Some(next) = &self.next {
             match in_order(next.path(), path) {
@@ -437,7 +437,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Reads a file that holds still while it is read.
+    /// Reads a file that does not change meanwhile.
     fn read_content(&mut self, entry: &Entry) -> Content {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let unreadable = |error: io::Error| Content::Gap(format!("it cannot be read ({error})"));
@@ -473,7 +473,7 @@ impl Walk<'_> {
         Content::Gap("it is being written".to_owned())
     }
 
-    /// Writes back what was changed in memory, so that the next such change gives the file another time.
+    /// Writes back changes in memory, so that the next one gives the file another time.
     fn sync_written(&mut self, file: &File, stat: &Stat, now: i128) -> io::Result<()> {
         let (device, _) = identity(stat);
         if let Some((at, whole)) = self.synced.whole
@@ -492,7 +492,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// True if a file of this device that has the same times has the same bytes.
+    /// True if, on this device, a file with the same times has the same bytes.
     fn device_proves(&mut self, on: BorrowedFd<'_>, stat: &Stat) -> bool {
         let (device, _) = identity(stat);
         match self.device {
@@ -505,7 +505,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Notes an entry, which the earlier listing may have.
+    /// Adds an entry, which the earlier listing may contain.
     fn note_entry(
         &mut self,
         kind: u8,
@@ -519,7 +519,7 @@ impl Walk<'_> {
         self.write_record(&record)
     }
 
-    /// Notes an entry of which the earlier listing does not say this.
+    /// Adds an entry that differs from the earlier listing.
     fn note_new(
         &mut self,
         kind: u8,
@@ -550,7 +550,7 @@ impl Walk<'_> {
     }
 }
 
-/// Says of an error at which path of the tree it came up.
+/// Adds the path in the tree to an error.
 fn wrong_at(path: &[u8]) -> impl Fn(io::Error) -> TreeError + Copy + '_ {
     |source| TreeError::Io { path: String::from_utf8_lossy(path).into_owned(), source }
 }
@@ -567,12 +567,12 @@ fn record(kind: u8, stat: &Stat, digest: Option<(Digest, bool)>, path: &[u8]) ->
     Record { line, stamp: format!("{mark}{}", stamp(stat)).into_bytes() }
 }
 
-/// What tells a file from any other, and from itself after a change.
+/// Identifies a file and its state.
 fn stamp(stat: &Stat) -> String {
     format!("{:x} {:x} {:x} {:x}", stat.st_dev, stat.st_ino, changed(stat), stat.st_size)
 }
 
-/// When it was changed last, in nanoseconds since 1970.
+/// Time of the last change in nanoseconds since 1970.
 fn changed(stat: &Stat) -> i128 {
     i128::from(stat.st_ctime) * 1_000_000_000 + i128::from(stat.st_ctime_nsec)
 }
@@ -605,7 +605,7 @@ fn kept_name(root: &Path, digest: &Digest) -> String {
     format!("{}-{digest}", latest_name(root))
 }
 
-/// Removes the oldest listings beyond what is kept.
+/// Removes the oldest listings that exceed the limit.
 fn remove_oldest(dir: &Path) -> io::Result<()> {
     let mut all: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
     for entry in fs::read_dir(dir)? {

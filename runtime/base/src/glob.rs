@@ -1,6 +1,6 @@
 //! Shell wildcards, as policies use them for names.
 
-/// Whether `text` matches a shell pattern of `*`, `?` and `[...]`.
+/// True if `text` matches a shell pattern with `*`, `?` and `[...]`.
 pub fn glob_match(pattern: &str, text: &str) -> bool {
     let pattern: Vec<char> = pattern.chars().collect();
     let text: Vec<char> = text.chars().collect();
@@ -8,8 +8,8 @@ pub fn glob_match(pattern: &str, text: &str) -> bool {
 }
 
 fn glob_match_chars(pattern: &[char], text: &[char]) -> bool {
-    // Iterative matching with one remembered star: linear in practice, and
-    // never exponential, since the text is under somebody else's control.
+    // Iterative matching with one remembered star: linear in practice, and never exponential, since others control the
+    // text.
     let (mut p, mut t) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     while t < text.len() {
@@ -41,8 +41,7 @@ fn glob_match_chars(pattern: &[char], text: &[char]) -> bool {
     pattern[p..].iter().all(|c| *c == '*')
 }
 
-/// The width of the bracket expression at the start of `pattern` when it
-/// accepts `c`; a lone `[` stands for itself.
+/// The width of the bracket expression at the start of `pattern` if it accepts `c`; a lone `[` matches itself.
 fn match_class(pattern: &[char], c: char) -> Option<usize> {
     let mut i = 1;
     let negated = matches!(pattern.get(i), Some('!' | '^'));

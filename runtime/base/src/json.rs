@@ -1,11 +1,9 @@
-//! JSON text as lobster reads and prints it.
+//! JSON text as lobster parses and prints it.
 //!
-//! Values are [`serde_json::Value`] with fields in the order they came. What
-//! differs from plain `serde_json` is the text: numbers print as ECMAScript
-//! prints them (`1.0` → `1`, `1e21` → `1e+21`, `-0` → `0`), except that integers
-//! above 2^53 keep all their digits, and a number too large for a double reads
-//! as `null`, which is what clients of the incumbent expect (ECMA-262
-//! `Number::toString` and `JSON.stringify`).
+//! Values are [`serde_json::Value`] with fields in their original order. The text differs from that of plain
+//! `serde_json`: numbers are printed as in ECMAScript (`1.0` → `1`, `1e21` → `1e+21`, `-0` → `0`), except that
+//! integers above 2^53 keep all their digits. A number too large for a double is read as `null`, as clients of the
+//! incumbent expect (ECMA-262 `Number::toString` and `JSON.stringify`).
 
 pub mod complaint;
 pub mod exact;
@@ -22,11 +20,11 @@ use serde::de::DeserializeOwned;
 use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter};
 pub use serde_json::{Map, Number, Value, json};
 
-/// Deepest nesting that is read. Reading, printing and dropping a value all
-/// recurse, and the threads that do so have stacks sized for this.
+/// Deepest nesting that is accepted. Parsing, printing and dropping a value all recurse, and the threads that do so
+/// have stacks of a matching size.
 pub const MAX_DEPTH: usize = 4096;
 
-/// Why a text is not JSON that lobster takes.
+/// Reason why lobster rejects a text as JSON.
 #[derive(Debug, thiserror::Error)]
 pub enum JsonError {
     #[error("{0}")]
@@ -35,10 +33,10 @@ pub enum JsonError {
     TooDeep,
 }
 
-/// Reads one JSON value that fills the whole text.
+/// Parses one JSON value that fills the whole text.
 ///
 /// # Errors
-/// When the text is not JSON or is nested too deeply.
+/// If the text is not JSON or is nested too deeply.
 pub fn parse(text: &str) -> Result<Value, JsonError> {
     parse_as(text)
 }
@@ -46,9 +44,10 @@ pub fn parse(text: &str) -> Result<Value, JsonError> {
 /// Like [`parse`], into any type.
 ///
 /// # Errors
-/// As [`parse`], and when the value does not fit the type.
+/// As [`parse`], or if the value does not match the type.
 pub fn parse_as<T: DeserializeOwned>(text: &str) -> Result<T, JsonError> {
-    // Only what begins like a list or an object can be nested; other text with many brackets is just no JSON.
+    // Only text that begins like a list or an object can be nested; other text is not JSON, however many brackets it
+    // has.
     if text.trim_start().starts_with(['[', '{']) {
         check_depth(text.as_bytes())?;
     }
@@ -61,11 +60,11 @@ pub fn parse_as<T: DeserializeOwned>(text: &str) -> Result<T, JsonError> {
     }
 }
 
-/// Reads a message of a protocol, which has few levels, on a thread with a small stack; bytes that are not UTF-8
-/// read as U+FFFD.
+/// Parses a protocol message, which has few levels, on a thread with a small stack. Bytes that are not UTF-8 are read
+/// as U+FFFD.
 ///
 /// # Errors
-/// When the text is not JSON, is nested more than 128 levels deep, or does not fit the type.
+/// If the text is not JSON, is nested more than 128 levels deep, or does not match the type.
 pub fn parse_message<T: DeserializeOwned>(text: &[u8]) -> serde_json::Result<T> {
     serde_json::from_slice(text).or_else(|error| match mended(&String::from_utf8_lossy(text)) {
         Some(mended) => serde_json::from_str(&mended),
@@ -81,7 +80,7 @@ fn read<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
     Ok(value)
 }
 
-/// Counts brackets outside strings; cheap next to parsing.
+/// Counts brackets outside strings, which is cheap compared with parsing.
 fn check_depth(text: &[u8]) -> Result<(), JsonError> {
     if text.len() <= MAX_DEPTH {
         return Ok(()); // there are not so many brackets in it
@@ -112,7 +111,7 @@ fn check_depth(text: &[u8]) -> Result<(), JsonError> {
     Ok(())
 }
 
-/// Whether a text is a JSON number that no double can hold, which `serde_json` refuses.
+/// True if a text is a JSON number too large for a double, which `serde_json` rejects.
 #[must_use]
 pub fn is_too_large_a_number(text: &str) -> bool {
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
@@ -138,8 +137,8 @@ pub fn is_too_large_a_number(text: &str) -> bool {
     rest.is_empty() && text.parse::<f64>().is_ok_and(f64::is_infinite)
 }
 
-/// The text as `serde_json` takes it, if `JSON.parse` takes more of it: `null` in the place of each number that
-/// no double can hold, and U+FFFD in the place of half a surrogate pair.
+/// The text in a form that `serde_json` accepts, if `JSON.parse` accepts the original: `null` in place of each number
+/// too large for a double, and U+FFFD in place of half a surrogate pair.
 fn mended(text: &str) -> Option<String> {
     let mut out = String::with_capacity(text.len());
     let mut found = false;
@@ -177,14 +176,14 @@ fn mended(text: &str) -> Option<String> {
     found.then_some(out)
 }
 
-/// True if a text of JSON escapes half a surrogate pair, which reads as U+FFFD.
+/// True if a JSON text contains an escape of half a surrogate pair, which is read as U+FFFD.
 #[must_use]
 pub fn has_half_pair(text: &str) -> bool {
     half_pairs(text).next().is_some()
 }
 
-/// The escapes in a text that are half a surrogate pair: `\ud83d` without the `\ude00` after it. Escapes stand
-/// only in strings, so that all of a JSON text may be given.
+/// The escapes of half a surrogate pair in a text: `\ud83d` without the `\ude00` after it. Escapes occur only in
+/// strings, so a whole JSON text may be passed.
 fn half_pairs(text: &str) -> impl Iterator<Item = Range<usize>> {
     let bytes = text.as_bytes();
     let mut from = 0;
@@ -206,7 +205,7 @@ fn half_pairs(text: &str) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// The half of a surrogate pair that is escaped here.
+/// The half of a surrogate pair escaped at this position.
 fn surrogate_at(text: &[u8], at: usize) -> Option<u16> {
     let [b'\\', b'u', digits @ ..] = text.get(at..at + 6)? else { return None };
     let digits =
@@ -214,10 +213,10 @@ fn surrogate_at(text: &[u8], at: usize) -> Option<u16> {
     u16::from_str_radix(digits, 16).ok().filter(|unit| matches!(unit, 0xd800..=0xdfff))
 }
 
-/// Prints numbers as ECMAScript does; everything else is the wrapped formatter's.
+/// Prints numbers as ECMAScript does; everything else is left to the wrapped formatter.
 struct Ecma<F>(F);
 
-/// The text of a number: ECMA-262 `Number::toString`, integers in full.
+/// The text of a number: ECMA-262 `Number::toString`, but integers with all digits.
 #[must_use]
 pub fn number_text(number: &Number) -> String {
     match (number.as_i64(), number.as_u64(), number.as_f64()) {
@@ -264,7 +263,7 @@ impl<F: Formatter> Formatter for Ecma<F> {
 /// Writes `value` on one line, without spaces.
 ///
 /// # Errors
-/// Whatever the writer fails with.
+/// The writer's error.
 pub fn write_compact(writer: impl Write, value: &impl Serialize) -> serde_json::Result<()> {
     value.serialize(&mut serde_json::Serializer::with_formatter(writer, Ecma(CompactFormatter)))
 }
@@ -272,7 +271,7 @@ pub fn write_compact(writer: impl Write, value: &impl Serialize) -> serde_json::
 /// Writes `value` with two spaces of indentation, without a final newline.
 ///
 /// # Errors
-/// Whatever the writer fails with.
+/// The writer's error.
 pub fn write_pretty(writer: impl Write, value: &impl Serialize) -> serde_json::Result<()> {
     value.serialize(&mut serde_json::Serializer::with_formatter(writer, Ecma(PrettyFormatter::new())))
 }
@@ -289,9 +288,8 @@ pub fn pretty(value: &impl Serialize) -> String {
     text(|buffer| write_pretty(buffer, value))
 }
 
-/// `value` on one line with the keys of every object sorted by UTF-16 code
-/// unit: one text for all values that are equal. (Not RFC 8785: integers keep
-/// all their digits.)
+/// `value` on one line, with the keys of every object sorted by UTF-16 code unit: equal values have the same text.
+/// (Not RFC 8785: integers keep all their digits.)
 #[must_use]
 pub fn stable(value: &Value) -> String {
     compact(&sorted(value))
@@ -318,7 +316,7 @@ fn text(write: impl FnOnce(&mut Vec<u8>) -> serde_json::Result<()>) -> String {
     String::from_utf8(buffer).unwrap_or_default()
 }
 
-/// ECMA-262 `ToBoolean`; none is `undefined`.
+/// ECMA-262 `ToBoolean`; `None` is `undefined`.
 #[must_use]
 pub fn to_boolean(value: Option<&Value>) -> bool {
     match value {
@@ -330,8 +328,8 @@ pub fn to_boolean(value: Option<&Value>) -> bool {
     }
 }
 
-/// ECMA-262 `String(value)` as the incumbent's templates show it: text as it
-/// is, `null` for null, arrays joined by commas, objects `[object Object]`.
+/// ECMA-262 `String(value)` as in the incumbent's templates: text unchanged, `null` for null, arrays joined by commas,
+/// objects `[object Object]`.
 #[must_use]
 pub fn js_string(value: &Value) -> String {
     match value {
@@ -348,7 +346,7 @@ pub fn js_string(value: &Value) -> String {
     }
 }
 
-/// True of what ECMA-262 `trim` removes.
+/// True for characters that ECMA-262 `trim` removes.
 #[must_use]
 pub fn is_js_space(c: char) -> bool {
     c.is_whitespace() && c != '\u{85}' || c == '\u{feff}'
@@ -360,8 +358,7 @@ pub fn trim_js(text: &str) -> &str {
     text.trim_matches(is_js_space)
 }
 
-/// ECMA-262 `Number(text)`: blank is 0, `0x`/`0o`/`0b` and exponents count,
-/// `Infinity` too; anything else is NaN.
+/// ECMA-262 `Number(text)`: blank is 0; `0x`/`0o`/`0b`, exponents and `Infinity` are accepted; anything else is NaN.
 #[must_use]
 pub fn js_number(text: &str) -> f64 {
     let text = trim_js(text);
@@ -392,8 +389,7 @@ pub fn js_number(text: &str) -> f64 {
     }
 }
 
-/// Follows a path through a value: keys of objects, whole-number indexes of
-/// arrays, nothing else.
+/// Follows a path through a value: keys of objects and whole-number indexes of arrays only.
 #[must_use]
 pub fn descend<'v>(value: &'v Value, path: &[&str]) -> Option<&'v Value> {
     path.iter().try_fold(value, |value, segment| match value {
@@ -431,8 +427,8 @@ mod tests {
         }
     }
 
-    /// What `JSON.parse` takes is taken, with U+FFFD for half a surrogate pair; texts and answers of node 22, where
-    /// `toWellFormed` puts U+FFFD.
+    /// Text that `JSON.parse` accepts is accepted, with U+FFFD for half a surrogate pair. Texts and results are from
+    /// node 22, where `toWellFormed` inserts U+FFFD.
     #[test]
     fn half_a_surrogate_pair_reads_as_u_fffd() {
         for (input, printed) in [

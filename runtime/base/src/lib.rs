@@ -1,6 +1,6 @@
-//! What every other crate stands on: digests, JSON as ECMAScript writes it, JSON
-//! Schema, cancellation, path patterns, quantities, clipped texts, the names of
-//! failures, settings, and how the places of a run are written. It does none of lobster's work.
+//! The base of all other crates: digests, JSON as ECMAScript writes it, JSON Schema, cancellation, path patterns,
+//! quantities, clipped texts, error codes, settings, and the notation for places in a run. It contains no features of
+//! lobster itself.
 
 pub mod address;
 pub mod budget;

@@ -1,5 +1,5 @@
-//! Directories that are in use as long as a process has them open, each locked: so what a killed lobster left
-//! behind can be told from what another one works with, and removed.
+//! Directories that processes lock while they use them, so that the remains of a killed lobster can be recognised and
+//! removed.
 
 use std::fs;
 use std::io;
@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::process::geteuid;
 
-/// So long a new directory waits for whoever looks through its place, to be locked when they see it.
+/// Longest wait of a new directory for a concurrent clean-up, so that it is locked before the clean-up sees it.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// A directory that is this process's alone, gone with this value.
+/// A directory of this process, removed when this value is dropped.
 #[derive(Debug)]
 pub struct LockedDirectory {
     directory: tempfile::TempDir,
@@ -22,11 +22,11 @@ pub struct LockedDirectory {
 }
 
 impl LockedDirectory {
-    /// A new one in `place`, whose name begins with `prefix`. What processes that are gone have left there under
-    /// such names is removed first.
+    /// Creates a directory in `place` whose name begins with `prefix`. Remains of dead processes there with such names
+    /// are removed first.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// If it cannot be created.
     pub fn new(place: &Path, prefix: &str) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(place)?;
         let place = fs::canonicalize(place)?;
@@ -48,15 +48,15 @@ impl LockedDirectory {
 
 impl Drop for LockedDirectory {
     fn drop(&mut self) {
-        // A step may have left directories that it cannot write itself, as caches of modules are.
+        // A step may have left directories without write permission, as module caches do.
         let _ = remove_tree(self.directory.path());
     }
 }
 
-/// Creates a file in `place` that this process has locked. [`remove_left_files`] removes it once the lock is gone.
+/// Creates a file in `place` that this process locks. [`remove_left_files`] removes it once the lock has ended.
 ///
 /// # Errors
-/// When it cannot be created.
+/// If it cannot be created.
 pub fn create_locked_file(place: &Path, prefix: &str) -> io::Result<tempfile::NamedTempFile> {
     let _creation = announce_creation(place);
     let file = tempfile::Builder::new().prefix(prefix).tempfile_in(place)?;
@@ -64,7 +64,7 @@ pub fn create_locked_file(place: &Path, prefix: &str) -> io::Result<tempfile::Na
     Ok(file)
 }
 
-/// Removes the files under such names that no process has locked.
+/// Removes files with this prefix that no process has locked.
 pub fn remove_left_files(place: &Path, prefix: &str) {
     let names = fs::read_dir(place).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut named = names.filter(|path| is_own(path, prefix, fs::Metadata::is_file)).peekable();
@@ -81,8 +81,8 @@ pub fn remove_left_files(place: &Path, prefix: &str) {
     }
 }
 
-/// Keeps whoever looks through `place` from taking something for abandoned between its creation and its lock. In a
-/// place that others use as well, anybody may hold this lock for ever, so the wait is short.
+/// Keeps a concurrent clean-up of `place` from removing a directory between its creation and its lock. In a shared
+/// place, another user may hold this lock for ever, so the wait is short.
 fn announce_creation(place: &Path) -> io::Result<OwnedFd> {
     let since = Instant::now();
     let mut creation = lock(place, FlockOperation::NonBlockingLockShared);
@@ -100,7 +100,7 @@ fn lock(path: &Path, how: FlockOperation) -> io::Result<OwnedFd> {
     Ok(directory)
 }
 
-/// A directory that a killed process has left. Nobody else removes it while this is held.
+/// A directory left by a killed process. Other processes do not remove it while this is held.
 #[derive(Debug)]
 pub struct LeftDirectory {
     path: PathBuf,
@@ -108,7 +108,7 @@ pub struct LeftDirectory {
 }
 
 impl LeftDirectory {
-    /// Where it is.
+    /// Its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -117,13 +117,13 @@ impl LeftDirectory {
     /// Removes it.
     ///
     /// # Errors
-    /// When something in it cannot be removed; the next one tries again.
+    /// If something in it cannot be removed; the next clean-up tries again.
     pub fn remove(self) -> io::Result<()> {
         remove_tree(&self.path)
     }
 }
 
-/// The directories in `place` under such names that are this user's and that no process uses any more.
+/// Directories in `place` with this prefix that belong to this user and are no longer in use.
 #[must_use]
 pub fn left_in(place: &Path, prefix: &str) -> Vec<LeftDirectory> {
     let names = fs::read_dir(place).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -131,7 +131,7 @@ pub fn left_in(place: &Path, prefix: &str) -> Vec<LeftDirectory> {
     if named.peek().is_none() {
         return Vec::new();
     }
-    // While one is made there, another look has to do.
+    // While a directory is being created there, the clean-up is left for another time.
     let Ok(_alone) = lock(place, FlockOperation::NonBlockingLockExclusive) else { return Vec::new() };
     let left = named.filter_map(|path| {
         let lock = lock(&path, FlockOperation::NonBlockingLockExclusive).ok()?;
@@ -140,27 +140,27 @@ pub fn left_in(place: &Path, prefix: &str) -> Vec<LeftDirectory> {
     left.collect()
 }
 
-/// Removes them; gives how many there were.
+/// Removes them, and returns their number.
 pub fn remove_left(place: &Path, prefix: &str) -> u64 {
     let left = left_in(place, prefix);
     let count = left.len() as u64;
-    // Whoever comes next tries again.
+    // If one cannot be removed, the next clean-up tries again.
     left.into_iter().for_each(|left| drop(left.remove()));
     count
 }
 
-/// True if the path has such a name and is this user's.
+/// True if the path has this prefix and belongs to this user.
 fn is_own(path: &Path, prefix: &str, is_kind: fn(&fs::Metadata) -> bool) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
-    // In what belongs to somebody else, a link could be put in the way while it is removed.
+    // In another user's directory, a link could be inserted during the removal.
     name.is_some_and(|name| name.starts_with(prefix))
         && fs::symlink_metadata(path).is_ok_and(|meta| is_kind(&meta) && meta.uid() == geteuid().as_raw())
 }
 
-/// Removes a directory whose owner may have taken the right to do so from itself.
+/// Removes a directory even if its owner has no permission to write to it.
 ///
 /// # Errors
-/// When something in it cannot be removed.
+/// If something in it cannot be removed.
 pub fn remove_tree(dir: &Path) -> io::Result<()> {
     fs::set_permissions(dir, fs::Permissions::from_mode(0o700))?;
     for entry in fs::read_dir(dir)? {
@@ -187,7 +187,7 @@ mod tests {
         let (left, other) = (make("home-left"), make("other"));
         let next = LockedDirectory::new(place.path(), "home-").unwrap();
         assert_eq!([in_use.path(), &left, &other, next.path()].map(Path::exists), [true, false, true, true]);
-        // Of another user, whose links could lead elsewhere; only root can make one.
+        // A directory of another user, whose links could lead elsewhere; only root can create one.
         let foreign = make("home-foreign");
         if std::os::unix::fs::chown(&foreign, Some(65_534), None).is_ok() {
             assert!(left_in(place.path(), "home-").is_empty());

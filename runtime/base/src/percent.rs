@@ -1,8 +1,8 @@
-//! Percent-encoded text, where an escape that is none is refused.
+//! Decoding of percent-encoded text, which rejects invalid escapes.
 
 use percent_encoding::percent_decode_str;
 
-/// The text that is meant; none if a `%` begins no escape, or if what is meant is not UTF-8.
+/// The decoded text; `None` if a `%` does not begin an escape, or the result is not UTF-8.
 #[must_use]
 pub fn decode(text: &str) -> Option<String> {
     let is_escape = |after: &str| after.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;

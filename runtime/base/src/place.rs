@@ -1,18 +1,18 @@
-//! The places of a run, as the journal writes them: `loop[3]/sub#2|1.0`. This is the one
-//! reading of that text; `engine::path` makes it.
+//! Places in a run, as the journal writes them: `loop[3]/sub#2|1.0`. This is the only parser of this notation;
+//! `engine::path` writes it.
 //!
-//! A step's id stands in it with the characters that mean something escaped: `100%` is
-//! `100%25`, and `a/b` is `a%2Fb`.
+//! In a step's id, characters with a meaning in the notation are escaped: `100%` becomes `100%25`, and `a/b` becomes
+//! `a%2Fb`.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
 use crate::percent;
 
-/// What may follow the id of a step: what is inside it, a round, an attempt, a stage, a gate.
+/// Characters that may follow the id of a step: for its content, an iteration, an attempt, a stage, a gate.
 const ENDS: [char; 5] = ['/', '[', '#', '|', '!'];
 
-/// An id as a place has it.
+/// An id in the notation of places.
 #[must_use]
 pub fn escaped(id: &str) -> Cow<'_, str> {
     let is_special = |c: char| c == '%' || ENDS.contains(&c);
@@ -31,7 +31,7 @@ pub fn escaped(id: &str) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
-/// The id that a name stands for; what lobster did not write stays as it is.
+/// The id of an escaped name; names not written by lobster are left unchanged.
 fn unescaped(name: &str) -> Cow<'_, str> {
     if !name.contains('%') {
         return Cow::Borrowed(name);
@@ -39,27 +39,27 @@ fn unescaped(name: &str) -> Cow<'_, str> {
     percent::decode(name).map_or(Cow::Borrowed(name), Cow::Owned)
 }
 
-/// The id at the beginning of what is left of a place.
+/// The id at the start of the rest of a place.
 fn id_of(name: &str) -> Cow<'_, str> {
     unescaped(name.split(ENDS).next().unwrap_or_default())
 }
 
-/// The id of the innermost step: of `loop[3]/sub#2|1.0` it is `sub`. Empty for what is in no step.
+/// The id of the innermost step: `sub` for `loop[3]/sub#2|1.0`. Empty for a place outside all steps.
 #[must_use]
 pub fn step_id(place: &str) -> Cow<'_, str> {
     id_of(place.rsplit('/').next().unwrap_or_default())
 }
 
-/// The id of the outermost step: of `loop[3]/sub#2|1.0` it is `loop`. Empty for what is in no step.
+/// The id of the outermost step: `loop` for `loop[3]/sub#2|1.0`. Empty for a place outside all steps.
 #[must_use]
 pub fn top_id(place: &str) -> Cow<'_, str> {
     id_of(place)
 }
 
-/// Whether `place` is `around` or lies inside it. All places lie inside the run, whose place is empty.
+/// True if `place` is `around` or is inside it. All places are inside the run, whose place is empty.
 #[must_use]
 pub fn is_within(place: &str, around: &str) -> bool {
-    // Ids have dots, too; only those of a stage number its effects.
+    // Ids may contain dots; only after a stage does a dot precede the number of an effect.
     let is_stage = || around.rsplit(['/', '[', '#', '!']).next().is_some_and(|last| last.contains('|'));
     place.strip_prefix(around).is_some_and(|rest| {
         around.is_empty()
@@ -69,14 +69,14 @@ pub fn is_within(place: &str, around: &str) -> bool {
     })
 }
 
-/// The places that a place lies in, from the outside in, and itself.
+/// The places that contain a place, from the outside in, and the place itself.
 pub fn places(place: &str) -> impl DoubleEndedIterator<Item = &str> {
     let ends = place.char_indices().filter(|(_, c)| *c == '.' || ENDS.contains(c)).map(|(at, _)| at);
     let around = ends.map(|at| &place[..at]).filter(|around| !around.is_empty() && is_within(place, around));
     around.chain([place])
 }
 
-/// Whether a place is a later attempt at what stands beside it, and not inside it.
+/// True if a place is a later attempt at an earlier place, and not inside that.
 #[must_use]
 pub fn is_later_attempt(place: &str) -> bool {
     place.rfind(ENDS).is_some_and(|at| place[at..].starts_with('#'))

@@ -1,4 +1,4 @@
-//! Durations and sizes as people write them, everywhere in lobster alike: `120s`, `2GiB`.
+//! Durations and sizes as people write them, the same everywhere in lobster: `120s`, `2GiB`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -20,7 +20,7 @@ pub struct Bytes(pub u64);
 const SPAN_UNITS: &[(&str, u64)] =
     &[("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000), ("w", 604_800_000)];
 
-/// The units that a span is written in.
+/// Number of units that are used when a span is written.
 const SPAN_UNITS_WRITTEN: usize = 5;
 
 const BYTE_UNITS: &[(&str, u64)] = &[
@@ -39,11 +39,11 @@ const BYTE_UNITS: &[(&str, u64)] = &[
     ("T", 1 << 40),
 ];
 
-/// The units that a size is written in.
+/// Number of units that are used when a size is written.
 const BYTE_UNITS_WRITTEN: usize = 7;
 
-/// A whole number, with `_` between its digits if somebody likes, and its unit in any case.
-/// `bare` is what a number without a unit counts, if it may stand alone.
+/// A whole number, optionally with `_` between its digits, and its unit in upper or lower case. `bare` is the factor
+/// of a number without a unit, if that is allowed.
 fn parse_quantity(text: &str, units: &[(&str, u64)], bare: Option<u64>) -> Option<u64> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(text.len());
@@ -62,7 +62,7 @@ pub fn parse_count(text: &str) -> Option<u64> {
 }
 
 impl Span {
-    /// Also takes a number without a unit, which counts milliseconds.
+    /// Also accepts a number without a unit, in milliseconds.
     #[must_use]
     pub fn parse_or_milliseconds(text: &str) -> Option<Self> {
         parse_quantity(text, SPAN_UNITS, Some(1)).map(|ms| Self(Duration::from_millis(ms)))
@@ -76,10 +76,10 @@ impl Span {
 }
 
 impl Bytes {
-    /// Also takes a number without a unit, which counts bytes.
+    /// Also accepts a number without a unit, in bytes.
     ///
     /// # Errors
-    /// When the text is not a size; the error says how one is written.
+    /// If the text is not a size; the error shows how to write one.
     pub fn parse_or_bytes(text: &str) -> Result<Self, String> {
         parse_quantity(text, BYTE_UNITS, Some(1)).map(Self).ok_or_else(|| no_size(text))
     }

@@ -1,6 +1,5 @@
-//! Opening files whose names come from outside: such a name may be that of a
-//! pipe that nobody writes to, of a device without an end, or of this process's
-//! own input.
+//! Opens files whose names come from outside: such a name may belong to a pipe without a writer, to an endless device,
+//! or to this process's own input.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
@@ -10,19 +9,19 @@ use std::path::Path;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-/// Opens a regular file, without ever waiting for somebody at its other end.
+/// Opens a regular file, without ever waiting for the other end of a pipe.
 ///
 /// # Errors
-/// When it cannot be opened, and when it is something else.
+/// If it cannot be opened, or is not a regular file.
 pub fn open(path: &Path) -> io::Result<File> {
     open_with(OpenOptions::new().read(true), path, OFlags::empty())
 }
 
-/// Opens a file that lobster keeps for itself, for what `options` say. It is the regular file of that name: a link
-/// there is not followed, for it leads to something else than what was kept.
+/// Opens one of lobster's own files with `options`. It must be a regular file: a link is not followed, since it leads
+/// elsewhere.
 ///
 /// # Errors
-/// As [`open`], and when it is a link.
+/// As [`open`], or if it is a link.
 pub fn open_own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     open_with(options, path, OFlags::NOFOLLOW).map_err(|error| match Errno::from_io_error(&error) {
         Some(Errno::LOOP) => io::Error::other("not a regular file: it is a link"),
@@ -30,7 +29,7 @@ pub fn open_own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     })
 }
 
-/// The bytes of a file that lobster keeps for itself.
+/// The bytes of one of lobster's own files.
 ///
 /// # Errors
 /// As [`open_own`].
@@ -40,10 +39,10 @@ pub fn read_own(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The text of such a file.
+/// The text of one of lobster's own files.
 ///
 /// # Errors
-/// As [`open_own`], and when it is no text.
+/// As [`open_own`], or if it is not text.
 pub fn read_own_text(path: &Path) -> io::Result<String> {
     io::read_to_string(open_own(OpenOptions::new().read(true), path)?)
 }
@@ -52,7 +51,7 @@ fn open_with(options: &mut OpenOptions, path: &Path, more: OFlags) -> io::Result
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY | more).bits().cast_signed();
     let file =
         options.custom_flags(flags).open(path).map_err(|error| match Errno::from_io_error(&error) {
-            // A socket, or a pipe that nobody reads from.
+            // A socket, or a pipe without a reader.
             Some(Errno::NXIO) => io::Error::other("not a regular file"),
             _ => error,
         })?;
@@ -60,7 +59,7 @@ fn open_with(options: &mut OpenOptions, path: &Path, more: OFlags) -> io::Result
     Ok(file)
 }
 
-/// What is read from a pipe or a device is gone, or comes from somebody else.
+/// Bytes read from a pipe or a device would be lost to others, or may be written by others.
 fn regular(file: &Metadata) -> io::Result<()> {
     if file.is_dir() {
         return Err(io::ErrorKind::IsADirectory.into());
@@ -71,7 +70,7 @@ fn regular(file: &Metadata) -> io::Result<()> {
 /// Opens a regular file that has at most `max` bytes.
 ///
 /// # Errors
-/// As [`open`], and when it is larger.
+/// As [`open`], or if it is larger.
 pub fn open_within(path: &Path, max: u64) -> io::Result<File> {
     let file = open(path)?;
     let size = file.metadata()?.len();

@@ -2,8 +2,8 @@
 
 use std::error::Error;
 
-/// Why a request over HTTP failed: what caused the error, outermost first. The client's own words only say that
-/// it failed, and name the address.
+/// The causes of a failed HTTP request, outermost first. The HTTP client's own message only says that it failed, and
+/// repeats the address.
 #[must_use]
 pub fn request_causes(error: &dyn Error) -> String {
     let mut causes: Vec<String> = Vec::new();

@@ -1,14 +1,11 @@
-//! JSON Schema, draft-07, with the answers of Ajv 8 in its non-strict mode:
-//! which error comes first and how it is worded is what people see when a
-//! response does not fit, and what clients of the incumbent match on.
+//! JSON Schema, draft-07, with the results of Ajv 8 in its non-strict mode: people see its first error and its wording
+//! when a response does not match, and clients of the incumbent compare them.
 //!
-//! Schemas that others wrote, those of components and of MCP tools, are read
-//! by [`Schema::compile_foreign`]: any draft from 06 to 2020-12, and checking
-//! one value ends after a bounded number of steps.
+//! Schemas of components and MCP tools are read by [`Schema::compile_foreign`]: it accepts any draft from 06 to
+//! 2020-12, and checking one value ends after a limited number of steps.
 //!
-//! Types are not coerced, defaults not applied, unknown keywords and all
-//! formats ignored. Nothing is ever fetched: a reference leads into the schema
-//! itself or is refused.
+//! Types are not coerced, defaults not applied, unknown keywords and all formats ignored. Nothing is ever fetched: a
+//! reference must lead into the schema itself.
 
 mod compile;
 mod evaluated;
@@ -30,26 +27,26 @@ pub struct Schema {
     dialect: Dialect,
 }
 
-/// How the keywords of a schema are read.
+/// Interpretation of a schema's keywords.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Dialect {
     /// As Ajv reads draft-07.
     Ajv,
-    /// Any draft; messages name what they are about.
+    /// Any draft; messages contain details.
     Foreign,
 }
 
-/// Where a value does not fit and why.
+/// Position and reason of an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchemaError {
     /// JSON Pointer (RFC 6901) into the value; empty for the value itself.
     pub pointer: String,
-    /// As in `must be string`.
+    /// For example `must be string`.
     pub message: String,
 }
 
 impl fmt::Display for SchemaError {
-    /// `/user/name: must be string`, the whole value being `/`.
+    /// `/user/name: must be string`; the pointer of the whole value is `/`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let pointer = if self.pointer.is_empty() { "/" } else { &self.pointer };
         write!(f, "{pointer}: {}", self.message)
@@ -60,19 +57,17 @@ impl Schema {
     /// Reads a schema.
     ///
     /// # Errors
-    /// Why it is none: it does not fit the draft-07 meta-schema, asks for
-    /// another draft, refers to what is not there or only to itself, or holds
-    /// a pattern that is not a regular expression.
+    /// The reason why it is invalid: it does not match the draft-07 meta-schema, requires another draft, refers to a
+    /// missing schema or only to itself, or contains a pattern that is not a regular expression.
     pub fn compile(schema: &Value) -> Result<Self, String> {
         compile::compile(schema)
     }
 
-    /// Reads a schema of any draft from 06 to 2020-12, whatever its author's
-    /// intent: checking a value takes a bounded number of steps, after which
-    /// the value does not fit.
+    /// Reads a schema of any draft from 06 to 2020-12, from any author: checking a value takes a limited number of
+    /// steps, after which the value does not match.
     ///
-    /// `$dynamicRef` and `$recursiveRef` lead where `$ref` would; a schema in
-    /// which that could be another place is refused.
+    /// `$dynamicRef` and `$recursiveRef` are treated as `$ref`; a schema in which they could lead to another place is
+    /// rejected.
     ///
     /// # Errors
     /// As [`Self::compile`].
@@ -80,21 +75,21 @@ impl Schema {
         compile::compile_foreign(schema)
     }
 
-    /// The first thing wrong with `value`, as Ajv reports it; `None` if it fits.
+    /// The first error in `value`, as Ajv reports it; `None` if it matches.
     #[must_use]
     pub fn first_error(&self, value: &Value) -> Option<SchemaError> {
         validate::errors(self, value, false).into_iter().next()
     }
 
-    /// Everything wrong with `value`, in the order of Ajv with `allErrors`.
+    /// All errors in `value`, in the order of Ajv with `allErrors`.
     #[must_use]
     pub fn all_errors(&self, value: &Value) -> Vec<SchemaError> {
         validate::errors(self, value, true)
     }
 }
 
-/// One schema with its keywords, in the groups and the order Ajv checks them
-/// in. Other schemas are named by their place in [`Schema::nodes`].
+/// One schema with its keywords, in the groups and the order in which Ajv checks them. Other schemas are given by
+/// their index in [`Schema::nodes`].
 #[derive(Debug, Default)]
 struct Node {
     /// The schema `false`.
@@ -119,10 +114,10 @@ struct Node {
 #[derive(Debug)]
 struct Types {
     allowed: Vec<Type>,
-    /// As the schema spells them, for messages: `string` or `string,null`.
+    /// In the schema's own spelling, for messages: `string` or `string,null`.
     text: String,
-    /// Whether they are looked at before all else. A single type with keywords
-    /// of its own is looked at together with these.
+    /// True if the types are checked before everything else. A single type with its own keywords is checked together
+    /// with these.
     first: bool,
 }
 
@@ -160,7 +155,7 @@ struct StringRules {
     pattern: Option<Pattern>,
 }
 
-/// A regular expression of ECMA-262, translated.
+/// An ECMA-262 regular expression, translated.
 #[derive(Debug)]
 struct Pattern {
     source: String,
@@ -176,7 +171,7 @@ struct ArrayRules {
     unique: Option<Unique>,
 }
 
-/// How many items must fit a schema.
+/// Number of items that must match a schema.
 #[derive(Debug)]
 struct Contains {
     schema: usize,
@@ -192,7 +187,7 @@ enum Items {
     Tuple(Vec<usize>, Rest),
 }
 
-/// What may follow the items of a tuple.
+/// Items allowed after a tuple.
 #[derive(Debug)]
 enum Rest {
     Any,
@@ -200,8 +195,7 @@ enum Rest {
     All(usize),
 }
 
-/// Which pair of equal items is named: Ajv looks through items of known scalar
-/// types in another way.
+/// The pair of equal items that is reported: Ajv searches items of known scalar types in another way.
 #[derive(Debug)]
 enum Unique {
     AnyType,

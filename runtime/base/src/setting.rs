@@ -1,30 +1,30 @@
-//! Settings that are variables of the environment, and how their values are read.
+//! Settings in environment variables, and the parsing of their values.
 //!
-//! A value that cannot be read is an error that names the variable, never a setting that is not
-//! set: who sets a limit or a rule must not go on without it.
+//! A value that cannot be parsed is an error that names the variable, and is never treated as unset: if a limit or a
+//! rule was set, lobster must not run without it.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 use crate::text::{self, Count};
 
-/// A variable, and what its value means.
+/// A variable, and the meaning of its value.
 #[derive(Clone, Copy)]
 pub struct Setting<T> {
     /// The variable.
     pub name: &'static str,
-    /// What a value must be, after "must be".
+    /// Description of valid values, after "must be".
     allowed: &'static str,
-    /// Reads a trimmed value that is not blank.
+    /// Parses a trimmed value that is not blank.
     read: fn(&str) -> Option<T>,
-    /// Whether an error may repeat the value.
+    /// True if an error must not repeat the value.
     is_secret: bool,
 }
 
-/// A setting whose value cannot be read.
+/// A setting whose value cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadSetting {
-    /// Its value is no text, or none of those that it has.
+    /// Its value is not text, or not valid.
     #[error("{name} must be {allowed}, not {value}")]
     Value { name: &'static str, allowed: &'static str, value: String },
     /// The same, and the value is a secret.
@@ -32,30 +32,30 @@ pub enum BadSetting {
     Hidden { name: &'static str, allowed: &'static str },
 }
 
-/// What is shown of a value; more would bury what is wrong with it.
+/// Most characters shown of a value; more would hide the problem.
 const MOST_SHOWN: usize = 80;
 
 impl<T> Setting<T> {
-    /// A setting whose values `read` reads.
+    /// A setting whose values are parsed by `read`.
     pub const fn new(name: &'static str, allowed: &'static str, read: fn(&str) -> Option<T>) -> Self {
         Self { name, allowed, read, is_secret: false }
     }
 
-    /// The same, whose value no message repeats.
+    /// The same, but no message repeats its value.
     #[must_use]
     pub const fn kept_secret(self) -> Self {
         Self { is_secret: true, ..self }
     }
 
-    /// The value that the environment has for it; none where it is unset or blank.
+    /// The value in the environment; `None` if it is unset or blank.
     ///
     /// # Errors
-    /// When the value is no text, or none of its values.
+    /// If the value is not text, or not valid.
     pub fn value(&self, env: impl Fn(&str) -> Option<OsString>) -> Result<Option<T>, BadSetting> {
         env(self.name).map_or(Ok(None), |value| self.read(&value))
     }
 
-    /// What this value means; nothing where it is blank.
+    /// The parsed value; `None` if it is blank.
     ///
     /// # Errors
     /// As [`Setting::value`].
@@ -74,28 +74,28 @@ impl<T> Setting<T> {
 }
 
 impl Setting<String> {
-    /// Any text.
+    /// Accepts any text.
     pub const fn text(name: &'static str) -> Self {
         Self::new(name, "text (UTF-8)", |text| Some(text.to_owned()))
     }
 }
 
 impl Setting<bool> {
-    /// Yes or no.
+    /// On or off.
     pub const fn switch(name: &'static str) -> Self {
         Self::new(name, "on or off (or true, yes, y, 1; false, no, n, 0)", read_switch)
     }
 }
 
-/// A setting whose value can be checked, whatever it means.
+/// A setting whose value can be checked, whichever type it has.
 pub trait Checked: Sync {
     /// The variable.
     fn name(&self) -> &'static str;
 
-    /// Whether the value that the environment has for it can be read.
+    /// Checks that the value in the environment can be parsed.
     ///
     /// # Errors
-    /// When it cannot.
+    /// If it cannot.
     fn check(&self, env: &dyn Fn(&str) -> Option<OsString>) -> Result<(), BadSetting>;
 }
 
@@ -109,7 +109,7 @@ impl<T> Checked for Setting<T> {
     }
 }
 
-/// The path that a value names, whose bytes need not be text; none where it is blank.
+/// The path in a value, whose bytes need not be text; `None` if it is blank.
 #[must_use]
 pub fn read_path(value: OsString) -> Option<PathBuf> {
     match value.to_str().map(str::trim) {
@@ -119,7 +119,7 @@ pub fn read_path(value: OsString) -> Option<PathBuf> {
     }
 }
 
-/// What a word says that means yes or no.
+/// The meaning of a word for yes or no.
 fn read_switch(word: &str) -> Option<bool> {
     match word.to_ascii_lowercase().as_str() {
         "on" | "true" | "yes" | "y" | "1" => Some(true),
@@ -134,7 +134,7 @@ pub fn read_count(text: &str) -> Option<u64> {
     text.parse().ok().filter(|count| *count > 0)
 }
 
-/// The value in quotes, with what is no text or commands a terminal escaped.
+/// The value in quotes; bytes that are not text, and control characters, are escaped.
 fn clipped(value: &OsStr) -> String {
     text::clip(&format!("{value:?}"), MOST_SHOWN, Count::Chars).into_owned()
 }

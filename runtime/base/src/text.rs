@@ -1,15 +1,15 @@
-//! Texts that are too long for where they go: messages, previews, lists.
+//! Shortens texts for messages, previews and lists.
 
 use std::borrow::Cow;
 
-/// What a limit on the length of a text counts.
+/// Unit in which the length of a text is limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Count {
     /// UTF-8 bytes.
     Bytes,
     /// Unicode scalar values.
     Chars,
-    /// UTF-16 code units, which is what ECMAScript calls a text's length.
+    /// UTF-16 code units, by which ECMAScript measures a text's length.
     Utf16,
 }
 
@@ -23,7 +23,7 @@ impl Count {
     }
 }
 
-/// The longest beginning of a text that counts at most `max`. No character is split.
+/// The longest prefix of a text with a length of at most `max`. No character is split.
 #[must_use]
 pub fn prefix(text: &str, max: usize, count: Count) -> &str {
     if text.len() <= max {
@@ -40,14 +40,14 @@ pub fn prefix(text: &str, max: usize, count: Count) -> &str {
     &text[..too_much.map_or(text.len(), |(at, _)| at)]
 }
 
-/// At most `max` of a text, and `…` after it if something was cut.
+/// At most `max` of a text, followed by `…` if something was cut.
 #[must_use]
 pub fn clip(text: &str, max: usize, count: Count) -> Cow<'_, str> {
     let kept = prefix(text, max, count);
     if kept.len() == text.len() { text.into() } else { format!("{kept}…").into() }
 }
 
-/// As [`clip`], but the `…` counts as one of the `max`.
+/// As [`clip`], but `max` includes the `…`.
 #[must_use]
 pub fn fit(text: &str, max: usize, count: Count) -> Cow<'_, str> {
     if prefix(text, max, count).len() == text.len() {
@@ -56,7 +56,7 @@ pub fn fit(text: &str, max: usize, count: Count) -> Cow<'_, str> {
     format!("{}…", prefix(text, max.saturating_sub(1), count)).into()
 }
 
-/// At most `max` bytes of a text; if something was cut, `… (N more bytes)` after it.
+/// At most `max` bytes of a text, followed by `… (N more bytes)` if something was cut.
 #[must_use]
 pub fn clip_telling_rest(text: &str, max: usize) -> Cow<'_, str> {
     let kept = prefix(text, max, Count::Bytes);

@@ -1,8 +1,8 @@
-//! Ticks of the clock, in which Linux tells of processes (`/proc/PID/stat`).
+//! Clock ticks, in which Linux reports the times of processes (`/proc/PID/stat`).
 
 use std::time::Duration;
 
-/// The time that so many ticks take.
+/// The duration of a number of ticks.
 #[must_use]
 pub fn time_of_ticks(ticks: u64) -> Duration {
     let in_a_second = rustix::param::clock_ticks_per_second().max(1);

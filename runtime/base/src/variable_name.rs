@@ -7,25 +7,25 @@ use std::ffi::{OsStr, OsString};
 #[error("{0:?} cannot name a variable: it is empty, or holds `=` or a NUL character")]
 pub struct BadVariableName(pub OsString);
 
-/// Whether a process can be given a variable of this name. The kernel passes on `NAME=VALUE` and nothing more: a
-/// name that holds `=` would set another variable than the one which was judged.
+/// True if a variable of this name can be passed to a process. The kernel only passes `NAME=VALUE`, so a name that
+/// contains `=` would set a variable other than the one checked.
 #[must_use]
 pub fn is_variable_name(name: impl AsRef<OsStr>) -> bool {
     let name = name.as_ref().as_encoded_bytes();
     !name.is_empty() && !name.contains(&b'=') && !name.contains(&0)
 }
 
-/// Refuses a name that no process can be given a variable of.
+/// Rejects a name of a variable that cannot be passed to a process.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The problem of the name.
 pub fn check_variable_name(name: impl AsRef<OsStr>) -> Result<(), BadVariableName> {
     let name = name.as_ref();
     if is_variable_name(name) { Ok(()) } else { Err(BadVariableName(name.to_owned())) }
 }
 
-/// The part of a variable's name that stands for an argument: `my-arg.v2` is `MY_ARG_V2`. Empty if the name of the
-/// argument has no letter and no digit that a variable can have.
+/// The name of an argument's variable, without its prefix: `my-arg.v2` becomes `MY_ARG_V2`. Empty if the argument's
+/// name contains no letter and no digit that a variable can have.
 #[must_use]
 pub fn for_argument(argument: &str) -> String {
     let upper = argument.to_uppercase();

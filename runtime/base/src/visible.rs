@@ -1,10 +1,10 @@
-//! Text that others wrote, as a person may be shown it: what cannot be seen, turns the direction of
-//! writing or commands a terminal is made visible or taken away.
+//! Makes text from others safe to show to people: characters that are invisible, change the direction of writing or
+//! control the terminal are made visible or removed.
 
 use std::borrow::Cow;
 
-/// Whether a character shows nothing, commands the terminal or turns the direction of
-/// writing. Line breaks and tabs do not count, nor a joiner that `may_join`.
+/// True if a character is invisible, controls the terminal or changes the direction of writing. Line breaks and tabs
+/// are excluded, and so is a joiner if `may_join`.
 fn is_hidden(c: char, may_join: bool) -> bool {
     match c {
         '\n' | '\t' => false,
@@ -13,8 +13,8 @@ fn is_hidden(c: char, may_join: bool) -> bool {
     }
 }
 
-/// Joiners and variation selectors belong to emoji and to scripts that need them; in a
-/// command or an address they only hide a difference.
+/// Joiners and variation selectors belong to emoji and to scripts that need them; in a command or an address they only
+/// hide a difference.
 fn is_joiner(c: char) -> bool {
     matches!(c, '\u{200c}' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}')
 }
@@ -23,7 +23,7 @@ fn is_selector(c: char) -> bool {
     !matches!(c, '\u{200c}' | '\u{200d}')
 }
 
-/// Characters without a picture of their own, besides the plain blanks.
+/// Blank characters other than the ordinary blanks.
 fn is_blank(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
@@ -32,11 +32,11 @@ fn is_blank(c: char) -> bool {
         | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// The text with each hidden character put in other words.
+/// The text, with each hidden character written by `words`.
 #[must_use]
 pub fn visible(text: &str, words: impl Fn(&mut String, char)) -> Cow<'_, str> {
     let mut out: Option<String> = None;
-    // The character that a joiner would change, and the one right before.
+    // The character that a joiner would change, and the previous one.
     let (mut base, mut last) = (' ', ' ');
     let mut characters = text.char_indices().peekable();
     while let Some((at, c)) = characters.next() {
@@ -56,7 +56,7 @@ pub fn visible(text: &str, words: impl Fn(&mut String, char)) -> Cow<'_, str> {
     out.map_or(Cow::Borrowed(text), Cow::Owned)
 }
 
-/// The text to the letter: `^[` for an escape, `<U+202E>` for what turns the writing.
+/// The exact text: `^[` for an escape, `<U+202E>` for a change of direction.
 #[must_use]
 pub fn exact(text: &str) -> Cow<'_, str> {
     visible(text, |out, c| match u32::from(c) {
@@ -66,14 +66,14 @@ pub fn exact(text: &str) -> Cow<'_, str> {
     })
 }
 
-/// The text without what commands a terminal, turns the direction of writing or cannot be seen:
-/// steps, models and files say it, and a person decides by what they see.
+/// The text without characters that control the terminal, change the direction of writing or are invisible. It comes
+/// from steps, models and files, and a person decides by what they see.
 #[must_use]
 pub fn harmless(text: &str) -> Cow<'_, str> {
     visible(text, |out, _| out.push(char::REPLACEMENT_CHARACTER))
 }
 
-/// The same on one line, where a second line would look like ours.
+/// The same on one line, since a second line could pass for one of lobster's.
 #[must_use]
 pub fn one_line(text: &str) -> String {
     harmless(text).split(['\n', '\t']).collect::<Vec<_>>().join(" ")
@@ -92,7 +92,7 @@ mod tests {
         for fine in ["Grüße,\n\t你好", "👩‍🚀 ☁️ 1️⃣ 🏳️‍🌈", "می‌خواهم"] {
             assert_eq!(exact(fine), fine);
         }
-        // Between Latin letters a joiner only hides a difference.
+        // Between Latin letters, a joiner only hides a difference.
         assert_eq!(exact("git\u{200d}hub\u{fe0f}"), "git<U+200D>hub<U+FE0F>");
         assert_eq!(exact("é\u{200d}\u{200d}"), "é\u{200d}<U+200D>");
         assert_eq!(exact("x\u{e0041}\u{3164}"), "x<U+E0041><U+3164>");

@@ -1,14 +1,14 @@
-//! One sync of a whole file system in place of one for each of many files.
+//! One sync of a whole file system instead of one for each of many files.
 
 use std::io;
 use std::os::fd::AsFd;
 
-/// File systems whose `syncfs` returns when all is on the disk, and says what could not be written: ext4, XFS,
-/// Btrfs, F2FS and, in memory, tmpfs. Of network file systems, FUSE and overlays none promises both.
+/// File systems whose `syncfs` returns when everything is on disk, and reports write errors: ext4, XFS, Btrfs, F2FS
+/// and, in memory, tmpfs. No network file system, FUSE file system or overlay promises both.
 #[cfg(target_os = "linux")]
 const THOROUGH: [u32; 5] = [0xEF53, 0x5846_5342, 0x9123_683E, 0xF2F5_2010, 0x0102_1994];
 
-/// Whether [`sync_file_system`] makes everything durable where this file lies.
+/// True if [`sync_file_system`] makes everything durable on the file system of this file.
 #[cfg(target_os = "linux")]
 pub fn can_sync_file_system(file: impl AsFd) -> bool {
     let magic = rustix::fs::fstatfs(file).ok().and_then(|system| u32::try_from(system.f_type).ok());
@@ -21,16 +21,16 @@ pub fn can_sync_file_system(_: impl AsFd) -> bool {
     false
 }
 
-/// Makes all durable that was written to the file system of this file.
+/// Makes everything durable that was written to the file system of this file.
 ///
 /// # Errors
-/// When something of it could not be written.
+/// If a part of it could not be written.
 #[cfg(target_os = "linux")]
 pub fn sync_file_system(file: impl AsFd) -> io::Result<()> {
     Ok(rustix::fs::syncfs(file)?)
 }
 
-/// Other systems have none.
+/// Other systems have no such sync.
 ///
 /// # Errors
 /// Always.

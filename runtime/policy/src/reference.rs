@@ -212,7 +212,7 @@ mod tests {
             ("[secrets.a]\nenv = \"A\"\nlogin = \"b\"\n", "only one of"),
             ("[secrets.a]\nlogin = \" \"\n", "must name a server"),
             ("[secrets.a]\nlogin = \"b\"\nhosts = [\"h\"]\n", "the host of its server and to no other"),
-            ("[secrets.a]\nenv = \"A\"\nhosts = [\"https://h\"]\n", "is no host"),
+            ("[secrets.a]\nenv = \"A\"\nhosts = [\"https://h\"]\n", "is not a host"),
             ("[secrets.a]\nfile = \"b\"\n", "must be absolute"),
             ("[secrets.a]\ncommand = []\n", "must list a program"),
             ("[secrets.\"a b\"]\nenv = \"A\"\n", "a name has letters"),

@@ -1,20 +1,19 @@
-//! Hides a value where a server sends it back: byte for byte, so that lengths that were
-//! announced stay true.
+//! Hides a value that a server sends back: byte by byte, so that lengths sent before remain correct.
 
 use memchr::memmem;
 
-/// What stands for each byte.
+/// Replacement of each byte.
 const HIDDEN: u8 = b'*';
 
-/// Overwrites values in bytes that come in pieces.
+/// Overwrites values in bytes that arrive in pieces.
 #[derive(Clone, Default)]
 pub struct EchoMask {
     needles: Vec<Vec<u8>>,
-    /// The end of what came, if a value may go on after it.
+    /// The end of the bytes so far, if it may be the start of a value.
     held: Vec<u8>,
 }
 
-/// Without the values.
+/// Does not print the values.
 impl std::fmt::Debug for EchoMask {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("EchoMask").finish_non_exhaustive()
@@ -29,8 +28,8 @@ impl EchoMask {
         Self { needles, held: Vec::new() }
     }
 
-    /// The next piece with the values hidden. A value that it ends in the middle of is held
-    /// back until more comes; nothing else is.
+    /// Returns the next piece with the values hidden. The start of a value at its end is held back until more arrives;
+    /// nothing else is.
     pub fn push(&mut self, piece: &[u8]) -> Vec<u8> {
         let mut bytes = std::mem::take(&mut self.held);
         bytes.extend_from_slice(piece);
@@ -40,12 +39,12 @@ impl EchoMask {
         bytes
     }
 
-    /// What was held back, now that nothing more comes.
+    /// Returns the bytes held back, at the end of the stream.
     pub fn finish(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.held)
     }
 
-    /// A whole text with the values hidden.
+    /// Hides the values in a whole text.
     pub fn hide(&self, bytes: &mut [u8]) {
         for needle in &self.needles {
             let mut from = 0;
@@ -58,7 +57,7 @@ impl EchoMask {
     }
 }
 
-/// How many bytes at the end of `bytes` are the beginning of `needle`, but not all of it.
+/// The number of bytes at the end of `bytes` that are a prefix of `needle`, but not all of it.
 fn longest_beginning(needle: &[u8], bytes: &[u8]) -> usize {
     let most = needle.len().saturating_sub(1).min(bytes.len());
     (1..=most).rev().find(|length| bytes.ends_with(&needle[..*length])).unwrap_or(0)

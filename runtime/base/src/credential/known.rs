@@ -1,8 +1,9 @@
-//! Hosts of which is known how they are asked, and where programs look for their address.
+//! Known hosts: the header in which each expects its credential, and the variables in which programs look for its
+//! address.
 
 use super::{CredentialHost, HTTPS, Scheme};
 
-/// How one host wants a credential.
+/// Form in which a host expects a credential.
 enum Sent {
     Bearer,
     /// As the password of this user.
@@ -19,7 +20,7 @@ pub(super) struct KnownHost {
 
 const KNOWN: &[KnownHost] = &[
     KnownHost { name: "api.github.com", sent: Sent::Bearer, variables: &[("GITHUB_API_URL", "{url}")] },
-    // What git speaks to takes the token as a password.
+    // For git, the token is the password.
     KnownHost {
         name: "github.com",
         sent: Sent::Basic("x-access-token"),

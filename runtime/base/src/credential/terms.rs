@@ -1,4 +1,4 @@
-//! What a file says about a credential, held to what can be meant.
+//! Credentials as written in files, and their validation.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::{ADDRESS, CredentialGrant, CredentialHost, Scheme};
 
-/// Headers that are the host's to send, whatever stands in them.
+/// Headers that only the host sends, with any value.
 const HEADERS_OF_THE_HOST: &[&str] = &[
     "host",
     "connection",
@@ -19,8 +19,8 @@ const HEADERS_OF_THE_HOST: &[&str] = &[
     "accept-encoding",
 ];
 
-/// A credential as an author or operator writes it; without more than the secret it is sent as its host is
-/// known to want it.
+/// A credential as an author or operator writes it. If only the secret is given, it is sent in the form known for its
+/// host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CredentialTerms {
@@ -38,15 +38,15 @@ pub struct CredentialTerms {
     /// The methods that it is added to.
     #[serde(default)]
     pub methods: Vec<String>,
-    /// The paths that it is added to, with all below them.
+    /// The paths that it is added to, including all paths below them.
     #[serde(default)]
     pub paths: Vec<String>,
-    /// Where a program finds the address.
+    /// Variables in which a program finds the address.
     #[serde(default)]
     pub env: Option<AddressVariables>,
 }
 
-/// The variables that hold the address of a host: one by its name, or each with a text around it.
+/// Variables with the address of a host: one by its name, or several, each with a text around it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub enum AddressVariables {
@@ -56,15 +56,15 @@ pub enum AddressVariables {
     Each(BTreeMap<String, String>),
 }
 
-/// Why terms cannot be meant.
+/// A credential that is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}{message}")]
 pub struct WrongTerm {
     /// The field that is wrong.
     pub field: &'static str,
-    /// What is wrong with it, to be read behind the field's name.
+    /// The problem, as a continuation of the field's name.
     pub message: String,
-    /// It is at odds with another field, and not wrong by itself.
+    /// True if the field conflicts with another one, and is valid by itself.
     pub is_conflict: bool,
 }
 
@@ -78,7 +78,7 @@ impl CredentialTerms {
     /// The credential for a host.
     ///
     /// # Errors
-    /// Which field cannot be meant.
+    /// The first invalid field.
     pub fn grant(self, host: CredentialHost) -> Result<CredentialGrant, WrongTerm> {
         let scheme = self.scheme()?;
         let mut grant = CredentialGrant::new(host, self.secret);
@@ -86,10 +86,10 @@ impl CredentialTerms {
             let header = header.to_ascii_lowercase();
             let is_token = header.chars().all(|c| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c));
             if header.is_empty() || !is_token || HEADERS_OF_THE_HOST.contains(&header.as_str()) {
-                let message = format!(": {header:?} is no header that a credential can be sent in");
+                let message = format!(": {header:?} is not a header that a credential can be sent in");
                 return Err(WrongTerm::of("header", message));
             }
-            // Another header than the usual one holds the value alone, unless the file says more.
+            // A header other than the usual one contains the value alone, unless the file says otherwise.
             if header != grant.header {
                 grant.scheme = Scheme::Plain;
             }
@@ -100,7 +100,7 @@ impl CredentialTerms {
         }
         let is_method = |method: &String| method.chars().all(|c| c.is_ascii_alphabetic());
         if let Some(method) = self.methods.iter().find(|method| !is_method(method)) {
-            return Err(WrongTerm::of("methods", format!(": {method:?} is no method")));
+            return Err(WrongTerm::of("methods", format!(": {method:?} is not a method")));
         }
         grant.methods = self.methods.into_iter().map(|method| method.to_ascii_uppercase()).collect();
         let is_plain = |path: &String| {
@@ -144,7 +144,7 @@ impl CredentialTerms {
 }
 
 impl AddressVariables {
-    /// Each variable with its text, in which [`ADDRESS`] stands for the address.
+    /// Each variable with its text, in which [`ADDRESS`] is the placeholder of the address.
     fn texts(self) -> Result<Vec<(String, String)>, WrongTerm> {
         let is_variable = |text: &str| {
             text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')

@@ -1,5 +1,5 @@
-//! The entries of a tree in the order of a listing, looked at by a thread of their own: two thirds of the time of a
-//! known tree is the kernel's.
+//! Entries of a tree in the order of a listing, examined by a separate thread: for a known tree, two thirds of the
+//! time is spent in the kernel.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::io;
@@ -14,22 +14,22 @@ use rustix::io::Errno;
 
 use super::identity;
 
-/// Directories inside directories that are still entered.
+/// Deepest nesting of directories that are entered.
 const MAX_DEPTH: usize = 200;
 
-/// Entries that are handed over at a time, and how often before the thread waits.
+/// Entries that are handed over at a time; the next constant limits the waiting batches.
 const BATCH: usize = 128;
 const BATCHES: usize = 4;
 
-/// What is at one path of a tree.
+/// An entry at a path of a tree.
 pub(super) enum Found {
     Entry(Entry),
-    /// Something that no digest covers: its path, and the reason.
+    /// A part that no digest covers: its path, and the reason.
     Gap(Vec<u8>, String),
 }
 
 pub(super) struct Entry {
-    /// The directory that it is in.
+    /// The directory that contains it.
     pub(super) dir: Arc<OwnedFd>,
     pub(super) stat: Stat,
     /// Its path from the root of the tree.
@@ -51,10 +51,10 @@ impl Entry {
     }
 }
 
-/// Gives everything below `top` to `note`, until that fails. Directories come before what is in them.
+/// Calls `note` for everything below `top`, until it fails. Directories come before their content.
 ///
 /// # Errors
-/// Those of `note`.
+/// The error of `note`.
 pub(super) fn each_entry<E>(
     top: OwnedFd,
     leaves_out: &(dyn Fn(&Path) -> bool + Sync),
@@ -72,7 +72,7 @@ pub(super) fn each_entry<E>(
         if std::thread::Builder::new().spawn_scoped(scope, looks).is_ok() {
             return from.into_iter().flatten().try_for_each(note);
         }
-        // A process that may have no other thread looks by itself.
+        // If the process may not start a thread, it does the work itself.
         let mut result = Ok(());
         let give = &mut |found| {
             result = note(found);
@@ -83,7 +83,7 @@ pub(super) fn each_entry<E>(
     })
 }
 
-/// Nobody takes what is found any more.
+/// The receiver has stopped.
 struct Stopped;
 
 struct Batches {
@@ -151,7 +151,7 @@ impl Finder<'_> {
             }
         };
         let name_at = path.len() - name.count_bytes();
-        // The path has no zero byte: it consists of names.
+        // The path contains no zero byte, since it consists of names.
         let own = CString::new(path.as_slice()).unwrap_or_default();
         (self.give)(Found::Entry(Entry::new(Arc::clone(dir), stat, own, name_at)))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {

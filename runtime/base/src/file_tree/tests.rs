@@ -50,7 +50,7 @@ impl Place {
     }
 }
 
-/// Until a file that was just written is told from its next version by its time.
+/// Waits until the time of a file just written differs from that of its next version.
 fn settle() {
     sleep(Duration::from_millis(40));
 }
@@ -113,17 +113,17 @@ fn a_write_that_hides_itself_is_found() {
     let before = place.list_root();
     let path = place.root().join("sub/b");
     let modified = fs::metadata(&path).unwrap().modified().unwrap();
-    // The same size, and the time of modification set back.
+    // The same size, and the time of modification reset.
     place.write("sub/b", "SUB/B");
     File::options().write(true).open(&path).unwrap().set_modified(modified).unwrap();
     assert_eq!(place.since(&before), ["sub/b (changed)"]);
-    // By another name, from outside of the tree.
+    // By another name, from outside the tree.
     let before = place.list_root();
     let outside = tempfile::tempdir_in(place.state.path()).unwrap();
     fs::hard_link(&path, outside.path().join("x")).unwrap();
     fs::write(outside.path().join("x"), "Sub/b").unwrap();
     assert_eq!(place.since(&before), ["sub/b (changed)"]);
-    // Another file of the same name, size and times.
+    // Another file with the same name, size and times.
     let before = place.list_root();
     fs::write(outside.path().join("y"), "suB/b").unwrap();
     fs::rename(outside.path().join("y"), &path).unwrap();
@@ -145,7 +145,7 @@ fn what_has_not_changed_is_not_read_again() {
     let place = Place::new();
     settle();
     let before = place.list_root();
-    // A listing that says another thing of a settled file is believed: the file was not read.
+    // A listing with another digest for a settled file is trusted: the file was not read.
     let latest = place.state.path().join(latest_name(&place.root()));
     let text = fs::read(&latest).unwrap();
     let (was, other) = (Digest::of(b"sub/b").to_string(), Digest::of(b"remembered").to_string());
@@ -154,7 +154,7 @@ fn what_has_not_changed_is_not_read_again() {
     fs::write(&latest, changed).unwrap();
     let proves = keeps_times(File::open(place.root()).unwrap().as_fd());
     assert_eq!(place.list_root().digest != before.digest, proves);
-    // Half of a listing is as good as none.
+    // Half a listing is ignored.
     fs::write(&latest, &text[..text.len() / 2]).unwrap();
     assert_eq!(place.list_root().digest, before.digest);
 }
@@ -183,7 +183,7 @@ fn what_no_digest_covers_is_a_gap() {
     rustix::fs::mknodat(rustix::fs::CWD, place.root().join("pipe"), FileType::Fifo, 0o600.into(), 0).unwrap();
     let listing = place.list_root();
     assert_eq!(listing.gaps, ["pipe: it is a pipe, a socket or a device"]);
-    // What is left out is not listed at all.
+    // Excluded entries are not listed at all.
     let listing =
         place.list_with(LIMITS, &|path| path == Path::new("pipe") || path.starts_with("sub")).unwrap();
     assert_eq!((listing.gaps.len(), listing.files), (0, 5));
@@ -207,7 +207,7 @@ fn a_file_is_listed_by_itself() {
     assert!(reader.list_root(&place.root().join("none")).is_err());
 }
 
-/// Against a model: after any changes, the second listing names exactly the paths that differ.
+/// Compares with a model: after any changes, the second listing names exactly the paths that differ.
 #[test]
 fn random_changes_are_named() {
     let mut seed = 7_u64;
@@ -248,7 +248,7 @@ fn random_changes_are_named() {
         for name in was.keys().chain(model.keys()) {
             let is_named = lines.iter().any(|line| line.rsplit_once(" (").unwrap().0 == name);
             let differs = was.get(name) != model.get(name);
-            // A directory may have taken a file's name.
+            // A directory may have replaced the file.
             assert!(
                 is_named == differs || (is_named && place.root().join(name).is_dir()),
                 "{name}: {lines:?}"

@@ -1,20 +1,20 @@
-//! What `JSON.parse` says of a text that is not JSON, as V8 words it: programs and people know these
-//! messages, and they show the text that came.
+//! The error messages of `JSON.parse` in V8's wording, for text that is not JSON. Programs and people know these
+//! messages, and they quote the text.
 
-/// V8 shows this many UTF-16 units before and behind the place.
+/// UTF-16 units that V8 quotes before and after the position.
 const CONTEXT: usize = 10;
 
-/// What is wrong, and where.
+/// The error, and its position.
 enum Fault {
     /// The text ends too early.
     End,
-    /// A token that cannot stand here.
+    /// A token that is not allowed here.
     Token(usize),
-    /// What V8 has words for.
+    /// An error with its own message in V8.
     At(&'static str, usize),
 }
 
-/// What `JSON.parse` says; none where it would take the text.
+/// The message of `JSON.parse`; `None` if it accepts the text.
 pub fn complaint(text: &str) -> Option<String> {
     let units: Vec<u16> = text.encode_utf16().collect();
     let mut reader = Reader { units: &units, at: 0 };
@@ -26,13 +26,14 @@ pub fn complaint(text: &str) -> Option<String> {
     })
 }
 
-/// Reads without keeping anything. Lists and objects are kept on a stack of its own, so depth costs no stack.
+/// Reads the text without storing values. Open lists and objects are on a separate stack, so nesting uses no call
+/// stack.
 struct Reader<'t> {
     units: &'t [u16],
     at: usize,
 }
 
-/// What is open.
+/// An open bracket.
 #[derive(Clone, Copy, PartialEq)]
 enum Open {
     List,
@@ -66,7 +67,7 @@ impl Reader<'_> {
                 }
                 _ => self.scalar()?,
             }
-            // A value has ended: what it stands in goes on or ends, too.
+            // A value has ended: its list or object continues or ends.
             loop {
                 let next = self.next();
                 let Some(inner) = open.last().copied() else {
@@ -214,12 +215,12 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The character at hand, if it is one of ASCII.
+    /// The current character, if it is ASCII.
     fn peek(&self) -> Option<u8> {
         self.units.get(self.at).and_then(|unit| u8::try_from(*unit).ok()).filter(u8::is_ascii)
     }
 
-    /// The next character that is no blank, if it is one of ASCII.
+    /// The next character that is not a blank, if it is ASCII.
     fn next(&mut self) -> Option<u8> {
         while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
             self.at += 1;
@@ -268,7 +269,7 @@ impl Reader<'_> {
 mod tests {
     use super::*;
 
-    /// Texts with what `JSON.parse` of V8 12.4 says of each, one pair a line.
+    /// Texts with the messages of `JSON.parse` in V8 12.4, one pair per line.
     const SAID: &str = include_str!("complaints.jsonl");
 
     #[test]

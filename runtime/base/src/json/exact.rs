@@ -1,5 +1,5 @@
-//! The one comparison of numbers: exact, whatever their kinds. Conditions, `where`, `sort`, `dedupe`,
-//! JSON Schema and everything else that compares numbers compares them here.
+//! Exact comparison of numbers of all kinds. Conditions, `where`, `sort`, `dedupe`, JSON Schema and all other
+//! comparisons of numbers use it.
 
 use std::cmp::Ordering;
 
@@ -12,8 +12,8 @@ const ABOVE_I64: f64 = 9_223_372_036_854_775_808.0;
 /// 2^64: the first double above every `u64`.
 const ABOVE_U64: f64 = 18_446_744_073_709_551_616.0;
 
-/// A number that compares without losing digits. Whole numbers are `Int` or `Big` if these hold them,
-/// so that `1` and `1.0` are one value.
+/// A number that is compared without losing digits. Whole numbers are `Int` or `Big` if they fit, so that `1` and
+/// `1.0` are the same value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Exact {
     Int(i64),
@@ -50,7 +50,7 @@ impl Exact {
         }
     }
 
-    /// The whole number that `text` spells in plain digits, else its ECMA-262 `Number`.
+    /// The whole number that `text` contains in plain digits, otherwise its ECMA-262 `Number`.
     #[must_use]
     pub fn of_text(text: &str) -> Self {
         let plain = trim_js(text);
@@ -61,7 +61,7 @@ impl Exact {
         }
     }
 
-    /// True if it is no number at all.
+    /// True if it is NaN.
     #[must_use]
     pub fn is_nan(self) -> bool {
         matches!(self, Self::Float(float) if float.is_nan())
@@ -95,7 +95,7 @@ impl Exact {
         self.order(other) == Some(Ordering::Equal)
     }
 
-    /// One text for all numbers of the same value: whole ones with all their digits.
+    /// The same text for all numbers of the same value: whole numbers with all their digits.
     #[must_use]
     pub fn text(self) -> String {
         match self {
@@ -113,10 +113,10 @@ mod tests {
 
     use super::*;
 
-    /// Sign, digits without zeros at the ends, and the power of ten behind them.
+    /// Sign, digits without zeros at the ends, and the power of ten by which they are multiplied.
     type Decimal = (bool, String, i64);
 
-    /// The exact value of a text as decimal digits: the model, which knows no binary number.
+    /// The exact value of a text as decimal digits: the model, which does not use binary numbers.
     fn decimal(text: &str) -> Decimal {
         let (negative, rest) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
         let (mantissa, exponent) = rest.split_once(['e', 'E']).unwrap_or((rest, "0"));
@@ -148,7 +148,7 @@ mod tests {
         if a.0 { by_size.reverse() } else { by_size }
     }
 
-    /// Every digit of what a JSON number holds.
+    /// All digits of a JSON number.
     fn digits_of(number: &Number) -> String {
         match number.as_f64() {
             Some(float) if number.is_f64() => format!("{float:.1100}"),
@@ -156,7 +156,7 @@ mod tests {
         }
     }
 
-    /// Texts of numbers that meet: around the borders of doubles and of 64 bits, in every spelling.
+    /// Texts of numbers that are close together: around the limits of doubles and of 64 bits, in every spelling.
     fn number() -> impl Strategy<Value = String> {
         let border = prop::sample::select(vec![
             0_i128,

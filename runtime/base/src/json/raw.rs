@@ -1,37 +1,37 @@
-//! A value as its text, which is known to be JSON, to look at without reading all of it.
+//! A value as its JSON text, which can be examined without parsing all of it.
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::scanner::end_of_plain;
 
-/// The text of one value that a [`super::scanner::Scanner`] has passed.
+/// The text of one value, checked by a [`super::scanner::Scanner`].
 #[derive(Clone, Copy, Debug)]
 pub struct RawItem<'t>(&'t [u8]);
 
 impl<'t> RawItem<'t> {
-    /// `text` is one JSON value that was scanned before.
+    /// Takes the text of one JSON value that was scanned before.
     pub fn new(text: &'t [u8]) -> Self {
         Self(text)
     }
 
-    /// The value.
+    /// Parses the value.
     ///
     /// # Errors
-    /// When the text is not JSON after all.
+    /// If the text is not JSON after all.
     pub fn read(self) -> serde_json::Result<Value> {
         let mut deserializer = serde_json::Deserializer::from_slice(self.0);
         deserializer.disable_recursion_limit();
         Value::deserialize(&mut deserializer)
     }
 
-    /// The value of a field of an object; `None` when the text does not tell at
-    /// a glance: it is not an object, or some field's name has escapes.
+    /// The value of a field of an object; `None` if a quick scan cannot tell: the text is not an object, or a field's
+    /// name contains escapes.
     pub fn field(self, name: &str) -> Option<Option<Self>> {
         let mut found = None;
         for field in self.fields()? {
             let (field, value) = field?;
-            // As everywhere, the last one of a name counts.
+            // As everywhere, the last field with a name wins.
             if field == name.as_bytes() {
                 found = Some(value);
             }
@@ -39,7 +39,7 @@ impl<'t> RawItem<'t> {
         Some(found)
     }
 
-    /// Names and values of an object; a `None` among them is a name with escapes.
+    /// Names and values of an object; `None` for a name with escapes.
     fn fields(self) -> Option<Fields<'t>> {
         (self.0.first() == Some(&b'{')).then_some(Fields { text: self.0, at: 1 })
     }
@@ -73,13 +73,13 @@ impl<'t> Iterator for Fields<'t> {
 }
 
 impl Fields<'_> {
-    /// Where the next byte of this kind stands.
+    /// Position of the next byte of this kind.
     fn skip_to(&self, wanted: impl Fn(u8) -> bool) -> Option<usize> {
         Some(self.at + self.text.get(self.at..)?.iter().position(|byte| wanted(*byte))?)
     }
 }
 
-/// Where the quote stands that ends the text of which `at` is inside.
+/// Position of the closing quote of the string that contains `at`.
 fn end_of_text(text: &[u8], mut at: usize) -> usize {
     loop {
         at = end_of_plain(text, at);
@@ -94,7 +94,7 @@ fn end_of_text(text: &[u8], mut at: usize) -> usize {
     }
 }
 
-/// Where the value ends that begins at `at`.
+/// End of the value that begins at `at`.
 fn end_of_value(text: &[u8], mut at: usize) -> usize {
     let mut depth = 0_usize;
     while let Some(byte) = text.get(at) {

@@ -1,23 +1,23 @@
-//! Scans text on a thread of its own while it comes.
+//! Scans text on a separate thread while it arrives.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use super::scanner::{NotPlain, Scanner};
 
-/// Text that is shorter is not scanned: whoever reads it reads it whole.
+/// Shorter text is not scanned, since its reader parses it as a whole.
 const BEGIN: usize = 1 << 20;
 
-/// How much is handed over at a time, and how many times ahead of the scan.
+/// Bytes that are handed over at a time; the next constant limits the waiting pieces.
 const PIECE: usize = 256 << 10;
 const AHEAD: usize = 8;
 
-/// Finds out whether all that comes is JSON as a [`Scanner`] takes it.
+/// Checks that all text is JSON as defined by a [`Scanner`].
 #[derive(Default)]
 pub struct ScanThread {
     held: Vec<u8>,
     scan: Option<Scan>,
-    /// Nothing more needs to be looked at.
+    /// True if the rest need not be checked.
     over: bool,
 }
 
@@ -27,7 +27,7 @@ struct Scan {
 }
 
 impl ScanThread {
-    /// Takes what comes next.
+    /// Takes the next bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.over {
             return;
@@ -39,7 +39,7 @@ impl ScanThread {
         }
     }
 
-    /// `None` when nobody scans any more.
+    /// `None` if the scan has ended.
     fn hand_over(&mut self, piece: Vec<u8>) -> Option<()> {
         if self.scan.is_none() {
             let (pieces, coming) = sync_channel(AHEAD);
@@ -49,7 +49,7 @@ impl ScanThread {
         self.scan.as_ref()?.pieces.send(piece).ok()
     }
 
-    /// The result once all has come; `None` if too little came to look at.
+    /// The result at the end of the text; `None` if it was too short to be scanned.
     pub fn finish(mut self) -> Option<bool> {
         if self.scan.is_some() && !self.over {
             let rest = std::mem::take(&mut self.held);

@@ -1,19 +1,18 @@
-//! Tells whether text that comes in pieces is JSON, and where the items of its
-//! outermost list end. Keeps nothing of it but the open brackets.
+//! Checks that text that arrives in pieces is JSON, and finds the ends of the items of its outermost list. It stores
+//! only the open brackets.
 //!
-//! What it takes is what [`serde_json`] takes: one value in UTF-8 with complete
-//! escapes, no number beyond a double, no more than [`MAX_DEPTH`] levels. It is
-//! several times as fast as reading the values, and reads at any size.
+//! It accepts the same text as [`serde_json`]: one value in UTF-8 with complete escapes, no number beyond a double,
+//! and at most [`MAX_DEPTH`] levels. It is several times as fast as parsing the values, and handles any size.
 
 use super::MAX_DEPTH;
 
-/// The text is not JSON as the scanner takes it.
+/// The text is not JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotPlain;
 
 type Scanned<T> = Result<T, NotPlain>;
 
-/// Up to this many characters a number without an exponent is within a double.
+/// Up to this number of characters, a number without an exponent fits in a double.
 const SAFE_DIGITS: usize = 300;
 
 /// The state between two pieces.
@@ -21,11 +20,11 @@ const SAFE_DIGITS: usize = 300;
 pub struct Scanner {
     state: State,
     open: Vec<Bracket>,
-    /// Whether the string at hand is a field's name.
+    /// True if the current string is a field's name.
     in_name: bool,
-    /// A number that began in an earlier piece.
+    /// The start of a number from earlier pieces.
     number: Vec<u8>,
-    /// Stop after each item of the outermost list.
+    /// True to stop after each item of the outermost list.
     by_item: bool,
 }
 
@@ -37,20 +36,20 @@ enum Bracket {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// A value comes.
+    /// A value is expected.
     Value,
-    /// A value comes, or the list ends.
+    /// A value or the end of the list is expected.
     FirstValue,
-    /// A name comes.
+    /// A name is expected.
     Name,
-    /// A name comes, or the object ends.
+    /// A name or the end of the object is expected.
     FirstName,
     Colon,
-    /// A comma comes, or what is open ends.
+    /// A comma or the end of the list or object is expected.
     AfterValue,
     Text(Text),
     Number(Number),
-    /// This much is left of `true`, `false` or `null`.
+    /// The rest of `true`, `false` or `null` is expected.
     Word(&'static [u8]),
 }
 
@@ -59,17 +58,17 @@ enum State {
 enum Text {
     Plain,
     Escape,
-    /// Four hex digits; after a first half of a pair, they are the second half.
+    /// Four hex digits are expected; after the first half of a pair, they are the second half.
     Hex {
         left: u8,
         value: u16,
         second: bool,
     },
-    /// `\` and then `u` of the second half of a pair.
+    /// `\` and then the `u` of the second half of a pair are expected.
     SecondHalf {
         u: bool,
     },
-    /// Bytes that follow in a character, and the range of the next.
+    /// Number of further bytes of a character, and the range of the next one.
     Character {
         left: u8,
         low: u8,
@@ -77,7 +76,7 @@ enum Text {
     },
 }
 
-/// Inside a number, by what was read last.
+/// Inside a number, by the last part that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Number {
     Minus,
@@ -97,13 +96,13 @@ impl Default for Scanner {
 }
 
 impl Scanner {
-    /// One at the beginning of a text.
+    /// A scanner at the start of a text.
     #[must_use]
     pub fn new() -> Self {
         Self { state: State::Value, open: Vec::new(), in_name: false, number: Vec::new(), by_item: false }
     }
 
-    /// One that [`Scanner::next`] takes from item to item.
+    /// A scanner for use with [`Scanner::next`], item by item.
     pub fn by_item() -> Self {
         Self { by_item: true, ..Self::new() }
     }
@@ -117,7 +116,7 @@ impl Scanner {
         Ok(())
     }
 
-    /// The text has ended.
+    /// Ends the text.
     pub fn end(mut self) -> Scanned<()> {
         if let State::Number(part) = self.state {
             self.end_number(part, &[])?;
@@ -125,8 +124,8 @@ impl Scanner {
         if self.state == State::AfterValue && self.open.is_empty() { Ok(()) } else { Err(NotPlain) }
     }
 
-    /// Reads `piece` from `at` on: to the end of the next item of the outermost
-    /// list, if it goes by item, else to the end of the piece (`None`).
+    /// Reads `piece` from `at` on: in item mode to the end of the next item of the outermost list, otherwise to the
+    /// end of the piece (`None`).
     pub fn next(&mut self, piece: &[u8], mut at: usize) -> Scanned<Option<usize>> {
         while let Some(&byte) = piece.get(at) {
             match self.state {
@@ -205,7 +204,7 @@ impl Scanner {
         Ok(None)
     }
 
-    /// Whether an item of the outermost list has just ended.
+    /// True if an item of the outermost list has just ended.
     fn is_between_items(&self) -> bool {
         self.by_item && self.state == State::AfterValue && self.open.as_slice() == [Bracket::List]
     }
@@ -330,8 +329,7 @@ impl Scanner {
     }
 }
 
-/// Where the first byte stands that is a quote, a backslash, a control
-/// character or no ASCII.
+/// Position of the first byte that is a quote, a backslash, a control character or not ASCII.
 pub(super) fn end_of_plain(piece: &[u8], mut at: usize) -> usize {
     const ONES: u64 = u64::MAX / 255;
     const HIGH: u64 = ONES << 7;
@@ -339,7 +337,7 @@ pub(super) fn end_of_plain(piece: &[u8], mut at: usize) -> usize {
         let word = u64::from_le_bytes(*eight);
         let quote = word ^ (ONES * b'"' as u64);
         let backslash = word ^ (ONES * b'\\' as u64);
-        // A borrow can only make a byte look special that stands behind one that is.
+        // A borrow can only mark a byte after a special one by mistake.
         let special = (quote.wrapping_sub(ONES) & !quote)
             | (backslash.wrapping_sub(ONES) & !backslash)
             | (word.wrapping_sub(ONES * 0x20) & !word)
@@ -353,8 +351,7 @@ pub(super) fn end_of_plain(piece: &[u8], mut at: usize) -> usize {
     at + piece[at..].iter().position(special).unwrap_or(piece.len() - at)
 }
 
-/// What follows in a character of several bytes: the well-formed sequences of
-/// the Unicode Standard, table 3-7.
+/// The expected further bytes of a multi-byte character: the well-formed sequences of the Unicode Standard, table 3-7.
 fn character(first: u8) -> Scanned<Text> {
     let (left, low, high) = match first {
         0xc2..=0xdf => (1, 0x80, 0xbf),
@@ -369,7 +366,7 @@ fn character(first: u8) -> Scanned<Text> {
     Ok(Text::Character { left, low, high })
 }
 
-/// One digit of a `\u` escape. A half of a pair needs the other one.
+/// One digit of a `\u` escape. Half of a pair requires the other half.
 fn hex(byte: u8, left: u8, value: u16, second: bool) -> Scanned<Text> {
     let digit = (byte as char).to_digit(16).ok_or(NotPlain)?;
     let value = value << 4 | u16::try_from(digit).map_err(|_| NotPlain)?;

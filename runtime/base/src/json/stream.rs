@@ -1,5 +1,5 @@
-//! JSON text at any size: one value of it, or all of it without blanks, read as it
-//! flows. The text must have passed a [`super::scanner::Scanner`].
+//! Processes JSON text of any size as a stream: selects one value of it, or copies it without blanks. The text must
+//! have been checked by a [`super::scanner::Scanner`].
 
 use std::collections::HashSet;
 use std::fmt;
@@ -12,11 +12,10 @@ use serde_json::{Number, Value};
 
 use super::number_text;
 
-/// The value at `path`, as [`super::descend`] finds it in the
-/// whole value; nothing else of the text is held.
+/// The value at `path`, as [`super::descend`] finds it in the whole value; no other part of the text is stored.
 ///
 /// # Errors
-/// When `text` cannot be read, or is not JSON after all.
+/// If `text` cannot be read, or is not JSON after all.
 pub fn select(text: impl Read, path: &[&str]) -> serde_json::Result<Option<Value>> {
     let mut deserializer = serde_json::Deserializer::from_reader(text);
     deserializer.disable_recursion_limit();
@@ -38,7 +37,7 @@ impl<'de> DeserializeSeed<'de> for Selection<'_> {
     }
 }
 
-/// Reads a value of which one part is wanted; a value without parts has none.
+/// Reads a value of which one part is wanted; scalar values have none.
 struct Inside<'p> {
     segment: &'p str,
     rest: Selection<'p>,
@@ -55,7 +54,7 @@ impl<'de> Visitor<'de> for Inside<'_> {
         let mut found = None;
         while let Some(name) = map.next_key::<String>()? {
             if name == self.segment {
-                // As everywhere, the last one of a name counts.
+                // As everywhere, the last field with a name wins.
                 found = map.next_value_seed(self.rest)?;
             } else {
                 map.next_value::<IgnoredAny>()?;
@@ -106,20 +105,20 @@ impl<'de> Visitor<'de> for Inside<'_> {
     }
 }
 
-/// Whether [`compact`] has written all of a value.
+/// Result of [`compact`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compacted {
     Whole,
-    /// An object has a name twice. The last one counts and stands where the first
-    /// was, so that what was written before would have to be written anew.
+    /// An object has a name twice. The last value replaces the first in its position, so output that is already
+    /// written would have to change.
     RepeatsAName,
 }
 
-/// Writes `text` as [`super::write_compact`] writes its value. What is held is a
-/// name at a time, and eight bytes for each name of the objects that are open.
+/// Writes `text` as [`super::write_compact`] writes its value. It stores one name at a time, and eight bytes for each
+/// name of the open objects.
 ///
 /// # Errors
-/// When `text` cannot be read or is not JSON after all, or `out` cannot be written.
+/// If `text` cannot be read or is not JSON after all, or `out` cannot be written.
 pub fn compact(text: impl BufRead, out: &mut impl Write) -> io::Result<Compacted> {
     Compaction { text, hasher: RandomState::new(), open: Vec::new(), name_comes: false, token: Vec::new() }
         .run(out)
@@ -128,11 +127,11 @@ pub fn compact(text: impl BufRead, out: &mut impl Write) -> io::Result<Compacted
 struct Compaction<R> {
     text: R,
     hasher: RandomState,
-    /// The names of each object that is open; none of a list.
+    /// The names of each open object; `None` for a list.
     open: Vec<Option<HashSet<u64>>>,
-    /// Whether the next string is a name.
+    /// True if the next string is a name.
     name_comes: bool,
-    /// The name or number at hand.
+    /// The current name or number.
     token: Vec<u8>,
 }
 
@@ -185,18 +184,18 @@ impl<R: BufRead> Compaction<R> {
         out.write_all(number_text(&number).as_bytes())
     }
 
-    /// Writes a name; says whether it is the first one of its object.
+    /// Writes a name; true if it is new in its object.
     fn name(&mut self, out: &mut impl Write) -> io::Result<bool> {
         self.token.clear();
         string(&mut self.text, &mut self.token)?;
         out.write_all(&self.token)?;
         let hash = self.hasher.hash_one(&self.token);
-        // Two names with one hash are taken for the same: then somebody loads the value.
+        // Two names with the same hash are treated as equal: the caller then loads the value.
         Ok(self.open.last_mut().and_then(Option::as_mut).is_some_and(|names| names.insert(hash)))
     }
 }
 
-/// The rest of a string whose quote was read, in the one spelling that is written.
+/// Writes the rest of a string, after its opening quote, in the standard spelling.
 fn string(text: &mut impl BufRead, out: &mut impl Write) -> io::Result<()> {
     out.write_all(b"\"")?;
     loop {
@@ -221,7 +220,7 @@ fn string(text: &mut impl BufRead, out: &mut impl Write) -> io::Result<()> {
     }
 }
 
-/// What stands behind a backslash: as it is, or the character itself if that needs none.
+/// Writes the character after a backslash as an escape, or plainly if it needs none.
 fn escape(text: &mut impl BufRead, out: &mut impl Write) -> io::Result<()> {
     let mut kind = [0];
     text.read_exact(&mut kind)?;

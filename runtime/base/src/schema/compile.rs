@@ -1,4 +1,4 @@
-//! Schema documents to [`Node`]s.
+//! Compiles schema documents into [`Node`]s.
 
 use std::collections::HashMap;
 use std::ptr;
@@ -24,13 +24,13 @@ static META: LazyLock<Result<(Value, Schema), String>> = LazyLock::new(|| {
     Ok((document, schema))
 });
 
-/// Patterns that need backtracking give up after so many steps instead of hanging.
+/// Steps after which a pattern that needs backtracking gives up instead of hanging.
 const BACKTRACKING_STEPS: usize = 1_000_000;
 
-/// As [`BACKTRACKING_STEPS`] for patterns that others wrote.
+/// The same for patterns in foreign schemas.
 const FOREIGN_BACKTRACKING_STEPS: usize = 10_000;
 
-/// What `$schema` may be in a schema that others wrote.
+/// Allowed values of `$schema` in a foreign schema.
 const DRAFTS: [&str; 6] = [
     "http://json-schema.org/draft-06/schema",
     META_ID,
@@ -56,13 +56,12 @@ pub(super) fn compile_foreign(document: &Value) -> Result<Schema, String> {
     }
     let known = |uri: &&Value| uri.as_str().is_some_and(|uri| DRAFTS.contains(&uri.trim_end_matches('#')));
     if let Some(other) = document.get("$schema").filter(|uri| !known(uri)) {
-        return Err(format!("its $schema \"{}\" is none of the drafts 06 to 2020-12", js_string(other)));
+        return Err(format!("its $schema \"{}\" is not a draft from 06 to 2020-12", js_string(other)));
     }
     checked(document, Dialect::Foreign)
 }
 
-/// Later drafts add keywords, and change none so that the meta-schema of
-/// draft-07 would refuse what they allow.
+/// Later drafts add keywords, and change none in a way that the meta-schema of draft-07 would reject.
 fn checked(document: &Value, dialect: Dialect) -> Result<Schema, String> {
     let (meta_document, meta) = META.as_ref().map_err(Clone::clone)?;
     let errors = validate::errors(meta, document, false);
@@ -83,14 +82,14 @@ struct Compiler<'a> {
     /// Documents by absolute address: the schema itself, parts with an `$id`, the meta-schema.
     by_uri: HashMap<String, Place<'a>>,
     nodes: Vec<Node>,
-    /// Where a schema was, or will be, compiled to.
+    /// Index to which a schema was, or will be, compiled.
     done: HashMap<*const Value, usize>,
     dialect: Dialect,
-    /// How many parts have each `$dynamicAnchor`.
+    /// Number of parts with each `$dynamicAnchor`.
     dynamic: HashMap<&'a str, usize>,
 }
 
-/// A schema and the address that references in it are relative to.
+/// A schema, and the base address of references in it.
 #[derive(Clone)]
 struct Place<'a> {
     schema: &'a Value,
@@ -136,7 +135,7 @@ impl<'a> Compiler<'a> {
                     }
                 }
                 for (key, value) in map {
-                    // The value of these is data, not schemas.
+                    // The values of these keywords are data, not schemas.
                     if !matches!(key.as_str(), "const" | "enum" | "default" | "examples") {
                         self.collect_ids(&Place { schema: value, base: place.base.clone() });
                     }
@@ -209,7 +208,7 @@ impl<'a> Compiler<'a> {
             node.unevaluated_properties = additional(map.get("unevaluatedProperties"), dialect, &mut sub)?;
             for name in ["$dynamicRef", "$recursiveRef"] {
                 if let Some(reference) = map.get(name).and_then(Value::as_str) {
-                    // Which of several is meant depends on how the reference was reached.
+                    // With several such anchors, the target depends on the way in which the reference was reached.
                     let anchor = reference.split_once('#').map_or("", |(_, anchor)| anchor);
                     if self.dynamic.get(anchor).is_some_and(|count| *count > 1) {
                         return Err(format!("its {name} \"{reference}\" could lead to more than one place"));
@@ -266,8 +265,7 @@ fn without_fragment(uri: &str) -> &str {
     uri.split_once('#').map_or(uri, |(document, _)| document)
 }
 
-/// RFC 3986 §5.2 as far as schema addresses need it: fragments, absolute
-/// addresses, and names beside the base.
+/// RFC 3986 §5.2 as far as schema addresses need it: fragments, absolute addresses, and names relative to the base.
 fn join(base: &str, reference: &str) -> String {
     if reference.is_empty() || reference.starts_with('#') {
         return format!("{}{reference}", without_fragment(base));
@@ -318,7 +316,7 @@ fn types(map: &Map<String, Value>, dialect: Dialect) -> Result<Option<Types>, St
         };
     };
     let mut allowed = type_list(value);
-    // The meta-schema has not seen what stands in `$defs`.
+    // The meta-schema has not checked the content of `$defs`.
     if allowed.len() != value.as_array().map_or(1, Vec::len) {
         return Err(format!("{value} is not a type"));
     }
@@ -397,8 +395,7 @@ fn pattern(source: &str, dialect: Dialect) -> Result<Pattern, String> {
     Ok(Pattern { source: source.to_owned(), regex })
 }
 
-/// What holds for the parts that no other keyword speaks of. In schemas of
-/// others `true` counts as speaking of them.
+/// The rule for parts that other keywords do not mention. In foreign schemas, `true` counts as mentioning them.
 fn additional<'a>(
     schema: Option<&'a Value>,
     dialect: Dialect,
@@ -509,8 +506,7 @@ fn texts(list: &Value) -> Vec<String> {
 }
 
 impl Schema {
-    /// Refuses schemas that lead back to themselves without going deeper into
-    /// the value: checking one would never end.
+    /// Rejects schemas that refer back to themselves for the same value: checking one would never end.
     fn refuse_endless(&self) -> Result<(), String> {
         #[derive(Clone, Copy, PartialEq)]
         enum Mark {

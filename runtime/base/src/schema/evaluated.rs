@@ -1,6 +1,5 @@
-//! `unevaluatedItems` and `unevaluatedProperties`: which parts of a value the
-//! other keywords of a schema have looked at, those of the schemas it refers to
-//! and of the branches that fit included.
+//! `unevaluatedItems` and `unevaluatedProperties`: the parts of a value that the other keywords of a schema have
+//! checked, including the schemas it refers to and its matching branches.
 
 use std::collections::HashSet;
 
@@ -10,7 +9,7 @@ use super::validate::Check;
 use super::{Additional, Items, Node, Rest};
 
 impl<'s> Check<'s> {
-    /// Checks the parts that nothing else has looked at.
+    /// Checks the parts that no other keyword has checked.
     pub(super) fn unevaluated(&mut self, node: &'s Node, value: &Value, branch: bool) -> bool {
         match (value, &node.unevaluated_properties, &node.unevaluated_items) {
             (Value::Object(map), Some(rule), _) => {
@@ -84,7 +83,7 @@ impl<'s> Check<'s> {
         }
     }
 
-    /// The schemas that `node` applies to the same value and that it fits.
+    /// The schemas that `node` applies to the same value, and that match it.
     fn applied(&self, node: &'s Node, value: &Value) -> Vec<&'s Node> {
         let mut applied: Vec<usize> = node.reference.into_iter().chain(node.all_of.iter().copied()).collect();
         applied.extend([&node.any_of, &node.one_of].into_iter().flatten().flatten());

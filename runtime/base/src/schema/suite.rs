@@ -1,7 +1,6 @@
-//! The official test suite of JSON Schema for draft 2020-12
-//! (github.com/json-schema-org/JSON-Schema-Test-Suite at 44401e0c, MIT,
-//! copyright Julian Berman), one group of cases a line, without those about
-//! documents elsewhere, vocabularies, formats and contents.
+//! The official test suite of JSON Schema for draft 2020-12 (github.com/json-schema-org/JSON-Schema-Test-Suite at
+//! 44401e0c, MIT, copyright Julian Berman), one group of cases per line, without the cases about other documents,
+//! vocabularies, formats and contents.
 
 use serde_json::Value;
 
@@ -10,9 +9,8 @@ use crate::json::parse;
 
 const SUITE: &str = include_str!("suite.json");
 
-/// Groups that do not come out as the suite has them. Each of these schemas is
-/// refused: it refers to another document or to the meta-schema of its draft,
-/// or a `$dynamicRef` of it could lead to more than one place.
+/// Groups with results that differ from the suite. Each of these schemas is rejected: it refers to another document or
+/// to the meta-schema of its draft, or a `$dynamicRef` in it could lead to more than one place.
 const REFUSED: &[&str] = &[
     "defs: validate definition against metaschema",
     "dynamicRef: A $dynamicRef resolves to the first $dynamicAnchor still in scope that is encountered when the schema is evaluated",

@@ -1,4 +1,4 @@
-//! Values against [`Node`]s, keyword by keyword in the order of Ajv.
+//! Checks values against [`Node`]s, keyword by keyword in the order of Ajv.
 
 use std::cell::Cell;
 use std::cmp::Ordering;
@@ -13,9 +13,8 @@ use super::{
 use crate::json::exact::Exact;
 use crate::json::{float_text, stable};
 
-/// Most schemas that one value and its parts are checked against, each time
-/// counted; a second's work. References let a short schema ask for more than
-/// anybody waits for.
+/// Most schemas against which one value and its parts are checked, including repetitions: about a second's work. With
+/// references, a short schema could otherwise take arbitrarily long.
 const FOREIGN_STEPS: u64 = 10_000_000;
 
 pub(super) fn errors(schema: &Schema, value: &Value, all: bool) -> Vec<SchemaError> {
@@ -31,7 +30,7 @@ pub(super) fn errors_within(schema: &Schema, value: &Value, all: bool, steps: u6
     let mut check = Check { schema, all, left: &left, path: String::new(), errors: Vec::new() };
     check.node(schema.root, value, false);
     if left.get() == 0 {
-        // Whatever was found since then says nothing: a `not` may have taken the end for a misfit.
+        // Errors found after that are meaningless: a `not` may have taken the end of the steps for a mismatch.
         let message = format!("checking it takes more than {steps} steps");
         return vec![SchemaError { pointer: String::new(), message }];
     }
@@ -40,17 +39,16 @@ pub(super) fn errors_within(schema: &Schema, value: &Value, all: bool, steps: u6
 
 pub(super) struct Check<'s> {
     pub(super) schema: &'s Schema,
-    /// How many schemas may still be looked at.
+    /// Number of schemas that may still be checked.
     left: &'s Cell<u64>,
-    /// Go on after an error.
+    /// Continue after an error.
     all: bool,
-    /// JSON Pointer of the value at hand.
+    /// JSON Pointer of the current value.
     path: String,
     errors: Vec<SchemaError>,
 }
 
-/// Runs checks in order and stops after the first that fails, unless all
-/// errors are wanted.
+/// Runs checks in order and stops after the first failure, unless all errors are wanted.
 macro_rules! in_order {
     ($self:ident, $($check:expr),+ $(,)?) => {{
         let mut fits = true;
@@ -60,8 +58,8 @@ macro_rules! in_order {
 }
 
 impl<'s> Check<'s> {
-    /// Whether `value` fits. `branch`: what is found wrong here may turn out
-    /// not to matter, so the errors of parts are kept beside those of the whole.
+    /// True if `value` matches. `branch`: errors found here may be irrelevant, so the errors of parts are kept
+    /// separate from those of the whole.
     fn node(&mut self, index: usize, value: &Value, branch: bool) -> bool {
         let schema = self.schema;
         let Some(node) = schema.nodes.get(index) else { return true };
@@ -91,7 +89,7 @@ impl<'s> Check<'s> {
         rest && type_fits
     }
 
-    /// The keywords that hold for all types.
+    /// Checks the keywords for all types.
     fn general(&mut self, node: &'s Node, value: &Value, branch: bool) -> bool {
         in_order!(
             self,
@@ -121,8 +119,8 @@ impl<'s> Check<'s> {
         )
     }
 
-    /// The keywords of one type after those of another, each group with the
-    /// mismatch of its own type: number, string, array, object.
+    /// Checks the keywords of each type in order, each group together with the mismatch of its type: number, string,
+    /// array, object.
     fn typed(&mut self, node: &'s Node, value: &Value, wrong_type: Option<&Types>, branch: bool) -> bool {
         let rank = |t: Type| match t {
             Type::Null | Type::Boolean | Type::Integer | Type::Number => 0,
@@ -146,7 +144,7 @@ impl<'s> Check<'s> {
         )
     }
 
-    /// The keywords of the value's own type.
+    /// Checks the keywords of the value's own type.
     fn own(&mut self, node: &'s Node, value: &Value, branch: bool) -> bool {
         match value {
             Value::Number(number) => node.number.as_ref().is_none_or(|rules| self.number(rules, number)),
@@ -381,8 +379,7 @@ impl<'s> Check<'s> {
         })
     }
 
-    /// Goes through `list` until something fails, or through all of it when
-    /// all errors are wanted.
+    /// Goes through `list` until a check fails, or through all of it if all errors are wanted.
     pub(super) fn each<T>(&mut self, list: &[T], mut check: impl FnMut(&mut Self, &T) -> bool) -> bool {
         let mut fits = true;
         for item in list {
@@ -394,7 +391,7 @@ impl<'s> Check<'s> {
         fits
     }
 
-    /// A part of the value at hand, named by its key or index.
+    /// Checks a part of the current value, given by its key or index.
     pub(super) fn inside(
         &mut self,
         name: &impl ToString,
@@ -410,15 +407,14 @@ impl<'s> Check<'s> {
         fits
     }
 
-    /// Whether `value` fits, leaving no errors behind.
+    /// True if `value` matches; no errors are kept.
     pub(super) fn silently(&self, schema: usize, value: &Value) -> bool {
         let (path, errors) = (String::new(), Vec::new());
         let mut check = Check { schema: self.schema, all: false, left: self.left, path, errors };
         check.node(schema, value, true)
     }
 
-    /// In the words of Ajv, which leave out what people want to know; schemas
-    /// of others have it in brackets.
+    /// Fails with Ajv's message, which lacks details; for foreign schemas they are added in brackets.
     pub(super) fn fail_with(&mut self, message: &str, detail: impl FnOnce() -> String) -> bool {
         self.fail(match self.schema.dialect {
             Dialect::Ajv => message.to_owned(),
@@ -450,7 +446,7 @@ impl Type {
 }
 
 impl Pattern {
-    /// A text that would take too many steps to match does not match.
+    /// A text that would take too many steps does not match.
     pub(super) fn matches(&self, text: &str) -> bool {
         self.regex.is_match(text).unwrap_or(false)
     }
@@ -461,7 +457,7 @@ fn as_float(count: usize) -> f64 {
     count as f64
 }
 
-/// Whether two values are the same JSON: key order does not count, `1` is `1.0`.
+/// True if two values are equal as JSON: the order of keys is ignored, and `1` equals `1.0`.
 fn equal(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => Exact::of(a).is(Exact::of(b)),
@@ -473,7 +469,7 @@ fn equal(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// The pair of equal items that Ajv finds first, in the order it names them.
+/// The pair of equal items that Ajv finds first, in its order.
 fn duplicates(unique: &Unique, items: &[Value]) -> Option<(usize, usize)> {
     let counts = |item: &Value| match unique {
         Unique::AnyType => true,
@@ -498,8 +494,7 @@ mod tests {
 
     use super::super::Schema;
 
-    /// Recorded from Ajv 8.20 with `strict: false`: the first error without and
-    /// all errors with `allErrors`.
+    /// Recorded from Ajv 8.20 with `strict: false`: the first error without `allErrors`, and all errors with it.
     const RECORDED: &str = include_str!("ajv.json");
 
     #[test]

@@ -619,9 +619,9 @@ mod tests {
             ),
             (
                 "version = 1\n[server.x]\nurl = \"https://b\"\ncredentials = {b = {secret = \"s\", header = \"host\"}}",
-                "credentials.b.header: \"host\" is no header",
+                "credentials.b.header: \"host\" is not a header",
             ),
-            ("version = 1\n[server.x]\ncommand = [\"a\"]\ncredentials = {\"*.b\" = \"s\"}", "is no host"),
+            ("version = 1\n[server.x]\ncommand = [\"a\"]\ncredentials = {\"*.b\" = \"s\"}", "is not a host"),
             ("version = 1\n[server.x]\ncommand = [\"a\"]\nlogin = {}", "`login` belongs to `url`"),
             (
                 "version = 1\n[server.x]\nurl = \"http://b\"\nlogin = {client_secret = \"a\"}",

@@ -1,4 +1,4 @@
-//! The scanner against `serde_json`, on documents made, broken and cut anywhere.
+//! Compares the scanner with `serde_json`, on generated documents, broken ones, and every division into pieces.
 
 use proptest::prelude::*;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::*;
 use crate::json::raw::RawItem;
 
-/// What `serde_json` says.
+/// True if `serde_json` accepts the text.
 fn is_json(text: &[u8]) -> bool {
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     deserializer.disable_recursion_limit();
@@ -14,7 +14,7 @@ fn is_json(text: &[u8]) -> bool {
     read.is_ok() && deserializer.end().is_ok() && crate::json::check_depth(text).is_ok()
 }
 
-/// What the scanner says of the text in pieces of these sizes, over and over.
+/// The scanner's result for the text in pieces of these sizes, repeated.
 fn scans(text: &[u8], sizes: &[usize]) -> bool {
     let mut scanner = Scanner::new();
     let (mut rest, mut sizes) = (text, sizes.iter().copied().cycle());
@@ -33,7 +33,7 @@ fn agree(text: &[u8], sizes: &[usize]) {
     assert_eq!(scans(text, sizes), is_json(text), "{shown:?} in pieces of {sizes:?}");
 }
 
-/// The items of a list, as the scanner tells them apart in pieces of one size.
+/// The items of a list, as separated by the scanner in pieces of one size.
 fn items(text: &[u8], size: usize) -> Vec<Vec<u8>> {
     let mut scanner = Scanner::by_item();
     let (mut items, mut current) = (Vec::new(), Vec::new());
@@ -199,7 +199,7 @@ fn items_are_told_apart() {
     assert_eq!(items(b"[]", 1).len() + items(b"{\"a\":[1,2]}", 1).len() + items(b"7", 1).len(), 0);
 }
 
-/// Any value, with names, texts and numbers that are awkward to write.
+/// Any value, with names, texts and numbers that are difficult to write.
 fn value() -> impl Strategy<Value = String> {
     let text = prop_oneof![
         any::<String>().prop_map(|text| Value::from(text).to_string()),
@@ -232,7 +232,7 @@ proptest! {
         agree(text.as_bytes(), &sizes);
     }
 
-    /// A field that is looked up in the text is the field of the value.
+    /// A field found in the text is the field of the parsed value.
     #[test]
     fn fields_are_what_serde_json_reads(text in value()) {
         if !is_json(text.as_bytes()) {
