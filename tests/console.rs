@@ -216,7 +216,7 @@ fn a_session_that_ended_loses_nothing_that_was_typed() {
     assert_eq!(browser.post("/workflows/asks/runs", &[("f.n", "two")]).status, 400);
     let started = browser.post("/workflows/asks/runs", &[("f.n", "3"), ("f.who", typed)]);
     let run = header(&started, "location").unwrap().to_owned();
-    wait_until("it has begun", || browser.get(&run).body.contains("Waits for a person"));
+    wait_until("it has begun", || browser.get(&run).body.contains("Waiting for a person"));
     let page = browser.page(&run);
     page.assert_tame(&run);
     assert!(page.text.contains(typed), "{}", page.text);
@@ -488,7 +488,7 @@ fn what_is_damaged_or_gone_is_a_page_that_says_so() {
     );
     for gone in ["/runs/00000000", "/questions/00000000", "/workflows/none", "/nothing"] {
         let reply = browser.get(gone);
-        assert!(reply.status == 404 && reply.body.contains("This is not here"), "{gone}: {reply:?}");
+        assert!(reply.status == 404 && reply.body.contains("Not found"), "{gone}: {reply:?}");
         Page::parse(&reply).assert_tame(gone);
     }
 }

@@ -222,7 +222,7 @@ fn a_run_that_cannot_go_on_is_tried_again_with_rests_and_says_why() {
     let listed = home.lobster(["event", "list"]).run();
     assert!(listed.stdout.contains("(again)"), "{listed:?}");
     let page = Browser::log_in(&home, &served, "viewer").get(&format!("/runs/{run}")).body;
-    assert!(page.contains("It could not go on"), "{page}");
+    assert!(page.contains("It could not continue"), "{page}");
     std::fs::rename(home.dir().join("away"), &secret).unwrap();
     // Whoever does not want to wait goes on at once.
     let resumed = home.lobster(["resume", &run]).run();

@@ -210,7 +210,7 @@ test("a workflow is written with help, shown as a difference, saved and register
   const name = `written${Date.now()}`;
   await page.goto("/workflows");
   await page.getByLabel("Name of a new workflow").fill(name);
-  await page.getByRole("button", { name: "Write it" }).click();
+  await page.getByRole("button", { name: "Create" }).click();
   const text = page.getByRole("textbox", { name: `${name}.lobster` });
   await expect(page.locator(".gutter")).toContainText("7");
   await text.fill("steps:\n  - id: one\n    run: echo 1\n  - id: two\n    run: echo 2\n    timeot_ms: 5\n");

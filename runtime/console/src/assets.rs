@@ -1,5 +1,5 @@
-//! The files that pages refer to. They are part of the program, and named by their digest, so that a
-//! browser asks for each of them once.
+//! The files that pages refer to. They are part of the program, and their addresses contain a digest, so browsers
+//! request each of them once.
 
 use std::sync::LazyLock;
 
@@ -27,7 +27,7 @@ pub(crate) fn script() -> String {
     format!("/assets/console.js?{}", *VERSION)
 }
 
-/// The address of the script of a text that is edited.
+/// The address of the editor's script.
 pub(crate) fn editor() -> String {
     format!("/assets/editor.js?{}", *VERSION)
 }

@@ -1,5 +1,5 @@
-//! Things that are made from the record and kept a while, so that a page that is looked at again does not make
-//! them again. How much is kept is bounded; what was used longest ago goes first.
+//! A cache for values made from the record, so that repeated visits of a page need not make them again. Its size is
+//! bounded; the least recently used values are removed first.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -7,9 +7,9 @@ use std::sync::{LazyLock, Mutex};
 
 use lobster_runtime::sync::lock;
 
-/// Values by what they were made of.
+/// Values by the keys they were made from.
 pub(crate) struct Cache<K, V> {
-    /// The most that is kept, in whatever unit the sizes have.
+    /// The largest total size, in the unit of the values' sizes.
     budget: usize,
     held: LazyLock<Mutex<Held<K, V>>>,
 }
@@ -41,7 +41,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
         Some(kept.value.clone())
     }
 
-    /// Keeps a value. One that is larger than all that may be kept is not.
+    /// Stores a value, unless it is larger than the whole budget.
     pub(crate) fn put(&self, key: K, value: V, size: usize) {
         let mut held = lock(&self.held);
         if let Some(before) = held.values.remove(&key) {
@@ -75,7 +75,7 @@ mod tests {
         assert_eq!(cache.get(&0), Some(0));
         cache.put(3, 30, 3);
         assert_eq!([0, 1, 2, 3].map(|key| cache.get(&key)), [Some(0), None, Some(20), Some(30)]);
-        // Another size of the same, and what has no room at all.
+        // The same key with another size, and a value that is too large.
         cache.put(3, 31, 4);
         cache.put(4, 40, 11);
         assert_eq!([0, 2, 3, 4].map(|key| cache.get(&key)), [Some(0), Some(20), Some(31), None]);

@@ -1,5 +1,4 @@
-//! Pictures as SVG: when the steps of a run worked and when a person was waited for, and the steps of a
-//! workflow with what leads to them.
+//! Charts as SVG: working and waiting times of a run's steps, and the graph of a workflow's steps.
 
 use lobster_runtime::graph::Graph;
 use lobster_runtime::replay::timeline::{Line, Span};
@@ -7,20 +6,20 @@ use maud::{Markup, html};
 
 use crate::words::{encoded, short, span, tone};
 
-/// Rows of a timeline; what comes after is in the table.
+/// Most rows of a timeline; the table shows the rest.
 const ROWS: usize = 60;
 
-/// Times without work that are shorter are drawn as they are, in milliseconds.
+/// Longest idle time that is drawn in proportion, in milliseconds.
 const SHORT: i64 = 2_000;
 
 /// The width of a folded time, in percent of the whole.
 const FOLD: f64 = 5.0;
 
-/// From times to places: work in proportion, and what lies between folded.
+/// Maps times to positions: working time in proportion, idle time folded.
 pub(crate) struct Axis {
-    /// Times, and the place in percent that each has; between two, the place grows evenly.
+    /// Times with their positions in percent. Between two of them, the position grows evenly.
     stops: Vec<(i64, f64)>,
-    /// The folded times: from, to, and whether a person was waited for.
+    /// The folded times: start, end, and true if they were waits for a person.
     folds: Vec<(i64, i64, bool)>,
 }
 
@@ -31,7 +30,7 @@ impl Axis {
         let last = spans.iter().map(end).max()?;
         let work = union(spans.iter().filter(|span| !span.is_wait).map(|span| (span.begun, end(span))));
         let worked: i64 = work.iter().map(|(from, to)| to - from).sum();
-        // Where nothing worked, waiting is all that there is to draw.
+        // If nothing worked, only the waiting time is drawn.
         let least = if work.is_empty() { i64::MAX } else { SHORT.max(worked / 2) };
         let mut folds = Vec::new();
         let mut at = first;
@@ -58,7 +57,7 @@ impl Axis {
         Some(Self { stops, folds })
     }
 
-    /// Where a time lies, in percent.
+    /// The position of a time, in percent.
     pub(crate) fn place(&self, at: i64) -> f64 {
         for pair in self.stops.windows(2) {
             let [(from, left), (to, right)] = pair else { continue };
@@ -70,7 +69,7 @@ impl Axis {
         100.0
     }
 
-    /// How much of the time is drawn in proportion, in milliseconds.
+    /// The total of the times that are drawn in proportion, in milliseconds.
     fn unfolded(&self) -> i64 {
         let whole =
             self.stops.last().map_or(0, |last| last.0) - self.stops.first().map_or(0, |first| first.0);
@@ -78,7 +77,7 @@ impl Axis {
     }
 }
 
-/// Times that overlap or touch, as one.
+/// Merges times that overlap or touch.
 fn union(spans: impl Iterator<Item = (i64, i64)>) -> Vec<(i64, i64)> {
     let mut all: Vec<_> = spans.collect();
     all.sort_unstable();
@@ -96,7 +95,7 @@ fn percent(place: f64) -> String {
     format!("{place:.2}%")
 }
 
-/// When the steps of a run were at work.
+/// The timeline of a run's steps.
 pub(crate) fn timeline(run: &str, lines: &[Line], now: i64) -> Option<Markup> {
     let spans: Vec<Span> = lines.iter().flat_map(|line| line.spans.iter().copied()).collect();
     let axis = Axis::new(&spans, now)?;
@@ -117,7 +116,7 @@ pub(crate) fn timeline(run: &str, lines: &[Line], now: i64) -> Option<Markup> {
         p class="legend" {
             span class="is-ok" { i {} "worked" }
             span class="is-bad" { i {} "failed" }
-            span class="is-run" { i {} "at work" }
+            span class="is-run" { i {} "running" }
             span { i class="person" {} "waited for a person" }
             @if !axis.folds.is_empty() { span { "⋯ time without work, folded" } }
         }
@@ -125,7 +124,7 @@ pub(crate) fn timeline(run: &str, lines: &[Line], now: i64) -> Option<Markup> {
 }
 
 fn head(axis: &Axis) -> Markup {
-    // Folds have a line of their own, below the words.
+    // Labels of folds have their own line below.
     let height = if axis.folds.is_empty() { 20 } else { 32 };
     html! {
         svg class="chart" width="100%" height=(height) role="img" aria-label=(format!("Work took {}", span(axis.unfolded()))) {
@@ -189,7 +188,7 @@ fn row(run: &str, line: &Line, axis: &Axis, now: i64) -> Markup {
 
 // ---- figures
 
-/// A part of a whole as a thin bar.
+/// A share of a whole as a thin bar.
 pub(crate) fn meter(part: u64, whole: u64) -> Markup {
     let wide = 100.0 * part as f64 / whole.max(part).max(1) as f64;
     html! { svg class="chart meter" width="100%" height="3" aria-hidden="true" { rect class="work" width=(percent(wide)) height="3" {} } }
@@ -198,16 +197,16 @@ pub(crate) fn meter(part: u64, whole: u64) -> Markup {
 /// One bar of a chart.
 pub(crate) struct Bar {
     pub(crate) href: String,
-    /// What it stands for, in words.
+    /// The meaning of the bar, in words.
     pub(crate) says: String,
     pub(crate) size: u64,
     pub(crate) tone: &'static str,
 }
 
-/// Places for bars, also where there are fewer.
+/// Least number of positions for bars; unused ones stay empty.
 const FEW: usize = 24;
 
-/// Figures of one run after the other, the oldest at the left.
+/// Figures of consecutive runs, oldest on the left.
 pub(crate) fn bars(bars: &[Bar], about: &str) -> Markup {
     let most = bars.iter().map(|bar| bar.size).max().unwrap_or(0).max(1);
     let wide = 100.0 / bars.len().max(FEW) as f64;
@@ -232,7 +231,7 @@ pub(crate) fn bars(bars: &[Bar], about: &str) -> Markup {
 const NODE: (usize, usize) = (220, 46);
 const GAP: (usize, usize) = (28, 34);
 
-/// The steps of a workflow from above to below; `href` says where a step leads, `state` where it stands.
+/// The steps of a workflow from top to bottom. `href` returns the link of a step, and `state` its state.
 pub(crate) fn graph(
     graph: &Graph,
     href: &dyn Fn(&str) -> Option<String>,
@@ -272,7 +271,7 @@ pub(crate) fn graph(
                     @let path = if to.1 == from.1 + 1 {
                         format!("M{x1} {y1}C{x1} {} {x2} {} {x2} {}", y1 + GAP.1 / 2, y2 - GAP.1 / 2, y2 - 5)
                     } else {
-                        // Past the steps between, at their right.
+                        // Drawn to the right of the steps in between.
                         let side = left(from).max(left(to)) + NODE.0;
                         let (out, y1, y2) = (side + 14 + 5 * (to.1 % 4), top(from.1) + NODE.1 / 2, top(to.1) + NODE.1 / 2);
                         format!("M{} {y1}H{}Q{out} {y1} {out} {}V{}Q{out} {y2} {} {y2}H{}", left(from) + NODE.0, out - 8, y1 + 8, y2 - 8, out - 8, left(to) + NODE.0 + 6)
@@ -306,10 +305,10 @@ pub(crate) fn graph(
     }
 }
 
-/// The steps in rows: each below all that it needs.
+/// Assigns steps to rows: each step is below all steps that it needs.
 fn layers(graph: &Graph) -> Vec<Vec<usize>> {
     let mut row = vec![0_usize; graph.nodes.len()];
-    // The edges of a file lead forward, but for a step that reads itself.
+    // The edges of a file lead forward, except for a step that reads itself.
     for _ in 0..graph.nodes.len().min(200) {
         let mut is_done = true;
         for edge in graph.edges.iter().filter(|edge| edge.from < edge.to) {

@@ -1,4 +1,4 @@
-//! What changed in files, as a page shows it.
+//! Changes to files, as a page shows them.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use lobster_runtime::visible::{harmless, one_line};
 use maud::{Markup, html};
 use similar::TextDiff;
 
-/// Larger contents are told by their sizes.
+/// Longest content that is shown, in bytes; for longer ones, only the size is shown.
 const MAX_TEXT: u64 = 256 << 10;
 
-/// How long the shortest difference is looked for.
+/// Time limit for finding the shortest difference.
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// Files of one step that are shown, and lines of each.
+/// Most files of one step that are shown, and most lines of each.
 const FILES: usize = 50;
 const LINES: usize = 400;
 
@@ -49,9 +49,9 @@ fn patch(store: &Store, change: &Change) -> Markup {
     lines(&before, &after)
 }
 
-/// What changes from one text to another, line by line.
+/// The difference between two texts, line by line.
 pub(crate) fn lines(before: &str, after: &str) -> Markup {
-    // Texts that have nothing in common are told apart roughly rather than late.
+    // Texts with nothing in common get a rough difference instead of a slow one.
     let diff = TextDiff::configure().timeout(PATIENCE).diff_lines(before, after);
     let shown = diff.unified_diff().context_radius(3).to_string();
     let lines: Vec<&str> = shown.lines().collect();
@@ -77,7 +77,7 @@ fn size(store: &Store, entry: Option<&Entry>) -> String {
     }
 }
 
-/// A content that can be shown.
+/// The content of a file, if it can be shown.
 fn text(store: &Store, entry: Option<&Entry>) -> Option<String> {
     match entry {
         Some(Entry::File { digest, size, .. }) => {

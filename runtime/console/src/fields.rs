@@ -1,21 +1,20 @@
-//! Forms made from what is asked for: a JSON Schema, or the declared arguments of a workflow; and what
-//! was typed into them, as JSON again.
+//! Forms made from a JSON Schema or from a workflow's declared arguments, and the typed values as JSON.
 
 use lobster_runtime::json;
 use lobster_runtime::language::plan::ArgSpec;
 use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 
-/// What stands before the names of fields, so that none is taken for another part of the form.
+/// Prefix of the fields' names, which keeps them apart from the form's other parts.
 const PREFIX: &str = "f.";
 
-/// The field for a value that has no fields of its own.
+/// The field of a value without properties.
 pub(crate) const WHOLE: &str = "value";
 
-/// More properties than this are asked for as JSON.
+/// Most properties that get their own fields; beyond that, the value is one JSON field.
 const MOST: usize = 40;
 
-/// The schema of declared arguments.
+/// Makes the schema of declared arguments.
 pub(crate) fn schema_of(args: &[ArgSpec]) -> Value {
     let mut properties = Map::new();
     for spec in args {
@@ -24,7 +23,7 @@ pub(crate) fn schema_of(args: &[ArgSpec]) -> Value {
             (Some(kind), _) => {
                 field.insert("type".to_owned(), kind.as_str().into());
             }
-            // Of an argument without a type, a default that is text is replaced by text.
+            // An argument without a type whose default is text takes text.
             (None, Some(Value::String(_))) if spec.choices.is_none() => {
                 field.insert("type".to_owned(), "string".into());
             }
@@ -57,7 +56,7 @@ fn is_required(schema: &Value, name: &str) -> bool {
     schema["required"].as_array().into_iter().flatten().any(|required| required == name)
 }
 
-/// The fields of a schema. `typed` is what was typed before, `given` what is proposed.
+/// The fields of a schema. `typed` returns the earlier input, and `given` is the proposed value.
 pub(crate) fn fields(schema: &Value, given: &Value, typed: &dyn Fn(&str) -> Option<String>) -> Markup {
     match properties(schema) {
         Some(properties) => html! {
@@ -75,7 +74,7 @@ pub(crate) fn fields(schema: &Value, given: &Value, typed: &dyn Fn(&str) -> Opti
     }
 }
 
-/// How a value is asked for.
+/// The kind of input for a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Text,
@@ -97,7 +96,7 @@ fn kind(schema: &Value) -> Kind {
     }
 }
 
-/// A value as it stands in its field.
+/// A value in the form of its field.
 fn typed_form(kind: Kind, value: &Value) -> String {
     match (kind, value) {
         (Kind::Text, Value::String(text)) => text.clone(),
@@ -164,10 +163,10 @@ fn input(
     }
 }
 
-/// What was typed, as JSON.
+/// Converts the input to JSON.
 ///
 /// # Errors
-/// Which field cannot be read, and why.
+/// Returns the field that cannot be read, with the reason.
 pub(crate) fn value_of(schema: &Value, typed: &dyn Fn(&str) -> Option<String>) -> Result<Value, String> {
     let Some(properties) = properties(schema) else {
         return match read(kind(schema), &typed(WHOLE).unwrap_or_default()) {
@@ -180,7 +179,7 @@ pub(crate) fn value_of(schema: &Value, typed: &dyn Fn(&str) -> Option<String>) -
     for (name, field) in properties {
         let text = typed(&format!("{PREFIX}{name}")).unwrap_or_default();
         let kind = kind(field);
-        // An empty text is a text where one is required.
+        // An empty required text is an empty string.
         let is_text = kind == Kind::Text && is_required(schema, name);
         let value =
             if is_text { Ok(Some(Value::String(text.replace("\r\n", "\n")))) } else { read(kind, &text) };
@@ -200,7 +199,7 @@ fn read(kind: Kind, text: &str) -> Result<Option<Value>, String> {
         Kind::Text => Ok(Some(Value::String(text.replace("\r\n", "\n")))),
         Kind::Number => match json::parse(text.trim()) {
             Ok(value @ Value::Number(_)) => Ok(Some(value)),
-            _ => Err(format!("{} is no number", json::compact(&json!(text.trim())))),
+            _ => Err(format!("{} is not a number", json::compact(&json!(text.trim())))),
         },
         Kind::Boolean | Kind::Choice | Kind::Json => {
             json::parse(text).map(Some).map_err(|error| format!("this is not JSON: {error}"))

@@ -1,9 +1,9 @@
-//! The pages of the service: what waits for a person, what runs, what happened and why.
+//! The pages of the service: open questions, running work, and the history with its reasons.
 //!
-//! Pages are made here from what the store holds, for reading and answering without any script; the one
-//! script of ours follows the record and finds things. Every page goes through the guard and the table of
-//! roles of the service. What a run says is text: it is escaped, and what cannot be seen in it is named.
-//! Nothing here decides or executes anything; a button has a process of lobster do it, as the API does.
+//! Pages are made from the store and can be read and answered without scripts. The console's own script only follows
+//! the record and searches pages. Every page passes the service's guard and its table of roles. Text from runs is
+//! escaped, and its invisible characters are made visible. Pages decide and execute nothing; a button starts a process
+//! of lobster, as the API does.
 
 mod assets;
 mod cache;

@@ -1,4 +1,4 @@
-//! What all pages have around them.
+//! The frame around all pages.
 
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use lobster_runtime::visible::harmless;
@@ -19,7 +19,7 @@ pub(crate) enum Place {
     Audit,
     Store,
     Doctor,
-    /// None of them.
+    /// A page outside the rail.
     Elsewhere,
 }
 
@@ -39,13 +39,13 @@ const RAIL: [&[(Place, &str, &str)]; 2] = [
     ],
 ];
 
-/// Nothing but what the server itself gives, no text that becomes code, and no frame around it.
+/// Allows only resources of the server itself, no text that becomes code, and no framing.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
     form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
 const HTML: &str = "text/html; charset=utf-8";
 
-/// More open questions than this are not counted.
+/// Most open questions that are counted.
 const COUNTED: usize = 100;
 
 /// A page with the rail.
@@ -53,8 +53,7 @@ pub(crate) fn page(app: &App, asked: &Asked, title: &str, place: Place, body: &M
     reply(Reply::text(HTML, framed(app, asked, title, place, body).0))
 }
 
-/// A page of which all around the body is sent before the body is made. What goes wrong with the body is told
-/// in it.
+/// A page whose frame is sent before its body is made. Errors in the body are reported in it.
 pub(crate) fn page_with_streamed_rest(
     app: &App,
     asked: &Asked,
@@ -62,7 +61,7 @@ pub(crate) fn page_with_streamed_rest(
     place: Place,
     body: impl FnOnce(&App, &Asked) -> Markup + Send + 'static,
 ) -> Reply {
-    /// No text becomes a comment.
+    /// Text never becomes a comment.
     const BODY: &str = "<!--body-->";
     let PreEscaped(page) = framed(app, asked, title, place, &PreEscaped(BODY.to_owned()));
     let (before, after) = page.split_once(BODY).unwrap_or((&page, ""));
@@ -113,7 +112,7 @@ fn framed(app: &App, asked: &Asked, title: &str, place: Place, body: &Markup) ->
     )
 }
 
-/// The first thing to know where the store is older than what was recorded.
+/// A warning at the top of every page if the store is older than its recorded state.
 pub(crate) fn rollback(app: &App) -> Markup {
     html! {
         @if let Some(warning) = app.store.rollback_warning() {
@@ -122,7 +121,7 @@ pub(crate) fn rollback(app: &App) -> Markup {
     }
 }
 
-/// A page for one thing, on a phone.
+/// A narrow page for one thing, such as for phones.
 pub(crate) fn narrow(app: &App, title: &str, body: &Markup) -> Reply {
     let page = document(app, title, "narrow", &html! { main id="main" tabindex="-1" { (body) } });
     reply(Reply::text(HTML, page.0))
@@ -179,11 +178,11 @@ fn document(app: &App, title: &str, class: &str, body: &Markup) -> Markup {
     }
 }
 
-/// What every page tells the browser.
+/// The headers of every page.
 fn reply(page: Reply) -> Reply {
     let value = HeaderValue::from_static;
     page.header(header::CONTENT_SECURITY_POLICY, value(POLICY))
-        // A form that is sent without it does not say where it comes from.
+        // Without it, browsers do not send the origin of a form.
         .header(header::REFERRER_POLICY, value("same-origin"))
         .header(
             HeaderName::from_static("permissions-policy"),
@@ -191,7 +190,7 @@ fn reply(page: Reply) -> Reply {
         )
 }
 
-/// The same page as the answer to what could not be done.
+/// The same page with an error status.
 pub(crate) fn with_status(reply: Reply, status: StatusCode) -> Reply {
     reply.status(status)
 }

@@ -1,5 +1,5 @@
-//! What the pages of a run are made of. A journal is read once: a run that goes on is read on from where it was
-//! read to, and what was read before is hashed each time, so that a page never shows a record that is not there.
+//! The data of a run's pages. A journal is parsed once: if a run continues, only its new records are parsed. The
+//! earlier records are hashed each time, so that a page never shows a record that is not there.
 
 use std::sync::{Arc, Mutex};
 
@@ -17,34 +17,34 @@ use serde_json::Value;
 
 use crate::cache::Cache;
 
-/// Bytes that the views of runs may take: some ten runs of 2,000 steps.
+/// Bytes that the views of runs may take: about ten runs of 2,000 steps.
 const VIEWS: usize = 16 << 20;
 
-/// Bytes of text of the plans that are kept; in memory they take some four times as much.
+/// Bytes of text of the cached plans; in memory they take about four times as much.
 const PLANS: usize = 1 << 20;
 
-/// About what a view without lines takes.
+/// Approximate size of a view without lines.
 const EMPTY: usize = 1024;
 
 static RUNS: Cache<RunId, Arc<Mutex<Known>>> = Cache::new(VIEWS);
 
 static PARSED: Cache<Digest, Arc<Plan>> = Cache::new(PLANS);
 
-/// A run as its pages show it. Its lines have no values, decisions and statements: [`of_step`] reads those.
+/// The data of a run's pages. Its lines have no values, decisions and statements; [`of_step`] reads those.
 #[derive(Debug, Default)]
 pub(crate) struct View {
     pub(crate) lines: Vec<Line>,
-    /// The innermost step that failed last.
+    /// The innermost step of the last failure.
     pub(crate) failed: Option<(String, StepOutcome)>,
-    /// What models were paid for.
+    /// Payments for model calls.
     pub(crate) payments: Vec<Payment>,
-    /// The numbers of the records that tell what steps changed in files.
+    /// The numbers of the records with changes to files.
     pub(crate) changes: Vec<u64>,
-    /// Where the journal stops being a chain. What is left of it is shown.
+    /// The place where the journal's chain breaks. The rest is still shown.
     pub(crate) broken: Option<BrokenChain>,
 }
 
-/// A journal as far as it was read.
+/// The part of a journal that has been read.
 #[derive(Clone, Default)]
 struct Reading {
     timeline: Timeline,
@@ -53,13 +53,13 @@ struct Reading {
     changes: Vec<u64>,
 }
 
-/// What is known of a run.
+/// Cached data of a run.
 #[derive(Default)]
 struct Known {
     read: ReadTo,
-    /// Of a run that is over there is nothing to go on with: it is read anew if it is taken up again.
+    /// None for a run that is over: if it is resumed, it is read from the beginning.
     reading: Option<Reading>,
-    /// With whether it was made for a run that is executed.
+    /// The view, and true if it was made while the run was executing.
     view: Option<(bool, Arc<View>)>,
 }
 
@@ -89,7 +89,7 @@ impl Reading {
     }
 }
 
-/// Drops what is large and what only the page of the step itself shows.
+/// Drops large data that only the step's own page shows.
 fn slim(line: &mut Line) {
     line.decision = Value::Null;
     if let Some(outcome) = &mut line.outcome {
@@ -102,29 +102,29 @@ fn slim(line: &mut Line) {
     }
 }
 
-/// What held a step of a view, in a few words.
+/// A summary of a step's enforcement.
 pub(crate) fn enforced(outcome: &StepOutcome) -> Option<&str> {
     outcome.enforcement.as_str()
 }
 
-/// Whether a journal of so many records has not been read yet and takes a while.
+/// True if a journal of this length has not been read yet and would take a while.
 pub(crate) fn takes_a_while(run: RunId, records: u64) -> bool {
-    /// Read in some milliseconds.
+    /// Number of records that are read in a few milliseconds.
     const FEW: u64 = 500;
     records > FEW && RUNS.get(&run).is_none()
 }
 
-/// The view of a run.
+/// Returns the view of a run.
 ///
 /// # Errors
-/// When there is no such run, or the database cannot be read.
+/// Fails if the run does not exist, or if the database cannot be read.
 pub(crate) fn of_run(store: &Store, run: RunId, is_running: bool) -> Result<Arc<View>, StoreError> {
     let shared = RUNS.get(&run).unwrap_or_else(|| {
         let new: Arc<Mutex<Known>> = Arc::default();
         RUNS.put(run, Arc::clone(&new), EMPTY);
         new
     });
-    // Of two pages of a run, one waits for what the other one reads.
+    // If two pages of a run are requested, one waits for the other's reading.
     let mut known = lock(&shared);
     let found = known.bring_up_to_date(store, run, is_running);
     if found.is_err() {
@@ -189,7 +189,7 @@ impl Known {
         view
     }
 
-    /// About how many bytes it takes.
+    /// Approximate size in bytes.
     fn size(&self) -> usize {
         let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         let of = |line: &Line| {
@@ -208,10 +208,10 @@ impl Known {
     }
 }
 
-/// One step of a run with all that its records say, if the run has it.
+/// Returns one step of a run with all data of its records, if the run has it.
 ///
 /// # Errors
-/// When the database cannot be read.
+/// Fails if the database cannot be read.
 pub(crate) fn of_step(
     store: &Store,
     run: RunId,
@@ -226,7 +226,7 @@ pub(crate) fn of_step(
     Ok(timeline.lines(is_running).pop())
 }
 
-/// A plan of the record, if it can be read.
+/// Returns a plan of the record, if it can be read.
 pub(crate) fn plan(store: &Store, digest: &Digest) -> Option<Arc<Plan>> {
     if let Some(plan) = PARSED.get(digest) {
         return Some(plan);

@@ -1,35 +1,35 @@
-//! Small parts of pages: times, states, sizes, and the text of others.
+//! Small parts of pages: times, states, sizes, and text from outside.
 
 use lobster_runtime::figures;
 use lobster_runtime::store::iso;
 use lobster_runtime::text::{Count, clip};
 use maud::{Markup, html};
 
-/// A time, relative, with the exact one at hand.
+/// A relative time, with the exact time in its tooltip.
 pub(crate) fn time(at: i64, now: i64) -> Markup {
     let text = if at > now { figures::after(now, at) } else { figures::before(now, at) };
     html! { time datetime=(iso(at)) title=(iso(at)) { (text) } }
 }
 
-/// A time in a list, where the script puts the exact one at hand.
+/// A relative time in a list, for which the script adds the tooltip.
 pub(crate) fn time_in_list(at: i64, now: i64) -> Markup {
-    // To the second.
+    // The exact time, without fractions of a second.
     let exact = iso(at);
     let exact = exact.get(..19).map_or_else(|| exact.clone(), |seconds| format!("{seconds}Z"));
     html! { time datetime=(exact) { (figures::before(now, at)) } }
 }
 
-/// How long something took, in milliseconds.
+/// A duration in milliseconds, as text.
 pub(crate) fn span(ms: i64) -> String {
     figures::duration(u64::try_from(ms.max(0)).unwrap_or(0).saturating_mul(1000))
 }
 
-/// A duration that goes on.
+/// A duration that is still growing.
 pub(crate) fn since(at: i64, now: i64) -> Markup {
     html! { span data-since=(at) class="fig" { (span(now - at)) } }
 }
 
-/// What a state is to a reader: good, bad, waiting, at work, idle, or taken from elsewhere.
+/// The class of a state: good, bad, waiting, running, idle, or reused.
 pub(crate) fn tone(state: &str) -> &'static str {
     let word = state.split([' ', '_']).next().unwrap_or_default();
     match word {
@@ -44,20 +44,21 @@ pub(crate) fn tone(state: &str) -> &'static str {
     }
 }
 
-/// A state: a word, a colour, and a sign, so that nobody has to tell colours apart. The style draws the sign.
+/// A state as a word with a colour and a sign, so that the colour is not needed to understand it. The style draws the
+/// sign.
 pub(crate) fn state(text: &str, is_badge: bool) -> Markup {
     let tone = tone(text);
     let class = if is_badge { format!("state badge {tone}") } else { format!("state {tone}") };
     html! { span class=(class) { (text.replace('_', " ")) } }
 }
 
-/// The beginning of a long text of others.
+/// The beginning of a long text from outside.
 pub(crate) fn short(text: &str, max: usize) -> String {
     let shown = lobster_runtime::visible::one_line(text);
     clip(&shown, max, Count::Chars).into_owned()
 }
 
-/// A word in an address.
+/// Encodes a word for an address.
 pub(crate) fn encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -70,7 +71,7 @@ pub(crate) fn encoded(text: &str) -> String {
     out
 }
 
-/// What stands where there is nothing, with the next thing to do.
+/// The placeholder of an empty part, with the next thing to do.
 pub(crate) fn empty(title: &str, text: &str, command: Option<&str>) -> Markup {
     html! {
         div class="empty" {

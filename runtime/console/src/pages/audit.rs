@@ -1,4 +1,4 @@
-//! Who did what through the service, the newest first.
+//! The actions of people and programs through the service, newest first.
 
 use lobster_runtime::json;
 use lobster_serve::http::{App, Asked, Problem, Reply};
@@ -15,10 +15,10 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let deeds = app.service.deeds(ROWS)?;
     let body = html! {
         div class="top" { div class="title" { h1 { "Audit" } } }
-        p class="lead" { "What people and programs did through the service. What runs did stands in their records: " code { "lobster audit" } "." }
+        p class="lead" { "Actions of people and programs through the service. Actions of runs are in their records: " code { "lobster audit" } "." }
         section class="card scroll" tabindex="0" id="deeds" data-live="" {
             h2 class="hide" { "Deeds" }
-            @if deeds.is_empty() { (empty("Nothing was done yet", "Starting, answering, pausing and giving access are written down here.", None)) }
+            @if deeds.is_empty() { (empty("No actions yet", "Starts, answers, pauses and changes of access appear here.", None)) }
             @else { table class="table" {
                 thead { tr { th scope="col" { "When" } th scope="col" { "Who" } th scope="col" { "Did" } th scope="col" { "To" } th scope="col" class="spare" { "From" } th scope="col" class="spare" { "Detail" } } }
                 tbody { @for deed in &deeds { tr {

@@ -1,5 +1,4 @@
-//! A run as one file that another machine can verify. What its effects gave stays out of it unless it is
-//! asked for.
+//! A run as one file that another machine can verify. The results of its effects are left out unless requested.
 
 use std::io::{self, Write};
 
@@ -9,10 +8,10 @@ use lobster_runtime::replay::bundle::{ExportOptions, export_bundle_to};
 use lobster_runtime::store::{Event, Record};
 use lobster_serve::http::{App, Asked, Problem, Reply, run_of};
 
-/// Larger bundles are made in a terminal.
+/// Largest bundle that is made here, in bytes; a terminal makes larger ones.
 const MOST: usize = 64 << 20;
 
-/// Bytes, up to [`MOST`].
+/// A buffer of at most [`MOST`] bytes.
 struct Bounded(Vec<u8>);
 
 impl Write for Bounded {
@@ -32,7 +31,7 @@ impl Write for Bounded {
     }
 }
 
-/// The places of effects. What is computed from their results alone is left out with them.
+/// The places of effects. Values computed only from their results are left out with them.
 fn effects(journal: &[Record]) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for record in journal {

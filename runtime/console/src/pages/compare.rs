@@ -1,4 +1,4 @@
-//! What differs between a run and an earlier one, step by step, and why.
+//! The differences between a run and an earlier one, step by step, with reasons.
 
 use lobster_runtime::figures::counted;
 use lobster_runtime::json;
@@ -13,16 +13,16 @@ use super::run::step_address;
 use crate::shell::{self, Place};
 use crate::words::{empty, encoded, short, state, time};
 
-/// Earlier runs that are looked through for one that went well.
+/// Earlier runs that are searched for a successful one.
 const LOOKED: usize = 50;
 
-/// Steps that are listed.
+/// Most steps that are listed.
 const MOST: usize = 200;
 
-/// Of a value so many characters are shown.
+/// Most characters of a value that are shown.
 const VALUE: usize = 4000;
 
-/// The latest run of this name before this one that went well and that the caller may read.
+/// Returns the latest earlier run of this name that succeeded and that the caller may read.
 pub(crate) fn last_good(app: &App, asked: &Asked, run: &RunSummary) -> Result<Option<RunSummary>, Problem> {
     let filter = RunFilter {
         name: Some(run.name.clone()),
@@ -39,7 +39,7 @@ pub(crate) fn last_good(app: &App, asked: &Asked, run: &RunSummary) -> Result<Op
     Ok(good.into_iter().find(may))
 }
 
-/// Where a run is compared with another one; at a step, why that one differs.
+/// The address of a comparison of two runs; with a step, it explains why that step differs.
 pub(crate) fn address(run: RunId, with: RunId, step: Option<&str>) -> String {
     let step = step.map(|step| format!("&step={}", encoded(step))).unwrap_or_default();
     format!("/runs/{run}/compare?with={with}{step}")
@@ -58,7 +58,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         }
         None => last_good(app, asked, &run)?.ok_or_else(|| {
             Problem::not_found(format!(
-                "no earlier run of {:?} went well, so there is none to compare with",
+                "no earlier run of {:?} succeeded, so there is nothing to compare with",
                 run.name
             ))
         })?,
@@ -76,26 +76,26 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     };
     let body = html! {
         div class="crumbs" { a href="/runs" { "Runs" } "/" a href=(format!("/runs/{id}")) { code { (id.short()) } } "/ compare" }
-        h1 { "What differs: " (short(&run.name, 120)) }
+        h1 { "Differences: " (short(&run.name, 120)) }
         @for broken in &of_runs.broken { div class="note is-bad" { strong { "The record of a run is damaged" } p { (broken.to_string()) } } }
         dl class="card pad facts" {
             dt { "Before" } dd { (shown(&before)) }
             dt { "Now" } dd { (shown(&run)) }
-            dt { "Plan" } dd { @if of_runs.same_plan { "the same" } @else { "another one" } }
-            dt { "Arguments" } dd { @if of_runs.same_args { "the same" } @else { "others" } }
+            dt { "Plan" } dd { @if of_runs.same_plan { "the same" } @else { "different" } }
+            dt { "Arguments" } dd { @if of_runs.same_args { "the same" } @else { "different" } }
             dt { "Steps" } dd { (counted(of_runs.same, "step")) " the same, " (of_runs.steps.len()) " not" }
         }
         @if let Some((step, why)) = step.zip(why) { (of_step(step, &why)) }
         (steps(&of_runs, id, before.id))
         @if let Some(output) = &of_runs.output { section { h2 { "The result of the run" } (difference(output)) } }
     };
-    Ok(shell::page(app, asked, "What differs", Place::Runs, &body))
+    Ok(shell::page(app, asked, "Differences", Place::Runs, &body))
 }
 
 fn of_step(step: &str, why: &Result<Why, String>) -> Markup {
     html! {
         section id="why" {
-            h2 { "Why " code { (short(step, 120)) } " is not the same" }
+            h2 { "Why " code { (short(step, 120)) } " differs" }
             @match why {
                 Err(none) => div class="note" { p class="prompt" { (harmless(none)) } },
                 Ok(why) => {

@@ -1,4 +1,4 @@
-//! What works here and what does not, found out without doing anything.
+//! Checks of this server that change nothing.
 
 use lobster_runtime::visible::harmless;
 use lobster_serve::http::{App, Asked, Problem, Reply};
@@ -7,7 +7,7 @@ use maud::html;
 use crate::shell::{self, Place};
 use crate::words::{state, time};
 
-/// A tick that waits longer is late.
+/// Waiting time after which a tick is late, in milliseconds.
 const LATE: i64 = 60_000;
 
 pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
@@ -28,7 +28,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         Ok(Some(_)) => checks.push((
             "History",
             "failed",
-            "the database is older than it was; `lobster store verify` says more".to_owned(),
+            "the database is older than it was; see `lobster store verify`".to_owned(),
         )),
         Err(error) => checks.push(("History", "warning", error.to_string())),
     }
@@ -64,13 +64,13 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
             table class="table checks" { tbody { @for (what, how, text) in &checks { tr { th scope="row" { (what) } td { (state(how, false)) } td class="prompt" { (harmless(text)) } } } } }
         }
         section {
-            h2 { "Servers at work on this store" }
+            h2 { "Running servers of this store" }
             div class="card scroll" tabindex="0" { table class="table" {
-                thead { tr { th scope="col" { "Address" } th scope="col" { "People reach it at" } th scope="col" class="num" { "Process" } th scope="col" { "Since" } th scope="col" { "Heard" } } }
+                thead { tr { th scope="col" { "Address" } th scope="col" { "People reach it at" } th scope="col" class="num" { "Process" } th scope="col" { "Since" } th scope="col" { "Last seen" } } }
                 tbody { @for server in &servers { tr { td { code { (server.listen) } } td { code { (server.url) } } td class="num" { (server.pid) } td { (time(server.started_at, now)) } td { (time(server.heard_at, now)) } } } }
             } }
         }
-        p class="lead" { "Whether a step can really be started and confined is found out in a terminal: " code { "lobster doctor" } " and " code { "lobster doctor --sandbox" } "." }
+        p class="lead" { "To check that a step can be started and confined, run in a terminal: " code { "lobster doctor" } " and " code { "lobster doctor --sandbox" } "." }
     };
     Ok(shell::page(app, asked, "Doctor", Place::Doctor, &body))
 }

@@ -1,7 +1,7 @@
-//! The text of a workflow, with what `check`, `graph` and a dry run say of it beside it.
+//! The editor of a workflow, with the results of `check`, `graph` and a dry run beside it.
 //!
-//! Checking and saving are forms; the script does the same while one types. Nothing is written before its
-//! difference was shown, and a file that changed meanwhile is not replaced.
+//! Checking and saving are forms; the script does the same during typing. The difference is always shown before
+//! anything is written, and a file that has changed meanwhile is not replaced.
 
 use axum::http::StatusCode;
 use lobster_runtime::digest::Digest;
@@ -23,29 +23,29 @@ use crate::diff;
 use crate::shell::{self, Place};
 use crate::words::{empty, state};
 
-/// Steps of the picture beside the text.
+/// Most steps in the graph beside the text.
 const DRAWN: usize = 120;
 
-/// What a new file begins with.
+/// The content of a new file.
 const FIRST: &str = "name: \nargs:\n  who:\n    default: world\nsteps:\n  - id: greet\n    run: echo \"hello $LOBSTER_ARG_WHO\"\n";
 
-/// A text that is being written.
+/// A text in the editor.
 struct Writing {
-    /// The file as people call it.
+    /// The path of the file.
     path: String,
     is_new: bool,
     text: String,
     draft: Draft,
 }
 
-/// What is shown above the text.
+/// The part above the text.
 enum Stage {
     Writing,
-    /// The difference to the file, to be agreed to.
+    /// The difference to the file, for confirmation.
     Saving {
         before: String,
     },
-    /// The file is another one than the text was made from.
+    /// The file has changed since it was read.
     Conflict {
         now: Option<Content>,
     },
@@ -55,7 +55,7 @@ fn digest_of(text: &str) -> Digest {
     Digest::of(text.as_bytes())
 }
 
-/// The file of the workflow as it is now; none if it is not there.
+/// The current content of the workflow's file; none if it does not exist.
 fn file_now(app: &App, asked: &Asked) -> Result<Option<Content>, Problem> {
     let file = acts::file_of_workflow(app, asked)?;
     app.files.read(file.editable()?).map_err(|problem| acts::file_problem(&file.path, problem))
@@ -95,11 +95,11 @@ pub(crate) fn act(app: &App, asked: &Asked) -> Result<Reply, Problem> {
                 Ok(page(app, asked, text, base, &stage)?.status(StatusCode::CONFLICT))
             }
         },
-        // What was shown is not what would be written: it is shown again.
+        // The text differs from the one that was shown, so the difference is shown again.
         "save" | "write" | "register" if known == base => {
             page(app, asked, text, base, &Stage::Saving { before: before(now) })
         }
-        // The file as it is now takes the place of the one that was read: what is written is shown against it.
+        // The current file replaces the base version, and the difference to it is shown.
         "over" if known == digest("now")? => {
             page(app, asked, text, known, &Stage::Saving { before: before(now) })
         }
@@ -108,7 +108,7 @@ pub(crate) fn act(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     }
 }
 
-/// The text after the correction of one finding.
+/// Applies the correction of one finding.
 fn corrected(draft: &Draft, number: &str, text: String) -> String {
     let finding = number.parse().ok().and_then(|number: usize| draft.findings.get(number));
     match finding.and_then(|finding| finding.fix.as_ref()) {
@@ -129,15 +129,15 @@ fn saved(app: &App, asked: &Asked, digest: Digest, is_to_register: bool) -> Resu
             Problem::new(
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "workflow",
-                format!("it is saved and not registered: {why}"),
+                format!("it is saved but not registered: {why}"),
             )
         })?;
-        // What is registered is what was saved here, and nobody else's text.
+        // Only the text that was saved here is registered, never another person's text.
         let now = file.place.and_then(|place| app.files.read(&place).ok().flatten());
         if now.is_none_or(|now| now.digest != digest) {
             return Err(Problem::conflict(
                 "changed",
-                "it is saved and not registered: somebody has changed the file since",
+                "it is saved but not registered: the file has changed since",
             ));
         }
         acts::register_file(app, asked, &file.path, &candidate.digest.to_string())?;
@@ -151,14 +151,14 @@ pub(crate) fn register(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     Ok(Reply::see(&format!("/workflows/{}", asked.param("workflow"))))
 }
 
-/// Leads to the page of a new workflow.
+/// Redirects to the editor of a new workflow.
 pub(crate) fn begin(_: &App, asked: &Asked) -> Result<Reply, Problem> {
     let name = asked.query("name").unwrap_or_default().trim();
     let name = name.strip_suffix(".lobster").unwrap_or(name);
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if name.is_empty() || name.starts_with('.') || !name.chars().all(fits) {
         return Err(Problem::bad_request(
-            "a workflow is called by its file: take letters, digits, `-`, `_` and `.`",
+            "a workflow is named after its file: use letters, digits, `-`, `_` and `.`",
         ));
     }
     Ok(Reply::see(&format!("/workflows/{name}/edit")))
@@ -190,7 +190,7 @@ fn page(
             (stage_markup(app, &writing, stage, file.is_registered))
             div class="split writing" {
                 div class="stack" {
-                    div class="note is-wait" id="restored" hidden { strong { "This is what you typed before" } p { "It is not saved." } div class="bar" { button type="button" data-discard="" { "Take the saved text" } } }
+                    div class="note is-wait" id="restored" hidden { strong { "This is what you typed before" } p { "It is not saved." } div class="bar" { button type="button" data-discard="" { "Use the saved text" } } }
                     div class="field" {
                         label for="text" { code { (harmless(&writing.path)) } }
                         div class="text" {
@@ -215,7 +215,7 @@ fn page(
     Ok(shell::page(app, asked, &format!("Edit {name}"), Place::Workflows, &body))
 }
 
-/// How the saved file stands to what is registered.
+/// Compares the saved file with the registered version.
 fn standing(app: &App, asked: &Asked, path: &std::path::Path) -> Result<Markup, Problem> {
     let name = asked.param("workflow");
     let candidate = workflows::read(&app.runtime, path);
@@ -236,8 +236,8 @@ fn standing(app: &App, asked: &Asked, path: &std::path::Path) -> Result<Markup, 
                         button class="primary" { "Register this version" }
                     }
                 }
-                (Ok(_), Some(Word::Other(other))) => p { "Another file is registered by this name: " code { (other.path) } },
-                (Ok(_), None) | (Err(_), _) => p { "It has an error, so nothing starts it as it is." },
+                (Ok(_), Some(Word::Other(other))) => p { "Another file is registered under this name: " code { (other.path) } },
+                (Ok(_), None) | (Err(_), _) => p { "It has an error, so nothing can start it." },
             }
         }
     })
@@ -249,23 +249,23 @@ fn stage_markup(app: &App, writing: &Writing, stage: &Stage, is_registered: bool
     html! {
         @match stage {
             Stage::Writing => {}
-            Stage::Saving { before } if *before == writing.text && !writing.is_new => div class="note" { strong { "Nothing to save" } p { "The file has this very text." } },
+            Stage::Saving { before } if *before == writing.text && !writing.is_new => div class="note" { strong { "Nothing to save" } p { "The file already has this text." } },
             Stage::Saving { before } => section id="saving" {
-                header { h2 { @if writing.is_new { "A new file" } @else { "What changes in the file" } } code class="muted small" { (harmless(&writing.path)) } }
+                header { h2 { @if writing.is_new { "A new file" } @else { "Changes to the file" } } code class="muted small" { (harmless(&writing.path)) } }
                 (diff::lines(before, &writing.text))
-                @if errors > 0 { div class="note is-wait" { strong { (counted(errors as u64, "error")) } p { "It can be saved, but nothing starts it as it is." } } }
-                @else if is_registered && !app.files.is_trusted { p class="muted" { "The registered version is another one: until this one is registered, its runs are refused." } }
+                @if errors > 0 { div class="note is-wait" { strong { (counted(errors as u64, "error")) } p { "It can be saved, but nothing can start it." } } }
+                @else if is_registered && !app.files.is_trusted { p class="muted" { "The registered version differs: runs are refused until this version is registered." } }
                 input type="hidden" name="seen" value=(seen);
                 div class="bar" {
                     button name="act" value="write" class="primary" { "Save the file" }
                     @if errors == 0 && !app.files.is_trusted { button name="act" value="register" { "Save and register" } }
-                    button name="act" value="check" { "Go on writing" }
+                    button name="act" value="check" { "Continue editing" }
                 }
             },
             Stage::Conflict { now } => section id="saving" {
                 div class="note is-bad" role="alert" {
                     strong { @if now.is_some() { "The file has changed since you opened it" } @else { "The file is gone" } }
-                    p { "Nothing was saved. Your text is below." @if now.is_some() { " This is what saving it would change in the file as it is now:" } }
+                    p { "Nothing was saved. Your text is below." @if now.is_some() { " Saving it would change the current file as follows:" } }
                 }
                 @if let Some(now) = now {
                     (diff::lines(&now.text, &writing.text))
@@ -273,7 +273,7 @@ fn stage_markup(app: &App, writing: &Writing, stage: &Stage, is_registered: bool
                 }
                 div class="bar" {
                     button name="act" value="over" { "Save over it…" }
-                    a class="button" href="?" { "Take the file as it is now" }
+                    a class="button" href="?" { "Use the current file" }
                 }
             },
         }
@@ -286,7 +286,7 @@ fn findings(draft: &Draft, path: &str) -> Markup {
         section id="findings" data-part="" {
             header { h2 { "Findings" } @if !draft.findings.is_empty() { span class="muted small" { (counted(draft.findings.len() as u64, "finding")) } } }
             div class="card calm" {
-                @if draft.findings.is_empty() { (empty("Nothing is wrong", "What `lobster check` finds appears here.", None)) }
+                @if draft.findings.is_empty() { (empty("No problems found", "Findings of `lobster check` appear here.", None)) }
                 @else {
                     ul class="rows findings" {
                         @for (number, finding) in draft.findings.iter().enumerate() { li { (one(finding, number, own)) } }
@@ -331,7 +331,7 @@ fn picture(draft: &Draft) -> Markup {
             div class="card pad" {
                 @match &graph {
                     Some(graph) if graph.nodes.len() <= DRAWN => (chart::graph(graph, &|_| None, &|_| None)),
-                    Some(graph) => p class="muted" { (counted(graph.nodes.len() as u64, "step")) ", more than are drawn here" },
+                    Some(graph) => p class="muted" { (counted(graph.nodes.len() as u64, "step")) ", which is too many to draw" },
                     None => p class="muted" { "The text cannot be read yet." },
                 }
             }

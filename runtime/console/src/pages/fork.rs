@@ -1,4 +1,4 @@
-//! A fork: what to change, what would run again and what that costs, and then the fork itself.
+//! A fork: the choices, the steps that would run again with their cost, and starting the fork.
 
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ use crate::shell::{self, Place};
 use crate::views;
 use crate::words::short;
 
-/// How long the plan of a fork, and its beginning, may take.
+/// Time limit for the plan of a fork and for its start.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a run can be forked by: its steps and arguments.
+/// The choices for a fork of a run: its steps and arguments.
 struct Source {
     id: RunId,
     run: RunSummary,
@@ -47,7 +47,7 @@ fn source(app: &App, asked: &Asked) -> Result<Source, Problem> {
 }
 
 impl Source {
-    /// The words of the command line for what was chosen.
+    /// The command-line arguments for the choices.
     fn words(&self, asked: &Asked) -> Result<Vec<String>, Problem> {
         let mut words = vec!["fork".to_owned(), self.id.to_string()];
         for (_, step) in asked.form.iter().filter(|(name, value)| name == "from" && !value.is_empty()) {
@@ -140,7 +140,7 @@ pub(crate) fn act(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     }
 }
 
-/// How long the steps that would run again took in the run that is forked, in microseconds.
+/// Duration in the forked run of the steps that would run again, in microseconds.
 fn took_of(app: &App, run: RunId, plan: &Value) -> Result<u64, Problem> {
     let view = views::of_run(&app.store, run, false)?;
     let is_done = |path: &str| plan["done"].as_array().into_iter().flatten().any(|done| done == path);

@@ -1,4 +1,4 @@
-//! Logging in with a one-time link, and out.
+//! Login with a one-time link, and logout.
 
 use axum::http::{Method, header};
 use lobster_serve::http::{App, Asked, Problem, Reply, acts};
@@ -13,16 +13,16 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     Ok(page(app, asked, None))
 }
 
-/// The page of the login: also what others see instead of any page.
+/// The login page, which callers without a session also see instead of other pages.
 pub(crate) fn page(app: &App, asked: &Asked, wrong: Option<&str>) -> Reply {
     let next = match asked.field("next").or_else(|| asked.query("next")) {
         Some(next) => next,
         None if asked.method == Method::GET && !asked.target.starts_with("/login") => &asked.target,
-        // Where a form was sent is where it is.
+        // The address to which a form was sent is also the address of its page.
         None if asked.method == Method::POST && !asked.target.starts_with("/login") => &asked.target,
         None => "/",
     };
-    // Of what was refused, the code for programs.
+    // The code of the problem, for programs.
     let problem = (!asked.target.starts_with("/login")).then_some("login");
     let body = html! {
         div class="top" data-problem=[problem] { (shell::brand()) }
@@ -35,7 +35,7 @@ pub(crate) fn page(app: &App, asked: &Asked, wrong: Option<&str>) -> Reply {
             div class="field" {
                 label for="link" { "Link" }
                 input id="link" name="link" autocomplete="off" spellcheck="false" required placeholder="http://…/login#lob_…" aria-describedby="about-link";
-                p id="about-link" { "Paste the whole link, or what stands behind its #. It works once, within a minute." }
+                p id="about-link" { "Paste the whole link, or the part after its #. It works once, within a minute." }
             }
             button class="primary big" { "Log in" }
         }
@@ -55,7 +55,7 @@ pub(crate) fn page(app: &App, asked: &Asked, wrong: Option<&str>) -> Reply {
     shell::narrow(app, "Log in", &body)
 }
 
-/// A path of this server; anything else leads to the first page.
+/// Returns a path of this server, or `/` for anything else.
 fn local(next: &str) -> &str {
     let is_local =
         next.starts_with('/') && !next.starts_with("//") && !next.contains(['\\', '\n', '\r', '\t']);

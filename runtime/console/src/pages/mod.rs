@@ -1,4 +1,4 @@
-//! The pages, a file each.
+//! The pages, in one file each.
 
 pub(crate) mod audit;
 pub(crate) mod bundle;

@@ -1,4 +1,4 @@
-//! The first page: what waits for a person, what runs, what failed lately, what is due.
+//! The first page: open questions, running runs, recent failures, due ticks.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use crate::cache::Cache;
 use crate::shell::{self, Place};
 use crate::words::{empty, short, state, time};
 
-/// Rows of each part.
+/// Most rows of each part.
 const ROWS: usize = 20;
 
-/// Questions that are shown, and that are counted.
+/// Most questions that are shown, and most that are counted.
 const QUESTIONS: usize = 50;
 const COUNTED: usize = 200;
 
-/// Schedules that are looked through for those that the caller may read.
+/// Most schedules that are searched for those that the caller may read.
 const DUE: usize = 200;
 
-/// Failures are shown for so long, in milliseconds.
+/// Time for which failures are shown, in milliseconds.
 const LATELY: i64 = 3 * 86_400_000;
 
 pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
@@ -82,7 +82,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     Ok(shell::page(app, asked, "Now", Place::Now, &body))
 }
 
-/// Whether whoever looks has none and may add one, and browsers keep some for the name that they call this server by.
+/// True if the viewer has no passkey, may add one, and the address of the server is a name.
 fn could_have_passkey(app: &App, asked: &Asked) -> Result<bool, Problem> {
     let host = asked.headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let has_name = host.parse::<SocketAddr>().is_err() && host.parse::<IpAddr>().is_err();
@@ -113,7 +113,7 @@ fn questions(app: &App, asked: &Asked, now: i64) -> Result<Markup, Problem> {
     })
 }
 
-/// What the list tells of a question.
+/// The data of a question in the list.
 struct Asks {
     kind: &'static str,
     prompt: String,
@@ -121,7 +121,7 @@ struct Asks {
     items: usize,
 }
 
-/// What lists told of questions, by the question and what its answer is bound to: that stays as it is.
+/// Cached list data of questions, by question and binding, for which it never changes.
 static ASKED: Cache<(String, Digest), Arc<Asks>> = Cache::new(1 << 20);
 
 fn asked_in(app: &App, gate: &Gate) -> Arc<Asks> {
@@ -209,7 +209,7 @@ fn due(app: &App, asked: &Asked, now: i64) -> Result<Markup, Problem> {
         section id="due" data-live="" {
             header { h2 { "Due next" } a href="/schedules" class="muted small" { "schedules" } }
             div class="card calm" {
-                @if rows.is_empty() { (empty("Nothing is due", "A workflow says under `on:` when it starts. What is paused is not due.", Some("lobster schedule register FILE"))) }
+                @if rows.is_empty() { (empty("Nothing is due", "A workflow declares under `on:` when it starts. Paused schedules are not due.", Some("lobster schedule register FILE"))) }
                 @else {
                     table class="table" {
                         thead { tr { th scope="col" { "Workflow" } th scope="col" class="num" { "Due" } } }

@@ -1,4 +1,4 @@
-//! What a step wrote, as a file: never shown by a browser, whatever it holds.
+//! The output of a step as a file, which browsers never display, whatever its content.
 
 use axum::http::{HeaderValue, header};
 use lobster_runtime::store::RunStatus;
@@ -6,7 +6,7 @@ use lobster_serve::http::{App, Asked, Problem, Reply, run_of};
 
 use crate::views;
 
-/// Larger streams are had in a terminal.
+/// Largest stream that is sent, in bytes; a terminal shows larger ones.
 const MOST: u64 = 64 << 20;
 
 pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {

@@ -1,4 +1,4 @@
-//! The passkeys of whoever looks: which there are, another one, one less.
+//! The passkeys of the viewer: the list, adding one, removing one.
 
 use lobster_serve::http::{App, Asked, Problem, Reply, acts};
 use maud::html;
@@ -31,9 +31,9 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
             } }
         }
         @if !is_person {
-            div class="note" { strong { "Others log you in" } p { "Passkeys are for people who log in here. Your proxy knows you, or a token does." } }
+            div class="note" { strong { "You are not logged in here" } p { "Passkeys are for people who log in here. A proxy or a token identifies you." } }
         } @else if !acts::may_add_passkey(app, asked) {
-            div class="note" { strong { "Log in again to add one" } p { "A passkey can be added within ten minutes of a login, so that nobody adds one to a session that was left open." } }
+            div class="note" { strong { "Log in again to add one" } p { "A passkey can be added within ten minutes of a login, so that no one can add a key to a session that was left open." } }
         } @else {
             div data-passkeys=(assets::passkey()) hidden {
                 button type="button" class="primary" data-passkey="add" data-name=(name) { "Add a passkey of this device" }

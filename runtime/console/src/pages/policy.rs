@@ -1,5 +1,5 @@
-//! What the policy of this server says to a command, what it would have stopped of the latest runs, and
-//! rules that would lift their questions. Nothing is run, and no policy is written: a policy is its operator's.
+//! The policy's decision about a command, the commands of the latest runs that it would have stopped, and rules that
+//! would remove their questions. Nothing is run, and no policy is written: only the operator changes the policy.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,13 @@ use maud::{Markup, html};
 use crate::shell::{self, Place};
 use crate::words::{empty, short, state};
 
-/// Of how many of the latest runs a look is taken.
+/// The choices for the number of latest runs.
 const LATEST: [usize; 3] = [20, 100, 500];
 
-/// Commands that are listed.
+/// Most commands that are listed.
 const LISTED: usize = 200;
 
-/// Longer commands are not read.
+/// Longest command that is read, in bytes.
 const MOST: usize = 16 << 10;
 
 pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
@@ -33,7 +33,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let decision = (!command.trim().is_empty()).then(|| policy.decide(&Proposal::shell(command), &env));
     let body = html! {
         div class="top" { div class="title" { h1 { "Policy" } } }
-        p class="lead" { "What the policy of this server says to a command, and why. Nothing is run." }
+        p class="lead" { "The policy's decision about a command, with the reason. Nothing is run." }
         @if policy.is_open() { div class="note is-wait" { strong { "No policy is in force" } p { "Commands run with all rights of this server. " code { "lobster policy init" } " writes a policy to start from." } } }
         form method="get" action="/policy" class="card pad" {
             div class="field" { label for="command" { "Command, as a shell reads it" } textarea id="command" name="command" class="code" spellcheck="false" required { "\n" (command) } }
@@ -55,16 +55,16 @@ fn word(verdict: Verdict) -> &'static str {
     }
 }
 
-/// The form that looks back at runs, and what it found.
+/// The form about recorded runs, and its result.
 fn look_back(app: &App, asked: &Asked) -> Result<Markup, Problem> {
     let count = asked.number("latest", LATEST[0])?.min(LATEST[2]);
     let look = asked.query("look").unwrap_or_default();
     Ok(html! {
         section id="back" {
-            h2 { "Of recorded runs" }
+            h2 { "Recorded runs" }
             form method="get" action="/policy#back" class="card pad" {
                 div class="bar" {
-                    label for="latest" { "Of the latest" }
+                    label for="latest" { "Latest" }
                     select id="latest" name="latest" { @for one in LATEST { option value=(one) selected[one == count] { (one) " runs" } } }
                     button name="look" value="stopped" { "What would be stopped" }
                     button name="look" value="rules" { "Propose rules" }
@@ -79,7 +79,7 @@ fn look_back(app: &App, asked: &Asked) -> Result<Markup, Problem> {
     })
 }
 
-/// The commands of the latest runs, and the runs whose record cannot be read.
+/// Reads the commands of the latest runs, and counts the runs whose record cannot be read.
 fn observations(app: &App, count: usize) -> Result<(Vec<RunId>, Vec<Observed>, usize), Problem> {
     let env = app.runtime.decision_env();
     let filter = RunFilter { limit: count, ..RunFilter::default() };
@@ -90,10 +90,10 @@ fn observations(app: &App, count: usize) -> Result<(Vec<RunId>, Vec<Observed>, u
 }
 
 fn unread_note(unread: usize) -> Markup {
-    html! { @if unread > 0 { div class="note is-wait" { strong { (counted(unread as u64, "run")) " could not be read" } p { code { "lobster store verify" } " says what is damaged." } } } }
+    html! { @if unread > 0 { div class="note is-wait" { strong { (counted(unread as u64, "run")) " could not be read" } p { code { "lobster store verify" } " lists the damage." } } } }
 }
 
-/// What the policy would not let run as it ran.
+/// Lists the commands that the policy would stop.
 fn list_stopped(app: &App, count: usize) -> Result<Markup, Problem> {
     let (_, runs, unread) = observations(app, count)?;
     let env = app.runtime.decision_env();
@@ -126,7 +126,7 @@ fn list_stopped(app: &App, count: usize) -> Result<Markup, Problem> {
     })
 }
 
-/// Rules that would let these runs run without a question, and those that people have agreed to keep.
+/// Proposes rules under which these runs need no questions, and rules that people have agreed to keep.
 fn propose_rules(app: &App, count: usize) -> Result<Markup, Problem> {
     let (ids, runs, unread) = observations(app, count)?;
     let suggestion = Policy::suggest(&runs, &app.runtime.decision_env());
@@ -138,9 +138,9 @@ fn propose_rules(app: &App, count: usize) -> Result<Markup, Problem> {
     }
     Ok(html! {
         (unread_note(unread))
-        p class="muted" { "Read each rule: it lets the command run without a question from then on. They count when they stand in the policy file." }
+        p class="muted" { "Read each rule: it lets the command run without a question from then on. They apply once they are in the policy file." }
         @if !kept.is_empty() {
-            h3 { "Proposed at questions that somebody approved" }
+            h3 { "Proposed at approved questions" }
             @for (rule, runs) in &kept {
                 pre class="out" tabindex="0" { (harmless(rule)) }
                 p class="small muted" { "approved in " @for run in runs.iter().take(8) { a href=(format!("/runs/{run}")) { code { (run.short()) } } " " } }

@@ -1,4 +1,4 @@
-//! What could not be shown or done: what, why, and what to do next.
+//! The page of an error: the problem, its reason, and the next step.
 
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
 use lobster_runtime::visible::harmless;
@@ -8,11 +8,11 @@ use maud::{Markup, html};
 use super::login;
 use crate::shell::{self, Place};
 
-/// A problem, as a page.
+/// A problem as a page.
 pub(crate) fn show(app: &App, asked: &Asked, problem: &Problem) -> Reply {
     if problem.status == StatusCode::UNAUTHORIZED && problem.code == "login" {
-        // A browser that follows a link from elsewhere does not send the cookie. Asked again from here,
-        // it does.
+        // A browser that follows a link from another site does not send the cookie. If the request is repeated from
+        // here, it does.
         let from = asked.headers.get("sec-fetch-site").and_then(|site| site.to_str().ok());
         if asked.method == Method::GET && from.is_some_and(|from| from == "cross-site" || from == "same-site")
         {
@@ -38,7 +38,7 @@ pub(crate) fn show(app: &App, asked: &Asked, problem: &Problem) -> Reply {
     page.status(problem.status)
 }
 
-/// What is wrong, on whatever page it is found.
+/// The description of a problem, for any page.
 pub(crate) fn explain(problem: &Problem) -> Markup {
     let (title, next) = words(problem);
     html! {
@@ -51,53 +51,53 @@ pub(crate) fn explain(problem: &Problem) -> Markup {
     }
 }
 
-/// A title, and what to do.
+/// A title and the next step.
 fn words(problem: &Problem) -> (String, Markup) {
     let (title, next) = match (problem.status, problem.code) {
         (StatusCode::NOT_FOUND, _) => (
-            "This is not here",
-            html! { "It may have been removed: by retention, by " code { "lobster store gc" } ", or in another store. The id may also be cut off." },
+            "Not found",
+            html! { "It may have been removed: by retention, by " code { "lobster store gc" } ", or in another store. The id may also be incomplete." },
         ),
         (StatusCode::FORBIDDEN, "role") => (
             "Your role does not allow this",
             html! { "An admin can give you another one: " code { "lobster serve link --role ROLE" } "." },
         ),
         (StatusCode::FORBIDDEN, "refused") => {
-            ("The answer was refused", html! { "Nothing was done. The question is still open if it was." })
+            ("The answer was refused", html! { "Nothing was done. If the question was open, it still is." })
         }
         (StatusCode::FORBIDDEN, _) => {
             ("This request was refused", html! { "Open the console itself, and do it there." })
         }
         (StatusCode::CONFLICT, "changed") => (
-            "It is not what you were shown",
-            html! { "Nothing was answered. Read it again and answer what it is now." },
+            "It has changed since it was shown",
+            html! { "Nothing was answered. Read it again and answer the current version." },
         ),
-        (StatusCode::CONFLICT, _) => ("Somebody was faster", html! { "Nothing was changed by you." }),
+        (StatusCode::CONFLICT, _) => ("Someone was faster", html! { "Nothing was changed by you." }),
         (StatusCode::MISDIRECTED_REQUEST, _) => {
             ("This server has another name", html! { "Use the address that the server printed." })
         }
         (_, "outside") => (
-            "This file is not edited here",
+            "This file cannot be edited here",
             html! { "Files are saved only in the folders that the server was started with." },
         ),
-        (_, "workflow") => ("Nothing starts this file", html! { "Correct it, and register it again." }),
+        (_, "workflow") => ("This file cannot start", html! { "Correct it, and register it again." }),
         (StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY, _) => {
-            ("This cannot be read", html! { "Correct it and send it again." })
+            ("The request cannot be read", html! { "Correct it and send it again." })
         }
         (_, "store") => (
-            "The store cannot give this",
-            html! { code { "lobster store verify" } " says what is damaged or missing; " code { "lobster store salvage" } " saves what can be read." },
+            "The store cannot be read",
+            html! { code { "lobster store verify" } " lists what is damaged or missing; " code { "lobster store salvage" } " saves what can be read." },
         ),
         (StatusCode::SERVICE_UNAVAILABLE, _) => ("Not now", html! { "Try again in a few seconds." }),
-        _ => ("This did not work", html! { "The server's log says more." }),
+        _ => ("The request failed", html! { "See the server's log." }),
     };
     (title.to_owned(), next)
 }
 
-/// Fields that say nothing that anybody typed.
+/// Fields that contain no typed text.
 const UNTYPED: [&str; 4] = ["digest", "decision", "next", "link"];
 
-/// What was typed into a form that came to nothing, so that it is not lost.
+/// The text typed into a form that failed, so that it is not lost.
 pub(crate) fn typed(asked: &Asked) -> Markup {
     let fields: Vec<_> = asked
         .form

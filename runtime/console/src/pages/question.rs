@@ -1,7 +1,7 @@
-//! One question, on one narrow page: what is asked, by whom, what a yes sets going, and the answer.
+//! One question on a narrow page: its text, its origin, the consequences of an approval, and the answer.
 //!
-//! What is shown is the view that the terminal shows, fact by fact; an answer carries the digest of
-//! what was shown, and counts for nothing else.
+//! The page shows the same view as the terminal, fact by fact. An answer carries the digest of the version that was
+//! shown, and is valid only for that version.
 
 use axum::http::StatusCode;
 use lobster_runtime::engine::{Fact, QuestionView, SetsGoing, Weight};
@@ -21,19 +21,19 @@ use crate::fields;
 use crate::shell;
 use crate::words::{short, state, time};
 
-/// Of one text so many bytes are shown at once; the rest is unfolded.
+/// Most bytes of one text that are shown at first; the rest can be unfolded.
 const TEXT: usize = 64 << 10;
 
-/// Rows of a table of items that are shown at once.
+/// Most rows of a table of items that are shown.
 const ITEMS: usize = 3000;
 
-/// Columns of a table of items.
+/// Most columns of a table of items.
 const COLUMNS: usize = 12;
 
-/// The longest reason.
+/// The longest reason, in characters.
 const REASON: usize = 2000;
 
-/// How a note begins that says why somebody said no.
+/// Text of a note with the reason of a rejection.
 const REASON_NOTE: &str = "the reason of the answer";
 
 pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
@@ -45,7 +45,7 @@ fn page(app: &App, asked: &Asked, gate: &Gate, wrong: Option<&str>) -> Result<Re
     let now = app.store.clock_ms();
     let mut view = QuestionView::of_gate(&app.store, gate)?;
     let is_open = gate.status == GateStatus::Open;
-    // What a yes sets going, as it is now.
+    // The current consequences of an approval.
     let going = is_open.then(|| ahead(&app.runtime, gate).ok()).flatten();
     let changed = going.as_ref().is_some_and(|going| view.update_sets_going(&SetsGoing::of(going)));
     let is_stale = going.as_ref().is_some_and(|going| going.stale);
@@ -59,11 +59,11 @@ fn page(app: &App, asked: &Asked, gate: &Gate, wrong: Option<&str>) -> Result<Re
         }
         @if let Some(wrong) = wrong { div class="note is-bad" role="alert" { strong { "Not sent" } p { (harmless(wrong)) } } }
         @if is_stale { div class="note is-bad" { strong { "An answer would be refused" } p { "The question, the plan or the policy has changed since it was asked." } } }
-        @if changed { div class="note is-wait" { strong { "Something changed" } p { "What a yes starts is not what it was when the question was asked. This shows it as it is now." } } }
+        @if changed { div class="note is-wait" { strong { "Something changed" } p { "An approval would start something else than when the question was asked. This page shows the current state." } } }
         (about(&view))
         (facts(&view))
         @if !view.then.is_empty() {
-            details class="card pad" { summary { "What comes after" } pre class="out" tabindex="0" { @for line in &view.then { (harmless(line)) "\n" } } }
+            details class="card pad" { summary { "Next steps" } pre class="out" tabindex="0" { @for line in &view.then { (harmless(line)) "\n" } } }
         }
         @if is_open { @if may { (form(app, asked, gate)) } @else { div class="note" { strong { "You can read this" } p { "Answering needs the role approver." } } } }
         @else { (closed(app, gate, now)) }
@@ -72,7 +72,7 @@ fn page(app: &App, asked: &Asked, gate: &Gate, wrong: Option<&str>) -> Result<Re
     Ok(shell::narrow(app, &short(&view.prompt, 60), &html! { (shell::rollback(app)) (body) }))
 }
 
-/// What it is about: preview, subject, items.
+/// The subject of the question: preview, subject, items.
 fn about(view: &QuestionView) -> Markup {
     html! {
         @if let Some(preview) = &view.preview { (prose("Preview", preview)) }
@@ -100,7 +100,7 @@ fn prose(title: &str, text: &str) -> Markup {
     }
 }
 
-/// Items: objects alike as a table, one alone field by field, anything else line by line.
+/// Items: similar objects as a table, a single object field by field, anything else line by line.
 fn table(items: &[Value]) -> Markup {
     let objects: Option<Vec<&Map<String, Value>>> = items.iter().map(Value::as_object).collect();
     let objects = objects.filter(|objects| objects.iter().all(|object| !object.is_empty()));
@@ -140,10 +140,10 @@ fn columns<'o>(objects: &[&'o Map<String, Value>]) -> Vec<&'o str> {
     names
 }
 
-/// Longer texts may be broken into lines.
+/// Longest text that is kept on one line.
 const TIGHT: usize = 12;
 
-/// Numbers are aligned, and short words such as dates stay in one piece.
+/// Numbers are aligned, and short words such as dates are not broken.
 fn class_of(value: Option<&Value>) -> Option<&'static str> {
     match value? {
         Value::Number(_) => Some("num"),
@@ -152,7 +152,7 @@ fn class_of(value: Option<&Value>) -> Option<&'static str> {
     }
 }
 
-/// Whether all that stands in a column are numbers.
+/// True if a column contains only numbers.
 fn is_figures(objects: &[&Map<String, Value>], name: &str) -> bool {
     objects.iter().filter_map(|object| object.get(name)).all(Value::is_number)
 }
@@ -171,7 +171,7 @@ fn facts(view: &QuestionView) -> Markup {
     html! {
         dl class="card pad facts" { @for fact in main { (one_fact(fact)) } }
         @if !minor.is_empty() {
-            details class="card pad" { summary { "More about it" } dl class="facts" { @for fact in minor { (one_fact(fact)) } } }
+            details class="card pad" { summary { "Details" } dl class="facts" { @for fact in minor { (one_fact(fact)) } } }
         }
     }
 }
@@ -193,7 +193,7 @@ fn form(app: &App, asked: &Asked, gate: &Gate) -> Markup {
     let typed = |name: &str| asked.field(name).map(str::to_owned);
     let digest = gate.binding.to_string();
     let action = format!("/questions/{}", gate.id);
-    // A yes for which the key of a device is to be unlocked.
+    // An approval that requires a device's key.
     let (script, question) = match app.confirms_by_passkey {
         true => (Some(assets::passkey()), Some(format!("{} {digest}", gate.id))),
         false => (None, None),
@@ -209,7 +209,7 @@ fn form(app: &App, asked: &Asked, gate: &Gate) -> Markup {
                 form method="post" action=(action) class="answer" data-keep=(gate.id) {
                     input type="hidden" name="digest" value=(digest);
                     div class="field" {
-                        label for="reason" { "Reason" span class="muted" { " (for a no; optional)" } }
+                        label for="reason" { "Reason" span class="muted" { " (for a rejection; optional)" } }
                         textarea id="reason" name="reason" maxlength=(REASON) { "\n" (typed("reason").unwrap_or_default()) }
                     }
                     button name="decision" value="reject" class="danger big" { "No" }
@@ -228,12 +228,12 @@ fn form(app: &App, asked: &Asked, gate: &Gate) -> Markup {
     }
 }
 
-/// What is told of the key that is to be unlocked, and what it signs.
+/// The note about the required passkey, and the field for its signature.
 fn unlocking(app: &App) -> Markup {
     html! {
         @if app.confirms_by_passkey {
             input type="hidden" name="passkey" value="";
-            p class="small muted" { "You confirm a yes with " a href="/passkeys" { "a passkey" } " of yours." }
+            p class="small muted" { "You confirm an approval with " a href="/passkeys" { "a passkey" } " of yours." }
             p role="alert" {}
         }
     }
@@ -268,7 +268,7 @@ fn closed(app: &App, gate: &Gate, now: i64) -> Markup {
     }
 }
 
-/// Why somebody said no, if they said so here.
+/// The reason of a rejection, if one was given.
 fn reason(app: &App, gate: &Gate) -> Option<String> {
     if gate.answer != Some(GateAnswer::Rejected) {
         return None;
@@ -278,7 +278,7 @@ fn reason(app: &App, gate: &Gate) -> Option<String> {
         Event::RunEnded { detail, .. } if detail["answer"] == "rejected" => {
             detail["reason"].as_str().map(str::to_owned)
         }
-        // As it was recorded before a no had its reason with it.
+        // The form of earlier records, in which the reason was a note.
         Event::Note { text, detail, .. } if text == REASON_NOTE && detail["gate"] == gate.id.as_str() => {
             detail["reason"].as_str().map(str::to_owned)
         }
@@ -306,10 +306,10 @@ pub(crate) fn answer(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     }
     if let Some(passkey) = asked.field("passkey").filter(|passkey| !passkey.is_empty()) {
         body["passkey"] = json::parse(passkey)
-            .map_err(|_| Problem::bad_request("what the key has signed cannot be read"))?;
+            .map_err(|_| Problem::bad_request("the signature of the key cannot be read"))?;
     }
     match acts::answer_gate(app, &asked.with_json(body)) {
-        // Nothing was answered: it is asked again, with what was typed.
+        // Nothing was answered, so the question is shown again with the typed text.
         Err(problem) if problem.code == "passkey" => {
             return Ok(page(app, asked, &gate, Some(&problem.detail))?.status(problem.status));
         }

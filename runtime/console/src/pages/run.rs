@@ -1,4 +1,4 @@
-//! One run: where it stands, why it failed, when its steps worked, what each of them gave.
+//! One run: its state, the reason of its failure, the timeline and the results of its steps.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -30,41 +30,41 @@ use crate::shell::{self, Place};
 use crate::views::{self, View};
 use crate::words::{empty, encoded, short, since, span, state, time, tone};
 
-/// Steps of one page, which then has less than 100 kB.
+/// Steps of one page, which keeps it below 100 kB.
 const STEPS: usize = 100;
 
-/// Longer arguments and results are told by their size.
+/// Largest arguments and results that are shown, in bytes; for larger ones, only the size is shown.
 const VALUE: u64 = 64 << 10;
 
-/// Lines of a failed step's stderr.
+/// Lines shown from the end of a failed step's stderr.
 const LAST_WORDS: usize = 8;
 
-/// Longer streams are not read for their end.
+/// Largest stream whose end is read, in bytes.
 const STREAM: u64 = 4 << 20;
 
-/// Of a command so much is shown in a row.
+/// Most bytes of a command that are shown in a row.
 const COMMAND: usize = 200;
 
-/// The commands of actions, which say the same for ever.
+/// Cached commands of actions, which never change.
 static COMMANDS: Cache<Digest, Option<Arc<str>>> = Cache::new(1 << 20);
 
-/// How long a process may take to take a run up.
+/// Time limit for a process to resume or cancel a run.
 const BEGIN: Duration = Duration::from_secs(8);
 
-/// How long a replay may take.
+/// Time limit for a replay.
 const REPLAY: Duration = Duration::from_secs(120);
 
-/// All that the page is made of.
+/// The data of the page.
 struct Seen {
     run: RunSummary,
     start: Option<Start>,
     workflow: Option<String>,
     state: Standing,
     view: Arc<View>,
-    /// The latest earlier run of the name that went well.
+    /// The latest earlier run of the same name that succeeded.
     good: Option<RunSummary>,
     now: i64,
-    /// What is heard of steps that have not ended.
+    /// Live progress of steps that have not ended.
     heard: BTreeMap<String, Heard>,
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     }))
 }
 
-/// All that there is about a run.
+/// The whole page of a run.
 fn page(
     app: &App,
     asked: &Asked,
@@ -111,7 +111,7 @@ fn page(
             div class="note is-bad" {
                 strong { "The record is damaged" }
                 p { (broken.to_string()) }
-                p { "What is left is shown. " code { "lobster store salvage" } " saves what can be read; nothing is built on this record." }
+                p { "The rest is shown. " code { "lobster store salvage" } " saves what can be read; a run with a damaged record cannot be resumed or forked." }
             }
         }
         (questions(app, &seen)?)
@@ -161,7 +161,7 @@ fn head(seen: &Seen) -> Markup {
     }
 }
 
-/// What the calls of models came to.
+/// The cost of the model calls.
 fn cost(payments: &[Payment]) -> Option<String> {
     if payments.is_empty() {
         return None;
@@ -183,15 +183,15 @@ fn questions(app: &App, seen: &Seen) -> Result<Markup, Problem> {
         div id="asks" data-live="" class="stack" {
             @if let Some(why) = held_up.and_then(|start| start.why.as_ref()) {
                 div class="note is-bad" {
-                    strong { "It could not go on" }
+                    strong { "It could not continue" }
                     p { (harmless(why)) }
-                    p { "It is tried again by itself, at longer and longer intervals of at most ten minutes." }
+                    p { "lobster retries it at growing intervals of at most ten minutes." }
                 }
             }
             @for gate in &gates {
                 @let prompt = QuestionView::of_gate(&app.store, gate).map(|view| view.prompt).unwrap_or_default();
                 div class="note is-wait" data-key=(gate.id) {
-                    strong { "Waits for a person" }
+                    strong { "Waiting for a person" }
                     p class="prompt" { (short(&prompt, 400)) }
                     div class="bar" { a class="button primary" href=(format!("/questions/{}", gate.id)) { "Read and answer" } }
                 }
@@ -222,7 +222,7 @@ fn failure(app: &App, seen: &Seen) -> Markup {
                         }
                         @let words = last_words(app, outcome);
                         @if !words.is_empty() && !is_told(error.as_deref(), &words) {
-                            p class="muted small" { "The last of its stderr" }
+                            p class="muted small" { "The end of its stderr" }
                             pre class="out" tabindex="0" { (harmless(&words)) }
                         }
                         @if let Some(code) = &outcome.code { p class="muted small" { "What it means: " code { "lobster help " (code) } } }
@@ -231,14 +231,14 @@ fn failure(app: &App, seen: &Seen) -> Markup {
             } @else if seen.state == Standing::Interrupted {
                 div class="note is-wait" {
                     strong { "Interrupted" }
-                    p { "Its process ended in the middle. Finished steps do not run again; an effect whose end nobody saw is asked about." }
+                    p { "Its process ended in the middle. Finished steps do not run again; lobster asks about an effect with an unknown outcome." }
                 }
             }
         }
     }
 }
 
-/// Whether the message has all of these lines.
+/// True if the message contains all of these lines.
 fn is_told(message: Option<&str>, words: &str) -> bool {
     message.is_some_and(|message| words.lines().all(|line| message.contains(line.trim())))
 }
@@ -300,11 +300,11 @@ pub(crate) fn step_address(run: RunId, path: &str) -> String {
 fn steps(app: &App, asked: &Asked, seen: &Seen) -> Result<Markup, Problem> {
     let failed = seen.failed().map(|(path, _)| path);
     let at = failed.and_then(|path| seen.view.lines.iter().position(|line| line.path == path)).unwrap_or(0);
-    // It opens where it failed.
+    // The table opens at the failed step.
     let from = asked.number("from", if at < STEPS { 0 } else { at - 20 })?.min(seen.view.lines.len());
     let page = &seen.view.lines[from..seen.view.lines.len().min(from + STEPS)];
     let commands = commands(app, page);
-    // A column that no step of the page fills is left out.
+    // Columns without values on this page are left out.
     let has =
         |of: &dyn Fn(&StepOutcome) -> bool| page.iter().filter_map(|line| line.outcome.as_ref()).any(of);
     let most = |of: &dyn Fn(&StepOutcome) -> Option<u64>| {
@@ -347,13 +347,13 @@ fn steps(app: &App, asked: &Asked, seen: &Seen) -> Result<Markup, Problem> {
     })
 }
 
-/// Columns that are not always there.
+/// The optional columns.
 #[derive(Clone, Copy)]
 struct Columns {
     fuel: bool,
     memory: bool,
     enforced: bool,
-    /// The most of the page, to which the others are drawn.
+    /// The maximum of the page, to which the other values are scaled.
     most_fuel: u64,
     most_memory: u64,
 }
@@ -406,7 +406,7 @@ fn commands(app: &App, lines: &[Line]) -> HashMap<String, Arc<str>> {
         COMMANDS.put(digest, command.clone(), size);
         known.insert(digest, command);
     }
-    // Those that are large, and those that cannot be read: that there was a command is shown all the same.
+    // Large or unreadable actions are read one by one, so that their rows also show a command.
     for digest in missing {
         known.entry(digest).or_insert_with(|| match app.store.load(&digest, STREAM) {
             Ok(bytes) => {
@@ -441,7 +441,7 @@ fn result(app: &App, seen: &Seen) -> Markup {
     }
 }
 
-/// A value of the record; what cannot be read says so.
+/// A value of the record, or the reason why it cannot be read.
 pub(crate) fn value(app: &App, digest: &Digest) -> Markup {
     match app.store.load(digest, VALUE) {
         Ok(bytes) => {
@@ -476,7 +476,7 @@ fn facts(app: &App, seen: &Seen) -> Markup {
                         dt { "Plan" } dd { code { (run.plan.to_string().get(..16).unwrap_or_default()) } }
                         dt { "Record" } dd {
                             (figures::counted(run.records, "record")) ", "
-                            @if seen.view.broken.is_some() { "damaged" } @else { "chain whole" }
+                            @if seen.view.broken.is_some() { "damaged" } @else { "journal intact" }
                         }
                     }
                 }
@@ -517,7 +517,7 @@ pub(crate) fn cancel(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let id = run_of(app, asked)?;
     match acts::cancel_run(app, asked) {
         Ok(_) => {}
-        // The service did not start it: a process of its own cancels it.
+        // The service did not start the run, so a process cancels it directly.
         Err(problem) if problem.code == "over" => {
             let run = app.store.run(id)?;
             if run.status.is_over() {
@@ -535,7 +535,7 @@ pub(crate) fn cancel(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     Ok(Reply::see(&format!("/runs/{id}")))
 }
 
-/// On behalf of whoever has pressed a button.
+/// On behalf of the person who pressed a button.
 fn by(asked: &Asked) -> Behalf<'_> {
     Behalf::of_person(asked.name().unwrap_or_default(), None)
 }
@@ -549,7 +549,7 @@ pub(crate) fn resume(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         Some("skip") => words.push("--skip-interrupted".to_owned()),
         _ => {}
     }
-    // A run that the service has started goes on with a worker, under the limits of the server.
+    // A worker continues a run that the service has started, under the limits of the server.
     words.extend(start.as_ref().map(|_| "--hand-over".to_owned()));
     let records = run.records;
     let is_taken_up = || start.is_none() && app.store.run(id).is_ok_and(|run| run.records > records);
@@ -559,7 +559,7 @@ pub(crate) fn resume(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let not_resumed = |why: String| Problem::new(StatusCode::CONFLICT, "not_resumed", why);
     match said {
         Some(said) if said.code != Some(0) && !is_taken_up() => return Err(not_resumed(said.why())),
-        None if start.is_some() => return Err(not_resumed("it takes too long; look again".to_owned())),
+        None if start.is_some() => return Err(not_resumed("it takes too long; reload the page".to_owned())),
         Some(_) | None => {}
     }
     if start.is_some() {
@@ -576,7 +576,7 @@ pub(crate) fn replay(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let said = app.start(app.command(&by(asked), &run.cwd, &words))?.wait(REPLAY, || false);
     let said = said.ok_or_else(|| {
         let detail = format!(
-            "the replay takes longer than a page waits; `lobster replay {}` has the time",
+            "the replay takes too long for a page; `lobster replay {}` has no time limit",
             id.short()
         );
         Problem::new(StatusCode::GATEWAY_TIMEOUT, "slow", detail)
@@ -594,7 +594,7 @@ pub(crate) fn replay(app: &App, asked: &Asked) -> Result<Reply, Problem> {
             None => {
                 div class="note is-ok" {
                     strong { @if unverified.is_empty() { "The same" } @else { "Nothing differs" } }
-                    p { "The recorded run was executed again just now, and every result that could be computed is the recorded one, byte for byte." }
+                    p { "The recorded run was executed again, and every result that could be computed is the recorded one, byte for byte." }
                 }
             }
             Some(first) => {
@@ -612,7 +612,7 @@ pub(crate) fn replay(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         dl class="card pad facts" {
             dt { "Computed again" } dd { (count("computed")) }
             dt { "With recorded calls" } dd { (count("checked")) }
-            dt { "Answered from the record" } dd { (count("answered")) " — effects are never done again by a replay" }
+            dt { "Answered from the record" } dd { (count("answered")) " (a replay never repeats effects)" }
             @for step in &unverified { dt { "Not computed" } dd { (harmless(step["step"].as_str().unwrap_or_default())) ": " (harmless(step["why"].as_str().unwrap_or_default())) } }
         }
         div class="bar" { a class="button" href=(format!("/runs/{id}")) { "Back to the run" } }

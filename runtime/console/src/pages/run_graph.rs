@@ -1,4 +1,4 @@
-//! The steps of a run as a picture, each with how it went.
+//! The graph of a run's steps with their states.
 
 use lobster_runtime::figures::counted;
 use lobster_runtime::graph::Graph;
@@ -13,10 +13,10 @@ use super::run::step_address;
 use crate::chart;
 use crate::views;
 
-/// Larger graphs are no picture any more.
+/// Most steps that are drawn; larger graphs are unreadable.
 const DRAWN: usize = 80;
 
-/// So many are seen at a glance, and stand open.
+/// Largest number of steps for which the graph is open at first.
 const GLANCE: usize = 12;
 
 /// The plan of a run as a graph. A pipeline has none.
@@ -29,7 +29,7 @@ pub(crate) fn show(app: &App, run: &RunSummary, lines: &[Line]) -> Markup {
     }
     if count > DRAWN {
         return html! {
-            section id="graph" { p class="muted small" { "Its graph has " (counted(count as u64, "step")) ", more than a picture shows." } }
+            section id="graph" { p class="muted small" { "Its graph has " (counted(count as u64, "step")) ", which is too many to draw." } }
         };
     }
     let graph = Graph::of(workflow, &Map::new());

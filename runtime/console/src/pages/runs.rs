@@ -1,4 +1,4 @@
-//! The list of runs. A row tells its run apart by workflow, title and arguments; it never holds a payload.
+//! The list of runs. A row identifies its run by workflow, title and arguments, and never contains a payload.
 
 use std::collections::HashMap;
 
@@ -13,15 +13,15 @@ use super::problem;
 use crate::shell::{self, Place};
 use crate::words::{empty, encoded, short, since, span, time_in_list, tone};
 
-/// Rows of a page, unless it is asked for more.
+/// Default number of rows of a page.
 const ROWS: usize = 50;
 
 const MOST: usize = 500;
 
-/// Characters of the arguments, and of an error, in a row.
+/// Most characters of the arguments, and of an error, in a row.
 const SHOWN: usize = 140;
 
-/// A run with what its row needs.
+/// A run with the data of its row.
 pub(crate) struct Row {
     pub(crate) run: RunSummary,
     start: Option<ListedStart>,
@@ -29,7 +29,8 @@ pub(crate) struct Row {
     args: String,
 }
 
-/// The rows of these runs that the caller may read. `known`: where all of them stand, if they were found by that.
+/// Makes the rows of the runs that the caller may read. `known` is the common state of all runs, if they were selected
+/// by it.
 pub(crate) fn rows(
     app: &App,
     asked: &Asked,
@@ -61,7 +62,7 @@ pub(crate) fn rows(
     Ok(rows)
 }
 
-/// Larger arguments are not shown.
+/// Largest arguments that are shown, in bytes.
 const ARGUMENTS: u64 = 1 << 20;
 
 /// The arguments of a run in one line, or why they cannot be read.
@@ -72,7 +73,7 @@ pub(crate) fn recorded_arguments(app: &App, digest: &Digest) -> String {
     }
 }
 
-/// Arguments in one line: `day=2026-05-01 limit=20`.
+/// Formats arguments on one line: `day=2026-05-01 limit=20`.
 fn arguments(text: &str) -> String {
     let Ok(serde_json::Value::Object(args)) = lobster_runtime::json::parse(text) else {
         return short(text, SHOWN);
@@ -84,25 +85,25 @@ fn arguments(text: &str) -> String {
     short(&args.iter().map(one).collect::<Vec<_>>().join("  "), SHOWN)
 }
 
-/// Lists of more rows leave out what their addresses and their heading say, too.
+/// Number of rows above which a list omits what its addresses and its heading already contain.
 const LONG: usize = 100;
 
-/// Bytes of markup that the rows of a list take at most, whatever their texts are.
+/// Most bytes of markup for the rows of a list.
 const ROOM: usize = 96_000;
 
-/// Rows as a list. There may be hundreds, so their markup is lean: the style tells the parts by their place.
+/// Rows as a list. There may be hundreds, so their markup is small: the style identifies parts by their position.
 pub(crate) fn list(rows: &[Row], now: i64) -> Markup {
     List::of(rows, None, now).markup
 }
 
-/// As many rows as there is room for.
+/// The rows that fit, with their number.
 struct List {
     markup: Markup,
     rows: usize,
 }
 
 impl List {
-    /// `state`: that of the heading.
+    /// `state` is the state in the heading.
     fn of(rows: &[Row], state: Option<Standing>, now: i64) -> Self {
         let is_long = rows.len() > LONG;
         let said = state.filter(|_| is_long && rows.iter().all(|row| Some(row.state) == state));
@@ -151,13 +152,13 @@ fn item(row: &Row, (is_long, is_said): (bool, bool), now: i64) -> Markup {
     }
 }
 
-/// What a step that failed said itself: `no such file` of `workflow command failed (1): no such file`.
+/// The failed step's own message: `no such file` in `workflow command failed (1): no such file`.
 fn reason(error: &str) -> &str {
     let said = error.strip_prefix("workflow command failed (").and_then(|rest| rest.split_once("): "));
     said.map(|(_, said)| said).filter(|said| !said.trim().is_empty()).unwrap_or(error)
 }
 
-/// Where the runs stand that are asked for, and their name.
+/// The state and the name that the request filters by.
 fn asked_for(asked: &Asked) -> Result<(Option<Standing>, Option<&str>), Problem> {
     let [status, name] = ["status", "name"].map(|part| asked.query(part).filter(|value| !value.is_empty()));
     let status = status.map(str::parse::<Standing>).transpose();
@@ -190,13 +191,13 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     }))
 }
 
-/// These runs; `next`: the last of them if there are more.
+/// The page of these runs. `next` is the last of them if there are more.
 fn page(app: &App, asked: &Asked, found: Vec<RunSummary>, next: Option<RunId>) -> Result<Markup, Problem> {
     let (status, name) = asked_for(asked)?;
     let rows = rows(app, asked, found, status)?;
     let now = app.store.clock_ms();
     let list = List::of(&rows, status, now);
-    // What has no room is on the next page.
+    // Rows that do not fit are on the next page.
     let next = if list.rows < rows.len() { rows.get(list.rows - 1).map(|row| row.run.id) } else { next };
     let address = |status: Option<Standing>, before: Option<String>| {
         let mut parts = Vec::new();
@@ -223,12 +224,12 @@ fn page(app: &App, asked: &Asked, found: Vec<RunSummary>, next: Option<RunId>) -
             }
         }
         section class="card" id="runs" data-live="" {
-            h2 class="hide" { @match status { Some(status) => { "Runs with the state " (status.as_str()) }, None => "Runs" } ", the newest first" }
+            h2 class="hide" { @match status { Some(status) => { "Runs with the state " (status.as_str()) }, None => "Runs" } ", newest first" }
             @if rows.is_empty() {
                 @if status.is_some() || name.is_some() {
-                    (empty("No run fits", "Take another state or name, or look at all runs.", None))
+                    (empty("No run matches", "Choose another state or name, or list all runs.", None))
                 } @else {
-                    (empty("Nothing has run yet", "Runs of this store appear here, also those that are started in a terminal.", Some("lobster run examples/inbox-triage/triage.lobster")))
+                    (empty("Nothing has run yet", "Runs of this store appear here, including those started in a terminal.", Some("lobster run examples/inbox-triage/triage.lobster")))
                 }
             } @else { (list.markup) }
         }
@@ -266,7 +267,7 @@ mod tests {
         Row { run, start: None, state, args: arguments(&serde_json::json!({ "day": args }).to_string()) }
     }
 
-    /// The most that a page takes around its rows.
+    /// Bytes that a page takes around its rows at most.
     const AROUND: usize = 4_000;
 
     #[test]
@@ -287,7 +288,7 @@ mod tests {
             assert_eq!(list.rows, MOST, "{state}");
             assert!(list.markup.0.len() + AROUND < 100_000, "{state}: {}", list.markup.0.len());
         }
-        // Whatever the texts are: what has no room is on the next page.
+        // For any texts, rows that do not fit are on the next page.
         for text in ["x".repeat(150), "<&\">".repeat(150), "\u{1f980}".repeat(150), "\u{202e}\n".repeat(150)]
         {
             let rows: Vec<Row> = (0..MOST).map(|_| row(Standing::Failed, &text, &text, &text)).collect();

@@ -1,4 +1,4 @@
-//! The schedules, each with what became of its ticks.
+//! The schedules with the results of their ticks.
 
 use lobster_runtime::json;
 use lobster_runtime::store::iso;
@@ -11,10 +11,10 @@ use maud::{Markup, html};
 use crate::shell::{self, Place};
 use crate::words::{empty, span, state, time, tone};
 
-/// Schedules of a page.
+/// Schedules per page.
 const PAGE: usize = 50;
 
-/// Ticks of one strip, and in the table below it.
+/// Most ticks of one strip, and of the table below it.
 const STRIP: usize = 90;
 const TABLE: usize = 15;
 
@@ -30,9 +30,9 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     }
     let body = html! {
         div class="top" { div class="title" { h1 { "Schedules" } } }
-        @if all.is_empty() { div class="card" { (empty("Nothing is scheduled", "A workflow says when it starts under `on: schedule:`; registering it puts it here.", Some("lobster schedule register report.lobster"))) } }
+        @if all.is_empty() { div class="card" { (empty("Nothing is scheduled", "A workflow declares its schedule under `on: schedule:`; register it to list it here.", Some("lobster schedule register report.lobster"))) } }
         @else {
-            p class="legend" { @for (word, what) in [("fired", "started"), ("caught_up", "started late"), ("backfilled", "made up for"), ("missed", "missed"), ("paused", "skipped, paused or superseded")] { span class=(tone(word)) { i {} (what) } } }
+            p class="legend" { @for (word, what) in [("fired", "started"), ("caught_up", "started late"), ("backfilled", "backfilled"), ("missed", "missed"), ("paused", "skipped, paused or superseded")] { span class=(tone(word)) { i {} (what) } } }
         }
         div id="schedules" data-live="" class="stack" { @for (row, ticks) in &all { (schedule(asked, row, ticks, now)) } }
         @if count > all.len() {
@@ -59,7 +59,7 @@ fn schedule(asked: &Asked, row: &ScheduleRow, ticks: &[Tick], now: i64) -> Marku
                         (None, None) => span class="muted" { "never due again" },
                     }
                     @if asked.may(Verb::Operate, Some(&row.workflow_name)) {
-                        @if row.paused.is_some() { form method="post" action=(format!("{address}/resume")) { button { "Go on" } } }
+                        @if row.paused.is_some() { form method="post" action=(format!("{address}/resume")) { button { "Resume" } } }
                         @else { form method="post" action=(format!("{address}/pause")) { button { "Pause" } } }
                     }
                 }
@@ -78,9 +78,9 @@ fn schedule(asked: &Asked, row: &ScheduleRow, ticks: &[Tick], now: i64) -> Marku
                     }
                 }
                 details {
-                    summary { "The ledger" }
+                    summary { "Ledger" }
                     div class="scroll" tabindex="0" { table class="table" {
-                        thead { tr { th scope="col" { "Due" } th scope="col" { "What became of it" } th scope="col" { "Why" } th scope="col" { "Run" } } }
+                        thead { tr { th scope="col" { "Due" } th scope="col" { "Result" } th scope="col" { "Why" } th scope="col" { "Run" } } }
                         tbody { @for tick in ticks.iter().take(TABLE) { tr {
                             td { (time(tick.due, now)) @if tick.count > 1 { " ×" (tick.count) } }
                             td { (state(tick.state.as_str(), false)) }
@@ -94,7 +94,7 @@ fn schedule(asked: &Asked, row: &ScheduleRow, ticks: &[Tick], now: i64) -> Marku
     }
 }
 
-/// When it is due, in a few words.
+/// The due times in a few words.
 fn spec(row: &ScheduleRow) -> String {
     let spec = json::parse(&row.spec).unwrap_or_default();
     let due = &spec["due"];

@@ -1,4 +1,4 @@
-//! One step of a run: its command, what it wrote, what it changed, what held it.
+//! One step of a run: its command, its output, its changes, and the sandbox's enforcement.
 
 use std::io::Read as _;
 
@@ -23,17 +23,17 @@ use crate::shell::{self, Place};
 use crate::views;
 use crate::words::{encoded, short, span, state};
 
-/// Of a stream this much is shown.
+/// Most bytes of a stream that are shown.
 const SHOWN: u64 = 32 << 10;
 
-/// Runs that are looked through for what a step used before, and records that a page looks through for it.
+/// Most runs that are searched for earlier resource use of a step, and most records that one page reads for it.
 const HISTORY: usize = 24;
 const RECORDS: u64 = 20_000;
 
-/// What a step used in a run, by the length of its record.
+/// Cached resource use of steps, by run, number of records and path.
 static USED: Cache<(RunId, u64, String), Option<Used>> = Cache::new(1 << 20);
 
-/// What one attempt of a step used.
+/// Resource use of one attempt of a step.
 #[derive(Clone, Copy)]
 struct Used {
     duration_us: u64,
@@ -41,7 +41,7 @@ struct Used {
     peak_memory: Option<u64>,
 }
 
-/// Longer actions are not shown.
+/// Largest action that is shown, in bytes.
 const ACTION: u64 = 256 << 10;
 
 pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
@@ -89,7 +89,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
                     @if let Some(memory) = outcome.peak_memory { div { dt { "Memory" } dd { (figures::bytes(memory)) @if let Some(limit) = limit("memory") { span class="muted" { " of " (figures::bytes(limit)) } (chart::meter(memory, limit)) } } } }
                 }
                 @if waited > 0 { div { dt { "Waited for a person" } dd { (span(waited)) } } }
-                @if let Some(place) = &place { div { dt { "Stands in" } dd { code { (place.file) ":" (place.line) } } } }
+                @if let Some(place) = &place { div { dt { "Defined at" } dd { code { (place.file) ":" (place.line) } } } }
             }
         }
         @if let Some(good) = &good { div class="bar" { a class="button" href=(compare::address(id, good.id, Some(path))) { "Compare with the last good run" } } }
@@ -116,7 +116,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         }
         @if !inside.is_empty() {
             section {
-                header { h2 { "Inside it" } }
+                header { h2 { "Inner steps" } }
                 table class="table card" { tbody { @for other in &inside {
                     tr { td { a href=(super::run::step_address(id, &other.path)) { (short(&other.path, 120)) } } td { (state(&short(&other.state, 60), false)) } }
                 } } }
@@ -126,14 +126,14 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         @if let Some(digest) = line.action {
             section {
                 header { h2 { "Action" } code class="muted small" { "blake3:" (digest) } }
-                details { summary { "All that decides what it does" }
+                details { summary { "Everything that determines the step" }
                     @match &action {
                         Some(Ok(bytes)) => pre class="out" tabindex="0" { (harmless(&pretty(bytes))) },
                         Some(Err(error)) => div class="note is-bad" { strong { "It is missing from the store" } p { (error.to_string()) } },
                         None => {}
                     }
                 }
-                @if !line.decision.is_null() { details { summary { "What the policy said" } pre class="out" tabindex="0" { (harmless(&json::pretty(&line.decision))) } } }
+                @if !line.decision.is_null() { details { summary { "The policy's decision" } pre class="out" tabindex="0" { (harmless(&json::pretty(&line.decision))) } } }
             }
         }
     };
@@ -141,7 +141,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     Ok(shell::page(app, asked, &title, Place::Runs, &body))
 }
 
-/// What the last attempt of a step used in a run.
+/// Reads the resource use of a step's last attempt in a run.
 fn used_by(app: &App, run: RunId, path: &str) -> Result<Option<Used>, Problem> {
     let mut used = None;
     app.store.events_holding(run, &format!("\"path\":{}", json::compact(&path)), |record| {
@@ -157,7 +157,7 @@ fn used_by(app: &App, run: RunId, path: &str) -> Result<Option<Used>, Problem> {
     Ok(used)
 }
 
-/// What this step used in the latest runs of the name, the oldest first.
+/// Charts of the step's resource use in the latest runs of the same name, oldest first.
 fn history(app: &App, asked: &Asked, run: &RunSummary, path: &str) -> Result<Markup, Problem> {
     let filter = RunFilter { name: Some(run.name.clone()), limit: HISTORY, ..RunFilter::default() };
     let others = app.store.runs(&filter)?;
@@ -196,8 +196,8 @@ fn history(app: &App, asked: &Asked, run: &RunSummary, path: &str) -> Result<Mar
         html! {
             @if bars.len() > 2 && most > 0 {
                 div class="card pad" {
-                    (chart::bars(&bars, &format!("{title} in {} runs; the most {}", bars.len(), say(most))))
-                    p class="muted small" { (title) ", the newest run at the right; the most " (say(most)) "." }
+                    (chart::bars(&bars, &format!("{title} in {} runs; maximum {}", bars.len(), say(most))))
+                    p class="muted small" { (title) ", newest run on the right; maximum " (say(most)) "." }
                 }
             }
         }
@@ -230,7 +230,7 @@ fn pretty(bytes: &[u8]) -> String {
     json::parse(&text).map(|value| json::pretty(&value)).unwrap_or_else(|_| text.into_owned())
 }
 
-/// The streams of an outcome, without those that say the same.
+/// The streams of an outcome, without duplicates.
 pub(crate) fn streams(outcome: &StepOutcome) -> Vec<(&'static str, Blob)> {
     let all =
         [("stdout", outcome.kept_stdout()), ("output", outcome.output), ("stderr", outcome.kept_stderr())];
@@ -245,7 +245,7 @@ pub(crate) fn streams(outcome: &StepOutcome) -> Vec<(&'static str, Blob)> {
     found
 }
 
-/// The end of what a step has printed so far, both streams as they came.
+/// The end of a running step's output so far, with both streams in order of arrival.
 fn so_far(output: &mut KeptOutput) -> Markup {
     let end = end_of_output(output, None, usize::try_from(SHOWN).unwrap_or(usize::MAX));
     html! {
@@ -284,7 +284,8 @@ fn stream(app: &App, run: &str, path: &str, name: &str, blob: Blob) -> Markup {
     }
 }
 
-/// What was asked of the sandbox, what held it, and what this machine could not hold.
+/// The statement of enforcement: the requested rules, the mechanisms that enforced them, and what this machine cannot
+/// enforce.
 fn enforcement(outcome: &StepOutcome) -> Markup {
     let statement = &outcome.enforcement;
     let is_empty = |value: &Value| value.is_null() || value.as_array().is_some_and(Vec::is_empty);
@@ -293,7 +294,7 @@ fn enforcement(outcome: &StepOutcome) -> Markup {
     html! {
         @if !rows.is_empty() {
             section {
-                header { h2 { "What the sandbox enforced" } span class="muted" { (figures::enforcement(statement).unwrap_or_default()) } }
+                header { h2 { "Enforced by the sandbox" } span class="muted" { (figures::enforcement(statement).unwrap_or_default()) } }
                 dl class="card pad facts" {
                     @for (name, value) in rows {
                         dt { (name.replace('_', " ")) }
@@ -311,7 +312,7 @@ fn enforcement(outcome: &StepOutcome) -> Markup {
     }
 }
 
-/// One entry of a statement: a text, or what was held and by which mechanisms.
+/// One entry of a statement: a text, or a rule with the mechanisms that enforced it.
 fn one_of(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -1,4 +1,4 @@
-//! What the store holds, and whether it is whole.
+//! The content and the integrity of the store.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -21,15 +21,15 @@ use crate::cache::Cache;
 use crate::shell::{self, Place};
 use crate::words::time;
 
-/// How long reading the whole store may take.
+/// Time limit for reading the whole store.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// What the setting of this server says.
+/// The choice of this server's retention setting.
 const RETENTION: &str = "retention";
 
-/// The ages that can be chosen, with what is said of them.
+/// The ages that can be chosen, with their labels.
 const AGES: [(&str, &str); 5] = [
-    (RETENTION, "what LOBSTER_RETENTION of this server says"),
+    (RETENTION, "the setting LOBSTER_RETENTION of this server"),
     ("7d", "a week ago"),
     ("30d", "30 days ago"),
     ("90d", "90 days ago"),
@@ -40,17 +40,17 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     page(app, asked, &html! {}, AGES[0].0)
 }
 
-/// When the store was last counted, and what it held.
+/// Time and result of the last count of a store.
 static COUNTED: Cache<PathBuf, (i64, StoreStats)> = Cache::new(8);
 
-/// Whether it is being counted again.
+/// True while the store is being counted again.
 static IS_COUNTING: AtomicBool = AtomicBool::new(false);
 
-/// Counts that are older are made again, in milliseconds.
+/// Age after which a count is repeated, in milliseconds.
 const FRESH: i64 = 10_000;
 
-/// What the store holds, and when it was counted. That reads all of it: who looks again sees what was counted last
-/// while it is counted anew.
+/// Returns the content of the store with the time of counting. Counting reads the whole store, so repeated visits see
+/// the last count while a new one is made.
 fn counted_last(app: &App) -> Result<(i64, StoreStats), Problem> {
     let Some(known) = COUNTED.get(&app.store.dir().to_owned()) else { return Ok(count_anew(&app.store)?) };
     if app.store.clock_ms() - known.0 > FRESH && !IS_COUNTING.swap(true, Ordering::AcqRel) {
@@ -73,7 +73,7 @@ fn count_anew(store: &Store) -> Result<(i64, StoreStats), StoreError> {
     Ok(counted)
 }
 
-/// The page with a report of what was just done, and the age that was chosen for it.
+/// The page with a report of the last action, and the age that was chosen for it.
 fn page(app: &App, asked: &Asked, report: &Markup, chosen: &str) -> Result<Reply, Problem> {
     let (at, stats) = counted_last(app)?;
     let now = app.store.clock_ms();
@@ -91,17 +91,17 @@ fn page(app: &App, asked: &Asked, report: &Markup, chosen: &str) -> Result<Reply
         (report)
         div class="split" {
             section {
-                h2 { "Whether it is whole" }
+                h2 { "Integrity" }
                 div class="card pad" {
                     p { "Reads every record and every blob, follows each chain of digests, and lists what is damaged or missing. It changes nothing." }
                     @if is_admin { form method="post" action="/store/verify" { button class="primary" { "Verify now" } } }
-                    @else { p class="muted" { "An admin can have it verified." } }
+                    @else { p class="muted" { "Only an admin can verify it." } }
                 }
             }
             section {
                 h2 { "Old runs" }
                 div class="card pad" {
-                    p { "Runs that wait, run or are pinned stay. What goes is listed first." }
+                    p { "Waiting, running and pinned runs stay. The runs to be removed are listed first." }
                     @if is_admin {
                         form method="post" action="/store/collect" class="bar" {
                             label for="older-than" { "Ended more than" }
@@ -110,7 +110,7 @@ fn page(app: &App, asked: &Asked, report: &Markup, chosen: &str) -> Result<Reply
                             }
                             button name="act" value="look" { "What would go?" }
                         }
-                    } @else { p class="muted" { "An admin can have them removed." } }
+                    } @else { p class="muted" { "Only an admin can remove them." } }
                 }
             }
             section {
@@ -118,7 +118,7 @@ fn page(app: &App, asked: &Asked, report: &Markup, chosen: &str) -> Result<Reply
                 div class="card pad" {
                     p { "A copy is a state directory with all that was committed before, questions and users' state included. It is made beside the store: take it to another disk." }
                     @if is_admin { form method="post" action="/store/backup" { button { "Copy now" } } }
-                    @else { p class="muted" { "An admin can have a copy made." } }
+                    @else { p class="muted" { "Only an admin can make a copy." } }
                 }
             }
             section {
@@ -130,7 +130,7 @@ fn page(app: &App, asked: &Asked, report: &Markup, chosen: &str) -> Result<Reply
     Ok(shell::page(app, asked, "Store", Place::Store, &body))
 }
 
-/// Has a process of lobster do it.
+/// Runs a command of lobster.
 fn have_done(app: &App, asked: &Asked, words: &[&str]) -> Result<Said, Problem> {
     let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
     let behalf = Behalf::of_person(asked.name().unwrap_or_default(), None);
@@ -139,18 +139,18 @@ fn have_done(app: &App, asked: &Asked, words: &[&str]) -> Result<Said, Problem> 
         Problem::new(
             StatusCode::GATEWAY_TIMEOUT,
             "slow",
-            format!("the store is too large for a page, and this goes on without it; in a terminal, `lobster {command}` shows how it ends"),
+            format!("the store is too large for a page, and the command continues in the background; in a terminal, `lobster {command}` shows its result"),
         )
     })
 }
 
-/// Writes down who had it done, before it is done.
+/// Records who requests an action before it is done.
 fn note(app: &App, asked: &Asked, verb: &str, detail: Value) -> Result<(), Problem> {
     let store = app.store.dir().display().to_string();
     Ok(app.service.note(verb, &store, (asked.name(), &asked.origin()), detail)?)
 }
 
-/// A report that is read when there is a need to.
+/// A report that can be unfolded.
 fn details(is_good: bool, title: &str, said: &Said) -> Markup {
     let report = json::parse(&said.out).map(|report| json::pretty(&report)).unwrap_or_else(|_| said.why());
     html! {
@@ -168,16 +168,16 @@ pub(crate) fn verify(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     page(app, asked, &details(is_whole, title, &said), AGES[0].0)
 }
 
-/// Shows which runs would go, and has them removed once that was seen.
+/// Shows which runs would be removed, and removes them after that.
 pub(crate) fn collect(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let age = asked.field("older-than").unwrap_or_default();
     let Some((age, text)) = AGES.into_iter().find(|(value, _)| *value == age) else {
-        return Err(Problem::bad_request("choose an age of the list"));
+        return Err(Problem::bad_request("choose an age from the list"));
     };
     let removes = match asked.field("act") {
         Some("look") => false,
         Some("remove") => true,
-        _ => return Err(Problem::bad_request("look what would go, then have it removed")),
+        _ => return Err(Problem::bad_request("list the runs first, then remove them")),
     };
     let mut words = vec!["store", "gc"];
     if age == RETENTION {
@@ -197,7 +197,7 @@ pub(crate) fn collect(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     if removes {
         count_anew(&app.store)?;
     }
-    // The command says it in one line.
+    // The command prints its result on one line.
     let line = said.out.trim();
     let what = line.strip_prefix(if removes { "removed " } else { "would remove " }).unwrap_or(line);
     let report = html! {
@@ -215,7 +215,7 @@ pub(crate) fn collect(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     page(app, asked, &report, age)
 }
 
-/// Makes a copy of the store beside it.
+/// Makes a copy of the store next to it.
 pub(crate) fn backup(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let state = app.store.dir().parent().unwrap_or_else(|| app.store.dir());
     let copies = beside(state);
@@ -230,13 +230,13 @@ pub(crate) fn backup(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let said = have_done(app, asked, &["store", "backup", "--json", "--", &target])?;
     let title = match said.code {
         Some(0) => format!("A copy is in {target}"),
-        _ if Path::new(&target).exists() => format!("A copy without what is damaged is in {target}"),
+        _ if Path::new(&target).exists() => format!("A copy without the damaged parts is in {target}"),
         _ => "No copy was made".to_owned(),
     };
     page(app, asked, &details(said.code == Some(0), &title, &said), AGES[0].0)
 }
 
-/// Where copies of a state directory go: `.lobster-copies` for `.lobster`.
+/// The directory of copies of a state directory: `.lobster-copies` for `.lobster`.
 fn beside(state: &Path) -> PathBuf {
     let mut name = state.file_name().unwrap_or_default().to_owned();
     name.push("-copies");

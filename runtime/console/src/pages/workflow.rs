@@ -1,4 +1,4 @@
-//! One workflow: its steps as a picture, a form that starts it, its last runs.
+//! One workflow: its graph, a form that starts it, its latest runs.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ use crate::fields;
 use crate::shell::{self, Place};
 use crate::words::{empty, span, time, tone};
 
-/// Runs of the history.
+/// Most runs of the history.
 const HISTORY: usize = 60;
 
 fn found(app: &App, asked: &Asked) -> Result<Registered, Problem> {
@@ -51,10 +51,10 @@ fn page(app: &App, asked: &Asked, wrong: Option<&str>) -> Result<Reply, Problem>
         }
         @if let Some(about) = &content.description { p class="lead prompt" { (harmless(about)) } }
         @match &candidate {
-            Err(why) => div class="note is-bad" { strong { "The file cannot be started as it is" } p class="prompt small" { (harmless(why)) } },
+            Err(why) => div class="note is-bad" { strong { "The file cannot start" } p class="prompt small" { (harmless(why)) } },
             Ok(candidate) if candidate.digest != registered.digest => div class="note is-wait" {
                 strong { "The file has changed since it was registered" }
-                p { "It is refused when a run would begin, until somebody registers it again: " code { "lobster schedule register " (registered.path) } }
+                p { "Its runs are refused until it is registered again: " code { "lobster schedule register " (registered.path) } }
                 @if asked.may(Verb::Register, Some(&registered.name)) {
                     form method="post" action=(format!("/workflows/{}/register", registered.name)) class="bar" {
                         input type="hidden" name="digest" value=(candidate.digest);
@@ -107,12 +107,12 @@ fn page(app: &App, asked: &Asked, wrong: Option<&str>) -> Result<Reply, Problem>
     Ok(shell::page(app, asked, &registered.name, Place::Workflows, &body))
 }
 
-/// Its runs, the newest first.
+/// Its runs, newest first.
 fn history(app: &App, asked: &Asked, registered: &Registered) -> Result<Vec<Row>, Problem> {
     runs::rows(app, asked, app.service.runs_of(registered.n, HISTORY)?, None)
 }
 
-/// How long the runs took, the oldest at the left.
+/// A chart of the durations of the runs, oldest on the left.
 fn durations(rows: &[Row]) -> Markup {
     let took = |row: &Row| row.run.ended_at.map(|end| (end - row.run.started_at).max(1));
     let Some(longest) = rows.iter().filter_map(took).max().filter(|_| rows.len() > 2) else {
@@ -127,8 +127,8 @@ fn durations(rows: &[Row]) -> Markup {
     let bars: Vec<Bar> = rows.iter().rev().map(bar).collect();
     html! {
         div class="card pad" {
-            (chart::bars(&bars, &format!("How long {} runs took; the longest {}", rows.len(), span(longest))))
-            p class="muted small" { "How long its runs took, the newest at the right; the longest " (span(longest)) "." }
+            (chart::bars(&bars, &format!("Durations of {} runs; longest {}", rows.len(), span(longest))))
+            p class="muted small" { "Durations of its runs, newest on the right; longest " (span(longest)) "." }
         }
     }
 }

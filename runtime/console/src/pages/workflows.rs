@@ -1,4 +1,4 @@
-//! The workflows that the service knows, and what is wrong with files.
+//! The registered workflows, and the problems of files.
 
 use lobster_runtime::figures::counted;
 use lobster_runtime::visible::harmless;
@@ -24,7 +24,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         @if !problems.is_empty() {
             div class="note is-wait" {
                 details open[problems.len() <= 3] {
-                    summary { (counted(problems.len() as u64, "file")) " that nothing starts" }
+                    summary { (counted(problems.len() as u64, "file")) " that cannot start" }
                     @for problem in &problems { p class="prompt small" { (harmless(problem)) } }
                 }
             }
@@ -33,12 +33,12 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
             form method="get" action="/new" class="bar" {
                 label class="hide" for="new" { "Name of a new workflow" }
                 input id="new" name="name" placeholder="Name of a new workflow" required autocomplete="off" spellcheck="false";
-                button { "Write it" }
+                button { "Create" }
             }
         }
         section class="card" {
             h2 class="hide" { "Registered workflows" }
-            @if rows.is_empty() { (empty("No workflow is registered", "Registering a file says that this version of it may run.", Some("lobster schedule register report.lobster"))) }
+            @if rows.is_empty() { (empty("No workflow is registered", "Registering a file allows this version of it to run.", Some("lobster schedule register report.lobster"))) }
             ul class="rows" {
                 @for workflow in &rows {
                     @let content = Content::of(workflow);
