@@ -1,5 +1,4 @@
-//! Who proposed what, what was decided, who approved, what started and how it
-//! ended: a reading of the journals (S4), with nothing of its own.
+//! The audit: proposals, decisions, approvals, starts and ends, derived entirely from the journals (S4).
 
 mod trail;
 
@@ -22,31 +21,31 @@ use lobster_store::{
 
 pub use trail::Trail;
 
-/// The pre-image of an action is small; its data is named by digests.
+/// Largest pre-image of an action; it is small, since its data is named by digests.
 const MAX_ACTION: u64 = 16 << 20;
 
-/// What an entry is about.
+/// Kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// A run began, went on, paused or ended.
+    /// A run began, continued, paused or ended.
     Run,
-    /// Policy said allow, ask or deny to a proposal.
+    /// The policy decided on a proposal: allow, ask or deny.
     Decision,
     /// A person was asked, or answered.
     Approval,
     /// An effect or computation began.
     Start,
-    /// It ended.
+    /// An effect or computation ended.
     End,
-    /// Anything else that was noted.
+    /// Any other note.
     Note,
 }
 
 impl Kind {
     const ALL: [Self; 6] = [Self::Run, Self::Decision, Self::Approval, Self::Start, Self::End, Self::Note];
 
-    /// Its one spelling.
+    /// The spelling of the kind.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -74,12 +73,12 @@ impl FromStr for Kind {
     }
 }
 
-/// Which entries are wanted; what is not set does not matter.
+/// Filter for entries; unset fields match all.
 #[derive(Clone, Debug, Default)]
 pub struct AuditFilter {
     pub run: Option<RunId>,
     pub actor: Option<String>,
-    /// Milliseconds since 1970, inclusive.
+    /// In milliseconds since 1970, inclusive.
     pub since: Option<i64>,
     /// Exclusive.
     pub until: Option<i64>,
@@ -90,7 +89,7 @@ pub struct AuditFilter {
     pub program: Option<String>,
 }
 
-/// One thing that happened, and the record that says so.
+/// An event, and the record that contains it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AuditEntry {
     pub time: String,
@@ -99,12 +98,13 @@ pub struct AuditEntry {
     pub seq: u64,
     pub hash: Digest,
     pub kind: Kind,
-    /// What happened, in a word or two: `denied`, `approved`, `started` …
+    /// The event in a word or two: `denied`, `approved`, `started` …
     pub what: String,
-    /// On whose behalf (`LOBSTER_ACTOR`); of an approval, who answered.
+    /// The user or program on whose behalf it happened (`LOBSTER_ACTOR`); for an approval, the person who answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub actor: Option<String>,
-    /// What shows who answered: user, terminal and parent processes of a shell, or the credential of a service.
+    /// Evidence of the person who answered: user, terminal and parent processes of a shell, or the credential of a
+    /// service.
     #[serde(skip_serializing_if = "Value::is_null")]
     pub author: Value,
     /// The message that led to it (`LOBSTER_MESSAGE_ID`).
@@ -114,10 +114,10 @@ pub struct AuditEntry {
     pub step: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict: Option<String>,
-    /// Why, or how it ended.
+    /// The reason, or the error or exit code at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What was proposed.
+    /// The proposed command.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -125,10 +125,10 @@ pub struct AuditEntry {
     /// The digest of the action, or of the policy that decided.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
-    /// Why it cannot be said what was proposed: there was something, and its record cannot be read.
+    /// Reason why the proposed command is unknown: its record cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unreadable: Option<String>,
-    /// `recording`, where that is damage.
+    /// `recording`, if that is due to damage.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<FailureCode>,
     #[serde(skip)]
@@ -144,12 +144,12 @@ impl AuditFilter {
             && is(&self.actor, &entry.actor)
             && is(&self.verdict, &entry.verdict)
             && self.program.as_ref().is_none_or(|program| {
-                // Of what cannot be read nobody knows the programs.
+                // If the record is unreadable, its programs are unknown.
                 entry.programs.contains(program) || entry.unreadable.is_some()
             })
     }
 
-    /// Whether anything of a run can be wanted.
+    /// True if a run may have entries that match.
     fn may_take(&self, run: &RunSummary) -> bool {
         self.run.is_none_or(|wanted| wanted == run.id)
             && self.until.is_none_or(|until| run.started_at < until)
@@ -157,11 +157,11 @@ impl AuditFilter {
     }
 }
 
-/// Reads the journals, the oldest run first, and hands on what the filter takes. Of a journal that is damaged it is
-/// what can be read; where each of them is broken is the result.
+/// Reads the journals, the oldest run first, and passes the matching entries to `take`. Damaged journals are read as
+/// far as possible; the result lists the position of each damage.
 ///
 /// # Errors
-/// When the database cannot be read, or `take` fails.
+/// If the database cannot be read, or `take` fails.
 pub fn read<E: From<StoreError>>(
     store: &Store,
     filter: &AuditFilter,
@@ -183,7 +183,7 @@ pub fn read<E: From<StoreError>>(
     Ok(damage)
 }
 
-/// On whose behalf records are written.
+/// The user or program, and the message, on whose behalf records are written.
 #[derive(Clone, Debug, Default)]
 struct Behalf {
     actor: Option<String>,
@@ -195,7 +195,7 @@ impl Behalf {
         let (actor, detail) = match event {
             Event::RunStarted { actor, detail, .. } => (actor.clone(), detail),
             Event::RunResumed { by, detail } => (by.clone(), detail),
-            // A run that was called off says by whom.
+            // The end of a cancelled run names the person who cancelled it.
             Event::RunEnded { detail, .. } if detail.get("answer").is_some() => {
                 (detail.get("actor").and_then(Value::as_str).map(str::to_owned), detail)
             }
@@ -213,7 +213,7 @@ fn entries(store: &Store, journal: &[Record]) -> Vec<AuditEntry> {
             behalf = now;
         }
         let whose = match &record.event {
-            // An answer is written before the run goes on, by the process that then takes it up.
+            // An answer is written before the run continues, by the process that then continues it.
             Event::GateAnswered { from: None, .. } | Event::RetryRequested { .. } => {
                 journal[at..].iter().find_map(|later| Behalf::of(&later.event)).unwrap_or_default()
             }
@@ -265,7 +265,7 @@ fn describe(store: &Store, record: &Record, whose: &Behalf, found: &mut Vec<Audi
         Event::StepStarted { kind, action, decision, .. } => {
             found.extend(began(store, entry, kind, *action, decision));
         }
-        // What composite steps and the engine keep for themselves is no end of anything.
+        // Internal ends of composite steps and of the engine are not listed.
         Event::StepEnded { attempt: 0, .. } => {}
         Event::StepEnded { path, .. } if path.contains('!') => {}
         Event::StepEnded { begun, outcome, .. } => {
@@ -273,7 +273,7 @@ fn describe(store: &Store, record: &Record, whose: &Behalf, found: &mut Vec<Audi
             if let Some(begun) = begun {
                 let mut entries = began(store, entry, &begun.kind, Some(begun.action), &begun.decision);
                 if begun.effect {
-                    // It was decided about, and then nothing had to be started.
+                    // It was decided, but then nothing had to be started.
                     entries.retain(|entry| entry.kind != Kind::Start);
                     what = "cached";
                 }
@@ -325,7 +325,7 @@ fn describe(store: &Store, record: &Record, whose: &Behalf, found: &mut Vec<Audi
     }
 }
 
-/// Who closed a question: nobody who is known if its time was over or it is open again.
+/// The person who closed a question; `None` if it expired or was opened again.
 fn closed_by(name: Option<&str>, author: &Value, whose: &Behalf) -> Option<String> {
     match author {
         Value::Null => name.map(str::to_owned).or_else(|| whose.actor.clone()),
@@ -333,7 +333,7 @@ fn closed_by(name: Option<&str>, author: &Value, whose: &Behalf) -> Option<Strin
     }
 }
 
-/// Who answered: by name where one is known, else by the shell.
+/// The person who answered: the name if it is known, otherwise the shell.
 fn answered_by(name: Option<&str>, author: &Value, whose: &Behalf) -> String {
     let shell = || {
         let uid = author["uid"].as_u64()?;
@@ -349,7 +349,7 @@ fn text_at(value: &Value, key: &str) -> Option<String> {
     value.get(key).and_then(Value::as_str).map(str::to_owned)
 }
 
-/// The start of a step, after what was decided about it.
+/// The start of a step, after the decision about it.
 fn began(
     store: &Store,
     entry: impl Fn(Kind, &str) -> AuditEntry,
@@ -400,7 +400,7 @@ fn decided(entry: AuditEntry, decision: &Value, proposed: Proposed) -> AuditEntr
     }
 }
 
-/// The names of the programs that a decision found.
+/// The names of the programs in a decision.
 fn programs(decision: &Value) -> Vec<String> {
     let base = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
     let listed = decision.get("programs").and_then(Value::as_array).into_iter().flatten();
@@ -414,7 +414,7 @@ fn programs(decision: &Value) -> Vec<String> {
     names
 }
 
-/// What somebody wanted to run.
+/// A proposed command.
 #[derive(Clone, Default)]
 struct Proposed {
     command: Option<String>,
@@ -422,7 +422,7 @@ struct Proposed {
     unreadable: Option<Unreadable>,
 }
 
-/// Why it cannot be said what somebody wanted to run.
+/// Reason why a proposed command is unknown.
 #[derive(Clone)]
 struct Unreadable {
     why: String,
@@ -441,14 +441,14 @@ impl Proposed {
         Self { command: Some(command), ..Self::default() }
     }
 
-    /// The entry, which says what of this cannot be read.
+    /// The entry, with the reason why this cannot be read, if there is one.
     fn or_unreadable(&self, entry: AuditEntry) -> AuditEntry {
         let Some(Unreadable { why, is_damage }) = &self.unreadable else { return entry };
         let code = is_damage.then(|| Code::Recording.into());
         AuditEntry { unreadable: Some(why.clone()), code, ..entry }
     }
 
-    /// From the pre-image of an action.
+    /// Reads the pre-image of an action.
     fn of_action(store: &Store, run: RunId, action: &Digest) -> Self {
         let not_json = |source| StoreError::Json { what: "the action", source };
         let loaded = store.load(action, MAX_ACTION).map_err(|error| store.explained(run, error));
@@ -463,7 +463,7 @@ impl Proposed {
         }
     }
 
-    /// From the proposal that a decision holds.
+    /// Reads the proposal of a decision.
     fn of_proposal(proposal: &Value) -> Self {
         match proposal.get("command") {
             Some(command) if command.get("shell").is_some() => {
@@ -480,7 +480,7 @@ impl Proposed {
             words.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
         match words.as_slice() {
             [] => Self::default(),
-            // A shell's text says more than that a shell ran.
+            // A shell's text is more informative than the shell's name.
             [_, flag, text] if matches!(*flag, "-c" | "-lc") => Self::of_command((*text).to_owned()),
             [program, ..] => Self {
                 command: Some(words.join(" ")),
@@ -491,7 +491,7 @@ impl Proposed {
     }
 }
 
-/// Hides what the policy keeps out of audit records. Secrets are not in the journal to begin with.
+/// Hides what the policy keeps out of audit records. The journal contains no secrets anyway.
 fn clean(mut entry: AuditEntry, hidden: &[Redaction]) -> AuditEntry {
     for text in [&mut entry.command, &mut entry.reason].into_iter().flatten() {
         if hidden.contains(&Redaction::UrlUserinfo) {
@@ -504,7 +504,7 @@ fn clean(mut entry: AuditEntry, hidden: &[Redaction]) -> AuditEntry {
     entry
 }
 
-/// `scheme://user:password@host` without what stands before the `@`.
+/// `scheme://user:password@host` without the part before the `@`.
 fn without_userinfo(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     let mut rest = text;
@@ -523,7 +523,7 @@ fn without_userinfo(text: &str) -> String {
     clean + rest
 }
 
-/// Words that look like keys: a known beginning, or too irregular for a name.
+/// Hides words that look like keys: they have a known prefix, or are too irregular for a name.
 fn without_keys(text: &str) -> String {
     let is_word = |c: char| c.is_ascii_alphanumeric() || "+/=_-".contains(c);
     let mut clean = String::with_capacity(text.len());
@@ -543,7 +543,7 @@ fn looks_like_key(word: &str) -> bool {
     const BEGINNINGS: [&str; 11] =
         ["AKIA", "ASIA", "ghp_", "gho_", "ghs_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "sk-", "AIza"];
     const SHORTEST: usize = 24;
-    /// Bits a character; hexadecimal digests have at most 4, names and paths less.
+    /// Bits per character; hexadecimal digests have at most 4, names and paths fewer.
     const IRREGULAR: f64 = 4.2;
     if word.len() >= 16 && BEGINNINGS.iter().any(|beginning| word.starts_with(beginning)) {
         return true;
@@ -563,10 +563,10 @@ fn looks_like_key(word: &str) -> bool {
     word.len() >= SHORTEST && mixed && bits >= IRREGULAR
 }
 
-/// A point in time as people give it: RFC 3339, a date, or how long ago (`90m`, `7d`).
+/// Parses a time as people write it: RFC 3339, a date, or an age (`90m`, `7d`).
 ///
 /// # Errors
-/// When it is none of these.
+/// If it is none of these.
 pub fn parse_time(text: &str, now: i64) -> Result<i64, String> {
     let text = text.trim();
     if let Ok(time) = text.parse::<Timestamp>() {
@@ -581,22 +581,21 @@ pub fn parse_time(text: &str, now: i64) -> Result<i64, String> {
     Err(format!("{text:?} is not a time: give 2026-05-01T12:00:00Z, 2026-05-01, or how long ago (90m, 7d)"))
 }
 
-/// What walking every chain found.
+/// Result of checking all chains.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ChainReport {
     pub runs: u64,
     pub records: u64,
     /// Runs whose last head is kept outside the store.
     pub anchored: u64,
-    /// The first broken record of each run that has one.
+    /// The first broken record of each damaged run.
     pub broken: Vec<BrokenChain>,
 }
 
-/// Walks the chain of every run, or of one, and holds them against what an
-/// anchor outside the store knows of them.
+/// Checks the chain of every run, or of one, and compares it with an anchor outside the store.
 ///
 /// # Errors
-/// When the database or the anchor cannot be read.
+/// If the database or the anchor cannot be read.
 pub fn verify(store: &Store, only: Option<RunId>, anchor: Option<&Path>) -> Result<ChainReport, StoreError> {
     let mut report = ChainReport::default();
     let runs = store.runs(&RunFilter::default())?;

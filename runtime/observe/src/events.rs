@@ -1,8 +1,7 @@
-//! The journals of runs as lines of JSON, written while they run.
+//! The journals of runs as lines of JSON, written during the run.
 //!
-//! A line is the text of a record exactly as the journal has it, so what follows
-//! a run and what reads its journal later see the same. Secrets are hidden in it
-//! already. Nobody's run fails because nobody could be told of it.
+//! A line is the exact text of a record in the journal, so a program that follows a run and one that reads its journal
+//! later see the same. Secrets are already hidden. A run never fails because its lines cannot be written.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,17 +11,17 @@ use std::sync::Mutex;
 use lobster_base::sync::lock;
 use lobster_store::{Durability, Record, RunId, Store, StoreError, Witness};
 
-/// Writes each record of the runs of this process as a line, in the order of the journal.
+/// Writes each record of this process's runs as a line, in the order of the journal.
 pub struct EventLines {
     lines: Mutex<Lines>,
-    /// Told once why no more lines are written.
+    /// Called once, with the reason why no more lines are written.
     report_loss: Box<dyn Fn(&str) + Send + Sync>,
 }
 
 struct Lines {
     /// `None` after the first failure.
     to: Option<Box<dyn Write + Send>>,
-    /// The last record of each run that was written.
+    /// The last written record of each run.
     last: HashMap<RunId, u64>,
 }
 
@@ -33,7 +32,7 @@ impl fmt::Debug for EventLines {
 }
 
 impl EventLines {
-    /// Lines go to `to`; `report_loss` is told if that fails.
+    /// Writes lines to `to`; `report_loss` is called if that fails.
     pub fn new(to: impl Write + Send + 'static, report_loss: impl Fn(&str) + Send + Sync + 'static) -> Self {
         let lines = Lines { to: Some(Box::new(to)), last: HashMap::new() };
         Self { lines: Mutex::new(lines), report_loss: Box::new(report_loss) }
@@ -41,8 +40,8 @@ impl EventLines {
 }
 
 impl Lines {
-    /// The lines that `records` add. What another thread or process has committed before one of
-    /// them and was not written yet comes first.
+    /// The lines for `records`. Records that another thread or process committed before one of them, and that were not
+    /// written yet, come first.
     fn text_of(&mut self, store: &Store, records: &[Record]) -> Result<String, StoreError> {
         let mut text = String::new();
         for record in records {

@@ -1,4 +1,4 @@
-//! Times, sizes, numbers and statements in few characters, for people.
+//! Short texts for times, sizes, numbers and statements.
 
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ pub fn duration(microseconds: u64) -> String {
     }
 }
 
-/// When a time to come is, in milliseconds since 1970: `in 5 min`, `in 3 h`, `in 2 days`.
+/// A time in the future, in milliseconds since 1970, relative to now: `in 5 min`, `in 3 h`, `in 2 days`.
 #[must_use]
 pub fn after(now: i64, at: i64) -> String {
     let seconds = (at - now).max(0) / 1000;
@@ -28,8 +28,8 @@ pub fn after(now: i64, at: i64) -> String {
     }
 }
 
-/// How long ago a time in milliseconds since 1970 was, as people say it: `just now`, `5 min ago`,
-/// `3 h ago`, `yesterday`, `4 days ago`; from two weeks on the date.
+/// A time in the past, in milliseconds since 1970, relative to now: `just now`, `5 min ago`, `3 h ago`, `yesterday`,
+/// `4 days ago`; after two weeks, the date.
 #[must_use]
 pub fn before(now: i64, at: i64) -> String {
     let seconds = (now - at) / 1000;
@@ -45,7 +45,7 @@ pub fn before(now: i64, at: i64) -> String {
     }
 }
 
-/// The same in fewer digits, for what is still going on: `4 ms`, `340 ms`, `1.2 s`, `34 s`.
+/// A duration in fewer digits, for running work: `4 ms`, `340 ms`, `1.2 s`, `34 s`.
 #[must_use]
 pub fn rough(microseconds: u64) -> String {
     match microseconds {
@@ -92,7 +92,8 @@ pub fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
-/// What confined a step and how much is missing from that, by its statement: `jail, 1 missing, 2 denied`.
+/// The confinement of a step, and the number of missing and denied parts, from its statement: `jail, 1 missing, 2
+/// denied`.
 #[must_use]
 pub fn enforcement(statement: &Value) -> Option<String> {
     let mut text = match statement.get("asked").and_then(Value::as_str)? {

@@ -1,6 +1,7 @@
-//! What journals tell to others: a timeline for auditors, spans for a collector, lines for whoever follows a run.
+//! Views of the journals for other programs: a history for auditors, spans for a collector, and lines for programs
+//! that follow a run.
 //!
-//! All are read from what the store holds; nothing here is a truth of its own.
+//! All are derived from the store; nothing else is recorded here.
 
 pub mod audit;
 pub mod events;

@@ -1,8 +1,8 @@
-//! What of the audit is kept outside the store, where the policy names a place
-//! for it: a copy of each entry, and the heads of the chains.
+//! The parts of the audit that are kept outside the store, in the places that the policy names: a copy of each entry,
+//! and the heads of the chains.
 //!
-//! The store is the record; whoever owns it can rewrite it, hashes included.
-//! An anchor somewhere else shows that: what it names must still be there.
+//! The store is the record, but its owner can rewrite it, including the hashes. An anchor in another place reveals
+//! that: the records that it names must still exist.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -23,18 +23,18 @@ use lobster_store::{
     system_clock,
 };
 
-/// Writes the copy and the anchors as the store is written.
+/// Writes the copy and the anchors while the store is written.
 #[derive(Debug)]
 pub struct Trail {
     places: AuditPlaces,
     hidden: Vec<Redaction>,
-    /// On whose behalf this process works: an answer is written before the run is taken up.
+    /// On whose behalf this process works: an answer is written before the run continues.
     caller: Behalf,
-    /// On whose behalf each run is going on.
+    /// On whose behalf each run continues.
     behalf: Mutex<HashMap<RunId, Behalf>>,
 }
 
-/// A line of an anchor: a run's chain reached as far as this, or was removed.
+/// A line of an anchor: the last record of a run's chain at the time, or the run's removal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Anchor {
     time: String,
@@ -50,14 +50,14 @@ enum Head {
         seq: u64,
         hash: Digest,
     },
-    /// By `lobster store gc`.
+    /// Removed by `lobster store gc`.
     Removed {
         removed: bool,
     },
 }
 
 impl Trail {
-    /// None where the policy names no place.
+    /// `None` if the policy names no place.
     pub fn new(
         places: AuditPlaces,
         hidden: Vec<Redaction>,
@@ -124,7 +124,7 @@ impl Witness for Trail {
     }
 }
 
-/// Whether a run stays for a while as this event leaves it, or a person has spoken.
+/// True if the run rests after this event, or a person has answered.
 fn is_rest(event: &Event) -> bool {
     match event {
         Event::GateAnswered { .. } | Event::GateClosed { .. } => true,
@@ -141,13 +141,13 @@ fn anchor<'a>(
     if lines.is_empty() { Ok(()) } else { append(file, &lines, durability) }
 }
 
-/// Adds lines at the end in one write, so that several processes do not mix theirs.
+/// Appends lines in one write, so that lines of several processes do not mix.
 fn append(path: &Path, lines: &str, durability: Durability) -> Result<(), StoreError> {
     let write = || -> io::Result<()> {
         if let Some(directory) = path.parent() {
             DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         }
-        // Nobody else may have put a link there.
+        // Another user may have put a link there.
         let flags = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
         let mut file =
             OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(flags).open(path)?;
@@ -157,12 +157,11 @@ fn append(path: &Path, lines: &str, durability: Durability) -> Result<(), StoreE
     write().map_err(|source| StoreError::AuditTrail { path: path.to_owned(), source })
 }
 
-/// Holds the store against the anchor: what was anchored last of each run must
-/// be in its chain, unless a collection has removed the run.
+/// Compares the store with the anchor: the last anchored record of each run must be in its chain, unless a collection
+/// has removed the run.
 ///
 /// # Errors
-/// When the anchor or the database cannot be read. An anchor that does not
-/// exist yet is an empty one.
+/// If the anchor or the database cannot be read. A missing anchor is treated as empty.
 pub(super) fn compare(
     store: &Store,
     file: &Path,
@@ -193,9 +192,9 @@ pub(super) fn compare(
             if here.contains(&run) { store.events_after(run, seq.saturating_sub(1), 1)? } else { Vec::new() };
         let why = match found.first() {
             Some(record) if record.seq == seq && record.hash() == hash => continue,
-            Some(record) if record.seq == seq => "it is not the record that was anchored",
-            _ if here.contains(&run) => "it was anchored, and is missing",
-            _ => "it was anchored, and the whole run is missing",
+            Some(record) if record.seq == seq => "it differs from the anchored record",
+            _ if here.contains(&run) => "it was anchored, but is missing",
+            _ => "it was anchored, but the whole run is missing",
         };
         report.broken.push(BrokenChain { run: run.to_string(), seq, why: why.to_owned() });
     }

@@ -1,10 +1,9 @@
 //! Runs and steps as OpenTelemetry spans, sent to a collector.
 //!
-//! Off unless the environment names a collector, by the variables that the
-//! OpenTelemetry specification gives. The journal is the only feed: spans are
-//! made from its events when an execution is over, so that nothing is measured
-//! twice and a run pays nothing. They carry names, places, states and figures;
-//! never arguments, outputs, messages or the text of a pipeline.
+//! Off unless the environment names a collector, in the variables of the OpenTelemetry specification. The journal is
+//! the only source: spans are created from its events when an execution is over, so that nothing is measured twice and
+//! a run is not slowed down. They contain names, places, states and figures, but no arguments, outputs, messages or
+//! pipeline texts.
 
 mod otlp;
 mod spans;
@@ -17,15 +16,14 @@ use percent_encoding::percent_decode_str;
 
 pub use spans::{RunTrace, TRACEPARENT, trace_parent};
 
-/// How long the process waits for a collector in all, unless
-/// `OTEL_EXPORTER_OTLP_TIMEOUT` says otherwise. The specification's 10 s would
-/// be a delay that people notice.
+/// Longest total wait for a collector, unless `OTEL_EXPORTER_OTLP_TIMEOUT` sets another. People would notice the
+/// specification's 10 s.
 const TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// Spans in one request; collectors take 4 MiB and more.
+/// Spans per request; collectors accept 4 MiB and more.
 const BATCH: usize = 2_000;
 
-/// Where spans go, and what they say about their origin.
+/// Target of the spans, and the description of their origin.
 #[derive(Debug)]
 pub struct Exporter {
     url: Url,
@@ -34,7 +32,7 @@ pub struct Exporter {
     resource: Vec<(String, String)>,
 }
 
-/// Why nothing is exported although somebody asked for it.
+/// Reason why nothing is exported, although it was requested.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
     #[error("{name} is not a usable value: {why}")]
@@ -48,7 +46,7 @@ pub enum TelemetryError {
 }
 
 impl Exporter {
-    /// The exporter that the environment asks for, if it asks for one.
+    /// The exporter configured in the environment, if there is one.
     pub fn from_env(env: &dyn Fn(&str) -> Option<String>) -> Result<Option<Self>, TelemetryError> {
         let set = |name: &str| env(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
         let own = |own: &'static str, all: &'static str| {
@@ -62,14 +60,14 @@ impl Exporter {
             own("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
             && protocol != "http/protobuf"
         {
-            let why = format!("{protocol:?} is not spoken here; http/protobuf is");
+            let why = format!("{protocol:?} is not supported; use http/protobuf");
             return Err(TelemetryError::Setting { name, why });
         }
         let wrong = |why: &str| TelemetryError::Setting { name, why: why.to_owned() };
         let mut url = http::parse_url(&endpoint)
             .filter(http::is_http)
             .ok_or_else(|| wrong("not an http(s) address"))?;
-        // The general address is a base; the one for traces is taken as it stands.
+        // The general address is a base; the address for traces is used unchanged.
         if name == "OTEL_EXPORTER_OTLP_ENDPOINT" {
             let path = format!("{}/v1/traces", url.path().trim_end_matches('/'));
             url.set_path(&path);
@@ -97,7 +95,7 @@ impl Exporter {
         Ok(Some(Self { url, headers, timeout, resource }))
     }
 
-    /// Sends what the journal says about the latest execution of `run`.
+    /// Sends the spans of the latest execution of `run`.
     pub fn export(&self, store: &Store, run: RunId) -> Result<(), TelemetryError> {
         let began = std::time::Instant::now();
         let spans = spans::of_latest_execution(&latest_execution(store, run)?);
@@ -114,13 +112,13 @@ impl Exporter {
     }
 }
 
-/// Events of one execution that are looked at; a collector takes no more in the time there is.
+/// Most events of one execution that are exported; a collector takes no more in the available time.
 const MAX_EVENTS: usize = 100_000;
 
-/// Records read at once.
+/// Records read at a time.
 const PAGE: usize = 4_096;
 
-/// The first record of a journal, and those of the latest execution.
+/// The first record of a journal, and the records of the latest execution.
 fn latest_execution(store: &Store, run: RunId) -> Result<Vec<Record>, StoreError> {
     let mut kept: Vec<Record> = Vec::new();
     let (mut seq, mut left_out) = (0, 0_usize);
@@ -129,7 +127,7 @@ fn latest_execution(store: &Store, run: RunId) -> Result<Vec<Record>, StoreError
         let Some(last) = page.last() else { break };
         seq = last.seq;
         for record in page {
-            // Nobody reads the text again, which is half of the memory.
+            // The text is not needed again, and is half of the memory.
             let record = Record { text: String::new(), ..record };
             if matches!(record.event, Event::RunResumed { .. }) {
                 kept.truncate(1);
@@ -145,7 +143,7 @@ fn latest_execution(store: &Store, run: RunId) -> Result<Vec<Record>, StoreError
     Ok(kept)
 }
 
-/// `key=value,key=value` with percent-encoded values, as in the W3C's baggage.
+/// `key=value,key=value` with percent-encoded values, as in W3C baggage.
 fn pairs(text: &str) -> Vec<(String, String)> {
     text.split(',')
         .filter_map(|pair| pair.split_once('='))

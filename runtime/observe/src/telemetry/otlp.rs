@@ -1,5 +1,5 @@
-//! OTLP's messages, as far as spans need them. The tags are those of
-//! `opentelemetry-proto` 1.x (`trace/v1/trace.proto`, `common/v1/common.proto`).
+//! OTLP messages, as far as spans need them. The tags are those of `opentelemetry-proto` 1.x (`trace/v1/trace.proto`,
+//! `common/v1/common.proto`).
 
 use prost::Message;
 

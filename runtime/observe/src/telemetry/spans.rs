@@ -1,9 +1,8 @@
-//! From the events of a journal to spans.
+//! Converts the events of a journal to spans.
 //!
-//! All executions of a run are one trace, whose id is the run's own, unless the
-//! caller had a trace (`TRACEPARENT`) to put it into. Span ids are digests of
-//! the run and the attempt at a step, or the place in its journal: exporting
-//! twice gives the same spans, and a step that begins knows its own.
+//! All executions of a run are one trace. Its id is the run's id, unless the caller passed a trace (`TRACEPARENT`) to
+//! join. Span ids are digests of the run and the attempt at a step, or of the position in the journal: exporting twice
+//! gives the same spans, and a step knows its own id when it begins.
 
 use std::collections::HashMap;
 
@@ -11,13 +10,13 @@ use lobster_base::digest::Digest;
 use lobster_base::place::places;
 use lobster_store::{Event, Record, RunId, RunStatus, StepOutcome, StepStatus};
 
-/// One span, with the times in nanoseconds since 1970.
+/// One span, with times in nanoseconds since 1970.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Span {
     pub(super) trace: [u8; 16],
     pub(super) id: [u8; 8],
     pub(super) parent: Option<[u8; 8]>,
-    /// A span of another trace that brought this one about.
+    /// A span of another trace that caused this one.
     pub(super) link: Option<TraceParent>,
     pub(super) name: String,
     pub(super) start: u64,
@@ -25,7 +24,7 @@ pub(super) struct Span {
     pub(super) attributes: Attributes,
     pub(super) events: Vec<Moment>,
     pub(super) failed: bool,
-    /// Somebody else did the work, and lobster waited for the answer.
+    /// True if another program did the work, and lobster waited for its answer.
     pub(super) is_remote_call: bool,
 }
 
@@ -40,7 +39,7 @@ pub(super) enum Value {
     Amount(f64),
 }
 
-/// Something that happened within a span.
+/// An event within a span.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Moment {
     pub(super) at: u64,
@@ -48,17 +47,17 @@ pub(super) struct Moment {
     pub(super) attributes: Attributes,
 }
 
-/// The variable that hands a `traceparent` on (OpenTelemetry's environment propagation).
+/// The variable that passes on a `traceparent` (OpenTelemetry's environment propagation).
 pub const TRACEPARENT: &str = "TRACEPARENT";
 
-/// A place in a trace, as the W3C's `traceparent` names it.
+/// A position in a trace, as in a W3C `traceparent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceParent {
     pub(super) trace: [u8; 16],
     pub(super) span: [u8; 8],
 }
 
-/// Reads a `traceparent`; `None` for what is none.
+/// Parses a `traceparent`; `None` if it is invalid.
 pub fn trace_parent(text: &str) -> Option<TraceParent> {
     let mut parts = text.trim().split('-');
     let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
@@ -80,7 +79,7 @@ fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     Some(bytes)
 }
 
-/// The trace that a run's executions belong to.
+/// The trace of a run's executions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunTrace {
     run: RunId,
@@ -88,14 +87,14 @@ pub struct RunTrace {
 }
 
 impl RunTrace {
-    /// That of a run which somebody with this `traceparent` began.
+    /// The trace of a run that a caller with this `traceparent` started.
     #[must_use]
     pub fn new(run: RunId, caller: Option<&str>) -> Self {
         let id = caller.and_then(trace_parent).map_or(*run.as_bytes(), |caller| caller.trace);
         Self { run, id }
     }
 
-    /// What the process of an attempt at a step finds as its `traceparent`: the step's own span.
+    /// The `traceparent` for the process of an attempt at a step: the step's own span.
     #[must_use]
     pub fn parent_for(&self, path: &str, attempt: u32) -> String {
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
@@ -103,8 +102,7 @@ impl RunTrace {
     }
 }
 
-/// The spans of the latest execution that a journal tells of: the execution's
-/// own, and one for each attempt of a step.
+/// The spans of the latest execution in a journal: the span of the execution, and one for each attempt of a step.
 pub(super) fn of_latest_execution(journal: &[Record]) -> Vec<Span> {
     let Some((first, Event::RunStarted { name, kind, mode, detail, .. })) =
         journal.first().map(|record| (record, &record.event))
@@ -142,7 +140,7 @@ pub(super) fn of_latest_execution(journal: &[Record]) -> Vec<Span> {
         ("lobster.run.mode", text(mode)),
         ("lobster.run.status", text(status.as_str())),
     ];
-    // The name of a pipeline is its text, which may hold anything.
+    // The name of a pipeline is its text, which may contain anything.
     let is_file = kind == "workflow";
     if is_file {
         attributes.push(("lobster.run.name", text(name)));
@@ -177,10 +175,10 @@ struct Trace {
     execution: [u8; 8],
 }
 
-/// A step's span and its path, until it is known whose child it is.
+/// A step's span and its path, until its parent is known.
 struct Placed<'j> {
     path: &'j str,
-    /// Its parts have paths below its own.
+    /// True if it contains steps, whose paths begin with its own.
     is_composite: bool,
     span: Span,
 }
@@ -196,7 +194,7 @@ impl Trace {
                 }
                 Event::StepEnded { path, attempt, begun, outcome } => {
                     let begin = started.remove(&(path.as_str(), *attempt));
-                    // What was only found out and kept is not work.
+                    // Results that were only determined and stored are not work.
                     if begin.is_some() || begun.is_some() || *attempt == 0 {
                         let id = match begin.is_some() || begun.is_some() {
                             true => attempt_span_id(self.run, path, *attempt),
@@ -226,7 +224,7 @@ impl Trace {
         };
         let duration = outcome.duration_us.saturating_mul(1_000);
         let ended = nanos(end.at);
-        // Lazy events bear the time at which they were written, both the same.
+        // Lazy events have the time at which they were written, which is the same for both.
         let (start, end_at) = match begin.map(|record| nanos(record.at)) {
             Some(at) if ended.saturating_sub(at).saturating_add(1_000_000) >= duration => {
                 (at, at.saturating_add(duration))
@@ -251,7 +249,7 @@ impl Trace {
         let mut name = format!("{kind} {}", place(path));
         if is_model_call {
             let call = model_call(outcome);
-            // The conventions' name of such a span; its place is an attribute.
+            // The span's name according to the conventions; its place is an attribute.
             let operation = operation(outcome);
             let model = call.iter().find(|(key, _)| *key == "gen_ai.request.model");
             name = match model {
@@ -261,7 +259,7 @@ impl Trace {
             attributes.extend(call);
         }
         if let Some(call) = &tool {
-            // As in the conventions for MCP. The tool's name is its server's, of which there are few.
+            // According to the conventions for MCP. Tool names come from servers, and there are few of them.
             if let Some(tool) = outcome.detail["request"]["tool"].as_str() {
                 name = format!("tools/call {tool}");
             }
@@ -292,8 +290,8 @@ impl Trace {
     }
 }
 
-/// Finds the parents, and stretches them over their children: when a composite
-/// step's own record was written says little about when it ran.
+/// Finds the parents, and extends them to cover their children: the time at which a composite step's record was
+/// written says little about its running time.
 fn nest(mut placed: Vec<Placed<'_>>, root: [u8; 8]) -> Vec<Span> {
     let composites: HashMap<&str, usize> = placed
         .iter()
@@ -303,7 +301,7 @@ fn nest(mut placed: Vec<Placed<'_>>, root: [u8; 8]) -> Vec<Span> {
         .collect();
     let parents: Vec<Option<usize>> =
         placed.iter().enumerate().map(|(own, step)| enclosing(step.path, own, &composites)).collect();
-    // Longer paths first, so that a stretched parent stretches its own in turn.
+    // Longer paths first, so that an extended parent extends its own parent in turn.
     let mut order: Vec<usize> = (0..placed.len()).collect();
     order.sort_by_key(|index| std::cmp::Reverse(placed[*index].path.len()));
     let mut touched = vec![false; placed.len()];
@@ -343,12 +341,12 @@ fn moments(events: &[Record]) -> Vec<Moment> {
     events.iter().filter_map(moment).collect()
 }
 
-/// What a model was asked for, in the word of the conventions.
+/// The kind of request to a model, in the conventions' term.
 fn operation(outcome: &StepOutcome) -> &str {
     outcome.detail["request"]["operation"].as_str().unwrap_or("chat")
 }
 
-/// Which tool of which server was called, by the semantic conventions for MCP.
+/// The server and tool that were called, by the semantic conventions for MCP.
 fn tool_call(outcome: &StepOutcome) -> Attributes {
     let asked = &outcome.detail["request"];
     let mut attributes =
@@ -360,7 +358,7 @@ fn tool_call(outcome: &StepOutcome) -> Attributes {
     attributes
 }
 
-/// Who answered and what it used, by the semantic conventions for models.
+/// The model that answered and its use, by the semantic conventions for models.
 fn model_call(outcome: &StepOutcome) -> Attributes {
     let (answer, asked) = (&outcome.value, &outcome.detail["request"]);
     let mut attributes = vec![("gen_ai.operation.name", text(operation(outcome)))];
@@ -388,8 +386,7 @@ fn model_call(outcome: &StepOutcome) -> Attributes {
     attributes
 }
 
-/// A path without what differs from round to round and attempt to attempt:
-/// names of spans are few.
+/// A path without the parts that differ between iterations and attempts, so that there are few names of spans.
 fn place(path: &str) -> String {
     let mut place = String::new();
     let mut skipping = false;
@@ -406,12 +403,12 @@ fn place(path: &str) -> String {
     place
 }
 
-/// The span of what a record of the journal tells.
+/// The id of the span for a record of the journal.
 fn span_id(run: RunId, seq: u64) -> [u8; 8] {
     id_of(&format!("{run} {seq}"))
 }
 
-/// The span of an attempt at a step.
+/// The id of the span for an attempt at a step.
 fn attempt_span_id(run: RunId, path: &str, attempt: u32) -> [u8; 8] {
     id_of(&format!("{run} {attempt} {path}"))
 }
