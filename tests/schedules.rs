@@ -83,7 +83,7 @@ fn without_a_server_a_schedule_is_paused_made_up_for_and_asked_about() {
     assert!(paused.code() == 0 && paused.stdout.contains("paused"), "{paused:?}");
     let why = home.lobster(["schedule", "why", "report"]).run();
     assert!(why.stdout.contains("paused since"), "{why:?}");
-    assert!(lobster(&["schedule", "resume", "report/schedule"]).stdout.contains("goes on"));
+    assert!(lobster(&["schedule", "resume", "report/schedule"]).stdout.contains("is resumed"));
     let dry = lobster(&["schedule", "backfill", "report", "--from", "3h", "--dry-run"]);
     assert_eq!(dry.stdout.lines().count(), 3, "{dry:?}");
     for words in [["--from", "1h", "--to", "3h"], ["--from", "1h", "--to", "1h"]] {

@@ -284,7 +284,7 @@ fn pause(name: &str, paused: bool) -> CommandResult {
     let word = match (paused, changed) {
         (true, true) => "paused",
         (true, false) => "is paused already",
-        (false, true) => "goes on",
+        (false, true) => "is resumed",
         (false, false) => "is not paused",
     };
     print_line(&format!("{} {word}", row.title()));

@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let vs = args.vs.as_deref().map(|vs| which::run(&store, vs)).transpose()?;
     let why = replay::why(&runtime, &run.to_string(), &step, vs.map(|vs| vs.to_string()).as_deref());
     if why.is_err() {
-        // A step that the record does not have may have stood in a part of it that is damaged.
+        // A step missing from the record may have been in a damaged part of it, so report damage.
         for run in [Some(run), vs].into_iter().flatten() {
             let _ = prepare::found_journal(&store, run);
         }
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     Ok(Exit::OK)
 }
 
-/// One difference with its values in full.
+/// Prints one difference with its values in full.
 fn whole(out: &mut impl Write, difference: &Difference) -> std::io::Result<()> {
     let mut title = difference.part.noun().to_owned();
     for word in [&difference.name, &difference.path].into_iter().flatten() {

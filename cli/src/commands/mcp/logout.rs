@@ -11,7 +11,7 @@ use crate::stdout::stdout;
 
 /// Forgets the tokens of a login.
 ///
-/// The server is not told. To end the tokens themselves, revoke them on the server's own pages.
+/// The server is not notified. To end the tokens themselves, revoke them on the server's own pages.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster mcp logout tickets")]
