@@ -33,10 +33,8 @@ pub(crate) struct Args {
 const OUT_OF_MEMORY: &str = "/proc/self/oom_score_adj";
 
 pub(crate) fn run(args: &Args) -> CommandResult {
-    let id: RunId = args
-        .run
-        .parse()
-        .map_err(|_| CommandError::usage(format!("{:?} is not the id of a run", args.run)))?;
+    let id: RunId =
+        args.run.parse().map_err(|_| CommandError::usage(format!("{:?} is not a run id", args.run)))?;
     end_with_run();
     // The server and its other runs are more important than one run.
     let _ = std::fs::write(OUT_OF_MEMORY, "500");

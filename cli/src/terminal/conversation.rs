@@ -118,9 +118,7 @@ impl<'a> Conversation<'a> {
             };
             match self.wish(&line) {
                 Wish::Answer(_) if !(self.is_input() || self.has_shown_commands) => {
-                    self.complain(
-                        "The screen does not show every command that an approval starts: s shows all",
-                    )?;
+                    self.complain("The screen does not show every command that would start: s shows all")?;
                 }
                 Wish::Answer(text) => match (self.question.accept)(text) {
                     Ok(answer) => {

@@ -33,9 +33,9 @@ OPENAI_BASE_URL), azure, gemini; with the variables of llm.invoke.
 ",
     flags: &[
         Flag { name: "model", value: Some("NAME"), help: "the model (LOBSTER_LLM_MODEL)" },
-        Flag { name: "provider", value: Some("NAME"), help: "who embeds (LOBSTER_LLM_PROVIDER)" },
-        Flag { name: "field", value: Some("PATH"), help: "where an item has its text" },
-        Flag { name: "dimensions", value: Some("N"), help: "how long the vectors are" },
+        Flag { name: "provider", value: Some("NAME"), help: "the provider (LOBSTER_LLM_PROVIDER)" },
+        Flag { name: "field", value: Some("PATH"), help: "path of the text in an item" },
+        Flag { name: "dimensions", value: Some("N"), help: "length of the vectors" },
         Flag { name: "token", value: Some("TOKEN"), help: "bearer token or key" },
     ],
     args_schema: || {

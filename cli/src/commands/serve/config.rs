@@ -116,8 +116,7 @@ impl Proxy {
     /// The settings of the proxy for the server.
     pub(super) fn settings(mut self) -> Result<ProxySettings, CommandError> {
         let wrong = |why: String| CommandError::usage(format!("[proxy]: {why}"));
-        let header =
-            self.header.parse().map_err(|_| wrong(format!("{:?} is not a header name", self.header)))?;
+        let header = self.header.parse().map_err(|_| wrong(format!("{:?} is not a header", self.header)))?;
         let others = self.people.remove("*");
         if self.people.is_empty() && others.is_none() {
             return Err(wrong(

@@ -30,7 +30,7 @@ Usage:
   llm.invoke --prompt-file reply.md --var name=Ada --system 'Be brief' --file photo.png
 
 Input items go to the model as artifacts. With --output-schema the answer's data must fit
-the JSON Schema; if it does not, the model is asked again, with its answer and what was wrong.
+the JSON Schema; if it does not, the model is asked again, with its answer and the errors.
 A prompt file may declare variables between two lines `---` (`name: string`,
 `tone: string = \"kind\"`) and uses them as {{name}}, with the filters of `template`.
 
@@ -50,7 +50,7 @@ Providers (--provider or LOBSTER_LLM_PROVIDER), each with its variables:
 Without a choice: pool, pi, openclaw or http, whichever is configured first.
 
 Answers are kept in LOBSTER_CACHE_DIR (.lobster-cache; under a policy in the state directory)
-and, with --state-key or LOBSTER_RUN_STATE_KEY, in the state; a kept answer costs nothing.
+and, with --state-key or LOBSTER_RUN_STATE_KEY, in the state; a cached answer costs nothing.
 ",
     flags: &[
         Flag { name: "prompt", value: Some("TEXT"), help: "what to ask (or the words)" },
@@ -62,8 +62,12 @@ and, with --state-key or LOBSTER_RUN_STATE_KEY, in the state; a kept answer cost
         },
         Flag { name: "vars-json", value: Some("JSON"), help: "fills them from an object" },
         Flag { name: "system", value: Some("TEXT"), help: "instructions; @PATH reads a file" },
-        Flag { name: "file", value: Some("PATH"), help: "an image, a PDF or a text to go along; repeat it" },
-        Flag { name: "provider", value: Some("NAME"), help: "who answers (LOBSTER_LLM_PROVIDER)" },
+        Flag {
+            name: "file",
+            value: Some("PATH"),
+            help: "an image, a PDF or a text sent with the prompt; repeat it",
+        },
+        Flag { name: "provider", value: Some("NAME"), help: "the provider (LOBSTER_LLM_PROVIDER)" },
         Flag { name: "model", value: Some("NAME"), help: "the model (LOBSTER_LLM_MODEL)" },
         Flag { name: "token", value: Some("TOKEN"), help: "bearer token or key" },
         Flag { name: "artifacts-json", value: Some("JSON"), help: "more artifacts, an array" },
@@ -81,14 +85,14 @@ and, with --state-key or LOBSTER_RUN_STATE_KEY, in the state; a kept answer cost
         Flag {
             name: "max-validation-retries",
             value: Some("N"),
-            help: "how often to ask again (LOBSTER_LLM_VALIDATION_RETRIES, 1; at most 10)",
+            help: "most repetitions for an invalid answer (LOBSTER_LLM_VALIDATION_RETRIES, 1; at most 10)",
         },
         Flag { name: "temperature", value: Some("N"), help: "passed on" },
         Flag { name: "max-output-tokens", value: Some("N"), help: "passed on" },
         Flag {
             name: "effort",
             value: Some("WORD"),
-            help: "how much to reason, in the provider's words: low, medium, high",
+            help: "reasoning effort, in the provider's words: low, medium, high",
         },
         Flag { name: "seed", value: Some("N"), help: "for repeatable answers, where the provider can" },
         Flag { name: "stop", value: Some("TEXT"), help: "the answer ends here; repeat it" },
@@ -100,7 +104,7 @@ and, with --state-key or LOBSTER_RUN_STATE_KEY, in the state; a kept answer cost
         Flag {
             name: "refresh",
             value: None,
-            help: "ask even if an answer is kept (LOBSTER_LLM_FORCE_REFRESH)",
+            help: "ask even if an answer is cached (LOBSTER_LLM_FORCE_REFRESH)",
         },
         Flag { name: "disable-cache", value: None, help: "no cache files" },
     ],
