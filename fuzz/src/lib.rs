@@ -1,6 +1,6 @@
-//! What is fuzzed: each function takes bytes from outside, must neither panic
-//! nor hang, and panics itself when an answer breaks a promise. It answers with
-//! the class of what it found, which tells the driver of new behaviour.
+//! Fuzz targets. Each function takes bytes from outside and must neither panic nor hang; it panics if
+//! an answer breaks a promise. It returns the class of its result, which shows the driver new
+//! behaviour.
 
 #![allow(clippy::expect_used, reason = "a target that cannot be set up ends the fuzzing")]
 
@@ -23,10 +23,10 @@ use lobster_policy::{Command, DecisionEnv, Policy, Proposal};
 use lobster_store::RunId;
 use serde_json::{Map, Value};
 
-/// A function that is fuzzed.
+/// A fuzz target.
 pub type Target = fn(&[u8]) -> String;
 
-/// All of them, with texts to begin with.
+/// All targets with their first texts.
 pub const TARGETS: &[(&str, Target, &[&str])] = &[
     (
         "json",
@@ -113,12 +113,12 @@ pub const TARGETS: &[(&str, Target, &[&str])] = &[
             r#"[{"kind":"llm.invoke","model":"claude-sonnet-4-5","usage":{"prompt_tokens":-1,"completion_tokens":1e300}}]"#,
         ],
     ),
-    // What they begin with is made, see `made_seeds`.
+    // Their first inputs are built, see `made_seeds`.
     ("component", component, &[]),
     ("bundle", bundle, &[]),
 ];
 
-/// What a target begins with besides its texts.
+/// First inputs of a target besides its texts.
 pub fn made_seeds(target: &str) -> Vec<Vec<u8>> {
     match target {
         "component" => PROGRAMS.iter().filter_map(|text| wat::parse_str(text).ok()).collect(),
@@ -127,7 +127,7 @@ pub fn made_seeds(target: &str) -> Vec<Vec<u8>> {
     }
 }
 
-/// A command of preview 1, a component, and a module that nothing can be done with.
+/// A preview-1 command, a component, and a module that cannot run.
 const PROGRAMS: &[&str] = &[
     r#"(module (import "wasi_snapshot_preview1" "proc_exit" (func (param i32)))
         (memory (export "memory") 1 2) (table 2 funcref) (global (mut i64) (i64.const 7))
@@ -142,7 +142,7 @@ const PROGRAMS: &[&str] = &[
 ];
 
 fn class(text: &impl ToString) -> String {
-    // What is quoted or counted is the input's own.
+    // Quoted texts and numbers come from the input.
     let text = text.to_string();
     text.split(['"', '\'', '`', ':'])
         .next()
@@ -153,8 +153,8 @@ fn class(text: &impl ToString) -> String {
         .collect()
 }
 
-/// JSON text: what is read, written and read again is the same, and the reader
-/// reads whatever the scanner accepts.
+/// JSON text: parsing, writing and parsing again gives the same value, and the parser accepts all texts
+/// that the scanner accepts.
 pub fn json(data: &[u8]) -> String {
     let Ok(text) = std::str::from_utf8(data) else { return "not UTF-8".to_owned() };
     let mut scanner = Scanner::new();
@@ -174,7 +174,7 @@ pub fn json(data: &[u8]) -> String {
     }
 }
 
-/// A schema, a newline, a value: what fits leaves no error, and nothing takes longer than it may.
+/// A schema, a newline, a value: a matching value gives no error, and no check exceeds its time limit.
 pub fn schema(data: &[u8]) -> String {
     let text = String::from_utf8_lossy(data);
     let (schema, value) = text.split_once('\n').unwrap_or((&text, "null"));
@@ -192,7 +192,7 @@ pub fn schema(data: &[u8]) -> String {
     }
 }
 
-/// Pipeline text; a quoted word reads back as itself.
+/// Pipeline text; a quoted word is parsed back as the same word.
 pub fn pipeline(data: &[u8]) -> String {
     let text = String::from_utf8_lossy(data);
     let quoted = format!("x {}", pipelines::quote(&text));
@@ -239,19 +239,19 @@ pub fn template(data: &[u8]) -> String {
     }
 }
 
-/// A condition: its own text reads back.
+/// A condition whose own text can be parsed again.
 pub fn condition(data: &[u8]) -> String {
     let text = String::from_utf8_lossy(data);
     match Condition::parse(&text) {
         Ok(condition) => {
-            assert!(Condition::parse(condition.text()).is_ok(), "a condition's text is none");
+            assert!(Condition::parse(condition.text()).is_ok(), "a condition's text is not a condition");
             condition.evaluate(&Results).map_or_else(|error| class(&error), |answer| answer.to_string())
         }
         Err(error) => class(&error),
     }
 }
 
-/// A workflow file whose sub-workflows cannot be read; every diagnostic lies within the file.
+/// A workflow file whose sub-workflows cannot be read; every diagnostic is within the file.
 pub fn workflow(data: &[u8]) -> String {
     let source = Arc::new(Source::new("fuzz.lobster", "/fuzz.lobster", data));
     let loader = |_: &Path| Err(io::Error::from(io::ErrorKind::NotFound));
@@ -266,7 +266,7 @@ pub fn workflow(data: &[u8]) -> String {
 /// A resume token.
 pub fn token(data: &[u8]) -> String {
     match lobster_engine::token::Token::decode(&String::from_utf8_lossy(data)) {
-        Ok(token) => if token.key.is_some() { "a gate" } else { "no gate of ours" }.to_owned(),
+        Ok(token) => if token.key.is_some() { "a gate" } else { "no gate of lobster" }.to_owned(),
         Err(error) => class(&error),
     }
 }
@@ -296,7 +296,7 @@ pub fn policy_file(data: &[u8]) -> String {
     }
 }
 
-/// Shell text under the built-in policy: the same text has the same answer.
+/// Shell text under the built-in policy: the same text gives the same decision.
 pub fn shell(data: &[u8]) -> String {
     static POLICY: LazyLock<Policy> = LazyLock::new(Policy::builtin);
     let text = String::from_utf8_lossy(data).into_owned();
@@ -317,7 +317,7 @@ pub fn mcp_servers(data: &[u8]) -> String {
     }
 }
 
-/// What a model, or an adapter for one, says that a call cost: never a negative price.
+/// Reported cost of a call of a model, or of an adapter for one: never a negative price.
 pub fn model_answer(data: &[u8]) -> String {
     static PRICING: LazyLock<Pricing> = LazyLock::new(|| Pricing::configured(|_| None).0);
     let Ok(answer) = json::parse(&String::from_utf8_lossy(data)) else { return "not JSON".to_owned() };
@@ -325,7 +325,7 @@ pub fn model_answer(data: &[u8]) -> String {
     format!("{} calls", calls.len().min(9))
 }
 
-/// A program for WebAssembly: it is loaded and described, or refused in time.
+/// A WebAssembly program, which is loaded and described, or rejected in time.
 pub fn component(data: &[u8]) -> String {
     static ENGINE: LazyLock<Engine> = LazyLock::new(|| Engine::new(EngineConfig::default()));
     match ENGINE.load_bytes_within(data, &Patience::default()) {
@@ -337,7 +337,7 @@ pub fn component(data: &[u8]) -> String {
     }
 }
 
-/// A bundle: only the bytes that were written verify.
+/// A bundle: only the original bytes verify.
 pub fn bundle(data: &[u8]) -> String {
     let place = Place::get();
     let file = place.file("fuzzed.bundle", data);
@@ -372,7 +372,7 @@ impl Place {
         file
     }
 
-    /// A run of what only computes: no process is started by whoever verifies it.
+    /// A run that only computes: verifying it starts no process.
     fn bundle_of_a_run(&self) -> Vec<u8> {
         let target = RunTarget::Pipeline("json '[1, 2]' | head --n 1".to_owned());
         let ran = self.runtime.run(&RunRequest { target, args: None });

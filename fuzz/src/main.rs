@@ -1,14 +1,14 @@
-//! Fuzzes without libFuzzer, on any toolchain: mutates what it knows for some
-//! seconds a target, and keeps what gave a new answer in `corpus/`.
+//! Fuzzes without libFuzzer, on any toolchain: mutates known inputs for some seconds per target, and
+//! keeps the inputs that gave a new answer in `corpus/`.
 //!
 //!     lobster-fuzz [--seconds 60] [--seed N] [TARGET...]      fuzz
 //!     lobster-fuzz --input FILE TARGET                        run one input
 //!
-//! What panics, or takes more than five seconds, is kept in `artifacts/` and is
-//! a failure. The input at hand is always in `artifacts/TARGET-running`, so that
-//! one which ends the process is not lost.
+//! An input that panics, or takes more than five seconds, is kept in `artifacts/` and is a failure.
+//! The current input is always in `artifacts/TARGET-running`, so that an input that ends the process
+//! is not lost.
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "what it prints is what it is for")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "its purpose is to print")]
 
 use std::collections::HashSet;
 use std::fs;
@@ -20,13 +20,13 @@ use std::time::{Duration, Instant};
 
 use lobster_fuzz::{TARGETS, Target, made_seeds};
 
-/// What one input may take.
+/// Time limit of one input.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Inputs do not grow beyond this.
+/// Largest input in bytes.
 const LARGEST: usize = 16 << 10;
 
-/// Values may nest deeply, as in the program itself.
+/// Stack size in bytes: values may nest deeply, as in the program itself.
 const STACK: usize = 256 << 20;
 
 fn main() -> ExitCode {
@@ -107,7 +107,7 @@ impl Fuzzer {
     fn run(&mut self, time: Duration) -> std::io::Result<usize> {
         let (began, mut count, mut failed, mut at) = (Instant::now(), 0_u64, 0, 0);
         while began.elapsed() < time && failed < 10 {
-            // First what is known, as it is.
+            // The known inputs come first, unchanged.
             let input = self.known.get(at).cloned().unwrap_or_else(|| self.mutated());
             at += 1;
             count += 1;
@@ -153,7 +153,7 @@ impl Fuzzer {
         self.known[at].clone()
     }
 
-    /// One of the known inputs with a few changes.
+    /// A known input with a few changes.
     fn mutated(&mut self) -> Vec<u8> {
         let mut data = self.pick();
         for _ in 0..=self.below(4) {
