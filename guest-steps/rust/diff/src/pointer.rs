@@ -1,8 +1,8 @@
-//! What tells items apart.
+//! Keys that identify items.
 
 use serde_json::Value;
 
-/// The value of a key: a JSON pointer (RFC 6901) if it begins with `/`, else a field name.
+/// Value of a key: a JSON pointer (RFC 6901) if it begins with `/`, otherwise a field name.
 pub(crate) fn key_of<'a>(item: &'a Value, key: Option<&str>) -> Option<&'a Value> {
     match key {
         None => Some(item),

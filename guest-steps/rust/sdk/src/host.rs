@@ -1,4 +1,4 @@
-//! What the host offers every step beyond its grants.
+//! Functions of the host for every step, beyond its grants.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -11,7 +11,7 @@ use crate::testing::fake as backend;
 #[cfg(target_family = "wasm")]
 use crate::wasm::real as backend;
 
-/// How much a log line matters.
+/// Severity of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     Trace,
@@ -27,22 +27,22 @@ pub fn log(level: Level, message: &str, fields: &Value) {
     backend::log(level, message, &fields);
 }
 
-/// A log line at `info`.
+/// Writes a log line at `info`.
 pub fn info(message: &str) {
     backend::log(Level::Info, message, "");
 }
 
-/// A log line at `warn`.
+/// Writes a log line at `warn`.
 pub fn warn(message: &str) {
     backend::log(Level::Warn, message, "");
 }
 
-/// Says how far the step is, for the person who waits.
+/// Reports the progress of the step to the person who waits.
 pub fn progress(done: u64, total: Option<u64>, message: Option<&str>) {
     backend::progress(done, total, message);
 }
 
-/// What an earlier step or call of this run kept under `key`.
+/// Value that an earlier step or call of this run kept under `key`.
 ///
 /// # Errors
 /// `bad-state` if it is not a `T`.
@@ -64,18 +64,18 @@ pub fn set_state(key: &str, value: &impl Serialize) -> Result<(), StepError> {
     Ok(())
 }
 
-/// The whole of a blob that this run produced or was given, by its BLAKE3 digest in hex.
+/// Content of a blob that this run produced or was given, by its BLAKE3 digest in hex.
 ///
 /// # Errors
-/// `not-found`, `not-granted`, `limit` or `io`, as the host says.
+/// `not-found`, `not-granted`, `limit` or `io`, from the host.
 pub fn blob(digest: &str) -> Result<Vec<u8>, StepError> {
     backend::blob(digest)
 }
 
-/// Puts bytes into the store and gives their BLAKE3 digest in hex.
+/// Puts bytes into the store and returns their BLAKE3 digest in hex.
 ///
 /// # Errors
-/// `limit` or `io`, as the host says.
+/// `limit` or `io`, from the host.
 pub fn put_blob(bytes: &[u8]) -> Result<String, StepError> {
     backend::put_blob(bytes)
 }
