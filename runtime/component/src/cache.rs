@@ -58,7 +58,7 @@ impl CodeCache {
             match private_dir(dir) {
                 Ok(()) => {}
                 Err(Refused::Absent(error)) => {
-                    tracing::warn!(dir = %dir.display(), %error, "there can be no code cache; everything is compiled");
+                    tracing::warn!(dir = %dir.display(), %error, "no code cache is available; everything is compiled");
                     return Ok(None);
                 }
                 Err(Refused::Unsafe(why)) => {
@@ -164,7 +164,7 @@ impl CodeCache {
             }
             // Without the note, the code is checked again.
             if let Some(Err(error)) = mark.map(|mark| self.put(&seen, mark.as_bytes())) {
-                tracing::debug!(path = %seen.display(), %error, "the check of compiled code is not noted");
+                tracing::debug!(path = %seen.display(), %error, "cannot record the check of compiled code");
             }
         }
         let kind = wasmtime::Engine::detect_precompiled_file(&path).ok()??;

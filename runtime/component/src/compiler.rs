@@ -152,7 +152,7 @@ impl CompilerProgram {
             input.rewind()?;
             Ok((input, output, errors))
         };
-        let (input, mut output, mut errors) = hand().map_err(broken("cannot hand the program to"))?;
+        let (input, mut output, mut errors) = hand().map_err(broken("cannot pass the program to"))?;
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
         let mut command = Command::new(&self.program);
         command
@@ -180,7 +180,7 @@ impl CompilerProgram {
         output.rewind().and_then(|()| output.read_to_end(&mut code)).map_err(broken("cannot read from"))?;
         if wasmtime::Engine::detect_precompiled(&code).is_none() {
             let message = format!(
-                "{} {} gave no machine code; a program that embeds lobster calls `compile_main` for it, or names one that does",
+                "{} {} gave no machine code; a program that embeds lobster calls `compile_main`, or names a program that does",
                 self.program.display(),
                 self.args.iter().map(|arg| arg.to_string_lossy()).collect::<Vec<_>>().join(" ")
             );

@@ -194,7 +194,7 @@ impl Knob {
             }
             SetBy::Policy => format!("the policy sets this limit; its owner can raise {policy}"),
             SetBy::Description => {
-                "the component's description sets this, and the lowest limit counts: only its author can raise it"
+                "the component's description sets this, and the lowest limit applies: only its author can raise it"
                     .to_owned()
             }
             SetBy::Host => "this limit is the same for every program".to_owned(),
@@ -204,7 +204,7 @@ impl Knob {
 
 fn tail(stderr: &str) -> String {
     let text = stderr.trim_end();
-    if text.is_empty() { String::new() } else { format!("\nits last words on stderr:\n{text}") }
+    if text.is_empty() { String::new() } else { format!("\nits last output on stderr:\n{text}") }
 }
 
 impl RunError {

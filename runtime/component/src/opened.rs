@@ -76,11 +76,11 @@ impl Opened {
     fn known(named: &Path, id: Option<&DirId>) -> Result<Self, String> {
         let Some(id) = id else {
             let why = Self::new(named).err().map(|error| error.to_string());
-            return Err(why.unwrap_or_else(|| "it was not there when it was decided about".to_owned()));
+            return Err(why.unwrap_or_else(|| "it did not exist at the permission check".to_owned()));
         };
         match Self::new(&id.path) {
             Ok(opened) if opened.id() == *id => Ok(opened),
-            Ok(_) => Err(format!("{} is not the directory that was decided about", id.path.display())),
+            Ok(_) => Err(format!("{} is not the directory of the permission check", id.path.display())),
             Err(error) => Err(error.to_string()),
         }
     }
@@ -175,6 +175,6 @@ mod tests {
         std::fs::rename(&dir, root.path().join("old")).unwrap();
         std::fs::create_dir(&dir).unwrap();
         let refused = again().read.remove(0).err().unwrap();
-        assert!(refused.contains("not the directory that was decided about"), "{refused}");
+        assert!(refused.contains("not the directory of the permission check"), "{refused}");
     }
 }

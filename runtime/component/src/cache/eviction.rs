@@ -90,7 +90,7 @@ pub(super) fn note_use(record: &Path) {
         regular_file::open_own(File::options().append(true), record)?.set_modified(SystemTime::now())
     };
     if let Err(error) = note() {
-        tracing::debug!(path = %record.display(), %error, "the use of compiled code is not noted");
+        tracing::debug!(path = %record.display(), %error, "cannot record the use of compiled code");
     }
 }
 

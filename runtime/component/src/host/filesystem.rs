@@ -77,7 +77,7 @@ impl Filesystem {
             message: message.to_owned(),
         };
         if (grants.read.len(), grants.write.len()) != (opened.read.len(), opened.write.len()) {
-            return Err(bad("others were opened than are granted"));
+            return Err(bad("the opened directories are not those of the grants"));
         }
         let read = grants.read.iter().zip(opened.read).map(|(grant, opened)| (grant, opened, false));
         let write = grants.write.iter().zip(opened.write).map(|(grant, opened)| (grant, opened, true));

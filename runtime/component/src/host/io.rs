@@ -352,7 +352,7 @@ impl ErrPipe {
         self.tail.drain(..excess);
         // Losing log output is no reason to fail the step.
         if let Err(error) = self.sink.write_all(bytes) {
-            tracing::debug!(%error, "a step's stderr is lost");
+            tracing::debug!(%error, "cannot write the stderr of a step");
         }
         Ok(())
     }

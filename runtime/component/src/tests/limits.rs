@@ -84,7 +84,7 @@ fn a_limit_that_was_reached_is_traced_to_who_set_it() {
             advice(&silent, set, SetBy::Policy),
             format!("the policy sets this limit; its owner can raise {policy}")
         );
-        let authors = "the component's description sets this, and the lowest limit counts: only its author can raise it";
+        let authors = "the component's description sets this, and the lowest limit applies: only its author can raise it";
         assert_eq!(advice(&described(own, body), none, SetBy::Step), authors);
     }
 }
