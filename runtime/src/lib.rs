@@ -1,10 +1,9 @@
-//! The lobster step runtime: the library under the program `lobster`.
+//! The lobster step runtime: the library behind the program `lobster`.
 //!
-//! A program that embeds it makes a [`Runtime`](runtime::Runtime) from
-//! [`Settings`](runtime::Settings), has it run a [`RunRequest`](runtime::RunRequest), and reads
-//! the [`Envelope`](envelope::Envelope) that comes back: a result, a question for a person, or a
-//! failure with its code. A question is answered with [`resume`](replay::resume), now or days
-//! later, in this process or another one. `examples/embedding.rs` shows all of it.
+//! A program that embeds it creates a [`Runtime`](runtime::Runtime) from [`Settings`](runtime::Settings), runs a
+//! [`RunRequest`](runtime::RunRequest), and reads the resulting [`Envelope`](envelope::Envelope): a result, a question
+//! for a person, or a failure with its code. A question is answered with [`resume`](replay::resume), now or days
+//! later, in this process or another one. `examples/embedding.rs` shows the whole sequence.
 //!
 //! ```no_run
 //! use lobster_runtime::envelope::Envelope;
@@ -26,16 +25,17 @@
 //!
 //! `main` begins with [`init`].
 //!
-//! Text becomes a plan ([`language`]), the [`engine`] drives it, steps do the work, the
-//! [`store`] remembers it, and [`replay`] does with the record what a record is good for.
-//! Each of these is a crate of its own, so that the compiler holds the layers; this one shows
-//! what programs need of them, each thing by one name: what the command line, the service and
-//! their tests do not use is not shown. `docs/ARCHITECTURE.md` has the boundaries.
+//! Text becomes a plan ([`language`]), the [`engine`] runs it, steps do the work, the [`store`] records it, and
+//! [`replay`] resumes, replays, forks and explains recorded runs. Each of these is a separate crate, so that the
+//! compiler enforces the layers. This crate exports the parts that programs need, each under one name; parts that the
+//! command line, the service and their tests do not use are not exported. `docs/ARCHITECTURE.md` describes the
+//! boundaries.
 
 #![deny(missing_docs)]
 
-/// Begins `main` of a program that embeds lobster, before any thread is started. lobster starts this program again to set
-/// up sandboxes and to compile components: in such a process this does the work and gives the code to exit with.
+/// Call this first in the `main` of a program that embeds lobster, before any thread is started. lobster starts this
+/// program again to set up sandboxes and to compile components: in such a process, this does the work and returns the
+/// exit code.
 ///
 /// ```no_run
 /// fn main() -> std::process::ExitCode {
@@ -58,27 +58,27 @@ pub fn init() -> Option<std::process::ExitCode> {
     }
 }
 
-/// The history of runs for auditors: who did what, and whether the record is whole.
+/// The history of runs for auditors: who did what, and whether the record is intact.
 pub mod audit {
     pub use lobster_observe::audit::{AuditEntry, AuditFilter, ChainReport, Kind, parse_time, read, verify};
 }
 
-/// A call on behalf of somebody else: what a request asks for, as the audit keeps it.
+/// A call on behalf of another person: the details of a request that the audit records.
 pub mod call {
     pub use lobster_engine::call::Call;
 }
 
-/// Tokens that end work, and why.
+/// Tokens that cancel work, with a reason.
 pub mod cancel {
     pub use lobster_base::cancel::{CancelReason, CancelToken};
 }
 
-/// The names of failures, which `lobster help CODE` explains.
+/// Error codes, which `lobster help CODE` explains.
 pub mod code {
     pub use lobster_base::code::{Code, FailureCode};
 }
 
-/// WebAssembly components by themselves: loading, inspecting, running one under limits.
+/// WebAssembly components by themselves: loading, inspecting, and running one under limits.
 pub mod component {
     pub use lobster_component::{
         BlobError, BlobRead, BlobWrite, Cancel, Capability, Ceilings, CodeLimits, CodeUse, CompileLimits,
@@ -94,7 +94,7 @@ pub mod digest {
     pub use lobster_base::digest::Digest;
 }
 
-/// What a program gives a run and gets from it: questions, progress, notices, output.
+/// The connection of a program to a run: questions, progress, notices, output.
 pub mod engine {
     pub use lobster_engine::author::Author;
     pub use lobster_engine::known_settings::{ANSWER_TOKEN, FOR_AGENT};
@@ -106,7 +106,7 @@ pub mod engine {
     };
 }
 
-/// What a run answers with: its result, its question or its failure.
+/// The response of a run: its result, its question or its failure.
 pub mod envelope {
     pub use lobster_engine::envelope::{Envelope, Failure, FailureKind, PROTOCOL_VERSION, json_schema};
 }
@@ -116,12 +116,12 @@ pub mod graph {
     pub use lobster_language::graph::{Format, Graph, draw};
 }
 
-/// The records of runs as lines, while they run.
+/// The records of runs as lines, written during the run.
 pub mod events {
     pub use lobster_observe::events::EventLines;
 }
 
-/// What the host of an address means.
+/// Hosts in addresses.
 pub mod address {
     pub use lobster_base::address::is_loopback;
 }
@@ -140,27 +140,27 @@ pub mod json {
 
 /// Workflow files and pipelines, as text and as plans.
 pub mod language {
-    /// The pages of codes.
+    /// Help pages of error codes.
     pub mod codes {
         pub use lobster_language::codes::{explain, pages};
     }
 
-    /// Mistakes in a file, with their place.
+    /// Mistakes in a file, with their positions.
     pub mod diagnostic {
         pub use lobster_language::diagnostic::{Diagnostic, Severity};
     }
 
-    /// What could stand at a place of a file that is being written.
+    /// Completions for a position in a file that is being written.
     pub mod complete {
         pub use lobster_language::complete::{Proposal, complete};
     }
 
-    /// What was meant by a name that nobody has.
+    /// Suggestions for mistyped names.
     pub mod mistyped {
         pub use lobster_language::mistyped::nearest_name;
     }
 
-    /// What steps wait for.
+    /// Waits of steps.
     pub mod wait {
         pub use lobster_language::wait::event_name;
     }
@@ -170,7 +170,7 @@ pub mod language {
         pub use lobster_language::pipeline::{Pipeline, StageCall, parse};
     }
 
-    /// The checked form of a workflow, as the journal keeps it.
+    /// The checked form of a workflow, as stored in the journal.
     pub mod plan {
         pub use lobster_language::plan::{ArgSpec, ChangesMode, Grants, Plan, Step, Told, Work, Workflow};
     }
@@ -185,7 +185,7 @@ pub mod language {
         pub use lobster_language::template::is_constant;
     }
 
-    /// What starts a workflow, and when it is due.
+    /// Triggers of a workflow, and their due times.
     pub mod triggers {
         pub use lobster_language::triggers::{
             After, CatchUp, Due, Ended, Missed, Overlap, Schedule, Tick as DueTick, TickError, Triggers,
@@ -204,39 +204,39 @@ pub mod mcp {
     pub use lobster_engine::mcp::Lock;
 }
 
-/// Times, sizes and numbers, for people.
+/// Texts for times, sizes and numbers.
 pub mod figures {
     pub use lobster_observe::figures::{after, before, bytes, count, counted, duration, enforcement, rough};
 }
 
-/// What model calls may use: calls, tokens and dollars.
+/// Limits of model calls: calls, tokens and dollars.
 pub mod budget {
     pub use lobster_base::budget::{Amount, Limits, MOST_USD, Unit, nano_usd};
     pub use lobster_engine::budget::SERVICE_KEY;
 }
 
-/// Language models and what they cost.
+/// Language models and their costs.
 pub mod model {
 
-    /// What calls cost.
+    /// Costs of calls.
     pub mod cost {
         pub use lobster_models::cost::PaidCall;
         pub use lobster_models::ledger::{Ledger, Payment};
     }
 
-    /// What models cost.
+    /// Prices of models.
     pub mod pricing {
         pub use lobster_models::pricing::{AS_OF, Origin, Pricing, Rate, VARIABLE, prices_file, read_rates};
     }
 }
 
-/// Bytes from other machines, for programs that prepare runs.
+/// Downloads from other machines, for programs that prepare runs.
 pub mod http {
     pub use lobster_models::http::fetch::{Fetch, Fetched, fetch, is_safe};
     pub use lobster_models::http::{Limits, Url};
 }
 
-/// What native commands may do: reading, judging and proposing rules.
+/// Permissions of native commands: reading, deciding and proposing rules.
 pub mod policy {
     pub use lobster_policy::{
         Command, DecisionEnv, Dialect, Effect, EveryProgram, Layer, LayerText, LeastChanges, Observed,
@@ -244,7 +244,7 @@ pub mod policy {
     };
 }
 
-/// Policies that lie in a project, and whether a person trusts them.
+/// Policies in a project, and whether a person trusts them.
 pub mod project_policy {
     pub use lobster_engine::project_policy::{FILE_NAME, ProjectPolicy, Trust, TrustedPolicies};
 }
@@ -254,12 +254,12 @@ pub mod quantity {
     pub use lobster_base::quantity::{Bytes, Span, parse_count};
 }
 
-/// Files that are nothing else: no pipe, no device, no link.
+/// Regular files: not pipes, devices or links.
 pub mod regular_file {
     pub use lobster_base::regular_file::open_own;
 }
 
-/// What a record is good for: resuming, replaying, forking, comparing, explaining, carrying.
+/// Operations on recorded runs: resuming, replaying, forking, comparing, explaining, exporting.
 pub mod replay {
     pub use lobster_record::{
         Difference, Divergence, FORK_NOTE, ForkPlan, ForkRequest, GateRef, ReplayOptions, ReplayReport,
@@ -270,7 +270,7 @@ pub mod replay {
         rules_of_approvals, run_of_gate, runs_with_standing, standing, take_over, waits_for_people, why,
     };
 
-    /// What the steps of a run printed.
+    /// The output of a run's steps.
     pub mod step_output {
         pub use lobster_record::{
             end_of_output, ends, kept_outputs, recorded_streams, retain_unrecorded, stream_as_json,
@@ -278,7 +278,7 @@ pub mod replay {
         };
     }
 
-    /// Paths of a run.
+    /// Places in a run.
     pub mod place {
         pub use lobster_base::place::{is_within, step_id};
     }
@@ -288,7 +288,7 @@ pub mod replay {
         pub use lobster_record::timeline::{Line, Span, Timeline, lines};
     }
 
-    /// What steps changed in files, and what takes it back.
+    /// File changes made by steps, and undoing them.
     pub mod changes {
         pub use lobster_changes::{
             ByteText, Change, ChangeSet, Entry, Kind as ChangeKind, Reading, Resolution, is_executable,
@@ -300,7 +300,7 @@ pub mod replay {
         };
     }
 
-    /// One file that holds a run.
+    /// A run in a single file.
     pub mod bundle {
         pub use lobster_record::bundle::{
             BundleError, BundleSummary, ExportOptions, ImportOptions, KeyError, PublicKey, SigningKey,
@@ -309,7 +309,7 @@ pub mod replay {
     }
 }
 
-/// The runtime and what it is told: plans, runs, settings.
+/// The runtime with its plans, runs and settings.
 pub mod runtime {
     pub use lobster_engine::recorded_plan::recorded;
     pub use lobster_engine::runtime::{
@@ -327,7 +327,7 @@ pub mod sandbox {
     };
 }
 
-/// Variables that are settings.
+/// Settings in environment variables.
 pub mod setting {
     pub use lobster_base::setting::{BadSetting, Checked, Setting, read_count, read_path};
     pub use lobster_engine::known_settings::{INITIATED_BY, check_settings};
@@ -338,7 +338,7 @@ pub mod schema {
     pub use lobster_base::schema::Schema;
 }
 
-/// The contract of pipeline commands, for programs that bring their own.
+/// The interface of pipeline commands, for programs that add their own.
 pub mod stage {
     pub use lobster_stage::{
         Answer, Flow, Host, McpServer, Mode, Registry, Sink, Stage, StageArgs, StageError, StageKind,
@@ -346,7 +346,7 @@ pub mod stage {
     };
 }
 
-/// The pipeline commands that come with lobster.
+/// The pipeline commands that are part of lobster.
 pub mod stages {
     pub use lobster_stages::builtin;
 }
@@ -361,7 +361,7 @@ pub mod store {
         shorten_patience, state_dir, system_clock, unreadable_blobs,
     };
 
-    /// What a service keeps beside runs.
+    /// Data of a service, in addition to runs.
     pub mod service {
         pub use lobster_store::{
             Accepted, Counted, Credential, CredentialKind, ListedStart, MAX_EVENT_DATA, NewCredential,
@@ -372,22 +372,22 @@ pub mod store {
     }
 }
 
-/// Locks that outlive a panic.
+/// Locks that survive a panic.
 pub mod sync {
     pub use lobster_base::sync::lock;
 }
 
-/// The ticks in which the system tells of processes.
+/// The clock ticks in which the system reports the times of processes.
 pub mod ticks {
     pub use lobster_base::ticks::time_of_ticks;
 }
 
-/// Texts that are too long for where they go.
+/// Shortening of texts.
 pub mod text {
     pub use lobster_base::text::{Count, clip, clip_telling_rest, prefix};
 }
 
-/// Text that others wrote, as a person may be shown it.
+/// Text from others, made safe to show to people.
 pub mod visible {
     pub use lobster_base::visible::{exact, harmless, one_line};
 }

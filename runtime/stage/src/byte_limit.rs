@@ -1,31 +1,31 @@
-//! Limits in bytes that the environment sets.
+//! Limits in bytes that are set in the environment.
 
 use std::ffi::OsString;
 
 use lobster_base::setting::Setting;
 
-/// Names the most bytes that a process may write to stdout, and to stderr. A step's own
-/// `limits.output` lowers that for stdout.
+/// The most bytes that a process may write to stdout, and to stderr. A step's own `limits.output` lowers it for
+/// stdout.
 pub const MAX_OUTPUT: Setting<u64> = byte_setting("LOBSTER_MAX_OUTPUT_BYTES");
 
-/// The largest whole number that every JSON reader keeps exactly; nobody means a larger limit.
+/// The largest whole number that every JSON reader keeps exactly; a larger limit would be a mistake.
 const LARGEST_LIMIT: u64 = (1 << 53) - 1;
 
-/// What a limit must be.
+/// Form of a limit.
 const FORM: &str = "a positive safe integer (bytes)";
 
-/// A setting that is such a limit.
+/// A setting with such a limit.
 #[must_use]
 pub const fn byte_setting(name: &'static str) -> Setting<u64> {
     Setting::new(name, FORM, read_limit)
 }
 
-/// A limit that is none.
+/// An invalid limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0} must be {FORM}")]
 pub struct LimitError(&'static str);
 
-/// The limit in bytes that the environment sets; none where it is unset or blank.
+/// The limit in bytes that the environment sets; `None` if it is unset or blank.
 pub fn byte_limit(
     setting: &Setting<u64>,
     env: impl Fn(&str) -> Option<String>,
@@ -34,7 +34,7 @@ pub fn byte_limit(
 }
 
 fn read_limit(digits: &str) -> Option<u64> {
-    // `parse` would take a sign.
+    // `parse` would accept a sign.
     let limit = digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()).flatten();
     limit.filter(|limit| (1..=LARGEST_LIMIT).contains(limit))
 }

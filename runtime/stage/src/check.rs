@@ -1,17 +1,17 @@
-//! What looks wrong in a stage. The incumbent ignores options it does not know,
-//! so for its commands they are said and not refused; our own refuse them.
+//! Checks a stage for likely mistakes. The incumbent ignores unknown options, so for its commands they are warnings;
+//! lobster's own commands reject them.
 
 use serde_json::Value;
 
 use super::registry::nearest;
 use super::{Flag, StageArgs, StageError, StageSpec};
 
-/// Something in a stage that has no effect.
+/// A part of a stage that has no effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
-    /// What and why, in one line.
+    /// The part and the reason, in one line.
     pub message: String,
-    /// What was probably meant.
+    /// The likely intention.
     pub help: Option<String>,
 }
 
@@ -32,12 +32,12 @@ const NO_WORDS: [&str; 10] = [
 /// Commands that the incumbent does not have.
 const OURS: [&str; 4] = ["component", "js", "llm.embed", "mcp.call"];
 
-/// Whether a command is ours alone, so that it may be strict.
+/// True if only lobster has the command, so that it may be strict.
 pub fn is_ours(name: &str) -> bool {
     OURS.contains(&name)
 }
 
-/// Refuses options that a command of ours does not have, and values for switches.
+/// Rejects unknown options of lobster's own commands, and values for switches.
 pub fn refuse_unknown(name: &str, flags: &[Flag], args: &StageArgs) -> Result<(), StageError> {
     for (option, value) in &args.options {
         let Some(flag) = flags.iter().find(|flag| flag.name == option) else {
@@ -54,14 +54,14 @@ pub fn refuse_unknown(name: &str, flags: &[Flag], args: &StageArgs) -> Result<()
     Ok(())
 }
 
-/// Whether a secret that the step is granted as `variable` can reach a stage; else what it takes instead.
+/// Succeeds if a secret that the step is granted as `variable` can reach the stage.
 ///
 /// # Errors
-/// The variables that it does take; none if it takes no secret at all.
+/// The variables that the stage takes instead; an empty list if it takes no secret.
 pub fn takes_secret(name: &str, args: &StageArgs, variable: &str) -> Result<(), &'static [&'static str]> {
     const GATEWAY: &[&str] = &["OPENCLAW_TOKEN", "CLAWD_TOKEN"];
     let taken: &[&str] = match name {
-        // Processes have the whole environment of the step, and so has the program of a server.
+        // Processes have the whole environment of the step, and so does the program of a server.
         "exec" | "gog.gmail.search" | "gog.gmail.send" | "openclaw.agent" | "workflows.run" => return Ok(()),
         "mcp.call" if args.value("url").is_none() => return Ok(()),
         "mcp.call" => &[super::MCP_TOKEN],
@@ -75,7 +75,7 @@ pub fn takes_secret(name: &str, args: &StageArgs, variable: &str) -> Result<(), 
             Some("openclaw") => GATEWAY,
             Some("pi") => &["LOBSTER_PI_LLM_ADAPTER_TOKEN"],
             Some("http") => &["LOBSTER_LLM_ADAPTER_TOKEN"],
-            // The environment chooses, or a pool whose channels name their own.
+            // The environment decides, or a pool whose channels name their own variables.
             _ => return Ok(()),
         },
         "email.triage" if args.get("llm").is_some() => return Ok(()),
@@ -91,7 +91,7 @@ pub fn takes_secret(name: &str, args: &StageArgs, variable: &str) -> Result<(), 
     if taken.contains(&variable) { Ok(()) } else { Err(taken) }
 }
 
-/// Options that nobody reads and words that have no effect.
+/// Warnings about unknown options, and about words that have no effect.
 #[must_use]
 pub fn check(spec: &StageSpec, args: &StageArgs) -> Vec<Warning> {
     let mut warnings = Vec::new();
@@ -136,10 +136,10 @@ pub fn check(spec: &StageSpec, args: &StageArgs) -> Vec<Warning> {
     warnings
 }
 
-/// What an option with one dash was meant to be: the options of lobster's commands have two.
+/// The likely meaning of an option with a single dash: the options of lobster's commands have two.
 fn option_meant(spec: &StageSpec, dashed: &str, rest: &[String]) -> Option<String> {
     let name = dashed.trim_start_matches('-');
-    // What sort(1) calls the other way round.
+    // `desc` is called `-r` in sort(1).
     let name = if spec.name == "sort" && name == "r" { "desc" } else { name };
     let mut starting = spec.flags.iter().filter(|flag| flag.name.starts_with(name));
     let flag = match (starting.next(), starting.next()) {

@@ -1,4 +1,4 @@
-//! Why steps and stages do not go on: what they failed with, or what stopped them.
+//! Failures of steps and stages, and other reasons why they stop.
 
 use std::error::Error;
 use std::fmt;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::SANDBOX_BLOCKED;
 use crate::registry::UnknownCommand;
 
-/// Why a stage does not go on.
+/// Reason why a stage stops.
 #[derive(Debug)]
 pub enum Stop {
     /// It failed.
@@ -21,8 +21,8 @@ pub enum Stop {
     Paused,
     /// The work was cancelled; the token has the reason.
     Cancelled,
-    /// An effect had started in an earlier process and nobody knows whether it
-    /// ended; a person has to decide. Never absorbed by `on_error`.
+    /// An effect had started in an earlier process, and its end is unknown; a person has to decide. Never absorbed by
+    /// `on_error`.
     Interrupted,
 }
 
@@ -32,7 +32,7 @@ impl From<StageError> for Stop {
     }
 }
 
-/// The store failed, so nothing may go on: no retry and no `on_error` helps.
+/// The store failed, so the run must stop: neither retries nor `on_error` help.
 pub fn store_failure(error: impl Into<Box<dyn Error + Send + Sync>>) -> Stop {
     Stop::Failed(StageError::permanent_from(error).with_code(Code::Store))
 }
@@ -46,21 +46,21 @@ impl From<std::io::Error> for Stop {
     }
 }
 
-/// A failure with its message; `code` names it for programs (`policy_denied`, `timeout`).
+/// A failure with its message; `code` is its name for programs (`policy_denied`, `timeout`).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StageError {
-    /// What went wrong, for people.
+    /// The error message for people.
     pub message: String,
-    /// None until somebody who knows what was being done names it.
+    /// `None` until a caller that knows the operation sets it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<FailureCode>,
-    /// Trying again cannot help, or would repeat an effect.
+    /// True if another attempt cannot help, or would repeat an effect.
     #[serde(default)]
     pub permanent: bool,
-    /// How long whoever failed asks to be left alone.
+    /// Time for which the failed service asks not to be called again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<Duration>,
-    /// What it came from, in the process that saw it; no record keeps it.
+    /// The cause, in the process where it occurred; it is not recorded.
     #[serde(skip)]
     pub source: Option<SharedError>,
 }
@@ -77,31 +77,31 @@ impl StageError {
         Self { message: message.into(), code: None, permanent: false, retry_after: None, source: None }
     }
 
-    /// A failure that no retry may follow.
+    /// A failure that must not be retried.
     pub fn permanent(message: impl Into<String>) -> Self {
         Self { permanent: true, ..Self::new(message) }
     }
 
-    /// A failure that says what `error` says, and keeps it as its source.
+    /// A failure with the message of `error`, which becomes its source.
     pub fn from_error(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         let error = error.into();
         let message = error.to_string();
         Self { source: Some(Arc::from(error)), ..Self::new(message) }
     }
 
-    /// As [`StageError::from_error`], and no retry may follow.
+    /// As [`StageError::from_error`], but it must not be retried.
     pub fn permanent_from(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self { permanent: true, ..Self::from_error(error) }
     }
 
-    /// The same failure with a name for programs.
+    /// The same failure with a code for programs.
     #[must_use]
     pub fn with_code(mut self, code: impl Into<FailureCode>) -> Self {
         self.code = Some(code.into());
         self
     }
 
-    /// The same failure in other words; what it said first stays its source.
+    /// The same failure with another message; the first one stays available as its source.
     #[must_use]
     pub fn reworded(self, message: impl Into<String>) -> Self {
         Self {
@@ -113,7 +113,7 @@ impl StageError {
         }
     }
 
-    /// What it said before anybody reworded it.
+    /// The failure before it was reworded.
     pub fn first_words(&self) -> &Self {
         let mut first = self;
         while let Some(inner) = first.source.as_deref().and_then(|source| source.downcast_ref::<Self>()) {
@@ -122,24 +122,24 @@ impl StageError {
         first
     }
 
-    /// The same failure, named if it has no name yet.
+    /// The same failure, with a code if it has none yet.
     #[must_use]
     pub fn or_code(mut self, code: Code) -> Self {
         self.code.get_or_insert(FailureCode::Lobster(code));
         self
     }
 
-    /// Which of lobster's own codes it has.
+    /// The code, if it is one of lobster's.
     pub fn known_code(&self) -> Option<Code> {
         self.code.as_ref().and_then(FailureCode::known)
     }
 
-    /// Whether it has this code.
+    /// True if it has this code.
     pub fn is(&self, code: Code) -> bool {
         self.known_code() == Some(code)
     }
 
-    /// The first error of this type that it came from.
+    /// The first error of this type among its causes.
     pub fn caused_by<E: Error + 'static>(&self) -> Option<&E> {
         let mut error: Option<&(dyn Error + 'static)> = self.source();
         while let Some(at) = error {
@@ -152,10 +152,10 @@ impl StageError {
     }
 }
 
-/// An error that several failures may have come from.
+/// An error that may be the cause of several failures.
 pub type SharedError = Arc<dyn Error + Send + Sync>;
 
-/// The source of an error, also of the two types that hide what they wrap.
+/// The source of an error, including those of the two types that hide the error they wrap.
 fn source_of<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'static)> {
     if let Some(wrapped) = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
         return Some(wrapped);
@@ -184,8 +184,8 @@ impl From<UnknownCommand> for StageError {
     }
 }
 
-/// A failure of a command with this message, with the keys of lobster's own that it did not receive, and with what it
-/// seems to have missed in its sandbox.
+/// A failure of a command with this message, the keys of lobster's own that it did not receive, and the things that it
+/// probably missed in its sandbox.
 pub fn explained(mut message: String, withheld: &[String], hints: &[String]) -> StageError {
     let named: Vec<_> = withheld.iter().filter(|name| message.contains(*name)).collect();
     let shown = if named.is_empty() { withheld.iter().collect() } else { named };
@@ -215,7 +215,7 @@ mod tests {
         source: SharedError,
     }
 
-    /// Whatever stands between, what a failure came from is found.
+    /// The cause of a failure is found through any number of wrappers.
     #[test]
     fn the_cause_is_found_behind_every_wrapping() {
         let lost = || StoreError::LeftOut("fetch".to_owned());

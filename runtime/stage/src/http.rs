@@ -1,4 +1,4 @@
-//! Requests over HTTP as data, so that they can be made where a stage is not.
+//! HTTP requests as data, so that another process than the stage's can send them.
 
 use std::time::Duration;
 
@@ -10,47 +10,47 @@ use super::Token;
 /// A request with a JSON body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpRequest {
-    /// Where to.
+    /// The URL of the request.
     pub url: String,
-    /// Headers beside `content-type`.
+    /// Headers other than `content-type`.
     pub headers: Vec<(String, String)>,
-    /// Sent to the origin of `url` alone.
+    /// Sent only to the origin of `url`.
     pub credential: Option<HttpCredential>,
     /// JSON text.
     pub body: String,
-    /// Longest silence of the server.
+    /// Longest time without data from the server.
     pub idle: Duration,
     /// Most bytes of the answer's body.
     pub max_body: u64,
 }
 
-/// What proves who asks.
+/// Authenticates the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpCredential {
-    /// The header that has the token alone; none is `authorization: Bearer …`.
+    /// The header that contains only the token; `None` means `authorization: Bearer …`.
     pub header: Option<String>,
     /// The token.
     pub token: Token,
 }
 
-/// A complete answer, whatever its status.
+/// A complete answer, with any status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpReply {
     /// The status.
     pub status: u16,
     /// The standard phrase of the status.
     pub reason: String,
-    /// How long the server asks to be left alone.
+    /// Time for which the server asks not to be called again.
     pub retry_after: Option<Duration>,
-    /// The body as it came; bytes that are not UTF-8 are replaced.
+    /// The body as received; bytes that are not UTF-8 are replaced.
     pub body: String,
 }
 
-/// Makes a request, or has it made.
+/// Sends a request, directly or through another process.
 pub type HttpSender<'a> = dyn Fn(&HttpRequest) -> Result<HttpReply, HttpError> + 'a;
 
-/// Why there is no answer. The messages name the origin, never the path or the
-/// query: both may hold secrets.
+/// Reason why there is no answer. The messages name the origin, never the path or the query, because both may contain
+/// secrets.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the messages say what each is")]
@@ -77,7 +77,7 @@ pub enum HttpError {
     TooManyRedirects { origin: String, most: usize },
     #[error("fetch failed: {0}")]
     Setup(String),
-    /// Whoever was to make the request has not brought back how it ended.
+    /// The process that should send the request has not reported its result.
     #[error("{0}")]
     #[serde(skip)]
     Executor(String),
@@ -94,18 +94,18 @@ fn describe_redirects(origin: &str, most: usize) -> String {
 }
 
 impl HttpError {
-    /// Whether the request may have reached the server, and no answer of it came back.
+    /// True if the request may have reached the server, but no answer came back.
     #[must_use]
     pub fn is_answer_lost(&self) -> bool {
         match self {
             Self::Silent { .. } | Self::Broken { .. } | Self::Cancelled(_) | Self::Executor(_) => true,
-            // Whatever the answer was, there was one.
+            // There was an answer, although it was not usable.
             Self::TooLarge { .. } | Self::BadRedirect { .. } | Self::TooManyRedirects { .. } => false,
             Self::UserInfo | Self::TokenCharacters | Self::Connect { .. } | Self::Setup(_) => false,
         }
     }
 
-    /// Whether the request may have reached the server.
+    /// True if the request may have reached the server.
     #[must_use]
     pub fn is_after_sending(&self) -> bool {
         match self {

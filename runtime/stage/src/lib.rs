@@ -1,13 +1,10 @@
-//! What pipeline commands ("stages") and what runs them agree on.
+//! The interface between pipeline commands ("stages") and the code that runs them.
 //!
-//! A stage is pushed its input item by item and pushes its output on, so items
-//! flow and memory does not grow with them unless the stage itself must hold
-//! them (`sort`). Whatever a stage does to the world goes through [`Host`]: an
-//! effect runs through [`Host::effect`] or [`Host::native`], a question to a
-//! person through [`Host::gate`]. The host journals them, and answers from the
-//! journal when a run is resumed or replayed. So **a stage must be a function
-//! of its arguments, its input and what the host answered**, and is simply run
-//! again to get back to where it was.
+//! A stage receives its input item by item and passes its output on, so memory does not grow with the number of items,
+//! unless the stage itself must hold them (`sort`). All effects of a stage on the outside world go through [`Host`]:
+//! [`Host::effect`] or [`Host::native`] runs an effect, and [`Host::gate`] asks a person. The host journals them, and
+//! answers from the journal when a run is resumed or replayed. **A stage must therefore be a function of its
+//! arguments, its input and the host's answers**; running it again restores its state.
 
 #![deny(missing_docs)]
 
@@ -44,24 +41,24 @@ pub use lobster_base::json::raw::RawItem;
 use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
 
-/// Whether a consumer wants more items.
+/// Tells a producer if more items are wanted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flow {
-    /// Go on.
+    /// Continue.
     More,
-    /// Nothing that comes now can change the result; producers may stop early.
+    /// Later items cannot change the result, so producers may stop early.
     Enough,
 }
 
-/// Where a stage pushes its output.
+/// Receiver of a stage's output.
 pub trait Sink {
     /// Takes the next item.
     ///
     /// # Errors
-    /// What a later stage failed with; the caller passes it on with `?`.
+    /// The failure of a later stage; the caller passes it on with `?`.
     fn item(&mut self, item: Value) -> Result<Flow, Stop>;
 
-    /// Takes the next item as its text.
+    /// Takes the text of the next item.
     ///
     /// # Errors
     /// As [`Sink::item`].
@@ -70,7 +67,7 @@ pub trait Sink {
     }
 }
 
-/// The value of an item that came as its text.
+/// Parses an item that was passed as text.
 pub fn read_raw(item: RawItem<'_>) -> Result<Value, StageError> {
     item.read().map_err(|error| StageError::new(format!("an item could not be read back: {error}")))
 }
@@ -80,10 +77,10 @@ pub trait Stage {
     /// Takes one input item. A stage that has returned [`Flow::Enough`] gets no more items.
     ///
     /// # Errors
-    /// Why the stage, or one after it, cannot go on.
+    /// The reason why the stage, or a later one, cannot continue.
     fn item(&mut self, item: Value, host: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop>;
 
-    /// Takes one input item as its text. For a stage that can decide by a part of it.
+    /// Takes the text of one input item, for a stage that needs only a part of it.
     ///
     /// # Errors
     /// As [`Stage::item`].
@@ -91,156 +88,149 @@ pub trait Stage {
         self.item(read_raw(item)?, host, out)
     }
 
-    /// The input has ended. Called exactly once, also after [`Flow::Enough`],
-    /// but not after an error.
+    /// Ends the input. Called exactly once, even after [`Flow::Enough`], but not after an error.
     ///
     /// # Errors
     /// As [`Stage::item`].
     fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop>;
 }
 
-/// What a stage is, for the registry, `help`, `commands.list` and checks before a run.
+/// Description of a stage, for the registry, `help`, `commands.list` and checks before a run.
 pub struct StageSpec {
-    /// The name that pipelines use: `where`, `state.get`.
+    /// The name in pipelines: `where`, `state.get`.
     pub name: &'static str,
     /// One line; `help` prints `name — description`.
     pub description: &'static str,
     /// The rest of its help text: usage, notes, examples.
     pub help: &'static str,
-    /// Its options. Anything else beginning with `--` is warned about.
+    /// Its options. Other words that begin with `--` cause a warning.
     pub flags: &'static [Flag],
-    /// JSON Schema of its arguments as `commands.list` shows it; `null` where it has none.
+    /// JSON Schema of its arguments as shown by `commands.list`; `null` if it has none.
     pub args_schema: fn() -> Value,
-    /// Examples as `commands.list` shows them (an array of `{args, description}`), or `null`.
+    /// Examples as shown by `commands.list` (an array of `{args, description}`), or `null`.
     pub examples: fn() -> Value,
-    /// Names of its side effects as `commands.list` shows them, or `None` where the list shows `null`.
+    /// Names of its side effects as shown by `commands.list`, or `None` if the list shows `null`.
     pub side_effects: Option<&'static [&'static str]>,
-    /// What kind of work it is. (`template` is pure, yet with `--file` it reads
-    /// the file through [`Host::effect`]: a call of the host counts, not the kind.)
+    /// Its kind of work. (`template` is pure, but with `--file` it reads the file through [`Host::effect`]: the call
+    /// decides, not the kind.)
     pub kind: StageKind,
-    /// Checks the arguments and makes a stage ready for its first item. What
-    /// can be known from the arguments alone is refused here, before any effect.
+    /// Checks the arguments and creates a stage that is ready for its first item. All errors that follow from the
+    /// arguments alone are reported here, before any effect.
     pub build: fn(&StageArgs) -> Result<Box<dyn Stage + Send>, StageError>,
 }
 
-/// How the engine treats a stage.
+/// Treatment of a stage by the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StageKind {
-    /// A function of its input: never journaled, recomputed at will.
+    /// A function of its input: never journaled, recomputed when needed.
     Pure,
-    /// Prints what passes ([`Host::render`]); otherwise pure.
+    /// Prints its input ([`Host::render`]) and passes it on; otherwise pure.
     Renderer,
     /// Asks a person.
     Gate,
-    /// Touches the world through [`Host::effect`] or [`Host::native`].
+    /// Affects the outside world through [`Host::effect`] or [`Host::native`].
     Effect,
 }
 
-/// What the text that a renderer shows is to a program.
+/// Form of a renderer's text for programs.
 #[derive(Clone, Copy, Debug)]
 pub enum Rendering {
-    /// Text, whatever it looks like.
+    /// Text, even if it looks like JSON.
     Text,
     /// A JSON list: its elements.
     List,
 }
 
-/// What a stage may use of the world.
+/// Access of a stage to the outside world.
 pub trait Host {
     /// The value of a variable in the step's environment.
     fn env(&self, name: &str) -> Option<String>;
 
-    /// The value of a variable that holds a token or a key: of the secret that the step is granted as
-    /// this variable, else of its environment. Where effects are only answered from a record it may
-    /// be blank; [`EffectHost::token`] never is.
+    /// The value of a variable that contains a token or a key: the secret that the step is granted as this variable,
+    /// otherwise the variable of its environment. It may be blank if effects are only answered from a record;
+    /// [`EffectHost::token`] never is.
     ///
     /// # Errors
-    /// When the secret has no value.
+    /// If the secret has no value.
     fn token(&self, variable: &str) -> Result<Option<Token>, StageError> {
         Ok(self.env(variable).map(Token::of_environment))
     }
-    /// The credential that the step is granted for a request to this place, as [`Host::token`] has those of
-    /// variables.
+    /// The credential that the step is granted for a request to this destination, as in [`Host::token`].
     ///
     /// # Errors
-    /// When its secret has no value.
+    /// If its secret has no value.
     fn credential(&self, _to: Destination<'_>) -> Result<Option<Token>, StageError> {
         Ok(None)
     }
     /// The step's working directory, absolute.
     fn cwd(&self) -> &Path;
-    /// Whether a program reads the result (`--mode tool`, an embedding) or a person.
+    /// Tells if a program reads the result (`--mode tool`, an embedding) or a person.
     fn mode(&self) -> Mode;
-    /// Set when the work should end; long loops look at it.
+    /// Cancelled when the work should end; long loops check it.
     fn cancel(&self) -> &CancelToken;
     /// All known commands.
     fn registry(&self) -> &Registry;
 
-    /// Performs an effect once per run. `action` says completely and without
-    /// secrets what will be done; it is journaled before `perform` runs and the
-    /// answer after it. On resume and replay the recorded answer comes back and
+    /// Performs an effect once per run. `action` describes the effect completely and without secrets; it is journaled
+    /// before `perform` runs, and the answer afterwards. On resume and replay the recorded answer is returned, and
     /// `perform` is not called. Calls are matched by their order within the stage.
     ///
     /// # Errors
-    /// What `perform` failed with (also recorded), or why the run must stop.
+    /// The failure of `perform` (which is also recorded), or the reason why the run must stop.
     fn effect(
         &mut self,
         action: EffectAction,
         perform: &mut dyn FnMut(&EffectHost<'_>) -> Result<Value, StageError>,
     ) -> Result<Value, Stop>;
 
-    /// Runs a native process once per run, under policy and sandbox; stdout and
-    /// stderr go to the store as they come.
+    /// Runs a native process once per run, under policy and sandbox; stdout and stderr are stored as they arrive.
     ///
     /// # Errors
-    /// A refused or failed start, a timeout, a cap that was hit. A program that
-    /// does not exist has the code [`Code::ProgramNotFound`], so that a stage can say
-    /// what to install. A non-zero exit is not an error here: see [`NativeOutcome::exit`].
+    /// A refused or failed start, a timeout, an exceeded limit. For a program that does not exist the code is
+    /// [`Code::ProgramNotFound`], so that a stage can suggest what to install. A non-zero exit is not an error here:
+    /// see [`NativeOutcome::exit`].
     fn native(&mut self, command: NativeCommand) -> Result<NativeOutcome, Stop>;
 
-    /// Asks a person and returns the answer once it is there.
+    /// Asks a person, and returns the answer once it is available.
     ///
     /// # Errors
-    /// [`Stop::Paused`] when nobody can answer now; a refusal.
+    /// [`Stop::Paused`] if no answer can be given now; a rejection.
     fn gate(&mut self, question: Question) -> Result<Answer, Stop>;
 
-    /// Text that a renderer shows. A person sees it at once; a program finds it in the step's record.
+    /// Shows the text of a renderer. A person sees it at once; a program finds it in the step's record.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     fn render(&mut self, text: &str, rendering: Rendering) -> Result<(), Stop>;
 
-    /// A line for the person on stderr.
+    /// Prints a line for the person on stderr.
     fn note(&mut self, line: &str);
 
-    /// Runs `commit` once the whole pipeline has succeeded (`diff.last` keeps
-    /// its snapshot only then). Recorded like an effect.
+    /// Runs `commit` once the whole pipeline has succeeded (`diff.last` keeps its snapshot only then). Recorded like
+    /// an effect.
     fn on_success(&mut self, action: EffectAction, commit: Commit);
 
-    /// Says that something will now be done that must not be done twice (a
-    /// mail is sent): from here on the step's `retry` does not try it again,
-    /// whatever a later stage fails with.
+    /// Marks the start of something that must not be done twice (a mail is sent): from now on the step is not retried,
+    /// even if a later stage fails.
     fn no_retry(&mut self) {}
 
-    /// Whether a call of a model may be refused for what it could cost, so
-    /// that it must say the most it will use.
+    /// True if a model call may be refused because of its possible cost, so that it must state the most it will use.
     fn has_budget(&self) -> bool {
         false
     }
 
-    /// A place for items that a component will read, which may be more than memory holds.
+    /// A buffer for items that a component will read, which may exceed memory.
     ///
     /// # Errors
-    /// When this host runs no components.
+    /// If this host runs no components.
     fn spool(&mut self) -> Result<Box<dyn Spool>, Stop> {
         Err(StageError::permanent("components cannot be run here").into())
     }
 
-    /// Runs a component once per run and pushes its output on; a pure one also
-    /// answers from the cache.
+    /// Runs a component once per run and passes its output on; a pure component may also be answered from the cache.
     ///
     /// # Errors
-    /// Why it cannot be loaded, may not have what it needs, or failed; what a later stage failed with.
+    /// The reason why it cannot be loaded, lacks a permission, or failed; or the failure of a later stage.
     fn component(&mut self, call: ComponentCall, out: &mut dyn Sink) -> Result<(), Stop> {
         let _ = (call, out);
         Err(StageError::permanent("components cannot be run here").into())
@@ -249,69 +239,68 @@ pub trait Host {
     /// Calls a tool of another program once per run.
     ///
     /// # Errors
-    /// Why it cannot be called, or what it failed with.
+    /// The reason why it cannot be called, or its failure.
     fn mcp(&mut self, call: ToolCall) -> Result<Value, Stop> {
         let _ = call;
         Err(StageError::permanent("tools of other programs cannot be called here").into())
     }
 
-    /// Runs another pipeline command over `items` and returns what it emits
-    /// (`email.triage --llm` uses `llm.invoke`).
+    /// Runs another pipeline command on `items` and returns its output (`email.triage --llm` uses `llm.invoke`).
     ///
     /// # Errors
     /// As the command itself.
     fn call(&mut self, name: &str, args: StageArgs, items: Vec<Value>) -> Result<Vec<Value>, Stop>;
 }
 
-/// An effect that is put off, see [`Host::on_success`].
+/// A deferred effect, see [`Host::on_success`].
 pub type Commit = Box<dyn FnOnce(&EffectHost<'_>) -> Result<Value, StageError> + Send>;
 
-/// What an effect may use while it runs.
+/// Access of a running effect to the outside world.
 pub struct EffectHost<'a> {
-    /// Set when the work should end.
+    /// Cancelled when the work should end.
     pub cancel: &'a CancelToken,
-    /// Where `state.get`, `state.set` and `diff.last` keep their values.
+    /// Directory of the values of `state.get`, `state.set` and `diff.last`.
     pub state_dir: &'a Path,
     /// The step's environment.
     pub env: &'a dyn Fn(&str) -> Option<String>,
     /// The variables that the plan itself sets for the step.
     pub plan_env: &'a BTreeMap<String, String>,
-    /// The value of a variable that holds a token or a key, as [`Host::token`] has it.
+    /// The value of a variable that contains a token or a key, as in [`Host::token`].
     pub token: &'a dyn Fn(&str) -> Result<Option<Token>, StageError>,
-    /// Makes a request over HTTP.
+    /// Sends an HTTP request.
     pub send: &'a HttpSender<'a>,
-    /// The credential for a request to a place, as [`Host::credential`] has it.
+    /// The credential for a request to a destination, as in [`Host::credential`].
     pub credential: &'a dyn Fn(Destination<'_>) -> Result<Option<Token>, StageError>,
     /// The step's working directory.
     pub cwd: &'a Path,
-    /// Opens a file of the host for reading, as far as the policy lets a step read it.
+    /// Opens a file of the host for reading, if the policy lets a step read it.
     pub open: &'a dyn Fn(&Path) -> std::io::Result<std::fs::File>,
-    /// Whether a policy is in force: then nothing counts that a step could have written.
+    /// True if a policy is in force: then files that a step could have written are ignored.
     pub is_under_policy: bool,
-    /// Puts aside what a call of a model may cost; refuses a call that might pass the run's limit.
-    /// What is put aside counts as spent unless the effect's answer says otherwise.
+    /// Reserves the possible cost of a model call; refuses a call that could exceed the run's limit. The reserved
+    /// amount is treated as spent unless the effect's answer reports the actual use.
     pub reserve: &'a dyn Fn(&WorstCase) -> Result<(), StageError>,
-    /// Gives back what was put aside last: that call was certainly not computed.
+    /// Releases the last reservation: that call was certainly not executed.
     pub give_back: &'a dyn Fn(),
 }
 
-/// Where a request goes that is sent by POST over https.
+/// Destination of a request sent by POST over https.
 #[derive(Clone, Copy, Debug)]
 pub struct Destination<'d> {
     /// A name or an address.
     pub host: &'d str,
-    /// Usually that of https.
+    /// Usually the port of https.
     pub port: u16,
-    /// With its slash.
+    /// The path, with its leading slash.
     pub path: &'d str,
 }
 
-/// A token or a key, and where it comes from. Only who sends it looks at the value.
+/// A token or a key, and its origin. Only the code that sends it reads the value.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token {
     /// The value.
     pub value: String,
-    /// The secret that it is; none if it is a variable of the environment.
+    /// The name of the secret; `None` if it is a variable of the environment.
     pub secret: Option<String>,
 }
 
@@ -323,21 +312,21 @@ impl Token {
     }
 }
 
-/// Without the value.
+/// Does not print the value.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Token").field("secret", &self.secret).finish_non_exhaustive()
     }
 }
 
-/// All that decides an effect that is neither a process nor a component.
+/// Complete description of an effect that is neither a process nor a component.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EffectAction {
     /// The kind: `http`, `state.get`, `llm`.
     pub kind: String,
-    /// What will be done, without secrets: method, address, body, key.
+    /// Description of the effect, without secrets: method, address, body, key.
     pub detail: Value,
-    /// Doing it twice is the same as doing it once, so an interrupted one may be repeated unasked.
+    /// True if repeating it does no harm, so that an interrupted effect may be repeated without asking.
     pub idempotent: bool,
 }
 
@@ -348,35 +337,35 @@ pub struct NativeCommand {
     pub program: Program,
     /// Bytes for its stdin; `None` is an empty stdin.
     pub stdin: Option<Payload>,
-    /// Variables on top of the step's environment.
+    /// Variables in addition to the step's environment.
     pub env: Vec<(String, String)>,
-    /// Most bytes kept of stdout; more is an error that says so. `None`: the runtime's default.
+    /// Most bytes kept of stdout; more is an error with a message to that effect. `None` means the runtime's default.
     pub max_output: Option<u64>,
-    /// Its stdout should be JSON, so find out while it comes whether it is.
+    /// True if stdout should be JSON, so that it is checked while it arrives.
     pub json: bool,
-    /// It hands a message or an order to somebody else, which stopping it does not take back.
+    /// True if it sends a message or an order to others, which stopping it does not undo.
     pub dispatches: bool,
 }
 
-/// Items on their way into a component. The host that made it takes it back as what it is.
+/// Items on their way into a component. The host that created it converts it back to its own type.
 pub trait Spool: Send {
     /// Takes the next item.
     ///
     /// # Errors
-    /// When there are too many for memory and the store cannot take them.
+    /// If there are too many for memory and the store cannot take them.
     fn push(&mut self, item: Value) -> std::io::Result<()>;
 
     /// The host's own type.
     fn into_any(self: Box<Self>) -> Box<dyn Any>;
 }
 
-/// Where a tool is called.
+/// Server of a tool.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum McpServer {
-    /// A server of the operator's `lobster.mcp.toml`.
+    /// A server from the operator's `lobster.mcp.toml`.
     Named(String),
-    /// A program that speaks on its standard streams.
+    /// A program that uses its standard streams.
     Command(Vec<String>),
     /// Streamable HTTP.
     Url(String),
@@ -393,48 +382,47 @@ impl fmt::Display for McpServer {
     }
 }
 
-/// A tool of another program and what it is called with.
+/// A tool of another program, and its arguments.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolCall {
-    /// Where the tool is.
+    /// The server of the tool.
     pub server: McpServer,
     /// Its name.
     pub tool: String,
     /// Its arguments.
     pub args: Map<String, Value>,
-    /// An interrupted call may be repeated without asking.
+    /// True if an interrupted call may be repeated without asking.
     pub idempotent: bool,
 }
 
-/// The most that a call of a model can use. What it costs is known only
-/// afterwards; whether it may be made, before.
+/// The most that a model call can use. Its cost is known only afterwards, but it must be allowed beforehand.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WorstCase {
-    /// The model whose rate holds.
+    /// The model whose rate applies.
     pub model: Option<String>,
-    /// Tokens that are read.
+    /// Input tokens.
     pub input_tokens: u64,
-    /// Tokens that are written; none where whoever is asked chooses how many.
+    /// Output tokens; `None` if the model chooses how many.
     pub output_tokens: Option<u64>,
 }
 
 /// A component to run.
 pub struct ComponentCall {
-    /// What runs.
+    /// The component.
     pub program: ComponentProgram,
     /// Checked against the component's own schema.
     pub args: Map<String, Value>,
-    /// What it may touch.
+    /// Its permissions.
     pub grants: ComponentGrants,
-    /// The items it reads; `None` is no input at all.
+    /// The items that it reads; `None` means no input at all.
     pub input: Option<Box<dyn Spool>>,
-    /// The items are texts, and are read as bytes: as lines.
+    /// True if the items are texts, which are read as bytes: as lines.
     pub text: bool,
-    /// What the stage sets of its limits.
+    /// The limits set by the stage.
     pub limits: Ceilings,
 }
 
-/// Which component.
+/// Reference to a component.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ComponentProgram {
     /// A file relative to the working directory, or `blake3:` and a digest.
@@ -443,7 +431,7 @@ pub enum ComponentProgram {
     Js,
 }
 
-/// What a component may touch. The default is nothing.
+/// Permissions of a component. The default is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ComponentGrants {
     /// Directories to read.
@@ -460,25 +448,25 @@ pub struct ComponentGrants {
     pub random: bool,
 }
 
-/// A directory, relative to the working directory, and where a component sees it.
+/// A directory, relative to the working directory, and its path for the component.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ComponentDir {
-    /// Here.
+    /// The path in the host.
     pub host: PathBuf,
-    /// There.
+    /// The path for the component.
     pub guest: String,
 }
 
-/// How a hint begins at what a command lacked in its sandbox, in messages and records.
+/// Prefix of a hint about access that a command lacked in its sandbox, in messages and records.
 pub const SANDBOX_BLOCKED: &str = Code::SandboxBlocked.as_str();
 
-/// The variable as which a step grants the bearer token of an MCP server that it names by its address.
+/// The variable by which a step grants the bearer token of an MCP server that it names by its address.
 pub const MCP_TOKEN: &str = "MCP_TOKEN";
 
-/// A shorter value is hidden nowhere: it could be an ordinary word.
+/// Shorter values are never hidden, since they could be ordinary words.
 pub const SHORTEST_HIDDEN: usize = 12;
 
-/// How a process is named.
+/// Form in which a process is given.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Program {
@@ -493,15 +481,15 @@ pub enum Program {
 pub enum Payload {
     /// Held in memory.
     Bytes(Arc<[u8]>),
-    /// In the store, or spooled to a file that nobody changes any more.
+    /// In the store, or in a temporary file that no longer changes.
     File(PathBuf),
 }
 
 impl Payload {
-    /// A reader over the bytes from their beginning.
+    /// A reader over the bytes, from the start.
     ///
     /// # Errors
-    /// When the file cannot be opened.
+    /// If the file cannot be opened.
     pub fn open(&self) -> std::io::Result<Box<dyn std::io::Read + Send>> {
         Ok(match self {
             Self::Bytes(bytes) => Box::new(std::io::Cursor::new(Arc::clone(bytes))),
@@ -510,81 +498,81 @@ impl Payload {
     }
 }
 
-/// How a process ended.
+/// Result of a process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NativeOutcome {
-    /// The exit code, or `None` when a signal ended it.
+    /// The exit code, or `None` if a signal ended it.
     pub exit: Option<i32>,
-    /// Everything it wrote to stdout.
+    /// Its whole stdout.
     pub stdout: Payload,
-    /// What it wrote to stderr (the beginning and the end of it, when there was much).
+    /// Its stderr (only the start and the end if it is long).
     pub stderr: Payload,
-    /// Whether stdout is JSON as a [`lobster_base::json::scanner::Scanner`] takes it, if that is known already.
+    /// True if stdout is JSON that a [`lobster_base::json::scanner::Scanner`] accepts; `None` if it is not known yet.
     pub plain_json: Option<bool>,
-    /// What it seems to have missed in the sandbox, if it failed there.
+    /// The things that it probably missed in the sandbox, if it failed there.
     pub blocked: Vec<String>,
     /// Keys of lobster's own that are set and that it did not receive, if it failed.
     pub withheld: Vec<String>,
 }
 
-/// Who reads the result.
+/// Reader of the result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// A person.
     Human,
-    /// A program: stdout carries one envelope.
+    /// A program: stdout contains one envelope.
     Tool,
 }
 
-/// What a person is asked.
+/// A question to a person.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Question {
-    /// Yes or no, over items that the person is shown.
+    /// Approval or rejection of items that the person is shown.
     Approval {
         /// The question itself.
         prompt: String,
-        /// What it is about.
+        /// The items to approve.
         items: Vec<Value>,
-        /// The same as text, for people.
+        /// The same items as text, for people.
         #[serde(skip_serializing_if = "Option::is_none")]
         preview: Option<String>,
-        /// Never ask on the terminal, even where there is one (`--emit`).
+        /// True to never ask on the terminal, even if there is one (`--emit`).
         emit: bool,
     },
-    /// A JSON value that fits a schema.
+    /// A JSON value that matches a schema.
     Input {
         /// The question itself.
         prompt: String,
-        /// The JSON Schema that the answer must fit.
+        /// The JSON Schema for the answer.
         schema: Value,
-        /// What is proposed as the answer.
+        /// The proposed answer.
         #[serde(skip_serializing_if = "Option::is_none")]
         defaults: Option<Value>,
-        /// What it is about.
+        /// The subject of the question.
         #[serde(skip_serializing_if = "Option::is_none")]
         subject: Option<Value>,
-        /// What was waiting in front of the question. A person without a
-        /// terminal sees it; a program does not.
+        /// The items that were waiting in front of the question. A person without a terminal sees them; a program does
+        /// not.
         items: Vec<Value>,
-        /// Never ask on the terminal (`--emit`).
+        /// True to never ask on the terminal (`--emit`).
         emit: bool,
     },
 }
 
-/// What a person answered.
+/// A person's answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
     /// The approval was given, by this person if known.
     Approved {
-        /// Who gave it.
+        /// The person who gave it.
         by: Option<String>,
-        /// The change set that it is about, if that is a part of the one that the question shows.
+        /// The approved change set, if it is a part of the one that the question shows.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         part: Option<Digest>,
     },
-    /// The input, which fits the question's schema.
+    /// The input, which matches the question's schema.
     Response(Value),
 }

@@ -14,18 +14,18 @@ pub struct Registry {
     host: Option<(Arc<HostFunctions>, BuildHostCommand)>,
 }
 
-/// A name that no command has.
+/// The name of a command that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Unknown command: {name}{}", nearest.map(|n| format!(" (did you mean {n}?)")).unwrap_or_default())]
 pub struct UnknownCommand {
-    /// What was asked for.
+    /// The requested name.
     pub name: String,
-    /// A command whose name is much like it.
+    /// The command with the most similar name.
     pub nearest: Option<&'static str>,
 }
 
 impl Registry {
-    /// A registry with the given commands; a later one replaces an earlier one of the same name.
+    /// A registry with the given commands; a later command replaces an earlier one of the same name.
     pub fn new(specs: impl IntoIterator<Item = &'static StageSpec>) -> Self {
         Self { by_name: specs.into_iter().map(|spec| (spec.name, spec)).collect(), host: None }
     }
@@ -34,7 +34,8 @@ impl Registry {
     #[must_use]
     pub fn with_host_functions(mut self, functions: HostFunctions, build: BuildHostCommand) -> Self {
         for (name, description) in &functions.commands {
-            // A process lends functions once, so their names stay as long as those of lobster's own commands.
+            // A process gets these functions only once, so their names stay in memory as long as those of lobster's
+            // own commands.
             let name: &'static str = name.clone().leak();
             self.by_name.entry(name).or_insert_with(|| Box::leak(Box::new(spec(name, description))));
         }
@@ -48,8 +49,8 @@ impl Registry {
         self.host.as_ref().map(|(functions, _)| functions)
     }
 
-    /// True if the program that started lobster has the command of this name. Only that program knows
-    /// which arguments it takes.
+    /// True if the command of this name belongs to the program that started lobster. Only that program knows its
+    /// arguments.
     #[must_use]
     pub fn is_of_host(&self, name: &str) -> bool {
         self.host_functions().is_some_and(|functions| functions.commands.contains_key(name))
@@ -58,7 +59,7 @@ impl Registry {
     /// The stage of this command, ready for its first item.
     ///
     /// # Errors
-    /// No command has this name, or it refuses the arguments.
+    /// If no command has this name, or it rejects the arguments.
     pub fn build(&self, name: &str, args: &StageArgs) -> Result<Box<dyn Stage + Send>, StageError> {
         match &self.host {
             Some((functions, build)) if self.is_of_host(name) => Ok(build(functions, name, args)),
@@ -66,7 +67,7 @@ impl Registry {
         }
     }
 
-    /// The same registry with one more command, or with one replaced.
+    /// The same registry with another command, which replaces one of the same name.
     #[must_use]
     pub fn with(mut self, spec: &'static StageSpec) -> Self {
         self.by_name.insert(spec.name, spec);
@@ -82,7 +83,7 @@ impl Registry {
     /// The command of this name.
     ///
     /// # Errors
-    /// `Unknown command: …`, with the nearest name there is.
+    /// `Unknown command: …`, with the most similar name, if any.
     pub fn resolve(&self, name: &str) -> Result<&'static StageSpec, UnknownCommand> {
         self.get(name).ok_or_else(|| UnknownCommand {
             name: name.to_owned(),
@@ -96,7 +97,7 @@ impl Registry {
     }
 }
 
-/// What a command is of which only its name and description are known.
+/// A command of which only the name and the description are known.
 fn spec(name: &'static str, description: &str) -> StageSpec {
     StageSpec {
         name,
@@ -111,15 +112,15 @@ fn spec(name: &'static str, description: &str) -> StageSpec {
     }
 }
 
-/// Names less alike than this are not worth suggesting (Jaro-Winkler, 0 to 1).
+/// Least similarity of a suggested name (Jaro-Winkler, 0 to 1).
 const ALIKE: f64 = 0.84;
 
-/// How many letters may differ, unless one name is the beginning of the other.
+/// Most letters that may differ, unless one name is a prefix of the other.
 fn most_different(name: &str) -> usize {
     (name.len() / 3).max(2)
 }
 
-/// The name most like `name`, if any is much like it.
+/// The name most similar to `name`, if one is similar enough.
 pub(crate) fn nearest<'n>(name: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let plain = |text: &str| text.replace(['-', '_', '.'], "").to_lowercase();
     let name = plain(name);
