@@ -74,9 +74,7 @@ pub struct CredentialHost {
 
 /// The text is not a host.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{text:?} is not a host; write `api.example.com`, or `api.example.com:8443` for another port than 443"
-)]
+#[error("{text:?} is not a host; write `api.example.com`, or `api.example.com:8443` if the port is not 443")]
 pub struct NoHost {
     text: String,
 }
