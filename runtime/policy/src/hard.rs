@@ -59,7 +59,7 @@ const NEVER: &[(&str, &str, &str)] = &[
     ("swapoff", "memory", "disables swap space of the host"),
     ("pivot_root", "mount", "changes the root file system"),
     ("switch_root", "mount", "changes the root file system"),
-    ("umount", "mount", "unmounts a file system"),
+    ("umount", "mount", "removes a mounted file system"),
     ("fsfreeze", "mount", "freezes a file system"),
 ];
 
