@@ -308,7 +308,7 @@ impl Policy {
         if self.file().profile != Profile::Locked && !self.is_open() {
             self.keep_grants_apart(&mut analysis, env);
         }
-        // Commands of the catalogue never get the network, even by default.
+        // Commands of the catalogue never get the network, even if the default grants it.
         let quiet = analysis.draws.iter().all(|draw| draw.catalogued);
         let Analysis { mut findings, commands, rules, roots, .. } = analysis;
         if self.is_open() {
