@@ -26,7 +26,7 @@ const BUILTIN_PROTECTED: &[&str] = &[
     MARKS_OUTSIDE,
 ];
 
-/// File in which stores record their promises, in case a whole state directory is restored to an
+/// Path at which stores record their promises, in case a whole state directory is restored to an
 /// earlier state.
 pub const MARKS_OUTSIDE: &str = "~/.lobster/high-water";
 
