@@ -168,7 +168,7 @@ impl StagedWrites {
             }
             let began = tree.stage().began(&tree.host);
             let began =
-                began.ok_or_else(|| WritesError::Aside(io::Error::other("its start time was not recorded")))?;
+                began.ok_or_else(|| WritesError::Aside(io::Error::other("its start time is missing")))?;
             sets.push(ChangeSet::new(vec![changes_of(&root, began, &written, keep)?]));
         }
         Ok(ChangeSet::compose(&sets.iter().collect::<Vec<_>>()))

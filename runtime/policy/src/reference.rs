@@ -75,9 +75,7 @@ impl TryFrom<ReferenceForm> for SecretReference {
             }
         };
         if matches!(origin, SecretOrigin::Login(_)) && !form.hosts.is_empty() {
-            return Err(
-                "hosts: the token of a login goes only to the host of its server".to_owned()
-            );
+            return Err("hosts: the token of a login goes only to the host of its server".to_owned());
         }
         let hosts = form.hosts.iter().map(|host| CredentialHost::parse(host));
         let hosts = hosts.collect::<Result<_, _>>().map_err(|error| format!("hosts: {error}"))?;

@@ -178,7 +178,7 @@ impl Analysis<'_> {
             && let Some(operand) = own.iter().rfind(|arg| !arg.text.starts_with('-'))
             && !may_be_operand(name, &operand.text)
         {
-            self.ask("wrapper", format!("{} is not an operand that {name} takes there", operand.display_text()));
+            self.ask("wrapper", format!("{} is not valid for {name} there", operand.display_text()));
         }
     }
 

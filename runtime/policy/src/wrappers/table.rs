@@ -76,7 +76,7 @@ pub(super) static WRAPPERS: &[Wrapper] = &[
         0,
         Kind::Ask("has its own programs, which read options differently"),
     ),
-    wrapper(&["choom"], "np", &["adjust", "pid"], 0, Kind::Ask("changes which process is killed when memory runs out")),
+    wrapper(&["choom"], "np", &["adjust", "pid"], 0, Kind::Ask("changes which process is killed first")),
     wrapper(&["prlimit"], "p", &["pid"], 0, Kind::Ask("changes the step's limits")),
     wrapper(
         &["strace", "ltrace"],
