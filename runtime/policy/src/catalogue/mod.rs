@@ -17,33 +17,19 @@ mod sed;
 pub use git_settings::{NamedSettings, catalogued_git, git_settings};
 
 use super::analysis::{Analysis, Arg};
-use options::{Entry, Line, Operands, Part, entry, read};
-
-/// Questions for a version, and the programs that only answer them.
-const VERSIONS: &[&str] = text_list!("versions-1.txt");
-
-/// Programs of which no option of any version writes a file, runs a program, loads code or
-/// connects. Should their line of the table be wrong, they still only read.
-const PURE: &[&str] = &[
-    "basename", "cat", "cmp", "comm", "cut", "dirname", "echo", "egrep", "expand", "expr", "false", "fgrep",
-    "fold", "grep", "head", "join", "ls", "nl", "nproc", "od", "paste", "printf", "pwd", "readlink",
-    "realpath", "rev", "seq", "sleep", "stat", "tail", "test", "[", "tr", "true", "uname", "unexpand", "wc",
-    "whoami",
-];
+use options::{Entry, Line, Operands, Part, VERSIONS, entry, read};
 
 /// True if rights that a rule grants to another command of the text mean nothing to the program.
 pub(crate) fn is_pure(name: &str) -> bool {
-    PURE.contains(&name)
+    entry(name).is_some_and(|entry| entry.pure)
 }
 
 /// True if the command only prints a version.
 pub(crate) fn is_version_query(name: &str, args: &[Arg]) -> bool {
     let bare = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
     let answers = |word: &str| {
-        let mut lines = VERSIONS.iter().filter_map(|line| line.split_once('|'));
-        lines.any(|(question, programs)| {
-            question.trim() == word
-                && programs.split_whitespace().any(|program| program == name || program == bare)
+        VERSIONS.iter().any(|(question, programs)| {
+            *question == word && programs.iter().any(|program| *program == name || *program == bare)
         })
     };
     matches!(args, [question] if question.known().is_some_and(answers))
@@ -56,34 +42,33 @@ pub(crate) fn names_program(name: &str) -> bool {
 
 /// Whether no argument of the program is ever a path it opens.
 pub(crate) fn is_text_only(name: &str) -> bool {
-    matches!(
-        name,
-        "echo"
-            | "printf"
-            | "basename"
-            | "dirname"
-            | "seq"
-            | "expr"
-            | "yes"
-            | "sleep"
-            | "true"
-            | "false"
-            | "which"
-            | "type"
-            | "whereis"
-            | "tr"
-            | "date-text"
-            | "test"
-            | "["
-            | "whatis"
-            | "apropos"
-            | "dpkg-query"
-            | "pgrep"
-            | "pkill"
-            | "kill"
-            | "ps"
-            | "logger"
-    )
+    const NAMES: &[&str] = &[
+        "echo",
+        "printf",
+        "basename",
+        "dirname",
+        "seq",
+        "expr",
+        "yes",
+        "sleep",
+        "true",
+        "false",
+        "which",
+        "type",
+        "whereis",
+        "tr",
+        "test",
+        "[",
+        "whatis",
+        "apropos",
+        "dpkg-query",
+        "pgrep",
+        "pkill",
+        "kill",
+        "ps",
+        "logger",
+    ];
+    NAMES.contains(&name)
 }
 
 /// Programs whose verbs have lines of their own in the table.
@@ -213,7 +198,7 @@ impl Analysis<'_> {
             self.read_path(path);
         }
         let mut problem = line.problem.clone();
-        let loader = entry.plain.then(|| args.iter().find(|word| may_name_code(word))).flatten();
+        let loader = entry.refuse_schemes.then(|| args.iter().find(|word| may_name_code(word))).flatten();
         if let Some(word) = loader {
             problem.get_or_insert(format!("{} may name code or options to be loaded", word.display_text()));
         }
@@ -238,64 +223,7 @@ impl Analysis<'_> {
     }
 
     fn ip(&mut self, args: &[Arg]) -> Result<bool, String> {
-        const OBJECTS: &[&str] = &[
-            "address",
-            "addr",
-            "link",
-            "route",
-            "neighbour",
-            "neighbor",
-            "neigh",
-            "rule",
-            "maddress",
-            "maddr",
-            "mroute",
-            "tunnel",
-            "netns",
-            "ntable",
-            "netconf",
-            "token",
-            "vrf",
-            "stats",
-            "nexthop",
-            "a",
-            "l",
-            "r",
-            "n",
-            "ru",
-        ];
-        const FLAGS: &[&str] = &[
-            "s",
-            "stats",
-            "statistics",
-            "d",
-            "details",
-            "r",
-            "resolve",
-            "h",
-            "human",
-            "human-readable",
-            "4",
-            "6",
-            "0",
-            "o",
-            "oneline",
-            "t",
-            "timestamp",
-            "ts",
-            "br",
-            "brief",
-            "j",
-            "json",
-            "p",
-            "pretty",
-            "c",
-            "color",
-            "N",
-            "Numeric",
-            "V",
-            "Version",
-        ];
+        let Some(words) = entry("ip/words") else { return Ok(false) };
         if !args.iter().all(Arg::is_settled) {
             return Err("a word is not known yet".to_owned());
         }
@@ -318,7 +246,7 @@ impl Analysis<'_> {
                     "f" | "family" | "l" | "loops" | "rc" | "rcvbuf" => {
                         rest.next();
                     }
-                    _ if FLAGS.contains(&flag) => {}
+                    _ if words.knows_long(flag) => {}
                     _ => return Err(format!("option -{flag} is not known to only read")),
                 }
                 continue;
@@ -327,7 +255,7 @@ impl Analysis<'_> {
             break;
         }
         let Some(object) = object else { return Ok(true) };
-        if !OBJECTS.contains(&object) {
+        if !words.verbs.contains(&object) {
             return Err(format!("ip {object} is not known to only read"));
         }
         match rest.next().map(|a| a.text.as_str()) {

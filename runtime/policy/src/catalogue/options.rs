@@ -6,12 +6,10 @@
 //! not look like an option. Whatever is left over is *unknown*, and a command
 //! with something unknown is never covered.
 
-use std::collections::HashMap;
-use std::sync::{LazyLock, OnceLock};
-
 use super::super::analysis::Arg;
 
-const TABLE: &[&str] = text_list!("readonly-1.txt");
+// `PROGRAMS` and `VERSIONS`: build.rs makes them from `programs/*.toml`.
+include!(concat!(env!("OUT_DIR"), "/programs.rs"));
 
 /// What a program's operands are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,124 +51,47 @@ struct Known {
     pattern: bool,
 }
 
-/// One line of the table.
-#[derive(Clone, Debug)]
+const fn known(takes: Takes) -> Known {
+    Known { takes, pattern: false }
+}
+
+const fn pattern(takes: Takes) -> Known {
+    Known { takes, pattern: true }
+}
+
+/// What the catalogue says of a program; the fields are the keys of `programs/README.md`.
+#[derive(Debug)]
 pub(super) struct Entry {
     pub(super) operands: Operands,
-    short: Vec<(char, Known)>,
-    long: HashMap<&'static str, Known>,
-    /// Options of which one must be there, without dashes.
-    required: Vec<&'static str>,
+    /// In order of their letters.
+    short: &'static [(char, Known)],
+    /// In order of their names.
+    long: &'static [(&'static str, Known)],
+    /// Without dashes.
+    required: &'static [&'static str],
     /// Some option runs another program.
     runs: bool,
-    pub(super) verbs: Vec<&'static str>,
-    /// Options are whole words behind one dash.
-    words: bool,
-    /// Options end at the first operand.
-    first: bool,
-    /// A long option never takes its value after `=`.
-    exact: bool,
-    /// A word may name code or options that the program loads.
-    pub(super) plain: bool,
+    pub(super) verbs: &'static [&'static str],
+    one_dash: bool,
+    options_first: bool,
+    no_equals: bool,
+    pub(super) refuse_schemes: bool,
+    pub(super) pure: bool,
 }
 
 impl Entry {
-    fn parse(operands: &str, options: &'static str, verbs: &'static str) -> Option<Self> {
-        let mut entry = Self {
-            operands: Operands::Text,
-            short: Vec::new(),
-            long: HashMap::new(),
-            required: Vec::new(),
-            runs: false,
-            verbs: verbs.split_whitespace().collect(),
-            words: false,
-            first: false,
-            exact: false,
-            plain: false,
-        };
-        for word in operands.split_whitespace() {
-            match word {
-                "words" => entry.words = true,
-                "first" => entry.first = true,
-                "exact" => entry.exact = true,
-                "plain" => entry.plain = true,
-                "paths" => entry.operands = Operands::Paths,
-                "meta" => entry.operands = Operands::Meta,
-                "text" | "-" => entry.operands = Operands::Text,
-                "pattern" => entry.operands = Operands::Pattern,
-                "none" => entry.operands = Operands::None,
-                "free" => entry.operands = Operands::Free,
-                "first-only" => {
-                    entry.operands = Operands::FirstOnly;
-                    // Some of these take an option behind it for the second operand.
-                    entry.first = true;
-                }
-                "git" => entry.operands = Operands::Git,
-                _ => return None,
-            }
-        }
-        if !entry.words && !matches!(entry.operands, Operands::Git | Operands::Free) {
-            for name in ["help", "version"] {
-                entry.long.insert(name, Known { takes: Takes::Nothing, pattern: false });
-            }
-        }
-        for token in options.split_whitespace() {
-            if token.starts_with('%') {
-                let set = named(token)?;
-                entry.short.extend(&set.short);
-                entry.long.extend(&set.long);
-                entry.runs |= set.runs;
-            } else {
-                entry.option(token)?;
-            }
-        }
-        // Whatever refuses an option wins over what else the line says of it.
-        entry.short.sort_by_key(|(c, known)| (*c, known.takes != Takes::Refused));
-        Some(entry)
+    fn short(&self, name: char) -> Option<Known> {
+        let at = self.short.binary_search_by_key(&name, |(short, _)| *short).ok()?;
+        Some(self.short[at].1)
     }
 
-    /// Reads one token of the options column.
-    fn option(&mut self, token: &'static str) -> Option<()> {
-        if token == "?nothing" {
-            self.required.push("");
-            return Some(());
-        }
-        let (mut takes, pattern, mut flag) = if let Some(flag) = token.strip_prefix("!!") {
-            self.runs = true;
-            (Takes::Refused, false, flag)
-        } else if let Some(flag) = token.strip_prefix('!') {
-            (Takes::Refused, false, flag)
-        } else {
-            let flag = token.trim_start_matches(['?', '^']);
-            (Takes::Nothing, token.starts_with('^'), flag)
-        };
-        let bare = flag.trim_end_matches([':', '=', '@', '.']);
-        if bare.len() < flag.len() && takes != Takes::Refused {
-            takes = match &flag[bare.len()..] {
-                ":" | "=" => Takes::Text,
-                "@" => Takes::Path,
-                "." => Takes::Attached,
-                "==" => Takes::TwoTexts,
-                "=@" => Takes::TextAndPath,
-                _ => return None,
-            };
-        }
-        flag = bare;
-        let known = Known { takes, pattern };
-        let name = flag.strip_prefix('-')?;
-        if token.starts_with('?') {
-            self.required.push(name.trim_start_matches('-'));
-        }
-        match name.strip_prefix('-') {
-            Some(long) => {
-                self.long.insert(long, known);
-            }
-            None if self.words => {
-                self.long.insert(name, known);
-            }
-            None => self.short.extend(name.chars().map(|c| (c, known))),
-        }
-        Some(())
+    pub(super) fn knows_long(&self, name: &str) -> bool {
+        self.long(name).is_some()
+    }
+
+    fn long(&self, name: &str) -> Option<Known> {
+        let at = self.long.binary_search_by_key(&name, |(long, _)| *long).ok()?;
+        Some(self.long[at].1)
     }
 
     /// Whether a word that turns out to be an option could do harm. What would
@@ -178,12 +99,13 @@ impl Entry {
     fn is_risky(&self) -> bool {
         self.runs
             || !self.required.is_empty()
-            || self.first
+            || self.options_first
             || matches!(self.operands, Operands::None | Operands::FirstOnly | Operands::Git)
     }
 
     fn refuses(&self) -> bool {
-        let mut all = self.short.iter().map(|(_, known)| known).chain(self.long.values());
+        let mut all =
+            self.short.iter().map(|(_, known)| known).chain(self.long.iter().map(|(_, known)| known));
         all.any(|known| known.takes == Takes::Refused)
     }
 
@@ -192,52 +114,17 @@ impl Entry {
         let shown = |name: &&'static str| match name.len() {
             0 => "no argument".to_owned(),
             1 => format!("-{name}"),
-            _ if self.words => format!("-{name}"),
+            _ if self.one_dash => format!("-{name}"),
             _ => format!("--{name}"),
         };
         self.required.iter().map(shown).collect::<Vec<_>>().join(", ")
     }
 }
 
-/// A line of the table, which is read when one of its programs is first asked for.
-struct Row {
-    text: &'static str,
-    entry: OnceLock<Option<Entry>>,
-}
-
-impl Row {
-    fn entry(&self) -> Option<&Entry> {
-        let read = || {
-            let mut fields = self.text.split('|').map(str::trim).skip(1);
-            let mut field = || fields.next().unwrap_or("");
-            let (operands, options, verbs) = (field(), field(), field());
-            Entry::parse(operands, options, verbs)
-        };
-        self.entry.get_or_init(read).as_ref()
-    }
-}
-
-/// The table's lines, and the line of each name.
-struct Rows {
-    rows: Vec<Row>,
-    places: HashMap<&'static str, usize>,
-}
-
-static ROWS: LazyLock<Rows> = LazyLock::new(|| {
-    let rows: Vec<Row> = TABLE.iter().map(|text| Row { text, entry: OnceLock::new() }).collect();
-    let names = |text: &'static str| text.split('|').next().unwrap_or("").split_whitespace();
-    let places = rows.iter().enumerate().flat_map(|(at, row)| names(row.text).map(move |name| (name, at)));
-    let places = places.collect();
-    Rows { rows, places }
-});
-
-fn named(name: &str) -> Option<&'static Entry> {
-    ROWS.rows[*ROWS.places.get(name)?].entry()
-}
-
-/// The table's line for a program, or for `program/verb`.
+/// The catalogue's entry for a program, or for `program/verb`.
 pub(super) fn entry(name: &str) -> Option<&'static Entry> {
-    if name.starts_with('%') { None } else { named(name) }
+    let at = PROGRAMS.binary_search_by_key(&name, |(program, _)| *program).ok()?;
+    Some(PROGRAMS[at].1)
 }
 
 /// What a word of the command line is.
@@ -336,7 +223,7 @@ pub(super) fn read(entry: &Entry, args: &[Arg]) -> Line {
         }
         if !is_option || text == "-" {
             line.parts.push(Part::Operand);
-            ended |= entry.first;
+            ended |= entry.options_first;
             continue;
         }
         if text == "--" {
@@ -345,7 +232,7 @@ pub(super) fn read(entry: &Entry, args: &[Arg]) -> Line {
             continue;
         }
         line.parts.push(Part::Option);
-        let word = if entry.words {
+        let word = if entry.one_dash {
             Some(text.strip_prefix("--").unwrap_or(&text[1..]))
         } else {
             text.strip_prefix("--")
@@ -356,7 +243,7 @@ pub(super) fn read(entry: &Entry, args: &[Arg]) -> Line {
                     Some((name, value)) => (name, Some(value)),
                     None => (word, None),
                 };
-                let known = entry.long.get(name).filter(|_| value.is_none() || !entry.exact).copied();
+                let known = entry.long(name).filter(|_| value.is_none() || !entry.no_equals);
                 pattern_given |= known.is_some_and(|known| known.pattern);
                 take(&mut line, entry, args, name, known, value);
             }
@@ -364,7 +251,7 @@ pub(super) fn read(entry: &Entry, args: &[Arg]) -> Line {
                 let cluster = &text[1..];
                 for (at, c) in cluster.char_indices() {
                     let rest = &cluster[at + c.len_utf8()..];
-                    let known = entry.short.iter().find(|(short, _)| *short == c).map(|(_, known)| *known);
+                    let known = entry.short(c);
                     pattern_given |= known.is_some_and(|known| known.pattern);
                     let name = &cluster[at..at + c.len_utf8()];
                     let takes = known.map_or(Takes::Refused, |known| known.takes);
@@ -400,7 +287,7 @@ pub(super) fn read(entry: &Entry, args: &[Arg]) -> Line {
 
 fn check_required(line: &mut Line, entry: &Entry, args: &[Arg]) {
     let satisfied = entry.required.is_empty()
-        || line.has(&entry.required)
+        || line.has(entry.required)
         || line.has(&["help", "version"])
         || (args.is_empty() && entry.required.contains(&""));
     if !satisfied {
@@ -419,9 +306,10 @@ fn take(
 ) {
     let here = line.parts.len() - 1;
     let arg = &args[here];
-    let dashes = if name.len() == 1 || entry.words { "-" } else { "--" };
+    let dashes = if name.len() == 1 || entry.one_dash { "-" } else { "--" };
     let Some(known) = known else {
-        let full = entry.long.keys().find(|long| name.len() > 1 && long.starts_with(name));
+        let full =
+            entry.long.iter().map(|(long, _)| long).find(|long| name.len() > 1 && long.starts_with(name));
         line.refuse(|| match full {
             Some(full) => format!("{dashes}{name} is not a whole option; write {dashes}{full}"),
             None => format!("option {dashes}{name} is not known to only read"),
@@ -502,12 +390,12 @@ impl Sample {
 /// Every program, and every verb, that reads options.
 #[cfg(test)]
 pub(super) fn samples() -> Vec<(&'static str, Sample)> {
-    let known = ROWS.places.keys().filter_map(|name| Some((*name, entry(name)?)));
+    let known = PROGRAMS.iter().copied();
     let mut all: Vec<(&'static str, Sample)> = known
         .filter(|(_, entry)| entry.operands != Operands::Free)
         .map(|(name, entry)| {
             let required = entry.required.first().filter(|name| !name.is_empty());
-            let required = required.map(|name| match (name.len(), entry.words) {
+            let required = required.map(|name| match (name.len(), entry.one_dash) {
                 (1, _) | (_, true) => format!("-{name}"),
                 _ => format!("--{name}"),
             });
@@ -516,8 +404,7 @@ pub(super) fn samples() -> Vec<(&'static str, Sample)> {
                 Operands::Pattern => Some("p".to_owned()),
                 _ => None,
             };
-            let mut long: Vec<&'static str> = entry.long.keys().copied().collect();
-            long.sort_unstable();
+            let long = entry.long.iter().map(|(long, _)| *long).collect();
             let flags =
                 entry.short.iter().filter(|(_, known)| known.takes == Takes::Nothing).map(|(c, _)| *c);
             let takes = |known: &Known| !matches!(known.takes, Takes::Nothing | Takes::Refused);
@@ -540,18 +427,11 @@ mod tests {
     }
 
     #[test]
-    fn every_line_of_the_table_is_an_entry() {
-        for text in TABLE {
-            assert!((2..=4).contains(&text.split('|').count()), "{text}");
-            for name in text.split('|').next().unwrap().split_whitespace() {
-                assert!(named(name).is_some(), "{name}: {text}");
-                assert_eq!(entry(name).is_some(), !name.starts_with('%'), "{name}");
-            }
-        }
+    fn entries_are_what_their_rows_say() {
         assert_eq!(entry("sort").unwrap().operands, Operands::Paths);
-        assert_eq!(entry("sort").unwrap().long["compress-program"].takes, Takes::Refused);
+        assert_eq!(entry("sort").unwrap().long("compress-program").unwrap().takes, Takes::Refused);
         assert_eq!(entry("systemctl").unwrap().verbs[0], "status");
-        assert_eq!(entry("git/log").unwrap().long["ext-diff"].takes, Takes::Refused);
+        assert_eq!(entry("git/log").unwrap().long("ext-diff").unwrap().takes, Takes::Refused);
     }
 
     #[test]

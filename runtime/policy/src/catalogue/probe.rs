@@ -14,7 +14,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::super::{DecisionEnv, Policy, Proposal, Verdict};
-use super::{VERSIONS, options};
+use super::options::{self, VERSIONS};
 
 /// Files that some program loads, runs or takes options from when it finds them beside it.
 const DECOYS: &[(&str, &str)] = &[
@@ -185,8 +185,8 @@ fn forms(share: usize) -> BTreeSet<Vec<String>> {
             }
         }
     }
-    for (question, programs) in VERSIONS.iter().filter_map(|line| line.split_once('|')) {
-        all.extend(programs.split_whitespace().map(|name| vec![name.to_owned(), question.trim().to_owned()]));
+    for (question, programs) in VERSIONS {
+        all.extend(programs.iter().map(|name| vec![(*name).to_owned(), (*question).to_owned()]));
     }
     all
 }
