@@ -179,6 +179,8 @@ fn what_no_approval_binds_is_named() {
     let asked = ask(&home, "a");
     let gaps = r#"["*.log: the policy leaves it out (unbound)","@workspace/tmp: the policy leaves it out (unbound)"]"#;
     assert_eq!(not_covered(&asked), gaps);
+    let item = &asked.envelope()["requiresApproval"]["items"][0];
+    assert_eq!(item["not_compared"], serde_json::json!(["@system-ro"]));
     home.write("a/a.log", "two\n").write("a/tmp/x", "");
     assert_eq!(approve(&home, "a", &asked).output()[0], "two\n");
     assert!(!is_held(&enforced(&home)));
@@ -191,6 +193,19 @@ fn what_no_approval_binds_is_named() {
     let gaps = not_covered(&asked);
     assert!(gaps.starts_with("[\"the tree ") && gaps.contains("more than 200000 files or 4 GiB"), "{gaps}");
     assert_eq!(files(&asked), ["x.sh"]);
+}
+
+#[test]
+fn an_approval_ends_when_the_policy_grants_another_root() {
+    let home = Home::new();
+    workflow(&home, "a", "sh x.sh");
+    home.write("a/x.sh", "cat ../b/text\n").write("b/text", "SWAPPED-RAN\n");
+    let asked = ask(&home, "a");
+    let root = std::fs::canonicalize(home.dir().join("b")).unwrap();
+    let roots = POLICY.replace("read = [", &format!("read = [{root:?}, "));
+    home.write("p.toml", roots);
+    let refused = approve(&home, "a", &asked).error();
+    assert!(refused.contains("is not what would run now"), "{refused}");
 }
 
 #[test]

@@ -14,7 +14,6 @@ mod exit;
 mod failed_run;
 mod live;
 mod logging;
-mod mcp;
 mod option_values;
 mod own_settings;
 mod prepare;

@@ -86,7 +86,7 @@ pub mod component {
         Kind, Level, Limits, LoadError, MAX_CODE, Outcome, OutputSink, Patience, RunError, SetBy, StepError,
         WritesError, open_file, read_file,
     };
-    pub use lobster_engine::component_lock::{ComponentLock, ComponentLockError, LockedStep};
+    pub use lobster_executor::component_lock::{ComponentLock, ComponentLockError, LockedStep};
 }
 
 /// BLAKE3 digests, by which blobs and actions are named.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Subcommand;
+use lobster_mcp::Front;
 use lobster_runtime::cancel::CancelToken;
 use lobster_runtime::quantity::{Bytes, Span};
 use lobster_runtime::runtime::{PolicySources, Runtime};
@@ -24,7 +25,6 @@ use lobster_serve::workers::WorkerSettings;
 use self::config::Config;
 pub(super) use self::credentials::{login_link, next_page};
 use crate::exit::{CommandError, CommandResult, Exit};
-use crate::mcp;
 use crate::prepare;
 use crate::render::question;
 use crate::render::say;
@@ -153,7 +153,7 @@ fn serve(args: &Serve) -> CommandResult {
         Ok(Runtime::new(settings)?)
     };
     let runtimes = (runtime()?, runtime()?);
-    let agents = mcp::Front::new(&runtimes.0)?;
+    let agents = Front::new(&runtimes.0, say)?;
     let cancel = runtimes.0.cancel().clone();
     let store = runtimes.0.store()?;
     let budget = config.budget.as_ref().map(config::Budget::terms);
@@ -171,7 +171,7 @@ async fn work(
     args: &Serve,
     settings: ServerSettings,
     store: Store,
-    (runtimes, agents): ((Runtime, Runtime), mcp::Front),
+    (runtimes, agents): ((Runtime, Runtime), Front),
     cancel: CancelToken,
 ) -> CommandResult {
     let failed = |error: lobster_serve::server::ServerError| CommandError::failed(error.to_string());

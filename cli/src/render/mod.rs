@@ -1,14 +1,13 @@
 //! Output for people.
 
 pub(crate) mod pager;
-pub(crate) mod question;
 pub(crate) mod table;
-pub(crate) mod text;
 pub(crate) mod units;
 
 use std::borrow::Cow;
 use std::io::{self, Write};
 
+pub(crate) use lobster_render::{question, text};
 use lobster_runtime::text::Count;
 pub(crate) use lobster_runtime::visible::{harmless, one_line};
 

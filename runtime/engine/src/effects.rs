@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 
 use super::action::{ActionRecord, Preimage};
 use super::kept_values::is_all_of_its_action;
-use super::outcome::outcome_error;
 use super::overseer::Act;
 use super::path::StepPath;
 use super::recall::{CUT_OFF, Recall};
@@ -23,6 +22,7 @@ use super::unseen::{self, Lost, Unseen, UnseenEnd};
 use crate::kinds::changes;
 use lobster_base::digest::Digest;
 use lobster_base::sync::lock;
+use lobster_executor::outcome_error;
 use lobster_policy::AuditSync;
 use lobster_stage::{StageError, Stop, store_failure};
 use lobster_store::{Begun, Blob, Durability, Event, StepOutcome, StepStatus, StoreError};

@@ -6,8 +6,8 @@ use lobster_base::sync::lock;
 use lobster_store::{Blob, Durability, StepOutcome, StepStatus, StoreError};
 use serde_json::{Value, json};
 
-use super::outcome::follows_from_action;
 use super::run::Run;
+use lobster_executor::follows_from_action;
 
 /// The field of an outcome's detail with the blob of the values, a JSON object.
 const KEPT_VALUES: &str = "kept_values";

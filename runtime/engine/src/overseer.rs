@@ -10,9 +10,9 @@ use serde_json::Value;
 
 use super::action::Preimage;
 use super::binding::{Binding, KnownAnswer};
-use super::execute::NativeProfile;
 use super::path::StepPath;
 use lobster_base::digest::Digest;
+use lobster_executor::NativeProfile;
 use lobster_stage::{StageError, Stop};
 use lobster_store::StepOutcome;
 

@@ -1,7 +1,7 @@
 //! Drives pipelines: items are pushed from stage to stage.
 
-use super::outcome::{failed_outcome, outcome_error};
 use lobster_base::code::Code;
+use lobster_executor::{failed_outcome, outcome_error};
 use std::cell::{Cell, RefCell};
 use std::io::Write;
 use std::path::{Path, PathBuf};

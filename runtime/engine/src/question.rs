@@ -20,6 +20,10 @@ use lobster_stage::Question;
 use lobster_stages as stages;
 use lobster_store::{Event, Gate, RunId, RunSummary, Store, StoreError, iso};
 
+/// Fields of a policy question's item: the trees that the answer covers, and the system's roots, which are not compared.
+pub(crate) const TREES: &str = "trees";
+pub(crate) const NOT_COMPARED: &str = "not_compared";
+
 /// The kind of answer that is requested, and its asker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -305,8 +309,17 @@ fn who_asks(
 fn policy_facts(item: &Value, preview: Option<&str>, confined: bool) -> Vec<Fact> {
     let Some(item) = item.as_object() else { return vec![Fact::main("item", json::compact(item))] };
     let mut facts = Vec::new();
-    let mut known =
-        BTreeSet::from(["command", "cwd", "commands", "grant", "programs", "files", "trees", "binding"]);
+    let mut known = BTreeSet::from([
+        "command",
+        "cwd",
+        "commands",
+        "grant",
+        "programs",
+        "files",
+        TREES,
+        NOT_COMPARED,
+        "binding",
+    ]);
     let command = match item.get("command") {
         Some(Value::String(name)) => name.clone(),
         Some(Value::Object(one)) => one
@@ -349,9 +362,13 @@ fn policy_facts(item: &Value, preview: Option<&str>, confined: bool) -> Vec<Fact
     if !files.is_empty() {
         facts.push(Fact::new("runs files", files, Weight::Main));
     }
-    let trees: Vec<String> = list(item, "trees").map(shown_tree).collect();
+    let trees: Vec<String> = list(item, TREES).map(shown_tree).collect();
     if !trees.is_empty() {
         facts.push(Fact::new("bound", trees, Weight::Minor));
+    }
+    let system: Vec<String> = list(item, NOT_COMPARED).map(json::js_string).collect();
+    if !system.is_empty() {
+        facts.push(Fact::new("not compared", system, Weight::Minor));
     }
     if let Some(Value::Object(grant)) = item.get("grant") {
         if confined {

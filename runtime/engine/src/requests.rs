@@ -2,11 +2,11 @@
 
 use std::cell::{Cell, RefCell};
 
-use super::execute::{HttpTask, Order, OrderText, Task};
 use super::path::StepPath;
 use super::run::Run;
 use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
+use lobster_executor::{HttpTask, Order, OrderText, Task};
 use lobster_stage::{HttpError, HttpReply, HttpRequest};
 use lobster_store::StepOutcome;
 

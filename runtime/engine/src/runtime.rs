@@ -8,7 +8,7 @@ mod undeclared;
 
 use lobster_base::code::Code;
 use std::collections::BTreeSet;
-use std::io;
+use std::io::{self, BufRead, Write};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -19,7 +19,6 @@ use crate::Caller;
 use crate::background::Background;
 use crate::env::{EXECUTOR_VARIABLE, Env};
 use crate::envelope::{Envelope, Failure};
-use crate::execute::stdio::{ExecutorProgram, HELLO_TIME};
 use crate::known_settings::{HELLO, check_settings};
 use crate::origin::Origin;
 use crate::run::{Run, Task};
@@ -32,6 +31,7 @@ use lobster_base::cancel::CancelToken;
 use lobster_base::json;
 use lobster_base::regular_file;
 use lobster_base::text::{self, Count};
+use lobster_executor::stdio::{ExecutorProgram, HELLO_TIME, WorkerError, WorkerServices};
 use lobster_language::diagnostic::Diagnostic;
 use lobster_language::pipeline::{self, Pipeline};
 use lobster_language::plan::{Plan, Work, Workflow};
@@ -186,6 +186,22 @@ impl Runtime {
     #[must_use]
     pub fn cancel(&self) -> &CancelToken {
         &self.services.cancel
+    }
+
+    /// Performs the orders of another lobster until `input` ends ([`WorkerServices::serve_orders`]).
+    ///
+    /// # Errors
+    /// When the other side does not keep to the protocol, or there is no place for blobs.
+    pub fn serve_orders(&self, input: impl BufRead, output: impl Write + Send) -> Result<(), WorkerError> {
+        let worker = WorkerServices {
+            // Hidden from all steps, as the store itself is.
+            place: self.services.state_dir.join("store").join("workers"),
+            hidden: self.services.secrets.redactions(),
+            sandbox: Arc::clone(&self.services.sandbox),
+            components: self.services.components().clone(),
+            cancel: self.services.cancel.child(),
+        };
+        worker.serve_orders(input, output)
     }
 
     /// The current policy.

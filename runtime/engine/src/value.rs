@@ -3,10 +3,9 @@
 
 use std::any::Any;
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use serde::ser::{Error as _, SerializeSeq};
 use serde::{Serialize, Serializer};
@@ -15,9 +14,6 @@ use serde_json::Value;
 use lobster_base::json;
 use lobster_stage::{Flow, Payload, Rendering, Sink, Spool, Stop, store_failure};
 use lobster_store::{Blob, BlobWriter, Store, StoreError};
-
-/// Memory for the values of components in an execution without a record.
-pub(crate) type Scratch = Arc<Mutex<HashMap<String, Value>>>;
 
 /// The input of a step.
 #[derive(Clone, Debug)]

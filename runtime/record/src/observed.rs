@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use lobster_base::json;
 use lobster_engine::WORKFLOW_DIR;
-use lobster_engine::execute::Place;
+use lobster_executor::Place;
 use lobster_policy::{DecisionEnv, Observed, ObservedStart, PROPOSED_RULE, Policy};
 use lobster_store::{Event, RunId, Store, StoreError};
 

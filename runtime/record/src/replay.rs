@@ -27,9 +27,7 @@ use lobster_base::sync::lock;
 use lobster_engine::audience::Screen;
 use lobster_engine::binding::{Binding, KnownAnswer};
 use lobster_engine::envelope::Failure;
-use lobster_engine::execute::NativeProfile;
 use lobster_engine::kinds::component::NO_CALLS;
-use lobster_engine::outcome::has_changed_files;
 use lobster_engine::overseer::{
     Act, Declared, Known, Overseer, RecordedEnd, RecordedOutside, RecordedProgram,
 };
@@ -39,6 +37,8 @@ use lobster_engine::run::{Interrupted, Run};
 use lobster_engine::runtime::Runtime;
 use lobster_engine::services::{Caller, Services};
 use lobster_engine::settle::keep_output;
+use lobster_executor::NativeProfile;
+use lobster_executor::has_changed_files;
 use lobster_policy::denial;
 use lobster_sandbox::{Sandbox, SandboxConfig};
 use lobster_stage::{Mode, StageError, Stop, store_failure};

@@ -165,7 +165,8 @@ impl Watcher {
             let brought = json!({ "paths": changed });
             let args = Value::Object(find_args(&watch.args, &brought));
             let unfit = check_args(content, &args).err();
-            let refusal = unfit.map(|why| format!("the list of changed files does not fit its arguments: {why}"));
+            let refusal =
+                unfit.map(|why| format!("the list of changed files does not fit its arguments: {why}"));
             if let Some(why) = &refusal {
                 tracing::warn!(workflow = workflow.name, why, "a run after a change of files cannot start");
             }

@@ -8,10 +8,11 @@ use lobster_runtime::policy::{Layer, LayerText, Policy, Profile};
 use lobster_runtime::runtime::{PolicyFileUsed, PolicySources, Settings};
 use lobster_runtime::stage::Mode;
 
-use crate::exit::{CommandError, CommandResult};
-use crate::mcp::http::{Place, Token};
-use crate::mcp::{self, Approvals};
+use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
+use crate::render::say;
+use lobster_mcp::Approvals;
+use lobster_mcp::http::{Place, Token};
 
 /// The options of the server.
 #[derive(Debug, clap::Args)]
@@ -31,7 +32,7 @@ pub(super) struct Args {
     profile: Option<ProfileName>,
     /// The way in which the questions of a run are answered.
     #[arg(long, value_name = "WHO", value_enum, default_value = "elicit")]
-    approvals: Approvals,
+    approvals: ApprovalsName,
     /// Offers only the tools of the directories, and none that runs what an agent writes.
     #[arg(long)]
     no_run: bool,
@@ -139,6 +140,27 @@ impl ProfileName {
     }
 }
 
+/// Who answers the questions of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum ApprovalsName {
+    /// The client's user, asked by the client; else the operator.
+    Elicit,
+    /// Whoever holds the token, as with the incumbent: the agent passes on what its user said.
+    Token,
+    /// The operator alone, with `lobster gates` and `lobster resume`.
+    Operator,
+}
+
+impl ApprovalsName {
+    fn approvals(self) -> Approvals {
+        match self {
+            Self::Elicit => Approvals::Elicit,
+            Self::Token => Approvals::Token,
+            Self::Operator => Approvals::Operator,
+        }
+    }
+}
+
 /// The default policy for agents.
 const CAREFUL: &str = "version = 1\nextends = [\"builtin:readonly-catalog@1\"]\n";
 
@@ -164,21 +186,23 @@ pub(super) fn run(args: &Args) -> CommandResult {
             return Err(CommandError::usage(format!("--allow {name}: there is no such pipeline command")));
         }
     }
-    let options = mcp::Options {
+    let options = lobster_mcp::Options {
         workflows,
         components,
         run: !args.no_run,
         allowed: args.allow.clone(),
         root,
-        approvals: args.approvals,
+        approvals: args.approvals.approvals(),
         timeout: args.timeout_ms.map(Duration::from_millis),
         all_runs: args.all_runs,
+        say,
     };
-    mcp::serve(runtime, options, http)
+    lobster_mcp::serve(runtime, options, http)?;
+    Ok(Exit::OK)
 }
 
 /// The HTTP address or socket of the server; `None` for stdin and stdout.
-fn http_options(args: &Args) -> Result<Option<mcp::http::Options>, CommandError> {
+fn http_options(args: &Args) -> Result<Option<lobster_mcp::http::Options>, CommandError> {
     let place = match (args.http, &args.socket) {
         (Some(address), _) => Place::Port(address),
         (None, Some(path)) => Place::Socket(path.clone()),
@@ -204,12 +228,12 @@ fn http_options(args: &Args) -> Result<Option<mcp::http::Options>, CommandError>
         None if args.no_token || args.socket.is_some() => Token::Off,
         None => Token::make()?,
     };
-    let options = mcp::http::Options {
+    let options = lobster_mcp::http::Options {
         place,
         token,
         hosts: args.allow_host.clone(),
         origins: args.allow_origin.clone(),
-        idle: args.session_idle.map_or(mcp::http::SESSION_IDLE, Duration::from_secs),
+        idle: args.session_idle.map_or(lobster_mcp::http::SESSION_IDLE, Duration::from_secs),
     };
     options.check()?;
     Ok(Some(options))

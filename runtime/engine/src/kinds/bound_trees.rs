@@ -23,6 +23,9 @@ const LIMITS: TreeLimits = TreeLimits { files: 200_000, bytes: 4 << 30 };
 /// Views of the kernel, which have no files and differ at every reading.
 const KERNEL_VIEWS: [&str; 2] = ["/proc", "/sys"];
 
+/// The name that the policy gives the system's directories.
+const SYSTEM_ROOTS: &str = "@system-ro";
+
 /// Directory of the listings, below the state directory.
 const KEPT_IN: &str = "store/trees";
 
@@ -249,8 +252,33 @@ fn granted_roots(decision: &Decision, place: &DecisionEnv, is_open: bool) -> Vec
     roots
 }
 
+/// The granted roots that belong to the system. Its package manager changes them, so they are not compared.
+pub(super) fn system_roots(decision: &Decision) -> Vec<&str> {
+    let granted = decision.grant.fs_read.iter().map(String::as_str);
+    granted.filter(|root| *root == SYSTEM_ROOTS || is_system(Path::new(root))).collect()
+}
+
 /// True for the system's own directories. A project may be inside one, as in `/usr/src/app`.
 fn is_system(root: &Path) -> bool {
     let is_view = KERNEL_VIEWS.iter().any(|view| root.starts_with(view));
     is_view || SYSTEM_READ_ONLY.iter().any(|system| root == Path::new(system))
+}
+
+#[cfg(test)]
+mod tests {
+    use lobster_policy::Proposal;
+
+    use super::*;
+
+    #[test]
+    fn a_project_inside_of_a_system_directory_is_bound() {
+        let policy =
+            "version = 1\n[sandbox.fs]\nread = [\"@workspace\", \"@system-ro\", \"/usr\", \"/usr/share\"]\n";
+        let policy = Policy::load(policy, "p.toml").unwrap();
+        let place = DecisionEnv { workspace: "/usr/lib".to_owned(), ..DecisionEnv::fixture() };
+        let decision = policy.decide(&Proposal::argv(["sh", "x.sh"].map(str::to_owned).to_vec()), &place);
+        let bound = ["/usr/lib", "/usr/share"].map(PathBuf::from);
+        assert_eq!(granted_roots(&decision, &place, policy.is_open()), bound);
+        assert_eq!(system_roots(&decision), [SYSTEM_ROOTS, "/usr"]);
+    }
 }

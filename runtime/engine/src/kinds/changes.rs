@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use lobster_base::code::Code;
 use lobster_base::digest::Digest;
-use lobster_changes::{ChangeSet, CommitError, Content, Contents, Recovered, Resolution, conflicts, resolve};
+use lobster_changes::{ChangeSet, CommitError, Recovered, Resolution, conflicts, resolve};
 use lobster_language::plan::ChangesMode;
 use lobster_policy::{DecisionEnv, LeastChanges, Policy};
 use lobster_sandbox::{Confinement, JailSpec, Mode, Net, Promise};
@@ -19,18 +19,17 @@ use lobster_stage::{StageError, Stop, store_failure};
 use lobster_store::{Blob, COMMITS, StepOutcome, StepStatus, Store};
 use serde_json::{Value, json};
 
-use super::change_sets::CHANGES;
-pub use super::change_sets::{COMMIT, load};
 use super::decided::Decided;
 use super::decision_env::decision_env;
 use super::finished_commits;
 use super::guarded::{self, Maker, check_repositories};
 use super::own_places::hide_state;
 use crate::action::{ActionRecord, Preimage};
-use crate::execute::{Kept, keep_set};
-use crate::outcome::{failed_outcome, outcome_error};
 use crate::path::StepPath;
 use crate::run::Run;
+use lobster_executor::change_sets::{CHANGES, InStore};
+pub use lobster_executor::change_sets::{COMMIT, load};
+use lobster_executor::{Kept, failed_outcome, keep_set, outcome_error};
 
 /// In the value of a failed commit: its change set.
 pub const REFUSED: &str = "refused";
@@ -277,16 +276,6 @@ pub fn resolve_conflicts(store: &Store, digest: &Digest, how: Resolution) -> Res
     let set = resolve(&load(store, digest)?, how, &InStore(store), &mut Kept::new(store))
         .map_err(|error| StageError::permanent(error.to_string()).with_code(Code::ChangesConflict))?;
     Ok(keep_set(store, &set)?.digest)
-}
-
-/// The contents of change sets, in the store.
-pub(crate) struct InStore<'s>(pub(crate) &'s Store);
-
-impl Contents for InStore<'_> {
-    fn open(&self, digest: &Digest) -> io::Result<Content<'_>> {
-        let blob = self.0.open_blob(digest).map_err(io::Error::other)?;
-        Ok(blob.into_file().map_or_else(|small| Content::Bytes(Box::new(small)), Content::File))
-    }
 }
 
 /// Commits the change set that a step of an undo names.

@@ -9,7 +9,7 @@ use lobster_changes::{ChangeSet, Recovered, conflicts};
 use lobster_store::{Durability, Event, Record, RunId, StepOutcome, StepStatus, Store, StoreError};
 use serde_json::{Value, json};
 
-use super::change_sets::{CHANGES, COMMIT, load};
+use lobster_executor::change_sets::{CHANGES, COMMIT, load};
 
 /// Most bytes of a commit's action; it has only a few words.
 const MAX_ACTION: u64 = 1 << 20;

@@ -15,11 +15,7 @@ use super::{Decided, decision_env, policy_gate};
 use crate::action::{ActionRecord, Preimage};
 use crate::binding::Asker;
 use crate::env::Env;
-use crate::execute::{
-    LOCK_HINT, McpPin, McpProgram, McpReach, McpTask, Order, OrderId, Outcome, SecretSource, Task,
-};
-use crate::mcp::{Launch, Lock, PinnedTool, Reach, ServerTerms, Session, Target, Way, is_for};
-use crate::outcome::{failed_outcome as failed, outcome_error};
+use crate::mcp::{Lock, PinnedTool, Reach, Target, is_for};
 use crate::path::StepPath;
 use crate::reuse::Reuse;
 use crate::run::Run;
@@ -28,7 +24,12 @@ use crate::services::Services;
 use lobster_base::cancel::CancelToken;
 use lobster_base::code::Code;
 use lobster_base::digest::Digest;
+use lobster_executor::{
+    LOCK_HINT, McpPin, McpProgram, McpReach, McpTask, Order, OrderId, Outcome, SecretSource, Task,
+};
+use lobster_executor::{failed_outcome as failed, outcome_error};
 use lobster_language::plan::ChangesMode;
+use lobster_mcp_client::{Launch, ServerTerms, Session, Way};
 use lobster_models::http::Secret;
 use lobster_policy::{Command, Proposal, Verdict, denial};
 use lobster_sandbox::HeldRoot;
@@ -351,6 +352,7 @@ impl Runtime {
                     limits: decided.limits.clone(),
                     confinement: decided.confinement.clone(),
                     upstream: None,
+                    held: Box::new(()),
                 };
                 home = Some(decided);
                 Way::Program(Box::new(launch))

@@ -6,9 +6,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::Decided;
-use crate::execute::{OrderId, SessionEnd};
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::sync::lock;
+use lobster_executor::{OrderId, SessionEnd};
 use lobster_stage::McpServer;
 
 /// Interval at which the watch over a server's approved files checks if the run is over.

@@ -3,7 +3,6 @@
 mod blocked;
 mod bound_files;
 mod bound_trees;
-pub(crate) mod change_sets;
 pub mod changes;
 pub mod component;
 mod decided;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::bound_files;
-use super::bound_trees::Trees;
+use super::bound_trees::{Trees, system_roots};
 use super::decided::Decided;
 use super::decision_env::{decision_env, given_by_plan};
 use super::git_settings;
@@ -21,6 +21,7 @@ use super::own_places::{self, homes};
 use crate::binding::{GateQuestion, Identity, VARIABLES};
 use crate::env::Env;
 use crate::path::StepPath;
+use crate::question::{NOT_COMPARED, TREES};
 use crate::recall::APPROVED;
 use crate::run::Run;
 use crate::services::Services;
@@ -138,6 +139,10 @@ fn ask(
     }
     if !trees.gaps.is_empty() {
         item["not_covered"] = json!(trees.gaps);
+    }
+    let system = system_roots(decision);
+    if !policy.is_open() && !system.is_empty() {
+        item[NOT_COMPARED] = json!(system);
     }
     // The question's text does not show the variables.
     if decision.reasons.iter().any(|reason| reason.code == "variable") {
@@ -263,9 +268,8 @@ fn admit_credentials(run: &Run<'_>, job: &Job, decided: &mut Decided) -> Result<
     Ok(())
 }
 
-/// Fields of a question's item with the files and the trees that the answer covers.
+/// Field of a question's item with the files that the answer covers.
 const FILES: &str = "files";
-const TREES: &str = "trees";
 
 /// Keeps the caches of interpreters out of the trees: cached code would run instead of the approved code.
 fn keep_caches_out(env: &mut Vec<(OsString, OsString)>) {

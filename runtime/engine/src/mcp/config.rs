@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::lock::Lock;
 use crate::env::Env;
-use crate::execute::SecretSource;
 use crate::services::Services;
 use lobster_base::credential::{CredentialGrant, CredentialHost, CredentialTerms, Scheme};
 use lobster_base::quantity::{Bytes, Span};
 use lobster_credentials::login::{LoginError, Logins, TokenError, Want};
+use lobster_executor::SecretSource;
 use lobster_language::pipeline::{self, Pipeline};
 use lobster_language::plan::{Plan, SecretGrant, Work, Workflow};
+use lobster_mcp_client::Lock;
 use lobster_models::http::{self, Secret, Url};
 use lobster_stage::{McpServer, StageError};
 

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::config::{LoginSpec, ServerSpec, operators};
-use crate::execute::SecretSource;
 use crate::runtime::Runtime;
 use crate::secrets::LoginServers;
 use crate::services::Services;
 use lobster_base::cancel::CancelToken;
 use lobster_base::code::Code;
 use lobster_credentials::login::{Callback, Login, LoginAttempt, LoginError, LoginTerm, LoginTerms, Logins};
+use lobster_executor::SecretSource;
 use lobster_models::http;
 use lobster_stage::StageError;
 

@@ -11,13 +11,13 @@ use lobster_component::{
 };
 use serde_json::{Map, Value};
 
-use crate::component_lock;
 use crate::envelope::Failure;
 use crate::services::Services;
 use lobster_base::code::Code;
 use lobster_base::digest::Digest;
 use lobster_base::json;
 use lobster_base::sync::lock;
+use lobster_executor::component_lock;
 use lobster_language::diagnostic::{Diagnostic, Severity};
 use lobster_language::pipeline::{self, Pipeline};
 use lobster_language::plan::{self, Step, Work, Workflow};

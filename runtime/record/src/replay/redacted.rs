@@ -13,9 +13,9 @@ use lobster_base::digest::Digest;
 use lobster_base::json;
 use lobster_base::place::is_within;
 use lobster_base::sync::lock;
-use lobster_engine::outcome::outcome_error;
 use lobster_engine::overseer::RecordedEnd;
 use lobster_engine::path::StepPath;
+use lobster_executor::outcome_error;
 use lobster_stage::{StageError, Stop};
 use lobster_store::{RunStatus, StepOutcome, StepStatus, StoreError};
 

@@ -159,3 +159,12 @@ fn become_shell(alive: &OwnedFd, placeholders: &[u8]) {
     let env = [c"PATH=/usr/bin:/bin".to_owned()];
     let _ = sys::exec(c"/bin/sh", &Strings::new(argv), &Strings::new(env.into()));
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_script_removes_what_bears_the_stamp_of_placeholders() {
+        let test = format!(" = {} ]", super::super::mount_stubs::STAMP);
+        assert!(super::SCRIPT.to_str().unwrap().contains(&test));
+    }
+}

@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use super::super::{JailSpec, SpawnError};
 
 /// Modification time of every placeholder, in seconds. Any later change of the file or directory replaces it.
-const STAMP: i64 = 987_654_322;
+pub(super) const STAMP: i64 = 987_654_322;
 
 /// Kind of a placeholder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -92,9 +92,8 @@ fn remove_stale(path: &Path) -> Result<(), String> {
     }
     match std::os::unix::net::UnixStream::connect(path) {
         Ok(_) => Err("another server already listens there".to_owned()),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            fs::remove_file(path).map_err(|error| format!("the socket of an earlier server cannot be removed: {error}"))
-        }
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path)
+            .map_err(|error| format!("the socket of an earlier server cannot be removed: {error}")),
         Err(error) => Err(format!("there is a socket whose owner cannot be determined: {error}")),
     }
 }

@@ -6,13 +6,13 @@ use std::path::Path;
 use lobster_component::{Component, LoadError, MAX_PROGRAM, Patience, read_file};
 use serde_json::Value;
 
-use crate::component_lock;
-use crate::execute::{LoadProblem, told_by};
 use crate::overseer::{Profile, RecordedLimits, RecordedProgram};
 use crate::path::StepPath;
 use crate::run::Run;
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::digest::Digest;
+use lobster_executor::component_lock;
+use lobster_executor::{LoadProblem, told_by};
 use lobster_stage::{ComponentProgram, StageError, Stop};
 use lobster_store::{Store, StoreError};
 

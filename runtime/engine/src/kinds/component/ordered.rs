@@ -3,13 +3,8 @@
 use std::io;
 
 use super::{Job, JobInput, argv, grants, values_not_kept};
-use crate::execute::{
-    ComponentGrants, ComponentInput, ComponentTask, Order, OrderText, Outcome, StdinSource, Task, failure,
-    open_input,
-};
 use crate::kept_values::name_kept_values;
 use crate::kinds::native::keep_input;
-use crate::outcome::failed_outcome;
 use crate::path::StepPath;
 use crate::run::Run;
 use crate::value::{Items, Text};
@@ -17,6 +12,11 @@ use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
 use lobster_base::json;
 use lobster_base::sync::lock;
+use lobster_executor::failed_outcome;
+use lobster_executor::{
+    ComponentGrants, ComponentInput, ComponentTask, Order, OrderText, Outcome, StdinSource, Task, failure,
+    open_input,
+};
 use lobster_stage::{Payload, StageError, Stop, store_failure};
 use lobster_store::{Blob, INLINE_MAX, StepOutcome, StoreError};
 

@@ -90,5 +90,10 @@ fn rules_that_put_a_tick_into_the_past_have_it_decided_at_once() {
     assert_eq!(world.ledger(), [super::found("2026-11-20T12:00:00", TickState::CaughtUp, 1)]);
     world.end_runs();
     world.set(ms("2026-11-20T12:00:00Z"));
-    assert_eq!(scheduler.turn().unwrap().starts, 0, "the same noon does not fire twice: {:?}", world.ledger());
+    assert_eq!(
+        scheduler.turn().unwrap().starts,
+        0,
+        "the same noon does not fire twice: {:?}",
+        world.ledger()
+    );
 }

@@ -1,0 +1,96 @@
+//! Carries out requests of pipeline commands.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use super::{Host, HttpEnd, HttpTask, OrderText, OrderToken, Outcome};
+use crate::outcome::failed_outcome;
+use crate::progress::Heard;
+use lobster_base::cancel::CancelToken;
+use lobster_models::http;
+use lobster_stage::{HttpCredential, HttpError, HttpReply, HttpRequest, StageError, Token};
+use lobster_store::{StepOutcome, StepStatus};
+
+/// Between two tidings of how much of an answer has come.
+const TOLD_EVERY: Duration = Duration::from_millis(250);
+
+/// Carries out an order. That the request failed is for the command to judge, and no failure of the order.
+pub(super) fn perform(task: &HttpTask, host: &Host<'_>, cancel: &CancelToken) -> Outcome {
+    let request = match request(task, host) {
+        Ok(request) => request,
+        Err(error) => return failed_outcome(&error).into(),
+    };
+    let told = Cell::new(None::<Instant>);
+    let tell = |characters| {
+        if let Some(watcher) = host.watcher
+            && told.get().is_none_or(|last| last.elapsed() >= TOLD_EVERY)
+        {
+            told.set(Some(Instant::now()));
+            watcher.heard(host.order, Heard::Answering(characters));
+        }
+    };
+    let end = match http::make_telling(&request, &tell, cancel) {
+        Ok(HttpReply { status, reason, retry_after, body }) => {
+            HttpEnd::Reply { status, reason, retry_after, body: OrderText::Text(body) }
+        }
+        Err(error) => HttpEnd::Failed(error),
+    };
+    Outcome { http: Some(end), ..StepOutcome::new(StepStatus::Ok).into() }
+}
+
+fn request(task: &HttpTask, host: &Host<'_>) -> Result<HttpRequest, StageError> {
+    let body = task.body.read(host.store).map_err(StageError::permanent_from)?;
+    let credential = match &task.credential {
+        None => None,
+        Some(key) => {
+            let secret = host.secrets.values(&key.secrets)?.into_iter().next().map(|(_, value)| value);
+            let value = secret.or_else(|| key.token.as_ref().map(|token| token.reveal().to_owned()));
+            let header = key.header.clone();
+            value.map(|value| HttpCredential { header, token: Token::of_environment(value) })
+        }
+    };
+    Ok(HttpRequest {
+        url: task.url.clone(),
+        headers: task.headers.clone(),
+        credential,
+        body,
+        idle: task.idle,
+        max_body: task.max_body,
+    })
+}
+
+impl HttpTask {
+    /// A request as an order has it; `body` is its body.
+    pub fn new(request: &HttpRequest, body: OrderText) -> Self {
+        let key = |credential: &HttpCredential| {
+            let HttpCredential { header, token } = credential;
+            let secrets = token.secret.iter().map(|name| ("token".to_owned(), name.clone())).collect();
+            let is_secret = token.secret.is_some();
+            let token = (!is_secret).then(|| OrderToken::from(token.value.clone()));
+            super::HttpKey { header: header.clone(), token, secrets }
+        };
+        Self {
+            url: request.url.clone(),
+            headers: request.headers.clone(),
+            credential: request.credential.as_ref().map(key),
+            body,
+            idle: request.idle,
+            max_body: request.max_body,
+        }
+    }
+}
+
+impl HttpEnd {
+    /// What the command is told. A long body was fetched before.
+    pub fn result(self) -> Result<HttpReply, HttpError> {
+        match self {
+            Self::Reply { status, reason, retry_after, body: OrderText::Text(body) } => {
+                Ok(HttpReply { status, reason, retry_after, body })
+            }
+            Self::Reply { body: OrderText::Blob(blob), .. } => {
+                Err(HttpError::Executor(format!("the body {} of an answer did not come", blob.digest)))
+            }
+            Self::Failed(error) => Err(error),
+        }
+    }
+}

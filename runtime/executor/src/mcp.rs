@@ -1,0 +1,261 @@
+//! Calls tools of MCP servers, and keeps the sessions that calls share.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::sync::{Arc, Mutex};
+
+use rmcp::model::{CallToolRequestParams, Tool};
+use serde_json::{Map, Value, json};
+
+use super::credential_values::with_values;
+use super::{Host, McpPin, McpReach, McpTask, OrderId, Outcome, hide_store, hold_roots};
+use crate::failed_outcome as failed;
+use crate::unseen_end::UnseenEnd;
+use crate::upstream::StepUpstream;
+use lobster_base::cancel::{CancelReason, CancelToken};
+use lobster_base::code::Code;
+use lobster_base::json;
+use lobster_base::schema::Schema;
+use lobster_base::sync::lock;
+use lobster_mcp_client::{CallProblem, Launch, PinnedTool, ServerTerms, Session, Way, text_of, value_of};
+use lobster_models::http::{self, Secret};
+use lobster_stage::StageError;
+use lobster_store::{StepOutcome, StepStatus};
+
+/// What a refusal of a tool that is not what was pinned says further.
+pub const LOCK_HINT: &str = "look at it, then `lobster mcp lock` takes it as it is now";
+
+/// What there is to do where a server does not know who asks.
+const LOGIN_HINT: &str = "`lobster mcp login NAME` logs in at a server of lobster.mcp.toml";
+
+/// The sessions that are open, by the orders that opened them.
+#[derive(Clone, Default)]
+pub(super) struct Sessions(Arc<Mutex<HashMap<OrderId, Arc<Session>>>>);
+
+impl Sessions {
+    /// Whether the session is open and of use.
+    pub(super) fn has(&self, id: &OrderId) -> bool {
+        lock(&self.0).get(id).is_some_and(|session| !session.is_over())
+    }
+
+    /// Ends a session. If it is cut off, calls that wait for it are told why; else they come to
+    /// their end first.
+    pub(super) fn end(&self, id: &OrderId, cut_off: Option<&str>) {
+        let session = lock(&self.0).remove(id);
+        if let (Some(session), Some(why)) = (&session, cut_off) {
+            session.cut_off(why);
+        }
+        // Outside the lock: it waits for the server to end.
+        drop(session);
+    }
+}
+
+/// Carries out the order `id`.
+pub(super) fn perform(
+    id: &OrderId,
+    task: &McpTask,
+    sessions: &Sessions,
+    host: &Host<'_>,
+    cancel: &CancelToken,
+) -> Outcome {
+    let mut sent = false;
+    let step = match call(id, task, sessions, host, cancel, &mut sent) {
+        Ok(outcome) => outcome,
+        Err(problem) => {
+            sent &= !matches!(problem, CallProblem::Unauthorized { .. });
+            explain(task, &problem, cancel, sent)
+        }
+    };
+    Outcome { dispatched: sent, ..step.into() }
+}
+
+/// Connects if need be, holds the tool against its pin and the arguments against its schema, and calls it.
+fn call(
+    id: &OrderId,
+    task: &McpTask,
+    sessions: &Sessions,
+    host: &Host<'_>,
+    cancel: &CancelToken,
+    sent: &mut bool,
+) -> Result<StepOutcome, CallProblem> {
+    let session = match &task.reach {
+        Some(reach) if task.session == *id => {
+            let session = Arc::new(Session::open(&terms(task), way(reach, host)?, cancel)?);
+            lock(&sessions.0).insert(id.clone(), Arc::clone(&session));
+            session
+        }
+        _ => {
+            let known = lock(&sessions.0).get(&task.session).cloned();
+            known.ok_or_else(|| CallProblem::Failed("the server has closed the connection".to_owned()))?
+        }
+    };
+    let Some(tool) = session.tool(&task.tool, cancel)? else {
+        let mut known: Vec<String> = session.tools().iter().map(|tool| tool.name.to_string()).collect();
+        known.truncate(30);
+        let message = format!("it has no tool {:?}; it has {}", task.tool, known.join(", "));
+        return Ok(failed(&refusal(task, &message, Code::McpToolUnknown)));
+    };
+    let now = PinnedTool::of(&tool);
+    if let Err(message) = hold(task, &now) {
+        return Ok(failed(&refusal(task, &message, Code::McpToolChanged)));
+    }
+    if let Err(message) = fits(&tool, &task.args) {
+        let message = format!("the arguments do not fit what {:?} takes: {message}", task.tool);
+        return Ok(failed(&refusal(task, &message, Code::McpArguments)));
+    }
+    let params = CallToolRequestParams::new(task.tool.clone()).with_arguments(task.args.clone());
+    // From here on the tool may have done its work, whatever comes back.
+    *sent = !task.idempotent && !is_repeatable(&tool);
+    let result = session.call(params, task.timeout, cancel)?;
+    let said = || session.masked(&text_of(&result).unwrap_or_else(|| json::compact(&value_of(&result))));
+    if result.is_error == Some(true) {
+        let message = format!("tool {:?} failed: {}", task.tool, clipped(&said()));
+        let error =
+            StageError::new(format!("mcp server {}: {message}", task.server)).with_code(Code::McpToolError);
+        return Ok(failed(&error));
+    }
+    let value = session.masked_value(value_of(&result));
+    let size = json::compact(&value).len();
+    if size > task.max_bytes {
+        let message = format!("the answer has {size} bytes; max_bytes is {}", task.max_bytes);
+        return Ok(failed(&refusal(task, &message, Code::McpAnswerLimit)));
+    }
+    let mut outcome = StepOutcome::new(StepStatus::Ok);
+    outcome.value = value;
+    outcome.detail = json!({ "pin": now.digest });
+    Ok(outcome)
+}
+
+fn terms(task: &McpTask) -> ServerTerms {
+    ServerTerms { name: task.server.clone(), timeout: task.timeout, max_bytes: task.max_bytes }
+}
+
+/// How the server is reached from here.
+fn way(reach: &McpReach, host: &Host<'_>) -> Result<Way, CallProblem> {
+    let values = host.secrets.values(reach.secrets());
+    let values = values.map_err(|error| CallProblem::Failed(error.message))?;
+    match reach {
+        McpReach::Address { url, token, secrets, credential } => {
+            let url = http::parse_url(url).filter(http::is_http);
+            let url = url.ok_or_else(|| CallProblem::Failed("no http(s) address".to_owned()))?;
+            let token = match values.first() {
+                Some((_, value)) => Secret::new(value),
+                None if secrets.is_empty() => token.as_ref().and_then(|token| Secret::new(token.reveal())),
+                None => None,
+            };
+            Ok(Way::Address { url, token, credential: credential.clone() })
+        }
+        McpReach::Program(program) => {
+            let mut confinement = hold_roots(&program.confinement, &program.roots)
+                .map_err(|error| CallProblem::Failed(error.to_string()))?;
+            hide_store(&mut confinement, host.store);
+            let text = |text: &super::HostText| text.as_os_str().to_owned();
+            let upstream = with_values(&program.credentials, host.secrets)
+                .and_then(|credentials| StepUpstream::open(credentials, &program.confinement))
+                .map_err(|error| CallProblem::Failed(error.message))?;
+            let given = program.env.iter().map(|(name, value)| (text(name), text(value)));
+            let secret = values.into_iter().map(|(name, value)| (name.into(), value.into()));
+            let mut env: Vec<(OsString, OsString)> = given.chain(secret).collect();
+            if let Some(upstream) = &upstream {
+                upstream.extend(&mut env);
+            }
+            Ok(Way::Program(Box::new(Launch {
+                sandbox: Arc::clone(host.sandbox),
+                argv: program.argv.clone(),
+                env,
+                cwd: program.cwd.as_path().to_owned(),
+                limits: program.limits.clone(),
+                confinement,
+                upstream: upstream.as_ref().and_then(StepUpstream::in_jail),
+                held: Box::new(upstream),
+            })))
+        }
+    }
+}
+
+/// Whether the server says that calling the tool again does nothing more.
+fn is_repeatable(tool: &Tool) -> bool {
+    let says = |hint: Option<bool>| hint == Some(true);
+    tool.annotations.as_ref().is_some_and(|hints| says(hints.read_only_hint) || says(hints.idempotent_hint))
+}
+
+/// Whether the tool still is what a person has looked at.
+fn hold(task: &McpTask, now: &PinnedTool) -> Result<(), String> {
+    match &task.pin {
+        McpPin::Any => Ok(()),
+        McpPin::Refused(why) => Err(why.clone()),
+        McpPin::Pinned(pinned) => match pinned.difference(now) {
+            None => Ok(()),
+            Some(difference) => {
+                Err(format!("the tool {:?} has changed: {difference} ({LOCK_HINT})", task.tool))
+            }
+        },
+    }
+}
+
+fn fits(tool: &Tool, args: &Map<String, Value>) -> Result<(), String> {
+    let schema = Value::Object((*tool.input_schema).clone());
+    let schema = Schema::compile_foreign(&schema)
+        .map_err(|error| format!("the server's schema cannot be used: {error}"))?;
+    match schema.first_error(&Value::Object(args.clone())) {
+        None => Ok(()),
+        Some(error) => Err(clipped(&error.to_string())),
+    }
+}
+
+fn refusal(task: &McpTask, message: &str, code: Code) -> StageError {
+    StageError::permanent(format!("mcp server {}: {message}", task.server)).with_code(code)
+}
+
+/// The outcome of a call without an answer; `sent` tells that the tool may have acted on
+/// it, and that calling it again would do more.
+fn explain(task: &McpTask, problem: &CallProblem, cancel: &CancelToken, sent: bool) -> StepOutcome {
+    let error = |message: String| StageError::new(format!("mcp server {}: {message}", task.server));
+    if sent && let Some(why) = why_lost(problem, cancel) {
+        return UnseenEnd::of_call(error(format!("tool {:?}: {}", task.tool, clipped(&why))).message)
+            .outcome();
+    }
+    match problem {
+        CallProblem::Cancelled => match cancel.reason() {
+            Some(CancelReason::Timeout(message)) => {
+                let mut outcome = failed(&StageError::new(message).with_code(Code::Timeout));
+                outcome.status = StepStatus::TimedOut;
+                outcome
+            }
+            _ => StepOutcome::new(StepStatus::Cancelled),
+        },
+        CallProblem::TimedOut(_) => {
+            let mut outcome =
+                failed(&error(format!("tool {:?}: {problem}", task.tool)).with_code(Code::Timeout));
+            outcome.status = StepStatus::TimedOut;
+            outcome
+        }
+        CallProblem::Unauthorized { .. } => {
+            let error =
+                StageError::permanent(format!("mcp server {}: {problem} ({LOGIN_HINT})", task.server));
+            failed(&error.with_code(Code::McpLogin))
+        }
+        CallProblem::Failed(message) | CallProblem::Refused(message) => {
+            failed(&error(clipped(message)).with_code(Code::McpServer))
+        }
+    }
+}
+
+/// Why there is no answer to a call that was sent, if that is what went wrong.
+fn why_lost(problem: &CallProblem, cancel: &CancelToken) -> Option<String> {
+    match problem {
+        CallProblem::TimedOut(_) => Some(problem.to_string()),
+        CallProblem::Failed(message) => Some(message.clone()),
+        CallProblem::Cancelled => match cancel.reason() {
+            Some(CancelReason::Timeout(message)) => Some(message),
+            _ => None,
+        },
+        CallProblem::Refused(_) | CallProblem::Unauthorized { .. } => None,
+    }
+}
+
+/// A server's words, short enough for a message.
+fn clipped(text: &str) -> String {
+    const MAX: usize = 4 << 10;
+    if text.len() <= MAX { text.to_owned() } else { format!("{}…", &text[..text.floor_char_boundary(MAX)]) }
+}

@@ -1,0 +1,434 @@
+//! The other side: carries out the orders that come on stdin.
+
+use lobster_base::code::Code;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io::{self, BufRead, Write};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::message::{
+    CHUNK, PROTOCOL, Reply, Request, clipped, decode, encode, line, read_line, send_chunks,
+};
+use crate::progress::Heard;
+use crate::{
+    Executor, ExecutorError, HttpEnd, LocalExecutor, Order, OrderId, OrderText, Outcome, SecretSource,
+    Standing, Watcher,
+};
+use lobster_base::cancel::{CancelReason, CancelToken};
+use lobster_base::digest::Digest;
+use lobster_base::sync::lock;
+use lobster_component::Engine;
+use lobster_credentials::login::HeldLogin;
+use lobster_sandbox::Sandbox;
+use lobster_stage::StageError;
+use lobster_store::{BlobWriter, OutputStream, Redactions, Store, StoreError};
+
+/// The kinds of tasks that are carried out here.
+const TASKS: [&str; 4] = ["native", "component", "mcp", "http"];
+
+/// Why a worker ends before its input does.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkerError {
+    /// There is no place for what orders give.
+    #[error("the worker has no place for blobs in {}, below its state directory (LOBSTER_STATE_DIR): {source}", .place.display())]
+    NoPlace { place: PathBuf, source: io::Error },
+    /// What orders gave cannot be kept.
+    #[error("the worker cannot keep blobs: {0}")]
+    Store(#[from] StoreError),
+    /// Its lobster cannot be talked to.
+    #[error("the worker's lobster cannot be talked to: {0}")]
+    Io(#[from] io::Error),
+    /// Its lobster said something else than a request.
+    #[error("the worker was told something that is not a request: {0}")]
+    Garbled(String),
+    /// Its lobster speaks another version of the protocol.
+    #[error("the worker speaks version {PROTOCOL} of the protocol, its lobster speaks {0}")]
+    Version(u64),
+}
+
+/// What a worker carries out orders with.
+pub struct WorkerServices {
+    /// The directory for what orders give. Steps must not see it.
+    pub place: PathBuf,
+    /// Values that are hidden from the start.
+    pub hidden: Redactions,
+    /// What confines processes.
+    pub sandbox: Arc<Sandbox>,
+    /// Loaded components.
+    pub components: Engine,
+    /// Ends everything.
+    pub cancel: CancelToken,
+}
+
+impl WorkerServices {
+    /// Carries out the orders that come on `input` until it ends, then ends those that are still
+    /// running. Answers go to `output`.
+    ///
+    /// Whether an order may be carried out was decided where it comes from; nothing is decided
+    /// or recorded here.
+    ///
+    /// # Errors
+    /// When the other side does not keep to the protocol, or there is no place for blobs.
+    pub fn serve_orders(self, input: impl BufRead, output: impl Write + Send) -> Result<(), WorkerError> {
+        let store = Store::scratch_in(&self.place).map_err(|error| match error {
+            StoreError::Unusable { path, source } => WorkerError::NoPlace { place: path, source },
+            other => WorkerError::Store(other),
+        })?;
+        let secrets = SentSecrets::new(self.hidden, store.clone());
+        let output = Mutex::new(output);
+        let tells_output = AtomicBool::new(false);
+        let local = LocalExecutor::new(store.clone(), self.sandbox, self.components, &secrets);
+        let worker = Worker {
+            store,
+            secrets: &secrets,
+            local: local.watched(Tells(&output, &tells_output)),
+            output: &output,
+            tells_output: &tells_output,
+            jobs: Mutex::default(),
+            cancel: self.cancel.child(),
+        };
+        let served = std::thread::scope(|scope| {
+            let served = worker.serve(scope, input);
+            // Nobody is there to see how they would end.
+            worker
+                .cancel
+                .force(CancelReason::Requested("the lobster that sent the order is gone".to_owned()));
+            served
+        });
+        if let Err(error) = &served {
+            // Who does not listen any more misses nothing.
+            let _ = worker.say(&Reply::Error { why: error.to_string() });
+        }
+        served
+    }
+}
+
+/// Tells how orders go on, and what their processes print if the other side wants that.
+struct Tells<'w, W>(&'w Mutex<W>, &'w AtomicBool);
+
+impl<W: Write + Send> Watcher for Tells<'_, W> {
+    fn heard(&self, order: &OrderId, said: Heard) {
+        // Who does not listen any more is seen to be gone by who waits for orders.
+        let _ = say(self.0, &Reply::Heard { id: order.clone(), said });
+    }
+
+    fn printed(&self, order: &OrderId, stream: OutputStream, bytes: &[u8]) {
+        if self.1.load(Ordering::Relaxed) {
+            for piece in bytes.chunks(CHUNK) {
+                let _ = say(self.0, &Reply::Printed { id: order.clone(), stream, data: encode(piece) });
+            }
+        }
+    }
+}
+
+/// The values of secrets as they came with orders.
+struct SentSecrets {
+    store: Store,
+    known: Mutex<(BTreeMap<String, String>, Redactions)>,
+}
+
+impl SentSecrets {
+    fn new(hidden: Redactions, store: Store) -> Self {
+        if !hidden.is_empty() {
+            store.redact(hidden.clone());
+        }
+        Self { store, known: Mutex::new((BTreeMap::new(), hidden)) }
+    }
+
+    /// Learns values, and hides them from now on.
+    fn learn(&self, secrets: BTreeMap<String, String>) {
+        if secrets.is_empty() {
+            return;
+        }
+        let mut known = lock(&self.known);
+        for (name, value) in secrets {
+            let _ = known.1.add(&name, &value);
+            known.0.insert(name, value);
+        }
+        self.store.redact(known.1.clone());
+    }
+}
+
+impl SecretSource for SentSecrets {
+    fn values(&self, secrets: &BTreeMap<String, String>) -> Result<Vec<(String, String)>, StageError> {
+        let known = lock(&self.known);
+        let value = |(variable, name): (&String, &String)| {
+            let value = known.0.get(name).ok_or_else(|| {
+                StageError::permanent(format!("secret {name}: it did not come with the order"))
+                    .with_code(Code::Secret)
+            })?;
+            Ok((variable.clone(), value.clone()))
+        };
+        secrets.iter().map(value).collect()
+    }
+
+    /// The logins are where the orders come from.
+    fn login(&self, _: &str) -> Result<Option<Arc<HeldLogin>>, StageError> {
+        Ok(None)
+    }
+}
+
+/// The name of an order of another kind than [`TASKS`], as a later lobster may give, and why it is refused.
+fn other_task(text: &str) -> Option<(OrderId, String)> {
+    let message: serde_json::Value = serde_json::from_str(text).ok()?;
+    let order = message.get("order").filter(|_| message["type"] == "submit")?;
+    let kind = order["task"]["kind"].as_str().filter(|kind| !TASKS.contains(kind))?;
+    let id = serde_json::from_value(order["id"].clone()).ok()?;
+    Some((id, format!("it carries out no {kind:?} tasks, only {}", TASKS.join(", "))))
+}
+
+struct Worker<'w, W> {
+    store: Store,
+    secrets: &'w SentSecrets,
+    local: LocalExecutor<'w>,
+    output: &'w Mutex<W>,
+    tells_output: &'w AtomicBool,
+    jobs: Mutex<Jobs>,
+    cancel: CancelToken,
+}
+
+#[derive(Default)]
+struct Jobs {
+    running: HashMap<OrderId, CancelToken>,
+    ended: HashMap<OrderId, Result<Outcome, String>>,
+    /// Those whose end is to be told when it comes.
+    awaited: HashSet<OrderId>,
+}
+
+/// A blob that is coming in.
+struct Incoming {
+    writer: BlobWriter,
+    hasher: blake3::Hasher,
+}
+
+impl<'w, W: Write + Send> Worker<'w, W> {
+    fn serve<'scope>(
+        &'scope self,
+        scope: &'scope std::thread::Scope<'scope, '_>,
+        mut input: impl BufRead,
+    ) -> Result<(), WorkerError> {
+        self.greet(&mut input)?;
+        let mut incoming: HashMap<Digest, Incoming> = HashMap::new();
+        while let Some(text) = read_line(&mut input)? {
+            let request = match serde_json::from_str::<Request>(&text) {
+                Ok(request) => request,
+                Err(error) => match other_task(&text) {
+                    Some((id, why)) => {
+                        self.say(&Reply::Refused { id, why })?;
+                        continue;
+                    }
+                    None => return Err(WorkerError::Garbled(format!("{} ({error})", clipped(&text)))),
+                },
+            };
+            match request {
+                Request::Hello { .. } => return Err(WorkerError::Garbled("hello, twice".to_owned())),
+                Request::Blob { digest, data, last } => {
+                    let bytes = decode(&data).map_err(WorkerError::Garbled)?;
+                    let blob = incoming.entry(digest).or_insert_with(|| Incoming {
+                        writer: self.store.verbatim_writer(),
+                        hasher: blake3::Hasher::new(),
+                    });
+                    blob.hasher.update(&bytes);
+                    blob.writer.write_all(&bytes)?;
+                    if last && let Some(blob) = incoming.remove(&digest) {
+                        let found = Digest::from(*blob.hasher.finalize().as_bytes());
+                        if found != digest {
+                            let why = format!("bytes with the digest {found} came as the blob {digest}");
+                            return Err(WorkerError::Garbled(why));
+                        }
+                        blob.writer.finish()?;
+                    }
+                }
+                Request::Submit { order, secrets } => self.submit(scope, *order, secrets)?,
+                Request::Wait { id } => self.tell_end(id)?,
+                Request::Look { id } => {
+                    let standing = self.look(&id);
+                    self.say(&Reply::Standing { id, standing })?;
+                }
+                Request::Cancel { id, reason, forced } => {
+                    if let Some(token) = lock(&self.jobs).running.get(&id) {
+                        if forced { token.force(reason) } else { token.cancel(reason) }
+                    }
+                }
+                Request::Session { session } => {
+                    let open = self.local.has_session(&session).unwrap_or(false);
+                    self.say(&Reply::Session { session, open })?;
+                }
+                Request::EndSession { session, cut_off } => {
+                    let end = self.local.session_end(&session);
+                    // A server may take its time.
+                    scope.spawn(move || {
+                        end(cut_off.as_deref());
+                        let _ = self.say(&Reply::Session { session, open: false });
+                    });
+                }
+                Request::Fetch { request, digest } => self.give(request, &digest)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Says hello, and hears it.
+    fn greet(&self, input: &mut impl BufRead) -> Result<(), WorkerError> {
+        let tasks = TASKS.map(str::to_owned).to_vec();
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        self.say(&Reply::Hello { protocol: PROTOCOL, version, tasks })?;
+        let Some(text) = read_line(input)? else { return Ok(()) };
+        // Another version may say more than its number, and in another way.
+        let hello: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        self.tells_output.store(hello["output"] == true, Ordering::Relaxed);
+        match hello["protocol"].as_u64().filter(|_| hello["type"] == "hello") {
+            Some(PROTOCOL) => Ok(()),
+            Some(theirs) => Err(WorkerError::Version(theirs)),
+            None => Err(WorkerError::Garbled(clipped(&text))),
+        }
+    }
+
+    fn submit<'scope>(
+        &'scope self,
+        scope: &'scope std::thread::Scope<'scope, '_>,
+        order: Order,
+        secrets: BTreeMap<String, String>,
+    ) -> io::Result<()> {
+        let id = order.id.clone();
+        if let Err(why) = self.check(&order) {
+            return self.say(&Reply::Refused { id, why });
+        }
+        let token = {
+            let mut jobs = lock(&self.jobs);
+            if jobs.running.contains_key(&id) || jobs.ended.contains_key(&id) {
+                drop(jobs);
+                return self.say(&Reply::Accepted { id });
+            }
+            let token = self.cancel.child();
+            jobs.running.insert(id.clone(), token.clone());
+            token
+        };
+        self.secrets.learn(secrets);
+        if let Err(error) = self.local.submit(order) {
+            lock(&self.jobs).running.remove(&id);
+            return self.say(&Reply::Refused { id, why: error.to_string() });
+        }
+        let job = id.clone();
+        let started = std::thread::Builder::new()
+            .name("order".to_owned())
+            .spawn_scoped(scope, move || self.carry_out(job, &token));
+        match started {
+            Ok(_) => self.say(&Reply::Accepted { id }),
+            Err(error) => {
+                lock(&self.jobs).running.remove(&id);
+                self.say(&Reply::Refused { id, why: error.to_string() })
+            }
+        }
+    }
+
+    /// Whether all is there that the order names.
+    fn check(&self, order: &Order) -> Result<(), String> {
+        for blob in order.task.blobs() {
+            match self.store.blob_len(&blob.digest) {
+                Ok(Some(_)) => {}
+                Ok(None) => return Err(format!("the blob {} that it names did not come", blob.digest)),
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        Ok(())
+    }
+
+    fn carry_out(&self, id: OrderId, token: &CancelToken) {
+        let mut result = self.local.wait(&id, token).map_err(|error: ExecutorError| error.to_string());
+        if self.cancel.is_cancelled() {
+            // It was not the other side that wanted it stopped, so for the run its end is not known.
+            result = Err("the worker was told to stop".to_owned());
+        }
+        if let Ok(outcome) = &mut result {
+            self.shorten(outcome);
+        }
+        let is_awaited = {
+            let mut jobs = lock(&self.jobs);
+            jobs.running.remove(&id);
+            jobs.ended.insert(id.clone(), result);
+            jobs.awaited.contains(&id)
+        };
+        if is_awaited {
+            // Who does not listen any more is seen to be gone by the other thread.
+            let _ = self.tell_end(id);
+        }
+    }
+
+    /// Names the long body of an answer by a blob.
+    fn shorten(&self, outcome: &mut Outcome) {
+        if let Some(HttpEnd::Reply { body, .. }) = &mut outcome.http
+            && let OrderText::Text(text) = body
+            && text.len() > OrderText::MAX_INLINE
+            && let Ok(blob) = self.store.put_verbatim(text.as_bytes())
+        {
+            *body = OrderText::Blob(blob);
+        }
+    }
+
+    /// Tells the end of an order, now or when it comes. What was told is forgotten.
+    fn tell_end(&self, id: OrderId) -> io::Result<()> {
+        let result = {
+            let mut jobs = lock(&self.jobs);
+            match jobs.ended.remove(&id) {
+                Some(result) => {
+                    jobs.awaited.remove(&id);
+                    Some(result)
+                }
+                None if jobs.running.contains_key(&id) => {
+                    jobs.awaited.insert(id.clone());
+                    None
+                }
+                None => Some(Err("it was never taken here".to_owned())),
+            }
+        };
+        match result {
+            None => Ok(()),
+            Some(Ok(outcome)) => {
+                let ended = Reply::Ended { id: id.clone(), outcome: Box::new(outcome) };
+                match self.say(&ended) {
+                    // Longer than any line may be: without it the end is not known there.
+                    Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                        self.say(&Reply::Unseen { id, why: error.to_string() })
+                    }
+                    said => said,
+                }
+            }
+            Some(Err(why)) => self.say(&Reply::Unseen { id, why }),
+        }
+    }
+
+    fn look(&self, id: &OrderId) -> Standing {
+        let jobs = lock(&self.jobs);
+        match jobs.ended.get(id) {
+            Some(Ok(outcome)) => Standing::Ended(Box::new(outcome.clone())),
+            Some(Err(_)) => Standing::Lost,
+            None if jobs.running.contains_key(id) => Standing::Running,
+            None => Standing::Unknown,
+        }
+    }
+
+    fn give(&self, request: u64, digest: &Digest) -> io::Result<()> {
+        let no_blob = |why: String| self.say(&Reply::NoBlob { request, why });
+        let reader = match self.store.open_blob(digest) {
+            Ok(reader) => reader,
+            Err(error) => return no_blob(error.to_string()),
+        };
+        match send_chunks(reader, |data, last| self.say(&Reply::Blob { request, data, last }))? {
+            Ok(()) => Ok(()),
+            Err(error) => no_blob(error.to_string()),
+        }
+    }
+
+    fn say(&self, reply: &Reply) -> io::Result<()> {
+        say(self.output, reply)
+    }
+}
+
+fn say(output: &Mutex<impl Write>, reply: &Reply) -> io::Result<()> {
+    let line = line(reply)?;
+    let mut output = lock(output);
+    output.write_all(line.as_bytes())?;
+    output.flush()
+}

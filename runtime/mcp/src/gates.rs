@@ -1,0 +1,215 @@
+//! Questions to people: through the client, by token, or by the operator alone.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use lobster_runtime::engine::QuestionView;
+use lobster_runtime::replay::Reply;
+use lobster_runtime::replay::place::step_id;
+use rmcp::RoleServer;
+use rmcp::model::{
+    ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema, InputRequest,
+    InputRequiredResult, ProtocolVersion,
+};
+use rmcp::service::RequestContext;
+use serde_json::{Map, Value, json};
+
+use lobster_render::question;
+
+/// Who answers a run's questions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Approvals {
+    /// The client's user, asked by the client; else the operator.
+    Elicit,
+    /// Whoever holds the token, as with the incumbent: the agent passes on what its user said.
+    Token,
+    /// The operator alone, with `lobster gates` and `lobster resume`.
+    Operator,
+}
+
+/// What a client is told of a question that it could not get answered.
+pub(super) const OPEN: &str = "the question stays open, and a person answers it: `lobster gates` lists it";
+
+/// The name under which a person is asked for an approval.
+const QUESTION: &str = "question";
+
+/// The name under which a question is asked and answered: for an input that of its step.
+fn name_of_question(place: &str) -> Cow<'_, str> {
+    let Some(place) = place.strip_suffix("!input") else { return QUESTION.into() };
+    match step_id(place) {
+        id if id.is_empty() => QUESTION.into(),
+        id => id,
+    }
+}
+
+/// How long a client's user may think, unless the call ends before.
+const PATIENCE: Duration = Duration::from_secs(30 * 60);
+
+/// Longest text that a client is asked to show, in bytes.
+const MAX_MESSAGE: usize = 8 << 10;
+
+/// A question as the client's user is to see it.
+pub(super) struct Shown<'a> {
+    pub(super) view: &'a QuestionView,
+    pub(super) run: String,
+    pub(super) gate: &'a str,
+    /// Where in the run it is asked.
+    pub(super) place: &'a str,
+}
+
+/// What became of a question.
+pub(super) enum Asked {
+    Answered(Reply),
+    /// The client asks its user and calls again with the answer (protocol 2026-07-28).
+    Later(Box<InputRequiredResult>),
+    /// Nobody answered; the gate stays open.
+    Open(String),
+}
+
+/// Whether this client can ask its user.
+pub(super) fn can_ask(context: &RequestContext<RoleServer>) -> bool {
+    let capabilities = context.client_capabilities();
+    capabilities
+        .and_then(|capabilities| capabilities.elicitation)
+        .is_some_and(|elicitation| elicitation.form.is_some() || elicitation.url.is_none())
+}
+
+/// Puts a question to the client's user.
+pub(super) async fn ask(
+    question: &Map<String, Value>,
+    view: &Shown<'_>,
+    context: &RequestContext<RoleServer>,
+    state: &str,
+) -> Asked {
+    let Some(form) = form(question) else {
+        return Asked::Open(format!("its answer is not a simple form, so the client cannot ask; {OPEN}"));
+    };
+    let params = ElicitRequestParams::FormElicitationParams {
+        meta: None,
+        message: message(view.view, &view.run, view.gate),
+        requested_schema: form.schema,
+    };
+    if context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28) {
+        let request = InputRequest::Elicitation(ElicitRequest::new(params));
+        let requests = BTreeMap::from([(name_of_question(view.place).into_owned(), request)]);
+        let result = InputRequiredResult::new(Some(requests), Some(state.to_owned()));
+        return Asked::Later(Box::new(result));
+    }
+    let asked = tokio::select! {
+        asked = context.peer.create_elicitation_with_timeout(params, Some(PATIENCE)) => asked,
+        () = context.ct.cancelled() => return Asked::Open("the client withdrew the call".to_owned()),
+    };
+    match asked {
+        Ok(answer) => read(question, answer),
+        Err(error) => Asked::Open(format!("the client could not ask its user: {error}; {OPEN}")),
+    }
+}
+
+/// The answer that a client brought with its second call; none if it brought none.
+pub(super) fn brought(
+    question: &Map<String, Value>,
+    place: &str,
+    responses: Option<&BTreeMap<String, Value>>,
+) -> Option<Asked> {
+    let answer = responses?.get(&*name_of_question(place))?;
+    Some(read_answer(question, answer))
+}
+
+fn read_answer(question: &Map<String, Value>, answer: &Value) -> Asked {
+    match serde_json::from_value::<ElicitResult>(answer.clone()) {
+        Ok(answer) => read(question, answer),
+        Err(error) => Asked::Open(format!("the answer cannot be read: {error}; {OPEN}")),
+    }
+}
+
+fn read(question: &Map<String, Value>, answer: ElicitResult) -> Asked {
+    let content = answer.content.unwrap_or(Value::Null);
+    let is_approval = question.get("type") == Some(&json!("approval_request"));
+    match answer.action {
+        ElicitationAction::Accept if is_approval => match content.get("approve").and_then(Value::as_bool) {
+            Some(true) => Asked::Answered(Reply::Approve),
+            Some(false) => Asked::Answered(Reply::Reject),
+            None => Asked::Open(format!("the answer says neither yes nor no; {OPEN}")),
+        },
+        ElicitationAction::Accept => match form(question) {
+            Some(Form { wrapped: true, .. }) => {
+                Asked::Answered(Reply::Response(content.get("value").cloned().unwrap_or(Value::Null)))
+            }
+            _ => Asked::Answered(Reply::Response(content)),
+        },
+        // Clients without a user decline at once. A no is an accepted form that says so.
+        _ => Asked::Open(format!("the client's user gave no answer; {OPEN}")),
+    }
+}
+
+/// What a client lays before its user.
+struct Form {
+    schema: ElicitationSchema,
+    /// The answer is not an object, so it stands under `value`.
+    wrapped: bool,
+}
+
+/// The form of a question; none if it needs more than a flat object.
+fn form(question: &Map<String, Value>) -> Option<Form> {
+    if question.get("type") == Some(&json!("approval_request")) {
+        let approve = json!({"type": "boolean", "title": "Approve?", "description": "Yes lets the run go on; no ends it."});
+        let schema = json!({"type": "object", "properties": {"approve": approve}, "required": ["approve"]});
+        return Some(Form { schema: serde_json::from_value(schema).ok()?, wrapped: false });
+    }
+    let wanted = question.get("responseSchema")?;
+    if wanted.get("type") == Some(&json!("object")) {
+        return Some(Form { schema: serde_json::from_value(wanted.clone()).ok()?, wrapped: false });
+    }
+    let schema = json!({"type": "object", "properties": {"value": wanted}, "required": ["value"]});
+    Some(Form { schema: serde_json::from_value(schema).ok()?, wrapped: true })
+}
+
+/// True if a client's form cannot show every command of the question: a person does not approve unseen ones.
+pub(super) fn hides_commands(view: &QuestionView, run: &str, gate: &str) -> bool {
+    !question::shows_commands(view, &message(view, run, gate))
+}
+
+/// All that belongs to the question, as at a terminal, short enough to be read.
+fn message(view: &QuestionView, run: &str, gate: &str) -> String {
+    let all = format!("`lobster gates show {gate}` shows all");
+    format!("{}\n\n(lobster run {run}; {all})", question::text(view, MAX_MESSAGE, &all))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn question(value: Value) -> Map<String, Value> {
+        value.as_object().cloned().unwrap_or_default()
+    }
+
+    #[test]
+    fn forms_are_flat_or_not_at_all() {
+        let of = |schema: Value| form(&question(json!({"type": "input_request", "responseSchema": schema})));
+        assert!(of(json!({"type": "string"})).is_some_and(|form| form.wrapped));
+        assert!(
+            of(json!({"type": "object", "properties": {"a": {"type": "number"}}}))
+                .is_some_and(|f| !f.wrapped)
+        );
+        assert!(of(json!({"type": "object", "properties": {"a": {"type": "object"}}})).is_none());
+    }
+
+    #[test]
+    fn only_a_clear_yes_is_a_yes() {
+        let asked = question(json!({"type": "approval_request"}));
+        let read = |action, content: Value| read(&asked, ElicitResult::new(action).with_content(content));
+        assert!(matches!(
+            read(ElicitationAction::Accept, json!({"approve": true})),
+            Asked::Answered(Reply::Approve)
+        ));
+        assert!(matches!(read(ElicitationAction::Accept, json!({})), Asked::Open(_)));
+        assert!(matches!(read(ElicitationAction::Accept, json!({"approve": "true"})), Asked::Open(_)));
+        assert!(matches!(
+            read(ElicitationAction::Accept, json!({"approve": false})),
+            Asked::Answered(Reply::Reject)
+        ));
+        assert!(matches!(read(ElicitationAction::Decline, json!({"approve": false})), Asked::Open(_)));
+        assert!(matches!(read(ElicitationAction::Cancel, json!({"approve": true})), Asked::Open(_)));
+    }
+}

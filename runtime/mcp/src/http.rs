@@ -1,0 +1,469 @@
+//! Streamable HTTP over a port, for those who have the bearer token, or over a
+//! socket file, for this user; no page of a browser gets in by another name
+//! (DNS rebinding).
+
+use std::convert::Infallible;
+use std::io::Read as _;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::{HeaderMap, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use lobster_runtime::cancel::CancelToken;
+use lobster_runtime::digest::Digest;
+use lobster_runtime::sync::lock;
+use rmcp::RoleServer;
+use rmcp::service::RequestContext;
+use rmcp::transport::streamable_http_server::StreamableHttpServerConfig;
+use serde_json::json;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::endpoint::{Body, Endpoint};
+use super::listen::Listener;
+use super::server::Server;
+use super::shared::Shared;
+use super::stdio::MAX_MESSAGE;
+use crate::{failed, refused};
+use lobster_runtime::envelope::Failure;
+use lobster_serve::net::{Newcomer, Newcomers, Shared as SharedBody};
+
+/// Where the protocol is spoken.
+const PATH: &str = "/mcp";
+
+/// Connections at once that were let in; more are told to come back.
+const CONNECTIONS: usize = 256;
+
+/// How long a client may take to send the head of a request.
+const HEAD: Duration = Duration::from_secs(15);
+
+/// A token shorter than this is guessed too easily.
+const LEAST_TOKEN: usize = 16;
+
+/// How long a session may be without its client, unless the operator says otherwise.
+pub const SESSION_IDLE: Duration = Duration::from_secs(300);
+
+/// A token of the operator's, and whose it is.
+#[derive(Clone, PartialEq, Eq)]
+pub struct NamedToken {
+    pub token: String,
+    /// None for the only one.
+    pub name: Option<String>,
+}
+
+/// Who a client is, by what it has shown and not by what it says: its token, or the user at the other end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub(super) name: String,
+    /// The operator has given it this name.
+    pub(super) is_named: bool,
+}
+
+impl Identity {
+    /// Who made a request; none on the standard streams, whose client is the one who started the server.
+    pub(super) fn of(context: &RequestContext<RoleServer>) -> Option<Self> {
+        context.extensions.get::<http::request::Parts>()?.extensions.get::<Self>().cloned()
+    }
+
+    fn unnamed(name: impl Into<String>) -> Self {
+        Self { name: name.into(), is_named: false }
+    }
+}
+
+/// How a client shows that it may call.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Token {
+    /// The operator's own, which clients have from the operator; at least one.
+    Given(Vec<NamedToken>),
+    /// Made for this server, and printed for its clients.
+    Made(String),
+    /// Everybody who can connect may call.
+    Off,
+}
+
+impl Token {
+    /// 32 random bytes as text.
+    ///
+    /// # Errors
+    /// When the system gives none.
+    pub fn make() -> Result<Self, Failure> {
+        let mut bytes = [0; 32];
+        std::fs::File::open("/dev/urandom")
+            .and_then(|mut random| random.read_exact(&mut bytes))
+            .map_err(|error| failed(format!("no token can be made: {error}")))?;
+        Ok(Self::Made(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+    }
+
+    /// The tokens of a text: one alone, or lines of a name and a token.
+    ///
+    /// # Errors
+    /// When a line is neither, or two have one name or one token.
+    pub fn read_given(text: &str) -> Result<Self, String> {
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let lines: Vec<Vec<&str>> = lines.map(|line| line.split_whitespace().collect()).collect();
+        let tokens: Vec<NamedToken> = match lines.as_slice() {
+            [only] if only.len() == 1 => vec![NamedToken { token: only[0].to_owned(), name: None }],
+            several => several
+                .iter()
+                .map(|words| match words.as_slice() {
+                    [name, token] => {
+                        Ok(NamedToken { token: (*token).to_owned(), name: Some((*name).to_owned()) })
+                    }
+                    _ => Err("it holds one token, or a name and a token in each line".to_owned()),
+                })
+                .collect::<Result<_, _>>()?,
+        };
+        for (at, one) in tokens.iter().enumerate() {
+            if tokens[..at].iter().any(|other| other.token == one.token || other.name == one.name) {
+                let name = one.name.as_deref().unwrap_or_default();
+                return Err(format!("the name or the token of {name:?} is there twice"));
+            }
+        }
+        Ok(Self::Given(tokens))
+    }
+
+    /// What clients may send, by its digest, and who they are then; none lets everybody in.
+    fn identities(&self) -> Option<Vec<(Digest, Identity)>> {
+        match self {
+            Self::Off => None,
+            // Only who reads the server's stderr has it.
+            Self::Made(token) => Some(vec![(Digest::of(token.as_bytes()), Identity::unnamed(own_user()))]),
+            Self::Given(tokens) => {
+                let identity = |given: &NamedToken| {
+                    let digest = Digest::of(given.token.as_bytes());
+                    let identity = match &given.name {
+                        Some(name) => Identity { name: name.clone(), is_named: true },
+                        None => Identity::unnamed(format!("token-{}", &digest.to_string()[..8])),
+                    };
+                    (digest, identity)
+                };
+                Some(tokens.iter().map(identity).collect())
+            }
+        }
+    }
+}
+
+/// The name of this user, or the number.
+fn own_user() -> String {
+    let name = std::env::var("USER").ok().filter(|name| !name.trim().is_empty());
+    name.unwrap_or_else(|| format!("user-{}", rustix::process::geteuid().as_raw()))
+}
+
+/// Where the server is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    Port(SocketAddr),
+    Socket(PathBuf),
+}
+
+impl Place {
+    fn port(&self) -> Option<IpAddr> {
+        match self {
+            Self::Port(address) => Some(address.ip()),
+            Self::Socket(_) => None,
+        }
+    }
+
+    fn is_local(&self) -> bool {
+        self.port().is_none_or(|ip| ip.is_loopback())
+    }
+}
+
+/// How the server is reached.
+pub struct Options {
+    pub place: Place,
+    pub token: Token,
+    /// Names that the server is called by, besides its address.
+    pub hosts: Vec<String>,
+    /// Pages that may call it.
+    pub origins: Vec<String>,
+    /// How long a session may be without its client.
+    pub idle: Duration,
+}
+
+impl Options {
+    /// Refuses what would be open to others.
+    ///
+    /// # Errors
+    /// What to add.
+    pub fn check(&self) -> Result<(), Failure> {
+        match (&self.place, &self.token) {
+            (Place::Port(address), Token::Off | Token::Made(_)) if !self.place.is_local() => {
+                Err(refused(format!(
+                    "{address} can be reached by others, so clients need a token of yours: --token-file FILE or \
+                     LOBSTER_MCP_TOKEN"
+                )))
+            }
+            (_, Token::Given(tokens)) if tokens.iter().any(|given| given.token.len() < LEAST_TOKEN) => {
+                Err(refused(format!("the token must have at least {LEAST_TOKEN} characters")))
+            }
+            _ if self.place.port().is_some_and(|ip| ip.is_unspecified()) && self.hosts.is_empty() => {
+                Err(refused(
+                    "name the host that clients call with --allow-host NAME; requests for others are refused",
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn config(&self) -> StreamableHttpServerConfig {
+        let mut hosts = self.hosts.clone();
+        let mut origins = self.origins.clone();
+        if self.place.is_local() {
+            hosts.extend(["localhost", "127.0.0.1", "::1"].map(str::to_owned));
+            origins.extend(["http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"].map(str::to_owned));
+        }
+        if let Some(ip) = self.place.port().filter(|ip| !ip.is_unspecified()) {
+            hosts.push(ip.to_string());
+        }
+        StreamableHttpServerConfig::default()
+            .with_allowed_hosts(hosts)
+            .with_allowed_origins(origins)
+            .enforce_origin_validation()
+            .with_max_request_body_bytes(MAX_MESSAGE)
+    }
+
+    /// Tells on stderr how clients connect, as they must be told.
+    fn announce(&self, listener: &Listener, say: fn(&str)) -> Result<(), Failure> {
+        let url = match (listener, &self.place) {
+            (Listener::Port(listener), _) => {
+                format!("http://{}{PATH}", listener.local_addr().map_err(failed)?)
+            }
+            (Listener::Socket { .. }, Place::Socket(path)) => {
+                let path = path.display();
+                say(&format!("lobster mcp listens on unix:{path}"));
+                say(&format!(
+                    "clients call http://localhost{PATH} over it, as with curl --unix-socket {path}"
+                ));
+                return Ok(());
+            }
+            (Listener::Socket { .. }, Place::Port(_)) => return Ok(()),
+        };
+        say(&format!("lobster mcp listens on {url}"));
+        match &self.token {
+            Token::Given(_) => {}
+            Token::Made(token) => {
+                let header = format!("Bearer {token}");
+                let server = json!({ "type": "http", "url": url, "headers": { "Authorization": header } });
+                say(&format!("clients send the header   Authorization: {header}"));
+                say(&format!("or are configured with    {}", json!({ "mcpServers": { "lobster": server } })));
+            }
+            Token::Off => {
+                let user = std::env::var("USER").unwrap_or_else(|_| "this user".to_owned());
+                say(&format!(
+                    "warning: --no-token: every user and every program of this machine can run things as {user} here"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Serves until `cancel` is.
+pub(super) async fn serve(shared: Arc<Shared>, options: Options, cancel: CancelToken) -> Result<(), Failure> {
+    let listener = match &options.place {
+        Place::Port(address) => Listener::port(*address).await?,
+        Place::Socket(path) => Listener::socket(path)?,
+    };
+    options.announce(&listener, shared.say)?;
+    let config = options.config();
+    let ending = config.cancellation_token.clone();
+    let of_session = cancel.clone();
+    let endpoint = Endpoint::new(options.idle, config, move || {
+        let session = of_session.child();
+        (Server::new(Arc::clone(&shared), session.clone()), session)
+    });
+    let sweeper = tokio::spawn(endpoint.sweep());
+    // Over a socket file the kernel tells who connects, and only this user may.
+    let anyone = match &options.place {
+        Place::Port(_) => Identity::unnamed("anyone"),
+        Place::Socket(_) => Identity::unnamed(own_user()),
+    };
+    let identities = options.token.identities();
+    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let door = Arc::new(Door { endpoint, identities, anyone, room });
+    let newcomers = Arc::new(Newcomers::default());
+    loop {
+        let stream = tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok(stream) => stream,
+                Err(error) => {
+                    // Out of descriptors, or a client that went at once: go on with the next.
+                    tracing::warn!("a connection cannot be accepted: {error}");
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    continue;
+                }
+            },
+            () = cancel.cancelled() => break,
+        };
+        let caller = Arc::new(Caller { newcomer: newcomers.enter(), seat: Mutex::default() });
+        let door = Arc::clone(&door);
+        tokio::spawn(async move {
+            let of_request = Arc::clone(&caller);
+            let answer = service_fn(move |request| {
+                let (door, caller) = (Arc::clone(&door), Arc::clone(&of_request));
+                async move { Ok::<_, Infallible>(door.answer(request, &caller).await) }
+            });
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEAD)
+                .serve_connection(TokioIo::new(stream), answer);
+            tokio::select! {
+                ended = connection => if let Err(error) = ended {
+                    tracing::debug!("a connection ended: {error}");
+                },
+                () = caller.newcomer.must_go() => tracing::debug!("a connection made way for a newer one"),
+            }
+        });
+    }
+    sweeper.abort();
+    ending.cancel();
+    Ok(())
+}
+
+/// One connection.
+struct Caller {
+    newcomer: Newcomer,
+    /// Its place among those that were let in.
+    seat: Mutex<Option<OwnedSemaphorePermit>>,
+}
+
+/// Looks at every request before the protocol does.
+struct Door {
+    endpoint: Endpoint,
+    /// Who is who, by the digests of tokens: comparing digests tells nothing about how much of a guess was right.
+    identities: Option<Vec<(Digest, Identity)>>,
+    /// Who a client without a token is, where none is needed.
+    anyone: Identity,
+    room: Arc<Semaphore>,
+}
+
+impl Door {
+    /// Answers a request; one that is refused is read to its end first.
+    async fn answer(&self, request: Request<Incoming>, caller: &Caller) -> Response<Body> {
+        let (head, body) = request.into_parts();
+        let body = SharedBody::new(body);
+        let response = self.let_in(Request::from_parts(head, body.clone()), caller).await;
+        if response.status().is_client_error() || response.status().is_server_error() {
+            body.discard_rest().await;
+        }
+        response
+    }
+
+    /// Who sends a request; none who may not.
+    fn identify(&self, headers: &HeaderMap) -> Option<&Identity> {
+        let Some(identities) = &self.identities else { return Some(&self.anyone) };
+        let token = token_of(headers)?;
+        identities.iter().find(|(known, _)| *known == token).map(|(_, identity)| identity)
+    }
+
+    async fn let_in(&self, mut request: Request<SharedBody>, caller: &Caller) -> Response<Body> {
+        if request.uri().path() != PATH {
+            return plain(StatusCode::NOT_FOUND, "lobster speaks the Model Context Protocol at /mcp\n");
+        }
+        let Some(identity) = self.identify(request.headers()).cloned() else {
+            let mut refused = plain(StatusCode::UNAUTHORIZED, "the bearer token is missing or wrong\n");
+            refused.headers_mut().insert(
+                header::WWW_AUTHENTICATE,
+                header::HeaderValue::from_static("Bearer realm=\"lobster\""),
+            );
+            return refused;
+        };
+        if !self.seat(caller) {
+            return plain(StatusCode::SERVICE_UNAVAILABLE, "too many connections; come back later\n");
+        }
+        caller.newcomer.belongs();
+        let owner = identity.name.clone();
+        request.extensions_mut().insert(identity);
+        // A session belongs to who began it.
+        self.endpoint.handle(request, Some(owner)).await
+    }
+
+    /// Whether the connection has a place, or gets one now.
+    fn seat(&self, caller: &Caller) -> bool {
+        let mut seat = lock(&caller.seat);
+        if seat.is_none() {
+            *seat = Arc::clone(&self.room).try_acquire_owned().ok();
+        }
+        seat.is_some()
+    }
+}
+
+fn token_of(headers: &HeaderMap) -> Option<Digest> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| Digest::of(token.trim().as_bytes()))
+}
+
+fn plain(status: StatusCode, text: &'static str) -> Response<Body> {
+    let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())).boxed());
+    *response.status_mut() = status;
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(address: &str, token: Token, hosts: &[&str]) -> Options {
+        Options {
+            place: Place::Port(address.parse().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)))),
+            token,
+            hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
+            origins: Vec::new(),
+            idle: SESSION_IDLE,
+        }
+    }
+
+    #[test]
+    fn only_this_machine_is_let_in_without_a_token_of_the_operators() {
+        let given = |text: &str| Token::read_given(text).unwrap();
+        let long = || given("0123456789abcdef");
+        let made = || Token::Made("0123456789abcdef".to_owned());
+        for (address, token, hosts, good) in [
+            ("127.0.0.1:0", Token::Off, &[][..], true),
+            ("[::1]:0", made(), &[][..], true),
+            ("10.0.0.1:80", Token::Off, &[][..], false),
+            ("10.0.0.1:80", made(), &[][..], false),
+            ("10.0.0.1:80", long(), &[][..], true),
+            ("10.0.0.1:80", given("short"), &[][..], false),
+            ("0.0.0.0:80", long(), &[][..], false),
+            ("0.0.0.0:80", long(), &["box.example"][..], true),
+        ] {
+            assert_eq!(options(address, token, hosts).check().is_ok(), good, "{address} {hosts:?}");
+        }
+    }
+
+    #[test]
+    fn tokens_that_are_made_are_long_and_differ() {
+        let (one, other) = (Token::make().ok().unwrap(), Token::make().ok().unwrap());
+        assert!(one != other && matches!(one, Token::Made(token) if token.len() == 64));
+    }
+
+    #[test]
+    fn each_token_is_somebody() {
+        let names = |text: &str| -> Result<Vec<(String, bool)>, String> {
+            let identities = Token::read_given(text)?.identities().unwrap();
+            Ok(identities.into_iter().map(|(_, who)| (who.name, who.is_named)).collect())
+        };
+        let named = |name: &str| (name.to_owned(), true);
+        assert_eq!(
+            names("ann 0123456789abcdef\n# of the night\nbob fedcba9876543210\n"),
+            Ok(vec![named("ann"), named("bob")])
+        );
+        let alone = names("0123456789abcdef\n").unwrap();
+        assert!(alone.len() == 1 && alone[0].0.starts_with("token-") && !alone[0].1, "{alone:?}");
+        for bad in [
+            "a b c",
+            "ann 0123456789abcdef\nann fedcba9876543210",
+            "ann 0123456789abcdef\nbob 0123456789abcdef",
+        ] {
+            assert!(names(bad).is_err(), "{bad}");
+        }
+    }
+}

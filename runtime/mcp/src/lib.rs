@@ -1,0 +1,157 @@
+//! Serves workflows, components and runs to agents over the Model Context Protocol.
+//!
+//! It is a front like the command line: it reads requests, calls the runtime
+//! and shows what came of it. It never decides what may run beyond refusing
+//! what an agent must not ask for, and never answers a gate by itself.
+
+mod answers;
+mod bounded;
+mod builtin;
+mod call;
+mod catalogue;
+mod endpoint;
+mod gates;
+mod guard;
+mod hints;
+mod history;
+pub mod http;
+mod listen;
+mod schema;
+mod server;
+mod service;
+mod sessions;
+mod shared;
+mod stdio;
+mod tasks;
+mod turns;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lobster_runtime::cancel::{CancelReason, CancelToken};
+use lobster_runtime::code::Code;
+use lobster_runtime::envelope::Failure;
+use lobster_runtime::runtime::Runtime;
+use rmcp::ServiceExt;
+use rmcp::service::ServerInitializeError;
+
+pub use gates::Approvals;
+pub use service::Front;
+
+/// Calls on threads of their own need the depth that the main thread has.
+const STACK: usize = 256 << 20;
+
+/// How long calls may take to end when the server does.
+const LAST_CALLS: Duration = Duration::from_secs(15);
+
+/// What a server serves, and how.
+pub struct Options {
+    pub workflows: Vec<PathBuf>,
+    pub components: Vec<PathBuf>,
+    /// Whether there is the tool `run`.
+    pub run: bool,
+    pub allowed: Vec<String>,
+    pub root: PathBuf,
+    pub approvals: Approvals,
+    pub timeout: Option<Duration>,
+    /// Whether agents see and answer runs that others started.
+    pub all_runs: bool,
+    /// Shows a line to the operator.
+    pub say: fn(&str),
+}
+
+/// Serves until the client on the standard streams goes, or over HTTP until a signal.
+///
+/// # Errors
+/// If the store cannot be used, the address cannot be listened on, or the client breaks the protocol.
+pub fn serve(runtime: Runtime, options: Options, http: Option<http::Options>) -> Result<(), Failure> {
+    let cancel = runtime.cancel().clone();
+    let shared = shared(runtime, options)?;
+    let tokio = tokio_runtime()?;
+    let result = tokio.block_on(async {
+        let session = cancel.child();
+        let folders = tokio::spawn(Arc::clone(&shared).watch_folders());
+        let result = match http {
+            None => serve_stdio(Arc::clone(&shared), &session).await,
+            Some(http) => http::serve(Arc::clone(&shared), http, session.clone()).await,
+        };
+        folders.abort();
+        session.cancel(CancelReason::Lost("the server ends".to_owned()));
+        shared.ending.cancel(CancelReason::Lost("the server ends".to_owned()));
+        shared.turns.quiet(LAST_CALLS).await;
+        result
+    });
+    // A thread that still waits for a line of input must not keep the process.
+    tokio.shutdown_background();
+    result
+}
+
+async fn serve_stdio(shared: Arc<shared::Shared>, session: &CancelToken) -> Result<(), Failure> {
+    let server = server::Server::new(shared, session.clone());
+    let begun = tokio::select! {
+        begun = server.serve(stdio::Lines::new(session.clone())) => begun,
+        () = session.cancelled() => return Ok(()),
+    };
+    let service = match begun {
+        Ok(service) => service,
+        // A client that goes before it has said anything is not an error.
+        Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
+        Err(error) => return Err(failed(format!("the client cannot be served: {error}"))),
+    };
+    let ended = service.cancellation_token();
+    let mut waiting = std::pin::pin!(service.waiting());
+    tokio::select! {
+        _ = &mut waiting => return Ok(()),
+        () = session.cancelled() => ended.cancel(),
+    }
+    // Calls that are ending still answer.
+    let _ = tokio::time::timeout(LAST_CALLS, waiting).await;
+    Ok(())
+}
+
+fn shared(runtime: Runtime, options: Options) -> Result<Arc<shared::Shared>, Failure> {
+    // The store, and with it every error that it may have, before the first call.
+    runtime.store()?;
+    let sources = catalogue::Sources {
+        workflows: options.workflows.clone(),
+        components: options.components.clone(),
+        run: options.run,
+        registered: None,
+    };
+    let guard = guard::Guard {
+        root: options.root,
+        workflows: options.workflows,
+        components: options.components,
+        allowed: options.allowed,
+    };
+    Ok(Arc::new(shared::Shared::new(
+        runtime,
+        sources,
+        guard,
+        options.approvals,
+        options.timeout,
+        options.all_runs,
+        options.say,
+    )))
+}
+
+fn tokio_runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .thread_stack_size(STACK)
+        .thread_keep_alive(Duration::from_secs(10))
+        .build()
+        .map_err(|error| failed(format!("cannot start: {error}")))
+}
+
+/// The error of work that failed.
+fn failed(message: impl fmt::Display) -> Failure {
+    Failure::new(Code::Failed, message.to_string())
+}
+
+/// The error of a request that was wrong.
+fn refused(message: impl fmt::Display) -> Failure {
+    Failure::parse(message.to_string()).with_code(Code::Request)
+}

@@ -1,0 +1,45 @@
+//! Where clients connect: a port, or a socket file that only this user reaches.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use lobster_serve::net::SocketListener;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+
+use crate::failed;
+use lobster_runtime::envelope::Failure;
+
+/// What is listened on.
+pub(super) enum Listener {
+    Port(TcpListener),
+    Socket(SocketListener),
+}
+
+/// A connection of either kind.
+pub(super) trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
+
+impl Listener {
+    pub(super) async fn port(address: SocketAddr) -> Result<Self, Failure> {
+        let listener = TcpListener::bind(address).await;
+        listener.map(Self::Port).map_err(|error| failed(format!("cannot listen on {address}: {error}")))
+    }
+
+    /// A socket file in a directory that nobody else can enter.
+    pub(super) fn socket(path: &Path) -> Result<Self, Failure> {
+        let listener = SocketListener::bind(path, &[]);
+        listener
+            .map(Self::Socket)
+            .map_err(|why| failed(format!("cannot listen on {}: {why}", path.display())))
+    }
+
+    /// The next connection of somebody who may connect.
+    pub(super) async fn accept(&self) -> io::Result<Box<dyn Connection>> {
+        match self {
+            Self::Port(listener) => Ok(Box::new(listener.accept().await?.0)),
+            Self::Socket(listener) => Ok(Box::new(listener.accept().await?)),
+        }
+    }
+}

@@ -1,0 +1,644 @@
+//! The server behind every transport: lists tools and runs them.
+
+use std::borrow::Cow;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use lobster_runtime::cancel::CancelToken;
+use lobster_runtime::code::Code;
+use lobster_runtime::digest::Digest;
+use lobster_runtime::engine::{Author, Caller, TOKEN_MODE};
+use lobster_runtime::replay::{GateRef, ResumeRequest};
+use lobster_runtime::sync::lock;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams, CompleteRequestMethod,
+    CompleteRequestParams, CompleteResult, CustomRequest, CustomResult, ErrorCode, ErrorData, GetTaskParams,
+    GetTaskResult, Implementation, JsonObject, ListPromptsRequestMethod, ListPromptsResult,
+    ListResourceTemplatesRequestMethod, ListResourceTemplatesResult, ListResourcesRequestMethod,
+    ListResourcesResult, ListToolsResult, MetaObject, PaginatedRequestParams, ProtocolVersion,
+    ServerCapabilities, ServerConfig, SubscriptionFilter, Tool, UpdateTaskParams,
+};
+use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
+use rmcp::{RoleServer, ServerHandler};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::answers::Brought;
+use super::builtin::{self, Bounds, BuiltinTool, CancelArgs, ResumeArgs, RunArgs, RunsArgs, ShowArgs};
+use super::call::{self, Answer, Ending, Forwarder, Limits, Place, Work, refusal};
+use super::catalogue::{self, Catalogue, DIGEST, Entry, Program};
+use super::gates::{Approvals, Asked};
+use super::http::Identity;
+use super::schema::Layout;
+use super::service::{Agent, Wanted};
+use super::shared::Shared;
+use super::turns::Turn;
+use super::{guard, history, service, tasks};
+
+/// The methods of requests that are answered with more than an error.
+const SERVED: [&str; 7] = [
+    "server/discover",
+    "subscriptions/listen",
+    "tasks/cancel",
+    "tasks/get",
+    "tasks/update",
+    "tools/call",
+    "tools/list",
+];
+
+/// Those of a session that begins with a handshake, which protocol 2026-07-28 no longer has.
+const SERVED_IN_SESSIONS: [&str; 2] = ["initialize", "ping"];
+
+/// One session.
+pub(super) struct Server {
+    pub(super) shared: Arc<Shared>,
+    /// What this session listed.
+    listed: Mutex<Option<Arc<Catalogue>>>,
+    /// Ends what this session works on.
+    cancel: CancelToken,
+    /// Cancelled when the session is over, where that ends nothing else.
+    session: Option<CancelToken>,
+}
+
+impl Server {
+    pub(super) fn new(shared: Arc<Shared>, cancel: CancelToken) -> Self {
+        Self { shared, listed: Mutex::default(), cancel, session: None }
+    }
+
+    /// The same, told apart from its session's end.
+    pub(super) fn within(self, session: CancelToken) -> Self {
+        Self { session: Some(session), ..self }
+    }
+
+    fn listed(&self) -> Arc<Catalogue> {
+        let own = lock(&self.listed).clone();
+        own.unwrap_or_else(|| Arc::clone(&lock(&self.shared.listed)))
+    }
+
+    /// The tool as it was listed, if it still is what it was.
+    fn pinned(&self, name: &str, pin: Option<&str>) -> Result<Arc<Entry>, Refused> {
+        let listed = self.listed();
+        let Some(entry) = listed.entries.get(name).cloned() else {
+            let known = self.shared.current().entries.contains_key(name);
+            let help = if known { "it is new; call tools/list first" } else { "tools/list lists the tools" };
+            return Err(Refused::Unknown(format!("Unknown tool: {name} ({help})")));
+        };
+        let wanted = pin.map(|pin| pin.strip_prefix("blake3:").unwrap_or(pin).to_owned());
+        if wanted.is_some_and(|wanted| wanted != entry.digest.to_string()) {
+            return Err(Refused::Changed(
+                entry,
+                "the call names another digest than the one that was listed".into(),
+            ));
+        }
+        if listed.is_entry_stale(&entry) {
+            let now = self.shared.current().entries.get(name).cloned();
+            if now.as_ref().is_none_or(|now| now.digest != entry.digest) {
+                let difference = catalogue::difference(&entry, now.as_deref());
+                return Err(Refused::Changed(entry, difference));
+            }
+        }
+        Ok(entry)
+    }
+
+    pub(super) fn caller(&self, context: &RequestContext<RoleServer>, tool: &str) -> Caller {
+        let client = context.client_info();
+        let name = client.as_ref().map_or("client", |client| client.name.as_str());
+        let mut detail = json!({
+            "via": "mcp",
+            "client": client.as_ref().map(|client| json!({"name": client.name, "version": client.version})),
+            "tool": tool,
+        });
+        if self.shared.approvals == Approvals::Token {
+            detail["approvals"] = json!(TOKEN_MODE);
+        }
+        if let Some(agent) = Agent::of(context) {
+            return Caller { actor: agent.name(), detail };
+        }
+        let identity = Identity::of(context);
+        let name = identity.as_ref().map_or_else(|| named(name), |identity| named(&identity.name));
+        let actor = std::env::var("LOBSTER_ACTOR").ok().filter(|actor| !actor.trim().is_empty());
+        // A name that the operator gave to a token tells clients apart that have the operator's own name otherwise.
+        let actor = actor.filter(|_| identity.is_none_or(|identity| !identity.is_named));
+        Caller { actor: Some(actor.unwrap_or_else(|| format!("mcp:{name}"))), detail }
+    }
+
+    /// Answers a call of a tool of the operator's folders, or of `run`.
+    pub(super) async fn work(
+        &self,
+        call: Prepared,
+        context: &RequestContext<RoleServer>,
+    ) -> CallToolResponse {
+        let Prepared { mut work, place, limits, entry } = call;
+        self.shared.has_worked.store(true, Ordering::Relaxed);
+        let forwarder = Forwarder::new(context);
+        let mut patience = limits.time;
+        loop {
+            let run = self.run_once(work, &place, (limits, patience), context, forwarder.as_ref());
+            let answer = run.await;
+            if answer.changed {
+                let now = self.shared.current().entries.get(&*entry.tool.name).cloned();
+                return self.changed(&entry, &catalogue::difference(&entry, now.as_deref()), &place).into();
+            }
+            let Some(question) = answer.question().cloned() else { return answer.into_result().into() };
+            match self.ask(&question, context).await {
+                Asked::Answered(reply) => match gate_of(&question) {
+                    Some(gate) => {
+                        let author = Some(Author::of_client(place.caller.actor.as_deref()));
+                        work = Work::Resume(ResumeRequest { gate, reply, author });
+                        // What a person has said is not lost because others are at work.
+                        patience = None;
+                    }
+                    None => return answer.into_result().into(),
+                },
+                Asked::Later(result) => return (*result).into(),
+                Asked::Open(note) => return self.waiting(answer, &note).into(),
+            }
+        }
+    }
+
+    /// Does the work until it is done or asks something. A turn is taken for that alone: while a
+    /// person thinks, others may work.
+    async fn run_once(
+        &self,
+        work: Work,
+        place: &Place,
+        (limits, patience): (Limits, Option<Duration>),
+        context: &RequestContext<RoleServer>,
+        forwarder: Option<&Forwarder>,
+    ) -> Answer {
+        let ending = Ending::new(&self.cancel, context);
+        let (progress, forwarding) = match forwarder.map(Forwarder::start) {
+            Some((progress, task)) => (Some(progress), Some(task)),
+            None => (None, None),
+        };
+        let cancel = ending.cancel.clone();
+        let answer = match work {
+            Work::Start(wanted) => {
+                let ends = (cancel, self.session.clone());
+                service::run(*wanted, place.caller.detail.clone(), limits.time, ends, progress).await
+            }
+            work => match self.turn(place, patience, &cancel).await {
+                Ok(turn) => {
+                    let runtime = &self.shared.runtime;
+                    call::run(runtime, place.clone(), work, limits, cancel, progress, turn).await
+                }
+                Err(answer) => {
+                    // Nothing is left to report.
+                    drop(progress);
+                    *answer
+                }
+            },
+        };
+        if let Some(mut task) = forwarding {
+            // Progress comes before the answer, unless the client does not take it.
+            if tokio::time::timeout(Duration::from_millis(500), &mut task).await.is_err() {
+                task.abort();
+            }
+        }
+        answer
+    }
+
+    /// A turn of the caller, and since when it was waited for; or what the caller is told instead.
+    async fn turn(
+        &self,
+        place: &Place,
+        patience: Option<Duration>,
+        cancel: &CancelToken,
+    ) -> Result<(Turn, Instant), Box<Answer>> {
+        let begun = Instant::now();
+        let nothing = |code, message: String| Box::new(Answer::failed(code, message));
+        let over = async {
+            match patience {
+                Some(patience) => tokio::time::sleep(patience).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            turn = self.shared.turns.take(place.caller.actor.as_deref()) => match turn {
+                // What was waited for without a limit has all its time before it.
+                Some(turn) if patience.is_none() => Ok((turn, Instant::now())),
+                Some(turn) => Ok((turn, begun)),
+                None => Err(nothing(Code::Failed, "the server is ending".to_owned())),
+            },
+            () = over => Err(nothing(
+                Code::Timeout,
+                format!(
+                    "the server is busy: no other call ended within {} ms, and nothing of this one was done",
+                    begun.elapsed().as_millis()
+                ),
+            )),
+            () = cancel.cancelled() => Err(nothing(Code::Failed, "the call was cancelled".to_owned())),
+        }
+    }
+
+    fn changed(&self, entry: &Entry, difference: &str, place: &Place) -> CallToolResult {
+        let name = &entry.tool.name;
+        let message = format!("the tool {name} is not what was listed: {difference}; list the tools again");
+        self.refuse(place, name, &message, &json!({ "tool": name, "listed": entry.digest.to_string() }));
+        refusal("tool_changed", message)
+    }
+
+    /// Records what was refused, for the operator.
+    pub(super) fn refuse(&self, place: &Place, name: &str, reason: &str, request: &Value) {
+        let runtime = self.shared.runtime.for_call(lobster_runtime::call::Call {
+            cwd: place.cwd.clone(),
+            caller: place.caller.clone(),
+            cancel: CancelToken::new(),
+            notes: Box::new(|_| {}),
+            progress: None,
+        });
+        if let Err(error) = runtime.record_refusal(&format!("mcp {name}"), reason, request) {
+            (self.shared.say)(&format!("warning: a refusal cannot be recorded: {error}"));
+        }
+    }
+
+    /// What a call of a typed tool runs.
+    fn typed(&self, entry: &Entry, given: JsonObject, agent: Option<Agent>) -> Result<Work, String> {
+        match &entry.program {
+            Program::Builtin(_) => Err("no typed tool".to_owned()),
+            Program::Registered { name } => {
+                check(&entry.tool, &given)?;
+                let agent = agent.ok_or("only an agent of the service can call this")?;
+                let (name, args) = (name.clone(), Value::Object(given));
+                Ok(Work::Start(Box::new(Wanted { agent, name, listed: entry.runs, args })))
+            }
+            Program::Workflow { file } => {
+                check(&entry.tool, &given)?;
+                Ok(Work::File { file: file.clone(), args: Value::Object(given), pinned: Some(entry.runs) })
+            }
+            Program::Component { component, layout, .. } => {
+                let mut given = given;
+                let input = given.remove("input").filter(|input| !input.is_null());
+                let args = match layout {
+                    Layout::Flat => given,
+                    Layout::Nested => nested(given)?,
+                };
+                let digest = Digest::from(component.digest());
+                Ok(Work::Component { digest, name: entry.tool.name.to_string(), args, input })
+            }
+        }
+    }
+
+    async fn call_builtin(
+        &self,
+        builtin: BuiltinTool,
+        entry: Arc<Entry>,
+        request: CallToolRequestParams,
+        place: Place,
+        context: &RequestContext<RoleServer>,
+    ) -> CallToolResponse {
+        let given = request.arguments;
+        // What does not fit is on record, too: it may have asked for more than there is to ask for.
+        let wrong = |message: String| {
+            self.refuse(&place, &entry.tool.name, &message, &json!(given));
+            refusal("parse_error", message).into()
+        };
+        match builtin {
+            BuiltinTool::Run => {
+                let args = match builtin::read::<RunArgs>(builtin, given.clone()) {
+                    Ok(args) => args,
+                    Err(message) => return wrong(message),
+                };
+                // Whoever can ask later how it stands need not hurry.
+                let usual =
+                    (!tasks::are_known_to(context)).then_some(Duration::from_millis(call::TIMEOUT_MS));
+                match self.prepare_run(args, Arc::clone(&entry), &place, usual) {
+                    Ok(call) => self.work_or_task(call, context).await,
+                    Err(message) => {
+                        self.refuse(&place, "run", &message, &json!(given));
+                        refusal("refused", message).into()
+                    }
+                }
+            }
+            BuiltinTool::Resume => match builtin::read::<ResumeArgs>(builtin, given.clone()) {
+                Ok(args) => self.resume(args, entry, place, context).await,
+                Err(message) => wrong(message),
+            },
+            BuiltinTool::Runs => match builtin::read::<RunsArgs>(builtin, given.clone()) {
+                Ok(args) => self.look(place, context, move |history| history.runs(&args)).await.into(),
+                Err(message) => wrong(message),
+            },
+            BuiltinTool::Show => match builtin::read::<ShowArgs>(builtin, given.clone()) {
+                Ok(args) => self.look(place, context, move |history| history.show(&args)).await.into(),
+                Err(message) => wrong(message),
+            },
+            BuiltinTool::Cancel => match builtin::read::<CancelArgs>(builtin, given.clone()) {
+                Ok(args) => {
+                    let cancel = move |history: &history::History| match &history.agent {
+                        Some(agent) => agent.cancel(&args.run),
+                        None => Err("only an agent of the service can call this".to_owned()),
+                    };
+                    self.look(place, context, cancel).await.into()
+                }
+                Err(message) => wrong(message),
+            },
+        }
+    }
+
+    fn prepare_run(
+        &self,
+        args: RunArgs,
+        entry: Arc<Entry>,
+        place: &Place,
+        usual: Option<Duration>,
+    ) -> Result<Prepared, String> {
+        let guard = &self.shared.guard;
+        let cwd = guard.cwd(args.cwd.as_deref())?;
+        let limits = self.limits(args.bounds, usual)?;
+        let work = match guard.asked(&self.shared.runtime, &args, &cwd)? {
+            guard::Asked::Pipeline(text) => Work::Pipeline { text },
+            guard::Asked::File(file) => {
+                Work::File { file, args: args.args.unwrap_or_else(|| json!({})), pinned: None }
+            }
+        };
+        Ok(Prepared { work, place: Place { cwd, ..place.clone() }, limits, entry })
+    }
+
+    pub(super) fn limits(&self, bounds: Bounds, usual: Option<Duration>) -> Result<Limits, String> {
+        if bounds.timeout_ms.is_some_and(|ms| ms < call::MIN_TIMEOUT_MS) {
+            return Err(format!("timeoutMs must be at least {}", call::MIN_TIMEOUT_MS));
+        }
+        if bounds.max_stdout_bytes.is_some_and(|max| max < call::MIN_ANSWER) {
+            return Err(format!("maxStdoutBytes must be at least {}", call::MIN_ANSWER));
+        }
+        let time = bounds.timeout_ms.map(Duration::from_millis).or(self.shared.default_time).or(usual);
+        Ok(Limits { time, answer: bounds.max_stdout_bytes.unwrap_or(call::MAX_ANSWER) })
+    }
+
+    async fn look(
+        &self,
+        place: Place,
+        context: &RequestContext<RoleServer>,
+        look: impl FnOnce(&history::History) -> Result<Value, String> + Send + 'static,
+    ) -> CallToolResult {
+        let store = match self.shared.runtime.store() {
+            Ok(store) => store,
+            Err(error) => return refusal("runtime_error", error.to_string()),
+        };
+        let of = place.caller.actor.filter(|_| !self.shared.all_runs);
+        let history = history::History { store, of, agent: Agent::of(context) };
+        let done = tokio::task::spawn_blocking(move || look(&history)).await;
+        match done {
+            Ok(Ok(value)) => call::result(value, false),
+            Ok(Err(message)) => refusal("parse_error", message),
+            Err(error) => refusal("runtime_error", error.to_string()),
+        }
+    }
+}
+
+/// A call that is ready to run.
+pub(super) struct Prepared {
+    pub(super) work: Work,
+    pub(super) place: Place,
+    pub(super) limits: Limits,
+    pub(super) entry: Arc<Entry>,
+}
+
+enum Refused {
+    Unknown(String),
+    Changed(Arc<Entry>, String),
+}
+
+fn gate_of(question: &Map<String, Value>) -> Option<GateRef> {
+    question.get("resumeToken").and_then(Value::as_str).map(|token| GateRef::Token(token.to_owned()))
+}
+
+/// A client's name for the history: what it says of itself, short and on one line.
+fn named(name: &str) -> String {
+    let name: String = name.chars().filter(|c| !c.is_control()).take(64).collect();
+    if name.trim().is_empty() { "client".to_owned() } else { name }
+}
+
+/// Whether the arguments of a workflow's tool fit what it declares.
+fn check(tool: &Tool, given: &JsonObject) -> Result<(), String> {
+    let schema = lobster_runtime::schema::Schema::compile(&Value::Object((*tool.input_schema).clone()))?;
+    match schema.first_error(&Value::Object(given.clone())) {
+        None => Ok(()),
+        Some(error) => Err(format!("arguments of {} do not fit: {error}", tool.name)),
+    }
+}
+
+fn nested(mut given: JsonObject) -> Result<Map<String, Value>, String> {
+    let args = given.remove("args").unwrap_or_else(|| json!({}));
+    if let Some(other) = given.keys().next() {
+        return Err(format!("unknown argument {other:?}; the step's own stand under `args`"));
+    }
+    match args {
+        Value::Object(args) => Ok(args),
+        other => Err(format!("`args` must be an object, not {other}")),
+    }
+}
+
+impl ServerHandler for Server {
+    fn get_info(&self) -> ServerConfig {
+        let catalogue = self.listed();
+        let digest = catalogue.digest.map(|digest| digest.to_string()).unwrap_or_default();
+        let capabilities =
+            ServerCapabilities::builder().enable_tools().enable_tool_list_changed().enable_tasks().build();
+        let answers = match self.shared.approvals {
+            Approvals::Elicit => "A run that needs an approval asks the user through the client.",
+            Approvals::Token => {
+                "A run that needs an approval answers `needs_approval`: ask the user, then call `resume` with \
+                 the token and the user's answer. Never approve by yourself."
+            }
+            Approvals::Operator => {
+                "A run that needs an approval answers `needs_approval`; the operator answers it, and `show` \
+                 shows how the run continued."
+            }
+        };
+        let instructions = format!(
+            "lobster runs workflows and pipelines as recorded operations under the operator's policy. Every \
+             call answers with an envelope: `ok`, `status`, `output`. {answers} Tools: blake3:{digest}"
+        );
+        ServerConfig::new(capabilities)
+            .with_server_info(Implementation::new("lobster", env!("CARGO_PKG_VERSION")))
+            .with_instructions(instructions)
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let shared = Arc::clone(&self.shared);
+        let catalogue = tokio::task::spawn_blocking(move || shared.current())
+            .await
+            .map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
+        *lock(&self.listed) = Some(Arc::clone(&catalogue));
+        *lock(&self.shared.listed) = Arc::clone(&catalogue);
+        let agent = Agent::of(&context);
+        let is_seen = |entry: &Entry| agent.as_ref().is_none_or(|agent| agent.may_use(&entry.program));
+        let mut result = ListToolsResult::with_all_items(catalogue.tools(is_seen));
+        let digest = catalogue.digest.map(|digest| format!("blake3:{digest}"));
+        result.meta = Some(MetaObject(Map::from_iter([(DIGEST.to_owned(), json!(digest))])));
+        Ok(result)
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let caller = self.caller(&context, &request.name);
+        let place = Place { cwd: self.shared.guard.root.clone(), caller };
+        // Of a store that others no longer see, nothing is read and nothing is done.
+        if let Err(error) = self.shared.runtime.store().and_then(|store| store.check_identity()) {
+            return Ok(refusal("runtime_error", error.to_string()).into());
+        }
+        let pin = context.meta.get(DIGEST).and_then(Value::as_str).map(str::to_owned);
+        let agent = Agent::of(&context);
+        let entry = match self.pinned(&request.name, pin.as_deref()) {
+            // What an agent may not use is as if it were not there.
+            Ok(entry) | Err(Refused::Changed(entry, _))
+                if agent.as_ref().is_some_and(|agent| !agent.may_use(&entry.program)) =>
+            {
+                let message = format!("Unknown tool: {} (tools/list lists the tools)", request.name);
+                return Err(ErrorData::invalid_params(message, None));
+            }
+            Ok(entry) => entry,
+            Err(Refused::Unknown(message)) => return Err(ErrorData::invalid_params(message, None)),
+            Err(Refused::Changed(entry, difference)) => {
+                return Ok(self.changed(&entry, &difference, &place).into());
+            }
+        };
+        if let Some(state) = request.request_state {
+            let brought = self.brought(state, request.input_responses.as_ref(), entry, place, &context);
+            return Ok(match brought.await? {
+                Brought::Work(run, call) => self.go_on_or_task(run, call, &context).await,
+                Brought::Done(response) => response,
+            });
+        }
+        if let Program::Builtin(builtin) = entry.program {
+            return Ok(self.call_builtin(builtin, entry, request, place, &context).await);
+        }
+        let given = request.arguments.unwrap_or_default();
+        let is_start = agent.is_some() && !tasks::are_known_to(&context);
+        let work = match self.typed(&entry, given.clone(), agent) {
+            Ok(work) => work,
+            Err(message) => {
+                self.refuse(&place, &entry.tool.name, &message, &json!(given));
+                return Ok(refusal("parse_error", message).into());
+            }
+        };
+        let time = self.shared.default_time.or(is_start.then_some(service::PATIENCE));
+        let limits = Limits { time, answer: call::MAX_ANSWER };
+        Ok(self.work_or_task(Prepared { work, place, limits, entry }, &context).await)
+    }
+
+    /// What the library cannot read as one of its requests: of a method that is served it is the
+    /// parameters that are wrong, not the method.
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        let CustomRequest { method, params, .. } = request;
+        let has_sessions =
+            context.protocol_version().is_none_or(|version| version < ProtocolVersion::V_2026_07_28);
+        let is_served = SERVED.contains(&method.as_str())
+            || has_sessions && SERVED_IN_SESSIONS.contains(&method.as_str());
+        if !is_served {
+            return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None));
+        }
+        let mut message = format!("the params of {method} cannot be read");
+        if method == "tools/call" {
+            let params = params.unwrap_or_default();
+            if let Err(error) = CallToolRequestParams::deserialize(&params) {
+                message = format!("{message}: {error}");
+            }
+            let place =
+                Place { cwd: self.shared.guard.root.clone(), caller: self.caller(&context, "tools/call") };
+            self.refuse(&place, "tools/call", &message, &params);
+        }
+        Err(ErrorData::invalid_params(message, None))
+    }
+
+    async fn get_task(
+        &self,
+        request: GetTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetTaskResult, ErrorData> {
+        self.task(request.task_id, &context).await.map(GetTaskResult::new)
+    }
+
+    async fn update_task(
+        &self,
+        request: UpdateTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.update(&request.task_id, request.input_responses, &context)
+    }
+
+    async fn cancel_task(
+        &self,
+        request: CancelTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.call_off(request.task_id, &context).await
+    }
+
+    // The library answers these with empty lists, though no capability promises them.
+
+    async fn list_prompts(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        Err(ErrorData::method_not_found::<ListPromptsRequestMethod>())
+    }
+
+    async fn list_resources(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        Err(ErrorData::method_not_found::<ListResourcesRequestMethod>())
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        Err(ErrorData::method_not_found::<ListResourceTemplatesRequestMethod>())
+    }
+
+    async fn complete(
+        &self,
+        _: CompleteRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        Err(ErrorData::method_not_found::<CompleteRequestMethod>())
+    }
+
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        self.listed().entries.get(name).map(|entry| entry.tool.clone())
+    }
+
+    async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
+        lock(&self.shared.peers).push(context.peer);
+    }
+
+    fn accepted_subscription_filter(&self, _: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        Some(SubscriptionFilter::builder().tools_list_changed().build())
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        let mut changes = self.shared.changes.subscribe();
+        loop {
+            tokio::select! {
+                () = context.cancelled() => return Ok(()),
+                changed = changes.changed() => {
+                    if changed.is_err() || context.sink().notify_tool_list_changed().await.is_err() {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
+        Cow::Borrowed(ProtocolVersion::KNOWN_VERSIONS)
+    }
+}

@@ -1,0 +1,364 @@
+//! Agents of `lobster serve`: the same protocol, over the service's own guard, roles and workers.
+//!
+//! A call of a workflow's tool is a start like any other: the registered version, in a process of its own,
+//! in its turn. It goes on if the server or the agent's session ends; only a call that the agent takes back
+//! cancels it. No tool answers a question.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::Bytes;
+use lobster_runtime::call::Call;
+use lobster_runtime::cancel::CancelToken;
+use lobster_runtime::code::{Code, FailureCode};
+use lobster_runtime::digest::Digest;
+use lobster_runtime::engine::{Caller, Progress};
+use lobster_runtime::envelope::{Envelope, Failure};
+use lobster_runtime::runtime::Runtime;
+use lobster_runtime::store::service::StartState;
+use lobster_runtime::store::{Event, RunId, RunStatus, RunSummary, StoreError, is_resumed_by_service};
+use lobster_serve::access::Verb;
+use lobster_serve::http::acts::{Cause, enqueue_for};
+use lobster_serve::http::{Agents, Answering, App, Asked, MAX_BODY, workflow_of_run};
+use rmcp::RoleServer;
+use rmcp::service::RequestContext;
+use rmcp::transport::streamable_http_server::StreamableHttpServerConfig;
+use serde_json::{Value, json};
+
+use super::builtin::BuiltinTool;
+use super::call::Answer;
+use super::catalogue::{Program, Sources};
+use super::endpoint::{Body, Endpoint};
+use super::gates::Approvals;
+use super::guard::Guard;
+use super::history::History;
+use super::http::SESSION_IDLE;
+use super::server::Server;
+use super::shared::Shared;
+
+/// A call is answered after so long, though its run goes on: clients give up on silence.
+pub(super) const PATIENCE: Duration = Duration::from_secs(45);
+
+/// How often it is looked how a run stands.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Records of a journal that are told in one go.
+const RECORDS: usize = 200;
+
+/// Where agents of a service are answered.
+pub struct Front {
+    endpoint: Arc<Endpoint>,
+    shared: Arc<Shared>,
+    is_looked_after: AtomicBool,
+}
+
+impl Front {
+    /// Serves the registered workflows of the runtime's store.
+    ///
+    /// # Errors
+    /// When the store cannot be used.
+    pub fn new(runtime: &Runtime, say: fn(&str)) -> Result<Self, Failure> {
+        let runtime = runtime.for_call(Call {
+            cwd: runtime.state_dir().to_owned(),
+            caller: Caller::default(),
+            cancel: CancelToken::new(),
+            notes: Box::new(|line| tracing::warn!("{line}")),
+            progress: None,
+        });
+        let registered = Some(runtime.store()?.service()?);
+        let root = runtime.state_dir().to_owned();
+        let sources = Sources { registered, ..Sources::default() };
+        let guard = Guard { root, workflows: Vec::new(), components: Vec::new(), allowed: Vec::new() };
+        let shared = Arc::new(Shared::new(runtime, sources, guard, Approvals::Operator, None, false, say));
+        // The service has looked at the name and the page before.
+        let config = StreamableHttpServerConfig::default()
+            .disable_allowed_hosts()
+            .with_max_request_body_bytes(MAX_BODY);
+        let of_sessions = Arc::clone(&shared);
+        let endpoint = Endpoint::new(SESSION_IDLE, config, move || {
+            let session = CancelToken::new();
+            let server = Server::new(Arc::clone(&of_sessions), CancelToken::new());
+            (server.within(session.clone()), session)
+        });
+        Ok(Self { endpoint: Arc::new(endpoint), shared, is_looked_after: AtomicBool::new(false) })
+    }
+
+    /// What goes on beside requests begins with the first one.
+    fn look_after(&self) {
+        if !self.is_looked_after.swap(true, Ordering::Relaxed) {
+            tokio::spawn(self.endpoint.sweep());
+            tokio::spawn(Arc::clone(&self.shared).watch_registered());
+        }
+    }
+}
+
+impl Agents for Front {
+    fn answer(&self, app: Arc<App>, asked: Asked) -> Answering {
+        self.look_after();
+        let endpoint = Arc::clone(&self.endpoint);
+        Box::pin(async move {
+            let owner = asked.actor.as_ref().map(|actor| actor.credential.clone());
+            let mut request = Request::new(Full::new(asked.body.clone()));
+            *request.method_mut() = asked.method.clone();
+            *request.uri_mut() = asked.target.parse().unwrap_or_default();
+            *request.headers_mut() = asked.headers.clone();
+            request.extensions_mut().insert(Agent { app, asked: Arc::new(asked) });
+            let response: Response<Body> = endpoint.handle::<Full<Bytes>>(request, owner).await;
+            Ok(response)
+        })
+    }
+}
+
+/// An agent of the service, as it made this request.
+#[derive(Clone)]
+pub(super) struct Agent {
+    pub(super) app: Arc<App>,
+    asked: Arc<Asked>,
+}
+
+impl Agent {
+    /// Who made a request; none where there is no service.
+    pub(super) fn of(context: &RequestContext<RoleServer>) -> Option<Self> {
+        context.extensions.get::<http::request::Parts>()?.extensions.get::<Self>().cloned()
+    }
+
+    /// What the history calls it.
+    pub(super) fn name(&self) -> Option<String> {
+        self.asked.name().map(str::to_owned)
+    }
+
+    /// Whether it may use a tool, and so knows of it.
+    pub(super) fn may_use(&self, program: &Program) -> bool {
+        match program {
+            Program::Registered { name } => self.asked.may(Verb::Operate, Some(name)),
+            // Of which run stands in the call.
+            Program::Builtin(BuiltinTool::Cancel) => self.asked.actor.as_ref().is_some_and(|actor| {
+                lobster_serve::access::can(actor, Verb::Operate, lobster_serve::access::Object::List)
+            }),
+            Program::Builtin(_) => true,
+            Program::Workflow { .. } | Program::Component { .. } => false,
+        }
+    }
+
+    /// Whether it may see a run.
+    pub(super) fn may_see(&self, run: RunId) -> bool {
+        workflow_of_run(&self.app, run).is_ok_and(|workflow| self.asked.may_read(workflow.as_deref()))
+    }
+
+    /// A run of the service that has not begun.
+    pub(super) fn start_that_waits(&self, run: &str) -> Option<Value> {
+        let id: RunId = run.parse().ok()?;
+        if self.app.store.run(id).is_ok() || !self.may_see(id) {
+            return None;
+        }
+        let start = self.app.service.start_of(id).ok()??;
+        let (id, status) = (id.to_string(), start.state.as_str());
+        Some(json!({ "ok": true, "runId": id, "status": status, "actor": start.actor, "error": start.why }))
+    }
+
+    /// Has a run cancelled.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(super) fn cancel(&self, run: &str) -> Result<Value, String> {
+        let unknown = || format!("there is no run {run:?} of yours");
+        let service = &self.app.service;
+        let id = match run.parse::<RunId>() {
+            Ok(id) if service.start_of(id).is_ok_and(|start| start.is_some()) => id,
+            _ => self.app.store.find_run(run).map_err(|_| unknown())?,
+        };
+        let workflow = workflow_of_run(&self.app, id).map_err(|problem| problem.detail)?;
+        if !self.asked.may(Verb::Operate, workflow.as_deref()) {
+            return Err(unknown());
+        }
+        let why = format!("{} had it cancelled", self.asked.name().unwrap_or("an agent"));
+        let is_done = service
+            .cancel_start(id, &why, self.asked.name(), &self.asked.origin())
+            .map_err(|error| error.to_string())?;
+        if !is_done {
+            return Err(format!("run {id} has ended, or the service did not start it"));
+        }
+        self.app.waker.wake();
+        Ok(json!({ "ok": true, "runId": id.to_string() }))
+    }
+}
+
+/// A run that an agent wants.
+pub(super) struct Wanted {
+    pub(super) agent: Agent,
+    pub(super) name: String,
+    /// The version that was listed.
+    pub(super) listed: Digest,
+    pub(super) args: Value,
+}
+
+/// Has the run started, and gives what it came to, or how it stands when the time is over.
+pub(super) async fn run(
+    wanted: Wanted,
+    detail: Value,
+    time: Option<Duration>,
+    (taken_back, session): (CancelToken, Option<CancelToken>),
+    progress: Option<Box<dyn Progress>>,
+) -> Answer {
+    let agent = wanted.agent.clone();
+    let run = match blocking(move || start(wanted, detail)).await {
+        Ok(Some(run)) => run,
+        Ok(None) => return Answer { run: None, envelope: Value::Null, changed: true },
+        Err(failure) => return failed(None, failure),
+    };
+    let begun = Instant::now();
+    let mut told = 0;
+    let mut heard = BTreeMap::new();
+    let mut is_cancelled = false;
+    loop {
+        let (looking, after) = (agent.clone(), progress.is_some().then_some(told));
+        let look = match blocking(move || look(&looking, run, after)).await {
+            Ok(look) => look,
+            Err(failure) => return failed(Some(run), failure),
+        };
+        if let Some(progress) = &progress {
+            told = report_events(&**progress, &look.events, told);
+            for (place, now) in agent.app.tidings.news(run, &mut heard) {
+                progress.heard(&place, &now);
+            }
+        }
+        if let Some(envelope) = look.envelope {
+            return Answer { run: Some(run), envelope, changed: false };
+        }
+        if taken_back.is_cancelled() && !is_cancelled {
+            is_cancelled = true;
+            // Connections that the server closes, and a session that is over, take nothing back.
+            if agent.app.is_ending() || session.as_ref().is_some_and(CancelToken::is_cancelled) {
+                return still_going(run, look.stands);
+            }
+            let cancelling = agent.clone();
+            let _ = tokio::task::spawn_blocking(move || cancelling.cancel(&run.to_string())).await;
+        }
+        if time.is_some_and(|time| begun.elapsed() >= time) {
+            return still_going(run, look.stands);
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
+    let broken = |error| Err(Failure::new(Code::Failed, format!("lobster broke off: {error}")));
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(broken)
+}
+
+fn failed(run: Option<RunId>, failure: Failure) -> Answer {
+    let envelope = Envelope::Failed(failure).to_value().unwrap_or(Value::Null);
+    Answer { run, envelope, changed: false }
+}
+
+fn still_going(run: RunId, stands: &'static str) -> Answer {
+    let envelope = json!({
+        "protocolVersion": 1, "ok": true, "status": stands, "output": [],
+        "requiresApproval": null, "requiresInput": null,
+        "note": "the run goes on; `show` shows how it stands, and `cancel` cancels it",
+    });
+    Answer { run: Some(run), envelope, changed: false }
+}
+
+/// Queues the run; none if another version is registered than was listed.
+fn start(wanted: Wanted, mut detail: Value) -> Result<Option<RunId>, Failure> {
+    let Wanted { agent, name, listed, args } = wanted;
+    let found = agent.app.service.workflow(&name).map_err(|error| store(&error))?;
+    let Some(workflow) = found.filter(|workflow| workflow.digest == listed) else { return Ok(None) };
+    detail["workflow"] = json!(name);
+    let cause = Cause { name: "mcp", detail };
+    let run = enqueue_for(&agent.app, &agent.asked, workflow, args, cause);
+    run.map(Some).map_err(|problem| Failure::parse(problem.detail))
+}
+
+fn store(error: &StoreError) -> Failure {
+    Failure::new(Code::Failed, error.to_string())
+}
+
+/// How a run stands.
+struct Look {
+    /// What its caller is told, if there is nothing more to wait for.
+    envelope: Option<Value>,
+    stands: &'static str,
+    events: Vec<(u64, Event)>,
+}
+
+fn look(agent: &Agent, run: RunId, after: Option<u64>) -> Result<Look, Failure> {
+    let shop = &agent.app.store;
+    let summary = match shop.run(run) {
+        Ok(summary) => summary,
+        Err(StoreError::UnknownRun(_)) => {
+            let start = agent.app.service.start_of(run).map_err(|error| store(&error))?;
+            return match start.filter(|start| start.state.is_over()) {
+                None => Ok(Look { envelope: None, stands: "queued", events: Vec::new() }),
+                Some(start) => {
+                    let why = start.why.unwrap_or_else(|| "the run did not begin".to_owned());
+                    let envelope = match start.state {
+                        StartState::Withdrawn => Envelope::Cancelled,
+                        _ => Envelope::Failed(Failure::new(Code::Failed, why)),
+                    };
+                    Ok(Look { envelope: envelope.to_value().ok(), stands: "queued", events: Vec::new() })
+                }
+            };
+        }
+        Err(error) => return Err(store(&error)),
+    };
+    let events = match after {
+        None => Vec::new(),
+        Some(after) => shop.events_after(run, after, RECORDS).map_err(|error| store(&error))?,
+    };
+    let stands = if summary.status == RunStatus::Waiting { "waiting" } else { "running" };
+    let envelope = envelope_of(agent, &summary).map_err(|why| Failure::new(Code::Failed, why))?;
+    let events = events.into_iter().map(|record| (record.seq, record.event)).collect();
+    Ok(Look { envelope, stands, events })
+}
+
+/// What a run that has ended, or asks a person, answers.
+fn envelope_of(agent: &Agent, summary: &RunSummary) -> Result<Option<Value>, String> {
+    let shop = &agent.app.store;
+    let text = |error: StoreError| error.to_string();
+    let history = || History { store: shop.clone(), of: None, agent: None };
+    match summary.status {
+        RunStatus::Running => Ok(None),
+        RunStatus::Ok => history().envelope(summary).map(Some),
+        RunStatus::Waiting => {
+            let history = history();
+            if history.asks(summary)? { history.envelope(summary).map(Some) } else { Ok(None) }
+        }
+        RunStatus::Cancelled => Ok(Envelope::Cancelled.to_value().ok()),
+        RunStatus::Failed => {
+            let last = shop.events_after(summary.id, summary.records.saturating_sub(1), 1).map_err(text)?;
+            let end = last.first().and_then(|record| match &record.event {
+                Event::RunEnded { detail, .. } => Some(detail),
+                _ => None,
+            });
+            if end.is_some_and(is_resumed_by_service) {
+                // The service resumes it.
+                return Ok(None);
+            }
+            let code = end.and_then(|end| end["code"].as_str().map(FailureCode::read));
+            let why = summary.error.clone().unwrap_or_else(|| "the run failed".to_owned());
+            let failure = Failure::new(code.unwrap_or(Code::Failed.into()), why);
+            Ok(Envelope::Failed(failure).to_value().ok())
+        }
+    }
+}
+
+/// Tells what began and ended since; gives the number of the last record.
+fn report_events(progress: &dyn Progress, events: &[(u64, Event)], mut told: u64) -> u64 {
+    for (number, event) in events {
+        told = *number;
+        match event {
+            Event::StepStarted { path, kind, .. } => progress.started(path, kind),
+            Event::StepEnded { path, .. } if !path.contains('!') => progress.ended(path),
+            _ => {}
+        }
+    }
+    told
+}

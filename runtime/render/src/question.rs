@@ -1,0 +1,555 @@
+//! The screen of a question: prompt, what it is about, and every fact, fitted to
+//! where it is shown. Nothing is cut without a line that says how to see the rest.
+
+mod items;
+
+use std::collections::BTreeSet;
+
+use anstyle::{AnsiColor, Style};
+use lobster_runtime::engine::{AT_ONCE, Fact, QuestionKind, QuestionView, Weight};
+use lobster_runtime::figures::{count, counted};
+use lobster_runtime::json;
+use lobster_runtime::text::{Count, prefix};
+use lobster_runtime::visible::{harmless, one_line};
+use serde_json::Value;
+
+use self::items::Layout;
+use crate::text::{cut, exact, pad, width, wrap};
+
+/// Before everything but the prompt.
+const INDENT: usize = 2;
+
+/// Before each line that quotes somebody: data, a preview, a plan. No text can
+/// leave it and look like a fact of ours.
+const BAR: &str = "│ ";
+
+/// What a screen of unknown size is taken for.
+const USUAL: (usize, usize) = (80, 24);
+
+/// Narrower screens get lines of this width all the same.
+const LEAST_COLUMNS: usize = 20;
+
+/// Longest summary of one question among others, in lines of its body.
+pub const SUMMARY: usize = 12;
+
+/// Where a question is shown.
+#[derive(Clone, Copy, Debug)]
+pub struct Paper<'a> {
+    pub columns: usize,
+    /// Lines for the whole view; without, all of it is shown.
+    pub rows: Option<usize>,
+    /// Whether styles are understood.
+    pub styled: bool,
+    /// How the rest is seen: `s shows all`.
+    pub more: &'a str,
+}
+
+impl<'a> Paper<'a> {
+    /// A terminal of this size, where that is known.
+    pub fn sized(size: Option<(usize, usize)>, styled: bool, more: &'a str) -> Self {
+        let (columns, rows) = size.unwrap_or(USUAL);
+        Self { columns: columns.max(LEAST_COLUMNS), rows: Some(rows), styled, more }
+    }
+
+    /// The same without an end.
+    pub fn endless(self) -> Self {
+        Self { rows: None, ..self }
+    }
+
+    pub fn paint(&self, style: Style, text: &str) -> String {
+        match self.styled && !text.is_empty() {
+            true => format!("{style}{text}{style:#}"),
+            false => text.to_owned(),
+        }
+    }
+
+    fn room(&self) -> usize {
+        self.columns.saturating_sub(INDENT)
+    }
+
+    /// For what is quoted.
+    fn quoted_room(&self) -> usize {
+        self.room().saturating_sub(width(BAR))
+    }
+
+    fn quoted(&self, line: &str) -> String {
+        format!("{}{}{line}", " ".repeat(INDENT), self.paint(DIM, BAR)).trim_end().to_owned()
+    }
+}
+
+pub const BOLD: Style = Style::new().bold();
+pub const DIM: Style = Style::new().dimmed();
+const LABEL: Style = AnsiColor::Cyan.on_default();
+const WARN: Style = AnsiColor::Yellow.on_default();
+
+/// What is in the plan gets lines last.
+const PLAN: u8 = 6;
+
+/// Lines that belong together.
+struct Block {
+    lines: Vec<String>,
+    /// The fewest lines that tell something.
+    least: usize,
+    /// What is missing if so many of the lines are shown, in words.
+    missing: Box<dyn Fn(usize) -> String>,
+    /// Who gets lines first.
+    rank: u8,
+}
+
+impl Block {
+    fn fixed(lines: Vec<String>) -> Self {
+        let least = lines.len();
+        Self { lines, least, missing: Box::new(|_| String::new()), rank: 0 }
+    }
+}
+
+/// The lines of a question.
+pub fn screen(view: &QuestionView, paper: &Paper<'_>) -> Vec<String> {
+    let mut blocks = vec![title(view, paper)];
+    let body = body(view, paper);
+    let label = label_width(view);
+    let facts: Vec<Block> = view.facts.iter().map(|fact| fact_lines(fact, label, paper)).collect();
+    let then = upcoming_steps(view, paper);
+    if !body.is_empty() {
+        blocks.push(Block::fixed(vec![String::new()]));
+        blocks.extend(body);
+    }
+    blocks.push(Block::fixed(vec![String::new()]));
+    let first_fact = blocks.len();
+    blocks.extend(facts);
+    blocks.extend(then);
+    if let Some(rows) = paper.rows {
+        fit(&mut blocks, first_fact, view, rows, paper);
+    }
+    blocks.into_iter().flat_map(|block| block.lines).collect()
+}
+
+/// One question among others: the prompt is shown by the caller.
+pub fn summary(view: &QuestionView, paper: &Paper<'_>) -> Vec<String> {
+    let label = label_width(view);
+    let facts = view.facts.iter().filter(|fact| fact.weight != Weight::Minor && fact.label != "digest");
+    let facts: Vec<Block> = facts.map(|fact| fact_lines(fact, label, paper)).collect();
+    let mut blocks = body(view, paper);
+    blocks.extend(facts);
+    let rows = SUMMARY.max(blocks.iter().map(|block| block.least).sum());
+    let first_fact = blocks.len();
+    fit(&mut blocks, first_fact, view, rows, paper);
+    blocks.into_iter().flat_map(|block| block.lines).collect()
+}
+
+/// All of the view as plain text.
+pub fn whole(view: &QuestionView) -> String {
+    screen(view, &Paper { columns: TEXT_COLUMNS, rows: None, styled: false, more: "" }).join("\n")
+}
+
+/// The width of plain text.
+const TEXT_COLUMNS: usize = 100;
+
+/// The view as plain text of at most `max` bytes, for screens that are not ours.
+pub fn text(view: &QuestionView, max: usize, more: &str) -> String {
+    let lines = |rows| {
+        let paper = Paper { columns: TEXT_COLUMNS, rows: Some(rows), styled: false, more };
+        screen(view, &paper).join("\n")
+    };
+    // So many lines as there is room for; the last resort is the shortest view, and its beginning.
+    let shown = [80, 60, 40, 30, 20, 12].into_iter().map(lines).find(|text| text.len() <= max);
+    shown.unwrap_or_else(|| {
+        let text = lines(12);
+        let kept = prefix(&text, max, Count::Bytes);
+        format!("{kept}… ({} more bytes: {more})", text.len() - kept.len())
+    })
+}
+
+/// True if [`text`] with this limit shows every command that a yes may start.
+pub fn shows_commands(view: &QuestionView, text: &str) -> bool {
+    let paper = Paper { columns: TEXT_COLUMNS, rows: None, styled: false, more: "" };
+    shows_every_command(view, &paper, text.lines())
+}
+
+/// True if a [`screen`] of this paper shows every command that a yes may start.
+pub fn shows_every_command<'l>(
+    view: &QuestionView,
+    paper: &Paper<'_>,
+    shown: impl Iterator<Item = &'l str>,
+) -> bool {
+    let paper = paper.endless();
+    let shown: BTreeSet<&str> = shown.collect();
+    let commands = view.facts.iter().filter(|fact| ["command", "starts", AT_ONCE].contains(&&*fact.label));
+    let label = label_width(view);
+    let mut lines = commands.flat_map(|fact| fact_lines(fact, label, &paper).lines);
+    lines.all(|line| shown.contains(line.as_str()))
+}
+
+/// As wide as the labels of a view, within reason.
+fn label_width(view: &QuestionView) -> usize {
+    view.facts.iter().map(|fact| width(&one_line(&fact.label))).max().unwrap_or(0).min(11)
+}
+
+fn title(view: &QuestionView, paper: &Paper<'_>) -> Block {
+    let prompt = harmless(&view.prompt);
+    let (first, rest) = prompt.split_once('\n').unwrap_or((&prompt, ""));
+    let mut lines: Vec<String> = wrap(first, paper.columns);
+    let last = lines.last().map_or(0, |line| width(line));
+    lines = lines.iter().map(|line| paper.paint(BOLD, line)).collect();
+    if let (Some(items), Some(line)) = (item_count(view), lines.last_mut())
+        && view.count() > 1
+    {
+        let items = format!("  {items}");
+        if last + width(&items) <= paper.columns {
+            line.push_str(&paper.paint(DIM, &items));
+        }
+    }
+    if !rest.is_empty() {
+        lines.extend(
+            wrap(rest, paper.quoted_room()).iter().map(|line| paper.quoted(&paper.paint(BOLD, line))),
+        );
+    }
+    let (more, all) = (paper.more.to_owned(), lines.len());
+    Block {
+        least: lines.len().min(3),
+        lines,
+        missing: Box::new(move |kept| format!("… {} more: {more}", counted_lines(all - kept))),
+        rank: 1,
+    }
+}
+
+fn counted_lines(number: usize) -> String {
+    counted(number as u64, "line")
+}
+
+/// What the question is about: preview, items, subject.
+fn body(view: &QuestionView, paper: &Paper<'_>) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    if let Some(preview) = &view.preview {
+        blocks.push(prose(&harmless(preview), "preview", paper));
+    }
+    match &view.subject {
+        None => {}
+        Some(Value::String(text)) => blocks.push(prose(&harmless(text), "subject", paper)),
+        Some(Value::Array(items)) => blocks.extend(items_block(items, "rows", paper)),
+        // What pipelines hand to a question.
+        Some(Value::Object(subject))
+            if subject.len() == 1 && subject.get("text").is_some_and(Value::is_string) =>
+        {
+            let text = subject["text"].as_str().unwrap_or_default();
+            blocks.push(prose(&harmless(text), "subject", paper));
+        }
+        Some(other) => blocks.extend(items_block(std::slice::from_ref(other), "fields", paper)),
+    }
+    blocks.extend(items_block(&view.items, "items", paper));
+    blocks
+}
+
+fn prose(text: &str, what: &str, paper: &Paper<'_>) -> Block {
+    let lines: Vec<String> =
+        wrap(text.trim_end(), paper.quoted_room()).iter().map(|line| paper.quoted(line)).collect();
+    let (more, what, all) = (paper.more.to_owned(), what.to_owned(), lines.len());
+    Block {
+        least: lines.len().min(4),
+        lines,
+        missing: Box::new(move |kept| format!("… {} more of the {what}: {more}", counted_lines(all - kept))),
+        rank: 4,
+    }
+}
+
+fn items_block(items: &[Value], what: &str, paper: &Paper<'_>) -> Option<Block> {
+    if items.is_empty() {
+        return None;
+    }
+    let total = items.len();
+    let Layout { head, items: shown, left_out } = match paper.rows {
+        Some(rows) => items::brief(items, rows, paper.quoted_room()),
+        None => items::whole(items, paper.quoted_room()),
+    };
+    let mut lines = Vec::new();
+    if let Some(head) = &head {
+        lines.push(paper.quoted(&paper.paint(DIM, head)));
+    }
+    // How many items are over after so many lines.
+    let mut over = vec![0; lines.len()];
+    for (index, item) in shown.iter().enumerate() {
+        over.extend(std::iter::repeat_n(index, item.len().saturating_sub(1)));
+        over.push(index + 1);
+        lines.extend(item.iter().map(|line| paper.quoted(line)));
+    }
+    let record = total == 1 && head.is_none();
+    if left_out > 0 {
+        let note = format!("… {} more: {}", counted(left_out as u64, "field"), paper.more);
+        let at = usize::from(head.is_some());
+        lines.insert(at, paper.paint(DIM, &indented(&cut(&note, paper.room()))));
+        over.insert(at, 0);
+    }
+    let above = lines.len() - shown.iter().map(Vec::len).sum::<usize>();
+    let (more, what, all) = (paper.more.to_owned(), what.to_owned(), lines.len());
+    let laid_out = shown.len();
+    let missing = move |kept: usize| {
+        if record {
+            return format!("… {} more: {more}", counted_lines(all - kept));
+        }
+        let seen = if kept == 0 { 0 } else { over.get(kept - 1).copied().unwrap_or(laid_out) };
+        format!("… {} more {what}: {more}", count((total - seen) as u64))
+    };
+    if laid_out < total {
+        // Stands for all that was not laid out; the screen has no room for it anyway.
+        lines.push(paper.paint(DIM, &indented(&cut(&missing(all), paper.room()))));
+    }
+    let least = lines.len().min(above + 3);
+    Some(Block { lines, least, missing: Box::new(missing), rank: 4 })
+}
+
+fn indented(line: &str) -> String {
+    if line.is_empty() { String::new() } else { format!("{}{line}", " ".repeat(INDENT)) }
+}
+
+/// A label with its values, one below the other.
+fn fact_lines(fact: &Fact, label: usize, paper: &Paper<'_>) -> Block {
+    let name = cut(&one_line(&fact.label), label).into_owned();
+    let room = paper.room().saturating_sub(label + 2);
+    let is_exact = fact.weight == Weight::Exact || fact.label == "starts";
+    let mut lines = Vec::new();
+    // The characters up to the end of each line.
+    let mut over = Vec::new();
+    let mut characters = 0;
+    // Lists that are long and seldom read take one paragraph.
+    let joined = (fact.weight == Weight::Minor).then(|| vec![fact.values.join(", ")]);
+    for value in joined.as_ref().unwrap_or(&fact.values) {
+        let value = if is_exact { exact(value) } else { harmless(value) };
+        for line in wrap(&value, room) {
+            characters += line.chars().count();
+            over.push(characters);
+            lines.push(line);
+        }
+    }
+    let style = match fact.label.as_str() {
+        "not held" | "confined" => Some(WARN),
+        _ if fact.weight == Weight::Exact => Some(BOLD),
+        "asked by" | "run" | "digest" | "until" => Some(DIM),
+        _ => None,
+    };
+    let lines: Vec<String> = lines
+        .iter()
+        .enumerate()
+        .map(|(index, line)| {
+            let name = if index == 0 { name.as_str() } else { "" };
+            // What is quoted cannot look like the next fact.
+            let gap = if is_exact && index > 0 { paper.paint(DIM, BAR) } else { "  ".to_owned() };
+            let line = style.map_or_else(|| line.clone(), |style| paper.paint(style, line));
+            indented(&format!("{}{gap}{line}", paper.paint(LABEL, &pad(name, label, false))))
+                .trim_end()
+                .to_owned()
+        })
+        .collect();
+    let (more, label_text) = (paper.more.to_owned(), one_line(&fact.label));
+    let total = characters;
+    let all = over.len();
+    let whole_room = paper.room();
+    let missing = move |kept: usize| {
+        let rest = total - if kept == 0 { 0 } else { over[kept - 1] };
+        let note = match is_exact {
+            true => format!("… {} more characters: {more}", count(rest as u64)),
+            false => format!("… {} more of {label_text}: {more}", counted_lines(all - kept)),
+        };
+        // Below the values, where it fits there.
+        match label + 2 + width(&note) <= whole_room {
+            true => format!("{}{note}", " ".repeat(label + 2)),
+            false => note,
+        }
+    };
+    let (least, rank) = match fact.weight {
+        Weight::Exact => (lines.len().min(5), 2),
+        Weight::Main => (lines.len().min(2), 3),
+        Weight::Minor => (lines.len().min(2), 5),
+    };
+    Block { least, lines, missing: Box::new(missing), rank }
+}
+
+/// What the plan does next.
+fn upcoming_steps(view: &QuestionView, paper: &Paper<'_>) -> Vec<Block> {
+    if view.then.is_empty() {
+        return Vec::new();
+    }
+    let head = paper.paint(DIM, &indented(&cut("then, as the plan stands:", paper.room())));
+    let mut lines = vec![head];
+    for line in &view.then {
+        // The dry run indents what it says of a step.
+        let line = line.strip_prefix("  ").unwrap_or(line);
+        let own = line.len() - line.trim_start().len();
+        let room = paper.quoted_room().saturating_sub(own).max(LEAST_COLUMNS / 2);
+        let shown = wrap(&exact(line.trim_start()), room);
+        lines.extend(shown.iter().map(|line| paper.quoted(&format!("{}{line}", " ".repeat(own)))));
+    }
+    let (more, all) = (paper.more.to_owned(), lines.len());
+    vec![
+        Block::fixed(vec![String::new()]).ranked(PLAN, 1),
+        Block {
+            least: lines.len().min(5),
+            lines,
+            missing: Box::new(move |kept| {
+                format!("… {} more of the plan: {more}", counted_lines(all - kept))
+            }),
+            rank: PLAN,
+        },
+    ]
+}
+
+impl Block {
+    fn ranked(self, rank: u8, least: usize) -> Self {
+        Self { rank, least, ..self }
+    }
+}
+
+/// Shares the lines of the screen out: what has to be there first, then by rank.
+fn fit(blocks: &mut Vec<Block>, first_fact: usize, view: &QuestionView, rows: usize, paper: &Paper<'_>) {
+    let need = |blocks: &[Block]| blocks.iter().map(|block| block.least).sum::<usize>();
+    let total: usize = blocks.iter().map(|block| block.lines.len()).sum();
+    if total > rows && need(blocks) > rows {
+        // The lesser facts give way, and are named.
+        let minor: Vec<usize> = (0..view.facts.len())
+            .filter(|at| view.facts[*at].weight == Weight::Minor && first_fact + at < blocks.len())
+            .collect();
+        if !minor.is_empty() {
+            let names: Vec<_> = minor.iter().map(|at| one_line(&view.facts[*at].label)).collect();
+            let note = format!("… also {}: {}", names.join(", "), paper.more);
+            for at in &minor {
+                blocks[first_fact + at] = Block::fixed(Vec::new());
+            }
+            let note =
+                wrap(&note, paper.room()).iter().map(|line| paper.paint(DIM, &indented(line))).collect();
+            blocks.insert(first_fact + view.facts.len(), Block::fixed(note));
+        }
+    }
+    if need(blocks) > rows {
+        // Then the plan, which `lobster gates show` and the full view have.
+        blocks.retain(|block| block.rank != PLAN);
+    }
+    // Last, what can be long keeps one line and the count of the rest.
+    let mut excess = need(blocks).saturating_sub(rows);
+    for block in blocks.iter_mut().filter(|block| matches!(block.rank, 2 | 4)) {
+        let spare = block.least.saturating_sub(2).min(excess);
+        block.least -= spare;
+        excess -= spare;
+    }
+    let mut lines: Vec<usize> = blocks.iter().map(|block| block.least).collect();
+    let mut left = rows.saturating_sub(lines.iter().sum());
+    let mut order: Vec<usize> = (0..blocks.len()).collect();
+    order.sort_by_key(|at| blocks[*at].rank);
+    for at in order {
+        let more = (blocks[at].lines.len() - lines[at]).min(left);
+        lines[at] += more;
+        left -= more;
+    }
+    for (block, lines) in blocks.iter_mut().zip(lines) {
+        let all = block.lines.len();
+        if lines >= all {
+            continue;
+        }
+        if lines == 0 {
+            block.lines.clear();
+            continue;
+        }
+        let kept = lines.saturating_sub(1);
+        let note = (block.missing)(kept);
+        block.lines.truncate(kept);
+        block.lines.push(paper.paint(DIM, &indented(&cut(&note, paper.room()))));
+    }
+}
+
+/// What kind of answer is wanted, in a word for lists.
+pub fn kind(view: &QuestionView) -> &'static str {
+    match view.kind {
+        QuestionKind::Approval => "approval",
+        QuestionKind::Policy => "policy",
+        QuestionKind::Input => "input",
+    }
+}
+
+/// The number of items in words, where there are some.
+pub fn item_count(view: &QuestionView) -> Option<String> {
+    (view.count() > 0).then(|| counted(view.count() as u64, "item"))
+}
+
+/// A value as it was answered, short enough for one line.
+pub fn answered(value: &Value, columns: usize) -> String {
+    cut(&one_line(&json::compact(value)), columns).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain(columns: usize, rows: usize) -> Paper<'static> {
+        Paper { columns, rows: Some(rows), styled: false, more: "s shows all" }
+    }
+
+    fn view(items: usize, command: Option<&str>) -> QuestionView {
+        let fact = |label: &str, value: &str, weight| Fact {
+            label: label.to_owned(),
+            values: vec![value.to_owned()],
+            weight,
+        };
+        let mut facts = Vec::new();
+        if let Some(command) = command {
+            facts.push(fact("command", command, Weight::Exact));
+            facts.push(fact("network", "evil.example:443", Weight::Main));
+            facts.push(fact("variables", "A, B", Weight::Minor));
+        }
+        facts.push(fact("digest", "0123456789ab", Weight::Main));
+        QuestionView {
+            kind: QuestionKind::Approval,
+            prompt: "Go on?".to_owned(),
+            preview: None,
+            items: (0..items).map(|n| serde_json::json!({"n": n, "name": format!("item {n}")})).collect(),
+            subject: None,
+            facts,
+            then: vec!["  2. apply".to_owned(), "     run: touch x".to_owned()],
+        }
+    }
+
+    #[test]
+    fn whatever_is_asked_fits_the_screen_and_says_what_is_missing() {
+        for columns in [20, 40, 80, 120] {
+            for rows in [12, 20, 24, 40] {
+                if columns * rows < 400 {
+                    continue;
+                }
+                for items in [0, 1, 3, 3000] {
+                    for command in [None, Some("x"), Some("y ".repeat(2500).as_str())] {
+                        let view = view(items, command);
+                        let lines = screen(&view, &plain(columns, rows));
+                        let shown = lines.join("\n");
+                        assert!(
+                            lines.len() <= rows,
+                            "{columns}x{rows}, {items}: {} lines\n{shown}",
+                            lines.len()
+                        );
+                        assert!(lines.iter().all(|line| width(line) <= columns), "{columns}:\n{shown}");
+                        assert!(shown.contains("digest"), "{shown}");
+                        if columns < 40 {
+                            // The notes are there, and cut themselves.
+                            continue;
+                        }
+                        let cut = shown.contains("more items: s");
+                        assert!(cut == (items == 3000) || (rows < 20 && items == 3), "{shown}");
+                        let long = command.is_some_and(|command| command.len() > 4 * columns * rows);
+                        assert!(!long || shown.contains("more characters"), "{shown}");
+                    }
+                }
+            }
+        }
+        let all = screen(&view(3000, None), &plain(40, 24).endless());
+        assert!(
+            all.iter().any(|line| line.contains("item 2999"))
+                && all.iter().any(|line| line.contains("touch x"))
+        );
+    }
+
+    #[test]
+    fn a_text_for_another_screen_is_bounded() {
+        let shown = text(&view(3000, Some(&"y ".repeat(60_000))), 4000, "`lobster gates show 1` shows all");
+        assert!(
+            shown.len() <= 4100 && shown.contains("more characters: `lobster gates show 1` shows all"),
+            "{shown}"
+        );
+        assert!(shown.contains("more items"), "{shown}");
+    }
+}

@@ -1,0 +1,115 @@
+//! Text in columns of a terminal: how wide it is, and where it is cut.
+
+use std::borrow::Cow;
+
+pub use lobster_runtime::visible::exact;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// How many columns a terminal may use for a text without line breaks.
+pub fn width(text: &str) -> usize {
+    let mut before = 0;
+    let sum = text.chars().map(|c| {
+        before = columns(c, before);
+        before
+    });
+    sum.sum::<usize>().max(UnicodeWidthStr::width(text))
+}
+
+/// The columns of a character after one of so many.
+fn columns(c: char, before: usize) -> usize {
+    match c {
+        // It makes a picture of a narrow sign. At the beginning of a piece that sign is
+        // whatever the piece is put behind.
+        '\u{fe0f}' if before < 2 => 1,
+        _ => c.width().unwrap_or(1),
+    }
+}
+
+/// The longest beginning that is no wider than `max`, as its length in bytes.
+fn fitting(text: &str, max: usize) -> usize {
+    let (mut used, mut before) = (0, 0);
+    for (at, c) in text.char_indices() {
+        before = columns(c, before);
+        used += before;
+        if used > max {
+            return at;
+        }
+    }
+    text.len()
+}
+
+/// The text on one line of at most `max` columns; `…` says that something is missing.
+pub fn cut(text: &str, max: usize) -> Cow<'_, str> {
+    if width(text) <= max {
+        return text.into();
+    }
+    match max {
+        0 => "".into(),
+        _ => {
+            let mut end = fitting(text, max - 1);
+            // The measure of a whole can be above that of its parts.
+            while end > 0 && width(&text[..end]) >= max {
+                end = text[..end].char_indices().next_back().map_or(0, |(at, _)| at);
+            }
+            format!("{}…", &text[..end]).into()
+        }
+    }
+}
+
+/// The text in lines of at most `max` columns: at its own line breaks, at blanks where there are
+/// some, and anywhere else. Nothing is lost but the blanks that end a line.
+pub fn wrap(text: &str, max: usize) -> Vec<String> {
+    let max = max.max(2);
+    let mut lines = Vec::new();
+    for line in text.split('\n') {
+        let line = line.replace('\t', "    ");
+        let mut rest = line.as_str();
+        // Of a text of a megabyte only the beginning is measured for each line.
+        loop {
+            let fits = fitting(rest, max);
+            if fits == rest.len() && width(rest) <= max {
+                break;
+            }
+            let mut end = fits.max(rest.chars().next().map_or(0, char::len_utf8));
+            while width(&rest[..end]) > max && end > 1 {
+                let shorter = rest[..end].char_indices().next_back().map_or(0, |(at, _)| at);
+                if shorter == 0 {
+                    break;
+                }
+                end = shorter;
+            }
+            // A word goes to the next line, unless it takes up most of this one.
+            let blank = if rest[end..].starts_with(' ') { Some(end) } else { rest[..end].rfind(' ') };
+            let end = blank.filter(|at| *at >= end / 2 && *at > 0).unwrap_or(end);
+            lines.push(rest[..end].trim_end().to_owned());
+            rest = rest[end..].trim_start_matches(if blank.is_some() { ' ' } else { '\0' });
+        }
+        lines.push(rest.to_owned());
+    }
+    lines
+}
+
+/// The text filled up to `wide` columns, at its end or its beginning.
+pub fn pad(text: &str, wide: usize, right: bool) -> String {
+    let blanks = " ".repeat(wide.saturating_sub(width(text)));
+    if right { format!("{blanks}{text}") } else { format!("{text}{blanks}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_keep_every_character_but_the_blanks_at_their_ends() {
+        assert_eq!(wrap("one two  three", 8), ["one two", "three"]);
+        assert_eq!(wrap("abcdefghij", 4), ["abcd", "efgh", "ij"]);
+        assert_eq!(wrap("你好你好", 5), ["你好", "你好"]);
+        assert_eq!(wrap("a\n\n\tb", 10), ["a", "", "    b"]);
+        assert_eq!(wrap("你", 1), ["你"]);
+        assert_eq!(wrap(&"x".repeat(1 << 20), 64).len(), 1 << 14, "it is not measured again and again");
+        assert_eq!(
+            (cut("abcdef", 4), cut("你好", 3), cut("ab", 2)),
+            ("abc…".into(), "你…".into(), "ab".into())
+        );
+    }
+}
