@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 const DIRECTORY: &str = "src/catalogue/programs";
 
-/// What an option takes that does more than read.
+/// The entry of an option that does more than read.
 const REFUSED: &str = "known(Takes::Refused)";
 
 /// One file of the catalogue; `README.md` beside it explains the keys.
@@ -67,7 +67,7 @@ struct Program {
 /// The options of one entry: what each takes, by name without dashes.
 #[derive(Default)]
 struct Options {
-    /// By name, and if the name is a long one: what the option takes, and if a set says so.
+    /// By name, with true for a long one: the value of the option, and true if a set lists it.
     known: BTreeMap<(bool, String), (&'static str, bool)>,
     runs: bool,
 }
@@ -112,7 +112,7 @@ impl Options {
                 };
                 for name in names {
                     let before = self.known.get(&name).copied();
-                    // What a program says of its own option goes before what a set says, except a refusal.
+                    // A program's own row overrides a set, but nothing overrides a refusal.
                     match before.filter(|(before, _)| *before != known) {
                         Some((REFUSED, _)) => {}
                         Some((_, of_set)) if of_set == is_set && known != REFUSED => {

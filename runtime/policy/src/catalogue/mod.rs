@@ -35,12 +35,12 @@ pub(crate) fn is_version_query(name: &str, args: &[Arg]) -> bool {
     matches!(args, [question] if question.known().is_some_and(answers))
 }
 
-/// Whether the catalogue knows the program at all.
+/// True if the catalogue has the program.
 pub(crate) fn names_program(name: &str) -> bool {
     entry(name).is_some() || matches!(name, "git" | "find" | "ip" | "openssl" | "go")
 }
 
-/// Whether no argument of the program is ever a path it opens.
+/// True if no argument of the program is a path that it opens.
 pub(crate) fn is_text_only(name: &str) -> bool {
     const NAMES: &[&str] = &[
         "echo",
@@ -74,7 +74,7 @@ pub(crate) fn is_text_only(name: &str) -> bool {
 /// Programs whose verbs have lines of their own in the table.
 const WITH_VERBS: &[&str] = &["openssl", "go"];
 
-/// Which words of a known command are text: a pattern, a script, a message.
+/// For each argument of a known command, true if it is text: a pattern, a script, a message.
 pub(crate) fn text_words(name: &str, args: &[Arg]) -> Vec<bool> {
     let is_text = |part: &Part| matches!(part, Part::TextValue | Part::OptionWithText | Part::Pattern);
     match name {
@@ -104,7 +104,7 @@ fn script_operand<'a>(name: &str, args: &'a [Arg]) -> Option<&'a Arg> {
 }
 
 impl Analysis<'_> {
-    /// Whether the catalogue covers the command: `Ok(false)` for a program it
+    /// Judges a command by the catalogue: `Ok(false)` for a program that it
     /// does not know, an error with the reason for a use that does more than
     /// read.
     pub(crate) fn catalogued(&mut self, name: &str, args: &[Arg]) -> Result<bool, String> {

@@ -11,7 +11,7 @@ use super::super::analysis::Arg;
 // `PROGRAMS` and `VERSIONS`: build.rs makes them from `programs/*.toml`.
 include!(concat!(env!("OUT_DIR"), "/programs.rs"));
 
-/// What a program's operands are.
+/// The kind of a program's operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operands {
     Paths,
@@ -27,7 +27,7 @@ pub(super) enum Operands {
     Git,
 }
 
-/// What an option takes.
+/// The value of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Takes {
     Nothing,
@@ -59,7 +59,7 @@ const fn pattern(takes: Takes) -> Known {
     Known { takes, pattern: true }
 }
 
-/// What the catalogue says of a program; the fields are the keys of `programs/README.md`.
+/// A program of the catalogue; `programs/README.md` explains the fields.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) operands: Operands,
@@ -94,7 +94,7 @@ impl Entry {
         Some(self.long[at].1)
     }
 
-    /// Whether a word that turns out to be an option could do harm. What would
+    /// True if a word that turns out to be an option could do harm. An option that would
     /// only write does none: a catalogue command gets no write root.
     fn is_risky(&self) -> bool {
         self.runs
@@ -127,7 +127,7 @@ pub(super) fn entry(name: &str) -> Option<&'static Entry> {
     Some(PROGRAMS[at].1)
 }
 
-/// What a word of the command line is.
+/// The role of a word in the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     /// An option, with whatever is attached to it, or `--`.
@@ -171,7 +171,7 @@ impl Line {
         first.map_or(args.len(), |at| at + 1)
     }
 
-    /// Whether any of these options was given, by their names without dashes.
+    /// True if any of these options was given. Their names have no dashes.
     pub(super) fn has(&self, names: &[&str]) -> bool {
         self.given.iter().any(|given| names.contains(&given.name.as_str()))
     }
@@ -379,7 +379,7 @@ pub(super) struct Sample {
 
 #[cfg(test)]
 impl Sample {
-    /// Whether the option is one of the table, or a cluster of them.
+    /// True if the table has the option, or each option of the cluster.
     pub(super) fn knows(&self, option: &str) -> bool {
         read(self.entry, &[Arg::literal(option)]).given.first().is_some_and(|_| {
             read(self.entry, &[Arg::literal(option)]).problem.is_none_or(|p| p.starts_with("only"))

@@ -97,7 +97,7 @@ fn installed(name: &str) -> Option<PathBuf> {
     ["/usr/", "/bin/", "/sbin/"].iter().any(|root| real.starts_with(root)).then_some(found)
 }
 
-/// What a trace shows that no catalogued command may do.
+/// The first line of a trace that no catalogued command may cause.
 fn misdeed(trace: &str, dir: &str, own: &str) -> Option<String> {
     let path_after = |text: &str| Some(text.split_once('<')?.1.rsplit_once('>')?.0.to_owned());
     let is_own = |path: &str| {
