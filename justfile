@@ -15,6 +15,10 @@ lint:
     cargo fmt --all --check
     cargo clippy --workspace --all-targets -- -D warnings
 
+# checks the subjects of commits in this clone from now on
+hooks:
+    git config core.hooksPath .ci/hooks
+
 # the example that the README begins with
 example:
     cargo run --release -- run examples/inbox-triage/triage.lobster
@@ -167,6 +171,16 @@ console-webkit:
 # pictures of each page of the console in each theme and width, against the small ones in tests/console/pictures; DIR keeps whole ones for eyes; nightly
 console-pictures DIR="":
     CONSOLE_PICTURES={{DIR}} tests/console/run.sh target/release/lobster target/console --project=pictures
+
+# this build against another one, both in turn
+against BINARY *ARGS:
+    cargo build --release
+    python3 tests/bench/against.py {{BINARY}} {{ARGS}}
+
+# instructions and system calls of eight works, against tests/bench/counts.json; --update writes new figures
+counts *ARGS:
+    cargo build --release
+    python3 tests/bench/counts.py {{ARGS}}
 
 # figures of the console: pages, also in a browser, live updates, 200 viewers, 100,000 runs; DIR keeps the browser's packages
 bench-console DIR="target/console":

@@ -309,3 +309,16 @@ fn figures_are_counted_as_described() {
     );
     assert!(is_test_file("a/tests/b.rs") && is_test_file("a/src/b_tests.rs") && !is_test_file("a/src/b.rs"));
 }
+
+#[test]
+fn the_hook_refuses_subjects_that_are_long_or_join_two_things() {
+    let dir = tempfile::tempdir().unwrap();
+    let message = dir.path().join("message");
+    let accepts = |subject: &str| {
+        std::fs::write(&message, format!("{subject}\n\nA body; with anything in it.\n")).unwrap();
+        let hook = repository().join(".ci/hooks/commit-msg");
+        std::process::Command::new(hook).arg(&message).output().unwrap().status.success()
+    };
+    assert!(accepts("store: a copy names its run") && accepts(&"a".repeat(72)));
+    assert!(!accepts("store: a copy names its run; serve: less noise") && !accepts(&"a".repeat(73)));
+}
