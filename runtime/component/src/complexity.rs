@@ -3,7 +3,7 @@
 //! figures of the largest real programs. A program below them that still takes too much is ended by the
 //! limits of the compiler process.
 
-use wasmparser::{FunctionBody, Operator, Parser, Payload, Validator, WasmFeatures};
+use wasmparser::{FunctionBody, MemoryType, Operator, Parser, Payload, TypeRef, Validator, WasmFeatures};
 
 use crate::LoadError;
 use crate::kind::malformed;
@@ -26,19 +26,13 @@ pub(crate) type Measured = [u64; LIMITS.len()];
 
 /// Rejects a program that is too much for a compiler; the error has the figures.
 pub(crate) fn check(program: &[u8]) -> Result<(), LoadError> {
-    if program.len() as u64 > MAX_PROGRAM {
-        return Err(LoadError::TooComplex {
-            what: "bytes".into(),
-            found: program.len() as u64,
-            limit: MAX_PROGRAM,
-        });
-    }
     for (found, (limit, what)) in measure(program)?.into_iter().zip(LIMITS) {
         if found > limit {
             return Err(LoadError::TooComplex { what: what.into(), found, limit });
         }
     }
-    Ok(())
+    // The engine validates a function only when it comes to compile it.
+    Validator::new_with_features(here()).validate_all(program).map(drop).map_err(malformed)
 }
 
 /// Measures all functions of a module, or of all modules of a component.
@@ -56,10 +50,25 @@ pub(crate) fn measure(program: &[u8]) -> Result<Measured, LoadError> {
                     most[5] = most[5].saturating_add(table.map_err(malformed)?.ty.initial);
                 }
             }
+            Payload::MemorySection(memories) => {
+                memories.into_iter().try_for_each(|memory| refuse_shared(memory.map_err(malformed)?))?;
+            }
+            Payload::ImportSection(imports) => {
+                for import in imports.into_imports() {
+                    if let TypeRef::Memory(memory) = import.map_err(malformed)?.ty {
+                        refuse_shared(memory)?;
+                    }
+                }
+            }
             _ => {}
         }
     }
     Ok(most)
+}
+
+/// Atomic instructions run, on the program's own memory; a memory for several threads does not.
+fn refuse_shared(memory: MemoryType) -> Result<(), LoadError> {
+    if memory.shared { Err(LoadError::Unsupported { proposals: "threads".to_owned() }) } else { Ok(()) }
 }
 
 fn of_function(body: &FunctionBody<'_>) -> Result<Measured, LoadError> {
@@ -71,21 +80,17 @@ fn of_function(body: &FunctionBody<'_>) -> Result<Measured, LoadError> {
     let (mut depth, mut deepest, mut blocks, mut loops, mut targets) = (0_u64, 0, 1_u64, 0_u64, 0_u64);
     while !operators.eof() {
         let operator = operators.read().map_err(malformed)?;
-        let opens = matches!(
-            operator,
-            Operator::Block { .. }
-                | Operator::Loop { .. }
-                | Operator::If { .. }
-                | Operator::Try { .. }
-                | Operator::TryTable { .. }
-        );
-        if opens {
-            depth += 1;
-            blocks += 1;
-            deepest = depth.max(deepest);
-        }
         match operator {
-            Operator::Loop { .. } => loops += 1,
+            Operator::Block { .. }
+            | Operator::Loop { .. }
+            | Operator::If { .. }
+            | Operator::Try { .. }
+            | Operator::TryTable { .. } => {
+                loops += u64::from(matches!(operator, Operator::Loop { .. }));
+                depth += 1;
+                blocks += 1;
+                deepest = depth.max(deepest);
+            }
             Operator::End | Operator::Delegate { .. } => depth = depth.saturating_sub(1),
             Operator::BrTable { targets: table } => targets += u64::from(table.len()),
             _ => {}
@@ -97,10 +102,9 @@ fn of_function(body: &FunctionBody<'_>) -> Result<Measured, LoadError> {
 }
 
 /// Proposals that are off here, by their usual names.
-const OFF: [(WasmFeatures, &str); 19] = [
+const OFF: [(WasmFeatures, &str); 18] = [
     (WasmFeatures::LEGACY_EXCEPTIONS, "legacy exceptions"),
     (WasmFeatures::GC, "garbage collection"),
-    (WasmFeatures::THREADS, "threads"),
     (WasmFeatures::SHARED_EVERYTHING_THREADS, "shared-everything threads"),
     (WasmFeatures::STACK_SWITCHING, "stack switching"),
     (WasmFeatures::WIDE_ARITHMETIC, "wide arithmetic"),
@@ -152,9 +156,7 @@ fn used_but_off(program: &[u8]) -> Vec<&'static str> {
 /// Features that run here: WebAssembly 3.0 without garbage collection, and components without
 /// asynchrony. They must match the engine's settings.
 fn here() -> WasmFeatures {
-    WasmFeatures::WASM3
-        .union(WasmFeatures::COMPONENT_MODEL)
-        .difference(WasmFeatures::GC | WasmFeatures::THREADS)
+    WasmFeatures::WASM3.union(WasmFeatures::COMPONENT_MODEL).difference(WasmFeatures::GC)
 }
 
 #[cfg(test)]

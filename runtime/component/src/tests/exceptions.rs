@@ -153,10 +153,11 @@ fn exceptions_are_memory_of_the_program_and_end_in_time() {
 }
 
 /// Supported WebAssembly features, each with a module that uses it.
-const ON: [(&str, &str); 12] = [
+const ON: [(&str, &str); 13] = [
     ("exceptions", "(tag) (func (throw 0))"),
     ("memories of 64 bits", "(memory i64 1)"),
     ("several memories", "(memory 1) (memory 1)"),
+    ("atomics", "(memory 1) (func (drop (i64.atomic.rmw.add (i32.const 8) (i64.const 1))) (atomic.fence))"),
     ("tail calls", "(func $f (return_call $f))"),
     ("SIMD", "(func (result v128) (v128.const i32x4 0 0 0 0))"),
     ("relaxed SIMD", "(func (param v128) (result v128) (i8x16.relaxed_swizzle (local.get 0) (local.get 0)))"),
@@ -202,6 +203,23 @@ fn what_runs_is_what_the_documentation_says() {
         let module = wat::parse_str(&module).unwrap_or_else(|error| panic!("{name}: {error}"));
         let ran = run(&load(&module), "{}", |_| {});
         assert_eq!(ran.name(), "ok", "{name}");
+    }
+}
+
+/// Without another thread they are loads and stores, and nobody could end a wait.
+#[test]
+fn atomic_instructions_run_on_memory_that_is_not_shared() {
+    let add = "(drop (i32.atomic.rmw.add (i32.const 64) (i32.const 5)))
+        (drop (memory.atomic.notify (i32.const 64) (i32.const 1)))
+        (call $exit (i32.atomic.load (i32.const 64)))";
+    let ends = |body: &str| run(&load(&command("", body)), "{}", |_| {});
+    assert_eq!(ends(add).outcome().exit_code, 5);
+    for trap in [
+        "(drop (memory.atomic.wait32 (i32.const 64) (i32.const 0) (i64.const -1)))",
+        "(drop (i32.atomic.load (i32.const 65)))",
+    ] {
+        let ran = ends(trap);
+        assert_eq!(ran.name(), "trap", "{trap}: {:?}", ran.result);
     }
 }
 
