@@ -24,7 +24,7 @@ case "${1:-}" in
     lines=$(grep -v '^js-eval ' "$lock")
     ;;
   js-eval)
-    inputs=(guest-steps/js guest-steps/templates/js/stack.mjs guest-steps/setup.sh wit)
+    inputs=(guest-steps/js guest-steps/templates/js/globals.js guest-steps/templates/js/stack.mjs guest-steps/setup.sh wit)
     outputs=(guest-steps/dist/js-eval.wasm)
     lines=$(grep '^js-eval ' "$lock")
     ;;

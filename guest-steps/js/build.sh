@@ -20,7 +20,9 @@ out=$scratch/js-eval.wasm
 "${CC:-cc}" -O1 -Wall -Wextra -Werror -shared -fPIC -o "$scratch/still.so" "$here/still.c" -ldl
 # No clock, no randomness, no files, nothing of WASI: what the code cannot
 # import, no grant can give it.
-(cd "$here/eval" && LD_PRELOAD=$scratch/still.so "$tool" --wit "$here/../../wit" --world step --js eval.js \
+"$here/globals.sh" "$scratch/globals.js"
+cp "$here/eval/eval.js" "$scratch"
+(cd "$scratch" && LD_PRELOAD=$scratch/still.so "$tool" --wit "$here/../../wit" --world step --js eval.js --module-root . \
   --sync --stub-wasi --minify --output "$scratch/libraries.wasm" >/dev/null)
 node "$here/../templates/js/stack.mjs" "$scratch/libraries.wasm"
 cargo run --quiet --release --locked --manifest-path "$here/link/Cargo.toml" -- \
@@ -29,12 +31,14 @@ line="js-eval $(b3sum --no-names "$out") $(stat -c %s "$out") component componen
 
 if [[ ${1:-} == --check ]]; then
   cmp "$out" "$dist/js-eval.wasm"
+  cmp "$scratch/globals.js" "$here/../templates/js/globals.js"
   grep -qxF "$line" "$dist/LOCK" || { echo "LOCK differs: $line" >&2 && exit 1; }
   echo "js-eval is what its sources give"
   exit
 fi
 
 cp "$out" "$dist/js-eval.wasm"
+cp "$scratch/globals.js" "$here/../templates/js/globals.js"
 { echo "$line" && grep -v '^js-eval ' "$dist/LOCK" || true; } | sort >"$dist/LOCK.new"
 mv "$dist/LOCK.new" "$dist/LOCK"
 "$here/../sources.sh" --write js-eval

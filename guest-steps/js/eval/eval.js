@@ -1,9 +1,9 @@
 // The evaluator behind `js:` steps: a component that runs the author's JavaScript
 // in QuickJS, with no WASI at all. What the code can reach is what stands here:
-// its bindings, a console that goes to the step's log, a clock that stands still
-// and a seeded Math.random.
+// its bindings, a clock that stands still, a seeded Math.random, and the globals
+// of globals.js: a console that goes to the step's log, URL, TextDecoder and so on.
 
-import * as host from "lobster:step/host@0.1.0";
+import { describeValue, runMicrotasks, seedCrypto } from "./globals.js";
 
 const ARGS = {
   $schema: "https://json-schema.org/draft/2020-12/schema",
@@ -59,9 +59,11 @@ export function run(text, input, output) {
   const evaluate = compile(given.code);
   still.now = given.now;
   still.chance = (given.seed ?? 0) | 0;
+  seedCrypto(() => ("input" in given ? text : text + describeValue(bound)));
   let result;
   try {
     result = evaluate(bound, given.args ?? {}, given.steps ?? {});
+    runMicrotasks();
   } catch (error) {
     throw failure("js-error", error, given.code);
   }
@@ -156,17 +158,6 @@ function toJson(value, path) {
   return text;
 }
 
-function describeValue(value) {
-  if (typeof value === "function") return "a function";
-  if (typeof value === "symbol") return "a symbol";
-  if (value === undefined) return "undefined";
-  try {
-    return JSON.stringify(value) ?? String(value);
-  } catch {
-    return String(value);
-  }
-}
-
 // From here on it is done once, when the evaluator is built: what the snapshot
 // holds, no run makes again.
 
@@ -199,7 +190,4 @@ Math.random = () => {
   return ((bits ^ (bits >>> 14)) >>> 0) / 4294967296;
 };
 
-const level = (name) => (...words) => host.log(name, words.map((word) => (typeof word === "string" ? word : describeValue(word))).join(" "), "");
-globalThis.console = { log: level("info"), info: level("info"), warn: level("warn"), error: level("error"), debug: level("debug") };
-globalThis.structuredClone = (value) => JSON.parse(JSON.stringify(value));
-for (const name of ["performance", "queueMicrotask", "wit", "__cqjs"]) delete globalThis[name];
+for (const name of ["performance", "wit", "__cqjs"]) delete globalThis[name];
