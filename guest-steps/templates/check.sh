@@ -13,7 +13,7 @@ shift
 whole=
 [[ ${1:-} != --whole ]] || { whole=1 && shift; }
 here=$(cd "$(dirname "$0")" && pwd)
-tests=$here/../../tests/guests/python
+tests=$here/../../tests/guests
 http=$here/../../examples/languages/http
 languages=("${@:-}")
 [[ -n ${languages[0]} ]] || languages=(c go js python rust ts)
@@ -41,18 +41,18 @@ check() {
 }
 
 # Puts a program of the tests in place of the template's.
-python_project() {
-  local project=$dir/python-$1
-  cp -r "$dir/tidy-python" "$project"
+other_project() {
+  local project=$dir/$1-$2
+  cp -r "$dir/tidy-$1" "$project"
   rm -rf "$project"/*.wasm "$project"/cases
-  cp -r "$tests/$1/." "$project"
+  cp -r "$tests/$1/$2/." "$project"
   echo "$project"
 }
 
 check_python() {
   local project
-  project=$(python_project library)
-  echo icalendar >>"$project/requirements.txt"
+  project=$(other_project python library)
+  printf 'icalendar\nwebob\n' >>"$project/requirements.txt"
   check "Python's library" "$project"
 }
 
@@ -83,6 +83,7 @@ for language in "${languages[@]}"; do
     built=$((built + 1))
     [[ $language == python && -z $whole ]] || check_http "$language"
     [[ $language != python || -z $whole ]] || check_python
+    [[ $language != js ]] || check "JavaScript's globals" "$(other_project js globals)"
   else
     [[ $? == 3 ]] || exit 1
   fi

@@ -14,8 +14,8 @@ fi
 # Only a step that imports lobster_http.js has HTTP.
 world=step
 ! grep -qE "^import .*lobster_http" *.js || world=step-http
-# --stub-wasi: no clock, no randomness, no files. Leave it out if the step needs
-# a grant for one of them.
+# --stub-wasi: no clock, no randomness, no files. Leave it out, and the import of still.js in
+# lobster.js, if the step needs a grant for one of them.
 node_modules/.bin/componentize-qjs --wit wit --world $world --js step.js --module-root . \
   --sync --stub-wasi --opt-size --minify --output step-name.wasm
 # Endless recursion is an error that the step can catch.

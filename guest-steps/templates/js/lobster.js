@@ -1,14 +1,19 @@
 // The contract, wrapped for JavaScript. It is part of your project: change it if
 // you need to.
 //
-// There is no Node, no fetch, no timers and no files in here; what a step gets is
-// its arguments and its input. `Date` without arguments and `Math.random` do not
-// give real time or chance.
+// There is no Node, no fetch, no timers and no files in here, and nothing runs after a promise; what a step gets is
+// its arguments and its input. The clock stands nearly still (still.js).
+// `Math.random` and `crypto` depend on the arguments and the first part of the input:
+// the same call gives the same values, which are no secrets.
 
+import "./still.js";
+import { nextFraction, runMicrotasks, seedCrypto } from "./globals.js";
 import * as host from "lobster:step/host@0.1.0";
 
 const ITEMS_AT_ONCE = 64;
 const BYTES_AT_ONCE = 65536;
+
+Math.random = nextFraction;
 
 /** How a step says that it failed. `code` is for programs: words joined by dashes. */
 export class StepError extends Error {
@@ -50,8 +55,11 @@ export function step(given) {
 
     run(args, input, output) {
       const sink = new Output(output);
+      const source = new Input(input);
+      seedCrypto(() => `${given.name} ${args} ${source.first}`);
       try {
-        given.run(JSON.parse(args), new Input(input), sink);
+        given.run(JSON.parse(args), source, sink);
+        runMicrotasks();
         sink.flush();
       } catch (error) {
         // What is not the contract's error would be a trap without a message.
@@ -73,6 +81,8 @@ function asStepError(error) {
 
 class Input {
   #input;
+  /** What was read first. */
+  first = [];
 
   constructor(input) {
     this.#input = input;
@@ -88,6 +98,7 @@ class Input {
     for (;;) {
       const texts = this.#input.next(ITEMS_AT_ONCE);
       if (texts.length === 0) return;
+      if (this.first.length === 0) this.first = texts;
       for (const text of texts) yield JSON.parse(text);
     }
   }
@@ -97,7 +108,34 @@ class Input {
     for (;;) {
       const chunk = this.#input.read(BYTES_AT_ONCE);
       if (chunk.length === 0) return;
+      if (this.first.length === 0) this.first = chunk;
       yield Uint8Array.from(chunk);
+    }
+  }
+
+  /** All of the input as text (UTF-8); items come as JSON Lines. */
+  text() {
+    return [...this.#texts()].join("");
+  }
+
+  /** The lines of the text, without what ends them. */
+  *lines() {
+    let rest = "";
+    for (const text of this.#texts()) {
+      const lines = (rest + text).split("\n");
+      rest = lines.pop();
+      for (const line of lines) yield line.endsWith("\r") ? line.slice(0, -1) : line;
+    }
+    if (rest !== "") yield rest;
+  }
+
+  *#texts() {
+    const decoder = new TextDecoder("utf-8", { fatal: true });
+    try {
+      for (const chunk of this.bytes()) yield decoder.decode(chunk, { stream: true });
+      yield decoder.decode();
+    } catch (error) {
+      throw error instanceof TypeError ? new StepError("bad-input", "the input is not UTF-8") : error;
     }
   }
 }

@@ -14,6 +14,8 @@ import subprocess
 import sys
 
 TOOL = "componentize-py==0.25.1"
+#: The Python that is in the component, for which packages are chosen.
+GUEST = "3.14"
 VENV = pathlib.Path(".venv")
 PACKAGES = pathlib.Path(".packages")
 #: Files that name dependencies.
@@ -60,10 +62,36 @@ def find_tool():
     return str(tool)
 
 
-def pip(words, failure):
-    command = [str(venv_program("python")), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *words]
+def pip(words, failure, program=("-m", "pip")):
+    command = [str(venv_program("python")), *program, "install", "--quiet", "--disable-pip-version-check", *words]
     if subprocess.run(command).returncode != 0:
         fail(f"{failure}; the lines above are what pip says")
+
+
+#: Runs pip as if the step's Python ran it. Its options for another Python do not reach the
+#: conditions of requirements (`python_version >= "3.13"`), and refuse packages that are only
+#: published as sources.
+PIP_FOR_GUEST = f"""
+import sys
+from pip._internal.cli import cmdoptions
+from pip._vendor.packaging import markers
+own = markers.default_environment
+there = dict(python_version="{GUEST}", python_full_version="{GUEST}.0", implementation_version="{GUEST}.0",
+    sys_platform="wasi", platform_system="wasi", platform_machine="wasm32", os_name="posix")
+markers.default_environment = lambda: {{**own(), **there}}
+cmdoptions.check_dist_restriction = lambda *words, **named: None
+from pip._internal.cli.main import main
+sys.exit(main())
+"""
+
+#: Wheels of these platforms are taken without their native code.
+PLATFORMS = ("any", "manylinux2014_x86_64", "manylinux_2_28_x86_64")
+
+
+def pip_for_guest(words, failure):
+    platforms = [word for platform in PLATFORMS for word in ("--platform", platform)]
+    python = ["--python-version", GUEST, "--implementation", "cp", *platforms]
+    pip([*python, *words], failure, ("-c", PIP_FOR_GUEST))
 
 
 def dependencies():
@@ -88,7 +116,7 @@ def install_packages():
     lines = dependencies()
     text = "".join(line + "\n" for line in lines)
     stamp = PACKAGES / ".from"
-    made_of = hashlib.sha256((text + TOOL).encode()).hexdigest()
+    made_of = hashlib.sha256((text + TOOL + GUEST).encode()).hexdigest()
     if stamp.exists() and stamp.read_text() == made_of:
         return
     shutil.rmtree(PACKAGES, ignore_errors=True)
@@ -98,7 +126,8 @@ def install_packages():
         listed = pathlib.Path(".requirements.lobster.txt")
         listed.write_text(text, encoding="utf-8")
         try:
-            pip(["--target", str(PACKAGES), "-r", str(listed)], "the packages of this project cannot be installed")
+            failure = f"the packages of this project cannot be installed for Python {GUEST}"
+            pip_for_guest(["--target", str(PACKAGES), "-r", str(listed)], failure)
         finally:
             listed.unlink()
     natives = sorted(PACKAGES.rglob("*.so")) + sorted(PACKAGES.rglob("*.pyd"))
@@ -139,10 +168,12 @@ def explain(text):
         return "the step's memory is over 128 MiB once app.py is imported, which is more than the tool can keep"
     told = re.sub(r"^Traceback \(most recent call last\):\n(?:  .*\n)*AssertionError: ", "", told).strip()
     missing = re.search(r"ModuleNotFoundError: No module named '([^'.]+)[^']*'", text)
+    if missing and missing[1] in sys.stdlib_module_names:
+        return f"{told}\n\nThe library of Python {GUEST}, as far as it runs in a component, has no module {missing[1]}"
     if missing:
         return (
-            f"{told}\n\nThe module {missing[1]} was not found. If it is a package of PyPI, name it in "
-            "requirements.txt; a package with native code cannot run in a component"
+            f"{told}\n\nThe module {missing[1]} was not found. Name the package that has it in requirements.txt; "
+            "a package with native code cannot run in a component"
         )
     if 'File "' in told:
         return f"app.py could not be imported:\n{told}"

@@ -61,6 +61,10 @@ export interface Input<In> {
   items(): IterableIterator<In>;
   /** The bytes in chunks; items come as JSON Lines. */
   bytes(): IterableIterator<Uint8Array>;
+  /** All of the input as text (UTF-8); items come as JSON Lines. */
+  text(): string;
+  /** The lines of the text, without what ends them. */
+  lines(): IterableIterator<string>;
 }
 
 export interface Output<Out> {

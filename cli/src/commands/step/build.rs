@@ -51,9 +51,8 @@ pub(super) fn run(args: &Args) -> CommandResult {
         .describe()
         .map_err(|error| CommandError::failed(format!("{}: {}", file.display(), super::failure(&error))))?;
     let seen = component.inspect();
-    let mut out = stdout();
     writeln!(
-        out,
+        stdout(),
         "{}\n{}, {}\nblake3:{}",
         file.display(),
         seen.kind.describe(),

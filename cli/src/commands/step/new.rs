@@ -45,19 +45,22 @@ pub(super) fn run(args: &Args) -> CommandResult {
         return Err(CommandError::usage(format!("{} exists and is not empty", dir.display()))
             .with_hint("choose another name, or another directory with --dir"));
     }
-    let lang = match &args.lang {
-        Some(lang) => lang.clone(),
-        None => ask()?,
-    };
-    let mut out = stdout();
+    let lang = args.lang.clone().map_or_else(ask, Ok)?;
     let count = create(&dir, &lang, &name)
         .map_err(|error| CommandError::failed(format!("{}: {error}", dir.display())))?;
     let dir = dir.display();
+    let python = python_version(&lang).map_or_else(String::new, |version| format!(" for Python {version}"));
     writeln!(
-        out,
-        "{dir}: {count} files\n\nNext:\n  lobster step test {dir}     builds it and runs its cases"
+        stdout(),
+        "{dir}: {count} files{python}\n\nNext:\n  lobster step test {dir}     builds it and runs its cases"
     )?;
     Ok(Exit::OK)
+}
+
+/// The Python that is in the component, as the template's builder names it.
+fn python_version(language: &str) -> Option<&'static str> {
+    let builder = files(language).find(|file| file.path == "lobster_build.py")?;
+    std::str::from_utf8(builder.bytes).ok()?.split_once("GUEST = \"")?.1.split('"').next()
 }
 
 fn ask() -> Result<String, CommandError> {
@@ -101,6 +104,11 @@ pub(crate) fn step_name(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_template_names_its_python() {
+        assert_eq!((python_version("python"), python_version("js")), (Some("3.14"), None));
+    }
 
     #[test]
     fn names_are_words_joined_by_dashes() {

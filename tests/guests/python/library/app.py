@@ -2,6 +2,8 @@
 
 import datetime
 
+# Needs `cgi`, which a package has that webob names for Python 3.13 and later.
+import webob
 from lobster_step import Step, exported
 
 
@@ -95,7 +97,7 @@ def package():
     lines = ["BEGIN:VCALENDAR", "VERSION:2.0", "PRODID:x", "BEGIN:VEVENT", "UID:1", "SUMMARY:Talk"]
     lines += ["DTSTART;TZID=Europe/Berlin:20261123T100000", "END:VEVENT", "END:VCALENDAR", ""]
     event = icalendar.Calendar.from_ical("\r\n".join(lines)).walk("VEVENT")[0]
-    return [str(event["summary"]), event.decoded("dtstart").isoformat()]
+    return [str(event["summary"]), event.decoded("dtstart").isoformat(), webob.Request.blank("/?a=b").GET["a"]]
 
 
 def optional():

@@ -1,0 +1,2 @@
+// Node's Buffer, for packages that expect it.
+export { Buffer } from "buffer";
