@@ -70,6 +70,11 @@ templates *LANGUAGES:
     cargo build --release
     guest-steps/templates/check.sh target/release/lobster --whole {{LANGUAGES}}
 
+# 30 packages of npm and 30 of PyPI in the templates, against node and CPython; nightly
+packages *NAMES:
+    cargo build --release
+    tests/packages/run.py target/release/lobster {{NAMES}}
+
 # the official tests of WASI preview 1 against tests/wasi/expected.toml
 wasi *TESTS:
     tests/wasi/run.py target/release/lobster {{TESTS}}
