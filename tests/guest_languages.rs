@@ -232,10 +232,57 @@ Stack backtrace:
 why = build.explain(told)
 assert 'File "/0/app.py", line 3' in why and "The module yaml was not found" in why, why
 assert "anyhow" not in why and "sys.exit" not in why, why
+gone = build.explain(told.replace("yaml.loader", "ctypes"))
+assert "has no module ctypes" in gone and "requirements.txt" not in gone, gone
 other = build.explain(told.replace("ModuleNotFoundError: No module named 'yaml.loader'", "SyntaxError: invalid"))
 assert other.startswith("app.py could not be imported:\n") and "SyntaxError" in other, other
 assert build.explain("failed to read WIT") == "failed to read WIT"
 "#);
     let done = python.arg("main.py").arg(template("python")).current_dir(home.dir()).output().unwrap();
     assert!(done.status.success(), "{}", said(&done));
+}
+
+/// A package whose requirements depend on the version gets those of the step's Python, not of the one that builds.
+#[test]
+fn python_packages_are_chosen_for_the_python_of_the_component() {
+    let Some(mut python) = python() else { return };
+    let home = Home::new();
+    home.write("requirements.txt", "asks\n");
+    home.write(
+        "main.py",
+        r#"
+import os, sys, zipfile
+sys.path.insert(0, sys.argv[1])
+sys.dont_write_bytecode = True
+import lobster_build as build
+
+def wheel(name, *metadata):
+    with zipfile.ZipFile(f"wheels/{name}-1-py3-none-any.whl", "w") as file:
+        about = f"{name}-1.dist-info"
+        file.writestr(f"{name}.py", "")
+        file.writestr(f"{about}/METADATA", "\n".join(["Metadata-Version: 2.1", f"Name: {name}", "Version: 1", *metadata, ""]))
+        file.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr(f"{about}/RECORD", "")
+
+os.mkdir("wheels")
+needs = ['Requires-Dist: gone; python_version >= "3.14"', 'Requires-Dist: other; sys_platform == "linux"']
+wheel("asks", "Requires-Python: >=3.14", *needs)
+wheel("gone")
+wheel("other")
+os.environ.update(PIP_NO_INDEX="1", PIP_FIND_LINKS="wheels")
+try:
+    import venv
+    venv.create(build.VENV, with_pip=True)
+except Exception:
+    sys.exit("SKIPPED: no venv with pip can be made here")
+build.install_packages()
+print(sorted(path.name for path in build.PACKAGES.glob("*.py")))
+"#,
+    );
+    let done = python.arg("main.py").arg(template("python")).current_dir(home.dir()).output().unwrap();
+    if said(&done).contains("SKIPPED") {
+        eprintln!("{}", said(&done));
+        return;
+    }
+    assert_eq!(String::from_utf8_lossy(&done.stdout), "['asks.py', 'gone.py']\n", "{}", said(&done));
 }

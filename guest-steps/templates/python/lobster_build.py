@@ -69,17 +69,20 @@ def pip(words, failure, program=("-m", "pip")):
 
 
 #: Runs pip as if the step's Python ran it. Its options for another Python do not reach the
-#: conditions of requirements (`python_version >= "3.13"`), and refuse packages that are only
-#: published as sources.
+#: conditions of requirements (`python_version >= "3.13"`) and the Python that a package requires,
+#: and refuse packages that are only published as sources.
 PIP_FOR_GUEST = f"""
 import sys
 from pip._internal.cli import cmdoptions
+from pip._internal.resolution.resolvelib.candidates import RequiresPythonCandidate as Running
 from pip._vendor.packaging import markers
 own = markers.default_environment
 there = dict(python_version="{GUEST}", python_full_version="{GUEST}.0", implementation_version="{GUEST}.0",
     sys_platform="wasi", platform_system="wasi", platform_machine="wasm32", os_name="posix")
 markers.default_environment = lambda: {{**own(), **there}}
 cmdoptions.check_dist_restriction = lambda *words, **named: None
+begin = Running.__init__
+Running.__init__ = lambda self, version: begin(self, ({GUEST.replace(".", ", ")}, 0))
 from pip._internal.cli.main import main
 sys.exit(main())
 """
