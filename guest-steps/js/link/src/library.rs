@@ -1,4 +1,4 @@
-//! A module in the form that the linker uses: its sections, split but not copied.
+//! A module as the linker sees it: its sections, taken apart but not copied.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use wasmparser::{
 
 #[derive(Default)]
 pub struct Library<'a> {
-    /// True if instantiating it runs code.
+    /// Whether instantiating it runs anything.
     pub starts: bool,
     pub types: Vec<FuncType>,
     pub imports: Vec<Import<'a>>,
@@ -25,7 +25,7 @@ pub struct Library<'a> {
     pub data: Vec<Data<'a>>,
 }
 
-/// Every core module in a component, in order.
+/// Every core module in a component, in the order in which they stand.
 pub fn modules(component: &[u8]) -> Result<Vec<&[u8]>> {
     let mut found = Vec::new();
     for payload in Parser::new(0).parse_all(component) {
@@ -117,7 +117,7 @@ impl<'a> Library<'a> {
     }
 }
 
-/// Value of a constant expression, with the values of globals from `global`.
+/// What a constant expression gives, if `global` tells what the globals are.
 pub fn evaluate(expression: &ConstExpr<'_>, global: impl Fn(u32) -> Option<i32>) -> Result<i32> {
     let mut stack = Vec::new();
     for operator in expression.get_operators_reader() {

@@ -1,12 +1,13 @@
-//! Links the libraries in a component that was made by componentize-qjs.
+//! Links the libraries in a component that componentize-qjs has made.
 //!
-//! Such a component is linked when it is instantiated: the engine, its glue to the world, and the
-//! memory that both share are separate modules, and a further component replaces WASI. Each instance
-//! creates all of them again and fills the engine's table of functions one by one, because an imported
-//! table cannot be laid out when the code is compiled. Here they become one module, whose memory and
-//! table are known in advance, and in which the functions of WASI trap.
+//! Such a component is linked when it is instantiated: the engine, its glue to the
+//! world, and the memory that both share are modules of their own, and a component
+//! beside them stands in for WASI. Each instance makes them all anew, and fills the
+//! engine's table of functions one by one, because a table that is imported cannot
+//! be laid out when the code is compiled. Here they become one module, whose memory
+//! and table are known beforehand, and what was WASI traps.
 //!
-//! The component was made by the rules of dynamic linking, which also apply here:
+//! The rules are those of dynamic linking, by which the component was made:
 //! <https://github.com/WebAssembly/tool-conventions/blob/main/DynamicLinking.md>.
 
 mod library;
@@ -28,11 +29,11 @@ use wit_parser::Resolve;
 
 use library::{Library, evaluate};
 
-/// World of the component.
+/// The world that the component is of.
 const WORLD: &str = "step";
-/// Prefix of the linked module's imports. All others outside of the libraries are WASI, and trap.
+/// What the linked module imports. All else that is no library's is WASI, and traps.
 const OF_THE_WORLD: &str = "lobster:step/";
-/// Exports that the world needs, by the names of the canonical ABI.
+/// What the world needs of a module, by the names of the canonical ABI.
 const EXPORTS: [&str; 5] = ["describe", "cabi_post_describe", "run", "cabi_post_run", "cabi_realloc"];
 
 /// The libraries, by the names that the base module has for them.
@@ -58,15 +59,15 @@ fn componentize(mut module: Vec<u8>, wit: &Path) -> Result<Vec<u8>> {
 
 /// The modules of a component that are linked.
 struct Parts<'a> {
-    /// Has the memory, the table, the globals that change, and the position of each library.
+    /// Has the memory, the table, the globals that change, and where each library lies.
     base: Library<'a>,
     /// [`ENGINE`] and [`GLUE`].
     libraries: [Library<'a>; 2],
-    /// Writes the table entries that the libraries could not write.
+    /// Writes into the table what the libraries could not.
     fixup: Library<'a>,
 }
 
-/// Indices of one library's definitions in the linked module.
+/// The indices that one library's things have in the linked module.
 #[derive(Default)]
 struct Places {
     types: Vec<u32>,
@@ -207,8 +208,8 @@ impl<'a> Parts<'a> {
         Ok(module.finish())
     }
 
-    /// Gives each type and function its index: first the imports, then the definitions of the
-    /// libraries, then a function that traps for each type of a missing function.
+    /// Gives each type and function its index: first what is imported, then what the
+    /// libraries define, then a function that traps for each type of what is missing.
     fn lay_out(
         &self,
         types: &mut Types,
@@ -275,7 +276,7 @@ impl<'a> Parts<'a> {
         })
     }
 
-    /// Copies the globals of the base unchanged, and adds the globals of the libraries after them.
+    /// The base's globals as they are, and behind them those of the libraries.
     fn place_globals(&self, globals: &mut GlobalSection, places: &mut [Places; 2]) -> Result<()> {
         for global in &self.base.globals {
             AsItIs.parse_global(globals, global.clone())?;

@@ -1,5 +1,5 @@
-//! A message in the form that the rules use: decoded, flat, and with the writer's own words
-//! separated from quoted text.
+//! A message as the rules see it: decoded, flat, and with the writer's own
+//! words apart from what they quote.
 
 use std::fmt;
 
@@ -18,17 +18,17 @@ pub(crate) struct Letter {
     pub(crate) subject: String,
     pub(crate) date: Option<String>,
     pub(crate) is_reply: bool,
-    /// The writer's own text: without quotes, signature and forwarded text.
+    /// What the writer wrote: without quotes, signature and forwarded text.
     pub(crate) own_text: String,
     /// All text.
     pub(crate) text: String,
-    /// Link targets of the HTML part, each with its text.
+    /// Link targets of the HTML part with the text they stand behind.
     pub(crate) links: Vec<(String, String)>,
     pub(crate) attachments: Vec<String>,
     /// The iTIP method of the calendar part (RFC 5546), upper case; empty if it names none.
     pub(crate) calendar: Option<String>,
     headers: Vec<(String, String)>,
-    /// True if the file has any header.
+    /// Whether the file had any header at all.
     pub(crate) is_mail: bool,
 }
 
@@ -60,8 +60,8 @@ impl fmt::Display for Person {
 }
 
 impl Letter {
-    /// Parses any bytes. Bytes that are not a message give an empty letter whose `is_mail` is
-    /// false.
+    /// Parses whatever is there. Bytes that are no message give an empty
+    /// letter whose `is_mail` is false.
     pub(crate) fn parse(bytes: &[u8]) -> Self {
         let Some(message) = lobster_mail::parse(bytes) else { return Self::default() };
         let text = lobster_mail::body(&message);
@@ -131,7 +131,7 @@ fn calendar(message: &Message<'_>) -> Option<String> {
     })
 }
 
-/// Lines that end the writer's own words.
+/// Lines before which the writer's own words end.
 const QUOTE_STARTS: [&str; 6] = [
     "-----original message-----",
     "-----ursprüngliche nachricht-----",
@@ -158,7 +158,7 @@ fn own_text(text: &str) -> String {
     own
 }
 
-/// `On Monday, Ada wrote:` and similar lines.
+/// `On Monday, Ada wrote:` and its like.
 fn is_attribution(lower: &str) -> bool {
     let opens = ["on ", "am ", "le ", "el "].iter().any(|word| lower.starts_with(word));
     let closes = ["wrote:", "schrieb:", "a écrit :", "a écrit:", "escribió:"];
@@ -166,8 +166,8 @@ fn is_attribution(lower: &str) -> bool {
         || (lower.contains(" schrieb ") && lower.ends_with(':'))
 }
 
-/// `href` and text of the links in an HTML text. This is a search, not a parser: a missed link
-/// costs a hint, never the message.
+/// `href` and text of the links in an HTML text. A scan, not a parser: a link
+/// it does not see costs a hint, never the message.
 fn links(html: &str) -> Vec<(String, String)> {
     let lower = html.to_ascii_lowercase();
     let mut found = Vec::new();
@@ -213,7 +213,7 @@ pub(crate) fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Start of a text on one line, at most `limit` characters, cut at a word.
+/// The beginning of a text on one line, at most `limit` characters, cut at a word.
 pub(crate) fn snippet(text: &str, limit: usize) -> String {
     let line = one_line(text);
     if line.chars().count() <= limit {

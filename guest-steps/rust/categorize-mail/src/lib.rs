@@ -1,8 +1,8 @@
 //! Reads e-mail files from one granted directory and sorts them into categories.
 //!
-//! The step learns nothing and sends nothing: a message gets points from named rules (see
-//! [`rules`]), the category with the most points wins, and the output lists the rules that gave it
-//! points.
+//! Nothing is learned and nothing is sent anywhere: a message gets points from
+//! named rules (see [`rules`]), the category with the most points wins, and the
+//! rules that made it win are part of the output.
 
 mod letter;
 mod mailbox;
@@ -15,10 +15,10 @@ use serde_json::json;
 use letter::Letter;
 pub use rules::{Category, CustomRule};
 
-/// Default directory of the messages.
+/// The directory the step looks for unless told otherwise.
 const MAIL: &str = "/mail";
 
-/// Default number of characters of body text per message.
+/// Characters of body text that go along with each message.
 const SNIPPET: usize = 160;
 
 #[derive(Debug, Deserialize, JsonSchema)]

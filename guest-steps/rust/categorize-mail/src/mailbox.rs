@@ -1,4 +1,4 @@
-//! The granted directory: finding the message files and reading them.
+//! The granted directory: which files are messages, and reading one.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -8,7 +8,7 @@ use lobster_step::{StepError, files};
 
 use crate::Which;
 
-/// Bytes of a message that are read; the rest is attachments.
+/// Bytes of a message that are looked at; what comes after is attachments.
 const READ_AT_MOST: u64 = 1024 * 1024;
 
 /// The two folders of a Maildir that hold messages.
@@ -33,7 +33,7 @@ impl Mailbox {
         Ok(Self { guest: guest.to_owned(), path })
     }
 
-    /// Message files, ordered by name.
+    /// The message files, in the order of their names.
     pub(crate) fn list(&self) -> Result<Vec<String>, StepError> {
         let mut names = Vec::new();
         let folders: Vec<&str> = MAILDIR.into_iter().filter(|name| self.path.join(name).is_dir()).collect();
@@ -61,7 +61,7 @@ impl Mailbox {
         Ok(())
     }
 
-    /// Finds the file that an input item names.
+    /// The file that an input item means.
     pub(crate) fn find(&self, which: &Which) -> Result<String, StepError> {
         let name = which
             .file
@@ -85,7 +85,7 @@ impl Mailbox {
         Ok(name.to_owned())
     }
 
-    /// Reads the first [`READ_AT_MOST`] bytes of a message.
+    /// The first [`READ_AT_MOST`] bytes of a message.
     pub(crate) fn read(&self, file: &str) -> Result<Vec<u8>, StepError> {
         let mut bytes = Vec::new();
         File::open(self.path.join(file))

@@ -1,4 +1,4 @@
-//! The rules: each has a name, a category, points, a text for people, and a test.
+//! The rules: each is a name, a category, points, words for people, and a test.
 
 mod phrases;
 
@@ -60,7 +60,7 @@ fn full() -> u32 {
     100
 }
 
-/// Result of the rules.
+/// What the rules say.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Verdict {
     pub(crate) category: Category,
@@ -75,16 +75,16 @@ pub(crate) struct Rules<'a> {
     custom: &'a [CustomRule],
 }
 
-/// A message with facts that several rules need, computed once.
+/// A message with what several rules ask of it, found out once.
 struct Case<'a> {
     letter: &'a Letter,
-    /// Lower case, on one line.
+    /// Lower case, one line.
     subject: String,
     own: String,
     all: String,
     automated: bool,
     bulk: bool,
-    /// True if the owner is in `To`, or if the owner is unknown.
+    /// The owner is in `To`; true if the owner is not known.
     addressed: bool,
     vip: bool,
 }
@@ -305,7 +305,7 @@ const fn rule(
 
 impl<'a> Rules<'a> {
     /// # Errors
-    /// `bad-args` if a rule of the arguments can never match.
+    /// `bad-args` if a rule of the arguments can never say anything.
     pub(crate) fn new(me: &[String], vip: &[String], custom: &'a [CustomRule]) -> Result<Self, StepError> {
         for rule in custom {
             if rule.from.is_none() && rule.subject.is_none() && rule.text.is_none() {
@@ -325,7 +325,7 @@ impl<'a> Rules<'a> {
         Ok(Self { me: lower(me), vip: lower(vip), custom })
     }
 
-    /// Adds up the points of each category and returns the highest.
+    /// Adds up the points of each category and takes the highest.
     pub(crate) fn judge(&self, letter: &Letter) -> Verdict {
         if !letter.is_mail {
             return Verdict {
@@ -406,12 +406,12 @@ impl Case<'_> {
         names.iter().any(|name| is_word_of(self.letter.from.local(), name))
     }
 
-    /// True if a phrase occurs anywhere in the text.
+    /// Anywhere in the text.
     fn says(&self, phrases: &[&str]) -> bool {
         contains_any(&self.all, phrases) || contains_any(&self.subject, phrases)
     }
 
-    /// True if a phrase occurs in the writer's own words, and the message is not for subscribers.
+    /// In the writer's own words, and not to a list of subscribers.
     fn says_itself(&self, phrases: &[&str]) -> bool {
         !self.bulk && !self.fraud() && contains_any(&self.own, phrases)
     }
@@ -420,13 +420,13 @@ impl Case<'_> {
         self.says(FRAUD)
     }
 
-    /// True if a person wrote it to people.
+    /// Written by a person to people.
     fn person(&self) -> bool {
         !self.automated && !self.bulk && self.letter.calendar.is_none()
     }
 }
 
-/// True if a phrase occurs in a text, starting and ending at word boundaries.
+/// Whether a phrase stands in a text, beginning and ending at word boundaries.
 fn contains_any(text: &str, phrases: &[&str]) -> bool {
     phrases.iter().any(|phrase| {
         text.match_indices(phrase).any(|(at, found)| {
@@ -440,14 +440,14 @@ fn contains_any(text: &str, phrases: &[&str]) -> bool {
     })
 }
 
-/// True if a word occurs in the part of an address before the `@`.
+/// Whether a word stands in the part of an address before the `@`.
 fn is_word_of(local: &str, word: &str) -> bool {
     local == word
         || local.split(['.', '-', '_', '+']).any(|part| part == word)
         || (word.contains(['-', '_']) && local.contains(word))
 }
 
-/// True if a question mark ends a sentence, outside of links.
+/// A question mark that ends a sentence, outside of links.
 fn asks(text: &str) -> bool {
     text.split_whitespace().any(|word| {
         let word = word.trim_end_matches(['"', '\'', ')', '”', '“', '»', '!']);
@@ -455,7 +455,7 @@ fn asks(text: &str) -> bool {
     })
 }
 
-/// True if the text has `total` followed closely by an amount of money.
+/// `total` with an amount of money close behind it.
 fn states_total(text: &str) -> bool {
     const NEAR: usize = 60;
     ["total", "gesamt", "summe", "amount", "betrag", "montant", "importe"].iter().any(|word| {
@@ -467,7 +467,7 @@ fn states_total(text: &str) -> bool {
     })
 }
 
-/// True if some link has the name of another host as its text.
+/// A link whose text is a host other than the one it leads to.
 fn disguised_link(case: &Case<'_>) -> bool {
     case.letter.links.iter().any(|(target, text)| {
         let text = text.trim().to_lowercase();
@@ -487,8 +487,8 @@ fn host(url: &str) -> String {
     authority.rsplit('@').next().unwrap_or_default().split(':').next().unwrap_or_default().to_owned()
 }
 
-/// The last two labels of a host. This is good enough to distinguish sites without the public
-/// suffix list: errors make two sites equal.
+/// The last two labels of a host. Good enough to tell sites apart without the
+/// public suffix list: it errs on the side of calling two sites the same.
 fn site(host: &str) -> &str {
     let mut dots = host.rmatch_indices('.').map(|(at, _)| at);
     dots.next();

@@ -1,4 +1,4 @@
-//! Writes a table.
+//! Writing a table.
 
 use std::collections::HashSet;
 use std::io::Write;
@@ -44,7 +44,7 @@ pub(crate) fn write(
     table.writer.flush().map_err(StepError::from)
 }
 
-/// An object, or a list for a table without column names; a text is a line of a table that is to be read.
+/// An object, or a list for a table without column names; a text is a line of a table to read.
 #[derive(serde::Deserialize)]
 #[serde(untagged, expecting = "an item must be an object, a list of cells, or a text (a line of the table)")]
 pub(crate) enum Row {
@@ -99,7 +99,7 @@ impl<W: Write> Table<W> {
         match value {
             Value::Null => String::new(),
             Value::String(text) => self.text(text),
-            // Objects and lists have no form in a table: they are written as JSON.
+            // Objects and lists have no place in a table: they go in as JSON.
             other => other.to_string(),
         }
     }

@@ -1,7 +1,7 @@
-//! Converts CSV and TSV (RFC 4180 and variants) to JSON items and back.
+//! CSV and TSV (RFC 4180 and its relatives) to JSON items and back.
 //!
-//! Bytes become items, and items become bytes: the input decides. Items that are texts are the
-//! lines of a table, and are read like bytes.
+//! Bytes in, items out; or items in, bytes out: the input decides. Items that are
+//! texts are the lines of a table, and read like bytes.
 
 mod format;
 mod parse;
@@ -119,7 +119,7 @@ impl Step for Csv {
     }
 }
 
-/// Joins the items into the table whose lines they are, as a command gives them.
+/// The table whose lines the items are, as a command gives them.
 fn lines(items: impl Iterator<Item = Result<Row, StepError>>) -> Result<String, StepError> {
     let mut table = String::new();
     for (at, item) in items.enumerate() {
@@ -133,7 +133,7 @@ fn lines(items: impl Iterator<Item = Result<Row, StepError>>) -> Result<String, 
     Ok(table)
 }
 
-/// The single characters of a dialect, validated.
+/// The single characters of a dialect, checked.
 #[derive(Clone, Copy, Debug)]
 struct Dialect {
     delimiter: u8,

@@ -1,4 +1,4 @@
-//! Reads a table.
+//! Reading a table.
 
 use std::collections::HashSet;
 use std::io::Read;
@@ -9,10 +9,10 @@ use serde_json::{Map, Value};
 
 use crate::{Args, Dialect, Ragged, Types};
 
-/// Name of the list of fields without a column, if they are kept.
+/// Where fields without a column go, if they are kept.
 const EXTRA: &str = "_extra";
 
-/// Appended to the input: if it does not appear as a separate row, a quote is open.
+/// Put behind the input: if it does not come out as a row of its own, a quote is open.
 const END: &str = "\n\u{1}end of the table\u{1}\n";
 
 pub(crate) fn read(
@@ -115,7 +115,7 @@ fn cell(field: &str, types: Types) -> Value {
     }
 }
 
-/// A number only if nothing is lost: JSON must write the same text again.
+/// A number only if nothing is lost: JSON would write the same text again.
 fn number(field: &str) -> Option<Value> {
     if !field.starts_with(|c: char| c.is_ascii_digit() || c == '-') {
         return None;
@@ -135,7 +135,7 @@ fn failed(error: &csv::Error) -> StepError {
     }
 }
 
-/// Removes a byte order mark, which spreadsheets often write.
+/// Drops a byte order mark, which spreadsheets like to write.
 struct WithoutBom<R> {
     input: R,
     start: Option<std::vec::IntoIter<u8>>,
@@ -186,7 +186,7 @@ mod tests {
         }
     }
 
-    /// Comparing each name with all earlier ones would take minutes.
+    /// Comparing each name with all before it would take minutes.
     #[test]
     fn a_header_of_many_columns_is_read_at_once() {
         let mut names: Vec<String> = (0..200_000).map(|n| format!("column {n}")).collect();

@@ -1,4 +1,4 @@
-//! Compares two lists of items.
+//! Comparing two lists of items.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ struct Change<'a> {
     before: Option<&'a Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     after: Option<&'a Value>,
-    /// Patch from before to after, RFC 6902.
+    /// From before to after, RFC 6902.
     #[serde(skip_serializing_if = "Option::is_none")]
     patch: Option<json_patch::Patch>,
 }
@@ -57,7 +57,7 @@ pub(crate) fn diff(
 }
 
 struct Keyed<'a> {
-    /// The key in canonical form, for lookups.
+    /// The key in canonical form, so that it can be looked up.
     text: String,
     key: &'a Value,
     item: &'a Value,
@@ -75,7 +75,7 @@ fn index<'a>(side: &'a Value, name: &str, key: Option<&str>) -> Result<Vec<Keyed
         })?;
         let text = canonical(found);
         if let Some(earlier) = seen.insert(text.clone(), at) {
-            // Whole items may repeat without being a change.
+            // Whole items may repeat: that is no change.
             if key.is_none() {
                 continue;
             }
@@ -90,8 +90,8 @@ fn index<'a>(side: &'a Value, name: &str, key: Option<&str>) -> Result<Vec<Keyed
     Ok(keyed)
 }
 
-/// The same text for equal values: fields ordered by name, and numbers regardless of the notation
-/// in which they were written.
+/// The same text for values that are the same: fields in the order of their
+/// names, and numbers without regard to how they were written.
 fn canonical(value: &Value) -> String {
     match value {
         Value::Object(fields) => {
@@ -107,7 +107,7 @@ fn canonical(value: &Value) -> String {
     }
 }
 
-/// Converts `1.0` to `1`. Above 2^53, two whole numbers may be one float, so those stay unchanged.
+/// `1.0` as `1`. Above 2^53 two whole numbers may be one float, so that those stay.
 fn whole(number: &serde_json::Number) -> Option<i64> {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     let float =

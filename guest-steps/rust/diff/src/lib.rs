@@ -1,7 +1,7 @@
 //! Compares two JSON values, two lists of items or two texts, and applies patches.
 //!
-//! The two sides are `before` and `after`. Either may be given as an argument; otherwise it comes
-//! from the input.
+//! The two sides are `before` and `after`. Either may be given as an argument;
+//! what is not comes from the input.
 
 mod items;
 mod merge;
@@ -129,7 +129,7 @@ fn sides(args: Args, input: &mut Input<Any>) -> Result<(Value, Value), StepError
     }
 }
 
-/// Reads one side from the input: the list of all items, or the only item, or the text.
+/// The input as one side: the list of all items, or the only item, or the text.
 fn one_side(input: &mut Input<Any>, of_items: bool) -> Result<Value, StepError> {
     let mut items: Vec<Value> = input.items().collect::<Result<_, _>>()?;
     if of_items {

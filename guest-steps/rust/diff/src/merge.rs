@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 
-/// The merge patch that turns `before` into `after`. A null in an object of `after` cannot be
-/// expressed: the standard uses null for removal.
+/// The merge patch that turns `before` into `after`. Null in an object of
+/// `after` cannot be expressed: the standard uses it for removal.
 pub(crate) fn diff(before: &Value, after: &Value) -> Value {
     let (Value::Object(before), Value::Object(after)) = (before, after) else { return after.clone() };
     let mut patch = Map::new();

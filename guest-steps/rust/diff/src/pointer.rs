@@ -1,8 +1,8 @@
-//! Keys that identify items.
+//! What tells items apart.
 
 use serde_json::Value;
 
-/// Value of a key: a JSON pointer (RFC 6901) if it begins with `/`, otherwise a field name.
+/// The value of a key: a JSON pointer (RFC 6901) if it begins with `/`, else a field name.
 pub(crate) fn key_of<'a>(item: &'a Value, key: Option<&str>) -> Option<&'a Value> {
     match key {
         None => Some(item),

@@ -1,5 +1,5 @@
-//! A step that tries to reach forbidden hosts. `host` and `port` in its arguments name the target.
-//! It reports a refused connection as the error `refused`, and a connection that worked as
+//! A step that goes where nobody lets it. `host` and `port` in its arguments say
+//! where; what it was refused it says as the error `refused`, what it reached as
 //! `breach`.
 
 use serde_json::Value;
@@ -72,7 +72,7 @@ fn resolve(host: &str) -> Result<String, StepError> {
     }
 }
 
-/// Parses an address; a name is looked up.
+/// An address as it stands; what is none is looked up.
 fn address(host: &str, port: u16) -> Result<IpSocketAddress, StepError> {
     use std::net::IpAddr;
     let v6 = |[a, b, c, d, e, f, g, h]: [u16; 8]| (a, b, c, d, e, f, g, h);

@@ -1,4 +1,4 @@
-//! Attacks with blobs: other steps' blobs, and too many blobs.
+//! Blobs of others, and too many of its own.
 
 use crate::lobster::step::host::{self, BlobError, BlobReader, BlobWriter};
 use crate::{Input, Output, StepError, failed, say};
@@ -7,26 +7,26 @@ fn error(error: BlobError) -> StepError {
     failed(&error.code, error.message)
 }
 
-/// Reads a blob by a digest that it composed itself.
+/// Reads a blob whose digest it put together itself.
 pub(crate) fn open(digest: &str, output: &Output) -> Result<(), StepError> {
     let bytes = BlobReader::open(digest).and_then(|blob| blob.read(1 << 16)).map_err(error)?;
     say(output, &String::from_utf8_lossy(&bytes))
 }
 
-/// Reads the blob that its input names, which is allowed.
+/// Reads the blob that its input names, which is its right.
 pub(crate) fn of_input(input: &Input, output: &Output) -> Result<(), StepError> {
     let items = input.next(1).map_err(|error| failed(&error.code, error.message))?;
     open(items.first().map_or("", |item| item.trim_matches('"')), output)
 }
 
-/// Gives itself a digest through a value of the run.
+/// Gives itself a digest, by a value of the run.
 pub(crate) fn by_state(digest: &str, output: &Output) -> Result<(), StepError> {
     host::state_set("mine", &format!("\"{digest}\""));
     let kept = host::state_get("mine").unwrap_or_default();
     open(kept.trim_matches('"'), output)
 }
 
-/// Starts blobs and never finishes them.
+/// Begins blobs and never ends them.
 pub(crate) fn hoard() -> Result<(), StepError> {
     let mut all = Vec::new();
     loop {
@@ -36,7 +36,7 @@ pub(crate) fn hoard() -> Result<(), StepError> {
     }
 }
 
-/// Writes more than its limit, blob by blob.
+/// More than it may write, blob by blob.
 pub(crate) fn fill() -> Result<(), StepError> {
     let block = vec![1_u8; 1 << 16];
     for n in 0_u64.. {

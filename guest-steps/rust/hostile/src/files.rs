@@ -1,4 +1,4 @@
-//! Attempts to leave a granted directory.
+//! Ways out of a granted directory.
 
 use wasip2::filesystem::preopens::get_directories;
 use wasip2::filesystem::types::{Descriptor, DescriptorFlags, ErrorCode, OpenFlags, PathFlags};
@@ -18,13 +18,13 @@ fn read(directory: &Descriptor, path: &str) -> Result<String, ErrorCode> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Reads `path` unchanged from the directory that is granted for reading.
+/// Reads `path` as it stands, from the directory that is granted for reading.
 pub(crate) fn open(path: &str, output: &Output) -> Result<(), StepError> {
     let text = read(&granted("/in")?, path).map_err(refused)?;
     say(output, &text)
 }
 
-/// Makes a link and reads through it; without `link`, writes to a read-only directory.
+/// Makes a link and reads through it; without `link`, writes where it may only read.
 pub(crate) fn make(path: &str, link: &str) -> Result<(), StepError> {
     if link.is_empty() {
         let how = DescriptorFlags::READ | DescriptorFlags::WRITE;
@@ -36,8 +36,8 @@ pub(crate) fn make(path: &str, link: &str) -> Result<(), StepError> {
     read(&out, path).map_err(refused).and(Err(breach("read through its own link")))
 }
 
-/// Replaces a directory by a link that leads out, between the check and the use, and uses a handle
-/// of it that is older than the link.
+/// A directory that becomes a link out between the look and the use, and a
+/// handle of it that is older than the link.
 pub(crate) fn swap() -> Result<(), StepError> {
     let out = granted("/out")?;
     out.create_directory_at("d").map_err(refused)?;
@@ -53,7 +53,7 @@ pub(crate) fn swap() -> Result<(), StepError> {
     read(&out, "d/etc/passwd").map_err(refused).and(Err(breach("read through a swapped directory")))
 }
 
-/// Goes from a handle of a directory to its parent, in every spelling.
+/// From a handle of a directory to the one above it, by every word for it.
 pub(crate) fn climb() -> Result<(), StepError> {
     let directory = granted("/in")?;
     let how = DescriptorFlags::READ;
@@ -71,7 +71,7 @@ pub(crate) fn climb() -> Result<(), StepError> {
     directory.open_at(PathFlags::empty(), &long, OpenFlags::DIRECTORY, how).map_err(refused).map(drop)
 }
 
-/// Lists the facts about the machine in names, times and numbers.
+/// What can be learnt of the machine from names, times and numbers.
 pub(crate) fn list(output: &Output) -> Result<(), StepError> {
     let directory = granted("/in")?;
     let names = directory.read_directory().map_err(refused)?;
@@ -83,7 +83,7 @@ pub(crate) fn list(output: &Output) -> Result<(), StepError> {
     Ok(())
 }
 
-/// Writes more bytes than it may in few files, even after the error.
+/// More bytes than it may write, in few files, although it is told to stop.
 pub(crate) fn fill() -> Result<(), StepError> {
     let out = granted("/out")?;
     let block = vec![1_u8; 1 << 20];
@@ -97,7 +97,7 @@ pub(crate) fn fill() -> Result<(), StepError> {
     Ok(())
 }
 
-/// Makes more names than it may.
+/// More names than it may make.
 pub(crate) fn names() -> Result<(), StepError> {
     let out = granted("/out")?;
     (0_u64..).try_for_each(|n| out.create_directory_at(&n.to_string())).map_err(refused)

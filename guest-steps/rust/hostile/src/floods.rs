@@ -1,4 +1,4 @@
-//! Too much of everything, and attempts to see things that should not exist.
+//! Too much of everything, and looks at what should not be there.
 
 use std::hint::black_box;
 
@@ -15,7 +15,7 @@ pub(crate) fn spin() {
     }
 }
 
-/// Each call leaves a kilobyte on the stack in the program's memory.
+/// Each call leaves a kilobyte on the stack that lies in the program's memory.
 #[inline(never)]
 pub(crate) fn recurse(depth: u64) -> u64 {
     let frame = black_box([depth; 128]);
@@ -38,7 +38,7 @@ pub(crate) fn memory() {
     }
 }
 
-/// Continues after the error that there is no room.
+/// Goes on after it was told that there is no room.
 pub(crate) fn items(output: &Output) -> Result<(), StepError> {
     let item = format!("\"{}\"", "x".repeat(60_000));
     loop {
@@ -51,7 +51,7 @@ pub(crate) fn item(output: &Output) -> Result<(), StepError> {
     output.emit(&[item]).map_err(|error| failed(&error.code, error.message))
 }
 
-/// An item with a million nested brackets.
+/// An item of a million brackets in each other.
 pub(crate) fn deep(output: &Output) -> Result<(), StepError> {
     let item = "[".repeat(1_000_000) + &"]".repeat(1_000_000);
     output.emit(&[item]).map_err(|error| failed(&error.code, error.message))
@@ -95,14 +95,14 @@ pub(crate) fn handles() {
     }
 }
 
-/// Requests more than there is, in every way at the same time.
+/// Asks for more than there is, in every way at once.
 pub(crate) fn input(input: &Input) -> Result<(), StepError> {
     let bytes = input.read(u32::MAX).map_err(|error| failed(&error.code, error.message))?;
     let items = input.next(u32::MAX).map_err(|error| failed(&error.code, error.message))?;
     if bytes.len() > 1 << 20 || items.len() > 1 << 20 { Err(breach("more than a chunk")) } else { Ok(()) }
 }
 
-/// Measures its own work, as a program does to learn about the rest of the machine.
+/// Times its own work, as one does to learn what else the machine does.
 pub(crate) fn clock(output: &Output) -> Result<(), StepError> {
     let (began, date) = (monotonic_clock::now(), wall_clock::now());
     for n in 0..20_000_000_u64 {
@@ -115,7 +115,7 @@ pub(crate) fn clock(output: &Output) -> Result<(), StepError> {
     say(output, &format!("{took} {slept} {}.{} {random}\n", date.seconds, date.nanoseconds))
 }
 
-/// Looks for the usual environment of a process.
+/// What a process usually finds around itself.
 pub(crate) fn ambient(output: &Output) -> Result<(), StepError> {
     let variables: Vec<_> = std::env::vars().collect();
     let words: Vec<_> = std::env::args().collect();

@@ -1,6 +1,6 @@
-//! A step that runs the attack named by its argument `do`. It reports a refusal
-//! as the error `refused`, and a success that should have been impossible as
-//! `breach`.
+//! A step that does what its argument `do` says; nothing of it is nice. What it
+//! was refused it says as the error `refused`; what it should not have been able
+//! to do, as `breach`.
 
 mod blobs;
 mod files;
@@ -12,7 +12,7 @@ wit_bindgen::generate!({ path: "../../../wit", world: "step" });
 
 use lobster::step::types::{Capability, SuggestedLimits, Want};
 
-/// Schema of the arguments. The dots leave room for texts that tests put in their place.
+/// The schema of the arguments. The dots are room for what tests put in its place.
 const ARGS: &str = concat!(
     r#"{"type":"object","description":""#,
     "................................................................................................",

@@ -1,15 +1,15 @@
-//! Converts bytes to text: by the byte order mark, by the page's declaration, or as UTF-8.
+//! Bytes to text: by their byte order mark, by what the page says, else as UTF-8.
 
 use encoding_rs::{Encoding, UTF_8};
 use lobster_step::host;
 
-/// Bytes of the page that are searched for its character set, as in browsers.
+/// How far the page is searched for its character set, as browsers do.
 const SEARCHED: usize = 1024;
 
-/// Replaces bytes that cannot be decoded, and logs it.
+/// What cannot be decoded is replaced, and the log says so.
 pub(crate) fn decode(bytes: &[u8]) -> String {
     let encoding = named(bytes).unwrap_or(UTF_8);
-    // A byte order mark overrides the page.
+    // A byte order mark says more than the page.
     let (text, encoding, replaced) = encoding.decode(bytes);
     if replaced {
         host::warn(&format!("the input is not all {}: what is not is replaced by \u{fffd}", encoding.name()));
@@ -26,7 +26,7 @@ fn named(bytes: &[u8]) -> Option<&'static Encoding> {
         let value = value.trim_start().trim_start_matches(['"', '\'']);
         let label = value.split(|c: char| c.is_whitespace() || "\"';/".contains(c)).next()?;
         let encoding = Encoding::for_label(label.as_bytes())?;
-        // A page that could be read up to here is not UTF-16, even if it claims to be.
+        // A page that could be read up to here is not UTF-16, whatever it says.
         Some(if encoding.is_ascii_compatible() { encoding } else { UTF_8 })
     })
 }

@@ -1,4 +1,4 @@
-//! Converts HTML to Markdown (htmd) or to plain text, parsed as browsers do (html5ever).
+//! HTML to Markdown (htmd) or to plain text, parsed as browsers do (html5ever).
 
 mod charset;
 mod text;
@@ -13,11 +13,11 @@ use lobster_step::{Any, Description, Input, JsonSchema, Output, Step, StepError,
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// Elements nested deeper than this are refused: no page needs them, and a recursive converter
-/// would run out of stack.
+/// Elements nested deeper than this are refused: no page needs them, and a
+/// converter that recurses would run out of stack.
 const DEPTH: usize = 512;
 
-/// Elements without text.
+/// What never is text.
 const SKIPPED: [&str; 8] = ["head", "script", "style", "template", "noscript", "iframe", "object", "svg"];
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -140,7 +140,7 @@ enum Item {
     Object(Map<String, Value>),
 }
 
-/// Joins the items into the page whose lines they are, as a command gives them.
+/// The page whose lines the items are, as a command gives them.
 fn page(items: impl Iterator<Item = Result<Item, StepError>>) -> Result<String, StepError> {
     let mut page = String::new();
     for (at, item) in items.enumerate() {

@@ -18,7 +18,7 @@ struct Page {
     text: String,
     links: bool,
     images: bool,
-    /// The lists around the current item: the next number, or `None` for bullets.
+    /// The lists around the current item: the next number, or none for bullets.
     lists: Vec<Option<u32>>,
     preformatted: usize,
     quoted: usize,
@@ -138,7 +138,7 @@ impl Page {
         }
     }
 
-    /// Appends text with each run of white space as one space, as browsers show it.
+    /// Text with its white space made one space, as a browser shows it.
     fn words(&mut self, text: &str) {
         if self.preformatted > 0 {
             self.open_line();
@@ -174,7 +174,7 @@ impl Page {
         }
     }
 
-    /// Ends the line and leaves an empty one.
+    /// Ends the line and leaves one empty.
     fn paragraph(&mut self) {
         self.line();
         if !self.text.is_empty() && !self.text.ends_with("\n\n") {

@@ -1,4 +1,4 @@
-//! Rewrites elements that Markdown cannot express, before Markdown is written.
+//! Turns what Markdown cannot say into what it can, before it is written.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -6,7 +6,7 @@ use std::rc::Rc;
 use htmd::Node;
 use markup5ever_rcdom::NodeData;
 
-/// Elements in which a line break would end the line of Markdown, so that it becomes a space.
+/// Where a line break would end the line of Markdown: there it is a space.
 const ONE_LINE: [&str; 8] = ["td", "th", "h1", "h2", "h3", "h4", "h5", "h6"];
 
 pub(crate) fn tidy(tree: &Rc<Node>) {
@@ -29,7 +29,7 @@ fn walk(node: &Rc<Node>, one_line: bool) {
     }
 }
 
-/// `<pre>` becomes `<pre><code>`, which is written as a fenced block.
+/// `<pre>` becomes `<pre><code>`, which is what is fenced.
 fn block_of_code(pre: &Rc<Node>) {
     let NodeData::Element { name, .. } = &pre.data else { return };
     let is_code = pre.children.borrow().iter().any(|child| tag(child) == Some("code"));
@@ -54,7 +54,7 @@ fn block_of_code(pre: &Rc<Node>) {
     *pre.children.borrow_mut() = vec![code];
 }
 
-/// Text below a node, with its line breaks.
+/// The text below a node, line breaks as such.
 fn written(node: &Rc<Node>, text: &mut String) {
     match &node.data {
         NodeData::Text { contents } => text.push_str(&contents.borrow()),

@@ -1,8 +1,8 @@
 //! Runs a jq filter over its input, with the jaq interpreter.
 //!
-//! Where the interpreter differs from jq, it is corrected here (`own.jq`, `value`,
-//! `natives`, `matching`); the remaining differences are listed in the description of
-//! `filter`. `env` is empty and `now` is the argument of that name, so that the same call
+//! What the interpreter does otherwise than jq is mended here (`own.jq`, `value`,
+//! `natives`, `matching`); what still differs is said in the description of `filter`.
+//! `env` is empty and `now` is the argument of that name, so that the same call
 //! always gives the same result.
 
 mod matching;
@@ -96,7 +96,7 @@ impl Step for Jq {
             let all: Json = items.collect::<Result<_, _>>().map_err(StepError::bad_input)?;
             return program.run(all, "", &RcIter::new(std::iter::empty()), output);
         }
-        // Shared: `input` inside the filter takes the next item from this loop, as in jq.
+        // Shared: `input` inside the filter takes the next item away from this loop, as in jq.
         let items = RcIter::new(items);
         for (at, item) in (&items).enumerate() {
             let item = item.map_err(StepError::bad_input)?;
@@ -126,7 +126,7 @@ fn read(input: &mut Input<Any>, how: Text) -> Result<Items<'_>, StepError> {
     Ok(Box::new(values.into_iter()))
 }
 
-/// JSON values of a text, up to the first error: the parser cannot continue after it.
+/// The JSON values of a text, up to the first error: the parser does not get past it.
 fn json_values(text: &str) -> Vec<Result<Json, String>> {
     let mut values = Vec::new();
     for value in jaq_json::read::parse_many(text.as_bytes()) {
@@ -139,7 +139,7 @@ fn json_values(text: &str) -> Vec<Result<Json, String>> {
     values
 }
 
-/// `byte offset 6: value expected`, with line and column instead of the offset.
+/// `byte offset 6: value expected`, with the line and column instead.
 fn not_json(text: &str, error: &str) -> String {
     let parts = error.strip_prefix("byte offset ").and_then(|rest| rest.split_once(": "));
     let place = parts.and_then(|(at, what)| Some((text.get(..at.parse::<usize>().ok()?)?, what)));

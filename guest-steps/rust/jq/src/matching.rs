@@ -1,4 +1,4 @@
-//! Regular expressions with Unicode classes and cases.
+//! Regular expressions, with Unicode's classes and cases.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use regex::{Captures, Regex, RegexBuilder};
 
 use crate::value::{Error, Json};
 
-/// Number of compiled expressions that are kept: a filter runs for each item.
+/// Compiled expressions that are kept: a filter runs for each item.
 const KEPT: usize = 64;
 
 /// Bytes that a compiled expression may take.
@@ -27,14 +27,14 @@ struct Pattern {
     skip_empty: bool,
 }
 
-/// Matches of a text, in the form of jq's `match`.
+/// The matches of a text, as jq's `match` gives them.
 pub(crate) fn matches(text: &Json, pattern: &Json, flags: &Json) -> Result<Json, Error> {
     let (text, pattern) = (as_text(text)?, Pattern::new(pattern, flags)?);
     let mut place = Place::default();
     pattern.captures(&text).map(|captures| object(&pattern.regex, &captures, &text, &mut place)).collect()
 }
 
-/// Texts between the matches, and the matches.
+/// The texts between the matches, and the matches.
 pub(crate) fn pieces(text: &Json, pattern: &Json, flags: &Json) -> Result<Json, Error> {
     let (text, pattern) = (as_text(text)?, Pattern::new(pattern, flags)?);
     let (mut place, mut pieces, mut end) = (Place::default(), Vec::new(), 0);
@@ -111,7 +111,7 @@ fn compile(source: &str, flags: &str) -> Result<Regex, Error> {
     builder.build().map_err(|failed| Error::str(format!("invalid regex: {failed}")))
 }
 
-/// Counts characters up to a byte, continuing from the previous count.
+/// Counts characters up to a byte, from where it counted last.
 #[derive(Default)]
 struct Place {
     bytes: usize,

@@ -1,5 +1,5 @@
-//! Filters that are written in Rust: replacements for the interpreter's filters that depend on its
-//! values, and additional filters of jq.
+//! Filters that are written in Rust: those of the interpreter that know its
+//! values, for ours, and what jq has beyond them.
 
 use std::rc::Rc;
 
@@ -126,7 +126,7 @@ fn search(value: Json, wanted: &Json) -> Result<Json, Error> {
     Ok(Json::from(at))
 }
 
-/// The last paths first, so that no deletion changes the meaning of another path.
+/// The last paths first, so that none moves what another means.
 fn delete_paths(value: Json, paths: Json) -> Result<Json, Error> {
     let not_paths = |paths| Error::typ(paths, "list of paths");
     let mut paths: Vec<Json> = paths.into_seq().map_err(not_paths)?;
@@ -181,7 +181,7 @@ fn delete(value: Val, path: &[Json]) -> Result<Val, Error> {
     }
 }
 
-/// A line of a table: null is empty, and texts are written by `text`.
+/// A line of a table: null is empty, texts are written by `text`.
 fn row(value: Json, separator: &str, format: &str, text: fn(&str) -> String) -> Result<Json, Error> {
     let cells: Vec<Json> = value.into_seq().map_err(|value| Error::typ(value, "list of cells"))?;
     let cell = |cell: &Json| match &cell.0 {

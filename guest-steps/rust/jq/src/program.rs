@@ -1,4 +1,4 @@
-//! A compiled filter: compiling, running and error messages.
+//! A compiled filter: compiling it, running it, and saying what is wrong with it.
 
 use jaq_core::data::{DataT, HasLut};
 use jaq_core::load::{self, Arena, File, Loader};
@@ -11,10 +11,10 @@ use serde_json::{Map, Value};
 use crate::value::Json;
 use crate::{natives, standard};
 
-/// Natives that would reach out of the step; definitions replace them.
+/// Natives that would reach out of the step; definitions stand in for them.
 const REPLACED: [&str; 2] = ["now", "env"];
 
-/// Data kind of the filters: JSON values, and the shared input for `inputs`.
+/// The data kind of our filters: JSON values, and the shared input for `inputs`.
 struct Kind;
 
 #[derive(Clone)]
@@ -61,7 +61,7 @@ impl Program {
         let standard = standard::used_by(&[code, &own]);
         let own = load::parse(&own, |parser| parser.defs())
             .ok_or_else(|| StepError::bad_args("`now` is not a time"))?;
-        // A definition lives as long as its text; the map shortens the static lifetimes.
+        // A definition lives as long as its text; the map shortens the static ones to ours.
         fn shorten<'s>(def: load::parse::Def<&'static str>) -> load::parse::Def<&'s str> {
             def
         }
@@ -104,7 +104,7 @@ impl Program {
         Ok(Self { filter, vars })
     }
 
-    /// Runs the filter over one value. `place` starts the message of an error.
+    /// Runs the filter over one value. `place` opens the message of an error.
     ///
     /// # Errors
     /// `filter-error` with what the filter raised, `not-json` for a result that JSON cannot hold.
@@ -163,7 +163,7 @@ fn load_error<'s>(error: Option<&load::Error<&'s str>>, code: &'s str) -> Option
     }
 }
 
-/// Adds a position to an error message. `found` is a part of `code`.
+/// Puts a place to what is wrong. `found` is a part of `code`.
 fn bad_filter(code: &str, found: Option<(&str, String)>) -> StepError {
     let Some((found, what)) = found else {
         return StepError::new("bad-filter", "the filter cannot be compiled");

@@ -1,4 +1,4 @@
-//! Standard definitions of jq, from the interpreter and `own.jq`; a filter gets those it may call.
+//! jq's standard definitions, the interpreter's and those of `own.jq`, of which a filter gets those that it may use.
 
 use std::collections::BTreeSet;
 
@@ -7,18 +7,18 @@ use jaq_core::load::parse::{BinaryOp, Def, Pattern, Term};
 use jaq_core::ops::{Cmp, Math};
 use jaq_core::path::{Opt, Part, Path};
 
-/// One standard definition, as found by `build.rs`.
+/// One standard definition, as `build.rs` found it.
 pub(crate) struct Standard {
     name: &'static str,
-    /// Names in its body.
+    /// The names in its body.
     calls: &'static [&'static str],
     make: fn() -> Def<&'static str>,
 }
 
 include!(concat!(env!("OUT_DIR"), "/standard.rs"));
 
-/// Definitions that `texts` may call, and further definitions that these call, in order. All
-/// definitions of a name are given: a later one hides an earlier one of the same arity.
+/// The definitions that `texts` may call, and those that they call, in their
+/// order. All of a name are given: a later one hides an earlier one of the same arity.
 pub(crate) fn used_by(texts: &[&str]) -> Vec<Def<&'static str>> {
     let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '@');
     let words = texts.iter().flat_map(|text| text.split(|c| !is_word(c)));

@@ -1,7 +1,7 @@
-//! JSON values as jq treats them, where the interpreter's own values differ.
+//! JSON as jq treats it: what the interpreter's own values do otherwise.
 //!
-//! Null is empty and becomes the value that is put into it, objects have texts as names and keep
-//! their order, and a slice of null is null.
+//! Null holds nothing and becomes what is put into it, objects have texts as
+//! names and keep their order, and a slice of null is null.
 
 use std::fmt;
 use std::ops::{Add, Div, Mul, Neg, Rem, Sub};
@@ -16,13 +16,13 @@ use jaq_std::ValT as _;
 
 pub(crate) type Error = jaq_core::Error<Json>;
 
-/// Longest list that an assignment may create from a shorter one.
+/// The longest list that an assignment may make of a shorter one.
 const LONGEST: usize = 1 << 24;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Json(pub(crate) Val);
 
-/// Converts an error of the interpreter's values.
+/// An error of the interpreter's values as one of ours.
 pub(crate) fn error(error: jaq_json::Error) -> Error {
     Error::new(Json(error.into_val()))
 }
@@ -36,7 +36,7 @@ impl Json {
         Self::from(text.to_owned())
     }
 
-    /// Position that a number means in a list of `length` items; none before its start.
+    /// The place in a list of `length` items that a number means; none before its begin.
     pub(crate) fn place(&self, length: usize) -> Option<usize> {
         let number = self.as_f64()?.floor();
         let at = if number < 0.0 { number + length as f64 } else { number };
@@ -317,7 +317,7 @@ impl FromIterator<Self> for Json {
     }
 }
 
-/// Arithmetic uses the interpreter.
+/// Arithmetic is the interpreter's.
 macro_rules! operator {
     ($trait:ident, $function:ident) => {
         impl $trait for Json {

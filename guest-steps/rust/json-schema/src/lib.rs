@@ -94,7 +94,7 @@ impl Step for Validate {
             .with_registry(&registry)
             .build(&args.schema)
             .map_err(|error| bad_schema(&error))?;
-        // An item is passed on as it was written: a number may have more digits than this step could keep.
+        // An item goes on as it was written: a number may have more digits than this step could hold.
         let items: Box<dyn Iterator<Item = Result<Box<RawValue>, StepError>>> = if input.is_items() {
             Box::new(input.items())
         } else {

@@ -1,4 +1,4 @@
-//! Messages for the mail steps, read with `mail-parser`, with corrections of its errors.
+//! Letters as the mail steps read them: with `mail-parser`, and right where it is not.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -7,11 +7,11 @@ use html_escape::NAMED_ENTITIES;
 use mail_parser::decoders::html::html_to_text;
 use mail_parser::{Message, MessageParser, MimeHeaders, PartType};
 
-/// Longest name of a character, with room to spare.
+/// The longest name of a character, with room to spare.
 const LONGEST: usize = 40;
 
-/// Parses a message. If it was cut off before its final boundary, it is read as if the boundary
-/// were there: otherwise the last part would be an attachment.
+/// Parses a message. One that was cut off before the boundary that ends it is
+/// read as if it stood there: otherwise its last part would be an attachment.
 pub fn parse(bytes: &[u8]) -> Option<Message<'_>> {
     let message = MessageParser::default().parse(bytes)?;
     if !message.parts.iter().any(|part| part.is_encoding_problem) {
@@ -35,7 +35,7 @@ fn contains(bytes: &[u8], part: &[u8]) -> bool {
     bytes.windows(part.len()).any(|window| window == part)
 }
 
-/// All text bodies of a message; those in HTML are converted to text.
+/// All text bodies of a message, those in HTML as text.
 pub fn body(message: &Message<'_>) -> String {
     let parts = message.text_body.iter().filter_map(|id| message.part(*id));
     let texts = parts.filter_map(|part| match &part.body {
@@ -46,21 +46,21 @@ pub fn body(message: &Message<'_>) -> String {
     texts.collect::<Vec<_>>().join("\n")
 }
 
-/// Converts HTML to text.
+/// HTML as text.
 ///
-/// `mail-parser` also does this, but its table of named characters is wrong on 32-bit targets
-/// (`hashify` 0.2 shortens the hash there), so `&amp;` stays. Its numbered characters are right, so
-/// names are first converted to numbers.
+/// `mail-parser` does this too, but its table of named characters is wrong on
+/// 32-bit targets (`hashify` 0.2 shortens the hash there), so that `&amp;` stays.
+/// Its numbered characters are right: names become numbers first.
 pub fn text(html: &str) -> String {
     html_to_text(&numbered(html))
 }
 
-/// A text of HTML, or the value of an attribute, with its character references decoded.
+/// A text of HTML, or a value of one of its attributes, with its characters decoded.
 pub fn decoded(html: &str) -> Cow<'_, str> {
     html_escape::decode_html_entities(html)
 }
 
-/// Converts `&amp;` to `&#38;`.
+/// `&amp;` as `&#38;`.
 fn numbered(html: &str) -> String {
     let mut out = String::with_capacity(html.len());
     let mut rest = html;
@@ -72,7 +72,7 @@ fn numbered(html: &str) -> String {
         match name.and_then(of_name) {
             Some(characters) => {
                 for c in characters.chars() {
-                    // Writing to a String cannot fail.
+                    // Writing to a text cannot fail.
                     let _ = write!(out, "&#{};", u32::from(c));
                 }
                 rest = &rest[name.map_or(0, str::len) + 1..];

@@ -68,7 +68,7 @@ pub enum Attachments {
     Inline,
 }
 
-/// An item with a message; a text without a line break is one line of a message.
+/// An item that holds a message; a text without a line break is a line of one.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Held {
@@ -136,7 +136,7 @@ impl Step for Mime {
     }
 }
 
-/// Joins the items into the message whose lines they are, as a command gives them.
+/// The message whose lines the items are, as a command gives them.
 fn lines(items: impl Iterator<Item = Result<Held, StepError>>) -> Result<String, StepError> {
     let mut all = String::new();
     for (at, item) in items.enumerate() {

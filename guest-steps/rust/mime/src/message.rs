@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::{Args, Attachments, Body};
 
-/// Depth to which attached messages are followed.
+/// Messages attached to messages are followed this far.
 const DEPTH: usize = 8;
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -82,8 +82,8 @@ struct Header {
 
 impl Letter {
     /// # Errors
-    /// `not-mail` if no line `Name: value` precedes the body; `place` starts the message. Also
-    /// errors of the store for an attachment.
+    /// `not-mail` if no line `Name: value` stands before the body; `place` opens the message. And
+    /// whatever the store says to an attachment.
     pub(crate) fn parse(bytes: &[u8], args: &Args, place: &str) -> Result<Self, StepError> {
         let message = lobster_mail::parse(bytes)
             .filter(|_| has_header(bytes))
@@ -127,7 +127,7 @@ impl Letter {
     }
 }
 
-/// True if a line `Name:` precedes the first empty line.
+/// Whether a line `Name:` stands before the first empty one.
 fn has_header(bytes: &[u8]) -> bool {
     let head = bytes.split(|byte| *byte == b'\n').take_while(|line| !line.trim_ascii().is_empty());
     head.into_iter().any(|line| {
@@ -200,8 +200,8 @@ fn attachment(
     })
 }
 
-/// Bytes of an attachment as they were before the mail: the transfer encoding is undone, and the
-/// character set of a text is kept.
+/// The bytes of an attachment as they were before the mail: the transfer
+/// encoding is undone, the character set of a text is not touched.
 fn contents<'m>(message: &'m Message<'_>, part: &'m MessagePart<'_>) -> Cow<'m, [u8]> {
     match &part.body {
         PartType::Message(message) => Cow::Borrowed(message.raw_message()),

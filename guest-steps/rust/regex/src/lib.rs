@@ -1,7 +1,7 @@
 //! Finds, extracts, replaces and redacts by regular expressions.
 //!
-//! The expressions have the syntax of Rust's `regex`: no look-around and no back-references, and in
-//! return a time linear in the text, for every pattern.
+//! The expressions are those of Rust's `regex`: no look-around and no
+//! back-references, and in return time linear in the text, whatever the pattern.
 
 mod redact;
 mod rules;
@@ -132,7 +132,7 @@ impl Step for RegexStep {
 }
 
 impl Args {
-    /// An argument that the mode would ignore is a mistake.
+    /// An argument that the mode would ignore is a misunderstanding.
     fn check(&self) -> Result<(), StepError> {
         let wrong =
             |name: &str, mode: &str| Err(StepError::bad_args(format!("`{name}` belongs to mode `{mode}`")));
@@ -269,7 +269,7 @@ fn redact(
     Ok(())
 }
 
-/// Passes every targeted text through `change`.
+/// Sends every targeted text through `change`.
 fn rewrite(
     input: &mut Input<Any>,
     output: &mut Output<Any>,

@@ -1,4 +1,4 @@
-//! Replaces secrets and personal data with the name of their kind.
+//! Replaces secrets and personal data by the name of their kind.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -10,10 +10,10 @@ use serde_json::{Map, Value};
 use crate::rules::{self, Find, Kind, RULES};
 use crate::secret;
 
-/// Characters that may surround a value.
+/// What may stand around a value.
 const QUOTES: [char; 4] = ['"', '\'', '`', '\\'];
 
-/// A kind of data to find, by name and expression.
+/// What is found, by name and expression.
 struct Finder {
     kind: Option<Kind>,
     name: String,
@@ -28,7 +28,7 @@ pub(crate) struct Redactor {
 
 impl Redactor {
     /// # Errors
-    /// `bad-args` or `bad-pattern` if the author's expression for a kind is invalid.
+    /// `bad-args` or `bad-pattern` if a kind of the author's own is no expression.
     pub(crate) fn new(
         kinds: Option<&[Kind]>,
         custom: &Map<String, Value>,
@@ -86,8 +86,8 @@ impl Redactor {
         text
     }
 
-    /// Redacts all texts of a value, and everything below a field whose name marks it as secret.
-    /// `name` is the field that holds the value.
+    /// Redacts all texts of a value, and everything below a field whose name says
+    /// that it is secret. `name` is that of the field which holds the value.
     pub(crate) fn redact_value(&mut self, name: Option<&str>, value: &mut Value) {
         let has = |kind| self.finders.iter().any(|finder| finder.kind == Some(kind));
         if name.is_some_and(secret::is_name) && has(Kind::Assignment) {
@@ -109,7 +109,7 @@ impl Redactor {
         }
     }
 
-    /// Logs the number of findings of each kind, never the values.
+    /// Says how much of each kind was found; never what.
     pub(crate) fn log(&self) {
         let mut counts: Vec<(&String, &u64)> = self.marks.counts.iter().collect();
         counts.sort();
@@ -119,7 +119,7 @@ impl Redactor {
 }
 
 impl Finder {
-    /// Secrets in a text, in order and without overlap.
+    /// The secrets in a text, in order and apart from each other.
     fn find(&self, text: &str) -> Vec<Range<usize>> {
         let mut found: Vec<Range<usize>> = Vec::new();
         let mut at = 0;
@@ -158,7 +158,7 @@ impl Finder {
     }
 }
 
-/// Replacements of secrets, and their number.
+/// What stands in place of secrets, and how many there were.
 #[derive(Default)]
 struct Marks {
     numbered: bool,
@@ -193,7 +193,7 @@ impl Marks {
     }
 }
 
-/// True if a text is `[name]` or `[name-1]`.
+/// Whether a text is `[name]` or `[name-1]`.
 fn is_mark_of(name: &str, text: &str) -> bool {
     let number = text
         .strip_prefix('[')

@@ -1,6 +1,6 @@
-//! Patterns of secrets and personal data. Where the data has a checksum, a
-//! match is verified, so that an order number is not mistaken for a card
-//! number.
+//! What secrets and personal data look like. What a pattern finds is checked
+//! where the data carries a checksum, so that an order number is not taken for
+//! a card number.
 
 use std::ops::Range;
 
@@ -47,15 +47,15 @@ pub(crate) struct Rule {
     pub(crate) find: Find,
 }
 
-/// Secret part of a match.
+/// What of a match is the secret.
 #[derive(Clone, Copy)]
 pub(crate) enum Find {
-    /// The whole match except the groups `keep` before and `rest` after.
+    /// All of it but the groups `keep` before and `rest` after.
     Match,
-    /// The parts of the match, from the start of a word to the end of a word, that pass the check:
-    /// a pattern also matches adjacent numbers.
+    /// The parts of it, from the start of a word to the end of one, that pass the
+    /// check: a pattern takes the numbers beside a number in as well.
     Parts(fn(&str, Range<usize>) -> bool),
-    /// The match precedes the secret; the function returns the position of the secret.
+    /// The match stands before the secret; the function says where that is.
     Opens(fn(&str, &Captures<'_>) -> Option<Range<usize>>),
 }
 
@@ -100,7 +100,7 @@ pub(crate) const RULES: &[Rule] = &[
     Rule {
         kind: Kind::UrlPassword,
         name: "url-password",
-        // Up to the last `@` of the authority: a password may contain one.
+        // To the last `@` of the authority: a password may hold one.
         pattern: r#"(?i)(?<keep>\b[a-z][a-z0-9+.-]*://)[^\s/@:"<>]*:[^\s/"<>]+(?<rest>@)"#,
         find: Find::Match,
     },
@@ -146,8 +146,8 @@ pub(crate) const RULES: &[Rule] = &[
     },
 ];
 
-/// Parts of a match to check: they begin at its start and end at the end of a word, the longest
-/// first.
+/// The parts of a match to try: those that begin where it begins and end where
+/// a word ends, the longest first.
 pub(crate) fn parts(text: &str, found: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     let ends = text[found.clone()].char_indices().rev().scan(false, |after_is_word, (at, c)| {
         let is_end = c.is_alphanumeric() && !*after_is_word;
@@ -159,7 +159,7 @@ pub(crate) fn parts(text: &str, found: Range<usize>) -> impl Iterator<Item = Ran
     whole.chain(ends.flatten().filter(move |end| *end < length).map(move |end| start..start + end))
 }
 
-/// Possible start of the next part: after the match's first word or first symbol.
+/// Where the next part may begin: behind the match's first word, or its first sign.
 pub(crate) fn after_first_word(text: &str, found: Range<usize>) -> usize {
     let mut chars = text[found.clone()].chars();
     let sign = chars.next().filter(|c| !c.is_alphanumeric()).map(char::len_utf8);
@@ -175,7 +175,7 @@ fn after(text: &str, part: &Range<usize>) -> Option<char> {
     text[part.end..].chars().next()
 }
 
-/// True if no letter or digit touches the part.
+/// Whether no letter or digit touches the part.
 fn stands_alone(text: &str, part: &Range<usize>) -> bool {
     ![before(text, part), after(text, part)].into_iter().flatten().any(char::is_alphanumeric)
 }
@@ -184,14 +184,14 @@ fn digits(text: &str) -> Vec<u32> {
     text.chars().filter_map(|c| c.to_digit(10)).collect()
 }
 
-/// ISO 13616: with the first four characters moved to the end and letters as numbers, it is 1 modulo 97.
+/// ISO 13616: the first four characters moved to the end, letters as numbers, is 1 modulo 97.
 fn iban(text: &str, part: Range<usize>) -> bool {
     let found = &text[part.clone()];
     let compact: Vec<char> = found.chars().filter(char::is_ascii_alphanumeric).collect();
     if !(15..=34).contains(&compact.len()) || !stands_alone(text, &part) {
         return false;
     }
-    // Words in lower case are rarely an account: then most characters must be digits.
+    // Words in lower case are rarely an account: then most of it must be digits.
     let is_upper = !compact.iter().any(char::is_ascii_lowercase);
     if !is_upper && digits(found).len() < 10 {
         return false;
@@ -226,7 +226,7 @@ fn card(text: &str, part: Range<usize>) -> bool {
 
 const CARD_GAPS: [char; 3] = [' ', '\u{a0}', '-'];
 
-/// True if no further numbers are adjacent to the part.
+/// Whether the part has no further numbers beside it.
 fn is_all_of_the_digits(text: &str, part: &Range<usize>) -> bool {
     let (left, right) = (&text[..part.start], &text[part.end..]);
     let goes_on = |gap: Option<&str>, to_digit: fn(&str) -> Option<char>| {
@@ -236,8 +236,8 @@ fn is_all_of_the_digits(text: &str, part: &Range<usize>) -> bool {
         && !goes_on(right.strip_prefix(CARD_GAPS), |text| text.chars().next())
 }
 
-/// True for one block, or blocks of at least four digits up to the last one: in a row of small
-/// numbers, some sums are always right.
+/// One block, or blocks of at least four digits up to the last: in a row of
+/// small numbers some always add up.
 fn is_written_as_cards_are(part: &str) -> bool {
     let blocks: Vec<&str> = part.split(CARD_GAPS).collect();
     let (_, up_to_last) = blocks.split_last().unwrap_or((&"", &[]));
@@ -262,7 +262,7 @@ fn phone(text: &str, part: Range<usize>) -> bool {
     let count = digits(text).len();
     let is_marked = text.starts_with(['+', '(']);
     let is_date = text.matches(['.', '-', '/']).count() == 2 && count == 8;
-    // The start of a longer row of numbers is a telephone number only if it is marked.
+    // The beginning of a longer row of numbers is a telephone number only if it says so.
     (8..=15).contains(&count) && !is_date && !follows_digit && (is_marked || (count >= 10 && !goes_on))
 }
 
@@ -272,7 +272,7 @@ fn ipv4(text: &str, part: Range<usize>) -> bool {
 
 fn ipv6(text: &str, part: Range<usize>) -> bool {
     let mut rest = text[part.end..].chars();
-    // `abc::def::ghi` is a path in some language.
+    // `abc::def::ghi` is a path of some language.
     let goes_on = rest.next() == Some(':') && rest.next().is_some_and(|c| c == ':' || c.is_alphanumeric());
     let address = text[part].split('%').next().unwrap_or_default();
     // `::` alone is a path separator of many languages.

@@ -1,5 +1,5 @@
-//! Secrets that only their position reveals: a value after the name of a secret, and credentials
-//! after their scheme.
+//! What only its place gives away: a value behind the name of a secret, and
+//! credentials behind their scheme.
 
 use std::ops::Range;
 
@@ -26,10 +26,10 @@ const ENDS: [&str; 17] = [
     "credentials",
 ];
 
-/// Last words that are short enough to be the end of a harmless word.
+/// Last words that are short enough to be the end of an innocent one.
 const WORDS: [&str; 2] = ["pass", "pw"];
 
-/// Names of tokens that are only for paging through a list.
+/// What tokens are called that only page through a list.
 const PAGING: [&str; 3] = ["next", "page", "continuation"];
 
 /// Words before a credential in `Authorization`.
@@ -52,16 +52,16 @@ const SCHEMES: [&str; 13] = [
 /// Schemes whose credentials are a list up to the end of the line.
 const LISTS: [&str; 5] = ["digest", "oauth", "hawk", "signature", "aws4-hmac-sha256"];
 
-/// A credential of this length is always one, in any form.
+/// A credential of this length is one, whatever it looks like.
 const LONG: usize = 16;
 
-/// A shorter value without quotes is more likely a description of the secret.
+/// A value without quotes that is shorter says rather something about the secret.
 const SHORTEST: usize = 3;
 
-/// Longest name that is searched for after a comma.
+/// The longest name looked for behind a comma.
 const LONGEST_NAME: usize = 64;
 
-/// True if a field or variable of this name holds a secret.
+/// Whether a field or variable of this name holds a secret.
 pub(crate) fn is_name(name: &str) -> bool {
     let compact: String =
         name.chars().filter(|c| c.is_alphanumeric()).map(|c| c.to_ascii_lowercase()).collect();
@@ -71,13 +71,13 @@ pub(crate) fn is_name(name: &str) -> bool {
     ENDS.iter().any(|end| compact.ends_with(end)) || WORDS.contains(&last_word(name).as_str())
 }
 
-/// True if a field of this name holds a scheme and its credentials.
+/// Whether a field of this name holds a scheme and its credentials.
 pub(crate) fn is_authorization(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     name == "authorization" || name == "proxy-authorization"
 }
 
-/// Last word of a name: `pass` for `DB_PASS`, `db-pass` and `dbPass`.
+/// Of `DB_PASS`, `db-pass` and `dbPass`, `pass`.
 fn last_word(name: &str) -> String {
     let name = name.trim_end_matches(|c: char| !c.is_alphanumeric());
     let start = name.rfind(|c: char| !c.is_alphanumeric()).map_or(0, |at| at + 1);
@@ -87,11 +87,11 @@ fn last_word(name: &str) -> String {
     word[capital.unwrap_or(0)..].to_lowercase()
 }
 
-/// Value after `name=`, with its quotes.
+/// The value behind `name=`, with its quotes.
 pub(crate) fn assigned(text: &str, found: &Captures<'_>) -> Option<Range<usize>> {
     let group = |name| found.name(name).map_or("", |group| group.as_str());
     let name = group("name");
-    // `unexpected token: x` and `pass: 120` are not assignments.
+    // `unexpected token: x` and `pass: 120` are no assignments.
     let is_plain = ["token", "pass", "pw"].iter().any(|word| name.eq_ignore_ascii_case(word));
     if !is_name(name) || (is_plain && group("quote").is_empty() && !group("sign").contains('=')) {
         return None;
@@ -101,7 +101,7 @@ pub(crate) fn assigned(text: &str, found: &Captures<'_>) -> Option<Range<usize>>
     Some(start..start + length)
 }
 
-/// Length of the value at the start of a text.
+/// The length of the value that a text begins with.
 fn value(text: &str) -> Option<usize> {
     let line = text.lines().next()?;
     let first = line.chars().next()?;
@@ -118,13 +118,13 @@ fn value(text: &str) -> Option<usize> {
     (line[..end].chars().count() >= SHORTEST).then_some(end)
 }
 
-/// Length up to the closing quote; without one, up to the end of the line.
+/// Up to the closing quote; without one, up to the end of the line.
 fn quotes(line: &str, quote: char) -> usize {
     let mut chars = line.char_indices().skip(1).peekable();
     while let Some((at, c)) = chars.next() {
         match c {
             '\\' => drop(chars.next()),
-            // A doubled quote is one inside, as in YAML and SQL.
+            // A doubled quote is one inside, as YAML and SQL write it.
             _ if c == quote => match chars.peek() {
                 Some((_, next)) if *next == quote => drop(chars.next()),
                 _ => return at + c.len_utf8(),
@@ -135,7 +135,7 @@ fn quotes(line: &str, quote: char) -> usize {
     line.len()
 }
 
-/// The same inside a JSON text, where a quote is `\"`, and a quote inside it is `\\\"`.
+/// The same inside a JSON text, where a quote is `\"`, and one inside it `\\\"`.
 fn escaped_quotes(line: &str) -> usize {
     let mut at = 2;
     while let Some(slash) = line[at..].find('\\').map(|offset| at + offset) {
@@ -152,7 +152,7 @@ fn escaped_quotes(line: &str) -> usize {
     line.len()
 }
 
-/// True if a value without quotes ends before `c`.
+/// Whether a value without quotes ends before `c`.
 fn ends(c: char, rest: &str) -> bool {
     match c {
         '&' => true,
@@ -173,7 +173,7 @@ fn begins_assignment(rest: &str) -> bool {
     end > 0 && rest[end..].starts_with(['=', ':'])
 }
 
-/// Credentials after `Authorization: Bearer`, or after `Bearer` alone.
+/// What stands behind `Authorization: Bearer`, or behind `Bearer` alone.
 pub(crate) fn credentials(text: &str, found: &Captures<'_>) -> Option<Range<usize>> {
     let start = found.get_match().end();
     if let Some(word) = found.name("word") {
@@ -194,7 +194,7 @@ pub(crate) fn credentials(text: &str, found: &Captures<'_>) -> Option<Range<usiz
         .filter(|scheme| SCHEMES.iter().any(|known| scheme.as_str().eq_ignore_ascii_case(known)));
     let begin = match (scheme, found.name("scheme")) {
         (Some(_), _) | (None, None) => start,
-        // A first word that is not a scheme belongs to the credential.
+        // A first word that is no scheme belongs to the credential.
         (None, Some(word)) => word.start(),
     };
     let rest = &text[begin..];
@@ -210,7 +210,7 @@ pub(crate) fn credentials(text: &str, found: &Captures<'_>) -> Option<Range<usiz
     (length > 0 && (scheme.is_some() || looks_secret)).then_some(begin..begin + length)
 }
 
-/// Start of the secret part of an `authorization` field: everything except a scheme.
+/// The part of an `authorization` field that is secret: all but a scheme.
 pub(crate) fn without_scheme(value: &str) -> usize {
     let word = value.split_whitespace().next().unwrap_or_default();
     let is_scheme = SCHEMES.iter().any(|known| word.eq_ignore_ascii_case(known));
@@ -220,7 +220,7 @@ pub(crate) fn without_scheme(value: &str) -> usize {
     if is_scheme && behind + gap < value.len() { behind + gap } else { 0 }
 }
 
-/// True if the base64 text decodes to `user:password`.
+/// Whether base64 holds `user:password`.
 fn is_user_and_password(text: &str) -> bool {
     let (mut bits, mut held) = (0_u32, 0_u32);
     for byte in text.trim_end_matches('=').bytes() {

@@ -1,4 +1,4 @@
-//! Selection of texts in an item.
+//! Which texts of an item are meant.
 
 use lobster_step::StepError;
 use serde_json::Value;
@@ -34,7 +34,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// The value that holds the texts, and the name of its field, if there is one.
+    /// The value that holds the texts, and the name of its field, if it is one.
     pub(crate) fn value<'i>(&'i self, item: &'i mut Value) -> (Option<&'i str>, Option<&'i mut Value>) {
         match self {
             Self::All => (None, Some(item)),
@@ -53,7 +53,7 @@ fn visit(value: &Value, see: &mut dyn FnMut(&str) -> Result<(), StepError>) -> R
     }
 }
 
-/// Passes every text of a value through `change`.
+/// Sends every text of a value through `change`.
 pub(crate) fn rewrite(value: &mut Value, change: &mut dyn FnMut(&str) -> String) {
     match value {
         Value::String(text) => *text = change(text),

@@ -9,11 +9,11 @@ use minijinja::{AutoEscape, Environment, ErrorKind, UndefinedBehavior};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// Name of the main template in messages.
+/// The name the main template has in messages.
 const MAIN: &str = "template";
 
-/// Limit on nested includes and macros: far below the limit of a component's stack, which they
-/// would otherwise exhaust.
+/// How deep templates may include each other and macros may nest: far below
+/// what a component's stack holds.
 const DEPTH: usize = 100;
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -148,7 +148,7 @@ fn environment(args: &Args) -> Result<Environment<'_>, StepError> {
         Missing::Empty => UndefinedBehavior::Chainable,
     });
     environment.set_recursion_limit(DEPTH);
-    // Errors then name the undefined value.
+    // Errors then name what is undefined.
     environment.set_debug(true);
     for (name, source) in &args.templates {
         environment.add_template(name, source).map_err(|error| failed(&error, ""))?;

@@ -1,6 +1,6 @@
-//! A step that sends one HTTP request over `wasi:http`: its arguments are `authority`, `path`, and
-//! a `body` to post, if any. Its output is the response as JSON; a request that was refused or
-//! failed is the error `refused`.
+//! A step that makes one HTTP request over `wasi:http`: `authority` and `path` in its
+//! arguments, and a `body` that is posted if there is one. What came back is its output,
+//! as JSON; a request that was refused or failed is the error `refused`.
 
 use serde_json::{Value, json};
 use wasip2::http::outgoing_handler::handle;
@@ -17,7 +17,7 @@ struct Request;
 
 export!(Request);
 
-/// Most bytes that a stream reads or writes at once.
+/// Bytes that a stream takes, or gives, at once.
 const PART: usize = 4096;
 
 impl Guest for Request {

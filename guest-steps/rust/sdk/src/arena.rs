@@ -1,17 +1,17 @@
-//! The memory of small runs: an arena in the program's first memory. A run that fits in
-//! it never grows its memory, and one growth costs the host more than all allocations of
-//! such a step.
+//! Where a small run's memory comes from: an arena that is part of the program's
+//! first memory. A run that fits it never grows its memory, and a host has more to
+//! do for one growth than a step for all of its allocations.
 //!
-//! The arena is handed out once from start to end; only the block that was handed out
-//! last can be freed. Allocations that do not fit use the system's allocator.
+//! The arena is handed out once from its beginning to its end; only what was handed
+//! out last is taken back. Whatever does not fit comes from the system's allocator.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::{Cell, UnsafeCell};
 
-/// Size of the arena in bytes. The pages cost nothing until they are used.
+/// Bytes of the arena. They cost nothing before they are touched.
 const SIZE: usize = 256 << 10;
 
-/// Greatest alignment of the arena's start.
+/// The greatest alignment that the arena's beginning has.
 const ALIGNED: usize = 16;
 
 #[repr(align(16))]
@@ -28,12 +28,12 @@ pub(crate) struct Arena {
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// An empty arena.
+    /// An arena of which nothing is handed out.
     pub(crate) const fn new() -> Self {
         Self { room: Room(UnsafeCell::new([0; SIZE])), used: Cell::new(0) }
     }
 
-    /// Position of a block in the arena; `None` if it came from the system.
+    /// Where in the arena a block begins; none if it came from the system.
     fn place(&self, block: *mut u8) -> Option<usize> {
         block.addr().checked_sub(self.room.0.get().addr()).filter(|place| *place < SIZE)
     }
@@ -43,9 +43,9 @@ impl Arena {
     }
 }
 
-// SAFETY: blocks of the arena do not overlap: each begins after the end of all earlier ones, and
-// the end moves back only over the block that was handed out last. Addresses in the arena differ
-// from the system's by their range.
+// SAFETY: blocks of the arena do not overlap: each begins where all before it end,
+// and the end moves back only over the block that was handed out last. Addresses in
+// the arena are told from the system's by their range.
 unsafe impl GlobalAlloc for Arena {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let place = self.used.get().next_multiple_of(layout.align());
@@ -64,14 +64,14 @@ unsafe impl GlobalAlloc for Arena {
         match self.place(block) {
             Some(place) if self.is_last(place, layout.size()) => self.used.set(place),
             Some(_) => {}
-            // SAFETY: a block outside of the arena is the system's.
+            // SAFETY: what is not of the arena is of the system.
             None => unsafe { System.dealloc(block, layout) },
         }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let Some(place) = self.place(block) else {
-            // SAFETY: a block outside of the arena is the system's.
+            // SAFETY: what is not of the arena is of the system.
             return unsafe { System.realloc(block, layout, size) };
         };
         let end = place.checked_add(size).filter(|end| *end <= SIZE);
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn blocks_are_aligned_and_apart_and_the_last_one_is_taken_back() {
         let arena = Box::new(Arena::new());
-        // SAFETY: each block is used within its size and freed with its layout.
+        // SAFETY: each block is used within its size and given back with its layout.
         unsafe {
             let one = arena.alloc(layout(3, 1));
             let two = arena.alloc(layout(8, 8));

@@ -1,19 +1,19 @@
-//! Description of a step.
+//! What a step says about itself.
 
 use std::time::Duration;
 
 use serde_json::Value;
 
-/// A step's description of itself. The schemas are added from the step's types.
+/// A step's self-description. The schemas are added from the step's types.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Description {
     pub name: String,
-    /// Version of the step, not of the contract.
+    /// The step's own version, not the contract's.
     pub version: String,
     /// One line.
     pub summary: String,
     pub wants: Vec<Want>,
-    /// WebAssembly fuel, about one unit per instruction.
+    /// WebAssembly fuel, about one unit an instruction.
     pub fuel: Option<u64>,
     /// Bytes over all memories.
     pub memory: Option<u64>,
@@ -23,22 +23,22 @@ pub struct Description {
     pub examples: Vec<Example>,
 }
 
-/// A capability that a step asks for. Asking grants nothing.
+/// One capability a step asks for. Asking grants nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Want {
     pub capability: Capability,
-    /// Reason for the person who decides.
+    /// Why, for the person who decides.
     pub reason: String,
-    /// True if the step can work without it.
+    /// Whether the step can work without it.
     pub optional: bool,
 }
 
 /// A right that only a grant gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Capability {
-    /// A directory to read, by its path in the step.
+    /// A directory to read, by the path the step looks for it at.
     Read(String),
-    /// A directory to write, by its path in the step.
+    /// A directory to write, by the path the step looks for it at.
     Write(String),
     /// An environment variable.
     Env(String),
@@ -50,12 +50,12 @@ pub enum Capability {
     Random,
 }
 
-/// One call and its output, for help and for trying the step.
+/// One call and what it gives, for help and for trying the step out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Example {
     pub summary: String,
     pub args: Value,
-    /// JSON items, one per line, or text.
+    /// JSON items, one a line, or text.
     pub input: Option<String>,
     pub output: Option<String>,
 }
@@ -90,28 +90,28 @@ impl Description {
         self
     }
 
-    /// Sets the fuel that the step is made for.
+    /// The fuel the step was made for.
     #[must_use]
     pub fn fuel(mut self, units: u64) -> Self {
         self.fuel = Some(units);
         self
     }
 
-    /// Sets the memory that the step is made for, in bytes.
+    /// The memory the step was made for, in bytes.
     #[must_use]
     pub fn memory(mut self, bytes: u64) -> Self {
         self.memory = Some(bytes);
         self
     }
 
-    /// Sets the output that the step is made for, in bytes.
+    /// The output the step was made for, in bytes.
     #[must_use]
     pub fn output(mut self, bytes: u64) -> Self {
         self.output = Some(bytes);
         self
     }
 
-    /// Sets the wall-clock time that the step is made for.
+    /// The wall-clock time the step was made for.
     #[must_use]
     pub fn timeout(mut self, time: Duration) -> Self {
         self.timeout = Some(time);

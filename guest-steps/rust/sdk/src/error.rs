@@ -1,16 +1,16 @@
-//! Errors of a step.
+//! How a step says that it failed.
 
 use std::fmt;
 use std::io;
 
-/// Reason why a step cannot give a usable result.
+/// Why a step cannot give a usable result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepError {
-    /// Stable code for programs: lower-case words joined by dashes, `bad-input`.
+    /// A stable name for programs: lower-case words joined by dashes, `bad-input`.
     pub code: String,
-    /// One sentence for people: what happened, where and why.
+    /// One sentence for people: what, where, why.
     pub message: String,
-    /// True if the same call may succeed later.
+    /// Whether the same call may succeed later.
     pub retryable: bool,
 }
 
@@ -20,17 +20,17 @@ impl StepError {
         Self { code: code.into(), message: message.into(), retryable: false }
     }
 
-    /// The input is not in the form that the step takes.
+    /// The input is not what the step takes.
     pub fn bad_input(message: impl Into<String>) -> Self {
         Self::new("bad-input", message)
     }
 
-    /// The arguments have the right types but make no sense.
+    /// The arguments are of the right shape but make no sense.
     pub fn bad_args(message: impl Into<String>) -> Self {
         Self::new("bad-args", message)
     }
 
-    /// The same error, marked as temporary.
+    /// The same error, marked as one that may go away.
     #[must_use]
     pub fn retryable(mut self) -> Self {
         self.retryable = true;
@@ -46,9 +46,9 @@ impl fmt::Display for StepError {
 
 impl std::error::Error for StepError {}
 
-/// An I/O error keeps the step error that it was made from, if any, so that [`crate::Input`] and
-/// [`crate::Output`] can be passed through readers and writers of other crates without losing the
-/// code.
+/// An I/O error keeps the step error it may have been made from, so that
+/// [`crate::Input`] and [`crate::Output`] can be passed through readers and
+/// writers of other crates without losing the code.
 impl From<io::Error> for StepError {
     fn from(error: io::Error) -> Self {
         match error.downcast::<Self>() {

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-/// Path of a guest directory such as `/mail`. In the component it is the same path; in native tests
-/// it is below the directory that the test case created.
+/// Where a guest path such as `/mail` is. In the component it is that path; in
+/// native tests it lies below the directory that the test case made.
 pub fn guest(path: &str) -> PathBuf {
     #[cfg(not(target_family = "wasm"))]
     if let Some(root) = crate::testing::root() {

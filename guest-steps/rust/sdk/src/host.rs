@@ -1,4 +1,4 @@
-//! Functions of the host for every step, beyond its grants.
+//! What the host offers every step beyond its grants.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -11,7 +11,7 @@ use crate::testing::fake as backend;
 #[cfg(target_family = "wasm")]
 use crate::wasm::real as backend;
 
-/// Severity of a log line.
+/// How much a log line matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     Trace,
@@ -27,22 +27,22 @@ pub fn log(level: Level, message: &str, fields: &Value) {
     backend::log(level, message, &fields);
 }
 
-/// Writes a log line at `info`.
+/// A log line at `info`.
 pub fn info(message: &str) {
     backend::log(Level::Info, message, "");
 }
 
-/// Writes a log line at `warn`.
+/// A log line at `warn`.
 pub fn warn(message: &str) {
     backend::log(Level::Warn, message, "");
 }
 
-/// Reports the progress of the step to the person who waits.
+/// Says how far the step is, for the person who waits.
 pub fn progress(done: u64, total: Option<u64>, message: Option<&str>) {
     backend::progress(done, total, message);
 }
 
-/// Value that an earlier step or call of this run kept under `key`.
+/// What an earlier step or call of this run kept under `key`.
 ///
 /// # Errors
 /// `bad-state` if it is not a `T`.
@@ -64,18 +64,18 @@ pub fn set_state(key: &str, value: &impl Serialize) -> Result<(), StepError> {
     Ok(())
 }
 
-/// Content of a blob that this run produced or was given, by its BLAKE3 digest in hex.
+/// The whole of a blob that this run produced or was given, by its BLAKE3 digest in hex.
 ///
 /// # Errors
-/// `not-found`, `not-granted`, `limit` or `io`, from the host.
+/// `not-found`, `not-granted`, `limit` or `io`, as the host says.
 pub fn blob(digest: &str) -> Result<Vec<u8>, StepError> {
     backend::blob(digest)
 }
 
-/// Puts bytes into the store and returns their BLAKE3 digest in hex.
+/// Puts bytes into the store and gives their BLAKE3 digest in hex.
 ///
 /// # Errors
-/// `limit` or `io`, from the host.
+/// `limit` or `io`, as the host says.
 pub fn put_blob(bytes: &[u8]) -> Result<String, StepError> {
     backend::put_blob(bytes)
 }

@@ -9,14 +9,14 @@ use serde::de::DeserializeOwned;
 use crate::StepError;
 use crate::payload::{Any, Bytes};
 
-/// Items that are requested from the host at once: few enough to use little memory, and enough to
-/// make the call cheap.
+/// Items asked of the host at once: few enough to stay small, enough to make
+/// the crossing cheap.
 const ITEMS_AT_ONCE: u32 = 64;
 
-/// Bytes that are requested from the host at once.
+/// Bytes asked of the host at once.
 const BYTES_AT_ONCE: u32 = 64 * 1024;
 
-/// Source of input: the host or a test.
+/// What the host (or a test) gives.
 pub(crate) trait Source {
     fn kind(&self) -> Kind;
     fn read(&mut self, max: u32) -> Result<Vec<u8>, StepError>;
@@ -30,9 +30,9 @@ pub(crate) enum Kind {
     Items,
 }
 
-/// A step's input. For items it is an iterator of `Result<T, StepError>`, and for [`Bytes`] a
-/// reader; [`Any`] offers both. It streams: a step that does not keep items can take more than fits
-/// in its memory.
+/// A step's input. For items it is an iterator of `Result<T, StepError>`, for
+/// [`Bytes`] a reader; [`Any`] offers both. It streams: a step that does not
+/// keep items can take more than fits its memory.
 pub struct Input<T> {
     source: Box<dyn Source>,
     items: VecDeque<String>,
@@ -46,13 +46,13 @@ impl<T> Input<T> {
         Self { source, items: VecDeque::new(), bytes: VecDeque::new(), taken: 0, of: PhantomData }
     }
 
-    /// True if the step was given no input at all, which differs from an input without
-    /// items.
+    /// Whether the step was given no input at all, which is not the same as an
+    /// input without items.
     pub fn is_absent(&self) -> bool {
         self.source.kind() == Kind::Empty
     }
 
-    /// True if the input is a stream of JSON items rather than bytes.
+    /// Whether the input is a stream of JSON items rather than bytes.
     pub fn is_items(&self) -> bool {
         self.source.kind() == Kind::Items
     }
@@ -114,7 +114,7 @@ impl Read for Input<Any> {
 }
 
 impl Input<Bytes> {
-    /// All remaining bytes.
+    /// Everything that is left.
     ///
     /// # Errors
     /// If the host cannot give more.
@@ -122,7 +122,7 @@ impl Input<Bytes> {
         self.all_bytes()
     }
 
-    /// All remaining bytes as text.
+    /// Everything that is left, as text.
     ///
     /// # Errors
     /// `bad-input` if it is not UTF-8, and if the host cannot give more.
@@ -132,12 +132,12 @@ impl Input<Bytes> {
 }
 
 impl Input<Any> {
-    /// Items, parsed as `I`. Byte input is one text item.
+    /// The items, read as `I`. Bytes are one text item.
     pub fn items<I: DeserializeOwned>(&mut self) -> impl Iterator<Item = Result<I, StepError>> {
         std::iter::from_fn(|| self.next_as())
     }
 
-    /// All remaining bytes; items are read as JSON Lines.
+    /// Everything that is left; items come as JSON Lines.
     ///
     /// # Errors
     /// If the host cannot give more.
@@ -145,7 +145,7 @@ impl Input<Any> {
         self.all_bytes()
     }
 
-    /// All remaining text; items are read as JSON Lines.
+    /// Everything that is left, as text; items come as JSON Lines.
     ///
     /// # Errors
     /// `bad-input` if it is not UTF-8, and if the host cannot give more.

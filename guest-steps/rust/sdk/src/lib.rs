@@ -42,12 +42,12 @@
 //! # fn main() {}
 //! ```
 //!
-//! A step may rely on these rules: it runs once per instance, with only its grants; the clock and
-//! randomness are the same in every run unless the real ones were granted; a panic ends the step, and
-//! its text is in the log.
+//! What a step may rely on: it runs once per instance, with nothing but what was
+//! granted; the clock and randomness are the same in every run unless the real
+//! ones were granted; a panic ends the step with the panic's text in the log.
 //!
-//! The feature `arena` (on by default) is an allocator that makes small runs cheaper to start; leave it
-//! out to choose another one.
+//! The feature `arena` (on by default) makes small runs cheaper to start by an
+//! allocator of this crate's own; leave it out to choose another.
 
 #[cfg(any(target_family = "wasm", test))]
 mod arena;
@@ -77,23 +77,23 @@ pub use schemars::{self, JsonSchema};
 
 use serde::de::DeserializeOwned;
 
-/// A step: its description, its types and its work.
+/// A step: what it is, what it takes and gives, and what it does.
 pub trait Step {
-    /// A struct of arguments. Give it `#[serde(deny_unknown_fields)]`, so that a misspelt argument is
-    /// an error.
+    /// The arguments, a struct. Give it `#[serde(deny_unknown_fields)]` so that
+    /// a misspelt argument is an error.
     type Args: DeserializeOwned + JsonSchema;
     /// One input item, or [`Bytes`] for a byte stream, or [`Any`] for either.
     type In: Payload;
     /// One output item, or [`Bytes`], or [`Any`].
     type Out: Payload;
 
-    /// Describes the step. The result must be a constant.
+    /// What the step says about itself. It must be a constant.
     fn describe() -> Description;
 
-    /// Does the work. If it fails, the host discards the output so far.
+    /// Does the work. Output that was given before an error is discarded by the host.
     ///
     /// # Errors
-    /// Any reason that makes the result unusable, see [`StepError`].
+    /// Whatever makes the result unusable, see [`StepError`].
     fn run(
         args: Self::Args,
         input: &mut Input<Self::In>,
@@ -101,7 +101,7 @@ pub trait Step {
     ) -> Result<(), StepError>;
 }
 
-/// Parses arguments, runs the step and passes on the buffered output.
+/// Parses arguments, runs the step and hands on what is still buffered.
 pub(crate) fn run<S: Step>(
     args: &str,
     input: &mut Input<S::In>,

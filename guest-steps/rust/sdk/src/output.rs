@@ -8,11 +8,11 @@ use serde::Serialize;
 use crate::StepError;
 use crate::payload::{Any, Bytes};
 
-/// Items are passed to the host in groups, as soon as either limit is reached.
+/// Items are handed to the host in groups, as soon as either figure is reached.
 const ITEMS_AT_ONCE: usize = 64;
 const ITEM_BYTES_AT_ONCE: usize = 64 * 1024;
 
-/// Receiver of output: the host or a test.
+/// What takes the output: the host, or a test.
 pub(crate) trait Sink {
     fn write(&mut self, bytes: &[u8]) -> Result<(), StepError>;
     fn emit(&mut self, items: &[String]) -> Result<(), StepError>;
@@ -42,8 +42,8 @@ impl<T> Output<T> {
         Ok(())
     }
 
-    /// Passes on everything that is still buffered. The macro calls it at the end; call it before a
-    /// long pause so that the next step can start.
+    /// Hands on what is still buffered. The macro calls it at the end; call it
+    /// before a long pause so that the next step can start.
     ///
     /// # Errors
     /// If the host takes no more.
@@ -59,20 +59,20 @@ impl<T> Output<T> {
 }
 
 impl<T: Serialize> Output<T> {
-    /// Writes one item.
+    /// Gives one item.
     ///
     /// # Errors
-    /// If the item cannot be converted to JSON, or the host takes no more.
+    /// If the item cannot be JSON, and if the host takes no more.
     pub fn emit(&mut self, item: &T) -> Result<(), StepError> {
         self.emit_one(item)
     }
 }
 
 impl Output<Any> {
-    /// Writes one item. A step writes items or bytes, not both.
+    /// Gives one item. A step gives items or bytes, not both.
     ///
     /// # Errors
-    /// If the item cannot be converted to JSON, or the host takes no more.
+    /// If the item cannot be JSON, and if the host takes no more.
     pub fn item(&mut self, item: &impl Serialize) -> Result<(), StepError> {
         self.emit_one(item)
     }

@@ -1,16 +1,16 @@
-//! Types of a step's input and output.
+//! What flows in and out of a step.
 
 use schemars::generate::{Contract, SchemaSettings};
 use schemars::{JsonSchema, Schema};
 
-/// Content of a step's input or output: items of a type, [`Bytes`], or [`Any`].
+/// What one side of a step carries: items of a type, [`Bytes`], or [`Any`].
 pub trait Payload {
-    /// JSON Schema of one item for reading or for writing; `None` for bytes. The two differ: a
-    /// field with `skip_serializing_if` is not required when writing.
+    /// The JSON Schema of one item as it is read, or as it is written; none for
+    /// bytes. They differ: what `skip_serializing_if` leaves out is not required.
     fn schema(contract: Contract) -> Option<Schema>;
 }
 
-/// A byte stream: [`crate::Input`] is then a reader, and [`crate::Output`] a writer.
+/// A byte stream: [`crate::Input`] is a reader then, [`crate::Output`] a writer.
 pub enum Bytes {}
 
 /// Either bytes or items, as the arguments or the input decide.

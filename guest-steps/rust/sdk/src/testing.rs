@@ -44,7 +44,7 @@ pub(crate) fn root() -> Option<PathBuf> {
     ROOT.with_borrow(Clone::clone)
 }
 
-/// Input of a step in a test.
+/// What a step is given in a test.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(rename_all = "lowercase")]
 pub enum Data {
@@ -66,7 +66,7 @@ impl Data {
     }
 }
 
-/// Output of a step.
+/// What a step gave.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Given {
     /// Neither items nor bytes.
@@ -99,7 +99,7 @@ impl Given {
 /// Runs a step with these arguments and this input.
 ///
 /// # Errors
-/// The error of the step.
+/// What the step failed with.
 pub fn run<S: Step>(args: &Value, input: Option<Data>) -> Result<Given, StepError> {
     let given = Rc::new(RefCell::new(Given::Nothing));
     let mut input = Input::new(Box::new(TestInput::new(input).map_err(StepError::bad_input)?));
@@ -139,7 +139,7 @@ fn no_args() -> Value {
     Value::Object(serde_json::Map::new())
 }
 
-/// Runs every case of a directory and panics with all differences.
+/// Runs every case of a directory and panics with all that differ.
 ///
 /// # Panics
 /// If a case fails or cannot be read, or if there is none.
@@ -191,7 +191,7 @@ fn same<T: PartialEq + std::fmt::Debug>(wanted: &T, given: &T) -> Result<(), Str
     if wanted == given { Ok(()) } else { Err(format!("wanted\n  {wanted:#?}\ngave\n  {given:#?}")) }
 }
 
-/// Creates the directories of the case below a temporary root.
+/// Lays the case's directories out below a temporary root.
 fn lay_out(case: &Case, beside: &Path) -> std::io::Result<tempfile::TempDir> {
     let root = tempfile::tempdir()?;
     for (guest, host) in &case.read {
@@ -237,7 +237,7 @@ impl TestInput {
         let items = match data {
             None => Vec::new(),
             Some(Data::Items(items)) => items,
-            // By the contract, byte input is one text item.
+            // The contract: bytes are one text item.
             Some(_) => vec![Value::String(String::from_utf8_lossy(&bytes).into_owned())],
         };
         Ok(Self { kind, items: items.into_iter(), bytes: std::io::Cursor::new(bytes) })

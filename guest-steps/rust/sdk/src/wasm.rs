@@ -1,4 +1,4 @@
-//! Bindings of the contract, and the adapter between them and [`Step`].
+//! The contract's bindings, and the adapter between them and [`Step`].
 
 use std::marker::PhantomData;
 
@@ -8,7 +8,7 @@ use crate::input::{Kind, Source};
 use crate::output::Sink;
 use crate::{Capability, Input, Output, Payload, Step, StepError};
 
-/// Generated from the contract; its names would clash with the SDK's own names.
+/// Generated from the contract; its names would clash with the SDK's own.
 pub mod bindings {
     wit_bindgen::generate!({
         path: "wit",
@@ -21,7 +21,7 @@ pub mod bindings {
 use bindings::Guest;
 use bindings::lobster::step::{host, io, types};
 
-/// Makes a component from a step.
+/// Makes a component of a step.
 pub struct Adapter<S>(PhantomData<S>);
 
 impl<S: Step> Guest for Adapter<S> {
@@ -30,8 +30,8 @@ impl<S: Step> Guest for Adapter<S> {
     }
 
     fn run(args: String, input: io::Input, output: io::Output) -> Result<(), types::StepError> {
-        // Otherwise a panic would be a trap without a message: a component without WASI has no
-        // standard error for the text.
+        // A panic would otherwise be a bare trap: a component without WASI has
+        // no standard error to leave its text on.
         std::panic::set_hook(Box::new(|panic| {
             host::log(host::Level::Error, &panic.to_string(), "");
         }));
@@ -126,13 +126,13 @@ fn stream_error(error: io::StreamError) -> StepError {
     StepError::new(error.code, error.message)
 }
 
-/// Host functions that [`crate::host`] uses.
+/// The host functions behind [`crate::host`].
 pub(crate) mod real {
     use super::bindings::lobster::step::host::{self, BlobError, BlobReader, BlobWriter};
     use crate::StepError;
     use crate::host::Level;
 
-    /// Bytes of a blob that are moved at once.
+    /// Bytes of a blob moved at once.
     const BLOB_CHUNK: u32 = 256 * 1024;
 
     pub(crate) fn log(level: Level, message: &str, fields: &str) {

@@ -1,4 +1,4 @@
-//! Phrases that the rules search for.
+//! The words that rules look for.
 
 pub(super) const FREE_MAIL: &[&str] =
     &["gmail.com", "outlook.com", "hotmail.com", "yahoo.com", "proton.me", "gmx.net", "freemail.example.net"];
@@ -104,7 +104,7 @@ pub(super) const ACTION: &[&str] = &[
     "por favor firme",
 ];
 
-/// Messages of tools to one member of a list.
+/// What tools say to one member of a list.
 pub(super) const ASSIGNED: &[&str] = &[
     "requested your review",
     "assigned to you",
