@@ -13,39 +13,40 @@ use rmcp::service::RequestContext;
 use serde_json::{Map, Value, json};
 
 use super::builtin::ResumeArgs;
-use super::call::{self, Answer, Limits, Place, Work, refusal};
-use super::catalogue::Entry;
-use super::gates::{self, Approvals, Asked, OPEN, Shown};
+use super::call::{self, CallAnswer, CallLimits, CallPlace, Work, refusal};
+use super::catalogue::CatalogueEntry;
+use super::gates::{self, Approvals, ClientAnswer, OPEN, ShownQuestion};
 use super::history::History;
-use super::server::{Prepared, Server};
+use super::server::{McpServer, Prepared};
 
-impl Server {
+impl McpServer {
     /// Puts a run's question to whom the server asks.
     pub(super) async fn ask(
         &self,
         question: &Map<String, Value>,
         context: &RequestContext<RoleServer>,
-    ) -> Asked {
+    ) -> ClientAnswer {
         match self.shared.approvals {
-            Approvals::Token => return Asked::Open(String::new()),
+            Approvals::Token => return ClientAnswer::Open(String::new()),
             Approvals::Operator => {
-                return Asked::Open(format!("this server asks nobody through its clients; {OPEN}"));
+                return ClientAnswer::Open(format!("this server asks nobody through its clients; {OPEN}"));
             }
             Approvals::Elicit => {}
         }
         if !gates::can_ask(context) {
-            return Asked::Open(format!("the client cannot ask its user; {OPEN}"));
+            return ClientAnswer::Open(format!("the client cannot ask its user; {OPEN}"));
         }
         let state = question.get("resumeToken").and_then(Value::as_str).unwrap_or_default();
         match self.view(&GateRef::Token(state.to_owned())) {
             Ok((gate, view)) => {
                 if let Some(who) = self.who_else(&gate, &view) {
-                    return Asked::Open(who);
+                    return ClientAnswer::Open(who);
                 }
-                let shown = Shown { view: &view, run: gate.run.short(), gate: &gate.id, place: &gate.path };
+                let shown =
+                    ShownQuestion { view: &view, run: gate.run.short(), gate: &gate.id, place: &gate.path };
                 gates::ask(question, &shown, context, state).await
             }
-            Err(problem) => Asked::Open(format!("{problem}; {OPEN}")),
+            Err(problem) => ClientAnswer::Open(format!("{problem}; {OPEN}")),
         }
     }
 
@@ -72,7 +73,7 @@ impl Server {
     }
 
     /// A run that waits, as its caller sees it.
-    pub(super) fn waiting(&self, mut answer: Answer, note: &str) -> CallToolResult {
+    pub(super) fn waiting(&self, mut answer: CallAnswer, note: &str) -> CallToolResult {
         if let Value::Object(envelope) = &mut answer.envelope {
             // What opens a gate is for whoever may answer it.
             if self.shared.approvals != Approvals::Token {
@@ -95,8 +96,8 @@ impl Server {
     pub(super) async fn resume(
         &self,
         args: ResumeArgs,
-        entry: Arc<Entry>,
-        place: Place,
+        entry: Arc<CatalogueEntry>,
+        place: CallPlace,
         context: &RequestContext<RoleServer>,
     ) -> CallToolResponse {
         let wrong = |message: &str| refusal("parse_error", message).into();
@@ -131,13 +132,13 @@ impl Server {
             Approvals::Elicit if gates::can_ask(context) => {
                 // The question itself goes to the person; what the agent says is not an answer.
                 let asked = match &open.others {
-                    Some(who) => Asked::Open(who.clone()),
+                    Some(who) => ClientAnswer::Open(who.clone()),
                     None => gates::ask(&open.question, &open.to_shown(), context, &open.token).await,
                 };
                 match asked {
-                    Asked::Answered(reply) => (reply, user),
-                    Asked::Later(result) => return (*result).into(),
-                    Asked::Open(note) => return self.not_approved(&open, &note, &place).into(),
+                    ClientAnswer::Answered(reply) => (reply, user),
+                    ClientAnswer::Later(result) => return (*result).into(),
+                    ClientAnswer::Open(note) => return self.not_approved(&open, &note, &place).into(),
                 }
             }
             Approvals::Elicit | Approvals::Operator => {
@@ -149,18 +150,18 @@ impl Server {
         self.work(Prepared { work, place, limits, entry }, context).await
     }
 
-    fn not_approved(&self, open: &OpenGate, note: &str, place: &Place) -> CallToolResult {
+    fn not_approved(&self, open: &OpenGate, note: &str, place: &CallPlace) -> CallToolResult {
         self.refuse(place, "resume", note, &json!({ "gate": open.id, "run": open.run.short() }));
         refusal("approval_refused", note)
     }
 
     /// A run whose question a client's user has left open, as at the call that asked it.
     fn left_open(&self, open: &OpenGate, note: &str) -> CallToolResult {
-        let answer = || -> Result<Answer, String> {
+        let answer = || -> Result<CallAnswer, String> {
             let store = self.shared.runtime.store().map_err(|error| error.to_string())?;
             let run = store.run(open.run).map_err(|error| error.to_string())?;
             let envelope = History { store, of: None, agent: None }.envelope(&run)?;
-            Ok(Answer { run: Some(open.run), envelope, changed: false })
+            Ok(CallAnswer { run: Some(open.run), envelope, changed: false })
         };
         match answer() {
             Ok(answer) => self.waiting(answer, note),
@@ -169,7 +170,7 @@ impl Server {
     }
 
     /// The gate that is meant, if it is one of this caller's runs.
-    fn open_gate(&self, gate: &GateRef, place: &Place) -> Result<OpenGate, String> {
+    fn open_gate(&self, gate: &GateRef, place: &CallPlace) -> Result<OpenGate, String> {
         let runtime = &self.shared.runtime;
         let (gate, view) = self.view(gate)?;
         let store = runtime.store().map_err(|error| error.to_string())?;
@@ -197,8 +198,8 @@ impl Server {
         &self,
         token: String,
         responses: Option<&BTreeMap<String, Value>>,
-        entry: Arc<Entry>,
-        place: Place,
+        entry: Arc<CatalogueEntry>,
+        place: CallPlace,
         context: &RequestContext<RoleServer>,
     ) -> Result<Brought, ErrorData> {
         let gate = GateRef::Token(token);
@@ -224,14 +225,14 @@ impl Server {
             None => gates::ask(&open.question, &open.to_shown(), context, &open.token).await,
         };
         Ok(match asked {
-            Asked::Answered(reply) => {
+            ClientAnswer::Answered(reply) => {
                 let (_, user) = authors(&place);
                 let work = Work::Resume(ResumeRequest { gate, reply, author: Some(user) });
-                let limits = Limits { time: self.shared.default_time, answer: call::MAX_ANSWER };
+                let limits = CallLimits { time: self.shared.default_time, answer: call::MAX_ANSWER };
                 Brought::Work(open.run, Prepared { work, place, limits, entry })
             }
-            Asked::Later(result) => Brought::Done((*result).into()),
-            Asked::Open(note) => Brought::Done(self.left_open(&open, &note).into()),
+            ClientAnswer::Later(result) => Brought::Done((*result).into()),
+            ClientAnswer::Open(note) => Brought::Done(self.left_open(&open, &note).into()),
         })
     }
 }
@@ -244,7 +245,7 @@ pub(super) enum Brought {
 }
 
 /// The agent behind a call, and its user, as authors of an answer.
-fn authors(place: &Place) -> (Author, Author) {
+fn authors(place: &CallPlace) -> (Author, Author) {
     let name = place.caller.actor.as_deref();
     (Author::of_agent(name), Author::of_client(name))
 }
@@ -263,7 +264,7 @@ struct OpenGate {
 }
 
 impl OpenGate {
-    fn to_shown(&self) -> Shown<'_> {
-        Shown { view: &self.view, run: self.run.short(), gate: &self.id, place: &self.place }
+    fn to_shown(&self) -> ShownQuestion<'_> {
+        ShownQuestion { view: &self.view, run: self.run.short(), gate: &self.id, place: &self.place }
     }
 }

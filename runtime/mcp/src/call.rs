@@ -26,8 +26,8 @@ use tokio::task::JoinHandle;
 
 use super::bounded::bounded;
 use super::catalogue::workflow_digest;
-use super::service::Wanted;
-use super::turns::Turn;
+use super::service::WantedStart;
+use super::turns::CallTurn;
 use lobster_runtime::digest::Digest;
 
 /// What the incumbent's plugin allows a call, in milliseconds and bytes.
@@ -61,7 +61,7 @@ pub(super) enum Work {
     },
     Resume(ResumeRequest),
     /// The service starts it.
-    Start(Box<Wanted>),
+    Start(Box<WantedStart>),
 }
 
 impl Work {
@@ -80,13 +80,13 @@ impl Work {
 
 /// What a call may take.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(super) struct CallLimits {
     pub(super) time: Option<Duration>,
     pub(super) answer: usize,
 }
 
 /// What a call came to.
-pub(super) struct Answer {
+pub(super) struct CallAnswer {
     pub(super) run: Option<RunId>,
     /// The envelope.
     pub(super) envelope: Value,
@@ -94,7 +94,7 @@ pub(super) struct Answer {
     pub(super) changed: bool,
 }
 
-impl Answer {
+impl CallAnswer {
     /// Nothing has run.
     pub(super) fn failed(code: Code, message: String) -> Self {
         let envelope = Envelope::Failed(Failure::new(code, message)).to_value().unwrap_or(Value::Null);
@@ -138,19 +138,19 @@ pub(super) fn refusal(code: &str, message: impl Into<String>) -> CallToolResult 
 }
 
 /// Does the work on this thread.
-pub(super) fn perform(runtime: &Runtime, work: Work, limits: Limits) -> Answer {
+pub(super) fn perform(runtime: &Runtime, work: Work, limits: CallLimits) -> CallAnswer {
     let (name, asked) = work.described();
     let ran = match plan(runtime, work) {
         Ok(Ready::Run(planned)) => runtime.run_planned(&planned),
         Ok(Ready::Resume(request)) => replay::resume(runtime, &request),
-        Ok(Ready::Changed) => return Answer { run: None, envelope: Value::Null, changed: true },
+        Ok(Ready::Changed) => return CallAnswer { run: None, envelope: Value::Null, changed: true },
         // It does not become a run; the operator finds it as a refused call.
         Err(failure) => {
             let refused = runtime.record_refusal(&name, &failure.message, &asked);
             RunResult { run: refused.ok(), ..RunResult::from(failure) }
         }
     };
-    Answer { run: ran.run, envelope: bounded(ran.envelope, limits.answer), changed: false }
+    CallAnswer { run: ran.run, envelope: bounded(ran.envelope, limits.answer), changed: false }
 }
 
 enum Ready {
@@ -231,13 +231,13 @@ impl Drop for Ending {
 /// with the wait for the turn, is over.
 pub(super) async fn run(
     base: &Runtime,
-    place: Place,
+    place: CallPlace,
     work: Work,
-    limits: Limits,
+    limits: CallLimits,
     cancel: CancelToken,
     progress: Option<Box<dyn Progress>>,
-    (turn, begun): (Turn, Instant),
-) -> Answer {
+    (turn, begun): (CallTurn, Instant),
+) -> CallAnswer {
     let runtime = base.for_call(Call {
         cwd: place.cwd,
         caller: place.caller,
@@ -260,12 +260,12 @@ pub(super) async fn run(
             }
         },
     };
-    done.unwrap_or_else(|error| Answer::failed(Code::Failed, format!("lobster broke off: {error}")))
+    done.unwrap_or_else(|error| CallAnswer::failed(Code::Failed, format!("lobster broke off: {error}")))
 }
 
 /// Where and for whom a call runs.
 #[derive(Clone)]
-pub(super) struct Place {
+pub(super) struct CallPlace {
     pub(super) cwd: PathBuf,
     pub(super) caller: Caller,
 }

@@ -47,7 +47,7 @@ pub(super) struct Sources {
 
 /// What a tool does.
 #[derive(Clone)]
-pub(super) enum Program {
+pub(super) enum ToolProgram {
     Builtin(BuiltinTool),
     Workflow {
         file: PathBuf,
@@ -66,9 +66,9 @@ pub(super) enum Program {
 
 /// A tool with what it runs.
 #[derive(Clone)]
-pub(super) struct Entry {
+pub(super) struct CatalogueEntry {
     pub(super) tool: Tool,
-    pub(super) program: Program,
+    pub(super) program: ToolProgram,
     /// Over what it runs.
     pub(super) runs: Digest,
     /// Over what it runs and what it shows.
@@ -81,7 +81,7 @@ type Stamp = (PathBuf, Option<(u64, SystemTime)>);
 /// All tools at one moment, by name.
 #[derive(Default)]
 pub(super) struct Catalogue {
-    pub(super) entries: BTreeMap<String, Arc<Entry>>,
+    pub(super) entries: BTreeMap<String, Arc<CatalogueEntry>>,
     pub(super) digest: Option<Digest>,
     /// Files that give no tool, and why.
     pub(super) problems: Vec<String>,
@@ -127,7 +127,7 @@ impl Catalogue {
         for builtin in builtins.iter().copied().filter(|one| *one != BuiltinTool::Run || sources.run) {
             let (tool, reach) = builtin::tool(builtin);
             let runs = Digest::of(builtin.name().as_bytes());
-            catalogue.add(tool, reach, Program::Builtin(builtin), runs, None);
+            catalogue.add(tool, reach, ToolProgram::Builtin(builtin), runs, None);
         }
         if let Some(service) = &sources.registered {
             catalogue.add_registered(service);
@@ -158,16 +158,16 @@ impl Catalogue {
     }
 
     /// Whether the file of this tool is no longer what was read.
-    pub(super) fn is_entry_stale(&self, entry: &Entry) -> bool {
+    pub(super) fn is_entry_stale(&self, entry: &CatalogueEntry) -> bool {
         let file = match &entry.program {
-            Program::Builtin(_) => return false,
-            Program::Registered { .. } => return true,
-            Program::Workflow { file } | Program::Component { file, .. } => file,
+            ToolProgram::Builtin(_) => return false,
+            ToolProgram::Registered { .. } => return true,
+            ToolProgram::Workflow { file } | ToolProgram::Component { file, .. } => file,
         };
         self.stamps.iter().any(|(path, stamp)| path == file && stamp_of(path) != *stamp)
     }
 
-    pub(super) fn tools(&self, is_seen: impl Fn(&Entry) -> bool) -> Vec<Tool> {
+    pub(super) fn tools(&self, is_seen: impl Fn(&CatalogueEntry) -> bool) -> Vec<Tool> {
         let seen = self.entries.values().filter(|entry| is_seen(entry));
         seen.map(|entry| entry.tool.clone()).collect()
     }
@@ -205,7 +205,7 @@ impl Catalogue {
             let tool = Tool::new(tool_name(&workflow.name), about, schema::of_workflow(&content.args))
                 .with_title(title)
                 .with_raw_output_schema(Arc::new(schema::envelope_of_service()));
-            let program = Program::Registered { name: workflow.name.clone() };
+            let program = ToolProgram::Registered { name: workflow.name.clone() };
             self.add(tool, Reach::ANYTHING, program, workflow.digest, Some(Path::new(&workflow.path)));
         }
     }
@@ -224,7 +224,7 @@ impl Catalogue {
         self.stamps.extend(of_files(&workflow));
         let reach = hints::of_workflow(&workflow, runtime.registry());
         let runs = workflow_digest(&workflow);
-        self.add(tool, reach, Program::Workflow { file: file.clone() }, runs, Some(&file));
+        self.add(tool, reach, ToolProgram::Workflow { file: file.clone() }, runs, Some(&file));
     }
 
     fn add_component(&mut self, runtime: &Runtime, file: PathBuf) {
@@ -260,11 +260,11 @@ impl Catalogue {
         let tool = Tool::new(tool_name(&stem), about, takes)
             .with_raw_output_schema(Arc::new(schema::envelope(item.as_ref())));
         let runs = Digest::from(component.digest());
-        let program = Program::Component { file: file.clone(), component, layout };
+        let program = ToolProgram::Component { file: file.clone(), component, layout };
         self.add(tool, Reach::PURE, program, runs, Some(&file));
     }
 
-    fn add(&mut self, tool: Tool, reach: Reach, program: Program, runs: Digest, file: Option<&Path>) {
+    fn add(&mut self, tool: Tool, reach: Reach, program: ToolProgram, runs: Digest, file: Option<&Path>) {
         let name = tool.name.to_string();
         if self.entries.contains_key(&name) {
             let file = file.map(|file| file.display().to_string()).unwrap_or_default();
@@ -276,7 +276,7 @@ impl Catalogue {
         let digest = Digest::of_json(&shown).unwrap_or(runs);
         let meta = Map::from_iter([(DIGEST.to_owned(), json!(format!("blake3:{digest}")))]);
         let tool = tool.with_meta(MetaObject(meta));
-        self.entries.insert(name, Arc::new(Entry { tool, program, runs, digest }));
+        self.entries.insert(name, Arc::new(CatalogueEntry { tool, program, runs, digest }));
     }
 }
 
@@ -331,7 +331,7 @@ pub(super) fn workflow_digest(workflow: &Workflow) -> Digest {
 }
 
 /// What a changed tool shows and runs now, beside what was listed.
-pub(super) fn difference(listed: &Entry, now: Option<&Entry>) -> String {
+pub(super) fn difference(listed: &CatalogueEntry, now: Option<&CatalogueEntry>) -> String {
     let Some(now) = now else { return "it is gone, or can no longer be read".to_owned() };
     let mut changes = Vec::new();
     let (was, is) = (as_value(&listed.tool), as_value(&now.tool));

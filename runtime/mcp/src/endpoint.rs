@@ -12,7 +12,7 @@ use lobster_runtime::cancel::CancelToken;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 
-use super::server::Server;
+use super::server::McpServer;
 use super::sessions::{HeldBody, Sessions};
 
 pub(super) type Body = http_body_util::combinators::BoxBody<Bytes, Infallible>;
@@ -22,7 +22,7 @@ const SESSION: &str = "mcp-session-id";
 
 /// Answers requests that were let in, each in its session.
 pub(super) struct Endpoint {
-    service: StreamableHttpService<Server, LocalSessionManager>,
+    service: StreamableHttpService<McpServer, LocalSessionManager>,
     sessions: Arc<Sessions>,
 }
 
@@ -31,7 +31,7 @@ impl Endpoint {
     pub(super) fn new(
         idle: Duration,
         config: StreamableHttpServerConfig,
-        make: impl Fn() -> (Server, CancelToken) + Send + Sync + 'static,
+        make: impl Fn() -> (McpServer, CancelToken) + Send + Sync + 'static,
     ) -> Self {
         let sessions = Arc::new(Sessions::new(idle));
         let made = move || {

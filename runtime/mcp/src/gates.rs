@@ -50,7 +50,7 @@ const PATIENCE: Duration = Duration::from_secs(30 * 60);
 const MAX_MESSAGE: usize = 8 << 10;
 
 /// A question as the client's user is to see it.
-pub(super) struct Shown<'a> {
+pub(super) struct ShownQuestion<'a> {
     pub(super) view: &'a QuestionView,
     pub(super) run: String,
     pub(super) gate: &'a str,
@@ -59,7 +59,7 @@ pub(super) struct Shown<'a> {
 }
 
 /// What became of a question.
-pub(super) enum Asked {
+pub(super) enum ClientAnswer {
     Answered(Reply),
     /// The client asks its user and calls again with the answer (protocol 2026-07-28).
     Later(Box<InputRequiredResult>),
@@ -78,12 +78,14 @@ pub(super) fn can_ask(context: &RequestContext<RoleServer>) -> bool {
 /// Puts a question to the client's user.
 pub(super) async fn ask(
     question: &Map<String, Value>,
-    view: &Shown<'_>,
+    view: &ShownQuestion<'_>,
     context: &RequestContext<RoleServer>,
     state: &str,
-) -> Asked {
+) -> ClientAnswer {
     let Some(form) = form(question) else {
-        return Asked::Open(format!("its answer is not a simple form, so the client cannot ask; {OPEN}"));
+        return ClientAnswer::Open(format!(
+            "its answer is not a simple form, so the client cannot ask; {OPEN}"
+        ));
     };
     let params = ElicitRequestParams::FormElicitationParams {
         meta: None,
@@ -94,15 +96,15 @@ pub(super) async fn ask(
         let request = InputRequest::Elicitation(ElicitRequest::new(params));
         let requests = BTreeMap::from([(name_of_question(view.place).into_owned(), request)]);
         let result = InputRequiredResult::new(Some(requests), Some(state.to_owned()));
-        return Asked::Later(Box::new(result));
+        return ClientAnswer::Later(Box::new(result));
     }
     let asked = tokio::select! {
         asked = context.peer.create_elicitation_with_timeout(params, Some(PATIENCE)) => asked,
-        () = context.ct.cancelled() => return Asked::Open("the client withdrew the call".to_owned()),
+        () = context.ct.cancelled() => return ClientAnswer::Open("the client withdrew the call".to_owned()),
     };
     match asked {
         Ok(answer) => read(question, answer),
-        Err(error) => Asked::Open(format!("the client could not ask its user: {error}; {OPEN}")),
+        Err(error) => ClientAnswer::Open(format!("the client could not ask its user: {error}; {OPEN}")),
     }
 }
 
@@ -111,35 +113,35 @@ pub(super) fn brought(
     question: &Map<String, Value>,
     place: &str,
     responses: Option<&BTreeMap<String, Value>>,
-) -> Option<Asked> {
+) -> Option<ClientAnswer> {
     let answer = responses?.get(&*name_of_question(place))?;
     Some(read_answer(question, answer))
 }
 
-fn read_answer(question: &Map<String, Value>, answer: &Value) -> Asked {
+fn read_answer(question: &Map<String, Value>, answer: &Value) -> ClientAnswer {
     match serde_json::from_value::<ElicitResult>(answer.clone()) {
         Ok(answer) => read(question, answer),
-        Err(error) => Asked::Open(format!("the answer cannot be read: {error}; {OPEN}")),
+        Err(error) => ClientAnswer::Open(format!("the answer cannot be read: {error}; {OPEN}")),
     }
 }
 
-fn read(question: &Map<String, Value>, answer: ElicitResult) -> Asked {
+fn read(question: &Map<String, Value>, answer: ElicitResult) -> ClientAnswer {
     let content = answer.content.unwrap_or(Value::Null);
     let is_approval = question.get("type") == Some(&json!("approval_request"));
     match answer.action {
         ElicitationAction::Accept if is_approval => match content.get("approve").and_then(Value::as_bool) {
-            Some(true) => Asked::Answered(Reply::Approve),
-            Some(false) => Asked::Answered(Reply::Reject),
-            None => Asked::Open(format!("the answer says neither yes nor no; {OPEN}")),
+            Some(true) => ClientAnswer::Answered(Reply::Approve),
+            Some(false) => ClientAnswer::Answered(Reply::Reject),
+            None => ClientAnswer::Open(format!("the answer says neither yes nor no; {OPEN}")),
         },
         ElicitationAction::Accept => match form(question) {
             Some(Form { wrapped: true, .. }) => {
-                Asked::Answered(Reply::Response(content.get("value").cloned().unwrap_or(Value::Null)))
+                ClientAnswer::Answered(Reply::Response(content.get("value").cloned().unwrap_or(Value::Null)))
             }
-            _ => Asked::Answered(Reply::Response(content)),
+            _ => ClientAnswer::Answered(Reply::Response(content)),
         },
         // Clients without a user decline at once. A no is an accepted form that says so.
-        _ => Asked::Open(format!("the client's user gave no answer; {OPEN}")),
+        _ => ClientAnswer::Open(format!("the client's user gave no answer; {OPEN}")),
     }
 }
 
@@ -201,15 +203,15 @@ mod tests {
         let read = |action, content: Value| read(&asked, ElicitResult::new(action).with_content(content));
         assert!(matches!(
             read(ElicitationAction::Accept, json!({"approve": true})),
-            Asked::Answered(Reply::Approve)
+            ClientAnswer::Answered(Reply::Approve)
         ));
-        assert!(matches!(read(ElicitationAction::Accept, json!({})), Asked::Open(_)));
-        assert!(matches!(read(ElicitationAction::Accept, json!({"approve": "true"})), Asked::Open(_)));
+        assert!(matches!(read(ElicitationAction::Accept, json!({})), ClientAnswer::Open(_)));
+        assert!(matches!(read(ElicitationAction::Accept, json!({"approve": "true"})), ClientAnswer::Open(_)));
         assert!(matches!(
             read(ElicitationAction::Accept, json!({"approve": false})),
-            Asked::Answered(Reply::Reject)
+            ClientAnswer::Answered(Reply::Reject)
         ));
-        assert!(matches!(read(ElicitationAction::Decline, json!({"approve": false})), Asked::Open(_)));
-        assert!(matches!(read(ElicitationAction::Cancel, json!({"approve": true})), Asked::Open(_)));
+        assert!(matches!(read(ElicitationAction::Decline, json!({"approve": false})), ClientAnswer::Open(_)));
+        assert!(matches!(read(ElicitationAction::Cancel, json!({"approve": true})), ClientAnswer::Open(_)));
     }
 }

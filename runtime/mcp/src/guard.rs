@@ -23,7 +23,7 @@ pub(super) struct Guard {
 }
 
 /// What `run` was asked for, if it may be.
-pub(super) enum Asked {
+pub(super) enum AgentRequest {
     Pipeline(String),
     File(PathBuf),
 }
@@ -38,13 +38,18 @@ impl Guard {
     }
 
     /// Tells a pipeline from a file as the incumbent's plugin does, and whether it may run.
-    pub(super) fn asked(&self, runtime: &Runtime, args: &RunArgs, cwd: &Path) -> Result<Asked, String> {
+    pub(super) fn asked(
+        &self,
+        runtime: &Runtime,
+        args: &RunArgs,
+        cwd: &Path,
+    ) -> Result<AgentRequest, String> {
         match (&args.pipeline, &args.file) {
             (Some(_), Some(_)) => Err("give `pipeline` or `file`, not both".to_owned()),
             (None, None) => Err("give `pipeline`, the text of one, or `file`, a workflow file".to_owned()),
-            (None, Some(file)) => self.file(runtime, file, cwd).map(Asked::File),
+            (None, Some(file)) => self.file(runtime, file, cwd).map(AgentRequest::File),
             (Some(text), None) if !text.contains('|') && workflow_file(&cwd.join(text.trim())).is_ok() => {
-                self.file(runtime, text.trim(), cwd).map(Asked::File)
+                self.file(runtime, text.trim(), cwd).map(AgentRequest::File)
             }
             (Some(_), None) if args.args.is_some() => {
                 Err("`args` are for workflow files; a pipeline takes its arguments in its text".to_owned())
@@ -54,7 +59,7 @@ impl Guard {
                 if let Ok(pipeline) = pipeline::parse(text) {
                     self.check(runtime, &pipeline, cwd)?;
                 }
-                Ok(Asked::Pipeline(text.clone()))
+                Ok(AgentRequest::Pipeline(text.clone()))
             }
         }
     }

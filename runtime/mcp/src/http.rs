@@ -26,7 +26,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::endpoint::{Body, Endpoint};
 use super::listen::Listener;
-use super::server::Server;
+use super::server::McpServer;
 use super::shared::Shared;
 use super::stdio::MAX_MESSAGE;
 use crate::{failed, refused};
@@ -58,13 +58,13 @@ pub struct NamedToken {
 
 /// Who a client is, by what it has shown and not by what it says: its token, or the user at the other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Identity {
+pub(super) struct ClientIdentity {
     pub(super) name: String,
     /// The operator has given it this name.
     pub(super) is_named: bool,
 }
 
-impl Identity {
+impl ClientIdentity {
     /// Who made a request; none on the standard streams, whose client is the one who started the server.
     pub(super) fn of(context: &RequestContext<RoleServer>) -> Option<Self> {
         context.extensions.get::<http::request::Parts>()?.extensions.get::<Self>().cloned()
@@ -77,7 +77,7 @@ impl Identity {
 
 /// How a client shows that it may call.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Token {
+pub enum ClientToken {
     /// The operator's own, which clients have from the operator; at least one.
     Given(Vec<NamedToken>),
     /// Made for this server, and printed for its clients.
@@ -86,7 +86,7 @@ pub enum Token {
     Off,
 }
 
-impl Token {
+impl ClientToken {
     /// 32 random bytes as text.
     ///
     /// # Errors
@@ -128,17 +128,19 @@ impl Token {
     }
 
     /// What clients may send, by its digest, and who they are then; none lets everybody in.
-    fn identities(&self) -> Option<Vec<(Digest, Identity)>> {
+    fn identities(&self) -> Option<Vec<(Digest, ClientIdentity)>> {
         match self {
             Self::Off => None,
             // Only who reads the server's stderr has it.
-            Self::Made(token) => Some(vec![(Digest::of(token.as_bytes()), Identity::unnamed(own_user()))]),
+            Self::Made(token) => {
+                Some(vec![(Digest::of(token.as_bytes()), ClientIdentity::unnamed(own_user()))])
+            }
             Self::Given(tokens) => {
                 let identity = |given: &NamedToken| {
                     let digest = Digest::of(given.token.as_bytes());
                     let identity = match &given.name {
-                        Some(name) => Identity { name: name.clone(), is_named: true },
-                        None => Identity::unnamed(format!("token-{}", &digest.to_string()[..8])),
+                        Some(name) => ClientIdentity { name: name.clone(), is_named: true },
+                        None => ClientIdentity::unnamed(format!("token-{}", &digest.to_string()[..8])),
                     };
                     (digest, identity)
                 };
@@ -156,12 +158,12 @@ fn own_user() -> String {
 
 /// Where the server is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ListenPlace {
     Port(SocketAddr),
     Socket(PathBuf),
 }
 
-impl Place {
+impl ListenPlace {
     fn port(&self) -> Option<IpAddr> {
         match self {
             Self::Port(address) => Some(address.ip()),
@@ -176,8 +178,8 @@ impl Place {
 
 /// How the server is reached.
 pub struct Options {
-    pub place: Place,
-    pub token: Token,
+    pub place: ListenPlace,
+    pub token: ClientToken,
     /// Names that the server is called by, besides its address.
     pub hosts: Vec<String>,
     /// Pages that may call it.
@@ -193,13 +195,15 @@ impl Options {
     /// What to add.
     pub fn check(&self) -> Result<(), Failure> {
         match (&self.place, &self.token) {
-            (Place::Port(address), Token::Off | Token::Made(_)) if !self.place.is_local() => {
+            (ListenPlace::Port(address), ClientToken::Off | ClientToken::Made(_))
+                if !self.place.is_local() =>
+            {
                 Err(refused(format!(
                     "{address} can be reached by others, so clients need a token of yours: --token-file FILE or \
                      LOBSTER_MCP_TOKEN"
                 )))
             }
-            (_, Token::Given(tokens)) if tokens.iter().any(|given| given.token.len() < LEAST_TOKEN) => {
+            (_, ClientToken::Given(tokens)) if tokens.iter().any(|given| given.token.len() < LEAST_TOKEN) => {
                 Err(refused(format!("the token must have at least {LEAST_TOKEN} characters")))
             }
             _ if self.place.port().is_some_and(|ip| ip.is_unspecified()) && self.hosts.is_empty() => {
@@ -234,7 +238,7 @@ impl Options {
             (Listener::Port(listener), _) => {
                 format!("http://{}{PATH}", listener.local_addr().map_err(failed)?)
             }
-            (Listener::Socket { .. }, Place::Socket(path)) => {
+            (Listener::Socket { .. }, ListenPlace::Socket(path)) => {
                 let path = path.display();
                 say(&format!("lobster mcp listens on unix:{path}"));
                 say(&format!(
@@ -242,18 +246,18 @@ impl Options {
                 ));
                 return Ok(());
             }
-            (Listener::Socket { .. }, Place::Port(_)) => return Ok(()),
+            (Listener::Socket { .. }, ListenPlace::Port(_)) => return Ok(()),
         };
         say(&format!("lobster mcp listens on {url}"));
         match &self.token {
-            Token::Given(_) => {}
-            Token::Made(token) => {
+            ClientToken::Given(_) => {}
+            ClientToken::Made(token) => {
                 let header = format!("Bearer {token}");
                 let server = json!({ "type": "http", "url": url, "headers": { "Authorization": header } });
                 say(&format!("clients send the header   Authorization: {header}"));
                 say(&format!("or are configured with    {}", json!({ "mcpServers": { "lobster": server } })));
             }
-            Token::Off => {
+            ClientToken::Off => {
                 let user = std::env::var("USER").unwrap_or_else(|_| "this user".to_owned());
                 say(&format!(
                     "warning: --no-token: every user and every program of this machine can run things as {user} here"
@@ -267,8 +271,8 @@ impl Options {
 /// Serves until `cancel` is.
 pub(super) async fn serve(shared: Arc<Shared>, options: Options, cancel: CancelToken) -> Result<(), Failure> {
     let listener = match &options.place {
-        Place::Port(address) => Listener::port(*address).await?,
-        Place::Socket(path) => Listener::socket(path)?,
+        ListenPlace::Port(address) => Listener::port(*address).await?,
+        ListenPlace::Socket(path) => Listener::socket(path)?,
     };
     options.announce(&listener, shared.say)?;
     let config = options.config();
@@ -276,13 +280,13 @@ pub(super) async fn serve(shared: Arc<Shared>, options: Options, cancel: CancelT
     let of_session = cancel.clone();
     let endpoint = Endpoint::new(options.idle, config, move || {
         let session = of_session.child();
-        (Server::new(Arc::clone(&shared), session.clone()), session)
+        (McpServer::new(Arc::clone(&shared), session.clone()), session)
     });
     let sweeper = tokio::spawn(endpoint.sweep());
     // Over a socket file the kernel tells who connects, and only this user may.
     let anyone = match &options.place {
-        Place::Port(_) => Identity::unnamed("anyone"),
-        Place::Socket(_) => Identity::unnamed(own_user()),
+        ListenPlace::Port(_) => ClientIdentity::unnamed("anyone"),
+        ListenPlace::Socket(_) => ClientIdentity::unnamed(own_user()),
     };
     let identities = options.token.identities();
     let room = Arc::new(Semaphore::new(CONNECTIONS));
@@ -337,9 +341,9 @@ struct Caller {
 struct Door {
     endpoint: Endpoint,
     /// Who is who, by the digests of tokens: comparing digests tells nothing about how much of a guess was right.
-    identities: Option<Vec<(Digest, Identity)>>,
+    identities: Option<Vec<(Digest, ClientIdentity)>>,
     /// Who a client without a token is, where none is needed.
-    anyone: Identity,
+    anyone: ClientIdentity,
     room: Arc<Semaphore>,
 }
 
@@ -356,7 +360,7 @@ impl Door {
     }
 
     /// Who sends a request; none who may not.
-    fn identify(&self, headers: &HeaderMap) -> Option<&Identity> {
+    fn identify(&self, headers: &HeaderMap) -> Option<&ClientIdentity> {
         let Some(identities) = &self.identities else { return Some(&self.anyone) };
         let token = token_of(headers)?;
         identities.iter().find(|(known, _)| *known == token).map(|(_, identity)| identity)
@@ -410,9 +414,9 @@ fn plain(status: StatusCode, text: &'static str) -> Response<Body> {
 mod tests {
     use super::*;
 
-    fn options(address: &str, token: Token, hosts: &[&str]) -> Options {
+    fn options(address: &str, token: ClientToken, hosts: &[&str]) -> Options {
         Options {
-            place: Place::Port(address.parse().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)))),
+            place: ListenPlace::Port(address.parse().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)))),
             token,
             hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
             origins: Vec::new(),
@@ -422,13 +426,13 @@ mod tests {
 
     #[test]
     fn only_this_machine_is_let_in_without_a_token_of_the_operators() {
-        let given = |text: &str| Token::read_given(text).unwrap();
+        let given = |text: &str| ClientToken::read_given(text).unwrap();
         let long = || given("0123456789abcdef");
-        let made = || Token::Made("0123456789abcdef".to_owned());
+        let made = || ClientToken::Made("0123456789abcdef".to_owned());
         for (address, token, hosts, good) in [
-            ("127.0.0.1:0", Token::Off, &[][..], true),
+            ("127.0.0.1:0", ClientToken::Off, &[][..], true),
             ("[::1]:0", made(), &[][..], true),
-            ("10.0.0.1:80", Token::Off, &[][..], false),
+            ("10.0.0.1:80", ClientToken::Off, &[][..], false),
             ("10.0.0.1:80", made(), &[][..], false),
             ("10.0.0.1:80", long(), &[][..], true),
             ("10.0.0.1:80", given("short"), &[][..], false),
@@ -441,14 +445,14 @@ mod tests {
 
     #[test]
     fn tokens_that_are_made_are_long_and_differ() {
-        let (one, other) = (Token::make().ok().unwrap(), Token::make().ok().unwrap());
-        assert!(one != other && matches!(one, Token::Made(token) if token.len() == 64));
+        let (one, other) = (ClientToken::make().ok().unwrap(), ClientToken::make().ok().unwrap());
+        assert!(one != other && matches!(one, ClientToken::Made(token) if token.len() == 64));
     }
 
     #[test]
     fn each_token_is_somebody() {
         let names = |text: &str| -> Result<Vec<(String, bool)>, String> {
-            let identities = Token::read_given(text)?.identities().unwrap();
+            let identities = ClientToken::read_given(text)?.identities().unwrap();
             Ok(identities.into_iter().map(|(_, who)| (who.name, who.is_named)).collect())
         };
         let named = |name: &str| (name.to_owned(), true);

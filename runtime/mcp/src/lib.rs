@@ -89,9 +89,9 @@ pub fn serve(runtime: Runtime, options: Options, http: Option<http::Options>) ->
 }
 
 async fn serve_stdio(shared: Arc<shared::Shared>, session: &CancelToken) -> Result<(), Failure> {
-    let server = server::Server::new(shared, session.clone());
+    let server = server::McpServer::new(shared, session.clone());
     let begun = tokio::select! {
-        begun = server.serve(stdio::Lines::new(session.clone())) => begun,
+        begun = server.serve(stdio::StdioLines::new(session.clone())) => begun,
         () = session.cancelled() => return Ok(()),
     };
     let service = match begun {

@@ -6,10 +6,10 @@ use lobster_runtime::json;
 use lobster_runtime::language::plan::ArgSpec;
 use serde_json::{Map, Value, json};
 
-pub(super) type Schema = Map<String, Value>;
+pub(super) type ToolSchema = Map<String, Value>;
 
 /// What the arguments of a workflow's tool may be.
-pub(super) fn of_workflow(args: &[ArgSpec]) -> Schema {
+pub(super) fn of_workflow(args: &[ArgSpec]) -> ToolSchema {
     let properties: Map<String, Value> =
         args.iter().map(|spec| (spec.name.clone(), Value::Object(of_argument(spec)))).collect();
     let required: Vec<&str> =
@@ -17,8 +17,8 @@ pub(super) fn of_workflow(args: &[ArgSpec]) -> Schema {
     object(properties, &required)
 }
 
-fn of_argument(spec: &ArgSpec) -> Schema {
-    let mut schema = Schema::new();
+fn of_argument(spec: &ArgSpec) -> ToolSchema {
+    let mut schema = ToolSchema::new();
     let mut set = |key: &str, value: Option<Value>| {
         if let Some(value) = value {
             schema.insert(key.to_owned(), value);
@@ -32,8 +32,8 @@ fn of_argument(spec: &ArgSpec) -> Schema {
 }
 
 /// An object with these properties and no others.
-pub(super) fn object(properties: Map<String, Value>, required: &[&str]) -> Schema {
-    let mut schema = Schema::new();
+pub(super) fn object(properties: Map<String, Value>, required: &[&str]) -> ToolSchema {
+    let mut schema = ToolSchema::new();
     schema.insert("type".into(), json!("object"));
     schema.insert("properties".into(), Value::Object(properties));
     if !required.is_empty() {
@@ -53,7 +53,7 @@ pub(super) enum Layout {
 }
 
 /// What the arguments of a component's tool may be.
-pub(super) fn of_component(description: Option<&Description>) -> (Schema, Layout) {
+pub(super) fn of_component(description: Option<&Description>) -> (ToolSchema, Layout) {
     let Some(description) = description else {
         let argv =
             json!({"type": "array", "items": {"type": "string"}, "description": "The program's words."});
@@ -86,7 +86,7 @@ fn any_input() -> Value {
 }
 
 /// An object schema to which a property can be added without changing what it means.
-fn is_plain(schema: &Schema) -> bool {
+fn is_plain(schema: &ToolSchema) -> bool {
     let combined = ["$ref", "oneOf", "anyOf", "allOf", "not", "if", "patternProperties", "maxProperties"];
     schema.get("type") == Some(&json!("object"))
         && !combined.iter().any(|key| schema.contains_key(*key))
@@ -106,7 +106,7 @@ fn is_closed(schema: &Value) -> bool {
 }
 
 /// The envelope, with items of this schema in its output.
-pub(super) fn envelope(item: Option<&Value>) -> Schema {
+pub(super) fn envelope(item: Option<&Value>) -> ToolSchema {
     let output = match item.filter(|item| is_closed(item)) {
         Some(item) => json!({"type": "array", "items": item}),
         None => json!({"type": "array"}),
@@ -123,7 +123,7 @@ pub(super) fn envelope(item: Option<&Value>) -> Schema {
         "runId": {"type": "string", "description": "The id of the recorded run; `show` shows what it did."},
         "note": {"type": "string"},
     });
-    let mut schema = Schema::new();
+    let mut schema = ToolSchema::new();
     schema.insert("type".into(), json!("object"));
     schema.insert("properties".into(), properties);
     schema.insert("required".into(), json!(["ok"]));
@@ -131,7 +131,7 @@ pub(super) fn envelope(item: Option<&Value>) -> Schema {
 }
 
 /// The envelope of a call whose run goes on by itself.
-pub(super) fn envelope_of_service() -> Schema {
+pub(super) fn envelope_of_service() -> ToolSchema {
     let mut schema = envelope(None);
     if let Some(known) =
         schema.get_mut("properties").and_then(|all| all["status"].get_mut("enum")?.as_array_mut())

@@ -26,14 +26,14 @@ use serde_json::{Map, Value, json};
 
 use super::answers::Brought;
 use super::builtin::{self, Bounds, BuiltinTool, CancelArgs, ResumeArgs, RunArgs, RunsArgs, ShowArgs};
-use super::call::{self, Answer, Ending, Forwarder, Limits, Place, Work, refusal};
-use super::catalogue::{self, Catalogue, DIGEST, Entry, Program};
-use super::gates::{Approvals, Asked};
-use super::http::Identity;
+use super::call::{self, CallAnswer, CallLimits, CallPlace, Ending, Forwarder, Work, refusal};
+use super::catalogue::{self, Catalogue, CatalogueEntry, DIGEST, ToolProgram};
+use super::gates::{Approvals, ClientAnswer};
+use super::http::ClientIdentity;
 use super::schema::Layout;
-use super::service::{Agent, Wanted};
+use super::service::{Agent, WantedStart};
 use super::shared::Shared;
-use super::turns::Turn;
+use super::turns::CallTurn;
 use super::{guard, history, service, tasks};
 
 /// The methods of requests that are answered with more than an error.
@@ -51,7 +51,7 @@ const SERVED: [&str; 7] = [
 const SERVED_IN_SESSIONS: [&str; 2] = ["initialize", "ping"];
 
 /// One session.
-pub(super) struct Server {
+pub(super) struct McpServer {
     pub(super) shared: Arc<Shared>,
     /// What this session listed.
     listed: Mutex<Option<Arc<Catalogue>>>,
@@ -61,7 +61,7 @@ pub(super) struct Server {
     session: Option<CancelToken>,
 }
 
-impl Server {
+impl McpServer {
     pub(super) fn new(shared: Arc<Shared>, cancel: CancelToken) -> Self {
         Self { shared, listed: Mutex::default(), cancel, session: None }
     }
@@ -77,7 +77,7 @@ impl Server {
     }
 
     /// The tool as it was listed, if it still is what it was.
-    fn pinned(&self, name: &str, pin: Option<&str>) -> Result<Arc<Entry>, Refused> {
+    fn pinned(&self, name: &str, pin: Option<&str>) -> Result<Arc<CatalogueEntry>, Refused> {
         let listed = self.listed();
         let Some(entry) = listed.entries.get(name).cloned() else {
             let known = self.shared.current().entries.contains_key(name);
@@ -115,7 +115,7 @@ impl Server {
         if let Some(agent) = Agent::of(context) {
             return Caller { actor: agent.name(), detail };
         }
-        let identity = Identity::of(context);
+        let identity = ClientIdentity::of(context);
         let name = identity.as_ref().map_or_else(|| named(name), |identity| named(&identity.name));
         let actor = std::env::var("LOBSTER_ACTOR").ok().filter(|actor| !actor.trim().is_empty());
         // A name that the operator gave to a token tells clients apart that have the operator's own name otherwise.
@@ -142,7 +142,7 @@ impl Server {
             }
             let Some(question) = answer.question().cloned() else { return answer.into_result().into() };
             match self.ask(&question, context).await {
-                Asked::Answered(reply) => match gate_of(&question) {
+                ClientAnswer::Answered(reply) => match gate_of(&question) {
                     Some(gate) => {
                         let author = Some(Author::of_client(place.caller.actor.as_deref()));
                         work = Work::Resume(ResumeRequest { gate, reply, author });
@@ -151,8 +151,8 @@ impl Server {
                     }
                     None => return answer.into_result().into(),
                 },
-                Asked::Later(result) => return (*result).into(),
-                Asked::Open(note) => return self.waiting(answer, &note).into(),
+                ClientAnswer::Later(result) => return (*result).into(),
+                ClientAnswer::Open(note) => return self.waiting(answer, &note).into(),
             }
         }
     }
@@ -162,11 +162,11 @@ impl Server {
     async fn run_once(
         &self,
         work: Work,
-        place: &Place,
-        (limits, patience): (Limits, Option<Duration>),
+        place: &CallPlace,
+        (limits, patience): (CallLimits, Option<Duration>),
         context: &RequestContext<RoleServer>,
         forwarder: Option<&Forwarder>,
-    ) -> Answer {
+    ) -> CallAnswer {
         let ending = Ending::new(&self.cancel, context);
         let (progress, forwarding) = match forwarder.map(Forwarder::start) {
             Some((progress, task)) => (Some(progress), Some(task)),
@@ -202,12 +202,12 @@ impl Server {
     /// A turn of the caller, and since when it was waited for; or what the caller is told instead.
     async fn turn(
         &self,
-        place: &Place,
+        place: &CallPlace,
         patience: Option<Duration>,
         cancel: &CancelToken,
-    ) -> Result<(Turn, Instant), Box<Answer>> {
+    ) -> Result<(CallTurn, Instant), Box<CallAnswer>> {
         let begun = Instant::now();
-        let nothing = |code, message: String| Box::new(Answer::failed(code, message));
+        let nothing = |code, message: String| Box::new(CallAnswer::failed(code, message));
         let over = async {
             match patience {
                 Some(patience) => tokio::time::sleep(patience).await,
@@ -232,7 +232,7 @@ impl Server {
         }
     }
 
-    fn changed(&self, entry: &Entry, difference: &str, place: &Place) -> CallToolResult {
+    fn changed(&self, entry: &CatalogueEntry, difference: &str, place: &CallPlace) -> CallToolResult {
         let name = &entry.tool.name;
         let message = format!("the tool {name} is not what was listed: {difference}; list the tools again");
         self.refuse(place, name, &message, &json!({ "tool": name, "listed": entry.digest.to_string() }));
@@ -240,7 +240,7 @@ impl Server {
     }
 
     /// Records what was refused, for the operator.
-    pub(super) fn refuse(&self, place: &Place, name: &str, reason: &str, request: &Value) {
+    pub(super) fn refuse(&self, place: &CallPlace, name: &str, reason: &str, request: &Value) {
         let runtime = self.shared.runtime.for_call(lobster_runtime::call::Call {
             cwd: place.cwd.clone(),
             caller: place.caller.clone(),
@@ -254,20 +254,20 @@ impl Server {
     }
 
     /// What a call of a typed tool runs.
-    fn typed(&self, entry: &Entry, given: JsonObject, agent: Option<Agent>) -> Result<Work, String> {
+    fn typed(&self, entry: &CatalogueEntry, given: JsonObject, agent: Option<Agent>) -> Result<Work, String> {
         match &entry.program {
-            Program::Builtin(_) => Err("no typed tool".to_owned()),
-            Program::Registered { name } => {
+            ToolProgram::Builtin(_) => Err("no typed tool".to_owned()),
+            ToolProgram::Registered { name } => {
                 check(&entry.tool, &given)?;
                 let agent = agent.ok_or("only an agent of the service can call this")?;
                 let (name, args) = (name.clone(), Value::Object(given));
-                Ok(Work::Start(Box::new(Wanted { agent, name, listed: entry.runs, args })))
+                Ok(Work::Start(Box::new(WantedStart { agent, name, listed: entry.runs, args })))
             }
-            Program::Workflow { file } => {
+            ToolProgram::Workflow { file } => {
                 check(&entry.tool, &given)?;
                 Ok(Work::File { file: file.clone(), args: Value::Object(given), pinned: Some(entry.runs) })
             }
-            Program::Component { component, layout, .. } => {
+            ToolProgram::Component { component, layout, .. } => {
                 let mut given = given;
                 let input = given.remove("input").filter(|input| !input.is_null());
                 let args = match layout {
@@ -283,9 +283,9 @@ impl Server {
     async fn call_builtin(
         &self,
         builtin: BuiltinTool,
-        entry: Arc<Entry>,
+        entry: Arc<CatalogueEntry>,
         request: CallToolRequestParams,
-        place: Place,
+        place: CallPlace,
         context: &RequestContext<RoleServer>,
     ) -> CallToolResponse {
         let given = request.arguments;
@@ -339,23 +339,23 @@ impl Server {
     fn prepare_run(
         &self,
         args: RunArgs,
-        entry: Arc<Entry>,
-        place: &Place,
+        entry: Arc<CatalogueEntry>,
+        place: &CallPlace,
         usual: Option<Duration>,
     ) -> Result<Prepared, String> {
         let guard = &self.shared.guard;
         let cwd = guard.cwd(args.cwd.as_deref())?;
         let limits = self.limits(args.bounds, usual)?;
         let work = match guard.asked(&self.shared.runtime, &args, &cwd)? {
-            guard::Asked::Pipeline(text) => Work::Pipeline { text },
-            guard::Asked::File(file) => {
+            guard::AgentRequest::Pipeline(text) => Work::Pipeline { text },
+            guard::AgentRequest::File(file) => {
                 Work::File { file, args: args.args.unwrap_or_else(|| json!({})), pinned: None }
             }
         };
-        Ok(Prepared { work, place: Place { cwd, ..place.clone() }, limits, entry })
+        Ok(Prepared { work, place: CallPlace { cwd, ..place.clone() }, limits, entry })
     }
 
-    pub(super) fn limits(&self, bounds: Bounds, usual: Option<Duration>) -> Result<Limits, String> {
+    pub(super) fn limits(&self, bounds: Bounds, usual: Option<Duration>) -> Result<CallLimits, String> {
         if bounds.timeout_ms.is_some_and(|ms| ms < call::MIN_TIMEOUT_MS) {
             return Err(format!("timeoutMs must be at least {}", call::MIN_TIMEOUT_MS));
         }
@@ -363,12 +363,12 @@ impl Server {
             return Err(format!("maxStdoutBytes must be at least {}", call::MIN_ANSWER));
         }
         let time = bounds.timeout_ms.map(Duration::from_millis).or(self.shared.default_time).or(usual);
-        Ok(Limits { time, answer: bounds.max_stdout_bytes.unwrap_or(call::MAX_ANSWER) })
+        Ok(CallLimits { time, answer: bounds.max_stdout_bytes.unwrap_or(call::MAX_ANSWER) })
     }
 
     async fn look(
         &self,
-        place: Place,
+        place: CallPlace,
         context: &RequestContext<RoleServer>,
         look: impl FnOnce(&history::History) -> Result<Value, String> + Send + 'static,
     ) -> CallToolResult {
@@ -390,14 +390,14 @@ impl Server {
 /// A call that is ready to run.
 pub(super) struct Prepared {
     pub(super) work: Work,
-    pub(super) place: Place,
-    pub(super) limits: Limits,
-    pub(super) entry: Arc<Entry>,
+    pub(super) place: CallPlace,
+    pub(super) limits: CallLimits,
+    pub(super) entry: Arc<CatalogueEntry>,
 }
 
 enum Refused {
     Unknown(String),
-    Changed(Arc<Entry>, String),
+    Changed(Arc<CatalogueEntry>, String),
 }
 
 fn gate_of(question: &Map<String, Value>) -> Option<GateRef> {
@@ -430,7 +430,7 @@ fn nested(mut given: JsonObject) -> Result<Map<String, Value>, String> {
     }
 }
 
-impl ServerHandler for Server {
+impl ServerHandler for McpServer {
     fn get_info(&self) -> ServerConfig {
         let catalogue = self.listed();
         let digest = catalogue.digest.map(|digest| digest.to_string()).unwrap_or_default();
@@ -468,7 +468,8 @@ impl ServerHandler for Server {
         *lock(&self.listed) = Some(Arc::clone(&catalogue));
         *lock(&self.shared.listed) = Arc::clone(&catalogue);
         let agent = Agent::of(&context);
-        let is_seen = |entry: &Entry| agent.as_ref().is_none_or(|agent| agent.may_use(&entry.program));
+        let is_seen =
+            |entry: &CatalogueEntry| agent.as_ref().is_none_or(|agent| agent.may_use(&entry.program));
         let mut result = ListToolsResult::with_all_items(catalogue.tools(is_seen));
         let digest = catalogue.digest.map(|digest| format!("blake3:{digest}"));
         result.meta = Some(MetaObject(Map::from_iter([(DIGEST.to_owned(), json!(digest))])));
@@ -481,7 +482,7 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let caller = self.caller(&context, &request.name);
-        let place = Place { cwd: self.shared.guard.root.clone(), caller };
+        let place = CallPlace { cwd: self.shared.guard.root.clone(), caller };
         // Of a store that others no longer see, nothing is read and nothing is done.
         if let Err(error) = self.shared.runtime.store().and_then(|store| store.check_identity()) {
             return Ok(refusal("runtime_error", error.to_string()).into());
@@ -509,7 +510,7 @@ impl ServerHandler for Server {
                 Brought::Done(response) => response,
             });
         }
-        if let Program::Builtin(builtin) = entry.program {
+        if let ToolProgram::Builtin(builtin) = entry.program {
             return Ok(self.call_builtin(builtin, entry, request, place, &context).await);
         }
         let given = request.arguments.unwrap_or_default();
@@ -522,7 +523,7 @@ impl ServerHandler for Server {
             }
         };
         let time = self.shared.default_time.or(is_start.then_some(service::PATIENCE));
-        let limits = Limits { time, answer: call::MAX_ANSWER };
+        let limits = CallLimits { time, answer: call::MAX_ANSWER };
         Ok(self.work_or_task(Prepared { work, place, limits, entry }, &context).await)
     }
 
@@ -547,8 +548,10 @@ impl ServerHandler for Server {
             if let Err(error) = CallToolRequestParams::deserialize(&params) {
                 message = format!("{message}: {error}");
             }
-            let place =
-                Place { cwd: self.shared.guard.root.clone(), caller: self.caller(&context, "tools/call") };
+            let place = CallPlace {
+                cwd: self.shared.guard.root.clone(),
+                caller: self.caller(&context, "tools/call"),
+            };
             self.refuse(&place, "tools/call", &message, &params);
         }
         Err(ErrorData::invalid_params(message, None))

@@ -30,14 +30,14 @@ use rmcp::transport::streamable_http_server::StreamableHttpServerConfig;
 use serde_json::{Value, json};
 
 use super::builtin::BuiltinTool;
-use super::call::Answer;
-use super::catalogue::{Program, Sources};
+use super::call::CallAnswer;
+use super::catalogue::{Sources, ToolProgram};
 use super::endpoint::{Body, Endpoint};
 use super::gates::Approvals;
 use super::guard::Guard;
 use super::history::History;
 use super::http::SESSION_IDLE;
-use super::server::Server;
+use super::server::McpServer;
 use super::shared::Shared;
 
 /// A call is answered after so long, though its run goes on: clients give up on silence.
@@ -81,7 +81,7 @@ impl Front {
         let of_sessions = Arc::clone(&shared);
         let endpoint = Endpoint::new(SESSION_IDLE, config, move || {
             let session = CancelToken::new();
-            let server = Server::new(Arc::clone(&of_sessions), CancelToken::new());
+            let server = McpServer::new(Arc::clone(&of_sessions), CancelToken::new());
             (server.within(session.clone()), session)
         });
         Ok(Self { endpoint: Arc::new(endpoint), shared, is_looked_after: AtomicBool::new(false) })
@@ -132,15 +132,15 @@ impl Agent {
     }
 
     /// Whether it may use a tool, and so knows of it.
-    pub(super) fn may_use(&self, program: &Program) -> bool {
+    pub(super) fn may_use(&self, program: &ToolProgram) -> bool {
         match program {
-            Program::Registered { name } => self.asked.may(Verb::Operate, Some(name)),
+            ToolProgram::Registered { name } => self.asked.may(Verb::Operate, Some(name)),
             // Of which run stands in the call.
-            Program::Builtin(BuiltinTool::Cancel) => self.asked.actor.as_ref().is_some_and(|actor| {
+            ToolProgram::Builtin(BuiltinTool::Cancel) => self.asked.actor.as_ref().is_some_and(|actor| {
                 lobster_serve::access::can(actor, Verb::Operate, lobster_serve::access::Object::List)
             }),
-            Program::Builtin(_) => true,
-            Program::Workflow { .. } | Program::Component { .. } => false,
+            ToolProgram::Builtin(_) => true,
+            ToolProgram::Workflow { .. } | ToolProgram::Component { .. } => false,
         }
     }
 
@@ -188,7 +188,7 @@ impl Agent {
 }
 
 /// A run that an agent wants.
-pub(super) struct Wanted {
+pub(super) struct WantedStart {
     pub(super) agent: Agent,
     pub(super) name: String,
     /// The version that was listed.
@@ -198,16 +198,16 @@ pub(super) struct Wanted {
 
 /// Has the run started, and gives what it came to, or how it stands when the time is over.
 pub(super) async fn run(
-    wanted: Wanted,
+    wanted: WantedStart,
     detail: Value,
     time: Option<Duration>,
     (taken_back, session): (CancelToken, Option<CancelToken>),
     progress: Option<Box<dyn Progress>>,
-) -> Answer {
+) -> CallAnswer {
     let agent = wanted.agent.clone();
     let run = match blocking(move || start(wanted, detail)).await {
         Ok(Some(run)) => run,
-        Ok(None) => return Answer { run: None, envelope: Value::Null, changed: true },
+        Ok(None) => return CallAnswer { run: None, envelope: Value::Null, changed: true },
         Err(failure) => return failed(None, failure),
     };
     let begun = Instant::now();
@@ -227,7 +227,7 @@ pub(super) async fn run(
             }
         }
         if let Some(envelope) = look.envelope {
-            return Answer { run: Some(run), envelope, changed: false };
+            return CallAnswer { run: Some(run), envelope, changed: false };
         }
         if taken_back.is_cancelled() && !is_cancelled {
             is_cancelled = true;
@@ -252,23 +252,23 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.unwrap_or_else(broken)
 }
 
-fn failed(run: Option<RunId>, failure: Failure) -> Answer {
+fn failed(run: Option<RunId>, failure: Failure) -> CallAnswer {
     let envelope = Envelope::Failed(failure).to_value().unwrap_or(Value::Null);
-    Answer { run, envelope, changed: false }
+    CallAnswer { run, envelope, changed: false }
 }
 
-fn still_going(run: RunId, stands: &'static str) -> Answer {
+fn still_going(run: RunId, stands: &'static str) -> CallAnswer {
     let envelope = json!({
         "protocolVersion": 1, "ok": true, "status": stands, "output": [],
         "requiresApproval": null, "requiresInput": null,
         "note": "the run goes on; `show` shows how it stands, and `cancel` cancels it",
     });
-    Answer { run: Some(run), envelope, changed: false }
+    CallAnswer { run: Some(run), envelope, changed: false }
 }
 
 /// Queues the run; none if another version is registered than was listed.
-fn start(wanted: Wanted, mut detail: Value) -> Result<Option<RunId>, Failure> {
-    let Wanted { agent, name, listed, args } = wanted;
+fn start(wanted: WantedStart, mut detail: Value) -> Result<Option<RunId>, Failure> {
+    let WantedStart { agent, name, listed, args } = wanted;
     let found = agent.app.service.workflow(&name).map_err(|error| store(&error))?;
     let Some(workflow) = found.filter(|workflow| workflow.digest == listed) else { return Ok(None) };
     detail["workflow"] = json!(name);

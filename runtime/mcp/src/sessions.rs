@@ -85,9 +85,9 @@ impl Sessions {
     }
 
     /// A request of a session is under way until the value goes.
-    pub(super) fn hold(self: &Arc<Self>, id: &str) -> Option<Held> {
+    pub(super) fn hold(self: &Arc<Self>, id: &str) -> Option<HeldSession> {
         lock(&self.known).get_mut(id)?.under_way += 1;
-        Some(Held { sessions: Arc::clone(self), id: id.to_owned() })
+        Some(HeldSession { sessions: Arc::clone(self), id: id.to_owned() })
     }
 
     /// The client has deleted its session.
@@ -117,12 +117,12 @@ impl Sessions {
 }
 
 /// A request that is being answered.
-pub(super) struct Held {
+pub(super) struct HeldSession {
     sessions: Arc<Sessions>,
     id: String,
 }
 
-impl Drop for Held {
+impl Drop for HeldSession {
     fn drop(&mut self) {
         if let Some(known) = lock(&self.sessions.known).get_mut(&self.id) {
             known.under_way = known.under_way.saturating_sub(1);
@@ -134,7 +134,7 @@ impl Drop for Held {
 /// A body that is being sent, and the request that it answers.
 pub(super) struct HeldBody<B> {
     pub(super) body: B,
-    pub(super) _held: Option<Held>,
+    pub(super) _held: Option<HeldSession>,
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Body for HeldBody<B> {

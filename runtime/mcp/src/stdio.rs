@@ -30,7 +30,7 @@ const MAX_OPEN: usize = 512;
 const AFTER_EOF: Duration = Duration::from_secs(1);
 
 /// The standard streams as a transport.
-pub(super) struct Lines {
+pub(super) struct StdioLines {
     from: BufReader<StdioReader>,
     to: Arc<tokio::sync::Mutex<StdioWriter>>,
     line: Vec<u8>,
@@ -57,7 +57,7 @@ enum Line {
     End,
 }
 
-impl Lines {
+impl StdioLines {
     /// Ends `session` when the client is gone.
     pub(super) fn new(session: CancelToken) -> Self {
         let (from, to) = stdio_pipes();
@@ -187,7 +187,7 @@ async fn write(
     written.await.inspect_err(|_| session.cancel(CancelReason::Lost("the client is gone".to_owned())))
 }
 
-impl Transport<RoleServer> for Lines {
+impl Transport<RoleServer> for StdioLines {
     type Error = io::Error;
 
     fn send(

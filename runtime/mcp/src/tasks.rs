@@ -26,10 +26,10 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::answers::Brought;
-use super::call::{self, Place, refusal};
-use super::catalogue::Entry;
+use super::call::{self, CallPlace, refusal};
+use super::catalogue::CatalogueEntry;
 use super::history::History;
-use super::server::{Prepared, Server};
+use super::server::{McpServer, Prepared};
 use super::service::Agent;
 use super::shared::Shared;
 
@@ -64,8 +64,8 @@ struct Live {
     actor: Option<String>,
     created_ms: i64,
     cancel: CancelToken,
-    place: Place,
-    entry: Arc<Entry>,
+    place: CallPlace,
+    entry: Arc<CatalogueEntry>,
     state: watch::Sender<State>,
 }
 
@@ -139,7 +139,7 @@ pub(super) fn are_known_to(context: &RequestContext<RoleServer>) -> bool {
     declared && context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28)
 }
 
-impl Server {
+impl McpServer {
     /// Does the work, and answers with a handle if it is not done at once and the client knows what that is.
     pub(super) async fn work_or_task(
         &self,

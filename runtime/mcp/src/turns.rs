@@ -21,7 +21,7 @@ pub(super) struct Turns {
 }
 
 /// May run until it is dropped.
-pub(super) struct Turn {
+pub(super) struct CallTurn {
     _all: OwnedSemaphorePermit,
     _own: OwnedSemaphorePermit,
 }
@@ -32,11 +32,11 @@ impl Turns {
     }
 
     /// Waits for a turn of this caller; none if there are no more.
-    pub(super) async fn take(&self, caller: Option<&str>) -> Option<Turn> {
+    pub(super) async fn take(&self, caller: Option<&str>) -> Option<CallTurn> {
         // Its own first: among those who wait for all, no caller has more than its share.
         let own = self.own(caller).acquire_owned().await.ok()?;
         let all = Arc::clone(&self.all).acquire_owned().await.ok()?;
-        Some(Turn { _all: all, _own: own })
+        Some(CallTurn { _all: all, _own: own })
     }
 
     fn own(&self, caller: Option<&str>) -> Arc<Semaphore> {

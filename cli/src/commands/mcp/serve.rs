@@ -12,7 +12,7 @@ use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::say;
 use lobster_mcp::Approvals;
-use lobster_mcp::http::{Place, Token};
+use lobster_mcp::http::{ClientToken, ListenPlace};
 
 /// The options of the server.
 #[derive(Debug, clap::Args)]
@@ -204,8 +204,8 @@ pub(super) fn run(args: &Args) -> CommandResult {
 /// The HTTP address or socket of the server; `None` for stdin and stdout.
 fn http_options(args: &Args) -> Result<Option<lobster_mcp::http::Options>, CommandError> {
     let place = match (args.http, &args.socket) {
-        (Some(address), _) => Place::Port(address),
-        (None, Some(path)) => Place::Socket(path.clone()),
+        (Some(address), _) => ListenPlace::Port(address),
+        (None, Some(path)) => ListenPlace::Socket(path.clone()),
         (None, None) => return Ok(None),
     };
     let token = match &args.token_file {
@@ -220,13 +220,13 @@ fn http_options(args: &Args) -> Result<Option<lobster_mcp::http::Options>, Comma
         return Err(CommandError::usage("--token-file: the file is empty"));
     }
     let token = match given.filter(|token| !token.is_empty()) {
-        Some(text) => Token::read_given(&text).map_err(|why| {
+        Some(text) => ClientToken::read_given(&text).map_err(|why| {
             let file = args.token_file.as_ref().map(|file| format!("--token-file {}", file.display()));
             CommandError::usage(format!("{}: {why}", file.as_deref().unwrap_or("LOBSTER_MCP_TOKEN")))
         })?,
         // The kernel identifies the user who connects to a socket file.
-        None if args.no_token || args.socket.is_some() => Token::Off,
-        None => Token::make()?,
+        None if args.no_token || args.socket.is_some() => ClientToken::Off,
+        None => ClientToken::make()?,
     };
     let options = lobster_mcp::http::Options {
         place,
