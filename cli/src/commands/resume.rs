@@ -62,8 +62,9 @@ pub(crate) struct Args {
     /// Marks an interrupted step as failed instead of re-running it.
     #[arg(long)]
     skip_interrupted: bool,
-    /// Commits changes to files although some of the files changed meanwhile: `keep` leaves these as they are now,
-    /// `overwrite` overwrites them, `merge` puts both changes of a text together. Reviewed changes are asked about again.
+    /// Commits changes to files although some of the files changed meanwhile: `keep` leaves these as they are
+    /// now, `overwrite` overwrites them, `merge` puts both changes of a text together. Reviewed changes are
+    /// asked about again.
     #[arg(long, value_name = "HOW")]
     conflicts: Option<changes::Conflicts>,
     /// Continues a run that was imported unfinished. Questions that were answered elsewhere are asked again. Use this

@@ -1,4 +1,4 @@
-//! Whose answer to a gate counts: what an agent says is passed on, put to a person, or refused and recorded.
+//! Answers to gates: an agent's answer is passed on, put to a person, or refused and recorded.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::history::History;
 use super::server::{McpServer, Prepared};
 
 impl McpServer {
-    /// Puts a run's question to whom the server asks.
+    /// Asks a run's question in the way that this server's approvals require.
     pub(super) async fn ask(
         &self,
         question: &Map<String, Value>,
@@ -29,7 +29,7 @@ impl McpServer {
         match self.shared.approvals {
             Approvals::Token => return ClientAnswer::Open(String::new()),
             Approvals::Operator => {
-                return ClientAnswer::Open(format!("this server asks nobody through its clients; {OPEN}"));
+                return ClientAnswer::Open(format!("this server does not ask through its clients; {OPEN}"));
             }
             Approvals::Elicit => {}
         }
@@ -50,8 +50,8 @@ impl McpServer {
         }
     }
 
-    /// Why the person behind the client cannot approve what a gate asks: the workflow or the policy names
-    /// others, or a form cannot show all of it.
+    /// The reason why the client's user cannot approve a gate: the workflow or the policy names another
+    /// approver, or a form cannot show the whole question.
     fn who_else(&self, gate: &Gate, view: &QuestionView) -> Option<String> {
         let others = replay::check_approver(&self.shared.runtime, gate).err().map(|why| {
             let may = view.facts.iter().find(|fact| fact.label == "approver");
@@ -64,7 +64,7 @@ impl McpServer {
         others.or_else(hidden).map(|why| format!("{why}; {OPEN}"))
     }
 
-    /// An open gate with all that a person is shown of it.
+    /// An open gate with its view for a person.
     fn view(&self, gate: &GateRef) -> Result<(Gate, QuestionView), String> {
         let gate = replay::open_gate(&self.shared.runtime, gate).map_err(|failure| failure.message)?;
         let store = self.shared.runtime.store().map_err(|error| error.to_string())?;
@@ -72,10 +72,10 @@ impl McpServer {
         Ok((gate, view))
     }
 
-    /// A run that waits, as its caller sees it.
+    /// The answer to the caller of a run that waits.
     pub(super) fn waiting(&self, mut answer: CallAnswer, note: &str) -> CallToolResult {
         if let Value::Object(envelope) = &mut answer.envelope {
-            // What opens a gate is for whoever may answer it.
+            // The data that opens a gate is only for callers who may answer it.
             if self.shared.approvals != Approvals::Token {
                 for key in ["requiresApproval", "requiresInput"] {
                     if let Some(Value::Object(request)) = envelope.get_mut(key) {
@@ -92,7 +92,7 @@ impl McpServer {
         answer.into_result()
     }
 
-    /// Answers a gate, if that may be done this way.
+    /// Answers a gate, if this caller may do so in this way.
     pub(super) async fn resume(
         &self,
         args: ResumeArgs,
@@ -110,9 +110,9 @@ impl McpServer {
             (Some(true), None, false) => Reply::Approve,
             (Some(false), None, false) if self.shared.approvals == Approvals::Token => Reply::Reject,
             (None, Some(response), false) => Reply::Response(response),
-            // An agent's no rejects nothing in a person's name: it withdraws the run.
+            // An agent's rejection is not a person's, so it cancels the run instead.
             (Some(false), None, false) | (None, None, true) => Reply::Cancel,
-            _ => return wrong("give one of `approve`, `response` and `cancel`"),
+            _ => return wrong("give either `approve`, `response` or `cancel`"),
         };
         let limits = match self.limits(args.bounds, Some(Duration::from_millis(call::TIMEOUT_MS))) {
             Ok(limits) => limits,
@@ -130,7 +130,7 @@ impl McpServer {
             _ if reply == Reply::Cancel => (reply, agent),
             Approvals::Token => (reply, agent),
             Approvals::Elicit if gates::can_ask(context) => {
-                // The question itself goes to the person; what the agent says is not an answer.
+                // The question itself is asked of the person; the agent's statement is not an answer.
                 let asked = match &open.others {
                     Some(who) => ClientAnswer::Open(who.clone()),
                     None => gates::ask(&open.question, &open.to_shown(), context, &open.token).await,
@@ -155,7 +155,7 @@ impl McpServer {
         refusal("approval_refused", note)
     }
 
-    /// A run whose question a client's user has left open, as at the call that asked it.
+    /// The result for a run whose question the client's user left open, in the form of the first call.
     fn left_open(&self, open: &OpenGate, note: &str) -> CallToolResult {
         let answer = || -> Result<CallAnswer, String> {
             let store = self.shared.runtime.store().map_err(|error| error.to_string())?;
@@ -169,7 +169,7 @@ impl McpServer {
         }
     }
 
-    /// The gate that is meant, if it is one of this caller's runs.
+    /// The given gate, if it belongs to a run of this caller.
     fn open_gate(&self, gate: &GateRef, place: &CallPlace) -> Result<OpenGate, String> {
         let runtime = &self.shared.runtime;
         let (gate, view) = self.view(gate)?;
@@ -192,8 +192,8 @@ impl McpServer {
         })
     }
 
-    /// A client of protocol 2026-07-28 brings its user's answer with the call itself. Gives the work that goes on
-    /// then, or what the client is told instead.
+    /// Handles a call of a client of protocol 2026-07-28, which brings its user's answer with the call.
+    /// Returns the work that continues the run, or the answer to the client.
     pub(super) async fn brought(
         &self,
         token: String,
@@ -205,7 +205,7 @@ impl McpServer {
         let gate = GateRef::Token(token);
         let open = match self.open_gate(&gate, &place) {
             Ok(open) => open,
-            // Not the state that this server gave, or not for this caller, or no longer.
+            // Not the state given by this server, or not for this caller, or expired.
             Err(message) => {
                 let message = format!("requestState: {message}");
                 self.refuse(&place, &entry.tool.name, &message, &json!({}));
@@ -221,7 +221,7 @@ impl McpServer {
         }
         let asked = match gates::brought(&open.question, &open.place, responses) {
             Some(asked) => asked,
-            // An answer to something else, or to nothing: it is asked again.
+            // An answer to another question, or none: ask again.
             None => gates::ask(&open.question, &open.to_shown(), context, &open.token).await,
         };
         Ok(match asked {
@@ -237,24 +237,24 @@ impl McpServer {
     }
 }
 
-/// What came of an answer that a client has brought.
+/// The result of an answer brought by a client.
 pub(super) enum Brought {
-    /// The run goes on with it.
+    /// The answer continues the run.
     Work(RunId, Prepared),
     Done(CallToolResponse),
 }
 
-/// The agent behind a call, and its user, as authors of an answer.
+/// The agent of a call and its user, as authors of an answer.
 fn authors(place: &CallPlace) -> (Author, Author) {
     let name = place.caller.actor.as_deref();
     (Author::of_agent(name), Author::of_client(name))
 }
 
-/// A gate that somebody wants to answer.
+/// A gate to be answered.
 struct OpenGate {
-    /// Why the person behind the client cannot answer.
+    /// The reason why the client's user cannot answer.
     others: Option<String>,
-    /// Where in the run it is asked.
+    /// The path of the question in the run.
     place: String,
     id: String,
     run: RunId,

@@ -1,4 +1,4 @@
-//! Answers that are larger than their caller wants: how a run stands is told in any case.
+//! Answers that exceed the caller's limit: they always contain the state of the run.
 
 use std::io::{self, Write};
 
@@ -8,11 +8,11 @@ use lobster_runtime::json;
 use lobster_runtime::text;
 use serde_json::{Value, json};
 
-/// What a request shows to people besides its prompt, the longest first to go. Tokens, ids and the
-/// schema of the answer stay: without them nobody could answer.
+/// Fields of a request that people see in addition to its prompt; the longest is dropped first. Tokens,
+/// ids and the schema of the answer stay, since an answer needs them.
 const LEFT_OUT: [&str; 4] = ["items", "preview", "subject", "defaults"];
 
-/// The envelope as a value with at most about `max` bytes.
+/// The envelope as a value of about `max` bytes at most.
 pub(super) fn bounded(envelope: Envelope, max: usize) -> Value {
     let mut text = Capped { bytes: Vec::new(), max };
     let problem = match envelope.write(&mut text) {
@@ -24,7 +24,7 @@ pub(super) fn bounded(envelope: Envelope, max: usize) -> Value {
             let kept = "its record has all of it (`show`)";
             match envelope {
                 Envelope::Failed(failure) => return value_of(&Envelope::Failed(clipped(failure, max))),
-                // A run that waits for an answer has not failed.
+                // A waiting run has not failed.
                 waiting @ (Envelope::NeedsApproval(_) | Envelope::NeedsInput(_)) => {
                     return shortened(value_of(&waiting), max);
                 }
@@ -46,12 +46,12 @@ fn value_of(envelope: &Envelope) -> Value {
 }
 
 fn clipped(failure: Failure, max: usize) -> Failure {
-    // Room for the rest of the envelope, and for characters that JSON writes longer.
+    // Leaves room for the rest of the envelope, and for characters that JSON escapes.
     let message = text::clip_telling_rest(&failure.message, max / 4).into_owned();
     Failure { message, ..failure }
 }
 
-/// A request to a person, without what makes it too large. `note` says what that was.
+/// A request to a person, shortened to the limit. `note` describes the omission.
 fn shortened(mut envelope: Value, max: usize) -> Value {
     let mut notes = Vec::new();
     for key in LEFT_OUT {
@@ -78,7 +78,7 @@ fn shortened(mut envelope: Value, max: usize) -> Value {
     envelope
 }
 
-/// Drops the last items until so many bytes are gone; gives how many those were.
+/// Drops the last items until `excess` bytes are removed; returns the number of dropped items.
 fn shorten(items: &mut Vec<Value>, excess: usize) -> usize {
     let (mut gone, before) = (0, items.len());
     while gone < excess

@@ -1,4 +1,4 @@
-//! The tools that are always there: `run`, `resume`, `runs`, `show`.
+//! The built-in tools: `run`, `resume`, `runs`, `show`, `cancel`.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use serde_json::{Map, Value, json};
 use super::hints::Reach;
 use super::schema;
 
-/// One of them.
+/// A built-in tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BuiltinTool {
-    /// Of the service alone, whose runs go on without their callers.
+    /// Only for agents of the service, whose runs continue without their callers.
     Cancel,
     Resume,
     Run,
@@ -24,9 +24,9 @@ pub(super) enum BuiltinTool {
 
 impl BuiltinTool {
     pub(super) const ALL: [Self; 5] = [Self::Cancel, Self::Resume, Self::Run, Self::Runs, Self::Show];
-    /// Those of a server for one agent.
+    /// The tools of a server for one agent.
     pub(super) const OWN: [Self; 4] = [Self::Resume, Self::Run, Self::Runs, Self::Show];
-    /// Those of the service: none runs what an agent writes, and none answers a question.
+    /// The tools of the service: none of them runs text written by an agent, and none answers a question.
     pub(super) const OF_SERVICE: [Self; 3] = [Self::Cancel, Self::Runs, Self::Show];
 
     pub(super) fn name(self) -> &'static str {
@@ -52,7 +52,7 @@ pub(super) struct RunArgs {
     pub(super) bounds: Bounds,
 }
 
-/// How long a call may take, and how much it may answer.
+/// Time limit of a call, and size limit of its answer.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Bounds {
@@ -99,10 +99,10 @@ pub(super) struct CancelArgs {
     pub(super) run: String,
 }
 
-/// Reads the arguments of a call.
+/// Parses the arguments of a call.
 ///
 /// # Errors
-/// A sentence for whoever called.
+/// A sentence for the caller.
 pub(super) fn read<T: DeserializeOwned>(tool: BuiltinTool, given: Option<JsonObject>) -> Result<T, String> {
     let given = Value::Object(given.unwrap_or_default());
     serde_json::from_value(given).map_err(|error| {
@@ -111,7 +111,7 @@ pub(super) fn read<T: DeserializeOwned>(tool: BuiltinTool, given: Option<JsonObj
     })
 }
 
-/// The tool as it is listed, and what it may do.
+/// The listed form of the tool, with its possible effects.
 pub(super) fn tool(builtin: BuiltinTool) -> (Tool, Reach) {
     let (title, about, required, reach): (_, _, &[&str], _) = match builtin {
         BuiltinTool::Run => (
@@ -125,14 +125,14 @@ pub(super) fn tool(builtin: BuiltinTool) -> (Tool, Reach) {
         BuiltinTool::Resume => (
             "Answer a waiting run",
             "Continues a waiting run: `approve` answers an approval, `response` answers a question, `cancel` \
-             cancels the run. Whether an approval may come this way is the operator's decision; \
+             cancels the run. The operator decides if approvals may come this way; \
              never approve what a person has not approved.",
             &[],
             Reach::ANYTHING,
         ),
         BuiltinTool::Cancel => (
             "Cancel a run",
-            "Cancels a run that has not ended, also one that waits.",
+            "Cancels a run that has not ended, even if it is waiting.",
             &["run"],
             Reach::ANYTHING,
         ),

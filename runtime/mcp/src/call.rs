@@ -1,5 +1,4 @@
-//! One call: a recorded run on a thread of its own, with its end, its progress
-//! and its answer.
+//! One call: a recorded run on its own thread, with its cancellation, its progress and its answer.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,24 +29,24 @@ use super::service::WantedStart;
 use super::turns::CallTurn;
 use lobster_runtime::digest::Digest;
 
-/// What the incumbent's plugin allows a call, in milliseconds and bytes.
+/// Limits of a call in the incumbent's plugin, in milliseconds and bytes.
 pub(super) const TIMEOUT_MS: u64 = 20_000;
 pub(super) const MAX_ANSWER: usize = 512_000;
 pub(super) const MIN_TIMEOUT_MS: u64 = 200;
 pub(super) const MIN_ANSWER: usize = 1024;
 
-/// After so long without news a client is told that the call goes on.
+/// Time without news after which the client gets a message that the call continues.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// Progress that a slow client has not taken yet; more is dropped, not kept.
+/// Most progress messages that wait for a slow client; further ones are dropped.
 const PROGRESS_AHEAD: usize = 64;
 
-/// What a call does.
+/// The work of a call.
 pub(super) enum Work {
     Pipeline {
         text: String,
     },
-    /// With a digest, the file must still be what was listed.
+    /// With a digest, the file must still be the listed one.
     File {
         file: PathBuf,
         args: Value,
@@ -60,12 +59,12 @@ pub(super) enum Work {
         input: Option<Value>,
     },
     Resume(ResumeRequest),
-    /// The service starts it.
+    /// A run that the service starts.
     Start(Box<WantedStart>),
 }
 
 impl Work {
-    /// The tool that it came by, and what was asked of it, for the history.
+    /// The tool and its arguments, for the history.
     fn described(&self) -> (String, Value) {
         let (name, asked) = match self {
             Self::Pipeline { text } => ("run", json!({ "pipeline": text })),
@@ -78,24 +77,24 @@ impl Work {
     }
 }
 
-/// What a call may take.
+/// Limits of a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CallLimits {
     pub(super) time: Option<Duration>,
     pub(super) answer: usize,
 }
 
-/// What a call came to.
+/// The result of a call.
 pub(super) struct CallAnswer {
     pub(super) run: Option<RunId>,
     /// The envelope.
     pub(super) envelope: Value,
-    /// The plan is not the one that was listed.
+    /// The plan differs from the listed one.
     pub(super) changed: bool,
 }
 
 impl CallAnswer {
-    /// Nothing has run.
+    /// A failure before anything has run.
     pub(super) fn failed(code: Code, message: String) -> Self {
         let envelope = Envelope::Failed(Failure::new(code, message)).to_value().unwrap_or(Value::Null);
         Self { run: None, envelope, changed: false }
@@ -105,14 +104,14 @@ impl CallAnswer {
         self.envelope.get("ok") != Some(&Value::Bool(true))
     }
 
-    /// The request to a person, if it stopped at one.
+    /// The request to a person, if the run stopped at one.
     pub(super) fn question(&self) -> Option<&Map<String, Value>> {
         ["requiresApproval", "requiresInput"]
             .iter()
             .find_map(|key| self.envelope.get(*key).and_then(Value::as_object))
     }
 
-    /// As the protocol has it: the envelope as data and as text.
+    /// The protocol's form: the envelope as data and as text.
     pub(super) fn into_result(self) -> CallToolResult {
         let failed = self.is_failure();
         let mut envelope = self.envelope;
@@ -131,7 +130,7 @@ pub(super) fn result(value: Value, failed: bool) -> CallToolResult {
     result
 }
 
-/// A failure that no run stands for.
+/// A failure without a run.
 pub(super) fn refusal(code: &str, message: impl Into<String>) -> CallToolResult {
     let error = json!({ "type": code, "message": message.into() });
     result(json!({ "protocolVersion": 1, "ok": false, "error": error }), true)
@@ -162,7 +161,7 @@ enum Ready {
 fn plan(runtime: &Runtime, work: Work) -> Result<Ready, Failure> {
     let (request, pinned) = match work {
         Work::Resume(request) => return Ok(Ready::Resume(Box::new(request))),
-        // Its runs execute in processes of their own.
+        // Its runs execute in separate processes.
         Work::Start(_) => return Err(Failure::new(Code::Failed, "the service alone starts this")),
         Work::Component { digest, name, args, input } => {
             let pipeline = component_pipeline(digest, &name, args, input);
@@ -183,7 +182,7 @@ fn plan(runtime: &Runtime, work: Work) -> Result<Ready, Failure> {
     Ok(Ready::Run(Box::new(planned)))
 }
 
-/// A component by its digest as a pipeline of one stage, without any grant.
+/// A pipeline that runs a component, named by its digest, as its only stage without any grant.
 fn component_pipeline(
     digest: Digest,
     name: &str,
@@ -202,14 +201,14 @@ fn component_pipeline(
     Pipeline { stages: vec![call] }
 }
 
-/// The end of one call: the session's, the client's, or its own time limit.
+/// The end of one call: by the session, by the client, or by its own time limit.
 pub(super) struct Ending {
     pub(super) cancel: CancelToken,
     watcher: JoinHandle<()>,
 }
 
 impl Ending {
-    /// A token below the session's that also ends when the client takes its request back.
+    /// A token below the session's that also ends when the client cancels its request.
     pub(super) fn new(session: &CancelToken, context: &RequestContext<RoleServer>) -> Self {
         let cancel = session.child();
         let (request, token) = (context.ct.clone(), cancel.clone());
@@ -227,8 +226,7 @@ impl Drop for Ending {
     }
 }
 
-/// Runs the work on a thread for which there is a turn, and stops it when its time, which began
-/// with the wait for the turn, is over.
+/// Runs the work on a thread, and stops it at the end of its time, which began with the wait for a turn.
 pub(super) async fn run(
     base: &Runtime,
     place: CallPlace,
@@ -263,21 +261,21 @@ pub(super) async fn run(
     done.unwrap_or_else(|error| CallAnswer::failed(Code::Failed, format!("lobster broke off: {error}")))
 }
 
-/// Where and for whom a call runs.
+/// The directory and the caller of a call.
 #[derive(Clone)]
 pub(super) struct CallPlace {
     pub(super) cwd: PathBuf,
     pub(super) caller: Caller,
 }
 
-/// Tells a client how a call goes on.
+/// Reports the progress of a call to a client.
 pub(super) struct Reporter {
     pub(super) sink: mpsc::Sender<String>,
 }
 
 impl Progress for Reporter {
     fn started(&self, place: &str, kind: &str) {
-        // A client that does not keep up misses some of it.
+        // A slow client misses some of it.
         let _ = self.sink.try_send(format!("{} ({kind})", place_name(place)));
     }
 
@@ -286,14 +284,14 @@ impl Progress for Reporter {
     }
 
     fn heard(&self, place: &str, heard: &Heard) {
-        // What programs write to stderr is for people.
+        // Stderr of programs is for people.
         if let Heard::Answering(_) = heard {
             let _ = self.sink.try_send(format!("{}: {heard}", place_name(place)));
         }
     }
 
     fn recorded(&self, events: &[Event]) {
-        // What an earlier run has done is told, too: a call of only such steps is not silent.
+        // Results of an earlier run are reported as well: a call with only such steps is not silent.
         for event in events {
             if let Event::StepEnded { path, begun: Some(begun), outcome, .. } = event
                 && outcome.cached
@@ -321,7 +319,7 @@ impl Forwarder {
         Some(Self { token, peer: context.peer.clone(), sent: std::sync::Arc::default() })
     }
 
-    /// A place to report to, and the task that passes it on until that is dropped.
+    /// Returns a receiver of reports, and the task that passes them on until it is dropped.
     pub(super) fn start(&self) -> (Box<dyn Progress>, JoinHandle<()>) {
         let (sink, mut source) = mpsc::channel::<String>(PROGRESS_AHEAD);
         let (peer, token, sent) = (self.peer.clone(), self.token.clone(), self.sent.clone());
@@ -334,7 +332,7 @@ impl Forwarder {
                         last.clone_from(&message);
                         message
                     }
-                    // Clients give up on silence.
+                    // Clients give up on silent calls.
                     Err(_) => format!("{last}; {} s since the call began", begun.elapsed().as_secs()),
                 };
                 let count = sent.fetch_add(1, Ordering::Relaxed) + 1;

@@ -1,6 +1,6 @@
-//! The tools there are: those of the server itself, one for each workflow and
-//! each component of the operator's folders. Each carries a digest over all
-//! that it shows and all that it runs, so that a changed tool is noticed.
+//! The catalogue of tools: the server's own, and one for each workflow and each component of the
+//! operator's directories. Each tool has a digest over everything that it shows and runs, so that a
+//! changed tool is noticed.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -31,32 +31,32 @@ use super::schema::{self, Layout};
 /// The key of a digest in `_meta`.
 pub(super) const DIGEST: &str = "lobster/digest";
 
-/// Longest name of a tool: some model interfaces take no more.
+/// Longest name of a tool; some model interfaces accept no more.
 const MAX_NAME: usize = 64;
 
-/// Where tools come from.
+/// Sources of tools.
 #[derive(Clone, Default)]
 pub(super) struct Sources {
     pub(super) workflows: Vec<PathBuf>,
     pub(super) components: Vec<PathBuf>,
-    /// Whether there is the tool that runs what the caller writes.
+    /// True if the tool `run` exists, which runs text written by the caller.
     pub(super) run: bool,
-    /// The registered workflows of a service, in place of all others.
+    /// The registered workflows of a service, which replace all other sources.
     pub(super) registered: Option<Service>,
 }
 
-/// What a tool does.
+/// The program of a tool.
 #[derive(Clone)]
 pub(super) enum ToolProgram {
     Builtin(BuiltinTool),
     Workflow {
         file: PathBuf,
     },
-    /// What the service starts under this name.
+    /// A workflow that the service starts under this name.
     Registered {
         name: String,
     },
-    /// The component is held, so that it stays loaded.
+    /// The component is kept, so that it stays loaded.
     Component {
         file: PathBuf,
         component: Component,
@@ -64,34 +64,34 @@ pub(super) enum ToolProgram {
     },
 }
 
-/// A tool with what it runs.
+/// A tool with its program.
 #[derive(Clone)]
 pub(super) struct CatalogueEntry {
     pub(super) tool: Tool,
     pub(super) program: ToolProgram,
-    /// Over what it runs.
+    /// Digest over everything that it runs.
     pub(super) runs: Digest,
-    /// Over what it runs and what it shows.
+    /// Digest over everything that it runs and shows.
     pub(super) digest: Digest,
 }
 
-/// A file as it was when it was read; tells cheaply that nothing changed.
+/// A file with its size and time when it was read: a cheap test for changes.
 type Stamp = (PathBuf, Option<(u64, SystemTime)>);
 
-/// All tools at one moment, by name.
+/// All tools at one time, by name.
 #[derive(Default)]
 pub(super) struct Catalogue {
     pub(super) entries: BTreeMap<String, Arc<CatalogueEntry>>,
     pub(super) digest: Option<Digest>,
-    /// Files that give no tool, and why.
+    /// Files that could not become tools, with reasons.
     pub(super) problems: Vec<String>,
     stamps: Vec<Stamp>,
-    /// The registered versions that were read.
+    /// Digest over the registered versions that were read.
     versions: Option<Digest>,
 }
 
-/// Reads one file with a runtime that is cancelled when the time of a call is over: what
-/// takes minutes to compile must not keep the server from starting.
+/// Reads one file with a runtime that is cancelled at the time limit of a call: a component that
+/// compiles for minutes must not delay the start of the server.
 fn within<T>(runtime: &Runtime, call_time: Option<Duration>, read: impl FnOnce(&Runtime) -> T) -> T {
     let time = call_time.unwrap_or(Duration::from_millis(call::TIMEOUT_MS));
     let cancel = runtime.cancel().child();
@@ -119,7 +119,7 @@ fn within<T>(runtime: &Runtime, call_time: Option<Duration>, read: impl FnOnce(&
 }
 
 impl Catalogue {
-    /// Reads the folders. Loading a file may take as long as a call.
+    /// Reads the directories. Loading a file may take as long as a call.
     pub(super) fn read(runtime: &Runtime, sources: &Sources, call_time: Option<Duration>) -> Self {
         let mut catalogue = Self::default();
         let builtins =
@@ -149,7 +149,7 @@ impl Catalogue {
         catalogue
     }
 
-    /// Whether a file or folder is no longer what was read, or another version is registered.
+    /// True if a file or directory has changed since it was read, or another version is registered.
     pub(super) fn is_stale(&self, sources: &Sources) -> bool {
         if let Some(service) = &sources.registered {
             return service.workflows().ok().is_some_and(|all| Some(versions_of(&all)) != self.versions);
@@ -157,7 +157,7 @@ impl Catalogue {
         self.stamps.iter().any(|(path, stamp)| stamp_of(path) != *stamp)
     }
 
-    /// Whether the file of this tool is no longer what was read.
+    /// True if the file of this tool has changed since it was read.
     pub(super) fn is_entry_stale(&self, entry: &CatalogueEntry) -> bool {
         let file = match &entry.program {
             ToolProgram::Builtin(_) => return false,
@@ -172,7 +172,7 @@ impl Catalogue {
         seen.map(|entry| entry.tool.clone()).collect()
     }
 
-    /// The files of a folder that may give tools, by name.
+    /// The files of a directory that may become tools, by name.
     fn files(&mut self, dir: &Path, fits: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
         self.stamps.push((dir.to_owned(), stamp_of(dir)));
         let entries = match std::fs::read_dir(dir) {
@@ -280,8 +280,8 @@ impl Catalogue {
     }
 }
 
-/// A name that every client takes: letters, digits, `_` and `-`. One that has to be changed for that ends in digits of
-/// its own, so that no two names become one, whatever other names there are.
+/// A name that every client accepts: letters, digits, `_` and `-`. A changed name ends with digits that
+/// depend on the original, so that two names never become equal, regardless of other names.
 fn tool_name(stem: &str) -> String {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let is_reserved = BuiltinTool::ALL.iter().any(|builtin| builtin.name() == stem);
@@ -294,7 +294,7 @@ fn tool_name(stem: &str) -> String {
     format!("{}-{own}", if readable.is_empty() { "workflow" } else { &readable })
 }
 
-/// One digest over which versions are registered.
+/// One digest over the registered versions.
 fn versions_of(all: &[Registered]) -> Digest {
     let versions: Vec<(&str, String)> =
         all.iter().map(|workflow| (workflow.name.as_str(), workflow.digest.to_string())).collect();
@@ -306,7 +306,7 @@ fn stamp_of(path: &Path) -> Option<(u64, SystemTime)> {
     Some((metadata.len(), metadata.modified().ok()?))
 }
 
-/// The other files that a workflow is made of.
+/// The other files of a workflow.
 fn of_files(workflow: &Workflow) -> Vec<Stamp> {
     let base = workflow.file.parent().unwrap_or(Path::new("/"));
     let mut files: Vec<Stamp> = workflow
@@ -320,7 +320,7 @@ fn of_files(workflow: &Workflow) -> Vec<Stamp> {
     files
 }
 
-/// One digest over all that a workflow is made of: its own text, its children and its components.
+/// One digest over all files of a workflow: its own text, its children and its components.
 pub(super) fn workflow_digest(workflow: &Workflow) -> Digest {
     fn parts(workflow: &Workflow) -> Value {
         let children: Map<String, Value> =
@@ -330,7 +330,7 @@ pub(super) fn workflow_digest(workflow: &Workflow) -> Digest {
     Digest::of_json(&parts(workflow)).unwrap_or(workflow.source)
 }
 
-/// What a changed tool shows and runs now, beside what was listed.
+/// The differences between a changed tool and its listed form.
 pub(super) fn difference(listed: &CatalogueEntry, now: Option<&CatalogueEntry>) -> String {
     let Some(now) = now else { return "it is gone, or can no longer be read".to_owned() };
     let mut changes = Vec::new();
@@ -374,7 +374,7 @@ mod tests {
         assert_eq!(tool_name("inbox triage.v2"), format!("inbox-triage-v2-{}", digits("inbox triage.v2")));
         let long = "a".repeat(MAX_NAME);
         assert_eq!(tool_name(&long), long);
-        // Stems of up to three parts, each plain or of characters that do not fit.
+        // Stems of up to three parts, each plain or with characters that are not allowed.
         let parts = ["", "a", "b", " ", ".", "-", "_", "部", "署", "备份", "é", "\u{202e}", "run", &long];
         let parts = &parts;
         let stems: BTreeSet<String> = parts

@@ -1,4 +1,4 @@
-//! The protocol over HTTP, behind whatever decides who is let in.
+//! The protocol over HTTP, after authentication.
 
 use std::convert::Infallible;
 use std::fmt::Display;
@@ -20,14 +20,14 @@ pub(super) type Body = http_body_util::combinators::BoxBody<Bytes, Infallible>;
 /// The header that names a session.
 const SESSION: &str = "mcp-session-id";
 
-/// Answers requests that were let in, each in its session.
+/// Answers authenticated requests, each in its session.
 pub(super) struct Endpoint {
     service: StreamableHttpService<McpServer, LocalSessionManager>,
     sessions: Arc<Sessions>,
 }
 
 impl Endpoint {
-    /// `make` gives a server for a session, and what ends with the session.
+    /// `make` returns a server for a session, and the token that ends with the session.
     pub(super) fn new(
         idle: Duration,
         config: StreamableHttpServerConfig,
@@ -43,12 +43,12 @@ impl Endpoint {
         Self { service, sessions }
     }
 
-    /// Ends sessions whose clients are gone, for ever.
+    /// Ends sessions whose clients are gone; never returns.
     pub(super) fn sweep(&self) -> impl Future<Output = ()> + Send + use<> {
         Arc::clone(&self.sessions).sweep()
     }
 
-    /// Answers a request. A session belongs to who began it, where callers are told apart.
+    /// Answers a request. A session belongs to the caller who began it, if callers can be told apart.
     pub(super) async fn handle<B>(&self, request: Request<B>, owner: Option<String>) -> Response<Body>
     where
         B: HttpBody + Send + 'static,
@@ -59,7 +59,7 @@ impl Endpoint {
             && owner.is_some()
             && !self.sessions.is_of(id, owner.as_deref())
         {
-            // As one that there is not.
+            // The same answer as for an unknown session.
             let mut unknown = Response::new(Full::new(Bytes::from_static(b"Session not found")).boxed());
             *unknown.status_mut() = StatusCode::NOT_FOUND;
             return unknown;

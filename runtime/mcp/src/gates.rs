@@ -1,4 +1,4 @@
-//! Questions to people: through the client, by token, or by the operator alone.
+//! Questions to people: through the client, by token, or only through the operator.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,24 +17,24 @@ use serde_json::{Map, Value, json};
 
 use lobster_render::question;
 
-/// Who answers a run's questions.
+/// The ways to answer a run's questions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Approvals {
     /// The client's user, asked by the client; else the operator.
     Elicit,
-    /// Whoever holds the token, as with the incumbent: the agent passes on what its user said.
+    /// The holder of the token, as with the incumbent: the agent passes on its user's answer.
     Token,
-    /// The operator alone, with `lobster gates` and `lobster resume`.
+    /// Only the operator, with `lobster gates` and `lobster resume`.
     Operator,
 }
 
-/// What a client is told of a question that it could not get answered.
+/// The note to a client about a question that it could not get answered.
 pub(super) const OPEN: &str = "the question stays open, and a person answers it: `lobster gates` lists it";
 
-/// The name under which a person is asked for an approval.
+/// The name of an approval in a request to the client.
 const QUESTION: &str = "question";
 
-/// The name under which a question is asked and answered: for an input that of its step.
+/// The name of a question in the request and its answer; for an input request, the name of its step.
 fn name_of_question(place: &str) -> Cow<'_, str> {
     let Some(place) = place.strip_suffix("!input") else { return QUESTION.into() };
     match step_id(place) {
@@ -43,31 +43,31 @@ fn name_of_question(place: &str) -> Cow<'_, str> {
     }
 }
 
-/// How long a client's user may think, unless the call ends before.
+/// Time for a client's user to answer, unless the call ends earlier.
 const PATIENCE: Duration = Duration::from_secs(30 * 60);
 
 /// Longest text that a client is asked to show, in bytes.
 const MAX_MESSAGE: usize = 8 << 10;
 
-/// A question as the client's user is to see it.
+/// A question for the client's user.
 pub(super) struct ShownQuestion<'a> {
     pub(super) view: &'a QuestionView,
     pub(super) run: String,
     pub(super) gate: &'a str,
-    /// Where in the run it is asked.
+    /// The path of the question in the run.
     pub(super) place: &'a str,
 }
 
-/// What became of a question.
+/// The outcome of asking.
 pub(super) enum ClientAnswer {
     Answered(Reply),
     /// The client asks its user and calls again with the answer (protocol 2026-07-28).
     Later(Box<InputRequiredResult>),
-    /// Nobody answered; the gate stays open.
+    /// There was no answer; the gate stays open.
     Open(String),
 }
 
-/// Whether this client can ask its user.
+/// True if this client can ask its user.
 pub(super) fn can_ask(context: &RequestContext<RoleServer>) -> bool {
     let capabilities = context.client_capabilities();
     capabilities
@@ -75,7 +75,7 @@ pub(super) fn can_ask(context: &RequestContext<RoleServer>) -> bool {
         .is_some_and(|elicitation| elicitation.form.is_some() || elicitation.url.is_none())
 }
 
-/// Puts a question to the client's user.
+/// Asks the client's user a question.
 pub(super) async fn ask(
     question: &Map<String, Value>,
     view: &ShownQuestion<'_>,
@@ -108,7 +108,7 @@ pub(super) async fn ask(
     }
 }
 
-/// The answer that a client brought with its second call; none if it brought none.
+/// The answer that a client brought with its second call; `None` if it brought none.
 pub(super) fn brought(
     question: &Map<String, Value>,
     place: &str,
@@ -140,22 +140,22 @@ fn read(question: &Map<String, Value>, answer: ElicitResult) -> ClientAnswer {
             }
             _ => ClientAnswer::Answered(Reply::Response(content)),
         },
-        // Clients without a user decline at once. A no is an accepted form that says so.
+        // Clients without a user decline at once. A rejection is an accepted form with that answer.
         _ => ClientAnswer::Open(format!("the client's user gave no answer; {OPEN}")),
     }
 }
 
-/// What a client lays before its user.
+/// The form shown to the client's user.
 struct Form {
     schema: ElicitationSchema,
-    /// The answer is not an object, so it stands under `value`.
+    /// The answer is not an object, so the form has it under `value`.
     wrapped: bool,
 }
 
-/// The form of a question; none if it needs more than a flat object.
+/// The form of a question; `None` if it needs more than a flat object.
 fn form(question: &Map<String, Value>) -> Option<Form> {
     if question.get("type") == Some(&json!("approval_request")) {
-        let approve = json!({"type": "boolean", "title": "Approve?", "description": "Yes lets the run go on; no ends it."});
+        let approve = json!({"type": "boolean", "title": "Approve?", "description": "Yes continues the run; no ends it."});
         let schema = json!({"type": "object", "properties": {"approve": approve}, "required": ["approve"]});
         return Some(Form { schema: serde_json::from_value(schema).ok()?, wrapped: false });
     }
@@ -167,12 +167,13 @@ fn form(question: &Map<String, Value>) -> Option<Form> {
     Some(Form { schema: serde_json::from_value(schema).ok()?, wrapped: true })
 }
 
-/// True if a client's form cannot show every command of the question: a person does not approve unseen ones.
+/// True if a client's form cannot show every command of the question: a person must not approve
+/// commands without seeing them.
 pub(super) fn hides_commands(view: &QuestionView, run: &str, gate: &str) -> bool {
     !question::shows_commands(view, &message(view, run, gate))
 }
 
-/// All that belongs to the question, as at a terminal, short enough to be read.
+/// The whole question, as at a terminal, short enough to be read.
 fn message(view: &QuestionView, run: &str, gate: &str) -> String {
     let all = format!("`lobster gates show {gate}` shows all");
     format!("{}\n\n(lobster run {run}; {all})", question::text(view, MAX_MESSAGE, &all))

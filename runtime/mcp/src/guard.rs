@@ -1,5 +1,5 @@
-//! What an agent may ask for: nothing that widens a grant, reads past the
-//! policy, or runs what the operator has not put in its place.
+//! Checks requests of agents: they must not widen a grant, read past the policy, or run files that the
+//! operator has not provided.
 
 use std::path::{Path, PathBuf};
 
@@ -9,27 +9,27 @@ use lobster_runtime::stage::StageKind;
 
 use super::builtin::RunArgs;
 
-/// What `run` may do, besides what the policy says.
+/// Limits of `run` in addition to the policy.
 #[derive(Clone, Debug)]
 pub(super) struct Guard {
-    /// Calls stay inside this directory.
+    /// The directory that calls cannot leave.
     pub(super) root: PathBuf,
-    /// Where the operator's workflows lie.
+    /// Directories of the operator's workflows.
     pub(super) workflows: Vec<PathBuf>,
-    /// Where the operator's components lie.
+    /// Directories of the operator's components.
     pub(super) components: Vec<PathBuf>,
     /// Pipeline commands that act in this process and are allowed under a policy.
     pub(super) allowed: Vec<String>,
 }
 
-/// What `run` was asked for, if it may be.
+/// An accepted request of `run`.
 pub(super) enum AgentRequest {
     Pipeline(String),
     File(PathBuf),
 }
 
 impl Guard {
-    /// The directory of a call.
+    /// Resolves the directory of a call.
     pub(super) fn cwd(&self, given: Option<&str>) -> Result<PathBuf, String> {
         let Some(given) = given.filter(|cwd| !cwd.trim().is_empty()) else { return Ok(self.root.clone()) };
         let real = self.root.join(given).canonicalize().ok();
@@ -37,7 +37,7 @@ impl Guard {
             .ok_or_else(|| format!("cwd {given:?} is outside the server's directory, or no directory"))
     }
 
-    /// Tells a pipeline from a file as the incumbent's plugin does, and whether it may run.
+    /// Distinguishes a pipeline from a file like the incumbent's plugin, and checks that it may run.
     pub(super) fn asked(
         &self,
         runtime: &Runtime,
@@ -55,7 +55,7 @@ impl Guard {
                 Err("`args` are for workflow files; a pipeline takes its arguments in its text".to_owned())
             }
             (Some(text), None) => {
-                // A text that is not a pipeline fails with its own words when it is planned.
+                // A text that is not a pipeline fails with its own message when it is planned.
                 if let Ok(pipeline) = pipeline::parse(text) {
                     self.check(runtime, &pipeline, cwd)?;
                 }
@@ -82,16 +82,16 @@ impl Guard {
         Ok(real)
     }
 
-    /// The file that is meant, if it is one of the server's directory or of these folders. Of
-    /// other places it is not told what they have.
+    /// The resolved file, if it is in the server's directory or in these directories. The contents of
+    /// other places are not revealed.
     fn real(&self, file: &str, cwd: &Path, folders: &[PathBuf]) -> Option<PathBuf> {
         let real = cwd.join(file).canonicalize().ok()?;
         let is_ours = folders.iter().chain([&self.root]).any(|dir| real.starts_with(dir));
         (is_ours && real.is_file()).then_some(real)
     }
 
-    /// Whether a pipeline that an agent wrote may run. The policy judges processes; this judges
-    /// what acts inside lobster itself.
+    /// Checks that a pipeline written by an agent may run. The policy judges processes; this check
+    /// covers actions inside lobster itself.
     fn check(&self, runtime: &Runtime, pipeline: &Pipeline, cwd: &Path) -> Result<(), String> {
         for program in pipeline.stages.iter().filter_map(component_file) {
             if self.real(program, cwd, &self.components).is_none() {
@@ -105,7 +105,8 @@ impl Guard {
         }
         for stage in &pipeline.stages {
             let name = stage.name.as_str();
-            // Also of a command that the operator allows: what it may send is not what it may read.
+            // Applies even to a command that the operator allows: the right to send does not include
+            // the right to read.
             if let Some(option) = file_option(stage) {
                 return Err(format!("`{name} {option}` would read a file past the policy; give the text"));
             }
@@ -128,7 +129,7 @@ impl Guard {
     }
 }
 
-/// The file of a component, which lobster reads itself. One of the store has no file.
+/// The file of a component, which lobster reads itself. A component of the store has no file.
 fn component_file(stage: &StageCall) -> Option<&str> {
     let file = stage.args.positional.first().filter(|_| stage.name == "component")?;
     (!file.starts_with("blake3:")).then_some(file)
@@ -144,7 +145,7 @@ fn file_option(stage: &StageCall) -> Option<String> {
     let is_text = |option: &str| matches!(option, "system" | "output-schema");
     let reads = |option: &&&str| {
         let values = stage.args.all(option);
-        // Of some options only a value that begins with @ is a path.
+        // For some options, only a value that begins with @ is a path.
         values
             .iter()
             .any(|value| !is_text(option) || value.as_str().is_some_and(|text| text.trim().starts_with('@')))

@@ -1,4 +1,4 @@
-//! What a tool may do to the world, as far as its plan tells.
+//! The possible effects of a tool, according to its plan.
 
 use lobster_runtime::language::pipeline::{self, Pipeline};
 use lobster_runtime::language::plan::{Grants, Step, Work, Workflow};
@@ -6,21 +6,21 @@ use lobster_runtime::language::template;
 use lobster_runtime::stage::{Registry, StageKind};
 use rmcp::model::ToolAnnotations;
 
-/// The worst of a plan's steps.
+/// The strongest effects among a plan's steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reach {
     /// It may change something outside lobster.
     pub(super) writes: bool,
-    /// Doing it twice is the same as doing it once.
+    /// Repeating it has no further effect.
     pub(super) idempotent: bool,
-    /// It may talk to others.
+    /// It may communicate with other systems.
     pub(super) talks: bool,
 }
 
 impl Reach {
-    /// A function of its arguments.
+    /// Depends only on its arguments and changes nothing.
     pub(super) const PURE: Self = Self { writes: false, idempotent: true, talks: false };
-    /// Whatever a process can.
+    /// Anything that a process can do.
     pub(super) const ANYTHING: Self = Self { writes: true, idempotent: false, talks: true };
 
     fn and(self, other: Self) -> Self {
@@ -40,7 +40,7 @@ impl Reach {
     }
 }
 
-/// What a workflow may do.
+/// The possible effects of a workflow.
 pub(super) fn of_workflow(workflow: &Workflow, registry: &Registry) -> Reach {
     workflow
         .all_steps()
@@ -75,7 +75,7 @@ fn of_step(step: &Step, workflow: &Workflow, registry: &Registry) -> Reach {
 fn of_grants(grants: Option<&Grants>) -> Reach {
     let Some(grants) = grants else { return Reach::PURE };
     let (writes, talks) = (!grants.write.is_empty(), !grants.net.is_empty());
-    // A request may change something where it arrives.
+    // A request may change something at its destination.
     Reach { writes: writes || talks, idempotent: !talks, talks }
 }
 

@@ -1,4 +1,4 @@
-//! What an agent may know of runs: those of its own, unless the operator says all.
+//! The runs that an agent may see: its own, unless the operator allows all.
 
 use std::io::Read;
 
@@ -13,15 +13,15 @@ use super::builtin::{RunsArgs, ShowArgs};
 use super::call::MAX_ANSWER;
 use super::service::Agent;
 
-/// Runs that are looked through for one list.
+/// Most runs that are searched for one list.
 const LOOKED_THROUGH: usize = 5000;
 
-/// The store, and whose runs may be seen.
+/// The store, with the limits on visible runs.
 pub(super) struct History {
     pub(super) store: Store,
     /// Only runs of this actor.
     pub(super) of: Option<String>,
-    /// Only runs that this agent of a service may see, whoever started them.
+    /// Only runs that this agent of a service may see, regardless of who started them.
     pub(super) agent: Option<Agent>,
 }
 
@@ -57,7 +57,7 @@ impl History {
         };
         runs.retain(|run| self.is_visible(run));
         runs.truncate(limit);
-        // Those that were found by it stand as was asked.
+        // Runs found by status have that status.
         let standings = Standings::among(&self.store, if wanted.is_some() { &[] } else { &runs });
         let stands = |run: &RunSummary| wanted.unwrap_or_else(|| standings.standing(run));
         let runs: Vec<Value> = runs.iter().map(|run| summary(run, stands(run))).collect();
@@ -90,7 +90,7 @@ impl History {
         Ok(shown)
     }
 
-    /// Whether a question of the run is open: it may wait for a time or an event as well.
+    /// True if a question of the run is open; the run may also wait for a time or an event.
     pub(super) fn asks(&self, run: &RunSummary) -> Result<bool, String> {
         Ok(self.open_gate(run)?.is_some())
     }
@@ -100,7 +100,7 @@ impl History {
         Ok(self.store.gates(&open).map_err(|error| error.to_string())?.into_iter().next())
     }
 
-    /// The answer of a run that ended well or waits, as its caller had it.
+    /// The answer of a run that succeeded or waits, in the form that its caller received.
     pub(super) fn envelope(&self, run: &RunSummary) -> Result<Value, String> {
         let mut envelope = json!({ "protocolVersion": 1, "ok": true, "status": "ok", "output": [] });
         if let Some(digest) = run.output {
@@ -122,7 +122,7 @@ impl History {
         Ok(envelope)
     }
 
-    /// The steps that ended, in the order in which they did.
+    /// The finished steps in the order of their ends.
     fn steps(&self, run: &RunSummary) -> Result<Value, String> {
         let (journal, _) = self.store.found_events(run.id).map_err(|error| error.to_string())?;
         let steps = journal.iter().filter_map(|record| match &record.event {

@@ -1,6 +1,5 @@
-//! Streamable HTTP over a port, for those who have the bearer token, or over a
-//! socket file, for this user; no page of a browser gets in by another name
-//! (DNS rebinding).
+//! Streamable HTTP over a port, for clients with the bearer token, or over a socket file, for this
+//! user. Pages of browsers cannot get in by another host name (DNS rebinding).
 
 use std::convert::Infallible;
 use std::io::Read as _;
@@ -33,39 +32,39 @@ use crate::{failed, refused};
 use lobster_runtime::envelope::Failure;
 use lobster_serve::net::{Newcomer, Newcomers, Shared as SharedBody};
 
-/// Where the protocol is spoken.
+/// The path of the protocol.
 const PATH: &str = "/mcp";
 
-/// Connections at once that were let in; more are told to come back.
+/// Most authenticated connections at once; further clients are asked to come back later.
 const CONNECTIONS: usize = 256;
 
-/// How long a client may take to send the head of a request.
+/// Time limit for the head of a request.
 const HEAD: Duration = Duration::from_secs(15);
 
-/// A token shorter than this is guessed too easily.
+/// Least length of a token; a shorter one is easily guessed.
 const LEAST_TOKEN: usize = 16;
 
-/// How long a session may be without its client, unless the operator says otherwise.
+/// Default time that a session may be without its client.
 pub const SESSION_IDLE: Duration = Duration::from_secs(300);
 
-/// A token of the operator's, and whose it is.
+/// A token of the operator, with the name of its client.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NamedToken {
     pub token: String,
-    /// None for the only one.
+    /// `None` if there is only one token.
     pub name: Option<String>,
 }
 
-/// Who a client is, by what it has shown and not by what it says: its token, or the user at the other end.
+/// The identity of a client, proved by its token or by the user at the other end, not by its own statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ClientIdentity {
     pub(super) name: String,
-    /// The operator has given it this name.
+    /// True if the operator gave it this name.
     pub(super) is_named: bool,
 }
 
 impl ClientIdentity {
-    /// Who made a request; none on the standard streams, whose client is the one who started the server.
+    /// The sender of a request; `None` on the standard streams, whose client started the server.
     pub(super) fn of(context: &RequestContext<RoleServer>) -> Option<Self> {
         context.extensions.get::<http::request::Parts>()?.extensions.get::<Self>().cloned()
     }
@@ -75,14 +74,14 @@ impl ClientIdentity {
     }
 }
 
-/// How a client shows that it may call.
+/// The way in which clients authenticate.
 #[derive(Clone, PartialEq, Eq)]
 pub enum ClientToken {
-    /// The operator's own, which clients have from the operator; at least one.
+    /// The operator's own tokens, at least one, which the operator gives to clients.
     Given(Vec<NamedToken>),
-    /// Made for this server, and printed for its clients.
+    /// A token generated for this server, and printed for its clients.
     Made(String),
-    /// Everybody who can connect may call.
+    /// Every client that can connect may call.
     Off,
 }
 
@@ -90,7 +89,7 @@ impl ClientToken {
     /// 32 random bytes as text.
     ///
     /// # Errors
-    /// When the system gives none.
+    /// The system provides no random bytes.
     pub fn make() -> Result<Self, Failure> {
         let mut bytes = [0; 32];
         std::fs::File::open("/dev/urandom")
@@ -99,10 +98,10 @@ impl ClientToken {
         Ok(Self::Made(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
-    /// The tokens of a text: one alone, or lines of a name and a token.
+    /// Parses the tokens of a text: a single token, or lines of a name and a token.
     ///
     /// # Errors
-    /// When a line is neither, or two have one name or one token.
+    /// A line has another form, or a name or a token occurs twice.
     pub fn read_given(text: &str) -> Result<Self, String> {
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
         let lines: Vec<Vec<&str>> = lines.map(|line| line.split_whitespace().collect()).collect();
@@ -127,11 +126,12 @@ impl ClientToken {
         Ok(Self::Given(tokens))
     }
 
-    /// What clients may send, by its digest, and who they are then; none lets everybody in.
+    /// The accepted tokens by their digests, with the identities of their clients; `None` accepts every
+    /// client.
     fn identities(&self) -> Option<Vec<(Digest, ClientIdentity)>> {
         match self {
             Self::Off => None,
-            // Only who reads the server's stderr has it.
+            // Only users who can read the server's stderr know it.
             Self::Made(token) => {
                 Some(vec![(Digest::of(token.as_bytes()), ClientIdentity::unnamed(own_user()))])
             }
@@ -156,7 +156,7 @@ fn own_user() -> String {
     name.unwrap_or_else(|| format!("user-{}", rustix::process::geteuid().as_raw()))
 }
 
-/// Where the server is reached.
+/// The address of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListenPlace {
     Port(SocketAddr),
@@ -176,23 +176,23 @@ impl ListenPlace {
     }
 }
 
-/// How the server is reached.
+/// The options of the server.
 pub struct Options {
     pub place: ListenPlace,
     pub token: ClientToken,
-    /// Names that the server is called by, besides its address.
+    /// Host names of the server, in addition to its address.
     pub hosts: Vec<String>,
-    /// Pages that may call it.
+    /// Origins of pages that may call it.
     pub origins: Vec<String>,
-    /// How long a session may be without its client.
+    /// Time that a session may be without its client.
     pub idle: Duration,
 }
 
 impl Options {
-    /// Refuses what would be open to others.
+    /// Refuses options that would open the server to others.
     ///
     /// # Errors
-    /// What to add.
+    /// The missing option.
     pub fn check(&self) -> Result<(), Failure> {
         match (&self.place, &self.token) {
             (ListenPlace::Port(address), ClientToken::Off | ClientToken::Made(_))
@@ -232,7 +232,7 @@ impl Options {
             .with_max_request_body_bytes(MAX_MESSAGE)
     }
 
-    /// Tells on stderr how clients connect, as they must be told.
+    /// Prints on stderr how clients connect.
     fn announce(&self, listener: &Listener, say: fn(&str)) -> Result<(), Failure> {
         let url = match (listener, &self.place) {
             (Listener::Port(listener), _) => {
@@ -268,7 +268,7 @@ impl Options {
     }
 }
 
-/// Serves until `cancel` is.
+/// Serves until `cancel` is cancelled.
 pub(super) async fn serve(shared: Arc<Shared>, options: Options, cancel: CancelToken) -> Result<(), Failure> {
     let listener = match &options.place {
         ListenPlace::Port(address) => Listener::port(*address).await?,
@@ -283,7 +283,7 @@ pub(super) async fn serve(shared: Arc<Shared>, options: Options, cancel: CancelT
         (McpServer::new(Arc::clone(&shared), session.clone()), session)
     });
     let sweeper = tokio::spawn(endpoint.sweep());
-    // Over a socket file the kernel tells who connects, and only this user may.
+    // On a socket file the kernel identifies the client, and only this user may connect.
     let anyone = match &options.place {
         ListenPlace::Port(_) => ClientIdentity::unnamed("anyone"),
         ListenPlace::Socket(_) => ClientIdentity::unnamed(own_user()),
@@ -297,7 +297,8 @@ pub(super) async fn serve(shared: Arc<Shared>, options: Options, cancel: CancelT
             accepted = listener.accept() => match accepted {
                 Ok(stream) => stream,
                 Err(error) => {
-                    // Out of descriptors, or a client that went at once: go on with the next.
+                    // No descriptors are left, or the client disconnected at once: continue with the
+                    // next one.
                     tracing::warn!("a connection cannot be accepted: {error}");
                     tokio::time::sleep(Duration::from_millis(20)).await;
                     continue;
@@ -333,22 +334,22 @@ pub(super) async fn serve(shared: Arc<Shared>, options: Options, cancel: CancelT
 /// One connection.
 struct Caller {
     newcomer: Newcomer,
-    /// Its place among those that were let in.
+    /// Its permit among the authenticated connections.
     seat: Mutex<Option<OwnedSemaphorePermit>>,
 }
 
-/// Looks at every request before the protocol does.
+/// Checks every request before the protocol sees it.
 struct Door {
     endpoint: Endpoint,
-    /// Who is who, by the digests of tokens: comparing digests tells nothing about how much of a guess was right.
+    /// Identities by the digests of tokens: comparing digests does not reveal how much of a guess was right.
     identities: Option<Vec<(Digest, ClientIdentity)>>,
-    /// Who a client without a token is, where none is needed.
+    /// The identity of a client without a token, if no token is required.
     anyone: ClientIdentity,
     room: Arc<Semaphore>,
 }
 
 impl Door {
-    /// Answers a request; one that is refused is read to its end first.
+    /// Answers a request; a refused request is read completely first.
     async fn answer(&self, request: Request<Incoming>, caller: &Caller) -> Response<Body> {
         let (head, body) = request.into_parts();
         let body = SharedBody::new(body);
@@ -359,7 +360,7 @@ impl Door {
         response
     }
 
-    /// Who sends a request; none who may not.
+    /// The sender of a request; `None` if the token is missing or wrong.
     fn identify(&self, headers: &HeaderMap) -> Option<&ClientIdentity> {
         let Some(identities) = &self.identities else { return Some(&self.anyone) };
         let token = token_of(headers)?;
@@ -384,11 +385,11 @@ impl Door {
         caller.newcomer.belongs();
         let owner = identity.name.clone();
         request.extensions_mut().insert(identity);
-        // A session belongs to who began it.
+        // A session belongs to the client that began it.
         self.endpoint.handle(request, Some(owner)).await
     }
 
-    /// Whether the connection has a place, or gets one now.
+    /// True if the connection has a permit, or gets one now.
     fn seat(&self, caller: &Caller) -> bool {
         let mut seat = lock(&caller.seat);
         if seat.is_none() {

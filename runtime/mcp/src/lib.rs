@@ -1,8 +1,8 @@
 //! Serves workflows, components and runs to agents over the Model Context Protocol.
 //!
-//! It is a front like the command line: it reads requests, calls the runtime
-//! and shows what came of it. It never decides what may run beyond refusing
-//! what an agent must not ask for, and never answers a gate by itself.
+//! An interface like the command line: it reads requests, calls the runtime and shows the results. It
+//! refuses requests that agents must not make, but decides nothing else about what may run, and never
+//! answers a gate by itself.
 
 mod answers;
 mod bounded;
@@ -40,29 +40,29 @@ use rmcp::service::ServerInitializeError;
 pub use gates::Approvals;
 pub use service::Front;
 
-/// Calls on threads of their own need the depth that the main thread has.
+/// Stack size of the threads of calls: as large as the main thread's.
 const STACK: usize = 256 << 20;
 
-/// How long calls may take to end when the server does.
+/// Time for calls to end when the server ends.
 const LAST_CALLS: Duration = Duration::from_secs(15);
 
-/// What a server serves, and how.
+/// The options of a server.
 pub struct Options {
     pub workflows: Vec<PathBuf>,
     pub components: Vec<PathBuf>,
-    /// Whether there is the tool `run`.
+    /// True if the tool `run` exists.
     pub run: bool,
     pub allowed: Vec<String>,
     pub root: PathBuf,
     pub approvals: Approvals,
     pub timeout: Option<Duration>,
-    /// Whether agents see and answer runs that others started.
+    /// True if agents see and answer runs that others started.
     pub all_runs: bool,
     /// Shows a line to the operator.
     pub say: fn(&str),
 }
 
-/// Serves until the client on the standard streams goes, or over HTTP until a signal.
+/// Serves until the client on the standard streams disconnects, or over HTTP until a signal.
 ///
 /// # Errors
 /// If the store cannot be used, the address cannot be listened on, or the client breaks the protocol.
@@ -83,7 +83,7 @@ pub fn serve(runtime: Runtime, options: Options, http: Option<http::Options>) ->
         shared.turns.quiet(LAST_CALLS).await;
         result
     });
-    // A thread that still waits for a line of input must not keep the process.
+    // A thread that still waits for a line of input must not keep the process alive.
     tokio.shutdown_background();
     result
 }
@@ -96,7 +96,7 @@ async fn serve_stdio(shared: Arc<shared::Shared>, session: &CancelToken) -> Resu
     };
     let service = match begun {
         Ok(service) => service,
-        // A client that goes before it has said anything is not an error.
+        // A client that disconnects before its first request is not an error.
         Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
         Err(error) => return Err(failed(format!("the client cannot be served: {error}"))),
     };
@@ -112,7 +112,7 @@ async fn serve_stdio(shared: Arc<shared::Shared>, session: &CancelToken) -> Resu
 }
 
 fn shared(runtime: Runtime, options: Options) -> Result<Arc<shared::Shared>, Failure> {
-    // The store, and with it every error that it may have, before the first call.
+    // Opens the store before the first call, so that its errors appear at the start.
     runtime.store()?;
     let sources = catalogue::Sources {
         workflows: options.workflows.clone(),

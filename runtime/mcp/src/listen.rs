@@ -1,4 +1,4 @@
-//! Where clients connect: a port, or a socket file that only this user reaches.
+//! Listeners for clients: a port, or a socket file that only this user can reach.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use crate::failed;
 use lobster_runtime::envelope::Failure;
 
-/// What is listened on.
+/// A port or a socket file.
 pub(super) enum Listener {
     Port(TcpListener),
     Socket(SocketListener),
@@ -27,7 +27,7 @@ impl Listener {
         listener.map(Self::Port).map_err(|error| failed(format!("cannot listen on {address}: {error}")))
     }
 
-    /// A socket file in a directory that nobody else can enter.
+    /// A socket file in a directory that no other user can enter.
     pub(super) fn socket(path: &Path) -> Result<Self, Failure> {
         let listener = SocketListener::bind(path, &[]);
         listener
@@ -35,7 +35,7 @@ impl Listener {
             .map_err(|why| failed(format!("cannot listen on {}: {why}", path.display())))
     }
 
-    /// The next connection of somebody who may connect.
+    /// The next connection of a permitted client.
     pub(super) async fn accept(&self) -> io::Result<Box<dyn Connection>> {
         match self {
             Self::Port(listener) => Ok(Box::new(listener.accept().await?.0)),

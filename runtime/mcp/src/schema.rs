@@ -1,5 +1,4 @@
-//! JSON Schemas of tools: what a workflow or a step takes, and the envelope
-//! that every call answers with.
+//! JSON Schemas of tools: the arguments of a workflow or a step, and the envelope that every call returns.
 
 use lobster_runtime::component::Description;
 use lobster_runtime::json;
@@ -8,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 pub(super) type ToolSchema = Map<String, Value>;
 
-/// What the arguments of a workflow's tool may be.
+/// The schema of the arguments of a workflow's tool.
 pub(super) fn of_workflow(args: &[ArgSpec]) -> ToolSchema {
     let properties: Map<String, Value> =
         args.iter().map(|spec| (spec.name.clone(), Value::Object(of_argument(spec)))).collect();
@@ -31,7 +30,7 @@ fn of_argument(spec: &ArgSpec) -> ToolSchema {
     schema
 }
 
-/// An object with these properties and no others.
+/// The schema of an object with these properties and no others.
 pub(super) fn object(properties: Map<String, Value>, required: &[&str]) -> ToolSchema {
     let mut schema = ToolSchema::new();
     schema.insert("type".into(), json!("object"));
@@ -43,16 +42,16 @@ pub(super) fn object(properties: Map<String, Value>, required: &[&str]) -> ToolS
     schema
 }
 
-/// How the arguments of a component's tool are laid out.
+/// The layout of the arguments of a component's tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {
-    /// The step's arguments beside `input`.
+    /// The step's arguments next to `input`.
     Flat,
-    /// The step's arguments under `args`: they are not a plain object, or have an `input` of their own.
+    /// The step's arguments under `args`: they are not a plain object, or have their own `input`.
     Nested,
 }
 
-/// What the arguments of a component's tool may be.
+/// The schema of the arguments of a component's tool.
 pub(super) fn of_component(description: Option<&Description>) -> (ToolSchema, Layout) {
     let Some(description) = description else {
         let argv =
@@ -82,10 +81,10 @@ pub(super) fn of_component(description: Option<&Description>) -> (ToolSchema, La
 }
 
 fn any_input() -> Value {
-    json!({"description": "What the step reads: a text, or an array of items."})
+    json!({"description": "Input of the step: a text, or an array of items."})
 }
 
-/// An object schema to which a property can be added without changing what it means.
+/// True for an object schema whose meaning does not change when a property is added.
 fn is_plain(schema: &ToolSchema) -> bool {
     let combined = ["$ref", "oneOf", "anyOf", "allOf", "not", "if", "patternProperties", "maxProperties"];
     schema.get("type") == Some(&json!("object"))
@@ -93,7 +92,7 @@ fn is_plain(schema: &ToolSchema) -> bool {
         && schema.get("properties").is_none_or(|all| all.is_object() && all.get("input").is_none())
 }
 
-/// Whether a schema refers to nothing outside itself, so that it can stand inside another one.
+/// True if a schema refers only to itself, so that it can be part of another one.
 fn is_closed(schema: &Value) -> bool {
     match schema {
         Value::Object(map) => {
@@ -105,7 +104,7 @@ fn is_closed(schema: &Value) -> bool {
     }
 }
 
-/// The envelope, with items of this schema in its output.
+/// The schema of the envelope, with items of this schema in its output.
 pub(super) fn envelope(item: Option<&Value>) -> ToolSchema {
     let output = match item.filter(|item| is_closed(item)) {
         Some(item) => json!({"type": "array", "items": item}),
@@ -130,7 +129,7 @@ pub(super) fn envelope(item: Option<&Value>) -> ToolSchema {
     schema
 }
 
-/// The envelope of a call whose run goes on by itself.
+/// The schema of the envelope of a call whose run continues by itself.
 pub(super) fn envelope_of_service() -> ToolSchema {
     let mut schema = envelope(None);
     if let Some(known) =

@@ -1,4 +1,4 @@
-//! The server behind every transport: lists tools and runs them.
+//! The server for all transports: lists tools and runs them.
 
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
@@ -36,7 +36,7 @@ use super::shared::Shared;
 use super::turns::CallTurn;
 use super::{guard, history, service, tasks};
 
-/// The methods of requests that are answered with more than an error.
+/// The methods that the server implements.
 const SERVED: [&str; 7] = [
     "server/discover",
     "subscriptions/listen",
@@ -47,17 +47,17 @@ const SERVED: [&str; 7] = [
     "tools/list",
 ];
 
-/// Those of a session that begins with a handshake, which protocol 2026-07-28 no longer has.
+/// Methods of a session that begins with a handshake, which protocol 2026-07-28 no longer has.
 const SERVED_IN_SESSIONS: [&str; 2] = ["initialize", "ping"];
 
 /// One session.
 pub(super) struct McpServer {
     pub(super) shared: Arc<Shared>,
-    /// What this session listed.
+    /// The catalogue that this session listed.
     listed: Mutex<Option<Arc<Catalogue>>>,
-    /// Ends what this session works on.
+    /// Ends the work of this session.
     cancel: CancelToken,
-    /// Cancelled when the session is over, where that ends nothing else.
+    /// Cancelled when the session ends, if that does not end its work.
     session: Option<CancelToken>,
 }
 
@@ -66,7 +66,7 @@ impl McpServer {
         Self { shared, listed: Mutex::default(), cancel, session: None }
     }
 
-    /// The same, told apart from its session's end.
+    /// The same server with a separate token for its session's end.
     pub(super) fn within(self, session: CancelToken) -> Self {
         Self { session: Some(session), ..self }
     }
@@ -76,7 +76,7 @@ impl McpServer {
         own.unwrap_or_else(|| Arc::clone(&lock(&self.shared.listed)))
     }
 
-    /// The tool as it was listed, if it still is what it was.
+    /// The listed tool, if it has not changed.
     fn pinned(&self, name: &str, pin: Option<&str>) -> Result<Arc<CatalogueEntry>, Refused> {
         let listed = self.listed();
         let Some(entry) = listed.entries.get(name).cloned() else {
@@ -88,7 +88,7 @@ impl McpServer {
         if wanted.is_some_and(|wanted| wanted != entry.digest.to_string()) {
             return Err(Refused::Changed(
                 entry,
-                "the call names another digest than the one that was listed".into(),
+                "the call has a different digest than the listed tool".into(),
             ));
         }
         if listed.is_entry_stale(&entry) {
@@ -118,12 +118,13 @@ impl McpServer {
         let identity = ClientIdentity::of(context);
         let name = identity.as_ref().map_or_else(|| named(name), |identity| named(&identity.name));
         let actor = std::env::var("LOBSTER_ACTOR").ok().filter(|actor| !actor.trim().is_empty());
-        // A name that the operator gave to a token tells clients apart that have the operator's own name otherwise.
+        // A token's name given by the operator tells clients apart that otherwise have the operator's
+        // own name.
         let actor = actor.filter(|_| identity.is_none_or(|identity| !identity.is_named));
         Caller { actor: Some(actor.unwrap_or_else(|| format!("mcp:{name}"))), detail }
     }
 
-    /// Answers a call of a tool of the operator's folders, or of `run`.
+    /// Answers a call of a tool of the operator's directories, or of `run`.
     pub(super) async fn work(
         &self,
         call: Prepared,
@@ -146,7 +147,7 @@ impl McpServer {
                     Some(gate) => {
                         let author = Some(Author::of_client(place.caller.actor.as_deref()));
                         work = Work::Resume(ResumeRequest { gate, reply, author });
-                        // What a person has said is not lost because others are at work.
+                        // A person's answer must not be lost because other calls are running.
                         patience = None;
                     }
                     None => return answer.into_result().into(),
@@ -157,8 +158,8 @@ impl McpServer {
         }
     }
 
-    /// Does the work until it is done or asks something. A turn is taken for that alone: while a
-    /// person thinks, others may work.
+    /// Does the work until it is done or asks a question. It holds a turn only meanwhile: other calls
+    /// may run while a person thinks.
     async fn run_once(
         &self,
         work: Work,
@@ -184,14 +185,14 @@ impl McpServer {
                     call::run(runtime, place.clone(), work, limits, cancel, progress, turn).await
                 }
                 Err(answer) => {
-                    // Nothing is left to report.
+                    // There is nothing left to report.
                     drop(progress);
                     *answer
                 }
             },
         };
         if let Some(mut task) = forwarding {
-            // Progress comes before the answer, unless the client does not take it.
+            // Progress is sent before the answer, unless the client does not read it.
             if tokio::time::timeout(Duration::from_millis(500), &mut task).await.is_err() {
                 task.abort();
             }
@@ -199,7 +200,8 @@ impl McpServer {
         answer
     }
 
-    /// A turn of the caller, and since when it was waited for; or what the caller is told instead.
+    /// Waits for a turn of the caller. Returns it with the beginning of its time, or the answer to the
+    /// client.
     async fn turn(
         &self,
         place: &CallPlace,
@@ -216,7 +218,7 @@ impl McpServer {
         };
         tokio::select! {
             turn = self.shared.turns.take(place.caller.actor.as_deref()) => match turn {
-                // What was waited for without a limit has all its time before it.
+                // After a wait without a limit, the whole time remains.
                 Some(turn) if patience.is_none() => Ok((turn, Instant::now())),
                 Some(turn) => Ok((turn, begun)),
                 None => Err(nothing(Code::Failed, "the server is ending".to_owned())),
@@ -239,7 +241,7 @@ impl McpServer {
         refusal("tool_changed", message)
     }
 
-    /// Records what was refused, for the operator.
+    /// Records a refused request, for the operator.
     pub(super) fn refuse(&self, place: &CallPlace, name: &str, reason: &str, request: &Value) {
         let runtime = self.shared.runtime.for_call(lobster_runtime::call::Call {
             cwd: place.cwd.clone(),
@@ -253,7 +255,7 @@ impl McpServer {
         }
     }
 
-    /// What a call of a typed tool runs.
+    /// The work of a call of a typed tool.
     fn typed(&self, entry: &CatalogueEntry, given: JsonObject, agent: Option<Agent>) -> Result<Work, String> {
         match &entry.program {
             ToolProgram::Builtin(_) => Err("no typed tool".to_owned()),
@@ -289,7 +291,7 @@ impl McpServer {
         context: &RequestContext<RoleServer>,
     ) -> CallToolResponse {
         let given = request.arguments;
-        // What does not fit is on record, too: it may have asked for more than there is to ask for.
+        // Invalid requests are recorded as well: they may have asked for something forbidden.
         let wrong = |message: String| {
             self.refuse(&place, &entry.tool.name, &message, &json!(given));
             refusal("parse_error", message).into()
@@ -300,7 +302,7 @@ impl McpServer {
                     Ok(args) => args,
                     Err(message) => return wrong(message),
                 };
-                // Whoever can ask later how it stands need not hurry.
+                // A client that can ask for the state later needs no time limit.
                 let usual =
                     (!tasks::are_known_to(context)).then_some(Duration::from_millis(call::TIMEOUT_MS));
                 match self.prepare_run(args, Arc::clone(&entry), &place, usual) {
@@ -404,13 +406,13 @@ fn gate_of(question: &Map<String, Value>) -> Option<GateRef> {
     question.get("resumeToken").and_then(Value::as_str).map(|token| GateRef::Token(token.to_owned()))
 }
 
-/// A client's name for the history: what it says of itself, short and on one line.
+/// A client's name for the history: its own statement, short and on one line.
 fn named(name: &str) -> String {
     let name: String = name.chars().filter(|c| !c.is_control()).take(64).collect();
     if name.trim().is_empty() { "client".to_owned() } else { name }
 }
 
-/// Whether the arguments of a workflow's tool fit what it declares.
+/// Checks the arguments of a workflow's tool against its declaration.
 fn check(tool: &Tool, given: &JsonObject) -> Result<(), String> {
     let schema = lobster_runtime::schema::Schema::compile(&Value::Object((*tool.input_schema).clone()))?;
     match schema.first_error(&Value::Object(given.clone())) {
@@ -422,7 +424,7 @@ fn check(tool: &Tool, given: &JsonObject) -> Result<(), String> {
 fn nested(mut given: JsonObject) -> Result<Map<String, Value>, String> {
     let args = given.remove("args").unwrap_or_else(|| json!({}));
     if let Some(other) = given.keys().next() {
-        return Err(format!("unknown argument {other:?}; the step's own stand under `args`"));
+        return Err(format!("unknown argument {other:?}; the step's own arguments go under `args`"));
     }
     match args {
         Value::Object(args) => Ok(args),
@@ -483,14 +485,14 @@ impl ServerHandler for McpServer {
     ) -> Result<CallToolResponse, ErrorData> {
         let caller = self.caller(&context, &request.name);
         let place = CallPlace { cwd: self.shared.guard.root.clone(), caller };
-        // Of a store that others no longer see, nothing is read and nothing is done.
+        // If others no longer see this store, nothing is read from it or done with it.
         if let Err(error) = self.shared.runtime.store().and_then(|store| store.check_identity()) {
             return Ok(refusal("runtime_error", error.to_string()).into());
         }
         let pin = context.meta.get(DIGEST).and_then(Value::as_str).map(str::to_owned);
         let agent = Agent::of(&context);
         let entry = match self.pinned(&request.name, pin.as_deref()) {
-            // What an agent may not use is as if it were not there.
+            // A tool that an agent may not use is reported as unknown.
             Ok(entry) | Err(Refused::Changed(entry, _))
                 if agent.as_ref().is_some_and(|agent| !agent.may_use(&entry.program)) =>
             {
@@ -527,8 +529,8 @@ impl ServerHandler for McpServer {
         Ok(self.work_or_task(Prepared { work, place, limits, entry }, &context).await)
     }
 
-    /// What the library cannot read as one of its requests: of a method that is served it is the
-    /// parameters that are wrong, not the method.
+    /// Answers requests that the library cannot parse: for an implemented method the parameters are
+    /// wrong, not the method.
     async fn on_custom_request(
         &self,
         request: CustomRequest,
@@ -581,7 +583,7 @@ impl ServerHandler for McpServer {
         self.call_off(request.task_id, &context).await
     }
 
-    // The library answers these with empty lists, though no capability promises them.
+    // The library would answer these with empty lists, although no capability promises them.
 
     async fn list_prompts(
         &self,

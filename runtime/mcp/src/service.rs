@@ -1,8 +1,8 @@
 //! Agents of `lobster serve`: the same protocol, over the service's own guard, roles and workers.
 //!
-//! A call of a workflow's tool is a start like any other: the registered version, in a process of its own,
-//! in its turn. It goes on if the server or the agent's session ends; only a call that the agent takes back
-//! cancels it. No tool answers a question.
+//! A call of a workflow's tool is a start like any other: the registered version runs in a separate
+//! process when it is its turn. The run continues if the server or the agent's session ends; only a
+//! call that the agent cancels cancels it. No tool answers a question.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,16 +40,16 @@ use super::http::SESSION_IDLE;
 use super::server::McpServer;
 use super::shared::Shared;
 
-/// A call is answered after so long, though its run goes on: clients give up on silence.
+/// Time after which a call is answered although its run continues: clients give up on silent calls.
 pub(super) const PATIENCE: Duration = Duration::from_secs(45);
 
-/// How often it is looked how a run stands.
+/// Time between two looks at a run.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Records of a journal that are told in one go.
+/// Most records of a journal that are reported at once.
 const RECORDS: usize = 200;
 
-/// Where agents of a service are answered.
+/// The interface of a service for its agents.
 pub struct Front {
     endpoint: Arc<Endpoint>,
     shared: Arc<Shared>,
@@ -60,7 +60,7 @@ impl Front {
     /// Serves the registered workflows of the runtime's store.
     ///
     /// # Errors
-    /// When the store cannot be used.
+    /// The store cannot be used.
     pub fn new(runtime: &Runtime, say: fn(&str)) -> Result<Self, Failure> {
         let runtime = runtime.for_call(Call {
             cwd: runtime.state_dir().to_owned(),
@@ -74,7 +74,7 @@ impl Front {
         let sources = Sources { registered, ..Sources::default() };
         let guard = Guard { root, workflows: Vec::new(), components: Vec::new(), allowed: Vec::new() };
         let shared = Arc::new(Shared::new(runtime, sources, guard, Approvals::Operator, None, false, say));
-        // The service has looked at the name and the page before.
+        // The service has already checked the host name and the origin.
         let config = StreamableHttpServerConfig::default()
             .disable_allowed_hosts()
             .with_max_request_body_bytes(MAX_BODY);
@@ -87,7 +87,7 @@ impl Front {
         Ok(Self { endpoint: Arc::new(endpoint), shared, is_looked_after: AtomicBool::new(false) })
     }
 
-    /// What goes on beside requests begins with the first one.
+    /// Starts the background tasks with the first request.
     fn look_after(&self) {
         if !self.is_looked_after.swap(true, Ordering::Relaxed) {
             tokio::spawn(self.endpoint.sweep());
@@ -113,7 +113,7 @@ impl Agents for Front {
     }
 }
 
-/// An agent of the service, as it made this request.
+/// An agent of the service, as authenticated for this request.
 #[derive(Clone)]
 pub(super) struct Agent {
     pub(super) app: Arc<App>,
@@ -121,21 +121,21 @@ pub(super) struct Agent {
 }
 
 impl Agent {
-    /// Who made a request; none where there is no service.
+    /// The agent that made a request; `None` without a service.
     pub(super) fn of(context: &RequestContext<RoleServer>) -> Option<Self> {
         context.extensions.get::<http::request::Parts>()?.extensions.get::<Self>().cloned()
     }
 
-    /// What the history calls it.
+    /// Its name in the history.
     pub(super) fn name(&self) -> Option<String> {
         self.asked.name().map(str::to_owned)
     }
 
-    /// Whether it may use a tool, and so knows of it.
+    /// True if it may use a tool, and so may see it.
     pub(super) fn may_use(&self, program: &ToolProgram) -> bool {
         match program {
             ToolProgram::Registered { name } => self.asked.may(Verb::Operate, Some(name)),
-            // Of which run stands in the call.
+            // The arguments of the call name the run.
             ToolProgram::Builtin(BuiltinTool::Cancel) => self.asked.actor.as_ref().is_some_and(|actor| {
                 lobster_serve::access::can(actor, Verb::Operate, lobster_serve::access::Object::List)
             }),
@@ -144,7 +144,7 @@ impl Agent {
         }
     }
 
-    /// Whether it may see a run.
+    /// True if it may see a run.
     pub(super) fn may_see(&self, run: RunId) -> bool {
         workflow_of_run(&self.app, run).is_ok_and(|workflow| self.asked.may_read(workflow.as_deref()))
     }
@@ -160,10 +160,10 @@ impl Agent {
         Some(json!({ "ok": true, "runId": id, "status": status, "actor": start.actor, "error": start.why }))
     }
 
-    /// Has a run cancelled.
+    /// Cancels a run.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why it cannot be cancelled.
     pub(super) fn cancel(&self, run: &str) -> Result<Value, String> {
         let unknown = || format!("there is no run {run:?} of yours");
         let service = &self.app.service;
@@ -187,16 +187,16 @@ impl Agent {
     }
 }
 
-/// A run that an agent wants.
+/// A run requested by an agent.
 pub(super) struct WantedStart {
     pub(super) agent: Agent,
     pub(super) name: String,
-    /// The version that was listed.
+    /// The listed version.
     pub(super) listed: Digest,
     pub(super) args: Value,
 }
 
-/// Has the run started, and gives what it came to, or how it stands when the time is over.
+/// Starts the run and returns its result, or its state at the end of the time.
 pub(super) async fn run(
     wanted: WantedStart,
     detail: Value,
@@ -231,7 +231,7 @@ pub(super) async fn run(
         }
         if taken_back.is_cancelled() && !is_cancelled {
             is_cancelled = true;
-            // Connections that the server closes, and a session that is over, take nothing back.
+            // Connections closed by the server, and an ended session, do not cancel the run.
             if agent.app.is_ending() || session.as_ref().is_some_and(CancelToken::is_cancelled) {
                 return still_going(run, look.stands);
             }
@@ -261,12 +261,12 @@ fn still_going(run: RunId, stands: &'static str) -> CallAnswer {
     let envelope = json!({
         "protocolVersion": 1, "ok": true, "status": stands, "output": [],
         "requiresApproval": null, "requiresInput": null,
-        "note": "the run goes on; `show` shows how it stands, and `cancel` cancels it",
+        "note": "the run continues; `show` shows its state, and `cancel` cancels it",
     });
     CallAnswer { run: Some(run), envelope, changed: false }
 }
 
-/// Queues the run; none if another version is registered than was listed.
+/// Queues the run; `None` if the registered version is not the listed one.
 fn start(wanted: WantedStart, mut detail: Value) -> Result<Option<RunId>, Failure> {
     let WantedStart { agent, name, listed, args } = wanted;
     let found = agent.app.service.workflow(&name).map_err(|error| store(&error))?;
@@ -281,9 +281,9 @@ fn store(error: &StoreError) -> Failure {
     Failure::new(Code::Failed, error.to_string())
 }
 
-/// How a run stands.
+/// The current state of a run.
 struct Look {
-    /// What its caller is told, if there is nothing more to wait for.
+    /// The answer to the caller, if there is nothing more to wait for.
     envelope: Option<Value>,
     stands: &'static str,
     events: Vec<(u64, Event)>,
@@ -319,7 +319,7 @@ fn look(agent: &Agent, run: RunId, after: Option<u64>) -> Result<Look, Failure> 
     Ok(Look { envelope, stands, events })
 }
 
-/// What a run that has ended, or asks a person, answers.
+/// The answer of a run that has ended, or asks a person.
 fn envelope_of(agent: &Agent, summary: &RunSummary) -> Result<Option<Value>, String> {
     let shop = &agent.app.store;
     let text = |error: StoreError| error.to_string();
@@ -350,7 +350,7 @@ fn envelope_of(agent: &Agent, summary: &RunSummary) -> Result<Option<Value>, Str
     }
 }
 
-/// Tells what began and ended since; gives the number of the last record.
+/// Reports new starts and ends; returns the number of the last record.
 fn report_events(progress: &dyn Progress, events: &[(u64, Event)], mut told: u64) -> u64 {
     for (number, event) in events {
         told = *number;

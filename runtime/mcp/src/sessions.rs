@@ -1,8 +1,8 @@
 //! Sessions of HTTP clients: what a session has started ends with it.
 //!
-//! A lost connection ends nothing, as the protocol has it: the client may come
-//! back for its answer. A session ends when its client deletes it, or when for
-//! a while the client has neither asked for anything nor held a connection.
+//! A lost connection ends nothing, as the protocol requires: the client may come back for its answer. A
+//! session ends when its client deletes it, or when for some time the client has neither sent a request
+//! nor held a connection.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ use rmcp::transport::streamable_http_server::session::local::{LocalSessionManage
 use rmcp::transport::streamable_http_server::session::{SessionId, SessionManager};
 
 tokio::task_local! {
-    /// The end of the server that was made for the request of this task.
+    /// The token of the server that was made for the request of this task.
     static MADE: RefCell<Option<CancelToken>>;
 }
 
@@ -27,20 +27,20 @@ pub(super) struct Sessions {
     manager: Arc<LocalSessionManager>,
     known: Mutex<HashMap<String, Known>>,
     idle: Duration,
-    /// Between two looks for those that were silent for too long.
+    /// Time between two looks for silent sessions.
     pause: Duration,
 }
 
-/// How exact the end of a silent session is.
+/// Precision of the end of a silent session.
 const PAUSE: Duration = Duration::from_millis(500);
 
 struct Known {
     cancel: CancelToken,
-    /// Who may use it, where callers are told apart.
+    /// The caller who may use it, if callers can be told apart.
     owner: Option<String>,
-    /// Requests that are being answered.
+    /// Number of requests that are being answered.
     under_way: usize,
-    /// When the last of them was over.
+    /// Time at which the last of them ended.
     since: Instant,
 }
 
@@ -60,11 +60,11 @@ impl Sessions {
 
     /// Notes that a server was made, for the session that may begin with it.
     pub(super) fn made(cancel: &CancelToken) {
-        // Outside of a request nobody asks for it.
+        // Outside of a request it is not needed.
         let _ = MADE.try_with(|made| *made.borrow_mut() = Some(cancel.clone()));
     }
 
-    /// Answers one request, and gives the end of the server that was made for it.
+    /// Answers one request, and returns the token of the server that was made for it.
     pub(super) async fn watch<T>(answer: impl Future<Output = T>) -> (T, Option<CancelToken>) {
         MADE.scope(RefCell::default(), async {
             let answer = answer.await;
@@ -73,24 +73,24 @@ impl Sessions {
         .await
     }
 
-    /// A session has begun.
+    /// Adds a session that has begun.
     pub(super) fn begin(&self, id: &str, cancel: CancelToken, owner: Option<String>) {
         let known = Known { cancel, owner, under_way: 0, since: Instant::now() };
         lock(&self.known).insert(id.to_owned(), known);
     }
 
-    /// Whether there is such a session and it is this caller's.
+    /// True if the session exists and belongs to this caller.
     pub(super) fn is_of(&self, id: &str, owner: Option<&str>) -> bool {
         lock(&self.known).get(id).is_some_and(|known| known.owner.as_deref() == owner)
     }
 
-    /// A request of a session is under way until the value goes.
+    /// Marks a request of a session as running until the value is dropped.
     pub(super) fn hold(self: &Arc<Self>, id: &str) -> Option<HeldSession> {
         lock(&self.known).get_mut(id)?.under_way += 1;
         Some(HeldSession { sessions: Arc::clone(self), id: id.to_owned() })
     }
 
-    /// The client has deleted its session.
+    /// Ends a session that its client has deleted.
     pub(super) fn deleted(&self, id: &str) {
         if let Some(known) = lock(&self.known).remove(id) {
             known.cancel.cancel(CancelReason::Lost("the client has ended its session".to_owned()));
@@ -131,7 +131,7 @@ impl Drop for HeldSession {
     }
 }
 
-/// A body that is being sent, and the request that it answers.
+/// A body that is being sent, with the request that it answers.
 pub(super) struct HeldBody<B> {
     pub(super) body: B,
     pub(super) _held: Option<HeldSession>,

@@ -1,4 +1,4 @@
-//! What all sessions of a server have in common: what the folders hold, who is connected, whose turn it is.
+//! The common state of all sessions of a server: tools, clients and turns.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,31 +17,31 @@ use super::guard::Guard;
 use super::tasks::Tasks;
 use super::turns::Turns;
 
-/// What all sessions of a server share.
+/// The state shared by all sessions of a server.
 pub(super) struct Shared {
     pub(super) runtime: Runtime,
     pub(super) sources: Sources,
     pub(super) guard: Guard,
     pub(super) approvals: Approvals,
-    /// For calls that name no limit: of `run`, and of typed tools.
+    /// Time limit of calls that name none: of `run`, and of typed tools.
     pub(super) default_time: Option<Duration>,
-    /// Show runs of others, too.
+    /// Also shows runs of others.
     pub(super) all_runs: bool,
     /// Shows a line to the operator.
     pub(super) say: fn(&str),
-    /// What the folders hold.
+    /// The current tools of the directories.
     current: Mutex<Arc<Catalogue>>,
-    /// What was last listed to anybody.
+    /// The catalogue that was listed last in any session.
     pub(super) listed: Mutex<Arc<Catalogue>>,
-    /// Counts changes of the list.
+    /// Number of changes of the list.
     pub(super) changes: watch::Sender<u64>,
     pub(super) peers: Mutex<Vec<Peer<RoleServer>>>,
     pub(super) turns: Turns,
-    /// Whether a call was made since memory was given back.
+    /// True if a call was made since memory was last released.
     pub(super) has_worked: AtomicBool,
     /// Calls that outlast their requests.
     pub(super) tasks: Tasks,
-    /// Ends with the server.
+    /// Cancelled at the end of the server.
     pub(super) ending: CancelToken,
 }
 
@@ -79,7 +79,7 @@ impl Shared {
         }
     }
 
-    /// What the folders hold now; read again only if something changed.
+    /// The current tools of the directories, which are read again only if something changed.
     pub(super) fn current(&self) -> Arc<Catalogue> {
         let known = Arc::clone(&lock(&self.current));
         if !known.is_stale(&self.sources) {
@@ -96,12 +96,12 @@ impl Shared {
         fresh
     }
 
-    /// Whether no call is under way or was since this was asked last.
+    /// True if there was no call since the last look.
     fn is_idle(&self) -> bool {
         !self.has_worked.swap(false, Ordering::Relaxed) && self.turns.are_free()
     }
 
-    /// Tells clients when other workflows are registered, while there are clients.
+    /// Notifies clients of newly registered workflows, as long as there are clients.
     pub(super) async fn watch_registered(self: Arc<Self>) {
         const PAUSE: Duration = Duration::from_secs(1);
         let mut changes = self.changes.subscribe();
@@ -122,7 +122,7 @@ impl Shared {
         }
     }
 
-    /// Tells all clients that the list of tools is another one.
+    /// Notifies all clients that the list of tools has changed.
     async fn tell_peers(&self) {
         let peers = {
             let mut peers = lock(&self.peers);
@@ -130,17 +130,17 @@ impl Shared {
             peers.clone()
         };
         for peer in peers {
-            // A client that does not read must not keep the others from hearing it.
+            // A client that does not read must not delay the notifications of others.
             let told = peer.notify_tool_list_changed();
             let _ = tokio::time::timeout(Duration::from_secs(2), told).await;
         }
     }
 
-    /// Looks at the folders from time to time, tells clients when a list changed, and gives
-    /// memory back when calls have ceased.
+    /// Checks the directories regularly, notifies clients of a changed list, and releases memory when
+    /// there are no more calls.
     pub(super) async fn watch_folders(self: Arc<Self>) {
         const PAUSE: Duration = Duration::from_secs(1);
-        /// Pauses without a call, after which there may be none for a while.
+        /// Number of pauses without a call after which memory is released.
         const IDLE: u32 = 15;
         let mut changes = self.changes.subscribe();
         let mut idle = IDLE;

@@ -1,6 +1,5 @@
-//! JSON-RPC by lines on stdin and stdout, for clients of any manners: what is
-//! too long, no JSON or no message is answered with an error, and a client that
-//! is gone ends its calls.
+//! JSON-RPC as lines on stdin and stdout, for clients of any kind: a line that is too long, not JSON or
+//! not a message is answered with an error, and a client that disconnects ends its calls.
 
 use std::collections::{HashSet, VecDeque};
 use std::io;
@@ -19,14 +18,14 @@ use rmcp::transport::io::{StdioReader, StdioWriter, stdio_pipes};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
-/// Longest message that is read, in bytes.
+/// Longest message, in bytes.
 pub(super) const MAX_MESSAGE: usize = 16 << 20;
 
-/// Requests that may be open at once; a client that sends more is told so.
+/// Most open requests; a client that sends more gets an error.
 const MAX_OPEN: usize = 512;
 
-/// How long calls may go on when their client has closed its end: long enough
-/// for `printf … | lobster mcp` to be answered.
+/// Time for calls to end after the client has closed its end: long enough for `printf … | lobster mcp`
+/// to be answered.
 const AFTER_EOF: Duration = Duration::from_secs(1);
 
 /// The standard streams as a transport.
@@ -34,17 +33,17 @@ pub(super) struct StdioLines {
     from: BufReader<StdioReader>,
     to: Arc<tokio::sync::Mutex<StdioWriter>>,
     line: Vec<u8>,
-    /// Messages of the line that was read last.
+    /// Messages of the last line.
     taken: VecDeque<Value>,
-    /// The rest of a line that was too long is being skipped.
+    /// True while the rest of a line that was too long is skipped.
     skipping: bool,
-    /// Whether the first request has come.
+    /// True once the first request has come.
     begun: bool,
     open: Arc<Mutex<HashSet<RequestId>>>,
     session: CancelToken,
 }
 
-/// What the sender of something else than a message is told, and about which request.
+/// The error for a sender, with the id of the request if it is known.
 type Refused = Box<(Option<RequestId>, ErrorData)>;
 
 fn refused(id: Option<RequestId>, error: ErrorData) -> Refused {
@@ -58,7 +57,7 @@ enum Line {
 }
 
 impl StdioLines {
-    /// Ends `session` when the client is gone.
+    /// Cancels `session` when the client disconnects.
     pub(super) fn new(session: CancelToken) -> Self {
         let (from, to) = stdio_pipes();
         Self {
@@ -73,7 +72,7 @@ impl StdioLines {
         }
     }
 
-    /// Fills `line`. It may be dropped at any await and goes on where it was.
+    /// Fills `line`. The future may be dropped at any await; the next call continues.
     async fn next_line(&mut self) -> io::Result<Line> {
         loop {
             let available = self.from.fill_buf().await?;
@@ -97,8 +96,8 @@ impl StdioLines {
         }
     }
 
-    /// The messages of a line, which protocol 2025-03-26 lets clients send as an array. Each is
-    /// answered by itself.
+    /// Takes the messages of a line, which protocol 2025-03-26 lets clients send as an array. Each is
+    /// answered separately.
     fn take_line(&mut self) -> Result<(), Refused> {
         let line = std::mem::take(&mut self.line);
         let text = line.trim_ascii();
@@ -115,13 +114,13 @@ impl StdioLines {
         Ok(())
     }
 
-    /// A message, or what its sender is told.
+    /// Parses a message, or returns the error for its sender.
     fn message(value: Value) -> Result<ClientJsonRpcMessage, Refused> {
         let id = value.get("id").and_then(|id| serde_json::from_value::<RequestId>(id.clone()).ok());
         let is_answer = value.get("method").is_none() && id.is_some();
         match serde_json::from_value::<ClientJsonRpcMessage>(value) {
             Ok(message) => Ok(message),
-            // An answer that cannot be read is still the end of waiting for it.
+            // An answer that cannot be read still ends the wait for it.
             Err(_) if is_answer => {
                 let error = ErrorData::invalid_request("the client's answer cannot be read", None);
                 Ok(JsonRpcMessage::error(error, id))
@@ -133,7 +132,7 @@ impl StdioLines {
         }
     }
 
-    /// Whether a message goes on to the server; its sender is told if not.
+    /// True if the server handles a message; otherwise returns the error for its sender.
     fn admit(&mut self, message: &ClientJsonRpcMessage) -> Result<bool, Refused> {
         let mut open = lock(&self.open);
         match message {

@@ -1,9 +1,9 @@
 //! Calls that outlast a client's patience: the MCP Tasks extension (SEP-2663).
 //!
-//! A call of a client that knows tasks is answered as any other if it is done at once. If not, the
-//! client gets a handle, the run goes on, and the client asks how it stands, answers its
-//! questions and calls it off by that handle. Handles are kept with the run: a server that was
-//! started anew still knows what became of it.
+//! A call of a client that supports tasks is answered like any other if it ends within a second. If
+//! not, the client gets a handle and the run continues; with the handle the client asks for its state,
+//! answers its questions and cancels it. Handles are stored with the run, so a restarted server still
+//! knows its result.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -33,22 +33,22 @@ use super::server::{McpServer, Prepared};
 use super::service::Agent;
 use super::shared::Shared;
 
-/// So long a call is waited for before its client gets a handle.
+/// Time that a call is waited for before its client gets a handle.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// How often a client should ask.
+/// Interval at which a client should ask.
 const POLL_MS: u64 = 500;
 
-/// So long the answer of a task that is over is kept in memory; after that the record tells of it.
+/// Time that the answer of a finished task is kept in memory; after that it is read from the record.
 const KEPT: Duration = Duration::from_secs(15 * 60);
 
-/// Tasks that are known at once; the record knows the others.
+/// Most tasks in memory; the others are in the record.
 const MOST: usize = 1_000;
 
-/// Runs that are looked through for a task of an earlier server.
+/// Most runs that are searched for a task of an earlier server.
 const LOOKED_THROUGH: usize = 2_000;
 
-/// Where a run's record has the handle: beside what is known of the caller.
+/// The key of the handle in a run's record, next to the data about the caller.
 const HANDLE: &str = "task";
 
 /// The tasks of a server.
@@ -60,7 +60,7 @@ pub(super) struct Tasks {
 /// A task of this server.
 struct Live {
     id: String,
-    /// Who may ask for it.
+    /// The actor who may ask for it.
     actor: Option<String>,
     created_ms: i64,
     cancel: CancelToken,
@@ -85,7 +85,7 @@ impl Live {
         matches!(*self.state.borrow(), State::Done { at, .. } if at.elapsed() > KEPT)
     }
 
-    /// What came of the work: an answer, or a question to the client's user.
+    /// Stores the result of the work: an answer, or a question to the client's user.
     fn set(&self, response: CallToolResponse) {
         let state = match response {
             CallToolResponse::InputRequired(asked) => State::Asks(Box::new(asked)),
@@ -132,15 +132,15 @@ fn seed(id: &str, created_ms: i64, updated_ms: i64) -> Task {
     Task::new(id, TaskStatus::Working, iso(created_ms), iso(updated_ms)).with_poll_interval_ms(POLL_MS)
 }
 
-/// Whether this client understands handles. Some that speak an older protocol say so and then
-/// take a handle for an answer without content, so the protocol must be the one that has them.
+/// True if this client understands handles. Some clients with an older protocol claim so and then take
+/// a handle for an answer without content, so the protocol must be one that has handles.
 pub(super) fn are_known_to(context: &RequestContext<RoleServer>) -> bool {
     let declared = context.client_capabilities().is_some_and(|capabilities| capabilities.supports_tasks());
     declared && context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28)
 }
 
 impl McpServer {
-    /// Does the work, and answers with a handle if it is not done at once and the client knows what that is.
+    /// Does the work. Returns a handle if it is not done at once and the client knows handles.
     pub(super) async fn work_or_task(
         &self,
         call: Prepared,
@@ -152,7 +152,7 @@ impl McpServer {
         self.work_as(Uuid::new_v4().simple().to_string(), call, context).await
     }
 
-    /// The same for a run that goes on: its record has the handle.
+    /// The same for a run that continues, whose record has the handle.
     pub(super) async fn go_on_or_task(
         &self,
         run: RunId,
@@ -202,7 +202,7 @@ impl McpServer {
         CallToolResponse::Task(CreateTaskResult::new(seed(&live.id, live.created_ms, now_ms())))
     }
 
-    /// Works for a task beside this session, which may end before it.
+    /// Works for a task independently of this session, which may end earlier.
     fn go_on<F>(
         &self,
         live: &Arc<Live>,
@@ -212,7 +212,7 @@ impl McpServer {
         F: Future<Output = CallToolResponse> + Send + 'static,
     {
         let server = Arc::new(Self::new(Arc::clone(&self.shared), live.cancel.clone()));
-        // The end of the request is not the end of the task.
+        // The end of the request does not end the task.
         let mut context = context.clone();
         context.ct = Default::default();
         let (work, live) = (work(server, context), Arc::clone(live));
@@ -225,7 +225,7 @@ impl McpServer {
         });
     }
 
-    /// `tasks/get`
+    /// Handles `tasks/get`.
     pub(super) async fn task(
         &self,
         id: String,
@@ -245,7 +245,7 @@ impl McpServer {
         }
     }
 
-    /// `tasks/update`: the user's answers to what the task asked.
+    /// Handles `tasks/update`: the user's answers to the task's questions.
     pub(super) fn update(
         &self,
         id: &str,
@@ -277,7 +277,7 @@ impl McpServer {
         Ok(())
     }
 
-    /// `tasks/cancel`
+    /// Handles `tasks/cancel`.
     pub(super) async fn call_off(
         &self,
         id: String,
@@ -290,13 +290,13 @@ impl McpServer {
         {
             live.cancel.cancel(CancelReason::Requested("cancelled by the client".to_owned()));
         }
-        // Nothing works on a run that waits for an answer.
+        // A run that waits for an answer has no process to cancel.
         let (shared, wanted, agent) = (Arc::clone(&self.shared), id.clone(), Agent::of(context));
         let ended = tokio::task::spawn_blocking(move || {
             let store = shared.runtime.store().map_err(|error| error.to_string())?;
             let run = run_of(&store, &wanted, actor.filter(|_| !shared.all_runs).as_deref())?;
             if let (Some(agent), Some(run)) = (&agent, &run) {
-                // A run that is over stays as it ended.
+                // A run that has ended is unchanged.
                 let _ = agent.cancel(&run.id.to_string());
                 return Ok(true);
             }
@@ -329,7 +329,7 @@ impl Tasks {
         let mut all = lock(&self.live);
         all.retain(|_, live| !live.is_forgotten());
         if all.len() >= MOST {
-            // What is over is in the record, too.
+            // The record has the finished tasks as well.
             all.retain(|_, live| !live.is_over());
         }
         all.insert(live.id.clone(), Arc::clone(live));
@@ -363,7 +363,7 @@ fn handle_of(store: &Store, run: RunId) -> Result<Option<String>, StoreError> {
     }))
 }
 
-/// A task as the record has it: of an earlier server, or long over.
+/// A task from the record: of an earlier server, or finished long ago.
 fn recorded(
     shared: &Shared,
     id: &str,
@@ -377,7 +377,7 @@ fn recorded(
     let history = History { store, of, agent };
     let payload = match replay::standing(&history.store, &run) {
         Standing::Cancelled => TaskPayload::Cancelled,
-        // Somebody else goes on with it, or ends it.
+        // Another process continues it, or ends it.
         Standing::Running | Standing::Cancelling => TaskPayload::Working,
         // The service starts another process for it.
         Standing::Interrupted if is_of_service && run.status == RunStatus::Running => TaskPayload::Working,
@@ -394,7 +394,7 @@ fn recorded(
     Ok(Some(DetailedTask::new(seed(id, run.started_at, ended_ms), payload)))
 }
 
-/// A call that ended badly is an answer, too: the protocol's failures are those of the server.
+/// A failed call is also an answer: errors of the protocol are errors of the server.
 fn failed(message: &str) -> TaskPayload {
     let failure = lobster_runtime::envelope::Envelope::Failed(Failure::new(Code::Failed, message.to_owned()));
     let envelope = failure.to_value().unwrap_or(Value::Null);

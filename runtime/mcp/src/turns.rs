@@ -1,4 +1,4 @@
-//! Whose turn it is: how many calls run at once, of all callers and of each.
+//! Turns of calls: limits the calls that run at once, in total and per caller.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -7,20 +7,20 @@ use std::time::Duration;
 use lobster_runtime::sync::lock;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Calls that run at once; more wait for their turn.
+/// Most calls that run at once; further calls wait.
 pub(super) const AT_ONCE: usize = 64;
 
-/// Of one caller no more than these, so that others get a turn beside it.
+/// Most calls of one caller, so that others get turns as well.
 const AT_ONCE_OF_ONE: usize = AT_ONCE / 2;
 
 /// The turns of a server.
 pub(super) struct Turns {
     all: Arc<Semaphore>,
-    /// By the names of callers, while they have a turn or wait for one.
+    /// By the names of callers, while they hold or wait for a turn.
     own: Mutex<BTreeMap<Option<String>, Weak<Semaphore>>>,
 }
 
-/// May run until it is dropped.
+/// The right to run, until it is dropped.
 pub(super) struct CallTurn {
     _all: OwnedSemaphorePermit,
     _own: OwnedSemaphorePermit,
@@ -31,9 +31,10 @@ impl Turns {
         Self { all: Arc::new(Semaphore::new(AT_ONCE)), own: Mutex::default() }
     }
 
-    /// Waits for a turn of this caller; none if there are no more.
+    /// Waits for a turn of this caller; `None` if the server is ending.
     pub(super) async fn take(&self, caller: Option<&str>) -> Option<CallTurn> {
-        // Its own first: among those who wait for all, no caller has more than its share.
+        // The caller's own limit first: callers that wait for the total limit never hold more than
+        // their share.
         let own = self.own(caller).acquire_owned().await.ok()?;
         let all = Arc::clone(&self.all).acquire_owned().await.ok()?;
         Some(CallTurn { _all: all, _own: own })
@@ -51,13 +52,13 @@ impl Turns {
         own
     }
 
-    /// Waits until no call is under way, at most so long.
+    /// Waits until no call is running, but not longer than `at_most`.
     pub(super) async fn quiet(&self, at_most: Duration) {
         let all = u32::try_from(AT_ONCE).unwrap_or(u32::MAX);
         let _ = tokio::time::timeout(at_most, self.all.acquire_many(all)).await;
     }
 
-    /// Whether no call is under way.
+    /// True if no call is running.
     pub(super) fn are_free(&self) -> bool {
         self.all.available_permits() == AT_ONCE
     }

@@ -1,5 +1,5 @@
-//! The screen of a question: prompt, what it is about, and every fact, fitted to
-//! where it is shown. Nothing is cut without a line that says how to see the rest.
+//! The screen of a question: prompt, subject, and every fact, fitted to the screen. A cut text is
+//! always followed by a line that tells how to see the rest.
 
 mod items;
 
@@ -16,42 +16,42 @@ use serde_json::Value;
 use self::items::Layout;
 use crate::text::{cut, exact, pad, width, wrap};
 
-/// Before everything but the prompt.
+/// Indentation of everything except the prompt.
 const INDENT: usize = 2;
 
-/// Before each line that quotes somebody: data, a preview, a plan. No text can
-/// leave it and look like a fact of ours.
+/// Prefix of each line that quotes data, a preview or a plan. A quoted text cannot leave it and look
+/// like one of lobster's own facts.
 const BAR: &str = "│ ";
 
-/// What a screen of unknown size is taken for.
+/// The assumed size of a screen of unknown size.
 const USUAL: (usize, usize) = (80, 24);
 
-/// Narrower screens get lines of this width all the same.
+/// Least line width, even for narrower screens.
 const LEAST_COLUMNS: usize = 20;
 
-/// Longest summary of one question among others, in lines of its body.
+/// Most lines of the body in the summary of one question among others.
 pub const SUMMARY: usize = 12;
 
-/// Where a question is shown.
+/// The screen on which a question is shown.
 #[derive(Clone, Copy, Debug)]
 pub struct Paper<'a> {
     pub columns: usize,
-    /// Lines for the whole view; without, all of it is shown.
+    /// Most lines of the whole view; `None` shows all of it.
     pub rows: Option<usize>,
-    /// Whether styles are understood.
+    /// True if styles are supported.
     pub styled: bool,
-    /// How the rest is seen: `s shows all`.
+    /// The hint at the rest: `s shows all`.
     pub more: &'a str,
 }
 
 impl<'a> Paper<'a> {
-    /// A terminal of this size, where that is known.
+    /// A terminal of this size, if it is known.
     pub fn sized(size: Option<(usize, usize)>, styled: bool, more: &'a str) -> Self {
         let (columns, rows) = size.unwrap_or(USUAL);
         Self { columns: columns.max(LEAST_COLUMNS), rows: Some(rows), styled, more }
     }
 
-    /// The same without an end.
+    /// The same without a limit of lines.
     pub fn endless(self) -> Self {
         Self { rows: None, ..self }
     }
@@ -67,7 +67,7 @@ impl<'a> Paper<'a> {
         self.columns.saturating_sub(INDENT)
     }
 
-    /// For what is quoted.
+    /// The width of quoted text.
     fn quoted_room(&self) -> usize {
         self.room().saturating_sub(width(BAR))
     }
@@ -82,17 +82,17 @@ pub const DIM: Style = Style::new().dimmed();
 const LABEL: Style = AnsiColor::Cyan.on_default();
 const WARN: Style = AnsiColor::Yellow.on_default();
 
-/// What is in the plan gets lines last.
+/// The plan gets lines last.
 const PLAN: u8 = 6;
 
-/// Lines that belong together.
+/// Lines that are shown or cut together.
 struct Block {
     lines: Vec<String>,
-    /// The fewest lines that tell something.
+    /// The fewest lines that make sense.
     least: usize,
-    /// What is missing if so many of the lines are shown, in words.
+    /// The text for the missing lines, if only this number of lines is shown.
     missing: Box<dyn Fn(usize) -> String>,
-    /// Who gets lines first.
+    /// Blocks with a lower rank get lines first.
     rank: u8,
 }
 
@@ -124,7 +124,7 @@ pub fn screen(view: &QuestionView, paper: &Paper<'_>) -> Vec<String> {
     blocks.into_iter().flat_map(|block| block.lines).collect()
 }
 
-/// One question among others: the prompt is shown by the caller.
+/// The lines of one question among others; the caller shows the prompt.
 pub fn summary(view: &QuestionView, paper: &Paper<'_>) -> Vec<String> {
     let label = label_width(view);
     let facts = view.facts.iter().filter(|fact| fact.weight != Weight::Minor && fact.label != "digest");
@@ -137,7 +137,7 @@ pub fn summary(view: &QuestionView, paper: &Paper<'_>) -> Vec<String> {
     blocks.into_iter().flat_map(|block| block.lines).collect()
 }
 
-/// All of the view as plain text.
+/// The whole view as plain text.
 pub fn whole(view: &QuestionView) -> String {
     screen(view, &Paper { columns: TEXT_COLUMNS, rows: None, styled: false, more: "" }).join("\n")
 }
@@ -145,13 +145,13 @@ pub fn whole(view: &QuestionView) -> String {
 /// The width of plain text.
 const TEXT_COLUMNS: usize = 100;
 
-/// The view as plain text of at most `max` bytes, for screens that are not ours.
+/// The view as plain text of at most `max` bytes, for screens of other programs.
 pub fn text(view: &QuestionView, max: usize, more: &str) -> String {
     let lines = |rows| {
         let paper = Paper { columns: TEXT_COLUMNS, rows: Some(rows), styled: false, more };
         screen(view, &paper).join("\n")
     };
-    // So many lines as there is room for; the last resort is the shortest view, and its beginning.
+    // Tries fewer and fewer lines; the last resort is the beginning of the shortest view.
     let shown = [80, 60, 40, 30, 20, 12].into_iter().map(lines).find(|text| text.len() <= max);
     shown.unwrap_or_else(|| {
         let text = lines(12);
@@ -160,13 +160,13 @@ pub fn text(view: &QuestionView, max: usize, more: &str) -> String {
     })
 }
 
-/// True if [`text`] with this limit shows every command that a yes may start.
+/// True if [`text`] with this limit shows every command that an approval may start.
 pub fn shows_commands(view: &QuestionView, text: &str) -> bool {
     let paper = Paper { columns: TEXT_COLUMNS, rows: None, styled: false, more: "" };
     shows_every_command(view, &paper, text.lines())
 }
 
-/// True if a [`screen`] of this paper shows every command that a yes may start.
+/// True if a [`screen`] of this paper shows every command that an approval may start.
 pub fn shows_every_command<'l>(
     view: &QuestionView,
     paper: &Paper<'_>,
@@ -180,7 +180,7 @@ pub fn shows_every_command<'l>(
     lines.all(|line| shown.contains(line.as_str()))
 }
 
-/// As wide as the labels of a view, within reason.
+/// The width of a view's labels, up to a limit.
 fn label_width(view: &QuestionView) -> usize {
     view.facts.iter().map(|fact| width(&one_line(&fact.label))).max().unwrap_or(0).min(11)
 }
@@ -217,7 +217,7 @@ fn counted_lines(number: usize) -> String {
     counted(number as u64, "line")
 }
 
-/// What the question is about: preview, items, subject.
+/// The subject of a question: preview, items, subject.
 fn body(view: &QuestionView, paper: &Paper<'_>) -> Vec<Block> {
     let mut blocks = Vec::new();
     if let Some(preview) = &view.preview {
@@ -227,7 +227,7 @@ fn body(view: &QuestionView, paper: &Paper<'_>) -> Vec<Block> {
         None => {}
         Some(Value::String(text)) => blocks.push(prose(&harmless(text), "subject", paper)),
         Some(Value::Array(items)) => blocks.extend(items_block(items, "rows", paper)),
-        // What pipelines hand to a question.
+        // The subject that pipelines pass to a question.
         Some(Value::Object(subject))
             if subject.len() == 1 && subject.get("text").is_some_and(Value::is_string) =>
         {
@@ -265,7 +265,7 @@ fn items_block(items: &[Value], what: &str, paper: &Paper<'_>) -> Option<Block> 
     if let Some(head) = &head {
         lines.push(paper.quoted(&paper.paint(DIM, head)));
     }
-    // How many items are over after so many lines.
+    // The number of finished items after each line.
     let mut over = vec![0; lines.len()];
     for (index, item) in shown.iter().enumerate() {
         over.extend(std::iter::repeat_n(index, item.len().saturating_sub(1)));
@@ -290,7 +290,7 @@ fn items_block(items: &[Value], what: &str, paper: &Paper<'_>) -> Option<Block> 
         format!("… {} more {what}: {more}", count((total - seen) as u64))
     };
     if laid_out < total {
-        // Stands for all that was not laid out; the screen has no room for it anyway.
+        // Represents all items that were not laid out; the screen has no room for them anyway.
         lines.push(paper.paint(DIM, &indented(&cut(&missing(all), paper.room()))));
     }
     let least = lines.len().min(above + 3);
@@ -307,10 +307,10 @@ fn fact_lines(fact: &Fact, label: usize, paper: &Paper<'_>) -> Block {
     let room = paper.room().saturating_sub(label + 2);
     let is_exact = fact.weight == Weight::Exact || fact.label == "starts";
     let mut lines = Vec::new();
-    // The characters up to the end of each line.
+    // The number of characters up to the end of each line.
     let mut over = Vec::new();
     let mut characters = 0;
-    // Lists that are long and seldom read take one paragraph.
+    // Lists that are long and seldom read become one paragraph.
     let joined = (fact.weight == Weight::Minor).then(|| vec![fact.values.join(", ")]);
     for value in joined.as_ref().unwrap_or(&fact.values) {
         let value = if is_exact { exact(value) } else { harmless(value) };
@@ -331,7 +331,7 @@ fn fact_lines(fact: &Fact, label: usize, paper: &Paper<'_>) -> Block {
         .enumerate()
         .map(|(index, line)| {
             let name = if index == 0 { name.as_str() } else { "" };
-            // What is quoted cannot look like the next fact.
+            // A quoted line cannot look like the next fact.
             let gap = if is_exact && index > 0 { paper.paint(DIM, BAR) } else { "  ".to_owned() };
             let line = style.map_or_else(|| line.clone(), |style| paper.paint(style, line));
             indented(&format!("{}{gap}{line}", paper.paint(LABEL, &pad(name, label, false))))
@@ -349,7 +349,7 @@ fn fact_lines(fact: &Fact, label: usize, paper: &Paper<'_>) -> Block {
             true => format!("… {} more characters: {more}", count(rest as u64)),
             false => format!("… {} more of {label_text}: {more}", counted_lines(all - kept)),
         };
-        // Below the values, where it fits there.
+        // Below the values, if it fits there.
         match label + 2 + width(&note) <= whole_room {
             true => format!("{}{note}", " ".repeat(label + 2)),
             false => note,
@@ -363,7 +363,7 @@ fn fact_lines(fact: &Fact, label: usize, paper: &Paper<'_>) -> Block {
     Block { least, lines, missing: Box::new(missing), rank }
 }
 
-/// What the plan does next.
+/// The next steps of the plan.
 fn upcoming_steps(view: &QuestionView, paper: &Paper<'_>) -> Vec<Block> {
     if view.then.is_empty() {
         return Vec::new();
@@ -371,7 +371,7 @@ fn upcoming_steps(view: &QuestionView, paper: &Paper<'_>) -> Vec<Block> {
     let head = paper.paint(DIM, &indented(&cut("then, as the plan stands:", paper.room())));
     let mut lines = vec![head];
     for line in &view.then {
-        // The dry run indents what it says of a step.
+        // The dry run indents its lines about a step.
         let line = line.strip_prefix("  ").unwrap_or(line);
         let own = line.len() - line.trim_start().len();
         let room = paper.quoted_room().saturating_sub(own).max(LEAST_COLUMNS / 2);
@@ -398,12 +398,12 @@ impl Block {
     }
 }
 
-/// Shares the lines of the screen out: what has to be there first, then by rank.
+/// Distributes the lines of the screen: required lines first, then by rank.
 fn fit(blocks: &mut Vec<Block>, first_fact: usize, view: &QuestionView, rows: usize, paper: &Paper<'_>) {
     let need = |blocks: &[Block]| blocks.iter().map(|block| block.least).sum::<usize>();
     let total: usize = blocks.iter().map(|block| block.lines.len()).sum();
     if total > rows && need(blocks) > rows {
-        // The lesser facts give way, and are named.
+        // The minor facts are dropped and named.
         let minor: Vec<usize> = (0..view.facts.len())
             .filter(|at| view.facts[*at].weight == Weight::Minor && first_fact + at < blocks.len())
             .collect();
@@ -419,10 +419,10 @@ fn fit(blocks: &mut Vec<Block>, first_fact: usize, view: &QuestionView, rows: us
         }
     }
     if need(blocks) > rows {
-        // Then the plan, which `lobster gates show` and the full view have.
+        // Then the plan is dropped; `lobster gates show` and the full view have it.
         blocks.retain(|block| block.rank != PLAN);
     }
-    // Last, what can be long keeps one line and the count of the rest.
+    // Last, long blocks keep one line and the count of the rest.
     let mut excess = need(blocks).saturating_sub(rows);
     for block in blocks.iter_mut().filter(|block| matches!(block.rank, 2 | 4)) {
         let spare = block.least.saturating_sub(2).min(excess);
@@ -454,7 +454,7 @@ fn fit(blocks: &mut Vec<Block>, first_fact: usize, view: &QuestionView, rows: us
     }
 }
 
-/// What kind of answer is wanted, in a word for lists.
+/// The kind of the requested answer, in a word for lists.
 pub fn kind(view: &QuestionView) -> &'static str {
     match view.kind {
         QuestionKind::Approval => "approval",
@@ -463,12 +463,12 @@ pub fn kind(view: &QuestionView) -> &'static str {
     }
 }
 
-/// The number of items in words, where there are some.
+/// The number of items in words, if there are any.
 pub fn item_count(view: &QuestionView) -> Option<String> {
     (view.count() > 0).then(|| counted(view.count() as u64, "item"))
 }
 
-/// A value as it was answered, short enough for one line.
+/// An answered value, short enough for one line.
 pub fn answered(value: &Value, columns: usize) -> String {
     cut(&one_line(&json::compact(value)), columns).into_owned()
 }
@@ -525,7 +525,7 @@ mod tests {
                         assert!(lines.iter().all(|line| width(line) <= columns), "{columns}:\n{shown}");
                         assert!(shown.contains("digest"), "{shown}");
                         if columns < 40 {
-                            // The notes are there, and cut themselves.
+                            // The notes exist and are cut themselves.
                             continue;
                         }
                         let cut = shown.contains("more items: s");

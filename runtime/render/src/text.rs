@@ -1,11 +1,11 @@
-//! Text in columns of a terminal: how wide it is, and where it is cut.
+//! The width of text in terminal columns, and ways to cut and wrap it.
 
 use std::borrow::Cow;
 
 pub use lobster_runtime::visible::exact;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// How many columns a terminal may use for a text without line breaks.
+/// Most columns that a terminal may use for a text without line breaks.
 pub fn width(text: &str) -> usize {
     let mut before = 0;
     let sum = text.chars().map(|c| {
@@ -15,11 +15,11 @@ pub fn width(text: &str) -> usize {
     sum.sum::<usize>().max(UnicodeWidthStr::width(text))
 }
 
-/// The columns of a character after one of so many.
+/// The columns of a character that follows one of `before` columns.
 fn columns(c: char, before: usize) -> usize {
     match c {
-        // It makes a picture of a narrow sign. At the beginning of a piece that sign is
-        // whatever the piece is put behind.
+        // It turns a narrow sign into a wide picture. At the beginning of a piece, the sign before it
+        // is unknown.
         '\u{fe0f}' if before < 2 => 1,
         _ => c.width().unwrap_or(1),
     }
@@ -38,7 +38,7 @@ fn fitting(text: &str, max: usize) -> usize {
     text.len()
 }
 
-/// The text on one line of at most `max` columns; `…` says that something is missing.
+/// The text on one line of at most `max` columns; `…` marks a cut.
 pub fn cut(text: &str, max: usize) -> Cow<'_, str> {
     if width(text) <= max {
         return text.into();
@@ -47,7 +47,7 @@ pub fn cut(text: &str, max: usize) -> Cow<'_, str> {
         0 => "".into(),
         _ => {
             let mut end = fitting(text, max - 1);
-            // The measure of a whole can be above that of its parts.
+            // The width of a whole can exceed the sum of its parts.
             while end > 0 && width(&text[..end]) >= max {
                 end = text[..end].char_indices().next_back().map_or(0, |(at, _)| at);
             }
@@ -56,15 +56,15 @@ pub fn cut(text: &str, max: usize) -> Cow<'_, str> {
     }
 }
 
-/// The text in lines of at most `max` columns: at its own line breaks, at blanks where there are
-/// some, and anywhere else. Nothing is lost but the blanks that end a line.
+/// The text in lines of at most `max` columns: broken at its own line breaks, at blanks if there are
+/// any, and anywhere else. Only blanks at ends of lines are lost.
 pub fn wrap(text: &str, max: usize) -> Vec<String> {
     let max = max.max(2);
     let mut lines = Vec::new();
     for line in text.split('\n') {
         let line = line.replace('\t', "    ");
         let mut rest = line.as_str();
-        // Of a text of a megabyte only the beginning is measured for each line.
+        // For a text of a megabyte, only the beginning is measured for each line.
         loop {
             let fits = fitting(rest, max);
             if fits == rest.len() && width(rest) <= max {
@@ -78,7 +78,7 @@ pub fn wrap(text: &str, max: usize) -> Vec<String> {
                 }
                 end = shorter;
             }
-            // A word goes to the next line, unless it takes up most of this one.
+            // A word moves to the next line, unless it fills most of this one.
             let blank = if rest[end..].starts_with(' ') { Some(end) } else { rest[..end].rfind(' ') };
             let end = blank.filter(|at| *at >= end / 2 && *at > 0).unwrap_or(end);
             lines.push(rest[..end].trim_end().to_owned());
@@ -89,7 +89,7 @@ pub fn wrap(text: &str, max: usize) -> Vec<String> {
     lines
 }
 
-/// The text filled up to `wide` columns, at its end or its beginning.
+/// The text padded to `wide` columns, at its end or its beginning.
 pub fn pad(text: &str, wide: usize, right: bool) -> String {
     let blanks = " ".repeat(wide.saturating_sub(width(text)));
     if right { format!("{blanks}{text}") } else { format!("{text}{blanks}") }

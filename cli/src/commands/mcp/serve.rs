@@ -140,14 +140,14 @@ impl ProfileName {
     }
 }
 
-/// Who answers the questions of a run.
+/// The ways to answer a run's questions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum ApprovalsName {
     /// The client's user, asked by the client; else the operator.
     Elicit,
-    /// Whoever holds the token, as with the incumbent: the agent passes on what its user said.
+    /// The holder of the token, as with the incumbent: the agent passes on its user's answer.
     Token,
-    /// The operator alone, with `lobster gates` and `lobster resume`.
+    /// Only the operator, with `lobster gates` and `lobster resume`.
     Operator,
 }
 

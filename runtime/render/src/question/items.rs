@@ -1,5 +1,5 @@
-//! Items of a question: objects alike as a table, single ones field by field,
-//! anything else line by line.
+//! Items of a question: similar objects as a table, single objects field by field, anything else line
+//! by line.
 
 use lobster_runtime::json;
 use serde_json::{Map, Value};
@@ -7,22 +7,22 @@ use serde_json::{Map, Value};
 use crate::text::{cut, pad, width, wrap};
 use lobster_runtime::visible::{harmless, one_line};
 
-/// Between two columns.
+/// Space between two columns.
 const GAP: usize = 2;
 
-/// Columns narrower than this tell nothing, unless what they hold is narrower still.
+/// Least width of a column, unless its contents are narrower.
 const LEAST: usize = 8;
 
-/// Items laid out: lines above the first item, and the lines of each.
+/// The layout of items: lines above the first item, and the lines of each.
 pub(super) struct Layout {
     /// The names of the columns, if it is a table.
     pub(super) head: Option<String>,
     pub(super) items: Vec<Vec<String>>,
-    /// Fields for which there was no room.
+    /// Number of fields that did not fit.
     pub(super) left_out: usize,
 }
 
-/// The first `count` items in lines of at most `columns`, one line each where that can be: long cells end in `…`.
+/// The first `count` items in lines of at most `columns`, one line each if possible: long cells end in `…`.
 pub(super) fn brief(items: &[Value], count: usize, columns: usize) -> Layout {
     let shown = &items[..count.min(items.len())];
     match objects(items) {
@@ -32,7 +32,7 @@ pub(super) fn brief(items: &[Value], count: usize, columns: usize) -> Layout {
     }
 }
 
-/// All items with all that they hold.
+/// All items with their whole contents.
 pub(super) fn whole(items: &[Value], columns: usize) -> Layout {
     match objects(items) {
         Some(_) if items.len() > 1 => {
@@ -52,13 +52,13 @@ fn objects(items: &[Value]) -> Option<Vec<&Map<String, Value>>> {
 struct Column<'a> {
     name: &'a str,
     title: String,
-    /// How many items have it.
+    /// Number of items that have it.
     present: usize,
     numbers: bool,
     wide: usize,
 }
 
-/// A table, if it can be one: `None` if that would leave out something of a whole one.
+/// A table of the items; `None` if a whole table would leave something out.
 fn table(shown: &[Value], all: &[Value], columns: usize, whole: bool) -> Option<Layout> {
     let mut fields = fields(shown, all);
     let total = fields.len();
@@ -68,7 +68,7 @@ fn table(shown: &[Value], all: &[Value], columns: usize, whole: bool) -> Option<
         if whole {
             return None;
         }
-        // The rarest goes, and of equals the last.
+        // The rarest field is dropped; among equals, the last one.
         let rarest = fields.iter().enumerate().rev().min_by_key(|(_, field)| field.present)?.0;
         fields.remove(rarest);
     }
@@ -77,7 +77,7 @@ fn table(shown: &[Value], all: &[Value], columns: usize, whole: bool) -> Option<
     }
     let room = room(&fields);
     narrow(&mut fields, room);
-    // Cells of many short lines are harder to read than one field after the other.
+    // Cells of many short lines are harder to read than a list of fields.
     if whole && fields.iter().any(|field| field.wide < 12 && widest(shown, field.name) > 4 * field.wide) {
         return None;
     }
@@ -107,7 +107,7 @@ fn table(shown: &[Value], all: &[Value], columns: usize, whole: bool) -> Option<
     Some(Layout { head: Some(head), items: items.collect(), left_out: total - fields.len() })
 }
 
-/// The fields of all items in the order of their first appearance, as wide as what is shown of them.
+/// The fields of all items in the order of their first appearance, as wide as their shown contents.
 fn fields<'a>(shown: &[Value], all: &'a [Value]) -> Vec<Column<'a>> {
     let mut fields: Vec<Column<'a>> = Vec::new();
     let mut places: std::collections::HashMap<&str, usize> = std::collections::HashMap::new();
@@ -131,13 +131,13 @@ fn widest(items: &[Value], field: &str) -> usize {
     items.iter().filter_map(|item| item.get(field)).map(|value| width(&cell(value))).max().unwrap_or(0)
 }
 
-/// Takes from the widest columns first until all fit.
+/// Narrows the widest columns first until all fit.
 fn narrow(fields: &mut [Column<'_>], room: usize) {
     let total: usize = fields.iter().map(|field| field.wide).sum();
     if total <= room {
         return;
     }
-    // The widest that every column may be, by halving.
+    // Finds the largest possible column width by halving.
     let fits = |cap: usize| fields.iter().map(|field| field.wide.min(cap)).sum::<usize>() <= room;
     let (mut low, mut high) = (1, room);
     while low < high {
@@ -193,7 +193,7 @@ fn lines(items: &[Value], columns: usize, whole: bool) -> Layout {
     Layout { head: None, items: items.iter().map(item).collect(), left_out: 0 }
 }
 
-/// The texts of a list that holds nothing else.
+/// The texts of a list that contains nothing else.
 fn texts_of(value: &Value) -> Option<Vec<&str>> {
     let texts: Option<Vec<_>> = value.as_array()?.iter().map(Value::as_str).collect();
     texts.filter(|texts| !texts.is_empty())
@@ -252,7 +252,7 @@ mod tests {
         );
         let narrow = brief(&items, 9, 26);
         assert_eq!((narrow.left_out, width(narrow.head.as_deref().unwrap()) <= 26), (1, true));
-        // All of it: the cells go on below.
+        // Everything is shown: the cells continue below.
         let shown = text(&whole(&items, 60));
         assert!(shown.iter().any(|line| line.contains("example>")), "{shown:#?}");
         let shown = text(&whole(&items, 20));
