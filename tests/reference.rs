@@ -30,15 +30,17 @@ fn one_line(text: &str) -> String {
 /// What each generated page begins with.
 fn heading(title: &str) -> String {
     format!(
-        "# {title}\n\n*Reference.* Made from `lobster --describe` by `just docs-update`; a test fails when it is not what the\n\
-         program says. `lobster help NAME` prints the same.\n"
+        "# {title}\n\n*Reference.* Made from `lobster --describe` by `just docs-update`. `lobster help NAME` prints the same.\n"
     )
 }
 
 /// `docs/commands.md`.
 fn commands_page(described: &Value) -> String {
     let mut page = heading("Commands");
-    page.push_str("\nEvery command takes `--log FILTER` and `--log-format text|json` ([agents.md](agents.md#logs)) and `--help`.\n");
+    page.push_str(
+        "\nEvery command takes `--log FILTER` and `--log-format text|json` ([agents.md](agents.md#logs)), `--no-pager` (as\n\
+         `LOBSTER_PAGER=cat`) and `--help`.\n",
+    );
     for command in list(described, "commands") {
         push_command(&mut page, command, "lobster", "##");
     }
@@ -50,15 +52,42 @@ fn pipeline_commands_page(described: &Value) -> String {
     let mut page = heading("Pipeline commands");
     page.push_str("\nA pipeline joins these commands by `|`; each passes JSON items to the next.\n");
     for stage in list(described, "stages") {
-        write!(page, "\n## {}\n\n{}.\n", text(stage, "name"), text(stage, "description")).unwrap();
-        write!(page, "\n```text\n{}\n```\n", text(stage, "help").trim_end()).unwrap();
-        let rows = list(stage, "flags").map(|flag| {
-            let value = flag["value"].as_str().map(|value| format!(" {value}")).unwrap_or_default();
-            (format!("{}{value}", text(flag, "flag")), text(flag, "help").to_owned())
-        });
-        push_list(&mut page, rows);
+        let (name, help) = (text(stage, "name"), text(stage, "help"));
+        write!(page, "\n## {name}\n\n{}.", text(stage, "description")).unwrap();
+        // A second name of a command has the help of the first, which does not mention it.
+        let is_first = |other: &&Value| {
+            text(other, "help") == help
+                && other["flags"] == stage["flags"]
+                && help.contains(text(other, "name"))
+        };
+        let first = list(described, "stages").find(is_first).map(|other| text(other, "name"));
+        if let Some(first) = first.filter(|_| !help.contains(name)) {
+            let anchor = first.replace('.', "");
+            writeln!(page, " Same usage and options as [`{first}`](#{anchor}).").unwrap();
+            continue;
+        }
+        write!(page, "\n\n```text\n{}\n```\n", help.trim_end()).unwrap();
+        push_list(&mut page, flags(stage).into_iter());
     }
     page
+}
+
+/// The options of a pipeline command; other spellings are named with the first.
+fn flags(stage: &Value) -> Vec<(String, String)> {
+    let mut rows: Vec<(String, String)> = Vec::new();
+    for flag in list(stage, "flags") {
+        let value = flag["value"].as_str().map(|value| format!(" {value}")).unwrap_or_default();
+        let name = format!("{}{value}", text(flag, "flag"));
+        let help = text(flag, "help");
+        if help.starts_with("same as ")
+            && let Some((names, _)) = rows.last_mut()
+        {
+            write!(names, "`, `{name}").unwrap();
+        } else {
+            rows.push((name, help.to_owned()));
+        }
+    }
+    rows
 }
 
 fn push_command(page: &mut String, command: &Value, before: &str, level: &str) {
@@ -72,7 +101,7 @@ fn push_command(page: &mut String, command: &Value, before: &str, level: &str) {
     page.truncate(page.trim_end().len());
     page.push('\n');
     let own = list(command, "arguments")
-        .filter(|argument| !["log", "log_format"].contains(&text(argument, "name")));
+        .filter(|argument| !["log", "log_format", "no_pager"].contains(&text(argument, "name")));
     let rows = own.map(|argument| {
         let value = argument["value"].as_str().unwrap_or_default();
         let name = match argument["flag"].as_str() {

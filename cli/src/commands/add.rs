@@ -30,17 +30,16 @@ use crate::{prepare, which};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster add regex                                a ready step
-  lobster add https://example.com/classify.wasm    from an address
-  lobster add oci://ghcr.io/acme/classify:1.2      from a registry
+  lobster add https://example.com/classify.wasm
+  lobster add oci://ghcr.io/acme/classify:1.2
   lobster add oci://ghcr.io/acme/classify:1.2 --key acme.pub
-                                                   signed with this key, now and later
-  lobster add --update classify                    the current version of its source
-  lobster add --locked                             every file in the version that was added")]
+  lobster add --update classify
+  lobster add --locked")]
 pub(crate) struct Args {
     /// The source of the component. At a terminal lobster lists the ready steps.
     #[arg(value_name = "SOURCE")]
     source: Option<String>,
-    /// The name in this project. The default is the component's own name.
+    /// The name in this project (default: the component's own).
     #[arg(long, value_name = "NAME", value_parser = step::step_name, requires = "source")]
     name: Option<String>,
     /// The directory for the file, relative to the directory of the project.

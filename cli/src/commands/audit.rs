@@ -22,7 +22,7 @@ use crate::which;
   lobster audit --since 24h
   lobster audit --verdict deny --program curl
   lobster audit --actor agent-7 --jsonl > audit.jsonl
-  lobster audit verify                     walks the hash chain of every run
+  lobster audit verify
 
 LOBSTER_ACTOR and LOBSTER_MESSAGE_ID say on whose behalf a run is started or resumed.")]
 pub(crate) struct Args {

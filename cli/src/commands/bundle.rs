@@ -20,9 +20,7 @@ use crate::which;
 /// Exports a run to a file, and verifies or imports such a file.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  lobster bundle export 3f9a1c2b -o triage.lobster-bundle
   lobster bundle export 3f9a1c2b -o triage.lobster-bundle --redact fetch
-  lobster bundle verify triage.lobster-bundle
   lobster bundle keygen me.pem             or: openssl genpkey -algorithm ed25519 -out me.pem
   lobster bundle export 3f9a1c2b -o triage.lobster-bundle --sign me.pem
   lobster bundle verify triage.lobster-bundle --key me.pem.pub")]
@@ -35,7 +33,7 @@ pub(crate) struct Args {
 enum Task {
     /// Writes a run's journal, results, components and policy into a file.
     Export {
-        /// The run. At a terminal lobster lists the latest ones.
+        /// The run; at a terminal, lobster lists the latest.
         run: Option<String>,
         /// The file to write; `-` is stdout.
         #[arg(short, long, value_name = "FILE")]

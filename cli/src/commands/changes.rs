@@ -30,12 +30,12 @@ use crate::which;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster changes @                        the files, deletions first
-  lobster changes @ fix --patch            what changed in them, as a diff
+  lobster changes @ fix --patch
   lobster changes @ --json | jq -r '.[].changes[].path'")]
 pub(crate) struct Args {
-    /// The run: an id, @ for the last run, @- for the one before, or NAME@- for the last run of that name.
+    /// The run: an id, @ (the last), @- (the one before) or NAME@- (the last of NAME).
     run: Option<String>,
-    /// Only this step and the steps inside it. The path of the step as `lobster show` prints it.
+    /// Only this step and the steps inside it, named as in `lobster show`.
     step: Option<String>,
     /// Prints the number of changed lines in each file.
     #[arg(long, conflicts_with_all = ["json", "patch"])]

@@ -17,20 +17,20 @@ use crate::which;
 
 /// Opens the console of a server, at a run or at the first page.
 ///
-/// Prints a link that logs you in once, within a minute, and opens it in a browser where there is a
-/// desktop. A server must be running on this store: `lobster serve`.
+/// Prints a link that logs you in once, within a minute, and opens it in a browser if there is a desktop.
+/// Needs a running `lobster serve` on this store.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster console                          the first page
   lobster console @                        the last run
-  lobster console --no-browser             only prints the link")]
+  lobster console --no-browser")]
 pub(crate) struct Args {
-    /// The run: an id, @ for the last run, @- for the one before, or NAME@- for the last run of that name.
+    /// The run: an id, @ (the last), @- (the one before) or NAME@- (the last of NAME).
     run: Option<String>,
     /// Opens no browser.
     #[arg(long)]
     no_browser: bool,
-    /// The address at which the browser reaches the server, if it differs from the server's own.
+    /// The address at which the browser reaches the server, if not the server's own.
     #[arg(long, value_name = "URL")]
     url: Option<String>,
 }

@@ -20,13 +20,13 @@ use crate::which;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster diff                             the last two runs
-  lobster diff triage@-2                   the one before the last of this name, and the last run
-  lobster diff 77b01e44 3f9a1c2b           then `lobster why 3f9a1c2b STEP --vs 77b01e44 --full` for one step")]
+  lobster diff triage@-2                   the one before the last `triage`, and the last run
+  lobster diff 77b01e44 3f9a1c2b")]
 pub(crate) struct Args {
-    /// The earlier run. The default is the one before the last.
+    /// The earlier run (default: the one before the last).
     #[arg(default_value = "@-")]
     before: String,
-    /// The later run. The default is the last one.
+    /// The later run (default: the last one).
     #[arg(default_value = "@")]
     after: String,
     /// Prints a JSON object.

@@ -19,14 +19,14 @@ use super::schedule::{ORIGIN, actor};
 
 /// Sends events to runs that wait for them (`wait: {event: NAME}`).
 ///
-/// A run takes an event that was sent since the run began, once: it may come before its step does.
-/// Every run that waits for the name takes it.
+/// Every run that waits for the name takes the event once. It may be sent before the step begins, but not
+/// before the run does.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster event send ready
   lobster event send paid/4711 --data '{\"amount\": 12}'
   lobster event send report --data - < report.json
-  lobster event list                               what was sent, and what runs wait for")]
+  lobster event list")]
 pub(crate) struct Args {
     #[command(subcommand)]
     task: Task,
@@ -38,7 +38,7 @@ enum Task {
     Send {
         /// Letters, digits and . _ - / :
         name: String,
-        /// The data for the waiting steps, as JSON; `-` reads it from stdin. The default is null.
+        /// The data for the waiting steps, as JSON (default: null); `-` reads it from stdin.
         #[arg(long, value_name = "JSON")]
         data: Option<String>,
     },

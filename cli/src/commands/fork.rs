@@ -23,12 +23,12 @@ use crate::which;
 /// questions that led to it are asked again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  lobster fork 3f9a1c2b --from categorize          re-runs `categorize`, and what changes by it
+  lobster fork 3f9a1c2b --from categorize
   lobster fork 3f9a1c2b --set args.limit=20 --dry-run
-  lobster fork 3f9a1c2b --edit fetch=mails.json    as if `fetch` had given this
-  lobster fork 3f9a1c2b --workflow triage.lobster  with the file as it is now")]
+  lobster fork 3f9a1c2b --edit fetch=mails.json
+  lobster fork 3f9a1c2b --workflow triage.lobster")]
 pub(crate) struct Args {
-    /// The run: an id, @ for the last run, @- for the one before, or NAME@- for the last run of that name.
+    /// The run: an id, @ (the last), @- (the one before) or NAME@- (the last of NAME).
     run: Option<String>,
     /// Re-runs this step although it is unchanged; may be repeated.
     #[arg(long, value_name = "STEP")]

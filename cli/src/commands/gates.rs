@@ -33,16 +33,16 @@ use crate::which;
 /// Lists the questions that wait for a person, and answers them.
 ///
 /// `LOBSTER_APPROVAL_APPROVED_BY` is the name of the person who answers. If a gate names its approver, nobody
-/// else can approve it, but anybody can reject it. The first digits of a gate's id are enough. `approve`,
-/// `reject` and `answer` print the same envelope as `lobster resume`, even if they fail.
+/// else can approve it, but anybody can reject it. The first digits of an id are enough. `approve`, `reject`
+/// and `answer` print the envelope of `lobster resume`, even if they fail.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "Examples:
   lobster gates
-  lobster gates show 4f90                  everything that it asks, and exactly what would run
+  lobster gates show 4f90
   lobster gates approve 4f90
-  lobster gates approve 4f90 --only docs   only the changes in docs; the others are dropped
+  lobster gates approve 4f90 --only docs
   lobster gates answer 4f90 '{\"decision\":\"later\"}'
   LOBSTER_APPROVAL_APPROVED_BY=ann lobster gates approve 4f90"
 )]
@@ -66,7 +66,7 @@ pub(crate) struct Args {
 enum Task {
     /// Shows a question in full, and exactly what an approval would run.
     Show {
-        /// The gate, or a run (such as @) that waits for one answer.
+        /// The gate, or a run (@) that waits for one answer.
         id: Option<String>,
         /// Prints a JSON object.
         #[arg(long)]
@@ -74,16 +74,15 @@ enum Task {
     },
     /// Approves, and continues the run.
     Approve {
-        /// The gate, or a run (such as @) that waits for one answer.
+        /// The gate, or a run (@) that waits for one answer.
         id: Option<String>,
-        /// Approves only these of the changes to files that the question shows: the files at these paths and in
-        /// these directories. The other changes are dropped. May be repeated.
+        /// Approves only the changes to files at or below this path, and drops the others; may be repeated.
         #[arg(long, value_name = "PATH")]
         only: Vec<PathBuf>,
     },
     /// Rejects, which cancels the run.
     Reject {
-        /// The gate, or a run (such as @) that waits for one answer.
+        /// The gate, or a run (@) that waits for one answer.
         id: Option<String>,
     },
     /// Answers an input request, and continues the run.
@@ -97,7 +96,7 @@ enum Task {
     ///
     /// The run is then listed as interrupted. `lobster resume RUN` asks again under a new id.
     Expire {
-        /// The gate, or a run (such as @) that waits for one answer.
+        /// The gate, or a run (@) that waits for one answer.
         id: Option<String>,
         /// Prints a JSON object.
         #[arg(long)]

@@ -23,15 +23,15 @@ use crate::which;
 /// Prints the output of a run's steps, or the result of the run.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  lobster logs 3f9a1c2b                    everything, step by step
+  lobster logs 3f9a1c2b
   lobster logs 3f9a1c2b fetch --stdout     exactly the bytes of one step
-  lobster logs -f @                        the output of the last run, as it is written
+  lobster logs -f @
   lobster logs 3f9a1c2b --json | jq -r '.[] | select(.stream == \"stderr\") | .text'
   lobster logs 3f9a1c2b --output           the result of the whole run, one JSON value a line")]
 pub(crate) struct Args {
-    /// The run: an id, @ for the last run, @- for the one before, or NAME@- for the last run of that name.
+    /// The run: an id, @ (the last), @- (the one before) or NAME@- (the last of NAME).
     run: Option<String>,
-    /// Only this step and the steps inside it. The path of the step as `lobster show` prints it.
+    /// Only this step and the steps inside it, named as in `lobster show`.
     step: Option<String>,
     /// Prints only stdout, without headings.
     #[arg(long, conflicts_with = "stderr")]
@@ -46,7 +46,7 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with_all = ["step", "stdout", "stderr"])]
     output: bool,
     /// Prints a JSON array with the step, size, digest and text of each stream. A large stream has no text,
-    /// and an unreadable one has an error instead. `ended` is false for a step that is running or was killed.
+    /// an unreadable one an error instead. `ended` is false if the step is running or was killed.
     #[arg(long)]
     json: bool,
 }

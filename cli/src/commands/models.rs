@@ -28,7 +28,7 @@ enum Task {
     /// Lists the prices that limits use, in dollars per million tokens.
     #[command(after_help = "Examples:
   lobster models prices
-  lobster models prices openai/gpt-5-2025-08-07     the entry for this name
+  lobster models prices openai/gpt-5-2025-08-07
   lobster models prices --update prices.json        {\"MODEL\": {\"input\": 2.5, \"output\": 10}}
 
 --update keeps the prices in lobster/prices.json of the configuration directory (~/.config), over the built-in

@@ -46,8 +46,7 @@ Examples:
 enum Action {
     /// Prints a policy file to start from.
     ///
-    /// It has rules for the tools of the project, which lobster detects from the project's files. At a
-    /// terminal it asks.
+    /// It has rules for the project's tools, detected from its files. At a terminal it asks.
     Init {
         /// The kind of project.
         #[arg(long, value_enum)]
@@ -55,7 +54,7 @@ enum Action {
     },
     /// Checks the syntax and the examples of a policy file, and lists what a reviewer should look at.
     Check {
-        /// The policy file. The default is the nearest lobster.policy.toml in this directory or above.
+        /// The policy file (default: the nearest lobster.policy.toml in this directory or above).
         file: Option<PathBuf>,
         /// Also lists the commands of these runs that the policy would have stopped, and the rights in it
         /// that they did not use.
@@ -67,10 +66,10 @@ enum Action {
     Test {
         /// The corpus, a file of JSON Lines.
         corpus: PathBuf,
-        /// The policy. The default is `example.toml` beside the corpus.
+        /// The policy (default: `example.toml` beside the corpus).
         #[arg(long, value_name = "FILE")]
         policy: Option<PathBuf>,
-        /// The shell whose language the commands are in: dash, ash (busybox) or bash.
+        /// The shell of the commands: dash, ash (busybox) or bash.
         #[arg(long, value_name = "SHELL", default_value = "bash")]
         shell: Dialect,
         /// Prints a JSON object.
@@ -85,11 +84,10 @@ enum Action {
         /// The command: shell text as one word, or a program and its arguments.
         #[arg(required = true, value_name = "COMMAND")]
         words: Vec<String>,
-        /// The policy. The default is the one in force here.
+        /// The policy (default: the one in force here).
         #[arg(long, value_name = "FILE")]
         policy: Option<PathBuf>,
-        /// The shell whose language the command is in: dash, ash (busybox) or bash. The default is the shell
-        /// that would run it.
+        /// The shell of the command: dash, ash (busybox) or bash. By default the shell that would run it.
         #[arg(long, value_name = "SHELL")]
         shell: Option<Dialect>,
         /// Prints a JSON object.
@@ -112,7 +110,7 @@ enum Action {
     ///
     /// Prints what the file allows, and asks at the terminal. A run cannot do this.
     Trust {
-        /// The file. The default is the nearest lobster.policy.toml in this directory or above.
+        /// The file (default: the nearest lobster.policy.toml in this directory or above).
         file: Option<PathBuf>,
         /// Does not ask; for scripts that set up machines.
         #[arg(long)]
@@ -123,7 +121,7 @@ enum Action {
     },
     /// No longer trusts a project's policy file.
     Untrust {
-        /// The file. The default is the nearest lobster.policy.toml in this directory or above.
+        /// The file (default: the nearest lobster.policy.toml in this directory or above).
         file: Option<PathBuf>,
     },
     /// Prints the JSON Schema of policy files.

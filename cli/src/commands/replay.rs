@@ -15,16 +15,15 @@ use crate::which;
 
 /// Executes a recorded run again and compares the results.
 ///
-/// Pure steps are computed again, and their output and fuel are compared with the record. Effects are not
-/// repeated: components get the recorded answers of their hosts and must ask for them in the same order; for
-/// all other effects the record has the result. A replay changes nothing. The exit code is 1 if anything
-/// differs.
+/// Pure steps are computed again; their output and fuel are compared with the record. Effects are not
+/// repeated: components get the recorded answers of their hosts and must ask in the same order; other effects
+/// have their recorded results. A replay changes nothing. The exit code is 1 if anything differs.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster replay 3f9a1c2b
-  lobster replay 3f9a1c2b --live fetch     also runs the effect `fetch` again and compares what it gives now")]
+  lobster replay 3f9a1c2b --live fetch")]
 pub(crate) struct Args {
-    /// The run: an id, @ for the last run, @- for the one before, or NAME@- for the last run of that name.
+    /// The run: an id, @ (the last), @- (the one before) or NAME@- (the last of NAME).
     run: Option<String>,
     /// Performs this effect again and compares its result; may be repeated.
     #[arg(long, value_name = "STEP")]

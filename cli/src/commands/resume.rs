@@ -28,10 +28,9 @@ use crate::which;
 #[command(after_help = "Examples:
   lobster resume --id 4f90c468 --approve yes
   lobster resume --token eyJwcm90… --response-json '{\"decision\":\"approve\"}'
-  lobster resume @                           the last run, from where it stopped
   lobster resume 018f3c2e                    a failed or killed run, from where it stopped
-  lobster resume @ --conflicts merge         commits changes to files that were edited meanwhile
-  lobster resume 018f3c2e --cancel           ends such a run, and one that waits, for good")]
+  lobster resume @ --conflicts merge
+  lobster resume 018f3c2e --cancel           ends a run for good")]
 pub(crate) struct Args {
     /// The run to continue: an id, the end of an id, or @. Takes the place of a token.
     run: Option<String>,
@@ -53,22 +52,21 @@ pub(crate) struct Args {
     /// Cancels the run: no more of it is executed.
     #[arg(long)]
     cancel: bool,
-    /// Re-runs a step that was interrupted: it had started when lobster was killed.
+    /// Re-runs an interrupted step: it had started when lobster was killed.
     #[arg(long)]
     retry_interrupted: bool,
-    /// With `--retry-interrupted`: re-runs the step even if processes of it are still running.
+    /// With `--retry-interrupted`: even if processes of the step are still running.
     #[arg(long, requires = "retry_interrupted")]
     even_if_running: bool,
-    /// Marks an interrupted step as failed instead of re-running it.
+    /// Marks an interrupted step as failed.
     #[arg(long)]
     skip_interrupted: bool,
-    /// Commits changes to files although some of the files changed meanwhile: `keep` leaves these as they are
-    /// now, `overwrite` overwrites them, `merge` puts both changes of a text together. Reviewed changes are
-    /// asked about again.
+    /// Commits although some of the files changed meanwhile: `keep` leaves these as they are now, `overwrite`
+    /// overwrites them, `merge` puts both changes of a text together. Asks about reviewed changes again.
     #[arg(long, value_name = "HOW")]
     conflicts: Option<changes::Conflicts>,
-    /// Continues a run that was imported unfinished. Questions that were answered elsewhere are asked again. Use this
-    /// only if nothing else continues the run.
+    /// Continues a run that was imported unfinished. Asks questions again that were answered elsewhere. Use
+    /// this only if nothing else continues the run.
     #[arg(long)]
     take_over: bool,
     /// For `lobster serve`, which continues the run itself: records the answer, or that the run is to be tried again,
@@ -81,8 +79,7 @@ pub(crate) struct Args {
     /// Runs this command for each new question, which it gets as JSON on stdin (`LOBSTER_NOTIFY`).
     #[arg(long, value_name = "COMMAND")]
     notify: Option<String>,
-    /// Writes each further event of the run as one line of JSON, as in the journal: `jsonl` to stderr,
-    /// `jsonl:FILE` appended to a file (`LOBSTER_EVENTS`).
+    /// Writes the further events of the run, like `run --events` (`LOBSTER_EVENTS`).
     #[arg(long, value_name = "FORMAT[:FILE]")]
     events: Option<String>,
 }

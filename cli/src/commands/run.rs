@@ -51,23 +51,22 @@ pub(crate) struct Args {
     /// Runs this command for each new question, which it gets as JSON on stdin (`LOBSTER_NOTIFY`).
     #[arg(long, value_name = "COMMAND")]
     notify: Option<String>,
-    /// Writes each event of the run as one line of JSON, as in the journal: `jsonl` to stderr, `jsonl:FILE`
-    /// appended to a file (`LOBSTER_EVENTS`).
+    /// Writes each event of the run as one line of JSON: `jsonl` to stderr, `jsonl:FILE` appended to a file
+    /// (`LOBSTER_EVENTS`).
     #[arg(long, value_name = "FORMAT[:FILE]")]
     events: Option<String>,
     /// Prints what would run, without running it.
     #[arg(long)]
     dry_run: bool,
-    /// Collects the changes that a step makes to files and commits them together if the step succeeds, like
-    /// `changes: staged` in a workflow. `lobster undo` reverts them.
+    /// Commits a step's changes to files together if the step succeeds, like `changes: staged`. `lobster
+    /// undo` reverts them.
     #[arg(long)]
     staged: bool,
-    /// Like `--staged`, and shows the diff of consecutive steps and asks before it is committed, like
-    /// `changes: review` in a workflow.
+    /// Like `--staged`, but shows the diff of consecutive steps and asks first, like `changes: review`.
     #[arg(long)]
     review: bool,
-    /// Runs the steps, each with the changes of the steps before it, and commits nothing. Ends before a step
-    /// that would have other effects.
+    /// Runs the steps on top of each other's changes and commits nothing. Ends before a step with other
+    /// effects.
     #[arg(long)]
     preview: bool,
     /// Runs every step, even if its result is cached. Results are still added to the cache

@@ -31,14 +31,13 @@ pub(crate) struct Args {
     /// Only runs of this name.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Only runs that stopped before their end: the process died, an effect was cut off, or the question
-    /// expired. Same as `--status interrupted`.
+    /// Same as `--status interrupted`: the process died, an effect was cut off, or the question expired.
     #[arg(long, conflicts_with = "status")]
     interrupted: bool,
     /// The most runs to list; 0 lists all.
     #[arg(long, default_value_t = 20, value_name = "N")]
     limit: usize,
-    /// Only runs older than this one, to page through a long list.
+    /// Only runs older than this one.
     #[arg(long, value_name = "RUN")]
     before: Option<String>,
     /// Prints exact times instead of relative ones.

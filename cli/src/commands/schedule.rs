@@ -35,7 +35,7 @@ use crate::stdout::print_line;
   lobster schedule register report.lobster
   lobster schedule list
   lobster schedule next report --count 5
-  lobster schedule why report                      the outcome of each tick, and the reason
+  lobster schedule why report
   lobster schedule pause report
   lobster schedule run-now report --arg day=2026-05-01
   lobster schedule backfill report --from 2026-05-01 --to 2026-05-04")]
@@ -48,8 +48,7 @@ pub(crate) struct Args {
 enum Task {
     /// Registers workflow files, so that the service starts them.
     ///
-    /// Shows the triggers of each and asks. A file that is changed later is not started until it is
-    /// registered again.
+    /// Shows the triggers of each and asks. A changed file is not started until it is registered again.
     Register {
         /// The workflow files.
         #[arg(required = true)]
@@ -78,7 +77,7 @@ enum Task {
         /// The number of times.
         #[arg(long, short = 'n', value_name = "N", default_value_t = 10)]
         count: usize,
-        /// The time to start from. The default is now.
+        /// The time to start from (default: now).
         #[arg(long, value_name = "TIME")]
         from: Option<String>,
         /// Prints a JSON array.
@@ -110,7 +109,7 @@ enum Task {
         /// The beginning of the time range.
         #[arg(long, value_name = "TIME")]
         from: String,
-        /// The end of the time range. The default is now.
+        /// The end of the time range (default: now).
         #[arg(long, value_name = "TIME")]
         to: Option<String>,
         /// Lists the ticks, without starting runs.

@@ -32,13 +32,13 @@ use crate::stdout::stdout;
 
 /// Starts runs when they are due, on webhooks and on request, and answers over HTTP.
 ///
-/// Uses the same store as the other commands, which keep working; several servers may share one store.
-/// Each run has its own process. Only registered workflows are started (`lobster schedule register`).
+/// Starts only registered workflows (`lobster schedule register`), each run in its own process. Other
+/// commands and servers may use the same store.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "Examples:
   lobster serve --workflows ~/flows
-  lobster serve --workflows ~/flows --open         opens the console in a browser
+  lobster serve --workflows ~/flows --open
   lobster serve token new --name ci --role operator --days 90
   lobster serve unit > ~/.config/systemd/user/lobster.service")]
 pub(crate) struct Args {
@@ -77,20 +77,20 @@ enum Task {
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 struct Serve {
-    /// The address and port. The default is 127.0.0.1:7410, or the address in the file of --config.
+    /// The address and port (default: 127.0.0.1:7410, or `listen` of --config).
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
     /// A directory with workflow files; may be repeated.
     #[arg(long, value_name = "DIR")]
     workflows: Vec<PathBuf>,
-    /// A TOML file with the same settings, under the names of the options.
+    /// A TOML file with these options as settings.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// A host name of this server. Requests for other hosts are refused.
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
-    /// Trusts a proxy in front of the server that has TLS and passes the host name on. Either this or
-    /// --tls-cert is required for any address except loopback.
+    /// Trusts a proxy in front that has TLS and passes the host name on. Addresses other than loopback need
+    /// this or --tls-cert.
     #[arg(long)]
     behind_proxy: bool,
     /// The server's certificate followed by its intermediate certificates, in PEM; read again when it
@@ -120,7 +120,7 @@ struct Serve {
     #[arg(long)]
     trust: bool,
     /// Prints a link that logs you in to the console as an admin, once, within a minute, and opens it in a
-    /// browser where there is a desktop.
+    /// browser if there is a desktop.
     #[arg(long)]
     open: bool,
 }

@@ -30,10 +30,10 @@ use crate::which;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster show 3f9a1c2b                    an id or the end of one, as `lobster runs` prints it
-  lobster show 3f9a1c2b --full             with digests and what each sandbox enforced
-  lobster show 3f9a1c2b --json             the journal")]
+  lobster show 3f9a1c2b --full
+  lobster show 3f9a1c2b --json")]
 pub(crate) struct Args {
-    /// The run: an id, @ for the last run, @- for the one before, or NAME@- for the last run of that name.
+    /// The run: an id, @ (the last), @- (the one before) or NAME@- (the last of NAME).
     run: Option<String>,
     /// Prints exact times, and also digests, policy decisions and what each sandbox enforced.
     #[arg(long)]

@@ -7,7 +7,7 @@ use crate::stdout::stdout;
 
 /// Prints a short guide to lobster for an agent.
 ///
-/// Save it where your agent reads its skills. The tests of lobster run every command in it.
+/// Save it where your agent reads its skills.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster skill > skills/lobster/SKILL.md")]

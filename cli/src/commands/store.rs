@@ -26,7 +26,7 @@ use crate::stdout::stdout;
   lobster store gc --older-than 30d --dry-run
   lobster store gc --keep 500 --max-size 2G
   lobster store backup /backup/lobster-today
-  lobster store pin 3f9a1c2b               no collection removes it")]
+  lobster store pin 3f9a1c2b")]
 pub(crate) struct Args {
     #[command(subcommand)]
     task: Task,
@@ -48,11 +48,11 @@ enum Task {
         /// Removes the oldest runs until the rest takes at most this much: 500M, 2G.
         #[arg(long, value_name = "SIZE", value_parser = size)]
         max_size: Option<u64>,
-        /// Removes unfinished runs that no process is executing and that had no activity for this long.
+        /// Removes unfinished runs that no process is executing, after this long without activity.
         #[arg(long, value_name = "TIME", value_parser = duration)]
         abandoned: Option<i64>,
-        /// Removes compiled components, least recently used first, until the rest takes at most this much.
-        /// They are compiled again when needed.
+        /// Removes compiled components, least recently used first, until the rest takes at most this much;
+        /// they are compiled again when needed.
         #[arg(long, value_name = "SIZE", value_parser = size, default_value_t = MAX_CODE, hide_default_value = true)]
         max_code: u64,
         /// Applies `LOBSTER_RETENTION` (365d,10GiB by default), as lobster does once a day.
@@ -78,7 +78,7 @@ enum Task {
     /// Copies the whole store, even while other processes use it.
     ///
     /// The copy is a state directory. To restore it, move it to where the lost one was, or name it in
-    /// LOBSTER_STATE_DIR. If anything was recorded after the backup, continue with `store verify --accept-rollback`.
+    /// LOBSTER_STATE_DIR. If anything was recorded later, use `store verify --accept-rollback`.
     Backup {
         /// The directory to create.
         dir: PathBuf,
@@ -102,7 +102,7 @@ enum Task {
     },
     /// Protects a run from being removed.
     Pin {
-        /// The run. At a terminal lobster lists the latest ones.
+        /// The run; at a terminal, lobster lists the latest.
         run: Option<String>,
         /// Prints a JSON object.
         #[arg(long)]
@@ -110,7 +110,7 @@ enum Task {
     },
     /// Lets a pinned run be removed again.
     Unpin {
-        /// The run. At a terminal lobster lists the latest ones.
+        /// The run; at a terminal, lobster lists the latest.
         run: Option<String>,
         /// Prints a JSON object.
         #[arg(long)]

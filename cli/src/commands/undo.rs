@@ -15,26 +15,25 @@ use crate::stdout::print_line;
 
 /// Reverts the changes to files that a run made.
 ///
-/// Reverts the commits of steps with `changes: staged` or `changes: review`. If one of the files has
-/// changed since, nothing is reverted. Then the `undo:` of each step that has one is proposed, the last
-/// step first. The undo is recorded as a run, so it can be undone as well.
+/// Reverts the commits of steps with `changes: staged` or `changes: review`. If a file has changed since,
+/// nothing is reverted. Then proposes the `undo:` of each step, the last step first. The undo is recorded as
+/// a run, so it can be undone.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  lobster undo @ --dry-run                 what would be reverted
+  lobster undo @ --dry-run
   lobster undo @
   lobster undo 3f9a1c2b --step fix")]
 pub(crate) struct Args {
-    /// The run: an id, @ for the last run, @- for the one before, or NAME@- for the last run of that name.
+    /// The run: an id, @ (the last), @- (the one before) or NAME@- (the last of NAME).
     run: String,
-    /// Only this step and the steps inside it. The path of the step as `lobster show` prints it.
+    /// Only this step and the steps inside it, named as in `lobster show`.
     #[arg(long, value_name = "STEP")]
     step: Option<String>,
-    /// Reverts only the files at these paths and in these directories. May be repeated.
+    /// Reverts only the files at or below this path; may be repeated.
     #[arg(long, value_name = "PATH")]
     only: Vec<PathBuf>,
-    /// The treatment of files that changed since the run: `keep` leaves them as they are now,
-    /// `overwrite` reverts them anyway, `merge` takes the run's change out of a text and keeps the
-    /// later one.
+    /// If files changed since the run: `keep` leaves them as they are now, `overwrite` reverts them anyway,
+    /// `merge` takes the run's change out of a text and keeps the later one.
     #[arg(long, value_name = "HOW")]
     conflicts: Option<Conflicts>,
     /// Prints what would be reverted, without reverting it.

@@ -19,9 +19,9 @@ use crate::which;
   lobster why 3f9a1c2b categorize                     against the run it was forked from, or the last one of that name
   lobster why 3f9a1c2b categorize --vs 77b01e44 --full")]
 pub(crate) struct Args {
-    /// The run: an id, @ for the last run, @- for the one before, or NAME@- for the last run of that name.
+    /// The run: an id, @ (the last), @- (the one before) or NAME@- (the last of NAME).
     run: Option<String>,
-    /// The path of the step as `lobster show` prints it.
+    /// The step, named as in `lobster show`.
     step: Option<String>,
     /// The run to compare with.
     #[arg(long, value_name = "RUN")]

@@ -11,14 +11,14 @@ use crate::stdout::stdout;
 
 /// Executes steps for another lobster, over stdin and stdout.
 ///
-/// The other lobster starts it as its executor (`LOBSTER_EXECUTOR`). Requests are lines of JSON on stdin, and
-/// the answers go to stdout. When stdin ends, all running steps are ended. The lobster that sends the orders
-/// decides and records what may run. The worker keeps nothing.
+/// The other lobster starts it as its executor (`LOBSTER_EXECUTOR`), decides what may run, and records it.
+/// Requests are lines of JSON on stdin; the answers go to stdout. When stdin ends, all running steps are
+/// ended.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   LOBSTER_EXECUTOR='lobster worker --stdio' lobster run inbox-triage.lobster")]
 pub(crate) struct Args {
-    /// Communicates over stdin and stdout. There is no other transport.
+    /// Communicates over stdin and stdout, the only transport.
     #[arg(long, required = true)]
     stdio: bool,
 }

@@ -18,10 +18,10 @@ pub(super) static SPEC: StageSpec = StageSpec {
         Flag { name: "prompt", value: Some("TEXT"), help: "The question (default: Approve?)" },
         Flag { name: "emit", value: None, help: "Stop with a request even on a terminal" },
         Flag { name: "preview-from-stdin", value: None, help: "Show the first items in the request" },
-        Flag { name: "previewFromStdin", value: None, help: "The same" },
+        Flag { name: "previewFromStdin", value: None, help: "same as --preview-from-stdin" },
         Flag { name: "limit", value: Some("N"), help: "How many items the preview shows (default 5)" },
-        Flag { name: "preview-limit", value: Some("N"), help: "The same" },
-        Flag { name: "previewLimit", value: Some("N"), help: "The same" },
+        Flag { name: "preview-limit", value: Some("N"), help: "same as --limit" },
+        Flag { name: "previewLimit", value: Some("N"), help: "same as --limit" },
     ],
     args_schema: || {
         args_schema(

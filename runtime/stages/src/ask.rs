@@ -19,7 +19,7 @@ pub(super) static SPEC: StageSpec = StageSpec {
         Flag { name: "prompt", value: Some("TEXT"), help: "The question (default: Input required)" },
         Flag { name: "schema", value: Some("JSON"), help: "JSON Schema (draft-07) of the answer" },
         Flag { name: "subject-from-stdin", value: None, help: "Show the input items with the question" },
-        Flag { name: "subjectFromStdin", value: None, help: "The same" },
+        Flag { name: "subjectFromStdin", value: None, help: "same as --subject-from-stdin" },
         Flag {
             name: "keep-items",
             value: None,

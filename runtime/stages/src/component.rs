@@ -25,12 +25,11 @@ The component reads the input items, and its output is passed on: items as items
     With --input-json it reads those items (or that one) instead. A value of --arg is read as JSON if it is \
     JSON, otherwise as text.
 
-With --text the items must be texts, and the component reads them as bytes, as lines: for steps that
-read a file, such as csv, mime and html-text. `exec` gives one text for each line that is not empty,
-with --all-lines for each line.
+With --text the items must be texts, which the component reads as lines of bytes: for steps that read
+a file, such as csv, mime and html-text. `exec` gives each line that is not empty, with --all-lines
+each line.
   exec cat prices.csv | component ./csv.wasm --text | where 'price>10'
   exec --all-lines -- cat message.eml | component ./mime.wasm --text
-  exec curl -s https://example.com | component ./html-text.wasm --text
 
 Without grants it sees nothing of the machine, so its outcome is cached and may be reused.
   --grant-read DIR[:GUEST]    a directory to read      --grant-env NAME    a variable

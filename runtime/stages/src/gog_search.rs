@@ -15,8 +15,7 @@ pub(super) static SPEC: StageSpec = StageSpec {
 Usage:
   gog.gmail.search --query 'newer_than:1d' --max 20
 
-Starts `gog gmail search QUERY --json --max N` (GOG_BIN names another program) and gives
-the threads that it finds.
+Starts `gog gmail search QUERY --json --max N` (GOG_BIN names another program).
 ",
     flags: &[
         Flag { name: "query", value: Some("QUERY"), help: "a Gmail search, newer_than:1d by default" },

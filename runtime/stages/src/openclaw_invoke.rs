@@ -26,8 +26,8 @@ Usage:
   ... | openclaw.invoke --tool message --action send --each --item-key message
 
 Posts the call to /tools/invoke of the gateway (--url, OPENCLAW_URL or CLAWD_URL).
-With --each there is one call per input item; each is recorded by itself, so that a
-resumed run repeats none that was answered. Without it the input is ignored.
+With --each there is one call per input item; a resumed run repeats none that was answered.
+Without it the input is ignored.
 
 The token is --token, else OPENCLAW_TOKEN or CLAWD_TOKEN; one from the environment is sent to this machine \
     only (localhost, 127.0.0.1, ::1).

@@ -22,7 +22,7 @@ use crate::whole_files::replace_file;
 #[command(after_help = "Examples:
   lobster mcp install --client claude -- --workflows ~/flows
   lobster mcp install --client cursor --project -- --workflows flows --profile readonly
-  lobster mcp install --client codex --print          shows the entry and writes nothing
+  lobster mcp install --client codex --print
   lobster mcp install --client openclaw --remove")]
 pub(super) struct Args {
     /// The client. At a terminal lobster asks for it.

@@ -17,7 +17,7 @@ use crate::stdout::stdout;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster mcp lock
-  lobster mcp lock files            only this server
+  lobster mcp lock files
   lobster mcp lock --check          changes nothing; exit code 1 if something differs")]
 pub(super) struct Args {
     /// Only these servers.

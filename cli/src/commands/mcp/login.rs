@@ -12,14 +12,12 @@ use crate::stdout::stdout;
 
 /// Logs in at a server of lobster.mcp.toml that wants its users to log in (OAuth 2.1).
 ///
-/// Prints an address, which you open in a browser of this machine, and waits until you have logged in there.
-/// The tokens are kept below the state directory, in a file that only you can read, and renewed when they
-/// run out. Calls of this server use them from then on.
+/// Prints an address to open in a browser of this machine, and waits for the login. Calls of this server then
+/// use the tokens, which are kept below the state directory, in a file that only you can read, and renewed
+/// when they run out.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  lobster mcp login tickets
-  lobster mcp login tickets --timeout 60       gives up after a minute
-  lobster mcp logout tickets                   forgets the tokens")]
+  lobster mcp login tickets --timeout 60")]
 pub(super) struct Args {
     /// The server's name in lobster.mcp.toml.
     server: String,

@@ -12,20 +12,17 @@ use crate::exit::CommandResult;
 
 /// Serves lobster to agents over the Model Context Protocol (MCP).
 ///
-/// By default it serves over stdin and stdout, for clients that start it themselves. Its tools are run,
-/// resume, runs and show, and one for each workflow and component of the given directories. Without a policy
-/// (--policy, LOBSTER_POLICY), commands that only read run at once and all others ask a person.
+/// By default it serves over stdin and stdout. Its tools are run, resume, runs and show, and one for each
+/// workflow and component of the given directories. Without a policy (--policy, LOBSTER_POLICY), commands
+/// that only read run at once and all others ask a person.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "Examples:
   lobster mcp --workflows ~/flows --components ~/steps
   lobster mcp --workflows ~/flows --no-run --approvals operator
-  lobster mcp --http 127.0.0.1:7411 --workflows ~/flows     makes a token and prints it
+  lobster mcp --http 127.0.0.1:7411 --workflows ~/flows
   lobster mcp --socket ~/.lobster/mcp.sock --workflows ~/flows
-  lobster mcp --profile open --approvals token        as the incumbent's plugin works
-  lobster mcp install --client claude -- --workflows ~/flows
-  lobster mcp lock                                    pins the tools of lobster.mcp.toml
-  lobster mcp login tickets                           logs in at a server of lobster.mcp.toml")]
+  lobster mcp --profile open --approvals token        as the incumbent's plugin works")]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Option<Command>,

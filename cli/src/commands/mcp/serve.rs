@@ -33,13 +33,13 @@ pub(super) struct Args {
     /// The way in which the questions of a run are answered.
     #[arg(long, value_name = "WHO", value_enum, default_value = "elicit")]
     approvals: ApprovalsName,
-    /// Offers only the tools of the directories, and none that runs what an agent writes.
+    /// Offers only the tools of the directories, none that runs what an agent writes.
     #[arg(long)]
     no_run: bool,
     /// A pipeline command that agents may use although the policy does not judge what it does.
     #[arg(long, value_name = "COMMAND")]
     allow: Vec<String>,
-    /// The directory that calls cannot leave. The default is the working directory.
+    /// The directory that calls cannot leave (default: the working directory).
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
     /// The time limit of calls that do not name one, in milliseconds.
@@ -51,15 +51,15 @@ pub(super) struct Args {
     /// Serves over HTTP on this socket file, which only your user can connect to.
     #[arg(long, value_name = "PATH", group = "over_http")]
     socket: Option<PathBuf>,
-    /// The file with the bearer token that HTTP clients must send (or `LOBSTER_MCP_TOKEN`), or with lines
-    /// `NAME TOKEN`, one for each client. On a loopback address, a missing token is generated and printed; any
-    /// other address requires yours.
+    /// The file with the bearer token of HTTP clients (or `LOBSTER_MCP_TOKEN`), or with a line `NAME TOKEN`
+    /// for each client. On a loopback address, a missing token is generated and printed; other addresses
+    /// require yours.
     #[arg(long, value_name = "FILE", requires = "over_http")]
     token_file: Option<PathBuf>,
     /// Accepts every client that can connect: every user and every program of this machine.
     #[arg(long, requires = "http", conflicts_with = "token_file")]
     no_token: bool,
-    /// A host name that HTTP clients may use for this server. Requests for other hosts are refused.
+    /// A host name of this server. Requests for other hosts are refused.
     #[arg(long, value_name = "NAME", requires = "over_http")]
     allow_host: Vec<String>,
     /// An origin of web pages that may call this server (`https://app.example:443`).

@@ -66,7 +66,7 @@ pub(super) struct LinkArgs {
     /// viewer, approver, operator, author or admin.
     #[arg(long, value_name = "ROLE", default_value = "admin")]
     role: Role,
-    /// The address at which the browser reaches the server, if it differs from the server's own.
+    /// The address at which the browser reaches the server, if not the server's own.
     #[arg(long, value_name = "URL")]
     url: Option<String>,
 }

@@ -18,12 +18,11 @@ use crate::stdout::stdout;
 
 /// Builds the project of a step to a .wasm file beside its sources.
 ///
-/// Runs the project's `build.sh` if it has one. Otherwise lobster detects the language by the files:
-/// Cargo.toml, package.json, app.py or pyproject.toml, a Makefile or C sources. TypeScript and Go need the
-/// build.sh that `lobster step new` writes.
+/// Runs the project's `build.sh`. Without one, it detects the language by the files: Cargo.toml,
+/// package.json, app.py or pyproject.toml, a Makefile or C sources. TypeScript and Go need the build.sh that
+/// `lobster step new` writes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  lobster step build
   lobster step build steps/classify && lobster step test steps/classify")]
 pub(super) struct Args {
     /// The directory of the project.

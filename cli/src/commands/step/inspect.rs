@@ -16,8 +16,7 @@ use crate::stdout::stdout;
 /// Describes a component: what it is, what it can do and what it cannot do.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  lobster step inspect classify.wasm
-  lobster step inspect classify.wasm --json")]
+  lobster step inspect classify.wasm")]
 pub(super) struct Args {
     /// The component, or a WASI command module.
     file: PathBuf,

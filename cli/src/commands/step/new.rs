@@ -20,13 +20,13 @@ const README: &str = include_str!("readme.md");
   lobster step new --lang rust classify
   lobster step new --lang js tidy-names --dir steps/tidy-names")]
 pub(super) struct Args {
-    /// The name of the step: lower-case words joined by dashes. At a terminal lobster asks for it.
+    /// The name: lower-case words joined by dashes. At a terminal lobster asks for it.
     #[arg(value_parser = step_name)]
     name: Option<String>,
     /// The programming language. At a terminal lobster asks for it.
     #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(languages()))]
     lang: Option<String>,
-    /// The directory to create. The default is the name of the step.
+    /// The directory to create (default: the name of the step).
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }

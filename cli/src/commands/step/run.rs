@@ -24,9 +24,9 @@ use crate::stdout::stdout;
 
 /// Runs one component outside a workflow. Nothing is recorded.
 ///
-/// The input is passed as bytes, or as one item a line with --items. The output is printed on stdout: bytes
-/// unchanged, items as one JSON text a line. The exit code is 0 if the step succeeds. If it fails, the exit
-/// code is 1 and stderr has the name of the error. A command program ends with its own exit code.
+/// The input is passed as bytes, or as one item a line with --items. stdout has the output: bytes unchanged,
+/// items as one JSON text a line. The exit code is 0, or 1 if the step fails: stderr then has the name of the
+/// error. A command program ends with its own exit code.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster step run classify.wasm --arg model=small --input mails.jsonl --items
@@ -41,7 +41,7 @@ pub(super) struct Args {
     /// One argument of the step. VALUE is read as JSON if it is JSON, otherwise as text.
     #[arg(long, value_name = "NAME=VALUE")]
     arg: Vec<String>,
-    /// The input: a file, or - for stdin. By default the step has no input.
+    /// The input: a file, or - for stdin (default: none).
     #[arg(long, value_name = "FILE|-")]
     input: Option<PathBuf>,
     /// Reads the input as JSON Lines, one item a line.

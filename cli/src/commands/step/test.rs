@@ -14,7 +14,7 @@ use crate::stdout::stdout;
 
 /// Runs the test cases of a step (cases/*.json) against its component.
 ///
-/// Builds the project first if it has no component yet. The exit code is 0 if all cases pass, otherwise 1.
+/// Builds the project first if it has no component. The exit code is 0 if all cases pass, otherwise 1.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "A case is one JSON file:
 
@@ -32,14 +32,13 @@ use crate::stdout::stdout;
 Examples:
   lobster step test
   lobster step test steps/classify --filter empty
-  lobster step test --build
   lobster step test --record --filter weather
   lobster step test --component dist/jq.wasm rust/jq")]
 pub(super) struct Args {
     /// The directory of the step.
     #[arg(default_value = ".")]
     dir: PathBuf,
-    /// The component, which is not built. The default is the only .wasm file in the directory.
+    /// The component, which is not built (default: the only .wasm file in the directory).
     #[arg(long, value_name = "FILE")]
     component: Option<PathBuf>,
     /// Builds the project first, even if it has a component.

@@ -26,11 +26,10 @@ const COMMON: StageSpec = StageSpec {
 Usage:
   llm.invoke --prompt 'Say hello'
   ... | llm.invoke --prompt 'Summarise' --model m --output-schema '{\"type\":\"object\"}'
-
   llm.invoke --prompt-file reply.md --var name=Ada --system 'Be brief' --file photo.png
 
-Input items go to the model as artifacts. With --output-schema the answer's data must fit
-the JSON Schema; if it does not, the model is asked again, with its answer and the errors.
+Input items go to the model as artifacts. If the answer's data does not fit --output-schema,
+the model is asked again, with its answer and the errors.
 A prompt file may declare variables between two lines `---` (`name: string`,
 `tone: string = \"kind\"`) and uses them as {{name}}, with the filters of `template`.
 
