@@ -72,12 +72,15 @@ fn pipeline_commands_page(described: &Value) -> String {
     page
 }
 
-/// The options of a pipeline command; other spellings are named with the first.
+/// The options of a pipeline command that no table of its help has; other spellings are named with the first.
 fn flags(stage: &Value) -> Vec<(String, String)> {
     let mut rows: Vec<(String, String)> = Vec::new();
     for flag in list(stage, "flags") {
         let value = flag["value"].as_str().map(|value| format!(" {value}")).unwrap_or_default();
         let name = format!("{}{value}", text(flag, "flag"));
+        if text(stage, "help").contains(&format!("  {name}")) {
+            continue;
+        }
         let help = text(flag, "help");
         if help.starts_with("same as ")
             && let Some((names, _)) = rows.last_mut()
@@ -113,6 +116,7 @@ fn push_command(page: &mut String, command: &Value, before: &str, level: &str) {
     });
     push_list(page, rows);
     if let Some(examples) = command["examples"].as_str() {
+        let examples = examples.strip_prefix("Examples:\n").unwrap_or(examples);
         write!(page, "\n```text\n{}\n```\n", examples.trim_end()).unwrap();
     }
     for inner in list(command, "commands").filter(|inner| text(inner, "name") != "help") {

@@ -21,7 +21,7 @@ use crate::render::units;
 
 /// Sums up the cost of model calls from the record.
 ///
-/// A call under a cost limit whose answer was lost counts with the highest amount that it can have cost.
+/// A lost answer under a cost limit counts with the highest amount that it can have cost.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster cost                             by run, the newest first

@@ -32,9 +32,8 @@ use crate::which;
 
 /// Lists the questions that wait for a person, and answers them.
 ///
-/// `LOBSTER_APPROVAL_APPROVED_BY` is the name of the person who answers. If a gate names its approver, nobody
-/// else can approve it, but anybody can reject it. The first digits of an id are enough. `approve`, `reject`
-/// and `answer` print the envelope of `lobster resume`, even if they fail.
+/// `LOBSTER_APPROVAL_APPROVED_BY` is the name of the person who answers. The first digits of an id are
+/// enough. `approve`, `reject` and `answer` print the envelope of `lobster resume`, even if they fail.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,

@@ -31,8 +31,8 @@ enum Task {
   lobster models prices openai/gpt-5-2025-08-07
   lobster models prices --update prices.json        {\"MODEL\": {\"input\": 2.5, \"output\": 10}}
 
---update keeps the prices in lobster/prices.json of the configuration directory (~/.config), over the built-in
-ones. LOBSTER_LLM_PRICING_JSON takes precedence over both.")]
+--update writes lobster/prices.json of the configuration directory (~/.config). LOBSTER_LLM_PRICING_JSON takes
+precedence.")]
     Prices(Prices),
 }
 

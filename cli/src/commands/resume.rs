@@ -61,8 +61,8 @@ pub(crate) struct Args {
     /// Marks an interrupted step as failed.
     #[arg(long)]
     skip_interrupted: bool,
-    /// Commits although some of the files changed meanwhile: `keep` leaves these as they are now, `overwrite`
-    /// overwrites them, `merge` puts both changes of a text together. Asks about reviewed changes again.
+    /// Commits although some of the files changed meanwhile: `keep` leaves these, `overwrite` overwrites
+    /// them, `merge` puts both changes of a text together. Asks about reviewed changes again.
     #[arg(long, value_name = "HOW")]
     conflicts: Option<changes::Conflicts>,
     /// Continues a run that was imported unfinished. Asks questions again that were answered elsewhere. Use

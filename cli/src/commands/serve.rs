@@ -32,8 +32,7 @@ use crate::stdout::stdout;
 
 /// Starts runs when they are due, on webhooks and on request, and answers over HTTP.
 ///
-/// Starts only registered workflows (`lobster schedule register`), each run in its own process. Other
-/// commands and servers may use the same store.
+/// Starts only registered workflows (`lobster schedule register`).
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "Examples:
@@ -119,8 +118,7 @@ struct Serve {
     /// there decides what runs.
     #[arg(long)]
     trust: bool,
-    /// Prints a link that logs you in to the console as an admin, once, within a minute, and opens it in a
-    /// browser if there is a desktop.
+    /// Opens the console as an admin, like `lobster console`.
     #[arg(long)]
     open: bool,
 }

@@ -77,8 +77,8 @@ enum Task {
     },
     /// Copies the whole store, even while other processes use it.
     ///
-    /// The copy is a state directory. To restore it, move it to where the lost one was, or name it in
-    /// LOBSTER_STATE_DIR. If anything was recorded later, use `store verify --accept-rollback`.
+    /// To restore the copy, move it to where the lost state directory was, or name it in LOBSTER_STATE_DIR.
+    /// If anything was recorded later, use `store verify --accept-rollback`.
     Backup {
         /// The directory to create.
         dir: PathBuf,

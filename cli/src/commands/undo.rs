@@ -15,9 +15,8 @@ use crate::stdout::print_line;
 
 /// Reverts the changes to files that a run made.
 ///
-/// Reverts the commits of steps with `changes: staged` or `changes: review`. If a file has changed since,
-/// nothing is reverted. Then proposes the `undo:` of each step, the last step first. The undo is recorded as
-/// a run, so it can be undone.
+/// If a file has changed since, nothing is reverted. Then proposes the `undo:` of each step, the last step
+/// first. The undo is a run and can be undone.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster undo @ --dry-run
@@ -32,8 +31,8 @@ pub(crate) struct Args {
     /// Reverts only the files at or below this path; may be repeated.
     #[arg(long, value_name = "PATH")]
     only: Vec<PathBuf>,
-    /// If files changed since the run: `keep` leaves them as they are now, `overwrite` reverts them anyway,
-    /// `merge` takes the run's change out of a text and keeps the later one.
+    /// If files changed since the run: `keep` leaves them, `overwrite` reverts them anyway, `merge` takes the
+    /// run's change out of a text and keeps the later one.
     #[arg(long, value_name = "HOW")]
     conflicts: Option<Conflicts>,
     /// Prints what would be reverted, without reverting it.

@@ -12,8 +12,7 @@ use crate::stdout::stdout;
 /// Executes steps for another lobster, over stdin and stdout.
 ///
 /// The other lobster starts it as its executor (`LOBSTER_EXECUTOR`), decides what may run, and records it.
-/// Requests are lines of JSON on stdin; the answers go to stdout. When stdin ends, all running steps are
-/// ended.
+/// When stdin ends, all running steps are ended.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   LOBSTER_EXECUTOR='lobster worker --stdio' lobster run inbox-triage.lobster")]

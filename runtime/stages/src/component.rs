@@ -32,9 +32,9 @@ each line.
   exec --all-lines -- cat message.eml | component ./mime.wasm --text
 
 Without grants it sees nothing of the machine, so its outcome is cached and may be reused.
-  --grant-read DIR[:GUEST]    a directory to read      --grant-env NAME    a variable
-  --grant-write DIR[:GUEST]   a directory to write     --grant-net H:PORT  a host to connect to
-  --grant-clock, --grant-random                        the real clock, real randomness
+  --grant-read DIR[:GUEST]   a directory to read     --grant-env NAME       a variable
+  --grant-write DIR[:GUEST]  a directory to write    --grant-net HOST:PORT  a host to connect to
+  --grant-clock              the real clock          --grant-random         real randomness
 Limits, which replace the defaults; the policy and the component's description can lower them:
   --fuel N       most WebAssembly operations    --output SIZE    most output: 8MiB
   --memory SIZE  most memory: 64MiB             --timeout TIME   longest time: 5s

@@ -16,8 +16,8 @@ use crate::whole_files::replace_file;
 
 /// Adds this server to the configuration file of an MCP client.
 ///
-/// Options after `--` are passed to `lobster mcp` when the client starts it; paths are made absolute. A
-/// different entry of the same name is replaced only with --force. Nothing else in the file changes.
+/// Options after `--` are passed to `lobster mcp` when the client starts it; paths are made absolute. Nothing
+/// else in the file changes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster mcp install --client claude -- --workflows ~/flows

@@ -12,8 +12,8 @@ use crate::stdout::stdout;
 
 /// Pins the tools of the servers in lobster.mcp.toml.
 ///
-/// Asks each server for its tools, prints what is new or different, and writes lobster.mcp.lock beside the
-/// file. A tool whose description or schema changes later is not called.
+/// Prints the new and different tools and writes lobster.mcp.lock beside the file. A tool that changes later
+/// is not called.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster mcp lock

@@ -13,8 +13,7 @@ use crate::stdout::stdout;
 /// Logs in at a server of lobster.mcp.toml that wants its users to log in (OAuth 2.1).
 ///
 /// Prints an address to open in a browser of this machine, and waits for the login. Calls of this server then
-/// use the tokens, which are kept below the state directory, in a file that only you can read, and renewed
-/// when they run out.
+/// use the tokens, which lobster keeps in the state directory and renews.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster mcp login tickets --timeout 60")]
