@@ -188,13 +188,13 @@ impl Runtime {
         &self.services.cancel
     }
 
-    /// Performs the orders of another lobster until `input` ends ([`WorkerServices::serve_orders`]).
+    /// Executes the orders of another lobster until `input` ends ([`WorkerServices::serve_orders`]).
     ///
     /// # Errors
-    /// When the other side does not keep to the protocol, or there is no place for blobs.
+    /// If the other side breaks the protocol, or there is no directory for blobs.
     pub fn serve_orders(&self, input: impl BufRead, output: impl Write + Send) -> Result<(), WorkerError> {
         let worker = WorkerServices {
-            // Hidden from all steps, as the store itself is.
+            // Hidden from all steps, like the store itself.
             place: self.services.state_dir.join("store").join("workers"),
             hidden: self.services.secrets.redactions(),
             sandbox: Arc::clone(&self.services.sandbox),

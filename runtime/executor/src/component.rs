@@ -1,4 +1,4 @@
-//! Runs components: those of orders, and those that are computed where the run is.
+//! Runs the components of orders, and components that are computed in the run's own process.
 
 mod run_services;
 
@@ -28,34 +28,34 @@ use lobster_store::{Blob, StepOutcome, StepStatus, Store, StoreError};
 pub use run_services::{Keeper, RunServices};
 use run_services::{SharedWriter, Sink};
 
-/// `detail.host_calls` of an effect that could ask the outside and asked nothing.
+/// `detail.host_calls` of an effect that could call the outside world and made no calls.
 pub const NO_CALLS: &str = "none";
 
-/// A component that is about to run, with all that it is given.
+/// A component that is about to run, with everything that it gets.
 pub struct Prepared {
     pub component: Component,
     pub args: String,
     pub argv: Vec<String>,
     pub input: Input,
-    /// With the values of secrets.
+    /// The grants, with the values of secrets.
     pub grants: Grants,
     pub opened: Option<OpenedDirs>,
-    /// With the values of secrets, which do not reach it.
+    /// The credentials, with the values of secrets, which never reach the component.
     pub credentials: Vec<Credential>,
     pub limits: Limits,
     pub described_limits: bool,
-    /// The root of the randomness that it sees.
+    /// The root of the randomness that it gets.
     pub action: Digest,
-    /// What its outcome says of its grants.
+    /// The statement about its grants for its outcome.
     pub enforcement: Value,
-    /// What an error says about what was withheld.
+    /// The part of an error message about withheld grants.
     pub withheld: Option<String>,
-    /// Answers that it gets instead of the world's. What it writes is not kept then.
+    /// Recorded answers that it gets instead of the world's. Its changes are not kept then.
     pub recorded: Option<Arc<Mutex<RecordedCalls>>>,
     pub services: Arc<RunServices>,
 }
 
-/// Carries out the order of an action.
+/// Executes the order of an action.
 pub(super) fn perform(
     task: &ComponentTask,
     action: Digest,
@@ -75,7 +75,7 @@ pub(super) fn perform(
     }
 }
 
-/// Makes ready what the order names; what is in the way of it is the outcome.
+/// Prepares the component that the order names; an obstacle becomes the outcome.
 fn prepare(
     task: &ComponentTask,
     action: Digest,
@@ -126,14 +126,14 @@ fn prepare(
     })
 }
 
-/// A component of the store, whose bytes are read only if they must be compiled.
+/// Loads a component of the store; its bytes are read only if they must be compiled.
 fn load(program: Blob, host: &Host<'_>, patience: &Patience) -> Result<Component, LoadProblem> {
     let name = lobster_component::Digest::from_bytes(*program.digest.as_bytes());
     let bytes = || Ok(host.store.load(&program.digest, MAX_PROGRAM)?.into());
     host.components.load_known(name, program.len, patience, bytes)
 }
 
-/// Why a component cannot be had.
+/// The reason why a component cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadProblem {
     #[error("{0}")]
@@ -166,13 +166,13 @@ pub fn open(source: &StdinSource, store: &Store) -> io::Result<Box<dyn Read + Se
     })
 }
 
-/// What ends a component when `cancel` is cancelled.
+/// A token that stops a component when `cancel` is cancelled.
 pub fn told_by(cancel: &CancelToken) -> lobster_component::Cancel {
     let token = cancel.clone();
     Arc::new(move || token.reason().map(|reason| reason.message()))
 }
 
-/// Runs a component to its end. What it gives is kept in `store`.
+/// Runs a component until it ends, and keeps its output in `store`.
 pub fn run(work: Prepared, store: &Store, cancel: &CancelToken) -> StepOutcome {
     let Prepared { component, withheld, recorded, mut enforcement, .. } = work;
     let output = Arc::new(Mutex::new(Sink { writer: store.blob_writer(), items: None }));
@@ -220,7 +220,7 @@ pub fn run(work: Prepared, store: &Store, cancel: &CancelToken) -> StepOutcome {
     }
 }
 
-/// The outcome of a component that came to its end. Its writes become a change set if it succeeded.
+/// The outcome of a component that ended by itself. Its changes become a change set if it succeeded.
 fn ended(done: Done, is_again: bool, store: &Store, cancel: &CancelToken) -> StepOutcome {
     let mut outcome = StepOutcome::new(StepStatus::Ok);
     outcome.fuel = Some(done.fuel_used);
@@ -228,7 +228,7 @@ fn ended(done: Done, is_again: bool, store: &Store, cancel: &CancelToken) -> Ste
     outcome.detail = json!({ "output_bytes": done.output_bytes, "host_call_count": done.host_calls });
     outcome.exit = Some(done.exit_code);
     if done.read_state {
-        // It depends on more than its action says, so no other run may reuse it.
+        // The outcome depends on more than the action, so no other run may reuse it.
         outcome.detail[READ_STATE] = json!(true);
     }
     if done.read_values {
@@ -236,7 +236,7 @@ fn ended(done: Done, is_again: bool, store: &Store, cancel: &CancelToken) -> Ste
     }
     if done.exit_code != 0 {
         let text = done.stderr_tail.trim();
-        let said = if text.is_empty() { "it said nothing on stderr" } else { text };
+        let said = if text.is_empty() { "it printed nothing on stderr" } else { text };
         outcome.status = StepStatus::Failed;
         outcome.error = Some(format!("component failed ({}): {said}", done.exit_code));
         return outcome;
@@ -259,13 +259,13 @@ fn ended(done: Done, is_again: bool, store: &Store, cancel: &CancelToken) -> Ste
             outcome.error = Some(format!("cannot put the step's files in place: {}", error.message));
             outcome.code = error.code.map(|code| code.to_string());
         }
-        // Nothing has become visible.
+        // None of the changes has become visible.
         Err(Err(reason)) => return failure(&reason, cancel),
     }
     outcome
 }
 
-/// Names in the outcome what the component gave.
+/// Adds the component's output to the outcome.
 fn keep(
     outcome: &mut StepOutcome,
     output: Arc<Mutex<Sink>>,
@@ -315,13 +315,13 @@ fn written(files: &[Written]) -> Value {
         .collect()
 }
 
-/// Takes back what was lent to the component.
+/// Takes back a value that was lent to the component.
 fn take<T>(shared: Arc<Mutex<T>>) -> Result<T, StoreError> {
     let unshared = Arc::try_unwrap(shared).map_err(|_| StoreError::OverLimit { limit: 0 })?;
     Ok(unshared.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
 }
 
-/// The outcome of a component that was told to stop.
+/// The outcome of a component that was stopped.
 fn stopped_by(cancel: &CancelToken) -> StepOutcome {
     match cancel.reason() {
         Some(CancelReason::Timeout(message)) => {
@@ -333,7 +333,7 @@ fn stopped_by(cancel: &CancelToken) -> StepOutcome {
     }
 }
 
-/// The outcome of a component that did not come to its end.
+/// The outcome of a component that failed before its end.
 pub fn failure(error: &RunError, cancel: &CancelToken) -> StepOutcome {
     if matches!(error, RunError::Cancelled { .. }) {
         return stopped_by(cancel);
@@ -349,7 +349,7 @@ pub fn failure(error: &RunError, cancel: &CancelToken) -> StepOutcome {
     failed_outcome(&failure.with_code(code))
 }
 
-/// A command program gets its arguments as words: `argv: [a, b]`.
+/// The arguments of a command program as words: `argv: [a, b]`.
 pub fn command_arguments(argv: Option<&Value>) -> Vec<String> {
     argv.and_then(Value::as_array).map_or_else(Vec::new, |words| words.iter().map(json::js_string).collect())
 }

@@ -1,4 +1,4 @@
-//! Components as orders have them: data over digests.
+//! Components in orders: data with digests.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::{HostPath, OrderText, StdinSource, strict_blob};
 use lobster_base::credential::CredentialGrant;
 use lobster_store::Blob;
 
-/// A component to be run to its end, with the grants that were decided.
+/// A component that is to run until it ends, with the grants that were decided.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ComponentTask {
@@ -22,21 +22,21 @@ pub struct ComponentTask {
     /// The command line of a command program.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub argv: Vec<String>,
-    /// What it reads.
+    /// The input.
     pub input: ComponentInput,
-    /// What it may reach.
+    /// The grants.
     pub grants: ComponentGrants,
-    /// Granted secrets by the variables that hold them. The values are the executor's to find.
+    /// Granted secrets by their variables. The executor finds the values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, String>,
-    /// Secrets that are added to what it sends, and never reach it.
+    /// Secrets that are added to the component's requests and never reach the component.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub credentials: Vec<CredentialGrant>,
-    /// What it may use up.
+    /// The limits of its resources.
     pub limits: Limits,
-    /// Always 0: loading a component has a limit of its own. Executors of version 1 expect the field.
+    /// Always 0: loading a component has its own limit. Executors of version 1 expect the field.
     pub spent_us: u64,
-    /// Whether its description may lower the limits.
+    /// True if its description may lower the limits.
     pub described_limits: bool,
     /// Blobs that its arguments or its input name, so that it may open them.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "strict_blob::read_list")]
@@ -48,15 +48,15 @@ pub struct ComponentTask {
         deserialize_with = "strict_blob::read_optional"
     )]
     pub values: Option<Blob>,
-    /// What its outcome says of its grants, besides what it was denied.
+    /// The statement about its grants for its outcome, without the accesses that were denied.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub enforcement: Value,
-    /// What an error says about grants that were withheld from it.
+    /// The part of an error message about withheld grants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub withheld: Option<String>,
 }
 
-/// What a component reads.
+/// The input of a component.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ComponentInput {
@@ -64,12 +64,12 @@ pub enum ComponentInput {
     Nothing,
     /// A stream of bytes.
     Bytes(StdinSource),
-    /// Items: JSON texts, one a line.
+    /// Items: JSON texts, one per line.
     Items(StdinSource),
 }
 
 impl ComponentInput {
-    /// Where its bytes are.
+    /// The source of its bytes.
     #[must_use]
     pub fn source(&self) -> Option<&StdinSource> {
         match self {
@@ -79,7 +79,7 @@ impl ComponentInput {
     }
 }
 
-/// What a component may reach, as it was decided.
+/// The rights of a component, as decided.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ComponentGrants {
@@ -89,7 +89,7 @@ pub struct ComponentGrants {
     /// Directories to read and write.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub write: Vec<ComponentDir>,
-    /// Variables with their values, but for secrets.
+    /// Variables with their values, without secrets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<(String, String)>,
     /// `host:port` pairs to connect to.
@@ -107,17 +107,17 @@ pub struct ComponentGrants {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ComponentDir {
-    /// Where it is.
+    /// Its path on the host.
     pub host: HostPath,
-    /// Where the component sees it.
+    /// Its path for the component.
     pub to: String,
-    /// Which directory was judged; none if it could not be opened then.
+    /// Identity of the directory that was judged; `None` if it could not be opened then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub judged: Option<DirId>,
 }
 
 impl ComponentGrants {
-    /// In an order's terms: `read` and `write` are the directories that were judged.
+    /// The grants in an order's terms: `read` and `write` are the directories that were judged.
     pub fn from_decided(grants: Grants, read: Vec<Option<DirId>>, write: Vec<Option<DirId>>) -> Self {
         let dirs = |dirs: Vec<DirGrant>, judged: Vec<Option<DirId>>| {
             let dir =
@@ -128,7 +128,7 @@ impl ComponentGrants {
         Self { read: dirs(to_read, read), write: dirs(to_write, write), env, net, clock, random }
     }
 
-    /// In the component's terms.
+    /// The grants in the component's terms.
     pub(super) fn grants(&self) -> Grants {
         let dirs = |dirs: &[ComponentDir]| {
             let grant =

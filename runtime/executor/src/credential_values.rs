@@ -1,4 +1,4 @@
-//! Credentials of orders with the values of their secrets.
+//! The credentials of orders, with the values of their secrets.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use lobster_stage::StageError;
 use lobster_store::{StepOutcome, StepStatus};
 use serde_json::json;
 
-/// Finds the values of these, and the logins of those whose value changes.
+/// Finds the values of these credentials, and the logins behind values that change.
 pub(super) fn with_values(
     grants: &[CredentialGrant],
     secrets: &dyn SecretSource,
@@ -31,7 +31,7 @@ fn with_value(grant: &CredentialGrant, secrets: &dyn SecretSource) -> Result<Cre
     credential.map_err(|error| StageError::permanent_from(error).with_code(Code::Secret))
 }
 
-/// Makes the want of a token the reason why a step failed: it is what somebody can do something about.
+/// Replaces the error of a failed step by the missing token, since a person can do something about that.
 pub(super) fn explain_failure(outcome: &mut StepOutcome, problem: Option<TokenError>) {
     let Some(problem) = problem.filter(|_| outcome.status == StepStatus::Failed) else { return };
     let ended = outcome.exit.map(|code| format!(" (the program ended with code {code})"));

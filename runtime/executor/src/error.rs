@@ -1,4 +1,4 @@
-//! Why an executor did not bring back an outcome.
+//! The reasons why an executor returned no outcome.
 
 use lobster_base::code::Code;
 use std::io;
@@ -12,8 +12,8 @@ use super::{OrderId, Outcome};
 use crate::outcome::failed_outcome;
 use crate::unseen_end::UnseenEnd;
 
-/// Why an executor did not bring back an outcome. Every message names the executor, but for that of
-/// a secret, which lobster itself did not find.
+/// The reason why an executor returned no outcome. Every message names the executor, except for a secret that lobster
+/// itself did not find.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecutorError {
     /// It could not be started.
@@ -21,15 +21,15 @@ pub enum ExecutorError {
     Missing {
         /// Its command.
         executor: String,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// It did not say hello in time.
+    /// It sent no hello in time.
     #[error("the executor {executor:?} did not say hello within {} ms. Nothing was sent to it", .patience.as_millis())]
     Silent {
         /// Its command.
         executor: String,
-        /// How long it had.
+        /// The time limit.
         patience: Duration,
     },
     /// It speaks another version of the protocol.
@@ -40,23 +40,23 @@ pub enum ExecutorError {
     Version {
         /// Its command.
         executor: String,
-        /// What it speaks.
+        /// The executor's version.
         theirs: u64,
-        /// What is spoken here.
+        /// The version of this lobster.
         ours: u64,
     },
-    /// It was of no use before it was sent anything.
+    /// It was unusable before anything was sent to it.
     #[error("{0}. Nothing was sent to it")]
     Unsent(Box<ExecutorError>),
-    /// It said something that is not a message.
-    #[error("the executor {executor:?} said something that is not a message of the protocol: {said}")]
+    /// It sent something that is not a message.
+    #[error("the executor {executor:?} sent something that is not a message of the protocol: {said}")]
     Garbled {
         /// Its command.
         executor: String,
-        /// What it said, or what is wrong with it.
+        /// The text that it sent, or the error in it.
         said: String,
     },
-    /// It ended, or was killed, before the order did.
+    /// It ended, or was killed, before the order ended.
     #[error("the executor {executor:?} {how} before the step ended")]
     Died {
         /// Its command.
@@ -64,35 +64,35 @@ pub enum ExecutorError {
         /// `was killed by SIGKILL`, `ended with code 3`.
         how: String,
     },
-    /// What it sent is not what it had named.
+    /// It sent other bytes than those it had named.
     #[error("the executor {executor:?} sent bytes with the digest {found} as the blob {digest}")]
     WrongBlob {
         /// Its command.
         executor: String,
         /// The name.
         digest: Digest,
-        /// What the bytes are.
+        /// The digest of the bytes.
         found: Digest,
     },
-    /// It names a blob and does not have it.
-    #[error("the executor {executor:?} names the blob {digest} and cannot give it: {why}")]
+    /// It named a blob that it does not have.
+    #[error("the executor {executor:?} names the blob {digest} and cannot send it: {why}")]
     NoBlob {
         /// Its command.
         executor: String,
         /// The name.
         digest: Digest,
-        /// Its own words.
+        /// The executor's own text.
         why: String,
     },
-    /// It does not carry out this order.
+    /// It refuses this order.
     #[error("the executor {executor:?} refuses the order: {why}")]
     Refused {
         /// Its command.
         executor: String,
-        /// Its own words.
+        /// The executor's own text.
         why: String,
     },
-    /// It knows nothing of the order.
+    /// It does not know the order.
     #[error("the executor {executor:?} does not know the order {id}")]
     Unknown {
         /// Its command.
@@ -100,15 +100,15 @@ pub enum ExecutorError {
         /// The order.
         id: OrderId,
     },
-    /// A secret that the order needs cannot be had. Nothing was sent.
+    /// A secret that the order needs was not found. Nothing was sent.
     #[error("{}", .0.message)]
     Secret(StageError),
-    /// What it sent cannot be kept.
-    #[error("what the executor {executor:?} sent cannot be kept: {source}")]
+    /// Its data cannot be kept.
+    #[error("the data of the executor {executor:?} cannot be kept: {source}")]
     Store {
         /// Its command.
         executor: String,
-        /// Why.
+        /// The reason.
         source: StoreError,
     },
 }
@@ -132,17 +132,17 @@ impl ExecutorError {
         }
     }
 
-    /// The outcome of an order that ended like this, as far as anybody saw.
+    /// The outcome of an order that ended like this, as far as known.
     pub fn outcome(&self) -> Outcome {
         match self {
             // Nothing was sent.
             Self::Secret(error) => failed_outcome(error).into(),
-            // Nobody was there who takes orders. Another attempt would find the same program.
+            // No executor took the order. Another attempt would find the same program.
             Self::Missing { .. } | Self::Silent { .. } | Self::Version { .. } | Self::Unsent(_) => {
                 let error = StageError::permanent(self.to_string()).with_code(self.code());
                 failed_outcome(&error).into()
             }
-            // It was done and what it gave is lost: `perform_once` leaves it without an end.
+            // It was performed and its output is lost, so `perform_once` records no end.
             Self::Store { .. } => {
                 let error = StageError::new(self.to_string()).with_code(self.code());
                 failed_outcome(&error).into()

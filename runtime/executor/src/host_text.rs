@@ -1,4 +1,4 @@
-//! Text of the host's: words, variables and paths need not be UTF-8.
+//! Text of the host: words, variables and paths need not be UTF-8.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A word, a variable or a path as the host has it. In JSON it is a string, or
-/// `{"bytes": […]}` where it is not UTF-8.
+/// A word, a variable or a path of the host. In JSON it is a string, or `{"bytes": […]}` if it is not UTF-8.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostText(OsString);
 
@@ -44,7 +43,7 @@ impl From<PathBuf> for HostText {
     }
 }
 
-/// A path of the host that gave the order. It means nothing on another host.
+/// A path on the host that gave the order. It has no meaning on another host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct HostPath(HostText);

@@ -1,4 +1,4 @@
-//! Carries out requests of pipeline commands.
+//! Executes requests of pipeline commands.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use lobster_models::http;
 use lobster_stage::{HttpCredential, HttpError, HttpReply, HttpRequest, StageError, Token};
 use lobster_store::{StepOutcome, StepStatus};
 
-/// Between two tidings of how much of an answer has come.
+/// Interval between two reports of how much of an answer has arrived.
 const TOLD_EVERY: Duration = Duration::from_millis(250);
 
-/// Carries out an order. That the request failed is for the command to judge, and no failure of the order.
+/// Executes an order. A failed request is not a failure of the order; the command decides what it means.
 pub(super) fn perform(task: &HttpTask, host: &Host<'_>, cancel: &CancelToken) -> Outcome {
     let request = match request(task, host) {
         Ok(request) => request,
@@ -60,7 +60,7 @@ fn request(task: &HttpTask, host: &Host<'_>) -> Result<HttpRequest, StageError> 
 }
 
 impl HttpTask {
-    /// A request as an order has it; `body` is its body.
+    /// A request as part of an order, with its body.
     pub fn new(request: &HttpRequest, body: OrderText) -> Self {
         let key = |credential: &HttpCredential| {
             let HttpCredential { header, token } = credential;
@@ -81,14 +81,14 @@ impl HttpTask {
 }
 
 impl HttpEnd {
-    /// What the command is told. A long body was fetched before.
+    /// The reply or the error for the command. A long body has been fetched before.
     pub fn result(self) -> Result<HttpReply, HttpError> {
         match self {
             Self::Reply { status, reason, retry_after, body: OrderText::Text(body) } => {
                 Ok(HttpReply { status, reason, retry_after, body })
             }
             Self::Reply { body: OrderText::Blob(blob), .. } => {
-                Err(HttpError::Executor(format!("the body {} of an answer did not come", blob.digest)))
+                Err(HttpError::Executor(format!("the body {} of an answer did not arrive", blob.digest)))
             }
             Self::Failed(error) => Err(error),
         }

@@ -1,4 +1,4 @@
-//! Requests of pipeline commands as orders have them.
+//! Requests of pipeline commands as part of orders.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use lobster_stage::HttpError;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HttpTask {
-    /// Where to.
+    /// The address.
     pub url: String,
-    /// Headers beside `content-type`.
+    /// Headers besides `content-type`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<(String, String)>,
-    /// What proves who asks. It is sent to the origin of `url` alone.
+    /// The proof of identity. It is sent only to the origin of `url`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credential: Option<HttpKey>,
     /// JSON text.
@@ -28,38 +28,38 @@ pub struct HttpTask {
     pub max_body: u64,
 }
 
-/// A token, or the secret that it is.
+/// A token, or the secret with its value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HttpKey {
-    /// The header that has it alone; none is `authorization: Bearer …`.
+    /// The header with the bare token; `None` means `authorization: Bearer …`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub header: Option<String>,
-    /// The token, if it is no secret.
+    /// The token, if it is not a secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<OrderToken>,
-    /// The secret that it is, by a name of its own. The value is the executor's to find.
+    /// The secret with the token's value, under a name of its own. The executor finds the value.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, String>,
 }
 
-/// How a request ended. Its answer is never kept as it came: it may repeat the token.
+/// The end of a request. Its answer is never kept as received, since it may repeat the token.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HttpEnd {
-    /// With an answer, whatever its status.
+    /// With an answer of any status.
     Reply {
         /// The status.
         status: u16,
         /// Its standard phrase.
         #[serde(default)]
         reason: String,
-        /// How long the server asks to be left alone.
+        /// The pause that the server requests.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry_after: Option<Duration>,
-        /// The body as it came.
+        /// The body as received.
         body: OrderText,
     },
-    /// Without one.
+    /// Without an answer.
     Failed(HttpError),
 }

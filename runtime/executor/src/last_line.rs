@@ -1,6 +1,6 @@
-//! The last line that a process wrote, for those who follow it while it works.
+//! The last line that a running process wrote, for live progress.
 
-/// Bytes of a line that are kept; the end of a longer one is not shown.
+/// Bytes of a line that are kept; the end of a longer line is not shown.
 const LINE: usize = 1000;
 
 /// Finds the last line of a stream.
@@ -10,7 +10,7 @@ pub(super) struct LastLine {
 }
 
 impl LastLine {
-    /// The last line that is complete with these bytes, unless it is empty.
+    /// The last line that these bytes complete, unless it is empty.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Option<String> {
         let mut found = None;
         for piece in bytes.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {

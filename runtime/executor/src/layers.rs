@@ -1,5 +1,5 @@
-//! The layers that a staged process works on: what it changes in files is kept apart, and
-//! becomes a change set when it succeeds (invariant T1).
+//! The layers on which a staged process works: its changes to files are kept apart, and become a change set when it
+//! succeeds (invariant T1).
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -22,23 +22,24 @@ use lobster_store::{Blob, LAYERS_PREFIX, Store};
 use super::NativeTask;
 use crate::change_sets::{InStore, load};
 
-/// A larger change set is refused: a collection of the store reads no larger blob for the
-/// names of others in it, and would take the contents for unused.
+/// Largest change set. Garbage collection of the store does not search larger blobs for the names of others, and would
+/// treat the contents as unused.
 const MAX_CHANGE_SET: usize = 16 << 20;
 
-/// Earlier versions did not lock their layers: one that nobody has touched for so long was left by a process that was
-/// killed.
+/// Age of an unlocked layer that is removed. Earlier versions did not lock their layers; one that has not changed for
+/// this time was left by a killed process.
 const LEFT_BEHIND: Duration = Duration::from_secs(48 * 60 * 60);
 
-/// Layers that are thrown away while the run goes on. Whoever drops this waits until they are.
+/// Layers that are removed while the run continues. Dropping this value waits until they are removed.
 #[derive(Default)]
 pub(super) struct ThrownAway(Mutex<Vec<JoinHandle<()>>>);
 
-/// So many at once; then the run waits.
+/// Most removals at a time; then the run waits.
 const AT_ONCE: usize = 4;
 
 impl ThrownAway {
-    /// Throws layers away. A layer of many files takes as long as a good part of their commit, which need not wait.
+    /// Removes layers. Removing a layer with many files takes almost as long as committing it, and the commit need not
+    /// wait for it.
     pub(super) fn add(&self, layers: Layers) {
         let mut threads = lock(&self.0);
         threads.retain(|thread| !thread.is_finished());
@@ -62,16 +63,16 @@ impl Drop for ThrownAway {
 /// The layers of one process.
 pub(super) struct Layers {
     layers: Vec<Layer>,
-    /// What it reads of directories that it may not write, where changes wait.
+    /// Overlays of directories that it only reads and that have pending changes.
     views: Vec<Overlay>,
-    /// The kernel does not take the form of one of them.
+    /// True if the kernel does not accept the form of one of them.
     needs_copies: bool,
-    /// Removed after them.
+    /// Declared last, so that it is removed after the layers.
     dir: LockedDirectory,
 }
 
 impl Layers {
-    /// One over each directory that the task names; none if it names none.
+    /// One layer over each directory that the task names; `None` if it names none.
     pub(super) fn over(task: &NativeTask, store: &Store) -> Result<Option<Self>, StageError> {
         if task.layered.is_empty() {
             return Ok(None);
@@ -91,11 +92,11 @@ impl Layers {
         Ok(Some(layers))
     }
 
-    /// Shows the process the changes that wait: below its layers, and where it only reads.
+    /// Shows the process the pending changes: below its layers, and in directories that it only reads.
     fn lay_below(&mut self, pending: &ChangeSet, task: &NativeTask, store: &Store) -> Result<(), StageError> {
         let contents = InStore(store);
         let told =
-            |error: LayerError| failed(format!("what earlier steps changed cannot be laid out: {error}"));
+            |error: LayerError| failed(format!("the changes of earlier steps cannot be laid out: {error}"));
         for layer in &mut self.layers {
             let seen = pending.seen_from(layer.root());
             layer.lay_below(&seen, &contents).map_err(told)?;
@@ -123,7 +124,7 @@ impl Layers {
         Ok(())
     }
 
-    /// Has the process work on them.
+    /// Lets the process work on the layers.
     pub(super) fn confine(&self, spec: &mut JailSpec) {
         let own = self.layers.iter().map(|layer| Overlay {
             root: layer.root().to_owned(),
@@ -134,12 +135,12 @@ impl Layers {
         spec.layers = own.chain(self.views.iter().cloned()).collect();
     }
 
-    /// Whether it is known that the kernel takes none of them.
+    /// True if the kernel is known to accept none of them.
     pub(super) fn needs_copies(&self) -> bool {
         self.needs_copies || self.layers.iter().any(Layer::needs_copy)
     }
 
-    /// Copies the directories, where the kernel lays no layers over them.
+    /// Copies the directories, if the kernel cannot put layers over them.
     pub(super) fn copy(&mut self, store: &Store) -> Result<(), StageError> {
         let told = |error: LayerError| failed(error.to_string());
         let mut room = |bytes| leave_room_for(store.dir(), bytes);
@@ -156,7 +157,7 @@ impl Layers {
         Ok(())
     }
 
-    /// What was changed in them, in the store.
+    /// Puts the changes in the layers into the store.
     pub(super) fn change_set(&self, store: &Store) -> Result<Blob, StageError> {
         let mut keep = Kept::new(store);
         let roots =
@@ -165,13 +166,13 @@ impl Layers {
     }
 }
 
-/// Why a layer makes no change set.
+/// The error of a layer that makes no change set.
 pub(super) fn explain_layer(error: &LayerError) -> StageError {
     let code = if matches!(error, LayerError::Edited { .. }) { Code::ChangesConflict } else { Code::Changes };
     StageError::permanent(error.to_string()).with_code(code)
 }
 
-/// Keeps a change set.
+/// Puts a change set into the store.
 pub fn keep_set(store: &Store, set: &ChangeSet) -> Result<Blob, StageError> {
     set.check().map_err(|error| failed(error.to_string()))?;
     let text = serde_json::to_vec(set).map_err(|error| failed(error.to_string()))?;
@@ -191,8 +192,8 @@ fn failed(message: String) -> StageError {
     StageError::permanent(message).with_code(Code::Changes)
 }
 
-/// Beside the store, unless that lies in one of the directories: the kernel takes no layer
-/// that lies in what it covers.
+/// Creates the directory of the layers next to the store, unless the store is inside one of `roots`: the kernel
+/// accepts no layer inside a directory that it covers.
 fn place_of_layers(store: &Store, roots: &[&Path]) -> io::Result<LockedDirectory> {
     let fits = |dir: &Path| !roots.iter().any(|root| dir.starts_with(root));
     let beside = fs::canonicalize(store.dir())?.join("layers");
@@ -204,7 +205,7 @@ fn place_of_layers(store: &Store, roots: &[&Path]) -> io::Result<LockedDirectory
     if fits(&temporary) {
         return LockedDirectory::new(&temporary, LAYERS_PREFIX);
     }
-    Err(io::Error::other("both lie in the directory that is to be changed; move LOBSTER_STATE_DIR elsewhere"))
+    Err(io::Error::other("both are in the directory that is to be changed; move LOBSTER_STATE_DIR elsewhere"))
 }
 
 fn remove_left_behind(dir: &Path) {
@@ -220,18 +221,18 @@ fn remove_left_behind(dir: &Path) {
     }
 }
 
-/// So much of the store's disk is left to others, or a twentieth of a small one.
+/// Space on the store's disk that is left to others: this much, or a twentieth of a small disk.
 const LEAST_FREE: u64 = 64 << 20;
 
-/// After so many bytes the room is looked at again.
+/// Bytes after which the free space is checked again.
 const LOOK_EVERY: usize = 16 << 20;
 
-/// Fails before the disk is full: other programs need it, and the record of the failure does.
+/// Fails before the disk is full, since other programs need the space, and so does the record of the failure.
 fn leave_room(dir: &Path) -> io::Result<()> {
     leave_room_for(dir, 0)
 }
 
-/// The same, before so many bytes are written.
+/// The same, before `bytes` bytes are written.
 fn leave_room_for(dir: &Path, bytes: u64) -> io::Result<()> {
     let Ok(stat) = rustix::fs::statvfs(dir) else { return Ok(()) };
     let [free, all] = [stat.f_bavail, stat.f_blocks].map(|blocks| blocks.saturating_mul(stat.f_frsize));
@@ -247,11 +248,11 @@ fn leave_room_for(dir: &Path, bytes: u64) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::StorageFull, message))
 }
 
-/// Contents go to the store as they are: they are committed, and not shown.
+/// Puts contents into the store unchanged: they are committed, and not shown.
 pub struct Kept<'s> {
     store: &'s Store,
     block: Vec<u8>,
-    /// Bytes kept since the room was looked at.
+    /// Bytes kept since the free space was checked.
     unlooked: usize,
 }
 
@@ -260,7 +261,7 @@ impl<'s> Kept<'s> {
         Self { store, block: vec![0; 128 << 10], unlooked: LOOK_EVERY }
     }
 
-    /// Looks at the room for what was kept since the last time, and these bytes.
+    /// Checks the free space for the bytes kept since the last check, and for `more` bytes.
     fn leave_room(&mut self, more: usize) -> io::Result<()> {
         self.unlooked = self.unlooked.saturating_add(more);
         if self.unlooked < LOOK_EVERY {
@@ -277,7 +278,7 @@ impl Keep for Kept<'_> {
         match self.store.put_clone(file).map_err(io::Error::other)? {
             Some(blob) => Ok((blob.digest, blob.len)),
             None => {
-                // A sparse file takes no room where it lies, and all of its length in the store.
+                // A sparse file takes no space on its own disk, and its full length in the store.
                 leave_room_for(self.store.dir(), file.metadata()?.len())?;
                 self.keep(file)
             }

@@ -1,10 +1,9 @@
-//! The port through which effects leave the engine (invariant E6): an order goes to an
-//! executor, an outcome comes back, and both are plain data over digests.
+//! The interface through which effects leave the engine (invariant E6): an order goes to an executor, an outcome comes
+//! back, and both are plain data with digests.
 //!
-//! An executor has no handle to the run. It knows an order, the blobs that the order
-//! names, and the values of the secrets that the order names; whether the order may be
-//! carried out was decided before. So the same order can be carried out in this process
-//! ([`LocalExecutor`]), in another one ([`stdio`]), or on another machine.
+//! An executor has no access to the run. It knows an order, the blobs that the order names, and the values of the
+//! secrets that the order names; the permission for the order was decided before. So the same order can be executed in
+//! this process ([`LocalExecutor`]), in another one ([`stdio`]), or on another machine.
 
 pub mod change_sets;
 mod component;
@@ -65,27 +64,27 @@ pub use unseen_end::{Lost, UnseenEnd, tell_idempotent};
 use lobster_base::cancel::CancelToken;
 use lobster_store::{Blob, StepOutcome};
 
-/// Values that components keep where there is no run to keep them for.
+/// Memory for the values of components in an execution without a record.
 pub type Scratch = Arc<Mutex<HashMap<String, Value>>>;
 
-/// How an order ended. What it printed are blobs.
+/// The end of an order. Its output is in blobs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// What the journal keeps of it.
+    /// The outcome for the journal.
     pub step: StepOutcome,
-    /// Whether stdout is JSON, where the order asked to look at it while it came.
+    /// True if stdout is JSON; only set if the order asked to check it while it arrived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plain_json: Option<bool>,
-    /// Blobs that a component wrote: its output may name them.
+    /// Blobs that a component wrote; its output may name them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub wrote: Vec<Blob>,
     /// A JSON object: the values that a component keeps for the rest of its run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub values: Option<Blob>,
-    /// How a request ended.
+    /// The end of a request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<HttpEnd>,
-    /// A call went out that may have done its work, and more if it is made again.
+    /// True if a call was sent that may have had an effect, and may have another one if it is repeated.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dispatched: bool,
 }
@@ -96,51 +95,50 @@ impl From<StepOutcome> for Outcome {
     }
 }
 
-/// What has become of an order.
+/// The state of an order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "is", content = "outcome", rename_all = "snake_case")]
 pub enum Standing {
-    /// It is being carried out, or about to be.
+    /// It is running, or about to run.
     Running,
-    /// It ended like this.
+    /// It ended with this outcome.
     Ended(Box<Outcome>),
-    /// The executor has never heard of it, or has forgotten it after handing over its outcome.
+    /// The executor does not know it, or has forgotten it after returning its outcome.
     Unknown,
-    /// It was begun, and what carried it out is gone: nobody has seen its end.
+    /// It began, and the process that executed it is gone, so its end was not seen.
     Lost,
 }
 
 /// Ends a session; with a reason, at once. It returns when the session has ended.
 pub type SessionEnd = Arc<dyn Fn(Option<&str>) + Send + Sync>;
 
-/// Carries out orders.
+/// Executes orders.
 ///
-/// An error of any method means that the end of the order was not seen: it may have been
-/// carried out or not (invariant E7).
+/// An error of any method means that the end of the order was not seen: it may have been executed or not (invariant
+/// E7).
 pub trait Executor: Send + Sync {
-    /// Takes an order. It is carried out once, however often it is waited for.
+    /// Takes an order. It is executed once, however often it is waited for.
     ///
     /// # Errors
-    /// When the executor cannot be reached or does not take it.
+    /// If the executor cannot be reached or does not accept the order.
     fn submit(&self, order: Order) -> Result<(), ExecutorError>;
 
-    /// Waits for the end of an order. When `cancel` is cancelled, the order is, and its
-    /// outcome says so.
+    /// Waits for the end of an order. If `cancel` is cancelled, the order is cancelled, and its outcome says that.
     ///
     /// # Errors
-    /// When its end will not be seen.
+    /// If its end will not be seen.
     fn wait(&self, id: &OrderId, cancel: &CancelToken) -> Result<Outcome, ExecutorError>;
 
-    /// What has become of an order whose caller may have died.
+    /// The state of an order whose caller may have died.
     ///
     /// # Errors
-    /// When the executor cannot be reached.
+    /// If the executor cannot be reached.
     fn look(&self, id: &OrderId) -> Result<Standing, ExecutorError>;
 
-    /// Ends an order. Its outcome, which tells why, is there to be waited for.
+    /// Ends an order. Its outcome, which has the reason, can be waited for.
     ///
     /// # Errors
-    /// When the executor cannot be reached.
+    /// If the executor cannot be reached.
     fn cancel(
         &self,
         id: &OrderId,
@@ -148,12 +146,12 @@ pub trait Executor: Send + Sync {
         forced: bool,
     ) -> Result<(), ExecutorError>;
 
-    /// Whether the session that an order opened is still of use.
+    /// True if the session that an order opened can still be used.
     ///
     /// # Errors
-    /// When the executor cannot be reached.
+    /// If the executor cannot be reached.
     fn has_session(&self, session: &OrderId) -> Result<bool, ExecutorError>;
 
-    /// What ends the session that an order opens. Ending one that is not there does nothing.
+    /// A function that ends the session of an order. It does nothing if the session does not exist.
     fn session_end(&self, session: &OrderId) -> SessionEnd;
 }

@@ -1,4 +1,4 @@
-//! Carries out orders in this process.
+//! Executes orders in this process.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -18,31 +18,31 @@ use lobster_sandbox::Sandbox;
 use lobster_stage::StageError;
 use lobster_store::{OutputStream, Store};
 
-/// Orders whose outcome is remembered after it was handed over.
+/// Orders whose outcome is remembered after it was returned.
 const MAX_ENDED: usize = 256;
 
-/// What errors call this executor.
+/// The name of this executor in errors.
 const NAME: &str = "lobster";
 
-/// Where an executor finds the values of secrets.
+/// Source of the values of secrets, for an executor.
 pub trait SecretSource: Send + Sync {
-    /// The variables with their values. `secrets` are names by their variables.
+    /// The variables with their values. `secrets` has the names of secrets by their variables.
     fn values(&self, secrets: &BTreeMap<String, String>) -> Result<Vec<(String, String)>, StageError>;
 
-    /// The login whose token a secret is, where this process can renew it.
+    /// The login that provides a secret, if this process can renew its token.
     fn login(&self, secret: &str) -> Result<Option<Arc<HeldLogin>>, StageError>;
 }
 
-/// Who sees what an order does before it has ended.
+/// Observer of an order before its end.
 pub trait Watcher: Send + Sync {
-    /// This is heard of it.
+    /// Reports output of the order.
     fn heard(&self, order: &OrderId, said: Heard);
 
-    /// Its process printed this; secrets are redacted.
+    /// Its process printed these bytes; secrets are redacted.
     fn printed(&self, _order: &OrderId, _stream: OutputStream, _bytes: &[u8]) {}
 }
 
-/// Tells those who follow a run of its orders, by their places.
+/// Reports progress of orders to the watcher of a run, by their paths.
 struct InRun<'h>(&'h dyn Progress);
 
 impl Watcher for InRun<'_> {
@@ -51,27 +51,27 @@ impl Watcher for InRun<'_> {
     }
 }
 
-/// What carrying out orders needs of the place where that happens.
+/// The local resources that are needed to execute orders.
 pub struct Host<'h> {
-    /// Where blobs are found and kept.
+    /// The store of blobs.
     pub store: &'h Store,
-    /// What starts processes.
+    /// Starts processes.
     pub sandbox: &'h Arc<Sandbox>,
-    /// What loads components.
+    /// Loads components.
     pub components: &'h Engine,
-    /// Where the values of secrets are found.
+    /// Finds the values of secrets.
     pub secrets: &'h dyn SecretSource,
-    /// The order that is carried out.
+    /// The order that is being executed.
     pub order: &'h OrderId,
-    /// Who sees what the order does.
+    /// The observer of the order.
     pub watcher: Option<&'h dyn Watcher>,
-    /// The output of a process is stored in the name of its run while it comes.
+    /// True if the output of a process is stored under its run while it arrives.
     pub stores_output: bool,
-    /// What throws away the layers of processes that have ended.
+    /// Removes the layers of processes that have ended.
     pub(super) thrown_away: &'h ThrownAway,
 }
 
-/// Carries out orders in this process, in the thread that waits for them.
+/// Executes orders in this process, in the thread that waits for them.
 pub struct LocalExecutor<'h> {
     store: Store,
     sandbox: Arc<Sandbox>,
@@ -87,7 +87,7 @@ pub struct LocalExecutor<'h> {
 #[derive(Default)]
 struct Orders {
     known: HashMap<OrderId, State>,
-    /// Those that have ended, the oldest first.
+    /// The ended orders, the oldest first.
     ended: VecDeque<OrderId>,
 }
 
@@ -99,7 +99,7 @@ enum State {
 }
 
 impl<'h> LocalExecutor<'h> {
-    /// With the blobs of `store`, processes started by `sandbox`, and components of `components`.
+    /// An executor with the blobs of `store`, processes started by `sandbox`, and components of `components`.
     pub fn new(
         store: Store,
         sandbox: Arc<Sandbox>,
@@ -119,7 +119,7 @@ impl<'h> LocalExecutor<'h> {
         }
     }
 
-    /// The same, with somebody who follows the run that orders are for.
+    /// The same, with a watcher of the run.
     pub fn showing(self, progress: Option<&'h dyn Progress>) -> Self {
         match progress {
             Some(progress) => self.watched(InRun(progress)),
@@ -127,13 +127,12 @@ impl<'h> LocalExecutor<'h> {
         }
     }
 
-    /// The same, where the store is that of the runs that orders are for: the output of processes is stored there
-    /// while it comes.
+    /// The same, for the store of the run itself: the output of processes is stored there while it arrives.
     pub fn storing_output(self) -> Self {
         Self { stores_output: true, ..self }
     }
 
-    /// The same, with somebody who sees what orders do.
+    /// The same, with an observer of orders.
     pub fn watched(self, watcher: impl Watcher + 'h) -> Self {
         Self { watcher: Some(Box::new(watcher)), ..self }
     }
@@ -178,7 +177,7 @@ impl Executor for LocalExecutor<'_> {
             let mut orders = lock(&self.orders);
             match orders.known.remove(id) {
                 Some(State::Taken(order, own)) => {
-                    // Whoever cancels the order ends it as whoever waits does.
+                    // A cancelled order and a cancelled wait both stop it.
                     let joined = cancel.child();
                     if let Some(reason) = own.reason() {
                         joined.cancel(reason);
@@ -235,7 +234,7 @@ impl Executor for LocalExecutor<'_> {
     }
 }
 
-/// An order that is being carried out. If nobody says how it ended, it is lost.
+/// An order that is being executed. If its end is not reported, the order is lost.
 struct Watch<'w, 'h> {
     executor: &'w LocalExecutor<'h>,
     id: &'w OrderId,
@@ -245,7 +244,7 @@ impl Watch<'_, '_> {
     fn end(&self, outcome: Outcome) {
         let mut orders = lock(&self.executor.orders);
         if outcome.http.is_some() {
-            // An answer may be long, and may repeat a token: it is handed over and not kept.
+            // An answer may be long, and may repeat a token, so it is returned and not kept.
             orders.known.remove(self.id);
             return;
         }

@@ -22,35 +22,34 @@ use lobster_models::http::{self, Secret};
 use lobster_stage::StageError;
 use lobster_store::{StepOutcome, StepStatus};
 
-/// What a refusal of a tool that is not what was pinned says further.
-pub const LOCK_HINT: &str = "look at it, then `lobster mcp lock` takes it as it is now";
+/// Advice in the refusal of a tool that differs from the pinned one.
+pub const LOCK_HINT: &str = "look at it, then `lobster mcp lock` pins its current state";
 
-/// What there is to do where a server does not know who asks.
+/// Advice if a server requires a login.
 const LOGIN_HINT: &str = "`lobster mcp login NAME` logs in at a server of lobster.mcp.toml";
 
-/// The sessions that are open, by the orders that opened them.
+/// The open sessions, by the orders that opened them.
 #[derive(Clone, Default)]
 pub(super) struct Sessions(Arc<Mutex<HashMap<OrderId, Arc<Session>>>>);
 
 impl Sessions {
-    /// Whether the session is open and of use.
+    /// True if the session is open and can be used.
     pub(super) fn has(&self, id: &OrderId) -> bool {
         lock(&self.0).get(id).is_some_and(|session| !session.is_over())
     }
 
-    /// Ends a session. If it is cut off, calls that wait for it are told why; else they come to
-    /// their end first.
+    /// Ends a session. If it is cut off, waiting calls get the reason; otherwise they may finish first.
     pub(super) fn end(&self, id: &OrderId, cut_off: Option<&str>) {
         let session = lock(&self.0).remove(id);
         if let (Some(session), Some(why)) = (&session, cut_off) {
             session.cut_off(why);
         }
-        // Outside the lock: it waits for the server to end.
+        // Outside the lock: dropping it waits for the server to end.
         drop(session);
     }
 }
 
-/// Carries out the order `id`.
+/// Executes the order `id`.
 pub(super) fn perform(
     id: &OrderId,
     task: &McpTask,
@@ -69,7 +68,7 @@ pub(super) fn perform(
     Outcome { dispatched: sent, ..step.into() }
 }
 
-/// Connects if need be, holds the tool against its pin and the arguments against its schema, and calls it.
+/// Connects if necessary, compares the tool with its pin and the arguments with its schema, and calls it.
 fn call(
     id: &OrderId,
     task: &McpTask,
@@ -104,7 +103,7 @@ fn call(
         return Ok(failed(&refusal(task, &message, Code::McpArguments)));
     }
     let params = CallToolRequestParams::new(task.tool.clone()).with_arguments(task.args.clone());
-    // From here on the tool may have done its work, whatever comes back.
+    // From here on the tool may have had effects, whatever the result.
     *sent = !task.idempotent && !is_repeatable(&tool);
     let result = session.call(params, task.timeout, cancel)?;
     let said = || session.masked(&text_of(&result).unwrap_or_else(|| json::compact(&value_of(&result))));
@@ -130,7 +129,7 @@ fn terms(task: &McpTask) -> ServerTerms {
     ServerTerms { name: task.server.clone(), timeout: task.timeout, max_bytes: task.max_bytes }
 }
 
-/// How the server is reached from here.
+/// The way to the server from here.
 fn way(reach: &McpReach, host: &Host<'_>) -> Result<Way, CallProblem> {
     let values = host.secrets.values(reach.secrets());
     let values = values.map_err(|error| CallProblem::Failed(error.message))?;
@@ -173,13 +172,13 @@ fn way(reach: &McpReach, host: &Host<'_>) -> Result<Way, CallProblem> {
     }
 }
 
-/// Whether the server says that calling the tool again does nothing more.
+/// True if the server declares that calling the tool again has no further effect.
 fn is_repeatable(tool: &Tool) -> bool {
     let says = |hint: Option<bool>| hint == Some(true);
     tool.annotations.as_ref().is_some_and(|hints| says(hints.read_only_hint) || says(hints.idempotent_hint))
 }
 
-/// Whether the tool still is what a person has looked at.
+/// Checks that the tool is still as a person reviewed it.
 fn hold(task: &McpTask, now: &PinnedTool) -> Result<(), String> {
     match &task.pin {
         McpPin::Any => Ok(()),
@@ -207,8 +206,8 @@ fn refusal(task: &McpTask, message: &str, code: Code) -> StageError {
     StageError::permanent(format!("mcp server {}: {message}", task.server)).with_code(code)
 }
 
-/// The outcome of a call without an answer; `sent` tells that the tool may have acted on
-/// it, and that calling it again would do more.
+/// The outcome of a call without an answer. `sent` means that the tool may have acted on it, and that calling it again
+/// may do more.
 fn explain(task: &McpTask, problem: &CallProblem, cancel: &CancelToken, sent: bool) -> StepOutcome {
     let error = |message: String| StageError::new(format!("mcp server {}: {message}", task.server));
     if sent && let Some(why) = why_lost(problem, cancel) {
@@ -241,7 +240,7 @@ fn explain(task: &McpTask, problem: &CallProblem, cancel: &CancelToken, sent: bo
     }
 }
 
-/// Why there is no answer to a call that was sent, if that is what went wrong.
+/// The reason why a call that was sent has no answer, if that was the failure.
 fn why_lost(problem: &CallProblem, cancel: &CancelToken) -> Option<String> {
     match problem {
         CallProblem::TimedOut(_) => Some(problem.to_string()),
@@ -254,7 +253,7 @@ fn why_lost(problem: &CallProblem, cancel: &CancelToken) -> Option<String> {
     }
 }
 
-/// A server's words, short enough for a message.
+/// A text of the server's, shortened for a message.
 fn clipped(text: &str) -> String {
     const MAX: usize = 4 << 10;
     if text.len() <= MAX { text.to_owned() } else { format!("{}…", &text[..text.floor_char_boundary(MAX)]) }

@@ -1,4 +1,4 @@
-//! Calls of MCP tools as orders have them.
+//! Calls of MCP tools as part of orders.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,37 +11,37 @@ use lobster_base::credential::CredentialGrant;
 use lobster_mcp_client::PinnedTool;
 use lobster_sandbox::{Confinement, ProcessLimits, RootId};
 
-/// A tool of a server to be called once.
+/// A tool of a server that is to be called once.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct McpTask {
-    /// What messages call the server.
+    /// The server's name in messages.
     pub server: String,
     /// The order that opens the session: this one, or an earlier one of the run.
     pub session: OrderId,
-    /// How the server is reached if this order opens the session.
+    /// The way to the server, if this order opens the session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reach: Option<McpReach>,
     /// The tool.
     pub tool: String,
-    /// What it is given.
+    /// The arguments.
     pub args: Map<String, Value>,
-    /// What the tool must be.
+    /// The condition for calling the tool.
     pub pin: McpPin,
-    /// Whether its author says that calling it twice is the same as once.
+    /// True if the author declares that calling it twice is the same as calling it once.
     #[serde(default)]
     pub idempotent: bool,
     /// Most bytes of an answer.
     pub max_bytes: usize,
-    /// How long the call may take, and connecting.
+    /// Time limit of the call, and of connecting.
     pub timeout: Duration,
 }
 
-/// How a server is reached.
+/// The way to a server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum McpReach {
-    /// A program to be started.
+    /// A program that is started.
     Program(Box<McpProgram>),
     /// An address that speaks streamable HTTP.
     Address {
@@ -50,10 +50,10 @@ pub enum McpReach {
         /// The bearer token for it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         token: Option<OrderToken>,
-        /// The secret that is that token, by its variable. The value is the executor's to find.
+        /// The secret whose value is the token, by its variable. The executor finds the value.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         secrets: BTreeMap<String, String>,
-        /// How the secret is sent, if not as a bearer token.
+        /// The way in which the secret is sent, if it is not a bearer token.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         credential: Option<Box<CredentialGrant>>,
     },
@@ -70,7 +70,7 @@ impl McpReach {
 }
 
 impl McpReach {
-    /// Secrets that are added to what a program sends.
+    /// Secrets that are added to a program's requests.
     pub(super) fn credentials(&self) -> &[CredentialGrant] {
         match self {
             Self::Program(program) => &program.credentials,
@@ -79,39 +79,39 @@ impl McpReach {
     }
 }
 
-/// A server's program, as it was decided about.
+/// A server's program, as decided.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct McpProgram {
     /// The program and its arguments.
     pub argv: Vec<String>,
-    /// The complete environment but for secrets.
+    /// The complete environment, without secrets.
     pub env: Vec<(HostText, HostText)>,
-    /// Secrets by the variables that hold them. The values are the executor's to find.
+    /// Secrets by their variables. The executor finds the values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, String>,
-    /// Secrets that are added to what it sends, and never reach it.
+    /// Secrets that are added to the component's requests and never reach the component.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub credentials: Vec<CredentialGrant>,
-    /// Where it starts.
+    /// The directory in which it starts.
     pub cwd: HostPath,
-    /// What it may use. It lives as long as its session.
+    /// The limits of its resources. It lives as long as its session.
     pub limits: ProcessLimits,
-    /// What it may reach.
+    /// The rights of the program.
     pub confinement: Confinement,
-    /// The roots of `confinement` that must be the very files that were judged.
+    /// The roots of `confinement` that must be the same files that were judged.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub roots: Vec<RootId>,
 }
 
-/// What a tool must be to be called.
+/// The condition for calling a tool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum McpPin {
-    /// Whatever the server says it is.
+    /// The tool may have any description.
     Any,
-    /// What a person has looked at.
+    /// The description that a person reviewed.
     Pinned(Box<PinnedTool>),
-    /// It is not called, for this reason, if the server has it.
+    /// The tool is not called, for this reason, if the server has it.
     Refused(String),
 }

@@ -1,4 +1,4 @@
-//! Carries out native orders: the process, its output, its end.
+//! Executes native orders: the process, its output, its end.
 
 use lobster_base::code::Code;
 use std::ffi::OsString;
@@ -29,10 +29,10 @@ use lobster_store::{
     StoreError,
 };
 
-/// Of stderr, the beginning and the end are kept, this much of each.
+/// Bytes of stderr that are kept of its beginning, and of its end.
 const STDERR_END: usize = 128 << 10;
 
-/// Runs the process to its end.
+/// Runs the process until it ends.
 pub(super) fn perform(task: &NativeTask, host: &Host<'_>, cancel: &CancelToken) -> Outcome {
     let mut env: Vec<(OsString, OsString)> = task
         .env
@@ -56,7 +56,7 @@ pub(super) fn perform(task: &NativeTask, host: &Host<'_>, cancel: &CancelToken) 
         Ok(layers) => layers,
         Err(error) => return failed(&error).into(),
     };
-    // Made now that all that is to be hidden is known.
+    // Made only now, when everything that has to be hidden is known.
     let mut sinks = Sinks::new(task, host);
     let mut start = |layers: Option<&Layers>| {
         let request = request(task, env.clone(), host.store, layers)?;
@@ -66,7 +66,7 @@ pub(super) fn perform(task: &NativeTask, host: &Host<'_>, cancel: &CancelToken) 
     };
     let mut result = match &layers {
         Some(layers) if layers.needs_copies() => {
-            let why = "the file system of the state directory takes no marks of deleted files".to_owned();
+            let why = "the file system of the state directory allows no marks of deleted files".to_owned();
             Err(SpawnFailure::Spawn(SpawnError::NoOverlay { why }))
         }
         layers => start(layers.as_ref()),
@@ -98,7 +98,7 @@ pub(super) fn perform(task: &NativeTask, host: &Host<'_>, cancel: &CancelToken) 
             let message = format!("cannot keep {stream} of the process: {why}");
             failed(&StageError::new(message).with_code(Code::Store)).into()
         }
-        // Nothing was started, and it ends as if it had been stopped.
+        // Nothing was started, and it ends like a process that was stopped.
         Err(SpawnFailure::Spawn(SpawnError::Cancelled { .. })) => {
             let mut outcome = StepOutcome::new(StepStatus::Cancelled);
             stop_as_asked(&mut outcome, cancel);
@@ -111,8 +111,8 @@ pub(super) fn perform(task: &NativeTask, host: &Host<'_>, cancel: &CancelToken) 
     }
 }
 
-/// Whether a process may work on copies where the kernel lays no layers: a policy that is to be held strictly is not
-/// weakened without a word.
+/// True if a process may work on copies where the kernel does not accept layers. A policy in strict mode is not
+/// weakened silently.
 fn takes_copies(confinement: &Confinement) -> bool {
     confinement.spec().is_some_and(|spec| matches!(spec.mode, Mode::Degrade { .. }))
 }
@@ -140,8 +140,8 @@ fn request(
     })
 }
 
-/// Makes a change set of what a process that succeeded has changed. What cannot be one
-/// fails the step, and nothing of it is done.
+/// Makes a change set of the changes of a process that succeeded. If that fails, the step fails, and none of its
+/// changes are kept.
 fn keep_changes(layers: &Layers, store: &Store, outcome: &mut StepOutcome) {
     match layers.change_set(store) {
         Ok(set) => outcome.note(CHANGES, json!(set)),
@@ -153,7 +153,7 @@ fn keep_changes(layers: &Layers, store: &Store, outcome: &mut StepOutcome) {
     }
 }
 
-/// A confinement that holds the very roots that were judged.
+/// A confinement with the same roots that were judged.
 pub fn hold_roots(confinement: &Confinement, roots: &[RootId]) -> Result<Confinement, SpawnError> {
     let mut confinement = confinement.clone();
     if let Confinement::Jail(spec) | Confinement::LandlockSeccomp(spec) = &mut confinement {
@@ -162,8 +162,8 @@ pub fn hold_roots(confinement: &Confinement, roots: &[RootId]) -> Result<Confine
     Ok(confinement)
 }
 
-/// Hides the store of who carries the order out, which need not be the one that the order comes from: it holds what
-/// other orders gave and read.
+/// Hides the store of the executor, which may differ from the store that the order comes from: it holds inputs and
+/// outputs of other orders.
 pub fn hide_store(confinement: &mut Confinement, store: &Store) {
     let (Confinement::Jail(spec) | Confinement::LandlockSeccomp(spec)) = confinement else { return };
     let dir = std::fs::canonicalize(store.dir()).unwrap_or_else(|_| store.dir().to_owned());
@@ -181,7 +181,7 @@ fn stdin(source: &StdinSource, store: &Store) -> Result<Stdin, SpawnFailure> {
             Stdin::File(store.open_file(&blob.digest).map_err(|error| failed(&error))?)
         }
         StdinSource::Secret(bytes) => {
-            // In memory: what no store may keep is not written to a disk either.
+            // In memory: data that no store may keep is not written to a disk either.
             let fill = || -> io::Result<std::fs::File> {
                 let flags = rustix::fs::MemfdFlags::CLOEXEC;
                 let mut file = std::fs::File::from(rustix::fs::memfd_create("lobster-stdin", flags)?);
@@ -268,17 +268,16 @@ fn ended(task: &NativeTask, store: &Store, exit: Exit, sinks: Sinks, cancel: &Ca
         parts.into_iter().for_each(|(name, what)| outcome.note(&name, what));
     }
     if outcome.status == StepStatus::TimedOut && task.outlives_timeout {
-        // Whom it spoke to may still do what it was told.
+        // The services that it called may continue to work for it.
         let why = outcome.error.take().unwrap_or_default();
         UnseenEnd::of_call(why).mark(&mut outcome);
     }
     outcome
 }
 
-/// The signal with which somebody else ended the process. SIGKILL comes from a person,
-/// from the kernel when memory runs out, or from itself, which looks the same; the
-/// others ask a process to end. lobster's own kills have reasons of their own, and
-/// so have the kernel's by the step's limits.
+/// The signal with which another process ended this one. SIGKILL comes from a person, from the kernel when memory runs
+/// out, or from the process itself, which looks the same; the other signals ask a process to end. lobster's own kills,
+/// and the kernel's for exceeded limits, have reasons of their own.
 fn signal_from_outside(exit: &Exit, limits: &ProcessLimits) -> Option<&'static str> {
     let ExitStatus::Signal(number) = exit.status else { return None };
     if exit.ended != Ended::ByItself {
@@ -290,17 +289,18 @@ fn signal_from_outside(exit: &Exit, limits: &ProcessLimits) -> Option<&'static s
     (name != "SIGKILL" || !by_memory && !by_cpu).then_some(name)
 }
 
-/// Overlayfs renames no directory that was there before; some programs copy instead, others fail.
+/// Overlayfs cannot rename a directory from the lower layer; some programs copy it instead, others fail.
 fn across_layers(task: &NativeTask, stderr: &[u8]) -> Option<String> {
     let is_refused = || String::from_utf8_lossy(stderr).to_ascii_lowercase().contains("cross-device link");
     (!task.layered.is_empty() && is_refused()).then(|| {
-        "a staged step cannot rename a directory that was there before: let it copy and remove it (mv does), or \
+        "a staged step cannot rename an existing directory: let it copy and remove it (mv does), or \
          run it with `changes: direct`"
             .to_owned()
     })
 }
 
-/// Overlayfs copies no file of a group that its user namespace does not know: it has the user's own group alone.
+/// Overlayfs copies no file of a group that its user namespace does not know; that namespace only knows the user's own
+/// group.
 fn of_foreign_group(task: &NativeTask, stderr: &[u8]) -> Option<String> {
     let text = || String::from_utf8_lossy(stderr).to_ascii_lowercase();
     (!task.layered.is_empty() && text().contains("value too large for defined data type")).then(|| {
@@ -310,16 +310,16 @@ fn of_foreign_group(task: &NativeTask, stderr: &[u8]) -> Option<String> {
     })
 }
 
-/// Makes an outcome one of a process that was stopped.
+/// Turns an outcome into that of a stopped process.
 fn stop(outcome: &mut StepOutcome, status: StepStatus, message: String, code: Code) {
     outcome.status = status;
     outcome.error = Some(message);
     outcome.code = Some(code.to_string());
-    // What came before the end is kept for `logs`, not for later steps.
+    // Output from before the stop is kept for `logs`, not for later steps.
     outcome.detail = json!({ PARTIAL_STDOUT: outcome.stdout.take() });
 }
 
-/// The same, for the reason that `cancel` has.
+/// The same, for the reason in `cancel`.
 fn stop_as_asked(outcome: &mut StepOutcome, cancel: &CancelToken) {
     match cancel.reason() {
         Some(CancelReason::Timeout(message)) => stop(outcome, StepStatus::TimedOut, message, Code::Timeout),
@@ -330,8 +330,8 @@ fn stop_as_asked(outcome: &mut StepOutcome, cancel: &CancelToken) {
     }
 }
 
-/// Signals that end a process in the middle of its work because somebody wants that.
-/// A crash (SIGSEGV, SIGABRT) and a pipe that nobody reads are ends of its own.
+/// Signals that end a process in the middle of its work on request. A crash (SIGSEGV, SIGABRT) and a closed pipe are
+/// the process's own ends.
 const FROM_OUTSIDE: [(i32, &str); 5] =
     [(1, "SIGHUP"), (2, "SIGINT"), (3, "SIGQUIT"), (9, "SIGKILL"), (15, "SIGTERM")];
 
@@ -373,8 +373,7 @@ impl SpawnFailure {
     }
 }
 
-/// Takes both streams of a process: each without secrets, to where it is stored while it comes and to what the outcome
-/// names.
+/// Takes both streams of a process, without secrets, both for live storage and for the outcome.
 struct Sinks<'h> {
     redactors: [Option<Redactor>; 2],
     stdout: BlobWriter,
@@ -386,11 +385,11 @@ struct Sinks<'h> {
     last_line: LastLine,
 }
 
-/// What both streams came to.
+/// The kept output of both streams.
 struct Kept {
     stdout: Blob,
     stderr: Vec<u8>,
-    /// The middle of stderr is not in it.
+    /// True if the middle of stderr was left out.
     is_short: bool,
     log: Option<OutputLog>,
 }
@@ -421,7 +420,7 @@ impl<'h> Sinks<'h> {
         }
     }
 
-    /// Keeps what has no secrets in it.
+    /// Keeps output that contains no secrets.
     fn keep(&mut self, stream: OutputStream, clean: &[u8]) -> io::Result<()> {
         if clean.is_empty() {
             return Ok(());
@@ -446,7 +445,7 @@ impl<'h> Sinks<'h> {
         }
     }
 
-    /// What is kept of both; `cut` tells that they may end anywhere.
+    /// The kept output of both streams; with `cut`, a stream may end in the middle of a secret.
     fn finish(mut self, cut: bool) -> Result<Kept, StoreError> {
         let redactors = std::mem::take(&mut self.redactors);
         for (stream, redactor) in [OutputStream::Stdout, OutputStream::Stderr].into_iter().zip(redactors) {
@@ -472,7 +471,7 @@ impl OutputSinks for Sinks<'_> {
     }
 }
 
-/// Keeps the beginning and the end of a stream, and says what it left out.
+/// Keeps the beginning and the end of a stream, and notes the bytes that were left out.
 #[derive(Default)]
 struct HeadAndTail {
     head: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Orders: all that an executor needs to carry out one effect.
+//! Orders: everything that an executor needs to perform one effect.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,28 +15,28 @@ use lobster_base::digest::Digest;
 use lobster_sandbox::{Confinement, ProcessLimits, RootId};
 use lobster_store::{Blob, RunId};
 
-/// Which attempt of which effect of which run an order is for.
+/// The run, the effect and the attempt that an order is for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OrderId {
     /// The run.
     pub run: RunId,
-    /// The place of the effect in the run.
+    /// The path of the effect in the run.
     pub path: String,
-    /// The attempt at it.
+    /// The number of the attempt.
     pub attempt: u32,
 }
 
 impl OrderId {
-    /// Between the place of an effect and the number of one of its requests.
+    /// Separates the path of an effect from the number of one of its requests.
     const REQUEST: &str = " request ";
 
-    /// The order of the `number`-th request of the effect: a command may ask again, and elsewhere.
+    /// The order of the effect's request with this number; a command may send several, to different addresses.
     pub fn of_request(self, number: u32) -> Self {
         Self { path: format!("{}{}{number}", self.path, Self::REQUEST), ..self }
     }
 
-    /// The place of the effect in the run, for whichever of its requests this is.
+    /// The path of the effect in the run, for any of its requests.
     pub fn place(&self) -> &str {
         self.path.rsplit_once(Self::REQUEST).map_or(&self.path, |(place, _)| place)
     }
@@ -48,22 +48,22 @@ impl fmt::Display for OrderId {
     }
 }
 
-/// One effect to be carried out.
+/// One effect to perform.
 ///
-/// It is data and nothing else. It is never journaled as it is: the environment in it has
-/// values of which the journal keeps only digests.
+/// An order is plain data. It is never journalled in this form, since its environment has values of which the journal
+/// keeps only digests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Order {
-    /// What it is for.
+    /// The effect that it is for.
     pub id: OrderId,
-    /// The action that the journal has as begun.
+    /// The action whose start is in the journal.
     pub action: Digest,
-    /// What is to be done.
+    /// The work to do.
     pub task: Task,
 }
 
-/// What an order wants done.
+/// The work of an order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -79,7 +79,7 @@ pub enum Task {
 }
 
 impl Task {
-    /// The name of its kind, as executors list what they can do.
+    /// The name of its kind, as executors list the kinds that they support.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -90,7 +90,7 @@ impl Task {
         }
     }
 
-    /// The blobs that it names; an executor must have them all.
+    /// The blobs that it names; an executor must have all of them.
     #[must_use]
     pub fn blobs(&self) -> Vec<Blob> {
         match self {
@@ -105,7 +105,7 @@ impl Task {
         }
     }
 
-    /// The names of the secrets that it needs, by what they are needed for.
+    /// The names of the secrets that it needs, by their purpose.
     #[must_use]
     pub fn secrets(&self) -> BTreeMap<String, String> {
         let (variables, credentials) = match self {
@@ -123,13 +123,13 @@ impl Task {
     }
 }
 
-/// A token that is no secret of a step. It travels in the order alone, and is never shown.
+/// A token that is not a secret of a step. It is only in the order itself, and is never shown.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct OrderToken(String);
 
 impl OrderToken {
-    /// The token itself, for the one who needs it.
+    /// The token itself, for the sender of a request.
     pub(super) fn reveal(&self) -> &str {
         &self.0
     }
@@ -147,54 +147,54 @@ impl fmt::Debug for OrderToken {
     }
 }
 
-/// A process to be run to its end, under a decision that was made already.
+/// A process that is to run until it ends, under a decision that was already made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NativeTask {
     /// The program and its arguments.
     pub argv: Vec<String>,
-    /// What to say when the program is not there; none quotes the program.
+    /// The error message for a missing program; with `None` it quotes the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when_missing: Option<String>,
-    /// What it reads.
+    /// The input.
     pub stdin: StdinSource,
-    /// The complete environment but for secrets.
+    /// The complete environment, without secrets.
     pub env: Vec<(HostText, HostText)>,
-    /// Secrets by the variables that hold them. The values are the executor's to find.
+    /// Secrets by their variables. The executor finds the values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, String>,
-    /// Secrets that are added to what it sends, and never reach it.
+    /// Secrets that are added to the component's requests and never reach the component.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub credentials: Vec<CredentialGrant>,
-    /// Where it starts.
+    /// The directory in which it starts.
     pub cwd: HostPath,
-    /// What it may use.
+    /// The limits of its resources.
     pub limits: ProcessLimits,
-    /// What it may reach.
+    /// The rights of the program.
     pub confinement: Confinement,
-    /// The roots of `confinement` that must be the very files that were judged.
+    /// The roots of `confinement` that must be the same files that were judged.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub roots: Vec<RootId>,
-    /// The write roots whose changes are kept apart, and become a change set if it succeeds.
+    /// The write roots whose changes are kept apart, and become a change set if the process succeeds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layered: Vec<HostPath>,
-    /// A change set that is not committed yet, and that it finds below them.
+    /// A change set that is not committed yet, and that the process finds below these roots.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "strict_blob::read_optional"
     )]
     pub pending: Option<Blob>,
-    /// Whether to find out if stdout is JSON while it comes.
+    /// True if stdout is checked for JSON while it arrives.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub scan_json: bool,
-    /// Stopping it does not take back what it told others, so the end of one that passed its
-    /// time is not known.
+    /// True if stopping it does not take back the requests that it sent. If it exceeds its time limit, its end is not
+    /// known.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub outlives_timeout: bool,
 }
 
-/// What a process or a component reads.
+/// The input of a process or a component.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StdinSource {
@@ -202,13 +202,13 @@ pub enum StdinSource {
     Empty,
     /// A blob.
     Blob(#[serde(deserialize_with = "strict_blob::read")] Blob),
-    /// Bytes that no store may keep, for they hold a secret. They travel in the order alone.
+    /// Bytes with a secret, which no store may keep. They are only in the order itself.
     #[serde(serialize_with = "to_base64", deserialize_with = "from_base64")]
     Secret(Arc<[u8]>),
 }
 
 impl StdinSource {
-    /// The blob that it is, if it is one.
+    /// The blob, if the input is one.
     #[must_use]
     pub fn blob(&self) -> Option<Blob> {
         match self {
@@ -219,7 +219,7 @@ impl StdinSource {
 }
 
 impl fmt::Debug for StdinSource {
-    /// Without what nobody may see.
+    /// Without confidential values.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => f.write_str("Empty"),
@@ -313,7 +313,7 @@ mod tests {
         tasks.map(|task| json!({ "id": id, "action": digest, "task": task })).into()
     }
 
-    /// The places of all objects whose fields an order decides; what a tool is given is free.
+    /// The paths of all objects whose fields are fixed by the format of orders; arguments of a tool are free.
     fn objects(value: &Value, at: &str, found: &mut Vec<String>) {
         if let Value::Object(fields) = value {
             if at != "/task/args" || fields.contains_key("text") {

@@ -1,4 +1,4 @@
-//! Text that an order or its outcome carries.
+//! Text in an order or in its outcome.
 
 use std::io;
 
@@ -7,23 +7,23 @@ use serde::{Deserialize, Serialize};
 use super::strict_blob;
 use lobster_store::{Blob, Store};
 
-/// Text in the order's own line, or a blob where it is long.
+/// Text in the order's own line, or a blob if it is long.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OrderText {
     /// The text itself.
     Text(String),
-    /// The blob that has it.
+    /// The blob with the text.
     Blob(#[serde(deserialize_with = "strict_blob::read")] Blob),
 }
 
 impl OrderText {
-    /// Longer texts are blobs: escaped, a text of this length fits well into a line.
+    /// Longest text that is not a blob: even with escapes it fits into a line.
     pub const MAX_INLINE: usize = 2 << 20;
-    /// Most bytes that are read from a blob: they are held in memory.
+    /// Most bytes that are read from a blob, since they are held in memory.
     const MAX: u64 = 1 << 30;
 
-    /// The blob that has it, if one does.
+    /// The blob with the text, if it is one.
     #[must_use]
     pub fn blob(&self) -> Option<Blob> {
         match self {
@@ -44,7 +44,7 @@ impl OrderText {
     }
 }
 
-/// The text that a blob holds.
+/// The text in a blob.
 pub(crate) fn text_of(blob: Blob, store: &Store) -> io::Result<String> {
     let bytes = store.load(&blob.digest, OrderText::MAX).map_err(io::Error::other)?;
     String::from_utf8(bytes).map_err(io::Error::other)

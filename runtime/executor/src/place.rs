@@ -1,7 +1,6 @@
-//! Where an action takes place: below the directory of the run, or at a path of the host's.
+//! The directory of an action: relative to the directory of the run, or a path of the host.
 //!
-//! A step that names no path of the host's is the same action from whatever directory its
-//! workflow is run.
+//! A step without paths of the host is the same action in every directory in which its workflow is run.
 
 use std::path::{Path, PathBuf};
 
@@ -9,17 +8,17 @@ use serde_json::{Value, json};
 
 use super::HostText;
 
-/// A directory as an action has it.
+/// A directory in an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// So far below the directory of the run; nothing for that very directory.
+    /// Relative to the directory of the run; empty for that directory itself.
     Run(PathBuf),
-    /// A path of this host's.
+    /// A path of this host.
     Host(PathBuf),
 }
 
 impl Place {
-    /// What `path` is for a run in `run`.
+    /// The place of `path` for a run in `run`.
     #[must_use]
     pub fn of(run: &Path, path: &Path) -> Self {
         match path.strip_prefix(run) {
@@ -28,7 +27,7 @@ impl Place {
         }
     }
 
-    /// As actions have it: `{"run": "below"}`, or a path.
+    /// The form in actions: `{"run": "below"}`, or a path.
     #[must_use]
     pub fn value(&self) -> Value {
         let text = |path: &PathBuf| json!(HostText::from(path.clone()));
@@ -38,7 +37,7 @@ impl Place {
         }
     }
 
-    /// The directory that an action names, for a run in `run`. It is none where the action has none.
+    /// The directory that an action names, for a run in `run`; `None` if the action names none.
     #[must_use]
     pub fn directory(value: &Value, run: &Path) -> Option<PathBuf> {
         match value.get("run") {
@@ -48,10 +47,10 @@ impl Place {
     }
 }
 
-/// How native actions name places. Those of a recorded run are named as they were.
+/// The form of paths in native actions. A recorded run keeps its own form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NativeProfile {
-    /// By paths of the host's: actions that do not say how.
+    /// Paths of the host: actions without a profile.
     HostPaths,
     /// As [`Place`]s.
     #[default]
@@ -59,7 +58,7 @@ pub enum NativeProfile {
 }
 
 impl NativeProfile {
-    /// The name in an action of this profile; the first one had none.
+    /// The name in an action of this profile; the first profile had no name.
     #[must_use]
     pub fn name(self) -> Option<&'static str> {
         match self {

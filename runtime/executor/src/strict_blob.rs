@@ -1,4 +1,4 @@
-//! Blobs as orders name them. A record may say more of a blob than this lobster knows; an order must not.
+//! Blobs in orders. A record may have more fields for a blob than this lobster knows; an order must not.
 
 use lobster_base::digest::Digest;
 use lobster_store::Blob;
@@ -22,7 +22,7 @@ pub(super) fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Blob, D::Error>
     Named::deserialize(from).map(Blob::from)
 }
 
-/// Reads a blob that need not be there.
+/// Reads an optional blob.
 pub(super) fn read_optional<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Blob>, D::Error> {
     Ok(Option::<Named>::deserialize(from)?.map(Blob::from))
 }

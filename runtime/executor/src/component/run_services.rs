@@ -1,5 +1,4 @@
-//! What a component is lent during a run: where its output goes, and the
-//! services of the host.
+//! Host services for a component during a run, and the destination of its output.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -14,7 +13,7 @@ use lobster_base::json;
 use lobster_base::sync::lock;
 use lobster_store::{Blob, BlobReader, BlobWriter, Durability, RunId, Store, StoreError, is_reserved_key};
 
-/// Output on its way into the store: bytes, or items as JSON Lines.
+/// Output that is written to the store: bytes, or items as JSON Lines.
 pub(super) struct Sink {
     pub(super) writer: BlobWriter,
     pub(super) items: Option<u64>,
@@ -44,7 +43,7 @@ impl Write for SharedWriter {
     }
 }
 
-/// What the host does for a component during a run.
+/// The host's services for a component during a run.
 pub struct RunServices {
     store: Store,
     values: Keeper,
@@ -54,18 +53,18 @@ pub struct RunServices {
     wrote: Arc<Mutex<Vec<Blob>>>,
 }
 
-/// Where the values are that components keep for the rest of a run.
+/// The place in which components keep values for the rest of a run.
 pub enum Keeper {
     /// In the store.
     Run(RunId),
-    /// With an execution that is not recorded.
+    /// In an execution that is not recorded.
     Scratch(Scratch),
-    /// In an order, which brought them; its outcome brings home what the component keeps.
+    /// In an order, which contains the values; its outcome returns the values that the component keeps.
     Order(BTreeMap<String, Value>),
 }
 
 impl RunServices {
-    /// With the blobs of `store`.
+    /// Services with the blobs of `store`.
     pub fn new(store: Store, values: Keeper) -> Self {
         Self { store, values, changed: Mutex::default(), wrote: Arc::default() }
     }

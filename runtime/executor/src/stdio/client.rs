@@ -19,20 +19,20 @@ use lobster_base::digest::Digest;
 use lobster_base::sync::lock;
 use lobster_store::{Blob, BlobWriter, PARTIAL_STDOUT, Store, StoreError};
 
-/// How often a waiting thread looks whether it should stop.
+/// Interval at which a waiting thread checks for cancellation.
 const GLANCE: Duration = Duration::from_millis(20);
 
-/// How long an executor has to end an order that was cancelled, besides the grace of its process.
+/// Time that an executor has to end a cancelled order, in addition to the grace time of its process.
 const CANCEL_TIME: Duration = Duration::from_secs(15);
 
-/// Sends orders to a program, and brings their outcomes and blobs home.
+/// Sends orders to a program, and fetches their outcomes and blobs.
 pub struct StdioExecutor<'h> {
     program: Arc<ExecutorProgram>,
     store: Store,
     secrets: &'h dyn SecretSource,
-    /// Who sees how orders go on.
+    /// The watcher of orders.
     progress: Option<&'h dyn Progress>,
-    /// Where each order went, and the grace of its process.
+    /// The connection of each order, and the grace time of its process.
     orders: Mutex<HashMap<OrderId, (Arc<Connection>, Duration)>>,
 }
 
@@ -42,7 +42,7 @@ impl<'h> StdioExecutor<'h> {
         Self { program, store, secrets, progress: None, orders: Mutex::default() }
     }
 
-    /// The same, with somebody who follows the run that orders are for.
+    /// The same, with a watcher of the run.
     pub fn showing(self, progress: Option<&'h dyn Progress>) -> Self {
         Self { progress, ..self }
     }
@@ -56,7 +56,7 @@ impl<'h> StdioExecutor<'h> {
         known.ok_or_else(|| ExecutorError::Unknown { executor: self.program.name(), id: id.clone() })
     }
 
-    /// Sends a blob that the order names, unless the executor has it from an earlier one.
+    /// Sends a blob that the order names, unless the executor already has it from an earlier order.
     fn send_blob(&self, connection: &Connection, blob: Blob) -> Result<(), ExecutorError> {
         let executor = || connection.name().to_owned();
         let unreadable =
@@ -72,8 +72,8 @@ impl<'h> StdioExecutor<'h> {
         Ok(())
     }
 
-    /// Takes the blobs of an outcome over, and names them as they are kept here: this store may
-    /// know of more secrets than the executor's.
+    /// Takes over the blobs of an outcome, under their names in this store, which may know more secrets than the
+    /// executor.
     fn take_blobs(&self, connection: &Connection, mut outcome: Outcome) -> Result<Outcome, ExecutorError> {
         let cut = outcome.step.detail.get(PARTIAL_STDOUT).cloned();
         let mut verbatim = true;
@@ -90,7 +90,7 @@ impl<'h> StdioExecutor<'h> {
         self.take_calls(connection, &mut outcome)?;
         self.take_changes(connection, &outcome)?;
         for blob in &outcome.wrote {
-            // The output names it, so it is kept by this name or not at all.
+            // The component's output names the blob, so it is kept under this name or not at all.
             if self.take_blob(connection, *blob, false)?.digest != blob.digest {
                 let why = "it holds a secret, which is hidden here".to_owned();
                 return Err(ExecutorError::NoBlob {
@@ -108,14 +108,13 @@ impl<'h> StdioExecutor<'h> {
         {
             *body = OrderText::Text(self.take_text(connection, blob)?);
         }
-        // What was found out about other bytes says nothing about these.
+        // The executor's check was about other bytes.
         outcome.plain_json =
             outcome.plain_json.filter(|_| verbatim && self.store.blob_writer().is_verbatim());
         Ok(outcome)
     }
 
-    /// Takes a change set over, with the contents that it names: as they are, for they are committed and
-    /// not shown.
+    /// Takes over a change set, with the contents that it names, unchanged: they are committed and not shown.
     fn take_changes(&self, connection: &Connection, outcome: &Outcome) -> Result<(), ExecutorError> {
         let Some(told) = outcome.step.detail.get(CHANGES) else { return Ok(()) };
         let garbled = |said: String| ExecutorError::Garbled { executor: connection.name().to_owned(), said };
@@ -130,7 +129,7 @@ impl<'h> StdioExecutor<'h> {
         self.take_into(connection, digest, self.store.verbatim_writer(), false).map(drop)
     }
 
-    /// Takes the record of what a component learnt from outside over.
+    /// Takes over the record of a component's calls to the outside.
     fn take_calls(&self, connection: &Connection, outcome: &mut Outcome) -> Result<(), ExecutorError> {
         let Some(calls) = outcome.step.detail.get("host_calls").and_then(serde_json::Value::as_str) else {
             return Ok(());
@@ -143,13 +142,13 @@ impl<'h> StdioExecutor<'h> {
             said: format!("{calls:?} as the digest of a record of calls"),
         };
         let digest: Digest = calls.parse().map_err(garbled)?;
-        // Its length is not told; nothing is allocated by it.
+        // Its length is not known here; nothing is allocated by it.
         let kept = self.take_blob(connection, Blob { digest, len: 0 }, false)?;
         outcome.step.detail["host_calls"] = serde_json::json!(kept.digest);
         Ok(())
     }
 
-    /// Takes text over that is not kept here.
+    /// Takes over text that is not kept here.
     fn take_text(&self, connection: &Connection, blob: Blob) -> Result<String, ExecutorError> {
         let mut bytes = Vec::new();
         self.receive(connection, blob.digest, |piece| {
@@ -162,7 +161,7 @@ impl<'h> StdioExecutor<'h> {
         })
     }
 
-    /// Receives the bytes of a blob, and holds them against its name.
+    /// Receives the bytes of a blob, and compares them with its digest.
     fn receive(
         &self,
         connection: &Connection,
@@ -190,13 +189,13 @@ impl<'h> StdioExecutor<'h> {
         }
     }
 
-    /// Takes a blob over; `cut` tells that it may end in the middle of a secret.
+    /// Takes over a blob; with `cut`, it may end in the middle of a secret.
     fn take_blob(&self, connection: &Connection, blob: Blob, cut: bool) -> Result<Blob, ExecutorError> {
         let executor = || connection.name().to_owned();
         let store = |source: StoreError| ExecutorError::Store { executor: executor(), source };
         let known = self.store.blob_writer().is_verbatim().then(|| self.store.blob_len(&blob.digest));
         if let Some(Some(_)) = known.transpose().map_err(store)? {
-            // The same bytes by the same name; written again, so that gc leaves them.
+            // The same bytes under the same name, written again so that gc keeps them.
             let mut reader = self.store.open_blob(&blob.digest).map_err(store)?;
             let mut writer = self.store.blob_writer();
             std::io::copy(&mut reader, &mut writer).map_err(|error| store(writer.error(error)))?;
@@ -256,7 +255,7 @@ impl Executor for StdioExecutor<'_> {
         let (connection, grace) = self.sent(id)?;
         connection.follow(id);
         connection.send(&Request::Wait { id: id.clone() })?;
-        // When it was told to stop, and whether at once.
+        // Time at which the order was cancelled, and true if it was forced.
         let mut told: Option<(Instant, bool)> = None;
         let ended = loop {
             if let Some(ended) = connection.ended(id, GLANCE)? {
@@ -300,7 +299,7 @@ impl Executor for StdioExecutor<'_> {
     fn look(&self, id: &OrderId) -> Result<Standing, ExecutorError> {
         let connection = match self.connection(id) {
             Ok(connection) => connection,
-            // Of another process's orders whoever is there now may know.
+            // The current process may know about orders of an earlier one.
             Err(_) => self.program.connect()?,
         };
         connection.send(&Request::Look { id: id.clone() })?;
@@ -318,7 +317,7 @@ impl Executor for StdioExecutor<'_> {
     }
 
     fn has_session(&self, session: &OrderId) -> Result<bool, ExecutorError> {
-        // The process that is there now; a session of one that is gone is gone with it.
+        // Asks the current process; the sessions of an earlier process ended with it.
         let connection = self.program.connect()?;
         connection.send(&Request::Session { session: session.clone() })?;
         connection.session(session)
@@ -327,7 +326,7 @@ impl Executor for StdioExecutor<'_> {
     fn session_end(&self, session: &OrderId) -> SessionEnd {
         let (program, session) = (Arc::clone(&self.program), session.clone());
         Arc::new(move |cut_off| {
-            // A process that is gone has taken its sessions along.
+            // If the process is gone, its sessions have ended.
             let Some(connection) = program.connected() else { return };
             let request =
                 Request::EndSession { session: session.clone(), cut_off: cut_off.map(str::to_owned) };

@@ -1,4 +1,4 @@
-//! An executor's process, and what it said that nobody has asked for yet.
+//! The process of an executor, and its messages that were not read yet.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, BufReader, Write};
@@ -18,17 +18,17 @@ use lobster_base::digest::Digest;
 use lobster_base::sync::lock;
 use lobster_store::{OutputLog, OutputStream, Redactor, StepOutcome, Store, StoreError};
 
-/// How long an executor has to say hello, and for each answer that comes at once, unless `LOBSTER_EXECUTOR_HELLO_MS` says otherwise: on a
-/// busy machine a program needs seconds to start.
+/// Time limit for an executor's hello and for each immediate answer, unless `LOBSTER_EXECUTOR_HELLO_MS` sets another:
+/// on a busy machine a program needs seconds to start.
 pub const HELLO_TIME: Duration = Duration::from_secs(30);
 
-/// How long it has to end once nobody talks to it any more.
+/// Time that it has to end after its stdin was closed.
 const END_TIME: Duration = Duration::from_secs(2);
 
-/// Pieces of a blob that wait for whoever asked for it.
+/// Pieces of a blob that are buffered for their receiver.
 const PIECES: usize = 4;
 
-/// The operator's command for an executor, and its process while there is one.
+/// The operator's command for an executor, and its process while it runs.
 #[derive(Debug)]
 pub struct ExecutorProgram {
     argv: Vec<String>,
@@ -42,17 +42,17 @@ impl ExecutorProgram {
         Self { argv, hello_time, connection: Mutex::default() }
     }
 
-    /// What errors call it.
+    /// Its name in errors.
     pub(super) fn name(&self) -> String {
         self.argv.join(" ")
     }
 
-    /// The process that is there, if one is.
+    /// The running process, if there is one.
     pub(super) fn connected(&self) -> Option<Arc<Connection>> {
         lock(&self.connection).as_ref().filter(|there| there.is_alive()).map(Arc::clone)
     }
 
-    /// The process that is there, or a new one.
+    /// The running process, or a new one.
     pub(super) fn connect(&self) -> Result<Arc<Connection>, ExecutorError> {
         let mut connection = lock(&self.connection);
         if let Some(there) = connection.as_ref().filter(|there| there.is_alive()) {
@@ -64,35 +64,35 @@ impl ExecutorProgram {
     }
 }
 
-/// Why nothing more comes from an executor.
+/// The reason why an executor sends nothing more.
 #[derive(Clone, Debug)]
 enum Over {
-    /// It said something that is not a message.
+    /// It sent something that is not a message.
     Garbled(String),
     /// It is gone.
     Died(String),
 }
 
-/// A piece of a blob: its bytes and whether it is the last; or why there is none.
+/// A piece of a blob: its bytes and a flag for the last piece; or the reason why there is none.
 pub(super) type Piece = Result<(Vec<u8>, bool), String>;
 
 #[derive(Debug, Default)]
 pub(super) struct Said {
-    /// Answers to orders: none is that it was accepted.
+    /// Answers to orders; `None` means accepted.
     taken: HashMap<OrderId, Option<String>>,
-    /// Of orders that somebody follows, what was heard last and not told yet.
+    /// The latest progress of followed orders that was not reported yet.
     heard: HashMap<OrderId, Option<Heard>>,
-    /// Where the output of orders is stored while it comes.
+    /// The live storage of the output of orders.
     printed: HashMap<OrderId, Arc<Mutex<Printed>>>,
     ended: HashMap<OrderId, Result<Outcome, String>>,
     standings: HashMap<OrderId, Standing>,
-    /// Whether sessions are open that were asked for.
+    /// The answers about sessions: true if open.
     sessions: HashMap<OrderId, bool>,
     pieces: HashMap<u64, SyncSender<Piece>>,
     over: Option<Over>,
 }
 
-/// Stores the output of an order. The executor may know of fewer secrets.
+/// Stores the output of an order. The executor may know fewer secrets.
 #[derive(Default)]
 pub(super) struct Printed {
     log: Option<OutputLog>,
@@ -106,7 +106,7 @@ impl std::fmt::Debug for Printed {
 }
 
 impl Printed {
-    /// In the name of this effect.
+    /// Storage for this effect.
     pub(super) fn of(store: &Store, id: &OrderId) -> Self {
         Self {
             log: Some(store.output_log(id.run, &id.path)),
@@ -122,13 +122,13 @@ impl Printed {
         }
     }
 
-    /// Names the parts of the output that the streams of the outcome do not have.
+    /// Adds to the outcome the parts of the output that its streams lack.
     pub(super) fn finish(mut self, outcome: &mut StepOutcome) -> Result<(), StoreError> {
         let Some(mut log) = self.log.take() else { return Ok(()) };
         for (stream, redactor) in [OutputStream::Stdout, OutputStream::Stderr].into_iter().zip(self.redactors)
         {
             if let Some(redactor) = redactor {
-                // A process that was stopped may have printed the beginning of a secret last.
+                // The last output of a stopped process may be the beginning of a secret.
                 log.append(stream, &redactor.finish_cut());
             }
         }
@@ -137,18 +137,18 @@ impl Printed {
     }
 }
 
-/// An executor's process that has said hello.
+/// The process of an executor that has sent its hello.
 #[derive(Debug)]
 pub(super) struct Connection {
     name: String,
     tasks: Vec<String>,
-    /// How long it has for what it answers at once.
+    /// Time limit for immediate answers.
     patience: Duration,
     child: Arc<Mutex<Child>>,
     stdin: Mutex<Option<ChildStdin>>,
     said: Arc<(Mutex<Said>, Condvar)>,
     requests: AtomicU64,
-    /// Blobs that it was sent.
+    /// Blobs that were sent to it.
     pub(super) sent: Mutex<HashSet<Digest>>,
 }
 
@@ -160,7 +160,7 @@ impl Connection {
         let (program, words) = argv.split_first().ok_or_else(no_command)?;
         let mut command = Command::new(program);
         command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped());
-        // A key at the terminal is for this process, which tells the executor.
+        // A key at the terminal is for this process, which informs the executor.
         let mut child = command.process_group(0).spawn().map_err(missing)?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         let (Some(mut stdin), Some(stdout)) = (stdin, stdout) else {
@@ -169,7 +169,7 @@ impl Connection {
         let child = Arc::new(Mutex::new(child));
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let hello = Request::Hello { protocol: PROTOCOL, version, output: true };
-        // What does not read will not say hello either, and that is told below.
+        // A program that does not read sends no hello either, which is reported below.
         let _ = line(&hello).and_then(|line| stdin.write_all(line.as_bytes()));
         let (tell, told) = sync_channel(1);
         let said = Arc::new((Mutex::<Said>::default(), Condvar::new()));
@@ -206,12 +206,12 @@ impl Connection {
         })
     }
 
-    /// What errors call it.
+    /// Its name in errors.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether it carries out tasks of this kind.
+    /// True if it executes tasks of this kind.
     pub(super) fn can(&self, kind: &str) -> bool {
         self.tasks.iter().any(|task| task == kind)
     }
@@ -220,7 +220,7 @@ impl Connection {
         lock(&self.said.0).over.is_none()
     }
 
-    /// Says something.
+    /// Sends a message.
     pub(super) fn send(&self, request: &Request) -> Result<(), ExecutorError> {
         let refused =
             |error: io::Error| ExecutorError::Refused { executor: self.name.clone(), why: error.to_string() };
@@ -232,14 +232,14 @@ impl Connection {
         if written.is_ok() {
             return Ok(());
         }
-        // Whoever does not listen is ending, and how is about to be known.
+        // A process that does not read is ending, and its exit will be known soon.
         let gone = self.until(END_TIME, |said| said.over.clone());
         kill(&self.child);
         let over = gone.unwrap_or_else(|| Over::Died("closed its stdin".to_owned()));
         Err(error_of(&self.name, over))
     }
 
-    /// Whether it takes the order.
+    /// Waits for its acceptance of the order.
     pub(super) fn taken(&self, id: &OrderId) -> Result<(), ExecutorError> {
         match self.next(|said| said.taken.remove(id))? {
             None => Ok(()),
@@ -247,7 +247,7 @@ impl Connection {
         }
     }
 
-    /// How the order ended, if that is known within so much time.
+    /// The end of the order, if it is known within `patience`.
     pub(super) fn ended(
         &self,
         id: &OrderId,
@@ -258,51 +258,51 @@ impl Connection {
         found.transpose().map_err(|over| error_of(&self.name, over))
     }
 
-    /// Has what is heard of the order remembered, until [`unfollow`](Self::unfollow).
+    /// Stores the progress of the order, until [`unfollow`](Self::unfollow).
     pub(super) fn follow(&self, id: &OrderId) {
         lock(&self.said.0).heard.insert(id.clone(), None);
     }
 
-    /// What was heard last of the order since this was asked.
+    /// The latest progress of the order since the previous call.
     pub(super) fn heard(&self, id: &OrderId) -> Option<Heard> {
         lock(&self.said.0).heard.get_mut(id)?.take()
     }
 
-    /// Nobody asks any more how the order goes on.
+    /// Stops storing the progress of the order.
     pub(super) fn unfollow(&self, id: &OrderId) {
         lock(&self.said.0).heard.remove(id);
     }
 
-    /// Has the output of the order stored while it comes, until [`take_printed`](Self::take_printed).
+    /// Stores the output of the order while it arrives, until [`take_printed`](Self::take_printed).
     pub(super) fn store_printed(&self, id: &OrderId, printed: Printed) {
         lock(&self.said.0).printed.insert(id.clone(), Arc::new(Mutex::new(printed)));
     }
 
-    /// What stored the output of the order.
+    /// Takes back the storage of the order's output.
     pub(super) fn take_printed(&self, id: &OrderId) -> Option<Printed> {
         let printed = lock(&self.said.0).printed.remove(id)?;
-        // Who reads what the executor says may have it in hand for this moment.
+        // The reading thread may hold it at this moment.
         Some(std::mem::take(&mut *lock(&printed)))
     }
 
-    /// What has become of the order.
+    /// The state of the order.
     pub(super) fn standing(&self, id: &OrderId) -> Result<Standing, ExecutorError> {
         self.next(|said| said.standings.remove(id))
     }
 
-    /// Whether a session is open, as the executor says in answer to a question for it.
+    /// The executor's answer about a session: true if it is open.
     pub(super) fn session(&self, session: &OrderId) -> Result<bool, ExecutorError> {
         self.next(|said| said.sessions.remove(session))
     }
 
-    /// Waits a little until the executor says that a session has ended.
+    /// Waits a short time for the message that a session has ended.
     pub(super) fn session_ended(&self, session: &OrderId) {
         self.until(END_TIME, |said| {
             said.sessions.remove(session).map(drop).or(said.over.as_ref().map(|_| ()))
         });
     }
 
-    /// Asks for a blob; its pieces come here.
+    /// Requests a blob; its pieces arrive through the returned channel.
     pub(super) fn fetch(&self, digest: Digest) -> Result<Receiver<Piece>, ExecutorError> {
         let request = self.requests.fetch_add(1, Ordering::Relaxed);
         let (give, take) = sync_channel(PIECES);
@@ -311,18 +311,18 @@ impl Connection {
         Ok(take)
     }
 
-    /// Why nothing more comes, for whoever was waiting for something.
+    /// The reason why nothing more arrives, for a caller that waits for a message.
     pub(super) fn why_over(&self) -> ExecutorError {
         let over = self.until(END_TIME, |said| said.over.clone());
         error_of(&self.name, over.unwrap_or_else(|| Over::Died("stopped answering".to_owned())))
     }
 
-    /// Ends it with all that it is doing.
+    /// Ends the process with everything that it is doing.
     pub(super) fn kill(&self) {
         kill(&self.child);
     }
 
-    /// What answers at once. An executor that does not is killed: nobody could tell it from one that hangs.
+    /// Waits for an immediate answer. An executor that does not answer is killed, since it may hang.
     fn next<T>(&self, mut find: impl FnMut(&mut Said) -> Option<T>) -> Result<T, ExecutorError> {
         let said =
             self.until(self.patience, |said| find(said).map(Ok).or_else(|| said.over.clone().map(Err)));
@@ -337,7 +337,7 @@ impl Connection {
         }
     }
 
-    /// Waits so long until something was said.
+    /// Waits up to `patience` for a message that `find` accepts.
     fn until<T>(&self, patience: Duration, mut find: impl FnMut(&mut Said) -> Option<T>) -> Option<T> {
         let deadline = Instant::now() + patience;
         let (said, changed) = &*self.said;
@@ -353,7 +353,7 @@ impl Connection {
 }
 
 impl Drop for Connection {
-    /// The end of its input ends an executor; one that does not end is killed.
+    /// An executor ends when its stdin is closed; otherwise it is killed.
     fn drop(&mut self) {
         drop(lock(&self.stdin).take());
         let ended = self.until(END_TIME, |said| said.over.clone());
@@ -364,7 +364,7 @@ impl Drop for Connection {
 }
 
 fn kill(child: &Mutex<Child>) {
-    // One that is gone already cannot be killed.
+    // A process that is already gone cannot be killed.
     let _ = lock(child).kill();
 }
 
@@ -376,14 +376,14 @@ fn error_of(executor: &str, over: Over) -> ExecutorError {
     }
 }
 
-/// Why an executor did not say hello as it should.
+/// The reason why an executor sent no valid hello.
 enum Hello {
     Silent,
     Version(u64),
     Over(Over),
 }
 
-/// Reads what an executor says, in a thread of its own.
+/// Reads an executor's messages, in its own thread.
 struct Reader {
     child: Arc<Mutex<Child>>,
     said: Arc<(Mutex<Said>, Condvar)>,
@@ -398,11 +398,11 @@ impl Reader {
             Err(error) => Err(Hello::Over(Over::Garbled(error.to_string()))),
         };
         let is_welcome = hello.is_ok();
-        // Nobody waits any more when it was too late.
+        // If it was too late, the receiver is gone.
         let is_awaited = tell.send(hello).is_ok();
         if !(is_welcome && is_awaited) {
             kill(&self.child);
-            self.end(Over::Died("was not talked to".to_owned()));
+            self.end(Over::Died("was rejected".to_owned()));
             return self.reap();
         }
         let over = loop {
@@ -452,13 +452,13 @@ impl Reader {
             Reply::Blob { request, data, last } => {
                 let bytes = decode(&data)?;
                 let Some(give) = said.pieces.get(&request).cloned() else {
-                    return Err(format!("bytes of a blob that nobody asked for (request {request})"));
+                    return Err(format!("bytes of a blob for an unknown request ({request})"));
                 };
                 if last {
                     said.pieces.remove(&request);
                 }
                 drop(said);
-                // Who asked may have given up, which is no fault of the executor's.
+                // The receiver may have given up, which is not the executor's fault.
                 let _ = give.send(Ok((bytes, last)));
                 return Ok(());
             }
@@ -476,17 +476,17 @@ impl Reader {
         Ok(())
     }
 
-    /// Nothing more will be said.
+    /// Records that there will be no more messages.
     fn end(&self, over: Over) {
         let mut said = lock(&self.said.0);
         said.over.get_or_insert(over);
-        // Whoever waits for a piece sees that there is none.
+        // Callers that wait for a piece see that there will be none.
         said.pieces.clear();
         drop(said);
         self.said.1.notify_all();
     }
 
-    /// How it died, once it has closed its stdout.
+    /// The way in which it ended, after it closed its stdout.
     fn died(&self) -> Over {
         let deadline = Instant::now() + END_TIME;
         while Instant::now() < deadline {
@@ -502,7 +502,7 @@ impl Reader {
         Over::Died("closed its stdout".to_owned())
     }
 
-    /// Leaves no dead child behind.
+    /// Waits for the child, so that no zombie remains.
     fn reap(&self) {
         let deadline = Instant::now() + END_TIME;
         while Instant::now() < deadline {
@@ -517,7 +517,7 @@ impl Reader {
 /// The kinds of tasks that the executor names in its first line.
 fn read_hello(text: &str) -> Result<Vec<String>, Hello> {
     let garbled = || Hello::Over(Over::Garbled(clipped(text)));
-    // Another version may say more than its number, and in another way.
+    // Another version may send more than its number, in another format.
     let value: Value = serde_json::from_str(text).map_err(|_| garbled())?;
     match value["protocol"].as_u64().filter(|_| value["type"] == "hello") {
         Some(PROTOCOL) => {}

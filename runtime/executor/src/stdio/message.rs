@@ -1,4 +1,4 @@
-//! The messages between a lobster and an executor that is a program of its own.
+//! The messages between lobster and an executor program.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Read};
@@ -13,27 +13,26 @@ use lobster_base::cancel::CancelReason;
 use lobster_base::digest::Digest;
 use lobster_store::OutputStream;
 
-/// The version of the protocol. Both sides say theirs first; other versions are not talked to.
+/// The version of the protocol. Both sides send theirs first, and end the connection if they differ.
 pub const PROTOCOL: u64 = 1;
 
-/// The longest line that either side reads: more than any order may have in its environment
-/// and arguments.
+/// The longest line that either side reads, longer than the environment and arguments of any order.
 pub const MAX_LINE: usize = 16 << 20;
 
-/// Bytes of a blob that one message carries at most.
+/// Most bytes of a blob in one message.
 pub const CHUNK: usize = 192 << 10;
 
-/// What a lobster says to an executor.
+/// A message from lobster to an executor.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Request {
     /// The first message.
     Hello {
-        /// [`PROTOCOL`] of the lobster.
+        /// [`PROTOCOL`] of lobster.
         protocol: u64,
         /// Its version, for people.
         version: String,
-        /// Whether it stores what processes print while they run.
+        /// True if it stores the output of processes while they run.
         #[serde(default)]
         output: bool,
     },
@@ -43,7 +42,7 @@ pub enum Request {
         digest: Digest,
         /// The bytes, in base64.
         data: String,
-        /// Whether they are the last ones.
+        /// True for the last bytes.
         last: bool,
     },
     /// An order to be carried out.
@@ -64,16 +63,16 @@ pub enum Request {
         /// The order.
         id: OrderId,
     },
-    /// Ends an order. There is no answer but its end.
+    /// Ends an order. There is no answer except its end.
     Cancel {
         /// The order.
         id: OrderId,
-        /// Why.
+        /// The reason.
         reason: CancelReason,
         /// At once, without time to end gracefully.
         forced: bool,
     },
-    /// Asks for the session that an order opened. Answered at once.
+    /// Asks about the session that an order opened. Answered at once.
     Session {
         /// The order.
         session: OrderId,
@@ -82,7 +81,7 @@ pub enum Request {
     EndSession {
         /// The order that opened it.
         session: OrderId,
-        /// Why it ends at once; none lets calls come to their end.
+        /// The reason to end it at once; with `None` its calls may finish first.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cut_off: Option<String>,
     },
@@ -95,7 +94,7 @@ pub enum Request {
     },
 }
 
-/// What an executor says to a lobster.
+/// A message from an executor to lobster.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Reply {
@@ -117,21 +116,21 @@ pub enum Reply {
     Refused {
         /// The order.
         id: OrderId,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// This is heard of the order, for who likes to know; nothing answers it.
+    /// Progress of the order, for live display. It has no answer.
     Heard {
         /// The order.
         id: OrderId,
-        /// That.
+        /// The progress.
         said: Heard,
     },
-    /// The process of the order printed this: sent to a lobster whose hello asks for output. Nothing answers it.
+    /// The process of the order printed this. Sent to a lobster whose hello asks for output. It has no answer.
     Printed {
         /// The order.
         id: OrderId,
-        /// Where.
+        /// The stream.
         stream: OutputStream,
         /// The bytes, in base64; secrets that the executor knows are redacted.
         data: String,
@@ -140,49 +139,49 @@ pub enum Reply {
     Ended {
         /// The order.
         id: OrderId,
-        /// How.
+        /// Its outcome.
         outcome: Box<Outcome>,
     },
     /// The end of the order will not be seen.
     Unseen {
         /// The order.
         id: OrderId,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// What has become of an order.
+    /// The state of an order.
     Standing {
         /// The order.
         id: OrderId,
-        /// That.
+        /// The state.
         standing: Standing,
     },
-    /// Whether a session is open and of use.
+    /// Answers about a session.
     Session {
         /// The order that opened it.
         session: OrderId,
-        /// That.
+        /// True if the session is open and can be used.
         open: bool,
     },
-    /// The next bytes of a blob that was asked for.
+    /// The next bytes of a requested blob.
     Blob {
         /// The request that it answers.
         request: u64,
         /// The bytes, in base64.
         data: String,
-        /// Whether they are the last ones.
+        /// True for the last bytes.
         last: bool,
     },
-    /// A blob that was asked for cannot be given.
+    /// A requested blob cannot be sent.
     NoBlob {
         /// The request that it answers.
         request: u64,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// The executor did not understand something and ends.
+    /// The executor did not understand a message and ends.
     Error {
-        /// What.
+        /// The reason.
         why: String,
     },
 }
@@ -197,7 +196,7 @@ pub(super) fn decode(data: &str) -> Result<Vec<u8>, String> {
     STANDARD.decode(data).map_err(|error| format!("a blob's bytes are not base64: {error}"))
 }
 
-/// The pieces in which `from` is sent, each with whether it is the last.
+/// Sends `from` in pieces, each with a flag for the last one.
 pub(super) fn send_chunks<E>(
     mut from: impl Read,
     mut send: impl FnMut(String, bool) -> Result<(), E>,
@@ -213,7 +212,7 @@ pub(super) fn send_chunks<E>(
                 Err(error) => return Ok(Err(error)),
             }
         }
-        // A full piece may be followed by an empty one, which says that it was the last.
+        // A full piece may be followed by an empty one, which is then the last.
         let last = filled < CHUNK;
         send(encode(&piece[..filled]), last)?;
         if last {
@@ -222,10 +221,10 @@ pub(super) fn send_chunks<E>(
     }
 }
 
-/// The next line without its end; none at the end of the input.
+/// The next line without its end; `None` at the end of the input.
 ///
 /// # Errors
-/// When the line is too long, or is not text.
+/// If the line is too long, or is not text.
 pub(super) fn read_line(from: &mut impl BufRead) -> io::Result<Option<String>> {
     let mut line = Vec::new();
     let got = from.take(MAX_LINE as u64 + 1).read_until(b'\n', &mut line)?;
@@ -254,7 +253,7 @@ pub(super) fn line(message: &impl Serialize) -> io::Result<String> {
     Ok(line)
 }
 
-/// Somebody else's words, short enough for a message.
+/// Text of another program, shortened for a message.
 pub(super) fn clipped(text: &str) -> String {
     const MAX: usize = 200;
     let end = text.floor_char_boundary(MAX);

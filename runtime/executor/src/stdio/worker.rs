@@ -1,4 +1,4 @@
-//! The other side: carries out the orders that come on stdin.
+//! The other side of the protocol: executes the orders that arrive on stdin.
 
 use lobster_base::code::Code;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -24,52 +24,51 @@ use lobster_sandbox::Sandbox;
 use lobster_stage::StageError;
 use lobster_store::{BlobWriter, OutputStream, Redactions, Store, StoreError};
 
-/// The kinds of tasks that are carried out here.
+/// The kinds of tasks that a worker executes.
 const TASKS: [&str; 4] = ["native", "component", "mcp", "http"];
 
-/// Why a worker ends before its input does.
+/// The reason why a worker ends before its input does.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
-    /// There is no place for what orders give.
+    /// There is no directory for the output of orders.
     #[error("the worker has no place for blobs in {}, below its state directory (LOBSTER_STATE_DIR): {source}", .place.display())]
     NoPlace { place: PathBuf, source: io::Error },
-    /// What orders gave cannot be kept.
+    /// The output of orders cannot be kept.
     #[error("the worker cannot keep blobs: {0}")]
     Store(#[from] StoreError),
-    /// Its lobster cannot be talked to.
-    #[error("the worker's lobster cannot be talked to: {0}")]
+    /// The connection to its lobster failed.
+    #[error("the connection to the worker's lobster failed: {0}")]
     Io(#[from] io::Error),
-    /// Its lobster said something else than a request.
-    #[error("the worker was told something that is not a request: {0}")]
+    /// Its lobster sent something that is not a request.
+    #[error("the worker received something that is not a request: {0}")]
     Garbled(String),
     /// Its lobster speaks another version of the protocol.
     #[error("the worker speaks version {PROTOCOL} of the protocol, its lobster speaks {0}")]
     Version(u64),
 }
 
-/// What a worker carries out orders with.
+/// The resources with which a worker executes orders.
 pub struct WorkerServices {
-    /// The directory for what orders give. Steps must not see it.
+    /// The directory for the output of orders. Steps must not see it.
     pub place: PathBuf,
-    /// Values that are hidden from the start.
+    /// Values that are hidden from the beginning.
     pub hidden: Redactions,
-    /// What confines processes.
+    /// Starts and confines processes.
     pub sandbox: Arc<Sandbox>,
     /// Loaded components.
     pub components: Engine,
-    /// Ends everything.
+    /// Cancelled when all orders have to end.
     pub cancel: CancelToken,
 }
 
 impl WorkerServices {
-    /// Carries out the orders that come on `input` until it ends, then ends those that are still
-    /// running. Answers go to `output`.
+    /// Executes the orders that arrive on `input` until it ends, then ends those that are still running. Answers go to
+    /// `output`.
     ///
-    /// Whether an order may be carried out was decided where it comes from; nothing is decided
-    /// or recorded here.
+    /// The permission for an order was decided by its sender; nothing is decided or recorded here.
     ///
     /// # Errors
-    /// When the other side does not keep to the protocol, or there is no place for blobs.
+    /// If the other side breaks the protocol, or there is no directory for blobs.
     pub fn serve_orders(self, input: impl BufRead, output: impl Write + Send) -> Result<(), WorkerError> {
         let store = Store::scratch_in(&self.place).map_err(|error| match error {
             StoreError::Unusable { path, source } => WorkerError::NoPlace { place: path, source },
@@ -90,26 +89,26 @@ impl WorkerServices {
         };
         let served = std::thread::scope(|scope| {
             let served = worker.serve(scope, input);
-            // Nobody is there to see how they would end.
+            // Their sender is gone, so their ends would not be seen.
             worker
                 .cancel
                 .force(CancelReason::Requested("the lobster that sent the order is gone".to_owned()));
             served
         });
         if let Err(error) = &served {
-            // Who does not listen any more misses nothing.
+            // If the reader is gone, it needs no message.
             let _ = worker.say(&Reply::Error { why: error.to_string() });
         }
         served
     }
 }
 
-/// Tells how orders go on, and what their processes print if the other side wants that.
+/// Reports progress of orders, and the output of their processes if the other side wants it.
 struct Tells<'w, W>(&'w Mutex<W>, &'w AtomicBool);
 
 impl<W: Write + Send> Watcher for Tells<'_, W> {
     fn heard(&self, order: &OrderId, said: Heard) {
-        // Who does not listen any more is seen to be gone by who waits for orders.
+        // If the reader is gone, the thread that reads orders notices that.
         let _ = say(self.0, &Reply::Heard { id: order.clone(), said });
     }
 
@@ -122,7 +121,7 @@ impl<W: Write + Send> Watcher for Tells<'_, W> {
     }
 }
 
-/// The values of secrets as they came with orders.
+/// The values of secrets that came with orders.
 struct SentSecrets {
     store: Store,
     known: Mutex<(BTreeMap<String, String>, Redactions)>,
@@ -136,7 +135,7 @@ impl SentSecrets {
         Self { store, known: Mutex::new((BTreeMap::new(), hidden)) }
     }
 
-    /// Learns values, and hides them from now on.
+    /// Adds values, and hides them from now on.
     fn learn(&self, secrets: BTreeMap<String, String>) {
         if secrets.is_empty() {
             return;
@@ -155,7 +154,7 @@ impl SecretSource for SentSecrets {
         let known = lock(&self.known);
         let value = |(variable, name): (&String, &String)| {
             let value = known.0.get(name).ok_or_else(|| {
-                StageError::permanent(format!("secret {name}: it did not come with the order"))
+                StageError::permanent(format!("secret {name}: it did not arrive with the order"))
                     .with_code(Code::Secret)
             })?;
             Ok((variable.clone(), value.clone()))
@@ -163,13 +162,14 @@ impl SecretSource for SentSecrets {
         secrets.iter().map(value).collect()
     }
 
-    /// The logins are where the orders come from.
+    /// The sender of the orders has the logins.
     fn login(&self, _: &str) -> Result<Option<Arc<HeldLogin>>, StageError> {
         Ok(None)
     }
 }
 
-/// The name of an order of another kind than [`TASKS`], as a later lobster may give, and why it is refused.
+/// The id of an order of a kind that is not in [`TASKS`], which a later lobster may send, and the reason for refusing
+/// it.
 fn other_task(text: &str) -> Option<(OrderId, String)> {
     let message: serde_json::Value = serde_json::from_str(text).ok()?;
     let order = message.get("order").filter(|_| message["type"] == "submit")?;
@@ -192,11 +192,11 @@ struct Worker<'w, W> {
 struct Jobs {
     running: HashMap<OrderId, CancelToken>,
     ended: HashMap<OrderId, Result<Outcome, String>>,
-    /// Those whose end is to be told when it comes.
+    /// Orders whose end is reported as soon as it arrives.
     awaited: HashSet<OrderId>,
 }
 
-/// A blob that is coming in.
+/// A blob that is being received.
 struct Incoming {
     writer: BlobWriter,
     hasher: blake3::Hasher,
@@ -257,7 +257,7 @@ impl<'w, W: Write + Send> Worker<'w, W> {
                 }
                 Request::EndSession { session, cut_off } => {
                     let end = self.local.session_end(&session);
-                    // A server may take its time.
+                    // A server may take long to end.
                     scope.spawn(move || {
                         end(cut_off.as_deref());
                         let _ = self.say(&Reply::Session { session, open: false });
@@ -269,13 +269,13 @@ impl<'w, W: Write + Send> Worker<'w, W> {
         Ok(())
     }
 
-    /// Says hello, and hears it.
+    /// Sends the hello, and reads the other side's.
     fn greet(&self, input: &mut impl BufRead) -> Result<(), WorkerError> {
         let tasks = TASKS.map(str::to_owned).to_vec();
         let version = env!("CARGO_PKG_VERSION").to_owned();
         self.say(&Reply::Hello { protocol: PROTOCOL, version, tasks })?;
         let Some(text) = read_line(input)? else { return Ok(()) };
-        // Another version may say more than its number, and in another way.
+        // Another version may send more than its number, in another format.
         let hello: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
         self.tells_output.store(hello["output"] == true, Ordering::Relaxed);
         match hello["protocol"].as_u64().filter(|_| hello["type"] == "hello") {
@@ -323,12 +323,12 @@ impl<'w, W: Write + Send> Worker<'w, W> {
         }
     }
 
-    /// Whether all is there that the order names.
+    /// Checks that everything that the order names is there.
     fn check(&self, order: &Order) -> Result<(), String> {
         for blob in order.task.blobs() {
             match self.store.blob_len(&blob.digest) {
                 Ok(Some(_)) => {}
-                Ok(None) => return Err(format!("the blob {} that it names did not come", blob.digest)),
+                Ok(None) => return Err(format!("the blob {} that it names did not arrive", blob.digest)),
                 Err(error) => return Err(error.to_string()),
             }
         }
@@ -338,8 +338,8 @@ impl<'w, W: Write + Send> Worker<'w, W> {
     fn carry_out(&self, id: OrderId, token: &CancelToken) {
         let mut result = self.local.wait(&id, token).map_err(|error: ExecutorError| error.to_string());
         if self.cancel.is_cancelled() {
-            // It was not the other side that wanted it stopped, so for the run its end is not known.
-            result = Err("the worker was told to stop".to_owned());
+            // The other side did not stop it, so for the run its end is unknown.
+            result = Err("the worker was stopped".to_owned());
         }
         if let Ok(outcome) = &mut result {
             self.shorten(outcome);
@@ -351,12 +351,12 @@ impl<'w, W: Write + Send> Worker<'w, W> {
             jobs.awaited.contains(&id)
         };
         if is_awaited {
-            // Who does not listen any more is seen to be gone by the other thread.
+            // If the reader is gone, the other thread notices that.
             let _ = self.tell_end(id);
         }
     }
 
-    /// Names the long body of an answer by a blob.
+    /// Replaces the long body of an answer by a blob.
     fn shorten(&self, outcome: &mut Outcome) {
         if let Some(HttpEnd::Reply { body, .. }) = &mut outcome.http
             && let OrderText::Text(text) = body
@@ -367,7 +367,7 @@ impl<'w, W: Write + Send> Worker<'w, W> {
         }
     }
 
-    /// Tells the end of an order, now or when it comes. What was told is forgotten.
+    /// Reports the end of an order, now or when it arrives. A reported end is forgotten.
     fn tell_end(&self, id: OrderId) -> io::Result<()> {
         let result = {
             let mut jobs = lock(&self.jobs);
@@ -380,7 +380,7 @@ impl<'w, W: Write + Send> Worker<'w, W> {
                     jobs.awaited.insert(id.clone());
                     None
                 }
-                None => Some(Err("it was never taken here".to_owned())),
+                None => Some(Err("it was never accepted here".to_owned())),
             }
         };
         match result {
@@ -388,7 +388,7 @@ impl<'w, W: Write + Send> Worker<'w, W> {
             Some(Ok(outcome)) => {
                 let ended = Reply::Ended { id: id.clone(), outcome: Box::new(outcome) };
                 match self.say(&ended) {
-                    // Longer than any line may be: without it the end is not known there.
+                    // Longer than the longest line: without this message the end would not be known there.
                     Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                         self.say(&Reply::Unseen { id, why: error.to_string() })
                     }
