@@ -94,7 +94,7 @@ fn words_in_the_code() -> Vec<Word> {
 fn each_word_of_the_code_has_one_meaning() {
     let glossary = std::fs::read_to_string(root().join("docs/glossary.md")).unwrap();
     for Word { word, meaning, .. } in words_in_the_code() {
-        let is_in_glossary = glossary.contains(&format!("\n| {word} | "));
+        let is_in_glossary = glossary.contains(&format!("\n- **{word}**: "));
         assert!(
             is_in_glossary == meaning.is_empty(),
             "{word} needs a meaning either in docs/glossary.md or in the table of docs/ARCHITECTURE.md"

@@ -336,9 +336,8 @@ fn the_glossary_is_sorted_and_has_the_words_of_states() {
     use lobster_runtime::store::{RunStatus, StepStatus};
 
     let glossary = Document::read("docs/glossary.md");
-    let rows = glossary.prose().filter(|(_, line)| line.starts_with("| ")).skip(1);
-    let words: Vec<String> =
-        rows.filter_map(|(_, line)| Some(line.split('|').nth(1)?.trim().to_owned())).collect();
+    let word = |line: &str| Some(line.strip_prefix("- **")?.split_once("**: ")?.0.to_owned());
+    let words: Vec<String> = glossary.prose().filter_map(|(_, line)| word(line)).collect();
     let mut sorted = words.clone();
     sorted.sort();
     assert_eq!(words, sorted);

@@ -66,9 +66,9 @@ const OF_OTHERS: &[&str] = &["NO_COLOR", "TERM", "VISUAL", "EDITOR"];
 fn rows() -> Vec<String> {
     let page = Document::read("docs/settings.md");
     let text = page.text.split("## What steps").next().unwrap();
-    let cells = text.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
-    let names: Vec<String> = cells
-        .flat_map(|cell| cell.split(|c: char| !(c.is_ascii_uppercase() || c == '_')))
+    let names_of_entries = text.lines().filter_map(|line| line.strip_prefix("- `")?.split(": ").next());
+    let names: Vec<String> = names_of_entries
+        .flat_map(|names| names.split(|c: char| !(c.is_ascii_uppercase() || c == '_')))
         .filter(|name| name.contains('_') && !OF_OTHERS.contains(name))
         .map(str::to_owned)
         .collect();
