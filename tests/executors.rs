@@ -100,7 +100,7 @@ fn whatever_is_wrong_with_an_executor_is_said_and_the_step_is_asked_about() {
         ("lose", "executor_died", "it fell off the table"),
         ("long line", "executor_garbled", "a line of more than"),
         ("half a message", "executor_garbled", "type"),
-        ("unasked bytes", "executor_garbled", "nobody asked for"),
+        ("unasked bytes", "executor_garbled", "for an unknown request"),
         ("no blob", "executor_blob", "eaten"),
         ("no base64", "executor_garbled", "base64"),
         ("wrong bytes", "executor_blob", "sent bytes with the digest"),

@@ -150,7 +150,7 @@ impl Story<'_> {
             }
             "interrupted" | "failed" | "cancelled" => {
                 let error = run["error"].as_str().unwrap_or_default();
-                let Some((_, rest)) = error.split_once(". Whether ") else {
+                let Some((_, rest)) = error.split_once(". It is not known if ") else {
                     return Next::Resume(id, "");
                 };
                 assert!(rest.contains("--retry-interrupted"), "{error}\n{self}");
