@@ -65,39 +65,35 @@ fn each_crate_has_a_row_and_stands_above_what_it_imports() {
     }
 }
 
-/// A row of the table of words of `docs/ARCHITECTURE.md`.
+/// An entry of "Words in the code" of `docs/ARCHITECTURE.md`.
 struct Word {
     word: String,
-    /// The code that the row names: `crate::module` or `crate::Type`.
+    /// The code that the entry names: `crate::module` or `crate::Type`.
     code: Vec<String>,
-    /// Empty if the glossary has the meaning.
-    meaning: String,
+    /// False if the glossary has the meaning.
+    has_meaning: bool,
 }
 
 fn words_in_the_code() -> Vec<Word> {
     let text = std::fs::read_to_string(root().join("docs/ARCHITECTURE.md")).unwrap();
-    let table = text.split("| word | in the code | meaning |").nth(1).unwrap();
-    let row = |line: &str| {
-        let mut cells = line.strip_prefix('|').unwrap().splitn(3, '|').map(str::trim);
-        let mut next_cell = || cells.next().unwrap();
-        let (word, code, meaning) = (next_cell(), next_cell(), next_cell());
-        Word {
-            word: word.to_owned(),
-            code: code.split('`').skip(1).step_by(2).map(str::to_owned).collect(),
-            meaning: meaning.trim_end_matches('|').trim().to_owned(),
-        }
+    let section = text.split("## Words in the code").nth(1).unwrap().split("\n## ").next().unwrap();
+    // `- **word** (code): meaning` or `- **word**: code`
+    let entry = |line: &str| {
+        let (word, rest) = line.strip_prefix("- **")?.split_once("**")?;
+        let code = rest.split("): ").next()?.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+        Some(Word { word: word.to_owned(), code, has_meaning: rest.contains("): ") })
     };
-    table.lines().skip(2).take_while(|line| line.starts_with('|')).map(row).collect()
+    section.lines().filter_map(entry).collect()
 }
 
 #[test]
 fn each_word_of_the_code_has_one_meaning() {
     let glossary = std::fs::read_to_string(root().join("docs/glossary.md")).unwrap();
-    for Word { word, meaning, .. } in words_in_the_code() {
+    for Word { word, has_meaning, .. } in words_in_the_code() {
         let is_in_glossary = glossary.contains(&format!("\n- **{word}**: "));
         assert!(
-            is_in_glossary == meaning.is_empty(),
-            "{word} needs a meaning either in docs/glossary.md or in the table of docs/ARCHITECTURE.md"
+            is_in_glossary != has_meaning,
+            "{word} needs a meaning either in docs/glossary.md or in docs/ARCHITECTURE.md"
         );
     }
 }
