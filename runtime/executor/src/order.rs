@@ -50,7 +50,7 @@ impl fmt::Display for OrderId {
 
 /// One effect to perform.
 ///
-/// An order is plain data. It is never journalled in this form, since its environment has values of which the journal
+/// An order is plain data. It is never journaled in this form, since its environment has values of which the journal
 /// keeps only digests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
