@@ -153,12 +153,15 @@ fn the_pages_of_commands_are_what_the_program_says() {
     }
 }
 
-/// The first cells of the tables of a page: names in backticks.
-fn names_in_tables(document: &Document) -> BTreeSet<String> {
+/// The names in backticks that a page defines: in the first cell of a row, or before the colon of a list item.
+fn defined_names(document: &Document) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    for (_, line) in document.prose().filter(|(_, line)| line.starts_with('|')) {
-        let first = line.split('|').nth(1).unwrap_or_default();
-        names.extend(first.split('`').skip(1).step_by(2).map(str::to_owned));
+    for (_, line) in document.prose() {
+        let first = match line.strip_prefix("- ") {
+            Some(item) => item.split(": ").next(),
+            None => line.strip_prefix('|').and_then(|row| row.split('|').next()),
+        };
+        names.extend(first.unwrap_or_default().split('`').skip(1).step_by(2).map(str::to_owned));
     }
     names
 }
@@ -229,10 +232,9 @@ fn variables_of_the_sources() -> BTreeSet<String> {
 
 #[test]
 fn the_page_of_settings_has_every_variable_and_no_other() {
-    let page = Document::read("docs/settings.md");
-    let entries = page.text.lines().filter_map(|line| line.strip_prefix("- ")?.split(": ").next());
-    let listed: BTreeSet<String> = entries
-        .flat_map(|names| names.split('`').skip(1).step_by(2).map(str::to_owned))
+    let page = defined_names(&Document::read("docs/settings.md"));
+    let listed: BTreeSet<String> = page
+        .into_iter()
         .filter(|name| PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
         .map(|name| name.split('<').next().unwrap_or_default().trim_end_matches('_').to_owned())
         .filter(|name| name != "LOBSTER_ARG")
@@ -272,15 +274,15 @@ fn the_page_of_the_language_has_every_field_and_no_other() {
         .chain(fields_within(&workflow["properties"]["on"]))
         .collect();
     let document = Document::read("docs/language.md");
-    let tables: String = document
+    let fields_text: String = document
         .text
         .split("## The top of the file")
         .nth(1)
         .and_then(|rest| rest.split("### Caching").next())
-        .expect("docs/language.md has its tables")
+        .expect("docs/language.md has its fields")
         .to_owned();
-    let named: BTreeSet<String> = tables.split('`').skip(1).step_by(2).map(str::to_owned).collect();
-    let listed = names_in_tables(&Document { path: document.path, text: tables });
+    let named: BTreeSet<String> = fields_text.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+    let listed = defined_names(&Document { path: document.path, text: fields_text });
     let missing: Vec<_> = known.difference(&named).collect();
     let gone: Vec<_> = listed.difference(&known).collect();
     assert!(
