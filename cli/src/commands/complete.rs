@@ -11,7 +11,7 @@ use clap::{Arg, ArgAction, Command, CommandFactory};
 use lobster_runtime::language::codes;
 use lobster_runtime::stages::builtin;
 
-use self::words::Known;
+use self::words::KnownWords;
 use super::Cli;
 use crate::exit::{CommandResult, Exit};
 use crate::render::one_line;
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         Some(line) => split(line).into_iter().skip(1).collect(),
         None => args.words.clone(),
     };
-    let found = candidates(&words, &Known::here());
+    let found = candidates(&words, &KnownWords::here());
     let current = words.last().map_or("", String::as_str);
     // The shell replaces only the text after its last break character.
     let kept = current
@@ -111,7 +111,7 @@ fn split(line: &str) -> Vec<String> {
 }
 
 /// The possible words in place of the last one.
-fn candidates(words: &[String], known: &Known) -> Vec<Candidate> {
+fn candidates(words: &[String], known: &KnownWords) -> Vec<Candidate> {
     let Some((current, before)) = words.split_last() else { return Vec::new() };
     let mut root = Cli::command();
     root.build();
@@ -182,7 +182,7 @@ impl<'c> Place<'c> {
     }
 
     /// The commands and the possible values of the next positional word.
-    fn words(&self, current: &str, known: &Known) -> Vec<Candidate> {
+    fn words(&self, current: &str, known: &KnownWords) -> Vec<Candidate> {
         let mut found = Vec::new();
         if self.given.is_empty() {
             let shown = self.command.get_subcommands().filter(|command| !command.is_hide_set());
@@ -218,7 +218,7 @@ impl<'c> Place<'c> {
     }
 
     /// The possible values of an argument, each with `prefix` before it.
-    fn values(&self, arg: &Arg, current: &str, prefix: &str, known: &Known) -> Vec<Candidate> {
+    fn values(&self, arg: &Arg, current: &str, prefix: &str, known: &KnownWords) -> Vec<Candidate> {
         let possible = arg.get_possible_values();
         let is_flag = matches!(arg.get_action(), ArgAction::SetTrue | ArgAction::SetFalse);
         let mut found: Vec<Candidate> = if !possible.is_empty() && !is_flag {
@@ -266,7 +266,7 @@ mod tests {
 
     fn complete(line: &str) -> Vec<String> {
         let words: Vec<String> = split(line).into_iter().skip(1).collect();
-        candidates(&words, &Known::nothing()).into_iter().map(|candidate| candidate.text).collect()
+        candidates(&words, &KnownWords::nothing()).into_iter().map(|candidate| candidate.text).collect()
     }
 
     #[test]

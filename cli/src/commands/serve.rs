@@ -154,7 +154,7 @@ fn serve(args: &Serve) -> CommandResult {
     let agents = Front::new(&runtimes.0, say)?;
     let cancel = runtimes.0.cancel().clone();
     let store = runtimes.0.store()?;
-    let budget = config.budget.as_ref().map(config::Budget::terms);
+    let budget = config.budget.as_ref().map(config::ServerBudget::terms);
     store.set_service_budget(budget)?;
     let tokio = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

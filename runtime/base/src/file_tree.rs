@@ -21,7 +21,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, fsync, openat, readlinkat, statat, syncfs};
 
 use crate::digest::Digest;
-use entries::{Entry, Found};
+use entries::{FoundEntry, TreeEntry};
 
 mod entries;
 
@@ -178,7 +178,7 @@ impl TreeReader<'_> {
             let name = root.file_name().unwrap_or_default().as_bytes();
             let name = CString::new(name).map_err(|error| of_path(root)(error.into()))?;
             let at = statat(&dir, &name, AtFlags::SYMLINK_NOFOLLOW).map_err(|e| of_path(root)(e.into()))?;
-            walk.note_found(Found::Entry(Entry::new(Arc::new(dir), at, name, 0)))?;
+            walk.note_found(FoundEntry::Entry(TreeEntry::new(Arc::new(dir), at, name, 0)))?;
         }
         walk.is_new |= walk.next.is_some();
         let hasher = walk.hasher.into_inner().map_err(|error| of_path(root)(error.into_error()))?;
@@ -384,10 +384,10 @@ impl Walk<'_> {
         Ok(None)
     }
 
-    fn note_found(&mut self, found: Found) -> Result<(), TreeError> {
+    fn note_found(&mut self, found: FoundEntry) -> Result<(), TreeError> {
         let entry = match found {
-            Found::Entry(entry) => entry,
-            Found::Gap(path, why) => {
+            FoundEntry::Entry(entry) => entry,
+            FoundEntry::Gap(path, why) => {
                 self.add_gap(&path, &why);
                 return Ok(());
             }
@@ -410,7 +410,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn note_file(&mut self, entry: &Entry) -> Result<(), TreeError> {
+    fn note_file(&mut self, entry: &TreeEntry) -> Result<(), TreeError> {
         let (path, stat) = (entry.path(), &entry.stat);
         let wrong = wrong_at(path);
         self.files += 1;
@@ -438,7 +438,7 @@ impl Walk<'_> {
     }
 
     /// Reads a file that does not change meanwhile.
-    fn read_content(&mut self, entry: &Entry) -> Content {
+    fn read_content(&mut self, entry: &TreeEntry) -> Content {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let unreadable = |error: io::Error| Content::Gap(format!("it cannot be read ({error})"));
         let file = match openat(&entry.dir, entry.name(), flags, Mode::empty()) {

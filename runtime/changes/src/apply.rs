@@ -7,7 +7,7 @@ use crate::commit_log::Journal;
 use crate::files::{Files, Place, Seen, What};
 use crate::prepare::{new_of, old_of, syncs_each, workbench};
 use crate::set::RelPath;
-use crate::steps::{Act, Step};
+use crate::steps::{Act, CommitStep};
 
 /// Reason why a step stopped.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ pub(crate) fn hold_benches(files: &impl Files, journal: &Journal) {
     }
 }
 
-pub(crate) fn bench_of(journal: &Journal, step: &Step) -> Result<RelPath, Halt> {
+pub(crate) fn bench_of(journal: &Journal, step: &CommitStep) -> Result<RelPath, Halt> {
     workbench(&journal.id).map_err(|error| Halt::Io(step.place.clone(), error))
 }
 
@@ -114,7 +114,7 @@ pub(crate) fn sync_touched(files: &impl Files, journal: &Journal) -> Result<(), 
 fn forward(
     files: &impl Files,
     bench: &RelPath,
-    step: &Step,
+    step: &CommitStep,
     sync: bool,
     may_be_written: bool,
 ) -> Result<(), Halt> {
@@ -181,7 +181,7 @@ fn conflict_or(files: &impl Files, place: &Place, error: io::Error, kind: io::Er
     }
 }
 
-fn take_out(files: &impl Files, bench: &RelPath, step: &Step) -> Result<(), Halt> {
+fn take_out(files: &impl Files, bench: &RelPath, step: &CommitStep) -> Result<(), Halt> {
     let (place, old) = (&step.place, old_of(bench, step));
     let io = |error: io::Error| Halt::Io(place.clone(), error);
     let is_out = files.look(&old).map_err(io)?.is_some();
@@ -222,7 +222,7 @@ fn is_same(now: &Seen, before: &Seen) -> bool {
 }
 
 /// Exchanges two files. The file at the prepared place shows how far the step came.
-fn swap(files: &impl Files, bench: &RelPath, step: &Step) -> Result<(), Halt> {
+fn swap(files: &impl Files, bench: &RelPath, step: &CommitStep) -> Result<(), Halt> {
     let (place, new) = (&step.place, new_of(bench, step));
     let io = |error: io::Error| Halt::Io(place.clone(), error);
     let is_new = |seen: &Seen| step.new.is_some_and(|new| new.inode == seen.inode);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::set::ChangeSet;
-use crate::steps::Step;
+use crate::steps::CommitStep;
 use lobster_base::fault::point;
 use lobster_base::regular_file;
 
@@ -33,7 +33,7 @@ pub(crate) struct Journal {
     pub(crate) phase: Phase,
     pub(crate) set: ChangeSet,
     /// In the order of execution.
-    pub(crate) steps: Vec<Step>,
+    pub(crate) steps: Vec<CommitStep>,
     /// True if the commit being cleaned up succeeded.
     #[serde(default)]
     pub(crate) committed: bool,

@@ -9,7 +9,7 @@ use crate::commit::{CommitError, Conflict, Content, Contents, Found, failed};
 use crate::commit_log::Journal;
 use crate::files::{Files, Looks, Place, Seen, What};
 use crate::set::{Change, ChangeSet, Entry, RelPath};
-use crate::steps::{Act, Step, ready_mode};
+use crate::steps::{Act, CommitStep, ready_mode};
 
 /// Directory for prepared files. It is inside the root itself, so that one rename makes a file visible.
 pub(crate) fn workbench(id: &str) -> io::Result<RelPath> {
@@ -17,12 +17,12 @@ pub(crate) fn workbench(id: &str) -> io::Result<RelPath> {
 }
 
 /// Place of the prepared file of a step.
-pub(crate) fn new_of(bench: &RelPath, step: &Step) -> Place {
+pub(crate) fn new_of(bench: &RelPath, step: &CommitStep) -> Place {
     Place { root: step.place.root, path: bench.join(format!("n{}", step.slot).as_bytes()) }
 }
 
 /// Place of the file that a step moved out of sight.
-pub(crate) fn old_of(bench: &RelPath, step: &Step) -> Place {
+pub(crate) fn old_of(bench: &RelPath, step: &CommitStep) -> Place {
     Place { root: step.place.root, path: bench.join(format!("o{}", step.slot).as_bytes()) }
 }
 

@@ -8,7 +8,7 @@ use crate::commit_log::Journal;
 use crate::files::{Files, Place, What};
 use crate::prepare::{new_of, old_of, syncs_each};
 use crate::set::RelPath;
-use crate::steps::{Act, Step};
+use crate::steps::{Act, CommitStep};
 
 /// Reverts all steps, the last first. Returns the places that other programs have changed since, which are
 /// left.
@@ -27,7 +27,7 @@ pub(crate) fn revert(files: &impl Files, journal: &Journal) -> Result<Vec<Place>
 }
 
 /// Reverts a step; false if it was left.
-fn backward(files: &impl Files, journal: &Journal, bench: &RelPath, step: &Step) -> io::Result<bool> {
+fn backward(files: &impl Files, journal: &Journal, bench: &RelPath, step: &CommitStep) -> io::Result<bool> {
     let (place, new, old) = (&step.place, new_of(bench, step), old_of(bench, step));
     match &step.act {
         Act::TakeOut => put_back(files, &old, place),
@@ -129,7 +129,7 @@ fn has_directory_above(files: &impl Files, place: &Place) -> io::Result<bool> {
 }
 
 /// True if the file is the one that this step put into place, untouched.
-fn is_ours(files: &impl Files, step: &Step, at: &Place) -> io::Result<bool> {
+fn is_ours(files: &impl Files, step: &CommitStep, at: &Place) -> io::Result<bool> {
     let Some((now, new)) = files.look(at)?.zip(step.new) else { return Ok(false) };
     if new.what == What::Directory {
         return Ok((now.what, now.inode) == (new.what, new.inode) && files.list(at)?.is_empty());
@@ -137,7 +137,7 @@ fn is_ours(files: &impl Files, step: &Step, at: &Place) -> io::Result<bool> {
     Ok(now.is_untouched(&new))
 }
 
-fn swap_back(files: &impl Files, bench: &RelPath, step: &Step) -> io::Result<bool> {
+fn swap_back(files: &impl Files, bench: &RelPath, step: &CommitStep) -> io::Result<bool> {
     let (place, new, old) = (&step.place, new_of(bench, step), old_of(bench, step));
     let is_new = |place: &Place| -> io::Result<Option<bool>> {
         Ok(files.look(place)?.map(|seen| step.new.is_some_and(|new| new.inode == seen.inode)))

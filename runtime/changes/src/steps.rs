@@ -10,7 +10,7 @@ use crate::set::{Change, ChangeSet, Entry, RelPath};
 
 /// One move of a commit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Step {
+pub(crate) struct CommitStep {
     pub(crate) place: Place,
     pub(crate) act: Act,
     /// Number of the prepared file.
@@ -46,7 +46,7 @@ pub(crate) enum Act {
 }
 
 /// Position of a move in the order.
-fn order(step: &Step) -> (u8, usize) {
+fn order(step: &CommitStep) -> (u8, usize) {
     let depth = step.place.path.depth();
     let deepest_first = usize::MAX - depth;
     match &step.act {
@@ -64,7 +64,7 @@ fn order(step: &Step) -> (u8, usize) {
 const OWN: u32 = 0o700;
 
 /// The moves of a change set, in order.
-pub(crate) fn plan(set: &ChangeSet, found: &Compared) -> Vec<Step> {
+pub(crate) fn plan(set: &ChangeSet, found: &Compared) -> Vec<CommitStep> {
     let mut steps = Vec::new();
     // Number of names that each file has in the set.
     let mut named: BTreeMap<(usize, u64), u64> = BTreeMap::new();
@@ -92,7 +92,7 @@ pub(crate) fn plan(set: &ChangeSet, found: &Compared) -> Vec<Step> {
             let names = if is_split { OtherNames::Foreign } else { names_of(change) };
             for act in acts(&with_own_content(change, &becomes), names) {
                 let slot = steps.len();
-                steps.push(Step { place: place.clone(), act, slot, new: None, old });
+                steps.push(CommitStep { place: place.clone(), act, slot, new: None, old });
             }
         }
     }

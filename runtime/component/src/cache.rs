@@ -20,7 +20,7 @@ use wasmtime::{Module, Precompiled};
 
 use crate::compiler::{CompileLimits, Patience};
 use crate::{Digest, LoadError};
-use seen::Mark;
+use seen::SeenMark;
 
 pub use eviction::{CodeLimits, CodeUse, MAX_CODE};
 pub(crate) use eviction::{prune, usage};
@@ -154,7 +154,7 @@ impl CodeCache {
         // From here on, the code is opened by name.
         regular_file::open_own(File::options().read(true), &path).ok()?;
         // Taken before the bytes are read, so that a change in between is noticed.
-        let (mark, seen) = (Mark::of(&path), self.path(digest, "seen"));
+        let (mark, seen) = (SeenMark::of(&path), self.path(digest, "seen"));
         if !mark.as_ref().is_some_and(|mark| mark.is_noted(&seen)) {
             let mut hasher = blake3::Hasher::new();
             hasher.update_mmap(&path).ok()?;

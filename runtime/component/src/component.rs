@@ -26,7 +26,7 @@ pub struct Component(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) core: Arc<Core>,
-    pub(crate) entry: Entry,
+    pub(crate) entry: EntryPoint,
     pub(crate) imports: Vec<String>,
     /// True if a call to some import may have to wait.
     pub(crate) may_wait: bool,
@@ -52,7 +52,7 @@ pub(crate) struct Inner {
 const RUNS_BEFORE_POOL: u32 = 32;
 
 /// Functions that a run calls.
-pub(crate) enum Entry {
+pub(crate) enum EntryPoint {
     Step { pre: InstancePre<State>, describe: ComponentExportIndex, run: ComponentExportIndex },
     Command { pre: InstancePre<State>, run: ComponentExportIndex },
     Module { pre: wasmtime::InstancePre<State> },
@@ -207,7 +207,7 @@ impl Inner {
     }
 }
 
-type Parts = (Entry, Kind, Vec<String>, Vec<String>);
+type Parts = (EntryPoint, Kind, Vec<String>, Vec<String>);
 
 fn component_entry(core: &Core, component: &component::Component) -> Result<Parts, LoadError> {
     let ty = component.component_type();
@@ -224,8 +224,12 @@ fn component_entry(core: &Core, component: &component::Component) -> Result<Part
     };
     let pre = core.linker.instantiate_pre(component).map_err(mismatch)?;
     let (entry, kind) = match exports.iter().find(|name| names::is_cli_run(name)) {
-        Some(name) => (Entry::Command { pre, run: find(Some(&find(None, name)?), "run")? }, Kind::Command),
-        None => (Entry::Step { pre, describe: find(None, "describe")?, run: find(None, "run")? }, Kind::Step),
+        Some(name) => {
+            (EntryPoint::Command { pre, run: find(Some(&find(None, name)?), "run")? }, Kind::Command)
+        }
+        None => {
+            (EntryPoint::Step { pre, describe: find(None, "describe")?, run: find(None, "run")? }, Kind::Step)
+        }
     };
     Ok((entry, kind, imports, exports))
 }
@@ -246,7 +250,7 @@ fn module_entry(core: &Core, module: &wasmtime::Module) -> Result<Parts, LoadErr
     let imports = module.imports().map(|import| format!("{}.{}", import.module(), import.name())).collect();
     let exports = module.exports().map(|export| export.name().to_owned()).collect();
     let pre = core.module_linker.instantiate_pre(module).map_err(mismatch)?;
-    Ok((Entry::Module { pre }, Kind::Module, imports, exports))
+    Ok((EntryPoint::Module { pre }, Kind::Module, imports, exports))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is a map_err function")]

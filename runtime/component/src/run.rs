@@ -16,7 +16,7 @@ use wasmtime::{CallHook, Store, ThrownException, Trap, UpdateDeadline, WasmBackt
 use wasmtime_wasi::{I32Exit, WasiCtxBuilder};
 use wasmtime_wasi_http::WasiHttpCtx;
 
-use crate::component::{Described, Entry, Inner};
+use crate::component::{Described, EntryPoint, Inner};
 use crate::host::clocks::Clock;
 use crate::host::filesystem::Filesystem;
 use crate::host::http::Http;
@@ -101,23 +101,23 @@ pub(crate) fn run(component: &Inner, mut invocation: Invocation) -> Result<Outco
     let given = ReadableBlobs::new(component.opens_blobs, &args);
     let mut run = Run::new(component, invocation, described, given)?;
     let result = match &component.entry {
-        Entry::Step { pre, run: index, .. } => {
+        EntryPoint::Step { pre, run: index, .. } => {
             let io = run.push_io()?;
             let called = run.call::<_, (Result<(), wit::StepError>,)>(pre, *index, (args, io.0, io.1));
             called.map(|(result,)| result.map(|()| 0).map_err(Into::into))
         }
-        Entry::Command { pre, run: index } => {
+        EntryPoint::Command { pre, run: index } => {
             let called = run.call::<_, (Result<(), ()>,)>(pre, *index, ());
             called.map(|(result,)| Ok(i32::from(result.is_err())))
         }
-        Entry::Module { pre } => run.start(pre).map(|()| Ok(0)),
+        EntryPoint::Module { pre } => run.start(pre).map(|()| Ok(0)),
     };
     run.finish(result)
 }
 
 /// Asks a step for its description, without grants.
 pub(crate) fn describe(component: &Inner) -> Result<wit::Description, RunError> {
-    let Entry::Step { pre, describe, .. } = &component.entry else {
+    let EntryPoint::Step { pre, describe, .. } = &component.entry else {
         return Err(RunError::BadDescription { message: "a command program has none".to_owned() });
     };
     let invocation = Invocation { limits: DESCRIBE_LIMITS, ..Invocation::new("{}", Box::new(Vec::new())) };

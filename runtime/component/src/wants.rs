@@ -1,6 +1,6 @@
 //! Matches a step's grants with the wants in its description.
 
-use crate::host::network::{self, Asked};
+use crate::host::network::{self, AskedAddress};
 use crate::{Capability, Description, DirGrant, Grants};
 
 impl Description {
@@ -32,12 +32,12 @@ impl Description {
         let mut net = Vec::new();
         for host in grants.net.drain(..) {
             match self.asked_of(&host) {
-                Asked::All => net.push(host),
-                Asked::Ports(hosts) => {
+                AskedAddress::All => net.push(host),
+                AskedAddress::Ports(hosts) => {
                     withheld.push(format!("net {host} but for {}", hosts.join(", ")));
                     net.extend(hosts);
                 }
-                Asked::Nothing => withheld.push(format!("net {host}")),
+                AskedAddress::Nothing => withheld.push(format!("net {host}")),
             }
         }
         grants.net = net;
@@ -72,7 +72,7 @@ impl Description {
         })
     }
 
-    fn asked_of(&self, grant: &str) -> Asked {
+    fn asked_of(&self, grant: &str) -> AskedAddress {
         let asked = self.wants.iter().filter_map(|want| match &want.capability {
             Capability::Net(host) => Some(host.as_str()),
             _ => None,

@@ -11,7 +11,7 @@ use lobster_base::cancel::CancelToken;
 use lobster_changes::{ChangeSet, Keep, LayerError, RelPath, Tell, Time, changes_of};
 
 use crate::host::filesystem::{FsError, Mount};
-use crate::host::overlay::{Change, Stage, Tree};
+use crate::host::overlay::{Change, StageHost, Tree};
 use crate::host::stage;
 use crate::{Digest, RunError};
 
@@ -244,7 +244,7 @@ fn inside<'p>(path: &'p str, target: &'p str) -> Option<Vec<&'p str>> {
 }
 
 /// Converts one change and stores its content.
-fn written_as(change: &Change, stage: &Stage, keep: &mut dyn Keep) -> io::Result<lobster_changes::Written> {
+fn written_as(change: &Change, stage: &StageHost, keep: &mut dyn Keep) -> io::Result<lobster_changes::Written> {
     use lobster_changes::Written;
     Ok(match change {
         Change::Gone => Written::Gone,
@@ -288,7 +288,7 @@ impl lobster_changes::Contents for Aside {
 /// A private file that can be read until the run has to end.
 struct Watched<'s> {
     file: File,
-    stage: &'s Stage,
+    stage: &'s StageHost,
 }
 
 impl Read for Watched<'_> {
@@ -299,7 +299,7 @@ impl Read for Watched<'_> {
 }
 
 /// Returns the reason to end as a distinct error.
-fn look(stage: &Stage) -> io::Result<()> {
+fn look(stage: &StageHost) -> io::Result<()> {
     match stage.look() {
         Ok(()) => Ok(()),
         Err(FsError::Trap(error)) => Err(match error.downcast::<RunError>() {

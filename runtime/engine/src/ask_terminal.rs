@@ -15,7 +15,7 @@ use lobster_stage::{Answer, Question, StageError, Stop, store_failure};
 use lobster_stages::read_answer;
 
 /// The outcome of a question at the terminal.
-pub(super) enum Outcome {
+pub(super) enum PromptOutcome {
     Answered(Answer),
     /// With the name of the person, if known.
     Rejected(Option<String>),
@@ -29,7 +29,7 @@ impl Run<'_> {
         prompter: &dyn Prompter,
         PendingGate { path, question: gate, binding, going }: &PendingGate,
         cancel: &CancelToken,
-    ) -> Result<Outcome, Stop> {
+    ) -> Result<PromptOutcome, Stop> {
         let env = &self.services.env;
         let by = env.non_blank("LOBSTER_APPROVAL_APPROVED_BY");
         let expires_at = gate.identity.ttl_ms.map(|ttl| self.store.clock_ms().saturating_add(ttl));
@@ -76,9 +76,9 @@ impl Run<'_> {
             }
         };
         Ok(match said {
-            Said::Answer(answer) => Outcome::Answered(answer),
-            Said::No => Outcome::Rejected(by),
-            Said::Later => Outcome::Later,
+            Said::Answer(answer) => PromptOutcome::Answered(answer),
+            Said::No => PromptOutcome::Rejected(by),
+            Said::Later => PromptOutcome::Later,
         })
     }
 

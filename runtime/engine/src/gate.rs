@@ -3,7 +3,7 @@
 use lobster_base::code::Code;
 use serde_json::{Value, json};
 
-use super::ask_terminal::Outcome;
+use super::ask_terminal::PromptOutcome;
 use super::author::Author;
 use super::binding::{Binding, GateQuestion, KnownAnswer, PendingGate};
 use super::origin::Origin;
@@ -63,7 +63,7 @@ impl Run<'_> {
             self.append(Vec::new(), Durability::Lazy)?;
             pending.going = Some(self.sets_going(&pending).map_err(store_failure)?);
             match self.ask_now(prompter.as_ref(), &pending, cancel)? {
-                Outcome::Answered(answer) => {
+                PromptOutcome::Answered(answer) => {
                     let by = match &answer {
                         Answer::Approved { by, .. } => by.clone(),
                         Answer::Response(_) => None,
@@ -77,10 +77,10 @@ impl Run<'_> {
                     self.remember_answer(&pending.path, known);
                     return Ok(answer);
                 }
-                Outcome::Rejected(by) => {
+                PromptOutcome::Rejected(by) => {
                     return Err(self.reject(&pending.path, &pending.binding, by, author.detail));
                 }
-                Outcome::Later => {}
+                PromptOutcome::Later => {}
             }
         }
         self.pend(pending);

@@ -9,7 +9,7 @@ use lobster_store::{StepOutcome, StepStatus};
 
 use super::at_once::{Schedule, Turn, at_once, first_stop};
 use super::record::{Record, Scope};
-use super::workflow::{Enclosing, Ended, Frame, kind_name};
+use super::workflow::{Enclosing, Frame, StepEnd, kind_name};
 use lobster_language::plan::Step;
 
 /// Most concurrent steps, if the file sets no number. Files that want more say so.
@@ -71,7 +71,7 @@ impl Graph<'_> {
     }
 }
 
-impl Schedule<Job, Result<Ended, Stop>> for Graph<'_> {
+impl Schedule<Job, Result<StepEnd, Stop>> for Graph<'_> {
     fn next(&mut self) -> Turn<Job> {
         if self.is_stopped {
             return Turn::Over;
@@ -85,12 +85,12 @@ impl Schedule<Job, Result<Ended, Stop>> for Graph<'_> {
         if is_under_way && self.standing.contains(&Standing::Open) { Turn::Await } else { Turn::Over }
     }
 
-    fn ended(&mut self, job: &Job, result: &Result<Ended, Stop>) -> bool {
+    fn ended(&mut self, job: &Job, result: &Result<StepEnd, Stop>) -> bool {
         self.standing[job.index] = match result {
             Ok(_) if job.is_skipped && self.is_closed(job.index) => Standing::Closed,
-            Ok(Ended::Skipped) => Standing::Skipped,
-            Ok(Ended::Completed(_) | Ended::Passed) => Standing::Done,
-            Ok(Ended::SkipRest) => Standing::Closed,
+            Ok(StepEnd::Skipped) => Standing::Skipped,
+            Ok(StepEnd::Completed(_) | StepEnd::Passed) => Standing::Done,
+            Ok(StepEnd::SkipRest) => Standing::Closed,
             Err(Stop::Paused) => Standing::Stopped,
             Err(_) => {
                 self.is_stopped = true;
@@ -145,8 +145,8 @@ impl Frame<'_> {
         done.sort_by_key(|(job, _)| job.index);
         let results = done.into_iter().map(|(_, result)| result).collect();
         let completed = first_stop(results, |error| error)?.into_iter().filter_map(|ended| match ended {
-            Ended::Completed(record) => Some(record),
-            Ended::Skipped | Ended::Passed | Ended::SkipRest => None,
+            StepEnd::Completed(record) => Some(record),
+            StepEnd::Skipped | StepEnd::Passed | StepEnd::SkipRest => None,
         });
         let last = completed.last();
         self.pile.take_over(&lock(&piles));
@@ -159,13 +159,13 @@ impl Frame<'_> {
         step: &Step,
         scope: &mut Scope<'_>,
         at: &super::path::StepPath,
-    ) -> Result<Ended, Stop> {
+    ) -> Result<StepEnd, Stop> {
         let path = at.step(&step.id);
         scope.insert(Arc::new(super::switch::skipped(step)));
         let skipped = StepOutcome::new(StepStatus::Skipped);
         self.show_end(&path, &skipped);
         self.run.summarise(&path, skipped, kind_name(&step.work))?;
-        Ok(Ended::Skipped)
+        Ok(StepEnd::Skipped)
     }
 }
 

@@ -53,7 +53,7 @@ pub(crate) struct Frame<'f> {
 }
 
 /// The end of a step that did not stop the run.
-pub(super) enum Ended {
+pub(super) enum StepEnd {
     Completed(Arc<Record>),
     /// Skipped, by its condition or by the steps that it needs.
     Skipped,
@@ -97,9 +97,9 @@ impl Frame<'_> {
                 return Err(Stop::Cancelled);
             }
             match self.step(step, scope, at, enclosing, cancel)? {
-                Ended::Completed(record) => last = Some(record),
-                Ended::Skipped | Ended::Passed => {}
-                Ended::SkipRest => break,
+                StepEnd::Completed(record) => last = Some(record),
+                StepEnd::Skipped | StepEnd::Passed => {}
+                StepEnd::SkipRest => break,
             }
         }
         Ok(last)
@@ -112,7 +112,7 @@ impl Frame<'_> {
         at: &StepPath,
         enclosing: &Enclosing,
         cancel: &CancelToken,
-    ) -> Result<Ended, Stop> {
+    ) -> Result<StepEnd, Stop> {
         let path = at.step(&step.id);
         let _span = tracing::info_span!("step", %path, kind = kind_name(&step.work)).entered();
         let wanted = step.when.evaluate(&*scope);
@@ -135,7 +135,11 @@ impl Frame<'_> {
                 self.summarise(step, &path, StepStatus::Failed, Some(&error), begun)?;
                 self.count_cost(&step.id, None)?;
                 scope.insert(Arc::new(Record { error: Some(error.message), ..Record::new(&step.id) }));
-                return Ok(if step.on_error == OnError::SkipRest { Ended::SkipRest } else { Ended::Passed });
+                return Ok(if step.on_error == OnError::SkipRest {
+                    StepEnd::SkipRest
+                } else {
+                    StepEnd::Passed
+                });
             }
             Err(stop) => {
                 let stop = match stop {
@@ -177,7 +181,7 @@ impl Frame<'_> {
         self.summarise(step, &path, StepStatus::Ok, None, begun)?;
         let record = Arc::new(record);
         scope.insert(Arc::clone(&record));
-        Ok(Ended::Completed(record))
+        Ok(StepEnd::Completed(record))
     }
 
     /// Asks a person about the result of a step.

@@ -9,7 +9,7 @@ use serde_json::Number;
 use super::codes;
 use super::diagnostic::{Checked, Diagnostic};
 use super::plan::Span;
-use super::source::{Data, Entry, MAX_DEPTH, Node, Source};
+use super::source::{Data, MAX_DEPTH, MappingEntry, Node, Source};
 
 /// Parses the source as one JSON value. Duplicate keys are allowed; the last one wins.
 pub(super) fn parse(source: &Arc<Source>) -> Checked<Node> {
@@ -122,7 +122,7 @@ impl Reader<'_> {
     }
 
     fn map(&mut self) -> Checked<Data> {
-        let mut entries: Vec<Entry> = Vec::new();
+        let mut entries: Vec<MappingEntry> = Vec::new();
         let mut places: HashMap<String, usize> = HashMap::new();
         self.blanks();
         if self.peek() == Some(b'}') {
@@ -143,7 +143,7 @@ impl Reader<'_> {
             }
             self.at += 1;
             let value = self.value()?;
-            let entry = Entry { key: key.clone(), key_span, value };
+            let entry = MappingEntry { key: key.clone(), key_span, value };
             match places.get(&key).and_then(|place| entries.get_mut(*place)) {
                 Some(earlier) => *earlier = entry,
                 None => {

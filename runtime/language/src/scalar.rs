@@ -7,7 +7,7 @@ use lobster_base::json;
 
 /// Set of types for plain scalars.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Schema {
+pub(super) enum ScalarSchema {
     /// YAML 1.2 core.
     Core,
     /// YAML 1.1: more booleans, octals with a leading zero, underscores, base 60.
@@ -15,7 +15,7 @@ pub(super) enum Schema {
 }
 
 /// Value of a plain scalar.
-pub(super) fn resolve(text: &str, schema: Schema) -> Data {
+pub(super) fn resolve(text: &str, schema: ScalarSchema) -> Data {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Data::Null,
         "true" | "True" | "TRUE" => return Data::Bool(true),
@@ -25,8 +25,8 @@ pub(super) fn resolve(text: &str, schema: Schema) -> Data {
         _ => {}
     }
     let number = match schema {
-        Schema::Core => core_number(text),
-        Schema::Yaml11 => match text {
+        ScalarSchema::Core => core_number(text),
+        ScalarSchema::Yaml11 => match text {
             "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" => return Data::Bool(true),
             "n" | "N" | "no" | "No" | "NO" | "off" | "Off" | "OFF" => return Data::Bool(false),
             _ => number_1_1(text),
@@ -164,7 +164,7 @@ mod tests {
     use super::super::source::Node;
     use super::*;
 
-    fn value(text: &str, schema: Schema) -> String {
+    fn value(text: &str, schema: ScalarSchema) -> String {
         match resolve(text, schema) {
             Data::NotFinite => "not finite".to_owned(),
             data => json::compact(&Node { data, span: Span::default() }.to_value()),
@@ -210,7 +210,7 @@ mod tests {
             ("100000000000000000000", "100000000000000000000"),
             ("64MiB", "\"64MiB\""),
         ] {
-            assert_eq!(value(text, Schema::Core), expected, "{text}");
+            assert_eq!(value(text, ScalarSchema::Core), expected, "{text}");
         }
     }
 
@@ -228,7 +228,7 @@ mod tests {
             ("1_0.5", json!(10.5)),
             ("_1", json!("_1")),
         ] {
-            let data = resolve(text, Schema::Yaml11);
+            let data = resolve(text, ScalarSchema::Yaml11);
             assert_eq!(Node { data, span: Span::default() }.to_value(), expected, "{text}");
         }
     }

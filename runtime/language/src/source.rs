@@ -126,12 +126,12 @@ pub(crate) enum Data {
     Text(String),
     List(Vec<Node>),
     /// Entries in file order; keys are unique.
-    Map(Vec<Entry>),
+    Map(Vec<MappingEntry>),
 }
 
 /// One key of a map and its value.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Entry {
+pub(crate) struct MappingEntry {
     pub(crate) key: String,
     pub(crate) key_span: Span,
     pub(crate) value: Node,
@@ -144,7 +144,7 @@ impl Node {
     }
 
     /// Entry of a key.
-    pub(crate) fn entry(&self, key: &str) -> Option<&Entry> {
+    pub(crate) fn entry(&self, key: &str) -> Option<&MappingEntry> {
         self.as_map()?.iter().find(|entry| entry.key == key)
     }
 
@@ -153,7 +153,7 @@ impl Node {
         self.get(key).filter(|node| !node.is_null())
     }
 
-    pub(crate) fn as_map(&self) -> Option<&[Entry]> {
+    pub(crate) fn as_map(&self) -> Option<&[MappingEntry]> {
         match &self.data {
             Data::Map(entries) => Some(entries),
             Data::Null
@@ -241,7 +241,7 @@ impl Node {
 }
 
 /// Values of a map's entries by key.
-pub(crate) fn to_map(entries: &[Entry]) -> Map<String, Value> {
+pub(crate) fn to_map(entries: &[MappingEntry]) -> Map<String, Value> {
     entries.iter().map(|entry| (entry.key.clone(), entry.value.to_value())).collect()
 }
 

@@ -14,8 +14,8 @@ use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span as Event
 use super::codes;
 use super::diagnostic::{Checked, Diagnostic};
 use super::plan::Span;
-use super::scalar::{Schema, key_text, resolve};
-use super::source::{Data, Entry, MAX_DEPTH, Node, Source};
+use super::scalar::{ScalarSchema, key_text, resolve};
+use super::source::{Data, MAX_DEPTH, MappingEntry, Node, Source};
 use surrogates::StandIns;
 use untyped::Untyped;
 
@@ -30,7 +30,7 @@ pub(super) fn parse(source: &Arc<Source>) -> Checked<Node> {
     let mut builder = Builder {
         source,
         offsets,
-        schema: if asks_for_yaml_1_1(text) { Schema::Yaml11 } else { Schema::Core },
+        schema: if asks_for_yaml_1_1(text) { ScalarSchema::Yaml11 } else { ScalarSchema::Core },
         frames: Vec::new(),
         anchors: HashMap::new(),
         aliased: 0,
@@ -110,7 +110,7 @@ enum FrameKind {
 
 #[derive(Default)]
 struct MapFrame {
-    entries: Vec<Entry>,
+    entries: Vec<MappingEntry>,
     /// Index of each key in `entries`.
     places: HashMap<String, usize>,
     /// Keys with their kinds: `1` and `"1"` are two keys in YAML and one in JSON.
@@ -121,7 +121,7 @@ struct MapFrame {
 
 impl MapFrame {
     /// Sets a key; a key of the map itself overrides a merged one.
-    fn set(&mut self, entry: Entry) {
+    fn set(&mut self, entry: MappingEntry) {
         if let Some(earlier) = self.places.get(&entry.key).and_then(|place| self.entries.get_mut(*place)) {
             *earlier = entry;
         } else {
@@ -142,7 +142,11 @@ impl MapFrame {
             }
             Data::List(maps) => maps.into_iter().for_each(|map| self.merge(map, key_span)),
             data => {
-                self.set(Entry { key: "<<".to_owned(), key_span, value: Node { data, span: from.span } });
+                self.set(MappingEntry {
+                    key: "<<".to_owned(),
+                    key_span,
+                    value: Node { data, span: from.span },
+                });
             }
         }
     }
@@ -158,7 +162,7 @@ struct Weight {
 struct Builder<'a> {
     source: &'a Arc<Source>,
     offsets: Offsets,
-    schema: Schema,
+    schema: ScalarSchema,
     frames: Vec<Frame>,
     anchors: HashMap<usize, (Node, Weight)>,
     aliased: usize,
@@ -356,10 +360,10 @@ impl Builder<'_> {
             map.key = Some((text, node.span));
             return Ok(());
         };
-        if schema == Schema::Yaml11 && key == "<<" {
+        if schema == ScalarSchema::Yaml11 && key == "<<" {
             map.merge(node, key_span);
         } else {
-            map.set(Entry { key, key_span, value: node });
+            map.set(MappingEntry { key, key_span, value: node });
         }
         Ok(())
     }

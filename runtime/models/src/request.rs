@@ -48,7 +48,7 @@ pub struct Retry {
 
 /// One message of a conversation.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Turn<'r> {
+pub(crate) struct ChatTurn<'r> {
     /// True if it is the model's message.
     pub is_model: bool,
     /// The text, including text files.
@@ -157,9 +157,9 @@ impl Request {
     }
 
     /// The conversation: the request and, after an invalid answer, that answer with its errors.
-    pub(crate) fn turns(&self, retry: Option<&Retry>) -> Vec<Turn<'_>> {
+    pub(crate) fn turns(&self, retry: Option<&Retry>) -> Vec<ChatTurn<'_>> {
         let files = self.files.iter().filter(|file| file.data.is_some()).collect();
-        let mut turns = vec![Turn { is_model: false, text: self.text(), files }];
+        let mut turns = vec![ChatTurn { is_model: false, text: self.text(), files }];
         match retry {
             None => {}
             Some(retry) if retry.said.trim().is_empty() => {
@@ -167,7 +167,7 @@ impl Request {
                 turns[0].text.push_str(&retry.text());
             }
             Some(retry) => turns.extend(
-                [(true, retry.said.clone()), (false, retry.text())].map(|(is_model, text)| Turn {
+                [(true, retry.said.clone()), (false, retry.text())].map(|(is_model, text)| ChatTurn {
                     is_model,
                     text,
                     files: Vec::new(),
@@ -328,7 +328,7 @@ mod tests {
             |said: &str| Retry { attempt: 2, errors: vec!["/n must be integer".into()], said: said.into() };
         let fit =
             "[The previous answer did not fit the schema: /n must be integer. Answer again so that it fits.]";
-        let turn = |is_model: bool, text: &str| Turn { is_model, text: text.into(), files: vec![] };
+        let turn = |is_model: bool, text: &str| ChatTurn { is_model, text: text.into(), files: vec![] };
         assert_eq!(request("p").turns(None), [turn(false, "p")]);
         assert_eq!(
             request("p").turns(Some(&retry("{\"n\":\"x\"}"))),

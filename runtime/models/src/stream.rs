@@ -32,7 +32,7 @@ pub(crate) enum StreamError {
 
 /// Tells if more of a stream is to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flow {
+pub(crate) enum StreamFlow {
     More,
     /// The rest is no part of the answer.
     Last,
@@ -41,7 +41,7 @@ pub(crate) enum Flow {
 /// The answer so far in a provider's events.
 trait Partial {
     /// Adds an event and tells if it is the last.
-    fn take(&mut self, event: Value) -> Flow;
+    fn take(&mut self, event: Value) -> StreamFlow;
     /// True if the answer is complete, although no event was marked as the last.
     fn is_complete(&self) -> bool;
     /// The text of the answer so far.
@@ -108,7 +108,7 @@ impl EventStream {
     /// The answer of a complete stream.
     pub(crate) fn whole(text: &str, limit: u64) -> Result<Value, StreamError> {
         let mut stream = Self::new(limit);
-        if stream.push(text.as_bytes())? == Flow::More {
+        if stream.push(text.as_bytes())? == StreamFlow::More {
             stream.close()?;
         }
         stream.finish()
@@ -121,7 +121,7 @@ impl EventStream {
     }
 
     /// Adds the next bytes.
-    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<Flow, StreamError> {
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<StreamFlow, StreamError> {
         self.received = self.received.saturating_add(bytes.len() as u64);
         if self.received > self.limit.saturating_mul(AROUND) {
             return Err(StreamError::TooLarge);
@@ -132,8 +132,8 @@ impl EventStream {
                 _ if is_second => {}
                 b'\r' | b'\n' => {
                     let line = std::mem::take(&mut self.line);
-                    if self.take_line(&String::from_utf8_lossy(&line))? == Flow::Last {
-                        return Ok(Flow::Last);
+                    if self.take_line(&String::from_utf8_lossy(&line))? == StreamFlow::Last {
+                        return Ok(StreamFlow::Last);
                     }
                 }
                 _ => {
@@ -144,7 +144,7 @@ impl EventStream {
                 }
             }
         }
-        Ok(Flow::More)
+        Ok(StreamFlow::More)
     }
 
     /// Ends the input. An event that was cut in the middle is dropped.
@@ -181,7 +181,7 @@ impl EventStream {
         }
     }
 
-    fn take_line(&mut self, line: &str) -> Result<Flow, StreamError> {
+    fn take_line(&mut self, line: &str) -> Result<StreamFlow, StreamError> {
         if line.is_empty() {
             return self.dispatch();
         }
@@ -199,32 +199,32 @@ impl EventStream {
             // A comment, or a field for reconnecting clients.
             _ => {}
         }
-        Ok(Flow::More)
+        Ok(StreamFlow::More)
     }
 
-    fn dispatch(&mut self) -> Result<Flow, StreamError> {
+    fn dispatch(&mut self) -> Result<StreamFlow, StreamError> {
         let (name, data) = (std::mem::take(&mut self.name), std::mem::take(&mut self.data));
         if data.trim().is_empty() {
-            return Ok(Flow::More);
+            return Ok(StreamFlow::More);
         }
         if is_done(&data) {
             // An incomplete answer has not ended here.
-            return if self.is_complete() { Ok(Flow::Last) } else { Err(StreamError::Unfinished) };
+            return if self.is_complete() { Ok(StreamFlow::Last) } else { Err(StreamError::Unfinished) };
         }
         let event = json::parse(&data).map_err(|_| StreamError::NotJson)?;
         if let Some(error) = error_of(&name, &event) {
             self.error = Some(error);
-            return Ok(Flow::Last);
+            return Ok(StreamFlow::Last);
         }
         if self.partial.is_none() {
             self.partial = form_of(&event);
         }
-        let Some(partial) = &mut self.partial else { return Ok(Flow::More) };
+        let Some(partial) = &mut self.partial else { return Ok(StreamFlow::More) };
         let flow = partial.take(event);
         if partial.text().bytes > self.limit {
             return Err(StreamError::TooLarge);
         }
-        self.has_ended = flow == Flow::Last;
+        self.has_ended = flow == StreamFlow::Last;
         Ok(flow)
     }
 }

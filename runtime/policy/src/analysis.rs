@@ -54,7 +54,7 @@ pub struct TextSpan {
 
 /// A reason against running the command without a question.
 #[derive(Clone, Debug)]
-pub(crate) struct Finding {
+pub(crate) struct CommandFinding {
     pub(crate) level: Level,
     pub(crate) code: String,
     /// Name of the hard block; `code` names it as well, for people.
@@ -255,7 +255,7 @@ impl Flow {
 
 /// Standard input of a command.
 #[derive(Clone, Debug, Default)]
-pub(crate) enum Input {
+pub(crate) enum CommandInput {
     /// Empty: steps start with an empty standard input.
     #[default]
     Empty,
@@ -267,7 +267,7 @@ pub(crate) enum Input {
     Text(Option<String>, Taint),
 }
 
-impl Input {
+impl CommandInput {
     pub(crate) fn taint(&self) -> Taint {
         match self {
             Self::Pipe(flow) => flow.taint,
@@ -292,7 +292,7 @@ impl Input {
 
 /// State that later commands of the same shell see.
 #[derive(Clone, Default)]
-pub(crate) struct Scope {
+pub(crate) struct ShellScope {
     /// Possible values by variable; a variable that is not listed has its value from the environment.
     pub(crate) vars: HashMap<String, Vec<Arg>>,
     /// Functions of the text, which are not part of the language.
@@ -358,12 +358,12 @@ pub(crate) struct Analysis<'a> {
     pub(crate) policy: &'a Policy,
     pub(crate) env: &'a DecisionEnv,
     pub(crate) roots: &'a Roots,
-    pub(crate) findings: Vec<Finding>,
+    pub(crate) findings: Vec<CommandFinding>,
     pub(crate) commands: Vec<CommandFact>,
     pub(crate) rules: Vec<&'a Rule>,
     /// Everything that draws rights: programs, and code that the analysis cannot read.
     pub(crate) draws: Vec<Draw<'a>>,
-    pub(crate) scope: Scope,
+    pub(crate) scope: ShellScope,
     /// Directory in which the command starts.
     pub(crate) start: String,
     /// Functions being followed, each with the number of pipelines and background jobs around it.
@@ -379,7 +379,7 @@ pub(crate) struct Analysis<'a> {
     pub(crate) budget: usize,
     pub(crate) choice: Option<Choice>,
     /// Standard input of the code that is read next.
-    pub(crate) child_input: Input,
+    pub(crate) child_input: CommandInput,
     pub(crate) span: Option<TextSpan>,
     /// The command is an applet of busybox, even if a file has the same name.
     pub(crate) is_applet: bool,
@@ -435,7 +435,7 @@ impl<'a> Analysis<'a> {
             rules: Vec::new(),
             draws: Vec::new(),
             start: cwd.clone(),
-            scope: Scope { cwd, ..Scope::default() },
+            scope: ShellScope { cwd, ..ShellScope::default() },
             calls: Vec::new(),
             depth: 0,
             wrapped: 0,
@@ -443,7 +443,7 @@ impl<'a> Analysis<'a> {
             facts: Facts::default(),
             budget: COMMAND_BUDGET,
             choice: None,
-            child_input: Input::Empty,
+            child_input: CommandInput::Empty,
             span: None,
             is_applet: false,
         }
@@ -468,13 +468,14 @@ impl<'a> Analysis<'a> {
         hint: Option<&'static str>,
     ) {
         let (code, message) = (code.into(), message.into());
-        self.add(Finding { level, code, hard: None, message, hint, span: self.span, rule: None });
+        self.add(CommandFinding { level, code, hard: None, message, hint, span: self.span, rule: None });
     }
 
-    pub(crate) fn add(&mut self, mut finding: Finding) {
+    pub(crate) fn add(&mut self, mut finding: CommandFinding) {
         finding.message = name_step_home(&finding.message);
-        let known =
-            |f: &Finding| f.level == finding.level && f.code == finding.code && f.message == finding.message;
+        let known = |f: &CommandFinding| {
+            f.level == finding.level && f.code == finding.code && f.message == finding.message
+        };
         if !self.findings.iter().any(known) {
             self.findings.push(finding);
         }
@@ -498,11 +499,19 @@ impl<'a> Analysis<'a> {
 
     pub(crate) fn hard(&mut self, id: &str, message: impl Into<String>, hint: Option<&'static str>) {
         let (code, hard, message) = (format!("hard:{id}"), Some(id.to_owned()), message.into());
-        self.add(Finding { level: Level::Hard, code, hard, message, hint, span: self.span, rule: None });
+        self.add(CommandFinding {
+            level: Level::Hard,
+            code,
+            hard,
+            message,
+            hint,
+            span: self.span,
+            rule: None,
+        });
     }
 
     /// Adopts a hard block that another analysis found; its other findings are left out.
-    pub(crate) fn adopt_hard(&mut self, found: &Finding, message: impl Into<String>) {
+    pub(crate) fn adopt_hard(&mut self, found: &CommandFinding, message: impl Into<String>) {
         if let Some(id) = &found.hard {
             self.hard(id, message, found.hint);
         }
@@ -535,7 +544,7 @@ impl<'a> Analysis<'a> {
     }
 
     /// The first hard finding, if there is one.
-    pub(crate) fn hard_finding(&self) -> Option<&Finding> {
+    pub(crate) fn hard_finding(&self) -> Option<&CommandFinding> {
         self.findings.iter().find(|f| f.hard.is_some())
     }
 

@@ -1,7 +1,7 @@
 //! One simple command: its assignments, the builtins of the shell, and the program that it starts.
 
 use super::Policy;
-use super::analysis::{Analysis, Arg, Flow, Input, Level};
+use super::analysis::{Analysis, Arg, CommandInput, Flow, Level};
 use super::dialect::Shell;
 use super::shell::is_evaluated;
 use super::wrappers::is_shell;
@@ -11,7 +11,7 @@ use super::wrappers::is_shell;
 pub(crate) struct Invocation {
     pub(crate) args: Vec<Arg>,
     pub(crate) assignments: Vec<(String, Vec<Arg>)>,
-    pub(crate) input: Input,
+    pub(crate) input: CommandInput,
     /// Functions and shell builtins may have this name.
     pub(crate) builtins: bool,
     /// The command is in the text itself rather than inside a wrapper.

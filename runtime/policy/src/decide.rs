@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::analysis::{Analysis, Arg, CommandFact, Finding, Level, TextSpan};
+use super::analysis::{Analysis, Arg, CommandFact, CommandFinding, Level, TextSpan};
 use super::command::Invocation;
 use super::decision_env::DecisionEnv;
 use super::dialect::Dialect;
@@ -292,7 +292,7 @@ impl Policy {
                 })
         });
         // The shell may read other words than the listed ones.
-        let misread = |f: &Finding| matches!(f.code.as_str(), LANGUAGE | "shell");
+        let misread = |f: &CommandFinding| matches!(f.code.as_str(), LANGUAGE | "shell");
         if allowed && !analysis.findings.iter().any(misread) {
             analysis.findings.clear();
         } else {
@@ -316,7 +316,7 @@ impl Policy {
         }
         findings.sort_by_key(|f| std::cmp::Reverse(f.level));
         let unattended = self.file().profile == Profile::ReadOnly;
-        let verdict_of = |finding: &Finding| match finding.level {
+        let verdict_of = |finding: &CommandFinding| match finding.level {
             Level::Ask if unattended => Verdict::Deny,
             Level::Ask => Verdict::Ask,
             Level::Deny | Level::Hard => Verdict::Deny,

@@ -3,7 +3,7 @@
 //! They are judged on parsed commands rather than on text, so a commit message or a search pattern may
 //! mention any of them.
 
-use super::analysis::{Analysis, Arg, Input};
+use super::analysis::{Analysis, Arg, CommandInput};
 use super::paths::{is_kernel_trigger, is_raw_device, normalise};
 use super::rules::{hard_rule_matches, is_flag};
 
@@ -130,7 +130,7 @@ const RECURSIVE_DELETE_HINT: &str = "name the files or directories below the wor
 
 impl Analysis<'_> {
     /// Checks for commands that never run.
-    pub(crate) fn check_hard(&mut self, name: &str, args: &[Arg], input: &Input) {
+    pub(crate) fn check_hard(&mut self, name: &str, args: &[Arg], input: &CommandInput) {
         for rule in self.policy.hard_extra() {
             if hard_rule_matches(rule, name, args) {
                 self.hard(&rule.id, format!("{name} is blocked by the policy"), None);
@@ -211,7 +211,7 @@ impl Analysis<'_> {
         self.check_input_lines(name, args, input);
         // A network program whose input comes from a shell, or whose output goes to one.
         if matches!(name, "nc" | "ncat" | "netcat" | "telnet" | "socat" | "openssl")
-            && let Input::Pipe(flow) = input
+            && let CommandInput::Pipe(flow) = input
             && flow.shell
         {
             self.hard("remote-shell", format!("a shell is connected to the network by {name}"), None);
@@ -350,7 +350,7 @@ impl Analysis<'_> {
     }
 
     /// Programs that run lines of their standard input in their own language.
-    fn check_input_lines(&mut self, name: &str, args: &[Arg], input: &Input) {
+    fn check_input_lines(&mut self, name: &str, args: &[Arg], input: &CommandInput) {
         let from_input = |option: char| {
             args.windows(2)
                 .any(|w| w[0].text.starts_with('-') && w[0].text.ends_with(option) && w[1].text == "-")

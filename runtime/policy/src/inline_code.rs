@@ -1,6 +1,6 @@
 //! Code that is passed to shells and interpreters, and text that may be code.
 
-use super::analysis::{Analysis, Arg, Flow, Input};
+use super::analysis::{Analysis, Arg, CommandInput, Flow};
 use super::command::{Invocation, taint};
 use super::output::DISPUTED;
 use super::shell::read;
@@ -147,7 +147,7 @@ impl Analysis<'_> {
     }
 
     /// Judges a shell that reads its code from standard input.
-    fn shell_reads_input(&mut self, name: &str, input: &Input) -> Flow {
+    fn shell_reads_input(&mut self, name: &str, input: &CommandInput) -> Flow {
         let taint = input.taint();
         if taint.network {
             self.hard(
@@ -162,7 +162,7 @@ impl Analysis<'_> {
         if let Some(text) = input.known().map(str::to_owned) {
             // The text of a here-document is in the command; data from a pipe is only as certain as the
             // programs that pass it on.
-            if matches!(input, Input::Text(..)) || self.policy.is_open() {
+            if matches!(input, CommandInput::Text(..)) || self.policy.is_open() {
                 return self.walk_child(&text, Vec::new());
             }
             self.draw(name, Vec::new(), false);
@@ -173,7 +173,7 @@ impl Analysis<'_> {
         self.draw(name, Vec::new(), false);
         if taint.decoded {
             self.deny("obfuscated", format!("{name} runs decoded data"));
-        } else if matches!(input, Input::Text(None, _)) {
+        } else if matches!(input, CommandInput::Text(None, _)) {
             self.deny("opaque-code", format!("{name} runs text that is only known when it runs"));
         } else {
             self.ask("stdin-code", format!("{name} runs everything that it reads"));
@@ -182,7 +182,7 @@ impl Analysis<'_> {
     }
 
     /// Reads the code of a child shell whose commands share its standard input.
-    fn walk_child_with(&mut self, text: &str, positional: Vec<Arg>, input: &Input) -> Flow {
+    fn walk_child_with(&mut self, text: &str, positional: Vec<Arg>, input: &CommandInput) -> Flow {
         let saved = std::mem::replace(&mut self.child_input, input.clone());
         let flow = self.walk_child(text, positional);
         self.child_input = saved;
@@ -278,7 +278,7 @@ impl Analysis<'_> {
         if !script.is_whole {
             return;
         }
-        probe.list(&script.list, &Input::Empty);
+        probe.list(&script.list, &CommandInput::Empty);
         let counts = |id: &String| !strong_only || STRONG.contains(&id.as_str());
         if let Some(hit) = probe.findings.iter().find(|f| f.hard.as_ref().is_some_and(counts)) {
             self.adopt_hard(hit, format!("{by} carries a command that never runs: {}", hit.message));

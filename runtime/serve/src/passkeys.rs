@@ -127,7 +127,7 @@ pub(crate) struct Said<'s> {
 
 /// The result of checking both parts.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Checked {
+pub(crate) struct CheckedSignature {
     pub(crate) signed: Signed,
     /// The id of a new key.
     pub(crate) made: Option<Vec<u8>>,
@@ -157,7 +157,7 @@ pub(crate) fn check(
     ceremony: Ceremony,
     (challenges, purpose, now): (&Challenges, &Purpose, i64),
     knows_origin: impl Fn(&str) -> bool,
-) -> Result<Checked, &'static str> {
+) -> Result<CheckedSignature, &'static str> {
     let text = std::str::from_utf8(said.client).map_err(|_| "the browser's part is not a text")?;
     let client: ClientData = json::parse_as(text).map_err(|_| "the browser's part cannot be read")?;
     let wanted = match ceremony {
@@ -191,7 +191,7 @@ pub(crate) fn check(
             Some(name.ok_or("the key's part is too short")?.to_vec())
         }
     };
-    Ok(Checked { signed: Signed { count, challenge, until }, made })
+    Ok(CheckedSignature { signed: Signed { count, challenge, until }, made })
 }
 
 /// True if a key has signed the data.
@@ -274,7 +274,7 @@ mod tests {
             (client("webauthn.get", &challenge, ORIGIN), authenticator("flows.example", 5, 9));
         let said = Said { client: &client, authenticator: &authenticator };
         let checked = |now| check(&said, Ceremony::Get, (&challenges, &Purpose::Access, now), knows);
-        let Checked { signed, made } = checked(NOW + CHALLENGE_MS - 1).unwrap();
+        let CheckedSignature { signed, made } = checked(NOW + CHALLENGE_MS - 1).unwrap();
         assert_eq!((signed.count, signed.until, made), (9, NOW + CHALLENGE_MS, None));
         // The store detects reuse by this value.
         assert_eq!(checked(NOW).unwrap().signed.challenge, signed.challenge);

@@ -30,7 +30,7 @@ const READ_AT_ONCE: usize = 64;
 /// All or most of the actions in the database: without it, a loop over new items would look up each of them for
 /// nothing.
 #[derive(Default)]
-pub(super) struct Known {
+pub(super) struct CachedActions {
     /// First bytes of their digests. Actions collected since may be among them.
     actions: HashSet<u64>,
     /// Until then, actions not listed here are not looked up.
@@ -39,7 +39,7 @@ pub(super) struct Known {
     in_vain: usize,
 }
 
-impl Known {
+impl CachedActions {
     fn rules_out(&self, action: &Digest) -> bool {
         self.all_until.is_some_and(|until| Instant::now() < until)
             && !self.actions.contains(&beginning(action))
@@ -65,7 +65,7 @@ impl Store {
     }
 
     /// Reads which actions are known, unless there are more than `max`.
-    fn read_known(&self, known: &mut Known, max: usize) -> Result<(), StoreError> {
+    fn read_known(&self, known: &mut CachedActions, max: usize) -> Result<(), StoreError> {
         let found: Vec<u64> = self.inner.db.read(|db| {
             let mut statement = db.prepare_cached("SELECT digest FROM actions LIMIT ?1")?;
             let limit = i64::try_from(max).unwrap_or(i64::MAX).saturating_add(1);

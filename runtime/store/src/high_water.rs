@@ -293,14 +293,14 @@ impl HighWater {
 
     /// Name and marks by which a copy of the store is recognised. Read before the copy is made, so that no mark is
     /// ahead of the copy of a sound store.
-    pub(super) fn carried(&self, db: &Connection) -> Result<Carried, StoreError> {
+    pub(super) fn carried(&self, db: &Connection) -> Result<CarriedMark, StoreError> {
         let Comparison { name, rollback, newest, missing, found } = self.compare(db, KEPT_END)?;
         let lines = if rollback.is_some() { missing } else { newest };
         let mut marks: String = lines.iter().map(|line| json::compact(line) + "\n").collect();
         if let (Some(own), Some(_)) = (name.get(), &rollback) {
             marks += &self.line(own, Said::RolledBack { found });
         }
-        Ok(Carried { name, marks, rollback })
+        Ok(CarriedMark { name, marks, rollback })
     }
 
     fn line(&self, name: &str, said: Said) -> String {
@@ -314,13 +314,13 @@ impl HighWater {
 }
 
 /// The name and the marks of a store, for a copy.
-pub(super) struct Carried {
+pub(super) struct CarriedMark {
     name: StoreName,
     marks: String,
     pub(super) rollback: Option<Rollback>,
 }
 
-impl Carried {
+impl CarriedMark {
     /// Writes both into the store directory of the copy.
     pub(super) fn write(&self, store: &Path) -> Result<(), StoreError> {
         let write = || -> io::Result<()> {

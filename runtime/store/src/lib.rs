@@ -119,7 +119,7 @@ struct Inner {
     clock: Clock,
     redactions: Arc<redact::Current>,
     pending: Mutex<pending::Pending>,
-    known: Mutex<cache::Known>,
+    known: Mutex<cache::CachedActions>,
     checked: Mutex<HashMap<Digest, blob::Fingerprint>>,
     high_water: high_water::HighWater,
     /// Claims of this process, with their numbers.

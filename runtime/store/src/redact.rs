@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::dump;
 use super::secret_spellings::{Form, disguises};
-use super::spelling::{self, Found, Glance, Kind};
+use super::spelling::{self, Glance, SpellingFound, SpellingKind};
 
 /// Shorter values are not hidden, since they would be found everywhere.
 const SHORTEST: usize = 4;
@@ -77,16 +77,16 @@ impl Search {
             first[usize::from(*two) + 1] += 1;
             seen.add(*two);
             match forms[*form as usize].0.kind {
-                Some(Kind::Digits) => wrapped.add(*two),
+                Some(SpellingKind::Digits) => wrapped.add(*two),
                 // Texts of this kind are in lower case.
-                Some(Kind::Hex) => {
+                Some(SpellingKind::Hex) => {
                     let [before, after] = two.to_be_bytes();
                     for before in [before, before.to_ascii_uppercase()] {
                         wrapped.add(key(before, after));
                         wrapped.add(key(before, after.to_ascii_uppercase()));
                     }
                 }
-                Some(Kind::Plain) | None => {}
+                Some(SpellingKind::Plain) | None => {}
             }
         }
         for at in 1..first.len() {
@@ -314,7 +314,7 @@ impl Redactions {
         let Some(&after) = text.get(next) else { return };
         let mut try_all = |before: u8, after: u8| {
             for (form, index) in search.pairs(before, after) {
-                if self.pairs[*form as usize].0.kind != Some(Kind::Plain) {
+                if self.pairs[*form as usize].0.kind != Some(SpellingKind::Plain) {
                     self.try_at(text, start, *form as usize, *index as usize, places);
                 }
             }
@@ -338,12 +338,12 @@ impl Redactions {
         let same = |(byte, wanted): (&u8, &u8)| {
             byte == wanted
                 || *byte == b'+' && *wanted == b' '
-                || kind == Kind::Hex && byte.eq_ignore_ascii_case(wanted)
+                || kind == SpellingKind::Hex && byte.eq_ignore_ascii_case(wanted)
         };
         if !text[start..at].iter().zip(head).all(same) {
             return;
         }
-        if let Found::Whole(end) = spelling::follow_from(text, at, rest, kind, done > 0) {
+        if let SpellingFound::Whole(end) = spelling::follow_from(text, at, rest, kind, done > 0) {
             places.push((start..end, form));
         }
     }
@@ -383,7 +383,7 @@ impl Redactions {
                 let wanted = form.text.as_bytes();
                 match form.kind {
                     None => wanted.starts_with(&text[at..]),
-                    Some(kind) => spelling::follow(text, at, wanted, kind) == Found::Cut,
+                    Some(kind) => spelling::follow(text, at, wanted, kind) == SpellingFound::Cut,
                 }
             })
         };
@@ -407,7 +407,7 @@ impl Redactions {
         let mut cut = if is_dump { last } else { text.len() };
         let shown: Vec<_> = lines.into_iter().rev().flatten().collect();
         let bytes: Vec<u8> = shown.iter().map(|(byte, _)| *byte).collect();
-        let values = self.pairs.iter().filter(|(form, _)| form.kind == Some(Kind::Plain));
+        let values = self.pairs.iter().filter(|(form, _)| form.kind == Some(SpellingKind::Plain));
         for (form, _) in values {
             let most = bytes.len().min(form.text.len() - 1);
             let begun = (1..=most).rev().find(|len| bytes.ends_with(&form.text.as_bytes()[..*len]));

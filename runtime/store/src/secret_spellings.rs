@@ -4,7 +4,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE, URL_SAFE_NO_PAD};
 
-use super::spelling::Kind;
+use super::spelling::SpellingKind;
 
 /// A shorter part or encoding would be found everywhere.
 const SHORTEST_PART: usize = 4;
@@ -16,7 +16,7 @@ const SHORTEST_LINE: usize = 12;
 pub(super) struct Form {
     pub(super) text: String,
     /// Decoding of the text; `None` if only the exact text is searched for.
-    pub(super) kind: Option<Kind>,
+    pub(super) kind: Option<SpellingKind>,
 }
 
 impl Form {
@@ -27,7 +27,7 @@ impl Form {
 
 /// All forms in which `value` is searched for; the first is the value itself.
 pub(super) fn disguises(value: &str) -> Vec<Form> {
-    let plain = |text: &str| Form { text: text.to_owned(), kind: Some(Kind::Plain) };
+    let plain = |text: &str| Form { text: text.to_owned(), kind: Some(SpellingKind::Plain) };
     let mut forms = vec![plain(value)];
     if value.trim().contains('\n') {
         let lines = value.lines().map(str::trim).filter(|line| line.len() >= SHORTEST_LINE);
@@ -47,7 +47,7 @@ pub(super) fn disguises(value: &str) -> Vec<Form> {
 fn hex(value: &str) -> Vec<Form> {
     let joined =
         |between: &str| value.bytes().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(between);
-    let mut forms = vec![Form { text: joined(""), kind: Some(Kind::Hex) }];
+    let mut forms = vec![Form { text: joined(""), kind: Some(SpellingKind::Hex) }];
     forms.push(Form::fixed(joined("").to_ascii_uppercase()));
     for between in [" ", ":", "-"] {
         forms.push(Form::fixed(joined(between)));
@@ -58,7 +58,7 @@ fn hex(value: &str) -> Vec<Form> {
 
 /// Base64 of the value alone, and the digits that encode it at any position inside a longer text (`user:password`).
 fn base64_forms(value: &str) -> Vec<Form> {
-    let digits = |text: String| Form { text, kind: Some(Kind::Digits) };
+    let digits = |text: String| Form { text, kind: Some(SpellingKind::Digits) };
     let mut forms = vec![digits(STANDARD.encode(value)), digits(URL_SAFE.encode(value))];
     // `echo` adds a newline to the encoded text.
     forms.push(digits(STANDARD.encode(format!("{value}\n"))));

@@ -292,7 +292,7 @@ pub(super) fn after_break(text: &[u8], at: usize) -> Option<usize> {
 
 /// Kind of a searched text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum SpellingKind {
     /// Characters.
     Plain,
     /// Digits of base64, which may be wrapped.
@@ -303,7 +303,7 @@ pub(super) enum Kind {
 
 /// Result of comparing a text with a form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum SpellingFound {
     /// The whole form matches and ends here.
     Whole(usize),
     /// The text ends before the form does.
@@ -312,19 +312,25 @@ pub(super) enum Found {
 }
 
 /// Compares `text` from `at` on with `form`.
-pub(super) fn follow(text: &[u8], at: usize, form: &[u8], kind: Kind) -> Found {
+pub(super) fn follow(text: &[u8], at: usize, form: &[u8], kind: SpellingKind) -> SpellingFound {
     follow_from(text, at, form, kind, false)
 }
 
 /// The same for the rest of a form, whose start precedes `at` if `is_rest` is true.
-pub(super) fn follow_from(text: &[u8], at: usize, form: &[u8], kind: Kind, is_rest: bool) -> Found {
+pub(super) fn follow_from(
+    text: &[u8],
+    at: usize,
+    form: &[u8],
+    kind: SpellingKind,
+    is_rest: bool,
+) -> SpellingFound {
     // A byte has few decodings; the limit is for text crafted to have many.
     let mut steps = 64 + 16 * form.len();
     let mut open = vec![(at, 0)];
     let mut cut = false;
     while let Some((at, done)) = open.pop() {
         if done == form.len() {
-            return Found::Whole(at);
+            return SpellingFound::Whole(at);
         }
         steps -= 1;
         if steps == 0 {
@@ -335,7 +341,7 @@ pub(super) fn follow_from(text: &[u8], at: usize, form: &[u8], kind: Kind, is_re
             continue;
         };
         let wanted = &form[done..];
-        if kind != Kind::Plain
+        if kind != SpellingKind::Plain
             && (done > 0 || is_rest)
             && let Some(next) = after_break(text, at)
         {
@@ -351,12 +357,12 @@ pub(super) fn follow_from(text: &[u8], at: usize, form: &[u8], kind: Kind, is_re
         });
         // The start of an escape that is incomplete so far.
         cut |= !spelled && introduces(byte) && text.len() - at < LONGEST;
-        let is_same = byte == wanted[0] || kind == Kind::Hex && byte.eq_ignore_ascii_case(&wanted[0]);
+        let is_same = byte == wanted[0] || kind == SpellingKind::Hex && byte.eq_ignore_ascii_case(&wanted[0]);
         if is_same {
             open.push((at + 1, done + 1));
         }
     }
-    if cut { Found::Cut } else { Found::No }
+    if cut { SpellingFound::Cut } else { SpellingFound::No }
 }
 
 #[cfg(test)]
@@ -374,19 +380,27 @@ mod tests {
             "&#115;&#x33;&#246;&#92;&quot;&#x1F600;&#32n",
             "s%33ö\\\\&quot;😀\\040n",
         ] {
-            assert_eq!(follow(text.as_bytes(), 0, secret, Kind::Plain), Found::Whole(text.len()), "{text}");
+            assert_eq!(
+                follow(text.as_bytes(), 0, secret, SpellingKind::Plain),
+                SpellingFound::Whole(text.len()),
+                "{text}"
+            );
         }
-        assert_eq!(follow(b"%73%3", 0, b"s3", Kind::Plain), Found::Cut);
-        assert_eq!(follow(b"s4", 0, b"s3", Kind::Plain), Found::No);
+        assert_eq!(follow(b"%73%3", 0, b"s3", SpellingKind::Plain), SpellingFound::Cut);
+        assert_eq!(follow(b"s4", 0, b"s3", SpellingKind::Plain), SpellingFound::No);
     }
 
     #[test]
     fn digits_are_wrapped_in_many_ways() {
         for text in ["ab\ncd", "a\r\nb\r\nc\r\nd", "ab\n    cd", "ab\\ncd", "ab%0D%0Acd", "abc&#10;d"] {
-            assert_eq!(follow(text.as_bytes(), 0, b"abcd", Kind::Digits), Found::Whole(text.len()), "{text}");
+            assert_eq!(
+                follow(text.as_bytes(), 0, b"abcd", SpellingKind::Digits),
+                SpellingFound::Whole(text.len()),
+                "{text}"
+            );
         }
-        assert_eq!(follow(b"AB\nCd", 0, b"abcd", Kind::Hex), Found::Whole(5));
-        assert_eq!(follow(b"ab\ncd", 0, b"abcd", Kind::Plain), Found::No);
-        assert_eq!(follow(b"ab\n", 0, b"abcd", Kind::Digits), Found::Cut);
+        assert_eq!(follow(b"AB\nCd", 0, b"abcd", SpellingKind::Hex), SpellingFound::Whole(5));
+        assert_eq!(follow(b"ab\ncd", 0, b"abcd", SpellingKind::Plain), SpellingFound::No);
+        assert_eq!(follow(b"ab\n", 0, b"abcd", SpellingKind::Digits), SpellingFound::Cut);
     }
 }

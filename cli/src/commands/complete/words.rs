@@ -20,12 +20,12 @@ const RUNS: usize = 30;
 /// Most files of a directory that are looked at.
 const FILES: usize = 2000;
 
-pub(super) struct Known {
+pub(super) struct KnownWords {
     store: Option<Store>,
     folder: Option<PathBuf>,
 }
 
-impl Known {
+impl KnownWords {
     /// The words known here. Does not create a store.
     pub(super) fn here() -> Self {
         let store = || {

@@ -42,7 +42,7 @@ pub(super) struct Config {
     #[serde(default)]
     pub(super) notify: Vec<Target>,
     /// The budget of one day (UTC) for the model calls of all runs that the server starts.
-    pub(super) budget: Option<Budget>,
+    pub(super) budget: Option<ServerBudget>,
     /// The confirmation that a person's approval needs.
     pub(super) confirm: Option<Confirm>,
     /// A proxy in front of the server that names the caller.
@@ -148,7 +148,7 @@ fn number_of(user: &str, passwd: &str) -> Option<u32> {
 /// `[budget]`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Budget {
+pub(super) struct ServerBudget {
     calls: Option<u64>,
     tokens: Option<u64>,
     usd: Option<f64>,
@@ -162,7 +162,7 @@ enum Unpriced {
     Refuse,
 }
 
-impl Budget {
+impl ServerBudget {
     /// The limits, and true if models without a price may be asked.
     pub(super) fn terms(&self) -> (Limits, bool) {
         let limits = Limits { calls: self.calls, tokens: self.tokens, nano_usd: self.usd.map(nano_usd) };

@@ -22,13 +22,13 @@ const BATCH: usize = 128;
 const BATCHES: usize = 4;
 
 /// An entry at a path of a tree.
-pub(super) enum Found {
-    Entry(Entry),
+pub(super) enum FoundEntry {
+    Entry(TreeEntry),
     /// A part that no digest covers: its path, and the reason.
     Gap(Vec<u8>, String),
 }
 
-pub(super) struct Entry {
+pub(super) struct TreeEntry {
     /// The directory that contains it.
     pub(super) dir: Arc<OwnedFd>,
     pub(super) stat: Stat,
@@ -37,7 +37,7 @@ pub(super) struct Entry {
     name_at: usize,
 }
 
-impl Entry {
+impl TreeEntry {
     pub(super) fn new(dir: Arc<OwnedFd>, stat: Stat, path: CString, name_at: usize) -> Self {
         Self { dir, stat, path, name_at }
     }
@@ -58,11 +58,11 @@ impl Entry {
 pub(super) fn each_entry<E>(
     top: OwnedFd,
     leaves_out: &(dyn Fn(&Path) -> bool + Sync),
-    mut note: impl FnMut(Found) -> Result<(), E>,
+    mut note: impl FnMut(FoundEntry) -> Result<(), E>,
 ) -> Result<(), E> {
     let top = Arc::new(top);
     std::thread::scope(|scope| {
-        let (to, from) = sync_channel::<Vec<Found>>(BATCHES);
+        let (to, from) = sync_channel::<Vec<FoundEntry>>(BATCHES);
         let dir = Arc::clone(&top);
         let looks = move || {
             let mut batches = Batches { to, batch: Vec::with_capacity(BATCH) };
@@ -87,12 +87,12 @@ pub(super) fn each_entry<E>(
 struct Stopped;
 
 struct Batches {
-    to: SyncSender<Vec<Found>>,
-    batch: Vec<Found>,
+    to: SyncSender<Vec<FoundEntry>>,
+    batch: Vec<FoundEntry>,
 }
 
 impl Batches {
-    fn add(&mut self, found: Found) -> Result<(), Stopped> {
+    fn add(&mut self, found: FoundEntry) -> Result<(), Stopped> {
         self.batch.push(found);
         if self.batch.len() < BATCH { Ok(()) } else { self.send() }
     }
@@ -105,7 +105,7 @@ impl Batches {
 
 struct Finder<'a> {
     leaves_out: &'a (dyn Fn(&Path) -> bool + Sync),
-    give: &'a mut dyn FnMut(Found) -> Result<(), Stopped>,
+    give: &'a mut dyn FnMut(FoundEntry) -> Result<(), Stopped>,
 }
 
 impl Finder<'_> {
@@ -153,7 +153,7 @@ impl Finder<'_> {
         let name_at = path.len() - name.count_bytes();
         // The path contains no zero byte, since it consists of names.
         let own = CString::new(path.as_slice()).unwrap_or_default();
-        (self.give)(Found::Entry(Entry::new(Arc::clone(dir), stat, own, name_at)))?;
+        (self.give)(FoundEntry::Entry(TreeEntry::new(Arc::clone(dir), stat, own, name_at)))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
             return Ok(());
         }
@@ -169,7 +169,7 @@ impl Finder<'_> {
     }
 
     fn give_gap(&mut self, path: &[u8], why: String) -> Result<(), Stopped> {
-        (self.give)(Found::Gap(path.to_owned(), why))
+        (self.give)(FoundEntry::Gap(path.to_owned(), why))
     }
 }
 

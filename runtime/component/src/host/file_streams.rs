@@ -77,18 +77,18 @@ pub(super) fn error_code(error: &io::Error) -> ErrorCode {
     }
 }
 
-pub(super) struct Reader {
+pub(super) struct FileReader {
     pub(super) file: Arc<File>,
     pub(super) offset: u64,
 }
 
 #[async_trait]
-impl Pollable for Reader {
+impl Pollable for FileReader {
     async fn ready(&mut self) {}
 }
 
 #[async_trait]
-impl InputStream for Reader {
+impl InputStream for FileReader {
     fn read(&mut self, size: usize) -> StreamResult<Bytes> {
         let mut buffer = vec![0; size.min(STREAM_CHUNK)];
         let read = self.file.read_at(&mut buffer, self.offset).map_err(stream_error)?;

@@ -16,8 +16,8 @@ use wasmtime::component::Resource;
 use wasmtime_wasi::p2::{DynInputStream, DynOutputStream};
 
 pub(crate) use super::file_streams::FsError;
-use super::file_streams::{Reader, StreamWriter, error_code};
-use super::overlay::{Kind, Open, Opened, Stage, Tree, Writer};
+use super::file_streams::{FileReader, StreamWriter, error_code};
+use super::overlay::{Kind, Open, Opened, StageHost, Tree, Writer};
 use super::wasi_own::wasi::filesystem::{preopens, types};
 use crate::state::{State, Stop};
 use crate::{Grants, OpenedDirs, RunError};
@@ -39,7 +39,7 @@ const MAX_READ: u64 = 1 << 20;
 /// The file system of one run.
 pub(crate) struct Filesystem {
     mounts: Vec<Mount>,
-    pub(crate) stage: Arc<Stage>,
+    pub(crate) stage: Arc<StageHost>,
     times: Times,
     open: Arc<AtomicUsize>,
     /// Bytes of names in open listings.
@@ -67,7 +67,7 @@ impl Filesystem {
         start: SystemTime,
         stop: Arc<Stop>,
     ) -> Result<Self, RunError> {
-        let stage = Stage::new(staging, budget, stop);
+        let stage = StageHost::new(staging, budget, stop);
         if !grants.write.is_empty() {
             let dirs = grants.write.iter().map(|grant| grant.host.as_path());
             stage.begin(dirs).map_err(|error| RunError::StageFailed { message: error.to_string() })?;
@@ -377,7 +377,7 @@ impl types::HostDescriptor for State {
         if !descriptor.flags.contains(types::DescriptorFlags::READ) {
             return Err(ErrorCode::NotPermitted.into());
         }
-        let stream: DynInputStream = Box::new(Reader { file, offset });
+        let stream: DynInputStream = Box::new(FileReader { file, offset });
         Ok(self.table.push(stream)?)
     }
 

@@ -153,7 +153,7 @@ impl Host {
 }
 
 /// Part of a grant that the wants ask for.
-pub(crate) enum Asked {
+pub(crate) enum AskedAddress {
     All,
     /// These ports of its host.
     Ports(Vec<String>),
@@ -163,13 +163,13 @@ pub(crate) enum Asked {
 /// Part of a granted host that the wants ask for. A want names a host as a grant does. It may begin
 /// with `*.` for all names below a domain; `*` or an empty text is any host. Without a port, it asks
 /// for the usual ones.
-pub(crate) fn asked_of<'w>(grant: &str, wants: impl Iterator<Item = &'w str>) -> Asked {
+pub(crate) fn asked_of<'w>(grant: &str, wants: impl Iterator<Item = &'w str>) -> AskedAddress {
     let wants: Vec<_> = wants.collect();
     if wants.iter().any(|want| matches!(*want, "" | "*")) {
-        return Asked::All;
+        return AskedAddress::All;
     }
     // The run reports the fault of such a grant.
-    let Some(granted) = read_host(grant) else { return Asked::All };
+    let Some(granted) = read_host(grant) else { return AskedAddress::All };
     let asked_port = |port: &u16| {
         wants.iter().any(|want| {
             let (below, host) = match want.strip_prefix("*.") {
@@ -181,16 +181,16 @@ pub(crate) fn asked_of<'w>(grant: &str, wants: impl Iterator<Item = &'w str>) ->
     };
     let asked: Vec<u16> = granted.ports.iter().copied().filter(asked_port).collect();
     if asked.is_empty() {
-        return Asked::Nothing;
+        return AskedAddress::Nothing;
     }
     if asked == granted.ports {
-        return Asked::All;
+        return AskedAddress::All;
     }
     let named = |port: u16| match &granted.name {
         Name::Dns(name) => format!("{name}:{port}"),
         Name::Address(address) => SocketAddr::new(*address, port).to_string(),
     };
-    Asked::Ports(asked.into_iter().map(named).collect())
+    AskedAddress::Ports(asked.into_iter().map(named).collect())
 }
 
 fn read_host(grant: &str) -> Option<Host> {

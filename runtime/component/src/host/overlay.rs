@@ -15,7 +15,7 @@ use cap_std::fs::{Dir, FileType, OpenOptions, OpenOptionsExt};
 
 use super::filesystem::{ErrorCode, FsError};
 use super::stage::{self, Marks};
-pub(crate) use super::stage::{Change, Stage, Staged, Writer};
+pub(crate) use super::stage::{Change, StageHost, Staged, Writer};
 
 /// Most links that one path may follow, as on Linux.
 const MAX_LINKS: u32 = 40;
@@ -41,7 +41,7 @@ pub(crate) struct Tree {
     /// Changes by path from the root of the tree. A directory that still exists in the lower layer has
     /// no entry; any entry hides the lower layer below it.
     pub(crate) changes: BTreeMap<String, Change>,
-    stage: Arc<Stage>,
+    stage: Arc<StageHost>,
 }
 
 /// Kind of an entry.
@@ -77,18 +77,18 @@ pub(crate) struct Open {
 }
 
 impl Tree {
-    pub(crate) fn new(lower: Dir, host: &Path, writable: bool, stage: Arc<Stage>) -> Self {
+    pub(crate) fn new(lower: Dir, host: &Path, writable: bool, stage: Arc<StageHost>) -> Self {
         Self { lower, host: host.to_owned(), writable, changes: BTreeMap::new(), stage }
     }
 
     #[cfg(test)]
-    pub(crate) fn open(host: &Path, writable: bool, stage: Arc<Stage>) -> io::Result<Self> {
+    pub(crate) fn open(host: &Path, writable: bool, stage: Arc<StageHost>) -> io::Result<Self> {
         let lower = Dir::open_ambient_dir(host, cap_std::ambient_authority())?;
         Ok(Self::new(lower, host, writable, stage))
     }
 
     /// The stage that holds its private files.
-    pub(crate) fn stage(&self) -> &Stage {
+    pub(crate) fn stage(&self) -> &StageHost {
         &self.stage
     }
 

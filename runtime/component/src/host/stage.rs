@@ -29,7 +29,7 @@ const ENTRY: u64 = 96;
 const PORTION: u64 = 4 << 20;
 
 /// Private files of one run, in a directory that is deleted with it.
-pub(crate) struct Stage {
+pub(crate) struct StageHost {
     parent: PathBuf,
     dir: std::sync::OnceLock<tempfile::TempDir>,
     next: AtomicU64,
@@ -44,7 +44,7 @@ pub(crate) struct Stage {
     stop: Arc<Stop>,
 }
 
-impl Stage {
+impl StageHost {
     pub(crate) fn new(parent: PathBuf, budget: u64, stop: Arc<Stop>) -> Arc<Self> {
         Arc::new(Self {
             parent,
@@ -237,7 +237,7 @@ impl Staged {
 #[derive(Clone)]
 pub(crate) struct Writer {
     pub(crate) marks: Arc<Marks>,
-    pub(crate) stage: Arc<Stage>,
+    pub(crate) stage: Arc<StageHost>,
 }
 
 impl Writer {

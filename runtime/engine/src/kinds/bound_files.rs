@@ -9,7 +9,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub(crate) use copies::{Held, NotHeld};
+pub(crate) use copies::{HeldCopies, NotHeld};
 
 use lobster_base::digest::Digest;
 use lobster_base::regular_file;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::bound_files::{Held, NotHeld};
+use super::bound_files::{HeldCopies, NotHeld};
 use super::bound_trees::Trees;
 use lobster_base::code::Code;
 use lobster_base::locked_directory::LockedDirectory;
@@ -24,7 +24,7 @@ pub(crate) struct Decided {
     /// Limit of stdout in bytes, if the policy sets one.
     pub(crate) stdout_cap: Option<u64>,
     /// The files that an approval covers, as approved.
-    pub(crate) approved: Option<Held>,
+    pub(crate) approved: Option<HeldCopies>,
     /// The trees that an approval covers, as listed when the answer was checked.
     pub(crate) trees: Option<Trees>,
     /// The shell whose language the policy read; no other shell is started.
@@ -43,7 +43,7 @@ impl Decided {
         if files.is_empty() {
             return Ok(());
         }
-        let held = Held::take(files, state_dir, spec)
+        let held = HeldCopies::take(files, state_dir, spec)
             .map_err(|error| StageError::permanent_from(error).with_code(Code::ApprovalStale))?;
         held.confine(spec);
         self.approved = Some(held);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::mcp_servers::Server;
+use super::mcp_servers::CalledServer;
 use super::native::{Job, ShellText, stop_grace};
 use super::own_places::homes;
 use super::pile::Pile;
@@ -214,7 +214,7 @@ fn task(
                 checked.map_err(|error| StageError::permanent_from(error).with_code(Code::ApprovalStale))?;
             }
             let reach = reach(target, decided.as_ref(), place)?;
-            let server = Server::new(run.session_end(&session), decided)
+            let server = CalledServer::new(run.session_end(&session), decided)
                 .map_err(|error| StageError::new(format!("cannot start a thread: {error}")))?;
             run.servers.hold(&call.server, &held_with(target, place.env), session.clone(), server);
             (session, Some(reach))

@@ -24,7 +24,7 @@ struct Known {
     /// granted.
     newest: HashMap<(McpServer, BTreeMap<String, String>), OrderId>,
     /// Everything that sessions need. Another branch may still use a session that is not the newest.
-    held: Vec<Server>,
+    held: Vec<CalledServer>,
 }
 
 impl Servers {
@@ -39,7 +39,7 @@ impl Servers {
         server: &McpServer,
         secrets: &BTreeMap<String, String>,
         session: OrderId,
-        held: Server,
+        held: CalledServer,
     ) {
         let mut known = lock(&self.0);
         known.newest.insert((server.clone(), secrets.clone()), session);
@@ -48,7 +48,7 @@ impl Servers {
 }
 
 /// Resources of a session besides its executor: the home of its program, and the approval of its files.
-pub(super) struct Server {
+pub(super) struct CalledServer {
     end: SessionEnd,
     over: CancelToken,
     watch: Option<JoinHandle<()>>,
@@ -56,7 +56,7 @@ pub(super) struct Server {
     _decided: Option<Arc<Decided>>,
 }
 
-impl Server {
+impl CalledServer {
     /// A server that `end` stops. It is cut off when an approved file of its program is replaced, since it may then
     /// run code without approval.
     pub(super) fn new(end: SessionEnd, decided: Option<Decided>) -> std::io::Result<Self> {
@@ -83,7 +83,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for CalledServer {
     fn drop(&mut self) {
         (self.end)(None);
         self.over.cancel(CancelReason::Superseded);

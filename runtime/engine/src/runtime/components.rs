@@ -32,8 +32,8 @@ use lobster_store::{Store, StoreError};
 /// Adds to the plan the digest of each component with a fixed path, and returns the errors of its components. Grants
 /// and arguments are only checked if all components were found. A missing program is reported now, unless the step
 /// handles its failure.
-pub(super) fn check(services: &Services, workflow: &mut Workflow) -> Found {
-    let mut found = Found::default();
+pub(super) fn check(services: &Services, workflow: &mut Workflow) -> FoundComponent {
+    let mut found = FoundComponent::default();
     find(workflow, &mut found);
     if found.error().is_none() {
         // A step that sets a directory may contain others.
@@ -45,13 +45,13 @@ pub(super) fn check(services: &Services, workflow: &mut Workflow) -> Found {
 
 /// The findings about a workflow's components.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct FoundComponent {
     diagnostics: Vec<Diagnostic>,
     /// Grants that the policy would deny. The run reports these itself, so that the denial is recorded.
     denials: Vec<Diagnostic>,
 }
 
-impl Found {
+impl FoundComponent {
     /// All findings, for a check of the file.
     pub(super) fn all(self) -> Vec<Diagnostic> {
         self.diagnostics.into_iter().chain(self.denials).collect()
@@ -87,7 +87,7 @@ impl Problem {
     }
 }
 
-fn find(workflow: &mut Workflow, found: &mut Found) {
+fn find(workflow: &mut Workflow, found: &mut FoundComponent) {
     let mut digests = BTreeMap::new();
     let base = base(workflow).to_owned();
     for step in workflow.all_steps() {
@@ -164,7 +164,7 @@ fn places(workflow: &Workflow) -> Places {
 
 /// Loads the components that are certain to run, and checks the grants and arguments that are already known. They stay
 /// loaded for the run. `cwd` is the directory of the pipelines, if all of them run in the same one.
-fn look(services: &Services, workflow: &Workflow, cwd: Option<&Path>, found: &mut Found) {
+fn look(services: &Services, workflow: &Workflow, cwd: Option<&Path>, found: &mut FoundComponent) {
     for step in workflow.all_steps() {
         let certain = !step.on_error.passes_over() && step.when.is_always();
         let refused = match &step.work {
@@ -198,7 +198,7 @@ fn look_at_step(
     step: &Step,
     component: &str,
     args: &Map<String, Value>,
-    found: &mut Found,
+    found: &mut FoundComponent,
 ) -> Result<(), Problem> {
     let Some(pinned) = workflow.components.get(component) else { return Ok(()) };
     let loaded = load_pinned(services, &base(workflow).join(component), *pinned).map_err(|error| {
@@ -225,7 +225,7 @@ fn look_at_pipeline(
     step: &Step,
     text: &str,
     cwd: Option<&Path>,
-    found: &mut Found,
+    found: &mut FoundComponent,
 ) {
     // Errors in the text itself are reported elsewhere.
     let Ok(pipeline) = pipeline::parse(text) else { return };

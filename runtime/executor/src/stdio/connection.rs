@@ -77,7 +77,7 @@ enum Over {
 pub(super) type Piece = Result<(Vec<u8>, bool), String>;
 
 #[derive(Debug, Default)]
-pub(super) struct Said {
+pub(super) struct SaidReplies {
     /// Answers to orders; `None` means accepted.
     taken: HashMap<OrderId, Option<String>>,
     /// The latest progress of followed orders that was not reported yet.
@@ -146,7 +146,7 @@ pub(super) struct Connection {
     patience: Duration,
     child: Arc<Mutex<Child>>,
     stdin: Mutex<Option<ChildStdin>>,
-    said: Arc<(Mutex<Said>, Condvar)>,
+    said: Arc<(Mutex<SaidReplies>, Condvar)>,
     requests: AtomicU64,
     /// Blobs that were sent to it.
     pub(super) sent: Mutex<HashSet<Digest>>,
@@ -172,7 +172,7 @@ impl Connection {
         // A program that does not read sends no hello either, which is reported below.
         let _ = line(&hello).and_then(|line| stdin.write_all(line.as_bytes()));
         let (tell, told) = sync_channel(1);
-        let said = Arc::new((Mutex::<Said>::default(), Condvar::new()));
+        let said = Arc::new((Mutex::<SaidReplies>::default(), Condvar::new()));
         let reader = Reader { child: Arc::clone(&child), said: Arc::clone(&said) };
         std::thread::Builder::new()
             .name("executor".to_owned())
@@ -323,7 +323,7 @@ impl Connection {
     }
 
     /// Waits for an immediate answer. An executor that does not answer is killed, since it may hang.
-    fn next<T>(&self, mut find: impl FnMut(&mut Said) -> Option<T>) -> Result<T, ExecutorError> {
+    fn next<T>(&self, mut find: impl FnMut(&mut SaidReplies) -> Option<T>) -> Result<T, ExecutorError> {
         let said =
             self.until(self.patience, |said| find(said).map(Ok).or_else(|| said.over.clone().map(Err)));
         match said {
@@ -338,10 +338,10 @@ impl Connection {
     }
 
     /// Waits up to `patience` for a message that `find` accepts.
-    fn until<T>(&self, patience: Duration, mut find: impl FnMut(&mut Said) -> Option<T>) -> Option<T> {
+    fn until<T>(&self, patience: Duration, mut find: impl FnMut(&mut SaidReplies) -> Option<T>) -> Option<T> {
         let deadline = Instant::now() + patience;
         let (said, changed) = &*self.said;
-        let mut said: MutexGuard<'_, Said> = lock(said);
+        let mut said: MutexGuard<'_, SaidReplies> = lock(said);
         loop {
             if let Some(found) = find(&mut said) {
                 return Some(found);
@@ -386,7 +386,7 @@ enum Hello {
 /// Reads an executor's messages, in its own thread.
 struct Reader {
     child: Arc<Mutex<Child>>,
-    said: Arc<(Mutex<Said>, Condvar)>,
+    said: Arc<(Mutex<SaidReplies>, Condvar)>,
 }
 
 impl Reader {

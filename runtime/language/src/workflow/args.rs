@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::super::codes;
 use super::super::diagnostic::Diagnostic;
 use super::super::plan::{ArgSpec, Workflow};
-use super::super::source::{Entry, Node};
+use super::super::source::{MappingEntry, Node};
 use super::Lowering;
 use super::fields::nearest;
 use crate::mistyped::nearest_name;
@@ -230,7 +230,7 @@ impl Lowering<'_> {
         entries.iter().map(|entry| self.arg_spec(entry)).collect()
     }
 
-    fn arg_spec(&mut self, Entry { key, value, .. }: &Entry) -> ArgSpec {
+    fn arg_spec(&mut self, MappingEntry { key, value, .. }: &MappingEntry) -> ArgSpec {
         let mut spec = ArgSpec {
             name: key.clone(),
             default: None,

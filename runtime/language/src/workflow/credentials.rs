@@ -4,7 +4,7 @@
 use super::super::codes;
 use super::super::diagnostic::{Checked, Diagnostic};
 use super::super::plan::{Extras, Work};
-use super::super::source::{Data, Entry, Node};
+use super::super::source::{Data, MappingEntry, Node};
 use super::Lowering;
 use lobster_base::credential::{AddressVariables, CredentialGrant, CredentialHost, CredentialTerms};
 
@@ -54,7 +54,7 @@ impl Lowering<'_> {
         Ok(grants)
     }
 
-    fn credential(&self, entry: &Entry, name: &str) -> Checked<CredentialGrant> {
+    fn credential(&self, entry: &MappingEntry, name: &str) -> Checked<CredentialGrant> {
         let host = CredentialHost::parse(&entry.key).map_err(|error| {
             Diagnostic::error(self.source, codes::FIELD_TYPE, entry.key_span, format!("{name}: {error}"))
         })?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::super::codes;
 use super::super::diagnostic::Diagnostic;
 use super::super::plan::{Span, Step, Work, Workflow};
-use super::super::source::{Data, Entry, Node, Source};
+use super::super::source::{Data, MappingEntry, Node, Source};
 use super::super::template::{self, Reference};
 use super::control::steps_inside;
 use super::step::bracket_index;
@@ -268,7 +268,7 @@ impl Lowering<'_> {
         self.push(codes::FIELD_WITHOUT_JSON, span, message, help, fix);
     }
 
-    fn lint_shell(&mut self, entry: &Entry, text: &str) {
+    fn lint_shell(&mut self, entry: &MappingEntry, text: &str) {
         let node = &entry.value;
         let quoting = quoting(text);
         if let Some((range, stage)) = stage_in_shell(text, &quoting) {

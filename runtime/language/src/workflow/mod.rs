@@ -39,7 +39,7 @@ use std::sync::Arc;
 use super::condition::Condition;
 use super::diagnostic::{Checked, Diagnostic, Severity};
 use super::plan::{CostLimit, Span, Step, Wait, Work, Workflow};
-use super::source::{Data, Entry, Node, Source};
+use super::source::{Data, MappingEntry, Node, Source};
 use super::{codes, template};
 use lobster_stage::Registry;
 use step::Known;
@@ -362,7 +362,7 @@ fn set_aside(root: &mut Node, aside: &BTreeSet<usize>) -> HashSet<String> {
         lint::collect_step(step, &mut ids);
         let span = step.span;
         let text = |text: String| Node { data: Data::Text(text), span };
-        let entry = |key: &str, value| Entry { key: key.to_owned(), key_span: span, value };
+        let entry = |key: &str, value| MappingEntry { key: key.to_owned(), key_span: span, value };
         // An author's id cannot contain a line break.
         step.data = Data::Map(vec![
             entry("id", text(format!("set\naside {at}"))),

@@ -7,7 +7,7 @@ use super::super::condition::ARGUMENT_IN_CONDITION;
 use super::super::condition::Condition;
 use super::super::diagnostic::{Checked, Diagnostic, Fix, Severity};
 use super::super::plan::{Approval, InputRequest, OnError, Retry, Span, Stdin, Step, Wait, Work};
-use super::super::source::{Data, Entry, Node, to_map};
+use super::super::source::{Data, MappingEntry, Node, to_map};
 use super::super::template::{self, Reference};
 use super::super::{codes, pipeline};
 use super::mistakes::Meant;
@@ -440,7 +440,7 @@ impl Lowering<'_> {
             return Ok(Vec::new());
         };
         let mut variables = Vec::new();
-        for Entry { key, key_span, value } in entries {
+        for MappingEntry { key, key_span, value } in entries {
             self.variable_name(key, *key_span)?;
             match value.as_text() {
                 None if self.is_full() => {}

@@ -10,7 +10,7 @@ use lobster_base::json;
 use lobster_base::request_error::request_causes;
 
 use super::{HttpError, Limits};
-use crate::stream::{EventStream, Flow, StreamError};
+use crate::stream::{EventStream, StreamError, StreamFlow};
 
 /// Longest wait for data after a complete answer: token counts follow at once or not at all, and some
 /// servers keep the connection open.
@@ -44,7 +44,7 @@ pub(super) async fn read(
         let idle = if is_complete { limits.idle.min(AFTER_ANSWER) } else { limits.idle };
         match timeout(idle, response.chunk()).await {
             Ok(Ok(Some(chunk))) => {
-                if stream.push(&chunk).map_err(wrong)? == Flow::Last {
+                if stream.push(&chunk).map_err(wrong)? == StreamFlow::Last {
                     break;
                 }
             }

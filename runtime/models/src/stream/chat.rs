@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Flow, Text, keep_latest};
+use super::{StreamFlow, Text, keep_latest};
 
 /// The completion received so far.
 #[derive(Default)]
@@ -16,8 +16,8 @@ pub(super) struct Partial {
 }
 
 impl super::Partial for Partial {
-    fn take(&mut self, event: Value) -> Flow {
-        let Value::Object(mut chunk) = event else { return Flow::More };
+    fn take(&mut self, event: Value) -> StreamFlow {
+        let Value::Object(mut chunk) = event else { return StreamFlow::More };
         if let Some(Value::Array(choices)) = chunk.remove("choices") {
             // Only one answer is requested.
             let is_first = |choice: &&Value| choice.get("index").and_then(Value::as_u64).unwrap_or(0) == 0;
@@ -27,7 +27,7 @@ impl super::Partial for Partial {
         }
         keep_latest(&mut self.around, &mut chunk, &["id", "model", "usage"]);
         // The token counts follow the last words, and `[DONE]` follows the counts.
-        Flow::More
+        StreamFlow::More
     }
 
     fn is_complete(&self) -> bool {

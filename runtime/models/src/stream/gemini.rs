@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Flow, Text, keep_latest};
+use super::{StreamFlow, Text, keep_latest};
 
 /// The answer received so far.
 #[derive(Default)]
@@ -16,8 +16,8 @@ pub(super) struct Partial {
 }
 
 impl super::Partial for Partial {
-    fn take(&mut self, event: Value) -> Flow {
-        let Value::Object(mut chunk) = event else { return Flow::More };
+    fn take(&mut self, event: Value) -> StreamFlow {
+        let Value::Object(mut chunk) = event else { return StreamFlow::More };
         if let Some(Value::Array(candidates)) = chunk.remove("candidates")
             && let Some(candidate) = candidates.first()
         {
@@ -41,7 +41,7 @@ impl super::Partial for Partial {
             &["promptFeedback", "usageMetadata", "modelVersion", "responseId"],
         );
         // No chunk is marked as the last; some servers repeat the end reason in each.
-        Flow::More
+        StreamFlow::More
     }
 
     fn is_complete(&self) -> bool {

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Flow, Text};
+use super::{StreamFlow, Text};
 use lobster_base::json;
 
 /// The message received so far.
@@ -25,7 +25,7 @@ struct Block {
 }
 
 impl super::Partial for Partial {
-    fn take(&mut self, mut event: Value) -> Flow {
+    fn take(&mut self, mut event: Value) -> StreamFlow {
         let kind = event.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
         let index = event.get("index").and_then(Value::as_u64).unwrap_or(0);
         match kind.as_str() {
@@ -65,11 +65,11 @@ impl super::Partial for Partial {
             }
             "message_stop" => {
                 self.has_stopped = true;
-                return Flow::Last;
+                return StreamFlow::Last;
             }
             _ => {}
         }
-        Flow::More
+        StreamFlow::More
     }
 
     fn is_complete(&self) -> bool {

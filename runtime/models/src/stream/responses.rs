@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Flow, Text};
+use super::{StreamFlow, Text};
 
 /// The response received so far.
 #[derive(Default)]
@@ -14,26 +14,26 @@ pub(super) struct Partial {
 }
 
 impl super::Partial for Partial {
-    fn take(&mut self, mut event: Value) -> Flow {
+    fn take(&mut self, mut event: Value) -> StreamFlow {
         let kind = event.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
         match kind.as_str() {
             "response.output_text.delta" | "response.refusal.delta" => {
                 // These bytes come again with their complete part.
                 let piece = event.get("delta").and_then(Value::as_str).unwrap_or_default();
                 self.text.characters += piece.chars().count() as u64;
-                Flow::More
+                StreamFlow::More
             }
             "response.output_item.done" => {
                 let item = event.get_mut("item").map(Value::take).unwrap_or_default();
                 self.text.bytes += lobster_base::json::compact(&item).len() as u64;
                 self.items.push(item);
-                Flow::More
+                StreamFlow::More
             }
             "response.completed" | "response.incomplete" | "response.failed" => {
                 self.response = event.get_mut("response").map(Value::take).filter(Value::is_object);
-                Flow::Last
+                StreamFlow::Last
             }
-            _ => Flow::More,
+            _ => StreamFlow::More,
         }
     }
 

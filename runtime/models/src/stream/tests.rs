@@ -110,7 +110,7 @@ fn streams_are_put_together_to_what_they_stand_for_however_they_come() {
             for size in [1, 2, 7, 64] {
                 let mut stream = EventStream::new(1 << 20);
                 let mut parts = text.as_bytes().chunks(size);
-                let last = parts.any(|part| stream.push(part).unwrap() == Flow::Last);
+                let last = parts.any(|part| stream.push(part).unwrap() == StreamFlow::Last);
                 if !last {
                     stream.close().unwrap();
                 }

@@ -3,7 +3,7 @@
 
 use prost::Message;
 
-use super::spans::{Span, Value};
+use super::spans::{TelemetrySpan, Value};
 
 #[derive(Clone, PartialEq, Message)]
 struct ExportTraceServiceRequest {
@@ -127,7 +127,7 @@ const CLIENT: i32 = 3;
 const ERROR: i32 = 2;
 
 /// The body of one export.
-pub(super) fn request(resource: &[(String, String)], spans: &[Span]) -> Vec<u8> {
+pub(super) fn request(resource: &[(String, String)], spans: &[TelemetrySpan]) -> Vec<u8> {
     let resource =
         resource.iter().map(|(key, text)| attribute(key, Value::Text(text.clone()))).collect::<Vec<_>>();
     ExportTraceServiceRequest {
@@ -145,7 +145,7 @@ pub(super) fn request(resource: &[(String, String)], spans: &[Span]) -> Vec<u8> 
     .encode_to_vec()
 }
 
-fn span(span: &Span) -> WireSpan {
+fn span(span: &TelemetrySpan) -> WireSpan {
     WireSpan {
         trace_id: span.trace.to_vec(),
         span_id: span.id.to_vec(),

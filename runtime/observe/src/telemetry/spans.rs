@@ -12,7 +12,7 @@ use lobster_store::{Event, Record, RunId, RunStatus, StepOutcome, StepStatus};
 
 /// One span, with times in nanoseconds since 1970.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Span {
+pub(super) struct TelemetrySpan {
     pub(super) trace: [u8; 16],
     pub(super) id: [u8; 8],
     pub(super) parent: Option<[u8; 8]>,
@@ -103,7 +103,7 @@ impl RunTrace {
 }
 
 /// The spans of the latest execution in a journal: the span of the execution, and one for each attempt of a step.
-pub(super) fn of_latest_execution(journal: &[Record]) -> Vec<Span> {
+pub(super) fn of_latest_execution(journal: &[Record]) -> Vec<TelemetrySpan> {
     let Some((first, Event::RunStarted { name, kind, mode, detail, .. })) =
         journal.first().map(|record| (record, &record.event))
     else {
@@ -149,7 +149,7 @@ pub(super) fn of_latest_execution(journal: &[Record]) -> Vec<Span> {
         attributes.push(("error.type", text(code)));
     }
     let verb = if resumed { "resume" } else { "run" };
-    let execution = Span {
+    let execution = TelemetrySpan {
         trace: trace.id,
         id: trace.execution,
         parent: if resumed { Some(span_id(first.run, first.seq)) } else { caller.map(|caller| caller.span) },
@@ -180,11 +180,11 @@ struct Placed<'j> {
     path: &'j str,
     /// True if it contains steps, whose paths begin with its own.
     is_composite: bool,
-    span: Span,
+    span: TelemetrySpan,
 }
 
 impl Trace {
-    fn steps(&self, events: &[Record]) -> Vec<Span> {
+    fn steps(&self, events: &[Record]) -> Vec<TelemetrySpan> {
         let mut started: HashMap<(&str, u32), &Record> = HashMap::new();
         let mut placed = Vec::new();
         for record in events {
@@ -265,7 +265,7 @@ impl Trace {
             }
             attributes.extend(call.iter().cloned());
         }
-        let span = Span {
+        let span = TelemetrySpan {
             trace: self.id,
             id,
             parent: None,
@@ -292,7 +292,7 @@ impl Trace {
 
 /// Finds the parents, and extends them to cover their children: the time at which a composite step's record was
 /// written says little about its running time.
-fn nest(mut placed: Vec<Placed<'_>>, root: [u8; 8]) -> Vec<Span> {
+fn nest(mut placed: Vec<Placed<'_>>, root: [u8; 8]) -> Vec<TelemetrySpan> {
     let composites: HashMap<&str, usize> = placed
         .iter()
         .enumerate()
@@ -536,7 +536,8 @@ mod tests {
             names,
             [("run flow", false), ("chat gpt-4o", true), ("chat gpt-4o", true), ("chat", true)]
         );
-        let has = |span: &Span, key: &'static str, value: Value| span.attributes.contains(&(key, value));
+        let has =
+            |span: &TelemetrySpan, key: &'static str, value: Value| span.attributes.contains(&(key, value));
         for span in &spans[1..3] {
             assert!(has(span, "gen_ai.operation.name", text("chat")));
             assert!(has(span, "gen_ai.provider.name", text("openai")));

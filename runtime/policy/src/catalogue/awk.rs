@@ -4,7 +4,7 @@
 //! before it settles this in all awks, the program is not understood, and the command asks.
 
 use super::super::analysis::{Analysis, Arg};
-use super::options::Line;
+use super::options::CommandLine;
 use super::script_operand;
 use super::sed::brackets_are_closed;
 
@@ -71,7 +71,7 @@ impl Analysis<'_> {
 }
 
 /// Checks that the program on this line only prints.
-pub(super) fn judge_line(line: &Line, args: &[Arg]) -> Result<(), String> {
+pub(super) fn judge_line(line: &CommandLine, args: &[Arg]) -> Result<(), String> {
     let Some(at) = line.pattern() else {
         return if line.has(&["help", "version"]) { Ok(()) } else { Err("there is no program".to_owned()) };
     };

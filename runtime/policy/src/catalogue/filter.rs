@@ -4,7 +4,7 @@
 //! print the environment, load files or, in some version, run a command.
 
 use super::super::analysis::Arg;
-use super::options::Line;
+use super::options::CommandLine;
 
 /// Functions and words that only compute.
 const PURE: &[&str] = text_list!("../lists/jq-functions.txt");
@@ -18,7 +18,7 @@ pub(super) fn has_verb(args: &[Arg]) -> bool {
 }
 
 /// Checks that the filter on this line only transforms its input.
-pub(super) fn judge_line(line: &Line, args: &[Arg]) -> Result<(), String> {
+pub(super) fn judge_line(line: &CommandLine, args: &[Arg]) -> Result<(), String> {
     let Some(at) = line.pattern() else {
         return if args.is_empty() || line.has(&["help", "version", "V"]) {
             Ok(())

@@ -2,7 +2,7 @@
 
 use super::super::analysis::{Analysis, Arg};
 use super::super::paths::{named, normalise};
-use super::options::{Line, Operands, Part, entry, read};
+use super::options::{CommandLine, Operands, Part, entry, read};
 
 /// Options whose value is a message, a pattern or a format.
 const TEXT_FLAGS: &[&str] = text_list!("../lists/git-text-flags.txt");
@@ -316,7 +316,7 @@ impl Analysis<'_> {
 }
 
 /// True if a verb that can change things only reads with these words.
-fn verb_reads(verb: &str, line: &Line, args: &[Arg]) -> bool {
+fn verb_reads(verb: &str, line: &CommandLine, args: &[Arg]) -> bool {
     let operands: Vec<&str> = line.operands().map(|at| args[at].text.as_str()).collect();
     let first = operands.first().copied();
     const FILTERS: &[&str] =

@@ -5,7 +5,7 @@
 
 use super::super::analysis::{Analysis, Arg};
 use super::super::paths::{is_under, normalise};
-use super::options::Line;
+use super::options::CommandLine;
 
 /// Parts of the names of credentials, as `.env` files write them.
 const WORDS: &[&str] = &[
@@ -27,7 +27,7 @@ const EVERYTHING: &[&str] = &["", ".", ".*", "..*", ".+", "^", "$", "^.*$", "=",
 impl Analysis<'_> {
     /// Denies a recursive search for credentials that no option keeps away from hidden files, and a
     /// search for secret files by name.
-    pub(super) fn refuse_hunt(&mut self, name: &str, line: &Line, args: &[Arg]) {
+    pub(super) fn refuse_hunt(&mut self, name: &str, line: &CommandLine, args: &[Arg]) {
         let recursive = match name {
             "grep" | "egrep" | "fgrep" => {
                 line.has(&["r", "R", "recursive", "dereference-recursive"])

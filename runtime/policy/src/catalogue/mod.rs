@@ -17,7 +17,7 @@ mod sed;
 pub use git_settings::{NamedSettings, catalogued_git, git_settings};
 
 use super::analysis::{Analysis, Arg};
-use options::{Entry, Line, Operands, Part, VERSIONS, entry, read};
+use options::{CommandLine, Entry, Operands, Part, VERSIONS, entry, read};
 
 /// True if rights that a rule grants to another command of the text mean nothing to the program.
 pub(crate) fn is_pure(name: &str) -> bool {
@@ -193,7 +193,7 @@ impl Analysis<'_> {
     }
 
     /// Reads what the line names, and says what in it does more than read.
-    fn judge_line(&mut self, entry: &Entry, line: &Line, args: &[Arg]) -> Result<(), String> {
+    fn judge_line(&mut self, entry: &Entry, line: &CommandLine, args: &[Arg]) -> Result<(), String> {
         for path in line.paths() {
             self.read_path(path);
         }
@@ -283,7 +283,7 @@ fn may_name_code(word: &Arg) -> bool {
 
 /// Programs with several modes, of which the last one given counts: an option
 /// that only reads does not answer for another one behind it.
-fn judge_modes(name: &str, line: &Line) -> Result<(), String> {
+fn judge_modes(name: &str, line: &CommandLine) -> Result<(), String> {
     match name {
         "gzip" | "bzip2" | "xz" | "zstd" | "lz4"
             if line.has(&["d", "decompress", "uncompress"]) && !line.has(&["c", "stdout"]) =>

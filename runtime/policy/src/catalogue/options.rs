@@ -143,7 +143,7 @@ pub(super) enum Part {
 
 /// An option as it was given.
 #[derive(Clone, Debug)]
-pub(super) struct Given {
+pub(super) struct GivenOption {
     pub(super) name: String,
     /// Its values, with whether each is a path.
     pub(super) values: Vec<(Arg, bool)>,
@@ -151,14 +151,14 @@ pub(super) struct Given {
 
 /// A command line as one program reads it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Line {
-    pub(super) given: Vec<Given>,
+pub(super) struct CommandLine {
+    pub(super) given: Vec<GivenOption>,
     pub(super) parts: Vec<Part>,
     /// Why the catalogue cannot cover it.
     pub(super) problem: Option<String>,
 }
 
-impl Line {
+impl CommandLine {
     /// The place behind which words may be others than they are read as,
     /// because one before them may be missing, several, or an option.
     pub(super) fn settled_until(&self, args: &[Arg]) -> usize {
@@ -206,8 +206,8 @@ impl Line {
 }
 
 /// Reads `args` as the program of `entry` does.
-pub(super) fn read(entry: &Entry, args: &[Arg]) -> Line {
-    let mut line = Line { parts: Vec::with_capacity(args.len()), ..Line::default() };
+pub(super) fn read(entry: &Entry, args: &[Arg]) -> CommandLine {
+    let mut line = CommandLine { parts: Vec::with_capacity(args.len()), ..CommandLine::default() };
     if entry.operands == Operands::Free {
         line.parts.resize(args.len(), Part::TextValue);
         return line;
@@ -285,7 +285,7 @@ pub(super) fn read(entry: &Entry, args: &[Arg]) -> Line {
     line
 }
 
-fn check_required(line: &mut Line, entry: &Entry, args: &[Arg]) {
+fn check_required(line: &mut CommandLine, entry: &Entry, args: &[Arg]) {
     let satisfied = entry.required.is_empty()
         || line.has(entry.required)
         || line.has(&["help", "version"])
@@ -297,7 +297,7 @@ fn check_required(line: &mut Line, entry: &Entry, args: &[Arg]) {
 
 /// Notes one option and takes its values.
 fn take(
-    line: &mut Line,
+    line: &mut CommandLine,
     entry: &Entry,
     args: &[Arg],
     name: &str,
@@ -321,7 +321,7 @@ fn take(
         line.refuse(|| format!("{dashes}{name} takes the next word if nothing is attached to it"));
     }
     let own = |text: &str| Arg { text: text.to_owned(), unknown_start: false, ..arg.clone() };
-    let mut given = Given { name: name.to_owned(), values: Vec::new() };
+    let mut given = GivenOption { name: name.to_owned(), values: Vec::new() };
     match (known.takes, attached) {
         (Takes::Refused, _) => line.refuse(|| format!("{dashes}{name} does more than read")),
         (Takes::Nothing, None) | (Takes::Attached, None) => {}
@@ -343,7 +343,7 @@ fn take(
 
 /// The next word as a value.
 fn next(
-    line: &mut Line,
+    line: &mut CommandLine,
     entry: &Entry,
     args: &[Arg],
     dashes: &str,
@@ -421,7 +421,7 @@ pub(super) fn samples() -> Vec<(&'static str, Sample)> {
 mod tests {
     use super::*;
 
-    fn line(program: &str, words: &[&str]) -> Line {
+    fn line(program: &str, words: &[&str]) -> CommandLine {
         let args: Vec<Arg> = words.iter().map(|word| Arg::literal(*word)).collect();
         read(entry(program).unwrap(), &args)
     }

@@ -4,7 +4,7 @@
 //! not understood, and the command asks.
 
 use super::super::analysis::{Analysis, Arg};
-use super::options::Line;
+use super::options::CommandLine;
 
 /// Effects of a script beyond editing its stream.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -21,7 +21,7 @@ struct Effects {
 
 impl Analysis<'_> {
     /// Checks that the script on this line only prints.
-    pub(super) fn sed(&mut self, line: &Line, args: &[Arg]) -> Result<(), String> {
+    pub(super) fn sed(&mut self, line: &CommandLine, args: &[Arg]) -> Result<(), String> {
         let mut scripts: Vec<&Arg> = line.values(&["e", "expression"]).collect();
         scripts.extend(line.pattern().map(|at| &args[at]));
         if scripts.is_empty() {

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::super::analysis::{Analysis, Arg, Choice, Flow, Input, Level, MAX_VALUES};
+use super::super::analysis::{Analysis, Arg, Choice, CommandInput, Flow, Level, MAX_VALUES};
 use super::super::command::Invocation;
 use super::super::dialect::Dialect;
 use super::super::wrappers::is_shell;
@@ -56,7 +56,7 @@ impl Analysis<'_> {
     }
 
     /// Follows the possible commands of a text: they may add denials but no questions.
-    fn guess_at(&mut self, list: &List, input: &Input) -> Flow {
+    fn guess_at(&mut self, list: &List, input: &CommandInput) -> Flow {
         let kept = self.findings.len();
         let flow = self.subshell(|a| {
             a.scope.positional_unknown = true;
@@ -87,7 +87,7 @@ impl Analysis<'_> {
         })
     }
 
-    pub(crate) fn list(&mut self, list: &List, input: &Input) -> Flow {
+    pub(crate) fn list(&mut self, list: &List, input: &CommandInput) -> Flow {
         let mut flow: Option<Flow> = None;
         for Item { pipelines, background } in list {
             let next = if *background {
@@ -106,7 +106,7 @@ impl Analysis<'_> {
         flow.unwrap_or(Flow { known: Some(String::new()), ..Flow::default() })
     }
 
-    fn and_or(&mut self, pipelines: &[Vec<Command>], input: &Input) -> Flow {
+    fn and_or(&mut self, pipelines: &[Vec<Command>], input: &CommandInput) -> Flow {
         let mut flow = Flow::default();
         for (at, pipeline) in pipelines.iter().enumerate() {
             flow = match at {
@@ -117,7 +117,7 @@ impl Analysis<'_> {
         flow
     }
 
-    fn walk_pipeline(&mut self, commands: &[Command], input: &Input) -> Flow {
+    fn walk_pipeline(&mut self, commands: &[Command], input: &CommandInput) -> Flow {
         if let [command] = commands {
             return self.walk_command(command, input);
         }
@@ -126,14 +126,14 @@ impl Analysis<'_> {
         self.spread += 1;
         for command in commands {
             let carried = match &upstream {
-                Input::Pipe(before) => (before.taint, before.shell),
+                CommandInput::Pipe(before) => (before.taint, before.shell),
                 _ => Default::default(),
             };
             flow = self.subshell(|a| a.walk_command(command, &upstream));
             // Data keeps its origin through every filter.
             flow.taint = flow.taint.join(carried.0);
             flow.shell |= carried.1;
-            upstream = Input::Pipe(flow.clone());
+            upstream = CommandInput::Pipe(flow.clone());
         }
         self.spread -= 1;
         if flow.shell && flow.taint.network {
@@ -146,7 +146,7 @@ impl Analysis<'_> {
         flow
     }
 
-    fn walk_command(&mut self, command: &Command, input: &Input) -> Flow {
+    fn walk_command(&mut self, command: &Command, input: &CommandInput) -> Flow {
         match command {
             Command::Simple(simple) => self.walk_simple(simple, input),
             Command::Compound(compound, redirects) if redirects.is_empty() => {
@@ -160,7 +160,7 @@ impl Analysis<'_> {
         }
     }
 
-    fn walk_compound(&mut self, compound: &Compound, input: &Input) -> Flow {
+    fn walk_compound(&mut self, compound: &Compound, input: &CommandInput) -> Flow {
         match compound {
             Compound::Group(list) => self.list(list, input),
             Compound::Subshell(list) => self.subshell(|a| a.list(list, input)),
@@ -234,7 +234,7 @@ impl Analysis<'_> {
     }
 
     /// Follows a function with the current positional parameters.
-    fn call_body(&mut self, name: &str, body: &Command, input: &Input) -> Flow {
+    fn call_body(&mut self, name: &str, body: &Command, input: &CommandInput) -> Flow {
         if let Some((_, outer)) = self.calls.iter().find(|(call, _)| call == name) {
             if self.spread > *outer {
                 self.hard(
@@ -295,7 +295,7 @@ impl Analysis<'_> {
         }
     }
 
-    fn walk_simple(&mut self, simple: &Simple, input: &Input) -> Flow {
+    fn walk_simple(&mut self, simple: &Simple, input: &CommandInput) -> Flow {
         if !self.spend() {
             return Flow::default();
         }
@@ -325,7 +325,7 @@ impl Analysis<'_> {
     }
 
     /// Judges one reading of a simple command.
-    fn simple_once(&mut self, simple: &Simple, input: &Input) -> Flow {
+    fn simple_once(&mut self, simple: &Simple, input: &CommandInput) -> Flow {
         self.facts = Default::default();
         let mut assignments: Vec<(String, Vec<Arg>)> = Vec::new();
         for (name, words) in &simple.assignments {
@@ -358,14 +358,14 @@ impl Analysis<'_> {
     }
 
     /// Judges the files and connections that a command gets.
-    fn redirects(&mut self, redirects: &[Redirect], input: &Input) -> Redirected {
+    fn redirects(&mut self, redirects: &[Redirect], input: &CommandInput) -> Redirected {
         let mut to = Redirected { input: input.clone(), ..Redirected::default() };
         for Redirect { descriptor, target } in redirects {
             self.scope.opened.extend(descriptor);
             match target {
                 Target::Document(body) => {
                     let body = body.get().map(|word| self.expand_whole(word)).unwrap_or_default();
-                    to.input = Input::Text((!body.unknown).then_some(body.text), body.taint);
+                    to.input = CommandInput::Text((!body.unknown).then_some(body.text), body.taint);
                 }
                 Target::Duplicate(None) => {}
                 Target::Duplicate(Some(other)) => {
@@ -380,9 +380,9 @@ impl Analysis<'_> {
                         // Data that a process substitution reads from the network is code from the
                         // network.
                         to.input = if target.taint == Default::default() {
-                            Input::File
+                            CommandInput::File
                         } else {
-                            Input::Pipe(Flow { taint: target.taint, ..Flow::default() })
+                            CommandInput::Pipe(Flow { taint: target.taint, ..Flow::default() })
                         };
                     }
                 }
@@ -395,7 +395,7 @@ impl Analysis<'_> {
                     let target = self.expand_target(word);
                     to.network |= self.write_redirect(&target);
                     if descriptor.unwrap_or(0) == 0 {
-                        to.input = Input::File;
+                        to.input = CommandInput::File;
                     }
                 }
             }
@@ -412,7 +412,7 @@ impl Analysis<'_> {
 /// Effects of the redirects of one command.
 #[derive(Default)]
 struct Redirected {
-    input: Input,
+    input: CommandInput,
     /// Some redirect is a network connection.
     network: bool,
     /// Standard output is redirected.

@@ -1,6 +1,6 @@
 //! Wrappers that build command lines from a list: `xargs` and `parallel`.
 
-use super::super::analysis::{Analysis, Arg, Flow, Input};
+use super::super::analysis::{Analysis, Arg, CommandInput, Flow};
 use super::super::command::Invocation;
 use super::super::output::DISPUTED;
 use super::{Kind, Split, wrapper};
@@ -72,7 +72,7 @@ impl Analysis<'_> {
         // The division of this text is not followed. The text was still searched above for forbidden
         // commands.
         if !known.is_some_and(|text| !divides && is_divided_alike(text, replace.is_some())) {
-            let vital = matches!(&inv.input, Input::Pipe(flow) if flow.vital && !from_file);
+            let vital = matches!(&inv.input, CommandInput::Pipe(flow) if flow.vital && !from_file);
             let loose = replace.is_none();
             lists.push(vec![Arg { taint: inv.input.taint(), vital, loose, ..Arg::unknown() }]);
             self.facts.dynamic = true;
@@ -172,7 +172,8 @@ impl Analysis<'_> {
 
     /// The command of xargs gets no input: the input was the list.
     pub(super) fn inner_without_input(&mut self, args: Vec<Arg>, inv: &Invocation) -> Flow {
-        let outer = Invocation { input: Input::Empty, is_plain: inv.is_plain, ..Invocation::default() };
+        let outer =
+            Invocation { input: CommandInput::Empty, is_plain: inv.is_plain, ..Invocation::default() };
         self.inner(args, &outer, false)
     }
 

@@ -23,7 +23,7 @@ use read::Bundle;
 pub use read::BundleError;
 pub(super) use redaction::CUT;
 pub use signature::{KeyError, PublicKey, SigningKey};
-use source::Source;
+use source::BundleSource;
 pub use trees::Directory;
 pub(super) use trees::Unpacked;
 
@@ -234,7 +234,7 @@ fn replay_bundle(runtime: &Runtime, store: &Store, bundle: &Bundle) -> Result<Re
 fn read_file(runtime: &Runtime, file: &Path, store: &Store) -> Result<Bundle, BundleError> {
     let unreadable = |source| BundleError::Unreadable { path: file.to_owned(), source };
     let cancel = &runtime.services.cancel;
-    let source = Source::open(file, cancel).map_err(unreadable)?;
+    let source = BundleSource::open(file, cancel).map_err(unreadable)?;
     let bundle = read::read(BufReader::new(source), store);
     match cancel.reason() {
         Some(reason) => Err(BundleError::Interrupted { file: file.to_owned(), why: reason.message() }),

@@ -10,12 +10,12 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::OFlags;
 
 /// A file that is read until its end, or until `cancel` stops the work.
-pub(super) struct Source<'c> {
+pub(super) struct BundleSource<'c> {
     file: File,
     cancel: &'c CancelToken,
 }
 
-impl<'c> Source<'c> {
+impl<'c> BundleSource<'c> {
     /// Opens it without waiting for the other end of a pipe.
     pub(super) fn open(path: &Path, cancel: &'c CancelToken) -> io::Result<Self> {
         let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
@@ -27,7 +27,7 @@ impl<'c> Source<'c> {
     }
 }
 
-impl Read for Source<'_> {
+impl Read for BundleSource<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             let called_off = PollFd::from_borrowed_fd(self.cancel.pollable()?, PollFlags::IN);

@@ -15,7 +15,7 @@ use rustix::net::SocketType;
 use rustix::process::{Pid, WaitOptions, getpid, set_child_subreaper, setsid, wait, waitpid};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::jail::{Identity, Obstacle};
+use super::jail::{JailIdentity, Obstacle};
 use super::namespace_limits::MAKE_PROCESS;
 use super::supervisor::supervise;
 use super::wire::{News, Stage};
@@ -97,7 +97,7 @@ fn serve(socket: OwnedFd) -> io::Result<()> {
     set_child_subreaper(Some(getpid()))?;
     let ended = sys::child_signals()?;
     let mut supervisors = HashSet::new();
-    let identity = Identity::current();
+    let identity = JailIdentity::current();
     loop {
         let mut fds = [PollFd::new(&socket, PollFlags::IN), PollFd::new(&ended, PollFlags::IN)];
         match poll(&mut fds, None) {
@@ -149,7 +149,7 @@ fn serve(socket: OwnedFd) -> io::Result<()> {
 }
 
 /// Sends the namespaces of this process, which exist as long as a process holds them.
-fn give_network(control: &OwnedFd, identity: Identity) -> ! {
+fn give_network(control: &OwnedFd, identity: JailIdentity) -> ! {
     match identity.settle() {
         Ok([user, net]) => {
             let _ = datagrams::send(control.as_fd(), &News::Network.encode(), &[user.as_fd(), net.as_fd()]);
@@ -161,7 +161,7 @@ fn give_network(control: &OwnedFd, identity: Identity) -> ! {
 
 /// Makes a jail in a network. Its owner, the user namespace, has to be entered first; the process that did
 /// that cannot be the jail's own.
-fn supervise_in(network: &[OwnedFd], control: &OwnedFd, guard: &OwnedFd, identity: Identity) -> ! {
+fn supervise_in(network: &[OwnedFd], control: &OwnedFd, guard: &OwnedFd, identity: JailIdentity) -> ! {
     let enter = || -> io::Result<sys::Fork> {
         let [user, net] = network else { return Err(io::ErrorKind::InvalidInput.into()) };
         move_into_link_name_space(user.as_fd(), Some(LinkNameSpaceType::User))?;

@@ -22,7 +22,7 @@ use rustix::mount::{
 
 use super::super::opened_roots::FileId;
 use super::super::proxy;
-use super::wire::{Confined, Layer, Network, Stage};
+use super::wire::{Confined, Network, Stage, WireLayer};
 use super::{sys, system_files};
 use new_root::Root;
 
@@ -65,12 +65,12 @@ fn setup<E: Into<io::Error>>(doing: &'static str) -> impl FnOnce(E) -> Obstacle 
 
 /// User and group of the process outside, read before the user namespace is made.
 #[derive(Clone, Copy)]
-pub(super) struct Identity {
+pub(super) struct JailIdentity {
     pub(super) uid: u32,
     pub(super) gid: u32,
 }
 
-impl Identity {
+impl JailIdentity {
     pub(super) fn current() -> Self {
         Self { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
     }
@@ -96,7 +96,7 @@ impl Identity {
 /// home directory.
 pub(super) fn furnish(
     spec: &Confined,
-    identity: Identity,
+    identity: JailIdentity,
     home: &[u8],
     stdin: &mut OwnedFd,
 ) -> Result<(), Obstacle> {
@@ -147,7 +147,7 @@ pub(super) fn furnish(
 /// The same file, opened on a read-only mount. Through a descriptor from the host, its owner could change its
 /// mode and times and then open it for writing. `None` if nothing about it can be changed: a pipe has no path
 /// on the host, and a file without a name cannot be opened again.
-fn read_only(file: &OwnedFd, identity: Identity) -> io::Result<Option<OwnedFd>> {
+fn read_only(file: &OwnedFd, identity: JailIdentity) -> io::Result<Option<OwnedFd>> {
     let given = fstat(file)?;
     let kind = FileType::from_raw_mode(given.st_mode);
     if !matches!(kind, FileType::RegularFile | FileType::CharacterDevice) || given.st_nlink == 0 {
@@ -242,7 +242,7 @@ impl Kind {
 }
 
 /// Opens all trees while the host's file system can still be reached.
-fn plan(spec: &Confined, identity: Identity, home: &[u8]) -> Result<Vec<Piece>, Obstacle> {
+fn plan(spec: &Confined, identity: JailIdentity, home: &[u8]) -> Result<Vec<Piece>, Obstacle> {
     let mut pieces = Vec::new();
     for path in &spec.private {
         let size = spec.private_size.to_string();
@@ -429,7 +429,7 @@ fn tree_of(opened: OwnedFd, path: &Path, read_only: bool) -> Result<What, Obstac
 }
 
 /// A root with a layer over it, which receives the changes. Without an upper directory it is read-only.
-fn layer(over: Layer<'_>, held: Option<FileId>) -> Result<What, Obstacle> {
+fn layer(over: WireLayer<'_>, held: Option<FileId>) -> Result<What, Obstacle> {
     let path = over.root;
     let failed = || at(Stage::Layer, format!("mount a layer over {}", path.display()));
     let root = match held {

@@ -80,14 +80,14 @@ impl Bonds {
 
 /// Arguments of `execve`. The supervisor prepares them, because memory that the step's process allocates is
 /// shared by both and never freed.
-pub(super) struct Program {
+pub(super) struct LaunchProgram {
     argv: Strings,
     env: Strings,
     /// Paths to try, in this order.
     candidates: Vec<CString>,
 }
 
-impl Program {
+impl LaunchProgram {
     pub(super) fn prepare(job: &Job) -> Result<Self, Obstacle> {
         let strings = |list: &[Vec<u8>]| -> Result<Vec<CString>, Obstacle> {
             list.iter()
@@ -114,7 +114,7 @@ pub(super) struct Inherited {
 /// Becomes the step, or reports the reason on `control` if it cannot.
 pub(super) fn launch(
     job: &Job,
-    program: &Program,
+    program: &LaunchProgram,
     bonds: &Bonds,
     inherited: &Inherited,
     control: &OwnedFd,
@@ -127,7 +127,7 @@ pub(super) fn launch(
 
 fn become_step(
     job: &Job,
-    program: &Program,
+    program: &LaunchProgram,
     bonds: &Bonds,
     Inherited { stdio: [stdin, stdout, stderr], groups }: &Inherited,
 ) -> Result<Infallible, Obstacle> {
@@ -167,7 +167,7 @@ fn limit(resource: Resource, value: u64) -> rustix::io::Result<()> {
 }
 
 /// `execvpe` with the step's own `PATH`.
-fn exec(program: &Program) -> (Stage, io::Error) {
+fn exec(program: &LaunchProgram) -> (Stage, io::Error) {
     // Without a program, only the confinement itself is tested.
     if program.argv.as_slice().is_empty() {
         sys::exit_now(0);

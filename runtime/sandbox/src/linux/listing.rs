@@ -48,7 +48,7 @@ const LOCAL: [i64; 10] = [
 
 /// Content of a directory.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Listing {
+pub(super) struct RootListing {
     /// Directories, sockets, `.git`, and names that a pattern may match.
     pub(super) of_note: Vec<(OsString, FileType)>,
     /// True if there are other entries.
@@ -67,7 +67,7 @@ pub(super) enum Wanted<'a> {
     Names(&'a Names),
 }
 
-impl Listing {
+impl RootListing {
     /// Reads a whole directory.
     ///
     /// # Errors
@@ -198,7 +198,7 @@ fn nanoseconds(clock: ClockId) -> i128 {
 /// Listings of directories by device and inode.
 #[derive(Debug, Default)]
 struct Listings {
-    by_place: HashMap<(u64, u64), (Stamp, Arc<Listing>)>,
+    by_place: HashMap<(u64, u64), (Stamp, Arc<RootListing>)>,
     /// True if the file system of a device is one of [`LOCAL`].
     local: HashMap<u64, bool>,
     bytes: usize,
@@ -226,7 +226,7 @@ pub(super) struct Recall {
 
 impl Recall {
     /// Content of the directory with this status, if it is unchanged since it was read.
-    pub(super) fn get(&self, stat: &Stat) -> Option<Arc<Listing>> {
+    pub(super) fn get(&self, stat: &Stat) -> Option<Arc<RootListing>> {
         let listings = lock(&self.listings);
         let (stamp, listing) = listings.by_place.get(&(stat.st_dev, stat.st_ino))?;
         (*stamp == Stamp::of(stat)).then(|| Arc::clone(listing))
@@ -235,17 +235,17 @@ impl Recall {
     /// Reads a directory, and remembers it if that is safe.
     ///
     /// # Errors
-    /// See [`Listing::read`].
+    /// See [`RootListing::read`].
     pub(super) fn read(
         &self,
         directory: BorrowedFd<'_>,
         names: &Names,
         most: u64,
         buffer: &mut [MaybeUninit<u8>],
-    ) -> Result<Arc<Listing>, Unread> {
+    ) -> Result<Arc<RootListing>, Unread> {
         // Taken before reading: a change during the reading has a later time.
         let stat = fstat(directory).map_err(|error| Unread::Error(error.into()))?;
-        let listing = Arc::new(Listing::read(directory, Wanted::Names(names), most, buffer)?);
+        let listing = Arc::new(RootListing::read(directory, Wanted::Names(names), most, buffer)?);
         let stamp = Stamp::of(&stat);
         if stamp.0.max(stamp.1) < self.settled {
             self.remember(directory, &stat, stamp, &listing);
@@ -253,7 +253,7 @@ impl Recall {
         Ok(listing)
     }
 
-    fn remember(&self, directory: BorrowedFd<'_>, stat: &Stat, stamp: Stamp, listing: &Arc<Listing>) {
+    fn remember(&self, directory: BorrowedFd<'_>, stat: &Stat, stamp: Stamp, listing: &Arc<RootListing>) {
         let mut listings = lock(&self.listings);
         let is_local = *listings.local.entry(stat.st_dev).or_insert_with(|| {
             fstatfs(directory).is_ok_and(|system| LOCAL.iter().any(|magic| is_magic(&system, *magic)))

@@ -62,7 +62,7 @@ use cgroup::{Entrance, Hierarchy, Lack, Leaf};
 use mechanisms::{Wall, Walls};
 use mount_stubs::Placeholders;
 use network::Network;
-use sweep::Found;
+use sweep::SweptProcess;
 use watch::Trouble;
 
 pub(super) use helper::helper_main;
@@ -300,7 +300,7 @@ impl Sandbox {
             .spec()
             .map(|spec| self.supervisor_in(kind_of(spec, walls), network.as_deref()))
             .transpose()?;
-        let mut found = Found::default();
+        let mut found = SweptProcess::default();
         let _placeholders = match request.confinement.spec() {
             Some(spec) if walls.has(Wall::Namespaces) => {
                 found = sweep::sweep(spec, &self.listings);
@@ -352,7 +352,7 @@ impl Sandbox {
         drop((job_file, stdin, stdout_end, stderr_end, entrance));
 
         let wake = || self.wake();
-        let watch = watch::Watch::new(control, stdout, stderr, request, started, &wake);
+        let watch = watch::ProcessWatch::new(control, stdout, stderr, request, started, &wake);
         let mut finished = watch.until_the_end(sinks, cancel)?;
         lock(&self.idle).extend(finished.control.take());
         // Files that the step has made unreadable even for itself are left behind.
@@ -522,7 +522,7 @@ fn stdin_of(request: &SpawnRequest) -> Result<OwnedFd, SpawnError> {
     .map(OwnedFd::from)
 }
 
-fn statement(request: &SpawnRequest, walls: &Walls, finished: watch::Finished) -> Enforcement {
+fn statement(request: &SpawnRequest, walls: &Walls, finished: watch::FinishedProcess) -> Enforcement {
     let (mut held, mut missing) = walls.judge(&request.confinement, &request.limits);
     let survivors = finished.report.survivors;
     if survivors > 0 {

@@ -14,8 +14,8 @@ use rustix::process::{DumpableBehavior, Pid, getpid, getppid, set_child_subreape
 
 use super::super::{ExitStatus, UPSTREAM, proxy};
 use super::disk_use::Growth;
-use super::jail::{self, Identity, Obstacle, at};
-use super::launch::{Bonds, Inherited, Program};
+use super::jail::{self, JailIdentity, Obstacle, at};
+use super::launch::{Bonds, Inherited, LaunchProgram};
 use super::tree::{self, Tree};
 use super::wire::{Groups, Job, Network, News, Order, Report, Stage};
 use super::{datagrams, launch, mount_stubs, sys};
@@ -32,7 +32,7 @@ enum After {
 
 /// Runs jobs that arrive over `control` and exits. With an identity, this is the first process of new
 /// namespaces, made for one job. `guard` is the pipe to the guard.
-pub(super) fn supervise(control: &OwnedFd, guard: &OwnedFd, jail: Option<Identity>) -> ! {
+pub(super) fn supervise(control: &OwnedFd, guard: &OwnedFd, jail: Option<JailIdentity>) -> ! {
     let helper = getppid();
     loop {
         let mut fds = match datagrams::receive(control.as_fd()) {
@@ -62,7 +62,7 @@ fn start_and_watch(
     (control, guard): (&OwnedFd, &OwnedFd),
     job: OwnedFd,
     mut inherited: Inherited,
-    jail: Option<Identity>,
+    jail: Option<JailIdentity>,
     helper: Option<Pid>,
 ) -> Result<After, Obstacle> {
     let job = read_job(job).map_err(at(Stage::Setup, "read the job"))?;
@@ -96,7 +96,7 @@ fn start_and_watch(
         set_child_subreaper(Some(getpid())).map_err(at(Stage::Setup, "adopt orphans"))?;
     }
     let bonds = Bonds::prepare(&job, jail.is_some())?;
-    let program = Program::prepare(&job)?;
+    let program = LaunchProgram::prepare(&job)?;
     let ended = sys::child_signals().map_err(at(Stage::Setup, "watch for ended processes"))?;
     let growth = match (job.disk, &job.confined) {
         (Some(limit), Some(spec)) => Some(Growth::watch(limit, &spec.write)),

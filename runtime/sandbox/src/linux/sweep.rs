@@ -23,7 +23,7 @@ use rustix::io::Errno;
 
 use super::super::patterns::{Patterns, StateId, Walk};
 use super::super::{JailSpec, Missing, Promise};
-use super::listing::{Listing, Memory, Recall, Unread, Wanted, kind_of};
+use super::listing::{Memory, Recall, RootListing, Unread, Wanted, kind_of};
 use super::mount_stubs::Stand;
 
 /// Entries that are checked before a step. A million take about a second; if the roots of one step have more,
@@ -70,7 +70,7 @@ const MAKES_GIT_RUN_CODE: [(&str, Stand); 8] = [
 
 /// Results of a sweep.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct SweptProcess {
     /// Paths to hide.
     pub(super) deny: Vec<PathBuf>,
     /// Read-only paths.
@@ -82,12 +82,12 @@ pub(super) struct Found {
 }
 
 /// Walks the roots of a jail.
-pub(super) fn sweep(spec: &JailSpec, memory: &Memory) -> Found {
+pub(super) fn sweep(spec: &JailSpec, memory: &Memory) -> SweptProcess {
     // Nothing to look for.
     if spec.deny_patterns.is_empty() && !spec.protect_repositories && !spec.hides_sockets() {
-        return Found::default();
+        return SweptProcess::default();
     }
-    let mut found = Found::default();
+    let mut found = SweptProcess::default();
     let patterns = Patterns::new(&spec.deny_patterns).unwrap_or_else(|pattern| {
         let why = format!("the pattern {pattern:?} is too long");
         found.missing.push(Missing { promise: Promise::FsDenyPatterns, why });
@@ -139,7 +139,7 @@ struct Sweep<'a> {
     /// Paths that are hidden regardless of their content.
     inner_denied: HashSet<&'a Path>,
     inner_writable: HashSet<&'a Path>,
-    found: Found,
+    found: SweptProcess,
     buffer: Vec<MaybeUninit<u8>>,
     entries: u64,
     begin: Instant,
@@ -401,7 +401,9 @@ impl<'a> Sweep<'a> {
             Some(listing) if listing.entries <= most => Ok(listing),
             Some(_) => Err(Unread::TooMany),
             None => match directory.open() {
-                Ok(opened) if all => Listing::read(opened, Wanted::All, most, &mut self.buffer).map(Arc::new),
+                Ok(opened) if all => {
+                    RootListing::read(opened, Wanted::All, most, &mut self.buffer).map(Arc::new)
+                }
                 Ok(opened) => self.recall.read(opened, self.walk.names(), most, &mut self.buffer),
                 Err(Errno::ACCESS) => return Contents::Closed,
                 // Gone or replaced since its parent was read.
@@ -557,7 +559,7 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    fn finish(self) -> Found {
+    fn finish(self) -> SweptProcess {
         let Self { mut found, unseen, spec, walk, .. } = self;
         if let Some(why) = unseen {
             let mut lose = |promise| found.missing.push(Missing { promise, why: why.clone() });
@@ -581,7 +583,7 @@ fn is_in(paths: &HashSet<&Path>, path: &Path) -> bool {
 
 /// Result of reading a directory.
 enum Contents {
-    Listed(Arc<Listing>),
+    Listed(Arc<RootListing>),
     Gone,
     /// This user may not read it.
     Closed,

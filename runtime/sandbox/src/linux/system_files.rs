@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use super::super::proxy;
-use super::jail::Identity;
+use super::jail::JailIdentity;
 use super::wire::{Confined, Network};
 
 /// Host name in a jail.
@@ -20,7 +20,7 @@ pub(super) const MADE: [&str; 6] =
     ["/etc/passwd", "/etc/group", "/etc/hostname", "/etc/nsswitch.conf", "/etc/hosts", "/etc/resolv.conf"];
 
 /// The files of [`MADE`] for this jail. `home` is the step's home directory.
-pub(super) fn made(spec: &Confined, identity: Identity, home: &[u8]) -> Vec<(PathBuf, Vec<u8>)> {
+pub(super) fn made(spec: &Confined, identity: JailIdentity, home: &[u8]) -> Vec<(PathBuf, Vec<u8>)> {
     if spec.system.is_empty() {
         return Vec::new();
     }
@@ -43,7 +43,7 @@ pub(super) fn made(spec: &Confined, identity: Identity, home: &[u8]) -> Vec<(Pat
         .collect()
 }
 
-fn users(identity: Identity, home: &[u8]) -> String {
+fn users(identity: JailIdentity, home: &[u8]) -> String {
     let home =
         std::str::from_utf8(home).ok().filter(|home| home.starts_with('/') && !home.contains([':', '\n']));
     let name = name_of(identity.uid, "/etc/passwd").unwrap_or_else(|| "user".to_owned());
@@ -55,7 +55,7 @@ fn users(identity: Identity, home: &[u8]) -> String {
     text
 }
 
-fn groups(identity: Identity) -> String {
+fn groups(identity: JailIdentity) -> String {
     let name = name_of(identity.gid, "/etc/group").unwrap_or_else(|| "user".to_owned());
     let mut text = format!("{name}:x:{}:\n", identity.gid);
     if identity.gid != NOBODY {

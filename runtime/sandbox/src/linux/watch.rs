@@ -39,7 +39,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_secs(5);
 
 /// Result of a run.
-pub(super) struct Finished {
+pub(super) struct FinishedProcess {
     pub(super) report: Report,
     pub(super) ended: Ended,
     pub(super) denied: Vec<Denial>,
@@ -105,7 +105,7 @@ struct Output {
 }
 
 /// One run, from the job's dispatch to its report.
-pub(super) struct Watch<'a> {
+pub(super) struct ProcessWatch<'a> {
     control: OwnedFd,
     outputs: [Output; 2],
     request: &'a SpawnRequest,
@@ -122,7 +122,7 @@ pub(super) struct Watch<'a> {
     _upstream: Option<Box<dyn Send>>,
 }
 
-impl<'a> Watch<'a> {
+impl<'a> ProcessWatch<'a> {
     pub(super) fn new(
         control: OwnedFd,
         stdout: OwnedFd,
@@ -157,7 +157,7 @@ impl<'a> Watch<'a> {
         mut self,
         sinks: &mut dyn OutputSinks,
         cancel: &CancelToken,
-    ) -> Result<Finished, Trouble> {
+    ) -> Result<FinishedProcess, Trouble> {
         let mut buffer = Vec::with_capacity(CHUNK);
         let cancelled = cancel.pollable().map_err(SpawnError::io("watch for cancellation"))?;
         loop {
@@ -187,7 +187,7 @@ impl<'a> Watch<'a> {
                 self.drain(&mut buffer, sinks)?;
                 return match self.failure {
                     Some(failure) => Err(failure.into()),
-                    None => Ok(Finished {
+                    None => Ok(FinishedProcess {
                         report,
                         ended: self.ended,
                         reached: self.proxy.as_ref().map(Proxy::reached).unwrap_or_default(),

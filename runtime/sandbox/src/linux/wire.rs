@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::super::opened_roots::FileId;
 use super::super::{ExitStatus, HostPort, JailSpec, Net, ProcessLimits, SpawnRequest, proxy};
 use super::mechanisms::{Wall, Walls};
-use super::sweep::Found;
+use super::sweep::SweptProcess;
 
 /// A job, as read by the supervisor.
 #[derive(Debug, PartialEq, Eq)]
@@ -81,7 +81,7 @@ pub(super) struct Confined {
 
 /// See [`super::super::Overlay`].
 #[derive(Clone, Copy)]
-pub(super) struct Layer<'c> {
+pub(super) struct WireLayer<'c> {
     pub(super) root: &'c Path,
     pub(super) below: Option<&'c Path>,
     /// The upper and the work directory.
@@ -110,7 +110,7 @@ pub(super) enum Network {
 const NETWORKS: [Network; 4] = [Network::None, Network::Proxy, Network::Host, Network::Shared];
 
 impl Confined {
-    fn new(spec: &JailSpec, found: &Found, limits: &ProcessLimits, walls: &Walls) -> Self {
+    fn new(spec: &JailSpec, found: &SweptProcess, limits: &ProcessLimits, walls: &Walls) -> Self {
         let stand_ins = found.stand_ins.iter().map(|(path, _)| path);
         Self {
             landlock: walls.has(Wall::Landlock),
@@ -161,11 +161,11 @@ impl Confined {
     }
 
     /// All layers.
-    pub(super) fn layers(&self) -> impl Iterator<Item = Layer<'_>> {
+    pub(super) fn layers(&self) -> impl Iterator<Item = WireLayer<'_>> {
         fn some(path: &Path) -> Option<&Path> {
             Some(path).filter(|path| !path.as_os_str().is_empty())
         }
-        self.layers.chunks_exact(5).map(|paths| Layer {
+        self.layers.chunks_exact(5).map(|paths| WireLayer {
             root: &paths[0],
             below: some(&paths[1]),
             upper: some(&paths[2]).zip(some(&paths[3])),
@@ -174,12 +174,12 @@ impl Confined {
     }
 
     /// The layer over this root, if there is one.
-    pub(super) fn layer_at(&self, path: &Path) -> Option<Layer<'_>> {
+    pub(super) fn layer_at(&self, path: &Path) -> Option<WireLayer<'_>> {
         self.layers().find(|layer| layer.root == path)
     }
 
     /// The layer that receives changes at this path, if there is one.
-    pub(super) fn layer_over(&self, path: &Path) -> Option<Layer<'_>> {
+    pub(super) fn layer_over(&self, path: &Path) -> Option<WireLayer<'_>> {
         self.layers().find(|layer| path.starts_with(layer.root))
     }
 
@@ -261,7 +261,7 @@ impl Confined {
 }
 
 impl Job {
-    pub(super) fn from_request(request: &SpawnRequest, found: &Found, walls: &Walls) -> Self {
+    pub(super) fn from_request(request: &SpawnRequest, found: &SweptProcess, walls: &Walls) -> Self {
         let limits = &request.limits;
         let cpu = limits.cpu.map(|cpu| cpu.as_secs() + u64::from(cpu.subsec_nanos() > 0));
         // It limits reserved memory, and JavaScript engines reserve much more than they use.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{StatVfsMountFlags, statvfs};
 
-use super::name_watch::Watch;
+use super::name_watch::NameWatch;
 use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
 use lobster_base::locked_directory::LockedDirectory;
@@ -40,21 +40,21 @@ pub(crate) enum NotHeld {
 
 /// Files that keep their approved contents while this value lives.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldCopies {
     replaced: Vec<Replaced>,
     /// Executed or sourced files that are only compared.
     uncopied: Vec<PathBuf>,
-    watch: Watch,
+    watch: NameWatch,
     /// Declared last, so that the copies are removed last.
     _copies: LockedDirectory,
 }
 
-impl Held {
+impl HeldCopies {
     /// Copies `files`, which must still be as they were approved.
     pub(crate) fn take(files: &[BoundFile], state_dir: &Path, spec: &JailSpec) -> Result<Self, NotHeld> {
         let changed = |file: &BoundFile, when| NotHeld::Changed { path: file.path.clone(), when };
         // From here on the watch sees every change of the names.
-        let watch = Watch::start(files.iter().filter(|file| !file.compared), &spec.write)
+        let watch = NameWatch::start(files.iter().filter(|file| !file.compared), &spec.write)
             .map_err(|(path, source)| NotHeld::Io { path, source })?;
         let copies = place_for_copies(state_dir)
             .map_err(|source| NotHeld::Io { path: state_dir.display().to_string(), source })?;

@@ -28,7 +28,7 @@ const MAX_LINKS: usize = 40;
 
 /// The names on the way to approved files.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct NameWatch {
     inotify: OwnedFd,
     /// Directories by the kernel's number: the path of each, and the names in it with the files that they lead to.
     directories: BTreeMap<i32, (PathBuf, BTreeMap<OsString, String>)>,
@@ -51,7 +51,7 @@ impl Identity {
     }
 }
 
-impl Watch {
+impl NameWatch {
     /// Watches all names that lead to `files`: in every directory that a step may write, and in the file's own
     /// directory.
     pub(super) fn start<'a>(

@@ -125,7 +125,7 @@ fn files_below(directory: &Path, files: &mut Vec<PathBuf>, repositories: &mut Ve
 }
 
 /// Compares a walk with a naive one.
-fn compare(found: &Found, spec: &JailSpec, root: &Path, seed: u64) {
+fn compare(found: &SweptProcess, spec: &JailSpec, root: &Path, seed: u64) {
     let (mut files, mut repositories) = (Vec::new(), Vec::new());
     files_below(root, &mut files, &mut repositories);
     assert_eq!(found.missing, [], "seed {seed}");

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::super::COOKIE;
 use super::{App, Asked, Problem, Reply};
 use crate::access::{Grant, Role, Verb, grant, hash_of, make_secret, new_credential};
-use crate::passkeys::{self, Ceremony, Checked, Purpose, Said};
+use crate::passkeys::{self, Ceremony, CheckedSignature, Purpose, Said};
 
 /// The longest id and digest of a question, in bytes.
 const QUESTION: usize = 200;
@@ -90,7 +90,12 @@ fn bytes_of(sent: &Value, name: &str) -> Result<Vec<u8>, Problem> {
 }
 
 /// Checks the signed data of a browser and its key.
-fn checked(app: &App, said: &Said<'_>, ceremony: Ceremony, purpose: &Purpose) -> Result<Checked, Problem> {
+fn checked(
+    app: &App,
+    said: &Said<'_>,
+    ceremony: Ceremony,
+    purpose: &Purpose,
+) -> Result<CheckedSignature, Problem> {
     let is_ours = |origin: &str| app.hosts.has_keys(origin);
     let asked_for = (&app.challenges, purpose, app.store.clock_ms());
     passkeys::check(said, ceremony, asked_for, is_ours).map_err(refused)
