@@ -244,7 +244,11 @@ fn inside<'p>(path: &'p str, target: &'p str) -> Option<Vec<&'p str>> {
 }
 
 /// Converts one change and stores its content.
-fn written_as(change: &Change, stage: &StageHost, keep: &mut dyn Keep) -> io::Result<lobster_changes::Written> {
+fn written_as(
+    change: &Change,
+    stage: &StageHost,
+    keep: &mut dyn Keep,
+) -> io::Result<lobster_changes::Written> {
     use lobster_changes::Written;
     Ok(match change {
         Change::Gone => Written::Gone,
