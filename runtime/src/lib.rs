@@ -60,7 +60,9 @@ pub fn init() -> Option<std::process::ExitCode> {
 
 /// The history of runs for auditors: who did what, and whether the record is intact.
 pub mod audit {
-    pub use lobster_observe::audit::{AuditEntry, AuditFilter, ChainReport, Kind, parse_time, read, verify};
+    pub use lobster_observe::audit::{
+        AuditEntry, AuditFilter, AuditKind, ChainReport, parse_time, read, verify,
+    };
 }
 
 /// A call on behalf of another person: the details of a request that the audit records.
@@ -285,7 +287,7 @@ pub mod replay {
 
     /// A run's journal as lines, one for each place.
     pub mod timeline {
-        pub use lobster_record::timeline::{Line, Span, Timeline, lines};
+        pub use lobster_record::timeline::{Line, Timeline, TimelineSpan, lines};
     }
 
     /// File changes made by steps, and undoing them.

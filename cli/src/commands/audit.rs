@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use lobster_runtime::audit::{self, AuditEntry, AuditFilter, Kind};
+use lobster_runtime::audit::{self, AuditEntry, AuditFilter, AuditKind};
 use lobster_runtime::json;
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::{StoreError, system_clock};
@@ -45,7 +45,7 @@ pub(crate) struct Args {
     verdict: Option<String>,
     /// Only entries of this kind: run, decision, approval, start, end, note.
     #[arg(long, value_name = "KIND")]
-    kind: Option<Kind>,
+    kind: Option<AuditKind>,
     /// Only decisions and starts of this program.
     #[arg(long, value_name = "NAME")]
     program: Option<String>,

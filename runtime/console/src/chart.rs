@@ -1,7 +1,7 @@
 //! Charts as SVG: working and waiting times of a run's steps, and the graph of a workflow's steps.
 
 use lobster_runtime::graph::Graph;
-use lobster_runtime::replay::timeline::{Line, Span};
+use lobster_runtime::replay::timeline::{Line, TimelineSpan};
 use maud::{Markup, html};
 
 use crate::words::{encoded, short, span, tone};
@@ -24,8 +24,8 @@ pub(crate) struct Axis {
 }
 
 impl Axis {
-    pub(crate) fn new(spans: &[Span], now: i64) -> Option<Self> {
-        let end = |span: &Span| span.ended.unwrap_or(now).max(span.begun);
+    pub(crate) fn new(spans: &[TimelineSpan], now: i64) -> Option<Self> {
+        let end = |span: &TimelineSpan| span.ended.unwrap_or(now).max(span.begun);
         let first = spans.iter().map(|span| span.begun).min()?;
         let last = spans.iter().map(end).max()?;
         let work = union(spans.iter().filter(|span| !span.is_wait).map(|span| (span.begun, end(span))));
@@ -97,7 +97,7 @@ fn percent(place: f64) -> String {
 
 /// The timeline of a run's steps.
 pub(crate) fn timeline(run: &str, lines: &[Line], now: i64) -> Option<Markup> {
-    let spans: Vec<Span> = lines.iter().flat_map(|line| line.spans.iter().copied()).collect();
+    let spans: Vec<TimelineSpan> = lines.iter().flat_map(|line| line.spans.iter().copied()).collect();
     let axis = Axis::new(&spans, now)?;
     let drawn: Vec<&Line> = lines.iter().filter(|line| !line.spans.is_empty()).collect();
     let left_out = drawn.len().saturating_sub(ROWS);
@@ -332,8 +332,8 @@ fn layers(graph: &Graph) -> Vec<Vec<usize>> {
 mod tests {
     use super::*;
 
-    fn span(begun: i64, ended: i64, is_wait: bool) -> Span {
-        Span { begun, ended: Some(ended), is_wait }
+    fn span(begun: i64, ended: i64, is_wait: bool) -> TimelineSpan {
+        TimelineSpan { begun, ended: Some(ended), is_wait }
     }
 
     #[test]
@@ -356,11 +356,11 @@ mod tests {
             i64::try_from((seed >> 33) % below).unwrap()
         };
         for _ in 0..500 {
-            let spans: Vec<Span> = (0..1 + next(8))
+            let spans: Vec<TimelineSpan> = (0..1 + next(8))
                 .map(|_| {
                     let begun = next(1_000_000);
                     let ended = (next(4) > 0).then(|| begun + next(500_000));
-                    Span { begun, ended, is_wait: next(3) == 0 }
+                    TimelineSpan { begun, ended, is_wait: next(3) == 0 }
                 })
                 .collect();
             let axis = Axis::new(&spans, 2_000_000).unwrap();

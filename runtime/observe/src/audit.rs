@@ -27,7 +27,7 @@ const MAX_ACTION: u64 = 16 << 20;
 /// Kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum AuditKind {
     /// A run began, continued, paused or ended.
     Run,
     /// The policy decided on a proposal: allow, ask or deny.
@@ -42,7 +42,7 @@ pub enum Kind {
     Note,
 }
 
-impl Kind {
+impl AuditKind {
     const ALL: [Self; 6] = [Self::Run, Self::Decision, Self::Approval, Self::Start, Self::End, Self::Note];
 
     /// The spelling of the kind.
@@ -59,13 +59,13 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for AuditKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
 }
 
-impl FromStr for Kind {
+impl FromStr for AuditKind {
     type Err = UnknownWord;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -84,7 +84,7 @@ pub struct AuditFilter {
     pub until: Option<i64>,
     /// `allow`, `ask` or `deny`.
     pub verdict: Option<String>,
-    pub kind: Option<Kind>,
+    pub kind: Option<AuditKind>,
     /// A program by its name, as in `git`.
     pub program: Option<String>,
 }
@@ -97,7 +97,7 @@ pub struct AuditEntry {
     /// The record in the run's chain, and its hash.
     pub seq: u64,
     pub hash: Digest,
-    pub kind: Kind,
+    pub kind: AuditKind,
     /// The event in a word or two: `denied`, `approved`, `started` …
     pub what: String,
     /// The user or program on whose behalf it happened (`LOBSTER_ACTOR`); for an approval, the person who answered.
@@ -225,7 +225,7 @@ fn entries(store: &Store, journal: &[Record]) -> Vec<AuditEntry> {
 }
 
 fn describe(store: &Store, record: &Record, whose: &Behalf, found: &mut Vec<AuditEntry>) {
-    let entry = |kind: Kind, what: &str| AuditEntry {
+    let entry = |kind: AuditKind, what: &str| AuditEntry {
         time: iso(record.at),
         run: record.run,
         seq: record.seq,
@@ -249,18 +249,18 @@ fn describe(store: &Store, record: &Record, whose: &Behalf, found: &mut Vec<Audi
         Event::RunStarted { name, cwd, detail, .. } => found.push(AuditEntry {
             reason: Some(format!("{name} in {cwd}")),
             digest: text_at(detail, "policy"),
-            ..entry(Kind::Run, "started")
+            ..entry(AuditKind::Run, "started")
         }),
         Event::RunResumed { detail, .. } => {
-            found.push(AuditEntry { digest: text_at(detail, "policy"), ..entry(Kind::Run, "resumed") });
+            found.push(AuditEntry { digest: text_at(detail, "policy"), ..entry(AuditKind::Run, "resumed") });
         }
-        Event::RunPaused { .. } => found.push(entry(Kind::Run, "paused")),
+        Event::RunPaused { .. } => found.push(entry(AuditKind::Run, "paused")),
         Event::RunEnded { status, error, .. } => {
-            found.push(AuditEntry { reason: error.clone(), ..entry(Kind::Run, status.as_str()) });
+            found.push(AuditEntry { reason: error.clone(), ..entry(AuditKind::Run, status.as_str()) });
         }
         Event::Decision { decision, .. } => {
             let proposed = decision.get("proposal").map(Proposed::of_proposal).unwrap_or_default();
-            found.push(decided(entry(Kind::Decision, ""), decision, proposed));
+            found.push(decided(entry(AuditKind::Decision, ""), decision, proposed));
         }
         Event::StepStarted { kind, action, decision, .. } => {
             found.extend(began(store, entry, kind, *action, decision));
@@ -274,18 +274,18 @@ fn describe(store: &Store, record: &Record, whose: &Behalf, found: &mut Vec<Audi
                 let mut entries = began(store, entry, &begun.kind, Some(begun.action), &begun.decision);
                 if begun.effect {
                     // It was decided, but then nothing had to be started.
-                    entries.retain(|entry| entry.kind != Kind::Start);
+                    entries.retain(|entry| entry.kind != AuditKind::Start);
                     what = "cached";
                 }
                 found.extend(entries);
             }
             let exit = outcome.exit.map(|code| format!("exit {code}"));
-            found.push(AuditEntry { reason: outcome.error.clone().or(exit), ..entry(Kind::End, what) });
+            found.push(AuditEntry { reason: outcome.error.clone().or(exit), ..entry(AuditKind::End, what) });
         }
         Event::GateOpened { gate, kind, binding, .. } => found.push(AuditEntry {
             reason: Some(format!("{kind} {gate}")),
             digest: Some(binding.to_string()),
-            ..entry(Kind::Approval, "asked")
+            ..entry(AuditKind::Approval, "asked")
         }),
         Event::GateAnswered { gate, answer, by, author, binding, from, .. } => found.push(AuditEntry {
             actor: Some(answered_by(by.as_deref(), author, whose)),
@@ -296,7 +296,7 @@ fn describe(store: &Store, record: &Record, whose: &Behalf, found: &mut Vec<Audi
             }),
             digest: Some(binding.to_string()),
             ..entry(
-                Kind::Approval,
+                AuditKind::Approval,
                 match answer {
                     GateAnswer::Approved => "approved",
                     GateAnswer::ApprovedPart { .. } => "approved in part",
@@ -309,18 +309,18 @@ fn describe(store: &Store, record: &Record, whose: &Behalf, found: &mut Vec<Audi
             actor: closed_by(by.as_deref(), author, whose),
             author: author.clone(),
             reason: Some(gate.clone()),
-            ..entry(Kind::Approval, status.as_str())
+            ..entry(AuditKind::Approval, status.as_str())
         }),
         Event::RetryRequested { by, .. } => {
             found.push(AuditEntry {
                 actor: by.clone().or_else(|| whose.actor.clone()),
-                ..entry(Kind::Run, "retry requested")
+                ..entry(AuditKind::Run, "retry requested")
             });
         }
-        Event::Note { text, .. } => found.push(entry(Kind::Note, text)),
+        Event::Note { text, .. } => found.push(entry(AuditKind::Note, text)),
         Event::Unknown(value) => {
             let kind = value.get("type").and_then(Value::as_str).unwrap_or("unknown");
-            found.push(entry(Kind::Note, kind));
+            found.push(entry(AuditKind::Note, kind));
         }
     }
 }
@@ -352,12 +352,12 @@ fn text_at(value: &Value, key: &str) -> Option<String> {
 /// The start of a step, after the decision about it.
 fn began(
     store: &Store,
-    entry: impl Fn(Kind, &str) -> AuditEntry,
+    entry: impl Fn(AuditKind, &str) -> AuditEntry,
     kind: &str,
     action: Option<Digest>,
     decision: &Value,
 ) -> Vec<AuditEntry> {
-    let start = entry(Kind::Start, "started");
+    let start = entry(AuditKind::Start, "started");
     let proposed = action.map(|action| Proposed::of_action(store, start.run, &action)).unwrap_or_default();
     let mut programs = programs(decision);
     programs.extend(proposed.program.clone());
@@ -369,7 +369,7 @@ fn began(
         digest: action.map(|action| action.to_string()),
         ..proposed.or_unreadable(start)
     };
-    let decided = (!decision.is_null()).then(|| decided(entry(Kind::Decision, ""), decision, proposed));
+    let decided = (!decision.is_null()).then(|| decided(entry(AuditKind::Decision, ""), decision, proposed));
     decided.into_iter().chain([start]).collect()
 }
 

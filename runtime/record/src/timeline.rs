@@ -30,14 +30,14 @@ pub struct Line {
     /// True for the summary of a composite step, which is not an effect itself.
     pub summary: bool,
     /// Periods of activity, in order of their beginning.
-    pub spans: Vec<Span>,
+    pub spans: Vec<TimelineSpan>,
     /// Numbers of its records.
     pub records: Vec<u64>,
 }
 
 /// A period of activity, in milliseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
+pub struct TimelineSpan {
     /// Beginning.
     pub begun: i64,
     /// End; none while it lasts.
@@ -59,7 +59,7 @@ impl Line {
     }
 
     fn open_span(&mut self, begun: i64, is_wait: bool) {
-        self.spans.push(Span { begun, ended: None, is_wait });
+        self.spans.push(TimelineSpan { begun, ended: None, is_wait });
     }
 
     fn close_span(&mut self, at: i64, duration_us: u64) {
@@ -68,7 +68,7 @@ impl Line {
             // A pure step is recorded when it has ended.
             _ => {
                 let begun = at - i64::try_from(duration_us / 1000).unwrap_or(0);
-                self.spans.push(Span { begun, ended: Some(at), is_wait: false });
+                self.spans.push(TimelineSpan { begun, ended: Some(at), is_wait: false });
             }
         }
     }

@@ -31,7 +31,7 @@ impl Checkup {
     /// True if every promise made here was kept.
     #[must_use]
     pub fn is_sound(&self) -> bool {
-        self.findings.iter().all(|finding| finding.verdict != Verdict::Broken)
+        self.findings.iter().all(|finding| finding.verdict != ProbeVerdict::Broken)
     }
 }
 
@@ -43,7 +43,7 @@ pub struct Finding {
     /// Description of the attempt.
     pub action: String,
     /// Result of the attack.
-    pub verdict: Verdict,
+    pub verdict: ProbeVerdict,
     /// Details of the refusal, or the reason why it was not refused.
     pub detail: String,
 }
@@ -51,7 +51,7 @@ pub struct Finding {
 /// Result of an attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum ProbeVerdict {
     /// It was refused.
     Held,
     /// It succeeded although the promise was made: a bug in lobster or in the kernel.

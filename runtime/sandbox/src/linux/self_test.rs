@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use rustix::pty::{OpenptFlags, openpt, ptsname, unlockpt};
 
-use super::super::doctor::{Checkup, Finding, Probe, Verdict};
+use super::super::doctor::{Checkup, Finding, Probe, ProbeVerdict};
 use super::super::{
     Confinement, Enforcement, ExitStatus, HELPER_ARGUMENT, JailSpec, Mode, OutputSinks, Ports, ProcessLimits,
     Promise, Replaced, SandboxConfig, SpawnError, SpawnRequest, Stdin,
@@ -94,10 +94,10 @@ pub(super) fn doctor(config: &SandboxConfig) -> Result<Checkup, SpawnError> {
         let refusal = sides.confined.get(action).map_or("the attacker did not report", String::as_str);
         let missing = sides.enforcement.missing.iter().find(|missing| missing.promise == promise);
         let (verdict, detail) = match (refusal, missing) {
-            ("", Some(missing)) => (Verdict::Unenforceable, missing.why.clone()),
-            ("", None) => (Verdict::Broken, "it succeeded".to_owned()),
-            (refusal, _) if possible || always => (Verdict::Held, refusal.to_owned()),
-            (refusal, _) => (Verdict::Impossible, refusal.to_owned()),
+            ("", Some(missing)) => (ProbeVerdict::Unenforceable, missing.why.clone()),
+            ("", None) => (ProbeVerdict::Broken, "it succeeded".to_owned()),
+            (refusal, _) if possible || always => (ProbeVerdict::Held, refusal.to_owned()),
+            (refusal, _) => (ProbeVerdict::Impossible, refusal.to_owned()),
         };
         Finding { promise, action: action.to_owned(), verdict, detail }
     };

@@ -488,12 +488,12 @@ fn examine() -> String {
     };
     let mut open: Vec<_> = checkup.probe.jail.missing.iter().map(|missing| missing.promise.name()).collect();
     open.sort_unstable();
-    let most = if with(Verdict::Held).len() * 3 > checkup.findings.len() * 2 { "most" } else { "few" };
-    eprintln!("impossible: {:?}", with(Verdict::Impossible));
+    let most = if with(ProbeVerdict::Held).len() * 3 > checkup.findings.len() * 2 { "most" } else { "few" };
+    eprintln!("impossible: {:?}", with(ProbeVerdict::Impossible));
     format!(
         "broken {:?}, open {:?} {open:?}, {most} held",
-        with(Verdict::Broken),
-        with(Verdict::Unenforceable)
+        with(ProbeVerdict::Broken),
+        with(ProbeVerdict::Unenforceable)
     )
 }
 
