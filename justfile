@@ -116,6 +116,10 @@ left STEPS="50":
 changes CASES="2000":
     LOBSTER_CHANGES_CASES={{CASES}} LOBSTER_CHANGES_SEED=$(date +%Y%j) LOBSTER_CHANGES_KILLS=1 cargo test --release --workspace --test lobster -- staged piles review:: --nocapture
 
+# random trees and hostile steps: after each commit no link leads out of its grant; nightly
+links COMMITS="2000":
+    LOBSTER_LINK_COMMITS={{COMMITS}} LOBSTER_LINK_SEED=$(date +%Y%j) cargo test --release --workspace --test lobster -- stray_links:: --nocapture
+
 # copies of a store that 16 processes write to; nightly
 backups COPIES="50":
     LOBSTER_BACKUPS={{COPIES}} cargo test --release --workspace --test lobster -- store_copies::a_backup --nocapture

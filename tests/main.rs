@@ -155,6 +155,7 @@ mod step_homes;
 mod step_undos;
 mod step_variables;
 mod store_copies;
+mod stray_links;
 mod swapped_roots;
 mod telemetry;
 mod text_and_numbers;

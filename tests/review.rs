@@ -184,7 +184,7 @@ fn no_listing_of_changes_has_a_secret_in_names_or_targets() {
     let home = home_with_token();
     home.write(
         "flow.lobster",
-        "secrets: [api_token]\nsteps:\n  - id: fix\n    cwd: tree\n    changes: staged\n    secrets: { KEY: api_token }\n    run: |\n      echo new > \"$KEY.txt\"; mkdir \"$KEY\"; ln -s \"/to/$KEY\" link; chmod 755 a\n",
+        "secrets: [api_token]\nsteps:\n  - id: fix\n    cwd: tree\n    changes: staged\n    secrets: { KEY: api_token }\n    run: |\n      echo new > \"$KEY.txt\"; mkdir \"$KEY\"; ln -s \"to/$KEY\" link; chmod 755 a\n",
     );
     let calls: [&[&str]; 6] = [
         &["run", "--preview", "flow.lobster"],

@@ -295,6 +295,7 @@ pub mod replay {
         pub use lobster_changes::{
             ByteText, Change, ChangeSet, Entry, Kind as ChangeKind, Reading, Resolution, is_executable,
         };
+        pub use lobster_engine::kinds::changes::system_links;
         pub use lobster_engine::kinds::finished_commits::{record_unseen_ends, tell_owner};
         pub use lobster_record::{
             StepChanges, Undo, WhatToUndo, changes_in, changes_of_run, part_of_question, plan_undo,

@@ -8,7 +8,6 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-#[cfg(target_os = "linux")]
 use std::time::{Duration, Instant};
 
 use lobster_base::cancel::CancelToken;
@@ -17,9 +16,9 @@ use lobster_base::digest::Digest;
 use crate::apply::{Halt, Pass, apply};
 use crate::commit_log::{Journal, Log, LogFile, Phase};
 use crate::files::{Files, Place, Seen, What};
+use crate::links::{LinkRule, StrayLink};
 use crate::prepare::{clean, compare, lay_ready, workbench};
 use crate::revert::revert;
-#[cfg(target_os = "linux")]
 use crate::root_locks::{Holder, RootLocks};
 use crate::set::{BadChangeSet, ByteText, ChangeSet, RelPath};
 use crate::steps::plan;
@@ -119,6 +118,9 @@ pub enum CommitError {
     /// The change set is invalid.
     #[error(transparent)]
     Bad(#[from] BadChangeSet),
+    /// A link would lead away.
+    #[error("{0}")]
+    Link(Box<StrayLink>),
     /// The file system refused.
     #[error("cannot {doing} {path} in {root}: {source}")]
     Io {
@@ -244,49 +246,48 @@ pub struct Recovered {
 pub type Tell<'t> = &'t dyn Fn(&Recovered) -> io::Result<()>;
 
 /// Time for which a commit waits for others in the same directories.
-#[cfg(target_os = "linux")]
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Interval between two attempts to take a lock.
-#[cfg(target_os = "linux")]
 const POLL: Duration = Duration::from_millis(10);
 
-/// Commits a change set. `journals` is a directory beside the store; `id` identifies the commit and consists
-/// of letters, digits and hyphens. While another process commits in the same directories, this function waits
-/// for half a minute or until it is cancelled. Interrupted commits there are finished first, and reported to
-/// `tell`.
+/// The terms of a commit.
+pub struct Terms<'t> {
+    /// A directory beside the store.
+    pub journals: &'t Path,
+    /// Identifies the commit: letters, digits and hyphens.
+    pub id: &'t str,
+    /// The rule for links. An undo has none: it restores links as they were.
+    pub links: Option<&'t LinkRule>,
+    /// Ends the waiting for another process.
+    pub cancel: &'t CancelToken,
+    /// Receives the interrupted commits that were finished first.
+    pub tell: Tell<'t>,
+}
+
+/// Commits a change set. While another process commits in the same directories, this function waits for half
+/// a minute or until it is cancelled. Interrupted commits there are finished first.
 ///
 /// # Errors
 /// If a file differs from the one from which the set was made (unless all files are as they will be after the
-/// commit: then there is nothing to do), or if the file system refuses an operation. Nothing has changed
-/// then, except for [`CommitError::Stuck`], and for [`CommitError::Journal`] if the journal was written
-/// although the disk reported an error: [`recover`] reports the result.
-#[cfg(target_os = "linux")]
-pub fn commit(
-    journals: &Path,
-    id: &str,
-    set: &ChangeSet,
-    contents: &dyn Contents,
-    cancel: &CancelToken,
-    tell: Tell<'_>,
-) -> Result<(), CommitError> {
-    commit_within(PATIENCE, journals, id, set, contents, cancel, tell)
+/// commit: then there is nothing to do), if a link would lead away, or if the file system refuses an operation.
+/// Nothing has changed then, except for [`CommitError::Stuck`], and for [`CommitError::Journal`] if the journal
+/// was written although the disk reported an error: [`recover`] reports the result.
+pub fn commit(set: &ChangeSet, contents: &dyn Contents, terms: &Terms<'_>) -> Result<(), CommitError> {
+    commit_within(PATIENCE, set, contents, terms)
 }
 
-#[cfg(target_os = "linux")]
 pub(crate) fn commit_within(
     patience: Duration,
-    journals: &Path,
-    id: &str,
     set: &ChangeSet,
     contents: &dyn Contents,
-    cancel: &CancelToken,
-    tell: Tell<'_>,
+    terms: &Terms<'_>,
 ) -> Result<(), CommitError> {
     set.check()?;
-    let _only = lock(patience, journals, set, cancel, tell)?;
+    let _only = lock(patience, set, terms)?;
     let files = crate::disk::Disk::open(set)?;
-    let done = commit_in(&files, &LogFile::new(journals, id), id, set, contents);
+    terms.links.map_or(Ok(()), |rule| rule.check_on(&files, set))?;
+    let done = commit_in(&files, &LogFile::new(terms.journals, terms.id), terms.id, set, contents);
     // After a crash between the end of the commit and its record, everything is done already.
     if matches!(&done, Err(CommitError::Conflicts(_))) && compare(&files, &set.inverse()).is_ok() {
         return Ok(());
@@ -296,14 +297,8 @@ pub(crate) fn commit_within(
 
 /// Excludes other commits in the directories of `set` while the result is held, and leaves no interrupted
 /// commit there.
-#[cfg(target_os = "linux")]
-fn lock(
-    patience: Duration,
-    journals: &Path,
-    set: &ChangeSet,
-    cancel: &CancelToken,
-    tell: Tell<'_>,
-) -> Result<RootLocks, CommitError> {
+fn lock(patience: Duration, set: &ChangeSet, terms: &Terms<'_>) -> Result<RootLocks, CommitError> {
+    let Terms { journals, cancel, tell, .. } = *terms;
     let since = Instant::now();
     let mut has_recovered = false;
     loop {
@@ -342,7 +337,6 @@ fn lock(
 ///
 /// # Errors
 /// If they cannot be compared.
-#[cfg(target_os = "linux")]
 pub fn conflicts(set: &ChangeSet) -> Result<Vec<Conflict>, CommitError> {
     set.check()?;
     match compare(&crate::disk::Disk::open(set)?, set) {
@@ -358,7 +352,6 @@ pub fn conflicts(set: &ChangeSet) -> Result<Vec<Conflict>, CommitError> {
 /// # Errors
 /// [`CommitError::Unfinished`] if a commit cannot be finished: its journal is kept, and the others are
 /// finished nevertheless.
-#[cfg(target_os = "linux")]
 pub fn recover(journals: &Path, tell: Tell<'_>) -> Result<Vec<Recovered>, CommitError> {
     recover_where(journals, None, tell)
 }
@@ -368,12 +361,10 @@ pub fn recover(journals: &Path, tell: Tell<'_>) -> Result<Vec<Recovered>, Commit
 ///
 /// # Errors
 /// See [`recover`].
-#[cfg(target_os = "linux")]
 pub fn recover_for(journals: &Path, set: &ChangeSet, tell: Tell<'_>) -> Result<Vec<Recovered>, CommitError> {
     recover_where(journals, Some(set), tell)
 }
 
-#[cfg(target_os = "linux")]
 fn recover_where(
     journals: &Path,
     before: Option<&ChangeSet>,
@@ -403,7 +394,6 @@ fn recover_where(
 }
 
 /// Finishes a commit, unless a process is executing it; `found` is its journal from a moment before.
-#[cfg(target_os = "linux")]
 fn finish_left(
     journals: &Path,
     log: &LogFile,
@@ -420,30 +410,6 @@ fn finish_left(
     }
     let files = crate::disk::Disk::open(&journal.set)?;
     recover_in(&files, log, journal, tell).map(Some)
-}
-
-/// Other systems have no renames that replace nothing.
-#[cfg(not(target_os = "linux"))]
-pub fn commit(
-    _: &Path,
-    _: &str,
-    _: &ChangeSet,
-    _: &dyn Contents,
-    _: (&CancelToken, Tell<'_>),
-) -> Result<(), CommitError> {
-    Err(CommitError::Journal(io::ErrorKind::Unsupported.into()))
-}
-
-/// No commit is ever begun on other systems.
-#[cfg(not(target_os = "linux"))]
-pub fn recover_for(_: &Path, _: &ChangeSet, _: Tell<'_>) -> Result<Vec<Recovered>, CommitError> {
-    Ok(Vec::new())
-}
-
-/// No commit is ever begun on other systems.
-#[cfg(not(target_os = "linux"))]
-pub fn recover(_: &Path, _: Tell<'_>) -> Result<Vec<Recovered>, CommitError> {
-    Ok(Vec::new())
 }
 
 pub(crate) fn commit_in(

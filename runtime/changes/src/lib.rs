@@ -10,64 +10,50 @@
 
 mod acl;
 mod apply;
-#[cfg(target_os = "linux")]
 mod beginning;
 mod commit;
 mod commit_log;
-#[cfg(target_os = "linux")]
 mod copy;
-#[cfg(target_os = "linux")]
 mod disk;
 mod files;
-#[cfg(target_os = "linux")]
 mod layer;
-#[cfg(target_os = "linux")]
+mod links;
 mod merge;
 mod part;
-#[cfg(target_os = "linux")]
 mod pile;
 mod prepare;
-#[cfg(target_os = "linux")]
 mod reader;
 mod reading;
-#[cfg(target_os = "linux")]
 mod resolve;
 mod revert;
-#[cfg(target_os = "linux")]
 mod root_locks;
 mod set;
 mod steps;
-#[cfg(target_os = "linux")]
 mod written;
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod choices;
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod hard_links;
 #[cfg(test)]
 mod power_cuts;
 #[cfg(test)]
 mod simulated;
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod stopped_commits;
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests;
 
-#[cfg(target_os = "linux")]
 pub use beginning::Beginning;
-#[cfg(target_os = "linux")]
-pub use commit::conflicts;
 pub use commit::{
-    CommitError, Conflict, Content, Contents, Found, Recovered, Tell, commit, recover, recover_for,
+    CommitError, Conflict, Content, Contents, Found, Recovered, Tell, Terms, commit, conflicts, recover,
+    recover_for,
 };
-#[cfg(target_os = "linux")]
 pub use copy::Room;
-#[cfg(target_os = "linux")]
 pub use layer::{Keep, Layer, LayerError, copy_with, lay_over};
+pub use links::{LinkRule, Stray, StrayLink};
 pub use part::NotChanged;
 pub use reading::{Reading, is_executable};
-#[cfg(target_os = "linux")]
 pub use resolve::{Resolution, ResolveError, resolve};
 pub use set::{BadChangeSet, ByteText, Change, ChangeSet, Entry, Kind, RelPath, RootChanges, Time};
-#[cfg(target_os = "linux")]
 pub use written::{Written, changes_of};

@@ -12,7 +12,7 @@ use lobster_base::cancel::{CancelReason, CancelToken};
 
 use crate::commit::commit_within;
 use crate::tests::{Bench, set};
-use crate::{ChangeSet, CommitError, recover};
+use crate::{ChangeSet, CommitError, Terms, recover};
 
 /// Variable with the directory and the stopping point for a copy of this binary.
 const ROLE: &str = "LOBSTER_CHANGES_TEST_ROLE";
@@ -98,7 +98,8 @@ fn a_stopped_commit_is_in_the_way_of_the_same_directories_alone() {
         let new = bench.memory.file("new", 0o644);
         let elsewhere = set(&other, vec![("a", None, Some(new.clone()))]);
         let commit = |id: &str, set: &ChangeSet, patience, cancel: &CancelToken| {
-            commit_within(patience, &journals, id, set, &bench.memory, cancel, &|_| Ok(()))
+            let terms = Terms { journals: &journals, id, links: None, cancel, tell: &|_| Ok(()) };
+            commit_within(patience, set, &bench.memory, &terms)
         };
         let free = CancelToken::new();
         commit("elsewhere", &elsewhere, Duration::ZERO, &free).unwrap();

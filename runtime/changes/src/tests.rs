@@ -14,8 +14,8 @@ use lobster_base::digest::Digest;
 use crate::commit::commit_in;
 use crate::commit_log::{Journal, Log, LogFile, Phase};
 use crate::{
-    ByteText, Change, ChangeSet, CommitError, Content, Contents, Entry, RelPath, RootChanges, commit,
-    recover, recover_for,
+    ByteText, Change, ChangeSet, CommitError, Content, Contents, Entry, LinkRule, RelPath, RootChanges,
+    Terms, commit, recover, recover_for,
 };
 
 #[derive(Default)]
@@ -97,7 +97,18 @@ impl Bench {
     }
 
     pub(crate) fn commit(&self, set: &ChangeSet) -> Result<(), CommitError> {
-        commit(&self.dir.path().join("journals"), "test", set, &self.memory, &CancelToken::new(), &|_| Ok(()))
+        self.commit_as("test", set, &self.memory, None)
+    }
+
+    pub(crate) fn commit_as(
+        &self,
+        id: &str,
+        set: &ChangeSet,
+        contents: &dyn Contents,
+        links: Option<&LinkRule>,
+    ) -> Result<(), CommitError> {
+        let (journals, cancel) = (&self.dir.path().join("journals"), &CancelToken::new());
+        commit(set, contents, &Terms { journals, id, links, cancel, tell: &|_| Ok(()) })
     }
 
     fn left(&self) -> Vec<String> {
@@ -189,7 +200,7 @@ fn a_commit_whose_workbench_or_tree_is_gone_is_never_told_as_done_and_holds_up_o
     }
     recover_for(&journals, &of_tree, &|_| Ok(())).unwrap_err();
     assert_eq!(recover_for(&journals, &of_other, &|_| Ok(())).unwrap(), []);
-    commit(&journals, "other", &of_other, &bench.memory, &CancelToken::new(), &|_| Ok(())).unwrap();
+    bench.commit_as("other", &of_other, &bench.memory, None).unwrap();
     assert_eq!((bench.left(), other.left()), (vec!["a".to_owned()], vec!["a".to_owned(), "b".to_owned()]));
     fs::rename(&away, &workbench).unwrap();
     assert!(recover(&journals, &|_| Ok(())).unwrap()[0].committed);
@@ -285,11 +296,7 @@ fn what_is_written_to_a_file_with_other_names_while_contents_are_laid_ready_is_a
         let set = set(&bench.tree(), changes);
         let meddling =
             Meddling { memory: &bench.memory, at: Digest::of(at.as_bytes()), file: bench.tree().join("a") };
-        let error =
-            commit(&bench.dir.path().join("journals"), "test", &set, &meddling, &CancelToken::new(), &|_| {
-                Ok(())
-            })
-            .unwrap_err();
+        let error = bench.commit_as("test", &set, &meddling, None).unwrap_err();
         assert!(error.to_string().contains("a in "), "{error}");
         let read = |name| fs::read_to_string(bench.tree().join(name)).unwrap();
         assert_eq!(
@@ -482,4 +489,88 @@ fn the_draft_of_a_journal_that_a_killed_process_left_is_removed_once_it_is_old()
     fs::File::options().write(true).open(&old).unwrap().set_times(times).unwrap();
     assert_eq!(recover(&journals, &|_| Ok(())).unwrap(), []);
     assert!(!old.exists() && fresh.exists());
+}
+
+#[test]
+fn a_link_is_followed_as_the_files_will_be() {
+    let link = |target: &str| Some(Entry::Link { target: target.as_bytes().to_vec().into(), modified: None });
+    let dir = || Some(Entry::Directory { mode: 0o755, acl: None });
+    let (out, git) = (Some("out of the granted directory"), Some("into `.git`"));
+    // What is there; what is committed; where a link leads then.
+    type Links<'l> = &'l [(&'l str, &'l str)];
+    for (there, made, why) in [
+        (&[][..], &[("a", "d/f")][..], None),
+        (&[], &[("a", "../x")], out),
+        (&[], &[("d/a", "../d/f")], None),
+        (&[], &[("d/a", "../../tree/d/f")], out),
+        (&[], &[("a", "none/../x")], None),
+        (&[], &[("a", "none/../../x")], out),
+        (&[], &[("a", "/usr/bin/env")], None),
+        (&[], &[("a", "/usr/../etc/passwd")], out),
+        (&[], &[("a", "/usr/src/.git/config")], out),
+        (&[], &[("a", "/etc/passwd")], out),
+        (&[], &[("a", "TREE/d/f")], None),
+        (&[], &[("a", "TREE/../x")], out),
+        (&[], &[("a", "TREE")], None),
+        (&[], &[("a", ".git/config")], git),
+        (&[], &[("a", "d/.GIT")], Some("into `.GIT`")),
+        (&[], &[(".git/a", "config")], None),
+        (&[], &[("a", "b"), ("b", "a")], None),
+        (&[], &[("a", "kept/f")], Some("into `TREE/kept`")),
+        (&[], &[("a", "KEPT")], Some("into `TREE/kept`")),
+        // Through a link that somebody made.
+        (&[("o", "../x")], &[("a", "d/f")], None),
+        (&[("o", "../x")], &[("a", "o/f")], out),
+        (&[("g", ".git")], &[("a", "g/config")], git),
+        // Another link leads away since this one is there, or gone.
+        (&[("m", "l/../x")], &[("l", ".")], out),
+        (&[("m", "n/l/../../x")], &[("n", "e"), ("e", ".")], out),
+        (&[("m", "l/../../x"), ("l", "d/e")], &[("l", "")], out),
+        (&[("m", "d/../x")], &[("l", ".")], None),
+        (&[("m", "l/../f")], &[("l", "kept/..")], Some("into `TREE/kept`")),
+        // One that leads away already does not lead elsewhere.
+        (&[("o", "../x")], &[("d/a", "e")], None),
+        (&[("o", "l/../../x")], &[("l", "none")], None),
+        (&[("o", "l/../../x")], &[("l", ".")], out),
+        (&[("o", "d/../LONG")], &[("a", "LONG")], None),
+    ] as [(Links<'_>, Links<'_>, Option<&str>); 31]
+    {
+        let bench = Bench::new();
+        let tree = bench.tree().canonicalize().unwrap();
+        let named =
+            |text: &str| text.replace("TREE", tree.to_str().unwrap()).replace("LONG", &"n".repeat(300));
+        for name in ["d/e", "kept", ".git"] {
+            fs::create_dir_all(tree.join(name)).unwrap();
+        }
+        for (path, target) in there {
+            symlink(named(target), tree.join(path)).unwrap();
+        }
+        let rule = LinkRule { system: vec!["/usr".into()], protected: vec![tree.join("kept")] };
+        let before = |path: &str| there.iter().find(|(known, _)| *known == path).and_then(|(_, to)| link(to));
+        let after = |target: &str| if target.is_empty() { None } else { link(&named(target)) };
+        let mut changes: Vec<_> =
+            made.iter().map(|(path, target)| (*path, before(path), after(target))).collect();
+        changes.push(("new", None, dir()));
+        let set = set(&tree, changes);
+        let done = bench.commit_as("test", &set, &bench.memory, Some(&rule));
+        match (done, why) {
+            (Ok(()), None) => {}
+            (Err(CommitError::Link(stray)), Some(why)) => {
+                let said = stray.to_string();
+                assert!(said.contains(&format!("that leads {}: ", named(why))), "{made:?}: {said}");
+                assert!(!tree.join("new").exists());
+            }
+            (done, why) => panic!("{there:?} {made:?}: {done:?}, not {why:?}"),
+        }
+        assert_eq!(rule.check(&set).is_err(), why.is_some());
+    }
+    // Another name of a protected file.
+    let bench = Bench::new();
+    bench.put(".git/config", "x");
+    let Entry::File { digest, size, mode, .. } = bench.memory.file("x", 0o644) else { panic!() };
+    let same_as = Some(RelPath::new(".git/config").unwrap());
+    let name = Entry::File { digest, size, mode, modified: None, same_as, acl: None };
+    let set = set(&bench.tree(), vec![("out", None, Some(name))]);
+    let done = bench.commit_as("test", &set, &bench.memory, Some(&LinkRule::default()));
+    assert!(matches!(done, Err(CommitError::Link(_))), "{done:?}");
 }

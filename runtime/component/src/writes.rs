@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use lobster_base::cancel::CancelToken;
-use lobster_changes::{ChangeSet, Keep, LayerError, RelPath, Tell, Time, changes_of};
+use lobster_changes::{ChangeSet, Keep, LayerError, LinkRule, RelPath, Tell, Terms, Time, changes_of};
 
 use crate::host::filesystem::{FsError, Mount};
 use crate::host::overlay::{Change, StageHost, Tree};
@@ -55,16 +55,6 @@ pub enum WritesError {
     Replaced {
         /// The directory.
         path: PathBuf,
-    },
-    /// A program that follows the link would write outside of the grants.
-    #[error("the step left a link that leads {why}: {link} -> {target}", link = .link.display())]
-    LeadsAway {
-        /// The link.
-        link: PathBuf,
-        /// Target of the link in words.
-        why: &'static str,
-        /// Target of the link.
-        target: String,
     },
     /// There is no room for the contents.
     #[error("cannot keep what the step wrote: {0}")]
@@ -156,9 +146,6 @@ impl StagedWrites {
             let root = self.real_root(tree)?;
             let mut written = BTreeMap::new();
             for (path, change) in &tree.changes {
-                if let Change::Link { target, .. } = change {
-                    refuse_link_that_leads_away(tree, path, target)?;
-                }
                 let kept = |source: io::Error| match source.downcast() {
                     Ok(reason) => WritesError::Stopped(reason),
                     Err(source) => WritesError::Keep { path: tree.host.join(path), source },
@@ -177,15 +164,23 @@ impl StagedWrites {
     /// Commits the writes without a record, by the same rules. `journals` is the directory in which
     /// commits of this user keep their journals: the next command that uses it finishes or rolls back
     /// an interrupted commit. `tell` receives the commits that were finished on the way.
+    /// `links` is the rule for links.
     ///
     /// # Errors
     /// Nothing was committed.
-    pub fn commit_unrecorded(&self, journals: &Path, tell: Tell<'_>) -> Result<(), WritesError> {
+    pub fn commit_unrecorded(
+        &self,
+        journals: &Path,
+        links: &LinkRule,
+        tell: Tell<'_>,
+    ) -> Result<(), WritesError> {
         let mut contents = Aside(tempfile::tempdir_in(self.staging()).map_err(WritesError::Aside)?);
         let set = self.change_set(&mut contents)?;
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let id = format!("alone-{}-{}", std::process::id(), now.as_nanos());
-        Ok(lobster_changes::commit(journals, &id, &set, &contents, &CancelToken::new(), tell)?)
+        let cancel = &CancelToken::new();
+        let terms = Terms { journals, id: &id, links: Some(links), cancel, tell };
+        Ok(lobster_changes::commit(&set, &contents, &terms)?)
     }
 
     fn staging(&self) -> PathBuf {
@@ -207,40 +202,6 @@ impl StagedWrites {
             Err(WritesError::Replaced { path: tree.host.clone() })
         }
     }
-}
-
-/// Rejects a link that leads out of the granted directory or into a repository's `.git`: a program that
-/// follows it later would write there. A link that existed before may stay.
-fn refuse_link_that_leads_away(tree: &Tree, path: &str, target: &str) -> Result<(), WritesError> {
-    let why = match inside(path, target) {
-        Some(names) if !names.iter().any(|name| name.eq_ignore_ascii_case(".git")) => return Ok(()),
-        Some(_) => "into `.git`",
-        None => "out of the granted directory",
-    };
-    if tree.lower().read_link_contents(path).is_ok_and(|before| before == Path::new(target)) {
-        return Ok(());
-    }
-    Err(WritesError::LeadsAway { link: tree.host.join(path), why, target: target.to_owned() })
-}
-
-/// Names from the granted directory to the target of a link at `path`; `None` if the target is, or
-/// could be, outside. A name in the target may itself be a link, so `..` after one could lead anywhere.
-fn inside<'p>(path: &'p str, target: &'p str) -> Option<Vec<&'p str>> {
-    if target.starts_with('/') {
-        return None;
-    }
-    let mut names: Vec<&str> = path.split('/').collect();
-    names.pop();
-    let mut descended = false;
-    for name in target.split('/').filter(|name| !matches!(*name, "" | ".")) {
-        if name != ".." {
-            names.push(name);
-            descended = true;
-        } else if descended || names.pop().is_none() {
-            return None;
-        }
-    }
-    Some(names)
 }
 
 /// Converts one change and stores its content.

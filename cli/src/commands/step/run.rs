@@ -9,7 +9,7 @@ use std::time::Instant;
 use lobster_runtime::cancel::CancelToken;
 use lobster_runtime::component::{Component, Input, Invocation, Kind, Outcome, OutputSink, WritesError};
 use lobster_runtime::json;
-use lobster_runtime::replay::changes::tell_owner;
+use lobster_runtime::replay::changes::{system_links, tell_owner};
 use lobster_runtime::stage::Mode;
 use lobster_runtime::sync::lock;
 use serde_json::{Map, Value};
@@ -111,7 +111,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
         // If a crash interrupted a commit of a run, that commit is finished first and noted in the
         // record of that run.
         let tell = |finished: &_| tell_owner(&runtime.store().map_err(io::Error::other)?, finished);
-        outcome.writes.commit_unrecorded(&journals, &tell).map_err(|error| match error {
+        outcome.writes.commit_unrecorded(&journals, &system_links(), &tell).map_err(|error| match error {
             WritesError::Stopped(reason) => CommandError::failed(super::failure(&reason)),
             error => CommandError::failed(error),
         })?;

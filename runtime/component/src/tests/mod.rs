@@ -59,7 +59,7 @@ impl crate::StagedWrites {
     /// Commits the writes and returns them.
     fn commit(self) -> Result<Vec<crate::Written>, crate::WritesError> {
         let journals = tempfile::tempdir().expect("temporary directory");
-        self.commit_unrecorded(journals.path(), &|_| Ok(()))?;
+        self.commit_unrecorded(journals.path(), &lobster_changes::LinkRule::default(), &|_| Ok(()))?;
         Ok(self.list().to_vec())
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use lobster_base::code::Code;
 use lobster_base::digest::Digest;
-use lobster_changes::{ChangeSet, CommitError, Recovered, Resolution, conflicts, resolve};
+use lobster_changes::{ChangeSet, CommitError, LinkRule, Recovered, Resolution, Terms, conflicts, resolve};
 use lobster_language::plan::ChangesMode;
 use lobster_policy::{DecisionEnv, LeastChanges, Policy};
 use lobster_sandbox::{Confinement, JailSpec, Mode, Net, Promise};
@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use super::decided::Decided;
 use super::decision_env::decision_env;
 use super::finished_commits;
+pub use super::guarded::system_links;
 use super::guarded::{self, Maker, check_repositories};
 use super::own_places::hide_state;
 use crate::action::{ActionRecord, Preimage};
@@ -193,7 +194,20 @@ pub fn is_still_committed(store: &Store, outcome: &StepOutcome) -> bool {
 pub(crate) fn commit(run: &Run<'_>, path: &StepPath, set: Digest, steps: &[StepPath]) -> Result<(), Stop> {
     let own = [path.clone()];
     run.refuse_changes_from_elsewhere(if steps.is_empty() { &own } else { steps }, &path.changes())?;
-    commit_checked(run, path, set, steps, guarded::check_all)
+    commit_checked(run, path, set, steps, guarded::check_all, Some(&link_rule(run)))
+}
+
+fn link_rule(run: &Run<'_>) -> LinkRule {
+    let services = run.services;
+    let place = decision_env(&services.policy, &run.surroundings, &run.cwd, &services.env);
+    guarded::link_rule(&services.policy, &place, &services.protected(), &services.state_dir)
+}
+
+/// Refuses pending changes if their commit would make a link lead away.
+pub(super) fn check_links(run: &Run<'_>, set: &ChangeSet) -> Result<(), StageError> {
+    link_rule(run)
+        .check(set)
+        .map_err(|error| StageError::permanent(error.to_string()).with_code(Code::Changes))
 }
 
 fn commit_checked(
@@ -202,6 +216,7 @@ fn commit_checked(
     set: Digest,
     steps: &[StepPath],
     check: impl Fn(&Policy, &DecisionEnv, &[String], &ChangeSet) -> Result<(), StageError>,
+    links: Option<&LinkRule>,
 ) -> Result<(), Stop> {
     let (path, set) = (path.changes(), run.resolved(set));
     let record = ActionRecord {
@@ -217,7 +232,7 @@ fn commit_checked(
         let services = run.services;
         let place = decision_env(&services.policy, &run.surroundings, &run.cwd, &services.env);
         check(&services.policy, &place, &services.protected(), &changes)?;
-        perform(run, &path, &changes)
+        perform(run, &path, &changes, links)
     }) {
         Ok(files) => {
             let mut outcome = StepOutcome::new(StepStatus::Ok);
@@ -239,15 +254,27 @@ fn commit_checked(
     })
 }
 
-fn perform(run: &Run<'_>, path: &StepPath, set: &ChangeSet) -> Result<usize, StageError> {
+fn perform(
+    run: &Run<'_>,
+    path: &StepPath,
+    set: &ChangeSet,
+    links: Option<&LinkRule>,
+) -> Result<usize, StageError> {
     let (journals, contents) = (journals(&run.store), InStore(&run.store));
     let id = finished_commits::commit_id(run.id, path.as_str());
     let tell = |finished: &Recovered| finished_commits::tell_owner(&run.store, finished);
     let step = path.as_str().trim_end_matches("!changes");
+    let terms = Terms { journals: &journals, id: &id, links, cancel: &run.cancel, tell: &tell };
     let committed = lobster_changes::recover_for(&journals, set, &tell)
-        .and_then(|_| lobster_changes::commit(&journals, &id, set, &contents, &run.cancel, &tell));
+        .and_then(|_| lobster_changes::commit(set, &contents, &terms));
     match committed {
         Ok(()) => Ok(set.changes().count()),
+        Err(error @ CommitError::Link(_)) => {
+            let message = format!(
+                "step {step}: its changes to files were not committed, none of them: {error}. Let the step copy what                  the link leads to, or link to something in the same directory"
+            );
+            Err(StageError::permanent(message).with_code(Code::Changes))
+        }
         Err(error @ (CommitError::Conflicts(_) | CommitError::Raced { .. })) => {
             let message = format!(
                 "step {step}: its changes to files were not committed, none of them: {error}. Restore these files and \
@@ -284,5 +311,5 @@ pub(crate) fn commit_step(run: &Run<'_>, path: &StepPath, set: Digest) -> Result
     load(&run.store, &set).map_err(store_failure)?;
     run.refuse_plan_from_elsewhere()?;
     // The inverse of a commit: a repository that the commit added is removed with it.
-    commit_checked(run, path, set, &[], guarded::check_protected)
+    commit_checked(run, path, set, &[], guarded::check_protected, None)
 }

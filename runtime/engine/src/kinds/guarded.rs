@@ -10,8 +10,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use lobster_base::code::Code;
-use lobster_changes::{Change, ChangeSet, Entry};
-use lobster_policy::{DecisionEnv, GIT_RUNS_CODE, Policy, denial, protected_places, write_roots};
+use lobster_changes::{Change, ChangeSet, Entry, LinkRule};
+use lobster_policy::{
+    DecisionEnv, GIT_RUNS_CODE, Policy, SYSTEM_READ_ONLY, denial, protected_places, write_roots,
+};
 use lobster_stage::StageError;
 
 use super::jail_spec::{real, real_place};
@@ -68,6 +70,21 @@ pub(super) fn check_protected(
         Some(path) => Err(refused(&path, "the policy protects it", "no rule can grant it")),
         None => Ok(()),
     }
+}
+
+/// The rule for links of a change set. `state` is protected even without a policy.
+pub(super) fn link_rule(policy: &Policy, place: &DecisionEnv, more: &[String], state: &Path) -> LinkRule {
+    let named = if policy.is_open() { Vec::new() } else { protected_places(policy, place) };
+    let protected = named.iter().chain(more).map(Path::new).chain([state]).map(real_place).collect();
+    LinkRule { protected, ..system_links() }
+}
+
+/// The rule without protected places: absolute links may lead into `@system-ro`, except `/proc` and `/sys`, whose own
+/// links lead anywhere.
+#[must_use]
+pub fn system_links() -> LinkRule {
+    let places = SYSTEM_READ_ONLY.iter().filter(|place| !matches!(**place, "/proc" | "/sys"));
+    LinkRule { system: places.map(PathBuf::from).collect(), protected: Vec::new() }
 }
 
 fn refuse_repositories(

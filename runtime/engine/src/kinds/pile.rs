@@ -123,7 +123,13 @@ impl Pile {
             }
             return changes::commit(run, path, set.digest, &[]);
         }
-        lock(&self.own).push(Waiting { path: path.clone(), set, asker, is_asked });
+        let mut all = self.all();
+        all.push(Waiting { path: path.clone(), set, asker, is_asked });
+        // Checked before a question is asked, so that the step that left the link fails.
+        if let Some(total) = total(run, &all)? {
+            changes::check_links(run, &total.set).map_err(Stop::Failed)?;
+        }
+        lock(&self.own).extend(all.pop());
         Ok(())
     }
 
