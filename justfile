@@ -120,6 +120,10 @@ changes CASES="2000":
 links COMMITS="2000":
     LOBSTER_LINK_COMMITS={{COMMITS}} LOBSTER_LINK_SEED=$(date +%Y%j) cargo test --release --workspace --test lobster -- stray_links:: --nocapture
 
+# `step publish` against a real registry (Debian: docker-registry); nightly
+registry:
+    tests/published.sh
+
 # copies of a store that 16 processes write to; nightly
 backups COPIES="50":
     LOBSTER_BACKUPS={{COPIES}} cargo test --release --workspace --test lobster -- store_copies::a_backup --nocapture

@@ -11,7 +11,7 @@ use crate::pty::Terminal;
 use crate::server::{Reply, Server};
 
 /// Bytes of ready steps.
-fn ready(name: &str) -> Vec<u8> {
+pub(crate) fn ready(name: &str) -> Vec<u8> {
     std::fs::read(crate::binary::repository().join(format!("guest-steps/dist/{name}.wasm"))).unwrap()
 }
 
@@ -100,12 +100,12 @@ fn what_cannot_be_added_leaves_everything_as_it_is() {
     refused(&add(&home, &["regex"]), &["lobster.lock is not a lock file of this lobster"]);
 }
 
-fn sha256(bytes: &[u8]) -> String {
+pub(crate) fn sha256(bytes: &[u8]) -> String {
     let hex: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sha256:{hex}")
 }
 
-fn bytes(content: &[u8]) -> Reply {
+pub(crate) fn bytes(content: &[u8]) -> Reply {
     let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", content.len());
     Reply::Bytes([head.as_bytes(), content].concat())
 }

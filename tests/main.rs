@@ -101,6 +101,7 @@ mod promises;
 mod protected_changes;
 mod providers;
 mod pty;
+mod published;
 mod questions;
 mod random_kills;
 mod random_workflows;

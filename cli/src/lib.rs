@@ -17,6 +17,7 @@ mod logging;
 mod option_values;
 mod own_settings;
 mod prepare;
+mod registry;
 mod render;
 mod reply;
 mod retention;

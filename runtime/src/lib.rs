@@ -234,7 +234,7 @@ pub mod model {
 
 /// Downloads from other machines, for programs that prepare runs.
 pub mod http {
-    pub use lobster_models::http::fetch::{Fetch, Fetched, fetch, is_safe};
+    pub use lobster_models::http::fetch::{Fetch, Fetched, Verb, fetch, is_safe};
     pub use lobster_models::http::{Limits, Url};
 }
 

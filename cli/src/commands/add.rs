@@ -1,6 +1,5 @@
 //! `lobster add`
 
-mod registry;
 mod signature;
 mod source;
 

@@ -10,9 +10,8 @@ use lobster_runtime::http::{Fetch, Url, fetch};
 use lobster_runtime::json;
 use ring::signature::{ECDSA_P256_SHA256_ASN1, ED25519, UnparsedPublicKey, VerificationAlgorithm};
 
-use super::registry::{self, Manifests};
-use super::source::LIMITS;
 use crate::exit::CommandError;
+use crate::registry::{self, LIMITS, Manifests, PAYLOAD, Signed};
 
 /// Prefixes of keys in a SubjectPublicKeyInfo (RFC 5480, RFC 8410), with their algorithms.
 const ALGORITHMS: [(&[u8], usize, &dyn VerificationAlgorithm); 2] = [
@@ -23,9 +22,6 @@ const ALGORITHMS: [(&[u8], usize, &dyn VerificationAlgorithm); 2] = [
     ),
     (b"\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00", 32, &ED25519),
 ];
-
-/// The type in a payload of cosign.
-const PAYLOAD: &str = "cosign container image signature";
 
 /// A public key for checking signatures.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,12 +69,6 @@ impl Key {
             UnparsedPublicKey::new(algorithm, key).verify(message, signature).is_ok()
         })
     }
-}
-
-/// A signature and the signed bytes.
-pub(super) struct Signed {
-    pub(super) message: Vec<u8>,
-    pub(super) signature: Vec<u8>,
 }
 
 /// The place of a component's signatures.
@@ -153,8 +143,7 @@ impl Place {
             }
             Self::Web(url) => {
                 let url = beside(url);
-                let answer = fetch(&Fetch { url: url.clone(), accept: None, authorization: None }, LIMITS)
-                    .map_err(CommandError::failed)?;
+                let answer = fetch(&Fetch::get(url.clone()), LIMITS).map_err(CommandError::failed)?;
                 match answer.status {
                     200 => Some(answer.body),
                     404 | 410 => None,

@@ -3,19 +3,15 @@
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use lobster_runtime::component;
 use lobster_runtime::digest::Digest;
-use lobster_runtime::http::{Fetch, Limits, Url, fetch, is_safe};
+use lobster_runtime::http::{Fetch, Url, fetch};
 
-use super::registry::{self, Reference};
 use super::signature::Place;
 use crate::exit::CommandError;
+use crate::registry::{self, LIMITS, Reference, secure};
 use crate::which;
-
-/// Limits of downloads: the largest program and the longest silence.
-pub(super) const LIMITS: Limits = Limits { idle: Duration::from_secs(60), body: 256 << 20 };
 
 /// The ready steps that come with lobster, one per line: name, BLAKE3, length.
 const READY: &str = include_str!("../../../../guest-steps/dist/LOCK");
@@ -99,8 +95,7 @@ impl Source {
                 taken(bytes, path.display().to_string(), Place::File(path.clone()))
             }
             Self::Web(url) => {
-                let request = Fetch { url: url.clone(), accept: None, authorization: None };
-                let answer = fetch(&request, LIMITS).map_err(CommandError::failed)?;
+                let answer = fetch(&Fetch::get(url.clone()), LIMITS).map_err(CommandError::failed)?;
                 match answer.status {
                     200 => taken(answer.body, url.to_string(), Place::Web(url.clone())),
                     status => Err(CommandError::failed(format!("{url} answers {status}"))),
@@ -120,14 +115,6 @@ impl Source {
             other => other,
         }
     }
-}
-
-/// Refuses an address that somebody on the way could answer for.
-pub(super) fn secure(url: &Url) -> Result<(), CommandError> {
-    if is_safe(url) {
-        return Ok(());
-    }
-    Err(CommandError::usage(format!("{url} does not use https, so its bytes could be replaced on the way")))
 }
 
 /// The ready steps: name and digest.

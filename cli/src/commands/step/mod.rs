@@ -8,6 +8,7 @@ mod exchanges;
 mod grants;
 pub(super) mod inspect;
 mod new;
+mod publish;
 mod run;
 mod templates;
 mod test;
@@ -21,7 +22,7 @@ use lobster_runtime::runtime::Runtime;
 
 use crate::exit::{CommandError, CommandResult};
 
-/// Creates, builds, tests, inspects, compiles and runs WebAssembly steps.
+/// Creates, builds, tests, inspects, compiles, publishes and runs WebAssembly steps.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -35,6 +36,7 @@ enum StepCommand {
     Test(test::Args),
     Inspect(inspect::Args),
     Compile(compile::Args),
+    Publish(publish::Args),
     Run(Box<run::Args>),
 }
 
@@ -45,6 +47,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         StepCommand::Test(args) => test::run(args),
         StepCommand::Inspect(args) => inspect::run(args),
         StepCommand::Compile(args) => compile::run(args),
+        StepCommand::Publish(args) => publish::run(args),
         StepCommand::Run(args) => run::run(args),
     }
 }

@@ -1,7 +1,9 @@
-//! Downloads bytes from an address: one GET with bounded redirects, size and time.
+//! Moves bytes from or to an address: one request with bounded redirects, size and time.
 
-use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
-use reqwest::{Response, Url};
+use reqwest::header::{
+    ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, LOCATION, WWW_AUTHENTICATE,
+};
+use reqwest::{Method, Response, Url};
 use tokio::time::timeout;
 
 use lobster_base::request_error::request_causes;
@@ -17,6 +19,27 @@ pub struct Fetch {
     pub accept: Option<String>,
     /// The whole value of `authorization`; sent only to the origin of `url`.
     pub authorization: Option<String>,
+    /// The method and its content.
+    pub verb: Verb,
+}
+
+/// The method of a request.
+#[derive(Clone, Debug)]
+pub enum Verb {
+    Get,
+    /// The headers alone.
+    Head,
+    Post,
+    /// Uploads bytes of a media type.
+    Put(&'static str, Vec<u8>),
+}
+
+impl Fetch {
+    /// A GET without further headers.
+    #[must_use]
+    pub fn get(url: Url) -> Self {
+        Self { url, accept: None, authorization: None, verb: Verb::Get }
+    }
 }
 
 /// A complete answer with any status.
@@ -25,6 +48,8 @@ pub struct Fetched {
     pub status: u16,
     /// The authentication that the server requests (`www-authenticate`).
     pub challenge: Option<String>,
+    /// The address of a created resource (`location`).
+    pub location: Option<Url>,
     pub body: Vec<u8>,
 }
 
@@ -34,7 +59,7 @@ pub fn is_safe(url: &Url) -> bool {
     url.scheme() == "https" || url.scheme() == "http" && is_loopback(url)
 }
 
-/// Gets the bytes within `limits`, which bound the size and each silence.
+/// Sends the request within `limits`, which bound the size of the answer and each silence.
 ///
 /// # Errors
 /// Any failure of the transport; a status is never an error but part of the answer.
@@ -57,7 +82,13 @@ async fn exchange(request: &Fetch, limits: Limits) -> Result<Fetched, HttpError>
         if !is_safe(&url) {
             return Err(HttpError::BadRedirect { origin });
         }
-        let mut builder = client(&url)?.get(url.clone());
+        let client = client(&url)?;
+        let mut builder = match &request.verb {
+            Verb::Get => client.get(url.clone()),
+            Verb::Head => client.head(url.clone()),
+            Verb::Post => client.request(Method::POST, url.clone()).header(CONTENT_LENGTH, "0"),
+            Verb::Put(kind, bytes) => client.put(url.clone()).header(CONTENT_TYPE, *kind).body(bytes.clone()),
+        };
         if let Some(accept) = &request.accept {
             builder = builder.header(ACCEPT, accept);
         }
@@ -67,23 +98,30 @@ async fn exchange(request: &Fetch, limits: Limits) -> Result<Fetched, HttpError>
             builder = builder.header(AUTHORIZATION, value);
         }
         let response = send(builder, &origin, limits).await?;
-        match redirect_target(&response, &url, &origin)? {
+        // A request with an effect is repeated only if the server demands it.
+        let repeats =
+            matches!(request.verb, Verb::Get | Verb::Head) || matches!(response.status().as_u16(), 307 | 308);
+        match redirect_target(&response, &url, &origin)?.filter(|_| repeats) {
             Some(target) => url = target,
-            None => return read(response, &origin, limits).await,
+            None => return read(response, &url, &origin, limits).await,
         }
     }
     Err(HttpError::TooManyRedirects { origin: url.origin().ascii_serialization(), most: MAX_REDIRECTS })
 }
 
-async fn read(mut response: Response, origin: &str, limits: Limits) -> Result<Fetched, HttpError> {
+async fn read(mut response: Response, url: &Url, origin: &str, limits: Limits) -> Result<Fetched, HttpError> {
     let status = response.status().as_u16();
-    let challenge = response.headers().get(WWW_AUTHENTICATE);
-    let challenge = challenge.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    let text = |name| {
+        let value = response.headers().get(name)?;
+        Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
+    };
+    let (challenge, location) = (text(WWW_AUTHENTICATE), text(LOCATION));
+    let location = location.and_then(|text| url.join(&text).ok());
     let mut body = Vec::new();
     loop {
         match timeout(limits.idle, response.chunk()).await {
             Ok(Ok(Some(chunk))) => body.extend_from_slice(&chunk),
-            Ok(Ok(None)) => return Ok(Fetched { status, challenge, body }),
+            Ok(Ok(None)) => return Ok(Fetched { status, challenge, location, body }),
             Ok(Err(error)) => {
                 return Err(HttpError::Broken { origin: origin.to_owned(), cause: request_causes(&error) });
             }

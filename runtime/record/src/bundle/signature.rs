@@ -115,9 +115,15 @@ impl SigningKey {
         PublicKey(bytes)
     }
 
+    /// The signature of a message.
+    #[must_use]
+    pub fn signature(&self, message: &[u8]) -> Vec<u8> {
+        self.0.sign(message).as_ref().to_vec()
+    }
+
     /// The bytes to append after the last blob of a bundle that begins with `head`.
     pub(super) fn sign(&self, head: &[u8]) -> Vec<u8> {
-        [&MARK[..], &self.public().0[..], self.0.sign(head).as_ref()].concat()
+        [&MARK[..], &self.public().0[..], &self.signature(head)].concat()
     }
 }
 

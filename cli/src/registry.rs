@@ -1,16 +1,17 @@
 //! Components from an OCI registry: the distribution API (OCI distribution-spec 1.1) and the
 //! media types of WebAssembly artifacts (CNCF "Wasm OCI Artifact layout").
 
+use std::io::Write;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use base64::Engine as _;
-use lobster_runtime::http::{Fetch, Fetched, Url, fetch};
+use lobster_runtime::http::{Fetch, Fetched, Limits, Url, Verb, fetch, is_safe};
 use lobster_runtime::json;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::signature::Signed;
-use super::source::{LIMITS, secure};
 use crate::exit::CommandError;
 
 /// Media types of WebAssembly programs in registries.
@@ -23,27 +24,50 @@ const PROGRAMS: &[&str] = &[
 
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 /// The layer and the annotation of a signature by `cosign sign`.
-const SIGNATURE_LAYER: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
-const SIGNATURE: &str = "dev.cosignproject.cosign/signature";
+pub(crate) const SIGNATURE_LAYER: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
+pub(crate) const SIGNATURE: &str = "dev.cosignproject.cosign/signature";
+
+/// Slowest accepted upload, in bytes per second.
+const SLOWEST_UPLOAD: u64 = 32 << 10;
 
 /// Most signatures of one artifact that are checked.
 const MOST_SIGNATURES: usize = 32;
 
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
+/// Limits of downloads: the largest program and the longest silence.
+pub(crate) const LIMITS: Limits = Limits { idle: Duration::from_secs(60), body: 256 << 20 };
+
+/// The type in a payload of cosign.
+pub(crate) const PAYLOAD: &str = "cosign container image signature";
+
+/// A signature and the signed bytes.
+pub(crate) struct Signed {
+    pub(crate) message: Vec<u8>,
+    pub(crate) signature: Vec<u8>,
+}
+
+/// Refuses an address without TLS, except on this machine.
+pub(crate) fn secure(url: &Url) -> Result<(), CommandError> {
+    if is_safe(url) {
+        return Ok(());
+    }
+    Err(CommandError::usage(format!("{url} does not use https, so its bytes could be replaced on the way")))
+}
+
 /// An artifact: `oci://HOST/REPOSITORY[:TAG][@sha256:DIGEST]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Reference {
-    host: String,
-    repository: String,
-    tag: Option<String>,
+pub(crate) struct Reference {
+    pub(crate) host: String,
+    pub(crate) repository: String,
+    pub(crate) tag: Option<String>,
     /// The digest including `sha256:`.
-    digest: Option<String>,
+    pub(crate) digest: Option<String>,
 }
 
 impl Reference {
     /// Parses the artifact after `oci://`.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let (path, digest) = match text.split_once('@') {
             Some((path, digest)) => (path, Some(digest.to_owned())),
             None => (text, None),
@@ -76,12 +100,12 @@ impl Reference {
     }
 
     /// The same artifact without its digest, so that the tag's current version is found.
-    pub(super) fn unpinned(self) -> Self {
+    pub(crate) fn unpinned(self) -> Self {
         Self { digest: self.digest.filter(|_| self.tag.is_none()), ..self }
     }
 
     /// The last word of the repository, used as a name.
-    pub(super) fn stem(&self) -> &str {
+    pub(crate) fn stem(&self) -> &str {
         self.repository.rsplit('/').next().unwrap_or_default()
     }
 
@@ -107,22 +131,17 @@ impl std::fmt::Display for Reference {
 
 /// The manifests that lead to a program, by their digests: the artifact's own first, then the
 /// WebAssembly manifest.
-pub(super) struct Manifests {
+pub(crate) struct Manifests {
     wanted: Reference,
-    pub(super) digests: Vec<String>,
+    pub(crate) digests: Vec<String>,
 }
 
 /// All signatures of an artifact.
-pub(super) fn signatures(of: &Manifests) -> Result<Vec<Signed>, CommandError> {
-    let mut session = Session { wanted: &of.wanted, authorization: None };
+pub(crate) fn signatures(of: &Manifests) -> Result<Vec<Signed>, CommandError> {
+    let mut session = Session::new(&of.wanted, "pull");
     let mut found = Vec::new();
     for digest in &of.digests {
-        let name = format!("{}.sig", digest.replacen(':', "-", 1));
-        let Some(bytes) = session.find("manifests", &name, MANIFEST)? else { continue };
-        let manifest = session.parsed(&bytes)?;
-        let layers = manifest["layers"].as_array().map(Vec::as_slice).unwrap_or_default();
-        for layer in layers.iter().filter(|layer| layer["mediaType"] == SIGNATURE_LAYER).take(MOST_SIGNATURES)
-        {
+        for layer in session.signature_layers(digest)?.iter().take(MOST_SIGNATURES) {
             let signature = layer["annotations"][SIGNATURE].as_str().unwrap_or_default();
             let name = layer["digest"].as_str().unwrap_or_default();
             let message = session.get("blobs", name, SIGNATURE_LAYER)?;
@@ -135,8 +154,8 @@ pub(super) fn signatures(of: &Manifests) -> Result<Vec<Signed>, CommandError> {
 }
 
 /// Downloads the program of an artifact, with the artifact's digest and its manifests.
-pub(super) fn program(wanted: &Reference) -> Result<(Vec<u8>, Reference, Manifests), CommandError> {
-    let mut session = Session { wanted, authorization: None };
+pub(crate) fn program(wanted: &Reference) -> Result<(Vec<u8>, Reference, Manifests), CommandError> {
+    let mut session = Session::new(wanted, "pull");
     let name = wanted.digest.as_deref().or(wanted.tag.as_deref()).unwrap_or("latest");
     let (mut manifest, mut digest) = session.manifest(name)?;
     let mut digests = vec![digest.clone()];
@@ -174,12 +193,71 @@ pub(super) fn program(wanted: &Reference) -> Result<(Vec<u8>, Reference, Manifes
 }
 
 /// Requests for one artifact, with the credentials for its registry.
-struct Session<'w> {
+pub(crate) struct Session<'w> {
     wanted: &'w Reference,
+    /// The actions in the scope of a token.
+    acts: &'static str,
     authorization: Option<String>,
 }
 
-impl Session<'_> {
+/// The tag of an artifact's signatures.
+pub(crate) fn signature_tag(digest: &str) -> String {
+    format!("{}.sig", digest.replacen(':', "-", 1))
+}
+
+impl<'w> Session<'w> {
+    pub(crate) fn new(wanted: &'w Reference, acts: &'static str) -> Self {
+        Self { wanted, acts, authorization: None }
+    }
+
+    /// The layers with the signatures of an artifact.
+    pub(crate) fn signature_layers(&mut self, digest: &str) -> Result<Vec<Value>, CommandError> {
+        let Some(bytes) = self.find("manifests", &signature_tag(digest), MANIFEST)? else {
+            return Ok(Vec::new());
+        };
+        let mut manifest = self.parsed(&bytes)?;
+        let mut layers = manifest["layers"].as_array_mut().map(std::mem::take).unwrap_or_default();
+        layers.retain(|layer| layer["mediaType"] == SIGNATURE_LAYER);
+        Ok(layers)
+    }
+
+    /// Uploads a blob unless the registry has it; returns its descriptor.
+    pub(crate) fn push_blob(&mut self, kind: &str, bytes: Vec<u8>) -> Result<Value, CommandError> {
+        let (digest, size) = (sha256(&bytes), bytes.len());
+        let url = self.wanted.url("blobs", &digest)?;
+        if self.ask(Fetch { verb: Verb::Head, ..Fetch::get(url) })?.status != 200 {
+            let url = self.wanted.url("blobs", "uploads/")?;
+            let begun = self.ask(Fetch { verb: Verb::Post, ..Fetch::get(url) })?;
+            let Some(mut url) = begun.location.filter(|_| begun.status == 202) else {
+                return Err(self.unexpected(begun.status));
+            };
+            url.query_pairs_mut().append_pair("digest", &digest);
+            let verb = Verb::Put("application/octet-stream", bytes);
+            let done = self.ask(Fetch { verb, ..Fetch::get(url) })?;
+            if done.status != 201 {
+                return Err(self.unexpected(done.status));
+            }
+        }
+        Ok(json!({ "mediaType": kind, "digest": digest, "size": size }))
+    }
+
+    /// Uploads a manifest and tags it; returns its digest.
+    pub(crate) fn push_manifest(
+        &mut self,
+        tag: &str,
+        config: &Value,
+        layers: &[Value],
+        annotations: &Value,
+    ) -> Result<String, CommandError> {
+        let manifest = json!({ "schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": layers,
+            "annotations": annotations });
+        let bytes = manifest.to_string().into_bytes();
+        let digest = sha256(&bytes);
+        let url = self.wanted.url("manifests", tag)?;
+        let done = self.ask(Fetch { verb: Verb::Put(MANIFEST, bytes), ..Fetch::get(url) })?;
+        if done.status == 201 { Ok(digest) } else { Err(self.unexpected(done.status)) }
+    }
+
     /// A manifest and its digest.
     fn manifest(&mut self, name: &str) -> Result<(Value, String), CommandError> {
         let bytes = self.get("manifests", name, &format!("{MANIFEST}, {INDEX}"))?;
@@ -204,32 +282,42 @@ impl Session<'_> {
     /// `None` if the registry answers 404.
     fn find(&mut self, kind: &str, name: &str, accept: &str) -> Result<Option<Vec<u8>>, CommandError> {
         let url = self.wanted.url(kind, name)?;
-        let mut answer = self.ask(&url, accept)?;
-        if answer.status == 401 && self.authorization.is_none() {
-            self.authorization = Some(self.sign_in(answer.challenge.as_deref().unwrap_or_default())?);
-            answer = self.ask(&url, accept)?;
-        }
+        let answer = self.ask(Fetch { accept: Some(accept.to_owned()), ..Fetch::get(url) })?;
         match answer.status {
             200 => Ok(Some(answer.body)),
             404 => Ok(None),
-            401 | 403 => {
-                Err(CommandError::failed(format!("{} refuses access to {}", self.wanted.host, self.wanted))
-                    .with_hint(format!("log in with `docker login {}` or `podman login`", self.wanted.host)))
-            }
-            status => Err(CommandError::failed(format!(
-                "{} answers {status} for {}",
-                self.wanted.host, self.wanted
-            ))),
+            status => Err(self.unexpected(status)),
         }
     }
 
-    fn ask(&self, url: &Url, accept: &str) -> Result<Fetched, CommandError> {
-        let request = Fetch {
-            url: url.clone(),
-            accept: Some(accept.to_owned()),
-            authorization: self.authorization.clone(),
+    fn unexpected(&self, status: u16) -> CommandError {
+        let Reference { host, .. } = self.wanted;
+        if matches!(status, 401 | 403) {
+            return CommandError::failed(format!("{host} refuses access to {}", self.wanted))
+                .with_hint(format!("log in with `docker login {host}` or `podman login`"));
+        }
+        CommandError::failed(format!("{host} answers {status} for {}", self.wanted))
+    }
+
+    /// Sends a request, and repeats it with credentials if the registry asks for them.
+    fn ask(&mut self, mut request: Fetch) -> Result<Fetched, CommandError> {
+        let uploads = if let Verb::Put(_, bytes) = &request.verb { bytes.len() as u64 } else { 0 };
+        let idle = LIMITS.idle + Duration::from_secs(uploads / SLOWEST_UPLOAD);
+        // An upload may go to a separate store of blobs, which must not get the token.
+        let is_elsewhere = request.url.origin() != self.wanted.url("", "")?.origin();
+        let mut send = |authorization: &Option<String>| {
+            request.authorization.clone_from(authorization);
+            fetch(&request, Limits { idle, ..LIMITS }).map_err(CommandError::failed)
         };
-        fetch(&request, LIMITS).map_err(CommandError::failed)
+        if is_elsewhere {
+            return send(&None);
+        }
+        let answer = send(&self.authorization)?;
+        if answer.status != 401 {
+            return Ok(answer);
+        }
+        self.authorization = Some(self.sign_in(answer.challenge.as_deref().unwrap_or_default())?);
+        send(&self.authorization)
     }
 
     /// The credential that a registry asks for: a token of its authorisation service, or the password itself.
@@ -253,35 +341,59 @@ impl Session<'_> {
             ))
         })?;
         secure(&url)?;
-        for (name, value) in [("service", parameter("service")), ("scope", parameter("scope"))] {
+        let scope = format!("repository:{}:{}", self.wanted.repository, self.acts);
+        for (name, value) in [("service", parameter("service")), ("scope", Some(scope))] {
             if let Some(value) = value {
                 url.query_pairs_mut().append_pair(name, &value);
             }
         }
-        let answer = fetch(&Fetch { url, accept: None, authorization: password }, LIMITS)
+        let answer = fetch(&Fetch { authorization: password, ..Fetch::get(url) }, LIMITS)
             .map_err(CommandError::failed)?;
         let answer = json::parse(&String::from_utf8_lossy(&answer.body)).unwrap_or(Value::Null);
         let token = answer["token"].as_str().or(answer["access_token"].as_str());
         token.map(|token| format!("Bearer {token}")).ok_or_else(|| {
-            CommandError::failed(format!("{} gives no token to read {}", self.wanted.host, self.wanted))
+            let (host, act) = (&self.wanted.host, if self.acts == "pull" { "read" } else { "write" });
+            CommandError::failed(format!("{host} gives no token to {act} {}", self.wanted))
+                .with_hint(format!("log in with `docker login {host}` or `podman login`"))
         })
     }
 }
 
-/// The credentials that `docker login` and `podman login` keep for a host, in the form of `Basic`.
+/// The credentials that `docker login` and `podman login` keep for a host, in the form of `Basic`: in a file, or in
+/// a program that the file names.
 fn password(host: &str) -> Option<String> {
+    let place =
+        |variable: &str, path: &str| std::env::var_os(variable).map(|dir| PathBuf::from(dir).join(path));
     let places = [
         std::env::var_os("REGISTRY_AUTH_FILE").map(PathBuf::from),
-        std::env::var_os("DOCKER_CONFIG").map(|dir| PathBuf::from(dir).join("config.json")),
-        std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".docker/config.json")),
+        place("DOCKER_CONFIG", "config.json"),
+        place("HOME", ".docker/config.json"),
+        place("XDG_RUNTIME_DIR", "containers/auth.json"),
     ];
     places.into_iter().flatten().find_map(|place| {
         let config = json::parse(&std::fs::read_to_string(place).ok()?).ok()?;
-        config["auths"][host]["auth"].as_str().map(str::to_owned)
+        let helper = config["credHelpers"][host].as_str().or(config["credsStore"].as_str());
+        let kept = config["auths"][host]["auth"].as_str().filter(|kept| !kept.is_empty());
+        kept.map(str::to_owned).or_else(|| helper_password(helper?, host))
     })
 }
 
-fn sha256(bytes: &[u8]) -> String {
+/// The credentials that a docker credential helper has for a host.
+fn helper_password(name: &str, host: &str) -> Option<String> {
+    if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)) {
+        return None;
+    }
+    let mut helper = Command::new(format!("docker-credential-{name}"));
+    let mut child =
+        helper.arg("get").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
+    child.stdin.take()?.write_all(host.as_bytes()).ok()?;
+    let said = child.wait_with_output().ok().filter(|said| said.status.success())?;
+    let said = json::parse(&String::from_utf8_lossy(&said.stdout)).ok()?;
+    let pair = format!("{}:{}", said["Username"].as_str()?, said["Secret"].as_str()?);
+    Some(base64::engine::general_purpose::STANDARD.encode(pair))
+}
+
+pub(crate) fn sha256(bytes: &[u8]) -> String {
     let hex: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sha256:{hex}")
 }
