@@ -69,6 +69,29 @@ fn a_missing_tool_is_named_in_every_language() {
     }
 }
 
+/// What docs/authoring.md shows for any language: the bindings of wit-bindgen, and two functions.
+#[test]
+fn a_step_without_an_sdk_needs_the_bindings_alone() {
+    let home = Home::new();
+    let plain = repository().join("examples/languages/plain");
+    let copied = Command::new("cp").arg("-r").args([&plain, &home.dir().join("plain")]).status();
+    assert!(copied.unwrap().success());
+    let header = std::fs::read_to_string(repository().join("guest-steps/c/gen/step.h")).unwrap();
+    let source = home.read("plain/step.cpp");
+    let names = source.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    for name in names.filter(|name| name.starts_with("step_") || name.contains("lobster_step_")) {
+        assert!(header.contains(name), "the bindings have no {name}");
+    }
+    let built = home.program("bash", ["plain/build.sh"]).env("LOBSTER_SOURCES", repository()).run();
+    if built.stderr.contains("no C compiler for WebAssembly") {
+        eprintln!("SKIPPED: {}", built.stderr.lines().next().unwrap_or_default());
+        return;
+    }
+    assert_eq!(built.code(), 0, "{built:?}");
+    let tested = home.lobster(["step", "test", "plain"]).run();
+    assert!(tested.code() == 0 && tested.stdout.contains("the only case passes"), "{tested:?}");
+}
+
 #[test]
 fn a_build_that_fails_for_another_reason_is_not_blamed_on_a_tool() {
     let home = Home::new();
