@@ -99,7 +99,7 @@ fn components_in_pipelines_and_loops() {
         let outcome = outcome.unwrap();
         assert!(!outcome.cached);
         let record = outcome.detail["host_calls"].as_str().unwrap().parse().unwrap();
-        assert!(super::RecordedCalls::open(&runtime.store().unwrap(), &record).is_ok());
+        assert!(lobster_executor::RecordedCalls::open(&runtime.store().unwrap(), &record).is_ok());
     }
 
     // Rounds of pure steps: results are in order, and the first failure is reported.

@@ -9,13 +9,13 @@ use proptest::prelude::*;
 
 use super::{fixture, load, run};
 use crate::host::filesystem::{ErrorCode, Filesystem, FsError, Mount};
-use crate::host::overlay::{Kind, Open, Stage, Tree};
+use crate::host::overlay::{Kind, Open, StageHost, Tree};
 use crate::state::Stop;
 use crate::{DirGrant, Grants, RunError, StagedWrites, WritesError, WrittenKind};
 
 /// The stage of a run that has begun, for one directory.
-pub(super) fn stage(dir: &Path, budget: u64, stop: Arc<Stop>) -> Arc<Stage> {
-    let stage = Stage::new(std::env::temp_dir(), budget, stop);
+pub(super) fn stage(dir: &Path, budget: u64, stop: Arc<Stop>) -> Arc<StageHost> {
+    let stage = StageHost::new(std::env::temp_dir(), budget, stop);
     stage.begin(std::iter::once(dir)).expect("begins");
     stage
 }
