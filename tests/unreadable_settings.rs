@@ -57,7 +57,7 @@ const ANY_TEXT: &[&str] = &[
 ];
 
 /// Paths, whose bytes need not be text, but for those of files that a policy must protect.
-const PATHS: &[&str] = &["LOBSTER_STATE_DIR", "LOBSTER_MCP_CONFIG", "LOBSTER_STEPS_DIR"];
+const PATHS: &[&str] = &["LOBSTER_STATE_DIR", "LOBSTER_MCP_CONFIG", "LOBSTER_STEPS_DIR", "XDG_RUNTIME_DIR"];
 
 /// What other programs set as they like, and only the terminal and an editor are concerned.
 const OF_OTHERS: &[&str] = &["NO_COLOR", "TERM", "VISUAL", "EDITOR"];

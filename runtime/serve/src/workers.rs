@@ -271,7 +271,7 @@ impl Dispatcher {
                     Err(error) => failed.insert(self.rest_from_starting(&error)).clone(),
                 },
             };
-            self.or_say("requeue a start", |this| this.service.put_back(start.run, due, &why));
+            self.or_say("queue a start again", |this| this.service.put_back(start.run, due, &why));
         }
         Ok(())
     }

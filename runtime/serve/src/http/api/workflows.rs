@@ -192,7 +192,7 @@ pub fn file_of(app: &App, asked: &Asked) -> Result<FileOfWorkflow, Problem> {
     let place = app.files.new_place(name).ok_or_else(|| {
         Problem::not_found(match app.files.is_empty() {
             true => format!(
-                "no workflow {name:?} is registered, and this server has no folder for a new one; \
+                "no workflow {name:?} is registered, and this server has no directory for a new one; \
                  `lobster serve --workflows DIR` adds a folder"
             ),
             false => {
