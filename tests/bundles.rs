@@ -86,7 +86,7 @@ fn a_signed_bundle_verifies_by_its_key_alone() {
     let last = bytes.len() - 1;
     bytes[last] ^= 1;
     home.write("bad.bundle", &bytes);
-    says(&home.lobster(["bundle", "verify", "bad.bundle"]).run(), 1, "the signature does not fit");
+    says(&home.lobster(["bundle", "verify", "bad.bundle"]).run(), 1, "the signature does not match");
     bytes[last] ^= 1;
     bytes[200] ^= 1;
     home.write("bad.bundle", &bytes);

@@ -270,7 +270,7 @@ fn a_login_that_has_ended_is_one_clear_error() {
     // Before anything runs: without a login, and with one that nobody renews.
     clear(&place.flow(&touch), "nobody is logged in at https://127.0.0.1");
     let check = place.run(&["secrets", "check"]);
-    assert!(check.code() == 1 && check.stdout.contains("not logged in"), "{check:?}");
+    assert!(check.code() == 1 && check.stdout.contains("nobody is logged in"), "{check:?}");
     assert!(place.run(&["secrets", "list"]).stdout.contains("login at MCP server web: not logged in"));
     place.log_in(0);
     place.set(|authority| authority.refuses_refresh = true);
@@ -302,7 +302,7 @@ fn a_token_goes_to_the_host_of_its_login_alone() {
     assert_eq!(reached.iter().map(|request| request.header("authorization")).collect::<Vec<_>>(), [None]);
     let other = format!("localhost:{}", place.elsewhere.port());
     for (step, says) in [
-        (format!("credentials: {{\"{other}\": web_login}}"), format!("not to {other}")),
+        (format!("credentials: {{\"{other}\": web_login}}"), format!("not for {other}")),
         ("secrets: {TOKEN: web_login}".to_owned(), "no step receives it".to_owned()),
     ] {
         let text = format!("secrets: [web_login]\nsteps:\n  - {{id: a, run: touch made, {step}}}\n");

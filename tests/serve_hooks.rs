@@ -159,7 +159,7 @@ fn a_path_is_that_of_one_workflow() {
     let refused = register("a.lobster");
     assert!(refused.code() > 0, "{refused:?}");
     for named in
-        ["a.lobster: the webhook \"issues/new\"", "/hook.lobster", "lobster schedule unregister hook"]
+        ["a.lobster: the webhook path \"issues/new\"", "/hook.lobster", "lobster schedule unregister hook"]
     {
         assert!(refused.stderr.contains(named), "{refused:?}");
     }

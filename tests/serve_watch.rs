@@ -128,7 +128,7 @@ fn a_file_that_cannot_be_read_is_told_once_and_the_others_are_watched() {
     home.write("inbox/new.csv", "1");
     wait_until("the run", || lines(&home) == ["inbox/new.csv"]);
     let refused =
-        || std::fs::read_to_string(&told).unwrap_or_default().matches("inbox/big.csv starts nothing").count();
+        || std::fs::read_to_string(&told).unwrap_or_default().matches("changes of inbox/big.csv start no run").count();
     wait_until("it is told", || refused() == 1);
     let list = home.lobster(["schedule", "list"]).run();
     assert!(list.stdout.contains("inbox does not watch inbox/big.csv: it is larger"), "{list:?}");
@@ -146,7 +146,7 @@ fn a_file_that_cannot_be_read_is_told_once_and_the_others_are_watched() {
         std::fs::write(home.dir().join(format!("inbox/{at}.csv")), "").unwrap();
     }
     wait_until("it is told of all", || {
-        std::fs::read_to_string(&told).unwrap_or_default().contains("inbox/*.csv starts nothing")
+        std::fs::read_to_string(&told).unwrap_or_default().contains("changes of inbox/*.csv start no run")
     });
     let list = home.lobster(["schedule", "list"]).run();
     assert!(list.stdout.contains("inbox does not watch inbox/*.csv: more than"), "{list:?}");

@@ -160,7 +160,7 @@ fn an_edit_between_run_and_undo_is_not_overwritten() {
     let before = tree(&home.dir().join("tree"));
     let undo = home.lobster(["undo", "@"]).run();
     assert!(undo.code() != 0 && undo.stderr.contains("nothing was undone"), "{undo:#?}");
-    assert!(undo.stderr.contains("a in ") && undo.stderr.contains("has another content"), "{undo:#?}");
+    assert!(undo.stderr.contains("a in ") && undo.stderr.contains("has different content"), "{undo:#?}");
     assert_eq!(tree(&home.dir().join("tree")), before);
 }
 

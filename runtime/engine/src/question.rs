@@ -366,10 +366,6 @@ fn policy_facts(item: &Value, preview: Option<&str>, confined: bool) -> Vec<Fact
     if !trees.is_empty() {
         facts.push(Fact::new("bound", trees, Weight::Minor));
     }
-    let system: Vec<String> = list(item, NOT_COMPARED).map(json::js_string).collect();
-    if !system.is_empty() {
-        facts.push(Fact::new("not compared", system, Weight::Minor));
-    }
     if let Some(Value::Object(grant)) = item.get("grant") {
         if confined {
             facts.extend(grant_facts(grant));
