@@ -175,7 +175,10 @@ fn a_proxy_that_cannot_be_trusted_is_refused_at_the_start() {
     for (settings, about) in [
         (format!("[proxy]\nsocket = \"s\"\n{people}"), "allow_host"),
         ("allow_host = [\"a\"]\n[proxy]\nsocket = \"s\"\n".to_owned(), "no person has a role"),
-        (format!("allow_host = [\"a\"]\n[proxy]\nsocket = \"s\"\nheader = \"a b\"\n{people}"), "is not a header"),
+        (
+            format!("allow_host = [\"a\"]\n[proxy]\nsocket = \"s\"\nheader = \"a b\"\n{people}"),
+            "is not a header",
+        ),
         (
             format!("allow_host = [\"a\"]\n[proxy]\nsocket = \"s\"\nuser = \"nobody-here\"\n{people}"),
             "not a user",

@@ -127,8 +127,12 @@ fn a_file_that_cannot_be_read_is_told_once_and_the_others_are_watched() {
     set_len(1100 << 20);
     home.write("inbox/new.csv", "1");
     wait_until("the run", || lines(&home) == ["inbox/new.csv"]);
-    let refused =
-        || std::fs::read_to_string(&told).unwrap_or_default().matches("changes of inbox/big.csv start no run").count();
+    let refused = || {
+        std::fs::read_to_string(&told)
+            .unwrap_or_default()
+            .matches("changes of inbox/big.csv start no run")
+            .count()
+    };
     wait_until("it is told", || refused() == 1);
     let list = home.lobster(["schedule", "list"]).run();
     assert!(list.stdout.contains("inbox does not watch inbox/big.csv: it is larger"), "{list:?}");
