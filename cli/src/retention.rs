@@ -1,7 +1,7 @@
 //! Retention of old runs without manual collection.
 //!
-//! Once a day, after a command that records runs, a separate process runs `lobster store gc
-//! --retention`: commands do not wait for it, and it may run at the same time as others.
+//! Once a day, after a command that records runs, a separate process runs
+//! `lobster store gc --retention`: commands do not wait for it, and it may run at the same time as others.
 
 use std::fs::{self, File, FileTimes};
 use std::io::{self, Read, Seek, Write};
