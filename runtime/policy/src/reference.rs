@@ -209,7 +209,7 @@ mod tests {
             ("[secrets.a]\n", "one of env, file"),
             ("[secrets.a]\nenv = \"A\"\nlogin = \"b\"\n", "only one of"),
             ("[secrets.a]\nlogin = \" \"\n", "must name a server"),
-            ("[secrets.a]\nlogin = \"b\"\nhosts = [\"h\"]\n", "the host of its server and to no other"),
+            ("[secrets.a]\nlogin = \"b\"\nhosts = [\"h\"]\n", "only to the host of its server"),
             ("[secrets.a]\nenv = \"A\"\nhosts = [\"https://h\"]\n", "is not a host"),
             ("[secrets.a]\nfile = \"b\"\n", "must be absolute"),
             ("[secrets.a]\ncommand = []\n", "must list a program"),
