@@ -19,25 +19,13 @@ import sys
 import tempfile
 import time
 
-from works import COMMANDS, INBOX, STEPS, workflow
-
-POLICY = pathlib.Path(__file__).resolve().parents[1] / "policy" / "example.toml"
+from works import COMMANDS, INBOX, REPOSITORY, small_works, workflow
 
 
 def list_works(place):
     """Each work's name and arguments; the files that they need are written."""
-    text = place / "r.txt"
-    text.write_text("a line\n" * 100, "utf-8")
-    steps = [{"run": "cat r.txt | wc -l"}] * STEPS
-    native = workflow(place / "native.lobster", *steps)
-    mail = workflow(place / "mail.lobster", *({"run": command.format(inbox=INBOX)} for command in COMMANDS))
-    rounds = [{"for_each": list(range(100)), "steps": [{"id": "one", "run": "true"}]}]
-    yield "version", ["version"]
-    yield "stage", ["run", "--mode", "tool", "exec echo hello"]
-    yield "native", native
-    yield "policed", [*native, "--policy", str(POLICY)]
-    yield "mail", mail
-    yield "rounds", workflow(place / "rounds.lobster", *rounds)
+    yield from small_works(place)
+    yield "mail", workflow(place / "mail.lobster", *({"run": command.format(inbox=INBOX)} for command in COMMANDS))
 
 
 def time_once(binary, arguments, place, state):
@@ -55,7 +43,7 @@ def time_once(binary, arguments, place, state):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("binary", metavar="BINARY")
-    parser.add_argument("--lobster", default=str(POLICY.parents[2] / "target" / "release" / "lobster"))
+    parser.add_argument("--lobster", default=str(REPOSITORY / "target" / "release" / "lobster"))
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--only")
     parser.add_argument("--most", type=float)

@@ -47,6 +47,22 @@ LOOP, EARLIER = 2000, 4000
 ROUNDS = 10_000
 
 
+POLICY = REPOSITORY / "tests" / "policy" / "example.toml"
+
+
+def small_works(place):
+    """Name and words of the works by which builds are compared (against.py, counts.py); writes the files they need."""
+    (place / "r.txt").write_text("a line\n" * 100, "utf-8")
+    native = workflow(place / "native.lobster", *[{"run": "cat r.txt | wc -l"}] * STEPS)
+    rounds = [{"run": "seq 50 | paste -sd, | sed 's/.*/[&]/'"},
+              {"for_each": "$s0.json", "steps": [{"id": "one", "run": "true"}]}]
+    yield "version", ["version"]
+    yield "stage", ["run", "--mode", "tool", "exec echo hello"]
+    yield "native", native
+    yield "policed", [*native, "--policy", str(POLICY)]
+    yield "rounds", workflow(place / "rounds.lobster", *rounds)
+
+
 class Work:
     """One thing to do, and how each candidate does it; no way, no entry.
 
