@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use lobster_runtime::call::Call;
 use lobster_runtime::cancel::CancelReason;
-use lobster_runtime::component::{self, Component, Patience};
+use lobster_runtime::component::{self, Component, Patience, cancelled_by};
 use lobster_runtime::digest::Digest;
 use lobster_runtime::engine::Caller;
 use lobster_runtime::json;
@@ -229,14 +229,10 @@ impl Catalogue {
 
     fn add_component(&mut self, runtime: &Runtime, file: PathBuf) {
         let loaded = component::read_file(&file).map_err(|error| error.to_string()).and_then(|bytes| {
-            let cancel = runtime.cancel().clone();
             runtime.keep_component(&bytes).map_err(|error| error.to_string())?;
             runtime
                 .components()
-                .load_bytes_within(
-                    &bytes,
-                    &Patience::new(Arc::new(move || cancel.reason().map(|reason| reason.message()))),
-                )
+                .load_bytes_within(&bytes, &Patience::new(cancelled_by(runtime.cancel())))
                 .map_err(|error| error.to_string())
         });
         let described = loaded.and_then(|component| {

@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 use lobster_render::question;
 
 /// The ways to answer a run's questions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Approvals {
     /// The client's user, asked by the client; else the operator.
     Elicit,

@@ -32,7 +32,7 @@ pub(super) struct Args {
     profile: Option<ProfileName>,
     /// The way in which the questions of a run are answered.
     #[arg(long, value_name = "WHO", value_enum, default_value = "elicit")]
-    approvals: ApprovalsName,
+    approvals: Approvals,
     /// Offers only the tools of the directories, none that runs what an agent writes.
     #[arg(long)]
     no_run: bool,
@@ -140,27 +140,6 @@ impl ProfileName {
     }
 }
 
-/// The ways to answer a run's questions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum ApprovalsName {
-    /// The client's user, asked by the client; else the operator.
-    Elicit,
-    /// The holder of the token, as with the incumbent: the agent passes on its user's answer.
-    Token,
-    /// Only the operator, with `lobster gates` and `lobster resume`.
-    Operator,
-}
-
-impl ApprovalsName {
-    fn approvals(self) -> Approvals {
-        match self {
-            Self::Elicit => Approvals::Elicit,
-            Self::Token => Approvals::Token,
-            Self::Operator => Approvals::Operator,
-        }
-    }
-}
-
 /// The default policy for agents.
 const CAREFUL: &str = "version = 1\nextends = [\"builtin:readonly-catalog@1\"]\n";
 
@@ -192,7 +171,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
         run: !args.no_run,
         allowed: args.allow.clone(),
         root,
-        approvals: args.approvals.approvals(),
+        approvals: args.approvals,
         timeout: args.timeout_ms.map(Duration::from_millis),
         all_runs: args.all_runs,
         say,
