@@ -86,7 +86,7 @@ pub mod component {
         BlobError, BlobRead, BlobWrite, Cancel, Capability, Ceilings, CodeLimits, CodeUse, CompileLimits,
         Component, Description, DirGrant, Grants, HostCall, HostCallTrace, HostServices, Input, Invocation,
         Kind, Level, Limits, LoadError, MAX_CODE, Outcome, OutputSink, Patience, RunError, SetBy, StepError,
-        WritesError, open_file, read_file,
+        WritesError, cancelled_by, open_file, read_file,
     };
     pub use lobster_executor::component_lock::{ComponentLock, ComponentLockError, LockedStep};
 }

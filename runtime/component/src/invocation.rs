@@ -1,5 +1,6 @@
 //! Input of a run: data only, apart from the streams and services that the engine provides.
 
+use lobster_base::cancel::CancelToken;
 use lobster_base::sync::lock;
 use lobster_credentials::Credential;
 use std::io::{self, Read};
@@ -47,6 +48,13 @@ pub struct Invocation {
 
 /// Returns the reason once the run should stop. It must return immediately.
 pub type Cancel = Arc<dyn Fn() -> Option<String> + Send + Sync>;
+
+/// Stops what polls it when `token` is cancelled.
+#[must_use]
+pub fn cancelled_by(token: &CancelToken) -> Cancel {
+    let token = token.clone();
+    Arc::new(move || token.reason().map(|reason| reason.message()))
+}
 
 impl Invocation {
     /// A pure run with default limits and without input, grants or services.

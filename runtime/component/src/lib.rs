@@ -40,7 +40,7 @@ pub use error::{LoadError, RunError, StepError};
 pub use file::{open_file, read_file};
 pub use invocation::{
     BlobError, BlobRead, BlobWrite, Cancel, Ceilings, DirGrant, Grants, HostCall, HostCallTrace,
-    HostServices, Input, Invocation, Level, Limits, LimitsSetBy, NoServices, OutputSink, SetBy,
+    HostServices, Input, Invocation, Level, Limits, LimitsSetBy, NoServices, OutputSink, SetBy, cancelled_by,
 };
 pub use kind::Kind;
 pub use opened::{DirId, OpenedDirs};

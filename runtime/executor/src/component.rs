@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use lobster_component::{
     Component, Grants, HostCallTrace, Input, Invocation, Limits, LoadError, MAX_PROGRAM, OpenedDirs,
-    Outcome as Done, Patience, RunError, WritesError, Written, WrittenKind,
+    Outcome as Done, Patience, RunError, WritesError, Written, WrittenKind, cancelled_by,
 };
 use serde_json::{Value, json};
 
@@ -83,7 +83,7 @@ fn prepare(
     cancel: &CancelToken,
 ) -> Result<Prepared, Box<StepOutcome>> {
     let failed = |error: StageError| Box::new(failed_outcome(&error));
-    let patience = Patience::new(told_by(cancel));
+    let patience = Patience::new(cancelled_by(cancel));
     let component = load(task.program, host, &patience).map_err(|error| not_loaded(&error, task, cancel))?;
     let unread = |error: io::Error| failed(StageError::new(format!("cannot read the step's input: {error}")));
     let args = task.args.read(host.store).map_err(unread)?;
@@ -166,12 +166,6 @@ pub fn open(source: &StdinSource, store: &Store) -> io::Result<Box<dyn Read + Se
     })
 }
 
-/// A token that stops a component when `cancel` is cancelled.
-pub fn told_by(cancel: &CancelToken) -> lobster_component::Cancel {
-    let token = cancel.clone();
-    Arc::new(move || token.reason().map(|reason| reason.message()))
-}
-
 /// Runs a component until it ends, and keeps its output in `store`.
 pub fn run(work: Prepared, store: &Store, cancel: &CancelToken) -> StepOutcome {
     let Prepared { component, withheld, recorded, mut enforcement, .. } = work;
@@ -197,7 +191,7 @@ pub fn run(work: Prepared, store: &Store, cancel: &CancelToken) -> StepOutcome {
         described_limits: work.described_limits,
         seed: *work.action.as_bytes(),
         services: work.services,
-        cancel: told_by(cancel),
+        cancel: cancelled_by(cancel),
         trace,
         ..Invocation::new(work.args, Box::new(Arc::clone(&output)))
     });

@@ -17,7 +17,7 @@ pub(super) use self::new::step_name;
 
 use std::path::{Path, PathBuf};
 
-use lobster_runtime::component::{Component, LoadError, Patience, RunError};
+use lobster_runtime::component::{Component, LoadError, Patience, RunError, cancelled_by};
 use lobster_runtime::runtime::Runtime;
 
 use crate::exit::{CommandError, CommandResult};
@@ -63,7 +63,7 @@ fn load(runtime: &Runtime, file: &Path, patience: &Patience) -> Result<Component
 
 /// The limits of compiling, which also ends on a signal.
 pub(crate) fn patience(runtime: &Runtime) -> Patience {
-    Patience::new(run::cancelled_by(runtime.cancel()))
+    Patience::new(cancelled_by(runtime.cancel()))
 }
 
 /// True if there are programs next to the sources of a project.

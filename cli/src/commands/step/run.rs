@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use lobster_runtime::cancel::CancelToken;
-use lobster_runtime::component::{Component, Input, Invocation, Kind, Outcome, OutputSink, WritesError};
+use lobster_runtime::component::{
+    Component, Input, Invocation, Kind, Outcome, OutputSink, WritesError, cancelled_by,
+};
 use lobster_runtime::json;
 use lobster_runtime::replay::changes::{system_links, tell_owner};
 use lobster_runtime::stage::Mode;
@@ -122,12 +123,6 @@ pub(super) fn run(args: &Args) -> CommandResult {
 /// A stream for the program's output: unchanged, unless it is a terminal.
 fn screen(stream: impl Write + Send + 'static, is_terminal: bool) -> Box<dyn Write + Send> {
     if is_terminal { Box::new(Quoting::new(stream)) } else { Box::new(stream) }
-}
-
-/// Cancels a run when the process is cancelled.
-pub(super) fn cancelled_by(token: &CancelToken) -> lobster_runtime::component::Cancel {
-    let token = token.clone();
-    Arc::new(move || token.reason().map(|reason| reason.message()))
 }
 
 /// The arguments of a command program: the words after `--`, or `argv`.

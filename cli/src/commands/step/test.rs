@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use lobster_runtime::component::cancelled_by;
 use lobster_runtime::stage::Mode;
 
 use super::build;
@@ -71,7 +72,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
         let result = Case::read(path).and_then(|case| {
             let run = |records| {
                 let place = Place { file: path, records };
-                case.run(&component, place, super::run::cancelled_by(runtime.cancel()))
+                case.run(&component, place, cancelled_by(runtime.cancel()))
             };
             if args.record && case.has_hosts() {
                 run(true)?;

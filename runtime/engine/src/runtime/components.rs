@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lobster_component::{
-    Component, DirGrant, Grants, LoadError, MAX_PROGRAM, Patience, RunError, open_file, read_file,
+    Component, DirGrant, Grants, LoadError, MAX_PROGRAM, Patience, RunError, cancelled_by, open_file,
+    read_file,
 };
 use serde_json::{Map, Value};
 
@@ -310,8 +311,7 @@ fn look_at_stage(
 
 /// The component in this file, which is read again only if it has to be compiled.
 fn load_pinned(services: &Services, path: &Path, pinned: Digest) -> Result<Component, LoadError> {
-    let token = services.cancel.clone();
-    let patience = Patience::new(Arc::new(move || token.reason().map(|reason| reason.message())));
+    let patience = Patience::new(cancelled_by(&services.cancel));
     let fail = |source| LoadError::Read { path: path.to_owned(), source };
     let size = std::fs::metadata(path).map_err(fail)?.len();
     let digest = blake3::Hash::from_bytes(*pinned.as_bytes());

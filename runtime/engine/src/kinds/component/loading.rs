@@ -3,7 +3,7 @@
 use lobster_base::code::Code;
 use std::path::Path;
 
-use lobster_component::{Component, LoadError, MAX_PROGRAM, Patience, read_file};
+use lobster_component::{Component, LoadError, MAX_PROGRAM, Patience, cancelled_by, read_file};
 use serde_json::Value;
 
 use crate::overseer::{Profile, RecordedLimits, RecordedProgram};
@@ -11,8 +11,8 @@ use crate::path::StepPath;
 use crate::run::Run;
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::digest::Digest;
+use lobster_executor::LoadProblem;
 use lobster_executor::component_lock;
-use lobster_executor::{LoadProblem, told_by};
 use lobster_stage::{ComponentProgram, StageError, Stop};
 use lobster_store::{Store, StoreError};
 
@@ -28,7 +28,7 @@ pub(crate) struct Program {
 
 /// The limits of compiling, within which a component is loaded until the step is cancelled.
 pub(super) fn patience(cancel: &CancelToken) -> Patience {
-    Patience::new(told_by(cancel))
+    Patience::new(cancelled_by(cancel))
 }
 
 /// The failure of a step whose component cannot be loaded.
