@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::component::ComponentPolicy;
+use super::paths::SYSTEM_ROOTS;
 use super::reference::{SecretReference, check_references};
 use lobster_base::quantity::{Bytes, Span};
 
@@ -496,7 +497,7 @@ impl PolicyFile {
         for (field, path) in all {
             let text = path.trim_start_matches('!').trim_end_matches(":ro");
             let rooted = text.starts_with('/')
-                || text == "@system-ro"
+                || text == SYSTEM_ROOTS
                 || ["~", "@workspace", "@tmp", "@state", "@step-home"].iter().any(|root| {
                     text.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
                 });

@@ -85,6 +85,9 @@ pub(crate) fn is_each_steps_own(root: &str) -> bool {
     root.starts_with("@tmp") || root.starts_with("@step-home")
 }
 
+/// The name of the system's directories in `read` and `write`.
+pub const SYSTEM_ROOTS: &str = "@system-ro";
+
 /// Contents of `@system-ro`: the operating system's own read-only trees, the kernel's views of itself,
 /// and the files of /etc that programs look for and that hold nothing private: no keys, no accounts, no
 /// settings with passwords. The sandbox creates users and hosts for each jail.
@@ -271,7 +274,7 @@ impl Roots {
         let resolve = |list: &[String]| {
             let mut out = Vec::new();
             for entry in list {
-                if entry == "@system-ro" {
+                if entry == SYSTEM_ROOTS {
                     out.extend(SYSTEM_READ_ONLY.iter().map(|s| (*s).to_owned()));
                 } else {
                     out.push(normalise("/", &expand_root(entry, env)));

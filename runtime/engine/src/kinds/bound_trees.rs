@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use lobster_base::file_tree::{Listing, TreeError, TreeLimits, TreeReader};
 use lobster_base::glob::glob_match;
 use lobster_policy::{
-    BoundTree, Control, Decision, DecisionEnv, NetGrant, Policy, SYSTEM_READ_ONLY, SandboxMode, expand_root,
+    BoundTree, Control, Decision, DecisionEnv, NetGrant, Policy, SYSTEM_READ_ONLY, SYSTEM_ROOTS, SandboxMode,
+    expand_root,
 };
 use lobster_sandbox::{Confinement, Enforcement, HeldRoot, Missing, Promise, Sandbox};
 
@@ -21,10 +22,7 @@ use super::jail_spec::real;
 const LIMITS: TreeLimits = TreeLimits { files: 200_000, bytes: 4 << 30 };
 
 /// Views of the kernel, which have no files and differ at every reading.
-const KERNEL_VIEWS: [&str; 2] = ["/proc", "/sys"];
-
-/// The name that the policy gives the system's directories.
-const SYSTEM_ROOTS: &str = "@system-ro";
+pub(super) const KERNEL_VIEWS: [&str; 2] = ["/proc", "/sys"];
 
 /// Directory of the listings, below the state directory.
 const KEPT_IN: &str = "store/trees";

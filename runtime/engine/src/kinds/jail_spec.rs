@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use super::granted_roots::RootOpener;
 use lobster_policy::{
-    Control, DecisionEnv, Grant, NetGrant, Policy, SYSTEM_READ_ONLY, SandboxMode, builtin_protected,
-    expand_root, secret_patterns,
+    Control, DecisionEnv, Grant, NetGrant, Policy, SYSTEM_READ_ONLY, SYSTEM_ROOTS, SandboxMode,
+    builtin_protected, expand_root, secret_patterns,
 };
 use lobster_sandbox::{HostPort, JailSpec, Mode, Net, Ports, Promise};
 use lobster_stage::StageError;
@@ -30,7 +30,7 @@ pub(super) fn jail(
     let roots = RootOpener::of(policy, place);
     for root in &grant.fs_read {
         match root.as_str() {
-            "@system-ro" => {
+            SYSTEM_ROOTS => {
                 let trees = || SYSTEM_READ_ONLY.iter().filter(|path| **path != "/proc").map(PathBuf::from);
                 spec.read.extend(trees());
                 spec.system.extend(trees());

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::paths::SYSTEM_ROOTS;
+
 /// Guarantees of the sandbox, and whether they may be reduced.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -132,7 +134,7 @@ pub struct FsRoots {
 impl Default for FsRoots {
     fn default() -> Self {
         Self {
-            read: vec!["@workspace".to_owned(), "@system-ro".to_owned()],
+            read: vec!["@workspace".to_owned(), SYSTEM_ROOTS.to_owned()],
             write: vec!["@workspace".to_owned(), "@tmp".to_owned()],
             deny: Vec::new(),
             protect: Vec::new(),
