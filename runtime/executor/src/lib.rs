@@ -39,7 +39,7 @@ use serde_json::Value;
 
 pub use component::{
     Keeper, LoadProblem, NO_CALLS, Prepared, RunServices, command_arguments, failure, open as open_input,
-    run as run_component, told_by,
+    run as run_component,
 };
 pub use component_task::{ComponentDir, ComponentGrants, ComponentInput, ComponentTask};
 pub use error::ExecutorError;
@@ -50,12 +50,10 @@ pub use layers::{Kept, keep_set};
 pub use local::{Host, LocalExecutor, SecretSource, Watcher};
 pub use mcp::LOCK_HINT;
 pub use mcp_task::{McpPin, McpProgram, McpReach, McpTask};
-pub use native::{hide_store, hold_roots};
 pub use order::{NativeTask, Order, OrderId, OrderToken, StdinSource, Task};
 pub use order_text::OrderText;
 pub use outcome::{
-    READ_STATE, READ_VALUES, failed_outcome, follows_from_action, has_changed_files, note_changed_files,
-    outcome_error,
+    failed_outcome, follows_from_action, has_changed_files, note_changed_files, outcome_error,
 };
 pub use place::{NativeProfile, Place};
 pub use progress::{Heard, Progress};

@@ -8,7 +8,8 @@ use rmcp::model::{CallToolRequestParams, Tool};
 use serde_json::{Map, Value, json};
 
 use super::credential_values::with_values;
-use super::{Host, McpPin, McpReach, McpTask, OrderId, Outcome, hide_store, hold_roots};
+use super::native::{hide_store, hold_roots};
+use super::{Host, McpPin, McpReach, McpTask, OrderId, Outcome};
 use crate::failed_outcome as failed;
 use crate::unseen_end::UnseenEnd;
 use crate::upstream::StepUpstream;

@@ -154,7 +154,7 @@ fn keep_changes(layers: &Layers, store: &Store, outcome: &mut StepOutcome) {
 }
 
 /// A confinement with the same roots that were judged.
-pub fn hold_roots(confinement: &Confinement, roots: &[RootId]) -> Result<Confinement, SpawnError> {
+pub(crate) fn hold_roots(confinement: &Confinement, roots: &[RootId]) -> Result<Confinement, SpawnError> {
     let mut confinement = confinement.clone();
     if let Confinement::Jail(spec) | Confinement::LandlockSeccomp(spec) = &mut confinement {
         spec.held = roots.iter().map(RootId::open).collect::<Result<_, _>>()?;
@@ -164,7 +164,7 @@ pub fn hold_roots(confinement: &Confinement, roots: &[RootId]) -> Result<Confine
 
 /// Hides the store of the executor, which may differ from the store that the order comes from: it holds inputs and
 /// outputs of other orders.
-pub fn hide_store(confinement: &mut Confinement, store: &Store) {
+pub(crate) fn hide_store(confinement: &mut Confinement, store: &Store) {
     let (Confinement::Jail(spec) | Confinement::LandlockSeccomp(spec)) = confinement else { return };
     let dir = std::fs::canonicalize(store.dir()).unwrap_or_else(|_| store.dir().to_owned());
     let is_in = |roots: &[PathBuf]| roots.iter().any(|root| dir.starts_with(root));

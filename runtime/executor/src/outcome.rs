@@ -13,10 +13,10 @@ use lobster_store::{StepOutcome, StepStatus};
 const RETRY_AFTER: &str = "retryAfterMs";
 
 /// The field of an outcome's detail which is set if its step read values of the run or blobs.
-pub const READ_STATE: &str = "read_state";
+pub(crate) const READ_STATE: &str = "read_state";
 
 /// The field which is set if the step read values of the run.
-pub const READ_VALUES: &str = "read_values";
+pub(crate) const READ_VALUES: &str = "read_values";
 
 /// The field which is set if files of the step's action changed while the step ran.
 const FILES_CHANGED: &str = "files_changed";
