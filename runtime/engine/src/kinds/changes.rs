@@ -194,29 +194,28 @@ pub fn is_still_committed(store: &Store, outcome: &StepOutcome) -> bool {
 pub(crate) fn commit(run: &Run<'_>, path: &StepPath, set: Digest, steps: &[StepPath]) -> Result<(), Stop> {
     let own = [path.clone()];
     run.refuse_changes_from_elsewhere(if steps.is_empty() { &own } else { steps }, &path.changes())?;
-    commit_checked(run, path, set, steps, guarded::check_all, Some(&link_rule(run)))
-}
-
-fn link_rule(run: &Run<'_>) -> LinkRule {
-    let services = run.services;
-    let place = decision_env(&services.policy, &run.surroundings, &run.cwd, &services.env);
-    guarded::link_rule(&services.policy, &place, &services.protected(), &services.state_dir)
+    commit_checked(run, path, set, steps, |policy, place, more, set| {
+        guarded::check_all(policy, place, more, set)?;
+        Ok(Some(guarded::link_rule(policy, place, more, &run.services.state_dir)))
+    })
 }
 
 /// Refuses pending changes if their commit would make a link lead away.
 pub(super) fn check_links(run: &Run<'_>, set: &ChangeSet) -> Result<(), StageError> {
-    link_rule(run)
+    let services = run.services;
+    let place = decision_env(&services.policy, &run.surroundings, &run.cwd, &services.env);
+    guarded::link_rule(&services.policy, &place, &services.protected(), &services.state_dir)
         .check(set)
         .map_err(|error| StageError::permanent(error.to_string()).with_code(Code::Changes))
 }
 
+/// Commits if `check` accepts the change set, under the rule for links that it returns.
 fn commit_checked(
     run: &Run<'_>,
     path: &StepPath,
     set: Digest,
     steps: &[StepPath],
-    check: impl Fn(&Policy, &DecisionEnv, &[String], &ChangeSet) -> Result<(), StageError>,
-    links: Option<&LinkRule>,
+    check: impl Fn(&Policy, &DecisionEnv, &[String], &ChangeSet) -> Result<Option<LinkRule>, StageError>,
 ) -> Result<(), Stop> {
     let (path, set) = (path.changes(), run.resolved(set));
     let record = ActionRecord {
@@ -231,8 +230,8 @@ fn commit_checked(
     let perform = || match load(&run.store, &set).and_then(|changes| {
         let services = run.services;
         let place = decision_env(&services.policy, &run.surroundings, &run.cwd, &services.env);
-        check(&services.policy, &place, &services.protected(), &changes)?;
-        perform(run, &path, &changes, links)
+        let links = check(&services.policy, &place, &services.protected(), &changes)?;
+        perform(run, &path, &changes, links.as_ref())
     }) {
         Ok(files) => {
             let mut outcome = StepOutcome::new(StepStatus::Ok);
@@ -311,5 +310,7 @@ pub(crate) fn commit_step(run: &Run<'_>, path: &StepPath, set: Digest) -> Result
     load(&run.store, &set).map_err(store_failure)?;
     run.refuse_plan_from_elsewhere()?;
     // The inverse of a commit: a repository that the commit added is removed with it.
-    commit_checked(run, path, set, &[], guarded::check_protected, None)
+    commit_checked(run, path, set, &[], |policy, place, more, set| {
+        guarded::check_protected(policy, place, more, set).map(|()| None)
+    })
 }

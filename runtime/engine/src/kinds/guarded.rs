@@ -16,6 +16,7 @@ use lobster_policy::{
 };
 use lobster_stage::StageError;
 
+use super::bound_trees::KERNEL_VIEWS;
 use super::jail_spec::{real, real_place};
 
 /// The maker of a change set.
@@ -63,10 +64,7 @@ pub(super) fn check_protected(
     if policy.is_open() {
         return Ok(());
     }
-    let protected = protected_places(policy, place);
-    let protected: Vec<PathBuf> =
-        protected.iter().chain(more).map(|path| real_place(Path::new(path))).collect();
-    match reaches(set, &protected) {
+    match reaches(set, &real_protected(policy, place, more)) {
         Some(path) => Err(refused(&path, "the policy protects it", "no rule can grant it")),
         None => Ok(()),
     }
@@ -74,16 +72,22 @@ pub(super) fn check_protected(
 
 /// The rule for links of a change set. `state` is protected even without a policy.
 pub(super) fn link_rule(policy: &Policy, place: &DecisionEnv, more: &[String], state: &Path) -> LinkRule {
-    let named = if policy.is_open() { Vec::new() } else { protected_places(policy, place) };
-    let protected = named.iter().chain(more).map(Path::new).chain([state]).map(real_place).collect();
+    let mut protected = real_protected(policy, place, more);
+    protected.push(real_place(state));
     LinkRule { protected, ..system_links() }
+}
+
+/// The places that the policy protects, and `more`, without links on the way. An open policy protects nothing itself.
+fn real_protected(policy: &Policy, place: &DecisionEnv, more: &[String]) -> Vec<PathBuf> {
+    let named = if policy.is_open() { Vec::new() } else { protected_places(policy, place) };
+    named.iter().chain(more).map(|path| real_place(Path::new(path))).collect()
 }
 
 /// The rule without protected places: absolute links may lead into `@system-ro`, except `/proc` and `/sys`, whose own
 /// links lead anywhere.
 #[must_use]
 pub fn system_links() -> LinkRule {
-    let places = SYSTEM_READ_ONLY.iter().filter(|place| !matches!(**place, "/proc" | "/sys"));
+    let places = SYSTEM_READ_ONLY.iter().filter(|place| !KERNEL_VIEWS.contains(place));
     LinkRule { system: places.map(PathBuf::from).collect(), protected: Vec::new() }
 }
 
