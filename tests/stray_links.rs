@@ -8,6 +8,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Component, Path, PathBuf};
 
+use crate::approved_files::Random;
 use crate::home::{Answer, Home};
 use crate::setting::number;
 
@@ -19,22 +20,11 @@ const STEPS: usize = 8;
 
 const NAMES: [&str; 7] = ["a", "b", "c", "d", "keep", ".git", "st"];
 
-struct Dice(u64);
-
-impl Dice {
-    fn next(&mut self, below: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        usize::try_from(self.0 >> 33).unwrap() % below
-    }
-
-    fn pick<'t>(&mut self, list: &[&'t str]) -> &'t str {
-        list[self.next(list.len())]
-    }
-
+impl Random {
     /// A path in a granted directory, mostly of plain names.
     fn path(&mut self) -> String {
-        let names: Vec<&str> = (0..=self.next(3))
-            .map(|_| if self.next(12) == 0 { self.pick(&NAMES) } else { self.pick(&NAMES[..4]) })
+        let names: Vec<&str> = (0..=self.below(3))
+            .map(|_| if self.below(12) == 0 { self.pick(&NAMES) } else { self.pick(&NAMES[..4]) })
             .collect();
         names.join("/")
     }
@@ -42,7 +32,7 @@ impl Dice {
     /// What somebody writes into a link who wants it to lead away, or only to somewhere else.
     fn target(&mut self, work: &Path) -> String {
         let work = work.display();
-        match self.next(14) {
+        match self.below(14) {
             0 => self
                 .pick(&["/usr/bin/python3", "/usr/bin/../../etc", "/etc/passwd", "/proc/self/cwd", "/"])
                 .to_owned(),
@@ -53,12 +43,12 @@ impl Dice {
             ),
             3 => self.pick(&[".git/config", ".GIT", "keep/f", "st", "a/../.git", "KEEP"]).to_owned(),
             _ => {
-                let piece = |dice: &mut Self| match dice.next(7) {
+                let piece = |random: &mut Self| match random.below(7) {
                     0..=2 => "..".to_owned(),
                     3 => ".".to_owned(),
-                    _ => dice.path(),
+                    _ => random.path(),
                 };
-                let pieces: Vec<String> = (0..=self.next(4)).map(|_| piece(self)).collect();
+                let pieces: Vec<String> = (0..=self.below(4)).map(|_| piece(self)).collect();
                 pieces.join("/")
             }
         }
@@ -75,19 +65,19 @@ enum Op {
     Remove(usize, String),
 }
 
-fn ops(dice: &mut Dice, work: &Path, grants: usize) -> Vec<Op> {
-    let one = |dice: &mut Dice| {
-        let (root, path) = (dice.next(grants), dice.path());
-        match dice.next(10) {
-            0..=3 => Op::Link(dice.target(work), root, path),
-            4 => Op::Name(dice.path(), root, path),
-            5 | 6 => Op::Move(dice.path(), root, path),
+fn ops(random: &mut Random, work: &Path, grants: usize) -> Vec<Op> {
+    let one = |random: &mut Random| {
+        let (root, path) = (random.below(grants), random.path());
+        match random.below(10) {
+            0..=3 => Op::Link(random.target(work), root, path),
+            4 => Op::Name(random.path(), root, path),
+            5 | 6 => Op::Move(random.path(), root, path),
             7 => Op::Directory(root, path),
             8 => Op::File(root, path),
             _ => Op::Remove(root, path),
         }
     };
-    (0..=dice.next(5)).map(|_| one(dice)).collect()
+    (0..=random.below(5)).map(|_| one(random)).collect()
 }
 
 const GRANTS: [&str; 2] = ["tree", "other"];
@@ -173,15 +163,15 @@ fn component(ops: &[Op]) -> Vec<u8> {
     wat::parse_str(module).unwrap()
 }
 
-fn plant(dir: &Path, dice: &mut Dice, work: &Path) {
+fn plant(dir: &Path, random: &mut Random, work: &Path) {
     fs::create_dir_all(dir.join("keep")).unwrap();
     fs::create_dir_all(dir.join("b/.git")).unwrap();
     fs::create_dir(dir.join(".git")).unwrap();
     for file in ["keep/f", ".git/config", "b/.git/config", "a"] {
         fs::write(dir.join(file), "as it was").unwrap();
     }
-    for _ in 0..dice.next(14) {
-        let path = dir.join(dice.path());
+    for _ in 0..random.below(14) {
+        let path = dir.join(random.path());
         let above = path.parent().unwrap();
         // Never through a link: that may lead anywhere on this machine.
         if path.ancestors().take_while(|at| *at != dir).any(Path::is_symlink)
@@ -190,10 +180,10 @@ fn plant(dir: &Path, dice: &mut Dice, work: &Path) {
         {
             continue;
         }
-        match dice.next(4) {
+        match random.below(4) {
             0 => fs::create_dir(&path).unwrap(),
             1 => fs::write(&path, "x").unwrap(),
-            _ => symlink(dice.target(work), &path).unwrap(),
+            _ => symlink(random.target(work), &path).unwrap(),
         }
     }
 }
@@ -299,7 +289,7 @@ fn stray(work: &Path, protected: &[PathBuf]) -> BTreeSet<(PathBuf, String)> {
 }
 
 /// A run of the hostile steps, in one of the ways in which changes are committed.
-fn attack(home: &Home, dice: &mut Dice, state: &Path) -> (String, Answer) {
+fn attack(home: &Home, random: &mut Random, state: &Path) -> (String, Answer) {
     let work = home.dir();
     let run = |words: &[&str]| {
         let words = ["run", "--mode", "tool"].iter().chain(words);
@@ -313,10 +303,10 @@ fn attack(home: &Home, dice: &mut Dice, state: &Path) -> (String, Answer) {
         home.write(&format!("{id}.wasm"), component(program));
         format!("{{ id: {id}, component: {id}.wasm, grants: {{ write: [tree, other] }} }}")
     };
-    let kind = dice.next(5);
+    let kind = random.below(5);
     let of_component = kind == 2;
-    let one = ops(dice, &work, if of_component || kind == 1 { 2 } else { 1 });
-    let two = ops(dice, &work, if kind == 3 { 2 } else { 1 });
+    let one = ops(random, &work, if of_component || kind == 1 { 2 } else { 1 });
+    let two = ops(random, &work, if kind == 3 { 2 } else { 1 });
     let (flow, policy) = match kind {
         0 => (format!("  - {}\n", native("one", "staged", &shell(&one))), false),
         1 => {
@@ -358,7 +348,7 @@ fn no_committed_link_leads_out_of_its_grant() {
     let (mut seed, mut commits, mut refused) = (number("LOBSTER_LINK_SEED", 1_u64), 0, 0);
     let mut by_kind = BTreeMap::<char, usize>::new();
     while commits < wanted {
-        let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let home = Home::new();
         let work = fs::canonicalize(home.dir()).unwrap();
         fs::create_dir(work.join("sibling")).unwrap();
@@ -369,9 +359,9 @@ fn no_committed_link_leads_out_of_its_grant() {
              grant = { fs_write = [\"@workspace/tree\", \"@workspace/other\"] }\n",
         );
         for grant in GRANTS {
-            plant(&work.join(grant), &mut dice, &work);
+            plant(&work.join(grant), &mut random, &work);
         }
-        let has_state = dice.next(3) == 0 && work.join("tree/st").symlink_metadata().is_err();
+        let has_state = random.below(3) == 0 && work.join("tree/st").symlink_metadata().is_err();
         let state = if has_state { home.second_state("tree/st") } else { home.state() };
         let guarded = |policy: bool| {
             let mut places = vec![fs::canonicalize(&state).unwrap()];
@@ -382,7 +372,7 @@ fn no_committed_link_leads_out_of_its_grant() {
         let mut known = [stray(&work, &guarded(false)), stray(&work, &guarded(true))];
         for _ in 0..STEPS {
             let before = snapshot(&work);
-            let (told, answer) = attack(&home, &mut dice, &state);
+            let (told, answer) = attack(&home, &mut random, &state);
             let said = format!("{}{}", answer.stdout, answer.stderr);
             let is_policy = told.starts_with("kind 1");
             let is_changed = snapshot(&work) != before;
