@@ -164,10 +164,12 @@ fn say_left(runtime: &Runtime, run: Option<RunId>, left: &Left) {
     for Gate { id, kind, .. } in gates {
         say(&match kind {
             GateKind::Approval => format!(
-                "  lobster gates show {id}     what is asked\n  lobster gates approve {id}  or: lobster gates reject {id}"
+                "  lobster approvals show {id}     what is asked\n  lobster approvals approve {id}  or: lobster approvals reject {id}"
             ),
             GateKind::Input => {
-                format!("  lobster gates show {id}     what is asked\n  lobster gates answer {id} JSON")
+                format!(
+                    "  lobster approvals show {id}     what is asked\n  lobster approvals answer {id} JSON"
+                )
             }
         });
         say_page(runtime, &id);

@@ -229,7 +229,7 @@ impl<'c> Place<'c> {
                 arg.get_value_names().is_some_and(|names| names.iter().any(|known| known.as_str() == name))
             };
             match (self.path.as_slice(), arg.get_id().as_str()) {
-                (["gates", ..], "id") => known.gates(),
+                (["approvals", ..], "id") => known.gates(),
                 (["resume"], "id") => known.gates(),
                 (["step", ..], _) if !named("RUN") => known.files(current, |_| true),
                 (["why" | "logs", ..], "step") => known.steps(self.given.first().map(String::as_str)),
@@ -279,8 +279,11 @@ mod tests {
 
     #[test]
     fn the_grammar_says_what_comes_next() {
-        assert_eq!(complete("lobster gat"), ["gates"]);
+        assert_eq!(complete("lobster appr"), ["approvals"]);
+        assert_eq!(complete("lobster approvals ap"), ["approve"]);
+        // The former name still works, but is not offered.
         assert_eq!(complete("lobster gates ap"), ["approve"]);
+        assert!(!complete("lobster gat").contains(&"gates".to_owned()));
         assert_eq!(complete("lobster runs --stat"), ["--status"]);
         assert!(complete("lobster runs --status ").contains(&"failed".to_owned()));
         assert_eq!(complete("lobster runs --status=wai"), ["--status=waiting"]);

@@ -9,7 +9,7 @@ use crate::stdout::stdout;
 
 /// Prints a completion script for a shell.
 ///
-/// The scripts for bash, zsh and fish complete runs, steps, gates, workflow files and their arguments.
+/// The scripts for bash, zsh and fish complete runs, steps, open questions, workflow files and their arguments.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster completions bash > ~/.local/share/bash-completion/completions/lobster

@@ -78,10 +78,10 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     if stdout().is_terminal() && !args.json {
         let exit = Exit::Code(envelope.exit_code());
         print_findings(&runtime, &envelope, result.run, begun.elapsed())?;
-        super::gates::tell_of_incumbent(&runtime);
+        super::approvals::tell_of_incumbent(&runtime);
         return Ok(exit);
     }
-    super::gates::tell_of_incumbent(&runtime);
+    super::approvals::tell_of_incumbent(&runtime);
     prepare::note_withheld_keys(&runtime);
     reply.envelope(&envelope)
 }

@@ -17,7 +17,7 @@ use crate::render::text::wrap;
 
 /// The commands, grouped by use.
 const GROUPS: &[(&str, &[&str])] = &[
-    ("Common commands", &["init", "run", "resume", "check", "runs", "show", "gates"]),
+    ("Common commands", &["init", "run", "resume", "check", "runs", "show", "approvals"]),
     ("History", &["logs", "diff", "why", "replay", "fork", "changes", "undo", "cost", "bundle"]),
     ("Policy", &["policy", "audit", "secrets"]),
     ("Authoring", &["step", "add", "graph", "skill"]),
@@ -28,9 +28,12 @@ const GROUPS: &[(&str, &[&str])] = &[
 /// Commands that help does not list.
 const HIDDEN: &[&str] = &["begin", "complete", "man"];
 
+/// Former names of commands, which still work.
+const FORMER: &[&str] = &["gates"];
+
 /// True for the name of a command, decided without building the whole grammar.
 pub(super) fn is_command(name: &str) -> bool {
-    HIDDEN.contains(&name) || GROUPS.iter().any(|(_, names)| names.contains(&name))
+    HIDDEN.contains(&name) || FORMER.contains(&name) || GROUPS.iter().any(|(_, names)| names.contains(&name))
 }
 
 /// Pipeline commands for one program or service, and commands for compatibility with the incumbent's files.
@@ -125,7 +128,7 @@ pub(crate) fn of_command(name: &str) -> CommandResult {
     }
 }
 
-/// The help of a command or of a subcommand, such as `gates show`.
+/// The help of a command or of a subcommand, such as `approvals show`.
 fn command_help(names: &[&str]) -> Option<String> {
     let mut root = Cli::command();
     root.build();

@@ -4,6 +4,7 @@
 //! for the other commands the structs here are the grammar, and their comments are the help.
 
 pub(crate) mod add;
+pub(crate) mod approvals;
 pub(crate) mod audit;
 pub(crate) mod begin;
 pub(crate) mod bundle;
@@ -18,7 +19,6 @@ pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod event;
 pub(crate) mod fork;
-pub(crate) mod gates;
 pub(crate) mod graph;
 pub(crate) mod help;
 pub(crate) mod init;
@@ -85,7 +85,8 @@ pub(crate) enum Command {
     Logs(logs::Args),
     Changes(changes::Args),
     Undo(undo::Args),
-    Gates(gates::Args),
+    #[command(alias = "gates")]
+    Approvals(approvals::Args),
     Schedule(schedule::Args),
     Event(event::Args),
     Serve(serve::Args),
@@ -118,7 +119,7 @@ pub(crate) enum Command {
     Version,
     /// Explains a command, a pipeline command or an error code.
     Help {
-        /// A command, a pipeline command or an error code: `runs`, `gates show`, `exec`, `E0302`.
+        /// A command, a pipeline command or an error code: `runs`, `approvals show`, `exec`, `E0302`.
         topic: Vec<String>,
     },
 }
@@ -260,7 +261,7 @@ fn own_command(words: &[String]) -> CommandResult {
     let shows_record = cli.command.shows_record();
     let needs_store_only = matches!(
         cli.command,
-        Command::Gates(_) | Command::Store(_) | Command::Schedule(_) | Command::Event(_)
+        Command::Approvals(_) | Command::Store(_) | Command::Schedule(_) | Command::Event(_)
     );
     if shows_record || needs_store_only {
         prepare::work_without_directory();
@@ -272,7 +273,7 @@ fn own_command(words: &[String]) -> CommandResult {
         Command::Logs(args) => logs::run(&args),
         Command::Changes(args) => changes::run(&args),
         Command::Undo(args) => undo::run(&args),
-        Command::Gates(args) => gates::run(&args),
+        Command::Approvals(args) => approvals::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Fork(args) => fork::run(&args),
         Command::Bundle(args) => bundle::run(&args),

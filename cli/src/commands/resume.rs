@@ -208,7 +208,7 @@ fn with_run(words: &Words) -> Result<WithRun, Failure> {
     }
     if words.decision.is_some() || words.response.is_some() {
         return Err(Failure::parse(
-            "resume RUN does not answer questions; `lobster gates` lists the open ones with the commands that \
+            "resume RUN does not answer questions; `lobster approvals` lists the open ones with the commands that \
              answer them",
         ));
     }

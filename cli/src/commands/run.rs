@@ -163,7 +163,7 @@ pub(crate) fn answers_gates(words: &[String]) -> bool {
     let mut words = words.iter().map(String::as_str);
     let task = words
         .next()
-        .filter(|first| *first == "gates")
+        .filter(|first| ["approvals", "gates"].contains(first))
         .and_then(|_| words.find(|word| !word.starts_with('-')));
     matches!(task, Some("approve" | "reject" | "answer"))
 }

@@ -1,4 +1,4 @@
-//! `lobster gates`
+//! `lobster approvals`
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ use crate::stdout::stdout;
 use crate::terminal;
 use crate::which;
 
-/// Lists the questions that wait for a person, and answers them.
+/// Lists approvals and input requests that wait for a person, and answers them.
 ///
 /// `LOBSTER_APPROVAL_APPROVED_BY` is the name of the person who answers. The first digits of an id are
 /// enough. `approve`, `reject` and `answer` print the envelope of `lobster resume`, even if they fail.
@@ -38,25 +38,25 @@ use crate::which;
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "Examples:
-  lobster gates
-  lobster gates show 4f90
-  lobster gates approve 4f90
-  lobster gates approve 4f90 --only docs
-  lobster gates answer 4f90 '{\"decision\":\"later\"}'
-  LOBSTER_APPROVAL_APPROVED_BY=ann lobster gates approve 4f90"
+  lobster approvals
+  lobster approvals show 4f90
+  lobster approvals approve 4f90
+  lobster approvals approve 4f90 --only docs
+  lobster approvals answer 4f90 '{\"decision\":\"later\"}'
+  LOBSTER_APPROVAL_APPROVED_BY=ann lobster approvals approve 4f90"
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
     task: Option<Task>,
-    /// Shows only this gate, like `gates show`.
+    /// Shows only this approval or input request, like `approvals show`.
     id: Option<String>,
-    /// Also lists closed gates: answered, cancelled or expired.
+    /// Also lists closed ones: answered, cancelled or expired.
     #[arg(long)]
     all: bool,
     /// Prints exact times, and the questions in full.
     #[arg(long)]
     full: bool,
-    /// Prints a JSON array, or the object of one gate.
+    /// Prints a JSON array, or the object of one approval or input request.
     #[arg(long)]
     json: bool,
 }
@@ -65,7 +65,7 @@ pub(crate) struct Args {
 enum Task {
     /// Shows a question in full, and exactly what an approval would run.
     Show {
-        /// The gate, or a run (@) that waits for one answer.
+        /// The approval or input request, or a run (@) that waits for one answer.
         id: Option<String>,
         /// Prints a JSON object.
         #[arg(long)]
@@ -73,7 +73,7 @@ enum Task {
     },
     /// Approves, and continues the run.
     Approve {
-        /// The gate, or a run (@) that waits for one answer.
+        /// The approval, or a run (@) that waits for one answer.
         id: Option<String>,
         /// Approves only the changes to files at or below this path, and drops the others; may be repeated.
         #[arg(long, value_name = "PATH")]
@@ -81,21 +81,21 @@ enum Task {
     },
     /// Rejects, which cancels the run.
     Reject {
-        /// The gate, or a run (@) that waits for one answer.
+        /// The approval, or a run (@) that waits for one answer.
         id: Option<String>,
     },
     /// Answers an input request, and continues the run.
     Answer {
-        /// The gate.
+        /// The input request.
         id: String,
         /// The value, which must match the request's schema; `-` reads it from stdin.
         json: String,
     },
-    /// Closes a gate without an answer; its token is no longer accepted.
+    /// Closes an approval or input request without an answer; its token is no longer accepted.
     ///
     /// The run is then listed as interrupted. `lobster resume RUN` asks again under a new id.
     Expire {
-        /// The gate, or a run (@) that waits for one answer.
+        /// The approval or input request, or a run (@) that waits for one answer.
         id: Option<String>,
         /// Prints a JSON object.
         #[arg(long)]
@@ -196,9 +196,9 @@ fn question_of(store: &Store, run: RunId) -> Result<Gate, CommandError> {
     match (gates.pop(), gates.len()) {
         (Some(gate), 0) => Ok(gate),
         (None, _) => Err(CommandError::usage(format!("run {} has no open question", run.short()))
-            .with_hint("`lobster gates` lists the open questions")),
+            .with_hint("`lobster approvals` lists the open questions")),
         (Some(_), _) => Err(CommandError::usage(format!("run {} has several open questions", run.short()))
-            .with_hint("`lobster gates` lists them, each with its id")),
+            .with_hint("`lobster approvals` lists them, each with its id")),
     }
 }
 
@@ -209,8 +209,8 @@ fn pick(store: &Store) -> Result<Gate, CommandError> {
         return Err(CommandError::usage("no open questions"));
     }
     if !which::can_ask() {
-        return Err(CommandError::usage("name the gate")
-            .with_hint("`lobster gates` lists them; @ is the question of the last run"));
+        return Err(CommandError::usage("name the approval or input request")
+            .with_hint("`lobster approvals` lists them; @ is the one of the last run"));
     }
     let rows: Vec<Vec<String>> = gates
         .iter()
@@ -235,7 +235,7 @@ fn list(store: &Store, args: &Args) -> CommandResult {
     }
     for (index, gate) in gates.iter().enumerate() {
         let view = QuestionView::of_gate(store, gate)?;
-        let more = format!("lobster gates show {}", gate.id);
+        let more = format!("lobster approvals show {}", gate.id);
         let paper = paper(&more);
         if index > 0 {
             writeln!(out)?;
@@ -289,7 +289,8 @@ fn show(store: &Store, gate: &Gate, as_json: bool) -> CommandResult {
         writeln!(out, "{line}")?;
     }
     let state = if gate.status == GateStatus::Open { "open" } else { gate.status.as_str() };
-    let status = format!("gate {}, {state}, asked {}", gate.id, units::ago(gate.created_at));
+    let status =
+        format!("{} {}, {state}, asked {}", kind_in_words(gate), gate.id, units::ago(gate.created_at));
     writeln!(out, "  {}", paper.paint(question::DIM, &status))?;
     if let Some(ahead) = ahead {
         what_comes(&mut Quoting::new(&mut out), gate, &ahead, changed)?;
@@ -358,7 +359,7 @@ fn another_directory(runtime: &Runtime, gate: &Gate) -> Result<Option<String>, C
 }
 
 fn response(json: &str) -> Result<Reply, CommandError> {
-    let text = prepare::or_stdin(json, "gates answer")?;
+    let text = prepare::or_stdin(json, "approvals answer")?;
     let value = json::parse(&text)
         .map_err(|error| CommandError::usage(format!("the answer must be JSON ({error})")))?;
     Ok(Reply::Response(value))
@@ -371,7 +372,8 @@ fn check_answer(gate: &Gate, reply: &Reply) -> Result<(), CommandError> {
         GateStatus::Open => {}
         GateStatus::Expired => {
             return Err(CommandError::failed(format!(
-                "gate {} has expired; `lobster resume {}` asks again",
+                "{} {} has expired; `lobster resume {}` asks again",
+                kind_in_words(gate),
                 gate.id,
                 gate.run.short()
             )));
@@ -380,19 +382,21 @@ fn check_answer(gate: &Gate, reply: &Reply) -> Result<(), CommandError> {
             let by = gate.answered_by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
             let at = gate.answered_at.map(|at| format!(" at {}", iso(at))).unwrap_or_default();
             return Err(CommandError::failed(format!(
-                "gate {} was already {}{by}{at}",
-                gate.id, gate.status
+                "{} {} was already {}{by}{at}",
+                kind_in_words(gate),
+                gate.id,
+                gate.status
             )));
         }
     }
     match (gate.kind, reply) {
         (GateKind::Input, Reply::Approve | Reply::ApproveOnly(_) | Reply::Reject) => {
-            let hint = format!("lobster gates answer {} JSON", gate.id);
-            Err(CommandError::usage("this gate asks for a value, not for yes or no").with_hint(hint))
+            let hint = format!("lobster approvals answer {} JSON", gate.id);
+            Err(CommandError::usage("this input request asks for a value, not for yes or no").with_hint(hint))
         }
         (GateKind::Approval, Reply::Response(_)) => {
-            let hint = format!("lobster gates approve {0}, or: lobster gates reject {0}", gate.id);
-            Err(CommandError::usage("this gate asks for yes or no, not for a value").with_hint(hint))
+            let hint = format!("lobster approvals approve {0}, or: lobster approvals reject {0}", gate.id);
+            Err(CommandError::usage("this approval asks for yes or no, not for a value").with_hint(hint))
         }
         _ => Ok(()),
     }
@@ -407,7 +411,8 @@ fn expire(runtime: &Runtime, store: &Store, gate: &Gate, as_json: bool) -> Comma
     if as_json {
         writeln!(out, "{}", json::pretty(&object(&store.gate(gate.key)?)))?;
     } else {
-        writeln!(out, "gate {} is closed; `lobster resume {}` asks again", gate.id, gate.run.short())?;
+        let kind = kind_in_words(gate);
+        writeln!(out, "{kind} {} is closed; `lobster resume {}` asks again", gate.id, gate.run.short())?;
     }
     Ok(Exit::OK)
 }
@@ -426,7 +431,7 @@ fn object(gate: &Gate) -> Value {
         "answeredAt": gate.answered_at.map(iso),
         "binding": gate.binding,
         "request": gate.question,
-        "commands": commands(gate),
+        "commands": commands(gate, FORMER),
     })
 }
 
@@ -453,14 +458,25 @@ fn head(
     Ok(())
 }
 
-/// The commands that answer a gate.
-fn commands(gate: &Gate) -> Vec<String> {
+/// The word for a gate in texts.
+fn kind_in_words(gate: &Gate) -> &'static str {
+    match gate.kind {
+        GateKind::Approval => "approval",
+        GateKind::Input => "input request",
+    }
+}
+
+/// The former name of the command, which JSON keeps, because programs may compare it.
+const FORMER: &str = "gates";
+
+/// The commands that answer a gate, each under this name of the command `approvals`.
+fn commands(gate: &Gate, name: &str) -> Vec<String> {
     let id = &gate.id;
     match (gate.status, gate.kind) {
         (GateStatus::Open, GateKind::Approval) => {
-            vec![format!("lobster gates approve {id}"), format!("lobster gates reject {id}")]
+            vec![format!("lobster {name} approve {id}"), format!("lobster {name} reject {id}")]
         }
-        (GateStatus::Open, GateKind::Input) => vec![format!("lobster gates answer {id} JSON")],
+        (GateStatus::Open, GateKind::Input) => vec![format!("lobster {name} answer {id} JSON")],
         (GateStatus::Expired, _) => vec![format!("lobster resume {}", gate.run.short())],
         (GateStatus::Answered | GateStatus::Cancelled, _) => Vec::new(),
     }
@@ -473,7 +489,7 @@ fn answers(out: &mut impl Write, gate: &Gate, is_exact: bool) -> std::io::Result
             gate.answer.as_ref().map(|answer| format!(": {}", json::compact(answer))).unwrap_or_default();
         writeln!(out, "  {}{by} {}{said}", gate.status, units::time(at, is_exact))?;
     }
-    commands(gate).iter().try_for_each(|command| writeln!(out, "  {command}"))
+    commands(gate, "approvals").iter().try_for_each(|command| writeln!(out, "  {command}"))
 }
 
 /// Prints the consequences of an answer, in addition to the view.
