@@ -76,7 +76,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     // end here and the answer be given tomorrow.
     let asks = "exec echo hello | shout | approve --prompt 'Say it?' | exec --stdin raw cat";
     let Envelope::NeedsApproval(question) = runtime.run(&pipeline(asks)).envelope else {
-        return Err("the run did not stop at its gate".into());
+        return Err("the run did not stop for its approval".into());
     };
     println!("asked: {} {}", question["prompt"], question["items"]);
 

@@ -1,4 +1,4 @@
-// Resume tokens: base64url of JSON that names a gate. They carry no state.
+// Resume tokens: base64url of JSON that names an approval or input request. They carry no state.
 
 /**
  * What a token names.
@@ -27,7 +27,7 @@ export function decodeResumeToken(token) {
   throw new Error("Invalid token");
 }
 
-const CARRIES_STATE = "it carries its own state, which anyone could have written; run the workflow again to get one that only names its gate";
+const CARRIES_STATE = "it carries its own state, which anyone could have written; run the workflow again to get one that only names its question";
 
 /**
  * The token of a payload that {@link decodeResumeToken} gave.

@@ -80,7 +80,7 @@ pub struct Asking<'a> {
 /// Time limit for the preview while a person waits for the question.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Longest line about one effect; `lobster gates show --json` has the action itself.
+/// Longest line about one effect; `lobster approvals show --json` has the action itself.
 const MAX_LINE: usize = 32 << 10;
 
 /// Most bytes of a variable or of an effect's input that are shown.
@@ -181,7 +181,7 @@ impl SetsGoing {
     #[must_use]
     pub fn of(ahead: &Ahead) -> Self {
         if ahead.unknown {
-            let why = "not known yet: it takes more than a few seconds to compute; `lobster gates show` waits for it";
+            let why = "not known yet: it takes more than a few seconds to compute; `lobster approvals show` waits for it";
             return Self { at_once: vec![why.to_owned()], ..Self::default() };
         }
         let lines = ahead.next.iter().map(|effect| line_of(effect, &ahead.cwd));

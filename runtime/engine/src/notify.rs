@@ -124,8 +124,10 @@ impl Teller {
     fn note(&self, gate: Option<(&Gate, Instant)>, told: Result<(), String>) {
         let failure = told.err();
         if let Some(why) = &failure {
-            let what = gate
-                .map_or_else(|| format!("run {}", self.run.short()), |(gate, _)| format!("gate {}", gate.id));
+            let what = gate.map_or_else(
+                || format!("run {}", self.run.short()),
+                |(gate, _)| format!("question {}", gate.id),
+            );
             (self.notes)(&format!("warning: the notify command failed for {what}: {why}"));
         }
         tracing::info!(run = %self.run, gate = gate.map(|(gate, _)| &gate.id), failure, "notified");
@@ -221,13 +223,13 @@ impl Teller {
         let id = &gate.id;
         let commands = match gate.kind {
             GateKind::Approval => json!({
-                "show": format!("lobster gates {id}"),
+                "show": format!("lobster approvals {id}"),
                 "approve": format!("lobster resume --id {id} --approve yes"),
                 "reject": format!("lobster resume --id {id} --approve no"),
                 "cancel": format!("lobster resume --id {id} --cancel"),
             }),
             GateKind::Input => json!({
-                "show": format!("lobster gates {id}"),
+                "show": format!("lobster approvals {id}"),
                 "answer": format!("lobster resume --id {id} --response-json JSON"),
                 "cancel": format!("lobster resume --id {id} --cancel"),
             }),

@@ -82,7 +82,7 @@ pub enum TokenError {
     Workflow,
     #[error(
         "Invalid workflow token: it carries its own state, which anyone could have written; \
-         run the workflow again to get one that only names its gate"
+         run the workflow again to get one that only names its question"
     )]
     Embedded,
 }

@@ -56,7 +56,7 @@ codes! {
      run: echo hello";
     STEP_SHAPE = "E0202", "A step is incomplete",
     "A step is a map with a non-empty text `id`, and either one kind of work (run, command, pipeline, workflow, \
-     parallel, for_each, repeat, switch, component, js, mcp, exec, wait), or a gate (approval, input).";
+     parallel, for_each, repeat, switch, component, js, mcp, exec, wait), or asks a person (approval, input).";
     FIELD_TYPE = "E0203", "A field has an invalid value",
     "The message lists the accepted values. Note that in YAML 1.2 only true and false are booleans: yes, no, on \
      and off are texts, and numbers with underscores or units are texts too.";
@@ -68,8 +68,8 @@ codes! {
      a file. The ids of a loop's sub-steps must differ from each other and from its variables.";
     GATE_TYPE = "E0206", "An approval has an invalid value",
     "`approval` takes true, a prompt, or a map with prompt, items, preview, initiated_by, required_approver and \
-     require_different_approver. Any other value is refused: if it were ignored, the step would run without its \
-     gate.";
+     require_different_approver. Any other value is refused: if it were ignored, the step would run without \
+     approval.";
     INPUT_SCHEMA = "E0207", "An input step's schema cannot be used",
     "`input.responseSchema` is a JSON Schema (draft 7). The message is the schema compiler's.";
     SECRET = "E0208", "A step asks for a secret that the file does not declare",
@@ -94,7 +94,7 @@ codes! {
      \"$LOBSTER_ARG_NAME\"; elsewhere use `stdin:` or `env:`.";
 
     CONDITION = "E0301", "A condition cannot be read",
-    "Conditions compare references and constants:\n\n    when: $check.json.count > 3 && $gate.approved\n\n\
+    "Conditions compare references and constants:\n\n    when: $check.json.count > 3 && $ask.approved\n\n\
      Operators: == != < <= > >= && || ! and parentheses. Strings are quoted, numbers plain; a bare word may stand \
      only on the right of a comparison. Not available: arithmetic, functions, =, ===, and, or, not, `${arg}`, \
      `[0]` (write `.0`). References are `$id.field`, with the output under `.json` or `.stdout`.";

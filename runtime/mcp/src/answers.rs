@@ -176,7 +176,7 @@ impl McpServer {
         let store = runtime.store().map_err(|error| error.to_string())?;
         let run = store.run(gate.run).map_err(|error| error.to_string())?;
         if !self.shared.all_runs && run.actor != place.caller.actor {
-            return Err(format!("gate {} belongs to a run of another client", gate.id));
+            return Err(format!("question {} belongs to a run of another client", gate.id));
         }
         let token = lobster_runtime::engine::gate_token(&store, &gate).map_err(|error| error.to_string())?;
         let question = gate.question.as_object().cloned().unwrap_or_default();

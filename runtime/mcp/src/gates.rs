@@ -24,12 +24,13 @@ pub enum Approvals {
     Elicit,
     /// The holder of the token, as with the incumbent: the agent passes on its user's answer.
     Token,
-    /// Only the operator, with `lobster gates` and `lobster resume`.
+    /// Only the operator, with `lobster approvals` and `lobster resume`.
     Operator,
 }
 
 /// The note to a client about a question that it could not get answered.
-pub(super) const OPEN: &str = "the question stays open, and a person answers it: `lobster gates` lists it";
+pub(super) const OPEN: &str =
+    "the question stays open, and a person answers it: `lobster approvals` lists it";
 
 /// The name of an approval in a request to the client.
 const QUESTION: &str = "question";
@@ -175,7 +176,7 @@ pub(super) fn hides_commands(view: &QuestionView, run: &str, gate: &str) -> bool
 
 /// The whole question, as at a terminal, short enough to be read.
 fn message(view: &QuestionView, run: &str, gate: &str) -> String {
-    let all = format!("`lobster gates show {gate}` shows all");
+    let all = format!("`lobster approvals show {gate}` shows all");
     format!("{}\n\n(lobster run {run}; {all})", question::text(view, MAX_MESSAGE, &all))
 }
 

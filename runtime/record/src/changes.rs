@@ -92,7 +92,7 @@ pub enum UndoError {
     },
     /// Another undo of it has not ended.
     #[error(
-        "run {by} is undoing {what} and has not ended: `lobster gates` shows its question, `lobster resume {by}` \
+        "run {by} is undoing {what} and has not ended: `lobster approvals` shows its question, `lobster resume {by}` \
          continues it if it was interrupted"
     )]
     Underway {

@@ -30,13 +30,13 @@ pub fn part_of_question(store: &Store, gate: &Gate, places: &[PathBuf]) -> Resul
         .map_err(|_| Failure::new(Code::Recording, "the question cannot be read".to_owned()))?;
     let shown = changes_of_question(&question.question).ok_or_else(|| {
         Failure::parse(format!(
-            "gate {} shows no changes to files, so no part of them can be approved",
+            "approval {} shows no changes to files, so no part of them can be approved",
             gate.id
         ))
     })?;
     let set = load(store, &shown)?;
     let part = set.only(places).map_err(|error| {
-        let what = format!("{error} by gate {0}; `lobster gates show {0}` names the files", gate.id);
+        let what = format!("{error} by approval {0}; `lobster approvals show {0}` names the files", gate.id);
         Failure::parse(what)
     })?;
     let text = serde_json::to_vec(&part).map_err(|error| Failure::parse(error.to_string()))?;

@@ -383,7 +383,7 @@ fn check_by_run(
             return Err(Failure::new(
                 Code::RunState,
                 format!(
-                    "run {id} waits for a person; `lobster gates` shows the question, and how to answer it"
+                    "run {id} waits for a person; `lobster approvals` shows the question, and how to answer it"
                 ),
             ));
         }

@@ -419,7 +419,7 @@ fn fit(blocks: &mut Vec<Block>, first_fact: usize, view: &QuestionView, rows: us
         }
     }
     if need(blocks) > rows {
-        // Then the plan is dropped; `lobster gates show` and the full view have it.
+        // Then the plan is dropped; `lobster approvals show` and the full view have it.
         blocks.retain(|block| block.rank != PLAN);
     }
     // Last, long blocks keep one line and the count of the rest.
@@ -545,9 +545,10 @@ mod tests {
 
     #[test]
     fn a_text_for_another_screen_is_bounded() {
-        let shown = text(&view(3000, Some(&"y ".repeat(60_000))), 4000, "`lobster gates show 1` shows all");
+        let shown =
+            text(&view(3000, Some(&"y ".repeat(60_000))), 4000, "`lobster approvals show 1` shows all");
         assert!(
-            shown.len() <= 4100 && shown.contains("more characters: `lobster gates show 1` shows all"),
+            shown.len() <= 4100 && shown.contains("more characters: `lobster approvals show 1` shows all"),
             "{shown}"
         );
         assert!(shown.contains("more items"), "{shown}");

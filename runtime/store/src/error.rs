@@ -159,18 +159,18 @@ pub enum StoreError {
     #[error("the journal of run {run} is damaged at record {seq}: {why}")]
     BrokenChain { run: String, seq: u64, why: String },
     /// No gate has this token or id.
-    #[error("gate {0:?} not found; `lobster gates` lists the open ones")]
+    #[error("approval {0:?} not found; `lobster approvals` lists the open ones")]
     UnknownGate(String),
     /// The prefix of a gate's id is too short.
     #[error(
-        "{typed:?} is too short for a gate: at least {least} digits of its id; `lobster gates` lists the open ones"
+        "{typed:?} is too short for an approval: at least {least} digits of its id; `lobster approvals` lists the open ones"
     )]
     ShortGate { typed: String, least: usize },
     /// The gate was answered before.
-    #[error("gate {id} was already {how}{}", .by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default())]
+    #[error("question {id} was already {how}{}", .by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default())]
     ConsumedGate { id: String, how: &'static str, by: Option<String> },
     /// The gate has expired.
-    #[error("gate {id} expired at {} and can no longer be answered; `lobster resume {run}` asks again", super::clock::iso(*.at))]
+    #[error("question {id} expired at {} and can no longer be answered; `lobster resume {run}` asks again", super::clock::iso(*.at))]
     ExpiredGate { id: String, at: i64, run: String },
     /// Several gates have an id with this prefix.
     #[error("{prefix:?} could be any of {}; give more of the id", .candidates.join(", "))]

@@ -358,7 +358,7 @@ impl Store {
             return error;
         }
         let what = match error {
-            StoreError::UnknownGate(name) => format!("gate {name:?} is not in what can be read of it"),
+            StoreError::UnknownGate(name) => format!("approval {name:?} is not in what can be read of it"),
             StoreError::UnknownRun(name) => format!("run {name:?} is not in what can be read of it"),
             other => return other,
         };

@@ -47,7 +47,7 @@ impl Store {
                         if self.rebuild_gate(*n, gate)? {
                             let status = gate.status;
                             problems.push(named(format!(
-                                "the row of its gate {id} was damaged; it is {status} now"
+                                "the row of its question {id} was damaged; it is {status} now"
                             )));
                         }
                         self.inner.db.read(|db| Ok(can_read_gate(db, *n)))?
@@ -59,7 +59,7 @@ impl Store {
                         Durability::Lazy,
                         |tx| Ok(tx.execute("DELETE FROM gates WHERE n = ?1", [n])?),
                     )?;
-                    problems.push(named(format!("its gate {id} was damaged and is left out")));
+                    problems.push(named(format!("its question {id} was damaged and is left out")));
                 }
             }
         }

@@ -81,7 +81,7 @@ impl fmt::Display for Problem {
                 });
                 write!(
                     f,
-                    "the database was rolled back; {} durable records are missing{}. Gates stay closed until the newer \
+                    "the database was rolled back; {} durable records are missing{}. Questions stay closed until the newer \
                      files are put back, or `lobster store verify --accept-rollback` makes this one a new store",
                     missing.len(),
                     newest.unwrap_or_default()
@@ -89,12 +89,15 @@ impl fmt::Display for Problem {
             }
             Self::OtherStore => write!(
                 f,
-                "the database belongs to another store. Gates stay closed until this store's own is put back, or \
+                "the database belongs to another store. Questions stay closed until this store's own is put back, or \
                  `lobster store verify --accept-rollback` makes this one a new store"
             ),
             Self::Journal { run, seq, why } => write!(f, "journal of run {run}, record {seq}: {why}"),
             Self::Run { run, why } => write!(f, "run {run}: {why}"),
-            Self::NoRun { what, run } => write!(f, "{what} of run {run}, which is not in the list of runs"),
+            Self::NoRun { what, run } => {
+                let what = if what == "gates" { "questions" } else { what.as_str() };
+                write!(f, "{what} of run {run}, which is not in the list of runs")
+            }
             Self::CachedOutcome { action, why } => {
                 write!(f, "the cached outcome of action {action} cannot be read: {why}")
             }
@@ -354,7 +357,7 @@ impl Store {
         }
         for row in &rows {
             if let Some(told) = differs(&again, row) {
-                let why = format!("its gate {} is {}, its journal says {told}", row.0, row.1);
+                let why = format!("its question {} is {}, its journal says {told}", row.0, row.1);
                 report.note_problem(Problem::Run { run: run.to_string(), why });
             }
         }
@@ -461,8 +464,10 @@ impl Store {
             Ok(rows.collect::<Result<Vec<_>, _>>()?)
         })?;
         for (id, digest) in missing {
-            report
-                .note_problem(Problem::MissingBlob { digest: digest.into(), named_by: format!("gate {id}") });
+            report.note_problem(Problem::MissingBlob {
+                digest: digest.into(),
+                named_by: format!("question {id}"),
+            });
         }
         Ok(())
     }

@@ -106,7 +106,7 @@ fn questions(app: &App, asked: &Asked, now: i64) -> Result<Markup, Problem> {
                     @for gate in &gates { li data-key=(gate.id) { (question(app, gate, now)) } }
                 }
                 @if open > gates.len() {
-                    p class="muted small pad" { "and " (open - gates.len()) @if asking.len() == COUNTED { " or more" } " that came earlier; they move up when these are answered. " code { "lobster gates" } " lists all." }
+                    p class="muted small pad" { "and " (open - gates.len()) @if asking.len() == COUNTED { " or more" } " that came earlier; they move up when these are answered. " code { "lobster approvals" } " lists all." }
                 }
             }
         }

@@ -37,7 +37,7 @@ const REASON: usize = 2000;
 const REASON_NOTE: &str = "the reason of the answer";
 
 pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
-    let gate = app.store.find_gate(asked.param("gate"))?;
+    let gate = app.store.find_gate(asked.param("approval"))?;
     page(app, asked, &gate, None)
 }
 
@@ -119,7 +119,7 @@ fn table(items: &[Value]) -> Markup {
                     }
                     _ => ol class="card items rows" tabindex="0" { @for item in items.iter().take(ITEMS) { li { pre class="pad" { (cell(item)) } } } },
                 }
-                @if items.len() > ITEMS { div class="note is-wait" { strong { "Only the first " (ITEMS) " are shown" } p { "All of them: " code { "lobster gates show ID" } } } }
+                @if items.len() > ITEMS { div class="note is-wait" { strong { "Only the first " (ITEMS) " are shown" } p { "All of them: " code { "lobster approvals show ID" } } } }
             }
         }
     }
@@ -287,7 +287,7 @@ fn reason(app: &App, gate: &Gate) -> Option<String> {
 }
 
 pub(crate) fn answer(app: &App, asked: &Asked) -> Result<Reply, Problem> {
-    let gate = app.store.find_gate(asked.param("gate"))?;
+    let gate = app.store.find_gate(asked.param("approval"))?;
     let decision = asked.field("decision").unwrap_or_default();
     let mut body = json!({ "decision": decision, "digest": asked.field("digest").unwrap_or_default() });
     if decision == "respond" {

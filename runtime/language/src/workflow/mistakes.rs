@@ -327,7 +327,7 @@ fn bare_name(node: &Node) -> Option<&str> {
 
 /// Advice on how to show a value to the approver.
 const SHOW_VALUES: &str =
-    "the person sees what the gate is given: `stdin: $step.json` on the approval step shows that output";
+    "the person sees the input of the approval step: `stdin: $step.json` on that step shows that output";
 
 /// Advice for shell text.
 fn shell_cure(meant: &Meant, quote: Option<Quote>) -> (String, Option<String>) {

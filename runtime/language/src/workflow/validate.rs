@@ -557,7 +557,7 @@ fn first_line(source: &Source, span: Span) -> Span {
 
 /// Kinds of steps in other tools, with the correct form.
 const FOREIGN_KINDS: &[(&[&str], &str)] = &[
-    (&["approve", "confirm", "gate"], "approval gates are written `approval: true` or `approval: <prompt>`"),
+    (&["approve", "confirm", "gate"], "approvals are written `approval: true` or `approval: <prompt>`"),
     (&["foreach", "loop", "each", "map"], "loops are written `for_each: $id.json` with `steps:`"),
     (
         &["until", "while", "poll"],

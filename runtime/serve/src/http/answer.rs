@@ -57,7 +57,7 @@ pub(super) fn check_access(app: &App, route: &Route, asked: &Asked) -> Result<()
             owner.as_deref().map_or(Object::Everything, Object::Workflow)
         }
         Of::Gate => {
-            owner = workflow_of_run(app, app.store.find_gate(asked.param("gate"))?.run)?;
+            owner = workflow_of_run(app, app.store.find_gate(asked.param("approval"))?.run)?;
             owner.as_deref().map_or(Object::Everything, Object::Workflow)
         }
     };

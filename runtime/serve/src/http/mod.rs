@@ -457,6 +457,10 @@ pub fn router(app: &Arc<App>) -> Router {
             let app = Arc::clone(&app);
             async move { respond(app, route, params, request).await }
         };
+        // The former address, which still works and is not described.
+        if let Some(rest) = route.path.strip_prefix("/api/v1/approvals") {
+            router = router.route(&format!("/api/v1/gates{rest}"), on(filter, handler.clone()));
+        }
         router = router.route(route.path, on(filter, handler));
     }
     let (missing, wrong) = (Arc::clone(app), Arc::clone(app));

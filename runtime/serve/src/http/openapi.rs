@@ -17,7 +17,7 @@ pub(super) fn document() -> Value {
         "info": {
             "title": "lobster serve",
             "version": "1",
-            "description": "Workflows, runs, questions and schedules of one store. Errors are application/problem+json.",
+            "description": "Workflows, runs, approvals, input requests and schedules of one store. Errors are application/problem+json.",
         },
         "paths": paths,
         "components": {
@@ -94,9 +94,9 @@ mod tests {
         let operations: usize =
             document["paths"].as_object().unwrap().values().map(|path| path.as_object().unwrap().len()).sum();
         assert_eq!(operations, routes().len());
-        let answer = &document["paths"]["/api/v1/gates/{gate}/answer"]["post"];
+        let answer = &document["paths"]["/api/v1/approvals/{approval}/answer"]["post"];
         assert_eq!(answer["x-lobster-role"], "approver");
-        assert_eq!(answer["parameters"][0]["name"], "gate");
+        assert_eq!(answer["parameters"][0]["name"], "approval");
         assert_eq!(document["paths"]["/hooks/{path}"]["post"]["security"], json!([]));
     }
 }

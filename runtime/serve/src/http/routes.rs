@@ -27,7 +27,7 @@ pub enum Of {
     Run,
     /// The workflow of `{run}`, to execute its steps again; if the version is not registered now, only authors may.
     Rerun,
-    /// The workflow of `{gate}`.
+    /// The workflow of `{approval}`.
     Gate,
 }
 
@@ -148,8 +148,8 @@ const FOR_AGENTS: [(&str, &str); 20] = [
     ("GET", "/api/v1/runs/{run}/events"),
     ("GET", "/api/v1/runs/{run}/stream"),
     ("GET", "/api/v1/changes"),
-    ("GET", "/api/v1/gates"),
-    ("GET", "/api/v1/gates/{gate}"),
+    ("GET", "/api/v1/approvals"),
+    ("GET", "/api/v1/approvals/{approval}"),
     ("GET", "/api/v1/schedules"),
     ("GET", "/api/v1/waits"),
 ];
@@ -352,12 +352,25 @@ static ROUTES: &[Route] = &[
         handler: Handler::Changes,
         is_page: false,
     },
-    with_query(get("/api/v1/gates", READ_LIST, "Questions waiting for a person", gates::list), &["all"]),
-    get("/api/v1/gates/{gate}", Access::To(Verb::Read, Of::Gate), "The content of a question", gates::show),
+    with_query(
+        get(
+            "/api/v1/approvals",
+            READ_LIST,
+            "Approvals and input requests that wait for a person",
+            gates::list,
+        ),
+        &["all"],
+    ),
+    get(
+        "/api/v1/approvals/{approval}",
+        Access::To(Verb::Read, Of::Gate),
+        "One approval or input request, with its question",
+        gates::show,
+    ),
     post(
-        "/api/v1/gates/{gate}/answer",
+        "/api/v1/approvals/{approval}/answer",
         Access::To(Verb::Answer, Of::Gate),
-        "Answers a question; the digest names the version that was shown",
+        "Answers an approval or input request; the digest names the version that was shown",
         Takes::Json(answer_schema),
         200,
         gates::answer,

@@ -158,7 +158,7 @@ pub(super) fn text_of(notice: &Notice) -> (String, String) {
             let approver = content["approver"].as_str().map(|who| format!("Only {who} may answer."));
             let mut lines = vec![text("question")];
             lines.extend(approver);
-            lines.push(format!("lobster gates show {}", text("gate")));
+            lines.push(format!("lobster approvals show {}", text("gate")));
             (format!("{workflow} asks"), lines)
         }
         "answered" => {

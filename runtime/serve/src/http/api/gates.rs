@@ -68,7 +68,7 @@ pub(in super::super) fn list(app: &App, asked: &Asked) -> Result<Reply, Problem>
 }
 
 pub(in super::super) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
-    let gate = app.store.find_gate(asked.param("gate"))?;
+    let gate = app.store.find_gate(asked.param("approval"))?;
     let view = QuestionView::of_gate(&app.store, &gate)?;
     let mut shown = object(&gate);
     shown["question"] = gate.question.clone();
@@ -78,7 +78,7 @@ pub(in super::super) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem>
 }
 
 pub fn answer(app: &App, asked: &Asked) -> Result<Reply, Problem> {
-    let gate = app.store.find_gate(asked.param("gate"))?;
+    let gate = app.store.find_gate(asked.param("approval"))?;
     let body = &asked.json;
     if gate.status != GateStatus::Open {
         return Err(closed(&gate));
