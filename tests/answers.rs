@@ -128,7 +128,7 @@ fn answer_as(home: &Home, question: &Value, how: Out, person: Option<&str>) -> A
             home.lobster(["resume", "--token", token, "--approve", "yes"])
         }
         Out::Id => home.lobster(["resume", "--id", &id, "--approve", "yes"]),
-        Out::Gates => home.lobster(["gates", "approve", &id]),
+        Out::Gates => home.lobster(["approvals", "approve", &id]),
         Out::Elsewhere => {
             let other = home.state().parent().unwrap().join("elsewhere");
             fs::create_dir_all(&other).unwrap();
@@ -136,7 +136,7 @@ fn answer_as(home: &Home, question: &Value, how: Out, person: Option<&str>) -> A
             call.env("HOME", &other).env("PATH", "/bin").env("LANG", "C").env("EXTRA", "1")
         }
         Out::WithPolicy => {
-            let call = home.lobster(["gates", "approve", &id]);
+            let call = home.lobster(["approvals", "approve", &id]);
             call.env("LOBSTER_POLICY", home.dir().join("p.toml"))
         }
     };

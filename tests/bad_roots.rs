@@ -84,7 +84,7 @@ fn a_directory_that_is_replaced_before_the_commit_is_named_and_nothing_is_lost()
         let asked = home.tool(["flow.lobster"]);
         accident(&home);
         let before = tree(&home.dir());
-        let answered = home.lobster(["gates", "approve", &gate_of(&asked)]).run();
+        let answered = home.lobster(["approvals", "approve", &gate_of(&asked)]).run();
         assert_fails(&home, &answered, code, said, what);
         assert_eq!(tree(&home.dir()), before, "{what}");
         // It can be mended: the changes are still in the record.
@@ -97,7 +97,7 @@ fn a_directory_that_is_replaced_before_the_commit_is_named_and_nothing_is_lost()
         }
         let resumed = home.lobster(["resume", "@"]).run();
         let done = match resumed.envelope()["status"].as_str() {
-            Some("needs_approval") => home.lobster(["gates", "approve", &gate_of(&resumed)]).run(),
+            Some("needs_approval") => home.lobster(["approvals", "approve", &gate_of(&resumed)]).run(),
             _ => resumed,
         };
         assert_eq!(done.envelope()["status"], "ok", "{what}: {done:#?}");

@@ -386,8 +386,8 @@ fn an_imported_run_that_waits_goes_on_in_one_store() {
     let again = elsewhere(&["bundle", "import", "flow.bundle"]);
     assert!(again.code() == 1 && again.stderr.contains("and further"), "{again:?}");
     // What went on in both is two records of one run.
-    let gates: Value = serde_json::from_str(&home.lobster(["gates", "--json"]).run().stdout).unwrap();
-    home.lobster(["gates", "approve", gates[0]["id"].as_str().unwrap()]).run().output();
+    let gates: Value = serde_json::from_str(&home.lobster(["approvals", "--json"]).run().stdout).unwrap();
+    home.lobster(["approvals", "approve", gates[0]["id"].as_str().unwrap()]).run().output();
     home.lobster(["bundle", "export", &run, "-o", "other.bundle"]).run();
     let other = elsewhere(&["bundle", "import", "other.bundle"]);
     assert!(

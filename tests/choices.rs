@@ -37,10 +37,10 @@ fn a_part_is_approved_committed_shown_and_undone() {
     let before = tree(&home.dir().join("tree"));
     let asked = home.tool(["flow.lobster"]);
     let gate = gate_of(&asked);
-    let wrong = home.lobster(["gates", "approve", &gate, "--only", "tree/other"]).run();
+    let wrong = home.lobster(["approvals", "approve", &gate, "--only", "tree/other"]).run();
     assert!(wrong.error().contains("tree/other"), "{wrong:#?}");
     let done =
-        home.lobster(["gates", "approve", &gate, "--only", "tree/src/a", "--only", "tree/new/x"]).run();
+        home.lobster(["approvals", "approve", &gate, "--only", "tree/src/a", "--only", "tree/new/x"]).run();
     assert_eq!(done.envelope()["status"], "ok", "{done:#?}");
     // The new directory is part of it, or the file could not be there.
     assert!(done.stderr.contains("approving 3 of 5 changes as change set"), "{done:#?}");
@@ -67,7 +67,7 @@ fn a_part_of_what_several_steps_changed_is_approved() {
 ",
     );
     let asked = home.tool(["flow.lobster"]);
-    let done = home.lobster(["gates", "approve", &gate_of(&asked), "--only", "tree/p"]).run();
+    let done = home.lobster(["approvals", "approve", &gate_of(&asked), "--only", "tree/p"]).run();
     assert_eq!(done.envelope()["status"], "ok", "{done:#?}");
     assert_eq!(home.read("tree/p"), "1\n2\n");
     assert!(!home.dir().join("tree/q").exists());
@@ -79,10 +79,10 @@ fn a_part_of_what_several_steps_changed_is_approved() {
 fn a_question_without_changes_has_no_part() {
     let home = home("steps:\n  - {id: go, approval: 'All right?'}\n");
     let asked = home.tool(["flow.lobster"]);
-    let error = home.lobster(["gates", "approve", &gate_of(&asked), "--only", "tree"]).run().error();
+    let error = home.lobster(["approvals", "approve", &gate_of(&asked), "--only", "tree"]).run().error();
     assert!(error.contains("no changes to files"), "{error}");
     // It is open still.
-    assert_eq!(home.lobster(["gates", "approve", &gate_of(&asked)]).run().code(), 0);
+    assert_eq!(home.lobster(["approvals", "approve", &gate_of(&asked)]).run().code(), 0);
 }
 
 /// A step that fails by a conflict in two lines of one file, of which somebody changed another one.
@@ -92,7 +92,7 @@ fn conflicting(mode: &str) -> (Home, Answer) {
     ));
     let asked = home.tool(["flow.lobster"]);
     home.write("tree/src/a", "1\n2\n3\nfour\n");
-    let failed = home.lobster(["gates", "approve", &gate_of(&asked)]).run();
+    let failed = home.lobster(["approvals", "approve", &gate_of(&asked)]).run();
     let error = failed.error();
     assert!(error.contains("src/a") && error.contains("--conflicts merge"), "{error}");
     assert_eq!(
@@ -113,7 +113,7 @@ fn a_conflict_is_merged_overwritten_or_kept_and_asked_about_again() {
         assert_eq!(envelope["status"], "needs_approval", "{how}: {asked:#?}");
         let preview = envelope["requiresApproval"]["preview"].as_str().unwrap().to_owned();
         assert_eq!(preview.contains("four"), how != "keep", "{how}: {preview}");
-        let done = home.lobster(["gates", "approve", &gate_of(&asked)]).run();
+        let done = home.lobster(["approvals", "approve", &gate_of(&asked)]).run();
         assert_eq!(done.output(), json!([expected]), "{how}: {done:#?}");
         assert_eq!(
             (home.read("tree/src/a"), home.read("tree/src/b")),
@@ -134,7 +134,7 @@ fn a_text_that_both_changed_in_one_line_is_not_merged() {
     assert_eq!(home.read("tree/src/b"), "b\n");
     // Another way out is still there.
     let asked = home.lobster(["resume", "@", "--conflicts", "keep"]).run();
-    assert_eq!(home.lobster(["gates", "approve", &gate_of(&asked)]).run().code(), 0);
+    assert_eq!(home.lobster(["approvals", "approve", &gate_of(&asked)]).run().code(), 0);
     assert_eq!(
         (home.read("tree/src/a"), home.read("tree/src/b")),
         ("uno\n2\n3\n4\n".to_owned(), "b\nmore\n".to_owned())

@@ -28,7 +28,7 @@ fn completion_knows_runs_steps_gates_files_and_arguments() {
     assert_eq!(complete(&["show", "tri"]), ["triage@-"]);
     assert_eq!(complete(&["logs", "@", "l"]), ["list"]);
     assert_eq!(complete(&["why", &run, "li"]), ["list"]);
-    assert_eq!(complete(&["gates", "approve", ""]).len(), 1);
+    assert_eq!(complete(&["approvals", "approve", ""]).len(), 1);
     assert_eq!(complete(&["run", "f"]), ["flow.lobster"]);
     assert_eq!(complete(&["check", ""]), ["flow.lobster"]);
     assert_eq!(complete(&["run", "flow.lobster", "--arg", "w"]), ["who=", "why="]);
@@ -73,7 +73,7 @@ fn bash_offers_what_lobster_says() {
         let answer = home.program("bash", ["-c", &text]).run();
         answer.stdout.lines().map(str::to_owned).collect::<Vec<_>>()
     };
-    assert_eq!(offers("lobster gat"), ["gates"]);
+    assert_eq!(offers("lobster appr"), ["approvals"]);
     assert_eq!(offers("lobster runs --status=wai"), ["waiting"], "what is before = stays");
     assert_eq!(offers("lobster show tri"), ["triage@-"]);
     assert_eq!(offers("lobster show triage@"), ["-"], "bash breaks words at @");
@@ -93,7 +93,7 @@ fn fish_offers_what_lobster_says() {
         let word = |line: &str| line.split('\t').next().unwrap().to_owned();
         answer.stdout.lines().map(word).collect::<Vec<_>>()
     };
-    assert_eq!(offers("lobster gat"), ["gates"]);
+    assert_eq!(offers("lobster appr"), ["approvals"]);
     assert_eq!(offers("lobster show tri"), ["triage@-"]);
     assert_eq!(offers("lobster logs @ "), ["a"]);
     assert_eq!(offers("lobster run flow.lobster --arg w"), ["who=", "why="]);
@@ -111,7 +111,7 @@ fn zsh_completes_what_lobster_says() {
     terminal.enter("PROMPT='%%%% '; unset zle_bracketed_paste; unsetopt prompt_sp; autoload -Uz compinit; compinit -u -D; source ./script; echo re''ady");
     terminal.wait_until(|screen| screen.contains("\nready"));
     for (typed, completed) in [
-        ("lobster gat", "lobster gates "),
+        ("lobster appr", "lobster approvals "),
         ("lobster show tri", "lobster show triage@- "),
         ("lobster logs @ ", "lobster logs @ a "),
         ("lobster run flow.lobster --arg who", "lobster run flow.lobster --arg who="),

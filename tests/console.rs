@@ -173,7 +173,7 @@ fn a_question_shows_what_the_terminal_shows_and_takes_an_answer_for_that_alone()
     let browser = Browser::log_in(&world.home, &world.served, "approver");
     let path = format!("/questions/{}", world.gate);
     let page = browser.page(&path);
-    let shown = world.home.lobster(["gates", "show", &world.gate, "--json"]).run();
+    let shown = world.home.lobster(["approvals", "show", &world.gate, "--json"]).run();
     let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
     let text = bare(&page.text);
     for fact in shown["facts"].as_array().unwrap() {

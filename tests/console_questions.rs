@@ -71,8 +71,8 @@ fn show(home: &Home, browser: &Browser<'_>, gate: &str) -> Shown {
     let path = format!("/questions/{gate}");
     let page = browser.page(&path);
     page.assert_tame(&path);
-    let terminal = home.lobster(["gates", "show", gate]).env("COLUMNS", "100").env("NO_COLOR", "1").run();
-    let facts = home.lobster(["gates", "show", gate, "--json"]).run();
+    let terminal = home.lobster(["approvals", "show", gate]).env("COLUMNS", "100").env("NO_COLOR", "1").run();
+    let facts = home.lobster(["approvals", "show", gate, "--json"]).run();
     let facts: Value = serde_json::from_str(&facts.stdout).unwrap();
     let bytes = page.text.len();
     Shown {
@@ -136,7 +136,7 @@ fn a_page_says_what_the_terminal_says_of_any_question() {
             shown.assert_says(item["text"].as_str().or(item.as_str()).unwrap());
         }
         shown.assert_says_facts();
-        assert_eq!(home.lobster(["gates", "reject", &gate]).run().code(), 0, "{number}");
+        assert_eq!(home.lobster(["approvals", "reject", &gate]).run().code(), 0, "{number}");
     }
 }
 

@@ -62,9 +62,9 @@ until_it inside lobster doctor --service
 [[ $(inside lobster serve link) == http://localhost:7410/login#* ]] || fail "the link does not lead to the published port"
 inside lobster schedule register --trust /flows/hello.lobster >/dev/null
 token=$(inside lobster serve token new --name test --role approver 2>/dev/null)
-asks() { api gates | grep -q '"status":"open"'; }
+asks() { api approvals | grep -q '"status":"open"'; }
 until_it asks
-read -r gate digest < <(api gates | python3 -c 'import json,sys; g=json.load(sys.stdin)["gates"][0]; print(g["id"], g["digest"])')
+read -r gate digest < <(api approvals | python3 -c 'import json,sys; g=json.load(sys.stdin)["gates"][0]; print(g["id"], g["digest"])')
 
 # The question outlives a stop and a kill.
 "${podman[@]}" stop --time 30 "$name" >/dev/null
@@ -73,7 +73,7 @@ until_it curl -sSf "http://$(address)/healthz"
 "${podman[@]}" kill "$name" >/dev/null
 "${podman[@]}" start "$name" >/dev/null
 until_it curl -sSf "http://$(address)/healthz"
-api "gates/$gate/answer" -d "{\"decision\":\"approve\",\"digest\":\"$digest\"}" >/dev/null
+api "approvals/$gate/answer" -d "{\"decision\":\"approve\",\"digest\":\"$digest\"}" >/dev/null
 has_ended() { inside grep -qx done /var/lib/lobster/said && inside lobster runs | grep -q ' ok '; }
 until_it has_ended
 [[ $(inside lobster show hello@- --full) == *"lobster"* ]] || fail "it does not run as its own user"

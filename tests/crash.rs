@@ -83,7 +83,7 @@ fn bring_to_an_end(home: &Home, story: &mut Story) {
         match run["status"].as_str().unwrap() {
             "ok" => return,
             "waiting" => {
-                let gates = home.lobster(["gates", "--json"]).run();
+                let gates = home.lobster(["approvals", "--json"]).run();
                 let gates: Value = serde_json::from_str(&gates.stdout).unwrap();
                 assert_eq!(gates.as_array().map(Vec::len), Some(1), "{gates:#}");
                 let gate = gates[0]["id"].as_str().unwrap();

@@ -283,7 +283,7 @@ fn a_key_that_was_sent_is_in_no_file_log_envelope_bundle_or_span() {
         &["logs", "@"],
         &["audit", "--json"],
         &["cost", "--json"],
-        &["gates", "--json"],
+        &["approvals", "--json"],
         &["secrets", "list"],
         &["secrets", "check", "--workflow", "flow.lobster"],
         &["fork", "@"],

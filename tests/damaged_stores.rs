@@ -73,18 +73,18 @@ fn nothing_is_built_on_a_damaged_journal() {
 fn an_answer_is_not_given_to_a_damaged_run_but_a_no_is() {
     let home = damaged(ASKING);
     let before = records(&home);
-    let gates: Value = serde_json::from_str(&home.lobster(["gates", "--json"]).run().stdout).unwrap();
+    let gates: Value = serde_json::from_str(&home.lobster(["approvals", "--json"]).run().stdout).unwrap();
     let id = gates[0]["id"].as_str().unwrap();
-    for words in [&["gates", "approve", id][..], &["resume", "--id", id, "--approve", "yes"]] {
+    for words in [&["approvals", "approve", id][..], &["resume", "--id", id, "--approve", "yes"]] {
         let error = home.lobster(words).run().error();
         assert!(error.contains(MISSING), "{error}");
     }
     assert_eq!((home.read("trace").as_str(), records(&home)), ("a\n", before));
-    let shown = home.lobster(["gates", "show", id]).run();
+    let shown = home.lobster(["approvals", "show", id]).run();
     // The screen breaks lines where it must.
     let words: Vec<&str> = shown.stdout.split_whitespace().collect();
     assert!(shown.code() == 0 && words.join(" ").contains(MISSING), "{shown:?}");
-    assert_eq!(home.lobster(["gates", "reject", id]).run().envelope()["status"], "cancelled");
+    assert_eq!(home.lobster(["approvals", "reject", id]).run().envelope()["status"], "cancelled");
     assert_eq!(home.read("trace"), "a\n");
 }
 

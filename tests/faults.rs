@@ -143,7 +143,7 @@ impl Story<'_> {
         match run["status"].as_str().unwrap() {
             "ok" => Next::Done(id),
             "waiting" => {
-                let gates = self.home.lobster(["gates", "--json"]).run();
+                let gates = self.home.lobster(["approvals", "--json"]).run();
                 let gates: Value = serde_json::from_str(&gates.stdout).unwrap();
                 let gate = &gates[0];
                 Next::Answer(gate["id"].as_str().unwrap().to_owned(), gate["kind"] == "input")
@@ -172,8 +172,8 @@ impl Story<'_> {
                 }
                 Next::Resume(run, "") => self.call(&["resume", &run]),
                 Next::Resume(run, how) => self.call(&["resume", &run, how]),
-                Next::Answer(gate, true) => self.call(&["gates", "answer", &gate, &RESPONSE.to_string()]),
-                Next::Answer(gate, false) => self.call(&["gates", "approve", &gate]),
+                Next::Answer(gate, true) => self.call(&["approvals", "answer", &gate, &RESPONSE.to_string()]),
+                Next::Answer(gate, false) => self.call(&["approvals", "approve", &gate]),
                 Next::Done(run) => {
                     self.check(&run);
                     return self;

@@ -27,10 +27,10 @@ fn each_kind_passes_check_and_runs() {
         }
         if asks {
             ran.token();
-            let asked = home.lobster(["gates", "show", "@"]).run();
+            let asked = home.lobster(["approvals", "show", "@"]).run();
             let is_said = kind != "agent" || asked.stdout.contains("│ Try lobster, urgent: false\n");
             assert!(is_said && !asked.stdout.contains("$args"), "{asked:?}");
-            let done = home.lobster(["gates", "approve", "@"]).run();
+            let done = home.lobster(["approvals", "approve", "@"]).run();
             assert!(done.output().get(0).is_some(), "{done:?}");
         } else {
             assert!(ran.output().get(0).is_some(), "{ran:?}");
@@ -218,14 +218,14 @@ fn tables_fit_the_terminal() {
     };
     home.write("flow.lobster", flow("echo because >&2; exit 4"));
     home.tool(["flow.lobster"]).token();
-    home.lobster(["gates", "approve", "@"]).run().error();
+    home.lobster(["approvals", "approve", "@"]).run().error();
     home.write("flow.lobster", flow("echo fine"));
     home.tool(["flow.lobster"]).token();
     for columns in [120_u16, 40] {
         for (name, words) in [
             ("runs", &["runs"][..]),
             ("show", &["show", "@-"]),
-            ("gates", &["gates"]),
+            ("approvals", &["approvals"]),
             ("diff", &["diff", "@-", "@"]),
             ("logs", &["logs", "@"]),
         ] {

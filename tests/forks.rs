@@ -100,7 +100,11 @@ fn what_is_done_anew_is_approved_anew() {
         let replayed = home.lobster(["replay", &forked]).run();
         assert_eq!(replayed.code(), 0, "{words:?}: {replayed:?}");
         let gate = home
-            .lobster(["gates", "show", asked.envelope()["requiresApproval"]["approvalId"].as_str().unwrap()])
+            .lobster([
+                "approvals",
+                "show",
+                asked.envelope()["requiresApproval"]["approvalId"].as_str().unwrap(),
+            ])
             .run();
         assert!(gate.stdout.contains("echo \"paid") || gate.stdout.contains("echo \\\"paid"), "{gate:?}");
         approve(&home, &asked, "eve").output();
@@ -116,7 +120,7 @@ fn a_question_that_is_asked_again_can_be_refused_expired_and_asked_once_more() {
     let (home, run) = approved(PAY);
     let asked = fork(&home, &run, &["--from", "pay"]);
     let gate = asked.envelope()["requiresApproval"]["approvalId"].as_str().unwrap().to_owned();
-    home.lobster(["gates", "expire", &gate]).run();
+    home.lobster(["approvals", "expire", &gate]).run();
     let forked = newest(&home);
     let again = home.lobster(["resume", &forked]).run();
     assert_ne!(again.token(), asked.token());
@@ -188,7 +192,7 @@ fn what_a_policy_asks_is_asked_again() {
         asked.token();
         // Killing the process that asked, or its question, is not a yes.
         let gate = asked.envelope()["requiresApproval"]["approvalId"].as_str().unwrap().to_owned();
-        call(&["gates", "expire", &gate]);
+        call(&["approvals", "expire", &gate]);
         let again = call(&["resume", &newest(&home)]);
         call(&["resume", "--token", &again.token(), "--approve", "yes"]).output();
     }

@@ -1,4 +1,4 @@
-//! `lobster gates`: what it shows is what would run, and its answers keep to
+//! `lobster approvals`: what it shows is what would run, and its answers keep to
 //! the same rules as `resume`.
 
 use serde_json::Value;
@@ -27,7 +27,7 @@ fn waiting(workflow: &str) -> (Home, Value) {
 }
 
 fn gates(home: &Home) -> Value {
-    serde_json::from_str(&home.lobster(["gates", "--json"]).run().stdout).unwrap()
+    serde_json::from_str(&home.lobster(["approvals", "--json"]).run().stdout).unwrap()
 }
 
 fn id(gate: &Value) -> &str {
@@ -44,7 +44,7 @@ fn refused(answer: &Answer, code: i32) -> &str {
 #[test]
 fn a_gate_shows_the_very_command_that_an_approval_starts() {
     let (home, gate) = waiting(WORKFLOW);
-    let shown = home.lobster(["gates", "show", id(&gate), "--json"]).run();
+    let shown = home.lobster(["approvals", "show", id(&gate), "--json"]).run();
     let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
     let ahead = &shown["ahead"];
     assert_eq!(ahead["next"].as_array().map(Vec::len), Some(1), "{shown:#}");
@@ -55,13 +55,15 @@ fn a_gate_shows_the_very_command_that_an_approval_starts() {
     assert!(ahead["then"].as_str().unwrap().contains("4. tell"), "{shown:#}");
     assert_eq!(home.read("log"), "", "showing runs nothing");
 
-    let person = home.lobster(["gates", "show", id(&gate)]).run();
+    let person = home.lobster(["approvals", "show", id(&gate)]).run();
     for text in ["Publish?", "only ann may approve", "bob may not approve", "echo published 42", "4. tell"] {
         assert!(person.stdout.contains(text), "{text}: {person:?}");
     }
     // What it says runs is what runs.
-    let answer =
-        home.lobster(["gates", "approve", &id(&gate)[..6]]).env("LOBSTER_APPROVAL_APPROVED_BY", "ann").run();
+    let answer = home
+        .lobster(["approvals", "approve", &id(&gate)[..6]])
+        .env("LOBSTER_APPROVAL_APPROVED_BY", "ann")
+        .run();
     assert_eq!(answer.envelope()["status"], "ok", "{answer:?}");
     assert_eq!(home.read("log"), "published 42\ntold\n");
 }
@@ -74,9 +76,9 @@ fn what_a_person_decides_by_cannot_command_their_terminal() {
             {"id": "go", "run": "echo gone # \u001b[8mhidden"},
             {"id": "fail", "pipeline": "exec --json --shell 'printf \"\\033[31mred\"'"}]}"#,
     );
-    let shown = home.lobster(["gates", "show", id(&gate)]).run();
-    let listed = home.lobster(["gates"]).run();
-    let failed = home.lobster(["gates", "approve", id(&gate)]).run();
+    let shown = home.lobster(["approvals", "show", id(&gate)]).run();
+    let listed = home.lobster(["approvals"]).run();
+    let failed = home.lobster(["approvals", "approve", id(&gate)]).run();
     assert_eq!(failed.code(), 1, "{failed:?}");
     let run = home.lobster(["show", gate["run"].as_str().unwrap()]).run();
     let resumed = home.lobster(["run", "no-such-\u{1b}[2Jcommand"]).run();
@@ -94,7 +96,7 @@ fn what_a_person_decides_by_cannot_command_their_terminal() {
 fn who_may_answer_holds_for_gates_as_for_resume() {
     let (home, gate) = waiting(WORKFLOW);
     let approve = |who: Option<&str>| {
-        let call = home.lobster(["gates", "approve", id(&gate)]);
+        let call = home.lobster(["approvals", "approve", id(&gate)]);
         let call = match who {
             Some(who) => call.env("LOBSTER_APPROVAL_APPROVED_BY", who),
             None => call,
@@ -117,12 +119,12 @@ fn a_rejected_gate_ends_the_run_and_its_other_gates() {
         "steps:\n  - id: both\n    parallel:\n      branches:\n        - id: a\n          run: echo a\n          approval: A?\n        - id: b\n          run: echo b\n          approval: B?\n",
     );
     assert_eq!(gates(&home).as_array().map(Vec::len), Some(2));
-    let answer = home.lobster(["gates", "reject", id(&gate)]).run();
+    let answer = home.lobster(["approvals", "reject", id(&gate)]).run();
     assert_eq!(answer.envelope()["status"], "cancelled");
     assert_eq!(gates(&home), Value::Array(Vec::new()));
     let runs: Value = serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
     assert_eq!(runs[0]["status"], "cancelled");
-    let all = home.lobster(["gates", "--all"]).run().stdout;
+    let all = home.lobster(["approvals", "--all"]).run().stdout;
     assert!(all.contains("answered") && all.contains("cancelled"), "{all}");
 }
 
@@ -147,11 +149,11 @@ fn a_no_to_one_question_is_heard_where_another_one_set_the_run_going() {
   - {id: long, needs: a, run: 'touch long; sleep 50; echo long >> log'}
 ",
     );
-    let going = home.lobster(["gates", "approve", &a]).start();
+    let going = home.lobster(["approvals", "approve", &a]).start();
     wait_until("both effects began", || {
         ["started", "long"].iter().all(|name| home.dir().join(name).exists())
     });
-    assert_eq!(home.lobster(["gates", "reject", &b]).run().envelope()["status"], "cancelled");
+    assert_eq!(home.lobster(["approvals", "reject", &b]).run().envelope()["status"], "cancelled");
     home.write("go", "");
     let begun = std::time::Instant::now();
     let ended = going.wait_with_output().unwrap();
@@ -175,9 +177,9 @@ fn a_no_ends_a_run_that_waits_in_its_process() {
   - {id: later, needs: before, wait: 1h}
 ",
     );
-    let going = home.lobster(["gates", "approve", &a]).start();
+    let going = home.lobster(["approvals", "approve", &a]).start();
     wait_until("it is about to wait", || home.read("log") == "before\n");
-    assert_eq!(home.lobster(["gates", "reject", &b]).run().envelope()["status"], "cancelled");
+    assert_eq!(home.lobster(["approvals", "reject", &b]).run().envelope()["status"], "cancelled");
     let begun = std::time::Instant::now();
     assert!(going.wait_with_output().unwrap().status.success());
     assert!(begun.elapsed() < std::time::Duration::from_secs(30));
@@ -196,18 +198,18 @@ fn an_expired_gate_is_asked_again_under_a_new_id() {
         .tool(["flow.lobster"])
         .token();
     let gate = gates(&home)[0].clone();
-    assert_eq!(home.lobster(["gates", "expire", id(&gate)]).run().code(), 0);
+    assert_eq!(home.lobster(["approvals", "expire", id(&gate)]).run().code(), 0);
     assert_eq!(gates(&home), Value::Array(Vec::new()));
     let message = home.lobster(["resume", "--token", &token, "--approve", "yes"]).run().error();
     assert!(message.contains("it has expired") && message.contains("lobster resume "), "{message}");
-    let late = home.lobster(["gates", "approve", id(&gate)]).run();
+    let late = home.lobster(["approvals", "approve", id(&gate)]).run();
     let message = late.error();
     assert!(message.contains("has expired"), "{message}");
     home.lobster(["resume", gate["run"].as_str().unwrap()]).run().token();
     let anew = gates(&home)[0].clone();
     assert_ne!(id(&anew), id(&gate));
     assert_eq!(home.read("log"), "");
-    assert_eq!(home.lobster(["gates", "approve", id(&anew)]).run().envelope()["status"], "ok");
+    assert_eq!(home.lobster(["approvals", "approve", id(&anew)]).run().envelope()["status"], "ok");
     assert_eq!(home.read("log"), "sent\n");
 }
 
@@ -216,14 +218,14 @@ fn an_input_gate_takes_a_value_that_fits() {
     let (home, gate) = waiting(
         "steps:\n  - id: ask\n    input: { prompt: How many?, responseSchema: { type: integer } }\n  - id: say\n    run: echo $ask.response\n",
     );
-    let shown = home.lobster(["gates"]).run().stdout;
-    assert!(shown.contains(&format!("lobster gates answer {} JSON", id(&gate))), "{shown}");
-    let wrong_kind = home.lobster(["gates", "approve", id(&gate)]).run();
+    let shown = home.lobster(["approvals"]).run().stdout;
+    assert!(shown.contains(&format!("lobster approvals answer {} JSON", id(&gate))), "{shown}");
+    let wrong_kind = home.lobster(["approvals", "approve", id(&gate)]).run();
     assert!(wrong_kind.error().contains("asks for a value"));
-    let no_json = home.lobster(["gates", "answer", id(&gate), "{"]).run();
+    let no_json = home.lobster(["approvals", "answer", id(&gate), "{"]).run();
     assert!(no_json.error().contains("must be JSON"));
-    assert!(home.lobster(["gates", "answer", id(&gate), "\"x\""]).run().error().contains("schema"));
-    let said = home.lobster(["gates", "answer", id(&gate), "-"]).stdin("3").run();
+    assert!(home.lobster(["approvals", "answer", id(&gate), "\"x\""]).run().error().contains("schema"));
+    let said = home.lobster(["approvals", "answer", id(&gate), "-"]).stdin("3").run();
     assert_eq!(said.output(), serde_json::json!([3]));
 }
 
@@ -232,11 +234,11 @@ fn a_gate_is_named_by_the_run_that_asks() {
     let (home, gate) = waiting(WORKFLOW);
     let run = gate["run"].as_str().unwrap();
     for name in ["@", run, &run[..8], &run[run.len() - 8..]] {
-        let shown = home.lobster(["gates", "show", name]).run();
+        let shown = home.lobster(["approvals", "show", name]).run();
         assert!(shown.code() == 0 && shown.stdout.contains(id(&gate)), "{name}: {shown:?}");
     }
     assert_eq!(
-        home.lobster(["gates", "reject", &run[run.len() - 8..]]).run().envelope()["status"],
+        home.lobster(["approvals", "reject", &run[run.len() - 8..]]).run().envelope()["status"],
         "cancelled"
     );
 }
@@ -245,17 +247,17 @@ fn a_gate_is_named_by_the_run_that_asks() {
 fn ids_that_name_no_gate_are_refused() {
     let (home, gate) = waiting(WORKFLOW);
     for text in ["", "4", "abc"] {
-        let message = refused(&home.lobster(["gates", "show", text]).run(), 2).to_owned();
-        assert!(message.contains("too short") && message.contains("lobster gates"), "{message}");
+        let message = refused(&home.lobster(["approvals", "show", text]).run(), 2).to_owned();
+        assert!(message.contains("too short") && message.contains("lobster approvals"), "{message}");
     }
     for text in ["zzzz", "00000000000000", "' OR 1=1 --", "%%%%", &format!("{}0", id(&gate))] {
         for task in ["show", "approve", "reject", "expire"] {
-            let answer = home.lobster(["gates", task, text]).run();
+            let answer = home.lobster(["approvals", task, text]).run();
             let message = match task {
                 "approve" | "reject" => answer.error(),
                 _ => refused(&answer, 2).to_owned(),
             };
-            assert!(message.contains("not found") && message.contains("lobster gates"), "{message}");
+            assert!(message.contains("not found") && message.contains("lobster approvals"), "{message}");
         }
     }
     assert_eq!(gates(&home).as_array().map(Vec::len), Some(1));
@@ -267,17 +269,17 @@ fn a_gate_says_when_an_answer_would_be_refused() {
         waiting("steps:\n  - id: ask\n    approval: Go?\n  - id: go\n    run: echo gone >> log\n");
     home.write("strict.toml", "version = 1\n");
     let strict = home.dir().join("strict.toml");
-    let shown = home.lobster(["gates", "show", id(&gate)]).env("LOBSTER_POLICY", &strict).run();
+    let shown = home.lobster(["approvals", "show", id(&gate)]).env("LOBSTER_POLICY", &strict).run();
     if shown.code() == 0 {
         assert!(shown.stdout.contains("would be refused"), "{shown:?}");
         let message =
-            home.lobster(["gates", "approve", id(&gate)]).env("LOBSTER_POLICY", &strict).run().error();
+            home.lobster(["approvals", "approve", id(&gate)]).env("LOBSTER_POLICY", &strict).run().error();
         assert!(message.contains("is not what would run now"), "{message}");
     } else {
         panic!("{shown:?}");
     }
     assert_eq!(home.read("log"), "");
-    assert_eq!(home.lobster(["gates", "approve", id(&gate)]).run().envelope()["status"], "ok");
+    assert_eq!(home.lobster(["approvals", "approve", id(&gate)]).run().envelope()["status"], "ok");
 }
 
 #[test]
@@ -287,11 +289,11 @@ fn an_answer_counts_under_the_policy_that_the_run_began_with_and_says_where_it_a
     home.write("p.toml", "version = 1\n[sandbox]\nmode = \"degrade\"\nminimum = []\n");
     home.lobster(["run", "--mode", "tool", "--policy", "p.toml", "flow.lobster"]).run().token();
     let gate = gates(&home).as_array().unwrap()[0].clone();
-    let shown = home.lobster(["gates", "show", id(&gate)]).run();
+    let shown = home.lobster(["approvals", "show", id(&gate)]).run();
     assert!(!shown.stdout.contains("would be refused"), "{shown:?}");
     home.write("elsewhere/file", "");
     let elsewhere = home.dir().join("elsewhere");
-    let answer = home.lobster(["gates", "approve", id(&gate)]).dir(&elsewhere).run();
+    let answer = home.lobster(["approvals", "approve", id(&gate)]).dir(&elsewhere).run();
     // Under a policy the directory is part of what was decided.
     let printed = answer.output()[0].as_str().unwrap().trim().to_owned();
     assert!(printed.ends_with("/work"), "{printed}");
@@ -299,9 +301,39 @@ fn an_answer_counts_under_the_policy_that_the_run_began_with_and_says_where_it_a
     // Without one it is the answerer's, as with the incumbent, who says so.
     home.tool(["flow.lobster"]).token();
     let gate = gates(&home).as_array().unwrap()[0].clone();
-    let answer = home.lobster(["gates", "approve", id(&gate)]).dir(&elsewhere).run();
+    let answer = home.lobster(["approvals", "approve", id(&gate)]).dir(&elsewhere).run();
     let printed = answer.output()[0].as_str().unwrap().trim().to_owned();
     assert!(printed.ends_with("/elsewhere"), "{printed}");
     let told = format!("its next steps run in {printed}");
     assert!(answer.stderr.contains(&told), "{answer:?}");
+}
+
+#[test]
+fn the_former_name_of_the_command_still_works() {
+    let (home, gate) =
+        waiting("steps:\n  - id: ask\n    approval: Go?\n  - id: go\n    run: echo gone >> log\n");
+    for words in [&["--json"][..], &["show", id(&gate), "--json"]] {
+        let [now, former] = ["approvals", "gates"].map(|name| home.lobster([name].iter().chain(words)).run());
+        assert_eq!((former.code(), &former.stdout), (0, &now.stdout), "{words:?}");
+    }
+    // Texts say the new name; JSON keeps the commands that programs know.
+    let listed = home.lobster(["gates"]).run().stdout;
+    assert!(listed.contains(&format!("lobster approvals approve {}", id(&gate))), "{listed}");
+    assert_eq!(gate["commands"][0], format!("lobster gates approve {}", id(&gate)));
+    let shown = home.lobster(["gates", "show", id(&gate)]).run().stdout;
+    assert!(shown.contains("Go?") && shown.contains(&format!("approval {}, open", id(&gate))), "{shown}");
+    for (words, usage) in [
+        (&["help", "gates"][..], "Usage: lobster approvals [OPTIONS]"),
+        (&["gates", "--help"], "Usage: lobster approvals [OPTIONS]"),
+        (&["help", "gates", "show"], "Usage: lobster approvals show"),
+    ] {
+        let help = home.lobster(words).run();
+        assert!(help.code() == 0 && help.stdout.contains(usage), "{help:?}");
+    }
+    assert!(!home.lobster(["help"]).run().stdout.contains("gates"));
+    let offered = home.lobster(["complete", "fish", "--", "gates", "show", ""]).run().stdout;
+    assert!(offered.starts_with(id(&gate)), "{offered}");
+    assert!(home.lobster(["gates", "approve", "ffffffff"]).run().error().contains("lobster approvals"));
+    assert_eq!(home.lobster(["gates", "approve", &id(&gate)[..6]]).run().envelope()["status"], "ok");
+    assert_eq!(home.read("log"), "gone\n");
 }

@@ -98,8 +98,8 @@ fn an_answer_is_refused_with_the_command_that_the_incumbent_takes() {
             let message = refused(&left, &["resume", "--id", id, "--approve", "no"]);
             assert_eq!(command(&message), format!("{npx} --approve no"));
             refused(&left, &["resume", "--id", &id.to_uppercase(), "--cancel"]);
-            refused(&left, &["gates", "approve", id]);
-            let shown = left.home.lobster(["gates", "show", id]).run();
+            refused(&left, &["approvals", "approve", id]);
+            let shown = left.home.lobster(["approvals", "show", id]).run();
             assert!(shown.stderr.contains("made by @clawdbot/lobster"), "{shown:?}");
         }
         assert_eq!(files(&left.home), left.files, "{release} {kind}: the question is as it was left");
@@ -109,19 +109,19 @@ fn an_answer_is_refused_with_the_command_that_the_incumbent_takes() {
 #[test]
 fn gates_and_doctor_name_them_beside_their_own_output() {
     let home = Home::new();
-    assert_eq!(home.lobster(["gates"]).run().stderr, "");
+    assert_eq!(home.lobster(["approvals"]).run().stderr, "");
     leave(&home, "2026.9.13", "pipeline");
     let told = |answer: &Answer, first: &str| {
         let first = format!("{first} in {}. ", home.state().display());
         assert!(answer.stderr.starts_with(&first), "{answer:?}");
         assert!(answer.stderr.contains("npx -y @clawdbot/lobster@2026.9.13 resume --id"), "{answer:?}");
     };
-    let list = home.lobster(["gates"]).run();
+    let list = home.lobster(["approvals"]).run();
     told(&list, "1 question of @clawdbot/lobster waits");
     assert_eq!((list.code(), list.stdout.as_str()), (0, "no open questions\n"));
     leave(&home, "2026.6.11", "input");
     leave(&home, "2026.9.13", "answered");
-    let list = home.lobster(["gates", "--json"]).run();
+    let list = home.lobster(["approvals", "--json"]).run();
     told(&list, "2 questions of @clawdbot/lobster wait");
     assert_eq!(list.stdout, "[]\n");
     assert!(list.stderr.contains("--response-json JSON"), "{list:?}");
@@ -130,7 +130,7 @@ fn gates_and_doctor_name_them_beside_their_own_output() {
     assert_eq!(doctor.envelope()["ok"], true);
     // A question of ours stands on stdout, as ever.
     home.tool(["exec echo 1 | approve --prompt ours"]).token();
-    let list = home.lobster(["gates"]).run();
+    let list = home.lobster(["approvals"]).run();
     assert!(list.stdout.contains("ours") && !list.stdout.contains("Go on?"), "{list:?}");
 }
 
@@ -156,7 +156,7 @@ fn files_that_only_look_like_questions_do_no_harm() {
     std::fs::write(state.join("pipeline_resume_$(touch x).json"), "{}").unwrap();
     std::fs::write(state.join("approval_0000.json"), r#"{"stateKey":"../../../etc/passwd"}"#).unwrap();
     std::fs::write(state.join("approval_0001.json"), r#"{"stateKey":7}"#).unwrap();
-    let list = left.home.lobster(["gates"]).run();
+    let list = left.home.lobster(["approvals"]).run();
     assert!(list.stderr.starts_with("3 questions of @clawdbot/lobster wait"), "{list:?}");
     assert!(!list.stderr.contains('$'), "{list:?}");
     for id in ["0000", "0001", "../approval_0001", ""] {

@@ -39,7 +39,7 @@ fn runs_of_agents_are_reviewed_where_the_policy_says_so() {
     // Whoever answers: it is still the agent's run.
     let gate = asked["requiresApproval"]["approvalId"].as_str().unwrap();
     let person = token(&home, "approver", None);
-    let done = home.lobster(["gates", "approve", gate]).env("LOBSTER_APPROVAL_TOKEN", person).run();
+    let done = home.lobster(["approvals", "approve", gate]).env("LOBSTER_APPROVAL_TOKEN", person).run();
     assert_eq!(done.envelope()["status"], "ok", "{done:#?}");
     assert!(home.dir().join("made").exists());
 }
@@ -77,7 +77,7 @@ fn a_rule_demands_at_least_a_mode() {
     home.write("p.toml", rule("changes = \"review\"\n"));
     let asked = home.lobster(["run", "--mode", "tool", "flow.lobster"]).env("LOBSTER_POLICY", &policy).run();
     assert_eq!(home.read("a"), "one\n");
-    let done = home.lobster(["gates", "approve", &gate_of(&asked)]).env("LOBSTER_POLICY", &policy).run();
+    let done = home.lobster(["approvals", "approve", &gate_of(&asked)]).env("LOBSTER_POLICY", &policy).run();
     assert_eq!(done.envelope()["status"], "ok", "{done:#?}");
     assert_eq!(home.read("a"), "one\ntwo\n");
     home.write(

@@ -150,7 +150,7 @@ fn a_question_has_the_terminal_for_itself_and_its_step_is_told_after_it() {
     let text = screen.text();
     assert!(code == 0 && text.contains("\n? ask   waits for an answer"), "{text}");
     // Answered from another command, on the same terminal.
-    let (code, screen) = run(&home, &["gates", "approve", "@"], 100);
+    let (code, screen) = run(&home, &["approvals", "approve", "@"], 100);
     let text = screen.text();
     assert!(code == 0 && text.contains("✓ last") && text.contains("done before"), "{text}");
     assert!(text.trim_end().ends_with("[\n  \"last\\n\"\n]"), "no envelope for a person: {text}");

@@ -173,7 +173,7 @@ fn a_question_is_answered_within_the_task() {
     client.wait_for(&task, "input_required");
     client.request("tasks/cancel", json!({ "taskId": task["taskId"] }));
     client.wait_for(&task, "cancelled");
-    assert!(!home.lobster(["gates"]).run().stdout.contains("really?"), "the gate is open");
+    assert!(!home.lobster(["approvals"]).run().stdout.contains("really?"), "the gate is open");
 }
 
 #[test]

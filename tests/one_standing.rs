@@ -34,10 +34,10 @@ const WAYS: [(&str, Way); 10] = [
     }),
     ("has a question that expired", |home, _, _| {
         let run = tool(home, "approval: Go?");
-        let gates: Value = serde_json::from_str(&home.lobster(["gates", "--json"]).run().stdout).unwrap();
+        let gates: Value = serde_json::from_str(&home.lobster(["approvals", "--json"]).run().stdout).unwrap();
         let gates = gates.as_array().unwrap();
         let gate = gates.iter().find(|gate| gate["run"] == run.as_str()).unwrap();
-        home.lobster(["gates", "expire", gate["id"].as_str().unwrap()]).run();
+        home.lobster(["approvals", "expire", gate["id"].as_str().unwrap()]).run();
         (run, "interrupted")
     }),
     ("waits at the service", |home, served, operator| {

@@ -1,5 +1,5 @@
 //! A question looks alike wherever it is shown (invariant G5): what a yes sets going
-//! stands at the terminal, in `gates`, `gates show`, for `--notify` and over MCP in
+//! stands at the terminal, in `approvals`, `approvals show`, for `--notify` and over MCP in
 //! the same words, references resolved, and is what runs.
 
 use serde_json::{Value, json};
@@ -70,7 +70,7 @@ fn on_paper(home: &Home, words: &[&str]) -> Call {
 }
 
 fn open_gate(home: &Home) -> String {
-    let gates: Value = serde_json::from_str(&home.lobster(["gates", "--json"]).run().stdout).unwrap();
+    let gates: Value = serde_json::from_str(&home.lobster(["approvals", "--json"]).run().stdout).unwrap();
     assert_eq!(gates.as_array().map(Vec::len), Some(1), "{gates}");
     gates[0]["id"].as_str().unwrap().to_owned()
 }
@@ -90,13 +90,13 @@ fn what_a_yes_sets_going_is_the_same_text_on_every_screen() {
         let id = open_gate(&home);
 
         // To the other commands.
-        screens.push(("gates", on_paper(&home, &["gates"]).run().stdout));
-        screens.push(("gates show", on_paper(&home, &["gates", "show", &id]).run().stdout));
-        let shown = home.lobster(["gates", "show", &id, "--json"]).run();
+        screens.push(("approvals", on_paper(&home, &["approvals"]).run().stdout));
+        screens.push(("approvals show", on_paper(&home, &["approvals", "show", &id]).run().stdout));
+        let shown = home.lobster(["approvals", "show", &id, "--json"]).run();
         let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
         assert_eq!(values(&shown["facts"], "at once"), expected, "{name}: {shown:#}");
         assert_eq!(!values(&shown["facts"], "a yes fails").is_empty(), name == "fails", "{shown:#}");
-        assert!(home.lobster(["gates", "reject", &id]).run().code() == 0, "{name}");
+        assert!(home.lobster(["approvals", "reject", &id]).run().code() == 0, "{name}");
 
         // To whoever is told.
         let told = home.dir().join("told.json");
@@ -175,11 +175,11 @@ fn every_value_that_a_yes_uses_is_told() {
         assert_eq!(home.tool(["flow.json"]).envelope()["status"], "needs_approval", "{flow}");
 
         let id = open_gate(&home);
-        let shown = home.lobster(["gates", "show", &id, "--json"]).run();
+        let shown = home.lobster(["approvals", "show", &id, "--json"]).run();
         let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
         let facts: String =
             ["at once", "with", "reads"].iter().flat_map(|label| values(&shown["facts"], label)).collect();
-        let text = on_paper(&home, &["gates", "show", &id]).run().stdout;
+        let text = on_paper(&home, &["approvals", "show", &id]).run().stdout;
         for value in used {
             // A word of a command stands in quotes.
             let told = [value.to_owned(), value.replace('\'', r"'\''")];
@@ -216,7 +216,7 @@ fn what_only_the_environment_tells_is_shown_at_the_terminal() {
     assert_eq!(terminal.end().0, 0);
     let id = open_gate(&home);
     let told: Value =
-        serde_json::from_str(&home.lobster(["gates", "show", &id, "--json"]).run().stdout).unwrap();
+        serde_json::from_str(&home.lobster(["approvals", "show", &id, "--json"]).run().stdout).unwrap();
     assert_eq!(told["ahead"]["next"][0]["variables"]["LOBSTER_ARG_TARGET"], "/home/prod");
     assert_eq!(told["ahead"]["next"][0]["reads"], "/etc/passwd\n");
 
@@ -229,7 +229,7 @@ fn what_only_the_environment_tells_is_shown_at_the_terminal() {
     let asks = home.lobster(["run", "--mode", "tool", "secret.lobster"]);
     let asked = asks.env("OPENAI_API_KEY", "sk-0123456789abcdef").run();
     let token = asked.envelope()["requiresApproval"]["approvalId"].as_str().unwrap_or_default().to_owned();
-    for words in [["gates", "show", &token, "--json"].as_slice(), &["gates", "--json"]] {
+    for words in [["approvals", "show", &token, "--json"].as_slice(), &["approvals", "--json"]] {
         let shown = home.lobster(words).env("OPENAI_API_KEY", "sk-0123456789abcdef").run();
         assert!(!format!("{shown:?}").contains("0123456789abcdef"), "{shown:?}");
     }

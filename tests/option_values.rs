@@ -95,7 +95,7 @@ fn an_option_that_the_command_does_not_have_starts_nothing() {
     for answer in [["--id", &id, "--approve", "yes"], ["--token", &token, "--approve", "yes"]] {
         commands.push([&["resume"][..], &answer].concat().into_iter().map(str::to_owned).collect());
     }
-    commands.push(["gates", "approve", &id].map(str::to_owned).to_vec());
+    commands.push(["approvals", "approve", &id].map(str::to_owned).to_vec());
     let mut wrong = Vec::new();
     for words in &commands {
         for option in ["--polciy=deny.toml", "-Z"] {

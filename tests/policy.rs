@@ -140,7 +140,7 @@ fn terms_of_an_approval_are_kept() {
     );
     let asked = home.tool(["--policy", "p.toml", "w.lobster"]);
     let token = asked.token();
-    let gates = home.lobster(["gates", "--json"]).run();
+    let gates = home.lobster(["approvals", "--json"]).run();
     let gates: Value = serde_json::from_str(&gates.stdout).unwrap();
     assert!(!gates[0]["expiresAt"].is_null(), "{gates}");
     let answer = |by: Option<&str>| {

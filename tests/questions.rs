@@ -52,7 +52,7 @@ fn status(home: &Home) -> String {
 }
 
 fn gates(home: &Home) -> Vec<Value> {
-    let gates: Value = serde_json::from_str(&home.lobster(["gates", "--json"]).run().stdout).unwrap();
+    let gates: Value = serde_json::from_str(&home.lobster(["approvals", "--json"]).run().stdout).unwrap();
     gates.as_array().unwrap().clone()
 }
 
@@ -116,7 +116,7 @@ fn a_long_list_fits_the_screen_is_shown_whole_and_can_wait() {
         shows(&home, &format!("3000-items-{columns}"), &screen.text());
         // Another process answers what was left.
         let id = gates(&home)[0]["id"].as_str().unwrap().to_owned();
-        assert_eq!(home.lobster(["gates", "approve", &id]).run().envelope()["status"], "ok");
+        assert_eq!(home.lobster(["approvals", "approve", &id]).run().envelope()["status"], "ok");
         assert_eq!(home.read("log"), "deleted\n");
     }
 }
@@ -206,7 +206,7 @@ fn a_terminal_that_goes_away_leaves_the_question_waiting() {
         let facts = message["facts"].as_array().unwrap();
         assert!(facts.iter().any(|fact| fact["label"] == "digest"), "{message:#}");
         let id = gates(&home)[0]["id"].as_str().unwrap().to_owned();
-        assert_eq!(home.lobster(["gates", "approve", &id]).run().envelope()["status"], "ok");
+        assert_eq!(home.lobster(["approvals", "approve", &id]).run().envelope()["status"], "ok");
     }
 }
 
@@ -263,10 +263,10 @@ fn a_policy_question_shows_the_command_and_what_it_gets() {
     shows(&home, "policy-120", &steady(&screen.text()));
     // The same facts, wherever it is looked at.
     let id = gates(&home)[0]["id"].as_str().unwrap().to_owned();
-    let listed = home.lobster(["gates"]).env("COLUMNS", "100").run();
-    let shown = home.lobster(["gates", "show", &id]).env("COLUMNS", "100").run();
+    let listed = home.lobster(["approvals"]).env("COLUMNS", "100").run();
+    let shown = home.lobster(["approvals", "show", &id]).env("COLUMNS", "100").run();
     let whole: Value =
-        serde_json::from_str(&home.lobster(["gates", "show", &id, "--json"]).run().stdout).unwrap();
+        serde_json::from_str(&home.lobster(["approvals", "show", &id, "--json"]).run().stdout).unwrap();
     for part in ["--force https://git.example/x main", "git.example:443", "only ann"] {
         for answer in [&listed, &shown] {
             assert!(answer.stdout.contains(part), "{part}: {answer:?}");
@@ -342,7 +342,7 @@ fn what_cannot_be_seen_is_made_visible() {
     }
     assert!(screen.contains("git push ^[[8mhidden<U+202E> git<U+200B>hub # ^?"), "{screen}");
     shows(&home, "hidden-characters", &screen);
-    let listed = home.lobster(["gates"]).run().stdout;
+    let listed = home.lobster(["approvals"]).run().stdout;
     assert!(!listed.contains(['\u{1b}', '\u{202e}', '\u{200b}', '\u{7f}']), "{listed:?}");
 }
 
@@ -401,7 +401,7 @@ fn a_request_for_input_says_what_fits_and_asks_again() {
     terminal.wait_for(asks);
     terminal.enter(":l");
     let (code, screen) = terminal.end();
-    assert!(code == 0 && screen.text().contains("lobster gates answer "), "{}", screen.text());
+    assert!(code == 0 && screen.text().contains("lobster approvals answer "), "{}", screen.text());
 }
 
 #[test]

@@ -113,9 +113,9 @@ fn live(seed: u64) -> Story {
             "ok" => break,
             "waiting" => {
                 let gates: Value =
-                    serde_json::from_str(&home.lobster(["gates", "--json"]).run().stdout).unwrap();
+                    serde_json::from_str(&home.lobster(["approvals", "--json"]).run().stdout).unwrap();
                 let Some(gate) = gates[0]["id"].as_str().map(str::to_owned) else { continue };
-                let words = ["gates", "approve", &gate];
+                let words = ["approvals", "approve", &gate];
                 if again {
                     kill_at_random(&home, &words, &mut dice, &mut story);
                 } else {

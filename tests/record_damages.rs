@@ -54,7 +54,7 @@ fn database(home: &Home) -> Connection {
 }
 
 fn gate_of(home: &Home, at: usize) -> String {
-    json(home, &["gates", "--json"])[at]["id"].as_str().unwrap().to_owned()
+    json(home, &["approvals", "--json"])[at]["id"].as_str().unwrap().to_owned()
 }
 
 fn furnished() -> Furnished {
@@ -73,7 +73,7 @@ fn furnished() -> Furnished {
     home.tool(["exec true"]).output();
     let earlier = home.dir().join("earlier");
     copy_tree(&home.state(), &earlier);
-    home.lobster(["gates", "approve", &answered]).run().output();
+    home.lobster(["approvals", "approve", &answered]).run().output();
     home.tool(["waits.lobster"]).token();
     let waiting = gate_of(&home, 0);
     let runs = json(&home, &["runs", "--json"]);
@@ -252,7 +252,8 @@ impl Furnished {
         let salvaged = home.lobster(["store", "salvage", target.to_str().unwrap()]).run();
         assert!(!salvaged.stderr.contains("panicked"), "{seed}: {what}: {salvaged:?}");
         for gate in [&self.answered, &self.answered, &self.waiting, &self.waiting] {
-            for words in [&["gates", "approve", gate][..], &["resume", "--id", gate, "--approve", "yes"]] {
+            for words in [&["approvals", "approve", gate][..], &["resume", "--id", gate, "--approve", "yes"]]
+            {
                 let _ = home.lobster(words).env("LOBSTER_STATE_DIR", &target).run();
             }
         }
@@ -299,7 +300,7 @@ impl Furnished {
             self.collect_nothing(seed, &what);
         }
         for gate in [&self.answered, &self.answered, &self.waiting, &self.waiting] {
-            let _ = home.lobster(["gates", "approve", gate]).run();
+            let _ = home.lobster(["approvals", "approve", gate]).run();
             let _ = home.lobster(["resume", "--id", gate, "--approve", "yes"]).run();
         }
         let effects = home.read("effects");

@@ -63,7 +63,7 @@ fn a_directory_that_comes_back_is_fine() {
     let away = home.dir().join("elsewhere");
     fs::rename(home.state(), &away).unwrap();
     fs::rename(&away, home.state()).unwrap();
-    assert!(home.lobster(["gates"]).run().stdout.contains("Go on?"));
+    assert!(home.lobster(["approvals"]).run().stdout.contains("Go on?"));
 }
 
 fn copy(from: &std::path::Path, to: &std::path::Path) {

@@ -111,7 +111,7 @@ fn cancelling_a_run_that_waits_closes_its_questions() {
     let answer = home.lobster(words).env("LOBSTER_APPROVAL_APPROVED_BY", "ann").run();
     assert_eq!(answer.envelope()["status"], "cancelled");
     let gates: Value =
-        serde_json::from_str(&home.lobster(["gates", "--all", "--json"]).run().stdout).unwrap();
+        serde_json::from_str(&home.lobster(["approvals", "--all", "--json"]).run().stdout).unwrap();
     assert_eq!((&gates[0]["status"], &gates[0]["answeredBy"]), (&"cancelled".into(), &"ann".into()));
     home.lobster(["resume", "--token", &token, "--approve", "yes"]).run().error();
     assert_eq!((home.read("log").as_str(), only_run(&home).1.as_str()), ("", "cancelled"));
@@ -139,9 +139,9 @@ fn words_that_resume_does_not_read_for_a_run_are_errors() {
     home.tool(["flow.lobster"]).error();
     let (run, _) = only_run(&home);
     for (words, says) in [
-        (&["--approve", "no"][..], "lobster gates"),
-        (&["--approve", "yes"], "lobster gates"),
-        (&["--response-json", "{}"], "lobster gates"),
+        (&["--approve", "no"][..], "lobster approvals"),
+        (&["--approve", "yes"], "lobster approvals"),
+        (&["--response-json", "{}"], "lobster approvals"),
         (&["--dry-run"], "no option \"--dry-run\""),
         (&["ffffffff"], "one run, not also \"ffffffff\""),
         (&["--retry-interrupted", "--skip-interrupted"], "only one of"),
@@ -250,7 +250,7 @@ fn a_run_whose_question_expired_is_listed_as_interrupted() {
     let asked = home.tool(["flow.lobster"]).envelope();
     assert_eq!(only_run(&home).1, "waiting");
     assert_eq!(runs(&home, &["--status", "waiting"]).len(), 1);
-    home.lobster(["gates", "expire", asked["requiresApproval"]["approvalId"].as_str().unwrap()]).run();
+    home.lobster(["approvals", "expire", asked["requiresApproval"]["approvalId"].as_str().unwrap()]).run();
     assert_eq!(runs(&home, &["--interrupted"]).len(), 1);
     assert_eq!(runs(&home, &["--status", "waiting"]).len(), 0);
 }

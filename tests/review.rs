@@ -65,12 +65,12 @@ fn what_was_shown_is_committed_after_a_yes_from_another_process_and_directory() 
     assert_eq!(set[0]["committed"], false);
     assert_eq!(set[0]["digest"], request["items"][0]["changes"], "the question names what it is about");
 
-    for words in [["gates", "--full"], ["show", "@"]] {
+    for words in [["approvals", "--full"], ["show", "@"]] {
         let shown = home.lobster(words).run();
         assert_eq!(shown.code(), 0, "{shown:#?}");
         assert!(!shown.stdout.contains("!shown"), "{shown:#?}");
     }
-    let gates = home.lobster(["gates", "--full"]).run();
+    let gates = home.lobster(["approvals", "--full"]).run();
     assert!(gates.stdout.contains("+three") && gates.stdout.contains("deleted "), "{gates:#?}");
 
     let elsewhere = home.dir().parent().unwrap().to_owned();
@@ -168,7 +168,7 @@ fn the_question_hides_secrets_and_folds_what_is_long() {
     let preview = asked.envelope()["requiresApproval"]["preview"].as_str().unwrap().to_owned();
     assert!(preview.lines().count() < 200 && preview.contains("more lines of this file"), "{preview}");
     assert!(preview.contains("--patch") && preview.contains("300 bytes"), "{preview}");
-    let gates = home.lobster(["gates", "--full"]).run();
+    let gates = home.lobster(["approvals", "--full"]).run();
     assert!(!gates.stdout.contains("0123456789abcdef"), "{gates:#?}");
     // What is committed is the content itself.
     let call = home.lobster(["resume", "--token", &token, "--approve", "yes"]);

@@ -48,7 +48,7 @@ impl Asked {
     }
 
     fn pay(&self) {
-        self.home.lobster(["gates", "approve", &self.paid]).run().output();
+        self.home.lobster(["approvals", "approve", &self.paid]).run().output();
     }
 
     fn assert_effects(&self, effects: &str, what: &str) {
@@ -59,15 +59,16 @@ impl Asked {
     fn assert_refused(&self, state: &Path, what: &str, why: &str) {
         let effects = self.home.read("effects");
         for words in [
-            &["gates", "approve", &self.paid][..],
+            &["approvals", "approve", &self.paid][..],
             &["resume", "--id", &self.paid, "--approve", "yes"],
-            &["gates", "approve", &self.open],
+            &["approvals", "approve", &self.open],
         ] {
             let refused = self.on(state, words);
             let error = refused.error();
             assert!(error.contains(why) && error.contains(REMEDY), "{what}: {words:?}: {refused:?}");
         }
-        for words in [&["runs", "--json"][..], &["gates", "--json"], &["show", "@", "--json"], &["logs", "@"]]
+        for words in
+            [&["runs", "--json"][..], &["approvals", "--json"], &["show", "@", "--json"], &["logs", "@"]]
         {
             let answer = self.on(state, words);
             assert!(answer.code() == 0 && answer.stderr.contains(why), "{what}: {words:?}: {answer:?}");
@@ -78,7 +79,7 @@ impl Asked {
         assert!(verified.code() == 1 && verified.stdout.contains(REMEDY), "{what}: {verified:?}");
         // New work is done, and hides nothing.
         self.on(state, &["run", "--mode", "tool", "exec true"]).output();
-        assert!(self.on(state, &["gates", "approve", &self.paid]).error().contains(why), "{what}");
+        assert!(self.on(state, &["approvals", "approve", &self.paid]).error().contains(why), "{what}");
         self.assert_effects(&effects, what);
     }
 }
@@ -86,7 +87,7 @@ impl Asked {
 /// Starts a run that asks, and gives its question.
 fn ask(home: &Home, name: &str) -> String {
     home.write("ask.lobster", ASKING.replace("NAME", name)).tool(["ask.lobster"]).token();
-    let gates: Value = serde_json::from_str(&home.lobster(["gates", "--json"]).run().stdout).unwrap();
+    let gates: Value = serde_json::from_str(&home.lobster(["approvals", "--json"]).run().stdout).unwrap();
     gates[0]["id"].as_str().unwrap().to_owned()
 }
 
@@ -152,22 +153,23 @@ fn an_answered_question_opens_in_no_copy_of_its_store() {
             asked.assert_refused(&state, &format!("{what}, before"), OLDER);
             let accepted = asked.on(&state, &["store", "verify", "--accept-rollback"]);
             assert_eq!(accepted.code(), 0, "{what}: {accepted:?}");
-            asked.on(&state, &["gates", "approve", &asked.paid]).output();
+            asked.on(&state, &["approvals", "approve", &asked.paid]).output();
             asked.assert_effects("paid\npaid\n", &format!("{what}, accepted"));
 
             let asked = Asked::new();
             asked.pay();
             let copy = take(&asked, take_it);
             let state = put_to_use(&asked, copy, use_it);
-            for words in
-                [&["gates", "approve", &asked.paid][..], &["resume", "--id", &asked.paid, "--approve", "yes"]]
-            {
+            for words in [
+                &["approvals", "approve", &asked.paid][..],
+                &["resume", "--id", &asked.paid, "--approve", "yes"],
+            ] {
                 assert!(!asked.on(&state, words).error().contains(OLDER), "{what}, after");
             }
             // All that was recorded is in the copy, so it is as good as the store.
             let runs = asked.on(&state, &["runs"]);
             assert!(runs.code() == 0 && runs.stderr.is_empty(), "{what}: {runs:?}");
-            asked.on(&state, &["gates", "approve", &asked.open]).output();
+            asked.on(&state, &["approvals", "approve", &asked.open]).output();
             asked.assert_effects("paid\nopen\n", &format!("{what}, after"));
         }
     }
@@ -180,21 +182,21 @@ fn of_two_copies_in_use_one_is_refused() {
     let server = Served::start(&asked.home, &[]);
     let approver = token(&asked.home, "approver", None);
     let copy = take(&asked, "cp");
-    asked.on(&copy, &["gates", "approve", &asked.paid]).output();
+    asked.on(&copy, &["approvals", "approve", &asked.paid]).output();
     // The server has had the store open all the time.
-    let gates = server.get(&approver, "/api/v1/gates").good();
+    let gates = server.get(&approver, "/api/v1/approvals").good();
     let gate = gates["gates"].as_array().unwrap().iter().find(|gate| gate["id"] == asked.paid.as_str());
     let yes = json!({ "decision": "approve", "digest": gate.unwrap()["digest"] });
-    let refused = server.post(&approver, &format!("/api/v1/gates/{}/answer", asked.paid), &yes);
+    let refused = server.post(&approver, &format!("/api/v1/approvals/{}/answer", asked.paid), &yes);
     assert!(refused.status >= 400 && refused.body.contains(OLDER), "{refused:?}");
     drop(server);
     asked.assert_refused(&state, "the original", OLDER);
-    let refused = asked.home.lobster(["gates", "approve", &asked.open]).run().error();
+    let refused = asked.home.lobster(["approvals", "approve", &asked.open]).run().error();
     assert!(refused.contains(copy.to_str().unwrap()), "the newer copy is named: {refused}");
     assert_eq!(asked.home.lobster(["store", "verify", "--accept-rollback"]).run().code(), 0);
     // Now it is a store of its own, and the other one still is what it was.
     asked.on(&copy, &["run", "--mode", "tool", "exec true"]).output();
-    asked.on(&state, &["gates", "approve", &asked.open]).output();
+    asked.on(&state, &["approvals", "approve", &asked.open]).output();
     assert_eq!(asked.on(&copy, &["store", "verify"]).code(), 0);
     assert_eq!(asked.on(&state, &["store", "verify"]).code(), 0);
     asked.assert_effects("paid\nopen\n", "both");
@@ -220,7 +222,7 @@ fn the_database_of_another_store_is_refused_and_nothing_is_lost() {
     // The other one is accepted.
     copy_database(&other.home.state(), &foreign.home.state());
     assert_eq!(foreign.home.lobster(["store", "verify", "--accept-rollback"]).run().code(), 0);
-    foreign.home.lobster(["gates", "approve", &other.paid]).run().output();
+    foreign.home.lobster(["approvals", "approve", &other.paid]).run().output();
     foreign.assert_effects("paid\n", "accepted");
 }
 
@@ -284,7 +286,7 @@ fn a_changed_record_is_not_a_roll_back() {
     assert!(!said.contains("rolled back") && !said.contains("accept-rollback"), "{said}");
     let runs = asked.home.lobster(["runs"]).run();
     assert!(runs.code() == 0 && !runs.stderr.contains(OLDER), "{runs:?}");
-    let refused = asked.home.lobster(["gates", "approve", &asked.open]).run().error();
+    let refused = asked.home.lobster(["approvals", "approve", &asked.open]).run().error();
     assert!(refused.contains("is damaged at record") && !refused.contains("accept-rollback"), "{refused}");
     asked.pay();
     asked.assert_effects("paid\n", "the other run");
@@ -320,7 +322,7 @@ fn a_salvaged_question_is_what_its_journal_says() {
             let is_same = !hurts_paid && change.ends_with("answered = NULL");
             assert_eq!(salvaged.code(), i32::from(!is_same), "{change}: {salvaged:?}");
             for id in [&asked.paid, &asked.paid, &asked.open, &asked.open] {
-                asked.on(&copy, &["gates", "approve", id]);
+                asked.on(&copy, &["approvals", "approve", id]);
             }
             let verified = asked.on(&copy, &["store", "verify"]);
             assert_eq!(verified.code(), 0, "{change}: {salvaged:?}: {verified:?}");

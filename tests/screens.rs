@@ -131,7 +131,7 @@ fn word(word: &str) -> String {
 fn help() {
     let home = Home::new();
     show(&home, "help", &["--help"]);
-    for command in ["run", "resume", "check", "runs", "show", "gates", "exec", "approve", "E0301"] {
+    for command in ["run", "resume", "check", "runs", "show", "approvals", "exec", "approve", "E0301"] {
         show(&home, &format!("help-{command}"), &["help", command]);
     }
 }
@@ -140,11 +140,11 @@ fn help() {
 fn history() {
     let home = waiting();
     show(&home, "runs-waiting", &["runs"]);
-    show(&home, "gates", &["gates"]);
+    show(&home, "approvals", &["approvals"]);
     home.lobster(["resume", "--id", &gate(&home), "--approve", "yes"]).run().output();
     show(&home, "runs", &["runs"]);
     show(&home, "runs-none", &["runs", "--status", "failed"]);
-    show(&home, "gates-none", &["gates"]);
+    show(&home, "approvals-none", &["approvals"]);
     home.tool(["exec --shell 'exit 3'"]).error();
     show(&home, "runs-failed", &["runs", "--status", "failed"]);
 }
@@ -170,7 +170,7 @@ fn mistakes() {
 }
 
 fn gate(home: &Home) -> String {
-    let gates = home.lobster(["gates", "--json"]).run();
+    let gates = home.lobster(["approvals", "--json"]).run();
     let gates: serde_json::Value = serde_json::from_str(&gates.stdout).unwrap();
     gates[0]["id"].as_str().unwrap().to_owned()
 }

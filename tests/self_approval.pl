@@ -60,11 +60,11 @@ my %claims = (
 );
 my $yes = "{\"decision\":\"approve\",\"digest\":\"$digest\"}";
 my %wants = (
-    'answer' => ['POST', "/api/v1/gates/$gate/answer", $yes],
+    'answer' => ['POST', "/api/v1/approvals/$gate/answer", $yes],
     'start' => ['POST', '/api/v1/workflows/ask/runs', '{}'],
     'token' => ['POST', '/api/v1/tokens', '{"name":"x","role":"admin","days":1}'],
     'tool' => ['POST', '/mcp', '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"ask","arguments":{}}}'],
-    'read' => ['GET', "/api/v1/gates/$gate", ''],
+    'read' => ['GET', "/api/v1/approvals/$gate", ''],
 );
 for my $want (sort keys %wants) {
     for my $claim (sort keys %claims) {
@@ -75,20 +75,20 @@ for my $want (sort keys %wants) {
 
 # Other roads to the same place.
 my $plain = "Host: 127.0.0.1:$port\r\nContent-Type: application/json\r\nContent-Length: " . length($yes);
-for my $path ("/api/v1/gates/$gate/answer?token=admin", "//api/v1/gates/$gate/answer", "/api/v1/../v1/gates/$gate/answer",
-    "/API/V1/gates/$gate/answer", "/healthz/../api/v1/gates/$gate/answer", "/hooks/../api/v1/gates/$gate/answer",
-    "/hooks/%2e%2e/api/v1/gates/$gate/answer", "/healthz%00/api/v1/gates/$gate/answer", "/api/v1/gates/$gate/answer/",
-    "/api/v1/gates/$gate/answer;x", "http://127.0.0.1:$port/api/v1/gates/$gate/answer")
+for my $path ("/api/v1/approvals/$gate/answer?token=admin", "//api/v1/approvals/$gate/answer", "/api/v1/../v1/approvals/$gate/answer",
+    "/API/V1/approvals/$gate/answer", "/healthz/../api/v1/approvals/$gate/answer", "/hooks/../api/v1/approvals/$gate/answer",
+    "/hooks/%2e%2e/api/v1/approvals/$gate/answer", "/healthz%00/api/v1/approvals/$gate/answer", "/api/v1/approvals/$gate/answer/",
+    "/api/v1/approvals/$gate/answer;x", "http://127.0.0.1:$port/api/v1/approvals/$gate/answer")
 {
     way("path $path", status_of("POST $path HTTP/1.1\r\n$plain\r\nConnection: close\r\n\r\n$yes"));
 }
-my $named = request('POST', "/api/v1/gates/$gate/answer", ['Remote-User: ann', 'Sec-Fetch-Site: same-origin'], $yes);
+my $named = request('POST', "/api/v1/approvals/$gate/answer", ['Remote-User: ann', 'Sec-Fetch-Site: same-origin'], $yes);
 way('named by the proxy, over the port', status_of($named));
 my $to_proxy = eval { IO::Socket::UNIX->new(Peer => $proxy) };
 way('named over the socket of the proxy', $to_proxy ? status_of($named, $to_proxy) : 0);
-way('no name at all', status_of("POST /api/v1/gates/$gate/answer HTTP/1.0\r\nContent-Length: 0\r\n\r\n"));
-way('GET that answers', status_of(request('GET', "/api/v1/gates/$gate/answer?decision=approve&digest=$digest", [], '')));
-my $inner = request('POST', "/api/v1/gates/$gate/answer", [], $yes);
+way('no name at all', status_of("POST /api/v1/approvals/$gate/answer HTTP/1.0\r\nContent-Length: 0\r\n\r\n"));
+way('GET that answers', status_of(request('GET', "/api/v1/approvals/$gate/answer?decision=approve&digest=$digest", [], '')));
+my $inner = request('POST', "/api/v1/approvals/$gate/answer", [], $yes);
 my $length = length $inner;
 way('a request in a body', status_of("POST /healthz HTTP/1.1\r\nHost: 127.0.0.1:$port\r\nContent-Length: $length\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n$inner"));
 way('a login with the gate', status_of(request('POST', '/api/v1/login', [], "{\"link\":\"$gate\"}")));
@@ -98,7 +98,7 @@ way('an event', status_of(request('POST', '/api/v1/events', [], '{"name":"go"}')
 
 # The program itself, as this user. The shell's exit code is what counts.
 $ENV{LOBSTER_STATE_DIR} = $state;
-for my $words ("gates approve $gate", "gates respond $gate true", "resume --id $gate --approve yes", "resume $run",
+for my $words ("approvals approve $gate", "gates approve $gate", "approvals respond $gate true", "resume --id $gate --approve yes", "resume $run",
     'serve token new --name x --role admin', 'serve link --name x', 'schedule run-now ask', 'event send go', "fork $run",
     'store backup /tmp/stolen', 'schedule register ask.lobster --trust')
 {

@@ -15,7 +15,7 @@ fn state_of(home: &Home, served: &Served, admin: &str) -> Value {
     let trail: Vec<Value> = all("/api/v1/trail")["trail"].as_array().unwrap().clone();
     let waits = home.lobster(["event", "list", "--json"]).run();
     let events: Value = serde_json::from_str(&waits.stdout).unwrap();
-    json!({ "gates": all("/api/v1/gates?all=1"), "tokens": tokens, "trail": trail, "events": events["events"] })
+    json!({ "gates": all("/api/v1/approvals?all=1"), "tokens": tokens, "trail": trail, "events": events["events"] })
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn no_step_and_no_agent_answers_its_own_question() {
                 json!({ "resumeToken": text("digest"), "approve": true, "approvedBy": "ann" }),
             ]
         })
-        .flat_map(|arguments| ["resume", "run", "gates", "answer"].map(|tool| (tool, arguments.clone())))
+        .flat_map(|arguments| ["resume", "run", "approvals", "answer"].map(|tool| (tool, arguments.clone())))
         .map(|(tool, arguments)| {
             tries += 1;
             json!({ "jsonrpc": "2.0", "id": tries, "method": "tools/call", "params": { "name": tool, "arguments": arguments } })

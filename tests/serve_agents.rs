@@ -147,14 +147,14 @@ fn an_agent_never_answers_whatever_it_asks_for() {
     assert_eq!(asked["status"], "needs_approval", "{asked}");
     assert!(asked["requiresApproval"]["resumeToken"].is_null(), "{asked}");
     let viewer = token(&home, "viewer", None);
-    let gate = served.get(&viewer, "/api/v1/gates").good()["gates"][0].clone();
+    let gate = served.get(&viewer, "/api/v1/approvals").good()["gates"][0].clone();
     let (id, digest) = (gate["id"].as_str().unwrap(), gate["digest"].as_str().unwrap());
-    for tool in ["resume", "run", "answer", "gates", "approve"] {
+    for tool in ["resume", "run", "answer", "approvals", "approve"] {
         let refused = client.call(tool, json!({ "approvalId": id, "approve": true, "digest": digest }));
         assert!(refused["error"].is_object(), "{tool}: {refused}");
     }
     let yes = json!({ "decision": "approve", "digest": digest });
-    let refused = served.post(&secret, &format!("/api/v1/gates/{id}/answer"), &yes);
+    let refused = served.post(&secret, &format!("/api/v1/approvals/{id}/answer"), &yes);
     assert_eq!((refused.status, refused.problem().as_str()), (403, "role"));
     let made = served.post(&secret, "/api/v1/tokens", &json!({ "name": "x", "role": "admin", "days": 1 }));
     assert_eq!(made.status, 403, "{made:?}");
@@ -162,7 +162,7 @@ fn an_agent_never_answers_whatever_it_asks_for() {
 
     // A person answers, and the agent sees how it went on.
     let approver = token(&home, "approver", None);
-    served.post(&approver, &format!("/api/v1/gates/{id}/answer"), &yes).good();
+    served.post(&approver, &format!("/api/v1/approvals/{id}/answer"), &yes).good();
     wait_until("it went on", || client.called("show", json!({ "run": asked["runId"] }))["status"] == "ok");
     assert_eq!(home.read("said"), "done\n");
 }

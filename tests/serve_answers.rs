@@ -40,7 +40,7 @@ fn ask(served: &Served, operator: &str, workflow: &str) -> Value {
 
 fn is_open(served: &Served, operator: &str, gate: &Value) -> bool {
     let id = gate["id"].as_str().unwrap();
-    served.get(operator, &format!("/api/v1/gates/{id}")).good()["status"] == "open"
+    served.get(operator, &format!("/api/v1/approvals/{id}")).good()["status"] == "open"
 }
 
 /// Telegram's side of a bot: what it was asked, and what was pressed.
@@ -312,7 +312,7 @@ fn a_button_in_ntfy_counts_once_for_its_question() {
     topics.post(no);
     wait_until("it is answered", || !is_open(&served, &operator, &gate));
     topics.post(yes);
-    let shown = served.get(&operator, &format!("/api/v1/gates/{id}")).good();
+    let shown = served.get(&operator, &format!("/api/v1/approvals/{id}")).good();
     assert_eq!(shown["answeredBy"], "ann", "{shown}");
     wait_until("the place hears of it", || {
         topics.of("questions").iter().any(|(head, _)| head.contains("by ann"))

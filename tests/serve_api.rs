@@ -143,9 +143,9 @@ fn a_question_is_answered_by_who_may_and_for_what_was_shown() {
     let gate = served.question(&viewer);
     assert_eq!((gate["prompt"].as_str(), gate["workflow"].as_str()), (Some("Go on?"), Some("ask")));
     let id = gate["id"].as_str().unwrap();
-    let shown = served.get(&viewer, &format!("/api/v1/gates/{id}")).good();
+    let shown = served.get(&viewer, &format!("/api/v1/approvals/{id}")).good();
     let digest = shown["digest"].clone();
-    let path = format!("/api/v1/gates/{id}/answer");
+    let path = format!("/api/v1/approvals/{id}/answer");
     let answer = |token: &str, digest: &Value| {
         served.post(token, &path, &json!({ "decision": "approve", "digest": digest }))
     };
@@ -180,7 +180,7 @@ fn who_started_a_run_may_be_kept_from_approving_it() {
     let run = served.post(&operator, "/api/v1/workflows/ask/runs", &json!({})).good();
     let run = run["run"].as_str().unwrap();
     let gate = served.question(&operator);
-    let path = format!("/api/v1/gates/{}/answer", gate["id"].as_str().unwrap());
+    let path = format!("/api/v1/approvals/{}/answer", gate["id"].as_str().unwrap());
     let yes = json!({ "decision": "approve", "digest": gate["digest"] });
     let refused = served.post(&operator, &path, &yes);
     assert_eq!((refused.status, refused.problem().as_str()), (403, "refused"), "{refused:?}");
@@ -448,7 +448,7 @@ fn of_two_different_answers_at_once_one_is_told_that_it_counts() {
             home.tool(["ask.lobster"]);
         }
         let gate = served.question(&operator);
-        let path = format!("/api/v1/gates/{}/answer", gate["id"].as_str().unwrap());
+        let path = format!("/api/v1/approvals/{}/answer", gate["id"].as_str().unwrap());
         let said = ["«secret:a» one", "«secret:b» two"];
         let answers = std::thread::scope(|scope| {
             let give = |text: &'static str| {

@@ -55,7 +55,7 @@ impl Place {
     fn question(&self, prompt: &str) -> Value {
         let mut found = json!(null);
         wait_until(prompt, || {
-            let gates = self.served.get(&self.other, "/api/v1/gates").good();
+            let gates = self.served.get(&self.other, "/api/v1/approvals").good();
             let gates = gates["gates"].as_array().unwrap();
             found = gates.iter().find(|gate| gate["prompt"] == prompt).cloned().unwrap_or_default();
             !found.is_null()
@@ -64,7 +64,7 @@ impl Place {
     }
 
     fn answer(&self, token: &str, gate: &Value, decision: &str) -> Reply {
-        let path = format!("/api/v1/gates/{}/answer", gate["id"].as_str().unwrap());
+        let path = format!("/api/v1/approvals/{}/answer", gate["id"].as_str().unwrap());
         self.served.post(token, &path, &json!({ "decision": decision, "digest": gate["digest"] }))
     }
 
@@ -87,7 +87,8 @@ impl Place {
         let gate = self.question("last?");
         let refused = self.answer(&self.starter, &gate, "approve");
         assert_eq!((refused.status, refused.problem().as_str()), (403, "refused"), "{refused:?}");
-        let shown = self.served.get(&self.other, &format!("/api/v1/gates/{}", gate["id"].as_str().unwrap()));
+        let shown =
+            self.served.get(&self.other, &format!("/api/v1/approvals/{}", gate["id"].as_str().unwrap()));
         assert!(shown.body.contains("operator may not approve"), "{shown:?}");
         self.answer(&self.other, &gate, "approve").good();
         assert_eq!(self.served.ended(&self.other, run)["status"], "ok");
@@ -145,16 +146,17 @@ fn whoever_starts_a_run_in_a_shell_does_not_approve_it() {
         let mut gate = json!(null);
         // Ticks that are made up for run one after another: each is called off when it has been looked at.
         wait_until("the question", || {
-            let all = home.lobster(["gates", "--json"]).run();
+            let all = home.lobster(["approvals", "--json"]).run();
             let all: Vec<Value> = serde_json::from_str(&all.stdout).unwrap();
             gate = all.into_iter().find(|gate| gate["run"] == run.as_str()).unwrap_or_default();
             !gate.is_null()
         });
         assert_eq!(gate["request"]["initiatedBy"], who, "{gate}");
         let id = gate["id"].as_str().unwrap();
-        let approved = home.lobster(["gates", "approve", id]).env("LOBSTER_APPROVAL_APPROVED_BY", who).run();
+        let approved =
+            home.lobster(["approvals", "approve", id]).env("LOBSTER_APPROVAL_APPROVED_BY", who).run();
         assert!(approved.error().contains(&format!("other than '{who}'")), "{approved:?}");
-        assert_eq!(home.lobster(["gates", "reject", id]).run().envelope()["status"], "cancelled");
+        assert_eq!(home.lobster(["approvals", "reject", id]).run().envelope()["status"], "cancelled");
     }
     assert!(!home.dir().join("said").exists());
 }

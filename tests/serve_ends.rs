@@ -32,7 +32,7 @@ fn start(served: &Served, operator: &str, workflow: &str) -> String {
 /// Says yes to the one question that is open.
 fn approve(served: &Served, operator: &str) {
     let gate = served.question(operator);
-    let path = format!("/api/v1/gates/{}/answer", gate["id"].as_str().unwrap());
+    let path = format!("/api/v1/approvals/{}/answer", gate["id"].as_str().unwrap());
     served.post(operator, &path, &json!({ "decision": "approve", "digest": gate["digest"] })).good();
 }
 
@@ -201,12 +201,12 @@ fn a_question_that_nobody_answers_in_time_is_not_asked_again_before_a_person_say
     let (late, closed) = (start(&served, &operator, "late"), start(&served, &operator, "closed"));
     let gates = || {
         let all: Vec<Value> =
-            serde_json::from_str(&lobster(&["gates", "--all", "--json"]).stdout).unwrap_or_default();
+            serde_json::from_str(&lobster(&["approvals", "--all", "--json"]).stdout).unwrap_or_default();
         all.iter().map(|gate| (gate["run"].clone(), gate["id"].clone())).collect::<Vec<_>>()
     };
     wait_until("both questions", || gates().len() == 2);
     let id = gates().into_iter().find(|(run, _)| *run == closed.as_str()).unwrap().1;
-    assert_eq!(lobster(&["gates", "expire", id.as_str().unwrap()]).code(), 0);
+    assert_eq!(lobster(&["approvals", "expire", id.as_str().unwrap()]).code(), 0);
     let interrupted = || {
         let told = std::fs::read_to_string(&told).unwrap_or_default();
         let told = serde_json::Deserializer::from_str(&told).into_iter::<Value>().filter_map(Result::ok);
@@ -246,7 +246,7 @@ fn what_follows_a_run_begins_when_a_shell_has_brought_it_to_its_end() {
     let (closed, fails) = (start(&served, &operator, "closed"), start(&served, &operator, "fails"));
     assert_eq!(served.ended(&operator, &fails)["status"], "failed");
     let gate = served.question(&operator);
-    assert_eq!(home.lobster(["gates", "expire", gate["id"].as_str().unwrap()]).run().code(), 0);
+    assert_eq!(home.lobster(["approvals", "expire", gate["id"].as_str().unwrap()]).run().code(), 0);
     let shown = || home.lobster(["show", &closed]).run().stdout;
     wait_until("the service leaves it", || shown().contains("its question expired"));
     home.write("good", "");

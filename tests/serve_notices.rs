@@ -140,7 +140,7 @@ fn questions_and_ends_are_told_once_to_each_who_wants_to_hear_of_them() {
     });
     served.kill();
     served = Served::start(&home, &["--config", "serve.toml"]);
-    let path = format!("/api/v1/gates/{}/answer", gate["id"].as_str().unwrap());
+    let path = format!("/api/v1/approvals/{}/answer", gate["id"].as_str().unwrap());
     served.post(&operator, &path, &json!({ "decision": "approve", "digest": gate["digest"] })).good();
     let count = |kind: &str, target: &str| {
         let rows = ledger(&home);

@@ -260,7 +260,7 @@ fn a_yes_is_confirmed_with_a_key_that_was_unlocked_for_it() {
         served.question(&operator)
     };
     let gate = ask();
-    let path = format!("/api/v1/gates/{}/answer", gate["id"].as_str().unwrap());
+    let path = format!("/api/v1/approvals/{}/answer", gate["id"].as_str().unwrap());
     let of = |gate: &Value| {
         format!("?question={}%20{}", gate["id"].as_str().unwrap(), gate["digest"].as_str().unwrap())
     };
@@ -291,10 +291,10 @@ fn a_yes_is_confirmed_with_a_key_that_was_unlocked_for_it() {
     wait_until("it went on", || home.read("said") == "hi\n");
     // A no needs no key, and neither does a program.
     let second = ask();
-    let path = format!("/api/v1/gates/{}/answer", second["id"].as_str().unwrap());
+    let path = format!("/api/v1/approvals/{}/answer", second["id"].as_str().unwrap());
     page.post(&path, Some(&ann.cookie), &json!({ "decision": "reject", "digest": second["digest"] })).good();
     let third = ask();
-    let path = format!("/api/v1/gates/{}/answer", third["id"].as_str().unwrap());
+    let path = format!("/api/v1/approvals/{}/answer", third["id"].as_str().unwrap());
     let again = json!({ "decision": "approve", "digest": third["digest"], "passkey": signed });
     assert_eq!(page.post(&path, Some(&ann.cookie), &again).status, 401, "once");
     let program = token(&home, "approver", None);
@@ -337,7 +337,7 @@ fn a_stranger_who_asks_for_challenges_without_end_keeps_nobody_from_theirs() {
     let again = one.post("/api/v1/login/passkey", None, &login);
     assert!(again.status == 401 && again.body.contains("was used before"), "{again:?}");
     let answer = json!({ "decision": "approve", "digest": gate["digest"], "passkey": yes });
-    let path = format!("/api/v1/gates/{}/answer", gate["id"].as_str().unwrap());
+    let path = format!("/api/v1/approvals/{}/answer", gate["id"].as_str().unwrap());
     other.post(&path, Some(cookie), &answer).good();
     wait_until("it went on", || home.read("said") == "hi\n");
 }

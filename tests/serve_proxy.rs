@@ -87,12 +87,12 @@ fn whom_a_proxy_names_has_the_role_of_the_settings() {
 
     let mut gates = json!(null);
     wait_until("it asks", || {
-        gates = ask("ann", "GET /api/v1/gates").good();
+        gates = ask("ann", "GET /api/v1/approvals").good();
         gates["gates"][0]["status"] == "open"
     });
     let gate = &gates["gates"][0];
     let answer = json!({ "decision": "approve", "digest": gate["digest"] }).to_string();
-    let path = format!("POST /api/v1/gates/{}/answer", gate["id"].as_str().unwrap());
+    let path = format!("POST /api/v1/approvals/{}/answer", gate["id"].as_str().unwrap());
     act("ann", &path, &answer).good();
     wait_until("it ends", || home.read("said") == "hi\n");
     let shown = home.lobster(["show", "greet@"]).run();

@@ -39,9 +39,9 @@ const TABLE: &[(&str, &str, Option<&str>)] = &[
     ("GET", "/api/v1/runs/{run}/events", Some("viewer")),
     ("GET", "/api/v1/runs/{run}/output", Some("viewer")),
     ("GET", "/api/v1/runs/{run}/stream", Some("viewer")),
-    ("GET", "/api/v1/gates", Some("viewer")),
-    ("GET", "/api/v1/gates/{gate}", Some("viewer")),
-    ("POST", "/api/v1/gates/{gate}/answer", Some("approver")),
+    ("GET", "/api/v1/approvals", Some("viewer")),
+    ("GET", "/api/v1/approvals/{approval}", Some("viewer")),
+    ("POST", "/api/v1/approvals/{approval}/answer", Some("approver")),
     ("GET", "/api/v1/schedules", Some("viewer")),
     ("GET", "/api/v1/workflows/{workflow}/schedules/{schedule}/ticks", Some("viewer")),
     ("POST", "/api/v1/workflows/{workflow}/schedules/{schedule}/pause", Some("operator")),
@@ -81,8 +81,8 @@ const TABLE: &[(&str, &str, Option<&str>)] = &[
     ("POST", "/runs/{run}/replay", Some("operator")),
     ("GET", "/runs/{run}/fork", Some("operator")),
     ("POST", "/runs/{run}/fork", Some("operator")),
-    ("GET", "/questions/{gate}", Some("viewer")),
-    ("POST", "/questions/{gate}", Some("approver")),
+    ("GET", "/questions/{approval}", Some("viewer")),
+    ("POST", "/questions/{approval}", Some("approver")),
     ("GET", "/workflows", Some("viewer")),
     ("GET", "/workflows/{workflow}", Some("viewer")),
     ("POST", "/workflows/{workflow}/runs", Some("operator")),
@@ -120,8 +120,8 @@ const FOR_AGENTS: &[(&str, &str)] = &[
     ("GET", "/api/v1/runs/{run}/events"),
     ("GET", "/api/v1/runs/{run}/stream"),
     ("GET", "/api/v1/changes"),
-    ("GET", "/api/v1/gates"),
-    ("GET", "/api/v1/gates/{gate}"),
+    ("GET", "/api/v1/approvals"),
+    ("GET", "/api/v1/approvals/{approval}"),
     ("GET", "/api/v1/schedules"),
     ("GET", "/api/v1/waits"),
 ];
@@ -158,7 +158,7 @@ impl World {
 
     fn path(&self, route: &Route) -> String {
         let filled = route.path.replace("{workflow}", "ask").replace("{schedule}", "schedule");
-        let filled = filled.replace("{run}", &self.run).replace("{gate}", &self.gate);
+        let filled = filled.replace("{run}", &self.run).replace("{approval}", &self.gate);
         filled
             .replace("{name}", "console.css")
             .replace("{token}", "token-0000000000")
@@ -303,11 +303,31 @@ fn every_route_lets_in_whom_the_table_says_and_nobody_else() {
     }
     println!("{} routes, {asked} requests", all_routes().count());
     // None of it has answered the question or begun anything.
-    let gate = world.served.get(admin, &format!("/api/v1/gates/{}", world.gate)).good();
+    let gate = world.served.get(admin, &format!("/api/v1/approvals/{}", world.gate)).good();
     let runs = world.served.get(admin, "/api/v1/runs").good();
     assert!(gate["status"] == "open" || gate["status"] == "cancelled", "{gate}");
     assert_eq!(runs["runs"].as_array().unwrap().len(), 1);
     assert_eq!(world.home.read("said"), "");
+}
+
+#[test]
+fn the_former_addresses_of_approvals_still_work_and_are_not_described() {
+    let world = World::new();
+    let approver = token(&world.home, "approver", None);
+    let get = |path: &str| world.served.get(&approver, path).good();
+    assert_eq!(get("/api/v1/gates"), get("/api/v1/approvals"));
+    let former = format!("/api/v1/gates/{}", world.gate);
+    let gate = get(&former);
+    assert_eq!(gate, get(&format!("/api/v1/approvals/{}", world.gate)));
+    let (path, body) =
+        (format!("{former}/answer"), json!({ "decision": "reject", "digest": gate["digest"] }));
+    for stranger in [token(&world.home, "viewer", None), agent(&world.home, "operator", None)] {
+        assert_eq!(world.served.post(&stranger, &path, &body).status, 403);
+    }
+    assert_eq!(world.served.post(&approver, &path, &body).good()["status"], "answered");
+    let described = get("/api/v1/openapi.json").to_string();
+    assert!(described.contains("/api/v1/approvals/{approval}/answer"), "{described}");
+    assert!(!described.contains("/api/v1/gates"), "{described}");
 }
 
 /// Looks at a text that is sent along, or is noted by the runs that it starts.
@@ -381,7 +401,7 @@ fn a_scope_hides_what_is_outside_of_it() {
     for (path, list) in [
         ("/api/v1/workflows", "workflows"),
         ("/api/v1/runs", "runs"),
-        ("/api/v1/gates", "gates"),
+        ("/api/v1/approvals", "gates"),
         ("/api/v1/schedules", "schedules"),
     ] {
         let names = |token: &str| {

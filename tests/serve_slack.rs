@@ -258,7 +258,7 @@ fn a_button_in_slack_counts_for_those_whom_the_operator_names() {
         assert!(told["text"].as_str().unwrap().contains(about), "{told}");
     }
     let id = gate["id"].as_str().unwrap();
-    assert_eq!(served.get(&operator, &format!("/api/v1/gates/{id}")).good()["status"], "open");
+    assert_eq!(served.get(&operator, &format!("/api/v1/approvals/{id}")).good()["status"], "open");
 
     // What is no press, and what is no text of ours, changes nothing; Slack opens sockets anew every few hours.
     slack.send(

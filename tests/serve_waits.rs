@@ -123,7 +123,7 @@ fn a_question_and_a_wait_of_one_run_do_not_hold_each_other() {
     let served = Served::start(&home, &[]);
     let operator = token(&home, "operator", None);
     let answer = |gate: &Value| {
-        let path = format!("/api/v1/gates/{}/answer", gate["id"].as_str().unwrap());
+        let path = format!("/api/v1/approvals/{}/answer", gate["id"].as_str().unwrap());
         served.post(&operator, &path, &json!({ "decision": "approve", "digest": gate["digest"] })).good();
     };
     // The answer first, then the event; and the other way round.
@@ -132,7 +132,7 @@ fn a_question_and_a_wait_of_one_run_do_not_hold_each_other() {
     wait_until_parked(&served, &operator, 1, 1);
     answer(&gate);
     wait_until("it waits for the event alone", || {
-        served.get(&operator, "/api/v1/gates").good()["gates"] == json!([])
+        served.get(&operator, "/api/v1/approvals").good()["gates"] == json!([])
             && lines_of(&served, &operator, "parked") == 1
             && served.get(&operator, "/api/v1/waits").good()["waits"].as_array().unwrap().len() == 1
     });
@@ -146,7 +146,7 @@ fn a_question_and_a_wait_of_one_run_do_not_hold_each_other() {
     wait_until("the event is taken and the question is the same", || {
         served.get(&operator, "/api/v1/waits").good()["waits"] == json!([])
             && lines_of(&served, &operator, "parked") == 1
-            && served.get(&operator, "/api/v1/gates").good()["gates"][0]["id"] == gate["id"]
+            && served.get(&operator, "/api/v1/approvals").good()["gates"][0]["id"] == gate["id"]
     });
     answer(&gate);
     assert_eq!(served.ended(&operator, &two)["status"], "ok");
@@ -168,7 +168,7 @@ fn a_no_to_a_question_is_heard_by_the_worker_that_took_up_the_wait() {
     wait_until_parked(&served, &operator, 1, 1);
     home.lobster(["event", "send", "come"]).run();
     wait_until("the worker is at an effect", || home.dir().join("started").exists());
-    let path = format!("/api/v1/gates/{}/answer", gate["id"].as_str().unwrap());
+    let path = format!("/api/v1/approvals/{}/answer", gate["id"].as_str().unwrap());
     served.post(&operator, &path, &json!({ "decision": "reject", "digest": gate["digest"] })).good();
     home.write("go", "");
     wait_until("nothing is at work, and nothing is to be", || {
@@ -178,7 +178,7 @@ fn a_no_to_a_question_is_heard_by_the_worker_that_took_up_the_wait() {
     std::thread::sleep(Duration::from_secs(6));
     assert_eq!(home.read("said"), "slow\n");
     assert_eq!(served.get(&operator, &format!("/api/v1/runs/{run}")).good()["status"], "cancelled");
-    assert_eq!(served.get(&operator, "/api/v1/gates").good()["gates"], json!([]));
+    assert_eq!(served.get(&operator, "/api/v1/approvals").good()["gates"], json!([]));
 }
 
 /// What keeps one waiting run from going on may keep 10,000 from it: each is left alone for longer and longer, says

@@ -183,7 +183,7 @@ impl Served {
     pub(crate) fn question(&self, token: &str) -> Value {
         let mut found = json!(null);
         wait_until("a question", || {
-            found = self.get(token, "/api/v1/gates").good()["gates"][0].clone();
+            found = self.get(token, "/api/v1/approvals").good()["gates"][0].clone();
             !found.is_null()
         });
         found

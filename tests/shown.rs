@@ -201,7 +201,7 @@ fn texts_of_others_command_no_terminal_and_forge_no_row() {
     home.tool(["flow.lobster"]).token();
     let run = newest(&home);
     for words in
-        [&["runs"][..], &["show", &run], &["show", &run, "--full"], &["audit", "--run", &run], &["gates"]]
+        [&["runs"][..], &["show", &run], &["show", &run, "--full"], &["audit", "--run", &run], &["approvals"]]
     {
         let shown = home.lobster(words).run();
         assert!(shown.code() == 0 && !shown.stdout.contains('\u{1b}'), "{shown:?}");
@@ -219,12 +219,12 @@ fn what_programs_ask_for_they_get_in_one_form() {
     let home = Home::new();
     home.write("flow.lobster", "steps:\n  - { id: ask, approval: Go? }\n");
     home.tool(["flow.lobster"]).token();
-    let gate = json(&home.lobster(["gates", "--json"]).run())[0].clone();
+    let gate = json(&home.lobster(["approvals", "--json"]).run())[0].clone();
     for task in [&["approve", "ffffffff"][..], &["reject", "ffffffff"], &["answer", "ffffffff", "1"]] {
-        let answer = home.lobster(["gates"].iter().chain(task)).run();
-        assert!(answer.error().contains("lobster gates"), "{answer:?}");
+        let answer = home.lobster(["approvals"].iter().chain(task)).run();
+        assert!(answer.error().contains("lobster approvals"), "{answer:?}");
     }
-    let closed = json(&home.lobster(["gates", "expire", gate["id"].as_str().unwrap(), "--json"]).run());
+    let closed = json(&home.lobster(["approvals", "expire", gate["id"].as_str().unwrap(), "--json"]).run());
     assert_eq!((&closed["id"], &closed["status"]), (&gate["id"], &"expired".into()));
     let keys = json(&home.lobster(["bundle", "keygen", "k.pem", "--json"]).run());
     assert_eq!((&keys["privateFile"], &keys["publicFile"]), (&"k.pem".into(), &"k.pem.pub".into()));

@@ -79,7 +79,7 @@ fn steps_that_wait_together_find_the_changes_before_them() {
     let Some(said) = on_overlay(&home, RUN) else { return };
     assert!(said.contains("needs_approval"), "{said}");
     assert_eq!(home.read("tree/a"), "one\ntwo\n");
-    let yes = "\"$L\" gates approve $(\"$L\" gates --json | sed -n 's/.*\"id\": \"\\(.*\\)\".*/\\1/p' | head -1); echo \"exit $?\"";
+    let yes = "\"$L\" approvals approve $(\"$L\" approvals --json | sed -n 's/.*\"id\": \"\\(.*\\)\".*/\\1/p' | head -1); echo \"exit $?\"";
     let done = on_overlay(&home, yes).unwrap();
     assert!(done.contains("exit 0"), "{done}");
     let after = tree(&home.dir().join("tree"));

@@ -15,7 +15,7 @@ fn a_file_where_the_state_directory_should_be() {
         .run();
     assert!(answer.error().contains("state-file"), "{answer:?}");
     assert_eq!(home.read("state-file"), "mine");
-    for words in [&["runs"][..], &["gates"], &["show", "x"]] {
+    for words in [&["runs"][..], &["approvals"], &["show", "x"]] {
         let answer = home.lobster(words).env("LOBSTER_STATE_DIR", home.dir().join("state-file")).run();
         assert!(
             answer.code() != 0 && answer.stdout.is_empty() && answer.stderr.contains("state-file"),
@@ -294,20 +294,25 @@ fn commands_that_need_the_store_alone_work_in_a_deleted_directory() {
     let token = home.tool(["flow.lobster"]).token();
     home.tool(["flow.lobster"]).token();
     let gates: serde_json::Value =
-        serde_json::from_str(&home.lobster(["gates", "--json"]).run().stdout).unwrap();
+        serde_json::from_str(&home.lobster(["approvals", "--json"]).run().stdout).unwrap();
     let newest = gates[0]["id"].as_str().unwrap();
     let gone = |words: &[&str]| {
         let script = "mkdir gone && cd gone && rmdir ../gone && exec \"$0\" \"$@\"";
         let binary = crate::binary::lobster().to_str().unwrap();
         home.program("/bin/sh", [&["-c", script, binary], words].concat()).run()
     };
-    for words in
-        [&["runs"][..], &["gates"], &["show", "@"], &["logs", "@"], &["store", "verify"], &["store", "stats"]]
-    {
+    for words in [
+        &["runs"][..],
+        &["approvals"],
+        &["show", "@"],
+        &["logs", "@"],
+        &["store", "verify"],
+        &["store", "stats"],
+    ] {
         let answer = gone(words);
         assert_eq!(answer.code(), 0, "{words:?}: {answer:?}");
     }
-    gone(&["gates", "approve", newest]).output();
+    gone(&["approvals", "approve", newest]).output();
     gone(&["resume", "--token", &token, "--approve", "yes"]).output();
     assert_eq!(home.read("effects"), "gone\ngone\n", "they run where they were started");
     let refused = gone(&["run", "--mode", "tool", "exec true"]);

@@ -69,7 +69,7 @@ fn gate_of(asked: &Answer) -> String {
 fn approve_all(home: &Home, mut asked: Answer) -> Answer {
     while asked.stdout.contains("needs_approval") {
         let gate = gate_of(&asked);
-        asked = home.lobster(["gates", "approve", &gate]).run();
+        asked = home.lobster(["approvals", "approve", &gate]).run();
     }
     asked
 }
@@ -88,11 +88,11 @@ fn effects_are_undone_in_reverse_order_after_one_question_each() {
     // Files first; what has effects waits for a person.
     assert_eq!((home.read("src/a"), home.read("log")), ("old\n".to_owned(), String::new()));
     assert!(asked.stderr.contains("Undid 1 change in run"), "{asked:#?}");
-    let shown = home.lobster(["gates", "show", &gate_of(&asked)]).run();
+    let shown = home.lobster(["approvals", "show", &gate_of(&asked)]).run();
     assert!(shown.stdout.contains("Undo step call/send of run"), "{shown:#?}");
     // The question shows the command with its references filled in.
-    let next = home.lobster(["gates", "approve", &gate_of(&asked)]).run();
-    let shown = home.lobster(["gates", "show", &gate_of(&next)]).run();
+    let next = home.lobster(["approvals", "approve", &gate_of(&asked)]).run();
+    let shown = home.lobster(["approvals", "show", &gate_of(&next)]).run();
     assert!(shown.stdout.contains("Undo step many[1]/put of run"), "{shown:#?}");
     assert!(shown.stdout.contains("cat >> log"), "{shown:#?}");
     // While it waits, another undo does not do the same.
@@ -121,8 +121,8 @@ fn a_refused_undo_ends_it_and_the_rest_is_proposed_again() {
     let run = ran(&home, "flow.lobster");
     fs::remove_file(home.dir().join("log")).unwrap();
     let asked = home.lobster(["undo", &run]).run();
-    let next = home.lobster(["gates", "approve", &gate_of(&asked)]).run();
-    let refused = home.lobster(["gates", "reject", &gate_of(&next)]).run();
+    let next = home.lobster(["approvals", "approve", &gate_of(&asked)]).run();
+    let refused = home.lobster(["approvals", "reject", &gate_of(&next)]).run();
     assert_eq!(refused.envelope()["status"], "cancelled", "{refused:#?}");
     assert_eq!(home.read("log"), "unsent 42\n");
     // One step alone.
@@ -156,10 +156,10 @@ steps:
     let told: Vec<&str> = planned.stdout.lines().filter_map(|line| line.split(':').next()).collect();
     assert_eq!(told, ["asks  two", "asks  one"], "{planned:#?}");
     let asked = home.lobster(["undo", &run]).run();
-    let shown = home.lobster(["gates", "show", &gate_of(&asked)]).run();
+    let shown = home.lobster(["approvals", "show", &gate_of(&asked)]).run();
     assert!(shown.stdout.contains("Its end is not known"), "{shown:#?}");
-    let next = home.lobster(["gates", "approve", &gate_of(&asked)]).run();
-    let shown = home.lobster(["gates", "show", &gate_of(&next)]).run();
+    let next = home.lobster(["approvals", "approve", &gate_of(&asked)]).run();
+    let shown = home.lobster(["approvals", "show", &gate_of(&next)]).run();
     assert!(shown.stdout.contains("It failed"), "{shown:#?}");
     assert_eq!(approve_all(&home, next).envelope()["status"], "ok");
     assert_eq!(home.read("log"), "one\ntwo\nuntwo\nunpartly\n\n");
@@ -178,7 +178,7 @@ steps:
     );
     let run = ran(&home, "flow.lobster");
     let asked = home.lobster(["undo", &run]).run();
-    let mut child = home.lobster(["gates", "approve", &gate_of(&asked)]).start();
+    let mut child = home.lobster(["approvals", "approve", &gate_of(&asked)]).start();
     wait_until("the undo began", || home.dir().join("begun").exists());
     child.kill().unwrap();
     child.wait().unwrap();
@@ -215,12 +215,13 @@ fn a_policy_decides_about_an_undo_as_about_any_command() {
     assert_eq!(made.envelope()["status"], "ok", "{made:#?}");
     let before = tree(&home.dir());
     let asked = home.lobster(["undo", "@"]).env("LOBSTER_POLICY", &policy).run();
-    let denied = home.lobster(["gates", "approve", &gate_of(&asked)]).env("LOBSTER_POLICY", &policy).run();
+    let denied =
+        home.lobster(["approvals", "approve", &gate_of(&asked)]).env("LOBSTER_POLICY", &policy).run();
     assert!(denied.error().contains("policy_denied"), "{denied:#?}");
     assert_eq!(tree(&home.dir()), before);
     // The policy of the run holds also where none is in force now.
     let asked = home.lobster(["undo", "@-"]).run();
-    let denied = home.lobster(["gates", "approve", &gate_of(&asked)]).run();
+    let denied = home.lobster(["approvals", "approve", &gate_of(&asked)]).run();
     assert!(denied.error().contains("policy_denied"), "{denied:#?}");
     assert_eq!(tree(&home.dir()), before);
 }
@@ -307,8 +308,8 @@ steps:
     let mut questions = Vec::new();
     while asked.stdout.contains("needs_approval") {
         let gate = gate_of(&asked);
-        questions.push(home.lobster(["gates", "show", &gate]).run().stdout);
-        asked = home.lobster(["gates", "approve", &gate]).run();
+        questions.push(home.lobster(["approvals", "show", &gate]).run().stdout);
+        asked = home.lobster(["approvals", "approve", &gate]).run();
     }
     assert_eq!(asked.envelope()["status"], "ok", "{asked:#?}");
     assert_eq!(questions.len(), 4, "{questions:#?}");

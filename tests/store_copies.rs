@@ -31,7 +31,7 @@ fn furnished() -> Home {
         home.tool([format!("exec --shell 'seq {n} 1500'")]).output();
     }
     home.tool(["ask.lobster"]);
-    home.lobster(["gates", "approve", &gate(&home)]).run().output();
+    home.lobster(["approvals", "approve", &gate(&home)]).run().output();
     home.tool(["ask.lobster"]);
     fold(&home);
     home
@@ -81,7 +81,7 @@ fn any_damaged_page_is_named_and_hurts_only_what_was_on_it() {
     let home = furnished();
     let all = ids(&home);
     let gates: Value =
-        serde_json::from_str(&home.lobster(["gates", "--all", "--json"]).run().stdout).unwrap();
+        serde_json::from_str(&home.lobster(["approvals", "--all", "--json"]).run().stdout).unwrap();
     let answered = gates[1]["id"].as_str().unwrap().to_owned();
     let kept = home.dir().join("kept");
     copy(&home.state(), &kept);
@@ -123,10 +123,10 @@ fn any_damaged_page_is_named_and_hurts_only_what_was_on_it() {
             "page {page}: {verified:?}"
         );
         // Nothing is written to a database that is known to be damaged, and no question is answered twice.
-        let again = home.lobster(["gates", "approve", &answered]).env("LOBSTER_STATE_DIR", &target).run();
+        let again = home.lobster(["approvals", "approve", &answered]).env("LOBSTER_STATE_DIR", &target).run();
         assert_eq!(home.read("effects"), "gone\n", "page {page}: {again:?}");
         // A question that is lost with the page is damage, not a wrong request.
-        let asked = home.lobster(["gates", "show", &answered]).run();
+        let asked = home.lobster(["approvals", "show", &answered]).run();
         assert_ne!(asked.code(), 2, "page {page}: {asked:?}");
     }
     assert!(hurt > pages / 2, "{hurt} of {pages} pages matter, {sound} do not");
@@ -165,7 +165,7 @@ fn a_record_that_is_no_text_hurts_its_run_alone() {
 }
 
 fn gate(home: &Home) -> String {
-    let gates: Value = serde_json::from_str(&home.lobster(["gates", "--json"]).run().stdout).unwrap();
+    let gates: Value = serde_json::from_str(&home.lobster(["approvals", "--json"]).run().stdout).unwrap();
     gates[0]["id"].as_str().unwrap().to_owned()
 }
 
@@ -206,11 +206,11 @@ fn a_database_that_was_rolled_back_answers_no_question_twice() {
         let id = gate(&home);
         let before = home.dir().join("before");
         copy(&home.state(), &before);
-        home.lobster(["gates", "approve", &id]).run();
+        home.lobster(["approvals", "approve", &id]).run();
         assert_eq!(home.read("effects"), "gone\n", "{what}");
         damage(&home, &before);
         for _ in 0..2 {
-            let refused = home.lobster(["gates", "approve", &id]).run();
+            let refused = home.lobster(["approvals", "approve", &id]).run();
             assert_ne!(refused.code(), 0, "{what}: {refused:?}");
             assert!(format!("{refused:?}").contains("older than what was recorded"), "{what}: {refused:?}");
         }
@@ -228,7 +228,7 @@ fn a_database_that_was_rolled_back_answers_no_question_twice() {
         // The operator goes on with what is there.
         let accepted = home.lobster(["store", "verify", "--accept-rollback"]).run();
         assert_eq!(accepted.code(), 0, "{what}: {accepted:?}");
-        home.lobster(["gates", "approve", &id]).run();
+        home.lobster(["approvals", "approve", &id]).run();
         assert_eq!(home.read("effects"), "gone\ngone\n", "{what}");
     }
 }
@@ -271,7 +271,7 @@ fn a_backup_holds_what_was_committed_before_it_began() {
             for run in &committed {
                 assert!(copied.contains(&run.as_str()), "round {round}: {run} is not in the backup");
             }
-            let waiting = inside(&["gates"]);
+            let waiting = inside(&["approvals"]);
             assert!(waiting.stdout.contains("Go on?"), "{waiting:?}");
         }
         fs::write(&stop, "").unwrap();
@@ -292,7 +292,7 @@ fn a_database_without_its_log_is_read_on_a_read_only_disk() {
     }
     // Each command by itself, then the list that is compared.
     let script = "mount --bind \"$STATE\" \"$STATE\" && mount -o remount,ro,bind \"$STATE\" || exit 99
-        for words in \"show $RUN\" \"logs $RUN\" \"replay $RUN\" gates 'store verify' 'store stats' audit; do
+        for words in \"show $RUN\" \"logs $RUN\" \"replay $RUN\" approvals 'store verify' 'store stats' audit; do
             \"$L\" $words >/dev/null || { echo \"$words: $?\" >&2; exit 3; }
         done
         exec \"$L\" runs --json";

@@ -1,4 +1,4 @@
-//! Tokens only name gates: whatever else is in them, or made up, opens nothing.
+//! Tokens only name approvals and input requests: whatever else is in them, or made up, opens nothing.
 
 use serde_json::{Value, json};
 
@@ -134,7 +134,7 @@ fn users_state_does_not_reach_gates() {
     let (home, token) = waiting();
     let key = decode(&token)["stateKey"].as_str().unwrap().to_owned();
     let id = {
-        let gates = home.lobster(["gates", "--json"]).run();
+        let gates = home.lobster(["approvals", "--json"]).run();
         serde_json::from_str::<Value>(&gates.stdout).unwrap()[0]["id"].as_str().unwrap().to_owned()
     };
     for name in [key.as_str(), id.as_str(), "store/lobster.db", "../state/store/lobster.db", "store"] {

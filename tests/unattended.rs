@@ -72,14 +72,14 @@ fn live(seed: u64) {
     };
     call(&["run", "--mode", mode, "flow.lobster"]);
     loop {
-        let gates: Value = serde_json::from_str(&call(&["gates", "--json"]).stdout).unwrap();
+        let gates: Value = serde_json::from_str(&call(&["approvals", "--json"]).stdout).unwrap();
         let Some(gate) = gates.as_array().unwrap().first() else { break };
         let id = gate["id"].as_str().unwrap();
         let response = RESPONSE.to_string();
         match (gate["kind"].as_str().unwrap(), dice.chance(50)) {
-            ("input", true) => call(&["gates", "answer", id, &response]),
+            ("input", true) => call(&["approvals", "answer", id, &response]),
             ("input", false) => call(&["resume", "--id", id, "--response-json", &response]),
-            (_, true) => call(&["gates", "approve", id]),
+            (_, true) => call(&["approvals", "approve", id]),
             (_, false) => call(&["resume", "--id", id, "--approve", "yes"]),
         };
     }
@@ -278,8 +278,11 @@ fn mistakes_end_as_the_table_of_exit_codes_says() {
     let refused = home.tool(["command.lobster"]).error();
     assert!(refused.contains("(command.lobster:3:15)"), "{refused}");
     // These answer with an envelope whatever they are given.
-    for words in [&["gates", "answer", "x"][..], &["gates", "approve", "--bogus"], &["gates", "approve", "x"]]
-    {
+    for words in [
+        &["approvals", "answer", "x"][..],
+        &["approvals", "approve", "--bogus"],
+        &["approvals", "approve", "x"],
+    ] {
         let answer = home.lobster(words).run();
         assert!(answer.code() == 2 && !answer.error().is_empty(), "{words:?}: {answer:#?}");
     }

@@ -175,7 +175,7 @@ fn commands_that_answer_programs_say_it_in_an_envelope_and_help_is_always_there(
     for words in [
         ["resume", "@"].as_slice(),
         &["fork", "@"],
-        &["gates", "approve", "x"],
+        &["approvals", "approve", "x"],
         &["doctor"],
         &["run", "--mode=tool", "x"],
     ] {

@@ -42,7 +42,7 @@ pub(crate) fn text(output: &Output) -> String {
 }
 
 fn gate(home: &Home) -> String {
-    let gates: Value = serde_json::from_str(&home.lobster(["gates", "--json"]).run().stdout).unwrap();
+    let gates: Value = serde_json::from_str(&home.lobster(["approvals", "--json"]).run().stdout).unwrap();
     gates[0]["id"].as_str().unwrap().to_owned()
 }
 
@@ -114,7 +114,7 @@ fn a_disk_that_became_read_only_is_said_to_be_one() {
         \"$L\" run --mode tool flow.lobster; echo \"exit $?\"
         \"$L\" store gc; echo \"exit $?\"
         R=$(\"$L\" runs --json | grep -o '[0-9a-f-]\\{{36\\}}' | head -n 1)
-        for c in runs gates \"show $R\" \"logs $R\" \"replay $R\" \"diff $R $R\" \"store stats\" \"store verify\" \"audit\" \
+        for c in runs approvals \"show $R\" \"logs $R\" \"replay $R\" \"diff $R $R\" \"store stats\" \"store verify\" \"audit\" \
             \"bundle export $R -o run.bundle\" \"bundle verify run.bundle\"
         do \"$L\" $c >/dev/null && echo read; done"
     );
@@ -124,7 +124,7 @@ fn a_disk_that_became_read_only_is_said_to_be_one() {
     assert_eq!(said.matches("exit 1").count(), 3, "{said}");
     assert_eq!(said.matches("read\n").count(), 11, "what was recorded can be read: {said}");
     assert_eq!(home.read("log"), "");
-    assert_eq!(home.lobster(["gates", "approve", &id]).run().envelope()["status"], "ok");
+    assert_eq!(home.lobster(["approvals", "approve", &id]).run().envelope()["status"], "ok");
     assert_eq!(home.read("log"), "gone\n");
 }
 
@@ -181,7 +181,7 @@ fn a_database_cut_anywhere_is_damage_and_whole_again_when_put_back() {
         for words in [
             &["runs"][..],
             &["run", "--mode", "tool", "flow.lobster"],
-            &["gates", "approve", &id],
+            &["approvals", "approve", &id],
             &["store", "gc"],
             &["store", "verify"],
         ] {
@@ -198,7 +198,7 @@ fn a_database_cut_anywhere_is_damage_and_whole_again_when_put_back() {
     assert_eq!(home.read("log"), "");
     std::fs::write(&path, &whole).unwrap();
     std::fs::write(&log, &whole_log).unwrap();
-    assert_eq!(home.lobster(["gates", "approve", &id]).run().envelope()["status"], "ok");
+    assert_eq!(home.lobster(["approvals", "approve", &id]).run().envelope()["status"], "ok");
     assert_eq!(home.lobster(["store", "verify"]).run().code(), 0);
 }
 
@@ -257,7 +257,7 @@ fn a_clock_that_jumps_changes_no_order_and_collects_nothing() {
     assert_eq!(collected.code(), 0, "{collected:?}");
     assert_eq!(runs(), runs_before);
     assert_eq!(home.lobster(["store", "verify"]).run().code(), 0);
-    let answer = at(-2 * YEARS, &["gates", "approve", &gate(&home)]);
+    let answer = at(-2 * YEARS, &["approvals", "approve", &gate(&home)]);
     assert_eq!(answer.envelope()["status"], "ok", "{answer:?}");
     assert_eq!(home.read("log"), "gone\n");
     for run in runs() {

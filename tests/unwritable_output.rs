@@ -69,7 +69,7 @@ fn what_cannot_be_printed_is_no_success_and_no_panic() {
     ]
     .map(|words| words.iter().map(|word| (*word).to_owned()).collect())
     .to_vec();
-    all.extend([vec!["serve".to_owned(), "unit".to_owned()], vec!["gates".to_owned()]]);
+    all.extend([vec!["serve".to_owned(), "unit".to_owned()], vec!["approvals".to_owned()]]);
     command_lines(&described["commands"], &[], &mut all);
     assert!(all.len() > 150, "{}", all.len());
     let (mut wrong, mut compared) = (Vec::new(), 0);

@@ -146,7 +146,7 @@ impl World {
                 assert_eq!(asked["status"], "needs_approval", "{asked}");
                 assert!(asked["requiresApproval"]["resumeToken"].is_null(), "{asked}");
                 let text = asked.to_string();
-                assert!(!text.contains("--approve") && !text.contains("gates approve"), "{text}");
+                assert!(!text.contains("--approve") && !text.contains("approvals approve"), "{text}");
                 if origin == Origin::ForkOfMcp {
                     let run = asked["runId"].as_str().unwrap();
                     self.lobster(&["resume", run, "--cancel", "--mode", "tool"]).run().envelope();
@@ -181,7 +181,7 @@ impl World {
         };
         let over_api = |headers: &[(&str, &str)]| {
             let body = json!({ "decision": "approve", "digest": question["digest"] }).to_string();
-            let path = format!("/api/v1/gates/{id}/answer");
+            let path = format!("/api/v1/approvals/{id}/answer");
             self.served.send("POST", &path, headers, body.as_bytes()).body
         };
         let json_type = ("Content-Type", "application/json");
@@ -210,7 +210,7 @@ impl World {
 
     fn is_open(&self, question: &Value) -> bool {
         let id = question["id"].as_str().unwrap();
-        let gate = self.served.get(&self.approver, &format!("/api/v1/gates/{id}")).good();
+        let gate = self.served.get(&self.approver, &format!("/api/v1/approvals/{id}")).good();
         gate["status"] == "open"
     }
 
@@ -275,9 +275,9 @@ fn a_step_that_hides_its_run_is_still_inside_of_it() {
     let hidden = format!("env -u LOBSTER_RUN_ID {program} run --mode tool inner.lobster");
     home.write("outer.lobster", json!({ "steps": [{ "id": "a", "run": hidden }] }).to_string());
     home.tool(["outer.lobster"]).output();
-    let gates: Value = serde_json::from_str(&home.lobster(["gates", "--json"]).run().stdout).unwrap();
+    let gates: Value = serde_json::from_str(&home.lobster(["approvals", "--json"]).run().stdout).unwrap();
     let id = gates[0]["id"].as_str().unwrap().to_owned();
-    let refused = home.lobster(["gates", "approve", &id]).run();
+    let refused = home.lobster(["approvals", "approve", &id]).run();
     assert!(refused.error().contains("a step of run"), "{refused:?}");
     // What ends the run starts nothing.
     let cancelled = home.lobster(["resume", "--id", &id, "--cancel", "--mode", "tool"]).run();
@@ -303,9 +303,9 @@ fn answers_to_input_and_from_a_terminal_name_their_author() {
     );
     home.write("ask.lobster", "steps: [{id: ask, approval: 'Go on?'}]\n");
     assert_eq!(home.tool(["input.lobster"]).envelope()["status"], "needs_input");
-    let gates: Value = serde_json::from_str(&home.lobster(["gates", "--json"]).run().stdout).unwrap();
+    let gates: Value = serde_json::from_str(&home.lobster(["approvals", "--json"]).run().stdout).unwrap();
     let id = gates[0]["id"].as_str().unwrap().to_owned();
-    home.lobster(["gates", "answer", &id, "\"this\""]).run().output();
+    home.lobster(["approvals", "answer", &id, "\"this\""]).run().output();
     let mut terminal = Terminal::start(home.lobster(["run", "ask.lobster"]), 80, 24);
     terminal.wait_until(|screen| screen.contains("Go on?"));
     assert_eq!(terminal.enter_and_end("y").0, 0);

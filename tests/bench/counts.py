@@ -34,7 +34,7 @@ def list_works(place):
     yield from ((name, words, None) for name, words in small_works(place))
     yield "check", ["check", str(place / "native.lobster")], None
     yield "component", workflow(place / "component.lobster", *component), None
-    yield "answer", ["gates", "approve", "@"], gate
+    yield "answer", ["approvals", "approve", "@"], gate
 
 
 def call(command, place, state):

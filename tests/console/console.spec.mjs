@@ -11,7 +11,7 @@ import { list, lobster } from "./lobster.mjs";
 const { LOBSTER, CONSOLE_DIR } = process.env;
 
 const runs = (...words) => list("runs", ...words);
-const gates = () => list("gates");
+const gates = () => list("approvals");
 
 // What a page says to the developer's console is an error of ours.
 const test = base.extend({

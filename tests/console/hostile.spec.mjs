@@ -55,10 +55,10 @@ function world(from) {
   const asked = () => {
     lobster(["run", "--mode", "tool", `${flow}.lobster`], { LOBSTER_ACTOR: texts[2] });
     const run = newest(texts[0]);
-    return [run.id, list("gates").find((gate) => gate.run === run.id).id];
+    return [run.id, list("approvals").find((gate) => gate.run === run.id).id];
   };
   const [answered, closed] = asked();
-  lobster(["gates", "reject", closed], { LOBSTER_APPROVAL_REASON: all, LOBSTER_APPROVAL_APPROVED_BY: texts[3] });
+  lobster(["approvals", "reject", closed], { LOBSTER_APPROVAL_REASON: all, LOBSTER_APPROVAL_APPROVED_BY: texts[3] });
   const [waiting, gate] = asked();
   // One that fails, and two that went well and differ.
   write("other.lobster", { name: texts[4], args: { text: { default: all } }, steps: [{ id: "fail", run: `${say}; exit 1` }] });

@@ -30,7 +30,7 @@ const CHANGING = "time, [data-since], code, .fig, .num, .when, .chart, .pulse, .
 const pages = () => {
   const failed = list("runs", "--status", "failed").find((run) => run.name === "Nightly import").id;
   const good = list("runs", "--name", "Daily report", "--status", "ok")[0].id;
-  const question = (kind) => list("gates").find((gate) => gate.kind === kind).id;
+  const question = (kind) => list("approvals").find((gate) => gate.kind === kind).id;
   return {
     now: "/", runs: "/runs?name=Nightly+import", "no-run": "/runs?name=nothing", failed: `/runs/${failed}`, good: `/runs/${good}`, step: `/runs/${failed}/step?path=parse`,
     compare: `/runs/${good}/compare`, fork: `/runs/${failed}/fork`, approval: `/questions/${question("approval")}`, input: `/questions/${question("input")}`,

@@ -49,7 +49,7 @@ try {
   await until("the link logs in", async () => new URL(await ask("GET", `${session}/url`)).pathname === "/");
 
   const failed = list("runs", "--status", "failed")[0].id;
-  const question = list("gates").find((gate) => gate.kind === "approval").id;
+  const question = list("approvals").find((gate) => gate.kind === "approval").id;
   const pages = [
     "/", "/runs", "/workflows", "/workflows/report", "/workflows/report/edit", "/schedules", "/policy?command=rm+-rf+/", "/audit", "/store",
     "/doctor", "/passkeys", `/runs/${failed}`, `/runs/${failed}/step?path=parse`, `/questions/${question}`, "/runs/00000000",
@@ -71,7 +71,7 @@ try {
   await go(`/questions/${question}`);
   const yes = await ask("POST", `${session}/element`, { using: "css selector", value: "button[value=approve]" });
   await ask("POST", `${session}/element/${Object.values(yes)[0]}/click`, {});
-  await until("a question is answered", () => !list("gates").some((gate) => gate.id === question && gate.status === "open"));
+  await until("a question is answered", () => !list("approvals").some((gate) => gate.id === question && gate.status === "open"));
 
   await go("/workflows/report/edit");
   await page.evaluate(() => {

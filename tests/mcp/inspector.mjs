@@ -63,10 +63,10 @@ async function drive(how, to) {
 
   const asked = (await call(how, "send", { to })).structuredContent;
   assert.deepEqual([asked.status, asked.requiresApproval.prompt], ["needs_approval", "Send it?"]);
-  assert.equal(asked.requiresApproval.resumeToken, undefined, "what opens a gate is not for the agent");
+  assert.equal(asked.requiresApproval.resumeToken, undefined, "what answers an approval is not for the agent");
   const args = JSON.stringify({ approvalId: asked.requiresApproval.approvalId, approve: true });
   const own = await inspect(how, "tools/call", ["--tool-name", "resume", "--tool-args-json", args]);
-  assert.ok(own.code !== 0 || JSON.parse(own.stdout).result.isError, "an agent does not approve its own gate");
+  assert.ok(own.code !== 0 || JSON.parse(own.stdout).result.isError, "an agent does not approve its own run");
   assert.match(own.stdout + own.stderr, /approval_refused/);
 }
 

@@ -22,7 +22,7 @@ function home() {
 
 /** The questions that wait. */
 function gates({ env, stateDir }) {
-  const done = spawnSync(binary, ["gates", "--json"], { env: { ...env, LOBSTER_STATE_DIR: stateDir }, encoding: "utf8" });
+  const done = spawnSync(binary, ["approvals", "--json"], { env: { ...env, LOBSTER_STATE_DIR: stateDir }, encoding: "utf8" });
   assert.equal(done.status, 0, done.stderr);
   return JSON.parse(done.stdout);
 }

@@ -560,7 +560,7 @@ impl Store {
             None => Event::GateClosed { path, gate: id, status: gate.status, by, author },
         };
         let mut head: Head = head(tx, gate.run)?;
-        debug_assert_eq!(head.n, run_number, "a gate belongs to its run");
+        debug_assert_eq!(head.n, run_number, "a question belongs to its run");
         self.append_to(tx, &mut head, gate.answered_at.unwrap_or_else(|| self.now()), &[event])
     }
 
@@ -568,7 +568,7 @@ impl Store {
         let bytes = self.load(&stored.gate.question_digest, u64::MAX)?;
         let text = String::from_utf8_lossy(&bytes);
         stored.gate.question = json::parse(&text)
-            .map_err(|source| StoreError::Json { what: "the question of a gate", source })?;
+            .map_err(|source| StoreError::Json { what: "the question of an approval", source })?;
         Ok(stored.gate)
     }
 }

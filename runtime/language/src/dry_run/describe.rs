@@ -35,7 +35,7 @@ pub(super) fn contents(child: &Workflow) -> String {
     let steps = count(&child.steps, &mut gates);
     match gates {
         0 => format!("contains: {}", plural(steps, "step")),
-        gates => format!("contains: {}, {}", plural(steps, "step"), plural(gates, "gate")),
+        gates => format!("contains: {}, {}", plural(steps, "step"), plural(gates, "question")),
     }
 }
 

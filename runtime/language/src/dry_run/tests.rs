@@ -165,7 +165,7 @@ fn sub_workflows_are_opened() {
     let parent = "steps:\n- {id: c, workflow: kid, workflow_args: {n: 5}}\n- {id: d, workflow: gone}\n";
     let kid = "args: {n: {required: true, type: integer}}\nsteps:\n- {id: a, run: x, approval: ok?}\n- {id: p, parallel: {branches: [{id: x, run: x}]}}\n";
     let said = plan_of(&[("/t", parent), ("/kid", kid)], json!({})).unwrap();
-    assert!(said.contains("     args: n\n     contains: 3 steps, 1 gate\n"), "{said}");
+    assert!(said.contains("     args: n\n     contains: 3 steps, 1 question\n"), "{said}");
     assert!(
         said.contains(
             "     workflow: gone\n     [file cannot be used now — it must be there when the step runs]\n"
