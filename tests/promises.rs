@@ -119,7 +119,7 @@ const PROMISES: &[(&str, &[&str])] = &[
         "A granted directory is opened once",
         &["tests/swapped_roots.rs::a_root_that_a_link_leads_to_is_not_granted"],
     ),
-    ("A token names a gate", &["tests/tokens.rs::a_token_carries_no_state"]),
+    ("A token names a question", &["tests/tokens.rs::a_token_carries_no_state"]),
     (
         "It is unguessable, works once",
         &[

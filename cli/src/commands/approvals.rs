@@ -30,10 +30,10 @@ use crate::stdout::stdout;
 use crate::terminal;
 use crate::which;
 
-/// Lists approvals and input requests that wait for a person, and answers them.
+/// Lists approvals and input requests that wait for a person.
 ///
-/// `LOBSTER_APPROVAL_APPROVED_BY` is the name of the person who answers. The first digits of an id are
-/// enough. `approve`, `reject` and `answer` print the envelope of `lobster resume`, even if they fail.
+/// `LOBSTER_APPROVAL_APPROVED_BY` names the person who answers. The first digits of an id are enough.
+/// `approve`, `reject` and `answer` print the envelope of `lobster resume`, even if they fail.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -48,7 +48,7 @@ use crate::which;
 pub(crate) struct Args {
     #[command(subcommand)]
     task: Option<Task>,
-    /// Shows only this approval or input request, like `approvals show`.
+    /// Shows only this one, like `approvals show`.
     id: Option<String>,
     /// Also lists closed ones: answered, cancelled or expired.
     #[arg(long)]
@@ -56,7 +56,7 @@ pub(crate) struct Args {
     /// Prints exact times, and the questions in full.
     #[arg(long)]
     full: bool,
-    /// Prints a JSON array, or the object of one approval or input request.
+    /// Prints a JSON array, or the object of one.
     #[arg(long)]
     json: bool,
 }

@@ -68,7 +68,7 @@ enum Task {
     /// Reads the whole store and lists what is damaged or missing. Changes nothing.
     Verify {
         /// Continues with a database that was rolled back, or an older copy, as a separate store. Missing records
-        /// stay missing, and approvals and input requests can be answered a second time.
+        /// stay missing, and approvals can be given a second time.
         #[arg(long)]
         accept_rollback: bool,
         /// Prints a JSON object.
