@@ -321,7 +321,7 @@ fn the_former_name_of_the_command_still_works() {
     assert!(listed.contains(&format!("lobster approvals approve {}", id(&gate))), "{listed}");
     assert_eq!(gate["commands"][0], format!("lobster gates approve {}", id(&gate)));
     let shown = home.lobster(["gates", "show", id(&gate)]).run().stdout;
-    assert!(shown.contains("Go?") && shown.contains(&format!("approval {}, open", id(&gate))), "{shown}");
+    assert!(shown.contains("Go?") && shown.contains(&format!("{}, open, asked", id(&gate))), "{shown}");
     for (words, usage) in [
         (&["help", "gates"][..], "Usage: lobster approvals [OPTIONS]"),
         (&["gates", "--help"], "Usage: lobster approvals [OPTIONS]"),

@@ -277,6 +277,23 @@ fn words_that_have_a_better_one_are_avoided() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
+/// The former name of the command still works, but no text shows it.
+#[test]
+fn texts_name_the_command_approvals() {
+    let others = ["cli/src/commands/skill.md", "runtime/language/src/failures.txt"];
+    let mut files: Vec<PathBuf> = others.iter().map(|path| repository().join(path)).collect();
+    files.extend(documents().iter().map(|document| repository().join(&document.path)));
+    for root in ["runtime", "cli/src"] {
+        push_sources(&repository().join(root), &mut files);
+    }
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let shown = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        let former = ["lobster gates", "`gates "].into_iter().find(|words| shown.contains(words));
+        assert_eq!(former, None, "{} shows the former name of `lobster approvals`", file.display());
+    }
+}
+
 /// Whether no word goes on at either end.
 fn is_whole(line: &str, at: usize, len: usize) -> bool {
     let letter = |c: Option<char>| c.is_some_and(char::is_alphanumeric);

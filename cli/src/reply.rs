@@ -162,16 +162,11 @@ fn say_left(runtime: &Runtime, run: Option<RunId>, left: &Left) {
     let open = GateFilter { status: Some(GateStatus::Open), run, limit: 0 };
     let gates = run.and_then(|_| runtime.store().ok()?.gates(&open).ok()).unwrap_or_default();
     for Gate { id, kind, .. } in gates {
-        say(&match kind {
-            GateKind::Approval => format!(
-                "  lobster approvals show {id}     what is asked\n  lobster approvals approve {id}  or: lobster approvals reject {id}"
-            ),
-            GateKind::Input => {
-                format!(
-                    "  lobster approvals show {id}     what is asked\n  lobster approvals answer {id} JSON"
-                )
-            }
-        });
+        let answer = match kind {
+            GateKind::Approval => format!("approve {id}  or: lobster approvals reject {id}"),
+            GateKind::Input => format!("answer {id} JSON"),
+        };
+        say(&format!("  lobster approvals show {id}     what is asked\n  lobster approvals {answer}"));
         say_page(runtime, &id);
     }
 }

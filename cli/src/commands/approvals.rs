@@ -289,8 +289,7 @@ fn show(store: &Store, gate: &Gate, as_json: bool) -> CommandResult {
         writeln!(out, "{line}")?;
     }
     let state = if gate.status == GateStatus::Open { "open" } else { gate.status.as_str() };
-    let status =
-        format!("{} {}, {state}, asked {}", kind_in_words(gate), gate.id, units::ago(gate.created_at));
+    let status = format!("{}, {state}, asked {}", gate.id, units::ago(gate.created_at));
     writeln!(out, "  {}", paper.paint(question::DIM, &status))?;
     if let Some(ahead) = ahead {
         what_comes(&mut Quoting::new(&mut out), gate, &ahead, changed)?;
@@ -372,8 +371,7 @@ fn check_answer(gate: &Gate, reply: &Reply) -> Result<(), CommandError> {
         GateStatus::Open => {}
         GateStatus::Expired => {
             return Err(CommandError::failed(format!(
-                "{} {} has expired; `lobster resume {}` asks again",
-                kind_in_words(gate),
+                "{} has expired; `lobster resume {}` asks again",
                 gate.id,
                 gate.run.short()
             )));
@@ -381,12 +379,7 @@ fn check_answer(gate: &Gate, reply: &Reply) -> Result<(), CommandError> {
         GateStatus::Answered | GateStatus::Cancelled => {
             let by = gate.answered_by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
             let at = gate.answered_at.map(|at| format!(" at {}", iso(at))).unwrap_or_default();
-            return Err(CommandError::failed(format!(
-                "{} {} was already {}{by}{at}",
-                kind_in_words(gate),
-                gate.id,
-                gate.status
-            )));
+            return Err(CommandError::failed(format!("{} was already {}{by}{at}", gate.id, gate.status)));
         }
     }
     match (gate.kind, reply) {
@@ -411,8 +404,7 @@ fn expire(runtime: &Runtime, store: &Store, gate: &Gate, as_json: bool) -> Comma
     if as_json {
         writeln!(out, "{}", json::pretty(&object(&store.gate(gate.key)?)))?;
     } else {
-        let kind = kind_in_words(gate);
-        writeln!(out, "{kind} {} is closed; `lobster resume {}` asks again", gate.id, gate.run.short())?;
+        writeln!(out, "{} is closed; `lobster resume {}` asks again", gate.id, gate.run.short())?;
     }
     Ok(Exit::OK)
 }
@@ -431,7 +423,7 @@ fn object(gate: &Gate) -> Value {
         "answeredAt": gate.answered_at.map(iso),
         "binding": gate.binding,
         "request": gate.question,
-        "commands": commands(gate, FORMER),
+        "commands": commands(gate, "gates"),
     })
 }
 
@@ -458,18 +450,7 @@ fn head(
     Ok(())
 }
 
-/// The word for a gate in texts.
-fn kind_in_words(gate: &Gate) -> &'static str {
-    match gate.kind {
-        GateKind::Approval => "approval",
-        GateKind::Input => "input request",
-    }
-}
-
-/// The former name of the command, which JSON keeps, because programs may compare it.
-const FORMER: &str = "gates";
-
-/// The commands that answer a gate, each under this name of the command `approvals`.
+/// The commands that answer a gate, each with this name of the command: in JSON the former one, which programs know.
 fn commands(gate: &Gate, name: &str) -> Vec<String> {
     let id = &gate.id;
     match (gate.status, gate.kind) {

@@ -28,12 +28,9 @@ const GROUPS: &[(&str, &[&str])] = &[
 /// Commands that help does not list.
 const HIDDEN: &[&str] = &["begin", "complete", "man"];
 
-/// Former names of commands, which still work.
-const FORMER: &[&str] = &["gates"];
-
-/// True for the name of a command, decided without building the whole grammar.
+/// True for the name of a command, even a former one (`gates`), decided without building the whole grammar.
 pub(super) fn is_command(name: &str) -> bool {
-    HIDDEN.contains(&name) || FORMER.contains(&name) || GROUPS.iter().any(|(_, names)| names.contains(&name))
+    HIDDEN.contains(&name) || name == "gates" || GROUPS.iter().any(|(_, names)| names.contains(&name))
 }
 
 /// Pipeline commands for one program or service, and commands for compatibility with the incumbent's files.

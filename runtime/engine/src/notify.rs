@@ -124,10 +124,7 @@ impl Teller {
     fn note(&self, gate: Option<(&Gate, Instant)>, told: Result<(), String>) {
         let failure = told.err();
         if let Some(why) = &failure {
-            let what = gate.map_or_else(
-                || format!("run {}", self.run.short()),
-                |(gate, _)| format!("question {}", gate.id),
-            );
+            let what = gate.map_or_else(|| format!("run {}", self.run.short()), |(gate, _)| gate.id.clone());
             (self.notes)(&format!("warning: the notify command failed for {what}: {why}"));
         }
         tracing::info!(run = %self.run, gate = gate.map(|(gate, _)| &gate.id), failure, "notified");

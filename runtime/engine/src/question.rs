@@ -1,4 +1,4 @@
-//! The view of a question: the same facts in a terminal, in `lobster gates`, in the message to the notify command and
+//! The view of a question: the same facts in a terminal, in `lobster approvals`, in the message to the notify command and
 //! over MCP (invariant G5).
 //!
 //! A view is plain data, made from the stored question, its path and the digest that an answer is bound to. Each

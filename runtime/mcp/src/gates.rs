@@ -29,8 +29,7 @@ pub enum Approvals {
 }
 
 /// The note to a client about a question that it could not get answered.
-pub(super) const OPEN: &str =
-    "the question stays open, and a person answers it: `lobster approvals` lists it";
+pub(super) const OPEN: &str = "the question stays open for a person: `lobster approvals` lists it";
 
 /// The name of an approval in a request to the client.
 const QUESTION: &str = "question";

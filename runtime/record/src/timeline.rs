@@ -232,8 +232,7 @@ fn take<'l>(at: i64, event: &Event, line: impl FnOnce() -> &'l mut Line) {
             };
             let line = line();
             if line.kind.is_empty() {
-                line.kind =
-                    if matches!(answer, GateAnswer::Response(_)) { "input" } else { "approval" }.to_owned();
+                line.kind = if what == "answered" { "input" } else { "approval" }.to_owned();
             }
             line.state = format!("{what}{who}");
             if line.spans.last().is_some_and(|span| span.is_wait) {

@@ -162,15 +162,13 @@ pub enum StoreError {
     #[error("approval {0:?} not found; `lobster approvals` lists the open ones")]
     UnknownGate(String),
     /// The prefix of a gate's id is too short.
-    #[error(
-        "{typed:?} is too short for an approval: at least {least} digits of its id; `lobster approvals` lists the open ones"
-    )]
+    #[error("{typed:?} is too short: at least {least} digits of an id; `lobster approvals` lists them")]
     ShortGate { typed: String, least: usize },
     /// The gate was answered before.
-    #[error("question {id} was already {how}{}", .by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default())]
+    #[error("{id} was already {how}{}", .by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default())]
     ConsumedGate { id: String, how: &'static str, by: Option<String> },
     /// The gate has expired.
-    #[error("question {id} expired at {} and can no longer be answered; `lobster resume {run}` asks again", super::clock::iso(*.at))]
+    #[error("{id} expired at {} and can no longer be answered; `lobster resume {run}` asks again", super::clock::iso(*.at))]
     ExpiredGate { id: String, at: i64, run: String },
     /// Several gates have an id with this prefix.
     #[error("{prefix:?} could be any of {}; give more of the id", .candidates.join(", "))]

@@ -87,15 +87,14 @@ impl fmt::Display for Problem {
                     newest.unwrap_or_default()
                 )
             }
-            Self::OtherStore => write!(
-                f,
+            Self::OtherStore => f.write_str(
                 "the database belongs to another store. Questions stay closed until this store's own is put back, or \
-                 `lobster store verify --accept-rollback` makes this one a new store"
+                 `lobster store verify --accept-rollback` makes this one a new store",
             ),
             Self::Journal { run, seq, why } => write!(f, "journal of run {run}, record {seq}: {why}"),
             Self::Run { run, why } => write!(f, "run {run}: {why}"),
             Self::NoRun { what, run } => {
-                let what = if what == "gates" { "questions" } else { what.as_str() };
+                let what = what.replace("gates", "questions");
                 write!(f, "{what} of run {run}, which is not in the list of runs")
             }
             Self::CachedOutcome { action, why } => {
@@ -464,10 +463,8 @@ impl Store {
             Ok(rows.collect::<Result<Vec<_>, _>>()?)
         })?;
         for (id, digest) in missing {
-            report.note_problem(Problem::MissingBlob {
-                digest: digest.into(),
-                named_by: format!("question {id}"),
-            });
+            let named_by = format!("question {id}");
+            report.note_problem(Problem::MissingBlob { digest: digest.into(), named_by });
         }
         Ok(())
     }

@@ -352,21 +352,8 @@ static ROUTES: &[Route] = &[
         handler: Handler::Changes,
         is_page: false,
     },
-    with_query(
-        get(
-            "/api/v1/approvals",
-            READ_LIST,
-            "Approvals and input requests that wait for a person",
-            gates::list,
-        ),
-        &["all"],
-    ),
-    get(
-        "/api/v1/approvals/{approval}",
-        Access::To(Verb::Read, Of::Gate),
-        "One approval or input request, with its question",
-        gates::show,
-    ),
+    with_query(get("/api/v1/approvals", READ_LIST, "Approvals and input requests", gates::list), &["all"]),
+    get("/api/v1/approvals/{approval}", Access::To(Verb::Read, Of::Gate), "One of them in full", gates::show),
     post(
         "/api/v1/approvals/{approval}/answer",
         Access::To(Verb::Answer, Of::Gate),

@@ -309,7 +309,7 @@ fn a_gate_is_answered_once() {
     );
     assert_eq!(store.gate(open.key).unwrap(), answered);
     let again = store.answer_gate(open.key, GateAnswer::Rejected, Some("eve")).unwrap_err();
-    assert_eq!(again.to_string(), format!("question {} was already answered by ann", open.id));
+    assert_eq!(again.to_string(), format!("{} was already answered by ann", open.id));
     assert!(matches!(store.cancel_gate(open.key, None), Err(StoreError::ConsumedGate { .. })));
     assert_eq!(
         store.gates(&GateFilter { status: Some(GateStatus::Open), ..Default::default() }).unwrap(),

@@ -99,11 +99,7 @@ pub fn answer(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         (Some("respond"), Some(value)) => {
             (&["--response-json", "-"], Some(GateAnswer::Response(value.clone())))
         }
-        _ => {
-            return Err(Problem::bad_request(
-                "`response` goes with the decision `respond` and with no other",
-            ));
-        }
+        _ => return Err(Problem::bad_request("`response` goes with the decision `respond` and no other")),
     };
     let reason = body["reason"].as_str().map(str::trim).filter(|reason| !reason.is_empty());
     if reason.is_some() && body["decision"] != "reject" {
