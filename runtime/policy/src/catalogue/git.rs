@@ -277,6 +277,7 @@ impl Analysis<'_> {
         for path in line.paths() {
             self.read_path(path);
         }
+        self.refuse_git_hunt(verb, &line, rest);
         for at in line.operands() {
             self.git_operand(&rest[at], problem.is_some() && operands != Operands::Pattern);
         }
