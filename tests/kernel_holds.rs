@@ -501,3 +501,64 @@ fn what_lobster_believes_stays_as_it_is_in_any_write_root() {
         }
     }
 }
+
+/// While lobster lists the settings of a repository, git runs no program that they name.
+#[test]
+fn listing_the_settings_of_a_repository_runs_none_of_its_programs() {
+    let home = Home::new();
+    let git = |words: &[&str]| {
+        let identity = ["-c", "user.email=a@b", "-c", "user.name=x"];
+        let done = home.program("/usr/bin/git", [&identity[..], words].concat()).run();
+        assert_eq!(done.code(), 0, "{words:?}: {done:?}");
+        done.stdout.trim().to_owned()
+    };
+    git(&["init", "-q", "-b", "main", "."]);
+    home.write(".gitmodules", "[submodule \"a\"]\n\tpath = a\n\turl = ./a\n");
+    git(&["add", ".gitmodules"]);
+    git(&["commit", "-qm", "1"]);
+    // lobster does not wait for it as long as it runs, so the step would fail.
+    home.write("evil.sh", "#!/bin/sh\nexec sleep 60\n");
+    let evil = home.dir().join("evil.sh");
+    std::fs::set_permissions(&evil, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let evil = evil.to_str().unwrap();
+    let runs = |command: &str| {
+        home.write("p.toml", "version = 1\n")
+            .write("x.lobster", format!("steps:\n  - {{ id: a, run: {command} }}\n"))
+            .lobster(["run", "--mode", "tool", "x.lobster"])
+            .env("LOBSTER_POLICY", home.dir().join("p.toml"))
+            .run()
+    };
+    let plain = runs("git log --oneline");
+    if !has_jail(&plain) {
+        return;
+    }
+    assert_eq!(plain.code(), 0, "{plain:?}");
+    git(&["config", "core.fsmonitor", evil]);
+    for command in ["git log --oneline", "git --version"] {
+        let held = runs(command);
+        assert_eq!(held.code(), 0, "fsmonitor: {held:?}");
+    }
+    git(&["config", "core.fsmonitor", "false"]);
+    // The blob of `.gitmodules` is missing, and the program would fetch it.
+    let blob = git(&["rev-parse", "HEAD:.gitmodules"]);
+    let (folder, file) = blob.split_at(2);
+    git(&["rm", "-q", ".gitmodules"]);
+    std::fs::remove_file(home.dir().join(".git/objects").join(folder).join(file)).unwrap();
+    for (name, value) in [
+        ("core.repositoryFormatVersion", "1"),
+        ("extensions.partialClone", "o"),
+        ("remote.o.url", "./.git"),
+        ("remote.o.promisor", "true"),
+        ("remote.o.uploadpack", evil),
+    ] {
+        git(&["config", name, value]);
+    }
+    let held = runs("git log --oneline");
+    assert_eq!(held.code(), 0, "lazy fetching: {held:?}");
+    // A name that could not be overridden.
+    let mut config = std::fs::read(home.dir().join(".git/config")).unwrap();
+    config.extend(b"[diff \"\xff\"]\n\ttextconv = ./evil.sh\n");
+    std::fs::write(home.dir().join(".git/config"), config).unwrap();
+    let refused = runs("git log --oneline");
+    assert!(refused.stdout.contains("not UTF-8"), "{refused:?}");
+}

@@ -3,7 +3,7 @@
 use super::analysis::{Analysis, Arg, Flow};
 use super::command::{Invocation, skip_flags, taint};
 use super::output::{disputes_printf, echo, printf};
-use super::paths::normalise;
+use super::paths::{leaves_upwards, normalise};
 use super::shell::is_name;
 
 /// Builtins that only some shells have or that differ between shells, and builtins that change how
@@ -378,7 +378,17 @@ impl Analysis<'_> {
                 self.read_path(arg);
             }
         }
+        if let Some(arg) = target {
+            self.note_upward(&arg.text);
+        }
         self.enter(next);
+    }
+
+    /// Notes that `target` may lead to another directory than its words say, if a link precedes a `..`.
+    pub(crate) fn note_upward(&mut self, target: &str) {
+        if leaves_upwards(target) {
+            self.note_visited(format!("{}/{target}", self.scope.cwd));
+        }
     }
 
     /// Records that the shell is in `directory` now, if it could enter it.

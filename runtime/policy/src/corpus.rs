@@ -158,6 +158,7 @@ mod tests {
             ("redteam-4.jsonl", 124),
             ("redteam-5.jsonl", 87),
             ("redteam-6.jsonl", 24),
+            ("redteam-7.jsonl", 33),
         ] {
             let report = policy.test_corpus(&corpus_dir().join(file), Dialect::Bash).unwrap();
             let lenient: Vec<String> = report

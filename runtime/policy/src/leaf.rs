@@ -82,6 +82,15 @@ impl super::Policy {
     }
 }
 
+/// True if `name` starts a version manager, which runs another program that files of the directory may
+/// name, even for `--version`.
+fn is_version_manager(name: &str, program: &str) -> bool {
+    const MANAGERS: &[&str] =
+        &["rustup", "volta-shim", "mise", "rtx", "asdf", "proto-shim", "swiftly"];
+    let file = program.rsplit('/').next().unwrap_or(program);
+    (file != name && MANAGERS.contains(&file)) || program.split('/').any(|part| part == "shims")
+}
+
 impl<'a> Analysis<'a> {
     /// Judges a program that is neither a wrapper nor a shell.
     pub(crate) fn leaf(&mut self, name: &str, inv: &Invocation) -> Flow {
@@ -93,10 +102,7 @@ impl<'a> Analysis<'a> {
         let allowed = !covered.is_empty();
         self.effects(name, args, allowed);
         let mut flow = Flow { taint: taint(args), ..Flow::default() };
-        // A proxy of rustup runs the program that the directory's toolchain file names, even for
-        // `--version`.
-        let is_proxy =
-            program.as_deref().is_some_and(|program| program.ends_with("/rustup")) && name != "rustup";
+        let is_proxy = program.as_deref().is_some_and(|program| is_version_manager(name, program));
         let version = catalogue::is_version_query(name, args) && !is_proxy;
         if name == "awk" || matches!(name, "gawk" | "mawk" | "nawk" | "original-awk") {
             flow.shell = self.awk(name, args);
@@ -550,11 +556,15 @@ mod tests {
             let env = DecisionEnv { programs: Arc::new(Only(file)), ..DecisionEnv::fixture() };
             policy.decide(&Proposal::shell(command), &env).verdict
         };
-        for command in ["rustc --version", "cargo -V", "rustfmt --version"] {
+        for command in ["gcc --version", "jq --version", "jq -n 1"] {
             assert_eq!(verdict(command, "/usr/bin/real"), Verdict::Allow, "{command}");
-            assert_eq!(verdict(command, "/usr/bin/rustup"), Verdict::Ask, "{command}");
+            for manager in ["/usr/bin/mise", "/usr/bin/asdf", "/usr/bin/shims/real"] {
+                assert_eq!(verdict(command, manager), Verdict::Ask, "{command}");
+            }
         }
-        for command in ["dotnet --version", "sbt --version"] {
+        // Their file may be a hard link to rustup.
+        let rust = ["rustc --version", "rustc -vV", "rustc --explain E1", "cargo -V", "rustfmt --version"];
+        for command in rust.into_iter().chain(["dotnet --version", "sbt --version"]) {
             assert_eq!(verdict(command, "/usr/bin/real"), Verdict::Ask, "{command}");
         }
     }

@@ -201,6 +201,12 @@ pub fn name_step_home(text: &str) -> String {
     text.replace(STEP_HOME, "@step-home")
 }
 
+/// True if the path has a component `..`. After a symbolic link it leads to the parent of the link's
+/// target, which `normalise` does not know.
+pub(crate) fn leaves_upwards(text: &str) -> bool {
+    text.split('/').any(|component| component == "..")
+}
+
 /// Joins `text` to `cwd` and removes `.`, `..` and doubled slashes without reading the file system.
 /// `/proc/<pid>/root` becomes the root that it shows.
 pub(crate) fn normalise(cwd: &str, text: &str) -> String {

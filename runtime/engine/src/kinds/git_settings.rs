@@ -1,13 +1,15 @@
 //! Switches off settings of a repository that could make git run programs.
 //!
 //! The repository chooses the names of some settings, so they have to be listed, and only git itself reads its files
-//! as git does. So git lists them first, which runs nothing, in the step's own jail without the rights to write or to
-//! use the network or sockets: it sees the same files as the step.
+//! as git does. So git lists them first, in the step's own jail without the rights to write or to use the network or
+//! sockets: it sees the same files as the step. It reads the index and objects for that, so the settings with fixed
+//! names are already overridden then.
 
 use lobster_base::code::Code;
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::decided::Decided;
@@ -36,30 +38,49 @@ pub(super) fn hold(
     decided: &mut Decided,
     cancel: &CancelToken,
 ) -> Result<(), Stop> {
-    let named = named_settings(cwd, |source| list(sandbox, git, source, cwd, decided, cancel));
+    let count = decided.env.iter().find(|(name, _)| name == COUNT);
+    let count = count.and_then(|(_, value)| value.to_str()?.parse().ok()).unwrap_or(0);
+    let mut env = decided.env.clone();
+    set_variables(&mut env, git_settings(&NamedSettings::default(), count));
+    let reader = Reader { sandbox, git, cwd, decided, env, cancel };
+    let named = named_settings(cwd, |words| reader.run(words));
     let named = named.map_err(|why| {
         let place = cwd.display();
         let message = format!("the settings of the git repository in {place} cannot be read: {why}");
         Stop::Failed(StageError::permanent(message).with_code(Code::PolicyDenied))
     })?;
-    let env = &mut decided.env;
-    let count = env.iter().find(|(name, _)| name == COUNT);
-    let count = count.and_then(|(_, value)| value.to_str()?.parse().ok()).unwrap_or(0);
-    let held = git_settings(&named, count);
-    env.retain(|(name, _)| !held.iter().any(|(ours, _)| name == ours.as_str()));
-    env.extend(held.into_iter().map(|(name, value)| (name.into(), value.into())));
+    set_variables(&mut decided.env, git_settings(&named, count));
     Ok(())
+}
+
+/// Sets `variables` in `env`, in place of equally named ones.
+fn set_variables(env: &mut Vec<(OsString, OsString)>, variables: Vec<(String, String)>) {
+    env.retain(|(name, _)| !variables.iter().any(|(ours, _)| name == ours.as_str()));
+    env.extend(variables.into_iter().map(|(name, value)| (name.into(), value.into())));
 }
 
 /// The settings to override in `cwd`: all that git sees there, and those of the submodules. git reads `.gitmodules`
 /// from the index or the last commit if the file is missing.
 fn named_settings(
     cwd: &Path,
-    mut list: impl FnMut(&[OsString]) -> Result<String, String>,
+    run: impl Fn(&[OsString]) -> Result<Vec<u8>, String>,
 ) -> Result<NamedSettings, String> {
-    let mut named = NamedSettings::from_list(&list(&["--includes".into()])?);
-    let files = cwd.ancestors().map(|above| above.join(".gitmodules"));
-    for file in files.filter(|file| file.symlink_metadata().is_ok()) {
+    let list = |source: &[OsString]| {
+        let words = ["config", "--list", "--name-only", "-z"].map(OsString::from);
+        let names = run(&[&words[..], source].concat())?;
+        // It could not be overridden by the name that a lossy conversion makes of it.
+        String::from_utf8(names).map_err(|_| "the name of a setting is not UTF-8".to_owned())
+    };
+    let names = list(&["--includes".into()])?;
+    let mut named = NamedSettings::from_list(&names);
+    let mut files: Vec<PathBuf> = cwd.ancestors().map(|above| above.join(".gitmodules")).collect();
+    // A repository may name another work tree, with a `.gitmodules` of its own.
+    if names.split('\0').any(|name| name.eq_ignore_ascii_case("core.worktree")) {
+        let mut top = run(&["rev-parse", "--show-toplevel"].map(OsString::from))?;
+        top.pop_if(|last| *last == b'\n');
+        files.push(cwd.join(OsString::from_vec(top)).join(".gitmodules"));
+    }
+    for file in files.into_iter().filter(|file| file.symlink_metadata().is_ok()) {
         named = named.with_submodules(&list(&["--file".into(), file.into()])?);
     }
     for blob in [":.gitmodules", "HEAD:.gitmodules"] {
@@ -68,44 +89,48 @@ fn named_settings(
     Ok(named)
 }
 
-/// The names of all settings that git sees in `cwd` or in `source`, each followed by a NUL.
-fn list(
-    sandbox: &Sandbox,
-    git: &str,
-    source: &[OsString],
-    cwd: &Path,
-    decided: &Decided,
-    cancel: &CancelToken,
-) -> Result<String, String> {
-    let Confinement::Jail(spec) = &decided.confinement else {
-        return Err("the command is not confined".to_owned());
-    };
-    let argv = [git, "config", "--list", "--name-only", "-z"].map(OsString::from);
-    let request = SpawnRequest {
-        argv: argv.iter().chain(source).cloned().collect(),
-        env: decided.env.clone(),
-        cwd: cwd.to_owned(),
-        stdin: Stdin::Empty,
-        limits: ProcessLimits {
-            wall: Some(PATIENCE),
-            stdout_cap: MAX_LIST,
-            stderr_cap: MAX_LIST,
-            disk: None,
-            ..decided.limits.clone()
-        },
-        confinement: Confinement::Jail(only_reading(spec)),
-        upstream: None,
-    };
-    let mut names = Names::default();
-    let exit = sandbox.run(&request, &mut names, cancel).map_err(|error| error.to_string())?;
-    match (exit.ended, exit.status) {
-        // With a broken settings file every git command fails, so there is nothing to override.
-        (Ended::ByItself, ExitStatus::Code(_)) => Ok(String::from_utf8_lossy(&names.0).into_owned()),
-        (Ended::ByItself, ExitStatus::Signal(signal)) => Err(format!("git was ended by signal {signal}")),
-        (Ended::TimedOut, _) => Err(format!("git gave no answer within {} s", PATIENCE.as_secs())),
-        (Ended::OutputCap { .. }, _) => Err(format!("it has more than {MAX_LIST} bytes of names")),
-        (Ended::Cancelled, _) => Err("it was cancelled".to_owned()),
-        (Ended::DiskLimit { .. }, _) => Err("git wrote to the disk".to_owned()),
+/// Asks git about the repository of a step.
+struct Reader<'a> {
+    sandbox: &'a Sandbox,
+    git: &'a str,
+    cwd: &'a Path,
+    decided: &'a Decided,
+    env: Vec<(OsString, OsString)>,
+    cancel: &'a CancelToken,
+}
+
+impl Reader<'_> {
+    /// Runs git with these words, and returns its output.
+    fn run(&self, words: &[OsString]) -> Result<Vec<u8>, String> {
+        let Confinement::Jail(spec) = &self.decided.confinement else {
+            return Err("the command is not confined".to_owned());
+        };
+        let request = SpawnRequest {
+            argv: std::iter::once(OsString::from(self.git)).chain(words.iter().cloned()).collect(),
+            env: self.env.clone(),
+            cwd: self.cwd.to_owned(),
+            stdin: Stdin::Empty,
+            limits: ProcessLimits {
+                wall: Some(PATIENCE),
+                stdout_cap: MAX_LIST,
+                stderr_cap: MAX_LIST,
+                disk: None,
+                ..self.decided.limits.clone()
+            },
+            confinement: Confinement::Jail(only_reading(spec)),
+            upstream: None,
+        };
+        let mut output = Output::default();
+        let exit = self.sandbox.run(&request, &mut output, self.cancel).map_err(|error| error.to_string())?;
+        match (exit.ended, exit.status) {
+            // With a broken settings file every git command fails, so there is nothing to override.
+            (Ended::ByItself, ExitStatus::Code(_)) => Ok(output.0),
+            (Ended::ByItself, ExitStatus::Signal(signal)) => Err(format!("git was ended by signal {signal}")),
+            (Ended::TimedOut, _) => Err(format!("git gave no answer within {} s", PATIENCE.as_secs())),
+            (Ended::OutputCap { .. }, _) => Err(format!("it has more than {MAX_LIST} bytes of names")),
+            (Ended::Cancelled, _) => Err("it was cancelled".to_owned()),
+            (Ended::DiskLimit { .. }, _) => Err("git wrote to the disk".to_owned()),
+        }
     }
 }
 
@@ -123,9 +148,9 @@ fn only_reading(spec: &JailSpec) -> JailSpec {
 }
 
 #[derive(Default)]
-struct Names(Vec<u8>);
+struct Output(Vec<u8>);
 
-impl OutputSinks for Names {
+impl OutputSinks for Output {
     fn stdout(&mut self, chunk: &[u8]) -> io::Result<()> {
         self.0.extend_from_slice(chunk);
         Ok(())
@@ -138,10 +163,40 @@ impl OutputSinks for Names {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::*;
     use lobster_sandbox::Ports;
+
+    #[test]
+    fn a_setting_without_a_utf8_name_is_an_error() {
+        let run = |words: &[OsString]| {
+            let is_blob = words.iter().any(|word| word == ":.gitmodules");
+            Ok(if is_blob { b"submodule.\xff.path\0".to_vec() } else { b"core.bare\0".to_vec() })
+        };
+        assert!(named_settings(Path::new("/nowhere"), run).unwrap_err().contains("UTF-8"));
+        let run = |_: &[OsString]| Ok(b"diff.\xff.textconv\0".to_vec());
+        assert!(named_settings(Path::new("/nowhere"), run).unwrap_err().contains("UTF-8"));
+        assert!(named_settings(Path::new("/nowhere"), |_| Ok(b"diff.a.textconv\0".to_vec())).is_ok());
+    }
+
+    #[test]
+    fn submodules_of_another_work_tree_are_listed() {
+        let other = tempfile::tempdir().unwrap();
+        let file = other.path().join(".gitmodules");
+        std::fs::write(&file, "").unwrap();
+        let top = format!("{}\n", other.path().display());
+        let run = |words: &[OsString]| {
+            let has = |text: &OsString| words.contains(text);
+            Ok(if has(&file.clone().into_os_string()) {
+                b"submodule.a.path\0".to_vec()
+            } else if has(&"--show-toplevel".into()) {
+                top.clone().into_bytes()
+            } else {
+                b"core.worktree\0".to_vec()
+            })
+        };
+        let named = named_settings(Path::new("/nowhere"), run).unwrap();
+        assert_eq!(named, NamedSettings::default().with_submodules("submodule.a.path\0"));
+    }
 
     #[test]
     fn who_lists_the_settings_changes_nothing_and_talks_to_nobody() {

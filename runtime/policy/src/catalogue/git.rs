@@ -1,7 +1,7 @@
 //! git: its reading verbs, and the many ways in which it runs programs.
 
 use super::super::analysis::{Analysis, Arg};
-use super::super::paths::{named, normalise};
+use super::super::paths::{leaves_upwards, named, normalise};
 use super::options::{CommandLine, Operands, Part, entry, read};
 
 /// Options whose value is a message, a pattern or a format.
@@ -241,6 +241,9 @@ impl Analysis<'_> {
         if let Some(refused) = &parts.refused {
             return Err(refused.clone());
         }
+        if parts.directory.as_ref().is_some_and(|directory| leaves_upwards(&directory.text)) {
+            return Err("`..` in -C may lead out of the target of a link".to_owned());
+        }
         for setting in &parts.config {
             if !is_harmless_setting(setting) {
                 return Err(format!("-c {} may run a program", setting.display_text()));
@@ -274,6 +277,7 @@ impl Analysis<'_> {
         for path in line.paths() {
             self.read_path(path);
         }
+        self.refuse_git_hunt(verb, &line, rest);
         for at in line.operands() {
             self.git_operand(&rest[at], problem.is_some() && operands != Operands::Pattern);
         }
@@ -291,7 +295,8 @@ impl Analysis<'_> {
                 return Err(format!("--{option}={} is not known to only read", value.display_text()));
             }
         }
-        let is_own = |directory: &String| *directory == self.env.workspace || *directory == self.start;
+        // The settings are listed in the directory in which the step starts.
+        let is_own = |directory: &String| *directory == self.start;
         if !is_own(&self.scope.cwd) || !self.scope.visited.iter().all(is_own) {
             return Err("a repository in another directory may have settings that run code".to_owned());
         }
@@ -333,6 +338,9 @@ fn verb_reads(verb: &str, line: &CommandLine, args: &[Arg]) -> bool {
             Some(reference) => reference.contains('@'),
         },
         "bisect" => matches!(first, Some("log" | "terms")),
+        // They ignore `diff.ignoreSubmodules`: only their own option keeps them out of the submodules.
+        "diff-files" => line.has(&["ignore-submodules"]),
+        "diff-index" => line.has(&["cached", "ignore-submodules"]),
         "symbolic-ref" => operands.len() == 1,
         "config" => {
             line.has(&[
@@ -376,6 +384,13 @@ mod tests {
         assert!(reads("diff", &["--stat", "HEAD~1", "--", "*.sh"]));
         assert!(!reads("log", &["--outp=x"]));
         assert!(!reads("log", &["--show-signature"]));
+        assert!(reads("diff-files", &["--ignore-submodules", "-p"]));
+        assert!(!reads("diff-files", &["-p"]));
+        assert!(reads("diff-index", &["--cached", "HEAD"]));
+        assert!(!reads("diff-index", &["HEAD"]));
+        assert!(!reads("diff-index", &["HEAD", "--", "--cached"]));
+        assert!(reads("describe", &["--tags", "--always"]));
+        assert!(!reads("describe", &["--always", "--dirty"]));
         assert!(!reads("log", &["--unheard-of"]));
         assert!(!reads("reflog", &["--all", "expire"]));
         assert!(!reads("remote", &["-v", "update"]));

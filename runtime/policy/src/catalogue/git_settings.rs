@@ -61,6 +61,8 @@ impl NamedSettings {
                 ("filter", "required") => "false",
                 ("pager", _) => "cat",
                 ("merge", "driver") => "false",
+                // A hook that settings define, which `core.hooksPath` does not disable.
+                ("hook", "command") => "true",
                 _ => continue,
             };
             if !held.iter().any(|(known, _)| known == name) {
@@ -99,7 +101,7 @@ pub fn catalogued_git(decision: &Decision) -> Option<&str> {
         .find_map(|command| command.program.as_deref())
 }
 
-/// Variables that override all these settings, for an environment that already has `count` settings.
+/// Variables that override all these settings, or with no named ones the settings with fixed names, for an environment that already has `count` settings.
 pub fn git_settings(named: &NamedSettings, count: usize) -> Vec<(String, String)> {
     let settings: Vec<(&str, &str)> =
         FIXED.iter().copied().chain(named.0.iter().map(|(name, value)| (name.as_str(), *value))).collect();
@@ -124,10 +126,12 @@ mod tests {
     #[test]
     fn settings_that_run_programs_are_picked_by_name() {
         let list =
-            "user.name\0diff.evil.textconv\0DIFF.a.b.Command\0filter.x.clean\0diff.external\0color.ui\0";
+            "user.name\0diff.evil.textconv\0DIFF.a.b.Command\0filter.x.clean\0diff.external\0color.ui\0hook.a.command\0";
         let held = NamedSettings::from_list(list).0;
         let names: Vec<&str> = held.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, ["diff.evil.textconv", "DIFF.a.b.Command", "filter.x.clean", "diff.external"]);
+        let expected =
+            ["diff.evil.textconv", "DIFF.a.b.Command", "filter.x.clean", "diff.external", "hook.a.command"];
+        assert_eq!(names, expected);
     }
 
     /// Runs git in `dir` with only the variables `vars`.
@@ -153,22 +157,25 @@ mod tests {
         assert_eq!(named.0, held.map(|(name, value)| (name.to_owned(), value)));
     }
 
-    /// A repository with a merge, and a submodule whose file looks changed; the settings of both run
-    /// `evil`.
+    /// A repository with a merge, and two submodules whose files look changed, one of which
+    /// `.gitmodules` does not name; the settings of all run `evil`.
     fn with_submodule(place: &Path, evil: &str) -> Option<()> {
-        let sub = place.join("sub");
+        let [sub, unnamed] = ["sub", "unnamed"].map(|name| place.join(name));
         std::fs::create_dir(&sub).unwrap();
+        std::fs::create_dir(&unnamed).unwrap();
+        let evils = "*.txt diff=evil filter=evil merge=evil\n";
         let done = |dir: &Path, words: &[&str]| {
             let identity = ["-c", "user.email=a@b", "-c", "user.name=x", "-c", "protocol.file.allow=always"];
             git(dir, &[], &[&identity, words].concat()).is_some_and(|out| out.status.success())
         };
-        for dir in [place, &sub] {
+        // Settings of the outer repository do not hold the filter of the unnamed one.
+        for (dir, attributes) in [(place, evils), (sub.as_path(), evils), (unnamed.as_path(), "*.txt filter=inner\n")] {
             done(dir, &["init", "-q", "-b", "main", "."]).then_some(())?;
-            std::fs::write(dir.join(".gitattributes"), "*.txt diff=evil filter=evil merge=evil\n").unwrap();
+            std::fs::write(dir.join(".gitattributes"), attributes).unwrap();
             std::fs::write(dir.join("a.txt"), "a\n").unwrap();
             assert!(done(dir, &["add", "a.txt", ".gitattributes"]) && done(dir, &["commit", "-qm", "1"]));
         }
-        assert!(done(place, &["add", "sub"]) && done(place, &["commit", "-qm", "with sub"]));
+        assert!(done(place, &["add", "sub", "unnamed"]) && done(place, &["commit", "-qm", "with sub"]));
         std::fs::write(sub.join("a.txt"), "b\n").unwrap();
         assert!(done(&sub, &["commit", "-qam", "2"]) && done(place, &["commit", "-qam", "sub again"]));
         assert!(done(place, &["checkout", "-q", "-b", "side"]));
@@ -182,6 +189,8 @@ mod tests {
                 assert!(done(dir, &["config", name, evil]));
             }
         }
+        std::fs::write(unnamed.join("a.txt"), "b\n").unwrap();
+        assert!(done(&unnamed, &["config", "filter.inner.clean", evil]));
         assert!(done(place, &["config", "diff.submodule", "diff"]));
         let modules = "[submodule \"a.sub\"]\n\tpath = sub\n\turl = ./x\n\tignore = none\n";
         std::fs::write(place.join(".gitmodules"), modules).unwrap();
@@ -212,7 +221,7 @@ mod tests {
             // The content has to be compared again each time.
             age += 1;
             let then = std::time::SystemTime::now() - std::time::Duration::from_secs(1_000 + age);
-            for file in ["a.txt", "sub/a.txt"] {
+            for file in ["a.txt", "sub/a.txt", "unnamed/a.txt"] {
                 std::fs::File::options()
                     .write(true)
                     .open(dir.join(file))
@@ -226,6 +235,10 @@ mod tests {
         // Each of these would run a program.
         for words in [&["status"][..], &["diff"], &["show", "HEAD~2"], &["log", "--remerge-diff"]] {
             assert!(runs(&[], words), "{words:?} runs nothing even if nothing is held");
+        }
+        // No setting keeps these out of the submodule that `.gitmodules` does not name.
+        for words in [&["diff-files"][..], &["diff-index", "HEAD"], &["describe", "--always", "--dirty"]] {
+            assert!(runs(&vars, words), "{words:?} runs nothing");
         }
         let policy = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/policy/example.toml");
         let policy = Policy::load(&std::fs::read_to_string(policy).unwrap(), "example.toml").unwrap();
@@ -244,14 +257,18 @@ mod tests {
                 ["", "=none", "=diff", "=log", "=remerge", "=1"].map(|value| format!("--{name}{value}"))
             });
             let options = long.chain(sample.flags.iter().map(|flag| format!("-{flag}")));
+            let options = std::iter::once(String::new()).chain(options);
             for (at, option) in options.enumerate() {
-                let leads = ["submodule", "merge", "ignore", "recurse", "textconv", "ext-"];
-                let is_suspect = leads.iter().any(|lead| option.contains(lead));
+                let leads =
+                    ["submodule", "merge", "ignore", "recurse", "textconv", "ext-", "dirty", "broken", "super"];
+                let is_suspect = option.is_empty() || leads.iter().any(|lead| option.contains(lead));
                 if !is_suspect && (at + verb.len()) % share != 0 {
                     continue;
                 }
-                for more in [&[][..], &["-m", "-p", "HEAD"]] {
-                    let words = [&[verb, option.as_str()], more].concat();
+                for more in [&[][..], &["HEAD"], &["-m", "-p", "HEAD"]] {
+                    let option = [option.as_str()];
+                    let option = if option[0].is_empty() { &[][..] } else { &option[..] };
+                    let words = [&[verb][..], option, more].concat();
                     if covered(&words) {
                         count += 1;
                         assert!(!runs(&vars, &words), "git {words:?}");

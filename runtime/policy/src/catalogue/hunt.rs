@@ -56,12 +56,10 @@ impl Analysis<'_> {
         if !recursive || narrowed {
             return;
         }
-        let patterns = line.values(&["e", "regexp"]).chain(line.pattern().map(|at| &args[at]));
+        let mut patterns = line.values(&["e", "regexp"]).chain(line.pattern().map(|at| &args[at]));
         let ignores_case = line.has(&["i", "y", "ignore-case"]);
-        let hunts = patterns.into_iter().any(|pattern| {
-            let upper = pattern.text.to_ascii_uppercase();
-            let text = if ignores_case { &upper } else { &pattern.text };
-            EVERYTHING.contains(&text.as_str()) || WORDS.iter().any(|word| text.contains(word))
+        let hunts = patterns.any(|pattern| {
+            EVERYTHING.contains(&pattern.text.as_str()) || names_credential(pattern, ignores_case)
         });
         let mut places = line.operands().map(|at| normalise(&self.scope.cwd, &args[at].text)).peekable();
         let everywhere = match places.peek() {
@@ -76,4 +74,45 @@ impl Analysis<'_> {
             );
         }
     }
+
+    /// Denies a search of the whole repository, or of its history, for credentials. Only a path after `--`
+    /// narrows it: a word before may be a revision.
+    pub(super) fn refuse_git_hunt(&mut self, verb: &str, line: &CommandLine, args: &[Arg]) {
+        let ignores_case = line.has(&["i", "ignore-case", "regexp-ignore-case"]);
+        let hunts = match verb {
+            "grep" => {
+                let mut patterns =
+                    line.values(&["e", "regexp"]).chain(line.pattern().map(|at| &args[at]));
+                patterns.any(|pattern| {
+                    EVERYTHING.contains(&pattern.text.as_str()) || names_credential(pattern, ignores_case)
+                })
+            }
+            // Its `-S` takes a file.
+            "blame" | "annotate" => false,
+            _ => line.values(&["S", "G"]).any(|pattern| names_credential(pattern, ignores_case)),
+        };
+        let end = args.iter().position(|word| word.text == "--").unwrap_or(args.len());
+        let is_narrow = |at: usize| {
+            let path = &args[at];
+            let is_plain = path.is_settled() && !path.text.starts_with(':');
+            let is_plain = is_plain && !path.text.contains(['*', '?', '[']);
+            is_plain && !is_under(&self.env.workspace, &normalise(&self.scope.cwd, &path.text))
+        };
+        let mut places = line.operands().filter(|at| *at > end).peekable();
+        let narrowed = places.peek().is_some() && places.all(is_narrow);
+        if hunts && !narrowed {
+            self.deny_hint(
+                "secret",
+                format!("git {verb} looks for credentials in the whole repository"),
+                "name the directory to search after --",
+            );
+        }
+    }
+}
+
+/// True if the pattern has a part of a credential's name.
+fn names_credential(pattern: &Arg, ignores_case: bool) -> bool {
+    let upper = pattern.text.to_ascii_uppercase();
+    let text = if ignores_case { &upper } else { &pattern.text };
+    WORDS.iter().any(|word| text.contains(word))
 }

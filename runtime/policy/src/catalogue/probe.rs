@@ -34,8 +34,11 @@ const DECOYS: &[(&str, &str)] = &[
     ("canary.js", "require('fs').writeFileSync('sung', '')\n"),
     (".mvn/jvm.config", "-javaagent:evil.jar\n"),
     ("gradle.properties", "org.gradle.jvmargs=-javaagent:evil.jar\n"),
-    ("rust-toolchain.toml", "[toolchain]\npath = \"./toolchain\"\n"),
+    ("rust-toolchain.toml", "[toolchain]\npath = \"DIRECTORY/toolchain\"\n"),
     ("toolchain/bin/rustc", "#!/bin/sh\n: >sung\n"),
+    ("toolchain/bin/cargo", "#!/bin/sh\n: >sung\n"),
+    ("toolchain/bin/rustfmt", "#!/bin/sh\n: >sung\n"),
+    ("toolchain/lib/f", ""),
     (".cargo/config.toml", "[build]\nrustc-wrapper = \"./canary\"\n"),
     ("go.mod", "module x\ngo 1.99\ntoolchain go1.99.9\n"),
     ("Gemfile", "File.write('sung', '')\n"),
@@ -76,7 +79,7 @@ fn prepare(dir: &Path) {
     for (name, text) in DECOYS {
         let path = dir.join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(&path, text).unwrap();
+        fs::write(&path, text.replace("DIRECTORY", &dir.display().to_string())).unwrap();
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     }
     let libraries =

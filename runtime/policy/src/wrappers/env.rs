@@ -115,6 +115,7 @@ impl Analysis<'_> {
                     self.ask("dynamic", "env enters a directory that is not known");
                 }
                 self.read_path(value);
+                self.note_upward(&value.text);
                 self.enter(normalise(&self.scope.cwd, &value.text));
             }
             'S' => {
