@@ -97,6 +97,8 @@ pub struct Listing {
     /// Device and number of the root.
     pub identity: (u64, u64),
     records: File,
+    /// The directories that were set apart.
+    apart: Vec<Record>,
 }
 
 /// Differences between two listings.
@@ -138,6 +140,15 @@ impl TreeReader<'_> {
     /// # Errors
     /// If the root cannot be read, the tree is too large, or the listing cannot be written.
     pub fn list_root(&self, root: &Path) -> Result<Listing, TreeError> {
+        self.list_setting_apart(root, &[])
+    }
+
+    /// The same, with directories that the digest does not cover, named relative to the root. It covers their content,
+    /// and [`Listing::changes_until`] compares them as well.
+    ///
+    /// # Errors
+    /// As [`Self::list_root`].
+    pub fn list_setting_apart(&self, root: &Path, apart: &[&Path]) -> Result<Listing, TreeError> {
         let of_path = |path: &Path| {
             let path = path.display().to_string();
             move |source: io::Error| TreeError::Io { path, source }
@@ -158,6 +169,8 @@ impl TreeReader<'_> {
             hasher: BufWriter::with_capacity(BUFFER, blake3::Hasher::new()),
             device: None,
             synced: Synced::default(),
+            set_apart: apart,
+            apart: Vec::new(),
             files: 0,
             bytes: 0,
             gaps: Vec::new(),
@@ -192,6 +205,7 @@ impl TreeReader<'_> {
             gaps: walk.gaps,
             identity: identity(&stat),
             records,
+            apart: walk.apart,
         };
         if self.keeps && walk.is_new {
             self.keep_listing(&listing).map_err(of_path(self.kept_in))?;
@@ -215,20 +229,43 @@ impl TreeReader<'_> {
     pub fn changes_since(&self, before: &Digest, now: &Listing) -> Option<Differences> {
         let kept = self.kept_in.join(kept_name(&now.root, before));
         let kept = crate::regular_file::open_own(File::options().read(true), &kept).ok()?;
-        compare_listings(kept, now.rewound_records().ok()?, &|_, _| false).ok()
+        compare_listings(kept, now.rewound_records().ok()?, false).ok()
     }
 }
 
 impl Listing {
-    /// Differences between this listing and a later one of the same root, including changed times. Entries that
-    /// appeared in and vanished from the directories that `ignores` names are not reported.
+    /// Differences between this listing and a later one of the same root, including changed times.
     ///
     /// # Errors
     /// If a listing cannot be read.
-    pub fn changes_until(&self, later: &Self, ignores: &dyn Fn(&Path) -> bool) -> io::Result<Differences> {
-        compare_listings(self.rewound_records()?, later.rewound_records()?, &|path, kind| {
-            kind != b'd' || !ignores(&self.root.join(std::ffi::OsStr::from_bytes(path)))
-        })
+    pub fn changes_until(&self, later: &Self) -> io::Result<Differences> {
+        let mut differences = compare_listings(self.rewound_records()?, later.rewound_records()?, true)?;
+        for record in &self.apart {
+            if !later.apart.contains(record) {
+                differences.add_path(record.path(), "changed");
+            }
+        }
+        for record in &later.apart {
+            if self.apart.iter().all(|before| before.path() != record.path()) {
+                differences.add_path(record.path(), "new");
+            }
+        }
+        Ok(differences)
+    }
+
+    /// True if the listing contains this path, relative to its root.
+    ///
+    /// # Errors
+    /// If the listing cannot be read.
+    pub fn contains(&self, path: &Path) -> io::Result<bool> {
+        let mut records = Records::new(self.rewound_records()?);
+        while let Some(record) = records.next()? {
+            match in_order(record.path(), path.as_os_str().as_bytes()) {
+                Ordering::Less => {}
+                order => return Ok(order == Ordering::Equal),
+            }
+        }
+        Ok(false)
     }
 
     fn rewound_records(&self) -> io::Result<&File> {
@@ -237,12 +274,8 @@ impl Listing {
     }
 }
 
-/// Compares two listings by their lines, and also by the times of change where `stamps` returns true.
-fn compare_listings(
-    before: impl Read,
-    now: impl Read,
-    stamps: &dyn Fn(&[u8], u8) -> bool,
-) -> io::Result<Differences> {
+/// Compares two listings by their lines, and also by the times of change if `with_times` is true.
+fn compare_listings(before: impl Read, now: impl Read, with_times: bool) -> io::Result<Differences> {
     let (mut before, mut now) = (Records::new(before), Records::new(now));
     let (mut old, mut new) = (before.next()?, now.next()?);
     let mut differences = Differences::default();
@@ -257,7 +290,7 @@ fn compare_listings(
             (Some(old), _, Ordering::Less) => differences.add_path(old.path(), "gone"),
             (_, Some(new), Ordering::Greater) => differences.add_path(new.path(), "new"),
             (Some(old), Some(new), _) if old.line != new.line => differences.add_path(new.path(), "changed"),
-            (Some(old), Some(new), _) if old.stamp() != new.stamp() && stamps(new.path(), new.line[0]) => {
+            (Some(old), Some(new), _) if with_times && old.stamp() != new.stamp() => {
                 let what = if new.line[0] == b'd' { "entries came and went" } else { "written" };
                 differences.add_path(new.path(), what);
             }
@@ -273,7 +306,7 @@ fn compare_listings(
 }
 
 /// One entry: the line that an approval binds, and the stamp that identifies the entry.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 struct Record {
     /// The kind and the rights, the digest, the path.
     line: Vec<u8>,
@@ -340,6 +373,9 @@ struct Walk<'a> {
     /// The last device, and true if its times prove the content.
     device: Option<(u64, bool)>,
     synced: Synced,
+    /// Paths of the directories that are to be set apart.
+    set_apart: &'a [&'a Path],
+    apart: Vec<Record>,
     files: u64,
     bytes: u64,
     gaps: Vec<String>,
@@ -396,6 +432,9 @@ impl Walk<'_> {
         let wrong = wrong_at(path);
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => self.note_file(&entry)?,
+            FileType::Directory if self.is_set_apart(path) => {
+                self.apart.push(record(b'd', stat, None, path));
+            }
             FileType::Directory => self.note_entry(b'd', stat, None, path).map_err(wrong)?,
             FileType::Symlink => {
                 let target = readlinkat(&entry.dir, entry.name(), Vec::new());
@@ -408,6 +447,10 @@ impl Walk<'_> {
             }
         }
         Ok(())
+    }
+
+    fn is_set_apart(&self, path: &[u8]) -> bool {
+        self.set_apart.iter().any(|apart| apart.as_os_str().as_bytes() == path)
     }
 
     fn note_file(&mut self, entry: &TreeEntry) -> Result<(), TreeError> {

@@ -170,11 +170,40 @@ fn what_changes_and_is_put_back_meanwhile_is_found() {
     fs::remove_file(place.root().join("z/conftest.py")).unwrap();
     let now = place.list_root();
     assert_eq!(now.digest, before.digest);
-    let changes = before.changes_until(&now, &|_| false).unwrap();
+    let changes = before.changes_until(&now).unwrap();
     assert_eq!(changes.named_changes(), ["sub/b (written)", "z (entries came and went)"]);
-    let ignored = place.root().join("z");
-    let changes = before.changes_until(&now, &|dir| dir == ignored).unwrap();
-    assert_eq!(changes.named_changes(), ["sub/b (written)"]);
+}
+
+#[test]
+fn a_directory_that_is_set_apart_is_only_compared() {
+    let place = Place::new();
+    let list = |apart: &[&Path]| {
+        let reader =
+            TreeReader { kept_in: place.state.path(), keeps: true, limits: LIMITS, leaves_out: &|_| false };
+        reader.list_setting_apart(&place.root(), apart).unwrap()
+    };
+    let changes = |before: &Listing, now: &Listing| before.changes_until(now).unwrap().named_changes();
+    let (bare, path) = (list(&[]), Path::new("z/own"));
+    fs::create_dir(place.root().join(path)).unwrap();
+    settle();
+    assert_ne!(list(&[]).digest, bare.digest);
+    let before = list(&[path]);
+    assert_eq!(before.digest, bare.digest);
+    assert!(before.contains(Path::new("z/z")).unwrap() && !before.contains(path).unwrap());
+    assert_eq!(changes(&before, &list(&[path])), [""; 0]);
+    // The times of the directory around it show what comes and goes.
+    place.write("z/evil", "");
+    fs::remove_file(place.root().join("z/evil")).unwrap();
+    let now = list(&[path]);
+    assert_eq!((now.digest, changes(&before, &now)), (bare.digest, vec!["z (entries came and went)".to_owned()]));
+    // So do the times of the directory itself, and the digest covers its content.
+    place.write("z/own/evil", "");
+    assert_ne!(list(&[path]).digest, bare.digest);
+    fs::remove_file(place.root().join("z/own/evil")).unwrap();
+    assert_eq!(changes(&now, &list(&[path])), ["z/own (changed)"]);
+    fs::remove_dir(place.root().join(path)).unwrap();
+    let named = changes(&now, &list(&[path]));
+    assert!(named.contains(&"z/own (changed)".to_owned()), "{named:?}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use lobster_policy::{
     BoundTree, Control, Decision, DecisionEnv, NetGrant, Policy, SYSTEM_READ_ONLY, SYSTEM_ROOTS, SandboxMode,
     expand_root,
 };
-use lobster_sandbox::{Confinement, Enforcement, HeldRoot, Missing, Promise, Sandbox};
+use lobster_sandbox::{Confinement, Enforcement, HeldPlaceholders, HeldRoot, Missing, Promise, Sandbox};
 
 use super::bound_files::NotHeld;
 use super::jail_spec::real;
@@ -36,6 +36,9 @@ pub(crate) struct Trees {
     unbound: Vec<String>,
     /// lobster's state directory, which is hidden from steps.
     own: PathBuf,
+    /// Placeholders that lobster made after the trees were bound. The command finds an empty directory at their paths
+    /// in any case, so the digests leave them out.
+    placeholders: Vec<PathBuf>,
     roots: Vec<PathBuf>,
     listings: Vec<Listing>,
     /// Files and data that the command may run, load or read outside the trees, in words.
@@ -56,6 +59,7 @@ impl Trees {
             keeps,
             unbound: policy.file().approvals.unbound.iter().map(|text| expand_root(text, place)).collect(),
             own: real(state_dir),
+            placeholders: Vec::new(),
             roots: granted_roots(decision, place, policy.is_open()),
             listings: Vec::new(),
             gaps: Vec::new(),
@@ -124,7 +128,9 @@ impl Trees {
         };
         let reader =
             TreeReader { kept_in: &self.kept_in, keeps: self.keeps, limits, leaves_out: &leaves_out };
-        reader.list_root(root)
+        let apart: Vec<&Path> =
+            self.placeholders.iter().filter_map(|path| path.strip_prefix(root).ok()).collect();
+        reader.list_setting_apart(root, &apart)
     }
 
     /// The trees as an approval binds them.
@@ -166,12 +172,22 @@ impl Trees {
 
     /// Lists the trees again directly before the start: they must be as approved, and be the very directories that the
     /// jail shows.
-    pub(super) fn check_before_start(&self, held: &[HeldRoot]) -> Result<Self, NotHeld> {
+    pub(super) fn check_before_start(
+        &self,
+        held: &[HeldRoot],
+        placeholders: &HeldPlaceholders,
+    ) -> Result<Self, NotHeld> {
+        placeholders.wait_for_clock();
+        let was_bound = |path: &Path| {
+            let within = |listing: &Listing| Some(listing.contains(path.strip_prefix(&listing.root).ok()?));
+            self.listings.iter().filter_map(within).any(|found| found.unwrap_or(true))
+        };
         let mut now = Self {
             kept_in: self.kept_in.clone(),
             keeps: self.keeps,
             unbound: self.unbound.clone(),
             own: self.own.clone(),
+            placeholders: placeholders.paths().filter(|path| !was_bound(path)).map(Path::to_owned).collect(),
             roots: self.roots.clone(),
             listings: Vec::new(),
             gaps: self.gaps.clone(),
@@ -183,7 +199,7 @@ impl Trees {
         }
         for before in &self.listings {
             let root = &before.root;
-            let listing = self
+            let listing = now
                 .list_tree(root, LIMITS)
                 .map_err(|error| changed(vec![format!("{} ({error})", root.display())]))?;
             if listing.digest != before.digest {
@@ -199,18 +215,18 @@ impl Trees {
 
     /// Adds to the statement of a step that ended: the trees that stayed as approved, and the changes during the step,
     /// by the step itself where it may write, or by others.
+    ///
+    /// The placeholders around the process still exist, so equal times prove that nothing changed.
     pub(super) fn judge_end(&self, confinement: &Confinement, statement: &mut serde_json::Value) {
-        let Confinement::Jail(spec) = confinement else { return };
+        if !matches!(confinement, Confinement::Jail(_)) {
+            return;
+        }
         let Ok(mut enforcement) = serde_json::from_value::<Enforcement>(statement.clone()) else { return };
-        // The jail puts placeholders for missing protected paths into these directories.
-        let has_placeholders = |dir: &Path| spec.protect.iter().any(|path| path.parent() == Some(dir));
         for before in &self.listings {
             let changes = self
                 .list_tree(&before.root, LIMITS)
                 .map_err(|error| error.to_string())
-                .and_then(|now| {
-                    before.changes_until(&now, &has_placeholders).map_err(|error| error.to_string())
-                })
+                .and_then(|now| before.changes_until(&now).map_err(|error| error.to_string()))
                 .map_or_else(|error| vec![error], |differences| differences.named_changes());
             if changes.is_empty() {
                 enforcement.approved_roots.push(before.root.display().to_string());

@@ -35,7 +35,7 @@ use lobster_policy::{
     LeastChanges, Limits, Overflow, PROPOSED_RULE, Policy, Proposal, Remember, Resolve, Verdict,
     catalogued_git, changed_files, denial,
 };
-use lobster_sandbox::{Confinement, JailSpec, Net, ProcessLimits};
+use lobster_sandbox::{Confinement, HeldPlaceholders, JailSpec, Net, ProcessLimits};
 use lobster_stage::{Question, StageError, Stop, store_failure};
 use lobster_store::{Durability, Event, GateFilter, HOME_PREFIX};
 
@@ -78,7 +78,7 @@ pub(crate) fn decide(
         if decided.confinement.spec().is_some() {
             keep_caches_out(&mut decided.env);
         }
-        let held = decided.hold(&files, trees, &run.services.state_dir);
+        let held = decided.hold(&files, trees, (&*run.services.sandbox, run.services.state_dir.as_path()));
         held.inspect_err(|_| run.record_failure(path))?;
     }
     if !policy.is_open()
@@ -375,6 +375,7 @@ pub(crate) fn decided(
             stdout_cap: None,
             approved: None,
             trees: None,
+            placeholders: HeldPlaceholders::default(),
             shell: None,
             _home: None,
         });
@@ -404,6 +405,7 @@ pub(crate) fn decided(
         }),
         approved: None,
         trees: None,
+        placeholders: HeldPlaceholders::default(),
         shell: None,
         _home: Some(home),
     })
