@@ -4,7 +4,8 @@
 //! the same as in an earlier listing, it still has the same bytes and is not read again. This requires two conditions.
 //! Two writes must not get the same time, so a file that was too young when it was read is read again. And a write
 //! through mapped memory must get a new time, which it does after a sync, so a file changed in the last minute is
-//! synced before it is read. File systems other than [`KEEPS_TIMES`] promise less; their files are always read.
+//! synced before it is read. Other file systems than those in [`systems`] promise less: their files are always read,
+//! and a listing names them, because equal times at its end do not prove that nothing changed while a command ran.
 //!
 //! A listing is a file in the order of the walk, so memory does not grow with the tree.
 
@@ -12,7 +13,7 @@ use std::cmp::Ordering;
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use crate::digest::Digest;
 use entries::{FoundEntry, TreeEntry};
 
 mod entries;
+mod systems;
 
 /// A file that changed within this time is synced before it is read. The kernel writes mapped memory back every 30 s
 /// by itself.
@@ -37,12 +39,6 @@ const COARSE_CLOCK: i128 = 2_500_000_000;
 
 /// Most files that are synced one by one; after that, their whole file system is synced.
 const SYNCED_ALONE: u32 = 8;
-
-/// File systems on which each change of a file's bytes changes its time of change: ext2 to ext4, XFS, btrfs,
-/// overlayfs, F2FS, ZFS and bcachefs. Writes to memory mapped from tmpfs do not change it, and network servers give no
-/// guarantee.
-const KEEPS_TIMES: [i128; 7] =
-    [0xef53, 0x5846_5342, 0x9123_683e, 0x794c_7630, 0xf2f5_2010, 0x2fc1_2fc1, 0xca45_1a4e];
 
 /// Bytes of lines that are hashed and written at a time.
 const BUFFER: usize = 64 << 10;
@@ -94,6 +90,8 @@ pub struct Listing {
     pub bytes: u64,
     /// Parts that no digest covers, as messages.
     pub gaps: Vec<String>,
+    /// True if every file is on a file system where each change gives it another time.
+    pub keeps_times: bool,
     /// Device and number of the root.
     pub identity: (u64, u64),
     records: File,
@@ -167,7 +165,7 @@ impl TreeReader<'_> {
             is_new: false,
             out: BufWriter::with_capacity(BUFFER, records),
             hasher: BufWriter::with_capacity(BUFFER, blake3::Hasher::new()),
-            device: None,
+            devices: Vec::new(),
             synced: Synced::default(),
             set_apart: apart,
             apart: Vec::new(),
@@ -203,6 +201,7 @@ impl TreeReader<'_> {
             files: walk.files,
             bytes: walk.bytes,
             gaps: walk.gaps,
+            keeps_times: walk.devices.iter().all(|(_, proves)| *proves),
             identity: identity(&stat),
             records,
             apart: walk.apart,
@@ -370,8 +369,8 @@ struct Walk<'a> {
     out: BufWriter<File>,
     /// Hashes many lines at a time, because a short line costs as much as a whole block.
     hasher: BufWriter<blake3::Hasher>,
-    /// The last device, and true if its times prove the content.
-    device: Option<(u64, bool)>,
+    /// The devices so far, and true if their times prove the content.
+    devices: Vec<(u64, bool)>,
     synced: Synced,
     /// Paths of the directories that are to be set apart.
     set_apart: &'a [&'a Path],
@@ -462,7 +461,7 @@ impl Walk<'_> {
         if self.files > files || self.bytes > bytes {
             return Err(TreeError::TooLarge { files, bytes });
         }
-        let proves = self.device_proves(entry.dir.as_fd(), stat);
+        let proves = self.device_proves(entry);
         if let Some(known) = self.take_known(path).map_err(wrong)? {
             if proves && known.stamp == stamp(stat).as_bytes() {
                 return self.write_record(&known).map_err(wrong);
@@ -536,16 +535,16 @@ impl Walk<'_> {
     }
 
     /// True if, on this device, a file with the same times has the same bytes.
-    fn device_proves(&mut self, on: BorrowedFd<'_>, stat: &Stat) -> bool {
-        let (device, _) = identity(stat);
-        match self.device {
-            Some((known, proves)) if known == device => proves,
-            _ => {
-                let proves = keeps_times(on);
-                self.device = Some((device, proves));
-                proves
-            }
+    fn device_proves(&mut self, entry: &TreeEntry) -> bool {
+        let (device, _) = identity(&entry.stat);
+        if let Some((_, proves)) = self.devices.iter().find(|(known, _)| *known == device) {
+            return *proves;
         }
+        // A single file may be mounted into the directory.
+        let file = openat(&entry.dir, entry.name(), systems::LOOK, Mode::empty());
+        let proves = file.is_ok_and(|file| systems::keeps_times(file.as_fd(), entry.dir.as_fd()));
+        self.devices.push((device, proves));
+        proves
     }
 
     /// Adds an entry, which the earlier listing may contain.
@@ -628,16 +627,6 @@ fn identity(stat: &Stat) -> (u64, u64) {
 fn since_epoch() -> i128 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     i128::try_from(now.as_nanos()).unwrap_or(i128::MAX)
-}
-
-#[cfg(target_os = "linux")]
-fn keeps_times(on: BorrowedFd<'_>) -> bool {
-    rustix::fs::fstatfs(on).is_ok_and(|system| KEEPS_TIMES.contains(&i128::from(system.f_type)))
-}
-
-#[cfg(not(target_os = "linux"))]
-fn keeps_times(_: BorrowedFd<'_>) -> bool {
-    false
 }
 
 fn latest_name(root: &Path) -> String {

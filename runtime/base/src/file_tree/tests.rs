@@ -50,6 +50,11 @@ impl Place {
     }
 }
 
+fn keeps_times(dir: &Path) -> bool {
+    let dir = File::open(dir).unwrap();
+    systems::keeps_times(dir.as_fd(), dir.as_fd())
+}
+
 /// Waits until the time of a file just written differs from that of its next version.
 fn settle() {
     sleep(Duration::from_millis(40));
@@ -152,7 +157,7 @@ fn what_has_not_changed_is_not_read_again() {
     let at = text.windows(64).position(|part| part == was.as_bytes()).unwrap();
     let changed = [&text[..at], other.as_bytes(), &text[at + 64..]].concat();
     fs::write(&latest, changed).unwrap();
-    let proves = keeps_times(File::open(place.root()).unwrap().as_fd());
+    let proves = keeps_times(&place.root());
     assert_eq!(place.list_root().digest != before.digest, proves);
     // Half a listing is ignored.
     fs::write(&latest, &text[..text.len() / 2]).unwrap();
@@ -204,6 +209,28 @@ fn a_directory_that_is_set_apart_is_only_compared() {
     fs::remove_dir(place.root().join(path)).unwrap();
     let named = changes(&now, &list(&[path]));
     assert!(named.contains(&"z/own (changed)".to_owned()), "{named:?}");
+}
+
+/// On tmpfs, a write to mapped memory changes the bytes and no time.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_system_that_does_not_keep_times_is_named() {
+    let place = Place::new();
+    let proves = keeps_times(&place.root());
+    assert_eq!(place.list_root().keeps_times, proves);
+    let Ok(memory) = tempfile::tempdir_in("/dev/shm") else { return };
+    fs::write(memory.path().join("a"), "a").unwrap();
+    let reader =
+        TreeReader { kept_in: place.state.path(), keeps: true, limits: LIMITS, leaves_out: &|_| false };
+    let before = reader.list_root(memory.path()).unwrap();
+    assert!(!before.keeps_times);
+    // A listing is not trusted there: the file is read again.
+    let latest = place.state.path().join(latest_name(memory.path()));
+    let text = fs::read(&latest).unwrap();
+    let (was, other) = (Digest::of(b"a").to_string(), Digest::of(b"remembered").to_string());
+    let at = text.windows(64).position(|part| part == was.as_bytes()).unwrap();
+    fs::write(&latest, [&text[..at], other.as_bytes(), &text[at + 64..]].concat()).unwrap();
+    assert_eq!(reader.list_root(memory.path()).unwrap().digest, before.digest);
 }
 
 #[test]
