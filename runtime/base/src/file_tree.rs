@@ -22,9 +22,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, fsync, openat, readlinkat, statat, syncfs};
 
 use crate::digest::Digest;
+use attributes::digest_attributes;
 use entries::{FoundEntry, TreeEntry};
+use kept::{kept_name, latest_name, remove_oldest};
 
+mod attributes;
 mod entries;
+mod kept;
 mod systems;
 
 /// A file that changed within this time is synced before it is read. The kernel writes mapped memory back every 30 s
@@ -43,11 +47,12 @@ const SYNCED_ALONE: u32 = 8;
 /// Bytes of lines that are hashed and written at a time.
 const BUFFER: usize = 64 << 10;
 
+/// Flags that open a directory of the tree.
+const OF_DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
 /// Most gaps of one tree that are listed.
 const MAX_GAPS: usize = 20;
-
-/// Total bytes of stored listings.
-const MAX_KEPT: u64 = 256 << 20;
 
 /// Most differences that are listed.
 const MAX_NAMED: usize = 10;
@@ -84,7 +89,7 @@ pub struct TreeReader<'a> {
 #[derive(Debug)]
 pub struct Listing {
     pub root: PathBuf,
-    /// Covers all names, kinds, rights and contents.
+    /// Covers all names, kinds, rights, owners, extended attributes and contents.
     pub digest: Digest,
     pub files: u64,
     pub bytes: u64,
@@ -179,7 +184,7 @@ impl TreeReader<'_> {
         let top = openat(rustix::fs::CWD, root, flags, Mode::empty()).map_err(|e| of_path(root)(e.into()))?;
         let stat = fstat(&top).map_err(|error| of_path(root)(error.into()))?;
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
-            walk.note_entry(b'd', &stat, None, b"").map_err(of_path(root))?;
+            walk.note_directory((&stat, b""), false, || digest_attributes(&top)).map_err(of_path(root))?;
             entries::each_entry(top, self.leaves_out, |found| walk.note_found(found))?;
         } else {
             // A file is examined by its name in the directory above.
@@ -307,7 +312,7 @@ fn compare_listings(before: impl Read, now: impl Read, with_times: bool) -> io::
 /// One entry: the line that an approval binds, and the stamp that identifies the entry.
 #[derive(Debug, PartialEq, Eq)]
 struct Record {
-    /// The kind and the rights, the digest, the path.
+    /// The kind, the rights, the owner and the attributes, then the digest, then the path.
     line: Vec<u8>,
     /// Device, number, time of change and size, after a `!` if they do not prove the content.
     stamp: Vec<u8>,
@@ -384,6 +389,7 @@ struct Walk<'a> {
 enum Content {
     Digest {
         digest: Digest,
+        attributes: Option<Digest>,
         is_proven: bool,
         stat: Box<Stat>,
     },
@@ -432,9 +438,15 @@ impl Walk<'_> {
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => self.note_file(&entry)?,
             FileType::Directory if self.is_set_apart(path) => {
-                self.apart.push(record(b'd', stat, None, path));
+                self.apart.push(record(b'd', stat, None, None, path));
             }
-            FileType::Directory => self.note_entry(b'd', stat, None, path).map_err(wrong)?,
+            FileType::Directory => {
+                let proves = self.device_proves(&entry);
+                // The walk itself reports a directory that cannot be opened.
+                let opened = || openat(&entry.dir, entry.name(), OF_DIRECTORY, Mode::empty());
+                let attributes = || opened().map_or(Ok(None), digest_attributes);
+                self.note_directory((stat, path), proves, attributes).map_err(wrong)?;
+            }
             FileType::Symlink => {
                 let target = readlinkat(&entry.dir, entry.name(), Vec::new());
                 let target = Digest::of(target.map_err(|error| wrong(error.into()))?.as_bytes());
@@ -469,14 +481,39 @@ impl Walk<'_> {
             self.is_new = true;
         }
         match self.read_content(entry) {
-            Content::Digest { digest, is_proven, stat } => {
-                self.note_new(b'f', &stat, Some((digest, is_proven && proves)), path).map_err(wrong)
+            Content::Digest { digest, attributes, is_proven, stat } => {
+                let record = record(b'f', &stat, Some((digest, is_proven && proves)), attributes, path);
+                self.note_new(&record).map_err(wrong)
             }
             Content::Gap(why) => {
                 self.add_gap(path, &why);
-                self.note_new(b'f', stat, None, path).map_err(wrong)
+                self.note_new(&record(b'f', stat, None, None, path)).map_err(wrong)
             }
         }
+    }
+
+    /// Adds a directory. Its attributes are not read again if its times prove that they are the same.
+    fn note_directory(
+        &mut self,
+        (stat, path): (&Stat, &[u8]),
+        proves: bool,
+        read_attributes: impl FnOnce() -> io::Result<Option<Digest>>,
+    ) -> io::Result<()> {
+        let known = self.take_known(path)?;
+        if let Some(known) = known.as_ref().filter(|known| proves && known.stamp == stamp(stat).as_bytes()) {
+            return self.write_record(known);
+        }
+        let is_proven = proves && is_settled(stat, since_epoch());
+        let attributes = read_attributes().unwrap_or_else(|error| {
+            self.add_gap(path, &format!("its attributes cannot be read ({error})"));
+            None
+        });
+        let mut record = record(b'd', stat, None, attributes, path);
+        if !is_proven {
+            record.stamp.insert(0, b'!');
+        }
+        self.is_new |= known.as_ref() != Some(&record);
+        self.write_record(&record)
     }
 
     /// Reads a file that does not change meanwhile.
@@ -500,11 +537,11 @@ impl Walk<'_> {
                 (&file).rewind()?;
                 let size = u64::try_from(before.st_size).unwrap_or(0);
                 let digest = Digest::of_reader((&file).take(size.saturating_add(1)))?;
+                let attributes = digest_attributes(&file)?;
                 let after = fstat(&file)?;
-                let clock = if changed(&after) % 1_000_000_000 == 0 { COARSE_CLOCK } else { FINE_CLOCK };
-                let is_proven = changed(&after) + clock <= read_from;
+                let is_proven = is_settled(&after, read_from);
                 let is_same = stamp(&before) == stamp(&after);
-                Ok(is_same.then(|| Content::Digest { digest, is_proven, stat: Box::new(after) }))
+                Ok(is_same.then(|| Content::Digest { digest, attributes, is_proven, stat: Box::new(after) }))
             });
             match looked {
                 Ok(Some(content)) => return content,
@@ -555,22 +592,16 @@ impl Walk<'_> {
         digest: Option<(Digest, bool)>,
         path: &[u8],
     ) -> io::Result<()> {
-        let record = record(kind, stat, digest, path);
+        let record = record(kind, stat, digest, None, path);
         let known = self.take_known(path)?;
         self.is_new |= !known.is_some_and(|known| known.line == record.line && known.stamp == record.stamp);
         self.write_record(&record)
     }
 
     /// Adds an entry that differs from the earlier listing.
-    fn note_new(
-        &mut self,
-        kind: u8,
-        stat: &Stat,
-        digest: Option<(Digest, bool)>,
-        path: &[u8],
-    ) -> io::Result<()> {
+    fn note_new(&mut self, record: &Record) -> io::Result<()> {
         self.is_new = true;
-        self.write_record(&record(kind, stat, digest, path))
+        self.write_record(record)
     }
 
     fn write_record(&mut self, record: &Record) -> io::Result<()> {
@@ -597,13 +628,21 @@ fn wrong_at(path: &[u8]) -> impl Fn(io::Error) -> TreeError + Copy + '_ {
     |source| TreeError::Io { path: String::from_utf8_lossy(path).into_owned(), source }
 }
 
-fn record(kind: u8, stat: &Stat, digest: Option<(Digest, bool)>, path: &[u8]) -> Record {
+fn record(
+    kind: u8,
+    stat: &Stat,
+    digest: Option<(Digest, bool)>,
+    attributes: Option<Digest>,
+    path: &[u8],
+) -> Record {
     let mut line = vec![kind];
     let (digest, is_proven) = match digest {
         Some((digest, is_proven)) => (digest.to_string(), is_proven),
         None => ("-".to_owned(), kind != b'f'),
     };
-    line.extend_from_slice(format!("{:o} {digest} ", stat.st_mode & 0o7777).as_bytes());
+    let attributes = attributes.map(|digest| format!(":{digest}")).unwrap_or_default();
+    let (mode, user, group) = (stat.st_mode & 0o7777, stat.st_uid, stat.st_gid);
+    line.extend_from_slice(format!("{mode:o}:{user}:{group}{attributes} {digest} ").as_bytes());
     line.extend_from_slice(path);
     let mark = if is_proven { "" } else { "!" };
     Record { line, stamp: format!("{mark}{}", stamp(stat)).into_bytes() }
@@ -612,6 +651,12 @@ fn record(kind: u8, stat: &Stat, digest: Option<(Digest, bool)>, path: &[u8]) ->
 /// Identifies a file and its state.
 fn stamp(stat: &Stat) -> String {
     format!("{:x} {:x} {:x} {:x}", stat.st_dev, stat.st_ino, changed(stat), stat.st_size)
+}
+
+/// True if a change after `read_from` gets another time than the last change before.
+fn is_settled(stat: &Stat, read_from: i128) -> bool {
+    let clock = if changed(stat) % 1_000_000_000 == 0 { COARSE_CLOCK } else { FINE_CLOCK };
+    changed(stat) + clock <= read_from
 }
 
 /// Time of the last change in nanoseconds since 1970.
@@ -627,34 +672,6 @@ fn identity(stat: &Stat) -> (u64, u64) {
 fn since_epoch() -> i128 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     i128::try_from(now.as_nanos()).unwrap_or(i128::MAX)
-}
-
-fn latest_name(root: &Path) -> String {
-    Digest::of(root.as_os_str().as_bytes()).short()
-}
-
-fn kept_name(root: &Path, digest: &Digest) -> String {
-    format!("{}-{digest}", latest_name(root))
-}
-
-/// Removes the oldest listings that exceed the limit.
-fn remove_oldest(dir: &Path) -> io::Result<()> {
-    let mut all: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
-    for entry in fs::read_dir(dir)? {
-        let entry = entry?;
-        if let Ok(meta) = entry.metadata() {
-            all.push((meta.modified()?, meta.len(), entry.path()));
-        }
-    }
-    all.sort();
-    let mut kept = 0_u64;
-    for (_, bytes, path) in all.iter().rev() {
-        kept = kept.saturating_add(*bytes);
-        if kept > MAX_KEPT {
-            let _ = fs::remove_file(path);
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

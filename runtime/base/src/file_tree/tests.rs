@@ -112,6 +112,32 @@ fn every_change_is_named() {
 }
 
 #[test]
+fn owners_and_attributes_are_covered() {
+    use rustix::fs::{XattrFlags, setxattr};
+    let place = Place::new();
+    settle();
+    let mut before = place.list_root();
+    for (path, named) in [("a", "a (changed)"), ("sub/deep", "sub/deep (changed)"), ("", "the root (changed)")] {
+        for value in [b"one", b"two"] {
+            let done = setxattr(place.root().join(path), "user.lobster", value, XattrFlags::empty());
+            if done == Err(rustix::io::Errno::OPNOTSUPP) {
+                return;
+            }
+            done.unwrap();
+            assert_eq!(place.since(&before), [named]);
+            before = place.list_root();
+        }
+    }
+    if rustix::process::geteuid().is_root() {
+        for (path, named) in [("a", "a (changed)"), ("sub", "sub (changed)")] {
+            std::os::unix::fs::chown(place.root().join(path), Some(1), None).unwrap();
+            assert_eq!(place.since(&before), [named]);
+            before = place.list_root();
+        }
+    }
+}
+
+#[test]
 fn a_write_that_hides_itself_is_found() {
     let place = Place::new();
     settle();

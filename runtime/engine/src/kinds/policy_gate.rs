@@ -140,9 +140,9 @@ fn ask(
     if !trees.gaps.is_empty() {
         item["not_covered"] = json!(trees.gaps);
     }
-    let system = system_roots(decision);
-    if !policy.is_open() && !system.is_empty() {
-        item[NOT_COMPARED] = json!(system);
+    if !policy.is_open() {
+        let system = system_roots(decision).into_iter();
+        item[NOT_COMPARED] = system.chain([METADATA]).collect();
     }
     // The question's text does not show the variables.
     if decision.reasons.iter().any(|reason| reason.code == "variable") {
@@ -267,6 +267,9 @@ fn admit_credentials(run: &Run<'_>, job: &Job, decided: &mut Decided) -> Result<
     }
     Ok(())
 }
+
+/// What no digest of a tree covers, although a command can read it.
+const METADATA: &str = "times of files, and their number of names";
 
 /// Field of a question's item with the files that the answer covers.
 const FILES: &str = "files";
