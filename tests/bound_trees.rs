@@ -158,7 +158,9 @@ fn a_file_that_came_and_went_is_never_recorded_as_held() {
     for (dir, name) in [("a", "opt.sh"), ("b", "sub/opt.sh"), ("c", ".git/opt.sh")] {
         workflow(&home, dir, "sh x.sh");
         let script = format!("{}\n[ -e {name} ] && . ./{name}\n{}\n", first.join(" "), second.join(" "));
-        home.write("p.toml", MINIMUM).write(&format!("{dir}/x.sh"), script).write(&format!("{dir}/sub/a"), "");
+        home.write("p.toml", MINIMUM)
+            .write(&format!("{dir}/x.sh"), script)
+            .write(&format!("{dir}/sub/a"), "");
         let asked = ask(&home, dir);
         let path = home.dir().join(dir).join(name);
         let done = std::thread::scope(|scope| {
@@ -186,8 +188,7 @@ fn a_file_that_came_and_went_is_never_recorded_as_held() {
 
 /// A policy under which one step writes without a question what the next one runs.
 fn with_writer(file: &str) -> String {
-    let rule =
-        format!("[[rule]]\nid = \"w\"\neffect = \"allow\"\nargv = [\"tee\", \"{file}\"]\n");
+    let rule = format!("[[rule]]\nid = \"w\"\neffect = \"allow\"\nargv = [\"tee\", \"{file}\"]\n");
     format!("{MINIMUM}{rule}grant = {{ fs_write = [\"@workspace\"] }}\n")
 }
 

@@ -20,7 +20,8 @@ pub(super) fn digest_attributes(file: impl AsFd) -> io::Result<Option<Digest>> {
     };
     let mut list = vec![0; length];
     let length = flistxattr(&file, list.as_mut_slice())?;
-    let mut names: Vec<&[u8]> = list[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()).collect();
+    let mut names: Vec<&[u8]> =
+        list[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()).collect();
     names.sort_unstable();
     let mut hasher = blake3::Hasher::new();
     for name in names {
@@ -29,7 +30,7 @@ pub(super) fn digest_attributes(file: impl AsFd) -> io::Result<Option<Digest>> {
             let length = fgetxattr(&file, name, value.as_mut_slice())?;
             value.truncate(length);
         }
-        for part in [name, &value] {
+        for part in [name, value.as_slice()] {
             hasher.update(&(part.len() as u64).to_le_bytes());
             hasher.update(part);
         }

@@ -117,7 +117,9 @@ fn owners_and_attributes_are_covered() {
     let place = Place::new();
     settle();
     let mut before = place.list_root();
-    for (path, named) in [("a", "a (changed)"), ("sub/deep", "sub/deep (changed)"), ("", "the root (changed)")] {
+    for (path, named) in
+        [("a", "a (changed)"), ("sub/deep", "sub/deep (changed)"), ("", "the root (changed)")]
+    {
         for value in [b"one", b"two"] {
             let done = setxattr(place.root().join(path), "user.lobster", value, XattrFlags::empty());
             if done == Err(rustix::io::Errno::OPNOTSUPP) {
@@ -226,7 +228,10 @@ fn a_directory_that_is_set_apart_is_only_compared() {
     place.write("z/evil", "");
     fs::remove_file(place.root().join("z/evil")).unwrap();
     let now = list(&[path]);
-    assert_eq!((now.digest, changes(&before, &now)), (bare.digest, vec!["z (entries came and went)".to_owned()]));
+    assert_eq!(
+        (now.digest, changes(&before, &now)),
+        (bare.digest, vec!["z (entries came and went)".to_owned()])
+    );
     // So do the times of the directory itself, and the digest covers its content.
     place.write("z/own/evil", "");
     assert_ne!(list(&[path]).digest, bare.digest);

@@ -313,9 +313,8 @@ mod tests {
     #[test]
     fn only_hidden_parts_of_the_state_are_left_out() {
         let state = Path::new("/nowhere/work/state");
-        let hidden = |granted: &[&str]| {
-            hidden_state(state, &granted.iter().map(PathBuf::from).collect::<Vec<_>>())
-        };
+        let hidden =
+            |granted: &[&str]| hidden_state(state, &granted.iter().map(PathBuf::from).collect::<Vec<_>>());
         assert_eq!(hidden(&["/nowhere/work", "/nowhere/states"]), [state]);
         let parts = [state.join("store"), state.join("logins")];
         for root in ["/nowhere/work/state/x", "/nowhere/work/state"] {
