@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::approved_files::{POLICY, approve, ask, call, files, not_covered, workflow};
-use crate::home::Home;
+use crate::home::{Answer, Home, wait_until};
 
 /// What the last run's record says of the approval.
 fn enforced(home: &Home) -> Value {
@@ -142,6 +142,138 @@ fn a_swap_while_the_command_runs_is_never_recorded_as_held() {
     );
 }
 
+/// True if a process with exactly these words is running anywhere.
+fn is_running(words: &[&str]) -> bool {
+    let wanted: String = words.iter().map(|word| format!("{word}\0")).collect();
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let mut texts = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
+    texts.any(|text| text == wanted.as_bytes())
+}
+
+/// Files that others add to the root of the workspace while the command runs, and remove before it ends.
+#[test]
+fn a_file_that_came_and_went_is_never_recorded_as_held() {
+    let home = Home::new();
+    let (first, second) = (["sleep", "1.07531"], ["sleep", "1.07532"]);
+    for (dir, name) in [("a", "opt.sh"), ("b", "sub/opt.sh"), ("c", ".git/opt.sh")] {
+        workflow(&home, dir, "sh x.sh");
+        let script = format!("{}\n[ -e {name} ] && . ./{name}\n{}\n", first.join(" "), second.join(" "));
+        home.write("p.toml", MINIMUM)
+            .write(&format!("{dir}/x.sh"), script)
+            .write(&format!("{dir}/sub/a"), "");
+        let asked = ask(&home, dir);
+        let path = home.dir().join(dir).join(name);
+        let done = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                wait_until("the command runs", || is_running(&first));
+                // In the last case the directory is lobster's placeholder.
+                std::fs::write(&path, "echo SWAPPED-RAN\n").unwrap();
+                wait_until("the command has read it", || is_running(&second));
+                std::fs::remove_file(&path).unwrap();
+            });
+            approve(&home, dir, &asked)
+        });
+        assert!(done.output()[0].to_string().contains("SWAPPED-RAN"), "{done:?}");
+        let record = enforced(&home);
+        let changed = record["changed_meanwhile"].to_string();
+        let named = match dir {
+            "a" => "the root (entries came and went)",
+            "b" => "sub (entries came and went)",
+            _ => ".git (changed)",
+        };
+        assert!(!is_held(&record) && changed.contains(named), "{record}");
+        assert_eq!(record["approved_roots"], Value::Null, "{record}");
+    }
+}
+
+/// A policy under which one step writes without a question what the next one runs.
+fn with_writer(file: &str) -> String {
+    let rule = format!("[[rule]]\nid = \"w\"\neffect = \"allow\"\nargv = [\"tee\", \"{file}\"]\n");
+    format!("{MINIMUM}{rule}grant = {{ fs_write = [\"@workspace\"] }}\n")
+}
+
+/// The changes of an earlier step that wait for their review.
+#[test]
+fn the_question_covers_waiting_changes() {
+    let home = Home::new();
+    for (dir, file) in [("a", "lib.sh"), ("b", "x.sh"), ("c", "new.sh")] {
+        let flow = format!(
+            "steps:\n  - {{ id: p, exec: [tee, {file}], stdin: \"echo LAYER\\n\", changes: review }}\n  \
+             - {{ id: a, run: sh x.sh, changes: review }}\n"
+        );
+        home.write("p.toml", with_writer(file))
+            .write(&format!("{dir}/f.lobster"), flow)
+            .write(&format!("{dir}/x.sh"), ". ./lib.sh; [ ! -e new.sh ] || . ./new.sh\n")
+            .write(&format!("{dir}/lib.sh"), "echo GOOD\n");
+        let asked = ask(&home, dir);
+        let item = asked.envelope()["requiresApproval"]["items"][0].clone();
+        let waiting = item["waiting_changes"].as_array().unwrap();
+        let texts: Vec<&str> = waiting.iter().map(|line| line.as_str().unwrap()).collect();
+        assert!(texts[0].starts_with("of step p, not committed  "), "{item}");
+        assert!(texts[1].contains(&format!("/{dir}/{file}  ")) && texts.len() == 2, "{item}");
+        // The step runs its layer's file, and not a copy of the other one.
+        let expected: &[&str] = if file == "x.sh" { &[] } else { &["x.sh"] };
+        assert_eq!(files(&asked), expected, "{item}");
+        // The files below the layer are bound as well.
+        let stale = ask(&home, dir);
+        home.write(&format!("{dir}/other"), "");
+        let refused = approve(&home, dir, &stale).error();
+        assert!(refused.contains("is not what would run now"), "{refused}");
+        std::fs::remove_file(home.dir().join(dir).join("other")).unwrap();
+
+        let reviewed = approve(&home, dir, &asked);
+        assert_eq!(reviewed.envelope()["status"], "needs_approval", "{reviewed:?}");
+        let done = approve(&home, dir, &reviewed);
+        let expected = if file == "new.sh" { "GOOD\nLAYER\n" } else { "LAYER\n" };
+        assert_eq!(done.output()[0], expected, "{done:?}");
+    }
+}
+
+/// On tmpfs no time shows a write to mapped memory.
+#[test]
+fn a_file_system_that_keeps_no_times_is_a_gap() {
+    let Ok(memory) = tempfile::tempdir_in("/dev/shm") else { return };
+    let home = Home::new();
+    let dir = memory.path().to_str().unwrap();
+    workflow(&home, dir, "sh x.sh");
+    home.write(&format!("{dir}/x.sh"), "echo GOOD\n");
+    let asked = ask(&home, dir);
+    assert!(not_covered(&asked).contains("does not show every change of a file"), "{asked:?}");
+    assert_eq!(approve(&home, dir, &asked).output()[0], "GOOD\n");
+    let record = enforced(&home);
+    assert!(!is_held(&record) && record["approved_roots"].is_null(), "{record}");
+    home.write("p.toml", MINIMUM);
+    let asked = ask(&home, dir);
+    let refused = approve(&home, dir, &asked).error();
+    assert!(refused.contains("approved-files"), "{refused}");
+}
+
+/// A state directory in the workspace is hidden, except for what the policy grants in it.
+#[test]
+fn what_is_granted_of_the_state_is_bound() {
+    let home = Home::new();
+    workflow(&home, "a", "sh x.sh");
+    let rule = "[[rule]]\nid = \"g\"\neffect = \"ask\"\nprogram = \"sh\"\n\
+                grant = { fs_read = [\"@state/x\"] }\n";
+    home.write("p.toml", format!("{POLICY}{rule}")).write("a/x.sh", ". ./st/x/l.sh\n");
+    let state = home.second_state("a/st");
+    let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    std::fs::set_permissions(&state, private).unwrap();
+    home.write("a/st/x/l.sh", "echo GOOD\n");
+    let call = |words: &[&str]| -> Answer {
+        let call = home.lobster(words).env("LOBSTER_POLICY", home.dir().join("p.toml"));
+        call.env("LOBSTER_STATE_DIR", &state).dir(&home.dir().join("a")).run()
+    };
+    let run = ["run", "--mode", "tool", "f.lobster"];
+    let asked = call(&run);
+    let done = call(&["resume", "--token", &asked.token(), "--approve", "yes"]);
+    assert_eq!(done.output()[0], "GOOD\n", "{done:?}");
+    let asked = call(&run);
+    home.write("a/st/x/l.sh", "echo SWAPPED-RAN\n");
+    let stale = call(&["resume", "--token", &asked.token(), "--approve", "yes"]).error();
+    assert!(stale.contains("is not what would run now"), "{stale}");
+}
+
 /// A command that was killed has changed the very files that its approval binds.
 #[test]
 fn an_interrupted_command_is_asked_about_again() {
@@ -180,7 +312,8 @@ fn what_no_approval_binds_is_named() {
     let gaps = r#"["*.log: the policy leaves it out (unbound)","@workspace/tmp: the policy leaves it out (unbound)"]"#;
     assert_eq!(not_covered(&asked), gaps);
     let item = &asked.envelope()["requiresApproval"]["items"][0];
-    assert_eq!(item["not_compared"], serde_json::json!(["@system-ro"]));
+    let not_compared = serde_json::json!(["@system-ro", "times of files, and their number of names"]);
+    assert_eq!(item["not_compared"], not_compared);
     home.write("a/a.log", "two\n").write("a/tmp/x", "");
     assert_eq!(approve(&home, "a", &asked).output()[0], "two\n");
     assert!(!is_held(&enforced(&home)));

@@ -4,7 +4,8 @@
 //! the same as in an earlier listing, it still has the same bytes and is not read again. This requires two conditions.
 //! Two writes must not get the same time, so a file that was too young when it was read is read again. And a write
 //! through mapped memory must get a new time, which it does after a sync, so a file changed in the last minute is
-//! synced before it is read. File systems other than [`KEEPS_TIMES`] promise less; their files are always read.
+//! synced before it is read. Other file systems than those in [`systems`] promise less: their files are always read,
+//! and a listing names them, because equal times at its end do not prove that nothing changed while a command ran.
 //!
 //! A listing is a file in the order of the walk, so memory does not grow with the tree.
 
@@ -12,7 +13,7 @@ use std::cmp::Ordering;
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,9 +22,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, fsync, openat, readlinkat, statat, syncfs};
 
 use crate::digest::Digest;
+use attributes::digest_attributes;
 use entries::{FoundEntry, TreeEntry};
+use kept::{kept_name, latest_name, remove_oldest};
 
+mod attributes;
 mod entries;
+mod kept;
+mod systems;
 
 /// A file that changed within this time is synced before it is read. The kernel writes mapped memory back every 30 s
 /// by itself.
@@ -38,20 +44,15 @@ const COARSE_CLOCK: i128 = 2_500_000_000;
 /// Most files that are synced one by one; after that, their whole file system is synced.
 const SYNCED_ALONE: u32 = 8;
 
-/// File systems on which each change of a file's bytes changes its time of change: ext2 to ext4, XFS, btrfs,
-/// overlayfs, F2FS, ZFS and bcachefs. Writes to memory mapped from tmpfs do not change it, and network servers give no
-/// guarantee.
-const KEEPS_TIMES: [i128; 7] =
-    [0xef53, 0x5846_5342, 0x9123_683e, 0x794c_7630, 0xf2f5_2010, 0x2fc1_2fc1, 0xca45_1a4e];
-
 /// Bytes of lines that are hashed and written at a time.
 const BUFFER: usize = 64 << 10;
 
+/// Flags that open a directory of the tree.
+const OF_DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
 /// Most gaps of one tree that are listed.
 const MAX_GAPS: usize = 20;
-
-/// Total bytes of stored listings.
-const MAX_KEPT: u64 = 256 << 20;
 
 /// Most differences that are listed.
 const MAX_NAMED: usize = 10;
@@ -88,15 +89,19 @@ pub struct TreeReader<'a> {
 #[derive(Debug)]
 pub struct Listing {
     pub root: PathBuf,
-    /// Covers all names, kinds, rights and contents.
+    /// Covers all names, kinds, rights, owners, extended attributes and contents.
     pub digest: Digest,
     pub files: u64,
     pub bytes: u64,
     /// Parts that no digest covers, as messages.
     pub gaps: Vec<String>,
+    /// True if every file is on a file system where each change gives it another time.
+    pub keeps_times: bool,
     /// Device and number of the root.
     pub identity: (u64, u64),
     records: File,
+    /// The directories that were set apart.
+    apart: Vec<Record>,
 }
 
 /// Differences between two listings.
@@ -138,6 +143,15 @@ impl TreeReader<'_> {
     /// # Errors
     /// If the root cannot be read, the tree is too large, or the listing cannot be written.
     pub fn list_root(&self, root: &Path) -> Result<Listing, TreeError> {
+        self.list_setting_apart(root, &[])
+    }
+
+    /// The same, with directories that the digest does not cover, named relative to the root. It covers their content,
+    /// and [`Listing::changes_until`] compares them as well.
+    ///
+    /// # Errors
+    /// As [`Self::list_root`].
+    pub fn list_setting_apart(&self, root: &Path, apart: &[&Path]) -> Result<Listing, TreeError> {
         let of_path = |path: &Path| {
             let path = path.display().to_string();
             move |source: io::Error| TreeError::Io { path, source }
@@ -156,8 +170,10 @@ impl TreeReader<'_> {
             is_new: false,
             out: BufWriter::with_capacity(BUFFER, records),
             hasher: BufWriter::with_capacity(BUFFER, blake3::Hasher::new()),
-            device: None,
+            devices: Vec::new(),
             synced: Synced::default(),
+            set_apart: apart,
+            apart: Vec::new(),
             files: 0,
             bytes: 0,
             gaps: Vec::new(),
@@ -168,7 +184,7 @@ impl TreeReader<'_> {
         let top = openat(rustix::fs::CWD, root, flags, Mode::empty()).map_err(|e| of_path(root)(e.into()))?;
         let stat = fstat(&top).map_err(|error| of_path(root)(error.into()))?;
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
-            walk.note_entry(b'd', &stat, None, b"").map_err(of_path(root))?;
+            walk.note_directory((&stat, b""), false, || digest_attributes(&top)).map_err(of_path(root))?;
             entries::each_entry(top, self.leaves_out, |found| walk.note_found(found))?;
         } else {
             // A file is examined by its name in the directory above.
@@ -190,8 +206,10 @@ impl TreeReader<'_> {
             files: walk.files,
             bytes: walk.bytes,
             gaps: walk.gaps,
+            keeps_times: walk.devices.iter().all(|(_, proves)| *proves),
             identity: identity(&stat),
             records,
+            apart: walk.apart,
         };
         if self.keeps && walk.is_new {
             self.keep_listing(&listing).map_err(of_path(self.kept_in))?;
@@ -215,20 +233,43 @@ impl TreeReader<'_> {
     pub fn changes_since(&self, before: &Digest, now: &Listing) -> Option<Differences> {
         let kept = self.kept_in.join(kept_name(&now.root, before));
         let kept = crate::regular_file::open_own(File::options().read(true), &kept).ok()?;
-        compare_listings(kept, now.rewound_records().ok()?, &|_, _| false).ok()
+        compare_listings(kept, now.rewound_records().ok()?, false).ok()
     }
 }
 
 impl Listing {
-    /// Differences between this listing and a later one of the same root, including changed times. Entries that
-    /// appeared in and vanished from the directories that `ignores` names are not reported.
+    /// Differences between this listing and a later one of the same root, including changed times.
     ///
     /// # Errors
     /// If a listing cannot be read.
-    pub fn changes_until(&self, later: &Self, ignores: &dyn Fn(&Path) -> bool) -> io::Result<Differences> {
-        compare_listings(self.rewound_records()?, later.rewound_records()?, &|path, kind| {
-            kind != b'd' || !ignores(&self.root.join(std::ffi::OsStr::from_bytes(path)))
-        })
+    pub fn changes_until(&self, later: &Self) -> io::Result<Differences> {
+        let mut differences = compare_listings(self.rewound_records()?, later.rewound_records()?, true)?;
+        for record in &self.apart {
+            if !later.apart.contains(record) {
+                differences.add_path(record.path(), "changed");
+            }
+        }
+        for record in &later.apart {
+            if self.apart.iter().all(|before| before.path() != record.path()) {
+                differences.add_path(record.path(), "new");
+            }
+        }
+        Ok(differences)
+    }
+
+    /// True if the listing contains this path, relative to its root.
+    ///
+    /// # Errors
+    /// If the listing cannot be read.
+    pub fn contains(&self, path: &Path) -> io::Result<bool> {
+        let mut records = Records::new(self.rewound_records()?);
+        while let Some(record) = records.next()? {
+            match in_order(record.path(), path.as_os_str().as_bytes()) {
+                Ordering::Less => {}
+                order => return Ok(order == Ordering::Equal),
+            }
+        }
+        Ok(false)
     }
 
     fn rewound_records(&self) -> io::Result<&File> {
@@ -237,12 +278,8 @@ impl Listing {
     }
 }
 
-/// Compares two listings by their lines, and also by the times of change where `stamps` returns true.
-fn compare_listings(
-    before: impl Read,
-    now: impl Read,
-    stamps: &dyn Fn(&[u8], u8) -> bool,
-) -> io::Result<Differences> {
+/// Compares two listings by their lines, and also by the times of change if `with_times` is true.
+fn compare_listings(before: impl Read, now: impl Read, with_times: bool) -> io::Result<Differences> {
     let (mut before, mut now) = (Records::new(before), Records::new(now));
     let (mut old, mut new) = (before.next()?, now.next()?);
     let mut differences = Differences::default();
@@ -257,7 +294,7 @@ fn compare_listings(
             (Some(old), _, Ordering::Less) => differences.add_path(old.path(), "gone"),
             (_, Some(new), Ordering::Greater) => differences.add_path(new.path(), "new"),
             (Some(old), Some(new), _) if old.line != new.line => differences.add_path(new.path(), "changed"),
-            (Some(old), Some(new), _) if old.stamp() != new.stamp() && stamps(new.path(), new.line[0]) => {
+            (Some(old), Some(new), _) if with_times && old.stamp() != new.stamp() => {
                 let what = if new.line[0] == b'd' { "entries came and went" } else { "written" };
                 differences.add_path(new.path(), what);
             }
@@ -273,9 +310,9 @@ fn compare_listings(
 }
 
 /// One entry: the line that an approval binds, and the stamp that identifies the entry.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 struct Record {
-    /// The kind and the rights, the digest, the path.
+    /// The kind, the rights, the owner and the attributes, then the digest, then the path.
     line: Vec<u8>,
     /// Device, number, time of change and size, after a `!` if they do not prove the content.
     stamp: Vec<u8>,
@@ -337,9 +374,12 @@ struct Walk<'a> {
     out: BufWriter<File>,
     /// Hashes many lines at a time, because a short line costs as much as a whole block.
     hasher: BufWriter<blake3::Hasher>,
-    /// The last device, and true if its times prove the content.
-    device: Option<(u64, bool)>,
+    /// The devices so far, and true if their times prove the content.
+    devices: Vec<(u64, bool)>,
     synced: Synced,
+    /// Paths of the directories that are to be set apart.
+    set_apart: &'a [&'a Path],
+    apart: Vec<Record>,
     files: u64,
     bytes: u64,
     gaps: Vec<String>,
@@ -349,6 +389,7 @@ struct Walk<'a> {
 enum Content {
     Digest {
         digest: Digest,
+        attributes: Option<Digest>,
         is_proven: bool,
         stat: Box<Stat>,
     },
@@ -396,7 +437,16 @@ impl Walk<'_> {
         let wrong = wrong_at(path);
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => self.note_file(&entry)?,
-            FileType::Directory => self.note_entry(b'd', stat, None, path).map_err(wrong)?,
+            FileType::Directory if self.is_set_apart(path) => {
+                self.apart.push(record(b'd', stat, None, None, path));
+            }
+            FileType::Directory => {
+                let proves = self.device_proves(&entry);
+                // The walk itself reports a directory that cannot be opened.
+                let opened = || openat(&entry.dir, entry.name(), OF_DIRECTORY, Mode::empty());
+                let attributes = || opened().map_or(Ok(None), digest_attributes);
+                self.note_directory((stat, path), proves, attributes).map_err(wrong)?;
+            }
             FileType::Symlink => {
                 let target = readlinkat(&entry.dir, entry.name(), Vec::new());
                 let target = Digest::of(target.map_err(|error| wrong(error.into()))?.as_bytes());
@@ -410,6 +460,10 @@ impl Walk<'_> {
         Ok(())
     }
 
+    fn is_set_apart(&self, path: &[u8]) -> bool {
+        self.set_apart.iter().any(|apart| apart.as_os_str().as_bytes() == path)
+    }
+
     fn note_file(&mut self, entry: &TreeEntry) -> Result<(), TreeError> {
         let (path, stat) = (entry.path(), &entry.stat);
         let wrong = wrong_at(path);
@@ -419,7 +473,7 @@ impl Walk<'_> {
         if self.files > files || self.bytes > bytes {
             return Err(TreeError::TooLarge { files, bytes });
         }
-        let proves = self.device_proves(entry.dir.as_fd(), stat);
+        let proves = self.device_proves(entry);
         if let Some(known) = self.take_known(path).map_err(wrong)? {
             if proves && known.stamp == stamp(stat).as_bytes() {
                 return self.write_record(&known).map_err(wrong);
@@ -427,14 +481,39 @@ impl Walk<'_> {
             self.is_new = true;
         }
         match self.read_content(entry) {
-            Content::Digest { digest, is_proven, stat } => {
-                self.note_new(b'f', &stat, Some((digest, is_proven && proves)), path).map_err(wrong)
+            Content::Digest { digest, attributes, is_proven, stat } => {
+                let record = record(b'f', &stat, Some((digest, is_proven && proves)), attributes, path);
+                self.note_new(&record).map_err(wrong)
             }
             Content::Gap(why) => {
                 self.add_gap(path, &why);
-                self.note_new(b'f', stat, None, path).map_err(wrong)
+                self.note_new(&record(b'f', stat, None, None, path)).map_err(wrong)
             }
         }
+    }
+
+    /// Adds a directory. Its attributes are not read again if its times prove that they are the same.
+    fn note_directory(
+        &mut self,
+        (stat, path): (&Stat, &[u8]),
+        proves: bool,
+        read_attributes: impl FnOnce() -> io::Result<Option<Digest>>,
+    ) -> io::Result<()> {
+        let known = self.take_known(path)?;
+        if let Some(known) = known.as_ref().filter(|known| proves && known.stamp == stamp(stat).as_bytes()) {
+            return self.write_record(known);
+        }
+        let is_proven = proves && is_settled(stat, since_epoch());
+        let attributes = read_attributes().unwrap_or_else(|error| {
+            self.add_gap(path, &format!("its attributes cannot be read ({error})"));
+            None
+        });
+        let mut record = record(b'd', stat, None, attributes, path);
+        if !is_proven {
+            record.stamp.insert(0, b'!');
+        }
+        self.is_new |= known.as_ref() != Some(&record);
+        self.write_record(&record)
     }
 
     /// Reads a file that does not change meanwhile.
@@ -458,11 +537,11 @@ impl Walk<'_> {
                 (&file).rewind()?;
                 let size = u64::try_from(before.st_size).unwrap_or(0);
                 let digest = Digest::of_reader((&file).take(size.saturating_add(1)))?;
+                let attributes = digest_attributes(&file)?;
                 let after = fstat(&file)?;
-                let clock = if changed(&after) % 1_000_000_000 == 0 { COARSE_CLOCK } else { FINE_CLOCK };
-                let is_proven = changed(&after) + clock <= read_from;
+                let is_proven = is_settled(&after, read_from);
                 let is_same = stamp(&before) == stamp(&after);
-                Ok(is_same.then(|| Content::Digest { digest, is_proven, stat: Box::new(after) }))
+                Ok(is_same.then(|| Content::Digest { digest, attributes, is_proven, stat: Box::new(after) }))
             });
             match looked {
                 Ok(Some(content)) => return content,
@@ -493,16 +572,16 @@ impl Walk<'_> {
     }
 
     /// True if, on this device, a file with the same times has the same bytes.
-    fn device_proves(&mut self, on: BorrowedFd<'_>, stat: &Stat) -> bool {
-        let (device, _) = identity(stat);
-        match self.device {
-            Some((known, proves)) if known == device => proves,
-            _ => {
-                let proves = keeps_times(on);
-                self.device = Some((device, proves));
-                proves
-            }
+    fn device_proves(&mut self, entry: &TreeEntry) -> bool {
+        let (device, _) = identity(&entry.stat);
+        if let Some((_, proves)) = self.devices.iter().find(|(known, _)| *known == device) {
+            return *proves;
         }
+        // A single file may be mounted into the directory.
+        let file = openat(&entry.dir, entry.name(), systems::LOOK, Mode::empty());
+        let proves = file.is_ok_and(|file| systems::keeps_times(file.as_fd(), entry.dir.as_fd()));
+        self.devices.push((device, proves));
+        proves
     }
 
     /// Adds an entry, which the earlier listing may contain.
@@ -513,22 +592,16 @@ impl Walk<'_> {
         digest: Option<(Digest, bool)>,
         path: &[u8],
     ) -> io::Result<()> {
-        let record = record(kind, stat, digest, path);
+        let record = record(kind, stat, digest, None, path);
         let known = self.take_known(path)?;
         self.is_new |= !known.is_some_and(|known| known.line == record.line && known.stamp == record.stamp);
         self.write_record(&record)
     }
 
     /// Adds an entry that differs from the earlier listing.
-    fn note_new(
-        &mut self,
-        kind: u8,
-        stat: &Stat,
-        digest: Option<(Digest, bool)>,
-        path: &[u8],
-    ) -> io::Result<()> {
+    fn note_new(&mut self, record: &Record) -> io::Result<()> {
         self.is_new = true;
-        self.write_record(&record(kind, stat, digest, path))
+        self.write_record(record)
     }
 
     fn write_record(&mut self, record: &Record) -> io::Result<()> {
@@ -555,13 +628,21 @@ fn wrong_at(path: &[u8]) -> impl Fn(io::Error) -> TreeError + Copy + '_ {
     |source| TreeError::Io { path: String::from_utf8_lossy(path).into_owned(), source }
 }
 
-fn record(kind: u8, stat: &Stat, digest: Option<(Digest, bool)>, path: &[u8]) -> Record {
+fn record(
+    kind: u8,
+    stat: &Stat,
+    digest: Option<(Digest, bool)>,
+    attributes: Option<Digest>,
+    path: &[u8],
+) -> Record {
     let mut line = vec![kind];
     let (digest, is_proven) = match digest {
         Some((digest, is_proven)) => (digest.to_string(), is_proven),
         None => ("-".to_owned(), kind != b'f'),
     };
-    line.extend_from_slice(format!("{:o} {digest} ", stat.st_mode & 0o7777).as_bytes());
+    let attributes = attributes.map(|digest| format!(":{digest}")).unwrap_or_default();
+    let (mode, user, group) = (stat.st_mode & 0o7777, stat.st_uid, stat.st_gid);
+    line.extend_from_slice(format!("{mode:o}:{user}:{group}{attributes} {digest} ").as_bytes());
     line.extend_from_slice(path);
     let mark = if is_proven { "" } else { "!" };
     Record { line, stamp: format!("{mark}{}", stamp(stat)).into_bytes() }
@@ -570,6 +651,12 @@ fn record(kind: u8, stat: &Stat, digest: Option<(Digest, bool)>, path: &[u8]) ->
 /// Identifies a file and its state.
 fn stamp(stat: &Stat) -> String {
     format!("{:x} {:x} {:x} {:x}", stat.st_dev, stat.st_ino, changed(stat), stat.st_size)
+}
+
+/// True if a change after `read_from` gets another time than the last change before.
+fn is_settled(stat: &Stat, read_from: i128) -> bool {
+    let clock = if changed(stat) % 1_000_000_000 == 0 { COARSE_CLOCK } else { FINE_CLOCK };
+    changed(stat) + clock <= read_from
 }
 
 /// Time of the last change in nanoseconds since 1970.
@@ -585,44 +672,6 @@ fn identity(stat: &Stat) -> (u64, u64) {
 fn since_epoch() -> i128 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     i128::try_from(now.as_nanos()).unwrap_or(i128::MAX)
-}
-
-#[cfg(target_os = "linux")]
-fn keeps_times(on: BorrowedFd<'_>) -> bool {
-    rustix::fs::fstatfs(on).is_ok_and(|system| KEEPS_TIMES.contains(&i128::from(system.f_type)))
-}
-
-#[cfg(not(target_os = "linux"))]
-fn keeps_times(_: BorrowedFd<'_>) -> bool {
-    false
-}
-
-fn latest_name(root: &Path) -> String {
-    Digest::of(root.as_os_str().as_bytes()).short()
-}
-
-fn kept_name(root: &Path, digest: &Digest) -> String {
-    format!("{}-{digest}", latest_name(root))
-}
-
-/// Removes the oldest listings that exceed the limit.
-fn remove_oldest(dir: &Path) -> io::Result<()> {
-    let mut all: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
-    for entry in fs::read_dir(dir)? {
-        let entry = entry?;
-        if let Ok(meta) = entry.metadata() {
-            all.push((meta.modified()?, meta.len(), entry.path()));
-        }
-    }
-    all.sort();
-    let mut kept = 0_u64;
-    for (_, bytes, path) in all.iter().rev() {
-        kept = kept.saturating_add(*bytes);
-        if kept > MAX_KEPT {
-            let _ = fs::remove_file(path);
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

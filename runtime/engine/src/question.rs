@@ -24,6 +24,9 @@ use lobster_store::{Event, Gate, RunId, RunSummary, Store, StoreError, iso};
 pub(crate) const TREES: &str = "trees";
 pub(crate) const NOT_COMPARED: &str = "not_compared";
 
+/// Field with the uncommitted changes of earlier steps that the command finds.
+pub(crate) const WAITING_CHANGES: &str = "waiting_changes";
+
 /// The kind of answer that is requested, and its asker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]

@@ -89,6 +89,9 @@ pub struct Binding {
     /// Trees that the command can read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub trees: Vec<BoundTree>,
+    /// Uncommitted changes of earlier steps that the command finds in these trees.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting_changes: Option<Digest>,
     /// Rights of the command.
     pub grant: super::Grant,
     /// Credentials that are added to its requests.
@@ -128,6 +131,7 @@ impl Binding {
             programs,
             files: Vec::new(),
             trees: Vec::new(),
+            waiting_changes: None,
             grant: decision.grant.clone(),
             credentials: Vec::new(),
             policy: decision.policy,
@@ -146,6 +150,12 @@ impl Binding {
     #[must_use]
     pub fn with_trees(self, trees: Vec<BoundTree>) -> Self {
         Self { trees, ..self }
+    }
+
+    /// Binds the approval to these uncommitted changes as well.
+    #[must_use]
+    pub fn with_waiting_changes(self, waiting_changes: Option<Digest>) -> Self {
+        Self { waiting_changes, ..self }
     }
 
     /// Binds the approval to these credentials as well.
@@ -177,6 +187,7 @@ impl Binding {
         part(self.cwd == now.cwd, "the working directory");
         part(self.stdin == now.stdin, "the data on standard input");
         part(self.grant == now.grant, "the rights");
+        part(self.waiting_changes == now.waiting_changes, "the waiting changes of earlier steps");
         part(self.credentials == now.credentials, "the credentials");
         part(self.policy == now.policy, "the policy");
         for name in self.env.keys().chain(now.env.keys().filter(|n| !self.env.contains_key(*n))) {
@@ -267,6 +278,9 @@ mod tests {
         let dash = DecisionEnv::fixture().with_shell(Shell::example(Dialect::Dash));
         let elsewhere = binding("touch a", &dash, b"v1");
         assert_eq!(before.differences(&elsewhere), ["the shell"]);
+        let waiting = binding("touch a", &env, b"v1").with_waiting_changes(Some(Digest::of(b"set")));
+        assert_eq!(before.differences(&waiting), ["the waiting changes of earlier steps"]);
+        assert_ne!(before.digest().unwrap(), waiting.digest().unwrap());
         assert_ne!(before.digest().unwrap(), elsewhere.digest().unwrap());
         env.vars.insert("LANG".to_owned(), "C".to_owned());
         env.vars.insert("NEW".to_owned(), String::new());

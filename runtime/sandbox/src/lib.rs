@@ -13,6 +13,7 @@ mod enforcement;
 mod opened_roots;
 mod outcome;
 mod patterns;
+mod placeholders;
 #[cfg(target_os = "linux")]
 mod proxy;
 mod request;
@@ -37,6 +38,7 @@ pub use doctor::{Checkup, Finding, Probe, ProbeVerdict};
 pub use enforcement::{Denial, Enforcement, Lacking, Mechanism, Missing, Promise};
 pub use opened_roots::{HeldRoot, RootId};
 pub use outcome::{Ended, Exit, ExitStatus, OutputSinks, SpawnError, Stream};
+pub use placeholders::HeldPlaceholders;
 pub use request::{ProcessLimits, SpawnRequest, Stdin, UPSTREAM, Upstream};
 
 use lobster_base::cancel::CancelToken;
@@ -122,6 +124,14 @@ impl Sandbox {
 }
 
 impl Sandbox {
+    /// Makes the placeholders for the missing protected paths of a jail before its process starts, and keeps
+    /// them until the returned value is dropped. Meanwhile neither the start nor the end of a process changes
+    /// the directories around them, so their times show the changes of others.
+    #[must_use]
+    pub fn hold_placeholders(&self, spec: &JailSpec) -> HeldPlaceholders {
+        HeldPlaceholders(self.0.hold_placeholders(spec))
+    }
+
     /// Capabilities of this host, found by trying them. Costs two confined starts.
     ///
     /// # Errors

@@ -5,6 +5,7 @@
 
 use std::io::{self, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::doctor::{Checkup, Probe};
 use super::{
-    Confinement, Ended, Enforcement, Exit, ExitStatus, Mechanism, Missing, OutputSinks, Promise,
+    Confinement, Ended, Enforcement, Exit, ExitStatus, JailSpec, Mechanism, Missing, OutputSinks, Promise,
     SandboxConfig, SpawnError, SpawnRequest, Stdin, Stream,
 };
 use lobster_base::cancel::CancelToken;
@@ -36,6 +37,20 @@ pub(super) fn fork_helper() -> io::Result<()> {
 
 pub(super) fn release_helper() {}
 
+/// Without mounts there are no placeholders.
+#[derive(Debug, Default)]
+pub(super) struct Placeholders;
+
+impl Placeholders {
+    pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
+        std::iter::empty()
+    }
+
+    pub(super) fn made(&self) -> Option<Instant> {
+        None
+    }
+}
+
 /// Starts processes directly.
 #[derive(Debug)]
 pub(super) struct Sandbox;
@@ -43,6 +58,10 @@ pub(super) struct Sandbox;
 impl Sandbox {
     pub(super) fn new(_: SandboxConfig) -> Self {
         Self
+    }
+
+    pub(super) fn hold_placeholders(&self, _: &JailSpec) -> Placeholders {
+        Placeholders
     }
 
     pub(super) fn probe(&self) -> Result<Probe, SpawnError> {

@@ -50,6 +50,11 @@ impl Place {
     }
 }
 
+fn keeps_times(dir: &Path) -> bool {
+    let dir = File::open(dir).unwrap();
+    systems::keeps_times(dir.as_fd(), dir.as_fd())
+}
+
 /// Waits until the time of a file just written differs from that of its next version.
 fn settle() {
     sleep(Duration::from_millis(40));
@@ -107,6 +112,34 @@ fn every_change_is_named() {
 }
 
 #[test]
+fn owners_and_attributes_are_covered() {
+    use rustix::fs::{XattrFlags, setxattr};
+    let place = Place::new();
+    settle();
+    let mut before = place.list_root();
+    for (path, named) in
+        [("a", "a (changed)"), ("sub/deep", "sub/deep (changed)"), ("", "the root (changed)")]
+    {
+        for value in [b"one", b"two"] {
+            let done = setxattr(place.root().join(path), "user.lobster", value, XattrFlags::empty());
+            if done == Err(rustix::io::Errno::OPNOTSUPP) {
+                return;
+            }
+            done.unwrap();
+            assert_eq!(place.since(&before), [named]);
+            before = place.list_root();
+        }
+    }
+    if rustix::process::geteuid().is_root() {
+        for (path, named) in [("a", "a (changed)"), ("sub", "sub (changed)")] {
+            std::os::unix::fs::chown(place.root().join(path), Some(1), None).unwrap();
+            assert_eq!(place.since(&before), [named]);
+            before = place.list_root();
+        }
+    }
+}
+
+#[test]
 fn a_write_that_hides_itself_is_found() {
     let place = Place::new();
     settle();
@@ -152,7 +185,7 @@ fn what_has_not_changed_is_not_read_again() {
     let at = text.windows(64).position(|part| part == was.as_bytes()).unwrap();
     let changed = [&text[..at], other.as_bytes(), &text[at + 64..]].concat();
     fs::write(&latest, changed).unwrap();
-    let proves = keeps_times(File::open(place.root()).unwrap().as_fd());
+    let proves = keeps_times(&place.root());
     assert_eq!(place.list_root().digest != before.digest, proves);
     // Half a listing is ignored.
     fs::write(&latest, &text[..text.len() / 2]).unwrap();
@@ -170,11 +203,65 @@ fn what_changes_and_is_put_back_meanwhile_is_found() {
     fs::remove_file(place.root().join("z/conftest.py")).unwrap();
     let now = place.list_root();
     assert_eq!(now.digest, before.digest);
-    let changes = before.changes_until(&now, &|_| false).unwrap();
+    let changes = before.changes_until(&now).unwrap();
     assert_eq!(changes.named_changes(), ["sub/b (written)", "z (entries came and went)"]);
-    let ignored = place.root().join("z");
-    let changes = before.changes_until(&now, &|dir| dir == ignored).unwrap();
-    assert_eq!(changes.named_changes(), ["sub/b (written)"]);
+}
+
+#[test]
+fn a_directory_that_is_set_apart_is_only_compared() {
+    let place = Place::new();
+    let list = |apart: &[&Path]| {
+        let reader =
+            TreeReader { kept_in: place.state.path(), keeps: true, limits: LIMITS, leaves_out: &|_| false };
+        reader.list_setting_apart(&place.root(), apart).unwrap()
+    };
+    let changes = |before: &Listing, now: &Listing| before.changes_until(now).unwrap().named_changes();
+    let (bare, path) = (list(&[]), Path::new("z/own"));
+    fs::create_dir(place.root().join(path)).unwrap();
+    settle();
+    assert_ne!(list(&[]).digest, bare.digest);
+    let before = list(&[path]);
+    assert_eq!(before.digest, bare.digest);
+    assert!(before.contains(Path::new("z/z")).unwrap() && !before.contains(path).unwrap());
+    assert_eq!(changes(&before, &list(&[path])), [""; 0]);
+    // The times of the directory around it show what comes and goes.
+    place.write("z/evil", "");
+    fs::remove_file(place.root().join("z/evil")).unwrap();
+    let now = list(&[path]);
+    assert_eq!(
+        (now.digest, changes(&before, &now)),
+        (bare.digest, vec!["z (entries came and went)".to_owned()])
+    );
+    // So do the times of the directory itself, and the digest covers its content.
+    place.write("z/own/evil", "");
+    assert_ne!(list(&[path]).digest, bare.digest);
+    fs::remove_file(place.root().join("z/own/evil")).unwrap();
+    assert_eq!(changes(&now, &list(&[path])), ["z/own (changed)"]);
+    fs::remove_dir(place.root().join(path)).unwrap();
+    let named = changes(&now, &list(&[path]));
+    assert!(named.contains(&"z/own (changed)".to_owned()), "{named:?}");
+}
+
+/// On tmpfs, a write to mapped memory changes the bytes and no time.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_system_that_does_not_keep_times_is_named() {
+    let place = Place::new();
+    let proves = keeps_times(&place.root());
+    assert_eq!(place.list_root().keeps_times, proves);
+    let Ok(memory) = tempfile::tempdir_in("/dev/shm") else { return };
+    fs::write(memory.path().join("a"), "a").unwrap();
+    let reader =
+        TreeReader { kept_in: place.state.path(), keeps: true, limits: LIMITS, leaves_out: &|_| false };
+    let before = reader.list_root(memory.path()).unwrap();
+    assert!(!before.keeps_times);
+    // A listing is not trusted there: the file is read again.
+    let latest = place.state.path().join(latest_name(memory.path()));
+    let text = fs::read(&latest).unwrap();
+    let (was, other) = (Digest::of(b"a").to_string(), Digest::of(b"remembered").to_string());
+    let at = text.windows(64).position(|part| part == was.as_bytes()).unwrap();
+    fs::write(&latest, [&text[..at], other.as_bytes(), &text[at + 64..]].concat()).unwrap();
+    assert_eq!(reader.list_root(memory.path()).unwrap().digest, before.digest);
 }
 
 #[test]

@@ -13,13 +13,18 @@ use lobster_policy::{
     BoundTree, Control, Decision, DecisionEnv, NetGrant, Policy, SYSTEM_READ_ONLY, SYSTEM_ROOTS, SandboxMode,
     expand_root,
 };
-use lobster_sandbox::{Confinement, Enforcement, HeldRoot, Missing, Promise, Sandbox};
+use lobster_sandbox::{Confinement, Enforcement, HeldPlaceholders, HeldRoot, Missing, Promise, Sandbox};
 
 use super::bound_files::NotHeld;
 use super::jail_spec::real;
+use super::own_places::kept_from_steps;
 
 /// Largest tree that one approval binds; a larger tree is a gap.
 const LIMITS: TreeLimits = TreeLimits { files: 200_000, bytes: 4 << 30 };
+
+/// The gap of a tree on a file system such as tmpfs.
+const NO_TIMES: &str =
+    "its file system, or one in it, does not show every change of a file while the command runs";
 
 /// Views of the kernel, which have no files and differ at every reading.
 pub(super) const KERNEL_VIEWS: [&str; 2] = ["/proc", "/sys"];
@@ -34,8 +39,11 @@ pub(crate) struct Trees {
     keeps: bool,
     /// Patterns that the policy leaves out (`unbound`): names, or paths from the root of the file system.
     unbound: Vec<String>,
-    /// lobster's state directory, which is hidden from steps.
-    own: PathBuf,
+    /// Directories of lobster's state that are hidden from the command.
+    own: Vec<PathBuf>,
+    /// Placeholders that lobster made after the trees were bound. The command finds an empty directory at their paths
+    /// in any case, so the digests leave them out.
+    placeholders: Vec<PathBuf>,
     roots: Vec<PathBuf>,
     listings: Vec<Listing>,
     /// Files and data that the command may run, load or read outside the trees, in words.
@@ -55,7 +63,8 @@ impl Trees {
             kept_in: state_dir.join(KEPT_IN),
             keeps,
             unbound: policy.file().approvals.unbound.iter().map(|text| expand_root(text, place)).collect(),
-            own: real(state_dir),
+            own: hidden_state(state_dir, &granted_paths(decision, place, policy.is_open())),
+            placeholders: Vec::new(),
             roots: granted_roots(decision, place, policy.is_open()),
             listings: Vec::new(),
             gaps: Vec::new(),
@@ -71,6 +80,10 @@ impl Trees {
                     left.bytes -= listing.bytes;
                     let within = listing.gaps.iter().map(|gap| format!("{}/{gap}", root.display()));
                     gaps.extend(within);
+                    if !listing.keeps_times {
+                        let root = root.display();
+                        gaps.push(format!("the tree {root}: {NO_TIMES}"));
+                    }
                     trees.listings.push(listing);
                 }
                 // The most important gap comes first.
@@ -118,13 +131,16 @@ impl Trees {
     }
 
     fn list_tree(&self, root: &Path, limits: TreeLimits) -> Result<Listing, TreeError> {
-        let own = self.own.strip_prefix(root).ok().map(Path::as_os_str);
+        let own: Vec<&Path> = self.own.iter().filter_map(|own| own.strip_prefix(root).ok()).collect();
         let leaves_out = |path: &Path| {
-            own == Some(path.as_os_str()) || (!self.unbound.is_empty() && self.is_unbound(&root.join(path)))
+            own.iter().any(|own| own.as_os_str() == path.as_os_str())
+                || (!self.unbound.is_empty() && self.is_unbound(&root.join(path)))
         };
         let reader =
             TreeReader { kept_in: &self.kept_in, keeps: self.keeps, limits, leaves_out: &leaves_out };
-        reader.list_root(root)
+        let apart: Vec<&Path> =
+            self.placeholders.iter().filter_map(|path| path.strip_prefix(root).ok()).collect();
+        reader.list_setting_apart(root, &apart)
     }
 
     /// The trees as an approval binds them.
@@ -166,12 +182,22 @@ impl Trees {
 
     /// Lists the trees again directly before the start: they must be as approved, and be the very directories that the
     /// jail shows.
-    pub(super) fn check_before_start(&self, held: &[HeldRoot]) -> Result<Self, NotHeld> {
+    pub(super) fn check_before_start(
+        &self,
+        held: &[HeldRoot],
+        placeholders: &HeldPlaceholders,
+    ) -> Result<Self, NotHeld> {
+        placeholders.wait_for_clock();
+        let was_bound = |path: &Path| {
+            let within = |listing: &Listing| Some(listing.contains(path.strip_prefix(&listing.root).ok()?));
+            self.listings.iter().filter_map(within).any(|found| found.unwrap_or(true))
+        };
         let mut now = Self {
             kept_in: self.kept_in.clone(),
             keeps: self.keeps,
             unbound: self.unbound.clone(),
             own: self.own.clone(),
+            placeholders: placeholders.paths().filter(|path| !was_bound(path)).map(Path::to_owned).collect(),
             roots: self.roots.clone(),
             listings: Vec::new(),
             gaps: self.gaps.clone(),
@@ -183,7 +209,7 @@ impl Trees {
         }
         for before in &self.listings {
             let root = &before.root;
-            let listing = self
+            let listing = now
                 .list_tree(root, LIMITS)
                 .map_err(|error| changed(vec![format!("{} ({error})", root.display())]))?;
             if listing.digest != before.digest {
@@ -199,20 +225,20 @@ impl Trees {
 
     /// Adds to the statement of a step that ended: the trees that stayed as approved, and the changes during the step,
     /// by the step itself where it may write, or by others.
+    ///
+    /// The placeholders around the process still exist, so equal times prove that nothing changed.
     pub(super) fn judge_end(&self, confinement: &Confinement, statement: &mut serde_json::Value) {
-        let Confinement::Jail(spec) = confinement else { return };
+        if !matches!(confinement, Confinement::Jail(_)) {
+            return;
+        }
         let Ok(mut enforcement) = serde_json::from_value::<Enforcement>(statement.clone()) else { return };
-        // The jail puts placeholders for missing protected paths into these directories.
-        let has_placeholders = |dir: &Path| spec.protect.iter().any(|path| path.parent() == Some(dir));
         for before in &self.listings {
             let changes = self
                 .list_tree(&before.root, LIMITS)
                 .map_err(|error| error.to_string())
-                .and_then(|now| {
-                    before.changes_until(&now, &has_placeholders).map_err(|error| error.to_string())
-                })
+                .and_then(|now| before.changes_until(&now).map_err(|error| error.to_string()))
                 .map_or_else(|error| vec![error], |differences| differences.named_changes());
-            if changes.is_empty() {
+            if changes.is_empty() && before.keeps_times {
                 enforcement.approved_roots.push(before.root.display().to_string());
             }
             enforcement
@@ -233,8 +259,26 @@ impl Trees {
     }
 }
 
+/// The parts of lobster's state that a command does not see. If it has a root in the state, it sees the rest of the
+/// state as well when a granted root is around it.
+fn hidden_state(state_dir: &Path, granted: &[PathBuf]) -> Vec<PathBuf> {
+    let state = real(state_dir);
+    match granted.iter().any(|root| root.starts_with(&state)) {
+        true => kept_from_steps(&state).iter().map(real).collect(),
+        false => vec![state],
+    }
+}
+
 /// The roots that a command may read, without the system's and without roots inside other roots.
 fn granted_roots(decision: &Decision, place: &DecisionEnv, is_open: bool) -> Vec<PathBuf> {
+    let all = granted_paths(decision, place, is_open);
+    let mut roots = all.clone();
+    roots.retain(|root| !all.iter().any(|other| root != other && root.starts_with(other)));
+    roots
+}
+
+/// The real paths of all granted roots, without the system's.
+fn granted_paths(decision: &Decision, place: &DecisionEnv, is_open: bool) -> Vec<PathBuf> {
     let granted = decision.grant.fs_read.iter().chain(&decision.grant.fs_write);
     let granted = granted.filter(|root| !root.starts_with('@') && !is_system(Path::new(root)));
     let mut roots: Vec<PathBuf> = match is_open {
@@ -245,8 +289,6 @@ fn granted_roots(decision: &Decision, place: &DecisionEnv, is_open: bool) -> Vec
     roots.retain(|root| !is_system(root));
     roots.sort();
     roots.dedup();
-    let all = roots.clone();
-    roots.retain(|root| !all.iter().any(|other| root != other && root.starts_with(other)));
     roots
 }
 
@@ -267,6 +309,18 @@ mod tests {
     use lobster_policy::Proposal;
 
     use super::*;
+
+    #[test]
+    fn only_hidden_parts_of_the_state_are_left_out() {
+        let state = Path::new("/nowhere/work/state");
+        let hidden =
+            |granted: &[&str]| hidden_state(state, &granted.iter().map(PathBuf::from).collect::<Vec<_>>());
+        assert_eq!(hidden(&["/nowhere/work", "/nowhere/states"]), [state]);
+        let parts = [state.join("store"), state.join("logins")];
+        for root in ["/nowhere/work/state/x", "/nowhere/work/state"] {
+            assert_eq!(hidden(&["/nowhere/work", root]), parts, "{root}");
+        }
+    }
 
     #[test]
     fn a_project_inside_of_a_system_directory_is_bound() {

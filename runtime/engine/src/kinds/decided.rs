@@ -10,7 +10,7 @@ use super::bound_trees::Trees;
 use lobster_base::code::Code;
 use lobster_base::locked_directory::LockedDirectory;
 use lobster_policy::{BoundFile, Shell};
-use lobster_sandbox::{Confinement, ProcessLimits};
+use lobster_sandbox::{Confinement, HeldPlaceholders, ProcessLimits, Sandbox};
 use lobster_stage::{StageError, Stop};
 
 /// The rights that the policy grants a process, in the sandbox's terms.
@@ -27,6 +27,8 @@ pub(crate) struct Decided {
     pub(crate) approved: Option<HeldCopies>,
     /// The trees that an approval covers, as listed when the answer was checked.
     pub(crate) trees: Option<Trees>,
+    /// Placeholders for missing protected paths, which stay until the trees have been compared after the end.
+    pub(super) placeholders: HeldPlaceholders,
     /// The shell whose language the policy read; no other shell is started.
     pub(crate) shell: Option<Shell>,
     /// The process's own home, removed with this value.
@@ -35,11 +37,17 @@ pub(crate) struct Decided {
 
 impl Decided {
     /// Makes sure that the step finds `files` as approved, and that its record names what the approval does not cover.
-    pub(super) fn hold(&mut self, files: &[BoundFile], trees: Trees, state_dir: &Path) -> Result<(), Stop> {
+    pub(super) fn hold(
+        &mut self,
+        files: &[BoundFile],
+        trees: Trees,
+        (sandbox, state_dir): (&Sandbox, &Path),
+    ) -> Result<(), Stop> {
         let trees = self.trees.insert(trees);
         let Confinement::Jail(spec) = &mut self.confinement else { return Ok(()) };
         spec.uncovered.clone_from(&trees.gaps);
         spec.is_approved = true;
+        self.placeholders = sandbox.hold_placeholders(spec);
         if files.is_empty() {
             return Ok(());
         }
@@ -61,6 +69,6 @@ impl Decided {
     /// Lists the trees directly before the start; they must still be as approved.
     pub(super) fn check_trees(&self) -> Result<Option<Trees>, NotHeld> {
         let held = self.confinement.spec().map_or(&[][..], |spec| &spec.held);
-        self.trees.as_ref().map(|trees| trees.check_before_start(held)).transpose()
+        self.trees.as_ref().map(|trees| trees.check_before_start(held, &self.placeholders)).transpose()
     }
 }

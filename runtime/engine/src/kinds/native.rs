@@ -153,7 +153,7 @@ pub(crate) fn run(run: &Run<'_>, path: &StepPath, job: Job, cancel: &CancelToken
 
 /// Mode for the changes of the command: the strictest among its step's, the policy's for all steps, and the policy
 /// rules' for the command.
-fn mode_of(run: &Run<'_>, job: &Job) -> ChangesMode {
+pub(super) fn mode_of(run: &Run<'_>, job: &Job) -> ChangesMode {
     let least = changes::least(run, job.changes);
     let rules = &run.services.policy.file().rules;
     match rules.iter().any(|rule| rule.changes != LeastChanges::Direct) {

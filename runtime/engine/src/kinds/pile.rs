@@ -18,6 +18,7 @@ use lobster_base::digest::Digest;
 use lobster_base::sync::lock;
 use lobster_changes::{ByteText, Change, ChangeSet, Entry};
 use lobster_language::plan::ChangesMode;
+use lobster_policy::BoundFile;
 use lobster_stage::{StageError, Stop, store_failure};
 use lobster_store::Blob;
 
@@ -63,6 +64,43 @@ pub(crate) struct Total {
     pub(crate) set: ChangeSet,
     /// The steps that made it.
     pub(crate) steps: Vec<StepPath>,
+}
+
+/// Changes that one question names one by one.
+const MAX_NAMED: usize = 500;
+
+impl Total {
+    /// The steps with the digest of the change set, and each change with the digest of its content, for a question
+    /// about a command that finds these changes.
+    pub(super) fn name_changes(&self) -> Vec<String> {
+        let short = |digest: &Digest| digest.short();
+        let named = self.set.changes().take(MAX_NAMED).map(|(root, change)| {
+            let (kind, path) = (change.kind().as_str(), &change.path);
+            match &change.after {
+                Some(Entry::File { digest, .. }) => format!("{kind} {root}/{path}  {}", short(digest)),
+                Some(Entry::Link { target, .. }) => format!("{kind} {root}/{path} -> {target}"),
+                Some(Entry::Directory { .. }) | None => format!("{kind} {root}/{path}"),
+            }
+        });
+        let first = format!("of {}, not committed  {}", names(&self.steps), short(&self.blob.digest));
+        let more = self.set.changes().count().saturating_sub(MAX_NAMED);
+        let more = (more > 0).then(|| format!("{more} more"));
+        std::iter::once(first).chain(named).chain(more).collect()
+    }
+
+    /// Removes the files whose place these changes decide: the command finds the changed file there, or another one.
+    pub(super) fn remove_changed(&self, files: &mut Vec<BoundFile>) {
+        let changed = by_path(&self.set);
+        let is_directory = |entry: &Option<Entry>| matches!(entry, Some(Entry::Directory { .. }));
+        let decides = |path: &str| {
+            Path::new(path).ancestors().enumerate().any(|(depth, above)| {
+                changed.get(above).is_some_and(|change| {
+                    depth == 0 || !(is_directory(&change.before) && is_directory(&change.after))
+                })
+            })
+        };
+        files.retain(|file| !decides(&file.path) && !decides(file.real()));
+    }
 }
 
 impl Pile {

@@ -16,12 +16,13 @@ use super::decided::Decided;
 use super::decision_env::{decision_env, given_by_plan};
 use super::git_settings;
 use super::jail_spec::{jail, real};
-use super::native::{Job, ShellText};
+use super::native::{Job, ShellText, mode_of};
 use super::own_places::{self, homes};
+use super::pile::Total;
 use crate::binding::{GateQuestion, Identity, VARIABLES};
 use crate::env::Env;
 use crate::path::StepPath;
-use crate::question::{NOT_COMPARED, TREES};
+use crate::question::{NOT_COMPARED, TREES, WAITING_CHANGES};
 use crate::recall::APPROVED;
 use crate::run::Run;
 use crate::services::Services;
@@ -29,13 +30,14 @@ use lobster_base::cancel::CancelToken;
 use lobster_base::credential::CredentialGrant;
 use lobster_base::digest::Digest;
 use lobster_base::locked_directory::LockedDirectory;
+use lobster_language::plan::ChangesMode;
 use lobster_models::channel::Provider;
 use lobster_policy::{
     AuditSync, Binding, BoundFile, BoundTree, Command, Decision, DecisionEnv, Grant, HostPrograms,
     LeastChanges, Limits, Overflow, PROPOSED_RULE, Policy, Proposal, Remember, Resolve, Verdict,
     catalogued_git, changed_files, denial,
 };
-use lobster_sandbox::{Confinement, JailSpec, Net, ProcessLimits};
+use lobster_sandbox::{Confinement, HeldPlaceholders, JailSpec, Net, ProcessLimits};
 use lobster_stage::{Question, StageError, Stop, store_failure};
 use lobster_store::{Durability, Event, GateFilter, HOME_PREFIX};
 
@@ -78,7 +80,7 @@ pub(crate) fn decide(
         if decided.confinement.spec().is_some() {
             keep_caches_out(&mut decided.env);
         }
-        let held = decided.hold(&files, trees, &run.services.state_dir);
+        let held = decided.hold(&files, trees, (&*run.services.sandbox, run.services.state_dir.as_path()));
         held.inspect_err(|_| run.record_failure(path))?;
     }
     if !policy.is_open()
@@ -111,44 +113,20 @@ fn ask(
         fs::File::open(path).and_then(Digest::of_reader)
     })?;
     let policy = &run.services.policy;
-    let files = bound_files::find_executed(policy, place, proposal, decision).map_err(|error| {
+    let mut files = bound_files::find_executed(policy, place, proposal, decision).map_err(|error| {
         run.record_failure(path);
         Stop::Failed(StageError::permanent_from(error).with_code(Code::ApprovalFiles))
     })?;
+    // A changed file is not copied, so that the step gets the one in its layer.
+    let waiting = waiting_changes(run, job, decision)?;
+    waiting.iter().for_each(|total| total.remove_changed(&mut files));
     let services = (&**policy, &*run.services.sandbox);
     let trees = Trees::list_granted(services, &run.services.state_dir, decision, place, run.journals());
     let binding = binding.with_files(files).with_trees(trees.to_bound());
+    let binding = binding.with_waiting_changes(waiting.as_ref().map(|total| total.blob.digest));
     let binding = binding.with_credentials(job.env.credentials().to_vec());
     let terms = decision.ask.clone().unwrap_or_default();
-    let mut item = json!({
-        "command": proposal.command,
-        "cwd": proposal.cwd,
-        "commands": decision.commands,
-        "grant": decision.grant,
-        "programs": binding.programs,
-        "binding": binding.digest().map_err(store_failure)?,
-    });
-    if !binding.credentials.is_empty() {
-        item["credentials"] = shown_credentials(&binding.credentials);
-    }
-    if !binding.files.is_empty() {
-        item[FILES] = json!(binding.files);
-    }
-    if !binding.trees.is_empty() {
-        item[TREES] = json!(binding.trees);
-    }
-    if !trees.gaps.is_empty() {
-        item["not_covered"] = json!(trees.gaps);
-    }
-    let system = system_roots(decision);
-    if !policy.is_open() && !system.is_empty() {
-        item[NOT_COMPARED] = json!(system);
-    }
-    // The question's text does not show the variables.
-    if decision.reasons.iter().any(|reason| reason.code == "variable") {
-        let others = place.given.iter().filter(|(name, _)| !name.starts_with("LOBSTER_"));
-        item[VARIABLES] = json!(others.collect::<BTreeMap<_, _>>());
-    }
+    let item = describe_item((&**policy, place), (proposal, decision), &binding, &trees, waiting.as_ref())?;
     let question = GateQuestion {
         question: Question::Approval {
             prompt: format!("Policy asks before this runs: {}", decision.message),
@@ -189,6 +167,60 @@ fn ask(
         }
     }
     Ok((binding.files, trees))
+}
+
+/// The item of a question: the command, everything that the answer covers, and what it does not cover.
+fn describe_item(
+    (policy, place): (&Policy, &DecisionEnv),
+    (proposal, decision): (&Proposal, &Decision),
+    binding: &Binding,
+    trees: &Trees,
+    waiting: Option<&Total>,
+) -> Result<Value, Stop> {
+    let mut item = json!({
+        "command": proposal.command,
+        "cwd": proposal.cwd,
+        "commands": decision.commands,
+        "grant": decision.grant,
+        "programs": binding.programs,
+        "binding": binding.digest().map_err(store_failure)?,
+    });
+    if !binding.credentials.is_empty() {
+        item["credentials"] = shown_credentials(&binding.credentials);
+    }
+    if !binding.files.is_empty() {
+        item[FILES] = json!(binding.files);
+    }
+    if !binding.trees.is_empty() {
+        item[TREES] = json!(binding.trees);
+    }
+    if let Some(total) = waiting {
+        item[WAITING_CHANGES] = json!(total.name_changes());
+    }
+    if !trees.gaps.is_empty() {
+        item["not_covered"] = json!(trees.gaps);
+    }
+    if !policy.is_open() {
+        let system = system_roots(decision).into_iter();
+        item[NOT_COMPARED] = system.chain([METADATA]).collect();
+    }
+    // The question's text does not show the variables.
+    if decision.reasons.iter().any(|reason| reason.code == "variable") {
+        let others = place.given.iter().filter(|(name, _)| !name.starts_with("LOBSTER_"));
+        item[VARIABLES] = json!(others.collect::<BTreeMap<_, _>>());
+    }
+    Ok(item)
+}
+
+/// The uncommitted changes of earlier steps that the command finds below its layers. They are never changed, so the
+/// digest of their set and those of the trees identify what it reads.
+fn waiting_changes(run: &Run<'_>, job: &Job, decision: &Decision) -> Result<Option<Total>, Stop> {
+    let Some(total) = job.pile.total(run)? else { return Ok(None) };
+    // A command that may write nowhere has no layer, and finds the files as they are.
+    let mut writes = decision.grant.fs_write.iter();
+    let has_layer = run.services.policy.is_open() || writes.any(|root| !root.starts_with('@'));
+    let is_seen = has_layer && mode_of(run, job) != ChangesMode::Direct;
+    Ok(is_seen.then_some(total))
 }
 
 /// Most commands that one question shows, as many as a person can read and approve.
@@ -267,6 +299,9 @@ fn admit_credentials(run: &Run<'_>, job: &Job, decided: &mut Decided) -> Result<
     }
     Ok(())
 }
+
+/// What no digest of a tree covers, although a command can read it.
+const METADATA: &str = "times of files, and their number of names";
 
 /// Field of a question's item with the files that the answer covers.
 const FILES: &str = "files";
@@ -375,6 +410,7 @@ pub(crate) fn decided(
             stdout_cap: None,
             approved: None,
             trees: None,
+            placeholders: HeldPlaceholders::default(),
             shell: None,
             _home: None,
         });
@@ -404,6 +440,7 @@ pub(crate) fn decided(
         }),
         approved: None,
         trees: None,
+        placeholders: HeldPlaceholders::default(),
         shell: None,
         _home: Some(home),
     })

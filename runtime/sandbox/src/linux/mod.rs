@@ -60,7 +60,7 @@ use lobster_base::sync::lock;
 
 use cgroup::{Entrance, Hierarchy, Lack, Leaf};
 use mechanisms::{Wall, Walls};
-use mount_stubs::Placeholders;
+pub(super) use mount_stubs::Placeholders;
 use network::Network;
 use sweep::SweptProcess;
 use watch::Trouble;
@@ -272,6 +272,13 @@ impl Sandbox {
             self.remember_lack(wall, errno, why);
         }
         walls.check(&request.confinement, &request.limits).err().unwrap_or(first)
+    }
+
+    /// See [`super::Sandbox::hold_placeholders`]. A start reports its own errors.
+    pub(super) fn hold_placeholders(&self, spec: &JailSpec) -> Placeholders {
+        let has_namespaces = lock(&self.lacking).iter().all(|(wall, _)| *wall != Wall::Namespaces);
+        let held = has_namespaces.then(|| Placeholders::stand_in(spec, &[]).ok());
+        held.flatten().unwrap_or_default()
     }
 
     pub(super) fn probe(&self) -> Result<Probe, SpawnError> {

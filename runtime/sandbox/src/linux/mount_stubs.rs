@@ -12,6 +12,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
+use std::time::Instant;
 
 use rustix::fs::{
     AtFlags, CWD, FlockOperation, Mode, OFlags, ResolveFlags, Timespec, Timestamps, flock, mkdirat, open,
@@ -34,9 +35,11 @@ pub(super) enum Stand {
 }
 
 /// The protected paths of one run. Dropping it removes the placeholders.
-#[derive(Default)]
-pub(super) struct Placeholders {
+#[derive(Debug, Default)]
+pub(crate) struct Placeholders {
     held: Vec<(PathBuf, OwnedFd)>,
+    /// Time when the last one was made; `None` if others had made them all.
+    made: Option<Instant>,
 }
 
 impl Placeholders {
@@ -60,6 +63,15 @@ impl Placeholders {
         Ok(all)
     }
 
+    /// The paths that are or may be placeholders.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.held.iter().map(|(path, _)| path.as_path())
+    }
+
+    pub(crate) fn made(&self) -> Option<Instant> {
+        self.made
+    }
+
     fn hold(&mut self, root: &Path, path: &Path, stand: Stand) -> rustix::io::Result<()> {
         let inside = path.strip_prefix(root).map_err(|_| Errno::INVAL)?;
         let mut so_far = root.to_owned();
@@ -73,7 +85,7 @@ impl Placeholders {
             current = match step_into(&parent, name) {
                 Err(Errno::NOENT) => {
                     match stand.make(&parent, name) {
-                        Ok(()) => {}
+                        Ok(()) => self.made = Some(Instant::now()),
                         // Another run has made it already.
                         Err(Errno::EXIST) => {}
                         // If this user cannot make the path, the step cannot either, because it runs as the
