@@ -65,11 +65,13 @@ pub(crate) fn decide(
             return Err(Stop::Failed(StageError::permanent(message).with_code(Code::PolicyDenied)));
         }
         Verdict::Ask => {
+            run.check_asks(path)?;
             approved = Some(ask(run, path, job, (&proposal, &place, &decision), &statement, cancel)?);
         }
     }
     // A preview starts nothing, and leaves nothing in the state directory.
-    let homes = if run.journals() { homes(&run.services.state_dir) } else { std::env::temp_dir() };
+    let starts = run.journals() || run.performs_unjournaled(path);
+    let homes = if starts { homes(&run.services.state_dir) } else { std::env::temp_dir() };
     let network = run.id.to_string();
     let mut decided = decided(run.services, &decision, statement, &job.env, &place, &network, &homes)?;
     decided.shell = shell;

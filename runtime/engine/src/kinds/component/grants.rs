@@ -91,7 +91,8 @@ pub(super) fn admit(
     }
     // An effect that is already in the journal needs no permission.
     let known = run.remembered_for_certain(path).is_some();
-    if recorded.is_some() || run.overseer().is_none() && known {
+    let is_recorded = recorded.is_some() && !run.performs_unjournaled(path);
+    if is_recorded || run.overseer().is_none() && known {
         return Ok(Value::Null);
     }
     decide(run, path, job, cancel)
@@ -212,6 +213,7 @@ fn decide_about(
             return Err(Stop::Failed(denied(&decision)));
         }
         Verdict::Ask => {
+            run.check_asks(path)?;
             let gate = path.gate("policy");
             if !run.is_answered(&gate.gate("approval")) {
                 journal_decision(run, path, proposed.clone(), statement.clone())?;
