@@ -25,6 +25,10 @@ use lobster_store::{Event, Gate, RunId, RunSummary, Store, StoreError, iso};
 pub(crate) const TREES: &str = "trees";
 pub(crate) const NOT_COMPARED: &str = "not_compared";
 
+/// The field with the variables that a command gets from the environment, by the digests of their values. Their names
+/// are shown with the grant.
+pub(crate) const PASSED: &str = "passed";
+
 /// The kind of answer that is requested, and its asker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -319,6 +323,7 @@ fn policy_facts(item: &Value, preview: Option<&str>, confined: bool) -> Vec<Fact
         "files",
         TREES,
         NOT_COMPARED,
+        PASSED,
         "binding",
     ]);
     let command = match item.get("command") {

@@ -7,13 +7,14 @@ use lobster_base::digest::Digest;
 use lobster_store::{Event, RunId, Store};
 
 /// The parts of a policy's question, by the names of their fields.
-const PARTS: [(&str, &str); 8] = [
+const PARTS: [(&str, &str); 9] = [
     ("command", "the command"),
     ("cwd", "the working directory"),
     ("commands", "the programs that it starts"),
     ("programs", "the content of a program"),
     ("files", "the content of a file that it runs"),
     ("trees", "the content of a file that it can read"),
+    ("passed", "the value of a variable that it gets"),
     ("grant", "its rights"),
     ("grants", "its rights"),
 ];

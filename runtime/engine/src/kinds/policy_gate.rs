@@ -18,10 +18,11 @@ use super::git_settings;
 use super::jail_spec::{jail, real};
 use super::native::{Job, ShellText};
 use super::own_places::{self, homes};
+use super::passed;
 use crate::binding::{GateQuestion, Identity, VARIABLES};
 use crate::env::Env;
 use crate::path::StepPath;
-use crate::question::{NOT_COMPARED, TREES};
+use crate::question::{NOT_COMPARED, PASSED, TREES};
 use crate::recall::APPROVED;
 use crate::run::Run;
 use crate::services::Services;
@@ -73,7 +74,8 @@ pub(crate) fn decide(
     let starts = run.journals() || run.performs_unjournaled(path);
     let homes = if starts { homes(&run.services.state_dir) } else { std::env::temp_dir() };
     let network = run.id.to_string();
-    let mut decided = decided(run.services, &decision, statement, &job.env, &place, &network, &homes)?;
+    let env = passed::restore_terminal(run, &job.env);
+    let mut decided = decided(run.services, &decision, statement, &env, &place, &network, &homes)?;
     decided.shell = shell;
     admit_credentials(run, job, &mut decided).inspect_err(|_| run.record_failure(path))?;
     if let Some((files, trees)) = approved.filter(|_| run.journals()) {
@@ -121,6 +123,8 @@ fn ask(
     let trees = Trees::list_granted(services, &run.services.state_dir, decision, place, run.journals());
     let binding = binding.with_files(files).with_trees(trees.to_bound());
     let binding = binding.with_credentials(job.env.credentials().to_vec());
+    let passed = passed::digest_passed(run, &decision.grant, &job.env);
+    let binding = binding.with_variables(passed.clone());
     let terms = decision.ask.clone().unwrap_or_default();
     let mut item = json!({
         "command": proposal.command,
@@ -130,21 +134,13 @@ fn ask(
         "programs": binding.programs,
         "binding": binding.digest().map_err(store_failure)?,
     });
-    if !binding.credentials.is_empty() {
-        item["credentials"] = shown_credentials(&binding.credentials);
-    }
-    if !binding.files.is_empty() {
-        item[FILES] = json!(binding.files);
-    }
-    if !binding.trees.is_empty() {
-        item[TREES] = json!(binding.trees);
-    }
-    if !trees.gaps.is_empty() {
-        item["not_covered"] = json!(trees.gaps);
-    }
+    add_coverage(&mut item, &binding, &trees);
     let system = system_roots(decision);
-    if !policy.is_open() && !system.is_empty() {
-        item[NOT_COMPARED] = json!(system);
+    if !policy.is_open() {
+        item[PASSED] = json!(passed);
+        if !system.is_empty() {
+            item[NOT_COMPARED] = json!(system);
+        }
     }
     // The question's text does not show the variables.
     if decision.reasons.iter().any(|reason| reason.code == "variable") {
@@ -176,7 +172,9 @@ fn ask(
     let approved = StepPath::root().gate(&format!("{APPROVED}{}", binding.digest().map_err(store_failure)?));
     if terms.remember == Remember::Never || run.kept(&approved).is_none() {
         let asked = run.gate(&gate, question, cancel);
-        asked.map_err(|stop| naming_changes(run, &gate.gate("approval"), stop, &binding.files, &trees))?;
+        asked.map_err(|stop| {
+            naming_changes(run, &gate.gate("approval"), stop, (&binding.files[..], &trees, &passed))
+        })?;
         // A fork does not approve its own commands by an answer that it took over.
         let given = run.is_answered(&gate.gate("approval"));
         if given && terms.remember != Remember::Never {
@@ -191,6 +189,22 @@ fn ask(
         }
     }
     Ok((binding.files, trees))
+}
+
+/// Adds the credentials, files and trees that an answer covers to a question's item, and the gaps.
+fn add_coverage(item: &mut Value, binding: &Binding, trees: &Trees) {
+    if !binding.credentials.is_empty() {
+        item["credentials"] = shown_credentials(&binding.credentials);
+    }
+    if !binding.files.is_empty() {
+        item[FILES] = json!(binding.files);
+    }
+    if !binding.trees.is_empty() {
+        item[TREES] = json!(binding.trees);
+    }
+    if !trees.gaps.is_empty() {
+        item["not_covered"] = json!(trees.gaps);
+    }
 }
 
 /// Most commands that one question shows, as many as a person can read and approve.
@@ -285,8 +299,13 @@ fn keep_caches_out(env: &mut Vec<(OsString, OsString)>) {
 /// The variable with Python's directory for compiled modules, which are otherwise stored next to their sources.
 pub(super) const PYTHON_CACHE: &str = "PYTHONPYCACHEPREFIX";
 
-/// The error of a stale answer, with the changed files.
-fn naming_changes(run: &Run<'_>, gate: &StepPath, stop: Stop, now: &[BoundFile], trees: &Trees) -> Stop {
+/// The error of a stale answer, with the changed files and variables.
+fn naming_changes(
+    run: &Run<'_>,
+    gate: &StepPath,
+    stop: Stop,
+    (now, trees, passed): (&[BoundFile], &Trees, &BTreeMap<String, Digest>),
+) -> Stop {
     let Stop::Failed(error) = stop else { return stop };
     if !error.is(Code::ApprovalStale) {
         return Stop::Failed(error);
@@ -305,6 +324,7 @@ fn naming_changes(run: &Run<'_>, gate: &StepPath, stop: Stop, now: &[BoundFile],
         changes = serde_json::from_value::<Vec<BoundFile>>(item[FILES].take())
             .map_or_else(|_| Vec::new(), |asked| changed_files(&asked, now));
     }
+    changes.extend(passed::list_changes(item[PASSED].take(), passed));
     if changes.is_empty() {
         return Stop::Failed(error);
     }
@@ -479,21 +499,7 @@ fn open_env(decision: &Decision, env: &Env) -> Vec<(OsString, OsString)> {
 
 /// The environment that a policy builds from nothing.
 fn granted_env(policy: &Policy, grant: &Grant, env: &Env, home: &Path) -> Vec<(OsString, OsString)> {
-    let passes = |name: &str| {
-        if env.is_token(OsStr::new(name)) {
-            // A pattern may match tokens that nobody recognised as such, so lobster's own keys need an exact name.
-            return grant.env.iter().any(|exact| exact == name);
-        }
-        grant.env.iter().any(|pattern| match pattern.strip_suffix('*') {
-            Some(prefix) => name.starts_with(prefix),
-            None => pattern == name,
-        })
-    };
-    let mut vars: BTreeMap<OsString, OsString> = env
-        .for_operator()
-        .filter(|(name, _)| name.to_str().is_some_and(passes))
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect();
+    let mut vars = passed::list_passed(grant, env);
     vars.insert("HOME".into(), home.into());
     for (name, value) in &policy.file().sandbox.env.set {
         let value = if value == "@step-home" { home.as_os_str().to_owned() } else { value.into() };
