@@ -208,3 +208,61 @@ fn only_the_most_trusted_layer_says_where_the_audit_is_kept() {
     let checked = home.lobster(["policy", "check", "in.toml"]).run();
     assert!(checked.code() != 0 && checked.stderr.contains("steps may write there"), "{checked:?}");
 }
+
+/// Allows one command that writes.
+const ALLOWS_TOUCH: &str = "version = 1\n[sandbox]\nmode = \"degrade\"\nminimum = []\n\
+    [[rule]]\nid = \"t\"\neffect = \"allow\"\nprogram = \"touch\"\ngrant = { fs_write = [\"@workspace\"] }\n";
+
+#[test]
+fn what_a_replay_performs_again_is_decided_and_told() {
+    let home = Home::new();
+    home.write("p.toml", ALLOWS_TOUCH)
+        .write("x.sh", "touch made\n")
+        .write("allowed.lobster", "steps:\n  - { id: a, exec: [touch, made] }\n")
+        .write("asked.lobster", "steps:\n  - { id: a, run: sh x.sh }\n")
+        .write(
+            "after.lobster",
+            "steps:\n  - { id: q, approval: 'Go on?' }\n  - { id: a, exec: [touch, made] }\n",
+        );
+    let policy = home.dir().join("p.toml");
+    let call = |words: &[&str]| home.lobster(words).env("LOBSTER_POLICY", &policy).run();
+    let was_made = || std::fs::remove_file(home.dir().join("made")).is_ok();
+    let audited = |what: &str| -> Vec<Value> {
+        let told = home.lobster(["audit", "--jsonl"]).run();
+        let told = told.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        told.filter(|entry| entry["what"].as_str().is_some_and(|found| found.contains(what))).collect()
+    };
+    call(&["run", "--mode", "tool", "allowed.lobster"]).output();
+    assert!(was_made());
+    // The policy of the run is in force, although this environment names none.
+    let replayed = home.lobster(["replay", "@", "--live", "a"]).env("LOBSTER_ACTOR", "eve").run();
+    assert_eq!((replayed.code(), was_made()), (0, true), "{replayed:?}");
+    let decisions = audited("allowed");
+    assert_eq!(decisions.len(), 2, "{decisions:?}");
+    assert_eq!(decisions[0]["digest"], decisions[1]["digest"], "{decisions:?}");
+    assert_eq!((&decisions[1]["command"], &decisions[1]["actor"]), (&"touch made".into(), &"eve".into()));
+    let noted = audited("replay --live");
+    assert_eq!(noted.len(), 2, "{noted:?}");
+    assert!(noted.iter().all(|entry| entry["author"]["uid"].is_u64()), "{noted:?}");
+    assert_eq!(call(&["replay", "@"]).code(), 0, "the record replays as before");
+    // A policy that forbids it now.
+    home.write("deny.toml", ALLOWS_TOUCH.replace("\"allow\"", "\"deny\""));
+    let denied =
+        home.lobster(["replay", "@", "--live", "a"]).env("LOBSTER_POLICY", home.dir().join("deny.toml"));
+    assert_eq!((denied.run().code(), was_made()), (1, false));
+
+    // An answer is for one execution, of whoever gave it.
+    for file in ["asked.lobster", "after.lobster"] {
+        let asked = call(&["run", "--mode", "tool", file]);
+        call(&["resume", "--token", &asked.token(), "--approve", "yes"]).output();
+        assert!(was_made(), "{file}");
+        for mark in ["CLAUDECODE", "UNRELATED"] {
+            let refused =
+                home.lobster(["replay", "@", "--live", "a"]).env("LOBSTER_POLICY", &policy).env(mark, "1");
+            let refused = refused.run();
+            assert!(refused.code() != 0 && !was_made(), "{file}: {refused:?}");
+            assert!(refused.stderr.contains("lobster fork"), "{file}: {refused:?}");
+        }
+    }
+    assert_eq!(audited("replay --live").len(), 2);
+}

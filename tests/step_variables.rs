@@ -168,3 +168,41 @@ fn without_a_policy_nobody_is_asked() {
     }
     assert_eq!(home.read("owned"), "evil\n".repeat(WORK.len()));
 }
+
+/// Passes some variables, one by a pattern, and one more to a command that asks.
+const PASSES: &str = "version = 1\n[sandbox]\nmode = \"degrade\"\nminimum = []\n\
+    [sandbox.env]\npass = [\"PATH\", \"FOO\", \"PREFIX_*\", \"TERM\", \"LC_ALL\"]\n\
+    [[rule]]\nid = \"s\"\neffect = \"ask\"\nprogram = \"sh\"\ngrant = { env = [\"BAR\"] }\n";
+
+#[test]
+fn an_approval_covers_the_values_of_the_variables_that_a_policy_passes() {
+    let home = Home::new();
+    home.write("p.toml", PASSES)
+        .write("x.sh", "echo $FOO $BAR $PREFIX_A $TERM $LC_ALL\n")
+        .write("f.lobster", "steps:\n  - { id: a, run: sh x.sh }\n");
+    let call = |words: &[&str], vars: &[(&str, &str)]| {
+        let call = home.lobster(words).env("LOBSTER_POLICY", home.dir().join("p.toml"));
+        vars.iter().fold(call, |call, (name, value)| call.env(name, value)).run()
+    };
+    let approve = |vars: &[(&str, &str)], later: &[(&str, &str)]| {
+        let asked = call(&["run", "--mode", "tool", "f.lobster"], vars);
+        assert!(!asked.stdout.contains("approved-value"), "{asked:?}");
+        call(&["resume", "--token", &asked.token(), "--approve", "yes"], later)
+    };
+    let given = ["FOO", "BAR", "PREFIX_A"].map(|name| (name, "approved-value"));
+    for (name, _) in given {
+        let others: Vec<_> = given.into_iter().filter(|(other, _)| *other != name).collect();
+        let swapped: Vec<_> = others.iter().copied().chain([(name, "another-value")]).collect();
+        for (asked, later) in [(&given[..], &others), (&given[..], &swapped), (&others[..], &given.to_vec())]
+        {
+            let error = approve(asked, later).error();
+            assert!(error.contains(&format!("the value of the variable {name}.")), "{name}: {error}");
+            assert!(!error.contains("-value"), "{error}");
+        }
+    }
+    // A person approves at another terminal; the command runs as in the process that asked.
+    let at = |own: &[(&'static str, &'static str)]| [&given[..], own].concat();
+    let elsewhere = at(&[("TERM", "dumb"), ("LC_ALL", "C"), ("LANG", "C"), ("PATH", "/bin")]);
+    let done = approve(&at(&[("TERM", "xterm")]), &elsewhere);
+    assert_eq!(done.output()[0], "approved-value approved-value approved-value xterm\n", "{done:?}");
+}

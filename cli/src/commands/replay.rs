@@ -17,7 +17,7 @@ use crate::which;
 ///
 /// Pure steps are computed again; their output and fuel are compared with the record. Effects are not
 /// repeated: components get the recorded answers of their hosts and must ask in the same order; other effects
-/// have their recorded results. A replay changes nothing. The exit code is 1 if anything differs.
+/// have their recorded results. A replay changes nothing, except by the effects that --live names. The exit code is 1 if anything differs.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster replay 3f9a1c2b
@@ -25,7 +25,8 @@ use crate::which;
 pub(crate) struct Args {
     /// The run: an id, @ (the last), @- (the one before) or NAME@- (the last of NAME).
     run: Option<String>,
-    /// Performs this effect again and compares its result; may be repeated.
+    /// Performs this effect again under the policy, unless a person has to approve it or answered a question before
+    /// it, and compares its result; may be repeated.
     #[arg(long, value_name = "STEP")]
     live: Vec<String>,
     /// Prints the report as a JSON object.
@@ -34,8 +35,12 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {
-    let runtime = prepare::runtime(Mode::Tool)?;
+    let mut runtime = prepare::runtime(Mode::Tool)?;
     let run = which::run_or_ask(&runtime.store()?, args.run.as_deref(), "replay")?;
+    if !args.live.is_empty() {
+        // An effect is performed under the policy under which `resume` would perform it.
+        runtime = prepare::runtime_of_run(Mode::Tool, None, |_| Some(run))?;
+    }
     let report = replay::replay(&runtime, &run.to_string(), &ReplayOptions { live: args.live.clone() })?;
     let mut out = stdout();
     if args.json {

@@ -56,14 +56,29 @@ pub fn visible(text: &str, words: impl Fn(&mut String, char)) -> Cow<'_, str> {
     out.map_or(Cow::Borrowed(text), Cow::Owned)
 }
 
-/// The exact text: `^[` for an escape, `<U+202E>` for a change of direction.
+/// Spaces that look like the ordinary one and do not separate the words of a command.
+fn is_other_space(c: char) -> bool {
+    matches!(c, '\u{a0}' | '\u{1680}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{205f}' | '\u{3000}')
+}
+
+/// The exact text: `^[` for an escape, `<U+202E>` for a change of direction, `<U+00A0>` for another space than the
+/// ordinary one.
 #[must_use]
 pub fn exact(text: &str) -> Cow<'_, str> {
-    visible(text, |out, c| match u32::from(c) {
+    let name = |out: &mut String, c: char| match u32::from(c) {
         code @ 0..0x20 => out.extend(['^', char::from_u32(code + 0x40).unwrap_or('?')]),
         0x7f => out.push_str("^?"),
         code => out.push_str(&format!("<U+{code:04X}>")),
-    })
+    };
+    let shown = visible(text, name);
+    if !shown.contains(is_other_space) {
+        return shown;
+    }
+    let mut out = String::with_capacity(shown.len());
+    for c in shown.chars() {
+        if is_other_space(c) { name(&mut out, c) } else { out.push(c) }
+    }
+    Cow::Owned(out)
 }
 
 /// The text without characters that control the terminal, change the direction of writing or are invisible. It comes
@@ -96,5 +111,8 @@ mod tests {
         assert_eq!(exact("git\u{200d}hub\u{fe0f}"), "git<U+200D>hub<U+FE0F>");
         assert_eq!(exact("é\u{200d}\u{200d}"), "é\u{200d}<U+200D>");
         assert_eq!(exact("x\u{e0041}\u{3164}"), "x<U+E0041><U+3164>");
+        // Prose may have other spaces; in a command they only look like two arguments.
+        assert_eq!(exact("rm a\u{a0}b\u{3000}c\u{200b}"), "rm a<U+00A0>b<U+3000>c<U+200B>");
+        assert_eq!(harmless("10\u{a0}km"), "10\u{a0}km");
     }
 }

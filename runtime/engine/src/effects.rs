@@ -27,6 +27,18 @@ use lobster_policy::AuditSync;
 use lobster_stage::{StageError, Stop, store_failure};
 use lobster_store::{Begun, Blob, Durability, Event, StepOutcome, StepStatus, StoreError};
 
+/// An action as the overseer sees it.
+fn act_of<'a>(path: &'a StepPath, action: &'a ActionRecord) -> Act<'a> {
+    Act {
+        path,
+        kind: &action.kind,
+        digest: action.preimage.digest,
+        preimage: &action.preimage,
+        on_record: action.on_record,
+        variables: &action.variables,
+    }
+}
+
 impl Run<'_> {
     /// The outcome of an effect that the overseer supplies, before any decision about the effect.
     pub(crate) fn ask_overseer(
@@ -47,14 +59,7 @@ impl Run<'_> {
         let Some(overseer) = self.overseer() else { return Ok(None) };
         let known = self.remembered(path);
         let fresh = known.is_none();
-        let act = Act {
-            path,
-            kind: &action.kind,
-            digest: action.preimage.digest,
-            preimage: &action.preimage,
-            on_record: action.on_record,
-            variables: &action.variables,
-        };
+        let act = describe_action(path, action);
         let outcome = if effect { overseer.effect(&act, known) } else { overseer.pure(&act, known) };
         let Some(outcome) = outcome.inspect_err(|_| self.record_failure(path))? else { return Ok(None) };
         if fresh || !overseer.journals() {
@@ -141,6 +146,10 @@ impl Run<'_> {
         let preimage = self.store.put(action.preimage.canonical.as_bytes()).map_err(store_failure)?;
         self.note_effect();
         self.append(vec![started_event(path, action, preimage.digest, Value::Null)], Durability::Synced)?;
+        if let Some(overseer) = self.overseer().filter(|_| action.on_record.is_none()) {
+            let recorded = overseer.record_performed(&describe_action(path, action), &action.decision);
+            recorded.inspect_err(|_| self.record_failure(path))?;
+        }
         let begun = Instant::now();
         let _span =
             tracing::info_span!("effect", %path, kind = action.kind, action = %preimage.digest.short())

@@ -1,5 +1,7 @@
 //! The environment of steps: layers over the process's own environment.
 
+mod terminal;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;

@@ -125,6 +125,17 @@ pub trait Overseer: Send + Sync {
         self.journals()
     }
 
+    /// Refuses a command that a person has to approve, if this execution asks nobody.
+    fn check_asks(&self, _path: &StepPath) -> Result<(), Stop> {
+        Ok(())
+    }
+
+    /// Records that an effect is about to be performed, with the policy's decision about it. Only an execution without
+    /// a journal needs to: the run's journal has the start of each effect.
+    fn record_performed(&self, _act: &Act<'_>, _decision: &Value) -> Result<(), Stop> {
+        Ok(())
+    }
+
     /// The outcome to use instead of performing an effect.
     fn effect(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop>;
 

@@ -23,7 +23,7 @@ use super::unseen::UnseenEnd;
 use super::value::{ItemSpool, Items, Rendered, Text};
 use crate::kinds::native::ShellText;
 use crate::kinds::pile::Pile;
-use crate::kinds::{mcp, native, readable, user_state};
+use crate::kinds::{mcp, native, readable, restore_terminal, user_state};
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::json;
 use lobster_base::json::raw::RawItem;
@@ -564,7 +564,7 @@ impl Host for StageHost<'_, '_, '_> {
             let grant = |dir: ComponentDir| DirGrant { host: place.cwd.join(dir.host), guest: dir.guest };
             dirs.into_iter().map(grant).collect()
         };
-        let grants = call.grants;
+        let (grants, env) = (call.grants, restore_terminal(run, &place.env));
         let mut secrets = place.env.secrets().clone();
         secrets.retain(|variable, _| grants.env.contains(variable));
         let job = component::Job {
@@ -581,7 +581,7 @@ impl Host for StageHost<'_, '_, '_> {
                 env: grants
                     .env
                     .into_iter()
-                    .filter_map(|name| Some((name.clone(), place.env.passed(&name)?)))
+                    .filter_map(|name| Some((name.clone(), env.passed(&name)?)))
                     .collect(),
                 net: grants.net,
                 clock: grants.clock,

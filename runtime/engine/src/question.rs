@@ -14,6 +14,7 @@ use super::upcoming::plan_after;
 use crate::recorded_plan::recorded;
 use lobster_base::digest::Digest;
 use lobster_base::json;
+use lobster_base::visible::exact;
 use lobster_language::plan::Plan;
 use lobster_policy::{Policy, name_step_home};
 use lobster_stage::Question;
@@ -26,6 +27,10 @@ pub(crate) const NOT_COMPARED: &str = "not_compared";
 
 /// Field with the uncommitted changes of earlier steps that the command finds.
 pub(crate) const WAITING_CHANGES: &str = "waiting_changes";
+
+/// The field with the variables that a command gets from the environment, by the digests of their values. Their names
+/// are shown with the grant.
+pub(crate) const PASSED: &str = "passed";
 
 /// The kind of answer that is requested, and its asker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -321,6 +326,7 @@ fn policy_facts(item: &Value, preview: Option<&str>, confined: bool) -> Vec<Fact
         "files",
         TREES,
         NOT_COMPARED,
+        PASSED,
         "binding",
     ]);
     let command = match item.get("command") {
@@ -350,14 +356,14 @@ fn policy_facts(item: &Value, preview: Option<&str>, confined: bool) -> Vec<Fact
     }
     facts.insert(0, Fact::new("command", vec![command], Weight::Exact));
     if let Some(cwd) = item.get("cwd").and_then(Value::as_str) {
-        facts.push(Fact::minor("in", cwd));
+        facts.push(Fact::minor("in", exact(cwd)));
     }
     let digests = |key: &str| -> Vec<String> {
         list(item, key)
             .map(|file| {
                 let digest = file["digest"].as_str().unwrap_or_default();
                 let path = file["path"].as_str().map_or_else(|| json::compact(file), str::to_owned);
-                format!("{path}  {}", digest.get(..12).unwrap_or(digest)).trim_end().to_owned()
+                format!("{}  {}", exact(&path), digest.get(..12).unwrap_or(digest)).trim_end().to_owned()
             })
             .collect()
     };
@@ -399,7 +405,7 @@ fn shown_tree(tree: &Value) -> String {
     let (path, files) = (json::js_string(&tree["path"]), tree["files"].as_u64().unwrap_or(0));
     let digest = tree["digest"].as_str().unwrap_or_default();
     let noun = if files == 1 { "file" } else { "files" };
-    format!("{path}  {files} {noun}  {}", digest.get(..12).unwrap_or(digest))
+    format!("{}  {files} {noun}  {}", exact(&path), digest.get(..12).unwrap_or(digest))
 }
 
 /// The rights of a jailed command, in words. A right that this version does not know is shown by its name.

@@ -266,6 +266,17 @@ impl<'s> Run<'s> {
         Err(StageError::permanent(message).with_code(Code::Diverged))
     }
 
+    /// True if an execution without a journal performs this effect, as `replay --live` does.
+    pub(crate) fn performs_unjournaled(&self, path: &StepPath) -> bool {
+        !self.journals() && self.overseer().is_some_and(|overseer| overseer.performs(path))
+    }
+
+    /// Checks that a person may be asked about the command at this path.
+    pub(crate) fn check_asks(&self, path: &StepPath) -> Result<(), Stop> {
+        let checked = self.overseer().map_or(Ok(()), |overseer| overseer.check_asks(path));
+        checked.inspect_err(|_| self.record_failure(path))
+    }
+
     /// True if the session that an order of this run opened can still be used.
     pub(crate) fn has_session(&self, session: &OrderId) -> bool {
         // If the check fails, a new session is opened, and its error shows the problem.

@@ -96,7 +96,14 @@ impl Services {
             protected: self.protected(),
             policies: self.policy_files.clone(),
             project_is_trusted: self.project_is_trusted,
+            terminal: (!self.policy.is_open())
+                .then(|| self.env.terminal_variables(&|text| self.is_clear(text))),
         }
+    }
+
+    /// True if a text holds no secret that this process knows.
+    pub(crate) fn is_clear(&self, text: &str) -> bool {
+        self.secrets.check_clear("the environment holds", text).is_ok()
     }
 
     /// The paths that no step may change, as far as this process knows.

@@ -8,7 +8,7 @@ use lobster_base::digest::Digest;
 use lobster_store::{Event, RunId, Store};
 
 /// The parts of a policy's question, by the names of their fields.
-const PARTS: [(&str, &str); 9] = [
+const PARTS: [(&str, &str); 10] = [
     ("command", "the command"),
     ("cwd", "the working directory"),
     ("commands", "the programs that it starts"),
@@ -16,6 +16,7 @@ const PARTS: [(&str, &str); 9] = [
     ("files", "the content of a file that it runs"),
     ("trees", "the content of a file that it can read"),
     (WAITING_CHANGES, "the waiting changes of earlier steps"),
+    ("passed", "the value of a variable that it gets"),
     ("grant", "its rights"),
     ("grants", "its rights"),
 ];

@@ -1,6 +1,7 @@
 //! The facts that decisions about a run depend on besides its plan. They are recorded when the run begins, so that an
 //! answer from any process (another directory, shell or environment) is an answer to the same question.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -27,6 +28,10 @@ pub(crate) struct Surroundings {
     /// True if the project's policy was trusted; `None` without such a policy.
     #[serde(default)]
     pub(crate) project_is_trusted: Option<bool>,
+    /// The variables of the terminal and the locale that commands get under a policy; `None` without a policy, and in
+    /// records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) terminal: Option<BTreeMap<String, String>>,
 }
 
 /// One file of a policy, with the digest of the text that was read and is used, even if the file has changed since.

@@ -59,7 +59,7 @@ impl McpServer {
         });
         let hidden = || {
             let hides = gates::hides_commands(view, &gate.run.short(), &gate.id);
-            hides.then(|| "the question has more commands than a client's form shows".to_owned())
+            hides.then(|| "the question has more commands or steps than a client's form shows".to_owned())
         };
         others.or_else(hidden).map(|why| format!("{why}; {OPEN}"))
     }

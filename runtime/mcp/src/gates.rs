@@ -167,8 +167,8 @@ fn form(question: &Map<String, Value>) -> Option<Form> {
     Some(Form { schema: serde_json::from_value(schema).ok()?, wrapped: true })
 }
 
-/// True if a client's form cannot show every command of the question: a person must not approve
-/// commands without seeing them.
+/// True if a client's form cannot show every command of the question and every step after it: a person must not
+/// approve them without seeing them.
 pub(super) fn hides_commands(view: &QuestionView, run: &str, gate: &str) -> bool {
     !question::shows_commands(view, &message(view, run, gate))
 }

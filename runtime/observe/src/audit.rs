@@ -317,12 +317,37 @@ fn describe(store: &Store, record: &Record, whose: &Behalf, found: &mut Vec<Audi
                 ..entry(AuditKind::Run, "retry requested")
             });
         }
-        Event::Note { text, .. } => found.push(entry(AuditKind::Note, text)),
+        Event::Note { text, detail, .. } => found.extend(describe_note(entry, text, detail)),
         Event::Unknown(value) => {
             let kind = value.get("type").and_then(Value::as_str).unwrap_or("unknown");
             found.push(entry(AuditKind::Note, kind));
         }
     }
+}
+
+/// A note. An effect that a replay performs again is noted with the decision about it and the person or program that
+/// started the replay.
+fn describe_note(
+    entry: impl Fn(AuditKind, &str) -> AuditEntry,
+    text: &str,
+    detail: &Value,
+) -> Vec<AuditEntry> {
+    let performer = &detail["performer"];
+    let entry = |kind, what: &str| AuditEntry {
+        author: performer["author"].clone(),
+        ..match performer.is_object() {
+            true => AuditEntry { actor: text_at(performer, "actor"), ..entry(kind, what) },
+            false => entry(kind, what),
+        }
+    };
+    let decision = Some(&detail["decision"]).filter(|decision| decision.is_object());
+    let decision = decision.map(|decision| {
+        let proposed = decision.get("proposal").map(Proposed::of_proposal).unwrap_or_default();
+        decided(entry(AuditKind::Decision, ""), decision, proposed)
+    });
+    let reason = text_at(detail, "status").filter(|_| performer.is_object());
+    let note = AuditEntry { reason, ..entry(AuditKind::Note, text) };
+    decision.into_iter().chain([note]).collect()
 }
 
 /// The person who closed a question; `None` if it expired or was opened again.

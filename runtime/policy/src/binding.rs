@@ -164,6 +164,13 @@ impl Binding {
         Self { credentials, ..self }
     }
 
+    /// Binds the approval to these variables as well, each value by its digest.
+    #[must_use]
+    pub fn with_variables(mut self, variables: BTreeMap<String, Digest>) -> Self {
+        self.env.extend(variables);
+        self
+    }
+
     /// Identity of the binding: BLAKE3 of its RFC 8785 JSON.
     ///
     /// # Errors

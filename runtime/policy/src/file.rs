@@ -439,7 +439,8 @@ impl PolicyFile {
     /// # Errors
     /// [`PolicyError`] with line, column and the nearest known name.
     pub fn parse(text: &str, origin: &str) -> Result<Self, PolicyError> {
-        let file: Self = toml::from_str(text).map_err(|error| syntax_error(&error, text, origin))?;
+        let mut file: Self = toml::from_str(text).map_err(|error| syntax_error(&error, text, origin))?;
+        file.drop_read_marks();
         if file.version != 1 {
             return Err(PolicyError::Version { origin: origin.to_owned(), found: file.version });
         }
@@ -455,6 +456,17 @@ impl PolicyFile {
         file.check_roots(origin)?;
         check_references(&file.secrets, origin)?;
         Ok(file)
+    }
+
+    /// Drops the mark `:ro` of paths that may only be read in any case.
+    fn drop_read_marks(&mut self) {
+        let granted = self.rules.iter_mut().flat_map(|rule| &mut rule.grant.fs_read);
+        let general = self.sandbox.fs.read.iter_mut().chain(self.components.read.iter_mut().flatten());
+        for path in granted.chain(general) {
+            if let Some(unmarked) = path.strip_suffix(":ro").map(str::to_owned) {
+                *path = unmarked;
+            }
+        }
     }
 
     fn check_roots(&self, origin: &str) -> Result<(), PolicyError> {

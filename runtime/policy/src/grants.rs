@@ -107,6 +107,18 @@ mod tests {
         policy.decide(&Proposal::shell(text), &DecisionEnv::fixture())
     }
 
+    #[test]
+    fn a_path_to_read_may_have_the_mark_of_a_path_that_is_not_written() {
+        for grant in ["fs_read = [\"~/lib\"]", "fs_read = [\"~/lib:ro\"]", "fs_write = [\"~/lib:ro\"]"] {
+            let rule = "[[rule]]\nid = \"g\"\neffect = \"allow\"\nprogram = \"touch\"\n";
+            let text = format!("version = 1\n{rule}grant = {{ {grant} }}\n");
+            let policy = Policy::load(&text, "p.toml").unwrap();
+            let granted = policy.decide(&Proposal::shell("touch a"), &DecisionEnv::fixture()).grant;
+            assert!(granted.fs_read.contains(&"~/lib".to_owned()), "{grant}: {granted:?}");
+            assert!(granted.fs_write.iter().all(|root| !root.contains("lib")), "{grant}: {granted:?}");
+        }
+    }
+
     /// Shapes of a text with two commands, each with true if the shape itself has a command of the
     /// catalogue.
     const SHAPES: &[(&str, bool)] = &[

@@ -200,14 +200,29 @@ pub(crate) fn unshowable(text: &str) -> Option<(usize, char)> {
     if text.bytes().all(|b| (b' '..0x7f).contains(&b) || b == b'\n' || b == b'\t') {
         return None;
     }
-    text.chars().enumerate().find(|(_, c)| {
-        matches!(c,
-            '\0'..='\u{8}' | '\u{b}'..='\u{1f}' | '\u{7f}'..='\u{9f}'
-            | '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
-            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}'
-            | '\u{fff0}'..='\u{fffb}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
-    })
+    let mut before = ' ';
+    let mut characters = text.chars().enumerate().peekable();
+    while let Some((at, c)) = characters.next() {
+        let is_keycap = characters.peek().is_some_and(|(_, next)| *next == '\u{20e3}');
+        // A variation selector belongs to a symbol; after a letter it only hides a difference.
+        let is_lost = matches!(c, '\u{fe00}'..='\u{fe0f}') && before.is_ascii() && !is_keycap;
+        if is_lost || is_unshowable(c) {
+            return Some((at, c));
+        }
+        before = c;
+    }
+    None
+}
+
+/// True for a control, bidirectional or invisible character.
+fn is_unshowable(c: char) -> bool {
+    matches!(c,
+        '\0'..='\u{8}' | '\u{b}'..='\u{1f}' | '\u{7f}'..='\u{9f}'
+        | '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+        | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}'
+        | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
+        | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// Reason why reading stopped early.

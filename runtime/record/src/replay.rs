@@ -5,6 +5,7 @@
 //! independently of earlier differences.
 
 mod compare;
+mod performed;
 mod redacted;
 
 use lobster_base::code::Code;
@@ -155,9 +156,15 @@ pub(super) fn replay_journal(
             "step '{pure}' is pure: every replay computes it again, --live is for effects"
         )));
     }
+    live.iter().try_for_each(|step| performed::refuse_unasked(&recording, step))?;
     let plan = recording.plan(store)?;
     let args = recording.arguments(store)?;
-    let services = services(runtime, store, &recording);
+    let (mut services, mut performer) = (services(runtime, store, &recording), Value::Null);
+    if !live.is_empty() {
+        // They are performed where the run's own effects are.
+        services.executor_program.clone_from(&runtime.services.executor_program);
+        performer = performed::describe_performer(runtime);
+    }
     let policy = recording.policy.unwrap_or_else(|| services.policy_digest());
     let replay = Arc::new(Replay {
         store: store.clone(),
@@ -168,6 +175,7 @@ pub(super) fn replay_journal(
         directories: carried.directories,
         precomputed: Precomputed::default(),
         programs: Programs::default(),
+        performer,
         seen: Mutex::default(),
     });
     let recording = &replay.recording;
@@ -189,6 +197,9 @@ pub(super) fn replay_journal(
         let why = format!("interrupted before everything was compared ({})", reason.message());
         return Err(Failure::new(Code::Cancelled, format!("the replay was {why}; start it again")));
     }
+    if let Some(why) = lock(&replay.seen).refused.take() {
+        return Err(Failure::new(Code::PolicyDenied, why));
+    }
     let report = replay.report();
     match lock(&replay.seen).hindered.take() {
         Some(why) if report.is_faithful() => {
@@ -203,7 +214,7 @@ pub(super) fn services(runtime: &Runtime, store: &Store, recording: &Recording) 
     let own = &runtime.services;
     let unseen: Screen = Box::new(|_| Ok(()));
     Services {
-        // A replay never executes native effects.
+        // Only `--live` executes native effects.
         executor_program: None,
         mode: if recording.mode == "human" { Mode::Human } else { Mode::Tool },
         env: recording
@@ -244,6 +255,8 @@ struct Replay {
     directories: Unpacked,
     precomputed: Precomputed,
     programs: Programs,
+    /// The person or program that performs effects again, for the audit.
+    performer: Value,
     seen: Mutex<Seen>,
 }
 
@@ -255,6 +268,8 @@ struct Seen {
     ends_at: Option<String>,
     /// A failure of this machine, which proves nothing about the run.
     hindered: Option<String>,
+    /// The reason why an effect is not performed again.
+    refused: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -275,6 +290,14 @@ impl Overseer for Replay {
 
     fn performs(&self, path: &StepPath) -> bool {
         self.live.contains(path.as_str())
+    }
+
+    fn check_asks(&self, path: &StepPath) -> Result<(), Stop> {
+        self.refuse_question(path)
+    }
+
+    fn record_performed(&self, act: &Act<'_>, decision: &Value) -> Result<(), Stop> {
+        self.record_start(act, decision).map_err(store_failure)
     }
 
     fn effect(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop> {
@@ -349,6 +372,9 @@ impl Overseer for Replay {
             true => Visit::Checked,
         };
         self.visit(path, visit);
+        if visit == Visit::Performed {
+            self.record_end(path, &outcome);
+        }
         match outcome.code.as_deref().and_then(Code::named) {
             Some(Code::Diverged) if visit == Visit::Checked => {
                 self.diverge(path, step.seq, "host call", None, Value::Null, value(&outcome.error));

@@ -160,10 +160,14 @@ pub fn text(view: &QuestionView, max: usize, more: &str) -> String {
     })
 }
 
-/// True if [`text`] with this limit shows every command that an approval may start.
+/// True if [`text`] with this limit shows every command that an approval may start, and every step of the plan after
+/// the question.
 pub fn shows_commands(view: &QuestionView, text: &str) -> bool {
     let paper = Paper { columns: TEXT_COLUMNS, rows: None, styled: false, more: "" };
-    shows_every_command(view, &paper, text.lines())
+    let shown: BTreeSet<&str> = text.lines().collect();
+    let plan = upcoming_steps(view, &paper);
+    let mut plan = plan.iter().flat_map(|block| &block.lines).filter(|line| !line.is_empty());
+    plan.all(|line| shown.contains(line.as_str())) && shows_every_command(view, &paper, text.lines())
 }
 
 /// True if a [`screen`] of this paper shows every command that an approval may start.
@@ -502,6 +506,16 @@ mod tests {
             subject: None,
             facts,
             then: vec!["  2. apply".to_owned(), "     run: touch x".to_owned()],
+        }
+    }
+
+    #[test]
+    fn a_text_that_hides_a_step_after_the_question_does_not_show_its_commands() {
+        for (steps, is_shown) in [(5, true), (70, false)] {
+            let then = (0..steps).map(|n| format!("     run: touch {}{n}", "x".repeat(90))).collect();
+            let view = QuestionView { then, ..view(1, Some("true")) };
+            let shown = text(&view, 8 << 10, "all");
+            assert_eq!(shows_commands(&view, &shown), is_shown, "{shown}");
         }
     }
 

@@ -18,11 +18,12 @@ use super::git_settings;
 use super::jail_spec::{jail, real};
 use super::native::{Job, ShellText, mode_of};
 use super::own_places::{self, homes};
+use super::passed;
 use super::pile::Total;
 use crate::binding::{GateQuestion, Identity, VARIABLES};
 use crate::env::Env;
 use crate::path::StepPath;
-use crate::question::{NOT_COMPARED, TREES, WAITING_CHANGES};
+use crate::question::{NOT_COMPARED, PASSED, TREES, WAITING_CHANGES};
 use crate::recall::APPROVED;
 use crate::run::Run;
 use crate::services::Services;
@@ -67,13 +68,16 @@ pub(crate) fn decide(
             return Err(Stop::Failed(StageError::permanent(message).with_code(Code::PolicyDenied)));
         }
         Verdict::Ask => {
+            run.check_asks(path)?;
             approved = Some(ask(run, path, job, (&proposal, &place, &decision), &statement, cancel)?);
         }
     }
     // A preview starts nothing, and leaves nothing in the state directory.
-    let homes = if run.journals() { homes(&run.services.state_dir) } else { std::env::temp_dir() };
+    let starts = run.journals() || run.performs_unjournaled(path);
+    let homes = if starts { homes(&run.services.state_dir) } else { std::env::temp_dir() };
     let network = run.id.to_string();
-    let mut decided = decided(run.services, &decision, statement, &job.env, &place, &network, &homes)?;
+    let env = passed::restore_terminal(run, &job.env);
+    let mut decided = decided(run.services, &decision, statement, &env, &place, &network, &homes)?;
     decided.shell = shell;
     admit_credentials(run, job, &mut decided).inspect_err(|_| run.record_failure(path))?;
     if let Some((files, trees)) = approved.filter(|_| run.journals()) {
@@ -125,8 +129,11 @@ fn ask(
     let binding = binding.with_files(files).with_trees(trees.to_bound());
     let binding = binding.with_waiting_changes(waiting.as_ref().map(|total| total.blob.digest));
     let binding = binding.with_credentials(job.env.credentials().to_vec());
+    let passed = passed::digest_passed(run, &decision.grant, &job.env);
+    let binding = binding.with_variables(passed.clone());
     let terms = decision.ask.clone().unwrap_or_default();
-    let item = describe_item((&**policy, place), (proposal, decision), &binding, &trees, waiting.as_ref())?;
+    let seen = (waiting.as_ref(), &passed);
+    let item = describe_item((&**policy, place), (proposal, decision), &binding, &trees, seen)?;
     let question = GateQuestion {
         question: Question::Approval {
             prompt: format!("Policy asks before this runs: {}", decision.message),
@@ -152,7 +159,9 @@ fn ask(
     let approved = StepPath::root().gate(&format!("{APPROVED}{}", binding.digest().map_err(store_failure)?));
     if terms.remember == Remember::Never || run.kept(&approved).is_none() {
         let asked = run.gate(&gate, question, cancel);
-        asked.map_err(|stop| naming_changes(run, &gate.gate("approval"), stop, &binding.files, &trees))?;
+        asked.map_err(|stop| {
+            naming_changes(run, &gate.gate("approval"), stop, (&binding.files[..], &trees, &passed))
+        })?;
         // A fork does not approve its own commands by an answer that it took over.
         let given = run.is_answered(&gate.gate("approval"));
         if given && terms.remember != Remember::Never {
@@ -175,7 +184,7 @@ fn describe_item(
     (proposal, decision): (&Proposal, &Decision),
     binding: &Binding,
     trees: &Trees,
-    waiting: Option<&Total>,
+    (waiting, passed): (Option<&Total>, &BTreeMap<String, Digest>),
 ) -> Result<Value, Stop> {
     let mut item = json!({
         "command": proposal.command,
@@ -202,6 +211,7 @@ fn describe_item(
     }
     if !policy.is_open() {
         let system = system_roots(decision).into_iter();
+        item[PASSED] = json!(passed);
         item[NOT_COMPARED] = system.chain([METADATA]).collect();
     }
     // The question's text does not show the variables.
@@ -318,8 +328,13 @@ fn keep_caches_out(env: &mut Vec<(OsString, OsString)>) {
 /// The variable with Python's directory for compiled modules, which are otherwise stored next to their sources.
 pub(super) const PYTHON_CACHE: &str = "PYTHONPYCACHEPREFIX";
 
-/// The error of a stale answer, with the changed files.
-fn naming_changes(run: &Run<'_>, gate: &StepPath, stop: Stop, now: &[BoundFile], trees: &Trees) -> Stop {
+/// The error of a stale answer, with the changed files and variables.
+fn naming_changes(
+    run: &Run<'_>,
+    gate: &StepPath,
+    stop: Stop,
+    (now, trees, passed): (&[BoundFile], &Trees, &BTreeMap<String, Digest>),
+) -> Stop {
     let Stop::Failed(error) = stop else { return stop };
     if !error.is(Code::ApprovalStale) {
         return Stop::Failed(error);
@@ -338,6 +353,7 @@ fn naming_changes(run: &Run<'_>, gate: &StepPath, stop: Stop, now: &[BoundFile],
         changes = serde_json::from_value::<Vec<BoundFile>>(item[FILES].take())
             .map_or_else(|_| Vec::new(), |asked| changed_files(&asked, now));
     }
+    changes.extend(passed::list_changes(item[PASSED].take(), passed));
     if changes.is_empty() {
         return Stop::Failed(error);
     }
@@ -514,21 +530,7 @@ fn open_env(decision: &Decision, env: &Env) -> Vec<(OsString, OsString)> {
 
 /// The environment that a policy builds from nothing.
 fn granted_env(policy: &Policy, grant: &Grant, env: &Env, home: &Path) -> Vec<(OsString, OsString)> {
-    let passes = |name: &str| {
-        if env.is_token(OsStr::new(name)) {
-            // A pattern may match tokens that nobody recognised as such, so lobster's own keys need an exact name.
-            return grant.env.iter().any(|exact| exact == name);
-        }
-        grant.env.iter().any(|pattern| match pattern.strip_suffix('*') {
-            Some(prefix) => name.starts_with(prefix),
-            None => pattern == name,
-        })
-    };
-    let mut vars: BTreeMap<OsString, OsString> = env
-        .for_operator()
-        .filter(|(name, _)| name.to_str().is_some_and(passes))
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect();
+    let mut vars = passed::list_passed(grant, env);
     vars.insert("HOME".into(), home.into());
     for (name, value) in &policy.file().sandbox.env.set {
         let value = if value == "@step-home" { home.as_os_str().to_owned() } else { value.into() };

@@ -263,7 +263,10 @@ fn unshowable_characters_are_found() {
     for text in ["a\u{1b}[2K", "a\u{202e}b", "a\u{200b}", "a\rb", "a\0", "a\u{2028}b", "a\u{e0041}"] {
         assert!(unshowable(text).is_some(), "{text:?}");
     }
-    assert_eq!(unshowable("café 你好 😀 \t\n"), None);
+    for text in ["x\u{fe0f}.sh", "a\u{2800}b", "a\u{1bca0}", "sh x\u{fe00}"] {
+        assert!(unshowable(text).is_some(), "{text:?}");
+    }
+    assert_eq!(unshowable("café 你好 😀 ☁\u{fe0f} 1\u{fe0f}\u{20e3} \t\n"), None);
     assert_eq!(decide("echo $'\\e[2K'", Dialect::Bash).reason_code, "unshowable");
 }
 

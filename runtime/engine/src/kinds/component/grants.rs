@@ -12,9 +12,10 @@ use serde_json::{Map, Value, json};
 use super::Job;
 use crate::binding::{GateQuestion, Identity};
 use crate::env::Env;
-use crate::kinds::{decision_env, journal_decision, shown_credentials};
+use crate::kinds::{decision_env, journal_decision, passed, restore_terminal, shown_credentials};
 use crate::overseer::{Profile, RecordedLimits};
 use crate::path::StepPath;
+use crate::question::PASSED;
 use crate::record::Scope;
 use crate::run::Run;
 use crate::workflow::Frame;
@@ -41,6 +42,7 @@ pub(super) fn of_step(
             })
             .collect()
     };
+    let env = restore_terminal(frame.run, env);
     Ok(Grants {
         read: dirs(&wanted.read)?,
         write: dirs(&wanted.write)?,
@@ -91,7 +93,8 @@ pub(super) fn admit(
     }
     // An effect that is already in the journal needs no permission.
     let known = run.remembered_for_certain(path).is_some();
-    if recorded.is_some() || run.overseer().is_none() && known {
+    let is_recorded = recorded.is_some() && !run.performs_unjournaled(path);
+    if is_recorded || run.overseer().is_none() && known {
         return Ok(Value::Null);
     }
     decide(run, path, job, cancel)
@@ -201,6 +204,11 @@ fn decide_about(
     let decision = run.services.policy.decide_component(proposal, &place, &holds);
     let statement = serde_json::to_value(&decision).unwrap_or(Value::Null);
     let mut proposed = json!({ "command": component_name(job), "grants": proposal });
+    // An approval is bound to the values, as it is for a command.
+    let values = passed::digest_granted(&job.grants.env, &run.services.env);
+    if !values.is_empty() {
+        proposed[PASSED] = json!(values);
+    }
     if !job.credentials.is_empty() {
         proposed["credentials"] = shown_credentials(&job.credentials);
     }
@@ -212,6 +220,7 @@ fn decide_about(
             return Err(Stop::Failed(denied(&decision)));
         }
         Verdict::Ask => {
+            run.check_asks(path)?;
             let gate = path.gate("policy");
             if !run.is_answered(&gate.gate("approval")) {
                 journal_decision(run, path, proposed.clone(), statement.clone())?;
