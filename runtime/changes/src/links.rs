@@ -128,7 +128,7 @@ fn may_lead_away(change: &Change) -> bool {
     is_name || is_link(&change.before) || is_link(&change.after) || completes_bare(change)
 }
 
-/// True if the change makes one of the names by which git recognises a repository.
+/// True if the change makes a name by which git recognises a repository.
 fn completes_bare(change: &Change) -> bool {
     let kind = |entry: &Entry| std::mem::discriminant(entry);
     REPOSITORY.iter().any(|(name, _)| *name == change.path.name())
@@ -144,7 +144,7 @@ fn is_link(entry: &Option<Entry>) -> bool {
 #[derive(PartialEq, Eq)]
 struct Away {
     leads: Stray,
-    /// The names after that place, the last first, and those of the place if it is outside of the root.
+    /// The names after the place, the last first; outside of the root followed by the names of the place.
     names: Vec<Vec<u8>>,
 }
 
@@ -163,7 +163,7 @@ struct Tree<'t> {
     /// The names of the root.
     top: Vec<Vec<u8>>,
     after: BTreeMap<&'t RelPath, &'t Change>,
-    /// The directories whose content was compared with that of a bare repository, before or after the commit.
+    /// Directories, before or after the commit, and true for each bare repository.
     bare: RefCell<BTreeMap<(bool, RelPath), bool>>,
 }
 
@@ -239,8 +239,8 @@ impl<'t> Tree<'t> {
         Ok(None)
     }
 
-    /// True if the target of a link leads away, or that of the first link on its way: the other names on the way are
-    /// those of the target, so that it leads there whatever has changed.
+    /// True if a link, or the first link on its way, leads away by its own target: changes to other files on the way
+    /// cannot have redirected it.
     fn leads_away_itself(&self, link: &RelPath, target: &ByteText, follows: bool) -> io::Result<bool> {
         if self.end(link, target, true)?.is_none() {
             return Ok(false);
@@ -299,8 +299,8 @@ impl<'t> Tree<'t> {
         (!is_allowed).then(|| outside(at, Vec::new()))
     }
 
-    /// True if a place outside of the root is one of the system, or a directory above one. No such place is in a
-    /// repository.
+    /// True if a place outside of the root belongs to the system, or is above such a place. A repository does not
+    /// belong to the system.
     fn is_way_to_system(&self, at: &[Vec<u8>]) -> bool {
         let path = path_of(at);
         let is_on_way = |place: &PathBuf| path.starts_with(place) || place.starts_with(&path);
@@ -351,7 +351,7 @@ impl<'t> Tree<'t> {
         is_bare
     }
 
-    /// The kind of the file at a path. A file that cannot be seen is none.
+    /// The kind of the file at a path. A file in an unreadable directory has no kind.
     fn what_at(&self, path: &RelPath, will_be: bool) -> Option<What> {
         if will_be {
             if let Some(change) = self.after.get(path) {
@@ -433,7 +433,7 @@ fn outside(at: Vec<Vec<u8>>, mut left: Vec<Vec<u8>>) -> Away {
     Away { leads: Stray::Out, names: left }
 }
 
-/// The target of a link outside of the root, which no commit changes. A place that cannot be seen counts as a directory.
+/// The target of a link outside of the root, which no commit changes. An unreadable place is taken for a directory.
 fn system_link(at: &[Vec<u8>]) -> Option<ByteText> {
     fs::read_link(path_of(at)).ok().map(|target| target.into_os_string().into_encoded_bytes().into())
 }
