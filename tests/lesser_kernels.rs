@@ -196,7 +196,7 @@ fn what_a_kernel_lacks_is_refused_or_said() {
                 std::fs::remove_file(host.place.path().join("ran")).unwrap();
             } else {
                 let message = strict["error"]["message"].as_str().unwrap_or_default();
-                assert!(message.contains("this host cannot enforce"), "{host}: {strict}");
+                assert!(message.contains("refused to run: cannot enforce"), "{host}: {strict}");
                 for name in case.missing.iter().chain(case.lacking) {
                     assert!(message.contains(name), "{host}: {name} is not named: {message}");
                 }

@@ -8,6 +8,8 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Component, Path, PathBuf};
 
+use serde_json::Value;
+
 use crate::approved_files::Random;
 use crate::home::{Answer, Home};
 use crate::setting::number;
@@ -32,7 +34,7 @@ impl Random {
     /// What somebody writes into a link who wants it to lead away, or only to somewhere else.
     fn target(&mut self, work: &Path) -> String {
         let work = work.display();
-        match self.below(14) {
+        match self.below(16) {
             0 => self
                 .pick(&["/usr/bin/python3", "/usr/bin/../../etc", "/etc/passwd", "/proc/self/cwd", "/"])
                 .to_owned(),
@@ -41,7 +43,35 @@ impl Random {
                 "{work}/{}",
                 self.pick(&["sibling", "other/a", "tree/../sibling", "tree", "tree/.git"])
             ),
-            3 => self.pick(&[".git/config", ".GIT", "keep/f", "st", "a/../.git", "KEEP"]).to_owned(),
+            3 => self
+                .pick(&[
+                    ".git/config",
+                    ".GIT",
+                    "keep/f",
+                    "st",
+                    "a/../.git",
+                    "KEEP",
+                    "bare",
+                    "bare/hooks",
+                    "c/../bare/x",
+                ])
+                .to_owned(),
+            4 => self
+                .pick(&["/usr/bin", "/usr", "/lib", "/usr/none", "/usr/lib/ssl/private", "/bin/../lib"])
+                .to_owned(),
+            // Through a link that may lead into the system, or no longer be there.
+            5 => {
+                let ups = self.pick(&["..", "../..", "../../.."]);
+                let end = self.pick(&[
+                    "etc/shadow",
+                    "usr/bin",
+                    "sibling",
+                    "proc/self/root",
+                    "a",
+                    "etc/ssl/private",
+                ]);
+                format!("{}/{ups}/{end}", self.pick(&NAMES[..4]))
+            }
             _ => {
                 let piece = |random: &mut Self| match random.below(7) {
                     0..=2 => "..".to_owned(),
@@ -166,8 +196,10 @@ fn component(ops: &[Op]) -> Vec<u8> {
 fn plant(dir: &Path, random: &mut Random, work: &Path) {
     fs::create_dir_all(dir.join("keep")).unwrap();
     fs::create_dir_all(dir.join("b/.git")).unwrap();
-    fs::create_dir(dir.join(".git")).unwrap();
-    for file in ["keep/f", ".git/config", "b/.git/config", "a"] {
+    for made in [".git", "bare/objects", "bare/refs"] {
+        fs::create_dir_all(dir.join(made)).unwrap();
+    }
+    for file in ["keep/f", ".git/config", "b/.git/config", "bare/HEAD", "a"] {
         fs::write(dir.join(file), "as it was").unwrap();
     }
     for _ in 0..random.below(14) {
@@ -247,6 +279,10 @@ fn stray(work: &Path, protected: &[PathBuf]) -> BTreeSet<(PathBuf, String)> {
         let names: Vec<Component<'_>> = path.components().collect();
         let git = names.iter().position(|name| name.as_os_str().eq_ignore_ascii_case(".git"));
         let git = git.map(|at| names[..=at].iter().collect());
+        let is_bare = |dir: &&Path| {
+            ["HEAD", "objects", "refs"].iter().all(|name| dir.join(name).symlink_metadata().is_ok())
+        };
+        let git = git.or_else(|| path.ancestors().find(is_bare).map(Path::to_owned));
         let lower = |path: &Path| path.to_str().unwrap().to_lowercase();
         git.or_else(|| {
             protected.iter().find(|place| Path::new(&lower(path)).starts_with(lower(place))).cloned()
@@ -268,12 +304,15 @@ fn stray(work: &Path, protected: &[PathBuf]) -> BTreeSet<(PathBuf, String)> {
                 let seen = way(&path);
                 let is_system =
                     |place: &Path| ["/usr", "/bin", "/lib"].iter().any(|system| place.starts_with(system));
-                let leaves = |place: &PathBuf| !place.starts_with(&root) && !root.starts_with(place);
+                let leaves = |place: &PathBuf| {
+                    !place.starts_with(&root) && !root.starts_with(place) && !is_system(place)
+                };
                 let end = seen.last().unwrap();
                 let is_out = !is_system(end) && (!end.starts_with(&root) || seen.iter().any(leaves));
                 let own = guard(&path);
                 let hits = seen.iter().any(|place| guard(place).is_some_and(|at| Some(at) != own));
-                if is_out || hits {
+                let is_git = path.file_name().is_some_and(|name| name.eq_ignore_ascii_case(".git"));
+                if is_out || hits || is_git {
                     found.insert((path, target));
                 }
             }
@@ -342,10 +381,55 @@ fn attack(home: &Home, random: &mut Random, state: &Path) -> (String, Answer) {
     (told, answer)
 }
 
+/// One of the last runs.
+fn any_run(home: &Home, random: &mut Random, state: &Path) -> String {
+    let runs = home.lobster(["runs", "--json"]).env("LOBSTER_STATE_DIR", state).run();
+    let runs: Vec<Value> = serde_json::from_str(&runs.stdout).unwrap();
+    runs[random.below(runs.len().min(5))]["id"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn an_undo_of_an_earlier_run_redirects_no_link() {
+    let home = Home::new();
+    fs::create_dir_all(home.dir().join("tree/d")).unwrap();
+    fs::create_dir_all(home.dir().join("tree/p/q")).unwrap();
+    let run = |script: &str| {
+        let step = format!("steps:\n  - {{ id: a, cwd: tree, changes: staged, run: '{script}' }}\n");
+        home.write("flow.lobster", step);
+        let answer = home.tool(["flow.lobster"]);
+        assert_eq!(answer.code(), 0, "{answer:#?}");
+    };
+    run("rmdir d && ln -s p/q d");
+    run("mkdir secret && ln -s d/../../secret x");
+    let dir = home.dir().join("tree");
+    for words in [&["undo", "@-"][..], &["undo", "@-", "--step", "a"], &["undo", "@-", "--only", "tree/d"]] {
+        // A refused undo is a run as well.
+        let first = first_run(&home);
+        let words = words.iter().map(|word| if *word == "@-" { first.clone() } else { (*word).to_owned() });
+        let undone = home.lobster(words).run();
+        let said = format!("{}{}", undone.stdout, undone.stderr);
+        assert!(undone.code() != 0 && said.contains("left a link that leads out"), "{undone:#?}");
+        assert!(said.contains("tree/x -> d/../../secret. Remove or redirect this link"), "{undone:#?}");
+        assert!(dir.join("d").is_symlink());
+    }
+    fs::remove_file(dir.join("x")).unwrap();
+    let undone = home.lobster(["undo", &first_run(&home)]).run();
+    assert_eq!(undone.code(), 0, "{undone:#?}");
+    assert!(!dir.join("d").is_symlink() && dir.join("d").is_dir());
+}
+
+/// The oldest run.
+fn first_run(home: &Home) -> String {
+    let runs = home.lobster(["runs", "--json", "--limit", "0"]).run();
+    let runs: Vec<Value> = serde_json::from_str(&runs.stdout).unwrap();
+    runs[runs.len() - 1]["id"].as_str().unwrap().to_owned()
+}
+
 #[test]
 fn no_committed_link_leads_out_of_its_grant() {
     let wanted = number("LOBSTER_LINK_COMMITS", COMMITS);
     let (mut seed, mut commits, mut refused) = (number("LOBSTER_LINK_SEED", 1_u64), 0, 0);
+    let mut undone = 0;
     let mut by_kind = BTreeMap::<char, usize>::new();
     while commits < wanted {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
@@ -370,6 +454,7 @@ fn no_committed_link_leads_out_of_its_grant() {
         };
         // What led away before a step came stays, until it is gone.
         let mut known = [stray(&work, &guarded(false)), stray(&work, &guarded(true))];
+        let mut once = known[0].clone();
         for _ in 0..STEPS {
             let before = snapshot(&work);
             let (told, answer) = attack(&home, &mut random, &state);
@@ -381,19 +466,31 @@ fn no_committed_link_leads_out_of_its_grant() {
                 *by_kind.entry(told.as_bytes()[5].into()).or_default() += usize::from(is_changed);
             } else {
                 assert!(!is_changed, "seed {seed}: {told}\n{said}");
-                refused += usize::from(said.contains("a link that leads"));
-                let expected = ["a link that leads", "both changed", "protected]", "changes", "cannot"];
+                refused += usize::from(said.contains("left a link "));
+                let expected = ["left a link ", "both changed", "protected]", "changes", "cannot"];
                 assert!(expected.iter().any(|part| said.contains(part)), "seed {seed}: {told}\n{said}");
             }
-            let now = [stray(&work, &guarded(false)), stray(&work, &guarded(true))];
+            let mut now = [stray(&work, &guarded(false)), stray(&work, &guarded(true))];
             let which = usize::from(is_policy);
             let new: Vec<_> = now[which].difference(&known[which]).collect();
             assert!(new.is_empty(), "seed {seed}: {new:?}\n{told}\n{said}");
+            once.extend(now[0].iter().cloned());
+            if random.below(3) == 0 {
+                let run = any_run(&home, &mut random, &state);
+                let answer = home.lobster(["undo", &run]).env("LOBSTER_STATE_DIR", &state).run();
+                undone += usize::from(answer.code() == 0);
+                let after = [stray(&work, &guarded(false)), stray(&work, &guarded(true))];
+                // An undo may restore what led away before any step came, and nothing else.
+                let new: Vec<_> =
+                    after[0].difference(&now[0]).filter(|found| !once.contains(*found)).collect();
+                assert!(new.is_empty(), "seed {seed}: undo {run}: {new:?}\n{answer:?}");
+                now = after;
+            }
             // A commit without a policy may lead to what another one's policy protects.
             known = now;
         }
         seed += 1;
     }
     assert!(refused * 10 > commits, "only {refused} attacks were refused");
-    println!("{commits} commits ({by_kind:?}), {refused} refused for a link");
+    println!("{commits} commits ({by_kind:?}), {refused} refused for a link, {undone} undone");
 }

@@ -257,7 +257,7 @@ pub struct Terms<'t> {
     pub journals: &'t Path,
     /// Identifies the commit: letters, digits and hyphens.
     pub id: &'t str,
-    /// The rule for links. An undo has none: it restores links as they were.
+    /// The rule for links.
     pub links: Option<&'t LinkRule>,
     /// Ends the waiting for another process.
     pub cancel: &'t CancelToken,

@@ -533,19 +533,48 @@ fn a_link_is_followed_as_the_files_will_be() {
         (&[("o", "l/../../x")], &[("l", "none")], None),
         (&[("o", "l/../../x")], &[("l", ".")], out),
         (&[("o", "d/../LONG")], &[("a", "LONG")], None),
-    ] as [(Links<'_>, Links<'_>, Option<&str>); 31]
+        // Through a link into the system, and through the system's own links.
+        (&[], &[("y", "/usr/bin"), ("a", "y/../lib/x")], None),
+        (&[], &[("y", "/usr/bin"), ("a", "y/../../etc/shadow")], out),
+        (&[], &[("y", "/usr/bin"), ("a", "y/../..TREE/d/f")], out),
+        (&[("y", "/usr/none")], &[("a", "y/../../etc")], out),
+        (&[("y", "/usr")], &[("d/a", "../y/..")], out),
+        (&[("y", "d"), ("o", "y/../d/f")], &[("y", "/usr/bin")], None),
+        (&[("y", "d/e"), ("o", "y/../../d")], &[("y", "/usr/bin")], out),
+        (&[], &[("a", "SYSTEM/in")], None),
+        (&[], &[("a", "SYSTEM/out")], out),
+        (&[], &[("a", "SYSTEM/out/f")], out),
+        (&[], &[("a", "SYSTEM/back/../d")], out),
+        (&[], &[("a", "SYSTEM/back/d")], None),
+        (&[], &[("a", "SYSTEM/back/kept/f")], Some("into `TREE/kept`")),
+        // A repository without a `.git`, and what git takes for one.
+        (&[], &[("a", "bare")], Some("into `bare`")),
+        (&[], &[("a", "d/../bare/hooks/x")], Some("into `bare`")),
+        (&[], &[("bare/a", "hooks")], None),
+        (&[("o", "half/hooks")], &[("half/refs", "../d")], Some("into `half`")),
+    ] as [(Links<'_>, Links<'_>, Option<&str>); 48]
     {
         let bench = Bench::new();
         let tree = bench.tree().canonicalize().unwrap();
         let named =
             |text: &str| text.replace("TREE", tree.to_str().unwrap()).replace("LONG", &"n".repeat(300));
-        for name in ["d/e", "kept", ".git"] {
+        for name in ["d/e", "kept", ".git", "bare/objects", "bare/refs", "half/objects"] {
             fs::create_dir_all(tree.join(name)).unwrap();
         }
+        for name in ["bare/HEAD", "half/HEAD"] {
+            fs::write(tree.join(name), "").unwrap();
+        }
+        let system = tempfile::tempdir().unwrap();
+        let system = system.path().canonicalize().unwrap();
+        for (name, target) in [("in", "/usr/bin"), ("out", "/etc/ssl"), ("back", tree.to_str().unwrap())] {
+            symlink(target, system.join(name)).unwrap();
+        }
+        let named = |text: &str| named(text).replace("SYSTEM", system.to_str().unwrap());
         for (path, target) in there {
             symlink(named(target), tree.join(path)).unwrap();
         }
-        let rule = LinkRule { system: vec!["/usr".into()], protected: vec![tree.join("kept")] };
+        let protected = vec![tree.join("kept")];
+        let rule = LinkRule { system: vec!["/usr".into(), system.clone()], protected, restores: false };
         let before = |path: &str| there.iter().find(|(known, _)| *known == path).and_then(|(_, to)| link(to));
         let after = |target: &str| if target.is_empty() { None } else { link(&named(target)) };
         let mut changes: Vec<_> =
@@ -573,4 +602,46 @@ fn a_link_is_followed_as_the_files_will_be() {
     let set = set(&bench.tree(), vec![("out", None, Some(name))]);
     let done = bench.commit_as("test", &set, &bench.memory, Some(&LinkRule::default()));
     assert!(matches!(done, Err(CommitError::Link(_))), "{done:?}");
+}
+
+#[test]
+fn an_undo_restores_a_link_that_led_away_and_makes_none() {
+    let link = |target: &str| Some(Entry::Link { target: target.as_bytes().to_vec().into(), modified: None });
+    // The links that are there; the link that is restored; whether it may be.
+    for (there, path, target, is_restored) in [
+        (&[][..], "x", "../out", true),
+        (&[], "x", "/etc/shadow", true),
+        (&[], "d/x", "../../out", true),
+        (&[], "x", ".git/config", true),
+        (&[], "sub/.git", "../d", true),
+        (&[("y", "../out")], "x", "y/f", true),
+        // What is on its way may have been something else.
+        (&[], "x", "d/../../out", false),
+        (&[("y", "/usr/bin")], "x", "y/../../out", false),
+        (&[("y", ".")], "x", "y/.git/config", false),
+        (&[("y", "../out"), ("z", "y")], "x", "z/f", false),
+        // What it redirects.
+        (&[("o", "d/y/../../f")], "d/y", ".", false),
+    ] as [(&[(&str, &str)], &str, &str, bool); 11]
+    {
+        let bench = Bench::new();
+        let tree = bench.tree();
+        for name in ["d", "sub", ".git"] {
+            fs::create_dir_all(tree.join(name)).unwrap();
+        }
+        for (path, target) in there {
+            symlink(target, tree.join(path)).unwrap();
+        }
+        let set = set(&tree, vec![(path, None, link(target))]);
+        let rule = LinkRule { system: vec!["/usr".into()], protected: Vec::new(), restores: true };
+        let done = bench.commit_as("undo", &set, &bench.memory, Some(&rule));
+        assert_eq!(done.is_ok(), is_restored, "{there:?} {path} {target}: {done:?}");
+        assert_eq!(tree.join(path).is_symlink(), is_restored);
+    }
+    let bench = Bench::new();
+    fs::create_dir_all(bench.tree().join("sub/r")).unwrap();
+    let set = set(&bench.tree(), vec![("sub/.git", None, link("r"))]);
+    let done = bench.commit_as("test", &set, &bench.memory, Some(&LinkRule::default()));
+    let Err(CommitError::Link(stray)) = done else { panic!("{done:?}") };
+    assert!(stray.to_string().contains("the step left a link in the place of git's directory: "), "{stray}");
 }

@@ -158,8 +158,8 @@ pub enum SpawnError {
         /// The file.
         path: PathBuf,
     },
-    /// The host cannot enforce a promise, and the mode is strict.
-    #[error("refused to run: this host cannot enforce {}", by_reason(missing))]
+    /// A promise cannot be enforced on this host or for these files, and the mode is strict.
+    #[error("refused to run: cannot enforce {}", by_reason(missing))]
     Sandbox {
         /// The missing promises and the reasons.
         missing: Vec<Missing>,

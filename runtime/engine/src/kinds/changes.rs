@@ -196,7 +196,7 @@ pub(crate) fn commit(run: &Run<'_>, path: &StepPath, set: Digest, steps: &[StepP
     run.refuse_changes_from_elsewhere(if steps.is_empty() { &own } else { steps }, &path.changes())?;
     commit_checked(run, path, set, steps, |policy, place, more, set| {
         guarded::check_all(policy, place, more, set)?;
-        Ok(Some(guarded::link_rule(policy, place, more, &run.services.state_dir)))
+        Ok(guarded::link_rule(policy, place, more, &run.services.state_dir))
     })
 }
 
@@ -215,7 +215,7 @@ fn commit_checked(
     path: &StepPath,
     set: Digest,
     steps: &[StepPath],
-    check: impl Fn(&Policy, &DecisionEnv, &[String], &ChangeSet) -> Result<Option<LinkRule>, StageError>,
+    check: impl Fn(&Policy, &DecisionEnv, &[String], &ChangeSet) -> Result<LinkRule, StageError>,
 ) -> Result<(), Stop> {
     let (path, set) = (path.changes(), run.resolved(set));
     let record = ActionRecord {
@@ -231,7 +231,7 @@ fn commit_checked(
         let services = run.services;
         let place = decision_env(&services.policy, &run.surroundings, &run.cwd, &services.env);
         let links = check(&services.policy, &place, &services.protected(), &changes)?;
-        perform(run, &path, &changes, links.as_ref())
+        perform(run, &path, &changes, &links)
     }) {
         Ok(files) => {
             let mut outcome = StepOutcome::new(StepStatus::Ok);
@@ -253,24 +253,24 @@ fn commit_checked(
     })
 }
 
-fn perform(
-    run: &Run<'_>,
-    path: &StepPath,
-    set: &ChangeSet,
-    links: Option<&LinkRule>,
-) -> Result<usize, StageError> {
+fn perform(run: &Run<'_>, path: &StepPath, set: &ChangeSet, links: &LinkRule) -> Result<usize, StageError> {
     let (journals, contents) = (journals(&run.store), InStore(&run.store));
     let id = finished_commits::commit_id(run.id, path.as_str());
     let tell = |finished: &Recovered| finished_commits::tell_owner(&run.store, finished);
     let step = path.as_str().trim_end_matches("!changes");
-    let terms = Terms { journals: &journals, id: &id, links, cancel: &run.cancel, tell: &tell };
+    let terms = Terms { journals: &journals, id: &id, links: Some(links), cancel: &run.cancel, tell: &tell };
     let committed = lobster_changes::recover_for(&journals, set, &tell)
         .and_then(|_| lobster_changes::commit(set, &contents, &terms));
     match committed {
         Ok(()) => Ok(set.changes().count()),
         Err(error @ CommitError::Link(_)) => {
+            let hint = if links.restores {
+                "Remove or redirect this link, or undo only other paths (`--only`)"
+            } else {
+                "Let the step copy what the link leads to, or link to something in the same directory"
+            };
             let message = format!(
-                "step {step}: its changes to files were not committed, none of them: {error}. Let the step copy what                  the link leads to, or link to something in the same directory"
+                "step {step}: its changes to files were not committed, none of them: {error}. {hint}"
             );
             Err(StageError::permanent(message).with_code(Code::Changes))
         }
@@ -311,6 +311,8 @@ pub(crate) fn commit_step(run: &Run<'_>, path: &StepPath, set: Digest) -> Result
     run.refuse_plan_from_elsewhere()?;
     // The inverse of a commit: a repository that the commit added is removed with it.
     commit_checked(run, path, set, &[], |policy, place, more, set| {
-        guarded::check_protected(policy, place, more, set).map(|()| None)
+        guarded::check_protected(policy, place, more, set)?;
+        let rule = guarded::link_rule(policy, place, more, &run.services.state_dir);
+        Ok(LinkRule { restores: true, ..rule })
     })
 }

@@ -88,7 +88,7 @@ fn real_protected(policy: &Policy, place: &DecisionEnv, more: &[String]) -> Vec<
 #[must_use]
 pub fn system_links() -> LinkRule {
     let places = SYSTEM_READ_ONLY.iter().filter(|place| !KERNEL_VIEWS.contains(place));
-    LinkRule { system: places.map(PathBuf::from).collect(), protected: Vec::new() }
+    LinkRule { system: places.map(PathBuf::from).collect(), protected: Vec::new(), restores: false }
 }
 
 fn refuse_repositories(

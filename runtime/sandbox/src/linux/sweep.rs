@@ -462,7 +462,10 @@ impl<'a> Sweep<'a> {
     /// Protects the file of a linked working tree or a submodule that names the git directory.
     fn guard_link_or_file(&mut self, path: PathBuf, kind: FileType) {
         if kind == FileType::Symlink {
-            let why = format!("{} is a symbolic link, which could be replaced", path.display());
+            let why = format!(
+                "{} is a symbolic link, which could be replaced: put git's directory itself in its place",
+                path.display()
+            );
             self.found.missing.push(Missing { promise: Promise::FsProtect, why });
         } else {
             self.found.protect.push(path);
