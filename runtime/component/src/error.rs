@@ -145,6 +145,8 @@ pub enum RunError {
     /// Items are counted from 1.
     #[error("the step broke its own output schema with item {item}: {path}: {message}")]
     BadOutput { item: u64, path: String, message: String },
+    #[error("{refusal} (the step trapped after this refusal: {trap})")]
+    RefusedOutput { refusal: String, trap: String },
     #[error("the step's description is not usable: {message}")]
     BadDescription { message: String },
     #[error("cannot read the step's input: {message}")]
@@ -238,7 +240,7 @@ impl RunError {
             Self::Step(_) => Code::StepError,
             Self::BadArgs { .. } => Code::BadArgs,
             Self::BadInput { .. } => Code::BadInput,
-            Self::BadOutput { .. } => Code::BadOutput,
+            Self::BadOutput { .. } | Self::RefusedOutput { .. } => Code::BadOutput,
             Self::BadDescription { .. } => Code::BadDescription,
             Self::InputFailed { .. } => Code::InputFailed,
             Self::OutputFailed { .. } => Code::OutputFailed,
@@ -269,6 +271,7 @@ impl RunError {
             | Self::BadArgs { .. }
             | Self::BadInput { .. }
             | Self::BadOutput { .. }
+            | Self::RefusedOutput { .. }
             | Self::BadDescription { .. } => true,
             Self::Timeout { .. }
             | Self::HostCallTimeout { .. }
