@@ -113,7 +113,9 @@ pub enum RunError {
     AnswersLimit { limit: u64 },
     #[error("the step holds more than {limit} handles (streams, blobs, files, requests); drop some")]
     HandleLimit { limit: usize },
-    #[error("the step passed {limit} bytes or more to the host in one call; pass them in parts")]
+    #[error(
+        "the step passed {limit} bytes or more to the host in one call: a component can pass them in several calls; all that a js step returns is one call, so it must return less"
+    )]
     HostCallTooLarge { limit: usize },
     #[error("the step ran longer than {limit:?}; {}", WALL.advice(*.set_by))]
     Timeout { limit: Duration, set_by: SetBy },
