@@ -474,6 +474,45 @@ fn a_component_that_cannot_run_is_refused_before_the_first_effect() {
 }
 
 #[test]
+fn a_grant_that_cannot_be_given_fails_its_step_alone() {
+    let home = Home::new();
+    let command = format!("(module {IMPORTS} (func (export \"_start\")))");
+    home.write("step.wasm", wat::parse_str(command).unwrap()).write("file", "text").write("dir/file", "text");
+    std::fs::create_dir(home.dir().join("empty")).unwrap();
+    let mut grants = vec![
+        "read: ['./file:/in']",
+        "write: ['./file:/in']",
+        "read: ['./missing:/in']",
+        "read: ['./dir:/in', './empty:/in/']",
+        "{read: ['./dir:/in'], write: ['./empty:/in']}",
+    ];
+    if cfg!(target_os = "linux") {
+        grants.push("read: ['/proc/self:/in']");
+    }
+    for grant in grants {
+        let grant = if grant.starts_with('{') { grant.to_owned() } else { format!("{{{grant}}}") };
+        let flow = |handling: &str| {
+            format!(
+                "steps:\n  - id: guest\n    component: step.wasm\n    grants: {grant}\n{handling}  - id: after\n    run: echo after\n"
+            )
+        };
+        home.write("flow.lobster", flow(""));
+        let message = home.tool(["flow.lobster"]).error();
+        has(&message, &["guest", "the grant ", " cannot be given: "]);
+        home.write("flow.lobster", flow("    on_error: continue\n"));
+        let answer = home.tool(["flow.lobster"]);
+        assert!(answer.envelope()["output"].to_string().contains("after"), "{grant}: {answer:?}");
+    }
+    home.write(
+        "flow.lobster",
+        "steps:\n  - id: guest\n    component: step.wasm\n    grants: {read: ['./dir:/in', './empty:/in']}\n",
+    );
+    let (code, told) = checked(&home);
+    assert_eq!(code, 1, "{told}");
+    has(&told, &["its path in the program, /in, is already the path of"]);
+}
+
+#[test]
 fn a_grant_that_nobody_asks_for_is_spoken_of() {
     let home = Home::new();
     home.write("jq.wasm", ready("jq")).write("sort.wasm", ready("categorize-mail")).write("d/x.txt", "x");

@@ -157,7 +157,7 @@ codes! {
     BadArgs = "bad-args",
     /// An input item does not fit the component.
     BadInput = "bad-input",
-    /// A component's output does not match its own schema.
+    /// A component's output does not match its own schema, or lobster refused it.
     BadOutput = "bad-output",
     /// A component's description is not usable.
     BadDescription = "bad-description",

@@ -60,11 +60,14 @@ pub fn parse_as<T: DeserializeOwned>(text: &str) -> Result<T, JsonError> {
     }
 }
 
+/// Deepest nesting that [`parse_message`] accepts: the limit of `serde_json`, which steps written in Rust have as well.
+pub const MAX_MESSAGE_DEPTH: usize = 127;
+
 /// Parses a protocol message, which has few levels, on a thread with a small stack. Bytes that are not UTF-8 are read
 /// as U+FFFD.
 ///
 /// # Errors
-/// If the text is not JSON, is nested more than 128 levels deep, or does not match the type.
+/// If the text is not JSON, is nested more than [`MAX_MESSAGE_DEPTH`] levels deep, or does not match the type.
 pub fn parse_message<T: DeserializeOwned>(text: &[u8]) -> serde_json::Result<T> {
     serde_json::from_slice(text).or_else(|error| match mended(&String::from_utf8_lossy(text)) {
         Some(mended) => serde_json::from_str(&mended),
@@ -80,10 +83,16 @@ fn read<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
     Ok(value)
 }
 
-/// Counts brackets outside strings, which is cheap compared with parsing.
 fn check_depth(text: &[u8]) -> Result<(), JsonError> {
-    if text.len() <= MAX_DEPTH {
-        return Ok(()); // there are not so many brackets in it
+    if is_nested_deeper(text, MAX_DEPTH) { Err(JsonError::TooDeep) } else { Ok(()) }
+}
+
+/// True if the arrays and objects of a JSON text are nested in more levels than `limit`. Counts brackets outside
+/// strings, which is cheap compared with parsing.
+#[must_use]
+pub fn is_nested_deeper(text: &[u8], limit: usize) -> bool {
+    if text.len() <= limit {
+        return false; // there are not so many brackets in it
     }
     let (mut depth, mut in_string, mut escaped) = (0usize, false, false);
     for byte in text {
@@ -100,15 +109,15 @@ fn check_depth(text: &[u8]) -> Result<(), JsonError> {
             b'"' => in_string = true,
             b'[' | b'{' => {
                 depth += 1;
-                if depth > MAX_DEPTH {
-                    return Err(JsonError::TooDeep);
+                if depth > limit {
+                    return true;
                 }
             }
             b']' | b'}' => depth = depth.saturating_sub(1),
             _ => {}
         }
     }
-    Ok(())
+    false
 }
 
 /// True if a text is a JSON number too large for a double, which `serde_json` rejects.
@@ -468,6 +477,17 @@ mod tests {
         let thread = std::thread::Builder::new().stack_size(64 << 20).spawn(run);
         assert!(matches!(thread.map(std::thread::JoinHandle::join), Ok(Ok((true, true)))));
         assert!(parse(&format!("\"{}\"", "[".repeat(MAX_DEPTH * 2))).is_ok());
+    }
+
+    #[test]
+    fn messages_have_one_limit_of_nesting() {
+        let deep = |n: usize| format!("{}\"[[\"{}", "[".repeat(n), "]".repeat(n));
+        for (levels, fits) in [(1, true), (MAX_MESSAGE_DEPTH, true), (MAX_MESSAGE_DEPTH + 1, false)] {
+            let text = deep(levels);
+            assert_eq!(parse_message::<Value>(text.as_bytes()).is_ok(), fits, "{levels}");
+            assert_eq!(serde_json::from_str::<serde::de::IgnoredAny>(&text).is_ok(), fits, "{levels}");
+            assert_eq!(is_nested_deeper(text.as_bytes(), MAX_MESSAGE_DEPTH), !fits, "{levels}");
+        }
     }
 
     #[test]

@@ -347,6 +347,7 @@ impl Component {
     /// # Errors
     /// [`RunError::NotGranted`] for an import that needs another grant, or [`RunError::BadGrant`].
     pub fn check_grants(&self, grants: &Grants) -> Result<(), RunError> {
+        grants.check_guest_paths()?;
         run::check_grants(&self.0, grants)
     }
 

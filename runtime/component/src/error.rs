@@ -113,7 +113,9 @@ pub enum RunError {
     AnswersLimit { limit: u64 },
     #[error("the step holds more than {limit} handles (streams, blobs, files, requests); drop some")]
     HandleLimit { limit: usize },
-    #[error("the step passed {limit} bytes or more to the host in one call; pass them in parts")]
+    #[error(
+        "the step passed {limit} bytes or more to the host in one call: a component can pass them in several calls; all that a js step returns is one call, so it must return less"
+    )]
     HostCallTooLarge { limit: usize },
     #[error("the step ran longer than {limit:?}; {}", WALL.advice(*.set_by))]
     Timeout { limit: Duration, set_by: SetBy },
@@ -145,6 +147,8 @@ pub enum RunError {
     /// Items are counted from 1.
     #[error("the step broke its own output schema with item {item}: {path}: {message}")]
     BadOutput { item: u64, path: String, message: String },
+    #[error("{refusal} (the step trapped after this refusal: {trap})")]
+    RefusedOutput { refusal: String, trap: String },
     #[error("the step's description is not usable: {message}")]
     BadDescription { message: String },
     #[error("cannot read the step's input: {message}")]
@@ -238,7 +242,7 @@ impl RunError {
             Self::Step(_) => Code::StepError,
             Self::BadArgs { .. } => Code::BadArgs,
             Self::BadInput { .. } => Code::BadInput,
-            Self::BadOutput { .. } => Code::BadOutput,
+            Self::BadOutput { .. } | Self::RefusedOutput { .. } => Code::BadOutput,
             Self::BadDescription { .. } => Code::BadDescription,
             Self::InputFailed { .. } => Code::InputFailed,
             Self::OutputFailed { .. } => Code::OutputFailed,
@@ -269,6 +273,7 @@ impl RunError {
             | Self::BadArgs { .. }
             | Self::BadInput { .. }
             | Self::BadOutput { .. }
+            | Self::RefusedOutput { .. }
             | Self::BadDescription { .. } => true,
             Self::Timeout { .. }
             | Self::HostCallTimeout { .. }

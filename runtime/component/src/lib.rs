@@ -18,6 +18,7 @@ mod host;
 mod invocation;
 mod kind;
 mod names;
+mod nesting;
 mod opened;
 mod outcome;
 mod run;
@@ -43,6 +44,7 @@ pub use invocation::{
     HostServices, Input, Invocation, Level, Limits, LimitsSetBy, NoServices, OutputSink, SetBy, cancelled_by,
 };
 pub use kind::Kind;
+pub use nesting::MAX_NESTING;
 pub use opened::{DirId, OpenedDirs};
 pub use outcome::Outcome;
 pub use writes::{StagedWrites, WritesError, Written, WrittenKind};

@@ -2,6 +2,7 @@
 //! opened directories, and the run uses the same directories, even if their names have since been
 //! changed to mean others.
 
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
@@ -11,7 +12,7 @@ use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 use serde::{Deserialize, Serialize};
 
-use crate::{DirGrant, Grants};
+use crate::{DirGrant, Grants, RunError};
 
 /// The opened directories of some grants. They stay the same even if their names are replaced by other
 /// directories or links.
@@ -39,6 +40,32 @@ pub struct DirId {
 }
 
 impl Grants {
+    /// Checks that no two directories have the same path in the program, which could reach only the last.
+    /// The same directory may be granted to read and to write. A run does not check this itself: in
+    /// a replay, the copies of one directory have several paths on the host.
+    ///
+    /// # Errors
+    /// [`RunError::BadGrant`] for the second directory.
+    pub fn check_guest_paths(&self) -> Result<(), RunError> {
+        let read = self.read.iter().map(|dir| ("read", dir));
+        let write = self.write.iter().map(|dir| ("write", dir));
+        let mut known: HashMap<(bool, Vec<&str>), &DirGrant> = HashMap::new();
+        for (kind, dir) in read.chain(write) {
+            let first = *known.entry(dir.guest_names()).or_insert(dir);
+            if first.host != dir.host {
+                return Err(RunError::BadGrant {
+                    grant: format!("{kind} {}", dir.host.display()),
+                    message: format!(
+                        "its path in the program, {}, is already the path of {}; give it another",
+                        dir.guest,
+                        first.host.display()
+                    ),
+                });
+            }
+        }
+        Ok(())
+    }
+
     /// Opens the directories. A directory that cannot be opened ends its run.
     #[must_use]
     pub fn open(&self) -> OpenedDirs {
@@ -57,6 +84,14 @@ impl Grants {
             grants.iter().zip(known).map(|(grant, known)| Opened::known(&grant.host, known)).collect()
         };
         OpenedDirs { read: open(&self.read, read), write: open(&self.write, write) }
+    }
+}
+
+impl DirGrant {
+    /// The names in the path in the program, and true if it is absolute: the same for all spellings.
+    fn guest_names(&self) -> (bool, Vec<&str>) {
+        let names = self.guest.split('/').filter(|name| !matches!(*name, "" | ".")).collect();
+        (self.guest.starts_with('/'), names)
     }
 }
 
@@ -152,6 +187,32 @@ impl OpenedDirs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn two_directories_cannot_have_one_path_in_the_program() {
+        let dir = |(host, guest): (&str, &str)| DirGrant { host: host.into(), guest: guest.to_owned() };
+        let check = |read: &[(&str, &str)], write: &[(&str, &str)]| {
+            let of = |dirs: &[(&str, &str)]| dirs.iter().copied().map(dir).collect();
+            Grants { read: of(read), write: of(write), ..Grants::default() }.check_guest_paths()
+        };
+        for guest in ["/o", "/o/", "//o", "/./o/."] {
+            let (first, second) = (("/a", "/o"), ("/b", guest));
+            for refused in [check(&[first, second], &[]), check(&[first], &[second])] {
+                let Err(RunError::BadGrant { grant, message }) = refused else {
+                    panic!("{guest}: {refused:?}")
+                };
+                assert!(
+                    grant.ends_with(" /b") && message.contains(guest) && message.contains("/a"),
+                    "{message}"
+                );
+            }
+        }
+        // wasi-libc does not distinguish `o` from `/o`, but other programs may.
+        for other in ["/o/p", "/p", "o", "/O"] {
+            assert!(check(&[("/a", "/o"), ("/b", other)], &[]).is_ok(), "{other}");
+        }
+        assert!(check(&[("/a", "/o")], &[("/a/.", "/o")]).is_ok());
+    }
 
     #[test]
     fn a_directory_is_opened_again_only_if_it_is_the_same() {

@@ -27,6 +27,7 @@ use crate::host::random::{Real, Seeded};
 use crate::host::readable_blobs::ReadableBlobs;
 use crate::host::services::Tracer;
 use crate::host::step_wit::types as wit;
+use crate::nesting::explain_rejected_args;
 use crate::state::{Limiter, State, Stop};
 use crate::untyped::Untyped;
 use crate::{
@@ -140,10 +141,10 @@ pub(crate) fn check_grants(component: &Inner, grants: &Grants) -> Result<(), Run
 }
 
 /// Command line that the arguments of a command program stand for.
-pub(crate) fn command_words(args: &str) -> Result<Vec<String>, RunError> {
+pub(crate) fn command_words(text: &str) -> Result<Vec<String>, RunError> {
     let bad = |path: String, message: String| RunError::BadArgs { path, message };
-    let args: Value = lobster_base::json::parse_message(args.as_bytes())
-        .map_err(|error| bad("$".to_owned(), format!("they are not JSON: {error}")))?;
+    let args: Value = lobster_base::json::parse_message(text.as_bytes())
+        .map_err(|error| bad("$".to_owned(), explain_rejected_args(text, &error)))?;
     let Value::Object(args) = args else {
         return Err(bad("$".to_owned(), "arguments are a JSON object".to_owned()));
     };
@@ -177,7 +178,7 @@ pub(crate) fn check_args(described: &Described, args: &str) -> Result<(), RunErr
             Err(misfit) => bad(misfit.path, misfit.message),
         },
         Ok(_) => bad("$".to_owned(), "arguments are a JSON object".to_owned()),
-        Err(error) => bad("$".to_owned(), format!("they are not JSON: {error}")),
+        Err(error) => bad("$".to_owned(), explain_rejected_args(args, &error)),
     }
 }
 
@@ -439,19 +440,23 @@ impl<'a> Run<'a> {
             return limit;
         }
         if error.is::<ThrownException>() {
-            let message = format!("it threw an exception that nothing catches{}", frames(&error));
-            return RunError::Trap { message, stderr: self.pipes.stderr_tail() };
+            return self.trapped(format!("it threw an exception that nothing catches{}", frames(&error)));
         }
         match trap {
-            Some(trap) => {
-                let message = format!("{trap}{}", frames(&error));
-                RunError::Trap { message, stderr: self.pipes.stderr_tail() }
-            }
+            Some(trap) => self.trapped(format!("{trap}{}", frames(&error))),
             None if error.downcast_ref::<WasmBacktrace>().is_some() => {
-                let message = format!("{}{}", error.root_cause(), frames(&error));
-                RunError::Trap { message, stderr: self.pipes.stderr_tail() }
+                self.trapped(format!("{}{}", error.root_cause(), frames(&error)))
             }
             None => instantiate(&error),
+        }
+    }
+
+    /// Error of a trap. A program that does not handle the refusal of its output traps, and the refusal
+    /// is the reason that people need.
+    fn trapped(&self, message: String) -> RunError {
+        match self.pipes.refused_output() {
+            Some(refusal) => RunError::RefusedOutput { refusal, trap: message },
+            None => RunError::Trap { message, stderr: self.pipes.stderr_tail() },
         }
     }
 }

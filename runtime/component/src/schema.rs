@@ -6,6 +6,8 @@ use lobster_base::schema::Schema as JsonSchema;
 use lobster_base::text::{self, Count};
 use serde_json::Value;
 
+use crate::nesting::explain_rejected;
+
 /// A schema that is ready to check values.
 pub(crate) struct Schema(JsonSchema);
 
@@ -22,7 +24,7 @@ const MESSAGE_LIMIT: usize = 300;
 impl Schema {
     /// Reads the schema in `text`. References to other documents are not followed.
     pub(crate) fn read(text: &str) -> Result<Self, String> {
-        let schema: Value = serde_json::from_str(text).map_err(|error| format!("it is not JSON: {error}"))?;
+        let schema: Value = serde_json::from_str(text).map_err(|error| explain_rejected("it is", text, &error))?;
         work::check(&schema)?;
         JsonSchema::compile_foreign(&schema).map(Self)
     }

@@ -42,14 +42,16 @@ impl GrantArgs {
                 "--env {name}: this variable is not set, or is not UTF-8 text"
             ))),
         });
-        Ok(Grants {
+        let grants = Grants {
             read: dirs(&self.read)?,
             write: dirs(&self.write)?,
             env: env.collect::<Result<_, _>>()?,
             net: self.net.clone(),
             clock: self.clock,
             random: self.random,
-        })
+        };
+        grants.check_guest_paths().map_err(|error| CommandError::usage(error.to_string()))?;
+        Ok(grants)
     }
 }
 
@@ -115,6 +117,19 @@ mod tests {
         for wrong in [size("64 bananas").err(), time("5").err(), count("-1").err()] {
             assert!(wrong.is_some());
         }
+    }
+
+    #[test]
+    fn two_directories_cannot_have_one_name_inside() {
+        let dir = tempfile::tempdir().unwrap();
+        let grant = |name: &str, guest: &str| {
+            let host = dir.path().join(name);
+            std::fs::create_dir_all(&host).unwrap();
+            format!("{}:{guest}", host.display())
+        };
+        let args = |read, write| GrantArgs { read: vec![read], write: vec![write], ..GrantArgs::default() };
+        assert!(args(grant("a", "/o"), grant("b", "/p")).grants().is_ok());
+        assert!(args(grant("a", "/o"), grant("b", "/o/")).grants().is_err());
     }
 
     #[test]

@@ -16,6 +16,7 @@ use wasmtime_wasi::cli::{IsTerminal, StdinStream, StdoutStream};
 use wasmtime_wasi::p2::{InputStream, OutputStream, Pollable, StreamError, StreamResult};
 
 use crate::host::step_wit::io as wit;
+use crate::nesting::explain_rejected;
 use crate::schema::Schema;
 use crate::state::State;
 use crate::{Input, Limits, OutputSink, RunError};
@@ -63,6 +64,8 @@ struct OutputPipe {
     form: Option<Form>,
     schema: Option<Arc<Schema>>,
     overflowed: bool,
+    /// Reason why the last output was refused.
+    refused: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -102,6 +105,7 @@ impl Pipes {
             form: None,
             schema: schemas.1,
             overflowed: false,
+            refused: None,
         };
         let stderr = ErrPipe { sink: stderr, limits, bytes: 0, tail: VecDeque::new() };
         Self {
@@ -139,6 +143,11 @@ impl Pipes {
         }
         let output = lock(&self.output);
         output.overflowed.then(|| output.limits.output_exceeded())
+    }
+
+    /// Reason why the last output was refused; `None` if it was accepted.
+    pub(crate) fn refused_output(&self) -> Option<String> {
+        lock(&self.output).refused.clone()
     }
 
     pub(crate) fn stderr_tail(&self) -> String {
@@ -231,7 +240,8 @@ fn parse_to_check(item: &str) -> Result<Value, String> {
     if item.len() + values * 4 * size_of::<Value>() > MAX_CHECKED {
         return Err(format!("it is too large to be checked ({} bytes, about {values} values)", item.len()));
     }
-    lobster_base::json::parse_message(item.as_bytes()).map_err(|error| format!("it is not JSON: {error}"))
+    lobster_base::json::parse_message(item.as_bytes())
+        .map_err(|error| explain_rejected("it is", item, &error))
 }
 
 /// Reads at most `max` bytes. Programs request far more than is available, so the buffer is kept for
@@ -299,6 +309,15 @@ impl OutputPipe {
         Ok(Ok(()))
     }
 
+    /// Keeps the reason if output was refused, in case the program does not survive the refusal.
+    fn keep_refusal(&mut self, put: Put) -> Put {
+        self.refused = match &put {
+            Ok(Err(refused)) => Some(refused.message.clone()),
+            Ok(Ok(())) | Err(_) => None,
+        };
+        put
+    }
+
     fn emit_one(&mut self, item: &str) -> Put {
         if let Err(refused) = self.admit(Form::Items, item.len() as u64 + 1)? {
             return Ok(Err(refused));
@@ -317,7 +336,7 @@ impl OutputPipe {
                 return Err(wasmtime::Error::new(RunError::BadOutput { item: number, path, message }));
             }
         } else if let Err(error) = serde_json::from_str::<IgnoredAny>(item) {
-            return invalid(format!("it is not JSON: {error}"));
+            return invalid(explain_rejected("it is", item, &error));
         }
         self.items += 1;
         // In valid JSON, a line break can only occur between tokens.
@@ -410,12 +429,16 @@ impl wit::HostInput for State {
 impl wit::HostOutput for State {
     fn write(&mut self, _: Resource<StepOutput>, bytes: Vec<u8>) -> Put {
         self.pipes.moving(bytes.len());
-        lock(&self.pipes.output).write(&bytes)
+        let mut output = lock(&self.pipes.output);
+        let put = output.write(&bytes);
+        output.keep_refusal(put)
     }
 
     fn emit(&mut self, _: Resource<StepOutput>, items: Vec<String>) -> Put {
         self.pipes.moving(items.iter().map(String::len).sum());
-        lock(&self.pipes.output).emit(&items)
+        let mut output = lock(&self.pipes.output);
+        let put = output.emit(&items);
+        output.keep_refusal(put)
     }
 
     fn drop(&mut self, output: Resource<StepOutput>) -> wasmtime::Result<()> {
@@ -567,6 +590,7 @@ mod tests {
             form: None,
             schema: None,
             overflowed: false,
+            refused: None,
         };
         let code = |put: Put| put.map(|r| r.err().map(|e| e.code)).ok().flatten();
         assert_eq!(code(pipe.emit(&["{\n \"a\": 1}".into()])), None);

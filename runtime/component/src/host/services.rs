@@ -8,6 +8,7 @@ use wasmtime::component::Resource;
 
 use crate::host::filesystem::{MAX_OPEN, OpenTicket};
 use crate::host::step_wit::host;
+use crate::nesting::explain_rejected;
 use crate::state::State;
 use crate::{BlobError, BlobRead, BlobWrite, Digest, HostCall, HostCallTrace, HostServices, Level, RunError};
 use lobster_base::sync::lock;
@@ -82,7 +83,8 @@ impl host::Host for State {
             Err(wasmtime::Error::new(RunError::Step(crate::StepError { code, message, retryable: false })))
         };
         if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(&value) {
-            return fail(format!("state-set({key:?}): the value is not JSON: {error}"));
+            let why = explain_rejected("the value is", &value, &error);
+            return fail(format!("state-set({key:?}): {why}"));
         }
         self.spend(key.len() + value.len())?;
         match self.services.state_set(&key, &value) {

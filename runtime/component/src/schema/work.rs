@@ -17,8 +17,8 @@ const MAX_DEPTH: u64 = 1_000;
 /// Most subschemas in a schema that has references.
 const MAX_PARTS: usize = 2_000;
 
-/// Deepest nesting of values, which the parsers enforce.
-const LEVELS: usize = 128;
+/// Deepest nesting of values, which the parsers enforce: the innermost array holds one more level.
+const LEVELS: usize = crate::MAX_NESTING + 1;
 
 /// Assumed cost of a reference to an external schema, which must be one of the known drafts.
 const DRAFT: Cost = Cost { work: 1_000, depth: 100 };

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::{engine, run};
-use crate::{Component, DirGrant, Input, Kind};
+use crate::{Component, DirGrant, Input, Kind, MAX_NESTING};
 
 /// A file below `guest-steps`.
 fn guest_steps(path: &str) -> PathBuf {
@@ -88,6 +88,47 @@ fn scripts_recurse_deeply_and_can_catch_endless_recursion() {
     }
     let code = "JSON.stringify(JSON.parse('['.repeat(2000) + ']'.repeat(2000))).length";
     assert_eq!(evaluated(&js, code).0.trim(), "4000");
+}
+
+#[test]
+fn deep_values_meet_one_limit_in_both_directions() {
+    let js = shipped("js-eval.wasm");
+    let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+    for (levels, fits) in
+        [(MAX_NESTING - 1, true), (MAX_NESTING, true), (MAX_NESTING + 1, false), (1000, false)]
+    {
+        let code = format!("let a = []; for (let i = 1; i < {levels}; i++) a = [a]; return a");
+        let args = serde_json::json!({ "code": code, "as": "value" }).to_string();
+        let ran = run(&js, &args, |_| {});
+        assert_eq!(ran.name(), if fits { "ok" } else { "bad-output" }, "{levels}: {:?}", ran.result);
+        if let Err(error) = ran.result {
+            let said = error.to_string();
+            assert!(said.contains("nested more than 127 levels of arrays and objects deep"), "{said}");
+        }
+        // The arguments themselves are one level.
+        let args = format!(r#"{{"code":"1","input":{}}}"#, nested(levels - 1));
+        let ran = run(&js, &args, |_| {});
+        assert_eq!(ran.name(), if fits { "ok" } else { "bad-args" }, "{levels}: {:?}", ran.result);
+        if let Err(error) = ran.result {
+            let said = error.to_string();
+            assert!(
+                said.contains("nested more than 127 levels") && said.contains("one level is around `input`"),
+                "{said}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_result_too_large_for_one_call_tells_what_a_script_can_do() {
+    let js = shipped("js-eval.wasm");
+    let ran = run(&js, r#"{"code":"'x'.repeat(34e6)"}"#, |invocation| {
+        invocation.described_limits = false;
+        invocation.limits.memory = 1 << 30;
+    });
+    assert_eq!(ran.name(), "host-call-too-large", "{:?}", ran.result);
+    let said = ran.result.err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(said.contains("33554432 bytes") && said.contains("it must return less"), "{said}");
 }
 
 #[test]

@@ -213,6 +213,28 @@ fn traps_are_named() {
     assert!(message.contains("oops"), "{message}");
 }
 
+#[test]
+fn a_refusal_of_output_that_ends_in_a_trap_is_named() {
+    let emit = |length: u32| {
+        format!(
+            "(i32.store (i32.const 256) (i32.const 320)) (i32.store (i32.const 260) (i32.const {length}))
+             (call $emit (local.get $output) (i32.const 256) (i32.const 1) (i32.const 64))"
+        )
+    };
+    let fields = r#"(data (i32.const 320) "[ ]")"#;
+    // The first byte alone is not JSON, all three bytes are.
+    let unhandled = load(&fixture::step_with(fields, &format!("{} unreachable", emit(1))));
+    let ran = run(&unhandled, "{}", |_| {});
+    assert_eq!(ran.name(), "bad-output", "{:?}", ran.result);
+    let said = ran.result.err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(
+        said.starts_with("output item 1 is not usable: it is not JSON") && said.contains("trap"),
+        "{said}"
+    );
+    let handled = load(&fixture::step_with(fields, &format!("{} {} unreachable", emit(1), emit(3))));
+    assert_eq!(run(&handled, "{}", |_| {}).name(), "trap");
+}
+
 pub(super) fn hello() -> Vec<u8> {
     fixture::command(
         r#"(data (i32.const 2048) "hello err")"#,

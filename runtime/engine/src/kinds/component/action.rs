@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use lobster_component::{DirGrant, DirId, Grants};
+use lobster_component::{DirGrant, DirId, Grants, RunError};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -15,10 +15,11 @@ use crate::action::Preimage;
 use crate::path::StepPath;
 use crate::run::Run;
 use crate::value::Items;
+use lobster_base::code::Code;
 use lobster_base::digest::Digest;
 use lobster_base::file_digests::FileDigests;
 use lobster_base::json;
-use lobster_stage::{Payload, Stop, store_failure};
+use lobster_stage::{Payload, StageError, Stop, store_failure};
 use lobster_store::INLINE_MAX;
 
 /// Builds the pre-image from everything that determines what the component does.
@@ -49,8 +50,11 @@ pub(super) fn preimage(run: &Run<'_>, path: &StepPath, job: &Job) -> Result<Prei
             named("items", digest)
         }
     };
-    let tree = |dirs: &[DirGrant]| -> io::Result<Value> {
-        dirs.iter().map(|dir| granted_tree(dir, Some(&dir.host), &run.services.files)).collect()
+    let tree = |kind: &str, dirs: &[DirGrant]| -> Result<Value, Stop> {
+        let tree = |dir: &DirGrant| granted_tree(dir, Some(&dir.host), &run.services.files);
+        dirs.iter()
+            .map(|dir| tree(dir).map_err(|error| unreadable_grant(run, path, kind, dir, &error)))
+            .collect()
     };
     let env: Map<_, _> = job
         .grants
@@ -62,8 +66,8 @@ pub(super) fn preimage(run: &Run<'_>, path: &StepPath, job: &Job) -> Result<Prei
         NO_GRANTS.to_owned()
     } else {
         canonical(&json!({
-            "read": tree(&job.grants.read).map_err(store_failure)?,
-            "write": tree(&job.grants.write).map_err(store_failure)?,
+            "read": tree("read", &job.grants.read)?,
+            "write": tree("write", &job.grants.write)?,
             "env": env,
             "net": job.grants.net,
             "clock": job.grants.clock,
@@ -126,11 +130,23 @@ fn canonical(part: &impl Serialize) -> Result<String, Stop> {
 /// A granted directory in an action. It is read at the path `at`.
 fn granted_tree(dir: &DirGrant, at: Option<&Path>, files: &FileDigests) -> io::Result<Value> {
     let tree = match at.map(|at| tree_digest(at, files)).transpose() {
-        // The start of the component reports a missing directory; a replay elsewhere has other means.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        // The start of the component reports a missing directory and a file in its place; a replay elsewhere has
+        // other means.
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => None,
         other => other?,
     };
     Ok(json!({ "to": dir.guest, "tree": tree }))
+}
+
+/// The failure of a step that grants a directory whose contents cannot all be read. The store is well, so `on_error`
+/// applies.
+fn unreadable_grant(run: &Run<'_>, path: &StepPath, kind: &str, dir: &DirGrant, error: &io::Error) -> Stop {
+    run.record_failure(path);
+    let error = RunError::BadGrant {
+        grant: format!("{kind} {}", dir.host.display()),
+        message: format!("its contents cannot be read: {error}"),
+    };
+    Stop::Failed(StageError::permanent(error.to_string()).with_code(Code::BadGrant))
 }
 
 /// The directories that a component may read. It reads them while it runs, and its action holds their contents before
@@ -172,20 +188,20 @@ pub fn tree_digest(dir: &Path, files: &FileDigests) -> io::Result<Digest> {
     let mut pending = vec![(dir.to_owned(), Vec::new())];
     while let Some((dir, prefix)) = pending.pop() {
         let mut entries: Vec<_> = std::fs::read_dir(&dir)
-            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", dir.display())))?
-            .collect::<Result<_, _>>()?;
+            .and_then(Iterator::collect::<Result<_, _>>)
+            .map_err(|error| at_path(&error, &dir))?;
         entries.sort_by_key(std::fs::DirEntry::file_name);
         for entry in entries {
             let name = [&prefix, b"/".as_slice(), entry.file_name().as_bytes()].concat();
-            let kind = entry.file_type()?;
+            let kind = entry.file_type().map_err(|error| at_path(&error, &entry.path()))?;
             if kind.is_dir() {
                 add("dir", &name, b"");
                 pending.push((entry.path(), name));
             } else if kind.is_symlink() {
-                let to = std::fs::read_link(entry.path())?;
+                let to = std::fs::read_link(entry.path()).map_err(|error| at_path(&error, &entry.path()))?;
                 add("link", &name, &[to.as_os_str().as_bytes(), b"\0"].concat());
             } else if kind.is_file() {
-                let digest = files.digest(&entry.path())?;
+                let digest = files.digest(&entry.path()).map_err(|error| at_path(&error, &entry.path()))?;
                 add("file", &name, format!("{digest}\0").as_bytes());
             } else {
                 // A program sees that it exists, and whether it is a device, a pipe or a socket.
@@ -194,6 +210,11 @@ pub fn tree_digest(dir: &Path, files: &FileDigests) -> io::Result<Digest> {
         }
     }
     Ok(hasher.finalize().into())
+}
+
+/// The same error with the path in its message.
+fn at_path(error: &io::Error, path: &Path) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 /// The kind of an entry that is neither a file nor a directory nor a link.

@@ -181,6 +181,10 @@ pub(super) fn recorded_limits(recorded: &RecordedLimits, limits: &mut Limits) {
 }
 
 fn decide(run: &Run<'_>, path: &StepPath, job: &mut Job, cancel: &CancelToken) -> Result<Value, Stop> {
+    job.grants.check_guest_paths().map_err(|error| {
+        run.record_failure(path);
+        Stop::Failed(StageError::permanent(error.to_string()).with_code(error.code()))
+    })?;
     // The directories are opened before the decision, and the run uses the same ones.
     let opened = job.grants.open();
     let proposal = proposal(job.program.component.digest().into(), &job.grants, &opened);
