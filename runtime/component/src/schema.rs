@@ -24,7 +24,8 @@ const MESSAGE_LIMIT: usize = 300;
 impl Schema {
     /// Reads the schema in `text`. References to other documents are not followed.
     pub(crate) fn read(text: &str) -> Result<Self, String> {
-        let schema: Value = serde_json::from_str(text).map_err(|error| explain_rejected("it is", text, &error))?;
+        let schema: Value =
+            serde_json::from_str(text).map_err(|error| explain_rejected("it is", text, &error))?;
         work::check(&schema)?;
         JsonSchema::compile_foreign(&schema).map(Self)
     }

@@ -85,8 +85,7 @@ impl super::Policy {
 /// True if `name` starts a version manager, which runs another program that files of the directory may
 /// name, even for `--version`.
 fn is_version_manager(name: &str, program: &str) -> bool {
-    const MANAGERS: &[&str] =
-        &["rustup", "volta-shim", "mise", "rtx", "asdf", "proto-shim", "swiftly"];
+    const MANAGERS: &[&str] = &["rustup", "volta-shim", "mise", "rtx", "asdf", "proto-shim", "swiftly"];
     let file = program.rsplit('/').next().unwrap_or(program);
     (file != name && MANAGERS.contains(&file)) || program.split('/').any(|part| part == "shims")
 }

@@ -7,8 +7,8 @@
 
 use lobster_base::code::Code;
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
 use std::io;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

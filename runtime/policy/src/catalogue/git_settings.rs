@@ -125,8 +125,7 @@ mod tests {
 
     #[test]
     fn settings_that_run_programs_are_picked_by_name() {
-        let list =
-            "user.name\0diff.evil.textconv\0DIFF.a.b.Command\0filter.x.clean\0diff.external\0color.ui\0hook.a.command\0";
+        let list = "user.name\0diff.evil.textconv\0DIFF.a.b.Command\0filter.x.clean\0diff.external\0color.ui\0hook.a.command\0";
         let held = NamedSettings::from_list(list).0;
         let names: Vec<&str> = held.iter().map(|(name, _)| name.as_str()).collect();
         let expected =
@@ -169,7 +168,9 @@ mod tests {
             git(dir, &[], &[&identity, words].concat()).is_some_and(|out| out.status.success())
         };
         // Settings of the outer repository do not hold the filter of the unnamed one.
-        for (dir, attributes) in [(place, evils), (sub.as_path(), evils), (unnamed.as_path(), "*.txt filter=inner\n")] {
+        for (dir, attributes) in
+            [(place, evils), (sub.as_path(), evils), (unnamed.as_path(), "*.txt filter=inner\n")]
+        {
             done(dir, &["init", "-q", "-b", "main", "."]).then_some(())?;
             std::fs::write(dir.join(".gitattributes"), attributes).unwrap();
             std::fs::write(dir.join("a.txt"), "a\n").unwrap();
@@ -259,8 +260,17 @@ mod tests {
             let options = long.chain(sample.flags.iter().map(|flag| format!("-{flag}")));
             let options = std::iter::once(String::new()).chain(options);
             for (at, option) in options.enumerate() {
-                let leads =
-                    ["submodule", "merge", "ignore", "recurse", "textconv", "ext-", "dirty", "broken", "super"];
+                let leads = [
+                    "submodule",
+                    "merge",
+                    "ignore",
+                    "recurse",
+                    "textconv",
+                    "ext-",
+                    "dirty",
+                    "broken",
+                    "super",
+                ];
                 let is_suspect = option.is_empty() || leads.iter().any(|lead| option.contains(lead));
                 if !is_suspect && (at + verb.len()) % share != 0 {
                     continue;

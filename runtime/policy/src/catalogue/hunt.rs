@@ -81,8 +81,7 @@ impl Analysis<'_> {
         let ignores_case = line.has(&["i", "ignore-case", "regexp-ignore-case"]);
         let hunts = match verb {
             "grep" => {
-                let mut patterns =
-                    line.values(&["e", "regexp"]).chain(line.pattern().map(|at| &args[at]));
+                let mut patterns = line.values(&["e", "regexp"]).chain(line.pattern().map(|at| &args[at]));
                 patterns.any(|pattern| {
                     EVERYTHING.contains(&pattern.text.as_str()) || names_credential(pattern, ignores_case)
                 })
