@@ -319,11 +319,11 @@ impl<'t> Tree<'t> {
         {
             return Some(Stray::Protected(at[top + inner].clone().into()));
         }
-        let place = self.rule.protected.iter().find_map(|place| {
+        let place = self.rule.protected.iter().find(|place| {
             let names: Vec<&[u8]> = names_of(place.as_os_str().as_bytes()).collect();
             // The file system may ignore case.
             let same = at.iter().zip(&names).all(|(name, of_place)| name.eq_ignore_ascii_case(of_place));
-            (at.len() >= names.len() && same && !is_own(names.len())).then_some(place)
+            at.len() >= names.len() && same && !is_own(names.len())
         })?;
         Some(Stray::Protected(place.as_os_str().as_bytes().to_vec().into()))
     }

@@ -28,7 +28,7 @@ use lobster_stage::{StageError, Stop, store_failure};
 use lobster_store::{Begun, Blob, Durability, Event, StepOutcome, StepStatus, StoreError};
 
 /// An action as the overseer sees it.
-fn act_of<'a>(path: &'a StepPath, action: &'a ActionRecord) -> Act<'a> {
+fn describe_action<'a>(path: &'a StepPath, action: &'a ActionRecord) -> Act<'a> {
     Act {
         path,
         kind: &action.kind,
