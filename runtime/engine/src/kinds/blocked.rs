@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use self::paths::{is_copy, is_quote, join_causes, joined, paths};
+use self::paths::{is_copy, is_like_a_file, is_quote, join_causes, joined, paths};
 use super::bound_trees::KERNEL_VIEWS;
 use super::decided::Decided;
 use super::decision_env::decision_env;
@@ -369,8 +369,9 @@ impl Blocked<'_> {
     /// The first file of a line that does not exist, in a directory that the command may only read.
     fn not_made(&self, line: &str, cwd: &Path) -> Option<String> {
         let words = line.split(|c: char| c.is_whitespace() || is_quote(c) || "()".contains(c));
-        let files =
-            words.filter(|word| word.contains('/')).map(|word| joined(cwd, word.trim_end_matches(':')));
+        let is_path =
+            |word: &&str| word.contains('/') || is_like_a_file(word) && line.contains(&format!("({word})"));
+        let files = words.filter(is_path).map(|word| joined(cwd, word.trim_end_matches(':')));
         let is_made_there = |file: &PathBuf| {
             let parent = file.parent().filter(|_| file.symlink_metadata().is_err());
             parent.is_some_and(|parent| self.is_seen(parent) && (parent.is_dir() || line.contains("create")))

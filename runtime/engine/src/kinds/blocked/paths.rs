@@ -88,7 +88,7 @@ fn object_of<'a>(part: &'a str, cwd: &Path) -> Option<&'a str> {
 }
 
 /// True if a word has a slash, or a dot within, and a letter.
-fn is_like_a_file(word: &str) -> bool {
+pub(super) fn is_like_a_file(word: &str) -> bool {
     word.trim_matches('.').contains(['/', '.']) && word.contains(|c: char| c.is_alphabetic())
 }
 

@@ -86,6 +86,10 @@ const REFUSALS: &[(&str, &str)] = &[
     ("genrsa: Can't open \"made\" for writing, Read-only file system", MADE),
     ("zip I/O error: Read-only file system", ""),
     (
+        "zip error: Could not create output file (x.zip)",
+        "it may not write W/x.zip; missing grant: fs_write = [\"W\"]",
+    ),
+    (
         "error: failed to write `W/made`\n\nCaused by:\n  failed to open: W/made\n\nCaused by:\n  Read-only file system (os error 30)",
         MADE,
     ),
@@ -225,6 +229,7 @@ fn refusals_name_the_missing_grant() {
             JailSpec { protect_repositories: true, read: vec![work.clone()], write, ..JailSpec::default() };
         let told = told.replace('W', &work.display().to_string());
         assert_eq!(hints_on(&said, &spec, &[], &place), told);
+        assert_eq!(hints_on(&filled("W/.git: Read-only file system"), &spec, &[], &place), told);
     }
 }
 
@@ -243,6 +248,24 @@ fn a_hint_that_a_policy_cannot_have_is_not_told() {
     ] {
         assert_eq!(is_accepted(hint), expected, "{hint}");
     }
+}
+
+#[test]
+fn a_socket_from_before_the_step_is_to_be_removed() {
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let path = dir.path().join("s.sock");
+    let _socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let place = DecisionEnv { workspace: dir.path().display().to_string(), ..DecisionEnv::fixture() };
+    let spec = JailSpec { write: vec![dir.path().to_owned()], ..JailSpec::default() };
+    let said = |text: &str| hints_on(text, &spec, &[], &place);
+    let path = path.display();
+    for text in ["Error: listen EADDRINUSE: address already in use s.sock", "s.sock: Address already in use"]
+    {
+        let told = said(text);
+        assert!(told.contains("remove it before the step") && !told.contains("missing grant"), "{told}");
+    }
+    let told = said("connect s.sock: it is closed");
+    assert_eq!(told, format!("it may not reach the socket {path}; missing grant: unix = [\"{path}\"]"));
 }
 
 #[test]
