@@ -50,6 +50,13 @@ const DENIED: &[(&str, &str, &[&str])] = &[
         "python3 -c 'import os; print(os.environ[\"DEPLOY_TO\"])'",
         &["env = [\"DEPLOY_TO\"]"],
     ),
+    (
+        "a new archive, which tar names in another place",
+        "tar cf src/t.tar old",
+        &["fs_write = [\"WORK/src\"]"],
+    ),
+    ("a directory outside, for a new file", "cp old ~/notes/", &["fs_write = [\"~/notes\"]"]),
+    ("a directory outside, to enter", "cd ~/notes && ls", &["fs_read = [\"~/notes\"]"]),
     ("a program", "tool", &["fs_read = [\"~/bin/tool\"]"]),
 ];
 
@@ -66,6 +73,33 @@ const TOLD: &[(&str, &str)] = &[
     ),
     ("echo x > ~/none/a", "missing grant: fs_write = [\"~/none\"], which has to exist first"),
     ("cat a.key", "a pattern of sandbox.fs.deny hides it"),
+    ("touch ~/notes/new", "missing grant: fs_write = [\"~/notes/new\"], which has to exist first"),
+    (
+        "python3 -c 'open(\"~/notes/new\", \"w\")'",
+        "~/notes/new: it may not write ~/notes/new; missing grant: fs_write = [\"~/notes/new\"], which has to exist first",
+    ),
+    ("echo 500 > /proc/self/oom_score_adj", "which is the kernel's: no grant allows that"),
+    ("echo '#!/bin/sh' > .git/hooks/pre-commit", "git would run programs from it, so no grant allows that"),
+    ("curl -sS http://10.1.2.3:8080/", "missing grant: net = { hosts = [\"10.1.2.3:8080\"] }"),
+    (
+        "echo \"connect 10.1.2.3:8080: Network is unreachable\" >&2; exit 1",
+        "missing grant: net = { hosts = [\"10.1.2.3:8080\"] }",
+    ),
+    ("echo 'connect: Network is unreachable' >&2; exit 1", "does not say which"),
+    (
+        "echo 'ssh: Could not resolve hostname a.example.invalid: Name or service not known' >&2; exit 255",
+        "missing grant: net = { hosts = [\"a.example.invalid:22\"] }",
+    ),
+];
+
+/// Messages and commands that name no path, or a path that no grant concerns.
+const UNTOLD: &[&str] = &[
+    "echo 'zip I/O error: Read-only file system' >&2; exit 1",
+    "echo 'x: Cannot write: Read-only file system' >&2; exit 1",
+    "echo 'x: cannot open file: Read-only file system' >&2; exit 1",
+    "echo 'connect: Network is unreachable' >&2; exit 1",
+    "cat ~/notes/none",
+    "cat none",
 ];
 
 /// Runs the script without its text being part of the command, which the policy would judge.
@@ -210,6 +244,12 @@ fn a_denied_step_names_the_narrowest_grant_and_works_with_it() {
         let message = scene.error_of(script, "").unwrap_or_default();
         if !message.contains(told) {
             wrong.push(format!("{script}: {message}"));
+        }
+    }
+    for script in UNTOLD {
+        let message = scene.error_of(script, "").unwrap_or_default();
+        if message.is_empty() || message.contains("missing grant") {
+            wrong.push(format!("{script}: {message:?} names a grant, or nothing failed"));
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");

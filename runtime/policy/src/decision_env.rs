@@ -13,6 +13,11 @@ pub trait Resolve: Send + Sync {
     /// Real path of the executable at `candidate`, with links followed; `None` if there is no
     /// executable file.
     fn real_path(&self, candidate: &Path) -> Option<PathBuf>;
+
+    /// True if only the system's administrator can change the file at this real path or replace a directory above it.
+    fn is_administrators(&self, _file: &Path) -> bool {
+        false
+    }
 }
 
 /// Looks programs up in this host's file system.
@@ -25,6 +30,16 @@ impl Resolve for HostPrograms {
         let real = candidate.canonicalize().ok()?;
         let meta = real.metadata().ok()?;
         (meta.is_file() && meta.permissions().mode() & 0o111 != 0).then_some(real)
+    }
+
+    fn is_administrators(&self, file: &Path) -> bool {
+        use std::os::unix::fs::MetadataExt;
+        let is_roots = |path: &Path| {
+            path.symlink_metadata().is_ok_and(|meta| {
+                !meta.file_type().is_symlink() && meta.uid() == 0 && meta.mode() & 0o022 == 0
+            })
+        };
+        file.is_absolute() && file.ancestors().all(is_roots)
     }
 }
 

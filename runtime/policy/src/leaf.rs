@@ -196,7 +196,7 @@ impl<'a> Analysis<'a> {
             }
             let path = normalise(&self.scope.cwd, name);
             let found = real(&path)?;
-            let trusted = self.is_in_trusted_dir(&path) && self.is_in_trusted_dir(&found);
+            let trusted = self.is_in_trusted_dir(&path) && self.is_trusted_target(&found);
             let pinned = programs.pin.values().any(|pin| *pin == path);
             return (trusted || pinned).then_some(found);
         }
@@ -204,7 +204,16 @@ impl<'a> Analysis<'a> {
             return real(pin);
         }
         let found = programs.trusted_dirs.iter().find_map(|dir| real(&format!("{dir}/{name}")))?;
-        self.is_in_trusted_dir(&found).then_some(found)
+        self.is_trusted_target(&found).then_some(found)
+    }
+
+    /// True if the file to which a name in a trusted directory leads is trusted: it is in such a directory, or it is
+    /// the system's (`/usr/lib/node_modules/npm/bin/npm-cli.js`) and only the administrator can change it.
+    fn is_trusted_target(&self, file: &str) -> bool {
+        self.is_in_trusted_dir(file)
+            || (super::paths::is_under(file, "/usr")
+                && !self.roots.is_writable(file)
+                && self.env.programs.is_administrators(Path::new(file)))
     }
 
     fn is_in_trusted_dir(&self, path: &str) -> bool {
@@ -546,6 +555,52 @@ mod tests {
         fn real_path(&self, _: &Path) -> Option<PathBuf> {
             Some(self.0.into())
         }
+    }
+
+    /// One program, which is a link to a file that is the administrator's or not.
+    struct Linked(&'static str, bool);
+
+    impl Resolve for Linked {
+        fn real_path(&self, _: &Path) -> Option<PathBuf> {
+            Some(self.0.into())
+        }
+
+        fn is_administrators(&self, _: &Path) -> bool {
+            self.1
+        }
+    }
+
+    #[test]
+    fn a_link_in_a_trusted_directory_may_lead_to_the_administrators_files_below_usr() {
+        let rule =
+            "[[rule]]\nid = \"npm\"\neffect = \"allow\"\nprogram = \"npm\"\nargs = { first = [\"test\"] }\n";
+        let written = "[sandbox.fs]\nwrite = [\"/usr/lib/node_modules\"]\n";
+        for (more, file, is_administrators, expected) in [
+            ("", "/usr/lib/node_modules/npm/bin/npm-cli.js", true, Verdict::Allow),
+            ("", "/usr/lib/node_modules/npm/bin/npm-cli.js", false, Verdict::Ask),
+            (written, "/usr/lib/node_modules/npm/bin/npm-cli.js", true, Verdict::Ask),
+            ("", "/home/agent/npm-cli.js", true, Verdict::Ask),
+            ("", "/usrlocal/npm", true, Verdict::Ask),
+        ] {
+            let policy = Policy::load(&format!("version = 1\n{more}{rule}"), "p.toml").unwrap();
+            for command in ["npm test", "/usr/bin/npm test"] {
+                let programs = Arc::new(Linked(file, is_administrators));
+                let env = DecisionEnv { programs, ..DecisionEnv::fixture() };
+                let verdict = policy.decide(&Proposal::shell(command), &env).verdict;
+                assert_eq!(verdict, expected, "{command}: {file} {is_administrators} {more}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_administrators_files_are_roots_and_not_writable_by_others() {
+        use crate::decision_env::HostPrograms;
+        assert!(!HostPrograms.is_administrators(Path::new("usr/bin/env")));
+        assert!(!HostPrograms.is_administrators(Path::new("/no/such/file")));
+        // A directory that everybody may write.
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        std::fs::write(dir.path().join("x"), "").unwrap();
+        assert!(!HostPrograms.is_administrators(&dir.path().join("x")));
     }
 
     #[test]

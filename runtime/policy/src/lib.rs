@@ -66,7 +66,7 @@ pub use file::{
 pub use lint::{Lint, LintKind};
 pub use paths::{
     GIT_RUNS_CODE, MARKS_OUTSIDE, Roots, SYSTEM_READ_ONLY, SYSTEM_ROOTS, builtin_protected, expand_root,
-    name_step_home, named, protected_places, secret_patterns, write_roots,
+    expand_set_value, name_step_home, named, protected_places, secret_patterns, write_roots,
 };
 pub use reference::{SecretOrigin, SecretReference, parse_references};
 pub use suggest::{Difference, Observed, ObservedCommand, ObservedStart, Stopped, Suggestion};

@@ -25,6 +25,8 @@ pub enum LintKind {
     NoExample,
     /// A grant of the host's whole network.
     HostNetwork,
+    /// A granted host that no command reaches.
+    NoEffect,
     /// A write grant over a secret, a protected path or a vital directory.
     WideWrite,
     /// A trusted directory that steps may write.
@@ -101,6 +103,19 @@ impl Policy {
         if grant.net == Some(NetGrantSpec::Word(NetWord::HostNetwork)) {
             push(LintKind::HostNetwork, "name the hosts instead of granting host-network".to_owned());
         }
+        let hosts = match &grant.net {
+            Some(NetGrantSpec::Hosts(list)) => list.hosts.as_slice(),
+            _ => &[],
+        };
+        for host in hosts.iter().filter(|host| is_localhost(host)) {
+            let port = host.rsplit_once(':').map_or("PORT", |(_, port)| port);
+            push(
+                LintKind::NoEffect,
+                format!(
+                    "{host} is the step's own loopback interface; name this machine's as 127.0.0.1:{port}"
+                ),
+            );
+        }
         let roots = self.roots(env);
         for path in grant.fs_write.iter().filter(|path| !path.ends_with(":ro")) {
             let path = normalise("/", &expand_root(path, env));
@@ -131,6 +146,12 @@ impl Policy {
     }
 }
 
+/// True for a `host:port` that names the loopback interface by its name.
+fn is_localhost(entry: &str) -> bool {
+    let host = entry.rsplit_once(':').map_or(entry, |(host, _)| host);
+    host.eq_ignore_ascii_case("localhost")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,7 +172,7 @@ match = ["docker ps"]
 id = "dbus"
 effect = "ask"
 program = "busctl"
-grant = { unix = ["/run/dbus/system_bus_socket"] }
+grant = { unix = ["/run/dbus/system_bus_socket"], net = { hosts = ["localhost:8080", "127.0.0.1:8080"] } }
 [[rule]]
 id = "py"
 effect = "allow"
@@ -169,6 +190,7 @@ grant = { fs_write = ["~", "@workspace"] }
             [
                 of(LintKind::Unenforceable, "docker"),
                 of(LintKind::UndeclaredUnenforceable, "dbus"),
+                of(LintKind::NoEffect, "dbus"),
                 of(LintKind::WideWrite, "py"),
                 of(LintKind::AnyCode, "py"),
                 of(LintKind::NoExample, "py"),

@@ -189,6 +189,18 @@ pub fn expand_root(text: &str, env: &DecisionEnv) -> String {
     text.to_owned()
 }
 
+/// The value of a variable that a policy sets. Each of its entries, which `:` separates, may begin with `~`, the
+/// caller's home, or `@workspace`, as in paths; `@step-home` stays, because the step's home is made later.
+pub fn expand_set_value(value: &str, env: &DecisionEnv) -> String {
+    let expanded = value.split(':').map(|entry| {
+        let names_root = ["~", "@workspace"].iter().any(|root| {
+            entry.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        });
+        if names_root { expand_root(entry, env) } else { entry.to_owned() }
+    });
+    expanded.collect::<Vec<_>>().join(":")
+}
+
 /// Path as rules write it: the caller's home is `~`, and the step's is `@step-home`. The workspace
 /// keeps its path.
 pub fn named(path: &str, env: &DecisionEnv) -> String {
@@ -457,6 +469,22 @@ mod tests {
             &own(&["@workspace/.git/hooks"]),
             &DecisionEnv::fixture(),
         )
+    }
+
+    #[test]
+    fn the_value_of_a_set_variable_may_begin_with_a_root() {
+        let env = DecisionEnv::fixture();
+        for (value, expected) in [
+            ("~", env.home.clone()),
+            ("~/.cargo", format!("{}/.cargo", env.home)),
+            ("~/bin:/usr/bin:@workspace/bin", format!("{}/bin:/usr/bin:{}/bin", env.home, env.workspace)),
+            ("@step-home", "@step-home".to_owned()),
+            ("a~/b", "a~/b".to_owned()),
+            ("~user", "~user".to_owned()),
+            ("me@workspace", "me@workspace".to_owned()),
+        ] {
+            assert_eq!(expand_set_value(value, &env), expected, "{value}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `lobster policy init`
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::which;
@@ -39,15 +39,47 @@ impl ProjectKind {
         found.map(|(kind, ..)| *kind).or(python).unwrap_or(Self::Plain)
     }
 
-    fn rules(self) -> &'static str {
-        match self {
-            Self::Plain => "",
-            Self::Node => NODE,
-            Self::Python => PYTHON,
-            Self::Rust => RUST,
-            Self::Go => GO,
-        }
+    /// The policy, with the toolchain of rustup that the user's cargo runs, if any.
+    fn policy(self, toolchain: Option<&str>) -> String {
+        let (rules, variables) = match self {
+            Self::Plain => (String::new(), ""),
+            Self::Node => (NODE.to_owned(), ""),
+            Self::Python => (PYTHON.to_owned(), ""),
+            Self::Rust => (rust_rules(toolchain), ", CARGO_HOME = \"~/.cargo\""),
+            Self::Go => (GO.to_owned(), ", GOMODCACHE = \"~/go/pkg/mod\""),
+        };
+        let first = toolchain.filter(|_| self == Self::Rust);
+        let first = first.map_or_else(String::new, |toolchain| format!("{toolchain}/bin:"));
+        STARTER.replace("{first}", &first).replace("{variables}", variables) + &rules
     }
+}
+
+/// The rules for cargo. A toolchain of rustup is pinned and readable.
+fn rust_rules(toolchain: Option<&str>) -> String {
+    let (pin, read) = match toolchain {
+        Some(toolchain) => (
+            format!("\n[programs]\npin = {{ cargo = \"{toolchain}/bin/cargo\" }}\n"),
+            format!("fs_read = [\"{toolchain}\"], "),
+        ),
+        None => (RUSTUP.to_owned(), String::new()),
+    };
+    pin + &RUST.replace("{read}", &read)
+}
+
+/// The default toolchain of rustup, if no cargo is in a system directory.
+fn rustup_toolchain() -> Option<String> {
+    if ["/usr/bin/cargo", "/bin/cargo"].iter().any(|cargo| Path::new(cargo).exists()) {
+        return None;
+    }
+    let home = std::env::var_os("RUSTUP_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".rustup")))?;
+    let settings = std::fs::read_to_string(home.join("settings.toml")).ok()?;
+    let default = settings.lines().find_map(|line| line.strip_prefix("default_toolchain = "))?;
+    let toolchain = home.join("toolchains").join(default.trim().trim_matches('"')).canonicalize().ok()?;
+    toolchain.join("bin/cargo").is_file().then_some(())?;
+    // In the policy it is part of quoted texts, and of `PATH`.
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
+    toolchain.to_str().filter(|path| path.chars().all(is_plain)).map(str::to_owned)
 }
 
 pub(super) fn run(kind: Option<ProjectKind>, out: &mut impl Write) -> CommandResult {
@@ -56,7 +88,7 @@ pub(super) fn run(kind: Option<ProjectKind>, out: &mut impl Write) -> CommandRes
         None if which::can_ask() => ask(ProjectKind::detect())?,
         None => ProjectKind::detect(),
     };
-    write!(out, "{STARTER}{}", kind.rules())?;
+    write!(out, "{}", kind.policy(rustup_toolchain().as_deref()))?;
     Ok(Exit::OK)
 }
 
@@ -93,10 +125,14 @@ default = "none"
 
 [sandbox.env]
 pass = ["LANG", "LC_*", "TZ", "TERM", "NO_COLOR"]
-set  = { PATH = "/usr/bin:/bin", HOME = "@step-home", PAGER = "cat" }
+set  = { PATH = "{first}/usr/bin:/bin", HOME = "@step-home", PAGER = "cat"{variables} }
 "#;
 
 const NODE: &str = r#"
+# An npm outside the system's directories must be pinned, with its directory first in PATH and in fs_read:
+# [programs]
+# pin = { npm = "/home/you/.nvm/versions/node/v22.0.0/bin/npm" }
+
 [[rule]]
 id = "npm-scripts"
 effect = "allow"
@@ -137,17 +173,21 @@ match = ["pip install -r requirements.txt"]
 not_match = ["pip list"]
 "#;
 
-const RUST: &str = r#"
-# A cargo of rustup's is not in a system directory; say where it is:
+/// Advice in place of a toolchain.
+const RUSTUP: &str = r#"
+# A cargo of rustup's is not in a system directory. For the directory that `rustc --print sysroot` prints, put
+# DIRECTORY/bin first in PATH above, fs_read = ["DIRECTORY"] into both grants below, and pin cargo:
 # [programs]
-# pin = { cargo = "/home/you/.rustup/toolchains/stable-x86_64-unknown-linux-gnu/bin/cargo" }
+# pin = { cargo = "DIRECTORY/bin/cargo" }
+"#;
 
+const RUST: &str = r#"
 [[rule]]
 id = "cargo-builds"
 effect = "allow"
 program = "cargo"
 args = { first = ["check", "test", "build", "clippy", "fmt", "tree", "metadata"], deny_flags = ["--config", "-Z"] }
-grant = { fs_write = ["@workspace/target", "~/.cargo/registry:ro"], net = "none" }
+grant = { {read}fs_write = ["@workspace", "~/.cargo/registry:ro"], net = "none" }
 why = "compiles and runs project code: safe because of the grant, not because of the name"
 match = ["cargo test --workspace", "cargo build --release"]
 not_match = ["cargo install ripgrep", "cargo --config x=1 build"]
@@ -157,18 +197,22 @@ id = "cargo-crates"
 effect = "ask"
 program = "cargo"
 args = { first = ["fetch", "add", "update"] }
-grant = { fs_write = ["@workspace", "~/.cargo/registry"], net = { hosts = ["index.crates.io:443", "static.crates.io:443"] } }
+grant = { {read}fs_write = ["@workspace", "~/.cargo/registry"], net = { hosts = ["index.crates.io:443", "static.crates.io:443"] } }
 why = "what is fetched is compiled and run later"
 match = ["cargo fetch"]
 "#;
 
 const GO: &str = r#"
+# A go outside the system's directories must be pinned:
+# [programs]
+# pin = { go = "/usr/local/go/bin/go" }
+
 [[rule]]
 id = "go-builds"
 effect = "allow"
 program = "go"
 args = { first = ["build", "test", "vet", "list"] }
-grant = { fs_write = ["@workspace", "~/.cache/go-build"], net = "none" }
+grant = { fs_write = ["@workspace", "~/go/pkg/mod:ro"], net = "none" }
 why = "compiles and runs project code: safe because of the grant, not because of the name"
 match = ["go test ./...", "go build ./..."]
 not_match = ["go install example.com/x@latest"]
@@ -178,7 +222,7 @@ id = "go-modules"
 effect = "ask"
 program = "go"
 args = { first = ["get", "mod"] }
-grant = { fs_write = ["@workspace", "~/go/pkg"], net = { hosts = ["proxy.golang.org:443", "sum.golang.org:443"] } }
+grant = { fs_write = ["@workspace", "~/go/pkg/mod"], net = { hosts = ["proxy.golang.org:443", "sum.golang.org:443"] } }
 why = "what is fetched is compiled and run later"
 match = ["go mod download"]
 "#;
@@ -193,8 +237,24 @@ mod tests {
     #[test]
     fn each_kind_is_a_policy_whose_examples_hold() {
         for kind in ProjectKind::value_variants() {
-            let text = format!("{STARTER}{}", kind.rules());
-            Policy::load(&text, "init").unwrap_or_else(|error| panic!("{kind:?}: {error}"));
+            for toolchain in [None, Some("/home/you/.rustup/toolchains/stable-x86_64-unknown-linux-gnu")] {
+                let text = kind.policy(toolchain);
+                Policy::load(&text, "init").unwrap_or_else(|error| panic!("{kind:?}: {error}"));
+                let is_named = toolchain.is_some() && *kind == ProjectKind::Rust;
+                assert_eq!(
+                    text.matches("/bin/cargo\" }").count() == 1 && !text.contains("# pin"),
+                    is_named,
+                    "{text}"
+                );
+                assert_eq!(
+                    text.matches(toolchain.unwrap_or("DIRECTORY\"]")).count(),
+                    match (kind, is_named) {
+                        (ProjectKind::Rust, true) => 4,
+                        (ProjectKind::Rust, false) => 1,
+                        _ => 0,
+                    }
+                );
+            }
         }
         assert_eq!(KINDS.len(), ProjectKind::value_variants().len());
     }

@@ -2,6 +2,7 @@
 //! output and from the sandbox's denials. A hint grants nothing and decides nothing.
 
 mod endpoints;
+mod paths;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::FileTypeExt;
@@ -9,13 +10,17 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use self::paths::{is_copy, is_like_a_file, is_quote, join_causes, joined, paths};
+use super::bound_trees::KERNEL_VIEWS;
 use super::decided::Decided;
 use super::decision_env::decision_env;
 use super::native::Job;
 use crate::run::Run;
 use crate::value::Text;
 use lobster_base::credential::CredentialGrant;
-use lobster_policy::{DecisionEnv, HostPrograms, Resolve, Roots, named, secret_patterns};
+use lobster_policy::{
+    DecisionEnv, GIT_RUNS_CODE, HostPrograms, Policy, Resolve, Roots, named, secret_patterns,
+};
 use lobster_sandbox::{Denial, Enforcement, JailSpec, Net, Promise};
 use lobster_stage::SANDBOX_BLOCKED;
 use lobster_store::{Blob, StepOutcome, StepStatus};
@@ -31,17 +36,25 @@ const READ_ONLY: &str = "read-only file system";
 /// The words of C libraries for a mount point, such as a granted file, that cannot be replaced.
 const BUSY: &str = "device or resource busy";
 /// The words of C libraries for a refusal.
-const REFUSED: [&str; 5] =
-    [READ_ONLY, BUSY, "directory nonexistent", "permission denied", "operation not permitted"];
+const REFUSED: [&str; 6] =
+    [READ_ONLY, BUSY, "directory nonexistent", "permission denied", "operation not permitted", NO_DIRECTORY];
+/// The words of C libraries for a directory that a program does not see, if its name ends with a slash.
+const NO_DIRECTORY: &str = "not a directory";
 /// The words of C libraries for a missing path, such as a path without a grant; shells have their own for programs.
-const ABSENT: [&str; 2] = ["no such file or directory", "not found"];
+const ABSENT: [&str; 3] = ["no such file or directory", "cannot find module", "not found"];
+/// Words next to them of programs that may have wanted to make the file.
+const MAY_MAKE: [&str; 4] = ["open", "opening", "copy", "errno"];
+/// Words of curl for the file in which it keeps its answer.
+const KEEPS: &str = "failed to open the file";
 /// Verbs of programs for a change to a directory, not to the file in it.
 const REPLACES: [&str; 7] = ["remove", "unlink", "rename", "move", "rmdir", "delete", "->"];
 /// Verbs for a write. A plain refusal next to one of them is the refusal of a write.
-const WRITES: [&str; 4] = ["create", "touch", "write", "mkdir"];
+const WRITES: [&str; 5] = ["create", "touch", "write", "writing", "mkdir"];
 /// Words of programs for a file that they could not create, without the reason.
 const NOT_MADE: [&str; 5] =
     ["not create", "not open", "unable to open", "unable to create", "unable to (re)create"];
+/// Words of programs for a socket that exists already.
+const IN_USE: [&str; 2] = ["address already in use", "eaddrinuse"];
 /// Words of programs for a missing variable.
 const UNSET: [&str; 7] =
     ["unbound variable", "not set", "keyerror", "undefined", "missing", "required", "environment variable"];
@@ -141,48 +154,116 @@ impl Blocked<'_> {
         }
         let all = format!("{}\n{}", self.stderr, self.argv.join(" "));
         let has_net = self.denied.iter().any(|denial| denial.promise == Promise::NetHosts);
+        let mut is_nameless = false;
         let mut cwd = self.cwd.to_owned();
         // Some programs name the path on the next line.
-        let stderr = self.stderr.replace(":\n/", ": /");
+        let stderr = join_causes(&self.stderr.replace(":\n/", ": /"));
         for line in stderr.lines() {
             // make prints the directory like this.
             if let Some((_, entered)) = line.split_once(": Entering directory ") {
                 cwd = cwd.join(entered.trim_matches(is_quote));
             }
-            if !has_net && self.spec.net != Net::Host && self.spec.ports.is_none() {
-                let host = endpoints::unresolved(line, &all);
-                host.into_iter().for_each(|host| say(self.host(&host, &host)));
-                let port = endpoints::refused_on_loopback(line, &all).map(endpoints::loopback);
-                port.into_iter().for_each(|host| say(self.host(&host, &host)));
+            if !has_net && self.spec.net != Net::Host {
+                let host = self.unreached(line, &all);
+                is_nameless |= host.is_none() && self.spec.ports.is_none() && endpoints::is_unresolved(line);
+                host.into_iter().for_each(&mut say);
             }
             self.lacked_variable(line).into_iter().for_each(&mut say);
-            let lower = line.to_ascii_lowercase();
-            let said = REFUSED.iter().chain(&ABSENT).find_map(|words| Some((lower.find(words)?, *words)));
-            let Some((at, words)) = said else {
-                if NOT_MADE.iter().any(|words| lower.contains(words)) {
-                    self.not_made(line, &cwd).into_iter().for_each(&mut say);
-                }
-                continue;
-            };
-            if ABSENT.contains(&words) {
-                self.lacked_program(&line[..at]).into_iter().for_each(&mut say);
-            }
-            let says = |verbs: &[&str]| lower.split_whitespace().any(|word| verbs.contains(&word));
-            let want = match words {
-                _ if ABSENT.contains(&words) => Want::Read,
-                READ_ONLY | BUSY | "directory nonexistent" if says(&REPLACES) => Want::Replace,
-                BUSY => Want::Replace,
-                READ_ONLY | "directory nonexistent" => Want::Write,
-                _ if says(&REPLACES) => Want::Replace,
-                _ if says(&WRITES) => Want::Write,
-                _ => Want::See,
-            };
-            for path in paths(line, at, words, &cwd) {
-                self.about(&path, want).into_iter().for_each(&mut say);
-            }
+            self.on_paths(line, &cwd).into_iter().for_each(&mut say);
         }
-        self.lacked_sockets(&all).into_iter().for_each(say);
+        self.lacked_sockets(&all).into_iter().for_each(&mut say);
+        if hints.is_empty() && is_nameless {
+            let how = "a rule names it: net = { hosts = [\"NAME:PORT\"] }";
+            hints.push(format!("it wanted a host of the network and does not say which; {how}"));
+        }
+        if hints.is_empty() {
+            hints.extend(self.own_ports());
+        }
         hints
+    }
+
+    /// The hints for the paths that a line names.
+    fn on_paths(&self, line: &str, cwd: &Path) -> Vec<String> {
+        let lower = line.to_ascii_lowercase();
+        // dash gives no reason.
+        let entered = line.split_once("can't cd").and_then(|(_, rest)| rest.strip_prefix(" to "));
+        if let Some(directory) = entered {
+            let hint = self.about(&joined(cwd, directory.trim_matches(is_quote)), Want::Read);
+            return hint.filter(|hint| is_accepted(hint)).into_iter().collect();
+        }
+        let said = REFUSED.iter().chain(&ABSENT).find_map(|words| Some((lower.find(words)?, *words)));
+        let Some((at, words)) = said else {
+            let is_unmade = NOT_MADE.iter().any(|words| lower.contains(words));
+            let hint = is_unmade.then(|| self.not_made(line, cwd)).flatten();
+            return hint.filter(|hint| is_accepted(hint)).into_iter().collect();
+        };
+        let is_absent = ABSENT.contains(&words);
+        let process = line.split_once("could not execute process `").map(|(_, process)| process);
+        let started = process.and_then(|process| process.split([' ', '`']).next()).unwrap_or(&line[..at]);
+        let program = is_absent.then(|| self.lacked_program(started)).flatten();
+        let says = |verbs: &[&str]| {
+            let mut said = lower.split_whitespace().map(|word| word.trim_matches([':', ',', '[', ']', '(']));
+            said.any(|word| verbs.contains(&word))
+        };
+        let replaces = says(&REPLACES) && !is_copy(line);
+        let want = match words {
+            NO_DIRECTORY if says(&WRITES) => Want::Write,
+            READ_ONLY | BUSY | "directory nonexistent" if replaces => Want::Replace,
+            BUSY => Want::Replace,
+            READ_ONLY | "directory nonexistent" => Want::Write,
+            _ if is_absent && !says(&WRITES) && !replaces && !lower.contains(KEEPS) => Want::Read,
+            _ if replaces => Want::Replace,
+            _ if says(&WRITES) || is_absent => Want::Write,
+            _ => Want::See,
+        };
+        let mut hints: Vec<String> = program.into_iter().collect();
+        for path in paths(line, at, words, cwd) {
+            let hint = match words {
+                NO_DIRECTORY if !path.is_dir() => None,
+                _ if !is_absent => self.about(&path, want),
+                _ if want != Want::Read && self.is_hidden_place(&path) => self.about(&path, want),
+                _ if says(&MAY_MAKE) && path.symlink_metadata().is_err() && self.is_hidden_place(&path) => {
+                    let hint = self.about(&path, Want::Write);
+                    hint.map(|hint| format!("if it makes {}: {hint}", self.name(&path)))
+                }
+                _ => self.about(&path, Want::Read),
+            };
+            hints.extend(hint.filter(|hint| is_accepted(hint)));
+        }
+        hints
+    }
+
+    /// True if the directory above a path exists and the command does not see it.
+    fn is_hidden_place(&self, path: &Path) -> bool {
+        path.parent().is_some_and(|parent| parent.is_dir() && !self.is_seen(parent))
+    }
+
+    /// The grant for a host or a port that a line names.
+    fn unreached(&self, line: &str, all: &str) -> Option<String> {
+        if let Some(ports) = &self.spec.ports {
+            let (listens, port) = endpoints::refused_port(line)?;
+            let (key, verb) = if listens { ("listen", "listen on") } else { ("connect", "connect to") };
+            let is_granted = ports.listen.contains(&port) || !listens && ports.connect.contains(&port);
+            return (!is_granted)
+                .then(|| format!("it may not {verb} port {port}; missing grant: {key} = [{port}]"));
+        }
+        let has_none = self.spec.net == Net::None;
+        let host = has_none.then(|| endpoints::unreached_address(line, all)).flatten();
+        let host = host.or_else(|| endpoints::unresolved(line, all));
+        let host = host.or_else(|| endpoints::refused_on_loopback(line, all).map(endpoints::loopback))?;
+        Some(self.host(&host, &host))
+    }
+
+    /// The ports of a command that was refused something and names nothing.
+    fn own_ports(&self) -> Option<String> {
+        let ports = self.spec.ports.as_ref()?;
+        let lower = self.stderr.to_ascii_lowercase();
+        lower.contains("permission denied").then(|| {
+            let (listen, connect) = (&ports.listen, &ports.connect);
+            format!(
+                "if that is about a port: its rule has listen = {listen:?} and connect = {connect:?}, and no others"
+            )
+        })
     }
 
     /// The grant for a host that the command did not reach: a credential, else the network.
@@ -236,6 +317,12 @@ impl Blocked<'_> {
         let file = own.iter().cloned().chain(std::env::split_paths(&callers)).map(|dir| dir.join(name));
         let (file, real) =
             file.filter_map(|file| Some((file.clone(), HostPrograms.real_path(&file)?))).next()?;
+        if real.ends_with("rustup") && name != "rustup" && !self.is_seen(&real) {
+            return Some(format!(
+                "it does not find the program {name}, which rustup runs from a toolchain; a rule needs its directory \
+                 (`rustc --print sysroot`) in fs_read, and [sandbox.env] set its bin directory in PATH"
+            ));
+        }
         let mut files: Vec<String> = [&file, &real]
             .into_iter()
             .filter(|file| !self.is_seen(file))
@@ -256,14 +343,25 @@ impl Blocked<'_> {
     /// Sockets of the host that the command's output names and that it may not connect to.
     fn lacked_sockets(&self, all: &str) -> Vec<String> {
         let words = all.split(|c: char| c.is_whitespace() || is_quote(c) || "=,()".contains(c));
-        let paths =
+        let words =
             words.map(|word| word.strip_prefix("unix://").unwrap_or(word).trim_end_matches([':', '.', ';']));
-        let is_socket = |path: &Path| path.metadata().is_ok_and(|file| file.file_type().is_socket());
-        let lacked = paths.filter(|path| path.starts_with('/')).map(Path::new).filter(|path| is_socket(path));
+        let paths = words.filter(|word| word.contains('/') || word.ends_with(".sock"));
+        let is_socket = |path: &PathBuf| path.metadata().is_ok_and(|file| file.file_type().is_socket());
+        let lacked = paths.map(|word| joined(self.cwd, word)).filter(is_socket);
         let lacked = lacked.filter(|path| !self.spec.unix.iter().any(|granted| granted == path));
+        let is_taken = IN_USE.iter().any(|words| all.to_ascii_lowercase().contains(words));
+        let roots = &self.spec.write;
         lacked
-            .map(|path| {
-                format!("it may not reach the socket {0}; missing grant: unix = [{0:?}]", self.name(path))
+            .filter_map(|path| {
+                let shown = self.name(&path);
+                if is_taken && roots.iter().any(|root| path.starts_with(root)) {
+                    return Some(format!(
+                        "the socket {shown} exists, and a step may not replace one from before its start: remove it \
+                         before the step"
+                    ));
+                }
+                let hint = format!("it may not reach the socket {shown}; missing grant: unix = [{shown:?}]");
+                is_accepted(&hint).then_some(hint)
             })
             .collect()
     }
@@ -271,7 +369,9 @@ impl Blocked<'_> {
     /// The first file of a line that does not exist, in a directory that the command may only read.
     fn not_made(&self, line: &str, cwd: &Path) -> Option<String> {
         let words = line.split(|c: char| c.is_whitespace() || is_quote(c) || "()".contains(c));
-        let files = words.filter(|word| word.contains('/')).map(|word| cwd.join(word.trim_end_matches(':')));
+        let is_path =
+            |word: &&str| word.contains('/') || is_like_a_file(word) && line.contains(&format!("({word})"));
+        let files = words.filter(is_path).map(|word| joined(cwd, word.trim_end_matches(':')));
         let is_made_there = |file: &PathBuf| {
             let parent = file.parent().filter(|_| file.symlink_metadata().is_err());
             parent.is_some_and(|parent| self.is_seen(parent) && (parent.is_dir() || line.contains("create")))
@@ -297,11 +397,15 @@ impl Blocked<'_> {
     fn about(&self, path: &Path, want: Want) -> Option<String> {
         let spec = self.spec;
         let shown = self.name(path);
+        let changes = matches!(want, Want::Write | Want::Replace);
+        if changes && KERNEL_VIEWS.iter().any(|view| path.starts_with(view)) {
+            return Some(format!("it may not write {shown}, which is the kernel's: no grant allows that"));
+        }
         if want != Want::Read && spec.hides(path) {
             return Some(self.hidden(path, &shown));
         }
         if want != Want::Read
-            && let Some(hint) = self.in_repository(path)
+            && let Some(hint) = self.in_repository(path, changes)
         {
             return Some(hint);
         }
@@ -368,15 +472,24 @@ impl Blocked<'_> {
     }
 
     /// A directory of git is read-only unless a grant names it.
-    fn in_repository(&self, path: &Path) -> Option<String> {
+    fn in_repository(&self, path: &Path, changes: bool) -> Option<String> {
         let spec = self.spec;
         let repository =
             path.ancestors().find(|above| above.file_name().is_some_and(|name| name == ".git"))?;
-        if !spec.protect_repositories || !spec.write.iter().any(|root| repository.starts_with(root)) {
+        let is_workspaces = repository.parent() == Some(Path::new(&self.place.workspace));
+        let is_changeable = spec.write.iter().any(|root| repository.starts_with(root));
+        if !spec.protect_repositories || !(is_changeable || is_workspaces && changes) {
             return None;
         }
         let shown = self.name(path);
-        Some(if spec.write.iter().any(|root| root == repository) {
+        if is_workspaces && repository.symlink_metadata().is_err() {
+            return Some(format!(
+                "it may not make {}: no step makes the workspace's repository, so no grant allows that",
+                self.name(repository)
+            ));
+        }
+        let runs_code = GIT_RUNS_CODE.iter().any(|name| path.starts_with(repository.join(name)));
+        Some(if runs_code || spec.write.iter().any(|root| root == repository) {
             format!("it may not change {shown}: git would run programs from it, so no grant allows that")
         } else {
             format!("it may not change {shown}; missing grant: fs_write = [{:?}]", self.name(repository))
@@ -384,250 +497,22 @@ impl Blocked<'_> {
     }
 }
 
-/// The paths that a message is about. `words` begin at `at`: C libraries put the path just before them, other programs
-/// after them. The beginning of the line is the program that printed it, or its script and the line number.
-fn paths(line: &str, at: usize, words: &str, cwd: &Path) -> Vec<PathBuf> {
-    let before = line[..at].trim_end_matches([' ', ':', '(', '[']);
-    let mut parts = before.split(": ");
-    let speaker = parts.next().unwrap_or_default();
-    let mut parts: Vec<&str> = parts.collect();
-    if parts.is_empty() {
-        parts.push(speaker);
+/// True if a policy can have the grant of a hint.
+fn is_accepted(hint: &str) -> bool {
+    let Some((_, grant)) = hint.split_once("missing grant: ") else { return true };
+    // Advice may follow.
+    let end = grant.find("], ").map_or(grant.len(), |at| at + 1);
+    let grant = &grant[..end];
+    if !grant.ends_with([']', '}']) {
+        return true;
     }
-    let last = parts.last().copied().unwrap_or_default();
-    let found = paths_in(last, cwd);
-    if !found.is_empty() {
-        return found;
+    // At the end of a path that is a mark, not part of the name.
+    if grant.contains(":ro\"") {
+        return false;
     }
-    // Perl adds the place in its script.
-    let after = &line[at + words.len()..];
-    let after = if after.contains(" line ") { after.split(" at ").next().unwrap_or_default() } else { after };
-    let found = paths_in(after, cwd);
-    if !found.is_empty() {
-        return found;
-    }
-    // A relative name without quotes is taken only if the file exists, or if nothing but a write fails with these
-    // words.
-    let word = last.rsplit(' ').next().unwrap_or_default();
-    let is_object = last != speaker || last.contains(' ');
-    let is_there = || cwd.join(word).symlink_metadata().is_ok();
-    if is_object && is_name(word) && (words == READ_ONLY || last.starts_with("cannot create ") || is_there())
-    {
-        return vec![cwd.join(word)];
-    }
-    let earlier = parts.iter().rev().skip(1).map(|part| paths_in(part, cwd));
-    earlier.into_iter().find(|found| !found.is_empty()).unwrap_or_default()
-}
-
-/// True if a word can be the name of a file, and is neither the name of an error nor a number.
-fn is_name(word: &str) -> bool {
-    word != "EROFS"
-        && !word.is_empty()
-        && !word.contains(['[', ']', '(', ')'])
-        && !word.bytes().all(|byte| byte.is_ascii_digit())
-}
-
-fn is_quote(c: char) -> bool {
-    "'\"`‘’“”".contains(c)
-}
-
-/// Quoted text, and words that begin with a slash.
-fn paths_in(text: &str, cwd: &Path) -> Vec<PathBuf> {
-    let quoted = text.split(is_quote).skip(1).step_by(2);
-    let quoted = quoted.filter(|word| !word.is_empty() && !word.contains(char::is_whitespace));
-    let words = text.split(|c: char| c.is_whitespace() || is_quote(c));
-    let absolute = words
-        .map(|word| word.trim_matches([':', ',', ';', '(', ')', '[', ']']))
-        .filter(|word| word.starts_with('/') && word.len() > 1);
-    let mut found: Vec<PathBuf> = quoted.chain(absolute).map(|word| cwd.join(word)).collect();
-    found.dedup();
-    found
+    let rule = "[[rule]]\nid = \"hint\"\neffect = \"allow\"\nprogram = \"x\"\n";
+    Policy::load(&format!("version = 1\n{rule}grant = {{ {grant} }}\n"), "hint").is_ok()
 }
 
 #[cfg(test)]
-mod tests {
-    use lobster_policy::Policy;
-
-    use super::*;
-
-    fn hints_on(stderr: &str, spec: &JailSpec, denied: &[Denial], place: &DecisionEnv) -> String {
-        let roots = Policy::builtin().roots(place);
-        let bound = |host: &str| (host == "api.example.com:443").then(|| "api_key".to_owned());
-        let variable = |name: &str| (name == "DEPLOY_TO").then(|| "prod".to_owned());
-        let blocked = Blocked {
-            stderr,
-            argv: &["sh".to_owned(), "-c".to_owned(), "curl https://example.com".to_owned()],
-            cwd: Path::new(&place.workspace),
-            spec,
-            denied,
-            env: &[],
-            place,
-            roots: &roots,
-            credentials: &[],
-            bound: &bound,
-            variable: &variable,
-        };
-        blocked.hints().join(" | ")
-    }
-
-    const MADE: &str = "it may not write W/made; missing grant: fs_write = [\"W\"]";
-
-    /// A program's message about a refusal, and the hint. W is the workspace, T the directory around it.
-    const REFUSALS: &[(&str, &str)] = &[
-        ("touch: cannot touch 'made': Read-only file system", MADE),
-        (
-            "sh: 1: cannot create old: Read-only file system",
-            "it may not write W/old; missing grant: fs_write = [\"W/old\"]",
-        ),
-        (
-            "rm: cannot remove 'old': Read-only file system",
-            "it may not write W/old; missing grant: fs_write = [\"W\"]",
-        ),
-        (
-            "Error: EROFS: read-only file system, rename 'W/old'",
-            "it may not write W/old; missing grant: fs_write = [\"W\"]",
-        ),
-        (
-            "cat: T/there: No such file or directory",
-            "it may not read T/there; missing grant: fs_read = [\"T/there\"]",
-        ),
-        (
-            "cat: W/link: No such file or directory",
-            "it may not read T/there; missing grant: fs_read = [\"T/there\"]",
-        ),
-        (
-            "cat: T/home/x: No such file or directory",
-            "it may not read ~/x; missing grant: fs_read = [\"~/x\"]",
-        ),
-        (
-            "/bin/sh: 1: cannot create T/home/c/new: Permission denied",
-            "it may not write ~/c/new; missing grant: fs_write = [\"~/c\"], which has to exist first",
-        ),
-        (
-            "cat: link: No such file or directory",
-            "it may not read T/there; missing grant: fs_read = [\"T/there\"]",
-        ),
-        ("make: Entering directory 'W/out'\ncp: cannot create regular file 'x': Read-only file system", ""),
-        ("cat: W/.env: Permission denied", "it may not see W/.env: sandbox.fs.deny hides it"),
-        (
-            "cat: W/id_rsa: Permission denied",
-            "it may not see W/id_rsa, a built-in secret; missing grant: fs_read = [\"W/id_rsa\"]",
-        ),
-        ("cat: W/a.key: Permission denied", "it may not see W/a.key: a pattern of sandbox.fs.deny hides it"),
-        (
-            "[Errno 30] Read-only file system: 'W/out/.git/config'",
-            "it may not change W/out/.git/config: sandbox.fs.protect makes it read-only",
-        ),
-        (
-            "x.sh: 3: DEPLOY_TO: parameter not set",
-            "it does not receive the variable DEPLOY_TO; missing grant: env = [\"DEPLOY_TO\"]",
-        ),
-        (
-            "KeyError: 'DEPLOY_TO'",
-            "it does not receive the variable DEPLOY_TO; missing grant: env = [\"DEPLOY_TO\"]",
-        ),
-        // The hint names the written file, not the script that wrote it.
-        ("W/run.sh: line 3: made: Read-only file system", MADE),
-        ("W/run.sh: 3: cannot create made: Permission denied", MADE),
-        ("cannot open made: Read-only file system at W/run.pl line 3.", MADE),
-        ("cannot open 'made': Read-only file system at W/run.pl line 3.", MADE),
-        ("OSError: [Errno 30] Read-only file system: 'made'", MADE),
-        ("Error: EROFS: read-only file system, open 'W/made'", MADE),
-        ("open W/made: read-only file system", MADE),
-        ("error: unable to create file made: Read-only file system", MADE),
-        (
-            "curl: (6) Could not resolve host: example.com",
-            "it may not connect to example.com:443; missing grant: net = { hosts = [\"example.com:443\"] }",
-        ),
-        (
-            "zip error: Could not create output file (src/x.zip)",
-            "it may not write W/src/x.zip; missing grant: fs_write = [\"W/src\"]",
-        ),
-        (
-            "Error: unable to open database \"src/x.db\": unable to open database file",
-            "it may not write W/src/x.db; missing grant: fs_write = [\"W/src\"]",
-        ),
-        ("Could not open file : W/run.sh", ""),
-        ("cat: W/typo: No such file or directory", ""),
-        ("rm: cannot remove 'out/x': Permission denied", ""),
-        ("cat: old: Permission denied", ""),
-        ("/tmp/x: No such file or directory", ""),
-        ("./run.sh: Permission denied", ""),
-        ("W/run.sh: line 3: run: Permission denied", ""),
-        ("PermissionError: [Errno 13] Permission denied", ""),
-        ("Error: Read-only file system (os error 30)", ""),
-        ("Error: EROFS: read-only file system, write", ""),
-        ("error: something else in /opt/x", ""),
-        ("cat: T/nothing: No such file or directory", ""),
-        ("sh: 1: typo: not found", ""),
-    ];
-
-    #[test]
-    fn refusals_name_the_missing_grant() {
-        let other = tempfile::tempdir_in("/var/tmp").unwrap();
-        let (work, home) = (other.path().join("w"), other.path().join("home"));
-        for (path, text) in [
-            ("there", "x"),
-            ("w/old", "x"),
-            ("w/run.sh", ""),
-            ("w/src/f", ""),
-            ("w/out/.git/config", ""),
-            ("home/x", ""),
-        ] {
-            let path = other.path().join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        }
-        std::os::unix::fs::symlink(other.path().join("there"), work.join("link")).unwrap();
-        let place = DecisionEnv {
-            workspace: work.display().to_string(),
-            home: home.display().to_string(),
-            ..DecisionEnv::fixture()
-        };
-        let spec = JailSpec {
-            read: vec!["/usr".into(), work.clone()],
-            write: vec![work.join("out")],
-            deny: vec![work.join(".env")],
-            protect: vec![work.join("out/.git")],
-            private: vec!["/tmp".into()],
-            deny_patterns: secret_patterns(&place, &[]).into_iter().chain(["**/*.key".to_owned()]).collect(),
-            ..JailSpec::default()
-        };
-        // W is the workspace, T the directory around it.
-        let filled = |text: &str| {
-            text.replace("W/", &format!("{}/", work.display()))
-                .replace("W\"", &format!("{}\"", work.display()))
-                .replace("T/", &format!("{}/", other.path().display()))
-        };
-        let hints = |stderr: &str| hints_on(&filled(stderr), &spec, &[], &place);
-        for (said, told) in REFUSALS {
-            assert_eq!(hints(said), filled(told), "{said}");
-        }
-    }
-
-    #[test]
-    fn what_the_sandbox_saw_itself_is_told_first() {
-        let spec = JailSpec { net: Net::Hosts(Vec::new()), ..JailSpec::default() };
-        for (what, told) in [
-            (
-                "example.com:443: not among the granted hosts",
-                "it may not connect to example.com:443: not among the granted hosts; missing grant: net = \
-                 { hosts = [\"example.com:443\"] }",
-            ),
-            (
-                "db.example.com:5432: it resolves to 10.0.0.5, a private or local address, which must be granted by itself",
-                "it may not connect to db.example.com:5432: it resolves to 10.0.0.5, a private or local address, which \
-                 must be granted by itself; missing grant: net = { hosts = [\"10.0.0.5:5432\"] }",
-            ),
-            (
-                "api.example.com:443: not among the granted hosts",
-                "it may not connect to api.example.com:443, which is reached through a credential; missing at the step: \
-                 credentials: { \"api.example.com\": api_key }",
-            ),
-        ] {
-            let denied = [Denial { promise: Promise::NetHosts, what: what.to_owned() }];
-            let stderr = "curl: (6) Could not resolve host: example.com";
-            assert_eq!(hints_on(stderr, &spec, &denied, &DecisionEnv::fixture()), told);
-        }
-    }
-}
+mod tests;

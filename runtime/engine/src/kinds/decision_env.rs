@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lobster_base::credential::ADDRESS;
-use lobster_policy::{DecisionEnv, HostPrograms, Policy, Shell};
+use lobster_policy::{DecisionEnv, HostPrograms, Policy, Shell, expand_set_value};
 
 use crate::env::Env;
 use crate::surroundings::Surroundings;
@@ -32,7 +32,7 @@ pub(crate) fn decision_env(
     };
     let mut given: BTreeMap<String, String> = given_by_plan(env).collect();
     given.extend(env.credentials().iter().flat_map(|grant| grant.variables.clone()));
-    DecisionEnv {
+    let mut place = DecisionEnv {
         workspace: workspace.display().to_string(),
         home: surroundings.home.clone(),
         tmp: "/tmp".to_owned(),
@@ -42,6 +42,20 @@ pub(crate) fn decision_env(
         given,
         programs: Arc::new(HostPrograms),
         shell: shell(policy, env),
+    };
+    if !policy.is_open() {
+        expand_set_values(policy, &mut place);
+    }
+    place
+}
+
+/// Expands the values that the policy sets, as the step will get them. Values of the plan stay as they are.
+fn expand_set_values(policy: &Policy, place: &mut DecisionEnv) {
+    for (name, value) in &policy.file().sandbox.env.set {
+        if !place.given.contains_key(name) && place.vars.get(name) == Some(value) {
+            let value = expand_set_value(value, place);
+            place.vars.insert(name.clone(), value);
+        }
     }
 }
 

@@ -36,7 +36,7 @@ use lobster_models::channel::Provider;
 use lobster_policy::{
     AuditSync, Binding, BoundFile, BoundTree, Command, Decision, DecisionEnv, Grant, HostPrograms,
     LeastChanges, Limits, Overflow, PROPOSED_RULE, Policy, Proposal, Remember, Resolve, Verdict,
-    catalogued_git, changed_files, denial,
+    catalogued_git, changed_files, denial, expand_set_value,
 };
 use lobster_sandbox::{Confinement, HeldPlaceholders, JailSpec, Net, ProcessLimits};
 use lobster_stage::{Question, StageError, Stop, store_failure};
@@ -442,7 +442,7 @@ pub(crate) fn decided(
     jail.protect.extend(services.protected().iter().map(real));
     let own = services.own_places();
     own_places::protect(&mut jail, &own, &services.state_dir).map_err(Stop::Failed)?;
-    let mut env = granted_env(policy, &decision.grant, env, home.path());
+    let mut env = granted_env(policy, &decision.grant, env, place, home.path());
     show_programs(decision, &mut env, &mut jail, home.path()).map_err(store_failure)?;
     check_programs(policy, decision, place, &env, &jail).map_err(Stop::Failed)?;
     Ok(Decided {
@@ -529,11 +529,20 @@ fn open_env(decision: &Decision, env: &Env) -> Vec<(OsString, OsString)> {
 }
 
 /// The environment that a policy builds from nothing.
-fn granted_env(policy: &Policy, grant: &Grant, env: &Env, home: &Path) -> Vec<(OsString, OsString)> {
+fn granted_env(
+    policy: &Policy,
+    grant: &Grant,
+    env: &Env,
+    place: &DecisionEnv,
+    home: &Path,
+) -> Vec<(OsString, OsString)> {
     let mut vars = passed::list_passed(grant, env);
     vars.insert("HOME".into(), home.into());
     for (name, value) in &policy.file().sandbox.env.set {
-        let value = if value == "@step-home" { home.as_os_str().to_owned() } else { value.into() };
+        let value = match value.as_str() {
+            "@step-home" => home.as_os_str().to_owned(),
+            value => expand_set_value(value, place).into(),
+        };
         vars.insert(name.into(), value);
     }
     // Variables that the workflow sets were part of the decision.
