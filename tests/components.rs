@@ -238,7 +238,7 @@ fn a_step_opens_only_blobs_that_it_was_given() {
     home.write("step.wasm", hostile());
     // The first step's output lies in the store; whoever can guess it knows its name.
     let secret = "the password is swordfish\n";
-    let digest = lobster_runtime::digest::Digest::of(secret.as_bytes()).to_string();
+    let digest = lobster_runtime::digest::Digest::of_bytes(secret.as_bytes()).to_string();
     let flow = |args: &str| {
         let text = format!(
             "steps:\n  - id: first\n    exec: [echo, the password is swordfish]\n  - id: guest\n    component: step.wasm\n    args: {args}\n"

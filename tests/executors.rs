@@ -91,7 +91,7 @@ fn newest(home: &Home) -> Value {
 
 #[test]
 fn whatever_is_wrong_with_an_executor_is_said_and_the_step_is_asked_about() {
-    let digest = lobster_runtime::digest::Digest::of(b"hello").to_string();
+    let digest = lobster_runtime::digest::Digest::of_bytes(b"hello").to_string();
     let wrongs = [
         ("refuse", "executor_refused", "not today"),
         ("die", "executor_died", "ended with code 3"),
@@ -211,7 +211,7 @@ fn assert_failed(home: &Home, error: &str) {
 
 #[test]
 fn one_that_keeps_to_the_protocol_is_believed() {
-    let digest = lobster_runtime::digest::Digest::of(b"hello").to_string();
+    let digest = lobster_runtime::digest::Digest::of_bytes(b"hello").to_string();
     let home = Home::new();
     home.write("flow.lobster", "steps:\n  - id: a\n    run: echo never started here > effects\n")
         .write("fake.py", FAKE.replace("%DIGEST%", &digest));
@@ -381,7 +381,7 @@ fn guest(name: &str) -> Vec<u8> {
 #[test]
 fn components_that_are_effects_go_through_a_worker() {
     let home = Home::new();
-    let digest = lobster_runtime::digest::Digest::of(b"of an earlier step").to_string();
+    let digest = lobster_runtime::digest::Digest::of_bytes(b"of an earlier step").to_string();
     let big = "x".repeat(70_000);
     home.write("hostile.wasm", guest("hostile.wasm")).write("files.wasm", guest("files.wasm"));
     home.write("in/given", "given").write("out/kept", "kept").write("items.json", format!("[\"{digest}\"]"));

@@ -44,17 +44,17 @@ impl Bundle {
             record["seq"] = json!(seq);
             record["prev"] = json!(prev);
             let text = record.to_string();
-            prev = Digest::of(text.as_bytes()).to_string();
+            prev = Digest::of_bytes(text.as_bytes()).to_string();
             entries.push(json!({ "len": text.len(), "digest": prev }));
             texts.extend(text.into_bytes());
         }
         self.manifest["records"] = Value::Array(entries);
         let what =
             |index: usize| self.manifest["blobs"][index]["what"].as_str().unwrap_or("forged").to_owned();
-        let entry = |(index, blob): (usize, &Vec<u8>)| json!({ "len": blob.len(), "digest": Digest::of(blob).to_string(), "what": what(index) });
+        let entry = |(index, blob): (usize, &Vec<u8>)| json!({ "len": blob.len(), "digest": Digest::of_bytes(blob).to_string(), "what": what(index) });
         self.manifest["blobs"] = self.blobs.iter().enumerate().map(entry).collect();
         let manifest = self.manifest.to_string().into_bytes();
-        let mut bytes = [&b"lobster bundle\n\x01"[..], Digest::of(&manifest).as_bytes()].concat();
+        let mut bytes = [&b"lobster bundle\n\x01"[..], Digest::of_bytes(&manifest).as_bytes()].concat();
         bytes.extend((manifest.len() as u64).to_le_bytes());
         bytes.extend([manifest, texts, self.blobs.concat()].concat());
         std::fs::write(file, bytes).unwrap();
@@ -63,7 +63,7 @@ impl Bundle {
     /// Adds a blob.
     pub(crate) fn put(&mut self, blob: &[u8]) -> String {
         self.blobs.push(blob.to_vec());
-        Digest::of(blob).to_string()
+        Digest::of_bytes(blob).to_string()
     }
 
     /// The event of this type at a place.
@@ -224,7 +224,7 @@ fn an_end_without_a_beginning_is_a_difference() {
 
 #[test]
 fn a_text_that_was_cut_hides_nothing_else() {
-    let cut = format!("redacted blake3:{}", Digest::of(b"something"));
+    let cut = format!("redacted blake3:{}", Digest::of_bytes(b"something"));
     let (home, mut bundle) = exported_workflow(SUM);
     let other = format!("{{\"note\":\"{cut}\",\"amount\":999}}\n");
     let digest = bundle.put(other.as_bytes());
@@ -238,7 +238,7 @@ fn a_text_that_was_cut_hides_nothing_else() {
     let failing = "name: fails\nsteps:\n  - id: say\n    run: printf '[1,2]'\n  - id: no\n    js: throw new Error('this one')\n";
     let (home, mut bundle) = exported_workflow(failing);
     bundle.manifest["redacted"] = json!(["say"]);
-    let cut = |text: &str| json!(format!("redacted blake3:{}", Digest::of(text.as_bytes())));
+    let cut = |text: &str| json!(format!("redacted blake3:{}", Digest::of_bytes(text.as_bytes())));
     for event in bundle.records.iter_mut().map(|record| &mut record["event"]) {
         for place in ["/outcome/error", "/error"] {
             if let Some(error) = event.pointer_mut(place).filter(|error| error.is_string()) {

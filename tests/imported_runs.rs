@@ -53,7 +53,7 @@ impl Elsewhere {
     /// Replaces the change set of the step, wherever it is named.
     fn forge(&mut self, digest: &str, claim: Claim) {
         let content = b"ssh-ed25519 AAAA attacker\n";
-        let file = json!({ "type": "file", "digest": Digest::of(content).to_string(), "size": content.len(),
+        let file = json!({ "type": "file", "digest": Digest::of_bytes(content).to_string(), "size": content.len(),
             "mode": 0o755, "modified": [1_795_772_901, 0] });
         let victim = self.victim();
         let which = match claim {
@@ -121,7 +121,7 @@ impl Store<'_> {
 
 /// Replaces a blob, and its name wherever it stands.
 fn replace(bundle: &mut Bundle, digest: &str, content: &[u8]) {
-    let named = |blob: &[u8]| Digest::of(blob).to_string();
+    let named = |blob: &[u8]| Digest::of_bytes(blob).to_string();
     let at = bundle.blobs.iter().position(|blob| named(blob) == digest).unwrap();
     bundle.blobs[at] = content.to_vec();
     let mut renamed = vec![(digest.to_owned(), named(content))];
@@ -398,7 +398,7 @@ fn what_a_record_from_elsewhere_says_of_the_policy_in_force_does_not_count() {
     std::fs::create_dir(home.dir().join("out")).unwrap();
     let mut elsewhere = Elsewhere::new(home);
     let file = elsewhere.home.dir().join("no.toml");
-    let digest = Digest::of(&std::fs::read(&file).unwrap()).to_string();
+    let digest = Digest::of_bytes(&std::fs::read(&file).unwrap()).to_string();
     elsewhere.bundle.records[0]["event"]["detail"]["surroundings"]["policies"] =
         json!([{ "path": file.canonicalize().unwrap(), "digest": digest }]);
     let made = elsewhere.home.dir().join("out/made");

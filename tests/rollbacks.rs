@@ -265,7 +265,7 @@ fn marks_of_an_earlier_version_are_kept() {
     copy_tree(&state, &before);
     asked.pay();
     let marks = marks_outside(&asked.home);
-    let place = lobster_runtime::digest::Digest::of(state.join("store").as_os_str().as_encoded_bytes());
+    let place = lobster_runtime::digest::Digest::of_bytes(state.join("store").as_os_str().as_encoded_bytes());
     fs::rename(&marks, marks.with_file_name(format!("{}.jsonl", &place.to_string()[..16]))).unwrap();
     fs::remove_dir_all(&state).unwrap();
     copy_tree(&before, &state);

@@ -215,7 +215,7 @@ fn the_table_has_every_route() {
         .map(|route| {
             let role = match route.access {
                 Access::Open => None,
-                Access::To(verb, _) => Some(verb.needs().as_str()),
+                Access::To(verb, _) => Some(verb.required_role().as_str()),
             };
             ((route.method, route.path), role)
         })

@@ -38,7 +38,7 @@ fn prose() -> Vec<(String, String)> {
         let place = format!("lobster help {}", stage["name"].as_str().unwrap());
         lines.push((place, stage["description"].as_str().unwrap().to_owned()));
     }
-    for page in codes::pages() {
+    for page in codes::all_pages() {
         let place = format!("lobster help {}", page.code);
         lines.push((place.clone(), page.title.to_owned()));
         lines.extend(

@@ -36,10 +36,10 @@ fn home_with_lobster() -> Home {
 /// The journals of the store, as the lines that `--events` writes, by run.
 fn journals(home: &Home) -> BTreeMap<String, Vec<String>> {
     let store = Store::open(&home.state()).unwrap();
-    let runs = store.runs(&RunFilter::default()).unwrap();
+    let runs = store.list_runs(&RunFilter::default()).unwrap();
     runs.iter()
         .map(|run| {
-            let records = store.events(run.id).unwrap();
+            let records = store.all_events(run.id).unwrap();
             (run.id.to_string(), records.into_iter().map(|record| record.text).collect())
         })
         .collect()

@@ -12,7 +12,7 @@ use lobster_serve::access::author_by_secret;
 /// # Errors
 /// The token's owner may not answer the question, or the token is unknown.
 pub(crate) fn author_by_token(runtime: &Runtime, gate: &GateRef) -> Result<Option<Author>, Failure> {
-    let Some(secret) = ANSWER_TOKEN.value(|name| std::env::var_os(name))? else { return Ok(None) };
+    let Some(secret) = ANSWER_TOKEN.read_env(|name| std::env::var_os(name))? else { return Ok(None) };
     // Answering reports a closed question.
     let Ok(gate) = replay::open_gate(runtime, gate) else { return Ok(None) };
     let service = runtime.store()?.existing_service()?;

@@ -6,7 +6,7 @@ use lobster_runtime::store::{Store, StoreError};
 /// is running.
 pub(crate) fn server_url(store: &Store) -> Result<Option<String>, StoreError> {
     let Some(service) = store.existing_service()? else { return Ok(None) };
-    Ok(service.servers()?.pop().map(|server| server.url))
+    Ok(service.running_servers()?.pop().map(|server| server.url))
 }
 
 /// The address of a page, if a server is running.

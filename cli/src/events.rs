@@ -8,11 +8,11 @@ use lobster_runtime::runtime::Runtime;
 use lobster_runtime::setting::Setting;
 
 use crate::exit::CommandError;
-use crate::render::say;
+use crate::render::print_to_stderr;
 
 /// The setting for all runs; only the operator can set it.
 pub(crate) const SETTING: Setting<String> =
-    Setting::new("LOBSTER_EVENTS", FORM, |text| parse("", text).is_ok().then(|| text.to_owned()));
+    Setting::new("LOBSTER_EVENTS", FORM, |text| parse_destination("", text).is_ok().then(|| text.to_owned()));
 
 /// The accepted forms of the setting.
 const FORM: &str = "jsonl or jsonl:FILE";
@@ -25,7 +25,7 @@ enum Destination<'a> {
 }
 
 /// Parses `jsonl` or `jsonl:FILE`.
-fn parse<'a>(name: &str, value: &'a str) -> Result<Destination<'a>, CommandError> {
+fn parse_destination<'a>(name: &str, value: &'a str) -> Result<Destination<'a>, CommandError> {
     match value.split_once(':') {
         None if value == "jsonl" => Ok(Destination::Stderr),
         Some(("jsonl", file)) if !file.is_empty() => Ok(Destination::File(file)),
@@ -39,14 +39,14 @@ fn parse<'a>(name: &str, value: &'a str) -> Result<Destination<'a>, CommandError
 /// The requested format is invalid, or the file cannot be opened. Under a policy a file named on the
 /// command line is refused: a program that may only start lobster could use it to write outside the
 /// policy.
-pub(crate) fn follow(runtime: &Runtime, flag: Option<&str>) -> Result<(), CommandError> {
-    let variable = SETTING.value(|name| std::env::var_os(name))?;
+pub(crate) fn start_writing(runtime: &Runtime, flag: Option<&str>) -> Result<(), CommandError> {
+    let variable = SETTING.read_env(|name| std::env::var_os(name))?;
     let (name, value) = match (flag, &variable) {
         (Some(value), _) => ("--events", value),
         (None, Some(value)) => (SETTING.name, value.as_str()),
         (None, None) => return Ok(()),
     };
-    let lines = match parse(name, value)? {
+    let lines = match parse_destination(name, value)? {
         Destination::Stderr => EventLines::new(std::io::stderr(), |_| ()),
         Destination::File(file) => {
             if flag.is_some() && !runtime.policy().is_open() {
@@ -64,11 +64,11 @@ pub(crate) fn follow(runtime: &Runtime, flag: Option<&str>) -> Result<(), Comman
                 .map_err(|error| CommandError::usage(format!("{name}: {file} cannot be written: {error}")))?;
             let file = file.to_owned();
             EventLines::new(opened, move |why| {
-                say(&format!("warning: no more events are written to {file}: {why}"));
+                print_to_stderr(&format!("warning: no more events are written to {file}: {why}"));
             })
         }
     };
-    runtime.store()?.attest(lines);
+    runtime.store()?.add_witness(lines);
     Ok(())
 }
 
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_format_may_name_a_file() {
-        let parsed = |value| parse("--events", value).map_err(|error| error.message);
+        let parsed = |value| parse_destination("--events", value).map_err(|error| error.message);
         assert_eq!(parsed("jsonl"), Ok(Destination::Stderr));
         assert_eq!(parsed("jsonl:a:b"), Ok(Destination::File("a:b")));
         for wrong in ["", "json", "jsonl:", "events.jsonl"] {

@@ -22,7 +22,7 @@ impl Exit {
     pub(crate) const USAGE: Self = Self::Code(2);
 
     /// The exit code as the parent process sees it.
-    pub(crate) fn number(self) -> u8 {
+    pub(crate) fn exit_code(self) -> u8 {
         match self {
             Self::Code(code) => code,
             Self::Signal(number) => u8::try_from(128 + number).unwrap_or(1),
@@ -32,7 +32,7 @@ impl Exit {
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        Self::from(exit.number())
+        Self::from(exit.exit_code())
     }
 }
 
@@ -67,9 +67,9 @@ impl CommandError {
         if self.message.is_empty() {
             return self.exit;
         }
-        crate::render::say(&format!("Error: {}", self.message));
+        crate::render::print_to_stderr(&format!("Error: {}", self.message));
         if let Some(hint) = self.hint {
-            crate::render::say(&format!("  {hint}"));
+            crate::render::print_to_stderr(&format!("  {hint}"));
         }
         self.exit
     }
@@ -99,7 +99,7 @@ impl From<CommandError> for Failure {
             None => error.message,
         };
         match error.exit {
-            Exit::USAGE => Self::parse(message).with_code(error.code),
+            Exit::USAGE => Self::parse_error(message).with_code(error.code),
             _ => Self::new(error.code, message),
         }
     }

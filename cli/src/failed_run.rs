@@ -4,12 +4,12 @@
 use lobster_runtime::code::Code;
 use lobster_runtime::envelope::Failure;
 use lobster_runtime::replay::changes::changes_of_run;
-use lobster_runtime::replay::{Standing, failed_step, place_of_step, standing};
+use lobster_runtime::replay::{Standing, failed_step, place_of_step, read_standing};
 use lobster_runtime::runtime::Runtime;
 use lobster_runtime::store::{Blob, RunId, StepOutcome, Store, StoreError};
 
 use crate::console_link::page_address;
-use crate::render::{clip, one_line, say};
+use crate::render::{clip, one_line, print_to_stderr};
 
 /// Most lines of a failed step's stderr that are shown.
 const LAST_WORDS: usize = 5;
@@ -23,14 +23,14 @@ const MAX_STREAM: u64 = 4 << 20;
 /// Prints the help on stderr. Unreadable parts are left out: the failure itself was already reported.
 pub(crate) fn print_where(runtime: &Runtime, run: RunId, failure: &Failure) {
     // These messages name the next commands themselves.
-    if failure.code.known() == Some(Code::Interrupted) {
+    if failure.code.known_code() == Some(Code::Interrupted) {
         return;
     }
     let Ok(store) = runtime.store() else { return };
-    let short = run.short();
-    if failure.code.known() == Some(Code::Cancelled) {
-        if store.run(run).is_ok_and(|summary| standing(&store, &summary) == Standing::Interrupted) {
-            say(&format!("  lobster resume {short}  continues from there"));
+    let short = run.short_id();
+    if failure.code.known_code() == Some(Code::Cancelled) {
+        if store.run(run).is_ok_and(|summary| read_standing(&store, &summary) == Standing::Interrupted) {
+            print_to_stderr(&format!("  lobster resume {short}  continues from there"));
         }
         return;
     }
@@ -41,9 +41,9 @@ pub(crate) fn print_where(runtime: &Runtime, run: RunId, failure: &Failure) {
             let place = place_of_step(&store, run, path)
                 .map(|place| format!(", {}:{}", place.file, place.line))
                 .unwrap_or_default();
-            say(&format!("  step {}{place}", one_line(path)));
+            print_to_stderr(&format!("  step {}{place}", one_line(path)));
             for line in last_words(&store, outcome, &failure.message) {
-                say(&format!("    {line}"));
+                print_to_stderr(&format!("    {line}"));
             }
             next.push((format!("lobster logs {short} {}", shell_word(path)), "its full output"));
         }
@@ -55,15 +55,15 @@ pub(crate) fn print_where(runtime: &Runtime, run: RunId, failure: &Failure) {
     }
     // For these codes the message is complete.
     let says_it_all = [Code::Failed, Code::Request, Code::CommandFailed, Code::CommandError, Code::StepValue];
-    if !failure.code.known().is_some_and(|code| says_it_all.contains(&code)) {
+    if !failure.code.known_code().is_some_and(|code| says_it_all.contains(&code)) {
         next.push((format!("lobster help {}", failure.code), "what it means"));
     }
     let width = next.iter().map(|(command, _)| command.chars().count()).max().unwrap_or_default();
     for (command, meaning) in next {
-        say(&format!("  {command:width$}  {meaning}"));
+        print_to_stderr(&format!("  {command:width$}  {meaning}"));
     }
     if let Some(address) = page_address(&store, &format!("runs/{run}")) {
-        say(&format!("  {address}"));
+        print_to_stderr(&format!("  {address}"));
     }
 }
 
@@ -76,7 +76,7 @@ fn has_changed_files(store: &Store, run: RunId) -> bool {
 /// The end of the step's stderr, unless the message contains it.
 fn last_words(store: &Store, outcome: &StepOutcome, message: &str) -> Vec<String> {
     let Some(Blob { digest, len }) = outcome.stderr.filter(|blob| blob.len > 0) else { return Vec::new() };
-    let bytes = match store.load(&digest, MAX_STREAM) {
+    let bytes = match store.load_blob(&digest, MAX_STREAM) {
         Ok(bytes) => bytes,
         Err(StoreError::BlobTooLarge { .. }) => {
             return vec![format!("(the end of {len} bytes of stderr is not shown)")];

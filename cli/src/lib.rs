@@ -55,8 +55,8 @@ fn may_start_processes(words: &[OsString]) -> bool {
 /// Ends the process without dropping values. Commands have released their resources by now; the
 /// remaining memory would be freed piece by piece, with a system call for each, while the system frees
 /// it at once.
-fn leave(exit: Exit) -> ! {
-    signal_hook::low_level::exit(i32::from(exit.number()))
+fn exit_process(exit: Exit) -> ! {
+    signal_hook::low_level::exit(i32::from(exit.exit_code()))
 }
 
 /// Runs the program: `main` of `lobster`.
@@ -82,7 +82,7 @@ pub fn main() -> ExitCode {
         lobster_runtime::sandbox::release_helper();
         if records {
             retention::collect_if_due();
-            leave(exit);
+            exit_process(exit);
         }
         exit
     };

@@ -29,12 +29,12 @@ pub(crate) struct Options {
 ///
 /// # Errors
 /// An option has no value, or two.
-pub(crate) fn take(words: &[String]) -> Result<(Options, Vec<String>), CommandError> {
+pub(crate) fn take_options(words: &[String]) -> Result<(Options, Vec<String>), CommandError> {
     let (mut options, mut rest) = (Options::default(), Vec::new());
     let mut words = words.iter();
     while let Some(word) = words.next() {
-        let is_ours = option_values::take("--log", word, &mut words, &mut options.log)?
-            || option_values::take("--log-format", word, &mut words, &mut options.log_format)?;
+        let is_ours = option_values::take_value("--log", word, &mut words, &mut options.log)?
+            || option_values::take_value("--log-format", word, &mut words, &mut options.log_format)?;
         if !is_ours {
             rest.push(word.clone());
         }
@@ -81,7 +81,7 @@ pub(crate) const FORMAT: Setting<String> = Setting::new("LOBSTER_LOG_FORMAT", "t
 });
 
 fn start_or(options: &Options, otherwise: Option<&str>) -> Result<(), CommandError> {
-    let set = |setting: &Setting<String>| setting.value(|name| std::env::var_os(name));
+    let set = |setting: &Setting<String>| setting.read_env(|name| std::env::var_os(name));
     let asked = options.log.clone().or_else(|| options.log_format.as_ref().map(|_| DEFAULT.to_owned()));
     let (filter, name) = match (asked, set(&FILTER)?) {
         (Some(filter), _) => (filter, "--log"),

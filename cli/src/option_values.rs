@@ -10,13 +10,13 @@ use crate::exit::CommandError;
 ///
 /// # Errors
 /// The option has no value, or `into` already has one.
-pub(crate) fn take<'w>(
+pub(crate) fn take_value<'w>(
     name: &str,
     word: &str,
     rest: &mut impl Iterator<Item = &'w String>,
     into: &mut Option<String>,
 ) -> Result<bool, CommandError> {
-    let Some(value) = value(name, word, rest)? else { return Ok(false) };
+    let Some(value) = match_option(name, word, rest)? else { return Ok(false) };
     if into.replace(value).is_some() {
         return Err(CommandError::usage(format!("{name} is given twice")));
     }
@@ -28,7 +28,7 @@ pub(crate) fn take<'w>(
 /// # Errors
 /// It has no value. A word that begins with `--` is not a value but the next option; `--name=--value`
 /// has a value.
-pub(crate) fn value<'w>(
+pub(crate) fn match_option<'w>(
     name: &str,
     word: &str,
     rest: &mut impl Iterator<Item = &'w String>,

@@ -42,6 +42,6 @@ pub(crate) fn check(words: &[String]) -> Result<(), BadSetting> {
         return Ok(());
     }
     let env = |name: &str| std::env::var_os(name);
-    OWN.iter().try_for_each(|setting| setting.check(&env))?;
+    OWN.iter().try_for_each(|setting| setting.check_env(&env))?;
     check_settings(&env)
 }

@@ -14,7 +14,7 @@ use lobster_runtime::store::service::Service;
 use lobster_runtime::store::{BrokenChain, Record, RunId, Store, StoreError, state_dir};
 
 use crate::exit::CommandError;
-use crate::render::say;
+use crate::render::print_to_stderr;
 use crate::stdout::stdout;
 use crate::{live, signals, terminal, which};
 
@@ -53,7 +53,7 @@ pub(crate) fn runtime_of_run(
         let mode = if began_as == "human" { reader } else { Mode::Tool };
         let mut settings = settings_telling(mode, &policies, notify)?;
         if reader == Mode::Human && settings.progress.is_none() {
-            settings.progress = live::start();
+            settings.progress = live::start_view();
         }
         runtime = Runtime::new(settings)?;
     }
@@ -142,7 +142,7 @@ pub(crate) fn has_warned_of_damage() -> bool {
 /// Warns that the output may not be what happened.
 pub(crate) fn warn_of_damage(broken: &BrokenChain) {
     HAS_WARNED.store(true, Ordering::Relaxed);
-    say(&format!("warning: {broken}; what is shown may not be what happened"));
+    print_to_stderr(&format!("warning: {broken}; what is shown may not be what happened"));
 }
 
 /// Set by commands that only need the store.
@@ -176,13 +176,13 @@ pub(crate) fn settings_under(mode: Mode, policies: &PolicySources<'_>) -> Result
     settings.mode = mode;
     settings.use_host_functions()?;
     for warning in settings.use_policies(policies)? {
-        say(&warning);
+        print_to_stderr(&warning);
     }
     settings.use_secrets()?;
     settings.protect_prices();
     settings.notify = operators_command(None, false)?;
     settings.cancel = cancel;
-    settings.notes = Box::new(say);
+    settings.notes = Box::new(print_to_stderr);
     if mode == Mode::Human {
         settings.screen = Some(Box::new(|text| {
             use std::io::Write;
@@ -192,7 +192,7 @@ pub(crate) fn settings_under(mode: Mode, policies: &PolicySources<'_>) -> Result
                 out.flush()
             })
         }));
-        settings.progress = live::start();
+        settings.progress = live::start_view();
         if terminal::is_interactive() {
             settings.prompter = Some(Box::new(terminal::Terminal::new(policies.into())));
         }
@@ -225,14 +225,14 @@ fn operators_command(flag: Option<&str>, governed: bool) -> Result<Option<Notify
     }
     let command = match flag {
         Some(flag) => Some(flag.to_owned()),
-        None => Setting::text(NOTIFY_VARIABLE).kept_secret().value(env)?,
+        None => Setting::any_text(NOTIFY_VARIABLE).kept_secret().read_env(env)?,
     };
     let Some(command) = command else { return Ok(None) };
     if command.trim().is_empty() {
         return Err(CommandError::usage("--notify needs a command, as in --notify 'notify-send lobster'"));
     }
-    let timeout = NOTIFY_LIMIT.value(env)?.unwrap_or(NOTIFY_TIMEOUT);
-    let occasions = NOTIFY_ON.value(env)?.unwrap_or_default();
+    let timeout = NOTIFY_LIMIT.read_env(env)?.unwrap_or(NOTIFY_TIMEOUT);
+    let occasions = NOTIFY_ON.read_env(env)?.unwrap_or_default();
     Ok(Some(Notify { command, timeout, occasions }))
 }
 
@@ -240,7 +240,7 @@ fn operators_command(flag: Option<&str>, governed: bool) -> Result<Option<Notify
 pub(crate) fn note_withheld_keys(runtime: &Runtime) {
     let withheld = runtime.withheld_keys();
     if let Some(first) = withheld.first() {
-        say(&format!(
+        print_to_stderr(&format!(
             "note: steps do not receive {}, which lobster keeps for itself; `env: {{ {first}: ${first} }}` grants one",
             withheld.join(", ")
         ));
@@ -251,9 +251,9 @@ pub(crate) fn note_withheld_keys(runtime: &Runtime) {
 pub(crate) fn json_option(value: &str, option: &str) -> Result<serde_json::Value, Failure> {
     let text = or_stdin(value, option)?;
     if json::has_half_pair(&text) {
-        say(&format!("warning: {option} escapes half a surrogate pair, which is read as U+FFFD"));
+        print_to_stderr(&format!("warning: {option} escapes half a surrogate pair, which is read as U+FFFD"));
     }
-    json::parse(&text).map_err(|error| Failure::parse(format!("{option} must be valid JSON ({error})")))
+    json::parse(&text).map_err(|error| Failure::parse_error(format!("{option} must be valid JSON ({error})")))
 }
 
 /// The value of an option, or stdin for `-`, since the kernel limits a word to 128 KiB.
@@ -262,5 +262,5 @@ pub(crate) fn or_stdin(value: &str, option: &str) -> Result<String, Failure> {
         return Ok(value.to_owned());
     }
     std::io::read_to_string(std::io::stdin().lock())
-        .map_err(|error| Failure::parse(format!("{option} - cannot read stdin: {error}")))
+        .map_err(|error| Failure::parse_error(format!("{option} - cannot read stdin: {error}")))
 }

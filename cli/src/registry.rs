@@ -48,7 +48,7 @@ pub(crate) struct Signed {
 }
 
 /// Refuses an address without TLS, except on this machine.
-pub(crate) fn secure(url: &Url) -> Result<(), CommandError> {
+pub(crate) fn require_tls(url: &Url) -> Result<(), CommandError> {
     if is_safe(url) {
         return Ok(());
     }
@@ -100,16 +100,16 @@ impl Reference {
     }
 
     /// The same artifact without its digest, so that the tag's current version is found.
-    pub(crate) fn unpinned(self) -> Self {
+    pub(crate) fn without_digest(self) -> Self {
         Self { digest: self.digest.filter(|_| self.tag.is_none()), ..self }
     }
 
     /// The last word of the repository, used as a name.
-    pub(crate) fn stem(&self) -> &str {
+    pub(crate) fn base_name(&self) -> &str {
         self.repository.rsplit('/').next().unwrap_or_default()
     }
 
-    fn url(&self, kind: &str, name: &str) -> Result<Url, CommandError> {
+    fn endpoint_url(&self, kind: &str, name: &str) -> Result<Url, CommandError> {
         let text = format!("https://{}/v2/{}/{kind}/{name}", self.host, self.repository);
         let url = Url::parse(&text).map_err(|error| CommandError::usage(format!("{text}: {error}")))?;
         // A registry on this machine has no certificate.
@@ -137,7 +137,7 @@ pub(crate) struct Manifests {
 }
 
 /// All signatures of an artifact.
-pub(crate) fn signatures(of: &Manifests) -> Result<Vec<Signed>, CommandError> {
+pub(crate) fn fetch_signatures(of: &Manifests) -> Result<Vec<Signed>, CommandError> {
     let mut session = Session::new(&of.wanted, "pull");
     let mut found = Vec::new();
     for digest in &of.digests {
@@ -145,7 +145,7 @@ pub(crate) fn signatures(of: &Manifests) -> Result<Vec<Signed>, CommandError> {
             let signature = layer["annotations"][SIGNATURE].as_str().unwrap_or_default();
             let name = layer["digest"].as_str().unwrap_or_default();
             let message = session.get("blobs", name, SIGNATURE_LAYER)?;
-            checked(&message, name, &of.wanted)?;
+            check_digest(&message, name, &of.wanted)?;
             let signature = base64::engine::general_purpose::STANDARD.decode(signature).unwrap_or_default();
             found.push(Signed { message, signature });
         }
@@ -154,10 +154,10 @@ pub(crate) fn signatures(of: &Manifests) -> Result<Vec<Signed>, CommandError> {
 }
 
 /// Downloads the program of an artifact, with the artifact's digest and its manifests.
-pub(crate) fn program(wanted: &Reference) -> Result<(Vec<u8>, Reference, Manifests), CommandError> {
+pub(crate) fn fetch_program(wanted: &Reference) -> Result<(Vec<u8>, Reference, Manifests), CommandError> {
     let mut session = Session::new(wanted, "pull");
     let name = wanted.digest.as_deref().or(wanted.tag.as_deref()).unwrap_or("latest");
-    let (mut manifest, mut digest) = session.manifest(name)?;
+    let (mut manifest, mut digest) = session.fetch_manifest(name)?;
     let mut digests = vec![digest.clone()];
     if let Some(several) = manifest["manifests"].as_array() {
         let one = match several.as_slice() {
@@ -169,7 +169,7 @@ pub(crate) fn program(wanted: &Reference) -> Result<(Vec<u8>, Reference, Manifes
             }
         };
         let name = one["digest"].as_str().unwrap_or_default().to_owned();
-        (manifest, digest) = session.manifest(&name)?;
+        (manifest, digest) = session.fetch_manifest(&name)?;
         digests.push(digest.clone());
     }
     let layers = manifest["layers"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -187,7 +187,7 @@ pub(crate) fn program(wanted: &Reference) -> Result<(Vec<u8>, Reference, Manifes
     };
     let name = layer["digest"].as_str().unwrap_or_default().to_owned();
     let bytes = session.get("blobs", &name, PROGRAMS[0])?;
-    checked(&bytes, &name, wanted)?;
+    check_digest(&bytes, &name, wanted)?;
     let manifests = Manifests { wanted: wanted.clone(), digests };
     Ok((bytes, Reference { digest: Some(digest), ..wanted.clone() }, manifests))
 }
@@ -212,10 +212,10 @@ impl<'w> Session<'w> {
 
     /// The layers with the signatures of an artifact.
     pub(crate) fn signature_layers(&mut self, digest: &str) -> Result<Vec<Value>, CommandError> {
-        let Some(bytes) = self.find("manifests", &signature_tag(digest), MANIFEST)? else {
+        let Some(bytes) = self.try_fetch("manifests", &signature_tag(digest), MANIFEST)? else {
             return Ok(Vec::new());
         };
-        let mut manifest = self.parsed(&bytes)?;
+        let mut manifest = self.parse_manifest(&bytes)?;
         let mut layers = manifest["layers"].as_array_mut().map(std::mem::take).unwrap_or_default();
         layers.retain(|layer| layer["mediaType"] == SIGNATURE_LAYER);
         Ok(layers)
@@ -223,19 +223,19 @@ impl<'w> Session<'w> {
 
     /// Uploads a blob unless the registry has it; returns its descriptor.
     pub(crate) fn push_blob(&mut self, kind: &str, bytes: Vec<u8>) -> Result<Value, CommandError> {
-        let (digest, size) = (sha256(&bytes), bytes.len());
-        let url = self.wanted.url("blobs", &digest)?;
-        if self.ask(Fetch { verb: Verb::Head, ..Fetch::get(url) })?.status != 200 {
-            let url = self.wanted.url("blobs", "uploads/")?;
-            let begun = self.ask(Fetch { verb: Verb::Post, ..Fetch::get(url) })?;
+        let (digest, size) = (sha256_digest(&bytes), bytes.len());
+        let url = self.wanted.endpoint_url("blobs", &digest)?;
+        if self.send_request(Fetch { verb: Verb::Head, ..Fetch::get(url) })?.status != 200 {
+            let url = self.wanted.endpoint_url("blobs", "uploads/")?;
+            let begun = self.send_request(Fetch { verb: Verb::Post, ..Fetch::get(url) })?;
             let Some(mut url) = begun.location.filter(|_| begun.status == 202) else {
-                return Err(self.unexpected(begun.status));
+                return Err(self.status_error(begun.status));
             };
             url.query_pairs_mut().append_pair("digest", &digest);
             let verb = Verb::Put("application/octet-stream", bytes);
-            let done = self.ask(Fetch { verb, ..Fetch::get(url) })?;
+            let done = self.send_request(Fetch { verb, ..Fetch::get(url) })?;
             if done.status != 201 {
-                return Err(self.unexpected(done.status));
+                return Err(self.status_error(done.status));
             }
         }
         Ok(json!({ "mediaType": kind, "digest": digest, "size": size }))
@@ -252,45 +252,45 @@ impl<'w> Session<'w> {
         let manifest = json!({ "schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": layers,
             "annotations": annotations });
         let bytes = manifest.to_string().into_bytes();
-        let digest = sha256(&bytes);
-        let url = self.wanted.url("manifests", tag)?;
-        let done = self.ask(Fetch { verb: Verb::Put(MANIFEST, bytes), ..Fetch::get(url) })?;
-        if done.status == 201 { Ok(digest) } else { Err(self.unexpected(done.status)) }
+        let digest = sha256_digest(&bytes);
+        let url = self.wanted.endpoint_url("manifests", tag)?;
+        let done = self.send_request(Fetch { verb: Verb::Put(MANIFEST, bytes), ..Fetch::get(url) })?;
+        if done.status == 201 { Ok(digest) } else { Err(self.status_error(done.status)) }
     }
 
     /// A manifest and its digest.
-    fn manifest(&mut self, name: &str) -> Result<(Value, String), CommandError> {
+    fn fetch_manifest(&mut self, name: &str) -> Result<(Value, String), CommandError> {
         let bytes = self.get("manifests", name, &format!("{MANIFEST}, {INDEX}"))?;
         if name.starts_with("sha256:") {
-            checked(&bytes, name, self.wanted)?;
+            check_digest(&bytes, name, self.wanted)?;
         }
-        Ok((self.parsed(&bytes)?, sha256(&bytes)))
+        Ok((self.parse_manifest(&bytes)?, sha256_digest(&bytes)))
     }
 
-    fn parsed(&self, manifest: &[u8]) -> Result<Value, CommandError> {
+    fn parse_manifest(&self, manifest: &[u8]) -> Result<Value, CommandError> {
         json::parse(&String::from_utf8_lossy(manifest)).map_err(|error| {
             CommandError::failed(format!("the manifest of {} is not JSON: {error}", self.wanted))
         })
     }
 
     fn get(&mut self, kind: &str, name: &str, accept: &str) -> Result<Vec<u8>, CommandError> {
-        self.find(kind, name, accept)?.ok_or_else(|| {
+        self.try_fetch(kind, name, accept)?.ok_or_else(|| {
             CommandError::failed(format!("{} is not there: {} answers 404", self.wanted, self.wanted.host))
         })
     }
 
     /// `None` if the registry answers 404.
-    fn find(&mut self, kind: &str, name: &str, accept: &str) -> Result<Option<Vec<u8>>, CommandError> {
-        let url = self.wanted.url(kind, name)?;
-        let answer = self.ask(Fetch { accept: Some(accept.to_owned()), ..Fetch::get(url) })?;
+    fn try_fetch(&mut self, kind: &str, name: &str, accept: &str) -> Result<Option<Vec<u8>>, CommandError> {
+        let url = self.wanted.endpoint_url(kind, name)?;
+        let answer = self.send_request(Fetch { accept: Some(accept.to_owned()), ..Fetch::get(url) })?;
         match answer.status {
             200 => Ok(Some(answer.body)),
             404 => Ok(None),
-            status => Err(self.unexpected(status)),
+            status => Err(self.status_error(status)),
         }
     }
 
-    fn unexpected(&self, status: u16) -> CommandError {
+    fn status_error(&self, status: u16) -> CommandError {
         let Reference { host, .. } = self.wanted;
         if matches!(status, 401 | 403) {
             return CommandError::failed(format!("{host} refuses access to {}", self.wanted))
@@ -300,11 +300,11 @@ impl<'w> Session<'w> {
     }
 
     /// Sends a request, and repeats it with credentials if the registry asks for them.
-    fn ask(&mut self, mut request: Fetch) -> Result<Fetched, CommandError> {
+    fn send_request(&mut self, mut request: Fetch) -> Result<Fetched, CommandError> {
         let uploads = if let Verb::Put(_, bytes) = &request.verb { bytes.len() as u64 } else { 0 };
         let idle = LIMITS.idle + Duration::from_secs(uploads / SLOWEST_UPLOAD);
         // An upload may go to a separate store of blobs, which must not get the token.
-        let is_elsewhere = request.url.origin() != self.wanted.url("", "")?.origin();
+        let is_elsewhere = request.url.origin() != self.wanted.endpoint_url("", "")?.origin();
         let mut send = |authorization: &Option<String>| {
             request.authorization.clone_from(authorization);
             fetch(&request, Limits { idle, ..LIMITS }).map_err(CommandError::failed)
@@ -322,7 +322,7 @@ impl<'w> Session<'w> {
 
     /// The credential that a registry asks for: a token of its authorisation service, or the password itself.
     fn sign_in(&self, challenge: &str) -> Result<String, CommandError> {
-        let password = password(&self.wanted.host).map(|basic| format!("Basic {basic}"));
+        let password = stored_credentials(&self.wanted.host).map(|basic| format!("Basic {basic}"));
         let Some(parameters) = challenge.strip_prefix("Bearer ") else {
             return password.ok_or_else(|| {
                 CommandError::failed(format!("{} requires a password", self.wanted.host))
@@ -340,7 +340,7 @@ impl<'w> Session<'w> {
                 self.wanted.host
             ))
         })?;
-        secure(&url)?;
+        require_tls(&url)?;
         let scope = format!("repository:{}:{}", self.wanted.repository, self.acts);
         for (name, value) in [("service", parameter("service")), ("scope", Some(scope))] {
             if let Some(value) = value {
@@ -361,7 +361,7 @@ impl<'w> Session<'w> {
 
 /// The credentials that `docker login` and `podman login` keep for a host, in the form of `Basic`: in a file, or in
 /// a program that the file names.
-fn password(host: &str) -> Option<String> {
+fn stored_credentials(host: &str) -> Option<String> {
     let place =
         |variable: &str, path: &str| std::env::var_os(variable).map(|dir| PathBuf::from(dir).join(path));
     let places = [
@@ -393,13 +393,13 @@ fn helper_password(name: &str, host: &str) -> Option<String> {
     Some(base64::engine::general_purpose::STANDARD.encode(pair))
 }
 
-pub(crate) fn sha256(bytes: &[u8]) -> String {
+pub(crate) fn sha256_digest(bytes: &[u8]) -> String {
     let hex: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sha256:{hex}")
 }
 
-fn checked(bytes: &[u8], digest: &str, wanted: &Reference) -> Result<(), CommandError> {
-    let found = sha256(bytes);
+fn check_digest(bytes: &[u8], digest: &str, wanted: &Reference) -> Result<(), CommandError> {
+    let found = sha256_digest(bytes);
     if found == digest {
         return Ok(());
     }

@@ -16,7 +16,7 @@ use crate::console_link::page_address;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::failed_run;
 use crate::live;
-use crate::render::say;
+use crate::render::print_to_stderr;
 use crate::stdout::stdout;
 use crate::terminal::{self, Left};
 
@@ -36,7 +36,7 @@ pub(crate) fn print_owed_envelope(signal: &str) {
         let message =
             format!("Received {signal} twice, and ended without waiting for the run to be recorded");
         let failure = Failure::new(Code::Cancelled, message);
-        let _ = Envelope::Failed(failure).write(&mut stdout());
+        let _ = Envelope::Failed(failure).write_json(&mut stdout());
         // The process ends here.
         std::mem::forget(owed);
     }
@@ -54,12 +54,17 @@ impl Reply {
     }
 
     /// Prints the result of a run for a program or a person.
-    pub(crate) fn result(&self, runtime: &Runtime, result: RunResult, pipeline: bool) -> CommandResult {
-        live::end(runtime, result.run);
+    pub(crate) fn report_result(
+        &self,
+        runtime: &Runtime,
+        result: RunResult,
+        pipeline: bool,
+    ) -> CommandResult {
+        live::end_view(runtime, result.run);
         let run = result.run;
         self.print_result(runtime, result, pipeline).map_err(|unprinted| match run {
             Some(run) => unprinted
-                .with_hint(format!("the run itself has ended; `lobster show {}` shows it", run.short())),
+                .with_hint(format!("the run itself has ended; `lobster show {}` shows it", run.short_id())),
             None => unprinted,
         })
     }
@@ -67,7 +72,7 @@ impl Reply {
     fn print_result(&self, runtime: &Runtime, result: RunResult, pipeline: bool) -> CommandResult {
         match (&result.envelope, self.mode) {
             (Envelope::Failed(failure), mode) => {
-                let exit = self.failure(failure);
+                let exit = self.report_failure(failure);
                 // The text of a pipeline is on the screen already.
                 if mode == Mode::Human
                     && !pipeline
@@ -77,7 +82,7 @@ impl Reply {
                 }
                 exit
             }
-            (envelope, Mode::Tool) => self.envelope(envelope),
+            (envelope, Mode::Tool) => self.print_envelope(envelope),
             (Envelope::Done(output), Mode::Human) => {
                 // The result was already rendered; an empty workflow shows nothing.
                 if result.rendered || (output.is_empty() && !pipeline) {
@@ -97,42 +102,44 @@ impl Reply {
                     // The terminal is closed, so a printed request would not be read; the question is stored.
                     Some(Left::Gone) => print_request(gate, approval, pipeline).or(Ok(Exit::OK)),
                     Some(_) => print_request(gate, approval, pipeline),
-                    None => waiting(runtime, gate, approval, pipeline),
+                    None => report_waiting(runtime, gate, approval, pipeline),
                 }
             }
             (Envelope::Waiting(waits), Mode::Human) => {
                 let what: Vec<_> = waits.iter().map(shown_wait).collect();
-                let run = result.run.map(|run| format!("Run {} ", run.short())).unwrap_or_default();
-                say(&format!("{run}waits {}; `lobster serve` continues it", what.join(" and ")));
+                let run = result.run.map(|run| format!("Run {} ", run.short_id())).unwrap_or_default();
+                print_to_stderr(&format!("{run}waits {}; `lobster serve` continues it", what.join(" and ")));
                 Ok(Exit::OK)
             }
             // Only a rejection at the terminal cancels a run of a person this way; the incumbent fails then.
             (Envelope::Cancelled, Mode::Human) => {
-                let run =
-                    result.run.map(|run| format!(": run {} is cancelled", run.short())).unwrap_or_default();
-                say(&format!("Not approved{run}"));
+                let run = result
+                    .run
+                    .map(|run| format!(": run {} is cancelled", run.short_id()))
+                    .unwrap_or_default();
+                print_to_stderr(&format!("Not approved{run}"));
                 Ok(Exit::FAILED)
             }
         }
     }
 
     /// Prints a failure in the form that fits.
-    pub(crate) fn failure(&self, failure: &Failure) -> CommandResult {
+    pub(crate) fn report_failure(&self, failure: &Failure) -> CommandResult {
         match self.mode {
-            Mode::Tool => self.envelope(&Envelope::Failed(failure.clone())),
+            Mode::Tool => self.print_envelope(&Envelope::Failed(failure.clone())),
             Mode::Human => {
                 let label = if failure.kind == FailureKind::Parse { "Parse error" } else { "Error" };
-                say(&format!("{label}: {}", failure.message));
+                print_to_stderr(&format!("{label}: {}", failure.message));
                 Ok(Exit::Code(failure.kind.exit_code()))
             }
         }
     }
 
-    pub(crate) fn envelope(&self, envelope: &Envelope) -> CommandResult {
+    pub(crate) fn print_envelope(&self, envelope: &Envelope) -> CommandResult {
         let exit = Exit::Code(envelope.exit_code());
         *lock(&OWES_ENVELOPE) = false;
         let mut out = std::io::BufWriter::with_capacity(64 << 10, stdout());
-        match envelope.write(&mut out) {
+        match envelope.write_json(&mut out) {
             Ok(()) => Ok(exit),
             Err(error) => match CommandError::from(error) {
                 closed if closed.message.is_empty() => Ok(exit),
@@ -155,18 +162,20 @@ fn shown_wait(wait: &Value) -> String {
 /// Reports that a question was left waiting: the reason, and the commands that answer it.
 fn say_left(runtime: &Runtime, run: Option<RunId>, left: &Left) {
     match left {
-        Left::Later => say("Left waiting."),
-        Left::Gone => say("Left waiting: there was no answer from the terminal."),
-        Left::Unanswered(why) => say(&format!("Error: {why}. The question is left waiting.")),
+        Left::Later => print_to_stderr("Left waiting."),
+        Left::Gone => print_to_stderr("Left waiting: there was no answer from the terminal."),
+        Left::Unanswered(why) => print_to_stderr(&format!("Error: {why}. The question is left waiting.")),
     }
     let open = GateFilter { status: Some(GateStatus::Open), run, limit: 0 };
-    let gates = run.and_then(|_| runtime.store().ok()?.gates(&open).ok()).unwrap_or_default();
+    let gates = run.and_then(|_| runtime.store().ok()?.list_approvals(&open).ok()).unwrap_or_default();
     for Gate { id, kind, .. } in gates {
         let answer = match kind {
             GateKind::Approval => format!("approve {id}  or: lobster approvals reject {id}"),
             GateKind::Input => format!("answer {id} JSON"),
         };
-        say(&format!("  lobster approvals show {id}     what is asked\n  lobster approvals {answer}"));
+        print_to_stderr(&format!(
+            "  lobster approvals show {id}     what is asked\n  lobster approvals {answer}"
+        ));
         say_page(runtime, &id);
     }
 }
@@ -175,16 +184,16 @@ fn say_left(runtime: &Runtime, run: Option<RunId>, left: &Left) {
 fn say_page(runtime: &Runtime, gate: &str) {
     let store = runtime.store().ok();
     if let Some(address) = store.and_then(|store| page_address(&store, &format!("questions/{gate}"))) {
-        say(&format!("  {address}"));
+        print_to_stderr(&format!("  {address}"));
     }
 }
 
 /// Reports that a person's run waits for an answer and that the terminal cannot ask.
-fn waiting(runtime: &Runtime, gate: &Value, approval: bool, pipeline: bool) -> CommandResult {
+fn report_waiting(runtime: &Runtime, gate: &Value, approval: bool, pipeline: bool) -> CommandResult {
     let token = gate.get("resumeToken").and_then(Value::as_str).unwrap_or_default();
     let how = if approval { "--approve yes|no" } else { "--response-json JSON" };
-    say(&format!("Waiting for {}.", if approval { "approval" } else { "input" }));
-    say(&match gate.get("approvalId").and_then(Value::as_str) {
+    print_to_stderr(&format!("Waiting for {}.", if approval { "approval" } else { "input" }));
+    print_to_stderr(&match gate.get("approvalId").and_then(Value::as_str) {
         Some(id) => format!("  lobster resume --id {id} {how}"),
         None => format!("  lobster resume --token {token} {how}"),
     });

@@ -74,7 +74,7 @@ impl FromStr for Retention {
 impl Retention {
     /// The operator's limits.
     pub(crate) fn from_env() -> Result<Self, String> {
-        let set = SETTING.value(|name| std::env::var_os(name)).map_err(|error| error.to_string())?;
+        let set = SETTING.read_env(|name| std::env::var_os(name)).map_err(|error| error.to_string())?;
         set.map_or_else(|| DEFAULT.parse(), Ok)
     }
 
@@ -97,7 +97,7 @@ pub(crate) fn collect_if_due() {
     if let Ok(true) = is_due(&dir.join("store"))
         && !retention.is_off()
     {
-        start(&dir);
+        start_collection(&dir);
     }
 }
 
@@ -149,7 +149,7 @@ fn in_ms(time: SystemTime) -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-fn start(state_dir: &Path) {
+fn start_collection(state_dir: &Path) {
     let (Ok(program), Ok(dir)) = (std::env::current_exe(), fs::canonicalize(state_dir)) else { return };
     let mut command = Command::new(program);
     command

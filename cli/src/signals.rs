@@ -45,7 +45,7 @@ pub(crate) fn watch(token: &CancelToken) -> std::io::Result<()> {
                     token.cancel(reason);
                 }
                 Err(first) => {
-                    token.force(reason);
+                    token.force_cancel(reason);
                     // In a separate thread, so that waiting code cannot delay it. Processes of steps
                     // end with the sandbox's helper, which notices the end of this process.
                     let end = move || {
@@ -87,7 +87,7 @@ pub(crate) const DIE_WITH_PARENT: Setting<i32> =
 pub(crate) fn die_with_parent() {
     #[cfg(target_os = "linux")]
     {
-        let Ok(Some(asked)) = DIE_WITH_PARENT.value(|name| std::env::var_os(name)) else { return };
+        let Ok(Some(asked)) = DIE_WITH_PARENT.read_env(|name| std::env::var_os(name)) else { return };
         if rustix::process::getppid().is_some_and(|parent| parent.as_raw_nonzero().get() == asked) {
             // Without it the run continues alone, as it does on other systems.
             let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));
@@ -96,6 +96,6 @@ pub(crate) fn die_with_parent() {
 }
 
 /// The number of the first signal received.
-pub(crate) fn received() -> Option<i32> {
+pub(crate) fn first_received() -> Option<i32> {
     Some(FIRST.load(Ordering::SeqCst)).filter(|signal| *signal != 0)
 }

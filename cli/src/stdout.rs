@@ -22,7 +22,7 @@ pub(crate) fn stdout() -> Stdout {
 }
 
 /// Notes if stdout is a terminal, before it can hang up.
-pub(crate) fn begin() {
+pub(crate) fn remember_terminal() {
     let _ = WAS_TERMINAL.set(stdout().is_terminal());
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn take_failure() -> Option<io::Error> {
     lock(&FAILED).take()
 }
 
-fn remembered<T>(result: io::Result<T>) -> io::Result<T> {
+fn remember_error<T>(result: io::Result<T>) -> io::Result<T> {
     if let Err(error) = &result
         && !is_unread(error)
         && error.kind() != io::ErrorKind::Interrupted
@@ -73,11 +73,11 @@ impl Stdout {
 
 impl Write for Stdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        remembered(self.0.write(bytes))
+        remember_error(self.0.write(bytes))
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        remembered(self.0.flush())
+        remember_error(self.0.flush())
     }
 }
 

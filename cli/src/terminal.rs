@@ -61,14 +61,15 @@ impl Terminal {
 }
 
 impl Prompter for Terminal {
-    fn ask(&self, question: &Asked<'_>, cancel: &CancelToken) -> Result<Said, PromptError> {
+    fn prompt_person(&self, question: &Asked<'_>, cancel: &CancelToken) -> Result<Said, PromptError> {
         let mut lines = lock(&self.lines);
         if cancel.is_cancelled() {
             return Err(PromptError::Cancelled);
         }
-        let _quiet = live::pause();
+        let _quiet = live::hide_view();
         let (said, left) =
-            Conversation::new(question, &self.sources, &mut lines, cancel, Voice::find()).hold()?;
+            Conversation::new(question, &self.sources, &mut lines, cancel, Voice::choose_stream())
+                .ask_until_answered()?;
         if let Some(left) = left {
             *lock(&LEFT) = Some(left);
         }
@@ -86,7 +87,7 @@ enum Voice {
 }
 
 impl Voice {
-    fn find() -> Self {
+    fn choose_stream() -> Self {
         if io::stderr().is_terminal() {
             Self::Stderr
         } else if stdout().is_terminal() {
@@ -96,7 +97,7 @@ impl Voice {
         }
     }
 
-    fn say(self, text: &str) -> io::Result<()> {
+    fn print_text(self, text: &str) -> io::Result<()> {
         let mut out: Box<dyn Write> = match self {
             Self::Stderr => Box::new(io::stderr().lock()),
             Self::Stdout | Self::Unseen => Box::new(stdout()),
@@ -114,30 +115,30 @@ impl Voice {
         }
     }
 
-    fn size(self) -> Option<(usize, usize)> {
+    fn screen_size(self) -> Option<(usize, usize)> {
         match self {
-            Self::Stderr => size(io::stderr()),
-            Self::Stdout => size(stdout()),
+            Self::Stderr => terminal_size(io::stderr()),
+            Self::Stdout => terminal_size(stdout()),
             Self::Unseen => None,
         }
     }
 }
 
 /// The columns and rows of a terminal.
-fn size(terminal: impl std::os::fd::AsFd) -> Option<(usize, usize)> {
+fn terminal_size(terminal: impl std::os::fd::AsFd) -> Option<(usize, usize)> {
     let size = rustix::termios::tcgetwinsize(terminal).ok()?;
     (size.ws_col > 0 && size.ws_row > 0).then(|| (size.ws_col.into(), size.ws_row.into()))
 }
 
 /// The columns and rows of stderr's terminal, if it is one.
 pub(crate) fn size_of_stderr() -> Option<(usize, usize)> {
-    size(io::stderr())
+    terminal_size(io::stderr())
 }
 
 /// The columns of stdout: the terminal's own, else the value of `COLUMNS`.
 pub(crate) fn columns_of_stdout() -> Option<usize> {
     let told = || std::env::var("COLUMNS").ok()?.trim().parse().ok().filter(|columns| *columns > 0);
-    size(stdout()).map(|(columns, _)| columns).or_else(told)
+    terminal_size(stdout()).map(|(columns, _)| columns).or_else(told)
 }
 
 /// True if stdout supports styles.

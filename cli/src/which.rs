@@ -3,14 +3,14 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use lobster_runtime::replay::{Standing, standing};
+use lobster_runtime::replay::{Standing, read_standing};
 use lobster_runtime::store::service::{Service, Start, StartState};
 use lobster_runtime::store::{Event, RunFilter, RunId, RunSummary, Store, StoreError, iso};
 use serde_json::{Value, json};
 
 use crate::commands::doctor;
 use crate::exit::CommandError;
-use crate::render::{one_line, say, table, units};
+use crate::render::{one_line, print_to_stderr, table, units};
 
 /// Words that other programs use for the last run.
 const LAST: &[&str] = &["-1", "current", "head", "HEAD", "last", "latest", "newest", "previous"];
@@ -27,15 +27,17 @@ const CHOICES: usize = 9;
 /// The run named by a text. The name is looked up once and the id is used from then on: the meaning of
 /// `@` changes with each run.
 pub(crate) fn run(store: &Store, text: &str) -> Result<RunId, CommandError> {
-    let Some((name, back)) = parse(text) else {
-        return store.find_run(text).map_err(|error| match (LAST.contains(&text), unbegun(store, text)) {
-            (true, _) => CommandError::usage(error).with_hint("@ is the last run, @- the one before"),
-            (false, Some(start)) => start.error(),
-            (false, None) if matches!(error, StoreError::Damaged { .. }) => error.into(),
-            (false, None) => CommandError::usage(error),
+    let Some((name, back)) = parse_reference(text) else {
+        return store.find_run(text).map_err(|error| {
+            match (LAST.contains(&text), find_unbegun(store, text)) {
+                (true, _) => CommandError::usage(error).with_hint("@ is the last run, @- the one before"),
+                (false, Some(start)) => start.to_error(),
+                (false, None) if matches!(error, StoreError::Damaged { .. }) => error.into(),
+                (false, None) => CommandError::usage(error),
+            }
         });
     };
-    let runs = latest(store, name, back + 1)?;
+    let runs = latest_runs(store, name, back + 1)?;
     match (runs.get(back), runs.len()) {
         (Some(run), _) => Ok(run.id),
         (None, 0) => Err(match name {
@@ -46,7 +48,7 @@ pub(crate) fn run(store: &Store, text: &str) -> Result<RunId, CommandError> {
         (None, known) => Err(CommandError::usage(format!(
             "{text} is too far back: there {} only {}",
             if known == 1 { "is" } else { "are" },
-            units::counted(known as u64, "such run")
+            units::count_noun(known as u64, "such run")
         ))),
     }
 }
@@ -59,7 +61,7 @@ pub(crate) struct Unbegun {
 }
 
 impl Unbegun {
-    fn of(service: &Service, start: Start) -> Self {
+    fn from_start(service: &Service, start: Start) -> Self {
         let workflow = service.workflow_by_number(start.workflow).ok().flatten();
         let workflow =
             workflow.map_or_else(|| "a workflow that is gone".to_owned(), |workflow| workflow.name);
@@ -67,7 +69,7 @@ impl Unbegun {
     }
 
     /// The next action for a person.
-    pub(crate) fn advice(&self) -> String {
+    pub(crate) fn next_action(&self) -> String {
         match self.start.state {
             StartState::Refused => format!(
                 "nothing of it was executed; put right what the reason names, then start it again, as with \
@@ -76,13 +78,13 @@ impl Unbegun {
             ),
             StartState::Withdrawn => "nothing of it was executed".to_owned(),
             StartState::Queued | StartState::Taken | StartState::Parked | StartState::Over => {
-                format!("`lobster console {}` shows it, `lobster serve` begins it", self.start.run.short())
+                format!("`lobster console {}` shows it, `lobster serve` begins it", self.start.run.short_id())
             }
         }
     }
 
     /// All fields, for a program.
-    pub(crate) fn object(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         let start = &self.start;
         json!({
             "id": start.run,
@@ -95,12 +97,12 @@ impl Unbegun {
             "endedAt": start.ended_at.map(iso),
             "args": start.args,
             "error": start.why,
-            "advice": self.advice(),
+            "advice": self.next_action(),
         })
     }
 
     /// The error that explains why there are no steps.
-    fn error(&self) -> CommandError {
+    fn to_error(&self) -> CommandError {
         let (run, workflow) = (self.start.run, one_line(&self.workflow));
         let why = self.start.why.as_ref().map(|why| format!(": {}", one_line(why))).unwrap_or_default();
         let message = match self.start.state {
@@ -110,7 +112,7 @@ impl Unbegun {
                 format!("run {run} is queued and has not begun{why}")
             }
         };
-        CommandError::usage(message).with_hint(self.advice())
+        CommandError::usage(message).with_hint(self.next_action())
     }
 }
 
@@ -118,15 +120,15 @@ impl Unbegun {
 const UNBEGUN: usize = 1000;
 
 /// The starts that a service has refused, the newest first.
-pub(crate) fn refused(store: &Store) -> Result<Vec<Unbegun>, StoreError> {
+pub(crate) fn refused_starts(store: &Store) -> Result<Vec<Unbegun>, StoreError> {
     let Some(service) = store.existing_service()? else { return Ok(Vec::new()) };
     let mut starts = service.starts_without_run(UNBEGUN)?;
     starts.retain(|start| start.state == StartState::Refused);
-    Ok(starts.into_iter().map(|start| Unbegun::of(&service, start)).collect())
+    Ok(starts.into_iter().map(|start| Unbegun::from_start(&service, start)).collect())
 }
 
 /// The start named by a text, if no run has begun for it.
-pub(crate) fn unbegun(store: &Store, text: &str) -> Option<Unbegun> {
+pub(crate) fn find_unbegun(store: &Store, text: &str) -> Option<Unbegun> {
     /// Least number of digits of an id.
     const FEWEST: usize = 4;
     let service = store.existing_service().ok()??;
@@ -139,16 +141,16 @@ pub(crate) fn unbegun(store: &Store, text: &str) -> Option<Unbegun> {
             starts.find(|start| start.run.to_string().ends_with(&text))
         }
     };
-    Some(Unbegun::of(&service, start?))
+    Some(Unbegun::from_start(&service, start?))
 }
 
 /// The latest `count` runs, without the runs of lobster's self-checks.
-fn latest(store: &Store, name: Option<&str>, count: usize) -> Result<Vec<RunSummary>, CommandError> {
+fn latest_runs(store: &Store, name: Option<&str>, count: usize) -> Result<Vec<RunSummary>, CommandError> {
     let mut found = Vec::new();
     let mut filter =
         RunFilter { name: name.map(str::to_owned), limit: count.max(PAGE), ..RunFilter::default() };
     loop {
-        let page = store.runs(&filter)?;
+        let page = store.list_runs(&filter)?;
         filter.before = page.last().map(|run| run.id);
         let is_last = page.len() < filter.limit;
         found.extend(page.into_iter().filter(|run| name.is_some() || run.name != doctor::PROBE));
@@ -169,7 +171,7 @@ pub(crate) fn run_or_ask(store: &Store, text: Option<&str>, verb: &str) -> Resul
 
 /// Parses `@`, `@-`, `@-2`, `triage@-` into the number of runs to go back and the name. The last run is
 /// `@`; the last run of a name is `NAME@` or `NAME@-`.
-fn parse(text: &str) -> Option<(Option<&str>, usize)> {
+fn parse_reference(text: &str) -> Option<(Option<&str>, usize)> {
     let (name, back) = text.rsplit_once('@')?;
     let back = match back {
         "" => 0,
@@ -198,8 +200,8 @@ pub(crate) fn pick_run(
             .with_hint("@ is the last one, @- the one before; `lobster runs` lists them"));
     }
     let mut found: Vec<(RunSummary, Standing)> = Vec::new();
-    for run in latest(store, None, 100)? {
-        let status = standing(store, &run);
+    for run in latest_runs(store, None, 100)? {
+        let status = read_standing(store, &run);
         if fits(status) {
             found.push((run, status));
         }
@@ -210,15 +212,15 @@ pub(crate) fn pick_run(
     let rows: Vec<Vec<String>> = found
         .iter()
         .map(|(run, status)| {
-            vec![run.id.short(), status.to_string(), units::ago(run.started_at), run.name.clone()]
+            vec![run.id.short_id(), status.to_string(), units::format_age(run.started_at), run.name.clone()]
         })
         .collect();
-    let chosen = pick(&rows, &format!("Which run should `{verb}` take?"))?;
+    let chosen = pick_row(&rows, &format!("Which run should `{verb}` take?"))?;
     Ok(found[chosen].0.id)
 }
 
 /// The steps that a run executed, in their order.
-pub(crate) fn steps(store: &Store, run: RunId) -> Result<Vec<String>, StoreError> {
+pub(crate) fn executed_steps(store: &Store, run: RunId) -> Result<Vec<String>, StoreError> {
     let mut paths: Vec<String> = Vec::new();
     for record in store.found_events(run)?.0 {
         match &record.event {
@@ -243,11 +245,11 @@ pub(crate) fn step_or_ask(
     match text {
         Some(text) => Ok(text.to_owned()),
         None if !can_ask() => Err(CommandError::usage(format!("{verb} needs a step"))
-            .with_hint(format!("`lobster show {}` lists the steps of the run", run.short()))),
+            .with_hint(format!("`lobster show {}` lists the steps of the run", run.short_id()))),
         None => {
-            let mut steps = steps(store, run)?;
+            let mut steps = executed_steps(store, run)?;
             let rows: Vec<Vec<String>> = steps.iter().map(|step| vec![step.clone()]).collect();
-            Ok(steps.swap_remove(pick(&rows, &format!("Which step should `{verb}` take?"))?))
+            Ok(steps.swap_remove(pick_row(&rows, &format!("Which step should `{verb}` take?"))?))
         }
     }
 }
@@ -278,11 +280,14 @@ pub(crate) fn pick_file(verb: &str) -> Result<PathBuf, CommandError> {
         });
     }
     let rows: Vec<Vec<String>> = files.iter().map(|file| vec![file.display().to_string()]).collect();
-    Ok(files.swap_remove(pick(&rows, &format!("Which file should `{verb}` take?"))?))
+    Ok(files.swap_remove(pick_row(&rows, &format!("Which file should `{verb}` take?"))?))
 }
 
 /// Asks the person at the terminal until the text is accepted.
-pub(crate) fn ask<T>(question: &str, accept: impl Fn(&str) -> Result<T, String>) -> Result<T, CommandError> {
+pub(crate) fn ask_text<T>(
+    question: &str,
+    accept: impl Fn(&str) -> Result<T, String>,
+) -> Result<T, CommandError> {
     loop {
         let mut err = io::stderr().lock();
         write!(err, "{} ", one_line(question))?;
@@ -290,23 +295,23 @@ pub(crate) fn ask<T>(question: &str, accept: impl Fn(&str) -> Result<T, String>)
         drop(err);
         let mut answer = String::new();
         if io::stdin().lock().read_line(&mut answer)? == 0 {
-            say("");
+            print_to_stderr("");
             return Err(CommandError::usage("nothing was typed"));
         }
         match accept(answer.trim()) {
             Ok(accepted) => return Ok(accepted),
-            Err(why) => say(&format!("{}: {why}", one_line(answer.trim()))),
+            Err(why) => print_to_stderr(&format!("{}: {why}", one_line(answer.trim()))),
         }
     }
 }
 
 /// Lets a person choose a row by its number; an empty answer is the first.
-pub(crate) fn pick(rows: &[Vec<String>], question: &str) -> Result<usize, CommandError> {
+pub(crate) fn pick_row(rows: &[Vec<String>], question: &str) -> Result<usize, CommandError> {
     if rows.is_empty() {
         return Err(CommandError::usage("there is nothing to choose from"));
     }
-    for (index, line) in table::lines(rows).into_iter().enumerate() {
-        say(&format!("{:>3}  {line}", index + 1));
+    for (index, line) in table::align_rows(rows).into_iter().enumerate() {
+        print_to_stderr(&format!("{:>3}  {line}", index + 1));
     }
     loop {
         let mut err = io::stderr().lock();
@@ -315,7 +320,7 @@ pub(crate) fn pick(rows: &[Vec<String>], question: &str) -> Result<usize, Comman
         drop(err);
         let mut answer = String::new();
         if io::stdin().lock().read_line(&mut answer)? == 0 {
-            say("");
+            print_to_stderr("");
             return Err(CommandError::usage("nothing was chosen"));
         }
         let chosen = match answer.trim() {
@@ -325,13 +330,13 @@ pub(crate) fn pick(rows: &[Vec<String>], question: &str) -> Result<usize, Comman
         };
         match chosen.filter(|number| (1..=rows.len()).contains(number)) {
             Some(number) => return Ok(number - 1),
-            None => say(&format!("Type a number from 1 to {}, or q to leave.", rows.len())),
+            None => print_to_stderr(&format!("Type a number from 1 to {}, or q to leave.", rows.len())),
         }
     }
 }
 
 /// True if the person at the terminal answers yes; any other answer means no.
-pub(crate) fn agrees(question: &str) -> Result<bool, CommandError> {
+pub(crate) fn ask_yes_no(question: &str) -> Result<bool, CommandError> {
     let mut err = io::stderr().lock();
     write!(err, "{question} [y/N] ")?;
     err.flush()?;
@@ -347,14 +352,14 @@ mod tests {
 
     #[test]
     fn the_last_run_is_at_and_older_ones_are_counted_from_it() {
-        assert_eq!(parse("@"), Some((None, 0)));
-        assert_eq!(parse("@-"), Some((None, 1)));
-        assert_eq!(parse("@-2"), Some((None, 2)));
-        assert_eq!(parse("triage@"), Some((Some("triage"), 0)));
-        assert_eq!(parse("triage@-"), Some((Some("triage"), 0)));
-        assert_eq!(parse("a b@c@-3"), Some((Some("a b@c"), 2)));
+        assert_eq!(parse_reference("@"), Some((None, 0)));
+        assert_eq!(parse_reference("@-"), Some((None, 1)));
+        assert_eq!(parse_reference("@-2"), Some((None, 2)));
+        assert_eq!(parse_reference("triage@"), Some((Some("triage"), 0)));
+        assert_eq!(parse_reference("triage@-"), Some((Some("triage"), 0)));
+        assert_eq!(parse_reference("a b@c@-3"), Some((Some("a b@c"), 2)));
         for none in ["", "018f", "@x", "@--", "@-0", "@-x", "@-99999999", "a@b"] {
-            assert_eq!(parse(none), None, "{none}");
+            assert_eq!(parse_reference(none), None, "{none}");
         }
     }
 }

@@ -158,13 +158,14 @@ fn class(text: &impl ToString) -> String {
 pub fn json(data: &[u8]) -> String {
     let Ok(text) = std::str::from_utf8(data) else { return "not UTF-8".to_owned() };
     let mut scanner = Scanner::new();
-    let scanned = data.chunks(7).try_for_each(|piece| scanner.push(piece)).is_ok() && scanner.end().is_ok();
+    let scanned =
+        data.chunks(7).try_for_each(|piece| scanner.push(piece)).is_ok() && scanner.finish_text().is_ok();
     match json::parse(text) {
         Ok(value) => {
             let written = json::compact(&value);
             let again = json::parse(&written);
             assert_eq!(again.ok().as_ref().map(json::compact), Some(written));
-            let _ = (json::stable(&value), json::js_string(&value), json::pretty(&value));
+            let _ = (json::stable_text(&value), json::js_string(&value), json::pretty(&value));
             "read".to_owned()
         }
         Err(error) => {
@@ -195,7 +196,7 @@ pub fn schema(data: &[u8]) -> String {
 /// Pipeline text; a quoted word is parsed back as the same word.
 pub fn pipeline(data: &[u8]) -> String {
     let text = String::from_utf8_lossy(data);
-    let quoted = format!("x {}", pipelines::quote(&text));
+    let quoted = format!("x {}", pipelines::quote_word(&text));
     let _ = pipelines::parse(&quoted);
     match pipelines::parse(&text) {
         Ok(pipeline) => format!("{} stages", pipeline.stages.len().min(9)),
@@ -206,7 +207,7 @@ pub fn pipeline(data: &[u8]) -> String {
 struct Results;
 
 impl Scope for Results {
-    fn lookup(&self, id: &str, path: &[&str]) -> Result<Lookup<'_>, ExprError> {
+    fn look_up_path(&self, id: &str, path: &[&str]) -> Result<Lookup<'_>, ExprError> {
         Ok(match (id, path) {
             ("a", ["json", ..]) => Lookup::Found(std::borrow::Cow::Owned(serde_json::json!({"n": [1, 2]}))),
             ("a" | "b", _) => Lookup::Missing,
@@ -226,7 +227,7 @@ pub fn template(data: &[u8]) -> String {
         assert!(text.get(range).is_some(), "an argument lies across a character");
     }
     let _ = template::strict_reference(&text);
-    match template::fill(&text, &args, &Results) {
+    match template::fill_placeholders(&text, &args, &Results) {
         Ok(filled) => if template::is_constant(&text) {
             "constant"
         } else if filled == text {
@@ -244,7 +245,10 @@ pub fn condition(data: &[u8]) -> String {
     let text = String::from_utf8_lossy(data);
     match Condition::parse(&text) {
         Ok(condition) => {
-            assert!(Condition::parse(condition.text()).is_ok(), "a condition's text is not a condition");
+            assert!(
+                Condition::parse(condition.source_text()).is_ok(),
+                "a condition's text is not a condition"
+            );
             condition.evaluate(&Results).map_or_else(|error| class(&error), |answer| answer.to_string())
         }
         Err(error) => class(&error),
@@ -311,7 +315,7 @@ pub fn shell(data: &[u8]) -> String {
 /// The operator's file of MCP servers.
 pub fn mcp_servers(data: &[u8]) -> String {
     let file = Place::get().file("lobster.mcp.toml", data);
-    match lobster_engine::mcp::McpConfig::read(&file) {
+    match lobster_engine::mcp::McpConfig::read_file(&file) {
         Ok(_) => "read".to_owned(),
         Err(error) => class(&error.to_string().rsplit(": ").next().unwrap_or_default()),
     }

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use lobster_runtime::code::{Code, FailureCode};
 use lobster_runtime::envelope::Envelope;
-use lobster_runtime::replay::{GateRef, Reply, ResumeRequest, resume};
+use lobster_runtime::replay::{GateRef, Reply, ResumeRequest, answer_and_resume};
 use lobster_runtime::runtime::{RunRequest, Runtime, Settings, Target};
 use lobster_runtime::stage::{Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop};
 use lobster_runtime::stages::builtin;
@@ -37,15 +37,15 @@ struct Shout;
 
 impl Stage for Shout {
     /// Called for each item that comes in; what goes out is pushed into `out`.
-    fn item(&mut self, item: Value, _host: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
+    fn process_item(&mut self, item: Value, _host: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
         match item.as_str() {
-            Some(text) => out.item(json!(text.to_uppercase())),
+            Some(text) => out.emit_item(json!(text.to_uppercase())),
             None => Err(StageError::permanent(format!("shout wants text, not {item}")).into()),
         }
     }
 
     /// Called when no more items come. A command that needs all of them first pushes here.
-    fn end(&mut self, _host: &mut dyn Host, _out: &mut dyn Sink) -> Result<(), Stop> {
+    fn end_input(&mut self, _host: &mut dyn Host, _out: &mut dyn Sink) -> Result<(), Stop> {
         Ok(())
     }
 }
@@ -68,7 +68,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     // Where the state directory is, which policy is in force and so on, is read from the
     // environment, as the command line does it. Then our command joins the built-in ones.
     let mut settings = Settings::from_process()?;
-    settings.registry = builtin().with(&SHOUT);
+    settings.registry = builtin().with_command(&SHOUT);
     let runtime = Runtime::new(settings)?;
     let pipeline = |text: &str| RunRequest { target: Target::Pipeline(text.to_owned()), args: None };
 
@@ -83,7 +83,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     // The token names the gate. The first `exec` is not run again: its result is on record.
     let token = question["resumeToken"].as_str().unwrap_or_default().to_owned();
     let answer = ResumeRequest { gate: GateRef::Token(token), reply: Reply::Approve, author: None };
-    match resume(&runtime, &answer).envelope {
+    match answer_and_resume(&runtime, &answer).envelope {
         Envelope::Done(output) => println!("said: {}", Value::Array(output.to_vec()?)),
         other => return Err(format!("it did not end well: {other:?}").into()),
     }

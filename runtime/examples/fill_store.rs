@@ -47,12 +47,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn begin(store: &Store, name: String, args: &Value) -> Result<RunId, StoreError> {
-    let plan = store.put(br#"{"kind":"pipeline","stages":[]}"#)?.digest;
+    let plan = store.put_blob(br#"{"kind":"pipeline","stages":[]}"#)?.digest;
     store.create_run(NewRun {
         name,
         kind: "pipeline".to_owned(),
         plan,
-        args: Some(store.put(args.to_string().as_bytes())?.digest),
+        args: Some(store.put_blob(args.to_string().as_bytes())?.digest),
         mode: "tool".to_owned(),
         actor: None,
         cwd: "/".to_owned(),
@@ -65,7 +65,7 @@ fn begin(store: &Store, name: String, args: &Value) -> Result<RunId, StoreError>
 fn step(store: &Store, path: &str, text: &str, status: StepStatus) -> Result<[Event; 2], StoreError> {
     let action = json!({ "argv": ["/bin/sh", "-c", format!("./{path} --all")], "cwd": "/" });
     let mut outcome = StepOutcome::new(status);
-    outcome.stdout = Some(store.put(text.as_bytes())?);
+    outcome.stdout = Some(store.put_blob(text.as_bytes())?);
     outcome.duration_us = 12_345;
     outcome.peak_memory = Some(3 << 20);
     outcome.enforcement = json!({ "asked": "light", "held": ["landlock", "seccomp"], "missing": [] });
@@ -73,7 +73,7 @@ fn step(store: &Store, path: &str, text: &str, status: StepStatus) -> Result<[Ev
         path: path.to_owned(),
         attempt: 1,
         kind: "native".to_owned(),
-        action: Some(store.put(action.to_string().as_bytes())?.digest),
+        action: Some(store.put_blob(action.to_string().as_bytes())?.digest),
         effect: true,
         idempotent: false,
         decision: json!({ "verdict": "allow" }),
@@ -96,24 +96,24 @@ fn run(store: &Store, number: i64, waits: Option<bool>) -> Result<(), StoreError
         events.extend(step(store, path, &format!("{path} {number}\n{}", "x".repeat(300)), status)?);
     }
     if waits == Some(true) {
-        store.append(run, events, Durability::Lazy)?;
+        store.append_events(run, events, Durability::Lazy)?;
         let question = json!({ "prompt": format!("Send number {number}?"), "items": [number] });
         store.open_gate(GateRecord {
             run,
             path: "ask".to_owned(),
             kind: GateKind::Approval,
             question,
-            binding: Digest::of(&number.to_be_bytes()),
+            binding: Digest::of_bytes(&number.to_be_bytes()),
             expires_at: None,
             required_approver: None,
             detail: Value::Null,
         })?;
-        return store.append(run, vec![Event::RunPaused { detail: Value::Null }], Durability::Lazy);
+        return store.append_events(run, vec![Event::RunPaused { detail: Value::Null }], Durability::Lazy);
     }
     let status = if has_failed { RunStatus::Failed } else { RunStatus::Ok };
     let error = has_failed.then(|| format!("workflow command failed (1): no line {number}"));
     events.push(Event::RunEnded { status, output: None, error, detail: Value::Null });
-    store.append(run, events, Durability::Lazy)
+    store.append_events(run, events, Durability::Lazy)
 }
 
 /// A run of many steps, as a workflow of native steps leaves it.
@@ -121,12 +121,12 @@ fn long_run(store: &Store, steps: i64) -> Result<(), StoreError> {
     let run = begin(store, "many".to_owned(), &json!({}))?;
     for number in 0..steps {
         let text = format!("{number}\n{}", "y".repeat(100));
-        store.append(
+        store.append_events(
             run,
             step(store, &format!("s{number}"), &text, StepStatus::Ok)?.to_vec(),
             Durability::Lazy,
         )?;
     }
     let ended = Event::RunEnded { status: RunStatus::Ok, output: None, error: None, detail: Value::Null };
-    store.append(run, vec![ended], Durability::Lazy)
+    store.append_events(run, vec![ended], Durability::Lazy)
 }

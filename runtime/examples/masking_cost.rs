@@ -111,7 +111,7 @@ fn main() -> ExitCode {
         ("KEY", "3f786850e387550fdab836ed7e6dc881de23001b"),
         ("MARKS", "p&ss/w\"rd 7?"),
     ] {
-        if !redactions.add(name, value) {
+        if !redactions.add_secret(name, value) {
             eprintln!("masking_cost: {name} is too short");
             return ExitCode::FAILURE;
         }
@@ -119,7 +119,7 @@ fn main() -> ExitCode {
     println!("{:14} {:>12} {:>12} {:>8}", "text", "plain MB/s", "masked MB/s", "ratio");
     for (name, text) in texts(size) {
         let plain = best(|| redactions.plain_pass(&text));
-        let masked = best(|| text.chunks(64 << 10).map(|piece| redactions.bytes(piece).len()).sum());
+        let masked = best(|| text.chunks(64 << 10).map(|piece| redactions.hide_in_bytes(piece).len()).sum());
         #[expect(clippy::cast_precision_loss, reason = "megabytes")]
         let megabytes = text.len() as f64 / 1e6;
         println!("{name:14} {:12.0} {:12.0} {:7.1}x", megabytes / plain, megabytes / masked, masked / plain);

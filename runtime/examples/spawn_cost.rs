@@ -24,20 +24,20 @@ struct Ignore;
 struct Count(u64);
 
 impl OutputSinks for Count {
-    fn stdout(&mut self, chunk: &[u8]) -> io::Result<()> {
+    fn write_stdout(&mut self, chunk: &[u8]) -> io::Result<()> {
         self.0 += chunk.len() as u64;
         Ok(())
     }
-    fn stderr(&mut self, chunk: &[u8]) -> io::Result<()> {
-        self.stdout(chunk)
+    fn write_stderr(&mut self, chunk: &[u8]) -> io::Result<()> {
+        self.write_stdout(chunk)
     }
 }
 
 impl OutputSinks for Ignore {
-    fn stdout(&mut self, _: &[u8]) -> io::Result<()> {
+    fn write_stdout(&mut self, _: &[u8]) -> io::Result<()> {
         Ok(())
     }
-    fn stderr(&mut self, _: &[u8]) -> io::Result<()> {
+    fn write_stderr(&mut self, _: &[u8]) -> io::Result<()> {
         Ok(())
     }
 }

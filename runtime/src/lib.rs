@@ -61,7 +61,7 @@ pub fn init() -> Option<std::process::ExitCode> {
 /// The history of runs for auditors: who did what, and whether the record is intact.
 pub mod audit {
     pub use lobster_observe::audit::{
-        AuditEntry, AuditFilter, AuditKind, ChainReport, parse_time, read, verify,
+        AuditEntry, AuditFilter, AuditKind, ChainReport, parse_time, read_entries, verify_chains,
     };
 }
 
@@ -115,7 +115,7 @@ pub mod envelope {
 
 /// Plans as pictures.
 pub mod graph {
-    pub use lobster_language::graph::{Format, Graph, draw};
+    pub use lobster_language::graph::{Format, Graph, draw_workflow};
 }
 
 /// The records of runs as lines, written during the run.
@@ -144,7 +144,7 @@ pub mod json {
 pub mod language {
     /// Help pages of error codes.
     pub mod codes {
-        pub use lobster_language::codes::{explain, pages};
+        pub use lobster_language::codes::{all_pages, find_page};
     }
 
     /// Mistakes in a file, with their positions.
@@ -154,7 +154,7 @@ pub mod language {
 
     /// Completions for a position in a file that is being written.
     pub mod complete {
-        pub use lobster_language::complete::{Proposal, complete};
+        pub use lobster_language::complete::{Proposal, propose_completions};
     }
 
     /// Suggestions for mistyped names.
@@ -208,7 +208,10 @@ pub mod mcp {
 
 /// Texts for times, sizes and numbers.
 pub mod figures {
-    pub use lobster_observe::figures::{after, before, bytes, count, counted, duration, enforcement, rough};
+    pub use lobster_observe::figures::{
+        count_noun, format_bytes, format_count, format_duration, rough_duration, summarize_enforcement,
+        time_since, time_until,
+    };
 }
 
 /// Limits of model calls: calls, tokens and dollars.
@@ -265,17 +268,18 @@ pub mod regular_file {
 pub mod replay {
     pub use lobster_record::{
         Difference, Divergence, FORK_NOTE, ForkPlan, ForkRequest, GateRef, ReplayOptions, ReplayReport,
-        Reply, ResumeRequest, RunDiff, Standing, Standings, StepChange, Why, WhyError, ahead, cancel_run,
-        check_approver, diff, failed_step, failure_after, fork, has_unused_answer, incumbent_gates,
-        incumbent_refusal, last_end, observed, open_gate, own_directory, place_in_plan, place_of_step,
-        plan_fork, policy_of, record_answer, record_retry, replay, resume, resume_conflicting, resume_run,
-        rules_of_approvals, run_of_gate, runs_with_standing, standing, take_over, waits_for_people, why,
+        Reply, ResumeRequest, RunDiff, Standing, Standings, StepChange, Why, WhyError, answer_and_resume,
+        cancel_run, check_approver, compare_runs, execute_fork, explain_step, failed_step, failure_after,
+        has_unused_answer, incumbent_gates, incumbent_refusal, last_end, observed_commands, open_gate,
+        own_directory, place_in_plan, place_of_step, plan_fork, policy_of, preview_steps, read_standing,
+        record_answer, record_retry, replay_run, resume_conflicting, resume_run, rules_of_approvals,
+        run_of_gate, runs_with_standing, take_over, waits_for_people,
     };
 
     /// The output of a run's steps.
     pub mod step_output {
         pub use lobster_record::{
-            end_of_output, ends, kept_outputs, recorded_streams, retain_unrecorded, stream_as_json,
+            end_of_output, ends_output, kept_outputs, recorded_streams, retain_unrecorded, stream_as_json,
             streams_as_json,
         };
     }
@@ -287,7 +291,7 @@ pub mod replay {
 
     /// A run's journal as lines, one for each place.
     pub mod timeline {
-        pub use lobster_record::timeline::{Line, Timeline, TimelineSpan, lines};
+        pub use lobster_record::timeline::{Line, Timeline, TimelineSpan, build_lines};
     }
 
     /// File changes made by steps, and undoing them.
@@ -314,10 +318,10 @@ pub mod replay {
 
 /// The runtime with its plans, runs and settings.
 pub mod runtime {
-    pub use lobster_engine::recorded_plan::recorded;
+    pub use lobster_engine::recorded_plan::load_recorded;
     pub use lobster_engine::runtime::{
         Draft, LoginState, NamedSecret, Planned, PolicyFileUsed, PolicySources, RunRequest, RunResult,
-        Runtime, Settings, Target, WorkflowFileError, load_workflow_to_draw, read_source, tidied,
+        Runtime, Settings, Target, WorkflowFileError, load_workflow_to_draw, read_source, tidy_path,
         workflow_file,
     };
 }

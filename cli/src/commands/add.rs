@@ -64,13 +64,13 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> CommandResult {
     let here = std::env::current_dir()?;
-    let path = ComponentLock::nearest(&here).unwrap_or_else(|| here.join(ComponentLock::FILE));
+    let path = ComponentLock::find_nearest(&here).unwrap_or_else(|| here.join(ComponentLock::FILE));
     let mut project = Project { lock: ComponentLock::read(&path)?, path };
     match (&args.source, &args.update) {
-        (Some(text), _) => add(&mut project, args, text),
-        (None, Some(name)) => update(&mut project, args, name),
-        (None, None) if args.locked => restore(&project),
-        (None, None) => add(&mut project, args, &source::pick_ready()?),
+        (Some(text), _) => add_step(&mut project, args, text),
+        (None, Some(name)) => update_step(&mut project, args, name),
+        (None, None) if args.locked => restore_steps(&project),
+        (None, None) => add_step(&mut project, args, &source::pick_ready()?),
     }
 }
 
@@ -91,7 +91,7 @@ impl Project {
         self.path.parent().unwrap_or(Path::new("."))
     }
 
-    fn step(&self, name: &str) -> Result<&LockedStep, CommandError> {
+    fn locked_step(&self, name: &str) -> Result<&LockedStep, CommandError> {
         self.lock.steps.get(name).ok_or_else(|| {
             let names: Vec<&str> = self.lock.steps.keys().map(String::as_str).collect();
             CommandError::usage(format!(
@@ -103,33 +103,33 @@ impl Project {
     }
 
     /// Writes the file first and then the lock: a lock never names missing bytes.
-    fn keep(&mut self, name: &str, step: LockedStep, bytes: &[u8]) -> Result<(), CommandError> {
-        place(&self.dir().join(&step.file), bytes)?;
+    fn save_step(&mut self, name: &str, step: LockedStep, bytes: &[u8]) -> Result<(), CommandError> {
+        write_file(&self.dir().join(&step.file), bytes)?;
         self.lock.steps.insert(name.to_owned(), step);
         Ok(self.lock.write(&self.path)?)
     }
 }
 
-fn place(file: &Path, bytes: &[u8]) -> Result<(), CommandError> {
+fn write_file(file: &Path, bytes: &[u8]) -> Result<(), CommandError> {
     replace_file(file, bytes)
         .map_err(|error| CommandError::failed(format!("cannot write {}: {error}", file.display())))
 }
 
-fn add(project: &mut Project, args: &Args, text: &str) -> CommandResult {
+fn add_step(project: &mut Project, args: &Args, text: &str) -> CommandResult {
     let source = Source::parse(text)?;
-    let taken = source.take()?;
+    let taken = source.read_program()?;
     let Taken { bytes, told, .. } = &taken;
-    let digest = Digest::of(bytes);
+    let digest = Digest::of_bytes(bytes);
     if let Some(wanted) = args.digest.filter(|wanted| *wanted != digest) {
         return Err(CommandError::failed(format!("{told} is blake3:{digest}, not blake3:{wanted}")));
     }
     let runtime = prepare::runtime(Mode::Human)?;
-    let (component, about) = program(&runtime, bytes, told)?;
+    let (component, about) = load_program(&runtime, bytes, told)?;
     let name = match &args.name {
         Some(name) => name.clone(),
         None => {
             let own = component.describe().ok().flatten().map(|step| step.name.clone());
-            let name = own.unwrap_or_else(|| source.stem());
+            let name = own.unwrap_or_else(|| source.base_name());
             step::step_name(&name).map_err(|why| {
                 CommandError::usage(format!("its own name is {name:?}: {why}"))
                     .with_hint("name it with --name NAME")
@@ -166,7 +166,7 @@ fn add(project: &mut Project, args: &Args, text: &str) -> CommandResult {
         }
     }
     let known_key = project.lock.steps.get(&name).and_then(|known| known.key.as_deref());
-    let (key, signed) = signed(args, known_key, &taken)?;
+    let (key, signed) = check_signature(args, known_key, &taken)?;
     let there = project.dir().join(&file);
     if fs::read(&there).is_ok_and(|old| old != *bytes) && !project.lock.steps.contains_key(&name) {
         return Err(CommandError::usage(format!(
@@ -178,18 +178,18 @@ fn add(project: &mut Project, args: &Args, text: &str) -> CommandResult {
     let mut out = stdout();
     Quoting::new(&mut out).write_all(about.as_bytes())?;
     out.write_all(signed.as_bytes())?;
-    if !args.yes && which::can_ask() && !which::agrees(&format!("\nAdd it as {name}?"))? {
+    if !args.yes && which::can_ask() && !which::ask_yes_no(&format!("\nAdd it as {name}?"))? {
         writeln!(out, "nothing was added")?;
         return Ok(Exit::FAILED);
     }
     let size = bytes.len() as u64;
     let step = LockedStep { file: file.clone(), blake3: digest, size, source: told.clone(), key };
-    project.keep(&name, step, bytes)?;
+    project.save_step(&name, step, bytes)?;
     writeln!(
         out,
         "\nadded {name}: {} ({})\n\nUse it in a workflow beside {}:\n  - id: {name}\n    component: {}",
         file.display(),
-        units::bytes(size),
+        units::format_bytes(size),
         ComponentLock::FILE,
         file.display(),
     )?;
@@ -200,15 +200,19 @@ fn add(project: &mut Project, args: &Args, text: &str) -> CommandResult {
 ///
 /// # Errors
 /// There is a key but no signature by it.
-fn signed(args: &Args, known: Option<&str>, taken: &Taken) -> Result<(Option<String>, String), CommandError> {
+fn check_signature(
+    args: &Args,
+    known: Option<&str>,
+    taken: &Taken,
+) -> Result<(Option<String>, String), CommandError> {
     let Taken { bytes, told, signatures } = taken;
     let known = known.map(|text| Key::of_text(text).map_err(CommandError::failed)).transpose()?;
     let given = args.key.as_deref().map(Key::read).transpose()?;
     // A given key replaces an earlier one.
     match given.or(known) {
         Some(key) => {
-            signatures.check(bytes, &key, told)?;
-            Ok((Some(key.text()), "\nsigned with the key\n".to_owned()))
+            signatures.require_signature(bytes, &key, told)?;
+            Ok((Some(key.to_text()), "\nsigned with the key\n".to_owned()))
         }
         None if signatures.is_signed(bytes) => Ok((
             None,
@@ -219,40 +223,40 @@ fn signed(args: &Args, known: Option<&str>, taken: &Taken) -> Result<(Option<Str
 }
 
 /// Loads a program and describes it like `step inspect`.
-fn program(runtime: &Runtime, bytes: &[u8], told: &str) -> Result<(Component, String), CommandError> {
+fn load_program(runtime: &Runtime, bytes: &[u8], told: &str) -> Result<(Component, String), CommandError> {
     let refuse = |why: String| CommandError::failed(format!("{told}: {why}"));
     let component = runtime
         .components()
-        .load_bytes_within(bytes, &step::patience(runtime))
+        .load_bytes_within(bytes, &step::compile_patience(runtime))
         .map_err(|error| refuse(error.to_string()))?;
     let about = {
-        let description = component.describe().map_err(|error| refuse(step::failure(&error)))?;
-        step::inspect::text(&component, description)
+        let description = component.describe().map_err(|error| refuse(step::describe_error(&error)))?;
+        step::inspect::describe_program(&component, description)
     };
     Ok((component, about))
 }
 
-fn update(project: &mut Project, args: &Args, name: &str) -> CommandResult {
-    let known = project.step(name)?.clone();
-    let taken = source_of_locked(project, &known)?.unpinned().take()?;
-    let (key, signed) = signed(args, known.key.as_deref(), &taken)?;
+fn update_step(project: &mut Project, args: &Args, name: &str) -> CommandResult {
+    let known = project.locked_step(name)?.clone();
+    let taken = source_of_locked(project, &known)?.without_digest().read_program()?;
+    let (key, signed) = check_signature(args, known.key.as_deref(), &taken)?;
     let Taken { bytes, told, .. } = taken;
-    let digest = Digest::of(&bytes);
+    let digest = Digest::of_bytes(&bytes);
     let mut out = stdout();
     let runtime = prepare::runtime(Mode::Human)?;
-    let (_, about) = program(&runtime, &bytes, &told)?;
+    let (_, about) = load_program(&runtime, &bytes, &told)?;
     if digest != known.blake3 {
         Quoting::new(&mut out).write_all(about.as_bytes())?;
         out.write_all(signed.as_bytes())?;
         writeln!(out, "\n{name} was blake3:{}\n{name} is  blake3:{digest}", known.blake3)?;
-        if !args.yes && which::can_ask() && !which::agrees("Use the new one?")? {
+        if !args.yes && which::can_ask() && !which::ask_yes_no("Use the new one?")? {
             writeln!(out, "nothing was changed")?;
             return Ok(Exit::FAILED);
         }
     }
     let is_new = digest != known.blake3;
     let step = LockedStep { blake3: digest, size: bytes.len() as u64, source: told, key, ..known };
-    project.keep(name, step, &bytes)?;
+    project.save_step(name, step, &bytes)?;
     writeln!(out, "{name} {}", if is_new { "is updated" } else { "has not changed" })?;
     Ok(Exit::OK)
 }
@@ -265,25 +269,29 @@ fn source_of_locked(project: &Project, step: &LockedStep) -> Result<Source, Comm
     })
 }
 
-fn restore(project: &Project) -> CommandResult {
+fn restore_steps(project: &Project) -> CommandResult {
     let mut out = stdout();
     let mut failed = Vec::new();
     for (name, step) in &project.lock.steps {
         let file = project.dir().join(&step.file);
-        if fs::read(&file).is_ok_and(|bytes| Digest::of(&bytes) == step.blake3) {
+        if fs::read(&file).is_ok_and(|bytes| Digest::of_bytes(&bytes) == step.blake3) {
             continue;
         }
-        let Taken { bytes, told, .. } = source_of_locked(project, step)?.take()?;
-        let found = Digest::of(&bytes);
+        let Taken { bytes, told, .. } = source_of_locked(project, step)?.read_program()?;
+        let found = Digest::of_bytes(&bytes);
         if found == step.blake3 {
-            place(&file, &bytes)?;
+            write_file(&file, &bytes)?;
             writeln!(out, "restored {name}: {}", step.file.display())?;
         } else {
             failed.push(format!("{name}: {told} now has blake3:{found}, not blake3:{}", step.blake3));
         }
     }
     if failed.is_empty() {
-        writeln!(out, "{} as they were added", units::counted(project.lock.steps.len() as u64, "component"))?;
+        writeln!(
+            out,
+            "{} as they were added",
+            units::count_noun(project.lock.steps.len() as u64, "component")
+        )?;
         return Ok(Exit::OK);
     }
     Err(CommandError::failed(failed.join("\n"))

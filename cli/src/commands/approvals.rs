@@ -22,8 +22,8 @@ use crate::exit::{CommandError, CommandResult, Exit};
 use crate::live;
 use crate::prepare;
 use crate::render::pager::Output;
+use crate::render::print_to_stderr;
 use crate::render::question::{self, Paper};
-use crate::render::say;
 use crate::render::text::{cut, wrap};
 use crate::render::{Quoting, one_line, units};
 use crate::stdout::stdout;
@@ -107,7 +107,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     match &args.task {
         Some(Task::Approve { id, only }) if only.is_empty() => answer(id.as_deref(), || Ok(Reply::Approve)),
         Some(Task::Approve { id, only }) => {
-            answer(id.as_deref(), || Ok(Reply::ApproveOnly(changes::places(only)?)))
+            answer(id.as_deref(), || Ok(Reply::ApproveOnly(changes::resolve_paths(only)?)))
         }
         Some(Task::Reject { id }) => answer(id.as_deref(), || Ok(Reply::Reject)),
         Some(Task::Answer { id, json }) => answer(Some(id), || response(json)),
@@ -157,12 +157,12 @@ pub(crate) fn tell_of_incumbent(runtime: &Runtime) {
         more => (format!("{more} questions of @clawdbot/lobster wait"), "them"),
     };
     let dir = one_line(&runtime.state_dir().display().to_string());
-    say(&format!("{questions} in {dir}. lobster cannot answer {them}; use that program:"));
+    print_to_stderr(&format!("{questions} in {dir}. lobster cannot answer {them}; use that program:"));
     for gate in gates.iter().take(NAMED) {
-        say(&format!("  {}", one_line(&gate.command(runtime.state_dir(), None))));
+        print_to_stderr(&format!("  {}", one_line(&gate.answer_command(runtime.state_dir(), None))));
     }
     if let Some(more) = gates.len().checked_sub(NAMED).filter(|more| *more > 0) {
-        say(&format!("  … and {more} more"));
+        print_to_stderr(&format!("  … and {more} more"));
     }
 }
 
@@ -192,19 +192,22 @@ fn find(
 /// The only open question of a run.
 fn question_of(store: &Store, run: RunId) -> Result<Gate, CommandError> {
     let open = GateFilter { status: Some(GateStatus::Open), run: Some(run), limit: 0 };
-    let mut gates = store.gates(&open)?;
+    let mut gates = store.list_approvals(&open)?;
     match (gates.pop(), gates.len()) {
         (Some(gate), 0) => Ok(gate),
-        (None, _) => Err(CommandError::usage(format!("run {} has no open question", run.short()))
+        (None, _) => Err(CommandError::usage(format!("run {} has no open question", run.short_id()))
             .with_hint("`lobster approvals` lists the open questions")),
-        (Some(_), _) => Err(CommandError::usage(format!("run {} has several open questions", run.short()))
-            .with_hint("`lobster approvals` lists them, each with its id")),
+        (Some(_), _) => {
+            Err(CommandError::usage(format!("run {} has several open questions", run.short_id()))
+                .with_hint("`lobster approvals` lists them, each with its id"))
+        }
     }
 }
 
 /// Lets the person at the terminal choose an open question.
 fn pick(store: &Store) -> Result<Gate, CommandError> {
-    let mut gates = store.gates(&GateFilter { status: Some(GateStatus::Open), ..GateFilter::default() })?;
+    let mut gates =
+        store.list_approvals(&GateFilter { status: Some(GateStatus::Open), ..GateFilter::default() })?;
     if gates.is_empty() {
         return Err(CommandError::usage("no open questions"));
     }
@@ -216,15 +219,15 @@ fn pick(store: &Store) -> Result<Gate, CommandError> {
         .iter()
         .map(|gate| {
             let prompt = gate.question.get("prompt").and_then(Value::as_str).unwrap_or_default();
-            vec![gate.id.clone(), units::ago(gate.created_at), cut(&one_line(prompt), 60).into_owned()]
+            vec![gate.id.clone(), units::format_age(gate.created_at), cut(&one_line(prompt), 60).into_owned()]
         })
         .collect();
-    Ok(gates.swap_remove(which::pick(&rows, "Which question?")?))
+    Ok(gates.swap_remove(which::pick_row(&rows, "Which question?")?))
 }
 
 fn list(store: &Store, args: &Args) -> CommandResult {
     let status = (!args.all).then_some(GateStatus::Open);
-    let gates = store.gates(&GateFilter { status, ..GateFilter::default() })?;
+    let gates = store.list_approvals(&GateFilter { status, ..GateFilter::default() })?;
     let mut out = Output::for_reader(args.json);
     if args.json {
         writeln!(out, "{}", json::pretty(&gates.iter().map(object).collect::<Vec<_>>()))?;
@@ -242,8 +245,8 @@ fn list(store: &Store, args: &Args) -> CommandResult {
         }
         head(&mut out, gate, &view, &paper, args.full)?;
         let lines = match args.full {
-            true => question::screen(&view, &paper.endless()),
-            false => question::summary(&view, &paper),
+            true => question::screen_lines(&view, &paper.without_limit()),
+            false => question::summary_lines(&view, &paper),
         };
         for line in lines {
             writeln!(out, "{line}")?;
@@ -256,7 +259,7 @@ fn list(store: &Store, args: &Args) -> CommandResult {
 /// Output as wide as the terminal, or as `COLUMNS`.
 fn paper(more: &str) -> Paper<'_> {
     let columns = terminal::columns_of_stdout().unwrap_or(100);
-    Paper::sized(Some((columns, question::SUMMARY)), terminal::is_stdout_styled(), more)
+    Paper::with_size(Some((columns, question::SUMMARY)), terminal::is_stdout_styled(), more)
 }
 
 /// The runtime that continues the run of a gate, under the policies recorded for it.
@@ -269,11 +272,11 @@ fn show(store: &Store, gate: &Gate, as_json: bool) -> CommandResult {
     let (ahead, elsewhere) = match gate.status {
         GateStatus::Open => {
             let runtime = runtime_of(gate)?;
-            (Some(replay::ahead(&runtime, gate)?), another_directory(&runtime, gate)?)
+            (Some(replay::preview_steps(&runtime, gate)?), another_directory(&runtime, gate)?)
         }
         GateStatus::Answered | GateStatus::Cancelled | GateStatus::Expired => (None, None),
     };
-    let changed = ahead.as_ref().is_some_and(|ahead| view.update_sets_going(&SetsGoing::of(ahead)));
+    let changed = ahead.as_ref().is_some_and(|ahead| view.update_sets_going(&SetsGoing::from_ahead(ahead)));
     let mut out = Output::for_reader(as_json);
     if as_json {
         let mut shown = object(gate);
@@ -282,14 +285,14 @@ fn show(store: &Store, gate: &Gate, as_json: bool) -> CommandResult {
         writeln!(out, "{}", json::pretty(&shown))?;
         return Ok(Exit::OK);
     }
-    let paper = paper("").endless();
+    let paper = paper("").without_limit();
     // The next actions are shown below, as exactly as they can be known.
     let plan = if ahead.is_some() { Vec::new() } else { view.then.clone() };
-    for line in question::screen(&QuestionView { then: plan, ..view.clone() }, &paper) {
+    for line in question::screen_lines(&QuestionView { then: plan, ..view.clone() }, &paper) {
         writeln!(out, "{line}")?;
     }
     let state = if gate.status == GateStatus::Open { "open" } else { gate.status.as_str() };
-    let status = format!("{}, {state}, asked {}", gate.id, units::ago(gate.created_at));
+    let status = format!("{}, {state}, asked {}", gate.id, units::format_age(gate.created_at));
     writeln!(out, "  {}", paper.paint(question::DIM, &status))?;
     if let Some(ahead) = ahead {
         what_comes(&mut Quoting::new(&mut out), gate, &ahead, changed)?;
@@ -313,28 +316,30 @@ fn answer(id: Option<&str>, reply: impl FnOnce() -> Result<Reply, CommandError>)
             tell_part(&store, &gate, places)?;
         }
         let runtime = prepare::runtime_of_run(envelope.mode, None, |_| Some(gate.run))?;
-        events::follow(&runtime, None)?;
+        events::start_writing(&runtime, None)?;
         if envelope.mode == Mode::Human {
             live::expect_rest_of(&store, gate.run);
         }
         if let Some(told) = another_directory(&runtime, &gate)?.filter(|_| runtime.policy().is_open()) {
-            say(&told);
+            print_to_stderr(&told);
         }
         let gate = GateRef::Id(gate.id);
         let author = author_by_token(&runtime, &gate)?;
         Ok((runtime, ResumeRequest { gate, reply, author }))
     });
     match asked {
-        Ok((runtime, request)) => envelope.result(&runtime, replay::resume(&runtime, &request), false),
-        Err(error) => envelope.failure(&error.into()),
+        Ok((runtime, request)) => {
+            envelope.report_result(&runtime, replay::answer_and_resume(&runtime, &request), false)
+        }
+        Err(error) => envelope.report_failure(&error.into()),
     }
 }
 
 /// Reports the approved part of the changes shown by a gate.
 fn tell_part(store: &Store, gate: &Gate, places: &[PathBuf]) -> Result<(), CommandError> {
     let part = part_of_question(store, gate, places).map_err(CommandError::from)?;
-    let count = units::counted(part.of as u64, "change");
-    say(&format!(
+    let count = units::count_noun(part.of as u64, "change");
+    print_to_stderr(&format!(
         "approving {} of {count} as change set {}; the others are dropped",
         part.count,
         part.changes.short()
@@ -373,7 +378,7 @@ fn check_answer(gate: &Gate, reply: &Reply) -> Result<(), CommandError> {
             return Err(CommandError::failed(format!(
                 "{} has expired; `lobster resume {}` asks again",
                 gate.id,
-                gate.run.short()
+                gate.run.short_id()
             )));
         }
         GateStatus::Answered | GateStatus::Cancelled => {
@@ -402,9 +407,9 @@ fn expire(runtime: &Runtime, store: &Store, gate: &Gate, as_json: bool) -> Comma
     store.expire_gate(gate.key, Answerer { name, author: &author })?;
     let mut out = stdout();
     if as_json {
-        writeln!(out, "{}", json::pretty(&object(&store.gate(gate.key)?)))?;
+        writeln!(out, "{}", json::pretty(&object(&store.approval_by_key(gate.key)?)))?;
     } else {
-        writeln!(out, "{} is closed; `lobster resume {}` asks again", gate.id, gate.run.short())?;
+        writeln!(out, "{} is closed; `lobster resume {}` asks again", gate.id, gate.run.short_id())?;
     }
     Ok(Exit::OK)
 }
@@ -435,15 +440,17 @@ fn head(
     paper: &Paper<'_>,
     is_exact: bool,
 ) -> std::io::Result<()> {
-    let kind = if gate.status == GateStatus::Open { question::kind(view) } else { gate.status.as_str() };
+    let kind = if gate.status == GateStatus::Open { question::kind_word(view) } else { gate.status.as_str() };
     let room = paper.columns.saturating_sub(gate.id.len() + kind.len() + 4);
     let prompt = paper.paint(question::BOLD, &cut(&one_line(&view.prompt), room));
     writeln!(out, "{}  {kind}  {prompt}", paper.paint(question::DIM, &gate.id))?;
     let expires_at = gate.expires_at.filter(|_| gate.status == GateStatus::Open);
-    let until = expires_at.map(|at| format!(", expires {}", units::ahead(at, is_exact))).unwrap_or_default();
+    let until =
+        expires_at.map(|at| format!(", expires {}", units::format_future(at, is_exact))).unwrap_or_default();
     let items = question::item_count(view).map(|items| format!(", {items}")).unwrap_or_default();
-    let (run, path) = (gate.run.short(), one_line(&gate.path));
-    let line = format!("run {run} at {path}, asked {}{until}{items}", units::time(gate.created_at, is_exact));
+    let (run, path) = (gate.run.short_id(), one_line(&gate.path));
+    let line =
+        format!("run {run} at {path}, asked {}{until}{items}", units::format_time(gate.created_at, is_exact));
     for line in wrap(&line, paper.columns.saturating_sub(2)) {
         writeln!(out, "  {}", paper.paint(question::DIM, &line))?;
     }
@@ -458,7 +465,7 @@ fn commands(gate: &Gate, name: &str) -> Vec<String> {
             vec![format!("lobster {name} approve {id}"), format!("lobster {name} reject {id}")]
         }
         (GateStatus::Open, GateKind::Input) => vec![format!("lobster {name} answer {id} JSON")],
-        (GateStatus::Expired, _) => vec![format!("lobster resume {}", gate.run.short())],
+        (GateStatus::Expired, _) => vec![format!("lobster resume {}", gate.run.short_id())],
         (GateStatus::Answered | GateStatus::Cancelled, _) => Vec::new(),
     }
 }
@@ -468,7 +475,7 @@ fn answers(out: &mut impl Write, gate: &Gate, is_exact: bool) -> std::io::Result
         let by = gate.answered_by.as_ref().map(|by| format!(" by {}", one_line(by))).unwrap_or_default();
         let said =
             gate.answer.as_ref().map(|answer| format!(": {}", json::compact(answer))).unwrap_or_default();
-        writeln!(out, "  {}{by} {}{said}", gate.status, units::time(at, is_exact))?;
+        writeln!(out, "  {}{by} {}{said}", gate.status, units::format_time(at, is_exact))?;
     }
     commands(gate, "approvals").iter().try_for_each(|command| writeln!(out, "  {command}"))
 }

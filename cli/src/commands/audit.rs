@@ -35,10 +35,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     actor: Option<String>,
     /// Only entries since this time: 2026-05-01, 2026-05-01T12:00:00Z, or how long ago (90m, 7d).
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
     since: Option<i64>,
     /// Only entries before this time.
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
     until: Option<i64>,
     /// Only decisions with this verdict.
     #[arg(long, value_name = "VERDICT", value_parser = ["allow", "ask", "deny"])]
@@ -77,7 +77,7 @@ enum Task {
     },
 }
 
-fn time(text: &str) -> Result<i64, String> {
+fn parse_time(text: &str) -> Result<i64, String> {
     audit::parse_time(text, (system_clock())())
 }
 
@@ -91,8 +91,8 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             return Err(CommandError::usage(format!("there is no anchor {}", named.display())));
         }
         let anchor = anchor.clone().or(runtime.audit_places().anchor);
-        let report = audit::verify(&store, find(run)?, anchor.as_deref())?;
-        return verify(&report, anchor.as_deref(), *json, &mut out);
+        let report = audit::verify_chains(&store, find(run)?, anchor.as_deref())?;
+        return report_chain(&report, anchor.as_deref(), *json, &mut out);
     }
     let filter = AuditFilter {
         run: find(&args.run)?,
@@ -106,7 +106,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let hidden = &runtime.policy().file().audit.redact;
     let mut all = Vec::new();
     let mut timeline = Timeline { rows: Vec::new(), exact: args.full, any: false };
-    let read = audit::read(&store, &filter, hidden, |entry| -> Result<(), Stopped> {
+    let read = audit::read_entries(&store, &filter, hidden, |entry| -> Result<(), Stopped> {
         if args.json {
             all.push(entry);
         } else if args.jsonl {
@@ -120,7 +120,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     if args.json {
         writeln!(out, "{}", json::pretty(&all))?;
     } else if !args.jsonl {
-        timeline.flush(&mut out)?;
+        timeline.print_rows(&mut out)?;
         if !timeline.any && read.is_ok() {
             writeln!(out, "nothing recorded")?;
         }
@@ -141,19 +141,19 @@ impl Timeline {
     fn push(&mut self, entry: &AuditEntry, out: &mut impl Write) -> std::io::Result<()> {
         /// Rows of a block, whose columns are aligned together.
         const TOGETHER: usize = 500;
-        self.rows.push(row(entry, self.exact));
-        if self.rows.len() == TOGETHER { self.flush(out) } else { Ok(()) }
+        self.rows.push(entry_row(entry, self.exact));
+        if self.rows.len() == TOGETHER { self.print_rows(out) } else { Ok(()) }
     }
 
-    fn flush(&mut self, out: &mut impl Write) -> std::io::Result<()> {
+    fn print_rows(&mut self, out: &mut impl Write) -> std::io::Result<()> {
         if self.rows.is_empty() {
             return Ok(());
         }
         let head = ["WHEN", "RUN", "ACTOR", "KIND", "WHAT", "STEP", "DETAIL"];
-        let mut table = Table::new(&head).spare(&["KIND", "WHEN"]);
+        let mut table = Table::new(&head).optional_columns(&["KIND", "WHEN"]);
         std::mem::take(&mut self.rows).into_iter().for_each(|row| table.push(row));
         let room = Room::of_stdout();
-        let lines = table.lines(if self.exact { Room { columns: None, ..room } } else { room });
+        let lines = table.to_lines(if self.exact { Room { columns: None, ..room } } else { room });
         // Only the first block has a head.
         let above = usize::from(std::mem::replace(&mut self.any, true));
         lines.iter().skip(above).try_for_each(|line| writeln!(out, "{line}"))
@@ -182,9 +182,9 @@ impl From<Stopped> for CommandError {
 }
 
 /// One row: time, run, actor, kind, place, command and reason.
-fn row(entry: &AuditEntry, exact: bool) -> Vec<Cell> {
+fn entry_row(entry: &AuditEntry, exact: bool) -> Vec<Cell> {
     let when = match audit::parse_time(&entry.time, 0) {
-        Ok(at) if !exact => units::ago(at),
+        Ok(at) if !exact => units::format_age(at),
         _ => entry.time.clone(),
     };
     let mut detail = String::new();
@@ -207,10 +207,10 @@ fn row(entry: &AuditEntry, exact: bool) -> Vec<Cell> {
     }
     vec![
         when.into(),
-        entry.run.short().into(),
+        entry.run.short_id().into(),
         entry.actor.clone().unwrap_or_default().into(),
         entry.kind.to_string().into(),
-        Cell::state(entry.what.to_string()),
+        Cell::state_word(entry.what.to_string()),
         entry.step.clone().unwrap_or_default().into(),
         detail.into(),
     ]
@@ -229,7 +229,7 @@ fn shell_of(author: &Value) -> Option<String> {
 /// Longest text of a line, in characters; the table is for people, and `--jsonl` has everything.
 const SHOWN: usize = 160;
 
-fn verify(
+fn report_chain(
     report: &audit::ChainReport,
     anchor: Option<&Path>,
     as_json: bool,
@@ -246,11 +246,12 @@ fn verify(
             1 => "1 chain is broken".to_owned(),
             many => format!("{many} chains are broken"),
         };
-        let (runs, records) = (units::counted(report.runs, "run"), units::counted(report.records, "record"));
+        let (runs, records) =
+            (units::count_noun(report.runs, "run"), units::count_noun(report.records, "record"));
         writeln!(out, "{runs}, {records}: {verdict}")?;
         if let Some(anchor) = anchor {
             let are = if report.anchored == 1 { "is" } else { "are" };
-            let anchored = units::counted(report.anchored, "run");
+            let anchored = units::count_noun(report.anchored, "run");
             writeln!(out, "{anchored} {are} anchored in {}", anchor.display())?;
         }
     }

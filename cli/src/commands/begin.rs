@@ -53,16 +53,16 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         Ok(_) if replay::waits_for_people(&store, id)? => return Ok(Exit::OK),
         Ok(_) => {
             let mut runtime = prepare::runtime_of_run(Mode::Tool, None, |_: &Runtime| Some(id))?;
-            runtime.services.progress = progress();
-            events::follow(&runtime, None)?;
+            runtime.services.progress = server_progress();
+            events::start_writing(&runtime, None)?;
             return exit_of(replay::resume_run(&runtime, &id.to_string(), Interrupted::Ask));
         }
         Err(StoreError::UnknownRun(_)) => {}
         Err(error) => return Err(error.into()),
     }
-    match begin(&service, &start) {
+    match begin_run(&service, &start) {
         Err(Unbegun::Never(why)) => {
-            service.stand(id, &Standing::Refused(why.clone()))?;
+            service.record_standing(id, &Standing::Refused(why.clone()))?;
             Err(CommandError::failed(why))
         }
         Err(Unbegun::NotNow(error)) => Err(error),
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
 }
 
 /// Reports running steps to the server. Without it the run continues as well.
-fn progress() -> Option<Box<dyn Progress>> {
+fn server_progress() -> Option<Box<dyn Progress>> {
     Some(Box::new(Teller::start(stdout()).ok()?))
 }
 
@@ -104,20 +104,20 @@ impl From<CommandError> for Unbegun {
     }
 }
 
-fn begin(service: &Service, start: &Start) -> Result<RunResult, Unbegun> {
+fn begin_run(service: &Service, start: &Start) -> Result<RunResult, Unbegun> {
     let workflow = service.workflow_by_number(start.workflow)?;
     let workflow = workflow.ok_or_else(|| Unbegun::Never("its workflow is not registered".to_owned()))?;
     let path = PathBuf::from(&workflow.path);
     let policies = PolicySources { place: Some(path.parent().unwrap_or(Path::new("/"))), run: None };
     let mut runtime = prepare::runtime_telling(Mode::Tool, &policies, None)?;
-    runtime.services.progress = progress();
+    runtime.services.progress = server_progress();
     let request = RunRequest { target: Target::File(path.clone()), args: Some(start.args.clone()) };
-    let planned = runtime.plan(&request).map_err(|failure| match std::fs::read(&path) {
+    let planned = runtime.plan_run(&request).map_err(|failure| match std::fs::read(&path) {
         // A file that is missing, or not the registered one, needs a change by a person.
         Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
             Unbegun::NotNow(failure.into())
         }
-        _ if failure.code.known() == Some(Code::Store) => Unbegun::NotNow(failure.into()),
+        _ if failure.code.known_code() == Some(Code::Store) => Unbegun::NotNow(failure.into()),
         _ => Unbegun::Never(failure.message),
     })?;
     // The run uses the bytes that were read here, so nothing can change in between.

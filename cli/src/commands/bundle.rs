@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
-use crate::render::{one_line, say, units};
+use crate::render::{one_line, print_to_stderr, units};
 use crate::stdout::{print_line, stdout};
 use crate::which;
 
@@ -118,7 +118,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     match &args.task {
         Task::Export { run, output, redact, sign, with_directories, force, json } => {
             let run = &which::run_or_ask(&runtime.store()?, run.as_deref(), "bundle export")?.to_string();
-            let sign = sign.as_deref().map(SigningKey::read).transpose()?.map(Into::into);
+            let sign = sign.as_deref().map(SigningKey::read_pem).transpose()?.map(Into::into);
             let options =
                 ExportOptions { redact: redact.clone(), sign, directories: *with_directories, force: *force };
             if output.as_os_str() == "-" {
@@ -131,25 +131,25 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             print_summary(&mut stdout(), &summary, "wrote", *json)
         }
         Task::Verify { file, key, json } => {
-            let report = bundle::verify_bundle(&runtime, file, signer(key.as_deref())?.as_ref())?;
+            let report = bundle::verify_bundle(&runtime, file, read_signer(key.as_deref())?.as_ref())?;
             let exit = if report.replay.is_faithful() { Exit::OK } else { Exit::FAILED };
             let mut out = stdout();
             if *json {
                 writeln!(out, "{}", json::pretty(&report))?;
             } else {
-                writeln!(out, "intact: {}", line(&report.bundle))?;
+                writeln!(out, "intact: {}", summary_line(&report.bundle))?;
                 if let (Some(signer), None) = (&report.bundle.signed_by, key) {
                     writeln!(
                         out,
                         "  anyone can create a key; --key checks that it is the expected one ({signer})"
                     )?;
                 }
-                super::replay::print(&mut out, &report.replay)?;
+                super::replay::print_report(&mut out, &report.replay)?;
             }
             Ok(exit)
         }
         Task::Import { file, key, no_replay, json } => {
-            let options = ImportOptions { signer: signer(key.as_deref())?, unreplayed: *no_replay };
+            let options = ImportOptions { signer: read_signer(key.as_deref())?, unreplayed: *no_replay };
             let summary = bundle::import_bundle(&runtime, file, &options)?;
             print_summary(&mut stdout(), &summary, "took in", *json)
         }
@@ -166,8 +166,8 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     }
 }
 
-fn signer(key: Option<&Path>) -> Result<Option<PublicKey>, KeyError> {
-    key.map(PublicKey::read).transpose()
+fn read_signer(key: Option<&Path>) -> Result<Option<PublicKey>, KeyError> {
+    key.map(PublicKey::read_pem).transpose()
 }
 
 /// Reports which steps had secrets, and which traces of them the bundle contains.
@@ -180,9 +180,11 @@ fn tell_secrets(summary: &BundleSummary) {
         .iter()
         .map(|granted| one_line(&format!("{} ({})", granted.step, granted.secrets.join(", "))))
         .collect();
-    say(&format!("warning: steps of this run had secrets: {}", steps.join("; ")));
-    say("  not in the bundle: their values, in the forms that lobster finds (replaced by `«secret:NAME»`)");
-    say(
+    print_to_stderr(&format!("warning: steps of this run had secrets: {}", steps.join("; ")));
+    print_to_stderr(
+        "  not in the bundle: their values, in the forms that lobster finds (replaced by `«secret:NAME»`)",
+    );
+    print_to_stderr(
         "  in the bundle: the results of these steps and files that they changed, with a value in any other form; \
          --redact STEP leaves results out",
     );
@@ -192,7 +194,7 @@ fn print_summary(out: &mut impl Write, summary: &BundleSummary, verb: &str, as_j
     if as_json {
         writeln!(out, "{}", json::pretty(summary))?;
     } else {
-        writeln!(out, "{verb} {}", line(summary))?;
+        writeln!(out, "{verb} {}", summary_line(summary))?;
         if !summary.left_out.is_empty() {
             writeln!(out, "  also left out, because it contains a copy: {}", summary.left_out.join(", "))?;
         }
@@ -208,7 +210,7 @@ fn print_summary(out: &mut impl Write, summary: &BundleSummary, verb: &str, as_j
     Ok(Exit::OK)
 }
 
-fn line(summary: &BundleSummary) -> String {
+fn summary_line(summary: &BundleSummary) -> String {
     let redacted = match summary.redacted.as_slice() {
         [] => String::new(),
         steps => format!(", without the results of {}", steps.join(", ")),
@@ -216,10 +218,10 @@ fn line(summary: &BundleSummary) -> String {
     let signed = if summary.signed_by.is_some() { ", signed" } else { "" };
     format!(
         "run {} of {}: {}, {}, {}{signed}{redacted}",
-        summary.run.short(),
+        summary.run.short_id(),
         one_line(&summary.name),
-        units::counted(summary.records, "record"),
-        units::counted(summary.blobs, "blob"),
-        units::bytes(summary.bytes),
+        units::count_noun(summary.records, "record"),
+        units::count_noun(summary.blobs, "blob"),
+        units::format_bytes(summary.bytes),
     )
 }

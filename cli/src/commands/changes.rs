@@ -21,7 +21,7 @@ use crate::prepare;
 use crate::render::pager::Output;
 use crate::render::question::{BOLD, DIM};
 use crate::render::table::Room;
-use crate::render::{harmless, one_line, say, units};
+use crate::render::{harmless, one_line, print_to_stderr, units};
 use crate::which;
 
 /// Shows the changes to files that a run made or proposed.
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     found.retain(|changes| args.step.as_ref().is_none_or(|step| is_within(&changes.step, step)));
     let mut out = Output::for_reader(args.json);
     if args.json {
-        let all = found.iter().map(|changes| object(&store, changes));
+        let all = found.iter().map(|changes| changes_as_json(&store, changes));
         let all: Vec<Value> = all.chain(broken.map(|broken| json!({ "broken": broken }))).collect();
         writeln!(out, "{}", json::pretty(&all))?;
         out.flush()?;
@@ -89,7 +89,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
 }
 
 /// Converts typed paths to the form of change sets: absolute, with the directory above resolved.
-pub(crate) fn places(typed: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
+pub(crate) fn resolve_paths(typed: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
     let here = std::env::current_dir()?;
     let place = |path: &PathBuf| {
         let path = here.join(path);
@@ -133,17 +133,17 @@ pub(crate) fn tell_preview(runtime: &Runtime, run: RunId) {
     let Ok(found) = changes_of_run(&store, run) else { return };
     let sets: Vec<&ChangeSet> = found.iter().map(|part| &part.set).collect();
     let all = ChangeSet::compose(&sets);
-    let readings = all.readings();
-    let count = units::counted(all.changes().count() as u64, "change");
-    say(&format!("Preview: {count} to files, and none was made."));
+    let readings = all.in_reading_order();
+    let count = units::count_noun(all.changes().count() as u64, "change");
+    print_to_stderr(&format!("Preview: {count} to files, and none was made."));
     for reading in readings.iter().take(TOLD) {
-        say(&format!("  {}", line(&store, reading, true)));
+        print_to_stderr(&format!("  {}", change_line(&store, reading, true)));
     }
     if readings.len() > TOLD {
-        say(&format!("  … {} more", readings.len() - TOLD));
+        print_to_stderr(&format!("  … {} more", readings.len() - TOLD));
     }
     if !readings.is_empty() {
-        say(&format!("  `lobster changes {} --patch` shows the difference", run.short()));
+        print_to_stderr(&format!("  `lobster changes {} --patch` shows the difference", run.short_id()));
     }
 }
 
@@ -156,10 +156,10 @@ fn print_step(
 ) -> io::Result<()> {
     let count = changes.set.changes().count() as u64;
     let state = if changes.committed { "" } else { ", not committed" };
-    let head = format!("{}: {}{state}", one_line(&changes.step), units::counted(count, "change"));
+    let head = format!("{}: {}{state}", one_line(&changes.step), units::count_noun(count, "change"));
     writeln!(out, "{}", room.paint(BOLD, &head))?;
-    for reading in changes.set.readings() {
-        writeln!(out, "  {}", line(store, &reading, args.stat))?;
+    for reading in changes.set.in_reading_order() {
+        writeln!(out, "  {}", change_line(store, &reading, args.stat))?;
         if args.patch && reading.renamed_from.is_none() {
             print_patch(out, store, reading.change, room)?;
         }
@@ -168,8 +168,8 @@ fn print_step(
 }
 
 /// One change in one line. Secrets in names and targets are masked.
-pub(crate) fn line(store: &Store, reading: &Reading<'_>, counts_lines: bool) -> String {
-    store.hide(&line_in_clear(store, reading, counts_lines)).into_owned()
+pub(crate) fn change_line(store: &Store, reading: &Reading<'_>, counts_lines: bool) -> String {
+    store.hide_secrets(&line_in_clear(store, reading, counts_lines)).into_owned()
 }
 
 fn line_in_clear(store: &Store, reading: &Reading<'_>, counts_lines: bool) -> String {
@@ -195,34 +195,36 @@ fn line_in_clear(store: &Store, reading: &Reading<'_>, counts_lines: bool) -> St
         _ => {}
     }
     if counts_lines {
-        match texts(store, change) {
+        match text_contents(store, change) {
             Some((before, after)) => {
                 let diff = TextDiff::from_lines(&before, &after);
                 let count = |tag| diff.iter_all_changes().filter(|line| line.tag() == tag).count();
                 text.push_str(&format!("  +{} -{}", count(ChangeTag::Insert), count(ChangeTag::Delete)));
             }
-            None => text.push_str(&sizes(change)),
+            None => text.push_str(&format_sizes(change)),
         }
     }
     text
 }
 
 /// The sizes of contents that are not text, or too long to show.
-fn sizes(change: &Change) -> String {
+fn format_sizes(change: &Change) -> String {
     let size = |entry: &Option<Entry>| match entry {
         Some(Entry::File { size, .. }) => Some(*size),
         _ => None,
     };
     match (size(&change.before), size(&change.after)) {
         (None, None) => String::new(),
-        (Some(before), None) => format!("  {} removed", units::bytes(before)),
-        (None, Some(after)) => format!("  {}", units::bytes(after)),
-        (Some(before), Some(after)) => format!("  {} -> {}", units::bytes(before), units::bytes(after)),
+        (Some(before), None) => format!("  {} removed", units::format_bytes(before)),
+        (None, Some(after)) => format!("  {}", units::format_bytes(after)),
+        (Some(before), Some(after)) => {
+            format!("  {} -> {}", units::format_bytes(before), units::format_bytes(after))
+        }
     }
 }
 
 /// Both contents, if they are text that can be shown. Secrets in them are masked.
-fn texts(store: &Store, change: &Change) -> Option<(String, String)> {
+fn text_contents(store: &Store, change: &Change) -> Option<(String, String)> {
     let text = |entry: &Option<Entry>| match entry {
         Some(Entry::File { digest, size, .. }) => {
             store.load_shown_text(&Blob { digest: *digest, len: *size }, MAX_TEXT)
@@ -244,8 +246,8 @@ fn print_patch(out: &mut impl Write, store: &Store, change: &Change, room: Room)
     if is_whole {
         return Ok(());
     }
-    let Some((before, after)) = texts(store, change) else {
-        let sizes = sizes(change);
+    let Some((before, after)) = text_contents(store, change) else {
+        let sizes = format_sizes(change);
         if !sizes.is_empty() {
             writeln!(out, "    {}", room.paint(DIM, &format!("not shown:{sizes}")))?;
         }
@@ -265,7 +267,7 @@ fn print_patch(out: &mut impl Write, store: &Store, change: &Change, room: Room)
         .context_radius(CONTEXT)
         .header(&side("a", &change.before), &side("b", &change.after))
         .to_string();
-    for line in store.hide(&text).lines() {
+    for line in store.hide_secrets(&text).lines() {
         let style = match line.as_bytes().first() {
             _ if line.starts_with("+++") || line.starts_with("---") => BOLD,
             Some(b'+') => Style::new().fg_color(Some(AnsiColor::Green.into())),
@@ -278,7 +280,7 @@ fn print_patch(out: &mut impl Write, store: &Store, change: &Change, room: Room)
     Ok(())
 }
 
-fn object(store: &Store, changes: &StepChanges) -> Value {
+fn changes_as_json(store: &Store, changes: &StepChanges) -> Value {
     let change = |(root, change): (&lobster_runtime::replay::changes::ByteText, &Change)| {
         json!({
             "root": root,

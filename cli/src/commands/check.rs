@@ -58,8 +58,8 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     for file in &files {
         let path = std::env::current_dir()?.join(file);
         let checked = workflow_file(&path).map_err(|error| not_a_file(file, &error)).and_then(|()| {
-            let fixed = if args.fix { fix(&path, &registry)? } else { 0 };
-            Ok((fixed, findings(&path, &registry, &runtime)?))
+            let fixed = if args.fix { fix_findings(&path, &registry)? } else { 0 };
+            Ok((fixed, collect_findings(&path, &registry, &runtime)?))
         });
         let (fixed, diagnostics) = match checked {
             Ok(checked) => checked,
@@ -81,7 +81,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             all.extend(diagnostics.iter().map(|diagnostic| json!(diagnostic)));
             continue;
         }
-        print(&mut out, &diagnostics, color)?;
+        print_findings(&mut out, &diagnostics, color)?;
         let shown = one_line(&file.display().to_string());
         match (fixed, diagnostics.len()) {
             (0, 0) => writeln!(out, "{shown}: ok")?,
@@ -108,7 +108,11 @@ fn not_a_file(file: &Path, error: &WorkflowFileError) -> CommandError {
     }
 }
 
-fn findings(path: &Path, registry: &Registry, runtime: &Runtime) -> Result<Vec<Diagnostic>, CommandError> {
+fn collect_findings(
+    path: &Path,
+    registry: &Registry,
+    runtime: &Runtime,
+) -> Result<Vec<Diagnostic>, CommandError> {
     let source =
         read_source(path).map_err(|error| CommandError::failed(format!("{}: {error}", path.display())))?;
     let mut diagnostics = workflow::check(&source, &|path| read_source(path), registry).diagnostics;
@@ -120,7 +124,7 @@ fn findings(path: &Path, registry: &Registry, runtime: &Runtime) -> Result<Vec<D
 }
 
 /// Prints findings; of several alike, the first in full.
-fn print(out: &mut impl Write, diagnostics: &[Diagnostic], color: bool) -> std::io::Result<()> {
+fn print_findings(out: &mut impl Write, diagnostics: &[Diagnostic], color: bool) -> std::io::Result<()> {
     // The names in messages differ although the advice is the same.
     let kind = |diagnostic: &Diagnostic| {
         let help = diagnostic.help.as_deref().unwrap_or_default();
@@ -158,7 +162,7 @@ fn print(out: &mut impl Write, diagnostics: &[Diagnostic], color: bool) -> std::
 
 /// Corrects findings one after the other and returns their number. A correction that leaves its
 /// finding, or causes an error, is not kept.
-fn fix(path: &Path, registry: &Registry) -> Result<usize, CommandError> {
+fn fix_findings(path: &Path, registry: &Registry) -> Result<usize, CommandError> {
     let failed = |error: std::io::Error| CommandError::failed(format!("{}: {error}", path.display()));
     let source = read_source(path).map_err(failed)?;
     let name = source.name.clone();

@@ -55,10 +55,10 @@ impl Candidate {
 
 pub(crate) fn run(args: &Args) -> CommandResult {
     let words = match &args.line {
-        Some(line) => split(line).into_iter().skip(1).collect(),
+        Some(line) => split_words(line).into_iter().skip(1).collect(),
         None => args.words.clone(),
     };
-    let found = candidates(&words, &KnownWords::here());
+    let found = find_candidates(&words, &KnownWords::here());
     let current = words.last().map_or("", String::as_str);
     // The shell replaces only the text after its last break character.
     let kept = current
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
 
 /// Splits a line into words approximately like a shell: quotes and backslashes hold words together. The
 /// last word is under the cursor, and empty after a blank.
-fn split(line: &str) -> Vec<String> {
+fn split_words(line: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let (mut quote, mut escaped, mut after_blank) = (None, false, true);
     for c in line.chars() {
@@ -111,19 +111,19 @@ fn split(line: &str) -> Vec<String> {
 }
 
 /// The possible words in place of the last one.
-fn candidates(words: &[String], known: &KnownWords) -> Vec<Candidate> {
+fn find_candidates(words: &[String], known: &KnownWords) -> Vec<Candidate> {
     let Some((current, before)) = words.split_last() else { return Vec::new() };
     let mut root = Cli::command();
     root.build();
-    let mut place = Place::at(&root, before);
+    let mut place = Place::after_words(&root, before);
     let mut found = match (place.pending.take(), current.split_once('=')) {
-        (Some(option), _) => place.values(option, current, "", known),
-        (None, Some((name, value))) if name.starts_with("--") => match place.option(name) {
-            Some(option) => place.values(option, value, &format!("{name}="), known),
+        (Some(option), _) => place.value_candidates(option, current, "", known),
+        (None, Some((name, value))) if name.starts_with("--") => match place.find_option(name) {
+            Some(option) => place.value_candidates(option, value, &format!("{name}="), known),
             None => Vec::new(),
         },
-        (None, _) if current.starts_with('-') => place.options(),
-        (None, _) => place.words(current, known),
+        (None, _) if current.starts_with('-') => place.option_candidates(),
+        (None, _) => place.word_candidates(current, known),
     };
     found.retain(|candidate| candidate.text.starts_with(current.as_str()));
     let mut seen = std::collections::HashSet::new();
@@ -143,7 +143,7 @@ struct Place<'c> {
 }
 
 impl<'c> Place<'c> {
-    fn at(root: &'c Command, before: &[String]) -> Self {
+    fn after_words(root: &'c Command, before: &[String]) -> Self {
         let mut place = Self { command: root, path: Vec::new(), given: Vec::new(), pending: None };
         for word in before {
             if place.pending.take().is_some() {
@@ -151,7 +151,7 @@ impl<'c> Place<'c> {
             }
             if word.starts_with('-') && word.len() > 1 {
                 let takes_value = |arg: &&Arg| matches!(arg.get_action(), ArgAction::Set | ArgAction::Append);
-                place.pending = place.option(word).filter(takes_value);
+                place.pending = place.find_option(word).filter(takes_value);
                 continue;
             }
             match place.command.find_subcommand(word) {
@@ -165,7 +165,7 @@ impl<'c> Place<'c> {
         place
     }
 
-    fn option(&self, word: &str) -> Option<&'c Arg> {
+    fn find_option(&self, word: &str) -> Option<&'c Arg> {
         let is_it = |arg: &&Arg| match (word.strip_prefix("--"), word.strip_prefix('-')) {
             (Some(long), _) => arg.get_long_and_visible_aliases().is_some_and(|names| names.contains(&long)),
             (None, Some(short)) => arg.get_short().is_some_and(|known| short.starts_with(known)),
@@ -174,31 +174,35 @@ impl<'c> Place<'c> {
         self.command.get_arguments().find(is_it)
     }
 
-    fn options(&self) -> Vec<Candidate> {
+    fn option_candidates(&self) -> Vec<Candidate> {
         let shown = self.command.get_arguments().filter(|arg| !arg.is_hide_set());
         shown
-            .filter_map(|arg| Some(Candidate::new(format!("--{}", arg.get_long()?), about(arg.get_help()))))
+            .filter_map(|arg| {
+                Some(Candidate::new(format!("--{}", arg.get_long()?), first_line(arg.get_help())))
+            })
             .collect()
     }
 
     /// The commands and the possible values of the next positional word.
-    fn words(&self, current: &str, known: &KnownWords) -> Vec<Candidate> {
+    fn word_candidates(&self, current: &str, known: &KnownWords) -> Vec<Candidate> {
         let mut found = Vec::new();
         if self.given.is_empty() {
             let shown = self.command.get_subcommands().filter(|command| !command.is_hide_set());
-            found.extend(shown.map(|command| Candidate::new(command.get_name(), about(command.get_about()))));
+            found.extend(
+                shown.map(|command| Candidate::new(command.get_name(), first_line(command.get_about()))),
+            );
         }
         match self.path.as_slice() {
             [] => found.extend(known.workflow_files(current)),
             ["help"] => {
                 let stages = builtin();
                 found.extend(stages.iter().map(|spec| Candidate::new(spec.name, spec.description)));
-                found.extend(codes::pages().map(|page| Candidate::new(page.code, page.title)));
+                found.extend(codes::all_pages().map(|page| Candidate::new(page.code, page.title)));
                 let commands = Cli::command();
                 found.extend(
                     commands
                         .get_subcommands()
-                        .map(|one| Candidate::new(one.get_name(), about(one.get_about()))),
+                        .map(|one| Candidate::new(one.get_name(), first_line(one.get_about()))),
                 );
             }
             _ => {
@@ -210,7 +214,7 @@ impl<'c> Place<'c> {
                         || arg.get_num_args().is_some_and(|range| range.max_values() > 1)
                 };
                 if let Some(arg) = arg.copied().filter(takes) {
-                    found.extend(self.values(arg, current, "", known));
+                    found.extend(self.value_candidates(arg, current, "", known));
                 }
             }
         }
@@ -218,26 +222,28 @@ impl<'c> Place<'c> {
     }
 
     /// The possible values of an argument, each with `prefix` before it.
-    fn values(&self, arg: &Arg, current: &str, prefix: &str, known: &KnownWords) -> Vec<Candidate> {
+    fn value_candidates(&self, arg: &Arg, current: &str, prefix: &str, known: &KnownWords) -> Vec<Candidate> {
         let possible = arg.get_possible_values();
         let is_flag = matches!(arg.get_action(), ArgAction::SetTrue | ArgAction::SetFalse);
         let mut found: Vec<Candidate> = if !possible.is_empty() && !is_flag {
             let shown = possible.iter().filter(|value| !value.is_hide_set());
-            shown.map(|value| Candidate::new(value.get_name(), about(value.get_help()))).collect()
+            shown.map(|value| Candidate::new(value.get_name(), first_line(value.get_help()))).collect()
         } else {
             let named = |name: &str| {
                 arg.get_value_names().is_some_and(|names| names.iter().any(|known| known.as_str() == name))
             };
             match (self.path.as_slice(), arg.get_id().as_str()) {
-                (["approvals", ..], "id") => known.gates(),
-                (["resume"], "id") => known.gates(),
-                (["step", ..], _) if !named("RUN") => known.files(current, |_| true),
-                (["why" | "logs", ..], "step") => known.steps(self.given.first().map(String::as_str)),
-                (_, "run" | "vs" | "before" | "after") => known.runs(current),
-                (_, _) if named("RUN") => known.runs(current),
-                (_, _) if named("STEP") => known.steps(self.given.first().map(String::as_str)),
-                (["runs"], "name") => known.names(),
-                (["run"], "arg") => known.arguments(self.given.first().map(String::as_str)),
+                (["approvals", ..], "id") => known.approval_candidates(),
+                (["resume"], "id") => known.approval_candidates(),
+                (["step", ..], _) if !named("RUN") => known.file_candidates(current, |_| true),
+                (["why" | "logs", ..], "step") => {
+                    known.step_candidates(self.given.first().map(String::as_str))
+                }
+                (_, "run" | "vs" | "before" | "after") => known.run_candidates(current),
+                (_, _) if named("RUN") => known.run_candidates(current),
+                (_, _) if named("STEP") => known.step_candidates(self.given.first().map(String::as_str)),
+                (["runs"], "name") => known.name_candidates(),
+                (["run"], "arg") => known.argument_candidates(self.given.first().map(String::as_str)),
                 (["run"], "mode") => ["human", "tool"].map(|mode| Candidate::new(mode, "")).into(),
                 (["run"], "file" | "words") | (["check"], _) | (["graph"], "file" | "path") => {
                     known.workflow_files(current)
@@ -246,7 +252,7 @@ impl<'c> Place<'c> {
                 (["graph"], "format") => {
                     ["mermaid", "dot", "ascii"].map(|format| Candidate::new(format, "")).into()
                 }
-                _ => known.files(current, |_| true),
+                _ => known.file_candidates(current, |_| true),
             }
         };
         for candidate in &mut found {
@@ -256,7 +262,7 @@ impl<'c> Place<'c> {
     }
 }
 
-fn about(text: Option<&clap::builder::StyledStr>) -> String {
+fn first_line(text: Option<&clap::builder::StyledStr>) -> String {
     text.map(ToString::to_string).unwrap_or_default().lines().next().unwrap_or_default().to_owned()
 }
 
@@ -264,14 +270,14 @@ fn about(text: Option<&clap::builder::StyledStr>) -> String {
 mod tests {
     use super::*;
 
-    fn complete(line: &str) -> Vec<String> {
-        let words: Vec<String> = split(line).into_iter().skip(1).collect();
-        candidates(&words, &KnownWords::nothing()).into_iter().map(|candidate| candidate.text).collect()
+    fn complete_line(line: &str) -> Vec<String> {
+        let words: Vec<String> = split_words(line).into_iter().skip(1).collect();
+        find_candidates(&words, &KnownWords::nothing()).into_iter().map(|candidate| candidate.text).collect()
     }
 
     #[test]
     fn the_line_is_split_as_a_shell_does() {
-        let words = |line: &str| split(line);
+        let words = |line: &str| split_words(line);
         assert_eq!(words("lobster show "), ["lobster", "show", ""]);
         assert_eq!(words("lobster  'a b' c\\ d \"e f"), ["lobster", "a b", "c d", "e f"]);
         assert_eq!(words("lobster ''"), ["lobster", ""]);
@@ -279,19 +285,19 @@ mod tests {
 
     #[test]
     fn the_grammar_says_what_comes_next() {
-        assert_eq!(complete("lobster appr"), ["approvals"]);
-        assert_eq!(complete("lobster approvals ap"), ["approve"]);
+        assert_eq!(complete_line("lobster appr"), ["approvals"]);
+        assert_eq!(complete_line("lobster approvals ap"), ["approve"]);
         // The former name still works, but is not offered.
-        assert_eq!(complete("lobster gates ap"), ["approve"]);
-        assert!(!complete("lobster gat").contains(&"gates".to_owned()));
-        assert_eq!(complete("lobster runs --stat"), ["--status"]);
-        assert!(complete("lobster runs --status ").contains(&"failed".to_owned()));
-        assert_eq!(complete("lobster runs --status=wai"), ["--status=waiting"]);
-        assert_eq!(complete("lobster help exe")[0], "exec");
-        assert_eq!(complete("lobster help E030").first().map(String::as_str), Some("E0301"));
-        assert_eq!(complete("lobster run --mode t"), ["tool"]);
+        assert_eq!(complete_line("lobster gates ap"), ["approve"]);
+        assert!(!complete_line("lobster gat").contains(&"gates".to_owned()));
+        assert_eq!(complete_line("lobster runs --stat"), ["--status"]);
+        assert!(complete_line("lobster runs --status ").contains(&"failed".to_owned()));
+        assert_eq!(complete_line("lobster runs --status=wai"), ["--status=waiting"]);
+        assert_eq!(complete_line("lobster help exe")[0], "exec");
+        assert_eq!(complete_line("lobster help E030").first().map(String::as_str), Some("E0301"));
+        assert_eq!(complete_line("lobster run --mode t"), ["tool"]);
         // Internal commands are not offered.
-        assert!(!complete("lobster ").iter().any(|name| name == "complete" || name == "man"));
+        assert!(!complete_line("lobster ").iter().any(|name| name == "complete" || name == "man"));
     }
 
     /// For any typed text, every answer begins with it, and nothing panics.
@@ -305,9 +311,9 @@ mod tests {
             for rest in ["", " ", " -", " --", " x ", " x --", " x y ", " --json ", " --no-such=", " é", " '"]
             {
                 let line = format!("lobster {name}{rest}");
-                let words: Vec<String> = split(&line).into_iter().skip(1).collect();
+                let words: Vec<String> = split_words(&line).into_iter().skip(1).collect();
                 let current = words.last().cloned().unwrap_or_default();
-                for found in complete(&line) {
+                for found in complete_line(&line) {
                     assert!(found.starts_with(&current), "{line:?}: {found:?}");
                 }
             }

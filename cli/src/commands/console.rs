@@ -11,7 +11,7 @@ use super::serve::{login_link, next_page};
 use crate::console_link::server_url;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
-use crate::render::say;
+use crate::render::print_to_stderr;
 use crate::stdout::print_line;
 use crate::which;
 
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let page = match &args.run {
         Some(run) => {
             // A queued run has a page as well.
-            let queued = || which::unbegun(&store, run).map(|found| found.start.run);
+            let queued = || which::find_unbegun(&store, run).map(|found| found.start.run);
             format!("/runs/{}", which::run(&store, run).or_else(|error| queued().ok_or(error))?)
         }
         None => "/".to_owned(),
@@ -69,7 +69,7 @@ fn server_of(store: &Store) -> Result<String, CommandError> {
 
 /// Opens a link that logs in, if there is a desktop. Failures are not detected: the person sees the result.
 pub(super) fn open_browser(store: &Store, link: &str) {
-    let Some(program) = browser() else { return };
+    let Some(program) = find_browser() else { return };
     // Every user of the machine can read the arguments of a process, so the link goes through a private file.
     let Some(page) = page_that_leads_to(store.dir(), link) else { return };
     let started = Command::new(program)
@@ -79,12 +79,12 @@ pub(super) fn open_browser(store: &Store, link: &str) {
         .stderr(Stdio::null())
         .spawn();
     if started.is_err() {
-        say("no browser could be started; open the link yourself");
+        print_to_stderr("no browser could be started; open the link yourself");
     }
 }
 
 /// The program that opens pages here, if there is a desktop.
-fn browser() -> Option<String> {
+fn find_browser() -> Option<String> {
     let has = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     if let Ok(browser) = std::env::var("BROWSER")
         && !browser.is_empty()

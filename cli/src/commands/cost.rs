@@ -82,13 +82,13 @@ impl Sum {
     /// The sum of a run's calls; `None` if there was no call.
     pub(crate) fn of_run(journal: &[Record], pricing: &Pricing) -> Option<Self> {
         let mut sum = Self::default();
-        for payment in Ledger::of(journal).payments() {
-            sum.add(&payment.priced(pricing), payment.spend.is_lost);
+        for payment in Ledger::from_journal(journal).payments() {
+            sum.add_call(&payment.price_with(pricing), payment.spend.is_lost);
         }
         (sum.calls > 0).then_some(sum)
     }
 
-    fn add(&mut self, call: &PaidCall, is_lost: bool) {
+    fn add_call(&mut self, call: &PaidCall, is_lost: bool) {
         self.calls += 1;
         self.lost += u64::from(is_lost);
         self.unpriced += u64::from(call.cost_usd.is_none());
@@ -98,7 +98,7 @@ impl Sum {
     }
 
     /// The same sum in the form of budgets.
-    pub(super) fn amount(&self) -> Amount {
+    pub(super) fn to_amount(&self) -> Amount {
         Amount {
             calls: self.calls,
             tokens: self.input_tokens.saturating_add(self.output_tokens),
@@ -106,7 +106,7 @@ impl Sum {
         }
     }
 
-    fn object(&self) -> Value {
+    fn to_json(&self) -> Value {
         json!({
             "calls": self.calls,
             "lostCalls": self.lost,
@@ -117,7 +117,7 @@ impl Sum {
         })
     }
 
-    fn cells(&self) -> [Cell; 5] {
+    fn to_cells(&self) -> [Cell; 5] {
         let note = match (self.lost, self.unpriced) {
             (0, 0) => String::new(),
             (lost, 0) => format!("{lost} lost"),
@@ -134,10 +134,10 @@ impl Sum {
     }
 
     /// The sum in one line, for a person.
-    pub(crate) fn line(&self) -> String {
+    pub(crate) fn to_line(&self) -> String {
         let mut line = format!(
             "{}: {} tokens in, {} out, ${:.4}",
-            units::counted(self.calls, "model call"),
+            units::count_noun(self.calls, "model call"),
             self.input_tokens,
             self.output_tokens,
             self.usd
@@ -159,10 +159,10 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let mut rows: Vec<(String, String, Sum)> = Vec::new();
     let mut places: BTreeMap<String, usize> = BTreeMap::new();
     let mut total = Sum::default();
-    for run in store.runs(&RunFilter::default())? {
+    for run in store.list_runs(&RunFilter::default())? {
         let (journal, _) = prepare::found_journal(&store, run.id)?;
-        for payment in Ledger::of(&journal).payments() {
-            let call = payment.priced(&pricing);
+        for payment in Ledger::from_journal(&journal).payments() {
+            let call = payment.price_with(&pricing);
             let (key, name) = match args.by {
                 By::Run => (run.id.to_string(), run.name.clone()),
                 By::Model => (call.model.clone().unwrap_or_else(|| "unknown".to_owned()), String::new()),
@@ -173,8 +173,8 @@ pub(crate) fn run(args: &Args) -> CommandResult {
                 rows.push((key, name, Sum::default()));
                 rows.len() - 1
             });
-            rows[place].2.add(&call, payment.spend.is_lost);
-            total.add(&call, payment.spend.is_lost);
+            rows[place].2.add_call(&call, payment.spend.is_lost);
+            total.add_call(&call, payment.spend.is_lost);
         }
     }
     match args.by {
@@ -186,7 +186,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let mut out = Output::for_reader(args.json);
     if args.json {
         let object = |(key, name, sum): &(String, String, Sum)| {
-            let mut object = sum.object();
+            let mut object = sum.to_json();
             object[args.by.name()] = json!(key);
             if args.by == By::Run {
                 object["name"] = json!(name);
@@ -196,7 +196,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         let all: Vec<Value> = rows.iter().map(object).collect();
         let budgets: Vec<Value> = budgets.iter().map(budget_object).collect();
         let answer =
-            json!({ "by": args.by.name(), "rows": all, "total": total.object(), "budgetsOfToday": budgets });
+            json!({ "by": args.by.name(), "rows": all, "total": total.to_json(), "budgetsOfToday": budgets });
         writeln!(out, "{}", json::pretty(&answer))?;
         return Ok(Exit::OK);
     }
@@ -206,12 +206,8 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         out.flush()?;
         return Ok(Exit::OK);
     }
-    let mut table = Table::new(&[args.by.heading(), "CALLS", "TOKENS IN", "OUT", "COST", "", ""]).figures(&[
-        "CALLS",
-        "TOKENS IN",
-        "OUT",
-        "COST",
-    ]);
+    let mut table = Table::new(&[args.by.heading(), "CALLS", "TOKENS IN", "OUT", "COST", "", ""])
+        .numeric_columns(&["CALLS", "TOKENS IN", "OUT", "COST"]);
     for (key, name, sum) in &rows {
         let key = match args.by {
             // The end of an id is enough.
@@ -219,14 +215,14 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             By::Model | By::Workflow | By::Day => one_line(key),
         };
         let mut row: Vec<Cell> = vec![key.as_str().into()];
-        row.extend(sum.cells());
+        row.extend(sum.to_cells());
         row.push(one_line(name).as_str().into());
         table.push(row);
     }
     let mut last: Vec<Cell> = vec!["total".into()];
-    last.extend(total.cells());
+    last.extend(total.to_cells());
     table.push(last);
-    table.print(&mut out, Room::of_stdout())?;
+    table.print_to(&mut out, Room::of_stdout())?;
     write_budgets(&mut out, &budgets)?;
     out.flush()?;
     Ok(Exit::OK)
@@ -260,7 +256,7 @@ fn budget_object(budget: &DaySpent) -> Value {
             Unit::Usd => json!(count as f64 / 1e9),
             Unit::Calls | Unit::Tokens => json!(count),
         };
-        object[unit.field()] = json!({ "limit": number(limit), "used": number(used), "left": number(limit.saturating_sub(used)) });
+        object[unit.field_name()] = json!({ "limit": number(limit), "used": number(used), "left": number(limit.saturating_sub(used)) });
     }
     object
 }

@@ -21,13 +21,13 @@ use crate::stdout::stdout;
 
 pub(crate) fn run() -> CommandResult {
     let mut out = std::io::BufWriter::new(stdout());
-    json::write_pretty(&mut out, &document()).map_err(std::io::Error::from)?;
+    json::write_pretty(&mut out, &describe_cli()).map_err(std::io::Error::from)?;
     out.write_all(b"\n")?;
     out.flush()?;
     Ok(Exit::OK)
 }
 
-fn document() -> Value {
+fn describe_cli() -> Value {
     let mut root = Cli::command();
     root.build();
     let failures = [FailureKind::Parse, FailureKind::Runtime, FailureKind::Doctor];
@@ -41,9 +41,9 @@ fn document() -> Value {
             "errors": failures.map(|kind| json!({ "type": kind.name(), "exit": kind.exit_code() })),
             "signal": "128 and the number of the signal",
         },
-        "commands": root.get_subcommands().filter(|one| !one.is_hide_set()).map(command).collect::<Vec<_>>(),
-        "stages": builtin().iter().map(stage).collect::<Vec<_>>(),
-        "codes": codes::pages().map(|page| json!({ "code": page.code, "title": page.title })).collect::<Vec<_>>(),
+        "commands": root.get_subcommands().filter(|one| !one.is_hide_set()).map(describe_command).collect::<Vec<_>>(),
+        "stages": builtin().iter().map(describe_stage).collect::<Vec<_>>(),
+        "codes": codes::all_pages().map(|page| json!({ "code": page.code, "title": page.title })).collect::<Vec<_>>(),
         "schemas": {
             "envelope": envelope::json_schema(),
             "workflow": workflow::json_schema(),
@@ -52,25 +52,25 @@ fn document() -> Value {
     })
 }
 
-fn command(command: &clap::Command) -> Value {
+fn describe_command(command: &clap::Command) -> Value {
     let arguments = command.get_arguments().filter(|arg| {
         !arg.is_hide_set() && !matches!(arg.get_action(), ArgAction::Help | ArgAction::Version)
     });
     let mut described = json!({
         "name": command.get_name(),
         "about": command.get_long_about().or_else(|| command.get_about()).map(ToString::to_string),
-        "arguments": arguments.map(argument).collect::<Vec<_>>(),
+        "arguments": arguments.map(describe_argument).collect::<Vec<_>>(),
     });
     if let Some(examples) = command.get_after_help() {
         described["examples"] = examples.to_string().into();
     }
     if command.has_subcommands() {
-        described["commands"] = command.get_subcommands().map(self::command).collect();
+        described["commands"] = command.get_subcommands().map(describe_command).collect();
     }
     described
 }
 
-fn argument(arg: &Arg) -> Value {
+fn describe_argument(arg: &Arg) -> Value {
     let takes_value = arg.get_action().takes_values();
     let choices: Vec<_> = arg
         .get_possible_values()
@@ -104,7 +104,7 @@ fn argument(arg: &Arg) -> Value {
     described
 }
 
-fn stage(spec: &StageSpec) -> Value {
+fn describe_stage(spec: &StageSpec) -> Value {
     json!({
         "name": spec.name,
         "description": spec.description,

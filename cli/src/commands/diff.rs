@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use lobster_runtime::json;
-use lobster_runtime::replay::{self, Difference, Standing, StepChange, standing};
+use lobster_runtime::replay::{self, Difference, Standing, StepChange, read_standing};
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::StoreError;
 
@@ -38,8 +38,8 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let runtime = prepare::runtime(Mode::Tool)?;
     let store = runtime.store()?;
     let named = |text: &str| which::run(&store, text).map(|run| run.to_string());
-    let diff = replay::diff(&runtime, &named(&args.before)?, &named(&args.after)?)?;
-    let status = |run| -> Result<Standing, StoreError> { Ok(standing(&store, &store.run(run)?)) };
+    let diff = replay::compare_runs(&runtime, &named(&args.before)?, &named(&args.after)?)?;
+    let status = |run| -> Result<Standing, StoreError> { Ok(read_standing(&store, &store.run(run)?)) };
     let (before, after) = (status(diff.before)?, status(diff.after)?);
     let same = diff.is_same() && before == after;
     let exit = if same { Exit::OK } else { Exit::FAILED };
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         "plan {}, arguments {}, {} the same",
         word(diff.same_plan),
         word(diff.same_args),
-        units::counted(diff.same, "step")
+        units::count_noun(diff.same, "step")
     )?;
     if before != after {
         writeln!(out, "status {before} → {after}")?;
@@ -72,13 +72,13 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             StepChange::NotReached => Cell::styled("not reached", table::state_style("skipped")),
             StepChange::Outcome => Cell::styled("result differs", table::state_style("different")),
         };
-        let place = step.first.as_ref().map(Difference::sentence).unwrap_or_default();
+        let place = step.first.as_ref().map(Difference::to_sentence).unwrap_or_default();
         table.push(vec![step.step.as_str().into(), change, place.into()]);
     }
     // Differences are not shortened.
-    table.print(&mut out, Room { columns: None, ..Room::of_stdout() })?;
+    table.print_to(&mut out, Room { columns: None, ..Room::of_stdout() })?;
     if let Some(output) = &diff.output {
-        writeln!(out, "the result of the run differs: {}", one_line(&output.sentence()))?;
+        writeln!(out, "the result of the run differs: {}", one_line(&output.to_sentence()))?;
     }
     Ok(exit)
 }

@@ -41,7 +41,7 @@ pub(crate) const PROBE: &str = "exec --json --shell 'echo [1]'";
 
 pub(crate) fn run(args: &Args) -> CommandResult {
     if args.sandbox {
-        return attack(args.json);
+        return attack_sandbox(args.json);
     }
     if args.service {
         return attack_servers(args.json);
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         // A problem that prevents all runs is part of the findings.
         Err(error) if !stdout().is_terminal() || args.json => {
             let failure = Failure { kind: FailureKind::Doctor, ..Failure::from(error) };
-            return reply.envelope(&Envelope::Failed(failure));
+            return reply.print_envelope(&Envelope::Failed(failure));
         }
         Err(error) => return Err(error),
     };
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     }
     super::approvals::tell_of_incumbent(&runtime);
     prepare::note_withheld_keys(&runtime);
-    reply.envelope(&envelope)
+    reply.print_envelope(&envelope)
 }
 
 /// Prints the findings for a person, line by line.
@@ -104,7 +104,7 @@ fn print_findings(
         table.push(vec![Cell::styled(sign, style), what.into(), found.into()]);
     };
     line("✓", "lobster", format!("{}, compatible with {COMPATIBLE_WITH}", env!("CARGO_PKG_VERSION")));
-    let took = units::rough(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+    let took = units::rough_duration(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
     match envelope {
         Envelope::Failed(failure) => line("✗", "a run", failure.message.clone()),
         _ => {
@@ -120,9 +120,9 @@ fn print_findings(
                 "store",
                 format!(
                     "{}, {}, {}",
-                    units::counted(stats.runs, "run"),
-                    units::counted(stats.open_gates, "open question"),
-                    units::bytes(stats.database_bytes + stats.blob_file_bytes)
+                    units::count_noun(stats.runs, "run"),
+                    units::count_noun(stats.open_gates, "open question"),
+                    units::format_bytes(stats.database_bytes + stats.blob_file_bytes)
                 ),
             ),
             Err(error) => line("✗", "store", format!("{error}; `lobster store verify` lists the damage")),
@@ -149,7 +149,7 @@ fn print_findings(
         line("!", "keys", format!("steps do not receive {names}; `env: {{ {first}: ${first} }}` grants one"));
     }
     let mut out = stdout();
-    table.print(&mut out, room)?;
+    table.print_to(&mut out, room)?;
     Ok(())
 }
 
@@ -157,7 +157,7 @@ fn print_findings(
 fn sandbox_of(store: &Store, run: RunId) -> Option<String> {
     let (records, _) = store.found_events(run).ok()?;
     let held = records.iter().find_map(|record| match &record.event {
-        Event::StepEnded { outcome, .. } => Some(super::show::enforced(&outcome.enforcement)),
+        Event::StepEnded { outcome, .. } => Some(super::show::describe_sandbox(&outcome.enforcement)),
         _ => None,
     })?;
     Some(match held.as_str() {
@@ -169,7 +169,7 @@ fn sandbox_of(store: &Store, run: RunId) -> Option<String> {
 /// Attacks the servers of this store and reports the results.
 fn attack_servers(as_json: bool) -> CommandResult {
     let service = prepare::service()?;
-    let servers = service.servers()?;
+    let servers = service.running_servers()?;
     if servers.is_empty() {
         return Err(CommandError::failed("no server is running on this store; `lobster serve` starts one"));
     }
@@ -195,19 +195,19 @@ fn attack_servers(as_json: bool) -> CommandResult {
             table.push(vec![
                 server.as_str().into(),
                 one.promise.into(),
-                Cell::state(verdict),
+                Cell::state_word(verdict),
                 one.tries.to_string().into(),
                 one.broken.join(", ").into(),
             ]);
         }
-        table.print(&mut out, Room { columns: None, ..Room::of_stdout() })?;
+        table.print_to(&mut out, Room { columns: None, ..Room::of_stdout() })?;
     }
     Ok(if rows.iter().all(|(_, one)| one.broken.is_empty()) { Exit::OK } else { Exit::FAILED })
 }
 
 /// Attacks lobster's own sandbox and reports the results.
-fn attack(as_json: bool) -> CommandResult {
-    let checkup = Sandbox::new(SandboxConfig::default()).doctor().map_err(CommandError::failed)?;
+fn attack_sandbox(as_json: bool) -> CommandResult {
+    let checkup = Sandbox::new(SandboxConfig::default()).attack_jail().map_err(CommandError::failed)?;
     let mut out = stdout();
     if as_json {
         writeln!(out, "{}", json::pretty(&checkup))?;
@@ -217,12 +217,12 @@ fn attack(as_json: bool) -> CommandResult {
             let verdict = json::js_string(&json!(finding.verdict));
             table.push(vec![
                 finding.promise.name().into(),
-                Cell::state(verdict),
+                Cell::state_word(verdict),
                 finding.action.as_str().into(),
                 finding.detail.as_str().into(),
             ]);
         }
-        table.print(&mut out, Room { columns: None, ..Room::of_stdout() })?;
+        table.print_to(&mut out, Room { columns: None, ..Room::of_stdout() })?;
     }
     Ok(if checkup.is_sound() { Exit::OK } else { Exit::FAILED })
 }

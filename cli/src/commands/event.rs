@@ -15,7 +15,7 @@ use crate::render::pager::Output;
 use crate::render::table::{Room, Table};
 use crate::stdout::print_line;
 
-use super::schedule::{ORIGIN, actor};
+use super::schedule::{ORIGIN, current_actor};
 
 /// Sends events to runs that wait for them (`wait: {event: NAME}`).
 ///
@@ -55,19 +55,19 @@ enum Task {
 
 pub(crate) fn run(args: &Args) -> CommandResult {
     match &args.task {
-        Task::Send { name, data } => send(name, data.as_deref()),
-        Task::List { count, json } => list(*count, *json),
+        Task::Send { name, data } => send_event(name, data.as_deref()),
+        Task::List { count, json } => list_events(*count, *json),
     }
 }
 
-fn send(name: &str, data: Option<&str>) -> CommandResult {
+fn send_event(name: &str, data: Option<&str>) -> CommandResult {
     prepare::refuse_inside_a_run("send an event")?;
     let name = event_name(name).map_err(CommandError::usage)?;
     let data = match data {
         None => Value::Null,
-        Some(text) => parsed(text)?,
+        Some(text) => parse_data(text)?,
     };
-    let sent = prepare::service()?.send_event(name, &data, actor().as_deref(), ORIGIN)?;
+    let sent = prepare::service()?.send_event(name, &data, current_actor().as_deref(), ORIGIN)?;
     let runs = match sent.waiting {
         0 => "no run waits for it".to_owned(),
         1 => "1 run continues".to_owned(),
@@ -78,7 +78,7 @@ fn send(name: &str, data: Option<&str>) -> CommandResult {
 }
 
 /// Parses the data of an event, given directly or on stdin.
-fn parsed(text: &str) -> Result<Value, CommandError> {
+fn parse_data(text: &str) -> Result<Value, CommandError> {
     let read;
     let text = match text {
         "-" => {
@@ -99,9 +99,9 @@ fn parsed(text: &str) -> Result<Value, CommandError> {
     })
 }
 
-fn list(count: usize, as_json: bool) -> CommandResult {
+fn list_events(count: usize, as_json: bool) -> CommandResult {
     let service = prepare::service()?;
-    let (events, waits) = (service.events(count)?, service.waits(count)?);
+    let (events, waits) = (service.list_events(count)?, service.list_waits(count)?);
     let mut out = Output::for_reader(as_json);
     if as_json {
         let events: Vec<_> = events
@@ -132,21 +132,21 @@ fn list(count: usize, as_json: bool) -> CommandResult {
                 json::compact(&one.data).into(),
             ]);
         }
-        table.print(&mut out, Room::of_stdout())?;
+        table.print_to(&mut out, Room::of_stdout())?;
     }
     if !waits.is_empty() {
         let mut table = Table::new(&["RUN", "STEP", "EVENT", "UNTIL"]);
         let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         for one in waits {
             table.push(vec![
-                one.run.short().into(),
+                one.run.short_id().into(),
                 // The time of the next try of a run that could not continue.
                 if one.path.is_empty() { "(again)".into() } else { one.path.into() },
                 or_none(one.event).into(),
                 or_none(one.due.map(iso)).into(),
             ]);
         }
-        table.print(&mut out, Room::of_stdout())?;
+        table.print_to(&mut out, Room::of_stdout())?;
     }
     out.flush()?;
     Ok(Exit::OK)

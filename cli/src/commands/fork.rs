@@ -12,7 +12,7 @@ use crate::events;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::live;
 use crate::prepare;
-use crate::render::say;
+use crate::render::print_to_stderr;
 use crate::render::{one_line, units};
 use crate::stdout::print_line;
 use crate::which;
@@ -34,10 +34,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "STEP")]
     from: Vec<String>,
     /// Changes an argument. VALUE is read as JSON if it is JSON, otherwise as text.
-    #[arg(long, value_name = "args.NAME=VALUE", value_parser = assignment)]
+    #[arg(long, value_name = "args.NAME=VALUE", value_parser = parse_assignment)]
     set: Vec<(String, Value)>,
     /// Uses the content of the file as the result of the step.
-    #[arg(long, value_name = "STEP=FILE", value_parser = edit)]
+    #[arg(long, value_name = "STEP=FILE", value_parser = parse_edit)]
     edit: Vec<(String, PathBuf)>,
     /// Uses this version of the workflow file.
     #[arg(long, value_name = "FILE")]
@@ -78,20 +78,20 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         print_line(&json::pretty(&plan));
         return Ok(Exit::OK);
     }
-    for line in lines(&plan) {
-        say(&one_line(&line));
+    for line in plan_lines(&plan) {
+        print_to_stderr(&one_line(&line));
     }
     if args.dry_run {
         return Ok(Exit::OK);
     }
-    events::follow(&runtime, None)?;
+    events::start_writing(&runtime, None)?;
     live::expect_plan_of(&runtime.store()?, run);
-    let result = replay::fork(&runtime, &plan);
-    reply.result(&runtime, result, false)
+    let result = replay::execute_fork(&runtime, &plan);
+    reply.report_result(&runtime, result, false)
 }
 
 /// The plan in lines for a person.
-fn lines(plan: &ForkPlan) -> Vec<String> {
+fn plan_lines(plan: &ForkPlan) -> Vec<String> {
     let list = |steps: &[String]| if steps.is_empty() { "nothing".to_owned() } else { steps.join(", ") };
     let mut lines = vec![format!("reused      {}", list(&plan.reused))];
     if !plan.edited.is_empty() {
@@ -118,32 +118,36 @@ fn lines(plan: &ForkPlan) -> Vec<String> {
     let calls: Vec<_> = plan.effects.iter().flat_map(|effect| &effect.calls).collect();
     if !calls.is_empty() {
         let usd: f64 = calls.iter().filter_map(|call| call.cost_usd).sum();
-        let tokens = |count: fn(&PaidCall) -> u64| units::count(calls.iter().map(|call| count(call)).sum());
+        let tokens =
+            |count: fn(&PaidCall) -> u64| units::format_count(calls.iter().map(|call| count(call)).sum());
         let unpriced = calls.iter().filter(|call| call.cost_usd.is_none()).count();
         let unpriced = if unpriced == 0 { String::new() } else { format!(", {unpriced} of unknown price") };
         lines.push(format!(
             "may cost    ${usd:.4}, as before: {} of models, {} tokens in, {} out{unpriced}",
-            units::counted(calls.len() as u64, "call"),
+            units::count_noun(calls.len() as u64, "call"),
             tokens(|call| call.input_tokens),
             tokens(|call| call.output_tokens),
         ));
     }
     if let Some(budget) = &plan.budget {
         if !budget.limits.is_empty() {
-            let limits = budget.limits.text();
+            let limits = budget.limits.display_text();
             lines.push(format!(
                 "budget      {limits}, of which nothing is used: reused results are not counted again"
             ));
         }
         if !budget.day.is_empty() {
-            lines.push(format!("            {} for all runs of the file today (UTC)", budget.day.text()));
+            lines.push(format!(
+                "            {} for all runs of the file today (UTC)",
+                budget.day.display_text()
+            ));
         }
     }
     lines
 }
 
 /// Parses `args.limit=20`.
-fn assignment(text: &str) -> Result<(String, Value), String> {
+fn parse_assignment(text: &str) -> Result<(String, Value), String> {
     let wrong = || format!("{text:?} is not args.NAME=VALUE");
     let (name, value) = text.strip_prefix("args.").and_then(|rest| rest.split_once('=')).ok_or_else(wrong)?;
     if name.is_empty() {
@@ -153,7 +157,7 @@ fn assignment(text: &str) -> Result<(String, Value), String> {
 }
 
 /// Parses `fetch=mails.json`.
-fn edit(text: &str) -> Result<(String, PathBuf), String> {
+fn parse_edit(text: &str) -> Result<(String, PathBuf), String> {
     match text.split_once('=') {
         Some((step, file)) if !step.is_empty() && !file.is_empty() => Ok((step.to_owned(), file.into())),
         _ => Err(format!("{text:?} is not STEP=FILE")),
@@ -167,10 +171,10 @@ mod tests {
 
     #[test]
     fn values_are_json_or_text() {
-        assert_eq!(assignment("args.n=20"), Ok(("n".into(), json!(20))));
-        assert_eq!(assignment("args.who=you=me"), Ok(("who".into(), json!("you=me"))));
-        assert!(["n=1", "args.=1", "args.n"].iter().all(|text| assignment(text).is_err()));
-        assert_eq!(edit("a=b=c"), Ok(("a".into(), "b=c".into())));
-        assert!(["a", "=b", "a="].iter().all(|text| edit(text).is_err()));
+        assert_eq!(parse_assignment("args.n=20"), Ok(("n".into(), json!(20))));
+        assert_eq!(parse_assignment("args.who=you=me"), Ok(("who".into(), json!("you=me"))));
+        assert!(["n=1", "args.=1", "args.n"].iter().all(|text| parse_assignment(text).is_err()));
+        assert_eq!(parse_edit("a=b=c"), Ok(("a".into(), "b=c".into())));
+        assert!(["a", "=b", "a="].iter().all(|text| parse_edit(text).is_err()));
     }
 }

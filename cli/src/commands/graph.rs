@@ -6,7 +6,7 @@ use std::path::Path;
 use lobster_runtime::graph::{self, Format};
 use lobster_runtime::json;
 use lobster_runtime::language::workflow::merge_args;
-use lobster_runtime::runtime::{load_workflow_to_draw, tidied};
+use lobster_runtime::runtime::{load_workflow_to_draw, tidy_path};
 use serde_json::{Value, json};
 
 use crate::exit::{CommandError, CommandResult, Exit};
@@ -51,7 +51,7 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let mut takes =
-            |name: &str, into: &mut Option<String>| option_values::take(name, word, &mut words, into);
+            |name: &str, into: &mut Option<String>| option_values::take_value(name, word, &mut words, into);
         if takes("--file", &mut file)? || takes("--format", &mut format)? || takes("--args-json", &mut args)?
         {
             continue;
@@ -84,13 +84,13 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
         return Err(CommandError::usage("graph --args-json must be a JSON object"));
     }
     let path = std::env::current_dir()?.join(Path::new(&file));
-    let (workflow, unread) = load_workflow_to_draw(&tidied(&path))?;
+    let (workflow, unread) = load_workflow_to_draw(&tidy_path(&path))?;
     for unread in unread {
-        crate::render::say(&format!("warning: {unread}; `run` refuses it"));
+        crate::render::print_to_stderr(&format!("warning: {unread}; `run` refuses it"));
     }
     let args = merge_args(&workflow, &given);
     let mut out = stdout();
-    out.write_all(graph::draw(&workflow, &args, format).as_bytes())?;
+    out.write_all(graph::draw_workflow(&workflow, &args, format).as_bytes())?;
     out.flush()?;
     Ok(Exit::OK)
 }

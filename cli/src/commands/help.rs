@@ -48,7 +48,7 @@ const PARTICULAR: &[&str] = &[
 ];
 
 /// The overview: the purpose of lobster and its commands.
-pub(crate) fn general() -> CommandResult {
+pub(crate) fn print_overview() -> CommandResult {
     let room = Room::of_stdout();
     let title = |text: &str| room.paint(BOLD, text);
     let mut text = format!(
@@ -86,14 +86,14 @@ pub(crate) fn general() -> CommandResult {
         text.push_str(&format!("\n{}\n", title(&format!("{group}:"))));
         for name in *names {
             if let Some(about) = about(name) {
-                text.push_str(&entry(name, 12, &about, room));
+                text.push_str(&format_entry(name, 12, &about, room));
             }
         }
     }
     let mut stages = |heading: &str, wanted: &dyn Fn(&str) -> bool| {
         text.push_str(&format!("\n{}\n", title(heading)));
         for spec in builtin().iter().filter(|spec| wanted(spec.name)) {
-            text.push_str(&entry(spec.name, 16, spec.description, room));
+            text.push_str(&format_entry(spec.name, 16, spec.description, room));
         }
     };
     stages("Pipeline commands (lobster help NAME):", &|name| !PARTICULAR.contains(&name));
@@ -103,11 +103,11 @@ pub(crate) fn general() -> CommandResult {
     text.push_str(
         "\n`lobster --describe` gives all commands, options and schemas as JSON; `lobster skill` is a guide for agents.\n",
     );
-    print(&text)
+    print_page(&text)
 }
 
 /// A name with its meaning; at a terminal a long line continues below its beginning.
-fn entry(name: &str, wide: usize, about: &str, room: Room) -> String {
+fn format_entry(name: &str, wide: usize, about: &str, room: Room) -> String {
     let indent = wide + 3;
     let lines = match room.columns {
         Some(columns) if columns > 2 * indent => wrap(about, columns - indent - 1),
@@ -120,8 +120,8 @@ fn entry(name: &str, wide: usize, about: &str, room: Room) -> String {
 /// The help of one command of the command line.
 pub(crate) fn of_command(name: &str) -> CommandResult {
     match command_help(&[name]) {
-        Some(help) => print(&help),
-        None => general(),
+        Some(help) => print_page(&help),
+        None => print_overview(),
     }
 }
 
@@ -137,21 +137,21 @@ fn command_help(names: &[&str]) -> Option<String> {
 }
 
 /// `lobster help [TOPIC]`
-pub(crate) fn topic(words: &[String]) -> CommandResult {
+pub(crate) fn print_topic(words: &[String]) -> CommandResult {
     let names: Vec<&str> = words.iter().map(String::as_str).filter(|word| !word.starts_with('-')).collect();
-    let Some((&first, rest)) = names.split_first() else { return general() };
+    let Some((&first, rest)) = names.split_first() else { return print_overview() };
     // A name may have several meanings: `store` is a command and the code of a failure.
     let alone = rest.is_empty().then_some(first);
     let pages = [
-        alone.and_then(|name| builtin().get(name)).map(stage),
+        alone.and_then(|name| builtin().get(name)).map(stage_page),
         command_help(&names).filter(|_| is_command(first)),
         alone
-            .and_then(codes::explain)
+            .and_then(codes::find_page)
             .map(|page| format!("{} — {}\n\n{}\n", page.code, page.title, page.text.trim_end())),
     ];
     let pages: Vec<String> = pages.into_iter().flatten().collect();
     if !pages.is_empty() {
-        return print(&pages.join("\n"));
+        return print_page(&pages.join("\n"));
     }
     let topic = names.join(" ");
     let error = CommandError::usage(format!("Unknown command: {topic}"));
@@ -161,19 +161,19 @@ pub(crate) fn topic(words: &[String]) -> CommandResult {
     let names = names
         .map(clap::Command::get_name)
         .chain(stages.iter().map(|spec| spec.name))
-        .chain(codes::pages().map(|page| page.code));
+        .chain(codes::all_pages().map(|page| page.code));
     Err(match nearest_name(&topic, names) {
         Some(near) => error.with_hint(format!("did you mean `lobster help {near}`?")),
         None => error.with_hint("`lobster help` lists the topics"),
     })
 }
 
-fn stage(spec: &StageSpec) -> String {
+fn stage_page(spec: &StageSpec) -> String {
     format!("{} — {}\n\n{}\n", spec.name, spec.description, spec.help.trim_end())
 }
 
-fn print(text: &str) -> CommandResult {
-    let mut out = Output::paged();
+fn print_page(text: &str) -> CommandResult {
+    let mut out = Output::through_pager();
     out.write_all(text.as_bytes())?;
     out.flush()?;
     Ok(Exit::OK)

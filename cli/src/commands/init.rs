@@ -20,7 +20,7 @@ use crate::whole_files::write_new;
   lobster init --kind agent add-task       a tool for `lobster mcp --workflows .`")]
 pub(crate) struct Args {
     /// The name of the workflow and of its file.
-    #[arg(default_value = "hello", value_parser = name)]
+    #[arg(default_value = "hello", value_parser = parse_name)]
     name: String,
     /// The kind of steps.
     #[arg(long, value_name = "KIND")]
@@ -50,7 +50,7 @@ struct File {
 }
 
 impl Kind {
-    fn files(self, name: &str) -> Vec<File> {
+    fn template_files(self, name: &str) -> Vec<File> {
         let text = match self {
             Self::Shell => include_str!("init/shell.lobster"),
             Self::Javascript => include_str!("init/javascript.lobster"),
@@ -68,7 +68,7 @@ impl Kind {
 }
 
 /// Checks a name, which appears in a file name, in YAML and in printed commands.
-fn name(text: &str) -> Result<String, String> {
+fn parse_name(text: &str) -> Result<String, String> {
     let text = text.strip_suffix(".lobster").unwrap_or(text);
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if text.starts_with(|c: char| c.is_ascii_lowercase()) && text.chars().all(fits) {
@@ -86,11 +86,11 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         Some(kind) => kind,
         None if which::can_ask() => {
             let kinds = Kind::value_variants();
-            kinds[which::pick(&rows(kinds), "Which kind of workflow?")?]
+            kinds[which::pick_row(&kind_rows(kinds), "Which kind of workflow?")?]
         }
         None => Kind::Shell,
     };
-    let files = kind.files(&args.name);
+    let files = kind.template_files(&args.name);
     for file in &files {
         refuse_to_replace(&args.dir.join(&file.path))?;
     }
@@ -113,7 +113,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
 }
 
 /// Each kind with its name and its help.
-fn rows(kinds: &[Kind]) -> Vec<Vec<String>> {
+fn kind_rows(kinds: &[Kind]) -> Vec<Vec<String>> {
     let known = kinds.iter().filter_map(Kind::to_possible_value);
     known
         .map(|kind| {
@@ -137,9 +137,9 @@ mod tests {
 
     #[test]
     fn names_are_plain() {
-        assert_eq!(name("add-task.lobster"), Ok("add-task".to_owned()));
+        assert_eq!(parse_name("add-task.lobster"), Ok("add-task".to_owned()));
         for wrong in ["", "-a", "A", "a b", "../a", "a.b", "1a", "a'"] {
-            assert!(name(wrong).is_err(), "{wrong}");
+            assert!(parse_name(wrong).is_err(), "{wrong}");
         }
     }
 }

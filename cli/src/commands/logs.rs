@@ -7,9 +7,9 @@ use lobster_runtime::engine::UnseenEnd;
 use lobster_runtime::json;
 use lobster_runtime::replay::place::is_within;
 use lobster_runtime::replay::step_output::{
-    ends, kept_outputs, recorded_streams, retain_unrecorded, stream_as_json, streams_as_json,
+    ends_output, kept_outputs, recorded_streams, retain_unrecorded, stream_as_json, streams_as_json,
 };
-use lobster_runtime::replay::{Standing, standing};
+use lobster_runtime::replay::{Standing, read_standing};
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::{Blob, BrokenChain, Event, KeptOutput, Record, RunId, Store};
 use serde_json::json;
@@ -63,14 +63,15 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let is_program = args.json || args.stdout || args.stderr || args.output || args.follow;
     let mut out = Output::for_reader(is_program);
     if args.output {
-        return output(&store, id, args.json, &mut out);
+        return print_output(&store, id, args.json, &mut out);
     }
     let mut printer =
         Printer { args, store: &store, run: id, out, at_line_start: true, heading: None, exit: Exit::OK };
     let mut kept = kept_outputs(&store, id, args.step.as_deref());
     let (journal, broken) = prepare::found_journal(&store, id)?;
     let seen = if args.json {
-        let (mut objects, is_whole) = streams_as_json(&store, id, |path, name| printer.wants(path, name))?;
+        let (mut objects, is_whole) =
+            streams_as_json(&store, id, |path, name| printer.is_wanted(path, name))?;
         if !is_whole {
             printer.exit = Exit::FAILED;
         }
@@ -83,15 +84,15 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     } else {
         let mut seen = false;
         for record in &journal {
-            seen |= printer.recorded(record)?;
+            seen |= printer.print_recorded(record)?;
         }
         retain_unrecorded(&mut kept, &journal);
         for output in &mut kept {
-            seen |= printer.unrecorded(output)?;
+            seen |= printer.print_unrecorded(output)?;
         }
         if args.follow {
             let after = journal.last().map_or(0, |record| record.seq);
-            printer.follow(kept, after)?;
+            printer.follow_run(kept, after)?;
         }
         seen
     };
@@ -104,11 +105,11 @@ pub(crate) fn run(args: &Args) -> CommandResult {
 }
 
 /// Prints the result of the run.
-fn output(store: &Store, id: RunId, as_json: bool, out: &mut Output) -> CommandResult {
+fn print_output(store: &Store, id: RunId, as_json: bool, out: &mut Output) -> CommandResult {
     let run = store.run(id)?;
-    let status = standing(store, &run);
+    let status = read_standing(store, &run);
     let output = run.output.ok_or_else(|| {
-        CommandError::failed(format!("run {} is {status} and has no result on record", id.short()))
+        CommandError::failed(format!("run {} is {status} and has no result on record", id.short_id()))
     })?;
     let mut exit = Exit::OK;
     if as_json {
@@ -119,7 +120,7 @@ fn output(store: &Store, id: RunId, as_json: bool, out: &mut Output) -> CommandR
         }
         writeln!(out, "{}", json::pretty(&[stream]))?;
     } else {
-        let mut reader = store.open_blob(&output).map_err(|error| store.explained(id, error))?;
+        let mut reader = store.open_blob(&output).map_err(|error| store.explain_error(id, error))?;
         io::copy(&mut reader, out)?;
     }
     out.flush()?;
@@ -139,12 +140,12 @@ struct Printer<'a> {
 }
 
 impl Printer<'_> {
-    fn wants(&self, path: &str, name: &str) -> bool {
+    fn is_wanted(&self, path: &str, name: &str) -> bool {
         self.args.step.as_ref().is_none_or(|step| is_within(path, step))
             && if name == "stdout" { !self.args.stderr } else { !self.args.stdout }
     }
 
-    fn head(&mut self, heading: String) -> io::Result<()> {
+    fn print_heading(&mut self, heading: String) -> io::Result<()> {
         if self.args.stdout || self.args.stderr || self.heading.as_ref() == Some(&heading) {
             return Ok(());
         }
@@ -158,23 +159,27 @@ impl Printer<'_> {
     }
 
     /// Prints the output named by a record; false if it has none.
-    fn recorded(&mut self, record: &Record) -> io::Result<bool> {
+    fn print_recorded(&mut self, record: &Record) -> io::Result<bool> {
         let Event::StepEnded { path, outcome, .. } = &record.event else { return Ok(false) };
         let mut seen = false;
         if let Some(end) = UnseenEnd::of_outcome(outcome)
-            && self.wants(path, "stdout")
-            && self.wants(path, "stderr")
+            && self.is_wanted(path, "stdout")
+            && self.is_wanted(path, "stderr")
         {
             seen = true;
-            self.head(format!("{} was interrupted: {}", one_line(path), one_line(&end.reason())))?;
+            self.print_heading(format!("{} was interrupted: {}", one_line(path), one_line(&end.reason())))?;
         }
         for (name, blob) in recorded_streams(outcome) {
-            let Some(blob) = blob.filter(|blob| blob.len > 0 && self.wants(path, name)) else { continue };
+            let Some(blob) = blob.filter(|blob| blob.len > 0 && self.is_wanted(path, name)) else { continue };
             seen = true;
             // Another attempt gets its own heading.
             self.heading = None;
-            self.head(format!("{} {name}", one_line(path)))?;
-            match self.store.open_blob(&blob.digest).map_err(|error| self.store.explained(self.run, error)) {
+            self.print_heading(format!("{} {name}", one_line(path)))?;
+            match self
+                .store
+                .open_blob(&blob.digest)
+                .map_err(|error| self.store.explain_error(self.run, error))
+            {
                 Ok(mut stream) => {
                     let mut out = LastByte { to: &mut self.out, at_line_start: &mut self.at_line_start };
                     io::copy(&mut stream, &mut out)?;
@@ -189,50 +194,51 @@ impl Printer<'_> {
     }
 
     /// Prints the output so far of a step without a recorded end; false if there is none.
-    fn unrecorded(&mut self, output: &mut KeptOutput) -> io::Result<bool> {
+    fn print_unrecorded(&mut self, output: &mut KeptOutput) -> io::Result<bool> {
         let mut seen = false;
         while let Some(piece) = output.next_piece()? {
-            if !self.wants(&output.path, piece.stream.name()) {
+            if !self.is_wanted(&output.path, piece.stream.name()) {
                 continue;
             }
             seen = true;
-            self.head(format!("{} {}, so far", one_line(&output.path), piece.stream.name()))?;
+            self.print_heading(format!("{} {}, so far", one_line(&output.path), piece.stream.name()))?;
             LastByte { to: &mut self.out, at_line_start: &mut self.at_line_start }.write_all(&piece.bytes)?;
         }
         Ok(seen)
     }
 
     /// Prints new output until the run ends or is interrupted.
-    fn follow(&mut self, mut open: Vec<KeptOutput>, mut after: u64) -> Result<(), CommandError> {
+    fn follow_run(&mut self, mut open: Vec<KeptOutput>, mut after: u64) -> Result<(), CommandError> {
         loop {
             self.out.flush()?;
             // Read first, so that everything written before the run's end is printed below.
             let run = self.store.run(self.run)?;
             let goes_on = matches!(
-                standing(self.store, &run),
+                read_standing(self.store, &run),
                 Standing::Running | Standing::Waiting | Standing::Cancelling
             );
             for output in kept_outputs(self.store, self.run, self.args.step.as_deref()) {
-                if !open.iter().any(|known| known.name() == output.name() && known.at == output.at) {
+                if !open.iter().any(|known| known.file_path() == output.file_path() && known.at == output.at)
+                {
                     open.push(output);
                 }
             }
             for output in &mut open {
-                self.unrecorded(output)?;
+                self.print_unrecorded(output)?;
             }
             loop {
                 let records = self.store.events_after(self.run, after, RECORDS)?;
                 let Some(last) = records.last() else { break };
                 after = last.seq;
                 for record in &records {
-                    match open.iter().position(|output| ends(record, output)) {
+                    match open.iter().position(|output| ends_output(record, output)) {
                         // The file was removed, but is still open here.
                         Some(number) => {
                             let mut output = open.remove(number);
-                            self.unrecorded(&mut output)?;
+                            self.print_unrecorded(&mut output)?;
                         }
                         None => {
-                            self.recorded(record)?;
+                            self.print_recorded(record)?;
                         }
                     }
                 }

@@ -55,7 +55,7 @@ use lobster_runtime::stage::Mode;
 
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::render::harmless;
-use crate::render::say;
+use crate::render::print_to_stderr;
 use crate::reply::Reply;
 use crate::{logging, own_settings, prepare, signals, stdout};
 
@@ -126,17 +126,17 @@ pub(crate) enum Command {
 
 /// Runs the command that the words name.
 pub(crate) fn dispatch(name: &std::ffi::OsStr, words: Vec<OsString>) -> Exit {
-    stdout::begin();
-    let result = match texts(&words) {
+    stdout::remember_terminal();
+    let result = match decode_words(&words) {
         Ok(words) => match own_settings::check(&words) {
-            Ok(()) => named(name, &words),
-            Err(error) => run::refuse(&words, error.into()),
+            Ok(()) => run_named(name, &words),
+            Err(error) => run::report_refusal(&words, error.into()),
         },
-        Err(error) => run::refuse(&show_words(&words), error),
+        Err(error) => run::report_refusal(&show_words(&words), error),
     };
     let mut exit = result.unwrap_or_else(CommandError::report);
     if let Some(database) = lobster_runtime::store::damage_met() {
-        say(&format!(
+        print_to_stderr(&format!(
             "Warning: {} is damaged, so results may be missing. `lobster store verify` lists the damage, \
              `lobster store salvage DIR` copies the undamaged parts to a new store.",
             harmless(&database.display().to_string())
@@ -148,19 +148,19 @@ pub(crate) fn dispatch(name: &std::ffi::OsStr, words: Vec<OsString>) -> Exit {
     if let Some(error) = stdout::take_failure()
         && exit == Exit::OK
     {
-        say(&format!("Error: the output could not be written: {error}"));
+        print_to_stderr(&format!("Error: the output could not be written: {error}"));
         exit = Exit::FAILED;
     }
-    signals::received().map_or(exit, Exit::Signal)
+    signals::first_received().map_or(exit, Exit::Signal)
 }
 
 /// Reports that the system gives lobster no thread, in the form that fits the words.
 pub(crate) fn refuse_start(words: impl Iterator<Item = OsString>, error: &std::io::Error) -> Exit {
-    stdout::begin();
+    stdout::remember_terminal();
     let message = format!(
         "lobster cannot start ({error}): it needs a thread with 256 MiB of address space (`ulimit -u`, `ulimit -v`)"
     );
-    run::refuse(&show_words(&words.collect::<Vec<_>>()), CommandError::failed(message))
+    run::report_refusal(&show_words(&words.collect::<Vec<_>>()), CommandError::failed(message))
         .unwrap_or_else(CommandError::report)
 }
 
@@ -169,17 +169,17 @@ fn show_words(words: &[OsString]) -> Vec<String> {
 }
 
 /// Runs the command that this program name and these words select.
-fn named(name: &std::ffi::OsStr, words: &[String]) -> CommandResult {
+fn run_named(name: &std::ffi::OsStr, words: &[String]) -> CommandResult {
     match Path::new(name).file_name().and_then(|name| name.to_str()) {
         Some(shim @ ("openclaw.invoke" | "clawd.invoke")) => {
             logging::start(&logging::Options::default()).and_then(|()| shim::run(shim, words))
         }
-        _ => command(words),
+        _ => run_command(words),
     }
 }
 
 /// The words as text. A word that is not UTF-8 is refused: a converted word would be a different one.
-fn texts(words: &[OsString]) -> Result<Vec<String>, CommandError> {
+fn decode_words(words: &[OsString]) -> Result<Vec<String>, CommandError> {
     let text = |(at, word): (usize, &OsString)| {
         word.to_str().map(str::to_owned).ok_or_else(|| {
             CommandError::usage(format!(
@@ -191,9 +191,9 @@ fn texts(words: &[OsString]) -> Result<Vec<String>, CommandError> {
     words.iter().enumerate().map(text).collect()
 }
 
-fn command(words: &[String]) -> CommandResult {
+fn run_command(words: &[String]) -> CommandResult {
     let (first, rest) = match words.split_first() {
-        None => return help::general(),
+        None => return help::print_overview(),
         Some((first, rest)) => (first.as_str(), rest),
     };
     if matches!(first, "help" | "-h" | "--help") && rest.iter().any(|word| word == "--no-pager") {
@@ -202,13 +202,13 @@ fn command(words: &[String]) -> CommandResult {
     let wants_help = words.iter().any(|word| word == "-h" || word == "--help");
     match first {
         "--describe" => describe::run(),
-        "-h" | "--help" => help::general(),
-        "help" => help::topic(rest),
+        "-h" | "--help" => help::print_overview(),
+        "help" => help::print_topic(rest),
         "version" | "--version" | "-v" => Ok(version::print()),
         "run" => match rest {
             // `run exec ls -h` asks for the help of `ls`.
             [word] if word == "-h" || word == "--help" => help::of_command(first),
-            _ if wants_help => help::general(),
+            _ if wants_help => help::print_overview(),
             rest => run::run(rest),
         },
         "resume" | "graph" if wants_help => help::of_command(first),
@@ -217,14 +217,14 @@ fn command(words: &[String]) -> CommandResult {
             resume::run(rest)
         }
         "graph" => {
-            let (log, rest) = logging::take(rest)?;
+            let (log, rest) = logging::take_options(rest)?;
             logging::start(&log)?;
             graph::run(&rest)
         }
         _ if help::is_command(first) => own_command(words),
         // `exec ls -h` is an option of `ls`; a help flag elsewhere is lobster's.
         _ if wants_help && !lobster_runtime::stages::builtin().iter().any(|spec| spec.name == first) => {
-            help::general()
+            help::print_overview()
         }
         _ => run::run(words),
     }
@@ -237,7 +237,7 @@ fn own_command(words: &[String]) -> CommandResult {
         Err(error)
             if error.use_stderr() && run::answers_gates(words) && Reply::for_reader().mode == Mode::Tool =>
         {
-            return run::refuse(words, CommandError::usage(error.to_string().trim_end()));
+            return run::report_refusal(words, CommandError::usage(error.to_string().trim_end()));
         }
         Err(error) => {
             let exit = if error.use_stderr() { Exit::USAGE } else { Exit::OK };
@@ -245,7 +245,7 @@ fn own_command(words: &[String]) -> CommandResult {
             if exit != Exit::OK && words.first().is_some_and(|first| first == "doctor") {
                 let error = error.to_string();
                 let problem = CommandError::usage(error.lines().next().unwrap_or_default());
-                return run::refuse(words, problem).or(Ok(exit));
+                return run::report_refusal(words, problem).or(Ok(exit));
             }
             return Ok(exit);
         }
@@ -342,11 +342,11 @@ fn failed_if_unreadable(result: CommandResult) -> CommandResult {
     }
     let exit = result.unwrap_or_else(CommandError::report);
     for why in unreadable.iter().take(NAMED) {
-        say(&format!("Warning: the record is damaged: {}", harmless(why)));
+        print_to_stderr(&format!("Warning: the record is damaged: {}", harmless(why)));
     }
     if unreadable.len() > NAMED {
-        say(&format!("Warning: {} more blobs cannot be read", unreadable.len() - NAMED));
+        print_to_stderr(&format!("Warning: {} more blobs cannot be read", unreadable.len() - NAMED));
     }
-    say("  `lobster store verify` lists the damage and the steps that it concerns");
+    print_to_stderr("  `lobster store verify` lists the damage and the steps that it concerns");
     Ok(failed(exit))
 }

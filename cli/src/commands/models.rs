@@ -51,15 +51,15 @@ struct Prices {
 pub(crate) fn run(args: &Args) -> CommandResult {
     let Task::Prices(prices) = &args.task;
     match &prices.update {
-        Some(file) => update(file, prices.json),
-        None => list(&prices.models, prices.json),
+        Some(file) => update_prices(file, prices.json),
+        None => list_prices(&prices.models, prices.json),
     }
 }
 
 /// The name of an entry, its price and its source.
 type Entry<'p> = (&'p str, Rate, Origin);
 
-pub(super) fn variable(name: &str) -> Option<String> {
+pub(super) fn env_variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
@@ -68,12 +68,12 @@ pub(super) fn variable(name: &str) -> Option<String> {
 /// # Errors
 /// One of the operator's tables is unusable.
 pub(super) fn usable_prices() -> Result<Pricing, CommandError> {
-    let (pricing, bad) = Pricing::configured(variable);
+    let (pricing, bad) = Pricing::configured(env_variable);
     bad.first().map_or(Ok(pricing), |bad| Err(CommandError::failed(bad.to_string())))
 }
 
 /// The source of a price, for people.
-fn origin(origin: Origin) -> String {
+fn describe_origin(origin: Origin) -> String {
     match origin {
         Origin::BuiltIn => format!("built in, {AS_OF}"),
         Origin::File => "prices.json".to_owned(),
@@ -81,62 +81,77 @@ fn origin(origin: Origin) -> String {
     }
 }
 
-fn list(models: &[String], as_json: bool) -> CommandResult {
+fn list_prices(models: &[String], as_json: bool) -> CommandResult {
     let pricing = usable_prices()?;
     // The requested name and its entry.
     let rows: Vec<(&str, Option<Entry<'_>>)> = if models.is_empty() {
         pricing.entries().map(|entry| (entry.0, Some(entry))).collect()
     } else {
-        models.iter().map(|model| (model.as_str(), pricing.find(model))).collect()
+        models.iter().map(|model| (model.as_str(), pricing.find_entry(model))).collect()
     };
     let exit = if rows.iter().all(|(_, entry)| entry.is_some()) { Exit::OK } else { Exit::FAILED };
     let mut out = Output::for_reader(as_json);
     if as_json {
         let object = |(model, entry): &(&str, Option<Entry<'_>>)| {
             let Some((name, rate, from)) = entry else { return json!({ "model": model, "price": null }) };
-            json!({ "model": model, "entry": name, "price": rate, "from": origin(*from) })
+            json!({ "model": model, "entry": name, "price": rate, "from": describe_origin(*from) })
         };
         let all: Vec<Value> = rows.iter().map(object).collect();
         writeln!(out, "{}", json::pretty(&json!({ "unit": "USD per million tokens", "models": all })))?;
         return Ok(exit);
     }
-    let mut table =
-        Table::new(&["MODEL", "INPUT", "OUTPUT", "LONG REQUESTS", "FROM"]).figures(&["INPUT", "OUTPUT"]);
+    let mut table = Table::new(&["MODEL", "INPUT", "OUTPUT", "LONG REQUESTS", "FROM"])
+        .numeric_columns(&["INPUT", "OUTPUT"]);
     for (model, entry) in rows {
         let name = one_line(model);
         let Some((entry, rate, from)) = entry else {
-            table.push(vec![name.as_str().into(), "".into(), "".into(), "".into(), Cell::state("no price")]);
+            table.push(vec![
+                name.as_str().into(),
+                "".into(),
+                "".into(),
+                "".into(),
+                Cell::state_word("no price"),
+            ]);
             continue;
         };
-        let from = if entry == model { origin(from) } else { format!("{entry}, {}", origin(from)) };
+        let from = if entry == model {
+            describe_origin(from)
+        } else {
+            format!("{entry}, {}", describe_origin(from))
+        };
         table.push(vec![
             name.as_str().into(),
-            dollars(rate.input).as_str().into(),
-            dollars(rate.output).as_str().into(),
-            long(rate).as_str().into(),
+            format_dollars(rate.input).as_str().into(),
+            format_dollars(rate.output).as_str().into(),
+            long_price(rate).as_str().into(),
             one_line(&from).as_str().into(),
         ]);
     }
-    table.print(&mut out, Room::of_stdout())?;
+    table.print_to(&mut out, Room::of_stdout())?;
     out.flush()?;
     Ok(exit)
 }
 
 /// At least two decimals, and no digit lost.
-fn dollars(usd: f64) -> String {
+fn format_dollars(usd: f64) -> String {
     let exact = usd.to_string();
     let rounded = format!("{usd:.2}");
     format!("${}", if exact.len() > rounded.len() { exact } else { rounded })
 }
 
-fn long(rate: Rate) -> String {
+fn long_price(rate: Rate) -> String {
     rate.long.map_or_else(String::new, |long| {
-        format!("above {} tokens {} and {}", long.above, dollars(long.input), dollars(long.output))
+        format!(
+            "above {} tokens {} and {}",
+            long.above,
+            format_dollars(long.input),
+            format_dollars(long.output)
+        )
     })
 }
 
 /// Adds the prices of a file to the operator's.
-fn update(file: &Path, as_json: bool) -> CommandResult {
+fn update_prices(file: &Path, as_json: bool) -> CommandResult {
     let text = if file == Path::new("-") {
         let mut text = String::new();
         std::io::stdin().lock().read_to_string(&mut text).map(|_| text)
@@ -151,7 +166,7 @@ fn update(file: &Path, as_json: bool) -> CommandResult {
              {{\"MODEL\": {{\"input\": 2.5, \"output\": 10}}}}, in dollars per million tokens"
         ))
     })?;
-    let Some(place) = prices_file(variable) else {
+    let Some(place) = prices_file(env_variable) else {
         return Err(CommandError::failed("neither HOME nor XDG_CONFIG_HOME names a directory for prices"));
     };
     let mut kept: BTreeMap<String, Rate> = match std::fs::read_to_string(&place) {
@@ -167,7 +182,7 @@ fn update(file: &Path, as_json: bool) -> CommandResult {
             })?
         }
     };
-    let before = Pricing::configured(|name| if name == VARIABLE { None } else { variable(name) }).0;
+    let before = Pricing::configured(|name| if name == VARIABLE { None } else { env_variable(name) }).0;
     let changed: Vec<(String, Option<Rate>, Rate)> = new
         .iter()
         .map(|(model, rate)| {
@@ -189,14 +204,14 @@ fn update(file: &Path, as_json: bool) -> CommandResult {
         return Ok(Exit::OK);
     }
     for (model, old, new) in &changed {
-        let new = format!("{} in, {} out", dollars(new.input), dollars(new.output));
+        let new = format!("{} in, {} out", format_dollars(new.input), format_dollars(new.output));
         let old = old.map_or_else(
             || "no price before".to_owned(),
-            |old| format!("before {} in, {} out", dollars(old.input), dollars(old.output)),
+            |old| format!("before {} in, {} out", format_dollars(old.input), format_dollars(old.output)),
         );
         writeln!(out, "{}: {new} ({old})", one_line(model))?;
     }
-    let count = units::counted(kept.len() as u64, "model");
+    let count = units::count_noun(kept.len() as u64, "model");
     writeln!(out, "wrote {}: {count}, {} changed", place.display(), changed.len())?;
     Ok(Exit::OK)
 }

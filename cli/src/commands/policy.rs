@@ -11,7 +11,7 @@ use lobster_runtime::json;
 use lobster_runtime::policy::{
     Dialect, LeastChanges, Observed, Policy, PolicyFile, Proposal, Shell, Verdict,
 };
-use lobster_runtime::replay::{observed, rules_of_approvals};
+use lobster_runtime::replay::{observed_commands, rules_of_approvals};
 use lobster_runtime::runtime::{PolicySources, Runtime};
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::{RunFilter, RunId};
@@ -20,7 +20,7 @@ use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::one_line;
 use crate::render::pager::Output;
-use crate::render::say;
+use crate::render::print_to_stderr;
 use crate::render::table::{Room, state_style};
 use crate::stdout::stdout;
 
@@ -132,13 +132,13 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let mut out = stdout();
     match &args.action {
         Action::Init { kind } => return init::run(*kind, &mut out),
-        Action::Check { file, against } => return check(file.as_deref(), against, &mut out),
+        Action::Check { file, against } => return check_policy(file.as_deref(), against, &mut out),
         Action::Test { corpus, policy, shell, json } => {
-            return test(corpus, policy.as_deref(), *shell, *json, &mut out);
+            return test_policy(corpus, policy.as_deref(), *shell, *json, &mut out);
         }
-        Action::Trust { list: true, .. } => trust::list(&mut out)?,
-        Action::Trust { file, yes, .. } => return trust::trust(file.as_deref(), *yes, &mut out),
-        Action::Untrust { file } => trust::untrust(file.as_deref(), &mut out)?,
+        Action::Trust { list: true, .. } => trust::list_trusted(&mut out)?,
+        Action::Trust { file, yes, .. } => return trust::trust_file(file.as_deref(), *yes, &mut out),
+        Action::Untrust { file } => trust::untrust_file(file.as_deref(), &mut out)?,
         Action::Explain { words, policy, shell, json } => {
             let place = PolicySources { place: Some(Path::new(".")), run: None };
             let runtime = prepare::runtime_under(Mode::Human, &place)?;
@@ -155,7 +155,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
                 writeln!(out, "{}", json::pretty(&decision))?;
             } else {
                 let room = Room::of_stdout();
-                let mut paged = Output::paged();
+                let mut paged = Output::through_pager();
                 for (index, line) in decision.explain(&env).lines().enumerate() {
                     let style = if index == 0 { state_style(line) } else { anstyle::Style::new() };
                     writeln!(paged, "{}", room.paint(style, line))?;
@@ -167,15 +167,15 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         Action::Suggest { from, approved: true } => suggest_approved(from, &mut out)?,
         Action::Suggest { from, approved: false } => {
             let runtime = prepare::runtime(Mode::Human)?;
-            let suggestion = Policy::suggest(&observations(&runtime, from)?, &runtime.decision_env());
+            let suggestion = Policy::suggest(&observe_runs(&runtime, from)?, &runtime.decision_env());
             write!(out, "{}", suggestion.toml)?;
             for stopped in &suggestion.uncovered {
                 let command = one_line(&stopped.argv.join(" "));
                 let what = if stopped.verdict == Verdict::Deny { "still denied" } else { "still asks" };
-                say(&format!("{what}: {command}: {}", one_line(&stopped.reason)));
+                print_to_stderr(&format!("{what}: {command}: {}", one_line(&stopped.reason)));
             }
             if suggestion.uncovered.is_empty() {
-                say("checked against these runs: it allows all their commands");
+                print_to_stderr("checked against these runs: it allows all their commands");
             }
         }
         Action::Schema => writeln!(out, "{}", json::pretty(&PolicyFile::json_schema()))?,
@@ -183,7 +183,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     Ok(Exit::OK)
 }
 
-fn load(path: &Path) -> Result<Policy, CommandError> {
+fn load_policy(path: &Path) -> Result<Policy, CommandError> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| CommandError::failed(format!("{}: {error}", path.display())))?;
     Policy::load(&text, &path.display().to_string()).map_err(CommandError::failed)
@@ -191,16 +191,16 @@ fn load(path: &Path) -> Result<Policy, CommandError> {
 
 /// The given file, else the policy in force.
 fn policy_or(path: Option<&Path>, runtime: &Runtime) -> Result<Policy, CommandError> {
-    path.map_or_else(|| Ok(runtime.policy().clone()), load)
+    path.map_or_else(|| Ok(runtime.policy().clone()), load_policy)
 }
 
-fn observations(runtime: &Runtime, runs: &[String]) -> Result<Vec<Observed>, CommandError> {
+fn observe_runs(runtime: &Runtime, runs: &[String]) -> Result<Vec<Observed>, CommandError> {
     let store = runtime.store()?;
     let env = runtime.decision_env();
     runs.iter()
         .map(|run| {
             let id = crate::which::run(&store, run)?;
-            Ok(observed(&store, id, &env)?)
+            Ok(observed_commands(&store, id, &env)?)
         })
         .collect()
 }
@@ -210,7 +210,7 @@ fn suggest_approved(from: &[String], out: &mut impl Write) -> Result<(), Command
     let runtime = prepare::runtime(Mode::Human)?;
     let store = runtime.store()?;
     let runs: Vec<RunId> = if from.is_empty() {
-        store.runs(&RunFilter::default())?.into_iter().map(|run| run.id).collect()
+        store.list_runs(&RunFilter::default())?.into_iter().map(|run| run.id).collect()
     } else {
         from.iter().map(|run| crate::which::run(&store, run)).collect::<Result<_, _>>()?
     };
@@ -221,7 +221,7 @@ fn suggest_approved(from: &[String], out: &mut impl Write) -> Result<(), Command
         }
     }
     if rules.is_empty() {
-        say("no approval of these runs proposed a rule");
+        print_to_stderr("no approval of these runs proposed a rule");
     }
     for (rule, runs) in rules {
         writeln!(out, "# approved in {}\n{rule}", runs.join(", "))?;
@@ -229,12 +229,12 @@ fn suggest_approved(from: &[String], out: &mut impl Write) -> Result<(), Command
     Ok(())
 }
 
-fn check(file: Option<&Path>, against: &[String], out: &mut impl Write) -> CommandResult {
+fn check_policy(file: Option<&Path>, against: &[String], out: &mut impl Write) -> CommandResult {
     let file = &match file {
         Some(file) => file.to_owned(),
-        None => trust::find(None)?.path,
+        None => trust::find_policy(None)?.path,
     };
-    let policy = load(file)?;
+    let policy = load_policy(file)?;
     let runtime = prepare::runtime(Mode::Human)?;
     let env = runtime.decision_env();
     for lint in policy.lint(&env) {
@@ -245,7 +245,7 @@ fn check(file: Option<&Path>, against: &[String], out: &mut impl Write) -> Comma
         writeln!(out, "changes to files of {}: {}", one_line(&who), least.describe())?;
     }
     if !against.is_empty() {
-        let difference = policy.check_against(&observations(&runtime, against)?, &env);
+        let difference = policy.check_against(&observe_runs(&runtime, against)?, &env);
         for stopped in &difference.stopped {
             let command = one_line(&stopped.argv.join(" "));
             writeln!(
@@ -275,7 +275,7 @@ fn least_changes(policy: &Policy) -> Vec<(String, LeastChanges)> {
     demands
 }
 
-fn test(
+fn test_policy(
     corpus: &Path,
     policy: Option<&Path>,
     shell: Dialect,
@@ -283,20 +283,20 @@ fn test(
     out: &mut impl Write,
 ) -> CommandResult {
     let policy = match policy {
-        Some(path) => load(path)?,
+        Some(path) => load_policy(path)?,
         None if corpus.extension().is_some_and(|e| e == "toml") => {
             return Err(CommandError::usage(format!("{} is not a corpus", corpus.display()))
                 .with_hint(format!("lobster policy test --policy {} CORPUS.jsonl", corpus.display())));
         }
         // The policy of a corpus is in the same directory.
-        None => load(&corpus.with_file_name("example.toml"))
+        None => load_policy(&corpus.with_file_name("example.toml"))
             .map_err(|error| error.with_hint("name the policy with --policy FILE"))?,
     };
     let report = policy.test_corpus(corpus, shell).map_err(CommandError::failed)?;
     if as_json {
         writeln!(out, "{}", json::pretty(&report))?;
     } else {
-        for case in report.cases.iter().filter(|case| !case.passed()) {
+        for case in report.cases.iter().filter(|case| !case.has_passed()) {
             writeln!(
                 out,
                 "{}: {}, expected {}: {}",

@@ -7,9 +7,9 @@ use clap::error::ErrorKind;
 
 use super::Cli;
 
-fn files(dir: &Path) -> Vec<PathBuf> {
+fn files_below(dir: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().map(|entry| entry.unwrap().path());
-    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+    entries.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()
 }
 
 /// The command lines of a text: the text between backticks, and whole lines of examples.
@@ -34,7 +34,7 @@ fn command_lines(text: &str, is_prose: bool) -> Vec<String> {
 
 /// The words of a command line whose options can be checked: one of lobster's commands, without shell
 /// operators.
-fn words(line: &str) -> Option<Vec<String>> {
+fn command_words(line: &str) -> Option<Vec<String>> {
     let line = line.trim().trim_end_matches(['.', ',', ';', ':', '"', '\\', ')', ']']);
     let words: Vec<String> =
         line.split_whitespace().map(|word| word.trim_matches(['\'', '"', '[', ']']).to_owned()).collect();
@@ -50,7 +50,7 @@ fn command_lines_in_texts_are_taken() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut all = vec![root.join("README.md")];
     for dir in ["cli/src", "runtime", "docs", "examples"] {
-        all.extend(files(&root.join(dir)));
+        all.extend(files_below(&root.join(dir)));
     }
     let texts = all.iter().filter(|file| {
         file.extension()
@@ -63,7 +63,7 @@ fn command_lines_in_texts_are_taken() {
         let Ok(text) = std::fs::read_to_string(file) else { continue };
         let is_prose = file.extension().is_some_and(|extension| extension == "md");
         for line in command_lines(&text, is_prose) {
-            let Some(words) = words(&line) else { continue };
+            let Some(words) = command_words(&line) else { continue };
             count += 1;
             // A missing argument is no fault, since the text decides what must be given.
             if let Err(error) = Cli::command().try_get_matches_from(&words)

@@ -41,13 +41,13 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         // An effect is performed under the policy under which `resume` would perform it.
         runtime = prepare::runtime_of_run(Mode::Tool, None, |_| Some(run))?;
     }
-    let report = replay::replay(&runtime, &run.to_string(), &ReplayOptions { live: args.live.clone() })?;
+    let report = replay::replay_run(&runtime, &run.to_string(), &ReplayOptions { live: args.live.clone() })?;
     let mut out = stdout();
     if args.json {
         writeln!(out, "{}", json::pretty(&report))?;
     } else {
         let mut text = Vec::new();
-        print(&mut text, &report)?;
+        print_report(&mut text, &report)?;
         let room = Room::of_stdout();
         for (index, line) in String::from_utf8_lossy(&text).lines().enumerate() {
             let style = match (index, report.is_faithful()) {
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
 }
 
 /// Prints the report for a person, the verdict first.
-pub(crate) fn print(out: &mut impl Write, report: &ReplayReport) -> std::io::Result<()> {
+pub(crate) fn print_report(out: &mut impl Write, report: &ReplayReport) -> std::io::Result<()> {
     let out = &mut Quoting::new(out);
     match report.divergences.as_slice() {
         [] if report.unverified.is_empty() => writeln!(out, "the same: {}", report.name)?,
@@ -75,7 +75,7 @@ pub(crate) fn print(out: &mut impl Write, report: &ReplayReport) -> std::io::Res
         }
         [first, rest @ ..] => {
             writeln!(out, "not the same: {}", report.name)?;
-            difference(out, first)?;
+            print_difference(out, first)?;
             if !rest.is_empty() {
                 writeln!(out, "  and {} more; --json lists them", rest.len())?;
             }
@@ -102,7 +102,7 @@ pub(crate) fn print(out: &mut impl Write, report: &ReplayReport) -> std::io::Res
     Ok(())
 }
 
-fn difference(out: &mut impl Write, first: &Divergence) -> std::io::Result<()> {
+fn print_difference(out: &mut impl Write, first: &Divergence) -> std::io::Result<()> {
     let step = if first.step.is_empty() { "the run itself" } else { &first.step };
     writeln!(out, "  step     {step} (record {})", first.seq)?;
     if let Some(input) = &first.input {

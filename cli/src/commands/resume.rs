@@ -18,7 +18,7 @@ use crate::live;
 use crate::logging;
 use crate::option_values;
 use crate::prepare;
-use crate::render::{harmless, say};
+use crate::render::{harmless, print_to_stderr};
 use crate::which;
 
 /// Answers a question, or continues a run that failed or was interrupted.
@@ -108,13 +108,13 @@ struct Words {
     log: logging::Options,
 }
 
-fn scan(words: &[String]) -> Result<Words, Failure> {
+fn scan_words(words: &[String]) -> Result<Words, Failure> {
     let mut out = Words::default();
     let mut cancel: Option<&str> = None;
     let mut words = words.iter().peekable();
     while let Some(word) = words.next() {
         let mut takes =
-            |name: &str, into: &mut Option<String>| option_values::take(name, word, &mut words, into);
+            |name: &str, into: &mut Option<String>| option_values::take_value(name, word, &mut words, into);
         if takes("--token", &mut out.token)?
             || takes("--id", &mut out.id)?
             || takes("--approve", &mut out.decision)?
@@ -137,7 +137,7 @@ fn scan(words: &[String]) -> Result<Words, Failure> {
         };
         if let Some(value) = given {
             if cancel.replace(value).is_some() {
-                return Err(Failure::parse("--cancel is given twice"));
+                return Err(Failure::parse_error("--cancel is given twice"));
             }
             continue;
         }
@@ -155,7 +155,7 @@ fn scan(words: &[String]) -> Result<Words, Failure> {
     out.cancel = match cancel.map(|value| value.trim().to_lowercase()).as_deref() {
         None | Some("0" | "false" | "no" | "n") => false,
         Some("1" | "true" | "yes" | "y") => true,
-        Some(_) => return Err(Failure::parse("resume --cancel must be true or false")),
+        Some(_) => return Err(Failure::parse_error("resume --cancel must be true or false")),
     };
     Ok(out)
 }
@@ -192,7 +192,7 @@ fn unknown_word(form: &str, word: &str, options: &[&'static str]) -> Failure {
     let name = word.split('=').next().unwrap_or_default();
     let near = nearest_name(name, options.iter().copied()).filter(|_| word.starts_with("--"));
     let near = near.map(|near| format!("did you mean {near}? ")).unwrap_or_default();
-    Failure::parse(format!("{form} {what} {word:?}; {near}`lobster resume --help` lists its options"))
+    Failure::parse_error(format!("{form} {what} {word:?}; {near}`lobster resume --help` lists its options"))
 }
 
 /// The action for a run named by its id; here every word must be known.
@@ -207,14 +207,14 @@ fn with_run(words: &Words) -> Result<WithRun, Failure> {
         return Err(unknown_word("resume RUN", word, RUN_OPTIONS));
     }
     if words.decision.is_some() || words.response.is_some() {
-        return Err(Failure::parse(
+        return Err(Failure::parse_error(
             "resume RUN does not answer questions; `lobster approvals` lists the open ones with the commands that \
              answer them",
         ));
     }
     let how = words.conflicts.as_deref().map(read_conflicts).transpose()?;
     if words.even_if_running && !words.retry_interrupted {
-        return Err(Failure::parse("resume RUN --even-if-running goes with --retry-interrupted"));
+        return Err(Failure::parse_error("resume RUN --even-if-running goes with --retry-interrupted"));
     }
     match (words.cancel, words.retry_interrupted, words.skip_interrupted, how) {
         (false, false, false, how) => Ok(WithRun::GoOn(Interrupted::Ask, how)),
@@ -225,9 +225,9 @@ fn with_run(words: &Words) -> Result<WithRun, Failure> {
         (false, false, true, how) => Ok(WithRun::GoOn(Interrupted::Skip, how)),
         (true, false, false, None) => Ok(WithRun::Cancel),
         (true, false, false, Some(_)) => {
-            Err(Failure::parse("resume RUN takes only one of --conflicts and --cancel"))
+            Err(Failure::parse_error("resume RUN takes only one of --conflicts and --cancel"))
         }
-        _ => Err(Failure::parse(
+        _ => Err(Failure::parse_error(
             "resume RUN takes only one of --retry-interrupted, --skip-interrupted and --cancel",
         )),
     }
@@ -236,7 +236,7 @@ fn with_run(words: &Words) -> Result<WithRun, Failure> {
 fn read_conflicts(word: &str) -> Result<Resolution, Failure> {
     let said = <changes::Conflicts as clap::ValueEnum>::from_str(word, false);
     said.map(Resolution::from).map_err(|_| {
-        Failure::parse(format!("resume --conflicts must be keep, overwrite or merge, not {word:?}"))
+        Failure::parse_error(format!("resume --conflicts must be keep, overwrite or merge, not {word:?}"))
     })
 }
 
@@ -249,12 +249,12 @@ fn is_meant(option: &str) -> bool {
 }
 
 /// The answer to a question. Like the incumbent, ignores words without any meaning.
-fn request(words: Words) -> Result<ResumeRequest, Failure> {
+fn build_request(words: Words) -> Result<ResumeRequest, Failure> {
     for option in words.unread.iter().filter(|word| word.starts_with('-')) {
         if is_meant(option) {
             return Err(unknown_word("resume", option, ANSWER_OPTIONS));
         }
-        say(&format!("warning: resume: unknown option {} is ignored", harmless(option)));
+        print_to_stderr(&format!("warning: resume: unknown option {} is ignored", harmless(option)));
     }
     let of_runs = [
         ("--conflicts", words.conflicts.is_some()),
@@ -264,31 +264,37 @@ fn request(words: Words) -> Result<ResumeRequest, Failure> {
         ("--take-over", words.take_over),
     ];
     if let Some((option, _)) = of_runs.iter().find(|(_, given)| *given) {
-        return Err(Failure::parse(format!("resume {option} goes with the id of a run that failed")));
+        return Err(Failure::parse_error(format!("resume {option} goes with the id of a run that failed")));
     }
     let gate = match (words.id.filter(|id| !id.is_empty()), words.token.filter(|token| !token.is_empty())) {
         (Some(id), _) => GateRef::Id(id),
         (None, Some(token)) => GateRef::Token(token),
         (None, None) => {
-            return Err(Failure::parse("resume requires --token or --id (or the id of a run that failed)"));
+            return Err(Failure::parse_error(
+                "resume requires --token or --id (or the id of a run that failed)",
+            ));
         }
     };
     let decision = words.decision.filter(|decision| !decision.is_empty());
     let answers =
         usize::from(decision.is_some()) + usize::from(words.response.is_some()) + usize::from(words.cancel);
     if answers > 1 {
-        return Err(Failure::parse("resume accepts only one of --approve, --response-json, or --cancel"));
+        return Err(Failure::parse_error(
+            "resume accepts only one of --approve, --response-json, or --cancel",
+        ));
     }
     let reply = match (decision, words.response, words.cancel) {
         (Some(word), _, _) => match word.to_lowercase().as_str() {
             "yes" | "y" => Reply::Approve,
             "no" | "n" => Reply::Reject,
-            _ => return Err(Failure::parse("resume --approve must be yes or no")),
+            _ => return Err(Failure::parse_error("resume --approve must be yes or no")),
         },
         (None, Some(text), _) => Reply::Response(prepare::json_option(&text, "resume --response-json")?),
         (None, None, true) => Reply::Cancel,
         (None, None, false) => {
-            return Err(Failure::parse("resume requires --approve yes|no, --response-json, or --cancel"));
+            return Err(Failure::parse_error(
+                "resume requires --approve yes|no, --response-json, or --cancel",
+            ));
         }
     };
     Ok(ResumeRequest { gate, reply, author: None })
@@ -297,28 +303,29 @@ fn request(words: Words) -> Result<ResumeRequest, Failure> {
 pub(crate) fn run(words: &[String]) -> CommandResult {
     end_with_run();
     let reply = crate::reply::Reply::for_reader();
-    let mut words = match scan(words) {
+    let mut words = match scan_words(words) {
         Ok(words) => words,
-        Err(failure) => return reply.failure(&failure),
+        Err(failure) => return reply.report_failure(&failure),
     };
     let reply = match words.mode.as_deref() {
         None => reply,
         Some("tool") => crate::reply::Reply::new(Mode::Tool),
         Some("human") => crate::reply::Reply::new(Mode::Human),
         Some(other) => {
-            return reply
-                .failure(&Failure::parse(format!("resume --mode must be human or tool, not {other:?}")));
+            return reply.report_failure(&Failure::parse_error(format!(
+                "resume --mode must be human or tool, not {other:?}"
+            )));
         }
     };
     if let Err(error) = logging::start(&words.log) {
-        return reply.failure(&Failure::parse(error.message));
+        return reply.report_failure(&Failure::parse_error(error.message));
     }
     let notify = words.notify.clone();
     let no_cache = words.no_cache;
     let events = words.events.clone();
     let runtime_of = |find: &dyn Fn(&Runtime) -> Option<RunId>| -> Result<Runtime, CommandError> {
         let runtime = prepare::runtime_of_run(reply.mode, notify.as_deref(), find)?;
-        events::follow(&runtime, events.as_deref())?;
+        events::start_writing(&runtime, events.as_deref())?;
         let runtime = if no_cache { runtime.without_cache() } else { runtime };
         if let Some(run) = find(&runtime).filter(|_| reply.mode == Mode::Human) {
             live::expect_rest_of(&runtime.store()?, run);
@@ -331,22 +338,22 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
             .and_then(|store| which::pick_run(&store, "resume", can_go_on));
         match picked {
             Ok(run) => words.run = Some(run.to_string()),
-            Err(error) => return reply.failure(&error.into()),
+            Err(error) => return reply.report_failure(&error.into()),
         }
     }
     if let (Some(run), None, None) = (&words.run, &words.token, &words.id) {
         let task = match with_run(&words) {
             Ok(task) => task,
-            Err(failure) => return reply.failure(&failure),
+            Err(failure) => return reply.report_failure(&failure),
         };
-        let run = &match resolved(run) {
+        let run = &match resolve_run(run) {
             Ok(run) => run,
-            Err(error) => return reply.failure(&error.into()),
+            Err(error) => return reply.report_failure(&error.into()),
         };
         let find = |runtime: &Runtime| runtime.store().ok()?.find_run(run).ok();
         let runtime = match runtime_of(&find) {
             Ok(runtime) => runtime,
-            Err(error) => return reply.failure(&error.into()),
+            Err(error) => return reply.report_failure(&error.into()),
         };
         let result = match task {
             WithRun::GoOn(interrupted, how) if words.take_over && !words.hand_over => {
@@ -361,24 +368,24 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
             }
             WithRun::Cancel => replay::cancel_run(&runtime, run),
         };
-        return reply.result(&runtime, result, false);
+        return reply.report_result(&runtime, result, false);
     }
     let hand_over = words.hand_over;
-    match request(words) {
+    match build_request(words) {
         Ok(mut request) => {
             let find = |runtime: &Runtime| replay::run_of_gate(runtime, &request.gate);
             let runtime = match runtime_of(&find) {
                 Ok(runtime) => runtime,
-                Err(error) => return reply.failure(&error.into()),
+                Err(error) => return reply.report_failure(&error.into()),
             };
             request.author = match author_by_token(&runtime, &request.gate) {
                 Ok(author) => author,
-                Err(failure) => return reply.failure(&failure),
+                Err(failure) => return reply.report_failure(&failure),
             };
-            let answer = if hand_over { replay::record_answer } else { replay::resume };
-            reply.result(&runtime, answer(&runtime, &request), false)
+            let answer = if hand_over { replay::record_answer } else { replay::answer_and_resume };
+            reply.report_result(&runtime, answer(&runtime, &request), false)
         }
-        Err(failure) => reply.failure(&failure),
+        Err(failure) => reply.report_failure(&failure),
     }
 }
 
@@ -394,7 +401,7 @@ fn can_go_on(standing: Standing) -> bool {
 
 /// The id of the run that `@` and similar words refer to. Other texts are returned unchanged; the
 /// runtime reports their errors.
-fn resolved(text: &str) -> Result<String, CommandError> {
+fn resolve_run(text: &str) -> Result<String, CommandError> {
     if !text.contains('@') {
         return Ok(text.to_owned());
     }
@@ -405,8 +412,8 @@ fn resolved(text: &str) -> Result<String, CommandError> {
 mod tests {
     use super::*;
 
-    fn scanned(words: &[&str]) -> Option<Words> {
-        scan(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>()).ok()
+    fn scanned_words(words: &[&str]) -> Option<Words> {
+        scan_words(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>()).ok()
     }
 
     #[test]
@@ -417,21 +424,22 @@ mod tests {
             &["--id", "a", "--approve", "yes", "--decision=no"],
             &["--cancel", "yes", "--cancel=no"],
         ] {
-            assert_eq!(scanned(words), None, "{words:?}");
+            assert_eq!(scanned_words(words), None, "{words:?}");
         }
     }
 
     #[test]
     fn cancel_reads_a_word_only_if_there_is_one() {
-        assert_eq!(scanned(&["--cancel", "--token", "t"]).map(|w| w.cancel), Some(true));
-        assert_eq!(scanned(&["--cancel", "No"]).map(|w| w.cancel), Some(false));
-        assert_eq!(scanned(&["--cancel=maybe"]), None);
+        assert_eq!(scanned_words(&["--cancel", "--token", "t"]).map(|w| w.cancel), Some(true));
+        assert_eq!(scanned_words(&["--cancel", "No"]).map(|w| w.cancel), Some(false));
+        assert_eq!(scanned_words(&["--cancel=maybe"]), None);
     }
 
     #[test]
     fn a_run_takes_no_word_that_it_does_not_read() {
-        let task =
-            |words: &[&str]| with_run(&scanned(words).unwrap_or_default()).map_err(|error| error.message);
+        let task = |words: &[&str]| {
+            with_run(&scanned_words(words).unwrap_or_default()).map_err(|error| error.message)
+        };
         assert_eq!(task(&["018f", "--skip-interrupted"]), Ok(WithRun::GoOn(Interrupted::Skip, None)));
         let merge = Ok(WithRun::GoOn(Interrupted::Ask, Some(Resolution::Merge)));
         assert_eq!(task(&["018f", "--conflicts", "merge"]), merge);
@@ -456,7 +464,7 @@ mod tests {
     fn an_answer_takes_no_option_that_it_does_not_read() {
         let refused = |more: &[&str]| {
             let words = [&["--id", "4f90c468", "--approve", "yes"], more].concat();
-            request(scanned(&words).unwrap_or_default()).err().map(|error| error.message)
+            build_request(scanned_words(&words).unwrap_or_default()).err().map(|error| error.message)
         };
         assert_eq!(refused(&[]), None);
         assert_eq!(refused(&["please", "--mode", "tool"]), None);

@@ -7,7 +7,7 @@ use lobster_runtime::envelope::{Envelope, Failure, FailureKind};
 use lobster_runtime::language::plan::{ChangesMode, Plan};
 use lobster_runtime::language::source::has_workflow_extension;
 use lobster_runtime::runtime::{
-    Planned, PolicySources, RunRequest, Runtime, Target, WorkflowFileError, tidied, workflow_file,
+    Planned, PolicySources, RunRequest, Runtime, Target, WorkflowFileError, tidy_path, workflow_file,
 };
 use lobster_runtime::stage::Mode;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ use crate::live;
 use crate::logging;
 use crate::option_values;
 use crate::prepare;
-use crate::render::say;
+use crate::render::print_to_stderr;
 use crate::reply::Reply;
 use crate::which;
 
@@ -112,14 +112,14 @@ impl Words {
 
 /// Takes lobster's options out of the words, like the incumbent, but only up to the name of a pipeline
 /// command: after it they belong to that command.
-fn scan(words: &[String], is_stage: impl Fn(&str) -> bool) -> Result<Words, CommandError> {
+fn scan_words(words: &[String], is_stage: impl Fn(&str) -> bool) -> Result<Words, CommandError> {
     let mut out = Words::default();
     let mut words = words.iter();
     while let Some(word) = words.next() {
         // In `lobster openclaw.invoke … --args-json X` the option belongs to the command.
         let in_stage = out.rest.first().is_some_and(|first| is_stage(first));
         let mut takes =
-            |name: &str, into: &mut Option<String>| option_values::take(name, word, &mut words, into);
+            |name: &str, into: &mut Option<String>| option_values::take_value(name, word, &mut words, into);
         if takes("--mode", &mut out.mode)? {
             continue;
         }
@@ -138,7 +138,7 @@ fn scan(words: &[String], is_stage: impl Fn(&str) -> bool) -> Result<Words, Comm
         {
             continue;
         }
-        if let Some(arg) = option_values::value("--arg", word, &mut words)? {
+        if let Some(arg) = option_values::match_option("--arg", word, &mut words)? {
             out.args.push(arg);
             continue;
         }
@@ -169,7 +169,7 @@ pub(crate) fn answers_gates(words: &[String]) -> bool {
 }
 
 /// Reports words that could not become a request, in the form that fits them.
-pub(crate) fn refuse(words: &[String], error: CommandError) -> CommandResult {
+pub(crate) fn report_refusal(words: &[String], error: CommandError) -> CommandResult {
     let asks_for = |mode: &str| {
         words.windows(2).any(|pair| pair[0] == "--mode" && pair[1] == mode)
             || words.iter().any(|word| word.strip_prefix("--mode=") == Some(mode))
@@ -187,14 +187,14 @@ pub(crate) fn refuse(words: &[String], error: CommandError) -> CommandResult {
     if first == Some("doctor") && failure.kind == FailureKind::Runtime {
         failure.kind = FailureKind::Doctor;
     }
-    Reply::new(Mode::Tool).failure(&failure)
+    Reply::new(Mode::Tool).report_failure(&failure)
 }
 
 pub(crate) fn run(words: &[String]) -> CommandResult {
     let registry = lobster_runtime::stages::builtin();
-    let words = match scan(words, |name| registry.get(name).is_some()) {
+    let words = match scan_words(words, |name| registry.get(name).is_some()) {
         Ok(words) => words,
-        Err(error) => return refuse(words, error),
+        Err(error) => return report_refusal(words, error),
     };
     let mode = match words.mode.as_deref() {
         Some("tool") => Mode::Tool,
@@ -210,7 +210,7 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
         }
         _ => words,
     };
-    let request = request(&words);
+    let request = build_request(&words);
     let place = match &request {
         Ok(RunRequest { target: Target::File(file), .. }) => file.parent().unwrap_or(Path::new(".")),
         _ => Path::new("."),
@@ -221,14 +221,14 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
     let runtime = match ready {
         Ok(runtime) if words.no_cache => runtime.without_cache(),
         Ok(runtime) => runtime,
-        Err(error) if mode == Mode::Tool => return reply.failure(&error.into()),
+        Err(error) if mode == Mode::Tool => return reply.report_failure(&error.into()),
         Err(error) => return Err(error),
     };
     let request = match request {
         Ok(request) => request,
         Err(failure) => return refuse_with_hint(&reply, &failure, &words.rest),
     };
-    let planned = runtime.plan(&request).and_then(|planned| {
+    let planned = runtime.plan_run(&request).and_then(|planned| {
         planned.refuse_undeclared(words.args.iter().filter_map(|given| given.split('=').next()))?;
         let is_text = |name: &str| words.args.iter().any(|arg| arg.split('=').next() == Some(name));
         runtime.tell_reread(&planned, &request, is_text);
@@ -245,13 +245,13 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
     match planned {
         Ok(planned) if words.dry_run || words.late_dry_run => dry_run(&runtime, &planned, &reply),
         Ok(planned) => {
-            if let Err(error) = events::follow(&runtime, words.events.as_deref()) {
-                return reply.failure(&error.into());
+            if let Err(error) = events::start_writing(&runtime, words.events.as_deref()) {
+                return reply.report_failure(&error.into());
             }
-            live::expect(&planned.plan);
+            live::announce_plan(&planned.plan);
             let result = runtime.run_planned(&planned);
             let previewed = result.run.filter(|_| words.preview);
-            let exit = reply.result(&runtime, result, matches!(request.target, Target::Pipeline(_)));
+            let exit = reply.report_result(&runtime, result, matches!(request.target, Target::Pipeline(_)));
             if let Some(run) = previewed {
                 super::changes::tell_preview(&runtime, run);
             }
@@ -260,17 +260,17 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
         Err(failure) if matches!(request.target, Target::Pipeline(_)) => {
             refuse_with_hint(&reply, &failure, &words.rest)
         }
-        Err(failure) => reply.failure(&failure),
+        Err(failure) => reply.report_failure(&failure),
     }
 }
 
 /// Reports words that cannot run, with a suggestion for people.
 fn refuse_with_hint(reply: &Reply, failure: &Failure, words: &[String]) -> CommandResult {
-    let exit = reply.failure(failure);
+    let exit = reply.report_failure(failure);
     if reply.mode == Mode::Human
         && let Some(hint) = run_hints::command_like(words)
     {
-        say(&hint);
+        print_to_stderr(&hint);
     }
     exit
 }
@@ -280,7 +280,7 @@ fn keeping_apart(mut planned: Planned, mode: ChangesMode) -> Result<Planned, Fai
     match &mut planned.plan {
         Plan::Workflow(workflow) => workflow.least_changes = Some(mode),
         Plan::Pipeline(_) => {
-            return Err(Failure::parse(format!(
+            return Err(Failure::parse_error(format!(
                 "--{} needs a workflow file: a step with `pipeline:` and `changes: {}` runs a pipeline",
                 mode.name(),
                 mode.min(ChangesMode::Review).name()
@@ -290,10 +290,10 @@ fn keeping_apart(mut planned: Planned, mode: ChangesMode) -> Result<Planned, Fai
     Ok(planned)
 }
 
-fn request(words: &Words) -> Result<RunRequest, Failure> {
+fn build_request(words: &Words) -> Result<RunRequest, Failure> {
     if let Some(text) = &words.pipeline {
         if words.file.is_some() || !words.rest.is_empty() {
-            return Err(Failure::parse("run accepts either --pipeline or a file or words, not both"));
+            return Err(Failure::parse_error("run accepts either --pipeline or a file or words, not both"));
         }
         return Ok(RunRequest {
             target: Target::Pipeline(prepare::or_stdin(text, "run --pipeline")?),
@@ -321,7 +321,7 @@ fn request(words: &Words) -> Result<RunRequest, Failure> {
     };
     if let Some(file) = &words.file {
         let path = std::env::current_dir().unwrap_or_default().join(file);
-        workflow_file(&tidied(&path)).map_err(|error| Failure::parse(error.to_string()))?;
+        workflow_file(&tidy_path(&path)).map_err(|error| Failure::parse_error(error.to_string()))?;
     }
     let target = match words.file.as_ref().or(positional) {
         Some(file) => Target::File(PathBuf::from(file)),
@@ -332,12 +332,14 @@ fn request(words: &Words) -> Result<RunRequest, Failure> {
         Some(text) => prepare::json_option(text, "run --args-json")?,
     };
     if !args.is_null() && !args.is_object() {
-        return Err(Failure::parse("run --args-json must be a JSON object, as in '{\"name\":\"value\"}'"));
+        return Err(Failure::parse_error(
+            "run --args-json must be a JSON object, as in '{\"name\":\"value\"}'",
+        ));
     }
     for arg in &words.args {
         let (name, value) = arg
             .split_once('=')
-            .ok_or_else(|| Failure::parse(format!("run --arg must be NAME=VALUE, not {arg:?}")))?;
+            .ok_or_else(|| Failure::parse_error(format!("run --arg must be NAME=VALUE, not {arg:?}")))?;
         if args.is_null() {
             args = json!({});
         }
@@ -347,15 +349,15 @@ fn request(words: &Words) -> Result<RunRequest, Failure> {
 }
 
 fn dry_run(runtime: &Runtime, planned: &Planned, reply: &Reply) -> CommandResult {
-    match runtime.describe(planned) {
+    match runtime.describe_plan(planned) {
         Ok(plan) => {
-            say(plan.strip_suffix('\n').unwrap_or(&plan));
+            print_to_stderr(plan.strip_suffix('\n').unwrap_or(&plan));
             match reply.mode {
-                Mode::Tool => reply.envelope(&Envelope::Done(lobster_runtime::engine::Output::empty())),
+                Mode::Tool => reply.print_envelope(&Envelope::Done(lobster_runtime::engine::Output::empty())),
                 Mode::Human => Ok(Exit::OK),
             }
         }
-        Err(failure) => reply.failure(&failure),
+        Err(failure) => reply.report_failure(&failure),
     }
 }
 
@@ -365,44 +367,52 @@ mod tests {
 
     fn scan_all(words: &[&str]) -> Result<Words, String> {
         let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
-        scan(&words, |name| name == "openclaw.invoke").map_err(|error| error.message)
+        scan_words(&words, |name| name == "openclaw.invoke").map_err(|error| error.message)
     }
 
-    fn scanned(words: &[&str]) -> Words {
+    fn scanned_words(words: &[&str]) -> Words {
         scan_all(words).unwrap()
     }
 
     #[test]
     fn options_are_ours_until_a_command_begins() {
-        let words = scanned(&["--file=a.yaml", "--args-json", "{}", "x", "--mode=human"]);
+        let words = scanned_words(&["--file=a.yaml", "--args-json", "{}", "x", "--mode=human"]);
         assert_eq!(
             (words.file.as_deref(), words.mode.as_deref(), words.args_json.as_deref()),
             (Some("a.yaml"), Some("human"), Some("{}"))
         );
         assert_eq!(words.rest, ["x"]);
-        let words =
-            scanned(&["openclaw.invoke", "--args-json", "{}", "--file", "f", "--dry-run", "--mode", "tool"]);
+        let words = scanned_words(&[
+            "openclaw.invoke",
+            "--args-json",
+            "{}",
+            "--file",
+            "f",
+            "--dry-run",
+            "--mode",
+            "tool",
+        ]);
         assert_eq!(words.rest, ["openclaw.invoke", "--args-json", "{}", "--file", "f", "--dry-run"]);
         assert_eq!(words.mode.as_deref(), Some("tool"));
         assert!(!words.dry_run && !words.late_dry_run);
-        let words = scanned(&["flow.lobster", "--review"]);
+        let words = scanned_words(&["flow.lobster", "--review"]);
         assert!(words.review && !words.staged && words.rest == ["flow.lobster"]);
     }
 
     #[test]
     fn a_dry_run_may_come_last() {
-        assert!(scanned(&["flow.lobster", "--dry-run"]).late_dry_run);
-        assert!(scanned(&["--dry-run", "flow.lobster"]).dry_run);
-        assert!(scanned(&["exec echo hi", "--dry-run"]).late_dry_run);
+        assert!(scanned_words(&["flow.lobster", "--dry-run"]).late_dry_run);
+        assert!(scanned_words(&["--dry-run", "flow.lobster"]).dry_run);
+        assert!(scanned_words(&["exec echo hi", "--dry-run"]).late_dry_run);
     }
 
     #[test]
     fn a_run_without_cache_may_be_asked_for_anywhere_before_a_command() {
         for words in [["--no-cache", "flow.lobster"], ["flow.lobster", "--no-cache"]] {
-            let words = scanned(&words);
+            let words = scanned_words(&words);
             assert!(words.no_cache && words.rest == ["flow.lobster"]);
         }
-        let words = scanned(&["openclaw.invoke", "--no-cache"]);
+        let words = scanned_words(&["openclaw.invoke", "--no-cache"]);
         assert!(!words.no_cache && words.rest == ["openclaw.invoke", "--no-cache"]);
     }
 
@@ -417,8 +427,8 @@ mod tests {
             assert_eq!(scan_all(&[name, "--policy=strict.toml", "flow.lobster"]), missing);
             assert_eq!(scan_all(&[name, "a", &format!("{name}=b")]), Err(format!("{name} is given twice")));
         }
-        assert_eq!(scanned(&["--arg", "a=1", "--arg=b=--2"]).args, ["a=1", "b=--2"]);
+        assert_eq!(scanned_words(&["--arg", "a=1", "--arg=b=--2"]).args, ["a=1", "b=--2"]);
         assert_eq!(scan_all(&["flow.lobster", "--arg"]), Err("--arg needs a value".to_owned()));
-        assert_eq!(scanned(&["--file="]), Words::default());
+        assert_eq!(scanned_words(&["--file="]), Words::default());
     }
 }

@@ -48,7 +48,7 @@ pub(super) fn refuse_words(words: &[String]) -> Result<(), Failure> {
         Some((name, _)) if !name.is_empty() => format!("write --arg '{word}'"),
         _ => "arguments are given with --arg NAME=VALUE or --args-json JSON".to_owned(),
     };
-    Err(Failure::parse(format!("run takes one workflow file, and {word:?} follows {first}; {hint}")))
+    Err(Failure::parse_error(format!("run takes one workflow file, and {word:?} follows {first}; {hint}")))
 }
 
 /// The error for an unknown option of `run`, with the likely intended one.
@@ -57,12 +57,12 @@ fn unknown_option(word: &str) -> Failure {
     let hint = match nearest_name(name, options_of("run").iter().map(String::as_str)) {
         _ if name == "--args" => "; arguments are given with --arg NAME=VALUE or --args-json JSON".to_owned(),
         Some(near) if near == name => {
-            return Failure::parse(format!("{name} takes no value, as in {word:?}"));
+            return Failure::parse_error(format!("{name} takes no value, as in {word:?}"));
         }
         Some(near) => format!("; did you mean {near}?"),
         None => "; `lobster help run` lists them".to_owned(),
     };
-    Failure::parse(format!("run has no option {name}{hint}"))
+    Failure::parse_error(format!("run has no option {name}{hint}"))
 }
 
 fn files_in(folder: &Path) -> String {

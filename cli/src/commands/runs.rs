@@ -58,11 +58,11 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     };
     let wanted = if args.interrupted { Some(Wanted::Standing(Standing::Interrupted)) } else { args.status };
     let (runs, mut refused) = match wanted {
-        None => (runs_with_standing(&store, &filter, None)?, which::refused(&store)?),
+        None => (runs_with_standing(&store, &filter, None)?, which::refused_starts(&store)?),
         Some(Wanted::Standing(standing)) => {
             (runs_with_standing(&store, &filter, Some(standing))?, Vec::new())
         }
-        Some(Wanted::Refused) => (Vec::new(), which::refused(&store)?),
+        Some(Wanted::Refused) => (Vec::new(), which::refused_starts(&store)?),
     };
     let before = filter.before.map(|run| store.run(run)).transpose()?.map(|run| run.started_at);
     refused.retain(|unbegun| {
@@ -72,11 +72,12 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let mut rows: Vec<Row> =
         runs.into_iter().map(|(run, standing)| Row::Run(Box::new(run), standing)).collect();
     let is_whole = args.limit == 0 || rows.len() < args.limit;
-    let oldest = rows.last().map(Row::began).filter(|_| !is_whole);
+    let oldest = rows.last().map(Row::start_time).filter(|_| !is_whole);
     refused.retain(|unbegun| oldest.is_none_or(|oldest| unbegun.start.queued_at >= oldest));
     for unbegun in refused {
         // The runs are listed in the order of their beginnings, even if the clock was set back.
-        let at = rows.iter().position(|row| row.began() <= unbegun.start.queued_at).unwrap_or(rows.len());
+        let at =
+            rows.iter().position(|row| row.start_time() <= unbegun.start.queued_at).unwrap_or(rows.len());
         rows.insert(at, Row::Refused(Box::new(unbegun)));
     }
     if args.limit > 0 {
@@ -84,7 +85,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     }
     let mut out = Output::for_reader(args.json);
     if args.json {
-        let runs: Vec<Value> = rows.iter().map(|row| row.object(&store)).collect();
+        let runs: Vec<Value> = rows.iter().map(|row| row.to_json(&store)).collect();
         writeln!(out, "{}", json::pretty(&runs))?;
         return Ok(Exit::OK);
     }
@@ -93,16 +94,16 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         return Ok(Exit::OK);
     }
     let mut table = Table::new(&["RUN", "STATUS", "STARTED", "TOOK", "NAME"])
-        .figures(&["TOOK"])
-        .spare(&["TOOK", "STARTED"]);
-    rows.iter().for_each(|row| table.push(row.cells(args.full)));
-    table.print(&mut out, Room::of_stdout())?;
+        .numeric_columns(&["TOOK"])
+        .optional_columns(&["TOOK", "STARTED"]);
+    rows.iter().for_each(|row| table.push(row.to_cells(args.full)));
+    table.print_to(&mut out, Room::of_stdout())?;
     for row in &rows {
         if let Row::Run(run, Standing::Interrupted) = row
             && !is_resumed_by_service(&store, run)
         {
             let by = interrupted_by(&store, run).map(|by| format!(", stopped by {}", one_line(&by)));
-            let (id, name) = (run.id.short(), one_line(&run.name));
+            let (id, name) = (run.id.short_id(), one_line(&run.name));
             writeln!(out, "`lobster resume {id}` continues {name}{}", by.unwrap_or_default())?;
         }
     }
@@ -118,25 +119,25 @@ enum Row {
 }
 
 impl Row {
-    fn began(&self) -> i64 {
+    fn start_time(&self) -> i64 {
         match self {
             Self::Run(run, _) => run.started_at,
             Self::Refused(unbegun) => unbegun.start.queued_at,
         }
     }
 
-    fn object(&self, store: &Store) -> Value {
+    fn to_json(&self, store: &Store) -> Value {
         match self {
-            Self::Run(run, standing) => object(store, run, *standing),
-            Self::Refused(unbegun) => unbegun.object(),
+            Self::Run(run, standing) => run_as_json(store, run, *standing),
+            Self::Refused(unbegun) => unbegun.to_json(),
         }
     }
 
-    fn cells(&self, is_exact: bool) -> Vec<Cell> {
+    fn to_cells(&self, is_exact: bool) -> Vec<Cell> {
         let (id, state, took, name) = match self {
             Self::Run(run, standing) => {
                 let took = run.ended_at.map_or_else(String::new, |end| {
-                    units::duration(u64::try_from((end - run.started_at).max(0)).unwrap_or(0) * 1000)
+                    units::format_duration(u64::try_from((end - run.started_at).max(0)).unwrap_or(0) * 1000)
                 });
                 let state = format!("{standing}{}", if run.pinned { ", pinned" } else { "" });
                 (run.id, state, took, run.name.as_str())
@@ -146,9 +147,9 @@ impl Row {
             }
         };
         vec![
-            id.short().into(),
-            Cell::state(state),
-            units::time(self.began(), is_exact).into(),
+            id.short_id().into(),
+            Cell::state_word(state),
+            units::format_time(self.start_time(), is_exact).into(),
             took.into(),
             name.into(),
         ]
@@ -174,7 +175,7 @@ fn standing_parser() -> impl TypedValueParser<Value = Wanted> {
     })
 }
 
-fn object(store: &Store, run: &RunSummary, status: Standing) -> Value {
+fn run_as_json(store: &Store, run: &RunSummary, status: Standing) -> Value {
     let mut object = json!({
         "id": run.id.to_string(),
         "name": run.name,

@@ -15,7 +15,7 @@ use lobster_runtime::store::iso;
 use lobster_runtime::store::service::{NewStart, ScheduleRow, Service, TickState};
 use lobster_serve::schedule::{self, Scheduler, parse_spec};
 use lobster_serve::watch::unreadable_files;
-use lobster_serve::workflows::{Content, read};
+use lobster_serve::workflows::{Content, read_candidate};
 use serde_json::{Map, Value, json};
 
 use crate::exit::{CommandError, CommandResult, Exit};
@@ -23,7 +23,7 @@ use crate::prepare;
 use crate::render::pager::Output;
 use crate::render::table::{Cell, Room, Table};
 use crate::render::units;
-use crate::render::{one_line, say};
+use crate::render::{one_line, print_to_stderr};
 use crate::stdout::print_line;
 
 /// Registers workflows with the service and manages their schedules.
@@ -134,17 +134,19 @@ enum Task {
 
 pub(crate) fn run(args: &Args) -> CommandResult {
     match &args.task {
-        Task::Register { files, trust } => registering::register(files, *trust),
-        Task::Unregister { workflow } => registering::unregister(workflow),
-        Task::List { json } => list(*json),
+        Task::Register { files, trust } => registering::register_files(files, *trust),
+        Task::Unregister { workflow } => registering::unregister_workflow(workflow),
+        Task::List { json } => list_schedules(*json),
         Task::Next { schedule, count, from, json } => ticks::next(schedule, *count, from.as_deref(), *json),
-        Task::Pause { schedule } => pause(schedule, true),
-        Task::Resume { schedule } => pause(schedule, false),
+        Task::Pause { schedule } => set_paused(schedule, true),
+        Task::Resume { schedule } => set_paused(schedule, false),
         Task::RunNow { schedule, arg } => run_now(schedule, arg),
         Task::Backfill { schedule, from, to, dry_run } => {
             ticks::backfill(schedule, from, to.as_deref(), *dry_run)
         }
-        Task::Why { schedule, at, count, json } => ticks::why(schedule, at.as_deref(), *count, *json),
+        Task::Why { schedule, at, count, json } => {
+            ticks::explain_starts(schedule, at.as_deref(), *count, *json)
+        }
     }
 }
 
@@ -152,31 +154,31 @@ pub(crate) fn run(args: &Args) -> CommandResult {
 pub(super) const ORIGIN: &str = "command line";
 
 /// The user at the keyboard, according to the environment.
-pub(crate) fn actor() -> Option<String> {
+pub(crate) fn current_actor() -> Option<String> {
     let set = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
     set("LOBSTER_ACTOR").or_else(|| set("USER")).or_else(|| set("LOGNAME"))
 }
 
 /// The initiator of a run started here: the person named by the environment, as for `lobster run`, or
 /// else the user at the keyboard. The initiator cannot approve the run if another person is required.
-fn initiator() -> Result<Option<String>, CommandError> {
-    let named = INITIATED_BY.value(|name| std::env::var_os(name))?;
-    Ok(named.or_else(actor))
+fn run_initiator() -> Result<Option<String>, CommandError> {
+    let named = INITIATED_BY.read_env(|name| std::env::var_os(name))?;
+    Ok(named.or_else(current_actor))
 }
 
 /// The schedule with this name.
-fn find(service: &Service, name: &str) -> Result<ScheduleRow, CommandError> {
-    let rows = service.schedules()?;
+fn find_schedule(service: &Service, name: &str) -> Result<ScheduleRow, CommandError> {
+    let rows = service.list_schedules()?;
     let mut found: Vec<ScheduleRow> =
-        rows.iter().filter(|row| row.workflow_name == name || row.title() == name).cloned().collect();
+        rows.iter().filter(|row| row.workflow_name == name || row.display_name() == name).cloned().collect();
     match (found.pop(), found.is_empty()) {
         (Some(row), true) => Ok(row),
         (Some(row), false) => {
-            let names: Vec<_> = found.iter().chain([&row]).map(ScheduleRow::title).collect();
+            let names: Vec<_> = found.iter().chain([&row]).map(ScheduleRow::display_name).collect();
             Err(CommandError::usage(format!("{name} has several schedules: {}", names.join(", "))))
         }
         (None, _) => {
-            let known = service.workflow(name)?.is_some();
+            let known = service.find_workflow(name)?.is_some();
             let why = if known { "has no schedule" } else { "is not registered" };
             Err(CommandError::usage(format!("{name} {why}")).with_hint(
                 "`lobster schedule list` lists what is, `lobster schedule register FILE` adds to it",
@@ -185,29 +187,29 @@ fn find(service: &Service, name: &str) -> Result<ScheduleRow, CommandError> {
     }
 }
 
-fn time(text: &str, now: i64) -> Result<i64, CommandError> {
+fn parse_instant(text: &str, now: i64) -> Result<i64, CommandError> {
     parse_time(text, now).map_err(CommandError::usage)
 }
 
 /// Warns that nothing starts now if no server is running.
 fn tell_if_nobody_serves(service: &Service) -> Result<(), CommandError> {
-    if service.servers()?.is_empty() {
-        say("no server is running on this store: nothing starts until `lobster serve` does");
+    if service.running_servers()?.is_empty() {
+        print_to_stderr("no server is running on this store: nothing starts until `lobster serve` does");
     }
     Ok(())
 }
 
-fn list(as_json: bool) -> CommandResult {
+fn list_schedules(as_json: bool) -> CommandResult {
     let service = prepare::service()?;
-    let rows = service.schedules()?;
+    let rows = service.list_schedules()?;
     let mut out = Output::for_reader(as_json);
     if as_json {
-        let rows: Vec<Value> = rows.iter().map(object).collect();
+        let rows: Vec<Value> = rows.iter().map(schedule_as_json).collect();
         writeln!(out, "{}", json::pretty(&rows))?;
         return Ok(Exit::OK);
     }
     let without: Vec<_> = service
-        .workflows()?
+        .list_workflows()?
         .into_iter()
         .filter(|workflow| !rows.iter().any(|row| row.workflow == workflow.n))
         .collect();
@@ -219,29 +221,31 @@ fn list(as_json: bool) -> CommandResult {
     for row in &rows {
         let state = if row.paused.is_some() { "paused" } else { "active" };
         let next = row.next.map_or_else(|| "-".to_owned(), iso);
-        let last = service.ticks(row.n, i64::MIN, 1)?.pop();
-        let last =
-            last.map_or_else(|| "-".to_owned(), |tick| format!("{} {}", tick.state, units::ago(tick.last)));
+        let last = service.list_ticks(row.n, i64::MIN, 1)?.pop();
+        let last = last.map_or_else(
+            || "-".to_owned(),
+            |tick| format!("{} {}", tick.state, units::format_age(tick.last)),
+        );
         table.push(vec![
-            row.title().into(),
-            Cell::state(state),
+            row.display_name().into(),
+            Cell::state_word(state),
             next.into(),
             due_text(row).into(),
             last.into(),
         ]);
     }
     for workflow in &without {
-        let started_by = ticks::other_triggers(&Content::of(workflow));
+        let started_by = ticks::other_triggers(&Content::from_registered(workflow));
         table.push(vec![
             workflow.name.as_str().into(),
-            Cell::state("active"),
+            Cell::state_word("active"),
             "-".into(),
             started_by.into(),
             "-".into(),
         ]);
     }
-    table.print(&mut out, Room::of_stdout())?;
-    for workflow in service.workflows()? {
+    table.print_to(&mut out, Room::of_stdout())?;
+    for workflow in service.list_workflows()? {
         for file in unreadable_files(&service, &workflow)? {
             writeln!(out, "{} does not watch {}", workflow.name, one_line(&file))?;
         }
@@ -258,9 +262,9 @@ fn due_text(row: &ScheduleRow) -> String {
     }
 }
 
-fn object(row: &ScheduleRow) -> Value {
+fn schedule_as_json(row: &ScheduleRow) -> Value {
     json!({
-        "schedule": row.title(),
+        "schedule": row.display_name(),
         "workflow": row.workflow_name,
         "name": row.name,
         "revision": row.revision,
@@ -273,22 +277,22 @@ fn object(row: &ScheduleRow) -> Value {
     })
 }
 
-fn pause(name: &str, paused: bool) -> CommandResult {
+fn set_paused(name: &str, paused: bool) -> CommandResult {
     prepare::refuse_inside_a_run(if paused { "pause a schedule" } else { "resume a schedule" })?;
     let service = prepare::service()?;
-    let row = find(&service, name)?;
+    let row = find_schedule(&service, name)?;
     // Ticks that are due by now are decided by the schedule's earlier state.
-    Scheduler::new(service.store())?.settle(&row)?;
-    let changed = service.pause(&row, paused, actor().as_deref(), ORIGIN)?;
+    Scheduler::new(service.store())?.settle_schedule(&row)?;
+    let changed = service.set_paused(&row, paused, current_actor().as_deref(), ORIGIN)?;
     let word = match (paused, changed) {
         (true, true) => "paused",
         (true, false) => "is paused already",
         (false, true) => "is resumed",
         (false, false) => "is not paused",
     };
-    print_line(&format!("{} {word}", row.title()));
+    print_line(&format!("{} {word}", row.display_name()));
     if changed && !paused {
-        Scheduler::new(service.store())?.settle(&find(&service, &row.title())?)?;
+        Scheduler::new(service.store())?.settle_schedule(&find_schedule(&service, &row.display_name())?)?;
     }
     Ok(Exit::OK)
 }
@@ -297,23 +301,23 @@ fn run_now(name: &str, given: &[String]) -> CommandResult {
     prepare::refuse_inside_a_run("start another run through the service")?;
     let runtime = prepare::runtime(Mode::Human)?;
     let service = runtime.store()?.service()?;
-    let (workflow_name, row) = match service.workflow(name)? {
+    let (workflow_name, row) = match service.find_workflow(name)? {
         Some(workflow) => {
             let mut rows: Vec<_> =
-                service.schedules()?.into_iter().filter(|row| row.workflow == workflow.n).collect();
+                service.list_schedules()?.into_iter().filter(|row| row.workflow == workflow.n).collect();
             // Several schedules may have different arguments, so none is chosen.
             (workflow.name, if rows.len() == 1 { rows.pop() } else { None })
         }
         None => {
-            let row = find(&service, name)?;
+            let row = find_schedule(&service, name)?;
             (row.workflow_name.clone(), Some(row))
         }
     };
     let workflow = service
-        .workflow(&workflow_name)?
+        .find_workflow(&workflow_name)?
         .ok_or_else(|| CommandError::usage(format!("{workflow_name} is not registered")))?;
     // Otherwise a worker would refuse it later, unnoticed.
-    let candidate = read(&runtime, Path::new(&workflow.path)).map_err(CommandError::failed)?;
+    let candidate = read_candidate(&runtime, Path::new(&workflow.path)).map_err(CommandError::failed)?;
     if candidate.digest != workflow.digest {
         let path = one_line(&workflow.path);
         return Err(CommandError::failed(format!("{path} is not what was registered"))
@@ -330,19 +334,20 @@ fn run_now(name: &str, given: &[String]) -> CommandResult {
         args.insert(name.to_owned(), json!(value));
     }
     let args = Value::Object(args);
-    lobster_serve::workflows::check_args(&Content::of(&workflow), &args).map_err(CommandError::usage)?;
+    lobster_serve::workflows::check_args(&Content::from_registered(&workflow), &args)
+        .map_err(CommandError::usage)?;
     let start = NewStart {
         workflow: workflow.n,
         digest: workflow.digest,
         schedule: row.as_ref().map(|row| row.n),
         cause: "manual".to_owned(),
-        detail: json!({ "schedule": row.as_ref().map(ScheduleRow::title) }),
+        detail: json!({ "schedule": row.as_ref().map(ScheduleRow::display_name) }),
         args,
-        actor: initiator()?,
+        actor: run_initiator()?,
         is_serial: false,
         refusal: None,
     };
-    let run = service.enqueue(&start, &workflow.name, ORIGIN)?;
+    let run = service.enqueue_start(&start, &workflow.name, ORIGIN)?;
     print_line(&run.to_string());
     tell_if_nobody_serves(&service)?;
     Ok(Exit::OK)
@@ -362,6 +367,6 @@ fn state_text(state: TickState) -> &'static str {
 }
 
 /// The time zone database for future ticks.
-fn zones() -> jiff::tz::TimeZoneDatabase {
-    schedule::zones()
+fn zone_database() -> jiff::tz::TimeZoneDatabase {
+    schedule::time_zones()
 }

@@ -53,29 +53,29 @@ enum Task {
 pub(crate) fn run(args: &Args) -> CommandResult {
     let runtime = prepare::runtime(Mode::Human)?;
     match &args.task {
-        Task::List { json } => list(&runtime, *json),
+        Task::List { json } => list_secrets(&runtime, *json),
         Task::Check { names, workflow, json } => {
             let mut wanted = names.clone();
             if let Some(file) = workflow {
                 wanted.extend(named_by(&runtime, file)?);
             } else if names.is_empty() {
-                wanted.extend(runtime.secrets().0.into_iter().map(|secret| secret.name));
+                wanted.extend(runtime.named_secrets().0.into_iter().map(|secret| secret.name));
             }
             wanted.sort();
             wanted.dedup();
-            check(&runtime, &wanted, *json)
+            check_secrets(&runtime, &wanted, *json)
         }
     }
 }
 
 /// The secrets that a workflow file grants.
 fn named_by(runtime: &Runtime, file: &std::path::Path) -> Result<Vec<String>, CommandError> {
-    let workflow = runtime.workflow(file).map_err(|failure| CommandError::failed(failure.message))?;
+    let workflow = runtime.read_workflow(file).map_err(|failure| CommandError::failed(failure.message))?;
     Ok(runtime.secrets_of(workflow).into_iter().collect())
 }
 
-fn list(runtime: &Runtime, as_json: bool) -> CommandResult {
-    let (secrets, place) = runtime.secrets();
+fn list_secrets(runtime: &Runtime, as_json: bool) -> CommandResult {
+    let (secrets, place) = runtime.named_secrets();
     let mut out = stdout();
     if as_json {
         writeln!(out, "{}", json::pretty(&json!(secrets)))?;
@@ -88,24 +88,24 @@ fn list(runtime: &Runtime, as_json: bool) -> CommandResult {
     let mut table = Table::new(&["NAME", "FROM", "STEPS"]);
     for NamedSecret { name, from, hosts, is_allowed, login } in &secrets {
         let from =
-            login.as_ref().map_or_else(|| from.clone(), |login| format!("{from}: {}", standing(login)));
+            login.as_ref().map_or_else(|| from.clone(), |login| format!("{from}: {}", describe_login(login)));
         let steps = match (hosts.as_slice(), *is_allowed) {
             ([], true) if login.is_some() => "only as a credential for its server".into(),
-            ([], true) => Cell::state("allow"),
-            ([], false) => Cell::state("deny: not in [sandbox.env] secrets"),
+            ([], true) => Cell::state_word("allow"),
+            ([], false) => Cell::state_word("deny: not in [sandbox.env] secrets"),
             (hosts, _) => format!("only as a credential for {}", hosts.join(", ")).as_str().into(),
         };
         table.push(vec![one_line(name).as_str().into(), one_line(&from).as_str().into(), steps]);
     }
-    table.print(&mut out, Room::of_stdout())?;
+    table.print_to(&mut out, Room::of_stdout())?;
     Ok(Exit::OK)
 }
 
 /// The state of a login, in words.
-fn standing(login: &LoginState) -> String {
+fn describe_login(login: &LoginState) -> String {
     match login {
         LoginState::LoggedIn { expires_at, is_renewed } => {
-            let until = expires_at.map(|at| units::time(at.saturating_mul(1000), true));
+            let until = expires_at.map(|at| units::format_time(at.saturating_mul(1000), true));
             match (until, *is_renewed) {
                 (Some(until), true) => format!("logged in, token until {until}, then renewed"),
                 (Some(until), false) => format!("logged in, token until {until}"),
@@ -118,13 +118,13 @@ fn standing(login: &LoginState) -> String {
     }
 }
 
-fn check(runtime: &Runtime, names: &[String], as_json: bool) -> CommandResult {
+fn check_secrets(runtime: &Runtime, names: &[String], as_json: bool) -> CommandResult {
     let found: Vec<(&String, Option<String>)> = names
         .iter()
         .map(|name| (name, runtime.find_secret(name).err().map(|failure| failure.message)))
         .collect();
     // The states after the attempts.
-    let (known, _) = runtime.secrets();
+    let (known, _) = runtime.named_secrets();
     let login = |name: &str| {
         let secret = known.iter().find(|secret| secret.name == *name);
         secret.and_then(|secret| secret.login.as_ref())
@@ -144,7 +144,8 @@ fn check(runtime: &Runtime, names: &[String], as_json: bool) -> CommandResult {
         for (name, problem) in &found {
             match problem {
                 None => {
-                    let login = login(name).map(|login| format!(", {}", standing(login))).unwrap_or_default();
+                    let login =
+                        login(name).map(|login| format!(", {}", describe_login(login))).unwrap_or_default();
                     writeln!(out, "{}: ok{login}", one_line(name))?;
                 }
                 Some(problem) => writeln!(out, "{}", one_line(problem))?,

@@ -26,8 +26,8 @@ use self::config::Config;
 pub(super) use self::credentials::{login_link, next_page};
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
+use crate::render::print_to_stderr;
 use crate::render::question;
-use crate::render::say;
 use crate::stdout::stdout;
 
 /// Starts runs when they are due, on webhooks and on request, and answers over HTTP.
@@ -133,28 +133,28 @@ const STOP_AFTER: Duration = Duration::from_secs(20);
 pub(crate) fn run(args: &Args) -> CommandResult {
     prepare::refuse_inside_a_run("serve")?;
     match &args.task {
-        None => serve(&args.serve),
-        Some(Task::Token { task }) => credentials::token(task),
-        Some(Task::Link(args)) => credentials::link(args),
+        None => run_server(&args.serve),
+        Some(Task::Token { task }) => credentials::run_token_task(task),
+        Some(Task::Link(args)) => credentials::create_link(args),
         Some(Task::Notices { count, json }) => notices::list(*count, *json),
-        Some(Task::Unit { workflows }) => unit(workflows.as_deref()),
+        Some(Task::Unit { workflows }) => print_unit(workflows.as_deref()),
     }
 }
 
-fn serve(args: &Serve) -> CommandResult {
+fn run_server(args: &Serve) -> CommandResult {
     let mut config = args.config.as_deref().map(Config::read).transpose()?.unwrap_or_default();
     let mut settings = settings_of(args, &config)?;
-    settings.proxy = config.proxy.take().map(config::Proxy::settings).transpose()?;
+    settings.proxy = config.proxy.take().map(config::Proxy::into_settings).transpose()?;
     let runtime = || -> Result<Runtime, CommandError> {
         let mut settings = prepare::settings_under(Mode::Tool, &PolicySources::default())?;
         settings.notes = Box::new(|line| tracing::warn!("{line}"));
         Ok(Runtime::new(settings)?)
     };
     let runtimes = (runtime()?, runtime()?);
-    let agents = Front::new(&runtimes.0, say)?;
+    let agents = Front::new(&runtimes.0, print_to_stderr)?;
     let cancel = runtimes.0.cancel().clone();
     let store = runtimes.0.store()?;
-    let budget = config.budget.as_ref().map(config::ServerBudget::terms);
+    let budget = config.budget.as_ref().map(config::ServerBudget::limit_terms);
     store.set_service_budget(budget)?;
     let tokio = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -162,10 +162,10 @@ fn serve(args: &Serve) -> CommandResult {
         .thread_keep_alive(THREAD_KEEP_ALIVE)
         .build()
         .map_err(|error| CommandError::failed(format!("no thread can be started: {error}")))?;
-    tokio.block_on(work(args, settings, store, (runtimes, agents), cancel))
+    tokio.block_on(serve_requests(args, settings, store, (runtimes, agents), cancel))
 }
 
-async fn work(
+async fn serve_requests(
     args: &Serve,
     settings: ServerSettings,
     store: Store,
@@ -177,29 +177,29 @@ async fn work(
     let scheme = if settings.tls.is_some() { "https" } else { "http" };
     let server = Server::bind(settings, store.clone()).await.map_err(failed)?;
     let address = server.address();
-    let url = server.url();
+    let url = server.public_url();
     let listens = format!("{scheme}://{address}");
-    say(&format!("lobster serve listens on {listens}"));
+    print_to_stderr(&format!("lobster serve listens on {listens}"));
     if url != listens {
-        say(&format!("people reach it at {url}"));
+        print_to_stderr(&format!("people reach it at {url}"));
     }
     if args.open {
         let url = login_link(&store, &url)?;
-        say(&format!("log in within a minute, once: {url}"));
+        print_to_stderr(&format!("log in within a minute, once: {url}"));
         super::console::open_browser(&store, &url);
     }
-    if !has_folders && store.service()?.workflows()?.is_empty() {
-        say("no workflow is registered: --workflows DIR, or `lobster schedule register FILE`");
+    if !has_folders && store.service()?.list_workflows()?.is_empty() {
+        print_to_stderr("no workflow is registered: --workflows DIR, or `lobster schedule register FILE`");
     }
     let fronts = Fronts {
         pages: Some(&lobster_console::PAGES),
         agents: Some(Arc::new(agents)),
-        question: Some(question::whole),
+        question: Some(question::whole_text),
     };
-    let left = server.work(runtimes, fronts, cancel.cancelled()).await.map_err(failed)?;
+    let left = server.run_until(runtimes, fronts, cancel.cancelled()).await.map_err(failed)?;
     if !left.is_empty() {
-        let runs: Vec<_> = left.iter().map(|run| run.short()).collect();
-        say(&format!("still running, and continuing without it: {}", runs.join(", ")));
+        let runs: Vec<_> = left.iter().map(|run| run.short_id()).collect();
+        print_to_stderr(&format!("still running, and continuing without it: {}", runs.join(", ")));
     }
     Ok(Exit::OK)
 }
@@ -227,13 +227,13 @@ fn settings_of(args: &Serve, config: &Config) -> Result<ServerSettings, CommandE
         )));
     }
     let dirs: Vec<&PathBuf> = args.workflows.iter().chain(&config.workflows).collect();
-    let folders = dirs.into_iter().map(|dir| folder(dir)).collect::<Result<_, _>>()?;
-    let program = lobster_serve::program::own()
+    let folders = dirs.into_iter().map(|dir| resolve_folder(dir)).collect::<Result<_, _>>()?;
+    let program = lobster_serve::program::own_path()
         .map_err(|error| CommandError::failed(format!("this program cannot be found again: {error}")))?;
     let max_runs = args.max_runs.or(config.max_runs).map(usize::try_from);
-    let max_time = args.max_time.or(config.time("max_time", config.max_time.as_deref())?);
-    let max_memory = args.max_memory.or(config.size("max_memory", config.max_memory.as_deref())?);
-    let max_cpu = args.max_cpu.or(config.time("max_cpu", config.max_cpu.as_deref())?);
+    let max_time = args.max_time.or(config.parse_duration("max_time", config.max_time.as_deref())?);
+    let max_memory = args.max_memory.or(config.parse_size("max_memory", config.max_memory.as_deref())?);
+    let max_cpu = args.max_cpu.or(config.parse_duration("max_cpu", config.max_cpu.as_deref())?);
     let nothing = [
         ("max-time", max_time.is_some_and(|most| most.0.is_zero())),
         ("max-memory", max_memory.is_some_and(|most| most.0 == 0)),
@@ -242,7 +242,7 @@ fn settings_of(args: &Serve, config: &Config) -> Result<ServerSettings, CommandE
     if let Some((name, _)) = nothing.into_iter().find(|(_, is_nothing)| *is_nothing) {
         return Err(CommandError::usage(format!("{name} must be more than 0: no run would get anywhere")));
     }
-    let trusted_by = super::schedule::actor().unwrap_or_else(|| "the operator".to_owned());
+    let trusted_by = super::schedule::current_actor().unwrap_or_else(|| "the operator".to_owned());
     Ok(ServerSettings {
         listen,
         hosts,
@@ -257,7 +257,7 @@ fn settings_of(args: &Serve, config: &Config) -> Result<ServerSettings, CommandE
             max_cpu: max_cpu.map(|span| span.0),
             stop_after: args
                 .stop_after
-                .or(config.time("stop_after", config.stop_after.as_deref())?)
+                .or(config.parse_duration("stop_after", config.stop_after.as_deref())?)
                 .map_or(STOP_AFTER, |span| span.0),
         },
         is_behind_proxy: behind_proxy,
@@ -285,18 +285,19 @@ fn tls_of(args: &Serve, config: &Config) -> Result<Option<Tls>, CommandError> {
     }
 }
 
-fn folder(dir: &Path) -> Result<PathBuf, CommandError> {
+fn resolve_folder(dir: &Path) -> Result<PathBuf, CommandError> {
     let real = dir.canonicalize().ok().filter(|dir| dir.is_dir());
     real.ok_or_else(|| CommandError::usage(format!("{} is not a directory", dir.display())))
 }
 
 /// A unit for systemd: stopping it stops only the server; its runs end only with the machine.
-fn unit(workflows: Option<&Path>) -> CommandResult {
+fn print_unit(workflows: Option<&Path>) -> CommandResult {
     let program = std::env::current_exe()
         .map_err(|error| CommandError::failed(format!("this program cannot be found again: {error}")))?;
-    let folder = workflows.map(folder).transpose()?;
-    let folder =
-        folder.map(|dir| format!(" --workflows {}", quoted(&dir.display().to_string()))).unwrap_or_default();
+    let folder = workflows.map(resolve_folder).transpose()?;
+    let folder = folder
+        .map(|dir| format!(" --workflows {}", quote_word(&dir.display().to_string())))
+        .unwrap_or_default();
     let state = prepare::runtime(Mode::Tool)?.state_dir().display().to_string();
     let unit = format!(
         "[Unit]
@@ -317,15 +318,15 @@ UMask=0077
 [Install]
 WantedBy=default.target
 ",
-        program = quoted(&program.display().to_string()),
-        state = quoted(&format!("LOBSTER_STATE_DIR={state}")),
+        program = quote_word(&program.display().to_string()),
+        state = quote_word(&format!("LOBSTER_STATE_DIR={state}")),
     );
     std::io::Write::write_all(&mut stdout(), unit.as_bytes())?;
     Ok(Exit::OK)
 }
 
 /// A word quoted for systemd.
-fn quoted(word: &str) -> String {
+fn quote_word(word: &str) -> String {
     let word = word.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%").replace('$', "$$");
     format!("\"{word}\"")
 }

@@ -12,13 +12,13 @@ pub(crate) fn run(name: &str, words: &[String]) -> CommandResult {
     if let [word] = words
         && matches!(word.as_str(), "-h" | "--help")
     {
-        return help::topic(&[name.to_owned()]);
+        return help::print_topic(&[name.to_owned()]);
     }
     let reply = crate::reply::Reply::new(Mode::Human);
     let runtime = prepare::runtime(Mode::Human)?;
     let call = StageCall::from_words(name, words).map_err(|error| CommandError::usage(error.message))?;
     match runtime.plan_pipeline(Pipeline { stages: vec![call] }, name) {
-        Ok(planned) => reply.result(&runtime, runtime.run_planned(&planned), true),
-        Err(failure) => reply.failure(&failure),
+        Ok(planned) => reply.report_result(&runtime, runtime.run_planned(&planned), true),
+        Err(failure) => reply.report_failure(&failure),
     }
 }

@@ -6,13 +6,13 @@ mod unbegun;
 use std::io::Write;
 
 use lobster_runtime::engine::UnseenEnd;
-use lobster_runtime::figures::enforcement;
+use lobster_runtime::figures::summarize_enforcement;
 use lobster_runtime::json;
 use lobster_runtime::language::plan::{Plan, Workflow};
 use lobster_runtime::model::pricing::Pricing;
 use lobster_runtime::replay::timeline::{self, Line};
-use lobster_runtime::replay::{FORK_NOTE, Standing, standing};
-use lobster_runtime::runtime::recorded;
+use lobster_runtime::replay::{FORK_NOTE, Standing, read_standing};
+use lobster_runtime::runtime::load_recorded;
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::service::StartState;
 use lobster_runtime::store::{Event, Record, RunId, RunSummary, Store, iso};
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         (Ok(id), _) => id,
         (Err(error), None) => return Err(error),
         (Err(error), Some(text)) => {
-            return unbegun::show(&which::unbegun(&store, text).ok_or(error)?, args.full, args.json);
+            return unbegun::show(&which::find_unbegun(&store, text).ok_or(error)?, args.full, args.json);
         }
     };
     let run = store.run(id)?;
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         writeln!(out, "{}", json::pretty(&records))?;
         return Ok(Exit::OK);
     }
-    let status = standing(&store, &run);
+    let status = read_standing(&store, &run);
     let pinned = if run.pinned { ", pinned" } else { "" };
     let room = Room::of_stdout();
     writeln!(
@@ -74,19 +74,19 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         room.paint(BOLD, &one_line(&run.name)),
         room.paint(table::state_style(status.as_str()), &format!("{status}{pinned}"))
     )?;
-    for (title, text) in facts(&store, &run, &journal, args.full) {
+    for (title, text) in run_facts(&store, &run, &journal, args.full) {
         let title = room.paint(DIM, &format!("{title:<8}"));
         writeln!(out, "  {title} {}", harmless(&text).replace('\n', "\n           "))?;
     }
     writeln!(out)?;
     let mut table = Table::new(&["STEP", "KIND", "STATE", "TOOK", "FUEL", "MEMORY", "OUTPUT", "ENFORCED"])
-        .figures(&["TOOK", "FUEL", "MEMORY", "OUTPUT"])
-        .spare(&["ENFORCED", "MEMORY", "FUEL", "OUTPUT", "KIND", "TOOK"]);
-    let lines = timeline::lines(&journal, status == Standing::Running);
+        .numeric_columns(&["TOOK", "FUEL", "MEMORY", "OUTPUT"])
+        .optional_columns(&["ENFORCED", "MEMORY", "FUEL", "OUTPUT", "KIND", "TOOK"]);
+    let lines = timeline::build_lines(&journal, status == Standing::Running);
     for line in &lines {
-        table.push(row(line));
+        table.push(step_row(line));
     }
-    let mut shown = table.lines(room).into_iter();
+    let mut shown = table.to_lines(room).into_iter();
     if let Some(head) = shown.next() {
         writeln!(out, "{head}")?;
     }
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     }
     if args.full {
         for line in &lines {
-            details(&mut out, line)?;
+            print_details(&mut out, line)?;
         }
     }
     out.flush()?;
@@ -113,7 +113,7 @@ const ARGUMENTS_SHOWN: usize = 160;
 const MAX_ARGUMENTS: u64 = 1 << 20;
 
 /// Facts about the run as a whole.
-fn facts(store: &Store, run: &RunSummary, journal: &[Record], full: bool) -> Vec<(&'static str, String)> {
+fn run_facts(store: &Store, run: &RunSummary, journal: &[Record], full: bool) -> Vec<(&'static str, String)> {
     let mut facts = vec![("run", run.id.to_string())];
     if let Some(parent) = run.parent {
         let terms = journal.iter().find_map(|record| match &record.event {
@@ -121,11 +121,12 @@ fn facts(store: &Store, run: &RunSummary, journal: &[Record], full: bool) -> Vec
             _ => None,
         });
         match terms {
-            Some(terms) => facts.push(("fork", format!("of run {parent}{}", changed(terms)))),
+            Some(terms) => facts.push(("fork", format!("of run {parent}{}", describe_changes(terms)))),
             None => facts.push(("part", format!("of run {parent}"))),
         }
     }
-    facts.push(("started", format!("{} in {}", units::time(run.started_at, full), one_line(&run.cwd))));
+    facts
+        .push(("started", format!("{} in {}", units::format_time(run.started_at, full), one_line(&run.cwd))));
     let resumed: Vec<_> = journal
         .iter()
         .filter_map(|record| match &record.event {
@@ -136,11 +137,12 @@ fn facts(store: &Store, run: &RunSummary, journal: &[Record], full: bool) -> Vec
     if let Some((at, by)) = resumed.last() {
         let times = if resumed.len() > 1 { format!("{} times, last ", resumed.len()) } else { String::new() };
         let by = by.as_ref().map(|by| format!(" by {}", one_line(by))).unwrap_or_default();
-        facts.push(("resumed", format!("{times}{}{by}", units::time(*at, full))));
+        facts.push(("resumed", format!("{times}{}{by}", units::format_time(*at, full))));
     }
     if let Some(end) = run.ended_at {
         let took = u64::try_from((end - run.started_at).max(0)).unwrap_or(0) * 1000;
-        facts.push(("ended", format!("{} ({})", units::time(end, full), units::duration(took))));
+        facts
+            .push(("ended", format!("{} ({})", units::format_time(end, full), units::format_duration(took))));
     }
     facts.extend(
         refused_to_go_on(store, run.id).map(|why| ("service", format!("does not continue it: {why}"))),
@@ -149,22 +151,22 @@ fn facts(store: &Store, run: &RunSummary, journal: &[Record], full: bool) -> Vec
         facts.push(("plan", format!("blake3:{}", run.plan)));
     }
     if let Some(digest) = &run.args {
-        match store.load(digest, MAX_ARGUMENTS) {
+        match store.load_blob(digest, MAX_ARGUMENTS) {
             Ok(empty) if empty == b"{}" => {}
             Ok(text) => {
                 let text = one_line(&String::from_utf8_lossy(&text));
                 facts.push(("args", if full { text } else { clip(&text, ARGUMENTS_SHOWN).into_owned() }));
             }
             Err(error) => {
-                facts.push(("args", format!("cannot be shown: {}", store.explained(run.id, error))));
+                facts.push(("args", format!("cannot be shown: {}", store.explain_error(run.id, error))));
             }
         }
     }
-    let spent = super::cost::Sum::of_run(journal, &Pricing::configured(super::models::variable).0);
-    facts.extend(spent.as_ref().map(|spent| ("models", spent.line())));
-    match recorded::<Plan>(store, &run.plan) {
+    let spent = super::cost::Sum::of_run(journal, &Pricing::configured(super::models::env_variable).0);
+    facts.extend(spent.as_ref().map(|spent| ("models", spent.to_line())));
+    match load_recorded::<Plan>(store, &run.plan) {
         Ok(Plan::Workflow(Workflow { budget: Some(budget), .. })) if !budget.limits.is_empty() => {
-            let used = spent.map(|spent| spent.amount()).unwrap_or_default();
+            let used = spent.map(|spent| spent.to_amount()).unwrap_or_default();
             facts.push(("budget", format!("{} used", budget.limits.used_text(&used))));
         }
         Ok(_) => {}
@@ -208,7 +210,7 @@ fn unknown_ends(journal: &[Record]) -> Vec<String> {
 }
 
 /// Formats `, anew from fetch, with another result of sum`.
-fn changed(terms: &Value) -> String {
+fn describe_changes(terms: &Value) -> String {
     let from = terms["from"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let edited = terms["edit"].as_object().into_iter().flatten().map(|(step, _)| step.as_str());
     let mut text = String::new();
@@ -222,30 +224,31 @@ fn changed(terms: &Value) -> String {
     text
 }
 
-fn row(line: &Line) -> Vec<Cell> {
+fn step_row(line: &Line) -> Vec<Cell> {
     let outcome = line.outcome.as_ref();
-    let size =
-        outcome.and_then(|outcome| outcome.output.or(outcome.stdout)).map(|blob| units::bytes(blob.len));
+    let size = outcome
+        .and_then(|outcome| outcome.output.or(outcome.stdout))
+        .map(|blob| units::format_bytes(blob.len));
     vec![
         format!("{}{}", "  ".repeat(line.depth), line.path).into(),
         line.kind.as_str().into(),
-        Cell::state(line.state.as_str()),
+        Cell::state_word(line.state.as_str()),
         // A cached result took no time.
         outcome
             .filter(|outcome| !outcome.cached)
-            .map(|outcome| units::duration(outcome.duration_us))
+            .map(|outcome| units::format_duration(outcome.duration_us))
             .unwrap_or_default()
             .into(),
-        outcome.and_then(|outcome| outcome.fuel).map(units::count).unwrap_or_default().into(),
-        outcome.and_then(|outcome| outcome.peak_memory).map(units::bytes).unwrap_or_default().into(),
+        outcome.and_then(|outcome| outcome.fuel).map(units::format_count).unwrap_or_default().into(),
+        outcome.and_then(|outcome| outcome.peak_memory).map(units::format_bytes).unwrap_or_default().into(),
         size.unwrap_or_default().into(),
-        outcome.map(|outcome| enforced(&outcome.enforcement)).unwrap_or_default().into(),
+        outcome.map(|outcome| describe_sandbox(&outcome.enforcement)).unwrap_or_default().into(),
     ]
 }
 
 /// The sandbox of a step and its missing promises, in one cell; `--full` lists what enforced what.
-pub(crate) fn enforced(statement: &Value) -> String {
-    let Some(mut cell) = enforcement(statement) else { return String::new() };
+pub(crate) fn describe_sandbox(statement: &Value) -> String {
+    let Some(mut cell) = summarize_enforcement(statement) else { return String::new() };
     for lacking in statement["lacking"].as_array().into_iter().flatten() {
         cell.push_str(", no ");
         cell.push_str(lacking["mechanism"].as_str().unwrap_or_default());
@@ -253,7 +256,7 @@ pub(crate) fn enforced(statement: &Value) -> String {
     cell
 }
 
-fn details(out: &mut impl Write, line: &Line) -> std::io::Result<()> {
+fn print_details(out: &mut impl Write, line: &Line) -> std::io::Result<()> {
     if line.summary && line.outcome.as_ref().is_none_or(|outcome| outcome.error.is_none()) {
         return Ok(());
     }
@@ -269,7 +272,7 @@ fn details(out: &mut impl Write, line: &Line) -> std::io::Result<()> {
         [("stdout", outcome.kept_stdout()), ("stderr", outcome.kept_stderr()), ("output", outcome.output)]
     {
         if let Some(blob) = blob.filter(|blob| blob.len > 0) {
-            writeln!(out, "  {name}   blake3:{} ({})", blob.digest, units::bytes(blob.len))?;
+            writeln!(out, "  {name}   blake3:{} ({})", blob.digest, units::format_bytes(blob.len))?;
         }
     }
     if let Some(error) = &outcome.error {

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
-use crate::render::{one_line, say, units};
+use crate::render::{one_line, print_to_stderr, units};
 use crate::retention::Retention;
 use crate::stdout::stdout;
 
@@ -40,20 +40,20 @@ enum Task {
     /// other unfinished runs only with `--abandoned`.
     Gc {
         /// Removes runs that ended longer ago: 36h, 30d, 8w.
-        #[arg(long, value_name = "TIME", value_parser = duration)]
+        #[arg(long, value_name = "TIME", value_parser = parse_duration)]
         older_than: Option<i64>,
         /// Keeps only the newest N finished runs.
         #[arg(long, value_name = "N")]
         keep: Option<u64>,
         /// Removes the oldest runs until the rest takes at most this much: 500M, 2G.
-        #[arg(long, value_name = "SIZE", value_parser = size)]
+        #[arg(long, value_name = "SIZE", value_parser = parse_size)]
         max_size: Option<u64>,
         /// Removes unfinished runs that no process is executing, after this long without activity.
-        #[arg(long, value_name = "TIME", value_parser = duration)]
+        #[arg(long, value_name = "TIME", value_parser = parse_duration)]
         abandoned: Option<i64>,
         /// Removes compiled components, least recently used first, until the rest takes at most this much;
         /// they are compiled again when needed.
-        #[arg(long, value_name = "SIZE", value_parser = size, default_value_t = MAX_CODE, hide_default_value = true)]
+        #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value_t = MAX_CODE, hide_default_value = true)]
         max_code: u64,
         /// Applies `LOBSTER_RETENTION` (365d,10GiB by default), as lobster does once a day.
         #[arg(long, conflicts_with_all = ["older_than", "keep", "max_size"])]
@@ -144,23 +144,23 @@ pub(crate) fn run(args: &Args) -> CommandResult {
                 // Finishes interrupted commits first: removing a run must not leave one half done.
                 runtime.finish_commits(&store);
             }
-            let report = store.gc(&policy)?;
-            gc(&report, runtime.components().prune_code(&code), *dry_run, *json)
+            let report = store.collect_garbage(&policy)?;
+            print_gc(&report, runtime.components().prune_code(&code), *dry_run, *json)
         }
         Task::Verify { accept_rollback, json } => {
             if *accept_rollback {
-                say(match store.accept_rollback()? {
+                print_to_stderr(match store.accept_rollback()? {
                     true => "accepted: this store continues as a separate store",
                     false => "nothing to accept: the database has everything that was recorded",
                 });
             }
-            verify(&store, *json)
+            verify_store(&store, *json)
         }
-        Task::Backup { dir, json } => copied(&store.backup(dir)?, "copied", dir, *json),
-        Task::Salvage { dir, json } => copied(&store.salvage(dir)?, "salvaged", dir, *json),
-        Task::Stats { json } => stats(&store, runtime.components().code_use(), *json),
-        Task::Pin { run, json } => pin(&store, run.as_deref(), true, *json),
-        Task::Unpin { run, json } => pin(&store, run.as_deref(), false, *json),
+        Task::Backup { dir, json } => print_copy(&store.backup(dir)?, "copied", dir, *json),
+        Task::Salvage { dir, json } => print_copy(&store.salvage(dir)?, "salvaged", dir, *json),
+        Task::Stats { json } => print_stats(&store, runtime.components().code_use(), *json),
+        Task::Pin { run, json } => set_pinned(&store, run.as_deref(), true, *json),
+        Task::Unpin { run, json } => set_pinned(&store, run.as_deref(), false, *json),
     }
 }
 
@@ -172,7 +172,7 @@ fn with_code(report: &impl Serialize, code: CodeUse) -> Result<Value, CommandErr
     Ok(object)
 }
 
-fn gc(report: &GcReport, code: CodeUse, dry_run: bool, as_json: bool) -> CommandResult {
+fn print_gc(report: &GcReport, code: CodeUse, dry_run: bool, as_json: bool) -> CommandResult {
     let mut out = stdout();
     if as_json {
         writeln!(out, "{}", json::pretty(&with_code(report, code)?))?;
@@ -182,18 +182,18 @@ fn gc(report: &GcReport, code: CodeUse, dry_run: bool, as_json: bool) -> Command
     writeln!(
         out,
         "{verb} {} of {}, {}, {} ({}) and {} ({})",
-        units::count(report.runs),
-        units::counted(report.runs + report.kept_runs, "run"),
-        units::counted(report.actions, "cached outcome"),
-        units::counted(report.blobs, "blob"),
-        units::bytes(report.bytes),
-        units::counted(code.programs, "compiled component"),
-        units::bytes(code.bytes),
+        units::format_count(report.runs),
+        units::count_noun(report.runs + report.kept_runs, "run"),
+        units::count_noun(report.actions, "cached outcome"),
+        units::count_noun(report.blobs, "blob"),
+        units::format_bytes(report.bytes),
+        units::count_noun(code.programs, "compiled component"),
+        units::format_bytes(code.bytes),
     )?;
     Ok(Exit::OK)
 }
 
-fn verify(store: &Store, as_json: bool) -> CommandResult {
+fn verify_store(store: &Store, as_json: bool) -> CommandResult {
     let report = store.verify()?;
     let problems = report.problems.len() as u64 + report.unnamed_problems;
     let exit = if problems == 0 { Exit::OK } else { Exit::FAILED };
@@ -204,7 +204,7 @@ fn verify(store: &Store, as_json: bool) -> CommandResult {
     }
     let is_damage = |problem: &Problem| !matches!(problem, Problem::RolledBack { .. } | Problem::OtherStore);
     if report.problems.iter().any(is_damage) && damage_met().is_none() {
-        say(
+        print_to_stderr(
             "Damaged parts are not used, and the rest is. `lobster store salvage DIR` copies the rest to a new store.",
         );
     }
@@ -217,17 +217,17 @@ fn verify(store: &Store, as_json: bool) -> CommandResult {
     writeln!(
         out,
         "{}, {}, {} ({}): {}",
-        units::counted(report.runs, "run"),
-        units::counted(report.records, "record"),
-        units::counted(report.blobs, "blob"),
-        units::bytes(report.bytes),
-        if problems == 0 { "all is well".to_owned() } else { units::counted(problems, "problem") },
+        units::count_noun(report.runs, "run"),
+        units::count_noun(report.records, "record"),
+        units::count_noun(report.blobs, "blob"),
+        units::format_bytes(report.bytes),
+        if problems == 0 { "all is well".to_owned() } else { units::count_noun(problems, "problem") },
     )?;
     Ok(exit)
 }
 
 /// Prints the contents of a copy of the store, and what is missing from it.
-fn copied(report: &CopyReport, verb: &str, dir: &Path, as_json: bool) -> CommandResult {
+fn print_copy(report: &CopyReport, verb: &str, dir: &Path, as_json: bool) -> CommandResult {
     let exit = if report.problems.is_empty() { Exit::OK } else { Exit::FAILED };
     let mut out = stdout();
     if as_json {
@@ -240,14 +240,14 @@ fn copied(report: &CopyReport, verb: &str, dir: &Path, as_json: bool) -> Command
     writeln!(
         out,
         "{verb} {}, {}, {} ({}) to {}{}",
-        units::counted(report.runs, "run"),
-        units::counted(report.records, "record"),
-        units::counted(report.blobs, "blob"),
-        units::bytes(report.bytes),
+        units::count_noun(report.runs, "run"),
+        units::count_noun(report.records, "record"),
+        units::count_noun(report.blobs, "blob"),
+        units::format_bytes(report.bytes),
         dir.display(),
         match report.problems.len() as u64 {
             0 => String::new(),
-            problems => format!("; {}", units::counted(problems, "problem")),
+            problems => format!("; {}", units::count_noun(problems, "problem")),
         },
     )?;
     Ok(exit)
@@ -257,7 +257,7 @@ fn copied(report: &CopyReport, verb: &str, dir: &Path, as_json: bool) -> Command
 const GROWING: [&str; 6] =
     ["store/output/", "store/layers/", "store/homes/", "store/workers/", "store/tmp/", "approved-*/"];
 
-fn stats(store: &Store, code: CodeUse, as_json: bool) -> CommandResult {
+fn print_stats(store: &Store, code: CodeUse, as_json: bool) -> CommandResult {
     let stats = store.stats()?;
     let mut out = stdout();
     if as_json {
@@ -265,33 +265,43 @@ fn stats(store: &Store, code: CodeUse, as_json: bool) -> CommandResult {
         return Ok(Exit::OK);
     }
     writeln!(out, "{}", store.dir().display())?;
-    let (runs, records) = (units::count(stats.runs), units::counted(stats.records, "record"));
+    let (runs, records) = (units::format_count(stats.runs), units::count_noun(stats.records, "record"));
     writeln!(out, "  runs      {runs} ({records})")?;
-    writeln!(out, "  waiting   {}", units::counted(stats.open_gates, "question"))?;
-    writeln!(out, "  cache     {}", units::counted(stats.cached_outcomes, "outcome"))?;
-    writeln!(out, "  blobs     {} ({})", units::count(stats.blobs), units::bytes(stats.blob_bytes))?;
-    let compiled = units::counted(code.programs, "component");
-    writeln!(out, "  compiled  {compiled} ({})", units::bytes(code.bytes))?;
+    writeln!(out, "  waiting   {}", units::count_noun(stats.open_gates, "question"))?;
+    writeln!(out, "  cache     {}", units::count_noun(stats.cached_outcomes, "outcome"))?;
+    writeln!(
+        out,
+        "  blobs     {} ({})",
+        units::format_count(stats.blobs),
+        units::format_bytes(stats.blob_bytes)
+    )?;
+    let compiled = units::count_noun(code.programs, "component");
+    writeln!(out, "  compiled  {compiled} ({})", units::format_bytes(code.bytes))?;
     for part in stats.parts.iter().filter(|part| GROWING.contains(&part.path.as_str())) {
         let name = part.path.trim_start_matches("store/").trim_end_matches("/");
-        writeln!(out, "  {name:<9} {} ({})", units::counted(part.files, "file"), units::bytes(part.bytes))?;
+        writeln!(
+            out,
+            "  {name:<9} {} ({})",
+            units::count_noun(part.files, "file"),
+            units::format_bytes(part.bytes)
+        )?;
     }
     for part in stats.parts.iter().filter(|part| !part.is_known) {
-        writeln!(out, "  unknown   {} ({})", one_line(&part.path), units::bytes(part.bytes))?;
+        writeln!(out, "  unknown   {} ({})", one_line(&part.path), units::format_bytes(part.bytes))?;
     }
-    writeln!(out, "  on disk   {}", units::bytes(stats.bytes_on_disk()))?;
+    writeln!(out, "  on disk   {}", units::format_bytes(stats.bytes_on_disk()))?;
     let left = store.left_directories().len() as u64;
     if left > 0 {
         writeln!(
             out,
             "{} of killed processes: the next run removes them, or `lobster store gc`",
-            units::counted(left, "directory")
+            units::count_noun(left, "directory")
         )?;
     }
     Ok(Exit::OK)
 }
 
-fn pin(store: &Store, run: Option<&str>, pinned: bool, as_json: bool) -> CommandResult {
+fn set_pinned(store: &Store, run: Option<&str>, pinned: bool, as_json: bool) -> CommandResult {
     let verb = if pinned { "store pin" } else { "store unpin" };
     let id = crate::which::run_or_ask(store, run, verb)?;
     store.pin_run(id, pinned)?;
@@ -299,18 +309,18 @@ fn pin(store: &Store, run: Option<&str>, pinned: bool, as_json: bool) -> Command
     if as_json {
         writeln!(out, "{}", json::pretty(&json!({ "run": id, "pinned": pinned })))?;
     } else {
-        writeln!(out, "run {} is {}", id.short(), if pinned { "pinned" } else { "not pinned" })?;
+        writeln!(out, "run {} is {}", id.short_id(), if pinned { "pinned" } else { "not pinned" })?;
     }
     Ok(Exit::OK)
 }
 
 /// Parses `90s`, `36h`, `30d`, `8w` as milliseconds.
-fn duration(text: &str) -> Result<i64, String> {
+fn parse_duration(text: &str) -> Result<i64, String> {
     let span: Span = text.parse()?;
     i64::try_from(span.milliseconds()).map_err(|_| format!("{text:?} is too long"))
 }
 
 /// Parses `4096`, `500M`, `2GiB` as bytes.
-fn size(text: &str) -> Result<u64, String> {
+fn parse_size(text: &str) -> Result<u64, String> {
     Bytes::parse_or_bytes(text).map(|bytes| bytes.0)
 }

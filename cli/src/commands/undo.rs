@@ -6,10 +6,10 @@ use lobster_runtime::envelope::Envelope;
 use lobster_runtime::replay::changes::{Undo, WhatToUndo, plan_undo};
 use lobster_runtime::stage::Mode;
 
-use super::changes::{Conflicts, line, places};
+use super::changes::{Conflicts, change_line, resolve_paths};
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
-use crate::render::{harmless, one_line, say, units};
+use crate::render::{harmless, one_line, print_to_stderr, units};
 use crate::reply::Reply;
 use crate::stdout::print_line;
 
@@ -46,14 +46,14 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let what = WhatToUndo {
         run: id,
         step: args.step.clone(),
-        only: places(&args.only)?,
+        only: resolve_paths(&args.only)?,
         conflicts: args.conflicts.map(Into::into),
     };
     let undo = plan_undo(&runtime, &what).map_err(CommandError::failed)?;
     tell_others(&undo);
     if args.dry_run {
-        for reading in undo.set.readings() {
-            print_line(&line(&store, &reading, true));
+        for reading in undo.set.in_reading_order() {
+            print_line(&change_line(&store, &reading, true));
         }
         for undo in &undo.steps {
             print_line(&format!("asks  {}: {}", one_line(&undo.step), one_line(&undo.text)));
@@ -61,9 +61,9 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     }
     if !undo.conflicts.is_empty() {
         for conflict in &undo.conflicts {
-            say(&format!("{}", harmless(conflict)));
+            print_to_stderr(&format!("{}", harmless(conflict)));
         }
-        let count = units::counted(undo.conflicts.len() as u64, "file");
+        let count = units::count_noun(undo.conflicts.len() as u64, "file");
         return Err(CommandError::failed(format!("nothing was undone: {count} changed since the run"))
             .with_hint(
                 "`--conflicts keep` undoes the others, `--conflicts merge` keeps what was changed since in other lines, \
@@ -74,9 +74,9 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         return Ok(Exit::OK);
     }
     let result = runtime.run_planned(&undo.planned);
-    let done = result.run.map(|run| run.short());
+    let done = result.run.map(|run| run.short_id());
     let is_waiting = matches!(result.envelope, Envelope::NeedsApproval(_));
-    let exit = Reply::new(Mode::Human).result(&runtime, result, false)?;
+    let exit = Reply::new(Mode::Human).report_result(&runtime, result, false)?;
     if exit == Exit::OK {
         tell_done(&undo, done, is_waiting);
     }
@@ -85,8 +85,8 @@ pub(crate) fn run(args: &Args) -> CommandResult {
 
 /// Reports the results of the undo, and the command that reverts it.
 fn tell_done(undo: &Undo, run: Option<impl std::fmt::Display>, is_waiting: bool) {
-    let files = units::counted(undo.set.changes().count() as u64, "change");
-    let steps = units::counted(undo.steps.len() as u64, "step");
+    let files = units::count_noun(undo.set.changes().count() as u64, "change");
+    let steps = units::count_noun(undo.steps.len() as u64, "step");
     let done = match (undo.set.is_empty(), undo.steps.is_empty() || is_waiting) {
         (true, true) => return,
         (true, false) => steps,
@@ -100,16 +100,16 @@ fn tell_done(undo: &Undo, run: Option<impl std::fmt::Display>, is_waiting: bool)
         (false, true) => format!("; `lobster undo {run}` reverts this undo"),
         (false, false) => format!("; `lobster undo {run}` reverts the changes to files again"),
     };
-    say(&format!("Undid {done}{by}{back}."));
+    print_to_stderr(&format!("Undid {done}{by}{back}."));
 }
 
 /// Reports effects that an undo of files does not undo.
 fn tell_others(undo: &Undo) {
     for step in &undo.not_proposed {
-        say(&format!("Not undone: step {}: {}.", one_line(&step.step), step.why));
+        print_to_stderr(&format!("Not undone: step {}: {}.", one_line(&step.step), step.why));
     }
     for other in &undo.others {
-        say(&format!(
+        print_to_stderr(&format!(
             "Not undone: other effects of step {} ({}).",
             one_line(&other.step),
             one_line(&other.kind)

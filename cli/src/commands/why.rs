@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let run = which::run_or_ask(&store, args.run.as_deref(), "why")?;
     let step = which::step_or_ask(&store, run, args.step.as_deref(), "why")?;
     let vs = args.vs.as_deref().map(|vs| which::run(&store, vs)).transpose()?;
-    let why = replay::why(&runtime, &run.to_string(), &step, vs.map(|vs| vs.to_string()).as_deref());
+    let why = replay::explain_step(&runtime, &run.to_string(), &step, vs.map(|vs| vs.to_string()).as_deref());
     if why.is_err() {
         // A step missing from the record may have been in a damaged part of it, so report damage.
         for run in [Some(run), vs].into_iter().flatten() {
@@ -67,19 +67,19 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         return Ok(Exit::OK);
     }
     let mut out = Quoting::new(out);
-    writeln!(out, "{}", why.sentence())?;
+    writeln!(out, "{}", why.to_sentence())?;
     if args.full {
         writeln!(out, "  before   run {}", why.before)?;
         writeln!(out, "  now      run {}", why.run)?;
         for difference in why.differences.iter().chain(&why.outcome) {
-            whole(&mut out, difference)?;
+            print_in_full(&mut out, difference)?;
         }
     }
     Ok(Exit::OK)
 }
 
 /// Prints one difference with its values in full.
-fn whole(out: &mut impl Write, difference: &Difference) -> std::io::Result<()> {
+fn print_in_full(out: &mut impl Write, difference: &Difference) -> std::io::Result<()> {
     let mut title = difference.part.noun().to_owned();
     for word in [&difference.name, &difference.path].into_iter().flatten() {
         title.push(' ');

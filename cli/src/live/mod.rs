@@ -1,6 +1,6 @@
 //! The live view of a run on stderr: the work of each step and its result.
 //!
-//! The shown state is a [`model::Model`], which only knows events; [`draw`] turns it into lines. This
+//! The shown state is a [`model::Model`], which only knows events; [`draw_frame`] turns it into lines. This
 //! module has what both need: the clock, the terminal with its size, and the coordination with other
 //! writers. The lines of finished steps are written once and stay; the steps that are running are below
 //! them and are redrawn by a thread, so that drawing does not slow down the run. Events of a run never
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use anstream::ColorChoice;
 use lobster_runtime::engine::{Heard, Progress};
 use lobster_runtime::language::plan::Plan;
-use lobster_runtime::runtime::{Runtime, recorded};
+use lobster_runtime::runtime::{Runtime, load_recorded};
 use lobster_runtime::setting::Setting;
 use lobster_runtime::store::{Event, GateFilter, GateStatus, RunId, StepOutcome, Store};
 use lobster_runtime::sync::lock;
@@ -94,8 +94,8 @@ impl Drop for Paused {
 }
 
 /// Starts the view of this process, if it can be seen. The runtime reports events to the returned value.
-pub(crate) fn start() -> Option<Box<dyn Progress>> {
-    let form = form()?;
+pub(crate) fn start_view() -> Option<Box<dyn Progress>> {
+    let form = chosen_form()?;
     let view = VIEW.get_or_init(|| View {
         form,
         begun: Instant::now(),
@@ -107,8 +107,8 @@ pub(crate) fn start() -> Option<Box<dyn Progress>> {
     Some(Box::new(Feed(view)))
 }
 
-fn form() -> Option<Form> {
-    let wanted = SETTING.value(|name| std::env::var_os(name)).ok().flatten().unwrap_or(Wanted::Everything);
+fn chosen_form() -> Option<Form> {
+    let wanted = SETTING.read_env(|name| std::env::var_os(name)).ok().flatten().unwrap_or(Wanted::Everything);
     let can_move = io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
     match wanted {
         Wanted::Nothing => None,
@@ -118,18 +118,18 @@ fn form() -> Option<Form> {
 }
 
 /// Announces the plan, so that steps are shown with their work.
-pub(crate) fn expect(plan: &Plan) {
+pub(crate) fn announce_plan(plan: &Plan) {
     if let Some(view) = VIEW.get() {
-        lock(&view.model).expect(plan);
+        lock(&view.model).set_plan(plan);
     }
 }
 
 /// Announces the plan of a recorded run.
 pub(crate) fn expect_plan_of(store: &Store, run: RunId) {
     if VIEW.get().is_some()
-        && let Some(plan) = store.run(run).ok().and_then(|run| recorded::<Plan>(store, &run.plan).ok())
+        && let Some(plan) = store.run(run).ok().and_then(|run| load_recorded::<Plan>(store, &run.plan).ok())
     {
-        expect(&plan);
+        announce_plan(&plan);
     }
 }
 
@@ -140,18 +140,18 @@ pub(crate) fn expect_rest_of(store: &Store, run: RunId) {
     if let Ok((records, _)) = store.found_events(run) {
         let mut model = lock(&view.model);
         for record in &records {
-            model.record(&record.event, Duration::ZERO);
+            model.record_event(&record.event, Duration::ZERO);
         }
         model.leave_to_earlier();
     }
 }
 
 /// Hides the view while a question uses the terminal.
-pub(crate) fn pause() -> Paused {
+pub(crate) fn hide_view() -> Paused {
     if let Some(view) = VIEW.get() {
         let mut screen = lock(&view.screen);
         screen.paused += 1;
-        view.clear(&mut screen);
+        view.clear_changing(&mut screen);
     }
     Paused(())
 }
@@ -160,42 +160,42 @@ pub(crate) fn pause() -> Paused {
 pub(crate) fn write_above_view<T>(write: impl FnOnce() -> T) -> T {
     let Some(view) = VIEW.get() else { return write() };
     let mut screen = lock(&view.screen);
-    view.clear(&mut screen);
+    view.clear_changing(&mut screen);
     write()
 }
 
 /// Ends the view: the lines stay, and a summary follows. `run` is the executed run, if there is one.
-pub(crate) fn end(runtime: &Runtime, run: Option<RunId>) {
+pub(crate) fn end_view(runtime: &Runtime, run: Option<RunId>) {
     let Some(view) = VIEW.get() else { return };
     let open = GateFilter { status: Some(GateStatus::Open), run, limit: 0 };
-    let gates = run.and_then(|_| runtime.store().ok()?.gates(&open).ok()).unwrap_or_default();
+    let gates = run.and_then(|_| runtime.store().ok()?.list_approvals(&open).ok()).unwrap_or_default();
     let mut screen = lock(&view.screen);
     if view.over.swap(true, Ordering::SeqCst) {
         return;
     }
-    let look = view.look();
+    let look = view.current_look();
     let sum = {
         let mut model = lock(&view.model);
         for gate in gates {
             model.wait_for_answer(&gate.path);
         }
-        model.stop(view.now());
-        draw::summary(&model, run, view.now(), &look)
+        model.end_run(view.elapsed_time());
+        draw::summary_line(&model, run, view.elapsed_time(), &look)
     };
-    view.clear(&mut screen);
+    view.clear_changing(&mut screen);
     if let Some(sum) = sum {
-        view.put(&format!("{sum}\n"));
+        view.write_text(&format!("{sum}\n"));
     }
     view.changed.notify_all();
 }
 
 impl View {
-    fn now(&self) -> Duration {
+    fn elapsed_time(&self) -> Duration {
         self.begun.elapsed()
     }
 
     /// The terminal's current size, which may have changed.
-    fn look(&self) -> Look {
+    fn current_look(&self) -> Look {
         let (columns, rows) = crate::terminal::size_of_stderr().unwrap_or((80, 24));
         Look {
             columns: if self.form == Form::Plain { usize::MAX } else { columns },
@@ -205,30 +205,30 @@ impl View {
     }
 
     /// A closed terminal is not an error.
-    fn put(&self, text: &str) {
+    fn write_text(&self, text: &str) {
         let mut out = io::stderr().lock();
         let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     }
 
     /// Removes the changing lines and writes the complete ones.
-    fn clear(&self, screen: &mut Screen) {
-        let look = self.look();
+    fn clear_changing(&self, screen: &mut Screen) {
+        let look = self.current_look();
         let text = rub_out(&mut screen.drawn, look.columns)
-            + &self.complete(&lock(&self.model), &mut screen.written, &look);
+            + &self.finished_lines(&lock(&self.model), &mut screen.written, &look);
         if !text.is_empty() {
-            self.put(&text);
+            self.write_text(&text);
         }
     }
 
     /// The lines of newly finished steps, in the order in which the steps began: a running step delays
     /// the lines of later ones.
-    fn complete(&self, model: &Model, written: &mut usize, look: &Look) -> String {
+    fn finished_lines(&self, model: &Model, written: &mut usize, look: &Look) -> String {
         let mut text = String::new();
         while let Some(line) = model.lines().get(*written).filter(|line| line.has_ended()) {
             if model.is_lasting() {
                 let shown = match self.form {
-                    Form::Moving => draw::line(line, model, self.now(), look),
-                    Form::Plain => draw::plain(line),
+                    Form::Moving => draw::step_line(line, model, self.elapsed_time(), look),
+                    Form::Plain => draw::plain_line(line),
                 };
                 let _ = writeln!(text, "{shown}");
             }
@@ -238,13 +238,13 @@ impl View {
     }
 
     /// Draws one picture.
-    fn draw(&self, screen: &mut Screen) {
-        let look = self.look();
+    fn draw_frame(&self, screen: &mut Screen) {
+        let look = self.current_look();
         let (done, lines) = {
             let model = lock(&self.model);
-            let done = self.complete(&model, &mut screen.written, &look);
+            let done = self.finished_lines(&model, &mut screen.written, &look);
             let lines = match self.form {
-                Form::Moving => draw::moving(&model, screen.written, self.now(), &look),
+                Form::Moving => draw::changing_lines(&model, screen.written, self.elapsed_time(), &look),
                 Form::Plain => Vec::new(),
             };
             (done, lines)
@@ -257,7 +257,7 @@ impl View {
             let _ = writeln!(text, "{line}");
             screen.drawn.push(*wide);
         }
-        self.put(&text);
+        self.write_text(&text);
     }
 
     /// Redraws until the run ends.
@@ -265,7 +265,7 @@ impl View {
         let mut screen = lock(&self.screen);
         while !self.over.load(Ordering::SeqCst) {
             if screen.paused == 0 {
-                self.draw(&mut screen);
+                self.draw_frame(&mut screen);
             }
             screen = self.changed.wait_timeout(screen, TICK).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -288,7 +288,7 @@ impl Feed {
         }
         let mut model = lock(&self.0.model);
         let is_first = model.is_empty();
-        change(&mut model, self.0.now());
+        change(&mut model, self.0.elapsed_time());
         if is_first && !model.is_empty() {
             let view = self.0;
             // Without the thread the lines are written when the run ends.
@@ -298,15 +298,15 @@ impl Feed {
 }
 
 impl Progress for Feed {
-    fn started(&self, place: &str, kind: &str) {
-        self.change_model(|model, now| model.start(place, kind, now));
+    fn work_started(&self, place: &str, kind: &str) {
+        self.change_model(|model, now| model.record_start(place, kind, now));
     }
 
-    fn ended(&self, place: &str) {
-        self.change_model(|model, _| model.end(place));
+    fn work_ended(&self, place: &str) {
+        self.change_model(|model, _| model.record_end(place));
     }
 
-    fn rounds(&self, place: &str, count: usize) {
+    fn loop_started(&self, place: &str, count: usize) {
         self.change_model(|model, now| model.count_rounds(place, count, now));
     }
 
@@ -314,16 +314,16 @@ impl Progress for Feed {
         self.change_model(|model, now| model.end_step(place, outcome, now));
     }
 
-    fn recorded(&self, events: &[Event]) {
+    fn events_recorded(&self, events: &[Event]) {
         // Some steps have no summary in the journal; the end of each step is reported separately.
         let is_summary = |event: &&Event| matches!(event, Event::StepEnded { attempt: 0, .. });
         self.change_model(|model, now| {
-            events.iter().filter(|event| !is_summary(event)).for_each(|event| model.record(event, now));
+            events.iter().filter(|event| !is_summary(event)).for_each(|event| model.record_event(event, now));
         });
     }
 
-    fn heard(&self, place: &str, heard: &Heard) {
-        self.change_model(|model, _| model.hear(place, heard));
+    fn output_arrived(&self, place: &str, heard: &Heard) {
+        self.change_model(|model, _| model.record_report(place, heard));
     }
 }
 

@@ -80,7 +80,7 @@ pub(super) enum FoldKind {
 }
 
 impl Fold {
-    pub(super) fn done(&self) -> usize {
+    pub(super) fn rounds_done(&self) -> usize {
         self.steps / self.per_round.max(1)
     }
 }
@@ -112,14 +112,14 @@ impl Line {
     }
 
     /// The inner step that began last, without the name of the line.
-    pub(super) fn inner(&self) -> Option<Cow<'_, str>> {
+    pub(super) fn inner_step(&self) -> Option<Cow<'_, str>> {
         let place = self.running.last()?.strip_prefix(self.name.as_str())?;
         let name = step_id(place);
         (place.contains('/') && !name.is_empty()).then_some(name)
     }
 
     /// The latest line that it wrote to stderr.
-    pub(super) fn words(&self) -> Option<&str> {
+    pub(super) fn stderr_line(&self) -> Option<&str> {
         Some(self.words.trim()).filter(|words| !words.is_empty() && !self.has_ended())
     }
 
@@ -135,7 +135,7 @@ impl Line {
         }
     }
 
-    fn close(&mut self, outcome: &StepOutcome, now: Duration) {
+    fn record_outcome(&mut self, outcome: &StepOutcome, now: Duration) {
         self.mark = match outcome.status {
             StepStatus::Ok if self.effects > 0 && self.reused == self.effects => Mark::Reused,
             StepStatus::Ok => Mark::Ok,
@@ -145,7 +145,7 @@ impl Line {
             StepStatus::Interrupted | StepStatus::Cancelled => Mark::Stopped,
         };
         if self.mark == Mark::Failed {
-            let failure = self.failure.take().unwrap_or_else(|| reason(outcome));
+            let failure = self.failure.take().unwrap_or_else(|| failure_reason(outcome));
             self.note = self.note.take().or(Some(failure));
         }
         self.took = Some(match outcome.duration_us {
@@ -157,7 +157,7 @@ impl Line {
 }
 
 /// The reason of a failure, in few words.
-fn reason(outcome: &StepOutcome) -> String {
+fn failure_reason(outcome: &StepOutcome) -> String {
     match (outcome.status, &outcome.code, outcome.exit, &outcome.error) {
         (StepStatus::TimedOut, ..) => "timeout".to_owned(),
         (_, Some(code), ..) => code.clone(),
@@ -186,12 +186,12 @@ pub(super) struct Model {
 }
 
 /// The step that contains a place, and the rest of the path.
-fn split(place: &str) -> (&str, &str) {
+fn split_place(place: &str) -> (&str, &str) {
     place.split_at(place.find(['/', '[', '#', '|', '!']).unwrap_or(place.len()))
 }
 
 /// The attempt of the step, and the rest inside it.
-fn attempt(rest: &str) -> (u32, &str) {
+fn split_attempt(rest: &str) -> (u32, &str) {
     let Some(after) = rest.strip_prefix('#') else { return (1, rest) };
     let end = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
     (after[..end].parse().unwrap_or(1), &after[end..])
@@ -225,24 +225,24 @@ impl Model {
     pub(super) fn widest_name(&self) -> usize {
         let names =
             self.lines.iter().map(|line| line.name.as_str()).chain(self.outline.keys().map(String::as_str));
-        names.map(crate::render::text::width).max().unwrap_or(0)
+        names.map(crate::render::text::display_width).max().unwrap_or(0)
     }
 
     /// Sets the plan.
-    pub(super) fn expect(&mut self, plan: &Plan) {
+    pub(super) fn set_plan(&mut self, plan: &Plan) {
         match plan {
             Plan::Pipeline(_) => self.is_pipeline = true,
             Plan::Workflow(workflow) => {
                 self.outline = workflow
                     .steps
                     .iter()
-                    .map(|step| (step.id.clone(), (summary(step), fold(step))))
+                    .map(|step| (step.id.clone(), (step_summary(step), step_fold(step))))
                     .collect();
             }
         }
     }
 
-    fn line(&mut self, name: &str, now: Duration) -> &mut Line {
+    fn line_mut(&mut self, name: &str, now: Duration) -> &mut Line {
         let index = match self.at.get(name) {
             Some(index) => *index,
             None => {
@@ -260,10 +260,10 @@ impl Model {
     }
 
     /// Notes that something began at a place.
-    pub(super) fn start(&mut self, place: &str, kind: &str, now: Duration) {
-        let (name, rest) = split(place);
-        let line = self.line(name, now);
-        line.take_attempt(attempt(rest).0);
+    pub(super) fn record_start(&mut self, place: &str, kind: &str, now: Duration) {
+        let (name, rest) = split_place(place);
+        let line = self.line_mut(name, now);
+        line.take_attempt(split_attempt(rest).0);
         if line.is_earlier || line.has_ended() {
             // It failed and is retried.
             let (name, attempt) = (line.name.clone(), line.attempt);
@@ -276,20 +276,20 @@ impl Model {
         }
     }
 
-    pub(super) fn end(&mut self, place: &str) {
-        if let Some(index) = self.at.get(split(place).0) {
+    pub(super) fn record_end(&mut self, place: &str) {
+        if let Some(index) = self.at.get(split_place(place).0) {
             let line = &mut self.lines[*index];
             line.running.retain(|running| running != place);
         }
     }
 
     pub(super) fn count_rounds(&mut self, place: &str, count: usize, now: Duration) {
-        let (name, rest) = split(place);
-        let (attempt, inside) = attempt(rest);
+        let (name, rest) = split_place(place);
+        let (attempt, inside) = split_attempt(rest);
         if !inside.is_empty() {
             return;
         }
-        let line = self.line(name, now);
+        let line = self.line_mut(name, now);
         line.take_attempt(attempt);
         if let Some(fold) = &mut line.fold {
             fold.all = Some(count);
@@ -297,19 +297,19 @@ impl Model {
     }
 
     /// Adds a report from a place.
-    pub(super) fn hear(&mut self, place: &str, heard: &Heard) {
-        if let Some(index) = self.at.get(split(place).0) {
+    pub(super) fn record_report(&mut self, place: &str, heard: &Heard) {
+        if let Some(index) = self.at.get(split_place(place).0) {
             self.lines[*index].words = heard.to_string();
         }
     }
 
     /// Adds an event of the journal.
-    pub(super) fn record(&mut self, event: &Event, now: Duration) {
+    pub(super) fn record_event(&mut self, event: &Event, now: Duration) {
         match event {
             Event::StepStarted { path, detail, kind, .. } => {
-                let (name, rest) = split(path);
-                let line = self.line(name, now);
-                line.take_attempt(attempt(rest).0);
+                let (name, rest) = split_place(path);
+                let line = self.line_mut(name, now);
+                line.take_attempt(split_attempt(rest).0);
                 if line.what.is_empty() {
                     kind.clone_into(&mut line.what);
                 }
@@ -324,7 +324,7 @@ impl Model {
                 let known = self.taken_over.iter().position(|taken| taken == path);
                 let reused =
                     outcome.cached || from_begin || known.map(|at| self.taken_over.swap_remove(at)).is_some();
-                self.effect(path, outcome, reused, now);
+                self.record_effect(path, outcome, reused, now);
             }
             Event::GateAnswered { path, answer, by, .. } => {
                 let by = by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
@@ -334,7 +334,7 @@ impl Model {
                     GateAnswer::Rejected => "rejected",
                     GateAnswer::Response(_) => "answered",
                 };
-                let line = self.line(split(path).0, now);
+                let line = self.line_mut(split_place(path).0, now);
                 line.note = Some(format!("{word}{by}"));
                 if *answer == GateAnswer::Rejected {
                     (line.mark, line.took) = (Mark::Rejected, None);
@@ -358,15 +358,15 @@ impl Model {
 
     /// Notes the end of a step.
     pub(super) fn end_step(&mut self, path: &str, outcome: &StepOutcome, now: Duration) {
-        let (name, rest) = split(path);
-        let line = self.line(name, now);
-        let (_, inside) = attempt(rest);
+        let (name, rest) = split_place(path);
+        let line = self.line_mut(name, now);
+        let (_, inside) = split_attempt(rest);
         // Earlier results are recalled from the journal, so the step ends again.
         if line.is_earlier {
             return;
         }
         if inside.is_empty() {
-            line.close(outcome, now);
+            line.record_outcome(outcome, now);
             return;
         }
         if let Some(fold) = line.fold.as_mut().filter(|_| is_child(inside)) {
@@ -376,7 +376,7 @@ impl Model {
     }
 
     /// Notes the result of an effect, or of a pure step.
-    fn effect(&mut self, path: &str, outcome: &StepOutcome, reused: bool, now: Duration) {
+    fn record_effect(&mut self, path: &str, outcome: &StepOutcome, reused: bool, now: Duration) {
         // Internal effects of the engine, and questions.
         if path.contains('!') {
             return;
@@ -384,16 +384,16 @@ impl Model {
         if let Some(fuel) = outcome.fuel.filter(|_| !reused) {
             self.sums.fuel = self.sums.fuel.saturating_add(fuel);
         }
-        let (name, rest) = split(path);
-        let line = self.line(name, now);
-        line.take_attempt(attempt(rest).0);
+        let (name, rest) = split_place(path);
+        let line = self.line_mut(name, now);
+        line.take_attempt(split_attempt(rest).0);
         line.effects += 1;
         line.reused += usize::from(reused);
         line.bytes += outcome.output.or(outcome.stdout).map_or(0, |blob| blob.len);
         line.last = Some(outcome.status);
         match outcome.status {
             StepStatus::Failed | StepStatus::TimedOut | StepStatus::Refused => {
-                line.failure = Some(reason(outcome));
+                line.failure = Some(failure_reason(outcome));
             }
             StepStatus::Ok
             | StepStatus::Skipped
@@ -405,8 +405,8 @@ impl Model {
 
     /// Notes that a question is open at this place.
     pub(super) fn wait_for_answer(&mut self, place: &str) {
-        let name = split(place).0.to_owned();
-        let line = self.line(&name, Duration::ZERO);
+        let name = split_place(place).0.to_owned();
+        let line = self.line_mut(&name, Duration::ZERO);
         (line.mark, line.took, line.note) = (Mark::Waiting, None, None);
     }
 
@@ -432,7 +432,7 @@ impl Model {
     }
 
     /// Ends the run: steps without a recorded end failed, or were stopped with it.
-    pub(super) fn stop(&mut self, now: Duration) {
+    pub(super) fn end_run(&mut self, now: Duration) {
         for line in self.lines.iter_mut().filter(|line| !line.has_ended()) {
             let failed =
                 matches!(line.last, Some(StepStatus::Failed | StepStatus::TimedOut | StepStatus::Refused));
@@ -444,7 +444,7 @@ impl Model {
 }
 
 /// The work of a step, in a few words of its author.
-fn summary(step: &Step) -> String {
+fn step_summary(step: &Step) -> String {
     let first = |text: &str| text.trim().lines().next().unwrap_or_default().trim().to_owned();
     match &step.work {
         Work::Nothing if step.approval.is_some() => "approval".to_owned(),
@@ -457,14 +457,14 @@ fn summary(step: &Step) -> String {
         Work::Js(_) => "js".to_owned(),
         Work::Parallel { .. } => "parallel".to_owned(),
         Work::ForEach { over, .. } => format!("for each of {over}"),
-        Work::Repeat { until, .. } => format!("until {}", until.text()),
+        Work::Repeat { until, .. } => format!("until {}", until.source_text()),
         Work::Switch { on, .. } => format!("switch {on}"),
         Work::Input(_) => "input".to_owned(),
         Work::Wait(wait) => format!("wait {}", wait.display_text()),
     }
 }
 
-fn fold(step: &Step) -> Option<Fold> {
+fn step_fold(step: &Step) -> Option<Fold> {
     match &step.work {
         Work::Parallel { branches, .. } => Some(Fold {
             kind: FoldKind::Branches,

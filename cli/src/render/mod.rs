@@ -53,7 +53,7 @@ impl<W: Write> Write for Quoting<W> {
 }
 
 /// Prints a line on stderr. A closed terminal is not an error.
-pub(crate) fn say(line: &str) {
+pub(crate) fn print_to_stderr(line: &str) {
     crate::live::write_above_view(|| {
         let _ = writeln!(anstream::stderr().lock(), "{}", harmless(line));
     });

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use lobster_runtime::setting::Setting;
 
 /// The setting that chooses a pager for lobster only; `cat` or an empty text turns it off.
-pub(crate) const SETTING: Setting<String> = Setting::text("LOBSTER_PAGER");
+pub(crate) const SETTING: Setting<String> = Setting::any_text("LOBSTER_PAGER");
 
 /// The default options of less: quit if the text fits, keep colours, leave the screen.
 const LESS: &str = "FRX";
@@ -29,21 +29,21 @@ pub(crate) enum Output {
 
 impl Output {
     /// Directly to stdout: for programs.
-    pub(crate) fn straight() -> Self {
+    pub(crate) fn to_stdout() -> Self {
         Self::Stdout(io::BufWriter::new(stdout()))
     }
 
     /// Through the pager, if stdout is a terminal.
-    pub(crate) fn paged() -> Self {
+    pub(crate) fn through_pager() -> Self {
         let is_seen = stdout().is_terminal() && io::stdin().is_terminal() && !OFF.load(Ordering::Relaxed);
         if !is_seen || std::env::var_os("TERM").is_some_and(|term| term == "dumb") {
-            return Self::straight();
+            return Self::to_stdout();
         }
-        let words = match chosen(|name| std::env::var(name).ok()) {
+        let words = match pager_command(|name| std::env::var(name).ok()) {
             Some(words) => words,
-            None => return Self::straight(),
+            None => return Self::to_stdout(),
         };
-        let Some((program, arguments)) = words.split_first() else { return Self::straight() };
+        let Some((program, arguments)) = words.split_first() else { return Self::to_stdout() };
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::piped());
         if std::env::var_os("LESS").is_none() {
@@ -55,18 +55,18 @@ impl Output {
                 Self::Pager { child, stdin }
             }
             // A missing pager must not prevent output.
-            Err(_) => Self::straight(),
+            Err(_) => Self::to_stdout(),
         }
     }
 
     /// Output for people, or for programs.
     pub(crate) fn for_reader(is_program: bool) -> Self {
-        if is_program { Self::straight() } else { Self::paged() }
+        if is_program { Self::to_stdout() } else { Self::through_pager() }
     }
 }
 
 /// The command of the configured pager, or of `less`; `None` if the pager is turned off.
-fn chosen(set: impl Fn(&str) -> Option<String>) -> Option<Vec<String>> {
+fn pager_command(set: impl Fn(&str) -> Option<String>) -> Option<Vec<String>> {
     let text = set(SETTING.name).or_else(|| set("PAGER")).unwrap_or_else(|| "less".to_owned());
     let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
     (!words.is_empty() && words != ["cat"]).then_some(words)
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn lobsters_own_setting_counts_first_and_cat_is_none() {
         let of = |own: Option<&str>, general: Option<&str>| {
-            chosen(|name| if name == SETTING.name { own } else { general }.map(str::to_owned))
+            pager_command(|name| if name == SETTING.name { own } else { general }.map(str::to_owned))
         };
         assert_eq!(of(None, None), Some(vec!["less".to_owned()]));
         assert_eq!(of(None, Some("most -s")), Some(vec!["most".to_owned(), "-s".to_owned()]));

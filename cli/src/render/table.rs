@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use anstyle::{AnsiColor, Style};
 
 use super::one_line;
-use super::text::{cut, pad, width};
+use super::text::{cut, display_width, pad};
 use crate::stdout::stdout;
 
 /// Space between two columns.
@@ -30,7 +30,7 @@ impl Cell {
     }
 
     /// A word for a state, in the colour of the state.
-    pub(crate) fn state(text: impl Into<String>) -> Self {
+    pub(crate) fn state_word(text: impl Into<String>) -> Self {
         let text = text.into();
         let style = state_style(&text);
         Self { text, style }
@@ -77,7 +77,7 @@ impl Room {
     }
 
     /// The room of a file: nothing is cut.
-    pub(crate) fn endless() -> Self {
+    pub(crate) fn without_limit() -> Self {
         Self { columns: None, styled: false }
     }
 
@@ -105,18 +105,18 @@ impl Table {
     }
 
     /// Marks the columns with figures.
-    pub(crate) fn figures(mut self, columns: &[&str]) -> Self {
-        self.right = self.places(columns);
+    pub(crate) fn numeric_columns(mut self, columns: &[&str]) -> Self {
+        self.right = self.column_positions(columns);
         self
     }
 
     /// Marks the columns that a narrow terminal leaves out, the least important first.
-    pub(crate) fn spare(mut self, columns: &[&str]) -> Self {
-        self.spare = self.places(columns);
+    pub(crate) fn optional_columns(mut self, columns: &[&str]) -> Self {
+        self.spare = self.column_positions(columns);
         self
     }
 
-    fn places(&self, columns: &[&str]) -> Vec<usize> {
+    fn column_positions(&self, columns: &[&str]) -> Vec<usize> {
         columns.iter().filter_map(|name| self.head.iter().position(|head| head == name)).collect()
     }
 
@@ -125,13 +125,17 @@ impl Table {
     }
 
     /// The lines of the head, if there is one, and of each row.
-    pub(crate) fn lines(&self, room: Room) -> Vec<String> {
+    pub(crate) fn to_lines(&self, room: Room) -> Vec<String> {
         let mut shown: Vec<usize> = (0..self.head.len()).collect();
         let text = |cell: &Cell| one_line(&cell.text);
         let mut widths: Vec<usize> = (0..self.head.len())
             .map(|column| {
                 let cells = self.rows.iter().filter_map(|row| row.get(column));
-                cells.map(|cell| width(&text(cell))).max().unwrap_or(0).max(width(self.head[column]))
+                cells
+                    .map(|cell| display_width(&text(cell)))
+                    .max()
+                    .unwrap_or(0)
+                    .max(display_width(self.head[column]))
             })
             .collect();
         if let Some(columns) = room.columns {
@@ -182,7 +186,7 @@ impl Table {
                     line.push_str(&room.paint(cell.style, trimmed));
                     owed = 0;
                 }
-                owed += width(&full) - width(body) + GAP;
+                owed += display_width(&full) - display_width(body) + GAP;
             }
             line
         };
@@ -190,19 +194,19 @@ impl Table {
     }
 
     /// Prints the lines.
-    pub(crate) fn print(&self, out: &mut impl Write, room: Room) -> io::Result<()> {
-        self.lines(room).iter().try_for_each(|line| writeln!(out, "{line}"))
+    pub(crate) fn print_to(&self, out: &mut impl Write, room: Room) -> io::Result<()> {
+        self.to_lines(room).iter().try_for_each(|line| writeln!(out, "{line}"))
     }
 }
 
 /// Rows of cells as lines, without a head; the width of the last column is unlimited.
-pub(crate) fn lines(rows: &[Vec<String>]) -> Vec<String> {
+pub(crate) fn align_rows(rows: &[Vec<String>]) -> Vec<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let mut table = Table::new(&vec![""; columns]);
     for row in rows {
         table.push(row.iter().map(|cell| Cell::from(cell.as_str())).collect());
     }
-    table.lines(Room::endless())
+    table.to_lines(Room::without_limit())
 }
 
 #[cfg(test)]
@@ -218,25 +222,27 @@ mod tests {
             vec!["böse".to_owned(), "x".to_owned(), "y".to_owned()],
             vec!["你好".to_owned(), String::new(), "z".to_owned()],
         ];
-        assert_eq!(lines(&rows), ["a     long", "böse  x     y", "你好        z"]);
+        assert_eq!(align_rows(&rows), ["a     long", "böse  x     y", "你好        z"]);
     }
 
     #[test]
     fn a_cell_makes_no_row_of_its_own() {
-        assert_eq!(lines(&[vec!["a\nb".to_owned(), "\x1b[2J".to_owned()]]), ["a b  \u{fffd}[2J"]);
+        assert_eq!(align_rows(&[vec!["a\nb".to_owned(), "\x1b[2J".to_owned()]]), ["a b  \u{fffd}[2J"]);
     }
 
     #[test]
     fn a_narrow_terminal_does_without_what_can_be_spared() {
-        let mut table = Table::new(&["RUN", "SIZE", "EMPTY", "NAME"]).figures(&["SIZE"]).spare(&["SIZE"]);
+        let mut table = Table::new(&["RUN", "SIZE", "EMPTY", "NAME"])
+            .numeric_columns(&["SIZE"])
+            .optional_columns(&["SIZE"]);
         table.push(vec!["4f90c468".into(), "12".into(), "".into(), "a name that goes on".into()]);
         table.push(vec!["018f3c2e".into(), "1,234".into(), "".into(), "b".into()]);
         let room = |columns| Room { columns: Some(columns), styled: false };
-        assert_eq!(table.lines(room(80))[2], "018f3c2e  1,234  b");
-        assert_eq!(table.lines(room(80))[1], "4f90c468     12  a name that goes on");
-        assert_eq!(table.lines(room(24))[1], "4f90c468  a name that …");
-        assert_eq!(table.lines(Room::endless())[1], "4f90c468     12         a name that goes on");
-        let styled = table.lines(Room { columns: Some(80), styled: true });
+        assert_eq!(table.to_lines(room(80))[2], "018f3c2e  1,234  b");
+        assert_eq!(table.to_lines(room(80))[1], "4f90c468     12  a name that goes on");
+        assert_eq!(table.to_lines(room(24))[1], "4f90c468  a name that …");
+        assert_eq!(table.to_lines(Room::without_limit())[1], "4f90c468     12         a name that goes on");
+        let styled = table.to_lines(Room { columns: Some(80), styled: true });
         assert!(styled[0].contains("\u{1b}[2m") && !styled[1].contains("\u{1b}["), "{styled:?}");
     }
 
@@ -246,12 +252,12 @@ mod tests {
             rows in prop::collection::vec(prop::collection::vec("[a-z漢 \\n]{0,30}", 3), 1..8),
             columns in 30..120_usize,
         ) {
-            let mut table = Table::new(&["A", "B", "C"]).spare(&["B"]);
+            let mut table = Table::new(&["A", "B", "C"]).optional_columns(&["B"]);
             for row in &rows {
                 table.push(row.iter().map(|cell| Cell::from(cell.as_str())).collect());
             }
-            for line in table.lines(Room { columns: Some(columns), styled: false }) {
-                prop_assert!(width(&line) < columns, "{line:?}");
+            for line in table.to_lines(Room { columns: Some(columns), styled: false }) {
+                prop_assert!(display_width(&line) < columns, "{line:?}");
                 prop_assert!(line.trim_end() == line && !line.contains('\n'));
             }
         }

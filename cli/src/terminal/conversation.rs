@@ -10,9 +10,9 @@ use lobster_runtime::stage::Answer;
 use super::rule::{Draft, Sources, Weighed};
 use super::stdin_lines::{Deadline, Lines, Typed};
 use super::{Left, Voice};
-use crate::render::question::{BOLD, DIM, Paper, answered, screen, shows_every_command};
+use crate::render::question::{BOLD, DIM, Paper, answer_line, screen_lines, shows_every_command};
 use crate::render::text::wrap;
-use crate::render::units::count;
+use crate::render::units::format_count;
 use crate::render::{harmless, one_line};
 
 const GOOD: Style = AnsiColor::Green.on_default();
@@ -88,23 +88,23 @@ impl<'a> Conversation<'a> {
     }
 
     /// Asks until there is an answer; if the question is left waiting, returns the reason as well.
-    pub(super) fn hold(mut self) -> Result<(Said, Option<Left>), PromptError> {
+    pub(super) fn ask_until_answered(mut self) -> Result<(Said, Option<Left>), PromptError> {
         let said = match self.voice {
             Voice::Unseen => self.ask_once(),
-            Voice::Stderr | Voice::Stdout => self.converse(),
+            Voice::Stderr | Voice::Stdout => self.run_dialogue(),
         };
         match said {
             Ok((said, left)) => Ok((said, left)),
             Err(Broken::Gone) => Ok((Said::Later, Some(Left::Gone))),
             Err(Broken::Prompt(error)) => {
                 // The next text begins on a new line.
-                let _ = self.voice.say("\n");
+                let _ = self.voice.print_text("\n");
                 Err(error)
             }
         }
     }
 
-    fn converse(&mut self) -> Result<(Said, Option<Left>), Broken> {
+    fn run_dialogue(&mut self) -> Result<(Said, Option<Left>), Broken> {
         self.show_screen()?;
         loop {
             self.show_choices()?;
@@ -112,20 +112,20 @@ impl<'a> Conversation<'a> {
                 Typed::Line(line) => line,
                 // An incomplete line is not an answer.
                 Typed::End(_) => {
-                    let _ = self.voice.say("\n");
+                    let _ = self.voice.print_text("\n");
                     return Ok((Said::Later, Some(Left::Gone)));
                 }
             };
-            match self.wish(&line) {
+            match self.parse_wish(&line) {
                 Wish::Answer(_) if !(self.is_input() || self.has_shown_commands) => {
-                    self.complain("The screen does not show every command that would start: s shows all")?;
+                    self.show_error("The screen does not show every command that would start: s shows all")?;
                 }
                 Wish::Answer(text) => match (self.question.accept)(text) {
                     Ok(answer) => {
-                        self.confirm(&answer)?;
+                        self.show_answer(&answer)?;
                         return Ok((Said::Answer(answer), None));
                     }
-                    Err(why) => self.complain(&why)?,
+                    Err(why) => self.show_error(&why)?,
                 },
                 Wish::No => return Ok((Said::No, None)),
                 Wish::Later => return Ok((Said::Later, Some(Left::Later))),
@@ -133,13 +133,13 @@ impl<'a> Conversation<'a> {
                     self.show_all()?;
                     self.has_shown_commands = true;
                 }
-                Wish::Help => self.help()?,
+                Wish::Help => self.show_help()?,
                 Wish::Rule => self.make_rule()?,
                 Wish::Unclear => {
                     let typed = one_line(line.trim());
                     let typed = crate::render::clip(&typed, 20);
                     let what = if typed.is_empty() { "That".to_owned() } else { format!("'{typed}'") };
-                    self.complain(&format!(
+                    self.show_error(&format!(
                         "{what} is not an answer: y is yes, n is no, s shows all, l leaves it for later"
                     ))?;
                 }
@@ -149,10 +149,10 @@ impl<'a> Conversation<'a> {
 
     /// Asks once and reads one line, for a terminal on which a second question would not be seen.
     fn ask_once(&mut self) -> Result<(Said, Option<Left>), Broken> {
-        let paper = Paper::sized(None, false, "").endless();
-        self.say_lines(&screen(self.question.view, &paper))?;
+        let paper = Paper::with_size(None, false, "").without_limit();
+        self.say_lines(&screen_lines(self.question.view, &paper))?;
         let prompt = one_line(&self.question.view.prompt);
-        self.voice.say(&match self.is_input() {
+        self.voice.print_text(&match self.is_input() {
             true => format!("{prompt}\n> "),
             false => format!("{prompt} [y/N] "),
         })?;
@@ -161,7 +161,7 @@ impl<'a> Conversation<'a> {
             Typed::End(line) => line,
         };
         let refused = |why: String| Ok((Said::Later, Some(Left::Unanswered(why))));
-        match self.wish(&line) {
+        match self.parse_wish(&line) {
             Wish::Answer(text) => match (self.question.accept)(text) {
                 Ok(answer) => Ok((Said::Answer(answer), None)),
                 Err(why) => refused(why),
@@ -180,7 +180,7 @@ impl<'a> Conversation<'a> {
     }
 
     /// An input request accepts any line, so its commands begin with a colon.
-    fn wish<'l>(&self, line: &'l str) -> Wish<'l> {
+    fn parse_wish<'l>(&self, line: &'l str) -> Wish<'l> {
         let word = line.trim().to_ascii_lowercase();
         match (self.is_input(), word.as_str()) {
             (true, ":s") | (false, "s" | "show") => Wish::ShowAll,
@@ -194,31 +194,31 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    fn paper(&self) -> Paper<'static> {
+    fn sized_paper(&self) -> Paper<'static> {
         let more = if self.is_input() { ALL_OF_INPUT } else { ALL };
-        Paper::sized(self.voice.size(), self.voice.is_styled(), more)
+        Paper::with_size(self.voice.screen_size(), self.voice.is_styled(), more)
     }
 
     fn show_screen(&mut self) -> io::Result<()> {
-        let paper = self.paper();
+        let paper = self.sized_paper();
         let paper = Paper { rows: paper.rows.map(|rows| rows.saturating_sub(BELOW)), ..paper };
-        let (view, lines) = (self.question.view, screen(self.question.view, &paper));
+        let (view, lines) = (self.question.view, screen_lines(self.question.view, &paper));
         self.has_shown_commands = shows_every_command(view, &paper, lines.iter().map(String::as_str));
         self.say_lines(&lines)
     }
 
     fn show_choices(&self) -> io::Result<()> {
-        let paper = self.paper();
+        let paper = self.sized_paper();
         let (question, choices) = match self.is_input() {
             true if paper.columns < 60 => ("Answer", "[JSON, :?]"),
             true => ("Answer", "[JSON; :s all, :l later, :? help]"),
             false if self.question.command.is_some() => ("Approve?", "[y/n/e/s/l/?]"),
             false => ("Approve?", "[y/n/s/l/?]"),
         };
-        self.voice.say(&format!("{} {} ", paper.paint(BOLD, question), paper.paint(DIM, choices)))
+        self.voice.print_text(&format!("{} {} ", paper.paint(BOLD, question), paper.paint(DIM, choices)))
     }
 
-    fn help(&self) -> io::Result<()> {
+    fn show_help(&self) -> io::Result<()> {
         let lines: &[&str] = match self.is_input() {
             true => &[
                 "A line of JSON is the answer.",
@@ -239,23 +239,23 @@ impl<'a> Conversation<'a> {
         self.say_lines(&lines.iter().map(|line| format!("  {line}")).collect::<Vec<_>>())
     }
 
-    fn complain(&self, why: &str) -> io::Result<()> {
-        let paper = self.paper();
+    fn show_error(&self, why: &str) -> io::Result<()> {
+        let paper = self.sized_paper();
         let lines: Vec<_> =
             wrap(&harmless(why), paper.columns).iter().map(|line| paper.paint(BAD, line)).collect();
         self.say_lines(&lines)
     }
 
     /// Repeats the answer on the screen.
-    fn confirm(&self, answer: &Answer) -> io::Result<()> {
-        let paper = self.paper();
+    fn show_answer(&self, answer: &Answer) -> io::Result<()> {
+        let paper = self.sized_paper();
         let digest = self.question.view.facts.iter().find(|fact| fact.label == "digest");
         let digest = digest.and_then(|fact| fact.values.first()).map(String::as_str).unwrap_or_default();
         let what = match answer {
             Answer::Approved { by: Some(by), .. } => format!("approved by {}", one_line(by)),
             Answer::Approved { by: None, .. } => "approved".to_owned(),
             Answer::Response(value) => {
-                format!("answered {}", answered(value, paper.columns.saturating_sub(34).max(8)))
+                format!("answered {}", answer_line(value, paper.columns.saturating_sub(34).max(8)))
             }
         };
         let line =
@@ -265,8 +265,8 @@ impl<'a> Conversation<'a> {
 
     /// Shows everything, one screen at a time.
     fn show_all(&mut self) -> Result<(), Broken> {
-        let paper = self.paper();
-        let lines = screen(self.question.view, &paper.endless());
+        let paper = self.sized_paper();
+        let lines = screen_lines(self.question.view, &paper.without_limit());
         let page = paper.rows.unwrap_or(usize::MAX).saturating_sub(1).max(1);
         let mut shown = 0;
         while shown < lines.len() {
@@ -276,19 +276,19 @@ impl<'a> Conversation<'a> {
             if shown == lines.len() {
                 break;
             }
-            let (seen, all) = (count(shown as u64), count(lines.len() as u64));
+            let (seen, all) = (format_count(shown as u64), format_count(lines.len() as u64));
             let ask = match paper.columns {
                 0..60 => format!("{seen}/{all} [Enter, a, q] "),
                 _ => format!("{seen} of {all} lines [Enter: more, a: all, q: back] "),
             };
-            self.voice.say(&paper.paint(DIM, &ask))?;
+            self.voice.print_text(&paper.paint(DIM, &ask))?;
             let line = match self.lines.next(self.deadline, self.cancel)? {
                 Typed::Line(line) => line,
                 Typed::End(_) => return Err(Broken::Gone),
             };
             if paper.styled {
                 // The prompt line is replaced by the next page.
-                self.voice.say("\u{1b}[1A\u{1b}[2K")?;
+                self.voice.print_text("\u{1b}[1A\u{1b}[2K")?;
             }
             match line.trim() {
                 "q" | "Q" => break,
@@ -306,31 +306,37 @@ impl<'a> Conversation<'a> {
     /// stays open.
     fn make_rule(&mut self) -> Result<(), Broken> {
         let Some(asked) = &self.question.command else { return Ok(()) };
-        let mut draft = match Draft::of(asked, self.sources) {
+        let mut draft = match Draft::for_command(asked, self.sources) {
             Ok(draft) => draft,
-            Err(why) => return Ok(self.complain(&format!("No rule can be written for it: {why}"))?),
+            Err(why) => return Ok(self.show_error(&format!("No rule can be written for it: {why}"))?),
         };
         loop {
             let rule = draft.text.lines().map(|line| format!("  {}", harmless(line)));
             self.say_lines(&rule.collect::<Vec<_>>())?;
-            let weighed = draft.weigh();
+            let weighed = draft.check_rule();
             match &weighed {
-                Ok(weighed) => self.say_lines(&wrap(&harmless(&meaning(weighed)), self.paper().columns))?,
-                Err(why) => self.complain(why)?,
+                Ok(weighed) => {
+                    self.say_lines(&wrap(&harmless(&describe_effect(weighed)), self.sized_paper().columns))?
+                }
+                Err(why) => self.show_error(why)?,
             }
-            let paper = self.paper();
+            let paper = self.sized_paper();
             let choices = match (&weighed, paper.columns) {
                 (Ok(_), 0..60) => "[k/e/q]",
                 (Ok(_), _) => "[k: keep, e: edit, q: back to the question]",
                 (Err(_), _) => "[e: edit, q: back]",
             };
-            self.voice.say(&format!("{} {} ", paper.paint(BOLD, "Rule?"), paper.paint(DIM, choices)))?;
+            self.voice.print_text(&format!(
+                "{} {} ",
+                paper.paint(BOLD, "Rule?"),
+                paper.paint(DIM, choices)
+            ))?;
             let line = match self.lines.next(self.deadline, self.cancel)? {
                 Typed::Line(line) => line,
                 Typed::End(_) => return Err(Broken::Gone),
             };
             match (line.trim().to_ascii_lowercase().as_str(), weighed) {
-                ("k" | "keep", Ok(weighed)) => match draft.keep(&weighed) {
+                ("k" | "keep", Ok(weighed)) => match draft.save_rule(&weighed) {
                     Ok(()) => {
                         let kept = format!(
                             "Saved in {}. The rule applies from the next run on; this question still needs an \
@@ -339,11 +345,11 @@ impl<'a> Conversation<'a> {
                         );
                         return Ok(self.say_lines(&wrap(&harmless(&kept), paper.columns))?);
                     }
-                    Err(why) => self.complain(&why)?,
+                    Err(why) => self.show_error(&why)?,
                 },
                 ("e" | "edit", _) => {
-                    if let Err(why) = draft.edit() {
-                        self.complain(&why)?;
+                    if let Err(why) = draft.edit_text() {
+                        self.show_error(&why)?;
                     }
                 }
                 ("q" | "quit" | "back", _) => return Ok(()),
@@ -358,19 +364,21 @@ impl<'a> Conversation<'a> {
             text.push_str(line);
             text.push('\n');
         }
-        self.voice.say(&text)
+        self.voice.print_text(&text)
     }
 }
 
 /// The effect of a rule, in a sentence or two.
-fn meaning(weighed: &Weighed) -> String {
+fn describe_effect(weighed: &Weighed) -> String {
     let also: Vec<String> =
         weighed.also.iter().take(NAMED).map(|argv| format!("`{}`", one_line(&argv.join(" ")))).collect();
     let more = weighed.also.len().saturating_sub(NAMED);
     let also = match (also.is_empty(), more) {
         (true, _) => "no other recorded command".to_owned(),
         (false, 0) => also.join(", "),
-        (false, more) => format!("{} and {} more recorded commands", also.join(", "), count(more as u64)),
+        (false, more) => {
+            format!("{} and {} more recorded commands", also.join(", "), format_count(more as u64))
+        }
     };
     format!("In {} it would allow this command, and also: {also}.", weighed.file.display())
 }

@@ -11,7 +11,7 @@ use std::process;
 use lobster_runtime::engine::AskedCommand;
 use lobster_runtime::policy::{Command, DecisionEnv, LayerText, Observed, Policy, Proposal, Verdict};
 use lobster_runtime::project_policy::{ProjectPolicy, Trust, TrustedPolicies};
-use lobster_runtime::replay::observed;
+use lobster_runtime::replay::observed_commands;
 use lobster_runtime::runtime::{PolicySources, Runtime, Settings};
 use lobster_runtime::setting::Setting;
 use lobster_runtime::store::RunFilter;
@@ -62,7 +62,7 @@ impl Draft {
     ///
     /// # Errors
     /// No rule is possible, or something cannot be read.
-    pub(super) fn of(asked: &AskedCommand, sources: &Sources) -> Result<Self, String> {
+    pub(super) fn for_command(asked: &AskedCommand, sources: &Sources) -> Result<Self, String> {
         let mut settings = Settings::from_process().map_err(|error| error.to_string())?;
         let from = PolicySources { place: sources.place.as_deref(), run: sources.run.as_deref() };
         settings.use_policies(&from).map_err(|failure| failure.message)?;
@@ -77,9 +77,9 @@ impl Draft {
         let text = policy.narrowest_rules(&asked.proposal, &env)?;
         let store = runtime.store().map_err(|error| error.to_string())?;
         let filter = RunFilter { limit: RUNS, ..RunFilter::default() };
-        let runs = store.runs(&filter).map_err(|error| error.to_string())?;
+        let runs = store.list_runs(&filter).map_err(|error| error.to_string())?;
         // Unreadable old runs are ignored.
-        let seen = runs.iter().filter_map(|run| observed(&store, run.id, &env).ok()).collect();
+        let seen = runs.iter().filter_map(|run| observed_commands(&store, run.id, &env).ok()).collect();
         let proposal = asked.proposal.clone();
         let state_dir = runtime.state_dir().to_owned();
         Ok(Self { policy, layers, env, proposal, seen, state_dir, text })
@@ -90,7 +90,7 @@ impl Draft {
     ///
     /// # Errors
     /// The text is invalid, or a policy would still ask or refuse.
-    pub(super) fn weigh(&self) -> Result<Weighed, String> {
+    pub(super) fn check_rule(&self) -> Result<Weighed, String> {
         let mut stopped = None;
         for layer in (0..self.layers.len()).rev() {
             let path = PathBuf::from(&self.layers[layer].origin);
@@ -130,19 +130,20 @@ impl Draft {
     ///
     /// # Errors
     /// The file has changed since the question came, or cannot be written.
-    pub(super) fn keep(&self, weighed: &Weighed) -> Result<(), String> {
+    pub(super) fn save_rule(&self, weighed: &Weighed) -> Result<(), String> {
         let shown = weighed.file.display();
-        let file = ProjectPolicy::read(&weighed.file).map_err(|error| format!("{shown}: {error}"))?;
+        let file = ProjectPolicy::read_file(&weighed.file).map_err(|error| format!("{shown}: {error}"))?;
         if file.text != self.layers[weighed.layer].text {
             return Err(format!("{shown} was changed in the meantime; nothing was written"));
         }
-        let trusted = TrustedPolicies::of(&self.state_dir);
+        let trusted = TrustedPolicies::in_state_dir(&self.state_dir);
         let was_trusted = trusted.trust_in(&file).map_err(|error| error.to_string())? == Trust::Trusted;
         replace_file(&weighed.file, &weighed.content).map_err(|error| format!("{shown}: {error}"))?;
         if was_trusted {
-            let file = ProjectPolicy::read(&weighed.file).map_err(|error| format!("{shown}: {error}"))?;
+            let file =
+                ProjectPolicy::read_file(&weighed.file).map_err(|error| format!("{shown}: {error}"))?;
             if file.text == weighed.content {
-                trusted.trust(&file).map_err(|error| error.to_string())?;
+                trusted.trust_file(&file).map_err(|error| error.to_string())?;
             }
         }
         Ok(())
@@ -152,10 +153,10 @@ impl Draft {
     ///
     /// # Errors
     /// The editor cannot be started or fails; the text is then unchanged.
-    pub(super) fn edit(&mut self) -> Result<(), String> {
+    pub(super) fn edit_text(&mut self) -> Result<(), String> {
         let failed = |error: io::Error| format!("the rule cannot be edited: {error}");
         let set = |name: &'static str| {
-            Setting::text(name).value(|name| std::env::var_os(name)).map_err(|error| error.to_string())
+            Setting::any_text(name).read_env(|name| std::env::var_os(name)).map_err(|error| error.to_string())
         };
         let editor = set("VISUAL")?.or(set("EDITOR")?).unwrap_or_else(|| "vi".to_owned());
         let file = tempfile::Builder::new().prefix("lobster-rule-").suffix(".toml").tempfile();

@@ -48,7 +48,7 @@ impl Lines {
         loop {
             if let Some(end) = self.ahead.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.ahead.drain(..=end).collect();
-                return Ok(Typed::Line(text(&line)));
+                return Ok(Typed::Line(line_text(&line)));
             }
             if cancel.is_cancelled() {
                 return Err(PromptError::Cancelled);
@@ -64,33 +64,33 @@ impl Lines {
                 }
             };
             let stdin = io::stdin();
-            let Ok(event) = cancel.pollable() else { return Ok(self.end()) };
+            let Ok(event) = cancel.pollable_fd() else { return Ok(self.end_of_input()) };
             let mut fds = [PollFd::new(&stdin, PollFlags::IN), PollFd::new(&event, PollFlags::IN)];
             match poll(&mut fds, wait.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(_) => return Ok(self.end()),
+                Err(_) => return Ok(self.end_of_input()),
             }
             if fds[0].revents().is_empty() {
                 continue;
             }
             let mut buffer = [0; 4096];
             match rustix::io::read(&stdin, &mut buffer) {
-                Ok(0) => return Ok(self.end()),
+                Ok(0) => return Ok(self.end_of_input()),
                 Ok(count) if self.ahead.len() + count <= MAX_LINE => {
                     self.ahead.extend_from_slice(&buffer[..count]);
                 }
                 Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
                 // An incomplete line, or a closed terminal.
-                Ok(_) | Err(_) => return Ok(self.end()),
+                Ok(_) | Err(_) => return Ok(self.end_of_input()),
             }
         }
     }
 
-    fn end(&mut self) -> Typed {
-        Typed::End(text(&std::mem::take(&mut self.ahead)))
+    fn end_of_input(&mut self) -> Typed {
+        Typed::End(line_text(&std::mem::take(&mut self.ahead)))
     }
 }
 
-fn text(line: &[u8]) -> String {
+fn line_text(line: &[u8]) -> String {
     String::from_utf8_lossy(line).trim_end_matches(['\r', '\n']).to_owned()
 }

@@ -47,7 +47,7 @@ impl Unit {
 
     /// The field of `budget` with its limit.
     #[must_use]
-    pub fn field(self) -> &'static str {
+    pub fn field_name(self) -> &'static str {
         match self {
             Self::Calls => "calls",
             Self::Tokens => "tokens",
@@ -57,7 +57,7 @@ impl Unit {
 
     /// An amount in this unit, for display.
     #[must_use]
-    pub fn text(self, count: u64) -> String {
+    pub fn format_amount(self, count: u64) -> String {
         match self {
             Self::Calls if count == 1 => "1 call".to_owned(),
             Self::Calls => format!("{count} calls"),
@@ -134,15 +134,15 @@ impl Limits {
                 Unit::Usd => usd_text(used.nano_usd),
                 Unit::Calls | Unit::Tokens => used.count_of(unit).to_string(),
             };
-            Some(format!("{used} of {}", unit.text(limit)))
+            Some(format!("{used} of {}", unit.format_amount(limit)))
         };
         Unit::ALL.into_iter().filter_map(one).collect::<Vec<_>>().join(", ")
     }
 
     /// The limits, for display: `20 calls, $1.00`.
     #[must_use]
-    pub fn text(&self) -> String {
-        let one = |unit: Unit| self.limit_of(unit).map(|limit| unit.text(limit));
+    pub fn display_text(&self) -> String {
+        let one = |unit: Unit| self.limit_of(unit).map(|limit| unit.format_amount(limit));
         Unit::ALL.into_iter().filter_map(one).collect::<Vec<_>>().join(", ")
     }
 }

@@ -1,7 +1,7 @@
 //! Cancellation: one tree of tokens, from the signals of the command line to each attempt of each step.
 //!
-//! A token is cancelled once, with a reason, and its descendants with it. Threads wait with [`CancelToken::wait`],
-//! tasks with [`CancelToken::cancelled`], and poll loops on the readable end of [`CancelToken::pollable`].
+//! A token is cancelled once, with a reason, and its descendants with it. Threads wait with [`CancelToken::sleep_or_cancel`],
+//! tasks with [`CancelToken::cancelled`], and poll loops on the readable end of [`CancelToken::pollable_fd`].
 
 use std::collections::BTreeMap;
 use std::io;
@@ -36,7 +36,7 @@ impl CancelReason {
     #[must_use]
     pub fn message(&self) -> String {
         match self {
-            Self::Signal(name) => match meaning(name) {
+            Self::Signal(name) => match limit_message(name) {
                 Some(meaning) => format!("Received {name}: {meaning}"),
                 None => format!("Received {name}"),
             },
@@ -48,7 +48,7 @@ impl CancelReason {
     /// True if the work can continue later. A person and a rule of the file end it for good; a signal and a lost
     /// client do not.
     #[must_use]
-    pub fn interrupts(&self) -> bool {
+    pub fn is_interruption(&self) -> bool {
         match self {
             Self::Signal(_) | Self::Lost(_) => true,
             Self::Timeout(_) | Self::Superseded | Self::Requested(_) => false,
@@ -58,7 +58,7 @@ impl CancelReason {
     /// True for a limit of `lobster serve`: the service does not resume the run by itself.
     #[must_use]
     pub fn is_service_limit(&self) -> bool {
-        matches!(self, Self::Signal(name) if meaning(name).is_some())
+        matches!(self, Self::Signal(name) if limit_message(name).is_some())
     }
 
     /// The same reason for an executor, which may be older than [`Self::Lost`].
@@ -72,7 +72,7 @@ impl CancelReason {
 }
 
 /// The limit of `lobster serve` that a run has reached, by the signal that ends it.
-fn meaning(name: &str) -> Option<&'static str> {
+fn limit_message(name: &str) -> Option<&'static str> {
     match name {
         "SIGALRM" => Some("it worked for longer than `--max-time` of `lobster serve` allows"),
         "SIGUSR1" => Some("its processes had more in memory than `--max-memory` of `lobster serve` allows"),
@@ -117,7 +117,7 @@ impl CancelToken {
 
     /// A token that is cancelled together with `self`, and can be cancelled alone.
     #[must_use]
-    pub fn child(&self) -> Self {
+    pub fn child_token(&self) -> Self {
         self.child_with(self.0.has_limit)
     }
 
@@ -135,9 +135,9 @@ impl CancelToken {
 
     fn child_with(&self, has_limit: bool) -> Self {
         let child = Self(Arc::new(Inner { has_limit, ..Inner::default() }));
-        let mut state = self.lock();
+        let mut state = self.lock_state();
         if let Some(reason) = &state.reason {
-            let mut own = child.lock();
+            let mut own = child.lock_state();
             own.reason = Some(reason.clone());
             own.forced = state.forced;
             drop(own);
@@ -157,7 +157,7 @@ impl CancelToken {
     }
 
     /// Cancels, and makes work that is ending gracefully stop at once.
-    pub fn force(&self, reason: CancelReason) {
+    pub fn force_cancel(&self, reason: CancelReason) {
         self.set(|state| {
             state.reason.get_or_insert(reason.clone());
             state.forced = true;
@@ -167,12 +167,12 @@ impl CancelToken {
     fn set(&self, change: impl Fn(&mut State)) {
         let mut pending = vec![self.clone()];
         while let Some(token) = pending.pop() {
-            let mut state = token.lock();
+            let mut state = token.lock_state();
             change(&mut state);
             let tasks = std::mem::take(&mut state.tasks);
             pending.extend(state.children.iter().filter_map(Weak::upgrade).map(CancelToken));
             if let Some(event) = token.0.event.get() {
-                signal(event);
+                signal_event(event);
             }
             token.0.changed.notify_all();
             drop(state);
@@ -183,25 +183,25 @@ impl CancelToken {
     /// The reason, once cancelled.
     #[must_use]
     pub fn reason(&self) -> Option<CancelReason> {
-        self.lock().reason.clone()
+        self.lock_state().reason.clone()
     }
 
     /// True once it has been cancelled.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.lock().reason.is_some()
+        self.lock_state().reason.is_some()
     }
 
     /// True if work must stop without a graceful end.
     #[must_use]
     pub fn is_forced(&self) -> bool {
-        self.lock().forced
+        self.lock_state().forced
     }
 
     /// Sleeps for `duration` or until cancelled; true if cancelled.
-    pub fn wait(&self, duration: Duration) -> bool {
+    pub fn sleep_or_cancel(&self, duration: Duration) -> bool {
         let deadline = Instant::now() + duration;
-        let mut state = self.lock();
+        let mut state = self.lock_state();
         loop {
             if state.reason.is_some() {
                 return true;
@@ -224,19 +224,19 @@ impl CancelToken {
     ///
     /// # Errors
     /// If the process has no file descriptor left.
-    pub fn pollable(&self) -> io::Result<BorrowedFd<'_>> {
+    pub fn pollable_fd(&self) -> io::Result<BorrowedFd<'_>> {
         if self.0.event.get().is_none() {
             let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-            let state = self.lock();
+            let state = self.lock_state();
             let event = self.0.event.get_or_init(|| event);
             if state.reason.is_some() {
-                signal(event);
+                signal_event(event);
             }
         }
         self.0.event.get().map(AsFd::as_fd).ok_or_else(|| io::Error::other("no event descriptor"))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock_state(&self) -> MutexGuard<'_, State> {
         lock(&self.0.state)
     }
 }
@@ -252,7 +252,7 @@ impl Future for Cancelled<'_> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let mut state = self.token.lock();
+        let mut state = self.token.lock_state();
         if state.reason.is_some() {
             return Poll::Ready(());
         }
@@ -268,12 +268,12 @@ impl Future for Cancelled<'_> {
 impl Drop for Cancelled<'_> {
     fn drop(&mut self) {
         if let Some(number) = self.number {
-            self.token.lock().tasks.remove(&number);
+            self.token.lock_state().tasks.remove(&number);
         }
     }
 }
 
-fn signal(event: &OwnedFd) {
+fn signal_event(event: &OwnedFd) {
     // Writing to an eventfd fails only if its counter is full, and then it is readable already.
     let _ = rustix::io::write(event, &1u64.to_ne_bytes());
 }
@@ -289,30 +289,30 @@ mod tests {
     #[test]
     fn reaches_descendants_but_not_ancestors() {
         let root = CancelToken::new();
-        let child = root.child();
-        let grandchild = child.child();
+        let child = root.child_token();
+        let grandchild = child.child_token();
         child.cancel(CancelReason::Superseded);
         assert!(!root.is_cancelled());
         assert_eq!(grandchild.reason(), Some(CancelReason::Superseded));
-        root.force(CancelReason::Signal("SIGTERM".into()));
+        root.force_cancel(CancelReason::Signal("SIGTERM".into()));
         assert_eq!(child.reason(), Some(CancelReason::Superseded));
         assert!(child.is_forced());
-        assert!(root.child().is_cancelled());
+        assert!(root.child_token().is_cancelled());
     }
 
     #[test]
     fn only_a_signal_and_a_lost_client_interrupt() {
         let (signal, text) = (|name: &str| CancelReason::Signal(name.into()), || "x".to_owned());
         for reason in [signal("SIGTERM"), signal("SIGINT"), signal("SIGHUP"), CancelReason::Lost(text())] {
-            assert!(reason.interrupts() && !reason.is_service_limit(), "{reason:?}");
+            assert!(reason.is_interruption() && !reason.is_service_limit(), "{reason:?}");
         }
         for reason in ["SIGALRM", "SIGUSR1", "SIGUSR2"].map(signal) {
-            assert!(reason.interrupts() && reason.is_service_limit(), "{reason:?}");
+            assert!(reason.is_interruption() && reason.is_service_limit(), "{reason:?}");
         }
         let decided =
             [CancelReason::Timeout(text()), CancelReason::Superseded, CancelReason::Requested(text())];
         for reason in decided {
-            assert!(!reason.interrupts(), "{reason:?}");
+            assert!(!reason.is_interruption(), "{reason:?}");
         }
         assert_eq!(CancelReason::Lost(text()).for_executor(), CancelReason::Requested(text()));
     }
@@ -321,12 +321,12 @@ mod tests {
     fn wakes_sleepers_and_pollers() {
         let token = CancelToken::new();
         let sleeper = token.clone();
-        let thread = std::thread::spawn(move || sleeper.wait(Duration::from_secs(60)));
+        let thread = std::thread::spawn(move || sleeper.sleep_or_cancel(Duration::from_secs(60)));
         token.cancel(CancelReason::Requested("stop".into()));
         assert!(thread.join().is_ok_and(|cancelled| cancelled));
-        let fd = token.pollable().map(|fd| fd.try_clone_to_owned());
+        let fd = token.pollable_fd().map(|fd| fd.try_clone_to_owned());
         assert!(matches!(fd, Ok(Ok(_))));
-        assert!(!CancelToken::new().wait(Duration::from_millis(1)));
+        assert!(!CancelToken::new().sleep_or_cancel(Duration::from_millis(1)));
     }
 
     #[test]
@@ -341,7 +341,7 @@ mod tests {
         let waker = Waker::from(Arc::clone(&woken));
         let mut context = Context::from_waker(&waker);
         let root = CancelToken::new();
-        let token = root.child();
+        let token = root.child_token();
         let mut first = pin!(token.cancelled());
         let mut second = pin!(token.cancelled());
         for _ in 0..3 {
@@ -349,10 +349,10 @@ mod tests {
             assert_eq!(second.as_mut().poll(&mut context), Poll::Pending);
             assert_eq!(pin!(token.cancelled()).poll(&mut context), Poll::Pending);
         }
-        assert_eq!(token.lock().tasks.len(), 2);
+        assert_eq!(token.lock_state().tasks.len(), 2);
         root.cancel(CancelReason::Superseded);
         assert_eq!(woken.0.load(Ordering::SeqCst), 2);
         assert_eq!(first.poll(&mut context), Poll::Ready(()));
-        assert_eq!(pin!(token.child().cancelled()).poll(&mut context), Poll::Ready(()));
+        assert_eq!(pin!(token.child_token().cancelled()).poll(&mut context), Poll::Ready(()));
     }
 }

@@ -196,13 +196,13 @@ codes! {
 impl Code {
     /// The code with this name.
     #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|code| code.as_str() == name)
     }
 
     /// True if the record's name is this code's.
     #[must_use]
-    pub fn is(self, name: Option<&str>) -> bool {
+    pub fn matches_name(self, name: Option<&str>) -> bool {
         name == Some(self.as_str())
     }
 }
@@ -225,8 +225,8 @@ pub enum FailureCode {
 impl FailureCode {
     /// The code for a name in a record or an answer.
     #[must_use]
-    pub fn read(name: &str) -> Self {
-        Code::named(name).map_or_else(|| Self::Other(name.into()), Self::Lobster)
+    pub fn from_name(name: &str) -> Self {
+        Code::from_name(name).map_or_else(|| Self::Other(name.into()), Self::Lobster)
     }
 
     /// Lobster's codes that a component may give: they describe what a step can know about its own failure, and
@@ -244,9 +244,9 @@ impl FailureCode {
     /// lobster decides by the others, and their help pages describe other failures.
     #[must_use]
     pub fn of_component(name: &str) -> Self {
-        match Code::named(name) {
+        match Code::from_name(name) {
             Some(code) if !Self::OF_STEPS.contains(&code) => Self::Other(format!("step-{name}").into()),
-            _ => Self::read(name),
+            _ => Self::from_name(name),
         }
     }
 
@@ -261,7 +261,7 @@ impl FailureCode {
 
     /// The code of lobster, if it is known.
     #[must_use]
-    pub fn known(&self) -> Option<Code> {
+    pub fn known_code(&self) -> Option<Code> {
         match self {
             Self::Lobster(code) => Some(*code),
             Self::Other(_) => None,
@@ -289,7 +289,7 @@ impl Serialize for FailureCode {
 
 impl<'de> Deserialize<'de> for FailureCode {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Self::read(&Cow::<str>::deserialize(deserializer)?))
+        Ok(Self::from_name(&Cow::<str>::deserialize(deserializer)?))
     }
 }
 
@@ -304,12 +304,12 @@ mod tests {
         let names: BTreeSet<_> = Code::ALL.iter().map(|code| code.as_str()).collect();
         assert_eq!(names.len(), Code::ALL.len());
         for code in Code::ALL {
-            assert_eq!(Code::named(code.as_str()), Some(*code));
+            assert_eq!(Code::from_name(code.as_str()), Some(*code));
             let json = serde_json::to_value(FailureCode::from(*code)).unwrap();
             assert_eq!(json, code.as_str());
-            assert_eq!(serde_json::from_value::<FailureCode>(json).unwrap().known(), Some(*code));
+            assert_eq!(serde_json::from_value::<FailureCode>(json).unwrap().known_code(), Some(*code));
         }
-        assert_eq!(FailureCode::read("rate-limited"), FailureCode::Other("rate-limited".into()));
+        assert_eq!(FailureCode::from_name("rate-limited"), FailureCode::Other("rate-limited".into()));
     }
 
     #[test]
@@ -319,8 +319,10 @@ mod tests {
             ["rate-limited", "bad-input", "store", "budget", "timeout"].map(of),
             ["rate-limited", "bad-input", "step-store", "step-budget", "step-timeout"]
         );
-        let known: Vec<Code> =
-            Code::ALL.iter().filter_map(|code| FailureCode::of_component(code.as_str()).known()).collect();
+        let known: Vec<Code> = Code::ALL
+            .iter()
+            .filter_map(|code| FailureCode::of_component(code.as_str()).known_code())
+            .collect();
         let mut allowed = FailureCode::OF_STEPS.to_vec();
         allowed.sort_by_key(|code| Code::ALL.iter().position(|other| other == code));
         assert_eq!(known, allowed);

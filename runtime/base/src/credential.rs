@@ -130,9 +130,9 @@ impl CredentialGrant {
         let known = KnownHost::find(&host);
         let (header, scheme) = known.map_or_else(
             || ("authorization", Scheme::Word("Bearer".to_owned())),
-            |known| (known.header(), known.scheme()),
+            |known| (known.header_name(), known.scheme()),
         );
-        let variables = known.map(KnownHost::variables).unwrap_or_default();
+        let variables = known.map(KnownHost::owned_variables).unwrap_or_default();
         Self {
             header: header.to_owned(),
             scheme,
@@ -148,7 +148,7 @@ impl CredentialGrant {
     ///
     /// # Errors
     /// The bound that the request violates.
-    pub fn check(&self, method: &str, path: &str) -> Result<(), OutOfBounds> {
+    pub fn check_bounds(&self, method: &str, path: &str) -> Result<(), OutOfBounds> {
         if matches!(method, "TRACE" | "TRACK" | "CONNECT") {
             return Err(OutOfBounds::Echoing { method: method.to_owned() });
         }
@@ -196,7 +196,7 @@ impl CredentialGrant {
 
     /// A mask that hides the values if a server repeats them.
     #[must_use]
-    pub fn mask<'v>(&self, values: impl IntoIterator<Item = &'v str>) -> EchoMask {
+    pub fn echo_mask<'v>(&self, values: impl IntoIterator<Item = &'v str>) -> EchoMask {
         EchoMask::new(values.into_iter().flat_map(|value| {
             let sent = match &self.scheme {
                 Scheme::Basic(user) => Some(STANDARD.encode(format!("{user}:{value}"))),
@@ -209,14 +209,14 @@ impl CredentialGrant {
 
     /// The variables of a native step that reaches the host at `address`.
     #[must_use]
-    pub fn environment(&self, address: &str) -> Vec<(String, String)> {
+    pub fn environment_for(&self, address: &str) -> Vec<(String, String)> {
         let own = self.variables.iter().map(|(name, text)| (name.clone(), text.replace(ADDRESS, address)));
-        std::iter::once((self.variable(), address.to_owned())).chain(own).collect()
+        std::iter::once((self.address_variable(), address.to_owned())).chain(own).collect()
     }
 
     /// The variable in which every native step finds the address.
     #[must_use]
-    pub fn variable(&self) -> String {
+    pub fn address_variable(&self) -> String {
         let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
         let name: String = self.host.to_string().chars().map(plain).collect();
         format!("LOBSTER_URL_{}", name.trim_matches('_'))
@@ -259,7 +259,7 @@ impl CredentialHost {
 
     /// True if a request for this host and port gets the credential.
     #[must_use]
-    pub fn is(&self, name: &str, port: u16) -> bool {
+    pub fn is_for(&self, name: &str, port: u16) -> bool {
         let name = name.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.');
         self.port == port && self.name.eq_ignore_ascii_case(name)
     }
@@ -323,7 +323,7 @@ fn is_ambiguous(path: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn grant(host: &str) -> CredentialGrant {
+    fn grant_for(host: &str) -> CredentialGrant {
         CredentialGrant::new(CredentialHost::parse(host).unwrap(), "s".to_owned())
     }
 
@@ -357,19 +357,19 @@ mod tests {
             assert!(CredentialHost::parse(text).is_err(), "{text}");
         }
         let host = CredentialHost::parse("[::1]:8443").unwrap();
-        assert!(host.is("[::1]", 8443) && host.is("::1", 8443) && !host.is("::1", 443));
+        assert!(host.is_for("[::1]", 8443) && host.is_for("::1", 8443) && !host.is_for("::1", 443));
     }
 
     #[test]
     fn a_credential_is_bound_to_methods_and_paths() {
-        let mut bound = grant("api.example");
-        assert!(bound.check("DELETE", "/anything/../x").is_ok(), "without bounds");
+        let mut bound = grant_for("api.example");
+        assert!(bound.check_bounds("DELETE", "/anything/../x").is_ok(), "without bounds");
         bound.methods = vec!["GET".to_owned()];
         bound.paths = vec!["/repos/acme/".to_owned(), "/user".to_owned()];
         for path in
             ["/repos/acme", "/repos/acme/", "/repos/acme/x?y=/../z", "/user", "/user#f", "/repos/acme/a%20b"]
         {
-            assert_eq!(bound.check("GET", path), Ok(()), "{path}");
+            assert_eq!(bound.check_bounds("GET", path), Ok(()), "{path}");
         }
         for path in [
             "/",
@@ -390,42 +390,45 @@ mod tests {
             "/repos/acme/a%0ab",
             "/repos/%61cme",
         ] {
-            assert!(bound.check("GET", path).is_err(), "{path}");
+            assert!(bound.check_bounds("GET", path).is_err(), "{path}");
         }
-        assert!(matches!(bound.check("POST", "/user"), Err(OutOfBounds::Method { .. })));
+        assert!(matches!(bound.check_bounds("POST", "/user"), Err(OutOfBounds::Method { .. })));
         // Their answers contain the request.
         for method in ["TRACE", "CONNECT"] {
-            assert!(grant("h").check(method, "/").is_err());
+            assert!(grant_for("h").check_bounds(method, "/").is_err());
         }
     }
 
     #[test]
     fn headers_and_variables() {
         let value = |grant: &CredentialGrant, value| grant.header_value(value);
-        assert_eq!(value(&grant("h"), "v"), Ok("Bearer v".to_owned()));
-        let git = grant("github.com");
+        assert_eq!(value(&grant_for("h"), "v"), Ok("Bearer v".to_owned()));
+        let git = grant_for("github.com");
         assert_eq!(value(&git, "v"), Ok("Basic eC1hY2Nlc3MtdG9rZW46dg==".to_owned()));
-        let claude = grant("api.anthropic.com");
+        let claude = grant_for("api.anthropic.com");
         assert_eq!((claude.header.as_str(), value(&claude, "v")), ("x-api-key", Ok("v".to_owned())));
         for bad in ["a\nb", "a\0", "ü"] {
             assert_eq!(value(&claude, bad), Err(NotForHeaders));
         }
         // Base64 makes every value fit.
         assert!(value(&git, "ü\n").is_ok());
-        let names = |grant: &CredentialGrant| grant.environment("http://a/b");
+        let names = |grant: &CredentialGrant| grant.environment_for("http://a/b");
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        assert_eq!(names(&grant("h-1.example:8443")), [pair("LOBSTER_URL_H_1_EXAMPLE_8443", "http://a/b")]);
         assert_eq!(
-            names(&grant("api.openai.com")),
+            names(&grant_for("h-1.example:8443")),
+            [pair("LOBSTER_URL_H_1_EXAMPLE_8443", "http://a/b")]
+        );
+        assert_eq!(
+            names(&grant_for("api.openai.com")),
             [pair("LOBSTER_URL_API_OPENAI_COM", "http://a/b"), pair("OPENAI_BASE_URL", "http://a/b/v1")]
         );
         // The same host with another port is another host.
-        assert_eq!(grant("api.openai.com:8443").variables, []);
+        assert_eq!(grant_for("api.openai.com:8443").variables, []);
     }
 
     #[test]
     fn grants_are_data() {
-        let git = grant("github.com");
+        let git = grant_for("github.com");
         let text = serde_json::to_string(&git).unwrap();
         assert_eq!(serde_json::from_str::<CredentialGrant>(&text).unwrap(), git);
     }

@@ -14,7 +14,7 @@ pub struct Digest([u8; 32]);
 impl Digest {
     /// The digest of `bytes`.
     #[must_use]
-    pub fn of(bytes: &[u8]) -> Self {
+    pub fn of_bytes(bytes: &[u8]) -> Self {
         Self(*blake3::hash(bytes).as_bytes())
     }
 
@@ -33,7 +33,7 @@ impl Digest {
     /// # Errors
     /// If the value has no JSON form (a map with keys that are not strings).
     pub fn of_json(value: &impl Serialize) -> serde_json::Result<Self> {
-        Ok(Self::of(&serde_json_canonicalizer::to_vec(value)?))
+        Ok(Self::of_bytes(&serde_json_canonicalizer::to_vec(value)?))
     }
 
     /// The raw 32 bytes.
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn text_form_round_trips() {
-        let digest = Digest::of(b"lobster");
+        let digest = Digest::of_bytes(b"lobster");
         assert_eq!(digest.to_string().parse::<Digest>().ok(), Some(digest));
         assert_eq!(format!("blake3:{digest}").parse::<Digest>().ok(), Some(digest));
         assert!("xyz".parse::<Digest>().is_err());
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn any_other_byte_at_any_place_is_refused() {
-        let text = Digest::of(b"lobster").to_string();
+        let text = Digest::of_bytes(b"lobster").to_string();
         for at in 0..64 {
             for byte in 0..=255_u8 {
                 let mut other = text.clone().into_bytes();

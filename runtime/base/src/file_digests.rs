@@ -33,7 +33,7 @@ struct Stamp {
 }
 
 impl Stamp {
-    fn of(file: &Metadata) -> Self {
+    fn from_metadata(file: &Metadata) -> Self {
         let nanos = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
         Self {
             dev: file.dev(),
@@ -65,15 +65,15 @@ impl FileDigests {
     fn of_at(&self, path: &Path, now: SystemTime) -> io::Result<Digest> {
         // One handle for metadata and content, even if its name leads to another file by then.
         let file = regular_file::open(path)?;
-        let before = Stamp::of(&file.metadata()?);
-        if let Some(digest) = self.known().get(&before) {
+        let before = Stamp::from_metadata(&file.metadata()?);
+        if let Some(digest) = self.lock_known().get(&before) {
             return Ok(*digest);
         }
         let digest = Digest::of_reader(&file)?;
-        let after = Stamp::of(&file.metadata()?);
+        let after = Stamp::from_metadata(&file.metadata()?);
         let now = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
         if before == after && before.is_settled(i128::try_from(now).unwrap_or(0)) {
-            let mut known = self.known();
+            let mut known = self.lock_known();
             if known.len() >= MAX_KNOWN {
                 known.clear();
             }
@@ -82,7 +82,7 @@ impl FileDigests {
         Ok(digest)
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<Stamp, Digest>> {
+    fn lock_known(&self) -> std::sync::MutexGuard<'_, HashMap<Stamp, Digest>> {
         lock(&self.known)
     }
 }
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     /// A time at which the file has been unchanged for long enough.
-    fn later() -> SystemTime {
+    fn settled_time() -> SystemTime {
         SystemTime::now() + Duration::from_secs(10)
     }
 
@@ -108,9 +108,9 @@ mod tests {
         for round in 0..200_u32 {
             let content = format!("{round:06}");
             fs::write(&path, &content).unwrap();
-            assert_eq!(files.digest(&path).unwrap(), Digest::of(content.as_bytes()), "round {round}");
+            assert_eq!(files.digest(&path).unwrap(), Digest::of_bytes(content.as_bytes()), "round {round}");
         }
-        assert!(files.known().is_empty(), "a file that was just written is not remembered");
+        assert!(files.lock_known().is_empty(), "a file that was just written is not remembered");
     }
 
     #[test]
@@ -119,23 +119,23 @@ mod tests {
         let path = dir.path().join("file");
         let files = FileDigests::default();
         fs::write(&path, "one").unwrap();
-        let one = files.of_at(&path, later()).unwrap();
-        assert_eq!(files.known().len(), 1);
-        let stamp = *files.known().keys().next().unwrap();
+        let one = files.of_at(&path, settled_time()).unwrap();
+        assert_eq!(files.lock_known().len(), 1);
+        let stamp = *files.lock_known().keys().next().unwrap();
         // Remembered: the digest is not computed again.
-        files.known().insert(stamp, Digest::of(b"remembered"));
-        assert_eq!(files.of_at(&path, later()).unwrap(), Digest::of(b"remembered"));
+        files.lock_known().insert(stamp, Digest::of_bytes(b"remembered"));
+        assert_eq!(files.of_at(&path, settled_time()).unwrap(), Digest::of_bytes(b"remembered"));
         // The same size and, after resetting it, the same time of modification.
         let modified = fs::metadata(&path).unwrap().modified().unwrap();
         std::thread::sleep(Duration::from_millis(20));
         fs::write(&path, "two").unwrap();
         File::options().write(true).open(&path).unwrap().set_modified(modified).unwrap();
-        let two = files.of_at(&path, later()).unwrap();
-        assert_eq!((one, two), (Digest::of(b"one"), Digest::of(b"two")));
+        let two = files.of_at(&path, settled_time()).unwrap();
+        assert_eq!((one, two), (Digest::of_bytes(b"one"), Digest::of_bytes(b"two")));
         // Another file in its place.
         fs::write(dir.path().join("new"), "six").unwrap();
         fs::rename(dir.path().join("new"), &path).unwrap();
-        assert_eq!(files.of_at(&path, later()).unwrap(), Digest::of(b"six"));
+        assert_eq!(files.of_at(&path, settled_time()).unwrap(), Digest::of_bytes(b"six"));
     }
 
     #[test]
@@ -146,8 +146,8 @@ mod tests {
         let future = SystemTime::now() + Duration::from_secs(3600);
         File::options().write(true).open(&path).unwrap().set_modified(future).unwrap();
         let files = FileDigests::default();
-        files.of_at(&path, later()).unwrap();
-        assert!(files.known().is_empty());
+        files.of_at(&path, settled_time()).unwrap();
+        assert!(files.lock_known().is_empty());
     }
 
     #[test]

@@ -207,7 +207,7 @@ impl TreeReader<'_> {
             bytes: walk.bytes,
             gaps: walk.gaps,
             keeps_times: walk.devices.iter().all(|(_, proves)| *proves),
-            identity: identity(&stat),
+            identity: file_identity(&stat),
             records,
             apart: walk.apart,
         };
@@ -294,7 +294,7 @@ fn compare_listings(before: impl Read, now: impl Read, with_times: bool) -> io::
             (Some(old), _, Ordering::Less) => differences.add_path(old.path(), "gone"),
             (_, Some(new), Ordering::Greater) => differences.add_path(new.path(), "new"),
             (Some(old), Some(new), _) if old.line != new.line => differences.add_path(new.path(), "changed"),
-            (Some(old), Some(new), _) if with_times && old.stamp() != new.stamp() => {
+            (Some(old), Some(new), _) if with_times && old.bare_stamp() != new.bare_stamp() => {
                 let what = if new.line[0] == b'd' { "entries came and went" } else { "written" };
                 differences.add_path(new.path(), what);
             }
@@ -323,7 +323,7 @@ impl Record {
         self.line.splitn(3, |byte| *byte == b' ').nth(2).unwrap_or_default()
     }
 
-    fn stamp(&self) -> &[u8] {
+    fn bare_stamp(&self) -> &[u8] {
         self.stamp.strip_prefix(b"!").unwrap_or(&self.stamp)
     }
 }
@@ -438,7 +438,7 @@ impl Walk<'_> {
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => self.note_file(&entry)?,
             FileType::Directory if self.is_set_apart(path) => {
-                self.apart.push(record(b'd', stat, None, None, path));
+                self.apart.push(make_record(b'd', stat, None, None, path));
             }
             FileType::Directory => {
                 let proves = self.device_proves(&entry);
@@ -449,7 +449,7 @@ impl Walk<'_> {
             }
             FileType::Symlink => {
                 let target = readlinkat(&entry.dir, entry.name(), Vec::new());
-                let target = Digest::of(target.map_err(|error| wrong(error.into()))?.as_bytes());
+                let target = Digest::of_bytes(target.map_err(|error| wrong(error.into()))?.as_bytes());
                 self.note_entry(b'l', stat, Some((target, true)), path).map_err(wrong)?;
             }
             _ => {
@@ -475,19 +475,19 @@ impl Walk<'_> {
         }
         let proves = self.device_proves(entry);
         if let Some(known) = self.take_known(path).map_err(wrong)? {
-            if proves && known.stamp == stamp(stat).as_bytes() {
+            if proves && known.stamp == file_stamp(stat).as_bytes() {
                 return self.write_record(&known).map_err(wrong);
             }
             self.is_new = true;
         }
         match self.read_content(entry) {
             Content::Digest { digest, attributes, is_proven, stat } => {
-                let record = record(b'f', &stat, Some((digest, is_proven && proves)), attributes, path);
+                let record = make_record(b'f', &stat, Some((digest, is_proven && proves)), attributes, path);
                 self.note_new(&record).map_err(wrong)
             }
             Content::Gap(why) => {
                 self.add_gap(path, &why);
-                self.note_new(&record(b'f', stat, None, None, path)).map_err(wrong)
+                self.note_new(&make_record(b'f', stat, None, None, path)).map_err(wrong)
             }
         }
     }
@@ -500,7 +500,9 @@ impl Walk<'_> {
         read_attributes: impl FnOnce() -> io::Result<Option<Digest>>,
     ) -> io::Result<()> {
         let known = self.take_known(path)?;
-        if let Some(known) = known.as_ref().filter(|known| proves && known.stamp == stamp(stat).as_bytes()) {
+        if let Some(known) =
+            known.as_ref().filter(|known| proves && known.stamp == file_stamp(stat).as_bytes())
+        {
             return self.write_record(known);
         }
         let is_proven = proves && is_settled(stat, since_epoch());
@@ -508,7 +510,7 @@ impl Walk<'_> {
             self.add_gap(path, &format!("its attributes cannot be read ({error})"));
             None
         });
-        let mut record = record(b'd', stat, None, attributes, path);
+        let mut record = make_record(b'd', stat, None, attributes, path);
         if !is_proven {
             record.stamp.insert(0, b'!');
         }
@@ -526,11 +528,11 @@ impl Walk<'_> {
         };
         for _ in 0..3 {
             let looked = fstat(&file).map_err(io::Error::from).and_then(|before| {
-                if identity(&before) != identity(&entry.stat) {
+                if file_identity(&before) != file_identity(&entry.stat) {
                     return Err(io::Error::other("another file took its name"));
                 }
                 let now = since_epoch();
-                if now - changed(&before) < SYNCED_WITHIN {
+                if now - change_time(&before) < SYNCED_WITHIN {
                     self.sync_written(&file, &before, now)?;
                 }
                 let read_from = since_epoch();
@@ -540,7 +542,7 @@ impl Walk<'_> {
                 let attributes = digest_attributes(&file)?;
                 let after = fstat(&file)?;
                 let is_proven = is_settled(&after, read_from);
-                let is_same = stamp(&before) == stamp(&after);
+                let is_same = file_stamp(&before) == file_stamp(&after);
                 Ok(is_same.then(|| Content::Digest { digest, attributes, is_proven, stat: Box::new(after) }))
             });
             match looked {
@@ -554,10 +556,10 @@ impl Walk<'_> {
 
     /// Writes back changes in memory, so that the next one gives the file another time.
     fn sync_written(&mut self, file: &File, stat: &Stat, now: i128) -> io::Result<()> {
-        let (device, _) = identity(stat);
+        let (device, _) = file_identity(stat);
         if let Some((at, whole)) = self.synced.whole
             && whole == device
-            && changed(stat) < at
+            && change_time(stat) < at
         {
             return Ok(());
         }
@@ -573,7 +575,7 @@ impl Walk<'_> {
 
     /// True if, on this device, a file with the same times has the same bytes.
     fn device_proves(&mut self, entry: &TreeEntry) -> bool {
-        let (device, _) = identity(&entry.stat);
+        let (device, _) = file_identity(&entry.stat);
         if let Some((_, proves)) = self.devices.iter().find(|(known, _)| *known == device) {
             return *proves;
         }
@@ -592,7 +594,7 @@ impl Walk<'_> {
         digest: Option<(Digest, bool)>,
         path: &[u8],
     ) -> io::Result<()> {
-        let record = record(kind, stat, digest, None, path);
+        let record = make_record(kind, stat, digest, None, path);
         let known = self.take_known(path)?;
         self.is_new |= !known.is_some_and(|known| known.line == record.line && known.stamp == record.stamp);
         self.write_record(&record)
@@ -628,7 +630,7 @@ fn wrong_at(path: &[u8]) -> impl Fn(io::Error) -> TreeError + Copy + '_ {
     |source| TreeError::Io { path: String::from_utf8_lossy(path).into_owned(), source }
 }
 
-fn record(
+fn make_record(
     kind: u8,
     stat: &Stat,
     digest: Option<(Digest, bool)>,
@@ -645,26 +647,26 @@ fn record(
     line.extend_from_slice(format!("{mode:o}:{user}:{group}{attributes} {digest} ").as_bytes());
     line.extend_from_slice(path);
     let mark = if is_proven { "" } else { "!" };
-    Record { line, stamp: format!("{mark}{}", stamp(stat)).into_bytes() }
+    Record { line, stamp: format!("{mark}{}", file_stamp(stat)).into_bytes() }
 }
 
 /// Identifies a file and its state.
-fn stamp(stat: &Stat) -> String {
-    format!("{:x} {:x} {:x} {:x}", stat.st_dev, stat.st_ino, changed(stat), stat.st_size)
+fn file_stamp(stat: &Stat) -> String {
+    format!("{:x} {:x} {:x} {:x}", stat.st_dev, stat.st_ino, change_time(stat), stat.st_size)
 }
 
 /// True if a change after `read_from` gets another time than the last change before.
 fn is_settled(stat: &Stat, read_from: i128) -> bool {
-    let clock = if changed(stat) % 1_000_000_000 == 0 { COARSE_CLOCK } else { FINE_CLOCK };
-    changed(stat) + clock <= read_from
+    let clock = if change_time(stat) % 1_000_000_000 == 0 { COARSE_CLOCK } else { FINE_CLOCK };
+    change_time(stat) + clock <= read_from
 }
 
 /// Time of the last change in nanoseconds since 1970.
-fn changed(stat: &Stat) -> i128 {
+fn change_time(stat: &Stat) -> i128 {
     i128::from(stat.st_ctime) * 1_000_000_000 + i128::from(stat.st_ctime_nsec)
 }
 
-fn identity(stat: &Stat) -> (u64, u64) {
+fn file_identity(stat: &Stat) -> (u64, u64) {
     #[allow(clippy::useless_conversion, clippy::unnecessary_fallible_conversions)]
     (u64::try_from(stat.st_dev).unwrap_or(0), stat.st_ino)
 }

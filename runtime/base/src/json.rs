@@ -51,10 +51,10 @@ pub fn parse_as<T: DeserializeOwned>(text: &str) -> Result<T, JsonError> {
     if text.trim_start().starts_with(['[', '{']) {
         check_depth(text.as_bytes())?;
     }
-    match read(text) {
+    match parse_unlimited(text) {
         Ok(value) => Ok(value),
-        Err(error) => match mended(text) {
-            Some(mended) => Ok(read(&mended)?),
+        Err(error) => match mend_text(text) {
+            Some(mended) => Ok(parse_unlimited(&mended)?),
             None => Err(error.into()),
         },
     }
@@ -69,13 +69,13 @@ pub const MAX_MESSAGE_DEPTH: usize = 127;
 /// # Errors
 /// If the text is not JSON, is nested more than [`MAX_MESSAGE_DEPTH`] levels deep, or does not match the type.
 pub fn parse_message<T: DeserializeOwned>(text: &[u8]) -> serde_json::Result<T> {
-    serde_json::from_slice(text).or_else(|error| match mended(&String::from_utf8_lossy(text)) {
+    serde_json::from_slice(text).or_else(|error| match mend_text(&String::from_utf8_lossy(text)) {
         Some(mended) => serde_json::from_str(&mended),
         None => Err(error),
     })
 }
 
-fn read<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
+fn parse_unlimited<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     deserializer.disable_recursion_limit();
     let value = T::deserialize(&mut deserializer)?;
@@ -148,7 +148,7 @@ pub fn is_too_large_a_number(text: &str) -> bool {
 
 /// The text in a form that `serde_json` accepts, if `JSON.parse` accepts the original: `null` in place of each number
 /// too large for a double, and U+FFFD in place of half a surrogate pair.
-fn mended(text: &str) -> Option<String> {
+fn mend_text(text: &str) -> Option<String> {
     let mut out = String::with_capacity(text.len());
     let mut found = false;
     let mut rest = text;
@@ -288,35 +288,35 @@ pub fn write_pretty(writer: impl Write, value: &impl Serialize) -> serde_json::R
 /// `value` on one line.
 #[must_use]
 pub fn compact(value: &impl Serialize) -> String {
-    text(|buffer| write_compact(buffer, value))
+    write_to_string(|buffer| write_compact(buffer, value))
 }
 
 /// `value` indented by two spaces, without a final newline.
 #[must_use]
 pub fn pretty(value: &impl Serialize) -> String {
-    text(|buffer| write_pretty(buffer, value))
+    write_to_string(|buffer| write_pretty(buffer, value))
 }
 
 /// `value` on one line, with the keys of every object sorted by UTF-16 code unit: equal values have the same text.
 /// (Not RFC 8785: integers keep all their digits.)
 #[must_use]
-pub fn stable(value: &Value) -> String {
-    compact(&sorted(value))
+pub fn stable_text(value: &Value) -> String {
+    compact(&sort_keys(value))
 }
 
-fn sorted(value: &Value) -> Value {
+fn sort_keys(value: &Value) -> Value {
     match value {
-        Value::Array(items) => items.iter().map(sorted).collect(),
+        Value::Array(items) => items.iter().map(sort_keys).collect(),
         Value::Object(map) => {
             let mut entries: Vec<_> = map.iter().collect();
             entries.sort_by(|(a, _), (b, _)| a.encode_utf16().cmp(b.encode_utf16()));
-            entries.into_iter().map(|(k, v)| (k.clone(), sorted(v))).collect()
+            entries.into_iter().map(|(k, v)| (k.clone(), sort_keys(v))).collect()
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
     }
 }
 
-fn text(write: impl FnOnce(&mut Vec<u8>) -> serde_json::Result<()>) -> String {
+fn write_to_string(write: impl FnOnce(&mut Vec<u8>) -> serde_json::Result<()>) -> String {
     let mut buffer = Vec::with_capacity(128);
     // Only a map with keys that are not strings fails, and `Value` has none.
     if write(&mut buffer).is_err() {
@@ -414,7 +414,7 @@ pub fn descend<'v>(value: &'v Value, path: &[&str]) -> Option<&'v Value> {
 mod tests {
     use super::*;
 
-    fn round(text: &str) -> String {
+    fn round_trip(text: &str) -> String {
         parse(text).map_or_else(|e| format!("error: {e}"), |v| compact(&v))
     }
 
@@ -432,7 +432,7 @@ mod tests {
             ("1e400", "null"),
             ("[1e400,\"1e400 \\\" 1e400\",-1e999]", "[null,\"1e400 \\\" 1e400\",null]"),
         ] {
-            assert_eq!(round(input), printed, "{input}");
+            assert_eq!(round_trip(input), printed, "{input}");
         }
     }
 
@@ -449,7 +449,7 @@ mod tests {
             (r#""\ud83d\u0041\ud83d\\""#, "\"\u{fffd}A\u{fffd}\\\\\""),
             (r#"[1e400,"\ud83d 1e400"]"#, "[null,\"\u{fffd} 1e400\"]"),
         ] {
-            assert_eq!(round(input), printed, "{input}");
+            assert_eq!(round_trip(input), printed, "{input}");
             assert!(has_half_pair(input));
         }
         let message = parse_message::<Value>(br#"{"t":"\ud83d"}"#);
@@ -465,7 +465,7 @@ mod tests {
 
     #[test]
     fn last_duplicate_wins_in_the_place_of_the_first() {
-        assert_eq!(round(r#"{"a":1,"b":2,"a":3}"#), r#"{"a":3,"b":2}"#);
+        assert_eq!(round_trip(r#"{"a":1,"b":2,"a":3}"#), r#"{"a":3,"b":2}"#);
     }
 
     #[test]
@@ -492,7 +492,7 @@ mod tests {
 
     #[test]
     fn stable_text_ignores_key_order() {
-        assert_eq!(stable(&json!({"b": {"d": 1, "c": 2}, "a": []})), r#"{"a":[],"b":{"c":2,"d":1}}"#);
+        assert_eq!(stable_text(&json!({"b": {"d": 1, "c": 2}, "a": []})), r#"{"a":[],"b":{"c":2,"d":1}}"#);
     }
 
     #[test]

@@ -35,7 +35,7 @@ impl LockedDirectory {
         builder.prefix(prefix).permissions(fs::Permissions::from_mode(0o700));
         let _creation = announce_creation(&place);
         let directory = builder.tempdir_in(place)?;
-        let lock = lock(directory.path(), FlockOperation::NonBlockingLockExclusive)?;
+        let lock = lock_directory(directory.path(), FlockOperation::NonBlockingLockExclusive)?;
         Ok(Self { directory, _lock: lock })
     }
 
@@ -71,7 +71,7 @@ pub fn remove_left_files(place: &Path, prefix: &str) {
     if named.peek().is_none() {
         return;
     }
-    let Ok(_alone) = lock(place, FlockOperation::NonBlockingLockExclusive) else { return };
+    let Ok(_alone) = lock_directory(place, FlockOperation::NonBlockingLockExclusive) else { return };
     for path in named {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let Ok(file) = open(&path, flags, Mode::empty()) else { continue };
@@ -85,15 +85,15 @@ pub fn remove_left_files(place: &Path, prefix: &str) {
 /// place, another user may hold this lock for ever, so the wait is short.
 fn announce_creation(place: &Path) -> io::Result<OwnedFd> {
     let since = Instant::now();
-    let mut creation = lock(place, FlockOperation::NonBlockingLockShared);
+    let mut creation = lock_directory(place, FlockOperation::NonBlockingLockShared);
     while creation.is_err() && since.elapsed() < PATIENCE {
         std::thread::sleep(Duration::from_millis(1));
-        creation = lock(place, FlockOperation::NonBlockingLockShared);
+        creation = lock_directory(place, FlockOperation::NonBlockingLockShared);
     }
     creation
 }
 
-fn lock(path: &Path, how: FlockOperation) -> io::Result<OwnedFd> {
+fn lock_directory(path: &Path, how: FlockOperation) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = open(path, flags, Mode::empty())?;
     flock(&directory, how)?;
@@ -132,9 +132,11 @@ pub fn left_in(place: &Path, prefix: &str) -> Vec<LeftDirectory> {
         return Vec::new();
     }
     // While a directory is being created there, the clean-up is left for another time.
-    let Ok(_alone) = lock(place, FlockOperation::NonBlockingLockExclusive) else { return Vec::new() };
+    let Ok(_alone) = lock_directory(place, FlockOperation::NonBlockingLockExclusive) else {
+        return Vec::new();
+    };
     let left = named.filter_map(|path| {
-        let lock = lock(&path, FlockOperation::NonBlockingLockExclusive).ok()?;
+        let lock = lock_directory(&path, FlockOperation::NonBlockingLockExclusive).ok()?;
         Some(LeftDirectory { path, _lock: lock })
     });
     left.collect()

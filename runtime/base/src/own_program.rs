@@ -11,6 +11,6 @@ pub fn note_that_it_answers() {
 
 /// True if it does. Any other program would start its own work again for each helper.
 #[must_use]
-pub fn answers() -> bool {
+pub fn answers_as_helper() -> bool {
     ANSWERS.load(Ordering::Relaxed)
 }

@@ -14,7 +14,7 @@ const ENDS: [char; 5] = ['/', '[', '#', '|', '!'];
 
 /// An id in the notation of places.
 #[must_use]
-pub fn escaped(id: &str) -> Cow<'_, str> {
+pub fn escape_id(id: &str) -> Cow<'_, str> {
     let is_special = |c: char| c == '%' || ENDS.contains(&c);
     if !id.contains(is_special) {
         return Cow::Borrowed(id);
@@ -32,7 +32,7 @@ pub fn escaped(id: &str) -> Cow<'_, str> {
 }
 
 /// The id of an escaped name; names not written by lobster are left unchanged.
-fn unescaped(name: &str) -> Cow<'_, str> {
+fn unescape_id(name: &str) -> Cow<'_, str> {
     if !name.contains('%') {
         return Cow::Borrowed(name);
     }
@@ -41,7 +41,7 @@ fn unescaped(name: &str) -> Cow<'_, str> {
 
 /// The id at the start of the rest of a place.
 fn id_of(name: &str) -> Cow<'_, str> {
-    unescaped(name.split(ENDS).next().unwrap_or_default())
+    unescape_id(name.split(ENDS).next().unwrap_or_default())
 }
 
 /// The id of the innermost step: `sub` for `loop[3]/sub#2|1.0`. Empty for a place outside all steps.
@@ -70,7 +70,7 @@ pub fn is_within(place: &str, around: &str) -> bool {
 }
 
 /// The places that contain a place, from the outside in, and the place itself.
-pub fn places(place: &str) -> impl DoubleEndedIterator<Item = &str> {
+pub fn containing_places(place: &str) -> impl DoubleEndedIterator<Item = &str> {
     let ends = place.char_indices().filter(|(_, c)| *c == '.' || ENDS.contains(c)).map(|(at, _)| at);
     let around = ends.map(|at| &place[..at]).filter(|around| !around.is_empty() && is_within(place, around));
     around.chain([place])
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_place_is_no_beginning_of_a_text() {
-        let around = |place| places(place).collect::<Vec<_>>();
+        let around = |place| containing_places(place).collect::<Vec<_>>();
         assert_eq!(
             around("loop[3]/sub#2|1.0"),
             ["loop", "loop[3]", "loop[3]/sub", "loop[3]/sub#2", "loop[3]/sub#2|1", "loop[3]/sub#2|1.0"]
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn an_id_is_read_as_it_was_written() {
         for id in ["ask", "100%", "a/b", "a/b[0]#2|!%", "größe", "100%25", "a.b"] {
-            let name = escaped(id);
+            let name = escape_id(id);
             for place in [format!("{name}"), format!("loop[3]/{name}#2|1.0"), format!("{name}!approval")] {
                 assert_eq!(step_id(&place), id, "{place}");
             }

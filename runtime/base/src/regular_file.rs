@@ -55,12 +55,12 @@ fn open_with(options: &mut OpenOptions, path: &Path, more: OFlags) -> io::Result
             Some(Errno::NXIO) => io::Error::other("not a regular file"),
             _ => error,
         })?;
-    regular(&file.metadata()?)?;
+    require_regular(&file.metadata()?)?;
     Ok(file)
 }
 
 /// Bytes read from a pipe or a device would be lost to others, or may be written by others.
-fn regular(file: &Metadata) -> io::Result<()> {
+fn require_regular(file: &Metadata) -> io::Result<()> {
     if file.is_dir() {
         return Err(io::ErrorKind::IsADirectory.into());
     }

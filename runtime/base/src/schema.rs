@@ -60,7 +60,7 @@ impl Schema {
     /// The reason why it is invalid: it does not match the draft-07 meta-schema, requires another draft, refers to a
     /// missing schema or only to itself, or contains a pattern that is not a regular expression.
     pub fn compile(schema: &Value) -> Result<Self, String> {
-        compile::compile(schema)
+        compile::compile_ajv(schema)
     }
 
     /// Reads a schema of any draft from 06 to 2020-12, from any author: checking a value takes a limited number of
@@ -78,13 +78,13 @@ impl Schema {
     /// The first error in `value`, as Ajv reports it; `None` if it matches.
     #[must_use]
     pub fn first_error(&self, value: &Value) -> Option<SchemaError> {
-        validate::errors(self, value, false).into_iter().next()
+        validate::find_errors(self, value, false).into_iter().next()
     }
 
     /// All errors in `value`, in the order of Ajv with `allErrors`.
     #[must_use]
     pub fn all_errors(&self, value: &Value) -> Vec<SchemaError> {
-        validate::errors(self, value, true)
+        validate::find_errors(self, value, true)
     }
 }
 

@@ -51,19 +51,19 @@ impl<T> Setting<T> {
     ///
     /// # Errors
     /// If the value is not text, or not valid.
-    pub fn value(&self, env: impl Fn(&str) -> Option<OsString>) -> Result<Option<T>, BadSetting> {
-        env(self.name).map_or(Ok(None), |value| self.read(&value))
+    pub fn read_env(&self, env: impl Fn(&str) -> Option<OsString>) -> Result<Option<T>, BadSetting> {
+        env(self.name).map_or(Ok(None), |value| self.parse_value(&value))
     }
 
     /// The parsed value; `None` if it is blank.
     ///
     /// # Errors
-    /// As [`Setting::value`].
-    pub fn read(&self, value: &OsStr) -> Result<Option<T>, BadSetting> {
+    /// As [`Setting::read_env`].
+    pub fn parse_value(&self, value: &OsStr) -> Result<Option<T>, BadSetting> {
         let name = self.name;
         let refused = |allowed| match self.is_secret {
             true => BadSetting::Hidden { name, allowed },
-            false => BadSetting::Value { name, allowed, value: clipped(value) },
+            false => BadSetting::Value { name, allowed, value: quote_clipped(value) },
         };
         match value.to_str().map(str::trim) {
             None => Err(refused("text (UTF-8)")),
@@ -75,7 +75,7 @@ impl<T> Setting<T> {
 
 impl Setting<String> {
     /// Accepts any text.
-    pub const fn text(name: &'static str) -> Self {
+    pub const fn any_text(name: &'static str) -> Self {
         Self::new(name, "text (UTF-8)", |text| Some(text.to_owned()))
     }
 }
@@ -90,22 +90,22 @@ impl Setting<bool> {
 /// A setting whose value can be checked, whichever type it has.
 pub trait Checked: Sync {
     /// The variable.
-    fn name(&self) -> &'static str;
+    fn variable_name(&self) -> &'static str;
 
     /// Checks that the value in the environment can be parsed.
     ///
     /// # Errors
     /// If it cannot.
-    fn check(&self, env: &dyn Fn(&str) -> Option<OsString>) -> Result<(), BadSetting>;
+    fn check_env(&self, env: &dyn Fn(&str) -> Option<OsString>) -> Result<(), BadSetting>;
 }
 
 impl<T> Checked for Setting<T> {
-    fn name(&self) -> &'static str {
+    fn variable_name(&self) -> &'static str {
         self.name
     }
 
-    fn check(&self, env: &dyn Fn(&str) -> Option<OsString>) -> Result<(), BadSetting> {
-        self.value(env).map(|_| ())
+    fn check_env(&self, env: &dyn Fn(&str) -> Option<OsString>) -> Result<(), BadSetting> {
+        self.read_env(env).map(|_| ())
     }
 }
 
@@ -135,7 +135,7 @@ pub fn read_count(text: &str) -> Option<u64> {
 }
 
 /// The value in quotes; bytes that are not text, and control characters, are escaped.
-fn clipped(value: &OsStr) -> String {
+fn quote_clipped(value: &OsStr) -> String {
     text::clip(&format!("{value:?}"), MOST_SHOWN, Count::Chars).into_owned()
 }
 
@@ -146,24 +146,27 @@ mod tests {
 
     const SIZE: Setting<u64> = Setting::new("SIZE", "a whole number above 0", read_count);
 
-    fn read<T>(setting: &Setting<T>, bytes: &[u8]) -> Result<Option<T>, String> {
-        setting.read(&OsString::from_vec(bytes.to_vec())).map_err(|error| error.to_string())
+    fn parse_bytes<T>(setting: &Setting<T>, bytes: &[u8]) -> Result<Option<T>, String> {
+        setting.parse_value(&OsString::from_vec(bytes.to_vec())).map_err(|error| error.to_string())
     }
 
     #[test]
     fn a_value_is_read_or_refused_and_never_passed_over() {
-        assert_eq!(read(&SIZE, b" 7 "), Ok(Some(7)));
-        assert_eq!(read(&SIZE, b"  "), Ok(None));
-        assert_eq!(SIZE.value(|_| None), Ok(None));
-        assert_eq!(read(&SIZE, b"0"), Err(r#"SIZE must be a whole number above 0, not "0""#.to_owned()));
+        assert_eq!(parse_bytes(&SIZE, b" 7 "), Ok(Some(7)));
+        assert_eq!(parse_bytes(&SIZE, b"  "), Ok(None));
+        assert_eq!(SIZE.read_env(|_| None), Ok(None));
         assert_eq!(
-            read(&SIZE, b"\xff\x1b[2J"),
+            parse_bytes(&SIZE, b"0"),
+            Err(r#"SIZE must be a whole number above 0, not "0""#.to_owned())
+        );
+        assert_eq!(
+            parse_bytes(&SIZE, b"\xff\x1b[2J"),
             Err(r#"SIZE must be text (UTF-8), not "\xFF\u{1b}[2J""#.to_owned())
         );
-        let long = read(&SIZE, &[b'x'; 5000]).unwrap_err();
+        let long = parse_bytes(&SIZE, &[b'x'; 5000]).unwrap_err();
         assert!(long.len() < 200 && long.ends_with('…'), "{long}");
         assert_eq!(
-            read(&Setting::text("KEY").kept_secret(), b"s3cret\xff"),
+            parse_bytes(&Setting::any_text("KEY").kept_secret(), b"s3cret\xff"),
             Err("KEY must be text (UTF-8)".to_owned())
         );
     }
@@ -172,11 +175,11 @@ mod tests {
     fn a_switch_is_on_or_off() {
         let switch = Setting::switch("S");
         for word in ["1", "true", "YES", "y", "on"] {
-            assert_eq!(read(&switch, word.as_bytes()), Ok(Some(true)), "{word}");
+            assert_eq!(parse_bytes(&switch, word.as_bytes()), Ok(Some(true)), "{word}");
         }
         for word in ["0", "False", "no", "n", "off"] {
-            assert_eq!(read(&switch, word.as_bytes()), Ok(Some(false)), "{word}");
+            assert_eq!(parse_bytes(&switch, word.as_bytes()), Ok(Some(false)), "{word}");
         }
-        assert!(read(&switch, b"maybe").is_err());
+        assert!(parse_bytes(&switch, b"maybe").is_err());
     }
 }

@@ -34,7 +34,7 @@ fn is_blank(c: char) -> bool {
 
 /// The text, with each hidden character written by `words`.
 #[must_use]
-pub fn visible(text: &str, words: impl Fn(&mut String, char)) -> Cow<'_, str> {
+pub fn replace_hidden(text: &str, words: impl Fn(&mut String, char)) -> Cow<'_, str> {
     let mut out: Option<String> = None;
     // The character that a joiner would change, and the previous one.
     let (mut base, mut last) = (' ', ' ');
@@ -70,7 +70,7 @@ pub fn exact(text: &str) -> Cow<'_, str> {
         0x7f => out.push_str("^?"),
         code => out.push_str(&format!("<U+{code:04X}>")),
     };
-    let shown = visible(text, name);
+    let shown = replace_hidden(text, name);
     if !shown.contains(is_other_space) {
         return shown;
     }
@@ -85,7 +85,7 @@ pub fn exact(text: &str) -> Cow<'_, str> {
 /// from steps, models and files, and a person decides by what they see.
 #[must_use]
 pub fn harmless(text: &str) -> Cow<'_, str> {
-    visible(text, |out, _| out.push(char::REPLACEMENT_CHARACTER))
+    replace_hidden(text, |out, _| out.push(char::REPLACEMENT_CHARACTER))
 }
 
 /// The same on one line, since a second line could pass for one of lobster's.

@@ -42,16 +42,16 @@ const OTHER: u8 = 32;
 
 impl Acl {
     /// The lists of the file or directory at a path.
-    pub(crate) fn at(path: &Path) -> io::Result<Option<Box<Self>>> {
-        Self::by(|name, value| lgetxattr(path, name, value))
+    pub(crate) fn of_path(path: &Path) -> io::Result<Option<Box<Self>>> {
+        Self::read_with(|name, value| lgetxattr(path, name, value))
     }
 
     /// The lists of an open file or directory.
     pub(crate) fn of_file(file: &File) -> io::Result<Option<Box<Self>>> {
-        Self::by(|name, value| fgetxattr(file, name, value))
+        Self::read_with(|name, value| fgetxattr(file, name, value))
     }
 
-    fn by(get: impl Fn(&str, &mut [u8]) -> Result<usize, Errno>) -> io::Result<Option<Box<Self>>> {
+    fn read_with(get: impl Fn(&str, &mut [u8]) -> Result<usize, Errno>) -> io::Result<Option<Box<Self>>> {
         let list = |name| -> io::Result<Option<ByteText>> {
             let mut some = [0; 256];
             match get(name, &mut some) {
@@ -71,7 +71,7 @@ impl Acl {
     }
 
     /// Sets the lists of a new file or directory. Its mode must be set afterwards.
-    pub(crate) fn give(&self, file: &File) -> io::Result<()> {
+    pub(crate) fn give_to(&self, file: &File) -> io::Result<()> {
         for (name, list) in [(ACCESS, &self.access), (DEFAULT, &self.default)] {
             if let Some(list) = list {
                 fsetxattr(file, OsStr::new(name), list.as_bytes(), XattrFlags::empty())?;
@@ -81,7 +81,7 @@ impl Acl {
     }
 
     /// Removes the lists that a new file or directory has inherited from its directory.
-    pub(crate) fn take(file: &File) -> io::Result<()> {
+    pub(crate) fn remove_from(file: &File) -> io::Result<()> {
         for name in [ACCESS, DEFAULT] {
             match rustix::fs::fremovexattr(file, name) {
                 Ok(()) | Err(Errno::NODATA | Errno::NOTSUP) => {}
@@ -93,34 +93,35 @@ impl Acl {
 
     /// True if both grant the same permissions to the same users and groups, apart from the mode.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
-        (named(&self.access), named(&self.default)) == (named(&other.access), named(&other.default))
+        (named_entries(&self.access), named_entries(&self.default))
+            == (named_entries(&other.access), named_entries(&other.default))
     }
 
     /// True if the kernel gives these lists to a new file or directory whose parent has the lists of `above`.
     pub(crate) fn is_inherited(&self, above: &Self) -> bool {
-        named(&self.access) == named(&above.default)
-            && (self.default.is_none() || named(&self.default) == named(&above.default))
+        named_entries(&self.access) == named_entries(&above.default)
+            && (self.default.is_none() || named_entries(&self.default) == named_entries(&above.default))
     }
 
     /// The mode without the list: the group's permissions come from its entry, not from the mask.
     pub(crate) fn mode_without(&self, mode: u32) -> u32 {
         let Some(list) = &self.access else { return mode };
-        let group = entries(list.as_bytes()).find(|entry| entry[0] == GROUP_OBJ);
+        let group = acl_entries(list.as_bytes()).find(|entry| entry[0] == GROUP_OBJ);
         let may = group.map_or(0, |entry| u32::from(entry[2] & 7) << 3);
         (mode & !0o070) | (mode & may)
     }
 }
 
-fn entries(list: &[u8]) -> impl Iterator<Item = &[u8]> {
+fn acl_entries(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     list.get(HEAD..).unwrap_or_default().chunks_exact(ENTRY)
 }
 
 /// The entries of a list, without the permissions that the mode expresses.
-fn named(list: &Option<ByteText>) -> Option<Vec<[u8; ENTRY]>> {
+fn named_entries(list: &Option<ByteText>) -> Option<Vec<[u8; ENTRY]>> {
     let list = list.as_ref()?.as_bytes();
-    let has_mask = entries(list).any(|entry| entry[0] == MASK);
+    let has_mask = acl_entries(list).any(|entry| entry[0] == MASK);
     let of_mode = |tag: u8| matches!(tag, USER_OBJ | MASK | OTHER) || (tag == GROUP_OBJ && !has_mask);
-    let mut named: Vec<[u8; ENTRY]> = entries(list).filter_map(|entry| entry.try_into().ok()).collect();
+    let mut named: Vec<[u8; ENTRY]> = acl_entries(list).filter_map(|entry| entry.try_into().ok()).collect();
     for entry in named.iter_mut().filter(|entry| of_mode(entry[0])) {
         entry[2] = 0;
     }

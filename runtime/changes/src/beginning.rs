@@ -39,14 +39,14 @@ impl Beginning {
     }
 
     /// Files with a later time than this may have changed since the start.
-    pub(crate) fn bound(&self) -> io::Result<Time> {
-        Ok(bound(self.at, time_in(&self.root, &self.spare)?, self.since.elapsed()))
+    pub(crate) fn time_bound(&self) -> io::Result<Time> {
+        Ok(compute_bound(self.at, time_in(&self.root, &self.spare)?, self.since.elapsed()))
     }
 }
 
 /// Computes the bound. `passed` is the elapsed time between `began` and `now`, which are two times of the
 /// same clock.
-fn bound(began: Time, now: Time, passed: Duration) -> Time {
+fn compute_bound(began: Time, now: Time, passed: Duration) -> Time {
     let nanos = |time: Time| i128::from(time.0) * 1_000_000_000 + i128::from(time.1);
     let passed = i128::try_from(passed.as_nanos()).unwrap_or(i128::MAX);
     let tolerance = i128::try_from(TOLERANCE.as_nanos()).unwrap_or_default() + passed / 1000;
@@ -63,18 +63,20 @@ fn bound(began: Time, now: Time, passed: Duration) -> Time {
 }
 
 fn time_in(root: &Path, spare: &Path) -> io::Result<Time> {
-    let made =
-        nameless(root).or_else(|_| named(root)).or_else(|_| nameless(spare)).or_else(|_| named(spare))?;
+    let made = make_nameless(root)
+        .or_else(|_| make_named(root))
+        .or_else(|_| make_nameless(spare))
+        .or_else(|_| make_named(spare))?;
     Ok(Time(made.ctime(), u32::try_from(made.ctime_nsec()).unwrap_or_default()))
 }
 
 /// Makes a file without a name, which no other program can see.
-fn nameless(dir: &Path) -> io::Result<fs::Metadata> {
+fn make_nameless(dir: &Path) -> io::Result<fs::Metadata> {
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
     File::from(openat(CWD, dir, flags, Mode::from_raw_mode(0o600))?).metadata()
 }
 
-fn named(dir: &Path) -> io::Result<fs::Metadata> {
+fn make_named(dir: &Path) -> io::Result<fs::Metadata> {
     let path = dir.join(format!(".lobster-time-{}", std::process::id()));
     let made = File::options().write(true).create_new(true).open(&path)?.metadata();
     fs::remove_file(path)?;
@@ -102,7 +104,7 @@ mod tests {
                             Time((shown / SECOND).try_into().unwrap(), (shown % SECOND).try_into().unwrap())
                         };
                         let passed = Duration::from_secs(100);
-                        let bound = bound(read(0), read(100 * SECOND), passed);
+                        let bound = compute_bound(read(0), read(100 * SECOND), passed);
                         let told = format!("{step} {set_back} {set_at} {edited_at}");
                         assert!(read(edited_at) > bound, "{told}");
                         // A change long before the beginning is certain.
@@ -122,7 +124,7 @@ mod tests {
         let began = Beginning::now(dir.path(), dir.path()).unwrap();
         assert_eq!(fs::metadata(dir.path()).unwrap().mtime_nsec(), before.mtime_nsec());
         assert!(began.at > Time(before.mtime(), u32::try_from(before.mtime_nsec()).unwrap()));
-        assert_eq!(began.bound().unwrap(), began.at);
+        assert_eq!(began.time_bound().unwrap(), began.at);
         assert!(Beginning::now(Path::new("/proc"), dir.path()).is_ok());
     }
 }

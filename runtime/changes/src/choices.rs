@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 use lobster_base::digest::Digest;
 
 use crate::tests::{Bench, Memory, set};
-use crate::{ChangeSet, Entry, Keep, RelPath, Resolution, ResolveError, resolve};
+use crate::{ChangeSet, Entry, Keep, RelPath, Resolution, ResolveError, resolve_set};
 
 impl Keep for &Memory {
-    fn keep(&mut self, content: &mut dyn Read) -> io::Result<(Digest, u64)> {
+    fn keep_content(&mut self, content: &mut dyn Read) -> io::Result<(Digest, u64)> {
         let mut text = String::new();
         content.read_to_string(&mut text)?;
         self.file(&text, 0o644);
-        Ok((Digest::of(text.as_bytes()), text.len() as u64))
+        Ok((Digest::of_bytes(text.as_bytes()), text.len() as u64))
     }
 }
 
@@ -34,7 +34,7 @@ const NAMES: [&str; 9] = ["a", "a-", "b", "d", "d/e", "d/e/f", "d/g", "x", "x/y"
 
 type Tree = BTreeMap<&'static str, Entry>;
 
-fn tree(memory: &Memory, dice: &mut Dice) -> Tree {
+fn random_tree(memory: &Memory, dice: &mut Dice) -> Tree {
     let mut tree = Tree::new();
     for name in NAMES {
         let above = name.rsplit_once('/').map(|(above, _)| above);
@@ -52,7 +52,7 @@ fn tree(memory: &Memory, dice: &mut Dice) -> Tree {
     tree
 }
 
-fn put(dir: &Path, tree: &Tree, memory: &Memory) {
+fn write_tree(dir: &Path, tree: &Tree, memory: &Memory) {
     for (name, entry) in tree {
         let at = dir.join(name);
         match entry {
@@ -94,8 +94,8 @@ fn any_part_of_any_change_set_is_one_that_can_be_committed() {
     let mut parts = 0;
     for _ in 0..120 {
         let bench = Bench::new();
-        let (before, after) = (tree(&bench.memory, &mut dice), tree(&bench.memory, &mut dice));
-        put(&bench.tree(), &before, &bench.memory);
+        let (before, after) = (random_tree(&bench.memory, &mut dice), random_tree(&bench.memory, &mut dice));
+        write_tree(&bench.tree(), &before, &bench.memory);
         let changes = NAMES.into_iter().filter_map(|name| {
             let (before, after) = (before.get(name).cloned(), after.get(name).cloned());
             (before != after).then_some((name, before, after))
@@ -111,7 +111,8 @@ fn any_part_of_any_change_set_is_one_that_can_be_committed() {
         let places: Vec<PathBuf> = chosen.iter().map(|path| root.join(path.to_string())).collect();
         let paths: Vec<_> =
             chosen.iter().map(|path| (whole.roots[0].root.clone(), (*path).clone())).collect();
-        for (part, is_only) in [(whole.only(&places).unwrap(), true), (whole.without(&paths), false)] {
+        for (part, is_only) in [(whole.only_at(&places).unwrap(), true), (whole.without_paths(&paths), false)]
+        {
             for path in &chosen {
                 let is_in = part.changes().any(|(_, change)| change.path == **path);
                 assert_eq!(is_in, is_only, "{path} {whole:?}");
@@ -126,7 +127,7 @@ fn any_part_of_any_change_set_is_one_that_can_be_committed() {
     let bench = Bench::new();
     let one = bench.memory.file("one", 0o644);
     let whole = set(&bench.tree(), vec![("a", None, Some(one))]);
-    assert_eq!(whole.only(&[PathBuf::from("/elsewhere")]).unwrap_err().path, Path::new("/elsewhere"));
+    assert_eq!(whole.only_at(&[PathBuf::from("/elsewhere")]).unwrap_err().path, Path::new("/elsewhere"));
 }
 
 #[test]
@@ -148,7 +149,7 @@ fn both_names_of_a_file_are_chosen_or_none() {
     );
     let root = bench.tree().canonicalize().unwrap();
     for name in ["a", "b"] {
-        assert_eq!(whole.only(&[root.join(name)]).unwrap().changes().count(), 2);
+        assert_eq!(whole.only_at(&[root.join(name)]).unwrap().changes().count(), 2);
     }
 }
 
@@ -158,7 +159,7 @@ struct Edited {
 }
 
 /// A change set of three texts and a new file. Another program has edited two of the texts and the new file.
-fn edited() -> Edited {
+fn edited_set() -> Edited {
     let bench = Bench::new();
     let file = |text| Some(bench.memory.file(text, 0o644));
     for (name, text) in [("clean", "1\n"), ("far", "1\n2\n3\n4\n"), ("near", "1\n")] {
@@ -186,9 +187,9 @@ fn what_conflicts_is_kept_overwritten_or_merged_and_can_be_undone() {
         (Resolution::Keep, ["one\n", "1\n2\n3\nfour\n", "uno\n", "theirs\n"]),
         (Resolution::Overwrite, ["one\n", "one\n2\n3\n4\n", "one\n", "ours\n"]),
     ] {
-        let Edited { bench, set } = edited();
+        let Edited { bench, set } = edited_set();
         let original = contents_of(&bench.tree());
-        let resolved = resolve(&set, how, &bench.memory, &mut &bench.memory).unwrap();
+        let resolved = resolve_set(&set, how, &bench.memory, &mut &bench.memory).unwrap();
         bench.commit(&resolved).unwrap();
         let texts =
             ["clean", "far", "near", "new"].map(|name| fs::read_to_string(bench.tree().join(name)).unwrap());
@@ -196,15 +197,15 @@ fn what_conflicts_is_kept_overwritten_or_merged_and_can_be_undone() {
         bench.commit(&resolved.inverse()).unwrap();
         assert_eq!(contents_of(&bench.tree()), original);
     }
-    let Edited { bench, set } = edited();
-    let merge = |set: &ChangeSet| resolve(set, Resolution::Merge, &bench.memory, &mut &bench.memory);
+    let Edited { bench, set } = edited_set();
+    let merge = |set: &ChangeSet| resolve_set(set, Resolution::Merge, &bench.memory, &mut &bench.memory);
     let Err(ResolveError::Unresolved { conflict, why }) = merge(&set) else {
         panic!("both changed one line")
     };
     assert_eq!(conflict.path.to_string(), "near");
     assert!(why.contains("line 1"), "{why}");
     let root = set.roots[0].root.clone();
-    let rest = set.without(&["near", "new"].map(|name| (root.clone(), RelPath::new(name).unwrap())));
+    let rest = set.without_paths(&["near", "new"].map(|name| (root.clone(), RelPath::new(name).unwrap())));
     bench.commit(&merge(&rest).unwrap()).unwrap();
     assert_eq!(fs::read_to_string(bench.tree().join("far")).unwrap(), "one\n2\n3\nfour\n");
 }
@@ -225,7 +226,7 @@ fn three_hundred_edits_are_each_named_and_none_is_overwritten() {
     let Err(crate::CommitError::Conflicts(found)) = bench.commit(&set) else { panic!("no conflict") };
     let found: Vec<String> = found.iter().map(|conflict| conflict.path.to_string()).collect();
     assert_eq!(found.iter().collect::<Vec<_>>(), edited);
-    let kept = resolve(&set, Resolution::Keep, &bench.memory, &mut &bench.memory).unwrap();
+    let kept = resolve_set(&set, Resolution::Keep, &bench.memory, &mut &bench.memory).unwrap();
     bench.commit(&kept).unwrap();
     for name in &names {
         let expected = if edited.contains(&name) { "edited" } else { "new" };
@@ -247,9 +248,9 @@ fn what_is_new_in_a_directory_that_goes_is_a_conflict_and_keeps_it() {
     let Err(crate::CommitError::Conflicts(found)) = bench.commit(&set) else { panic!("no conflict") };
     assert_eq!(found.iter().map(|conflict| conflict.path.to_string()).collect::<Vec<_>>(), ["d"]);
     for how in [Resolution::Overwrite, Resolution::Merge] {
-        resolve(&set, how, &bench.memory, &mut &bench.memory).unwrap_err();
+        resolve_set(&set, how, &bench.memory, &mut &bench.memory).unwrap_err();
     }
-    let kept = resolve(&set, Resolution::Keep, &bench.memory, &mut &bench.memory).unwrap();
+    let kept = resolve_set(&set, Resolution::Keep, &bench.memory, &mut &bench.memory).unwrap();
     bench.commit(&kept).unwrap();
     assert_eq!(contents_of(&bench.tree()).len(), 2);
 }

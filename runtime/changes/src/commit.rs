@@ -13,15 +13,15 @@ use std::time::{Duration, Instant};
 use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
 
-use crate::apply::{Halt, Pass, apply};
+use crate::apply::{Halt, Pass, apply_steps};
 use crate::commit_log::{Journal, Log, LogFile, Phase};
 use crate::files::{Files, Place, Seen, What};
 use crate::links::{LinkRule, StrayLink};
-use crate::prepare::{clean, compare, lay_ready, workbench};
-use crate::revert::revert;
+use crate::prepare::{compare_set, lay_ready, remove_prepared, workbench_path};
+use crate::revert::revert_steps;
 use crate::root_locks::{Holder, RootLocks};
 use crate::set::{BadChangeSet, ByteText, ChangeSet, RelPath};
-use crate::steps::plan;
+use crate::steps::plan_steps;
 
 /// Source of contents.
 pub trait Contents {
@@ -29,7 +29,7 @@ pub trait Contents {
     ///
     /// # Errors
     /// If it does not exist.
-    fn open(&self, digest: &Digest) -> io::Result<Content<'_>>;
+    fn open_content(&self, digest: &Digest) -> io::Result<Content<'_>>;
 }
 
 /// A content, to be read from its beginning.
@@ -89,7 +89,7 @@ pub enum Found {
 }
 
 impl Found {
-    pub(crate) fn of(seen: Option<&Seen>) -> Self {
+    pub(crate) fn from_seen(seen: Option<&Seen>) -> Self {
         match seen.map(|seen| seen.what) {
             None => Self::Nothing,
             Some(What::File) => Self::File,
@@ -134,7 +134,7 @@ pub enum CommitError {
         source: io::Error,
     },
     /// The file system refused an operation in the middle, and also its reversal. The journal is kept, and
-    /// [`recover`] continues it.
+    /// [`recover_commits`] continues it.
     #[error(
         "cannot commit {path} in {root}: {source}; after that is repaired, the next command finishes the commit"
     )]
@@ -183,7 +183,7 @@ pub enum CommitError {
     /// The journal of a commit that was interrupted by a crash is damaged.
     #[error("the journal of an interrupted commit cannot be read: {0}")]
     Unreadable(io::Error),
-    /// The journal cannot be written or read. If it contains the commit nevertheless, [`recover`] ends the
+    /// The journal cannot be written or read. If it contains the commit nevertheless, [`recover_commits`] ends the
     /// commit.
     #[error("cannot keep the journal of the commit: {0}")]
     Journal(io::Error),
@@ -216,7 +216,7 @@ fn told_left(left: &[RelPath]) -> String {
     format!(", except for files that changed since: {}", names.join(", "))
 }
 
-pub(crate) fn failed(
+pub(crate) fn io_failure(
     doing: &'static str,
     set: &ChangeSet,
     place: &Place,
@@ -272,8 +272,12 @@ pub struct Terms<'t> {
 /// If a file differs from the one from which the set was made (unless all files are as they will be after the
 /// commit: then there is nothing to do), if a link would lead away, or if the file system refuses an operation.
 /// Nothing has changed then, except for [`CommitError::Stuck`], and for [`CommitError::Journal`] if the journal
-/// was written although the disk reported an error: [`recover`] reports the result.
-pub fn commit(set: &ChangeSet, contents: &dyn Contents, terms: &Terms<'_>) -> Result<(), CommitError> {
+/// was written although the disk reported an error: [`recover_commits`] reports the result.
+pub fn commit_changes(
+    set: &ChangeSet,
+    contents: &dyn Contents,
+    terms: &Terms<'_>,
+) -> Result<(), CommitError> {
     commit_within(PATIENCE, set, contents, terms)
 }
 
@@ -283,13 +287,13 @@ pub(crate) fn commit_within(
     contents: &dyn Contents,
     terms: &Terms<'_>,
 ) -> Result<(), CommitError> {
-    set.check()?;
-    let _only = lock(patience, set, terms)?;
+    set.check_valid()?;
+    let _only = lock_roots(patience, set, terms)?;
     let files = crate::disk::Disk::open(set)?;
     terms.links.map_or(Ok(()), |rule| rule.check_on(&files, set))?;
     let done = commit_in(&files, &LogFile::new(terms.journals, terms.id), terms.id, set, contents);
     // After a crash between the end of the commit and its record, everything is done already.
-    if matches!(&done, Err(CommitError::Conflicts(_))) && compare(&files, &set.inverse()).is_ok() {
+    if matches!(&done, Err(CommitError::Conflicts(_))) && compare_set(&files, &set.inverse()).is_ok() {
         return Ok(());
     }
     done
@@ -297,19 +301,19 @@ pub(crate) fn commit_within(
 
 /// Excludes other commits in the directories of `set` while the result is held, and leaves no interrupted
 /// commit there.
-fn lock(patience: Duration, set: &ChangeSet, terms: &Terms<'_>) -> Result<RootLocks, CommitError> {
+fn lock_roots(patience: Duration, set: &ChangeSet, terms: &Terms<'_>) -> Result<RootLocks, CommitError> {
     let Terms { journals, cancel, tell, .. } = *terms;
     let since = Instant::now();
     let mut has_recovered = false;
     loop {
         match RootLocks::try_take(journals, set).map_err(CommitError::Journal)? {
             Ok(locks) => {
-                let pending = LogFile::pending(journals).map_err(CommitError::Journal)?;
+                let pending = LogFile::list_pending(journals).map_err(CommitError::Journal)?;
                 // A process holds these locks while it writes such a journal, so the journals found here are left over.
                 let is_left = |journal: &io::Result<Journal>| {
                     // A journal that cannot be removed is harmless if its commit is done.
                     let is_over = |journal: &Journal| has_recovered && journal.phase == Phase::Cleaning;
-                    journal.as_ref().is_ok_and(|journal| set.meets(&journal.set) && !is_over(journal))
+                    journal.as_ref().is_ok_and(|journal| set.overlaps_with(&journal.set) && !is_over(journal))
                 };
                 if !pending.iter().any(|(_, journal)| is_left(journal)) {
                     return Ok(locks);
@@ -322,7 +326,7 @@ fn lock(patience: Duration, set: &ChangeSet, terms: &Terms<'_>) -> Result<RootLo
                 has_recovered = true;
             }
             Err(Holder { root, name: holder }) => {
-                if cancel.wait(POLL) {
+                if cancel.sleep_or_cancel(POLL) {
                     return Err(CommitError::Cancelled { root, holder });
                 }
                 if since.elapsed() >= patience {
@@ -337,9 +341,9 @@ fn lock(patience: Duration, set: &ChangeSet, terms: &Terms<'_>) -> Result<RootLo
 ///
 /// # Errors
 /// If they cannot be compared.
-pub fn conflicts(set: &ChangeSet) -> Result<Vec<Conflict>, CommitError> {
-    set.check()?;
-    match compare(&crate::disk::Disk::open(set)?, set) {
+pub fn find_conflicts(set: &ChangeSet) -> Result<Vec<Conflict>, CommitError> {
+    set.check_valid()?;
+    match compare_set(&crate::disk::Disk::open(set)?, set) {
         Ok(_) => Ok(Vec::new()),
         Err(CommitError::Conflicts(found)) => Ok(found),
         Err(error) => Err(error),
@@ -352,7 +356,7 @@ pub fn conflicts(set: &ChangeSet) -> Result<Vec<Conflict>, CommitError> {
 /// # Errors
 /// [`CommitError::Unfinished`] if a commit cannot be finished: its journal is kept, and the others are
 /// finished nevertheless.
-pub fn recover(journals: &Path, tell: Tell<'_>) -> Result<Vec<Recovered>, CommitError> {
+pub fn recover_commits(journals: &Path, tell: Tell<'_>) -> Result<Vec<Recovered>, CommitError> {
     recover_where(journals, None, tell)
 }
 
@@ -360,7 +364,7 @@ pub fn recover(journals: &Path, tell: Tell<'_>) -> Result<Vec<Recovered>, Commit
 /// neither does an unreadable journal, because half-finished changes would conflict with `set`.
 ///
 /// # Errors
-/// See [`recover`].
+/// See [`recover_commits`].
 pub fn recover_for(journals: &Path, set: &ChangeSet, tell: Tell<'_>) -> Result<Vec<Recovered>, CommitError> {
     recover_where(journals, Some(set), tell)
 }
@@ -370,12 +374,12 @@ fn recover_where(
     before: Option<&ChangeSet>,
     tell: Tell<'_>,
 ) -> Result<Vec<Recovered>, CommitError> {
-    let pending = LogFile::pending(journals).map_err(CommitError::Journal)?;
+    let pending = LogFile::list_pending(journals).map_err(CommitError::Journal)?;
     let (mut done, mut unfinished) = (Vec::new(), None);
     for (log, journal) in pending {
         let concerns = match (before, &journal) {
             (None, _) => true,
-            (Some(set), Ok(journal)) => set.meets(&journal.set),
+            (Some(set), Ok(journal)) => set.overlaps_with(&journal.set),
             (Some(_), Err(_)) => false,
         };
         let one = journal
@@ -404,7 +408,9 @@ fn finish_left(
         return Ok(None);
     };
     // It may have continued meanwhile.
-    let Some(journal) = log.read().transpose().map_err(CommitError::Unreadable)? else { return Ok(None) };
+    let Some(journal) = log.read_journal().transpose().map_err(CommitError::Unreadable)? else {
+        return Ok(None);
+    };
     if !found.set.has_roots_of(&journal.set) {
         return Ok(None);
     }
@@ -422,26 +428,26 @@ pub(crate) fn commit_in(
     if set.is_empty() {
         return Ok(());
     }
-    let steps = plan(set, &compare(files, set)?);
+    let steps = plan_steps(set, &compare_set(files, set)?);
     let mut journal =
         Journal { id: id.to_owned(), phase: Phase::Preparing, set: set.clone(), steps, committed: false };
-    log.write(&journal.brief()).map_err(CommitError::Journal)?;
+    log.write_journal(&journal.without_steps()).map_err(CommitError::Journal)?;
     let ready = lay_ready(files, &mut journal, contents).and_then(|()| {
         journal.phase = Phase::Applying;
-        log.write(&journal).map_err(CommitError::Journal)
+        log.write_journal(&journal).map_err(CommitError::Journal)
     });
     if let Err(error) = ready {
-        finish(files, log, &mut journal, false, || Ok(()));
+        finish_commit(files, log, &mut journal, false, || Ok(()));
         return Err(error);
     }
-    match apply(files, &mut journal, Pass::First) {
+    match apply_steps(files, &mut journal, Pass::First) {
         Ok(()) => {
-            finish(files, log, &mut journal, true, || Ok(()));
+            finish_commit(files, log, &mut journal, true, || Ok(()));
             Ok(())
         }
         Err(halt) => {
             let left = go_back(files, log, &mut journal)?;
-            Err(explain(&journal, halt, left))
+            Err(explain_halt(&journal, halt, left))
         }
     }
 }
@@ -458,7 +464,7 @@ pub(crate) fn recover_in(
     let (committed, left) = match journal.phase {
         Phase::Preparing => (false, Vec::new()),
         Phase::Cleaning => (journal.committed, Vec::new()),
-        Phase::Applying => match apply(files, &mut journal, Pass::Again) {
+        Phase::Applying => match apply_steps(files, &mut journal, Pass::Again) {
             Ok(()) => (true, Vec::new()),
             Err(_) => {
                 let left = go_back(files, log, &mut journal)?;
@@ -471,20 +477,20 @@ pub(crate) fn recover_in(
         }
     };
     let recovered = Recovered { id: journal.id.clone(), committed, left };
-    finish(files, log, &mut journal, committed, || tell(&recovered));
+    finish_commit(files, log, &mut journal, committed, || tell(&recovered));
     Ok(recovered)
 }
 
 /// Checks that the workbenches exist. Until all steps are done, files that are not in their places are there.
 /// Without a workbench, each step would seem to be done.
 fn check_benches(files: &impl Files, journal: &Journal) -> Result<(), CommitError> {
-    let path = workbench(&journal.id).map_err(CommitError::Journal)?;
+    let path = workbench_path(&journal.id).map_err(CommitError::Journal)?;
     for root in 0..journal.set.roots.len() {
         let place = Place { root, path: path.clone() };
-        let seen = files.look(&place).map_err(failed("look at", &journal.set, &place))?;
+        let seen = files.read_status(&place).map_err(io_failure("look at", &journal.set, &place))?;
         if seen.is_none_or(|seen| seen.what != What::Directory) {
             let gone = "files prepared or moved there are missing; restore that directory";
-            return Err(stuck(journal, Halt::Io(place, io::Error::other(gone))));
+            return Err(stuck_error(journal, Halt::Io(place, io::Error::other(gone))));
         }
     }
     Ok(())
@@ -493,16 +499,16 @@ fn check_benches(files: &impl Files, journal: &Journal) -> Result<(), CommitErro
 /// Reverts all steps. Returns the paths that were left because other programs had changed them.
 fn go_back(files: &impl Files, log: &impl Log, journal: &mut Journal) -> Result<Vec<RelPath>, CommitError> {
     journal.phase = Phase::Reverting;
-    log.write(journal).map_err(CommitError::Journal)?;
-    let left = revert(files, journal).map_err(|halt| stuck(journal, halt))?;
-    finish(files, log, journal, false, || Ok(()));
+    log.write_journal(journal).map_err(CommitError::Journal)?;
+    let left = revert_steps(files, journal).map_err(|halt| stuck_error(journal, halt))?;
+    finish_commit(files, log, journal, false, || Ok(()));
     Ok(left.into_iter().map(|place| place.path).collect())
 }
 
 /// Removes files that were prepared or moved out of sight, and the journal. The commit has succeeded or
 /// failed by now. If something cannot be written or removed, the next recovery does it, and finds all steps
 /// done. Until the journal enters *cleaning*, files that show the progress of a step must not be removed.
-fn finish(
+fn finish_commit(
     files: &impl Files,
     log: &impl Log,
     journal: &mut Journal,
@@ -512,13 +518,13 @@ fn finish(
     journal.phase = Phase::Cleaning;
     journal.committed = committed;
     let _ = log
-        .write(&journal.brief())
-        .and_then(|()| clean(files, journal))
+        .write_journal(&journal.without_steps())
+        .and_then(|()| remove_prepared(files, journal))
         .and_then(|()| tell())
-        .and_then(|()| log.clear());
+        .and_then(|()| log.remove_journal());
 }
 
-fn stuck(journal: &Journal, halt: Halt) -> CommitError {
+fn stuck_error(journal: &Journal, halt: Halt) -> CommitError {
     let (place, source) = match halt {
         Halt::Io(place, source) => (place, source),
         Halt::Conflict(place, _) => (place, io::Error::other("another file is there")),
@@ -527,12 +533,12 @@ fn stuck(journal: &Journal, halt: Halt) -> CommitError {
     CommitError::Stuck { root, path: place.path, source }
 }
 
-fn explain(journal: &Journal, halt: Halt, left: Vec<RelPath>) -> CommitError {
+fn explain_halt(journal: &Journal, halt: Halt, left: Vec<RelPath>) -> CommitError {
     match halt {
-        Halt::Io(place, source) => failed("commit", &journal.set, &place)(source),
+        Halt::Io(place, source) => io_failure("commit", &journal.set, &place)(source),
         Halt::Conflict(place, seen) => {
             let root = root_name(&journal.set, &place);
-            let conflict = Conflict { root, path: place.path, found: Found::of(seen.as_ref()) };
+            let conflict = Conflict { root, path: place.path, found: Found::from_seen(seen.as_ref()) };
             CommitError::Raced { conflict, left }
         }
     }

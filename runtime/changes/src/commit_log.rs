@@ -41,7 +41,7 @@ pub(crate) struct Journal {
 
 impl Journal {
     /// The part that is needed to remove prepared files: before anything is visible, and after all steps.
-    pub(crate) fn brief(&self) -> Self {
+    pub(crate) fn without_steps(&self) -> Self {
         let set = self.set.without_changes();
         Self { id: self.id.clone(), phase: self.phase, set, steps: Vec::new(), committed: self.committed }
     }
@@ -50,10 +50,10 @@ impl Journal {
 /// Storage of a journal.
 pub(crate) trait Log {
     /// Writes the journal completely or not at all; durable on return.
-    fn write(&self, journal: &Journal) -> io::Result<()>;
+    fn write_journal(&self, journal: &Journal) -> io::Result<()>;
     /// Removes the journal. This need not be durable: if a journal in the phase *cleaning* reappears, nothing
     /// is left to clean.
-    fn clear(&self) -> io::Result<()>;
+    fn remove_journal(&self) -> io::Result<()>;
 }
 
 /// A journal in a file.
@@ -91,7 +91,7 @@ impl LogFile {
     }
 
     /// Reads the journal; `None` if its commit has ended.
-    pub(crate) fn read(&self) -> Option<io::Result<Journal>> {
+    pub(crate) fn read_journal(&self) -> Option<io::Result<Journal>> {
         match regular_file::read_own(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             read => Some(read.and_then(|bytes| Ok(serde_json::from_slice(&bytes)?))),
@@ -99,7 +99,7 @@ impl LogFile {
     }
 
     /// The journals that are left in a directory, or the errors of unreadable ones.
-    pub(crate) fn pending(dir: &Path) -> io::Result<Vec<(Self, io::Result<Journal>)>> {
+    pub(crate) fn list_pending(dir: &Path) -> io::Result<Vec<(Self, io::Result<Journal>)>> {
         let mut found = Vec::new();
         let entries = match fs::read_dir(dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
@@ -110,7 +110,7 @@ impl LogFile {
             if path.extension().is_some_and(|extension| extension == SUFFIX) {
                 let log = Self { path };
                 // Its commit may have ended since the directory was listed.
-                found.extend(log.read().map(|journal| (log, journal)));
+                found.extend(log.read_journal().map(|journal| (log, journal)));
             } else if path.extension().is_some_and(|extension| extension == DRAFT) {
                 remove_left_behind(&path);
             }
@@ -121,7 +121,7 @@ impl LogFile {
 }
 
 impl Log for LogFile {
-    fn write(&self, journal: &Journal) -> io::Result<()> {
+    fn write_journal(&self, journal: &Journal) -> io::Result<()> {
         point("journal")?;
         let new = self.path.with_extension(DRAFT);
         let mut file = File::create(&new)?;
@@ -133,7 +133,7 @@ impl Log for LogFile {
         point("journal")
     }
 
-    fn clear(&self) -> io::Result<()> {
+    fn remove_journal(&self) -> io::Result<()> {
         point("journal")?;
         fs::remove_file(&self.path)
     }

@@ -51,7 +51,7 @@ struct Print {
 }
 
 impl Print {
-    fn of(found: &Metadata) -> Self {
+    fn from_metadata(found: &Metadata) -> Self {
         let time = |seconds, nanos: i64| Time(seconds, u32::try_from(nanos).unwrap_or_default());
         Self {
             inode: found.ino(),
@@ -65,7 +65,7 @@ impl Print {
 
 impl Copied {
     /// Names that were copied into a directory.
-    pub(crate) fn names(&self, dir: Option<&RelPath>) -> &[Vec<u8>] {
+    pub(crate) fn copied_names(&self, dir: Option<&RelPath>) -> &[Vec<u8>] {
         self.names.get(&dir.cloned()).map_or(&[], Vec::as_slice)
     }
 
@@ -73,19 +73,20 @@ impl Copied {
     pub(crate) fn is_unchanged(&self, path: &RelPath, found: &Metadata) -> bool {
         let nanos = |time: Time| time.0.saturating_mul(1_000_000_000).saturating_add(time.1.into());
         self.prints.get(path).is_some_and(|print| {
-            *print == Print::of(found) && nanos(print.changed) < nanos(self.end).saturating_sub(TICK)
+            *print == Print::from_metadata(found)
+                && nanos(print.changed) < nanos(self.end).saturating_sub(TICK)
         })
     }
 
     /// Permission bits with which a directory was copied.
-    pub(crate) fn mode(&self, dir: &RelPath) -> Option<u32> {
+    pub(crate) fn directory_mode(&self, dir: &RelPath) -> Option<u32> {
         self.prints.get(dir).map(|print| print.mode & 0o7777)
     }
 }
 
 /// Copies everything that a step finds below into the new directory `to`. Pipes, sockets, devices and
 /// extended attributes other than access control lists are not copied.
-pub(crate) fn copy(below: &Below, mode: u32, to: &Path, room: Room<'_>) -> Result<Copied, CopyError> {
+pub(crate) fn copy_below(below: &Below, mode: u32, to: &Path, room: Room<'_>) -> Result<Copied, CopyError> {
     let mut copying = Copying {
         below,
         to,
@@ -98,14 +99,14 @@ pub(crate) fn copy(below: &Below, mode: u32, to: &Path, room: Room<'_>) -> Resul
     DirBuilder::new().mode(0o700).create(to).map_err(|error| (None, error))?;
     let mut open = vec![None];
     while let Some(dir) = open.pop() {
-        let names = below.names(dir.as_ref()).map_err(|error| (dir.clone(), error))?;
+        let names = below.names_below(dir.as_ref()).map_err(|error| (dir.clone(), error))?;
         let mut copied = Vec::new();
         for name in names {
             let path = match &dir {
                 Some(dir) => dir.join(&name),
                 None => RelPath::of_name(&name),
             };
-            match copying.entry(&path).map_err(|error| (Some(path.clone()), error))? {
+            match copying.copy_entry(&path).map_err(|error| (Some(path.clone()), error))? {
                 Some(What::Directory) => open.push(Some(path)),
                 Some(What::File | What::Link) => {}
                 // It cannot be copied, or is gone by now.
@@ -115,7 +116,7 @@ pub(crate) fn copy(below: &Below, mode: u32, to: &Path, room: Room<'_>) -> Resul
         }
         copying.copied.names.insert(dir, copied);
     }
-    copying.settle(mode)?;
+    copying.finish_directories(mode)?;
     Ok(copying.copied)
 }
 
@@ -133,10 +134,10 @@ struct Copying<'c> {
 
 impl Copying<'_> {
     /// Copies one file, link or directory, without the directory's entries.
-    fn entry(&mut self, path: &RelPath) -> io::Result<Option<What>> {
+    fn copy_entry(&mut self, path: &RelPath) -> io::Result<Option<What>> {
         let place = Place { root: 0, path: path.clone() };
-        let Some(seen) = self.below.look(&place)? else { return Ok(None) };
-        let at = self.at(path);
+        let Some(seen) = self.below.read_status(&place)? else { return Ok(None) };
+        let at = self.path_in_copy(path);
         match seen.what {
             What::Other => return Ok(Some(What::Other)),
             What::Directory => {
@@ -152,21 +153,21 @@ impl Copying<'_> {
             }
             What::File => {
                 if let Some(first) = self.linked.get(&seen.inode) {
-                    fs::hard_link(self.at(first), &at)?;
+                    fs::hard_link(self.path_in_copy(first), &at)?;
                 } else {
-                    self.file(&place, &seen, &at)?;
+                    self.copy_file(&place, &seen, &at)?;
                     if seen.names > 1 {
                         self.linked.insert(seen.inode, path.clone());
                     }
                 }
             }
         }
-        self.copied.prints.insert(path.clone(), Print::of(&fs::symlink_metadata(&at)?));
+        self.copied.prints.insert(path.clone(), Print::from_metadata(&fs::symlink_metadata(&at)?));
         Ok(Some(seen.what))
     }
 
-    fn file(&mut self, place: &Place, seen: &Seen, at: &Path) -> io::Result<()> {
-        let mut from = self.below.open(place)?;
+    fn copy_file(&mut self, place: &Place, seen: &Seen, at: &Path) -> io::Result<()> {
+        let mut from = self.below.open_file(place)?;
         let mut file = File::options().write(true).create_new(true).open(at)?;
         // If the file system can share blocks, they are shared until one of the files is written.
         if ioctl_ficlone(&file, &from).is_err() {
@@ -180,7 +181,7 @@ impl Copying<'_> {
             }
         }
         self.own_like(place, at)?;
-        Acl::of_file(&from)?.map_or(Ok(()), |acl| acl.give(&file))?;
+        Acl::of_file(&from)?.map_or(Ok(()), |acl| acl.give_to(&file))?;
         file.set_permissions(Permissions::from_mode(seen.mode))?;
         file.set_times(FileTimes::new().set_modified(time_of(seen.modified)))
     }
@@ -194,20 +195,20 @@ impl Copying<'_> {
     }
 
     /// Sets the modes and times of directories, and records the final status of all files.
-    fn settle(&mut self, mode: u32) -> Result<(), CopyError> {
+    fn finish_directories(&mut self, mode: u32) -> Result<(), CopyError> {
         for (path, seen) in self.modes.iter().rev() {
-            let at = self.at(path);
+            let at = self.path_in_copy(path);
             let give = || -> io::Result<Metadata> {
                 let times = FileTimes::new().set_modified(time_of(seen.modified));
                 let place = Place { root: 0, path: path.clone() };
                 let dir = File::open(&at)?;
-                self.below.acl(&place)?.map_or(Ok(()), |acl| acl.give(&dir))?;
+                self.below.acl(&place)?.map_or(Ok(()), |acl| acl.give_to(&dir))?;
                 dir.set_times(times)?;
                 fs::set_permissions(&at, Permissions::from_mode(seen.mode))?;
                 fs::symlink_metadata(&at)
             };
             let found = give().map_err(|error| (Some(path.clone()), error))?;
-            self.copied.prints.insert(path.clone(), Print::of(&found));
+            self.copied.prints.insert(path.clone(), Print::from_metadata(&found));
         }
         // Each new name changes the status of a file.
         let firsts: HashMap<u64, &RelPath> = self
@@ -218,20 +219,20 @@ impl Copying<'_> {
         let mut last = Vec::new();
         for (path, print) in &self.copied.prints {
             if let Some(first) = firsts.get(&print.inode) {
-                let found =
-                    fs::symlink_metadata(self.at(first)).map_err(|error| (Some(path.clone()), error))?;
-                last.push((path.clone(), Print::of(&found)));
+                let found = fs::symlink_metadata(self.path_in_copy(first))
+                    .map_err(|error| (Some(path.clone()), error))?;
+                last.push((path.clone(), Print::from_metadata(&found)));
             }
         }
         self.copied.prints.extend(last);
         let end = fs::set_permissions(self.to, Permissions::from_mode(mode))
             .and_then(|()| fs::symlink_metadata(self.to))
             .map_err(|error| (None, error))?;
-        self.copied.end = Print::of(&end).changed;
+        self.copied.end = Print::from_metadata(&end).changed;
         Ok(())
     }
 
-    fn at(&self, path: &RelPath) -> PathBuf {
+    fn path_in_copy(&self, path: &RelPath) -> PathBuf {
         self.to.join(OsStr::from_bytes(path.as_bytes()))
     }
 }
@@ -252,22 +253,22 @@ mod tests {
     struct Forgets;
 
     impl Keep for Forgets {
-        fn keep(&mut self, content: &mut dyn Read) -> io::Result<(Digest, u64)> {
+        fn keep_content(&mut self, content: &mut dyn Read) -> io::Result<(Digest, u64)> {
             let mut bytes = Vec::new();
             content.read_to_end(&mut bytes)?;
-            Ok((Digest::of(&bytes), bytes.len() as u64))
+            Ok((Digest::of_bytes(&bytes), bytes.len() as u64))
         }
     }
 
-    fn changes(layer: &Layer) -> Vec<(String, Kind)> {
-        let set = layer.changes(&mut Forgets).unwrap();
+    fn layer_changes(layer: &Layer) -> Vec<(String, Kind)> {
+        let set = layer.read_changes(&mut Forgets).unwrap();
         set.changes.iter().map(|change: &Change| (change.path.to_string(), change.kind())).collect()
     }
 
     /// A layer over a directory whose step works on a copy.
-    fn copied(dir: &Path) -> Layer {
+    fn copied_layer(dir: &Path) -> Layer {
         let mut layer = Layer::new(&dir.join("root"), dir.join("layer")).unwrap();
-        layer.copy(&mut |_| Ok(())).unwrap();
+        layer.make_copy(&mut |_| Ok(())).unwrap();
         layer
     }
 
@@ -284,9 +285,9 @@ mod tests {
         let times = FileTimes::new().set_modified(old);
         File::options().write(true).open(root.join("a")).unwrap().set_times(times).unwrap();
         std::thread::sleep(Duration::from_millis(60));
-        let layer = copied(dir.path());
-        assert_eq!(changes(&layer), []);
-        let copy = layer.copied().unwrap();
+        let layer = copied_layer(dir.path());
+        assert_eq!(layer_changes(&layer), []);
+        let copy = layer.copy_dir().unwrap();
         let pair = ["same", "d/pair"].map(|name| fs::metadata(copy.join(name)).unwrap().ino());
         assert_eq!(pair[0], pair[1]);
         // The size is the same and the time was set back, so only the change time shows it.
@@ -296,7 +297,7 @@ mod tests {
         fs::write(copy.join("touched"), "old").unwrap();
         fs::remove_file(copy.join("gone")).unwrap();
         fs::rename(copy.join("d/e"), copy.join("moved")).unwrap();
-        let found = changes(&layer);
+        let found = layer_changes(&layer);
         let expected = [
             ("a", Kind::Modify),
             ("d/e", Kind::Delete),
@@ -319,13 +320,13 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             fs::create_dir(dir.path().join("root")).unwrap();
             fs::write(dir.path().join("root/a"), "old").unwrap();
-            let layer = copied(dir.path());
-            let a = layer.copied().unwrap().join("a");
+            let layer = copied_layer(dir.path());
+            let a = layer.copy_dir().unwrap().join("a");
             let modified = fs::metadata(&a).unwrap().modified().unwrap();
             fs::write(&a, "new").unwrap();
             let file = File::options().write(true).open(&a).unwrap();
             file.set_times(FileTimes::new().set_modified(modified)).unwrap();
-            assert_eq!(changes(&layer), [("a".to_owned(), Kind::Modify)], "round {round}");
+            assert_eq!(layer_changes(&layer), [("a".to_owned(), Kind::Modify)], "round {round}");
         }
     }
 
@@ -335,7 +336,7 @@ mod tests {
         fs::create_dir(dir.path().join("root")).unwrap();
         fs::write(dir.path().join("root/a"), "old").unwrap();
         let mut layer = Layer::new(&dir.path().join("root"), dir.path().join("layer")).unwrap();
-        let said = layer.copy(&mut |_| Err(io::ErrorKind::StorageFull.into())).unwrap_err().to_string();
+        let said = layer.make_copy(&mut |_| Err(io::ErrorKind::StorageFull.into())).unwrap_err().to_string();
         assert!(said.contains("cannot be copied for the step") && said.contains("at a:"), "{said}");
     }
 }

@@ -75,8 +75,8 @@ impl Disk {
 
     /// Time of the last change of the file at a place: of its content, status or names. No program can set
     /// it.
-    pub(crate) fn changed(&self, place: &Place) -> io::Result<Option<Time>> {
-        match statat(self.parent_of(place)?, name(place), AtFlags::SYMLINK_NOFOLLOW) {
+    pub(crate) fn change_time(&self, place: &Place) -> io::Result<Option<Time>> {
+        match statat(self.parent_of(place)?, last_name(place), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(Time(stat.st_ctime, u32::try_from(stat.st_ctime_nsec).unwrap_or_default()))),
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(error.into()),
@@ -85,10 +85,10 @@ impl Disk {
 
     /// Owner of the file at a place: a user and a group.
     pub(crate) fn owner(&self, place: &Place) -> io::Result<Option<(u32, u32)>> {
-        if self.look(place)?.is_none() {
+        if self.read_status(place)?.is_none() {
             return Ok(None);
         }
-        let stat = statat(self.parent_of(place)?, name(place), AtFlags::SYMLINK_NOFOLLOW)?;
+        let stat = statat(self.parent_of(place)?, last_name(place), AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(Some((stat.st_uid, stat.st_gid)))
     }
 
@@ -102,7 +102,7 @@ impl Disk {
     }
 
     /// Opens the directory at a path, or the root itself for `None`.
-    fn directory(&self, root: usize, path: Option<&RelPath>, flags: OFlags) -> io::Result<OwnedFd> {
+    fn open_directory(&self, root: usize, path: Option<&RelPath>, flags: OFlags) -> io::Result<OwnedFd> {
         let Root { top, held } = self.root(root)?;
         let flags = flags | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let Some(path) = path else { return Ok(openat(top, ".", flags, Mode::empty())?) };
@@ -134,13 +134,13 @@ impl Disk {
         let Some(above) = place.path.parent() else { return Ok(Above::Open(top.as_fd())) };
         match held.get() {
             Some((path, held)) if *path == above => Ok(Above::Open(held.as_fd())),
-            _ => Ok(Above::Opened(self.directory(place.root, Some(&above), OFlags::PATH)?)),
+            _ => Ok(Above::Opened(self.open_directory(place.root, Some(&above), OFlags::PATH)?)),
         }
     }
 
     /// The names in the first root.
     pub(crate) fn names_in_root(&self) -> io::Result<Vec<Vec<u8>>> {
-        names_in(self.directory(0, None, OFlags::RDONLY)?)
+        names_in(self.open_directory(0, None, OFlags::RDONLY)?)
     }
 
     pub(crate) fn open_file(&self, place: &Place, flags: OFlags) -> io::Result<File> {
@@ -150,7 +150,7 @@ impl Disk {
         let is_held = |Root { held, .. }: &Root| held.get().is_some_and(|held| path.from(&held.0).is_some());
         let root = self.root(place.root)?;
         let file = if is_held(root) || path.as_bytes().len() > PART {
-            openat2(self.parent_of(place)?, name(place), flags, Mode::empty(), BENEATH)?
+            openat2(self.parent_of(place)?, last_name(place), flags, Mode::empty(), BENEATH)?
         } else {
             openat2(&root.top, OsStr::from_bytes(path.as_bytes()), flags, Mode::empty(), BENEATH)?
         };
@@ -179,8 +179,8 @@ fn names_in(dir: OwnedFd) -> io::Result<Vec<Vec<u8>>> {
     Ok(names)
 }
 
-fn name(place: &Place) -> &OsStr {
-    OsStr::from_bytes(place.path.name())
+fn last_name(place: &Place) -> &OsStr {
+    OsStr::from_bytes(place.path.last_name())
 }
 
 /// Converts the result of a stat.
@@ -266,15 +266,15 @@ pub(crate) fn attribute_names(list: impl Fn(&mut [u8]) -> Result<usize, Errno>) 
 }
 
 impl Files for Disk {
-    fn hold(&self, place: &Place) {
-        let held = self.directory(place.root, Some(&place.path), OFlags::PATH);
+    fn hold_directory(&self, place: &Place) {
+        let held = self.open_directory(place.root, Some(&place.path), OFlags::PATH);
         // If it cannot be held, it is looked up each time, and the error is found then.
         if let (Ok(held), Ok(root)) = (held, self.root(place.root)) {
             let _ = root.held.set((place.path.clone(), held));
         }
     }
 
-    fn look(&self, place: &Place) -> io::Result<Option<Seen>> {
+    fn read_status(&self, place: &Place) -> io::Result<Option<Seen>> {
         let above = match self.parent_of(place) {
             Err(error) => {
                 let code = error.raw_os_error().map(Errno::from_raw_os_error);
@@ -283,36 +283,36 @@ impl Files for Disk {
             }
             Ok(above) => above,
         };
-        match statat(above, name(place), AtFlags::SYMLINK_NOFOLLOW) {
+        match statat(above, last_name(place), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(seen_by_stat(&stat))),
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
-    fn read<'a>(&'a self, place: &Place) -> io::Result<Box<dyn Read + 'a>> {
+    fn read_file<'a>(&'a self, place: &Place) -> io::Result<Box<dyn Read + 'a>> {
         Ok(Box::new(self.open_file(place, OFlags::RDONLY)?))
     }
 
     fn read_link(&self, place: &Place) -> io::Result<ByteText> {
-        Ok(readlinkat(self.parent_of(place)?, name(place), Vec::new())?.into_bytes().into())
+        Ok(readlinkat(self.parent_of(place)?, last_name(place), Vec::new())?.into_bytes().into())
     }
 
-    fn list(&self, place: &Place) -> io::Result<Vec<Vec<u8>>> {
-        names_in(self.directory(place.root, Some(&place.path), OFlags::RDONLY)?)
+    fn list_names(&self, place: &Place) -> io::Result<Vec<Vec<u8>>> {
+        names_in(self.open_directory(place.root, Some(&place.path), OFlags::RDONLY)?)
     }
 
     fn make_directory(&self, place: &Place, mode: u32) -> io::Result<()> {
         point("make directory")?;
         let above = self.parent_of(place)?;
-        mkdirat(&above, name(place), Mode::RWXU)?;
-        Acl::take(&self.open_file(place, OFlags::RDONLY | OFlags::DIRECTORY)?)?;
+        mkdirat(&above, last_name(place), Mode::RWXU)?;
+        Acl::remove_from(&self.open_file(place, OFlags::RDONLY | OFlags::DIRECTORY)?)?;
         // Independent of the umask.
         self.set_mode(place, mode, false)
     }
 
     fn give_lists(&self, place: &Place, acl: &Acl, mode: u32) -> io::Result<()> {
-        acl.give(&self.open_file(place, OFlags::RDONLY | OFlags::DIRECTORY)?)?;
+        acl.give_to(&self.open_file(place, OFlags::RDONLY | OFlags::DIRECTORY)?)?;
         self.set_mode(place, mode, false)
     }
 
@@ -327,13 +327,13 @@ impl Files for Disk {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         // Setting attributes requires write permission.
         let rights = Mode::from_raw_mode(*mode & 0o777) | Mode::RUSR | Mode::WUSR;
-        let mut file: File = openat(self.parent_of(place)?, name(place), flags, rights)?.into();
-        fill(&mut file, content)?;
+        let mut file: File = openat(self.parent_of(place)?, last_name(place), flags, rights)?.into();
+        fill_file(&mut file, content)?;
         let mut has_mode = fstat(&file)?.st_mode & 0o7777 == *mode;
         if let Some(like) = like {
             has_mode &= !make_like(&file, &self.open_file(like, OFlags::RDONLY)?)?;
         } else if let Some(acl) = acl {
-            acl.give(&file)?;
+            acl.give_to(&file)?;
             has_mode = false;
         }
         if !has_mode {
@@ -346,24 +346,36 @@ impl Files for Disk {
     fn make_link(&self, place: &Place, target: &ByteText, modified: Option<Time>) -> io::Result<()> {
         point("make link")?;
         let above = self.parent_of(place)?;
-        symlinkat(OsStr::from_bytes(target.as_bytes()), &above, name(place))?;
-        modified.map_or(Ok(()), |time| set_link_time(&above, name(place), time))
+        symlinkat(OsStr::from_bytes(target.as_bytes()), &above, last_name(place))?;
+        modified.map_or(Ok(()), |time| set_link_time(&above, last_name(place), time))
     }
 
     fn make_name(&self, of: &Place, place: &Place) -> io::Result<()> {
         point("make name")?;
-        Ok(linkat(self.parent_of(of)?, name(of), self.parent_of(place)?, name(place), AtFlags::empty())?)
+        Ok(linkat(
+            self.parent_of(of)?,
+            last_name(of),
+            self.parent_of(place)?,
+            last_name(place),
+            AtFlags::empty(),
+        )?)
     }
 
     fn rename(&self, from: &Place, to: &Place) -> io::Result<()> {
         point("rename")?;
         let flags = RenameFlags::NOREPLACE;
-        Ok(renameat_with(self.parent_of(from)?, name(from), self.parent_of(to)?, name(to), flags)?)
+        Ok(renameat_with(self.parent_of(from)?, last_name(from), self.parent_of(to)?, last_name(to), flags)?)
     }
 
     fn exchange(&self, a: &Place, b: &Place) -> io::Result<()> {
         point("exchange")?;
-        match renameat_with(self.parent_of(a)?, name(a), self.parent_of(b)?, name(b), RenameFlags::EXCHANGE) {
+        match renameat_with(
+            self.parent_of(a)?,
+            last_name(a),
+            self.parent_of(b)?,
+            last_name(b),
+            RenameFlags::EXCHANGE,
+        ) {
             Err(Errno::INVAL | Errno::NOSYS) => Err(io::ErrorKind::Unsupported.into()),
             other => Ok(other?),
         }
@@ -373,7 +385,7 @@ impl Files for Disk {
         point("set mode")?;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let mode = Mode::from_raw_mode(mode);
-        match openat2(self.parent_of(place)?, name(place), flags, Mode::empty(), BENEATH) {
+        match openat2(self.parent_of(place)?, last_name(place), flags, Mode::empty(), BENEATH) {
             Ok(file) => {
                 fchmod(&file, mode)?;
                 if sync { Ok(fsync(file)?) } else { Ok(()) }
@@ -381,7 +393,7 @@ impl Files for Disk {
             // No user may read it, but its owner may change that.
             Err(Errno::ACCESS) => {
                 let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let file = openat2(self.parent_of(place)?, name(place), flags, Mode::empty(), BENEATH)?;
+                let file = openat2(self.parent_of(place)?, last_name(place), flags, Mode::empty(), BENEATH)?;
                 if FileType::from_raw_mode(fstat(&file)?.st_mode) == FileType::Symlink {
                     return Err(Errno::LOOP.into());
                 }
@@ -393,14 +405,14 @@ impl Files for Disk {
         }
     }
 
-    fn rewrite(&self, from: &Place, to: &Place) -> io::Result<()> {
+    fn rewrite_file(&self, from: &Place, to: &Place) -> io::Result<()> {
         point("rewrite")?;
         let source = self.open_file(from, OFlags::RDONLY)?;
         let told = source.metadata()?;
         let mut file = self.open_file(to, OFlags::WRONLY)?;
         file.set_len(0)?;
         point("rewrite")?;
-        fill(&mut file, &mut Content::File(source))?;
+        fill_file(&mut file, &mut Content::File(source))?;
         file.set_permissions(told.permissions())?;
         file.set_times(FileTimes::new().set_modified(told.modified()?))?;
         file.sync_all()
@@ -408,12 +420,12 @@ impl Files for Disk {
 
     fn remove_file(&self, place: &Place) -> io::Result<()> {
         point("remove file")?;
-        Ok(unlinkat(self.parent_of(place)?, name(place), AtFlags::empty())?)
+        Ok(unlinkat(self.parent_of(place)?, last_name(place), AtFlags::empty())?)
     }
 
     fn remove_directory(&self, place: &Place) -> io::Result<()> {
         point("remove directory")?;
-        Ok(unlinkat(self.parent_of(place)?, name(place), AtFlags::REMOVEDIR)?)
+        Ok(unlinkat(self.parent_of(place)?, last_name(place), AtFlags::REMOVEDIR)?)
     }
 
     fn syncs_as_one(&self, root: usize, steps: usize) -> bool {
@@ -427,12 +439,12 @@ impl Files for Disk {
 
     fn sync_directory(&self, root: usize, path: Option<&RelPath>) -> io::Result<()> {
         point("sync directory")?;
-        Ok(fsync(self.directory(root, path, OFlags::RDONLY)?)?)
+        Ok(fsync(self.open_directory(root, path, OFlags::RDONLY)?)?)
     }
 }
 
 /// Writes the content of an empty file.
-pub(crate) fn fill(file: &mut File, content: &mut Content<'_>) -> io::Result<()> {
+pub(crate) fn fill_file(file: &mut File, content: &mut Content<'_>) -> io::Result<()> {
     if let Content::File(from) = content
         && ioctl_ficlone(&*file, &*from).is_ok()
     {

@@ -49,14 +49,14 @@ pub(crate) struct Place {
 /// The directories of a change set. Operations never follow a link and never leave a root.
 pub(crate) trait Files {
     /// Binds this directory: later operations in it use the present directory, without a look-up.
-    fn hold(&self, _: &Place) {}
+    fn hold_directory(&self, _: &Place) {}
     /// Status of a place; `None` if nothing is there, or if the path above it is not a directory. A link is
     /// not a directory.
-    fn look(&self, place: &Place) -> io::Result<Option<Seen>>;
-    fn read<'a>(&'a self, place: &Place) -> io::Result<Box<dyn Read + 'a>>;
+    fn read_status(&self, place: &Place) -> io::Result<Option<Seen>>;
+    fn read_file<'a>(&'a self, place: &Place) -> io::Result<Box<dyn Read + 'a>>;
     fn read_link(&self, place: &Place) -> io::Result<ByteText>;
     /// Names in a directory.
-    fn list(&self, place: &Place) -> io::Result<Vec<Vec<u8>>>;
+    fn list_names(&self, place: &Place) -> io::Result<Vec<Vec<u8>>>;
     fn make_directory(&self, place: &Place, mode: u32) -> io::Result<()>;
     /// Sets the access control lists of a new directory, and its mode again.
     fn give_lists(&self, _: &Place, _: &Acl, _mode: u32) -> io::Result<()> {
@@ -80,7 +80,7 @@ pub(crate) trait Files {
     /// Durable on return if `sync` is set.
     fn set_mode(&self, place: &Place, mode: u32, sync: bool) -> io::Result<()>;
     /// Copies content, mode and time of one file to another one, which keeps its identity, and syncs it.
-    fn rewrite(&self, from: &Place, to: &Place) -> io::Result<()>;
+    fn rewrite_file(&self, from: &Place, to: &Place) -> io::Result<()>;
     fn remove_file(&self, place: &Place) -> io::Result<()>;
     fn remove_directory(&self, place: &Place) -> io::Result<()>;
     /// True if one sync is to make everything below a root durable after this many steps; otherwise each file

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::choices::Dice;
 use crate::tests::Bench;
-use crate::{ChangeSet, Layer, conflicts};
+use crate::{ChangeSet, Layer, find_conflicts};
 
 const NAMES: [&str; 6] = ["h1", "h2", "h3", "a0", "m", "z"];
 
@@ -25,7 +25,7 @@ impl Overlay {
         path.symlink_metadata().is_ok_and(|found| found.file_type().is_char_device())
     }
 
-    fn has(&self, name: &str) -> bool {
+    fn has_file(&self, name: &str) -> bool {
         let upper = self.upper.join(name);
         !Self::is_whiteout(&upper) && (upper.exists() || self.lower.join(name).exists())
     }
@@ -38,7 +38,7 @@ impl Overlay {
         upper
     }
 
-    fn append(&self, name: &str, text: &str) {
+    fn append_text(&self, name: &str, text: &str) {
         OpenOptions::new()
             .append(true)
             .open(self.copied_up(name))
@@ -47,11 +47,11 @@ impl Overlay {
             .unwrap();
     }
 
-    fn chmod(&self, name: &str, mode: u32) {
+    fn set_mode(&self, name: &str, mode: u32) {
         fs::set_permissions(self.copied_up(name), fs::Permissions::from_mode(mode)).unwrap();
     }
 
-    fn link(&self, from: &str, to: &str) {
+    fn add_link(&self, from: &str, to: &str) {
         let to = self.upper.join(to);
         if Self::is_whiteout(&to) {
             fs::remove_file(&to).unwrap();
@@ -60,7 +60,7 @@ impl Overlay {
     }
 
     /// Does nothing if no whiteout can be made.
-    fn remove(&self, name: &str) {
+    fn remove_name(&self, name: &str) {
         let (upper, spare) = (self.upper.join(name), self.upper.join("spare"));
         if self.lower.join(name).exists() {
             let (device, mode) = (rustix::fs::FileType::CharacterDevice, rustix::fs::Mode::empty());
@@ -74,19 +74,19 @@ impl Overlay {
     }
 
     /// One operation of a step.
-    fn step(&self, dice: &mut Dice, turn: usize) {
+    fn random_step(&self, dice: &mut Dice, turn: usize) {
         let (name, other) = (NAMES[dice.roll(NAMES.len())], NAMES[dice.roll(NAMES.len())]);
-        match (dice.roll(6), self.has(name), self.has(other)) {
-            (0..=2, true, false) => self.link(name, other),
-            (0..=3, true, _) => self.append(name, &format!("{}\n", dice.roll(2) + turn / 3)),
-            (4, true, _) => self.chmod(name, [0o600, 0o755][dice.roll(2)]),
-            (_, true, _) => self.remove(name),
+        match (dice.roll(6), self.has_file(name), self.has_file(other)) {
+            (0..=2, true, false) => self.add_link(name, other),
+            (0..=3, true, _) => self.append_text(name, &format!("{}\n", dice.roll(2) + turn / 3)),
+            (4, true, _) => self.set_mode(name, [0o600, 0o755][dice.roll(2)]),
+            (_, true, _) => self.remove_name(name),
             (_, false, _) => {}
         }
     }
 }
 
-fn tree(dir: &Path) -> BTreeMap<String, (String, u32)> {
+fn read_tree(dir: &Path) -> BTreeMap<String, (String, u32)> {
     let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     let told = |path: PathBuf| {
         let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
@@ -115,21 +115,22 @@ fn an_undo_right_after_a_commit_always_succeeds() {
                 _ => {}
             }
         }
-        let original = tree(&root);
+        let original = read_tree(&root);
         // A file from the same instant is treated as edited.
         std::thread::sleep(std::time::Duration::from_millis(5));
         let scratch = tempfile::tempdir().unwrap();
         let layer = Layer::new(&root, scratch.path().join("layer")).unwrap();
-        let overlay = Overlay { lower: root.clone(), upper: layer.upper() };
+        let overlay = Overlay { lower: root.clone(), upper: layer.upper_dir() };
         for turn in 0..1 + dice.roll(6) {
-            overlay.step(&mut dice, turn);
+            overlay.random_step(&mut dice, turn);
         }
-        let changes = layer.changes(&mut &bench.memory).unwrap_or_else(|error| panic!("{round}: {error}"));
+        let changes =
+            layer.read_changes(&mut &bench.memory).unwrap_or_else(|error| panic!("{round}: {error}"));
         let set = ChangeSet::new(vec![changes]);
         bench.commit(&set).unwrap_or_else(|error| panic!("{round}: {error}: {set:?}"));
-        assert_eq!(conflicts(&set.inverse()).unwrap(), [], "{round}: {set:?}");
+        assert_eq!(find_conflicts(&set.inverse()).unwrap(), [], "{round}: {set:?}");
         bench.commit(&set.inverse()).unwrap_or_else(|error| panic!("{round}: {error}: {set:?}"));
-        assert_eq!(tree(&root), original, "{round}: {set:?}");
+        assert_eq!(read_tree(&root), original, "{round}: {set:?}");
         made += usize::from(!set.is_empty());
     }
     assert!(made > 100, "{made}");

@@ -17,9 +17,9 @@ use lobster_base::locked_directory::remove_tree;
 use crate::acl::Acl;
 use crate::beginning::Beginning;
 use crate::commit::{CommitError, Contents};
-use crate::copy::{Copied, CopyError, Room, copy};
+use crate::copy::{Copied, CopyError, Room, copy_below};
 use crate::disk::Disk;
-use crate::pile::{Below, lay};
+use crate::pile::{Below, write_upper};
 use crate::reader::Reader;
 use crate::set::{ByteText, Change, RelPath, RootChanges};
 
@@ -29,14 +29,14 @@ pub trait Keep {
     ///
     /// # Errors
     /// If it cannot be read or stored.
-    fn keep(&mut self, content: &mut dyn Read) -> io::Result<(Digest, u64)>;
+    fn keep_content(&mut self, content: &mut dyn Read) -> io::Result<(Digest, u64)>;
 
     /// Stores the whole content of a file. A storage that can share blocks between files need not copy them.
     ///
     /// # Errors
     /// If it cannot be read or stored.
     fn keep_file(&mut self, file: &mut File) -> io::Result<(Digest, u64)> {
-        self.keep(file)
+        self.keep_content(file)
     }
 }
 
@@ -210,11 +210,11 @@ impl Layer {
     ///
     /// # Errors
     /// If something cannot be read, or if there is no space.
-    pub fn copy(&mut self, room: Room<'_>) -> Result<(), LayerError> {
-        let pile = self.below().map(|below| open_root(&below)).transpose()?;
+    pub fn make_copy(&mut self, room: Room<'_>) -> Result<(), LayerError> {
+        let pile = self.below_dir().map(|below| open_root(&below)).transpose()?;
         let below = Below::new(open_root(&self.root)?, pile);
         let to = self.dir.join(COPY);
-        let copied = copy(&below, self.mode, &to, room);
+        let copied = copy_below(&below, self.mode, &to, room);
         self.copied = Some(copied.map_err(not_copied(&self.root))?);
         give_lists_of(&self.root, &to, self.mode)
             .map_err(|source| LayerError::Root { root: self.root.clone(), source })?;
@@ -223,13 +223,13 @@ impl Layer {
 
     /// The copy on which the step works.
     #[must_use]
-    pub fn copied(&self) -> Option<PathBuf> {
+    pub fn copy_dir(&self) -> Option<PathBuf> {
         self.copied.is_some().then(|| self.dir.join(COPY))
     }
 
     /// The uncommitted changes between the directory and the layer.
     #[must_use]
-    pub fn below(&self) -> Option<PathBuf> {
+    pub fn below_dir(&self) -> Option<PathBuf> {
         self.over_changes.then(|| self.dir.join("below"))
     }
 
@@ -241,13 +241,13 @@ impl Layer {
 
     /// Directory where the kernel stores the changes of the step.
     #[must_use]
-    pub fn upper(&self) -> PathBuf {
+    pub fn upper_dir(&self) -> PathBuf {
         self.dir.join(UPPER)
     }
 
     /// Work directory that overlayfs requires.
     #[must_use]
-    pub fn work(&self) -> PathBuf {
+    pub fn work_dir(&self) -> PathBuf {
         self.dir.join(WORK)
     }
 
@@ -255,22 +255,22 @@ impl Layer {
     ///
     /// # Errors
     /// If the step changed something that cannot be committed.
-    pub fn changes(&self, keep: &mut dyn Keep) -> Result<RootChanges, LayerError> {
+    pub fn read_changes(&self, keep: &mut dyn Keep) -> Result<RootChanges, LayerError> {
         let root: ByteText = self.root.as_os_str().as_bytes().to_vec().into();
         let base = open_root(&self.root)?;
-        let pile = self.below().map(|below| open_root(&below)).transpose()?;
-        let upper = self.copied().unwrap_or_else(|| self.upper());
+        let pile = self.below_dir().map(|below| open_root(&below)).transpose()?;
+        let upper = self.copy_dir().unwrap_or_else(|| self.upper_dir());
         let now =
             fs::metadata(&upper).map_err(|source| LayerError::Root { root: self.root.clone(), source })?;
         if now.mode() & 0o7777 != self.mode {
             return Err(LayerError::RootMode { root });
         }
         let below = Below::new(base, pile);
-        let made = self.made.bound();
+        let made = self.made.time_bound();
         let made = made.map_err(|source| LayerError::Root { root: self.root.clone(), source })?;
         let mut reader = Reader::new(below, upper, root.clone(), made, keep);
         reader.compare_with(self.copied.as_ref());
-        reader.directory(None, true, false)?;
+        reader.read_directory(None, true, false)?;
         reader.check_origins()?;
         Ok(RootChanges { root, changes: reader.into_changes() })
     }
@@ -299,7 +299,7 @@ pub fn copy_with(root: &Path, below: &Path, to: &Path, room: Room<'_>) -> Result
     let failed = |source| LayerError::Root { root: root.to_owned(), source };
     let mode = fs::symlink_metadata(root).map_err(failed)?.mode() & 0o7777;
     let below = Below::new(open_root(root)?, Some(open_root(below)?));
-    copy(&below, mode, to, room).map(drop).map_err(not_copied(root))
+    copy_below(&below, mode, to, room).map(drop).map_err(not_copied(root))
 }
 
 /// Writes changes of `root` to the new directory `to`, in the format of overlayfs. Returns false if the
@@ -317,15 +317,15 @@ pub fn lay_over(
     let mode = fs::symlink_metadata(root).map_err(failed)?.mode() & 0o7777;
     let base = open_root(root)?;
     DirBuilder::new().recursive(true).mode(0o700).create(to).map_err(failed)?;
-    let is_for_kernel = lay(changes, &base, to, contents).map_err(failed)?;
+    let is_for_kernel = write_upper(changes, &base, to, contents).map_err(failed)?;
     fs::set_permissions(to, Permissions::from_mode(mode)).map_err(failed)?;
     Ok(is_for_kernel)
 }
 
 /// New files in the directory itself inherit its lists.
 fn give_lists_of(root: &Path, to: &Path, mode: u32) -> io::Result<()> {
-    let Some(acl) = Acl::at(root)? else { return Ok(()) };
-    acl.give(&File::open(to)?)?;
+    let Some(acl) = Acl::of_path(root)? else { return Ok(()) };
+    acl.give_to(&File::open(to)?)?;
     fs::set_permissions(to, Permissions::from_mode(mode))
 }
 
@@ -351,12 +351,12 @@ fn mount_below(root: &Path) -> io::Result<Option<PathBuf>> {
     let table = fs::read("/proc/self/mountinfo")?;
     let points =
         table.split(|byte| *byte == b'\n').filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
-    let mut paths = points.map(|point| PathBuf::from(OsString::from_vec(unescape(point))));
+    let mut paths = points.map(|point| PathBuf::from(OsString::from_vec(decode_octal(point))));
     Ok(paths.find(|path| path.starts_with(root) && path != root))
 }
 
 /// Decodes spaces and similar characters, which the mount table writes as `\040`.
-fn unescape(text: &[u8]) -> Vec<u8> {
+fn decode_octal(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((first, more)) = rest.split_first() {

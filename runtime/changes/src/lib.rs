@@ -46,14 +46,14 @@ mod tests;
 
 pub use beginning::Beginning;
 pub use commit::{
-    CommitError, Conflict, Content, Contents, Found, Recovered, Tell, Terms, commit, conflicts, recover,
-    recover_for,
+    CommitError, Conflict, Content, Contents, Found, Recovered, Tell, Terms, commit_changes, find_conflicts,
+    recover_commits, recover_for,
 };
 pub use copy::Room;
 pub use layer::{Keep, Layer, LayerError, copy_with, lay_over};
 pub use links::{LinkRule, Stray, StrayLink};
 pub use part::NotChanged;
 pub use reading::{Reading, is_executable};
-pub use resolve::{Resolution, ResolveError, resolve};
+pub use resolve::{Resolution, ResolveError, resolve_set};
 pub use set::{BadChangeSet, ByteText, Change, ChangeSet, Entry, Kind, RelPath, RootChanges, Time};
 pub use written::{Written, changes_of};

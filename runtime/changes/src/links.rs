@@ -13,7 +13,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use crate::commit::{CommitError, failed};
+use crate::commit::{CommitError, io_failure};
 use crate::disk::Disk;
 use crate::files::{Files, Place, What};
 use crate::set::{ByteText, Change, ChangeSet, Entry, RelPath, RootChanges};
@@ -77,7 +77,7 @@ impl LinkRule {
     ///
     /// # Errors
     /// [`CommitError::Link`] with the first such link.
-    pub fn check(&self, set: &ChangeSet) -> Result<(), CommitError> {
+    pub fn check_links(&self, set: &ChangeSet) -> Result<(), CommitError> {
         if set.changes().any(|(_, change)| may_lead_away(change)) {
             self.check_on(&Disk::open(set)?, set)?;
         }
@@ -94,14 +94,14 @@ impl LinkRule {
                 match after {
                     Some(Entry::Link { target, .. }) => {
                         let place = Place { root: number, path: path.clone() };
-                        let away = tree.made(path, target).map_err(failed("follow", set, &place))?;
-                        tree.refuse(path, target, away)?;
+                        let away = tree.made(path, target).map_err(io_failure("follow", set, &place))?;
+                        tree.refuse_stray(path, target, away)?;
                     }
                     Some(Entry::File { same_as: Some(of), .. }) if !self.restores => {
-                        let stray = tree.protected(&tree.whole(of), path);
+                        let stray = tree.protected_place(&tree.whole(of), path);
                         let bare = || of.ancestors().find_map(|above| tree.bare(&above, path, true));
                         let away = stray.or_else(bare).map(Away::at_once);
-                        tree.refuse(path, &of.clone().into(), away)?;
+                        tree.refuse_stray(path, &of.clone().into(), away)?;
                     }
                     _ => {}
                 }
@@ -112,9 +112,9 @@ impl LinkRule {
             for (path, target) in kept.into_iter().flatten() {
                 // A link into a directory that cannot be read cannot be followed.
                 let [before, after] =
-                    [false, true].map(|will_be| tree.end(&path, &target, will_be).ok().flatten());
+                    [false, true].map(|will_be| tree.resolve_link(&path, &target, will_be).ok().flatten());
                 if before != after {
-                    tree.refuse(&path, &target, after)?;
+                    tree.refuse_stray(&path, &target, after)?;
                 }
             }
         }
@@ -131,7 +131,7 @@ fn may_lead_away(change: &Change) -> bool {
 /// True if the change makes a name by which git recognises a repository.
 fn completes_bare(change: &Change) -> bool {
     let kind = |entry: &Entry| std::mem::discriminant(entry);
-    REPOSITORY.iter().any(|(name, _)| *name == change.path.name())
+    REPOSITORY.iter().any(|(name, _)| *name == change.path.last_name())
         && change.after.is_some()
         && change.before.as_ref().map(kind) != change.after.as_ref().map(kind)
 }
@@ -174,7 +174,7 @@ impl<'t> Tree<'t> {
         Self { rule, files, number, root: &of_root.root, top, after, bare: RefCell::default() }
     }
 
-    fn refuse(&self, path: &RelPath, target: &ByteText, away: Option<Away>) -> Result<(), CommitError> {
+    fn refuse_stray(&self, path: &RelPath, target: &ByteText, away: Option<Away>) -> Result<(), CommitError> {
         let Some(Away { leads, .. }) = away else { return Ok(()) };
         let (root, path, target) = (self.root.clone(), path.clone(), target.clone());
         Err(CommitError::Link(Box::new(StrayLink { root, path, target, leads })))
@@ -182,10 +182,10 @@ impl<'t> Tree<'t> {
 
     /// The place where a link of the change set leads away.
     fn made(&self, link: &RelPath, target: &ByteText) -> io::Result<Option<Away>> {
-        if is_git(link.name()) && !self.rule.restores {
+        if is_git(link.last_name()) && !self.rule.restores {
             return Ok(Some(Away::at_once(Stray::FromGit)));
         }
-        let away = self.end(link, target, true)?;
+        let away = self.resolve_link(link, target, true)?;
         if away.is_some() && self.rule.restores && self.leads_away_itself(link, target, true)? {
             return Ok(None);
         }
@@ -193,7 +193,7 @@ impl<'t> Tree<'t> {
     }
 
     /// Resolves a link, after the commit if `will_be`; `None` if it leads to an allowed place.
-    fn end(&self, link: &RelPath, target: &ByteText, will_be: bool) -> io::Result<Option<Away>> {
+    fn resolve_link(&self, link: &RelPath, target: &ByteText, will_be: bool) -> io::Result<Option<Away>> {
         let mut at = self.whole(link);
         at.pop();
         let mut left: Vec<Vec<u8>> = Vec::new();
@@ -217,7 +217,7 @@ impl<'t> Tree<'t> {
                     continue;
                 }
                 at.push(name);
-                if let Some(leads) = self.protected(&at, link) {
+                if let Some(leads) = self.protected_place(&at, link) {
                     return Ok(Some(Away { leads, names: left }));
                 }
                 next = match self.within(&at)? {
@@ -228,7 +228,7 @@ impl<'t> Tree<'t> {
                         self.link_at(&path, will_be)?
                     }
                     None if self.is_way_to_system(&at) => system_link(&at),
-                    None => return Ok(Some(outside(at, left))),
+                    None => return Ok(Some(judge_outside(at, left))),
                 };
                 if next.is_some() {
                     at.pop();
@@ -242,7 +242,7 @@ impl<'t> Tree<'t> {
     /// True if a link, or the first link on its way, leads away by its own target: changes to other files on the way
     /// cannot have redirected it.
     fn leads_away_itself(&self, link: &RelPath, target: &ByteText, follows: bool) -> io::Result<bool> {
-        if self.end(link, target, true)?.is_none() {
+        if self.resolve_link(link, target, true)?.is_none() {
             return Ok(false);
         }
         let mut at: Vec<Vec<u8>> = link.names().map(<[u8]>::to_vec).collect();
@@ -296,7 +296,7 @@ impl<'t> Tree<'t> {
         let path = path_of(&at);
         let is_allowed =
             at.starts_with(&self.top) || self.rule.system.iter().any(|place| path.starts_with(place));
-        (!is_allowed).then(|| outside(at, Vec::new()))
+        (!is_allowed).then(|| judge_outside(at, Vec::new()))
     }
 
     /// True if a place outside of the root belongs to the system, or is above such a place. A repository does not
@@ -308,7 +308,7 @@ impl<'t> Tree<'t> {
     }
 
     /// The protected place that contains a path, unless it also contains the link.
-    fn protected(&self, at: &[Vec<u8>], link: &RelPath) -> Option<Stray> {
+    fn protected_place(&self, at: &[Vec<u8>], link: &RelPath) -> Option<Stray> {
         let is_own = |count: usize| {
             let of_link = self.whole(link);
             of_link.len() > count && of_link[..count] == at[..count]
@@ -366,7 +366,7 @@ impl<'t> Tree<'t> {
             }
         }
         let place = Place { root: self.number, path: path.clone() };
-        self.files.look(&place).ok().flatten().map(|seen| seen.what)
+        self.files.read_status(&place).ok().flatten().map(|seen| seen.what)
     }
 
     fn link_at(&self, path: &RelPath, will_be: bool) -> io::Result<Option<ByteText>> {
@@ -382,7 +382,7 @@ impl<'t> Tree<'t> {
             }
         }
         let place = Place { root: self.number, path: path.clone() };
-        match self.files.look(&place) {
+        match self.files.read_status(&place) {
             Ok(Some(seen)) if seen.what == What::Link => self.files.read_link(&place).map(Some),
             // The name is too long to exist.
             Err(error) if error.kind() != io::ErrorKind::InvalidFilename => Err(error),
@@ -426,7 +426,7 @@ impl<'t> Tree<'t> {
 }
 
 /// A way that leaves the allowed places outside of the root at `at`.
-fn outside(at: Vec<Vec<u8>>, mut left: Vec<Vec<u8>>) -> Away {
+fn judge_outside(at: Vec<Vec<u8>>, mut left: Vec<Vec<u8>>) -> Away {
     left.extend(at.into_iter().rev());
     // No name: the way begins at `/` and not above the root.
     left.push(Vec::new());

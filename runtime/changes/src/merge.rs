@@ -13,7 +13,7 @@ struct Hunk {
 
 /// Merges the changes of both sides, if they affect different lines or are equal. Otherwise returns the
 /// number, counted from 1, of the first line of the base that both changed.
-pub(crate) fn merge(base: &[u8], one: &[u8], other: &[u8]) -> Result<Vec<u8>, usize> {
+pub(crate) fn merge_texts(base: &[u8], one: &[u8], other: &[u8]) -> Result<Vec<u8>, usize> {
     let [base, one, other] = [base, one, other].map(lines_of);
     let hunks = [hunks_of(&base, &one), hunks_of(&base, &other)];
     let versions = [&one, &other];
@@ -29,7 +29,7 @@ pub(crate) fn merge(base: &[u8], one: &[u8], other: &[u8]) -> Result<Vec<u8>, us
             for side in [0, 1] {
                 while let Some(hunk) = hunks[side].get(next[side]).filter(|hunk| hunk.begin <= end) {
                     end = end.max(hunk.end);
-                    moved[side] += signed(hunk.len) - signed(hunk.end - hunk.begin);
+                    moved[side] += to_signed(hunk.len) - to_signed(hunk.end - hunk.begin);
                     next[side] += 1;
                     touched[side] = true;
                     grown = true;
@@ -40,8 +40,8 @@ pub(crate) fn merge(base: &[u8], one: &[u8], other: &[u8]) -> Result<Vec<u8>, us
             }
         }
         let region = |side: usize| {
-            let from = signed(begin) + before[side];
-            let to = signed(end) + moved[side];
+            let from = to_signed(begin) + before[side];
+            let to = to_signed(end) + moved[side];
             &versions[side][from.unsigned_abs()..to.unsigned_abs()]
         };
         merged.extend_from_slice(&base[at..begin]);
@@ -77,7 +77,7 @@ fn hunks_of(base: &[&[u8]], version: &[&[u8]]) -> Vec<Hunk> {
 }
 
 /// A text in memory never has more lines than fit into this type.
-fn signed(lines: usize) -> isize {
+fn to_signed(lines: usize) -> isize {
     isize::try_from(lines).unwrap_or(isize::MAX)
 }
 
@@ -85,21 +85,22 @@ fn signed(lines: usize) -> isize {
 mod tests {
     use super::*;
 
-    fn merged(base: &str, one: &str, other: &str) -> Result<String, usize> {
-        merge(base.as_bytes(), one.as_bytes(), other.as_bytes()).map(|text| String::from_utf8(text).unwrap())
+    fn merged_text(base: &str, one: &str, other: &str) -> Result<String, usize> {
+        merge_texts(base.as_bytes(), one.as_bytes(), other.as_bytes())
+            .map(|text| String::from_utf8(text).unwrap())
     }
 
     #[test]
     fn changes_of_different_lines_are_put_together_and_those_of_one_line_are_not() {
         let ok = |text: &str| Ok(text.to_owned());
-        assert_eq!(merged("a\nb\nc\nd\n", "A\nb\nc\nd\n", "a\nb\nc\nD\n"), ok("A\nb\nc\nD\n"));
-        assert_eq!(merged("a\nb\nc\n", "a\nc\n", "a\nb\nc\nd\n"), ok("a\nc\nd\n"));
-        assert_eq!(merged("a\nb\n", "x\na\nb\n", "a\nb\ny"), ok("x\na\nb\ny"));
-        assert_eq!(merged("a\nb\nc\n", "a\nX\nc\n", "a\nX\nc\n"), ok("a\nX\nc\n"));
-        assert_eq!(merged("", "a\n", ""), ok("a\n"));
-        assert_eq!(merged("a\nb\nc\n", "a\nX\nc\n", "a\nY\nc\n"), Err(2));
-        assert_eq!(merged("a\nb\n", "X\nb\n", "a\nY\n"), Err(1));
-        assert_eq!(merged("", "a\n", "b\n"), Err(1));
+        assert_eq!(merged_text("a\nb\nc\nd\n", "A\nb\nc\nd\n", "a\nb\nc\nD\n"), ok("A\nb\nc\nD\n"));
+        assert_eq!(merged_text("a\nb\nc\n", "a\nc\n", "a\nb\nc\nd\n"), ok("a\nc\nd\n"));
+        assert_eq!(merged_text("a\nb\n", "x\na\nb\n", "a\nb\ny"), ok("x\na\nb\ny"));
+        assert_eq!(merged_text("a\nb\nc\n", "a\nX\nc\n", "a\nX\nc\n"), ok("a\nX\nc\n"));
+        assert_eq!(merged_text("", "a\n", ""), ok("a\n"));
+        assert_eq!(merged_text("a\nb\nc\n", "a\nX\nc\n", "a\nY\nc\n"), Err(2));
+        assert_eq!(merged_text("a\nb\n", "X\nb\n", "a\nY\n"), Err(1));
+        assert_eq!(merged_text("", "a\n", "b\n"), Err(1));
     }
 
     /// A change of one side alone is the result, and the order of the sides does not matter.
@@ -128,11 +129,11 @@ mod tests {
             };
             let (one, other) = (edited(), edited());
             let base = base.concat();
-            assert_eq!(merged(&base, &one, &base), Ok(one.clone()));
-            assert_eq!(merged(&base, &base, &one), Ok(one.clone()));
-            assert_eq!(merged(&base, &one, &one), Ok(one.clone()));
-            let both = merged(&base, &one, &other);
-            assert_eq!(both, merged(&base, &other, &one), "{base:?} {one:?} {other:?}");
+            assert_eq!(merged_text(&base, &one, &base), Ok(one.clone()));
+            assert_eq!(merged_text(&base, &base, &one), Ok(one.clone()));
+            assert_eq!(merged_text(&base, &one, &one), Ok(one.clone()));
+            let both = merged_text(&base, &one, &other);
+            assert_eq!(both, merged_text(&base, &other, &one), "{base:?} {one:?} {other:?}");
             clean += usize::from(both.is_ok() && one != other && one != base && other != base);
         }
         assert!(clean > 300, "{clean}");

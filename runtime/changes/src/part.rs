@@ -24,36 +24,36 @@ impl ChangeSet {
     ///
     /// # Errors
     /// If nothing changes at one of the places.
-    pub fn only(&self, places: &[PathBuf]) -> Result<Self, NotChanged> {
+    pub fn only_at(&self, places: &[PathBuf]) -> Result<Self, NotChanged> {
         let is_at =
-            |place: &Path, root: &ByteText, change: &Change| whole(root, &change.path).starts_with(place);
+            |place: &Path, root: &ByteText, change: &Change| full_path(root, &change.path).starts_with(place);
         for place in places {
             if !self.changes().any(|(root, change)| is_at(place, root, change)) {
                 return Err(NotChanged { path: place.clone() });
             }
         }
-        Ok(self.part(
+        Ok(self.select_with(
             |root, change| places.iter().any(|place| is_at(place, root, change)),
-            |index, change| index.needs(change),
+            |index, change| index.required_paths(change),
         ))
     }
 
     /// The changes without these paths, and without the changes that require them.
     #[must_use]
-    pub fn without(&self, paths: &[(ByteText, RelPath)]) -> Self {
+    pub fn without_paths(&self, paths: &[(ByteText, RelPath)]) -> Self {
         let left = |root: &ByteText, change: &Change| {
             paths.iter().any(|(of, path)| of == root && *path == change.path)
         };
-        let dropped = self.part(left, |index, change| index.needed_by(change));
+        let dropped = self.select_with(left, |index, change| index.needed_by(change));
         let is_dropped = |root: &ByteText, change: &Change| {
             let of_root = dropped.roots.iter().find(|dropped| dropped.root == *root);
             of_root.is_some_and(|dropped| dropped.changes.iter().any(|other| other.path == change.path))
         };
-        self.filtered(|root, change| !is_dropped(root, change))
+        self.filter_changes(|root, change| !is_dropped(root, change))
     }
 
     /// The selected changes, and all that follow from them.
-    fn part(
+    fn select_with(
         &self,
         is_meant: impl Fn(&ByteText, &Change) -> bool,
         follow: fn(&Index<'_>, &Change) -> Vec<RelPath>,
@@ -72,10 +72,10 @@ impl ChangeSet {
             }
             parts.insert(of_root.root.clone(), found);
         }
-        self.filtered(|root, change| parts.get(root).is_some_and(|found| found.contains(&change.path)))
+        self.filter_changes(|root, change| parts.get(root).is_some_and(|found| found.contains(&change.path)))
     }
 
-    fn filtered(&self, is_in: impl Fn(&ByteText, &Change) -> bool) -> Self {
+    fn filter_changes(&self, is_in: impl Fn(&ByteText, &Change) -> bool) -> Self {
         let roots = self.roots.iter().map(|of_root| RootChanges {
             root: of_root.root.clone(),
             changes: of_root.changes.iter().filter(|change| is_in(&of_root.root, change)).cloned().collect(),
@@ -104,14 +104,14 @@ impl<'c> Index<'c> {
 
     /// Changes that a change requires: the new directories above it, and for a removed directory, the removal
     /// of its entries.
-    fn needs(&self, change: &Change) -> Vec<RelPath> {
+    fn required_paths(&self, change: &Change) -> Vec<RelPath> {
         let is_new = |it: &&Change| !is_directory(it.before.as_ref()) && is_directory(it.after.as_ref());
         let above = change
             .path
             .ancestors()
             .filter(|above| change.after.is_some() && self.all.get(above).is_some_and(is_new));
         let goes = is_directory(change.before.as_ref()) && !is_directory(change.after.as_ref());
-        let inside = self.inside(&change.path).filter(|_| goes).map(|other| other.path.clone());
+        let inside = self.changes_inside(&change.path).filter(|_| goes).map(|other| other.path.clone());
         above.chain(inside).collect()
     }
 
@@ -120,7 +120,7 @@ impl<'c> Index<'c> {
     fn needed_by(&self, change: &Change) -> Vec<RelPath> {
         let is_going = |it: &&Change| is_directory(it.before.as_ref()) && !is_directory(it.after.as_ref());
         let comes = is_directory(change.after.as_ref()) && !is_directory(change.before.as_ref());
-        let inside = self.inside(&change.path).filter(|other| comes && other.after.is_some());
+        let inside = self.changes_inside(&change.path).filter(|other| comes && other.after.is_some());
         let above = change
             .path
             .ancestors()
@@ -134,7 +134,7 @@ impl<'c> Index<'c> {
         first_name(change).into_iter().chain(further).cloned().collect()
     }
 
-    fn inside<'s>(&'s self, path: &'s RelPath) -> impl Iterator<Item = &'c Change> + use<'s, 'c> {
+    fn changes_inside<'s>(&'s self, path: &'s RelPath) -> impl Iterator<Item = &'c Change> + use<'s, 'c> {
         // Paths inside are consecutive and begin with the directory's own path and a slash.
         let begin = path.join(b"");
         let behind = self.all.range::<RelPath, _>((Bound::Included(&begin), Bound::Unbounded));
@@ -153,6 +153,6 @@ fn is_directory(entry: Option<&Entry>) -> bool {
     entry.is_some_and(Entry::is_directory)
 }
 
-fn whole(root: &ByteText, path: &RelPath) -> PathBuf {
+fn full_path(root: &ByteText, path: &RelPath) -> PathBuf {
     Path::new(OsStr::from_bytes(root.as_bytes())).join(OsStr::from_bytes(path.as_bytes()))
 }

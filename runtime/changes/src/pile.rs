@@ -1,6 +1,6 @@
 //! Uncommitted changes, as later steps see them.
 //!
-//! Overlayfs accepts changes of a directory in the form of an upper directory: [`lay`] makes one from a
+//! Overlayfs accepts changes of a directory in the form of an upper directory: [`write_upper`] makes one from a
 //! change set, with whiteouts for removed files. [`Below`] is the view of a step below its own layer: this
 //! upper directory, and the directory itself below that.
 
@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use crate::acl::Acl;
 use crate::commit::Contents;
-use crate::disk::{Disk, fill, set_link_time, time_of};
+use crate::disk::{Disk, fill_file, set_link_time, time_of};
 use crate::files::{Files, Place, Seen, What};
 use crate::set::{ByteText, Change, ChangeSet, Entry, RelPath, Time};
 
@@ -36,7 +36,7 @@ impl ChangeSet {
             }
             match (dir.path_in(root), root.path_in(&dir)) {
                 (Some(inner), _) => change.from(&inner),
-                (_, Some(outer)) => Some(change.below(&outer)),
+                (_, Some(outer)) => Some(change.prefixed_with(&outer)),
                 (None, None) => None,
             }
         });
@@ -46,7 +46,7 @@ impl ChangeSet {
     /// True if a change makes, removes or replaces a directory or one above it, so that a process sees a
     /// different directory there before the commit.
     #[must_use]
-    pub fn replaces(&self, dir: &Path) -> bool {
+    pub fn replaces_directory(&self, dir: &Path) -> bool {
         let dir: ByteText = dir.as_os_str().as_bytes().to_vec().into();
         self.changes().any(|(root, change)| {
             let Some(inner) = dir.path_in(root) else { return false };
@@ -59,7 +59,12 @@ impl ChangeSet {
 
 /// Writes changes of a directory to the empty directory `to`, in the form of an upper directory. Returns
 /// false if the kernel does not accept it, because no whiteout can be made; a pipe represents it then.
-pub(crate) fn lay(changes: &[Change], base: &Disk, to: &Path, contents: &dyn Contents) -> io::Result<bool> {
+pub(crate) fn write_upper(
+    changes: &[Change],
+    base: &Disk,
+    to: &Path,
+    contents: &dyn Contents,
+) -> io::Result<bool> {
     let becomes: BTreeMap<&RelPath, &Change> = changes.iter().map(|change| (&change.path, change)).collect();
     // Entries of a removed or replaced directory are removed with it.
     let is_hidden = |path: &RelPath| {
@@ -72,7 +77,7 @@ pub(crate) fn lay(changes: &[Change], base: &Disk, to: &Path, contents: &dyn Con
     let mut names = Vec::new();
     let mut is_for_kernel = true;
     for change in changes.iter().filter(|change| !is_hidden(&change.path)) {
-        let at = laid.place(&change.path)?;
+        let at = laid.prepare_path(&change.path)?;
         match &change.after {
             None => {
                 // In a new directory, a whiteout is harmless.
@@ -84,23 +89,27 @@ pub(crate) fn lay(changes: &[Change], base: &Disk, to: &Path, contents: &dyn Con
                     other => other?,
                 }
             }
-            Some(Entry::Directory { mode, acl }) => laid.make(&change.path, *mode, None, acl.as_deref())?,
+            Some(Entry::Directory { mode, acl }) => {
+                laid.make_directory(&change.path, *mode, None, acl.as_deref())?
+            }
             Some(Entry::Link { target, modified }) => {
                 symlink(OsStr::from_bytes(target.as_bytes()), &at)?;
                 modified.map_or(Ok(()), |time| set_link_time(CWD, at.as_os_str(), time))?;
             }
             Some(Entry::File { same_as: Some(of), .. }) => names.push((of, at, change)),
-            Some(Entry::File { .. }) => laid.file(change, &at, contents)?,
+            Some(Entry::File { .. }) => laid.write_file(change, &at, contents)?,
         }
     }
     for (of, at, change) in names {
         match fs::hard_link(to.join(as_path(of)), &at) {
             // The other name belongs to an earlier file that did not change.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => laid.file(change, &at, contents)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                laid.write_file(change, &at, contents)?
+            }
             other => other?,
         }
     }
-    laid.settle()?;
+    laid.finish_directories()?;
     Ok(is_for_kernel)
 }
 
@@ -114,7 +123,7 @@ struct Laid<'l> {
 
 impl Laid<'_> {
     /// Location of a path, after its directories were made.
-    fn place(&mut self, path: &RelPath) -> io::Result<PathBuf> {
+    fn prepare_path(&mut self, path: &RelPath) -> io::Result<PathBuf> {
         let mut above: Vec<RelPath> = path.ancestors().collect();
         above.reverse();
         for dir in above {
@@ -123,15 +132,15 @@ impl Laid<'_> {
             }
             // The directory itself has not changed, so it is made like the existing one.
             let place = Place { root: 0, path: dir.clone() };
-            let found = self.base.look(&place)?.filter(|found| found.what == What::Directory);
+            let found = self.base.read_status(&place)?.filter(|found| found.what == What::Directory);
             let found = found.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
             let acl = self.base.acl(&place)?;
-            self.make(&dir, found.mode, Some(found.modified), acl.as_deref())?;
+            self.make_directory(&dir, found.mode, Some(found.modified), acl.as_deref())?;
         }
         Ok(self.to.join(as_path(path)))
     }
 
-    fn make(
+    fn make_directory(
         &mut self,
         path: &RelPath,
         mode: u32,
@@ -141,18 +150,18 @@ impl Laid<'_> {
         let at = self.to.join(as_path(path));
         DirBuilder::new().mode(0o700).create(&at)?;
         self.own_like(path, &at)?;
-        acl.map_or(Ok(()), |acl| acl.give(&File::open(&at)?))?;
+        acl.map_or(Ok(()), |acl| acl.give_to(&File::open(&at)?))?;
         self.modes.push((at, mode, modified));
         self.made.insert(path.clone());
         Ok(())
     }
 
-    fn file(&self, change: &Change, at: &Path, contents: &dyn Contents) -> io::Result<()> {
+    fn write_file(&self, change: &Change, at: &Path, contents: &dyn Contents) -> io::Result<()> {
         let Some(Entry::File { digest, mode, modified, acl, .. }) = &change.after else { return Ok(()) };
         let mut file = File::options().write(true).create_new(true).open(at)?;
-        fill(&mut file, &mut contents.open(digest)?)?;
+        fill_file(&mut file, &mut contents.open_content(digest)?)?;
         self.own_like(&change.path, at)?;
-        acl.as_ref().map_or(Ok(()), |acl| acl.give(&file))?;
+        acl.as_ref().map_or(Ok(()), |acl| acl.give_to(&file))?;
         file.set_permissions(Permissions::from_mode(*mode))?;
         modified.map_or(Ok(()), |time| file.set_times(FileTimes::new().set_modified(time_of(time))))
     }
@@ -168,7 +177,7 @@ impl Laid<'_> {
         }
     }
 
-    fn settle(&self) -> io::Result<()> {
+    fn finish_directories(&self) -> io::Result<()> {
         for (at, mode, modified) in self.modes.iter().rev() {
             if let Some(time) = modified {
                 File::open(at)?.set_times(FileTimes::new().set_modified(time_of(*time)))?;
@@ -192,24 +201,24 @@ impl Below {
     }
 
     /// Status of a place, unless an earlier change removed it.
-    pub(crate) fn look(&self, place: &Place) -> io::Result<Option<Seen>> {
+    pub(crate) fn read_status(&self, place: &Place) -> io::Result<Option<Seen>> {
         match self.of_pile(place)? {
             OfPile::Hides => Ok(None),
             OfPile::Has(seen) => Ok(Some(Seen { inode: seen.inode | OF_PILE, ..seen })),
-            OfPile::Nothing => self.base.look(place),
+            OfPile::Nothing => self.base.read_status(place),
         }
     }
 
     fn of_pile(&self, place: &Place) -> io::Result<OfPile> {
         let Some(pile) = &self.pile else { return Ok(OfPile::Nothing) };
         let hides = |seen: &Seen| seen.what == What::Other;
-        match pile.look(place)? {
+        match pile.read_status(place)? {
             Some(seen) if hides(&seen) => return Ok(OfPile::Hides),
             Some(seen) => return Ok(OfPile::Has(seen)),
             None => {}
         }
         for above in place.path.ancestors() {
-            if let Some(seen) = pile.look(&Place { root: place.root, path: above })? {
+            if let Some(seen) = pile.read_status(&Place { root: place.root, path: above })? {
                 let is_through = seen.what == What::Directory;
                 return Ok(if is_through { OfPile::Nothing } else { OfPile::Hides });
             }
@@ -218,33 +227,33 @@ impl Below {
     }
 
     /// Change time of a file in the directory itself. Files of the pile are changed by no other program.
-    pub(crate) fn changed(&self, place: &Place) -> io::Result<Option<Time>> {
+    pub(crate) fn change_time(&self, place: &Place) -> io::Result<Option<Time>> {
         match self.of_pile(place)? {
-            OfPile::Nothing => self.base.changed(place),
+            OfPile::Nothing => self.base.change_time(place),
             OfPile::Has(_) | OfPile::Hides => Ok(Some(Time(0, 0))),
         }
     }
 
     /// The file at a place.
-    pub(crate) fn open(&self, place: &Place) -> io::Result<File> {
-        self.holder(place)?.open_file(place, OFlags::RDONLY)
+    pub(crate) fn open_file(&self, place: &Place) -> io::Result<File> {
+        self.disk_holding(place)?.open_file(place, OFlags::RDONLY)
     }
 
     /// Owner of the file at a place: a user and a group.
     pub(crate) fn owner(&self, place: &Place) -> io::Result<Option<(u32, u32)>> {
-        self.holder(place)?.owner(place)
+        self.disk_holding(place)?.owner(place)
     }
 
     /// Access control lists of the file at a place.
     pub(crate) fn acl(&self, place: &Place) -> io::Result<Option<Box<Acl>>> {
-        self.holder(place)?.acl(place)
+        self.disk_holding(place)?.acl(place)
     }
 
     pub(crate) fn read_link(&self, place: &Place) -> io::Result<ByteText> {
-        self.holder(place)?.read_link(place)
+        self.disk_holding(place)?.read_link(place)
     }
 
-    fn holder(&self, place: &Place) -> io::Result<&Disk> {
+    fn disk_holding(&self, place: &Place) -> io::Result<&Disk> {
         Ok(match (self.of_pile(place)?, &self.pile) {
             (OfPile::Has(_), Some(pile)) => pile,
             _ => &self.base,
@@ -252,9 +261,9 @@ impl Below {
     }
 
     /// Names in a directory, or in the root itself.
-    pub(crate) fn names(&self, dir: Option<&RelPath>) -> io::Result<Vec<Vec<u8>>> {
+    pub(crate) fn names_below(&self, dir: Option<&RelPath>) -> io::Result<Vec<Vec<u8>>> {
         if let Some(path) = dir {
-            return self.list(&Place { root: 0, path: path.clone() });
+            return self.list_names(&Place { root: 0, path: path.clone() });
         }
         let mut names: BTreeSet<Vec<u8>> = self.base.names_in_root()?.into_iter().collect();
         for name in self.pile.iter().map(Disk::names_in_root).collect::<io::Result<Vec<_>>>()?.concat() {
@@ -269,16 +278,16 @@ impl Below {
     }
 
     /// Names in a directory.
-    pub(crate) fn list(&self, place: &Place) -> io::Result<Vec<Vec<u8>>> {
+    pub(crate) fn list_names(&self, place: &Place) -> io::Result<Vec<Vec<u8>>> {
         let is_directory = |seen: Option<Seen>| seen.is_some_and(|seen| seen.what == What::Directory);
         let mut names = BTreeSet::new();
-        if is_directory(self.base.look(place)?) {
-            names.extend(self.base.list(place)?);
+        if is_directory(self.base.read_status(place)?) {
+            names.extend(self.base.list_names(place)?);
         }
         if let Some(pile) = &self.pile
-            && is_directory(pile.look(place)?)
+            && is_directory(pile.read_status(place)?)
         {
-            for name in pile.list(place)? {
+            for name in pile.list_names(place)? {
                 let child = Place { root: place.root, path: place.path.join(&name) };
                 if matches!(self.of_pile(&child)?, OfPile::Hides) {
                     names.remove(&name);

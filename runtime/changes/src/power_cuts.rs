@@ -10,35 +10,35 @@ use crate::commit::{CommitError, Content, Contents, commit_in, recover_in};
 use crate::commit_log::Phase;
 use crate::set::Time;
 use crate::set::{Change, ChangeSet, Entry, RootChanges};
-use crate::simulated::{Chance, Fault, Names, Node, Op, ROOT, Simulated, World, path};
+use crate::simulated::{Chance, Fault, Names, Node, Op, ROOT, Simulated, World, rel_path};
 
 struct Known;
 
 impl Contents for Known {
-    fn open(&self, digest: &Digest) -> io::Result<Content<'_>> {
+    fn open_content(&self, digest: &Digest) -> io::Result<Content<'_>> {
         let all = ["one", "two", "three", "four", ""]
             .into_iter()
-            .find(|text| Digest::of(text.as_bytes()) == *digest);
+            .find(|text| Digest::of_bytes(text.as_bytes()) == *digest);
         all.map(|text| Content::Bytes(Box::new(text.as_bytes())))
             .ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 }
 
-fn file(text: &str, mode: u32) -> Option<Entry> {
-    let (digest, size) = (Digest::of(text.as_bytes()), text.len() as u64);
+fn file_entry(text: &str, mode: u32) -> Option<Entry> {
+    let (digest, size) = (Digest::of_bytes(text.as_bytes()), text.len() as u64);
     Some(Entry::File { digest, size, mode, modified: None, same_as: None, acl: None })
 }
 
 fn name_of(text: &str, mode: u32, of: &str) -> Option<Entry> {
-    let (digest, size) = (Digest::of(text.as_bytes()), text.len() as u64);
-    Some(Entry::File { digest, size, mode, modified: None, same_as: Some(path(of)), acl: None })
+    let (digest, size) = (Digest::of_bytes(text.as_bytes()), text.len() as u64);
+    Some(Entry::File { digest, size, mode, modified: None, same_as: Some(rel_path(of)), acl: None })
 }
 
-fn directory(mode: u32) -> Option<Entry> {
+fn directory_entry(mode: u32) -> Option<Entry> {
     Some(Entry::Directory { mode, acl: None })
 }
 
-fn link(target: &str) -> Option<Entry> {
+fn link_entry(target: &str) -> Option<Entry> {
     Some(Entry::Link { target: target.as_bytes().to_vec().into(), modified: None })
 }
 
@@ -46,44 +46,50 @@ fn link(target: &str) -> Option<Entry> {
 type Changed = (&'static str, Option<Entry>, Option<Entry>);
 
 /// The cases together have every kind of change.
-fn cases() -> Vec<Vec<Changed>> {
+fn all_cases() -> Vec<Vec<Changed>> {
     vec![
-        vec![("a", file("one", 0o644), file("two", 0o644)), ("b", None, file("three", 0o600))],
         vec![
-            ("d", directory(0o755), None),
-            ("d/e", directory(0o555), None),
-            ("d/e/f", file("one", 0o644), None),
-            ("new", None, directory(0o555)),
-            ("new/in", None, directory(0o755)),
-            ("new/in/f", None, file("one", 0o644)),
+            ("a", file_entry("one", 0o644), file_entry("two", 0o644)),
+            ("b", None, file_entry("three", 0o600)),
         ],
         vec![
-            ("d", directory(0o755), file("four", 0o644)),
-            ("d/f", file("one", 0o644), None),
-            ("f", file("two", 0o644), directory(0o755)),
-            ("f/g", None, file("three", 0o755)),
-            ("l", link("f"), directory(0o700)),
-            ("l/m", None, link("../d")),
+            ("d", directory_entry(0o755), None),
+            ("d/e", directory_entry(0o555), None),
+            ("d/e/f", file_entry("one", 0o644), None),
+            ("new", None, directory_entry(0o555)),
+            ("new/in", None, directory_entry(0o755)),
+            ("new/in/f", None, file_entry("one", 0o644)),
         ],
         vec![
-            ("a", file("one", 0o644), file("one", 0o755)),
-            ("d", directory(0o555), directory(0o755)),
-            ("d/x", None, file("two", 0o644)),
-            ("l", link("a"), link("d")),
-            ("m", link("a"), file("three", 0o644)),
-            ("n", file("four", 0o644), link("d")),
+            ("d", directory_entry(0o755), file_entry("four", 0o644)),
+            ("d/f", file_entry("one", 0o644), None),
+            ("f", file_entry("two", 0o644), directory_entry(0o755)),
+            ("f/g", None, file_entry("three", 0o755)),
+            ("l", link_entry("f"), directory_entry(0o700)),
+            ("l/m", None, link_entry("../d")),
         ],
         vec![
-            ("h1", file("one", 0o644), file("two", 0o640)),
-            ("k", None, file("three", 0o644)),
+            ("a", file_entry("one", 0o644), file_entry("one", 0o755)),
+            ("d", directory_entry(0o555), directory_entry(0o755)),
+            ("d/x", None, file_entry("two", 0o644)),
+            ("l", link_entry("a"), link_entry("d")),
+            ("m", link_entry("a"), file_entry("three", 0o644)),
+            ("n", file_entry("four", 0o644), link_entry("d")),
+        ],
+        vec![
+            ("h1", file_entry("one", 0o644), file_entry("two", 0o640)),
+            ("k", None, file_entry("three", 0o644)),
             ("k2", None, name_of("three", 0o644, "k")),
-            ("z", file("four", 0o644), name_of("three", 0o644, "k")),
+            ("z", file_entry("four", 0o644), name_of("three", 0o644, "k")),
         ],
-        vec![("a", file("one", 0o644), file("two", 0o644)), ("b", None, name_of("two", 0o644, "a"))],
+        vec![
+            ("a", file_entry("one", 0o644), file_entry("two", 0o644)),
+            ("b", None, name_of("two", 0o644, "a")),
+        ],
         // `h3` became a name of the pair since then: it is replaced, and the pair rewritten.
         vec![
-            ("h1", file("one", 0o644), file("two", 0o640)),
-            ("h3", name_of("one", 0o644, "h1"), file("three", 0o644)),
+            ("h1", file_entry("one", 0o644), file_entry("two", 0o640)),
+            ("h3", name_of("one", 0o644, "h1"), file_entry("three", 0o644)),
         ],
     ]
 }
@@ -96,28 +102,28 @@ fn tree_of<'a>(entries: impl Iterator<Item = (&'a str, &'a Option<Entry>)>) -> W
             Some(Entry::Directory { mode, .. }) => (Node::Directory(Names::new()), *mode),
             Some(Entry::Link { target, .. }) => (Node::Link(target.as_bytes().to_vec()), 0o777),
             Some(Entry::File { same_as: Some(of), .. }) => {
-                let inode = world.find(of).unwrap();
-                let (dir, name, _) = world.at(&path(name)).unwrap();
-                world.perform(Op::Name { dir, name, inode });
+                let inode = world.find_inode(of).unwrap();
+                let (dir, name, _) = world.find_name(&rel_path(name)).unwrap();
+                world.perform_op(Op::Name { dir, name, inode });
                 continue;
             }
             Some(Entry::File { digest, mode, .. }) => {
                 let mut content = Vec::new();
-                Known.open(digest).unwrap().read_to_end(&mut content).unwrap();
+                Known.open_content(digest).unwrap().read_to_end(&mut content).unwrap();
                 (Node::File { durable: content.clone(), content }, *mode)
             }
         };
-        world.make(&path(name), node, mode, Time(1, 1));
+        world.make_node(&rel_path(name), node, mode, Time(1, 1));
     }
     world
 }
 
 /// The tree before, the tree after, and the change set between them. In the last case `h2` is another name of
 /// `h1`, and stays one.
-fn case(entries: &[(&'static str, Option<Entry>, Option<Entry>)]) -> (World, World, ChangeSet) {
-    let pair = tree_of(entries.iter().map(|(name, before, _)| (*name, before))).find(&path("h1"));
+fn build_case(entries: &[(&'static str, Option<Entry>, Option<Entry>)]) -> (World, World, ChangeSet) {
+    let pair = tree_of(entries.iter().map(|(name, before, _)| (*name, before))).find_inode(&rel_path("h1"));
     let changes = entries.iter().map(|(name, before, after)| Change {
-        path: path(name),
+        path: rel_path(name),
         before: before.clone(),
         after: after.clone(),
         shared: pair.filter(|_| *name == "h1"),
@@ -129,13 +135,13 @@ fn case(entries: &[(&'static str, Option<Entry>, Option<Entry>)]) -> (World, Wor
         tree_of(entries.iter().map(|(name, _, after)| (*name, after))),
     ];
     for world in &mut worlds {
-        if let Some(inode) = world.find(&path("h1")) {
-            world.perform(Op::Name { dir: ROOT, name: b"h2".to_vec(), inode });
+        if let Some(inode) = world.find_inode(&rel_path("h1")) {
+            world.perform_op(Op::Name { dir: ROOT, name: b"h2".to_vec(), inode });
         }
-        world.make(&path("bystander"), Node::Link(b"a".to_vec()), 0o777, Time(1, 1));
+        world.make_node(&rel_path("bystander"), Node::Link(b"a".to_vec()), 0o777, Time(1, 1));
         world.sync_directory(ROOT);
         world.ops.iter_mut().for_each(|op| op.1 = true);
-        let durable = world.cut(&mut Chance(0));
+        let durable = world.after_power_cut(&mut Chance(0));
         let next = world.next;
         *world = World { next, ..durable };
         for (node, ..) in world.nodes.values_mut().chain(world.base.values_mut()) {
@@ -145,7 +151,7 @@ fn case(entries: &[(&'static str, Option<Entry>, Option<Entry>)]) -> (World, Wor
         }
     }
     let [before, after] = worlds;
-    set.check().unwrap();
+    set.check_valid().unwrap();
     (before, after, set)
 }
 
@@ -156,14 +162,14 @@ fn recover_all(disk: &Rc<Simulated>) -> Result<Option<bool>, CommitError> {
 
 /// Recovers after a power cut, first with another power cut at each of its points, and examines the result
 /// each time, together with the ends of the two recoveries.
-fn recovered(world: &World, seed: u64, look: impl Fn(&World, &str)) -> usize {
+fn recover_repeatedly(world: &World, seed: u64, look: impl Fn(&World, &str)) -> usize {
     let mut images = 0;
     for again in 0.. {
-        let disk = Simulated::new(world.cut(&mut Chance(seed)), again, Fault::Cut);
+        let disk = Simulated::new(world.after_power_cut(&mut Chance(seed)), again, Fault::Cut);
         let first = recover_all(&disk);
         images += 1;
         let is_off = disk.is_off.get();
-        let world = disk.world.borrow().cut(&mut Chance(seed ^ again as u64));
+        let world = disk.world.borrow().after_power_cut(&mut Chance(seed ^ again as u64));
         let disk = Simulated::new(world, 0, Fault::None);
         let second = recover_all(&disk).unwrap();
         look(&disk.world.borrow(), &format!("{first:?} {second:?}"));
@@ -175,9 +181,9 @@ fn recovered(world: &World, seed: u64, look: impl Fn(&World, &str)) -> usize {
 }
 
 /// Checks that the tree is the old or the new one.
-fn survives(world: &World, expected: [&BTreeMap<String, String>; 2], seed: u64) -> usize {
-    recovered(world, seed, |world, told| {
-        let shown = world.contents();
+fn check_recovery(world: &World, expected: [&BTreeMap<String, String>; 2], seed: u64) -> usize {
+    recover_repeatedly(world, seed, |world, told| {
+        let shown = world.visible_tree();
         assert!(expected.contains(&&shown), "{told} {shown:#?}");
         assert!(world.journal.is_none());
     })
@@ -185,7 +191,7 @@ fn survives(world: &World, expected: [&BTreeMap<String, String>; 2], seed: u64) 
 
 /// Files that another program edits in turn. A file that is rewritten in place keeps its names; only
 /// comparisons guard it.
-fn edited(entries: &[Changed]) -> impl Iterator<Item = &'static str> {
+fn edited_names(entries: &[Changed]) -> impl Iterator<Item = &'static str> {
     entries.iter().map(|entry| entry.0).filter(|name| !["h1", "h3"].contains(name))
 }
 
@@ -195,24 +201,24 @@ const SEEDS: u64 = 6;
 #[test]
 fn a_power_cut_at_any_operation_leaves_the_old_tree_or_the_new() {
     let mut images = 0;
-    for entries in cases() {
+    for entries in all_cases() {
         for syncs_as_one in [false, true] {
-            let (mut before, mut after, set) = case(&entries);
+            let (mut before, mut after, set) = build_case(&entries);
             (before.syncs_as_one, after.syncs_as_one) = (syncs_as_one, syncs_as_one);
             // Forward and back, because undo works in the same way.
             for (from, to, set) in [(&before, &after, set.clone()), (&after, &before, set.inverse())] {
-                let (old, new) = (from.contents(), to.contents());
+                let (old, new) = (from.visible_tree(), to.visible_tree());
                 for at in 0.. {
                     let disk = Simulated::new(from.clone(), at, Fault::Cut);
                     let done = commit_in(&disk, &disk, "x", &set, &Known);
                     let is_off = disk.is_off.get();
                     for seed in 0..SEEDS {
                         let expected = if done.is_ok() { [&new, &new] } else { [&old, &new] };
-                        images += survives(&disk.world.borrow(), expected, seed * 7919 + at as u64);
+                        images += check_recovery(&disk.world.borrow(), expected, seed * 7919 + at as u64);
                     }
                     if !is_off {
                         done.unwrap();
-                        assert_eq!(disk.world.borrow().contents(), new);
+                        assert_eq!(disk.world.borrow().visible_tree(), new);
                         break;
                     }
                 }
@@ -224,21 +230,21 @@ fn a_power_cut_at_any_operation_leaves_the_old_tree_or_the_new() {
 
 #[test]
 fn a_full_disk_at_any_operation_changes_nothing_or_is_finished_by_the_recovery() {
-    for entries in cases() {
+    for entries in all_cases() {
         for syncs_as_one in [false, true] {
-            let (mut before, after, set) = case(&entries);
+            let (mut before, after, set) = build_case(&entries);
             before.syncs_as_one = syncs_as_one;
-            let (old, new) = (before.contents(), after.contents());
+            let (old, new) = (before.visible_tree(), after.visible_tree());
             for at in 0.. {
                 let disk = Simulated::new(before.clone(), at, Fault::Error);
                 let done = commit_in(&disk, &disk, "x", &set, &Known);
-                let shown = disk.world.borrow().contents();
+                let shown = disk.world.borrow().visible_tree();
                 if disk.fault.get() == Fault::Error {
                     assert_eq!(shown, new);
                     break;
                 }
                 recover_all(&disk).unwrap();
-                let shown = disk.world.borrow().contents();
+                let shown = disk.world.borrow().visible_tree();
                 assert!(shown == old || shown == new, "{done:?} {shown:#?}");
                 match done {
                     Ok(()) => assert_eq!(shown, new),
@@ -253,10 +259,10 @@ fn a_full_disk_at_any_operation_changes_nothing_or_is_finished_by_the_recovery()
 
 #[test]
 fn an_edit_at_any_moment_is_never_overwritten() {
-    for entries in cases() {
-        let (before, after, set) = case(&entries);
-        let (old, new) = (before.contents(), after.contents());
-        for name in edited(&entries) {
+    for entries in all_cases() {
+        let (before, after, set) = build_case(&entries);
+        let (old, new) = (before.visible_tree(), after.visible_tree());
+        for name in edited_names(&entries) {
             for at in 0.. {
                 let disk = Simulated::new(before.clone(), at, Fault::Edit(name));
                 let done = commit_in(&disk, &disk, "x", &set, &Known);
@@ -264,7 +270,7 @@ fn an_edit_at_any_moment_is_never_overwritten() {
                     break;
                 }
                 let (world, key) = (disk.world.borrow(), format!("/{name}"));
-                let shown = world.contents();
+                let shown = world.visible_tree();
                 // The edit was made on the file that was there then. The edited file need not exist any more
                 // if it was removed as the very file that had been compared.
                 let is_edited = shown.get(&key).is_some_and(|told| told.contains("somebody's own"));
@@ -296,9 +302,9 @@ const REWRITING: usize = 4;
 
 #[test]
 fn an_edit_of_a_file_with_other_names_is_overwritten_only_while_it_is_rewritten() {
-    for entries in cases().into_iter().filter(|entries| entries.iter().any(|entry| entry.0 == "h1")) {
-        let (before, after, set) = case(&entries);
-        let (old, new) = (before.contents(), after.contents());
+    for entries in all_cases().into_iter().filter(|entries| entries.iter().any(|entry| entry.0 == "h1")) {
+        let (before, after, set) = build_case(&entries);
+        let (old, new) = (before.visible_tree(), after.visible_tree());
         let mut overwritten = 0;
         for at in 0.. {
             let disk = Simulated::new(before.clone(), at, Fault::Edit("h1"));
@@ -307,7 +313,7 @@ fn an_edit_of_a_file_with_other_names_is_overwritten_only_while_it_is_rewritten(
                 break;
             }
             let world = disk.world.borrow();
-            let mut shown = world.contents();
+            let mut shown = world.visible_tree();
             assert!(world.journal.is_none(), "{done:?}");
             if !shown["/h1"].contains("somebody's own") {
                 assert!(done.is_ok() && shown == new, "{at} {done:?} {shown:#?}");
@@ -329,18 +335,18 @@ fn an_edit_of_a_file_with_other_names_is_overwritten_only_while_it_is_rewritten(
 
 #[test]
 fn a_commit_that_was_never_sealed_leaves_nothing_behind() {
-    let (before, _, set) = case(&cases()[0]);
+    let (before, _, set) = build_case(&all_cases()[0]);
     let disk = Simulated::new(before.clone(), 3, Fault::Cut);
     commit_in(&disk, &disk, "x", &set, &Known).unwrap_err();
     let world = disk.world.borrow().clone();
     assert_eq!(world.journal.as_ref().map(|journal| journal.phase), Some(Phase::Preparing));
     let disk = Simulated::new(world, 0, Fault::None);
     assert_eq!(recover_all(&disk).unwrap(), Some(false));
-    assert_eq!(disk.world.borrow().contents(), before.contents());
+    assert_eq!(disk.world.borrow().visible_tree(), before.visible_tree());
 }
 
 /// The tree without a place, everything inside it, its parent directories, and its hard links.
-fn without(tree: &BTreeMap<String, String>, place: &str) -> BTreeMap<String, String> {
+fn tree_without(tree: &BTreeMap<String, String>, place: &str) -> BTreeMap<String, String> {
     let is_elsewhere = |name: &&String| {
         let is_around = place.starts_with(&format!("{name}/"));
         !name.starts_with(place) && !is_around && !name.contains(&format!("\"{place}\""))
@@ -350,14 +356,14 @@ fn without(tree: &BTreeMap<String, String>, place: &str) -> BTreeMap<String, Str
 
 /// Checks that the tree is the old or the new one, apart from the edit.
 fn survives_edit(world: &World, expected: [&BTreeMap<String, String>; 2], place: &str, seed: u64) -> usize {
-    recovered(world, seed, |world, told| {
-        let shown = world.contents();
+    recover_repeatedly(world, seed, |world, told| {
+        let shown = world.visible_tree();
         // A file that another program put into a new directory whose name the power cut removed is kept.
         let is_kept =
             |(name, told): (&String, &String)| name.starts_with("/.lobster-") && told.contains("own");
         let bench = if shown.iter().any(is_kept) { "/.lobster-" } else { place };
-        let rest = without(&without(&shown, place), bench);
-        let is_whole = expected.iter().any(|tree| without(tree, place) == rest);
+        let rest = tree_without(&tree_without(&shown, place), bench);
+        let is_whole = expected.iter().any(|tree| tree_without(tree, place) == rest);
         assert!(is_whole, "edited {place}: {told} {shown:#?}");
     })
 }
@@ -369,10 +375,10 @@ const SEEDS_BACK: u64 = 2;
 #[test]
 fn a_power_cut_on_the_way_back_leaves_the_old_tree_or_the_new() {
     let mut images = 0;
-    for entries in cases() {
-        let (mut before, after, set) = case(&entries);
-        let (old, new) = (before.contents(), after.contents());
-        for name in edited(&entries) {
+    for entries in all_cases() {
+        let (mut before, after, set) = build_case(&entries);
+        let (old, new) = (before.visible_tree(), after.visible_tree());
+        for name in edited_names(&entries) {
             for at in 0.. {
                 before.syncs_as_one = at % 2 == 0;
                 let whole = Simulated::new(before.clone(), at, Fault::Edit(name));
@@ -403,10 +409,10 @@ fn a_power_cut_on_the_way_back_leaves_the_old_tree_or_the_new() {
 #[test]
 fn a_power_cut_on_the_way_back_of_a_recovery_leaves_the_old_tree_or_the_new() {
     let mut images = 0;
-    for entries in cases() {
-        let (mut before, after, set) = case(&entries);
-        let (old, new) = (before.contents(), after.contents());
-        for name in edited(&entries) {
+    for entries in all_cases() {
+        let (mut before, after, set) = build_case(&entries);
+        let (old, new) = (before.visible_tree(), after.visible_tree());
+        for name in edited_names(&entries) {
             for first in 0.. {
                 before.syncs_as_one = first % 2 == 0;
                 let disk = Simulated::new(before.clone(), first, Fault::Cut);
@@ -414,7 +420,7 @@ fn a_power_cut_on_the_way_back_of_a_recovery_leaves_the_old_tree_or_the_new() {
                 if !disk.is_off.get() {
                     break;
                 }
-                let cut = disk.world.borrow().cut(&mut Chance(first as u64));
+                let cut = disk.world.borrow().after_power_cut(&mut Chance(first as u64));
                 for at in 0.. {
                     let whole = Simulated::new(cut.clone(), at, Fault::Edit(name));
                     let done = recover_all(&whole);

@@ -5,14 +5,14 @@ use std::io;
 
 use lobster_base::digest::Digest;
 
-use crate::commit::{CommitError, Conflict, Content, Contents, Found, failed};
+use crate::commit::{CommitError, Conflict, Content, Contents, Found, io_failure};
 use crate::commit_log::Journal;
 use crate::files::{Files, Looks, Place, Seen, What};
 use crate::set::{Change, ChangeSet, Entry, RelPath};
 use crate::steps::{Act, CommitStep, ready_mode};
 
 /// Directory for prepared files. It is inside the root itself, so that one rename makes a file visible.
-pub(crate) fn workbench(id: &str) -> io::Result<RelPath> {
+pub(crate) fn workbench_path(id: &str) -> io::Result<RelPath> {
     RelPath::new(format!(".lobster-{id}").into_bytes()).map_err(io::Error::other)
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Compared {
 }
 
 /// Examines every path of a change set. Finds all conflicts, not only the first.
-pub(crate) fn compare(files: &impl Files, set: &ChangeSet) -> Result<Compared, CommitError> {
+pub(crate) fn compare_set(files: &impl Files, set: &ChangeSet) -> Result<Compared, CommitError> {
     let mut compared = Compared::default();
     let mut conflicts = Vec::new();
     for (root, of_root) in set.roots.iter().enumerate() {
@@ -51,17 +51,17 @@ pub(crate) fn compare(files: &impl Files, set: &ChangeSet) -> Result<Compared, C
             if change.before.is_none() && change.path.ancestors().any(waits) {
                 continue;
             }
-            let now = files.look(&place).map_err(failed("look at", set, &place))?;
+            let now = files.read_status(&place).map_err(io_failure("look at", set, &place))?;
             let same =
-                is_as(files, &place, change.before.as_ref(), now).map_err(failed("read", set, &place))?;
+                is_as(files, &place, change.before.as_ref(), now).map_err(io_failure("read", set, &place))?;
             let goes = change.before.as_ref().is_some_and(Entry::is_directory)
                 && !change.after.as_ref().is_some_and(Entry::is_directory);
             let has_more = || -> io::Result<bool> {
-                let names = files.list(&place)?;
+                let names = files.list_names(&place)?;
                 Ok(names.iter().any(|name| !becomes.contains_key(&change.path.join(name))))
             };
-            if !same || goes && has_more().map_err(failed("list", set, &place))? {
-                let found = Found::of(now.as_ref());
+            if !same || goes && has_more().map_err(io_failure("list", set, &place))? {
+                let found = Found::from_seen(now.as_ref());
                 let root = of_root.root.clone();
                 conflicts.push(Conflict { root, path: change.path.clone(), found });
             }
@@ -73,11 +73,11 @@ pub(crate) fn compare(files: &impl Files, set: &ChangeSet) -> Result<Compared, C
                 && !becomes.contains_key(of)
             {
                 let place = Place { root, path: of.clone() };
-                let now = files.look(&place).map_err(failed("look at", set, &place))?;
-                if is_as(files, &place, Some(after), now).map_err(failed("read", set, &place))? {
+                let now = files.read_status(&place).map_err(io_failure("look at", set, &place))?;
+                if is_as(files, &place, Some(after), now).map_err(io_failure("read", set, &place))? {
                     compared.held.extend(now.map(|now| (root, now.inode)));
                 } else {
-                    let (root, found) = (of_root.root.clone(), Found::of(now.as_ref()));
+                    let (root, found) = (of_root.root.clone(), Found::from_seen(now.as_ref()));
                     conflicts.push(Conflict { root, path: of.clone(), found });
                 }
             }
@@ -97,7 +97,7 @@ fn is_as(files: &impl Files, place: &Place, entry: Option<&Entry>, now: Option<S
         Entry::Link { target, .. } => now.what == What::Link && files.read_link(place)? == *target,
         Entry::File { digest, size, mode, .. } => {
             (now.what, now.size, now.mode) == (What::File, *size, *mode)
-                && Digest::of_reader(files.read(place)?)? == *digest
+                && Digest::of_reader(files.read_file(place)?)? == *digest
         }
     })
 }
@@ -114,7 +114,7 @@ pub(crate) fn lay_ready(
     journal: &mut Journal,
     contents: &dyn Contents,
 ) -> Result<(), CommitError> {
-    let bench = workbench(&journal.id).map_err(CommitError::Journal)?;
+    let bench = workbench_path(&journal.id).map_err(CommitError::Journal)?;
     let set = &journal.set;
     let entries: BTreeMap<Place, &Change> = set
         .roots
@@ -126,14 +126,14 @@ pub(crate) fn lay_ready(
         .collect();
     for root in 0..set.roots.len() {
         let place = Place { root, path: bench.clone() };
-        files.make_directory(&place, 0o700).map_err(failed("make", set, &place))?;
-        files.hold(&place);
+        files.make_directory(&place, 0o700).map_err(io_failure("make", set, &place))?;
+        files.hold_directory(&place);
     }
     let each: Vec<bool> = (0..set.roots.len()).map(|root| syncs_each(files, journal, root)).collect();
     for step in &mut journal.steps {
         let sync = each[step.place.root];
         let (new, old) = (new_of(&bench, step), old_of(&bench, step));
-        let error = |doing| failed(doing, set, &step.place);
+        let error = |doing| io_failure(doing, set, &step.place);
         let Some(after) = entries.get(&step.place).and_then(|change| change.after.as_ref()) else { continue };
         if !matches!(step.act, Act::PutIn | Act::Swap | Act::Rewrite) {
             continue;
@@ -150,22 +150,23 @@ pub(crate) fn lay_ready(
             }
             Entry::File { digest, mode, modified, acl, .. } => {
                 let like = step.old.is_some_and(|old| old.what == What::File).then_some(&step.place);
-                let mut content = contents.open(digest).map_err(error("find the new content of"))?;
+                let mut content = contents.open_content(digest).map_err(error("find the new content of"))?;
                 let look = Looks { mode: *mode, modified: *modified, like, acl: acl.as_deref() };
                 files.make_file(&new, &mut content, &look, sync).map_err(error("lay ready"))?;
             }
         }
         if step.act == Act::Rewrite {
             let (mode, modified) = step.old.map_or((0o600, None), |old| (old.mode, Some(old.modified)));
-            let mut content = Content::Bytes(files.read(&step.place).map_err(error("read"))?);
+            let mut content = Content::Bytes(files.read_file(&step.place).map_err(error("read"))?);
             let look = Looks { mode, modified, like: None, acl: None };
             files.make_file(&old, &mut content, &look, sync).map_err(error("keep"))?;
             // Another program may have written to it since it was compared.
-            let kept = Digest::of_reader(files.read(&old).map_err(error("read"))?).map_err(error("read"))?;
+            let kept =
+                Digest::of_reader(files.read_file(&old).map_err(error("read"))?).map_err(error("read"))?;
             let before = entries.get(&step.place).and_then(|change| change.before.as_ref());
             if !matches!(before, Some(Entry::File { digest, .. }) if *digest == kept) {
                 let root = set.roots[step.place.root].root.clone();
-                let found = Found::of(step.old.as_ref());
+                let found = Found::from_seen(step.old.as_ref());
                 return Err(CommitError::Conflicts(vec![Conflict {
                     root,
                     path: step.place.path.clone(),
@@ -173,7 +174,7 @@ pub(crate) fn lay_ready(
                 }]));
             }
         }
-        step.new = files.look(&new).map_err(error("lay ready"))?;
+        step.new = files.read_status(&new).map_err(error("lay ready"))?;
     }
     for (root, each) in each.into_iter().enumerate() {
         let place = Place { root, path: bench.clone() };
@@ -181,23 +182,23 @@ pub(crate) fn lay_ready(
         contents
             .and_then(|()| files.sync_directory(root, Some(&bench)))
             .and_then(|()| files.sync_directory(root, None))
-            .map_err(failed("sync", set, &place))?;
+            .map_err(io_failure("sync", set, &place))?;
     }
     Ok(())
 }
 
 /// Removes files that were prepared or moved out of sight.
-pub(crate) fn clean(files: &impl Files, journal: &Journal) -> io::Result<()> {
-    let bench = workbench(&journal.id)?;
+pub(crate) fn remove_prepared(files: &impl Files, journal: &Journal) -> io::Result<()> {
+    let bench = workbench_path(&journal.id)?;
     for root in 0..journal.set.roots.len() {
         let place = Place { root, path: bench.clone() };
-        if files.look(&place)?.is_none() {
+        if files.read_status(&place)?.is_none() {
             continue;
         }
-        files.hold(&place);
-        for name in files.list(&place)? {
+        files.hold_directory(&place);
+        for name in files.list_names(&place)? {
             let left = Place { root, path: bench.join(&name) };
-            match files.look(&left)?.map(|seen| seen.what) {
+            match files.read_status(&left)?.map(|seen| seen.what) {
                 Some(What::Directory) => files.remove_directory(&left)?,
                 Some(What::File | What::Link | What::Other) => files.remove_file(&left)?,
                 None => {}

@@ -66,15 +66,15 @@ impl<'k> Reader<'k> {
         self.changes
     }
 
-    pub(crate) fn look(&self, place: &Place) -> Result<Option<Seen>, LayerError> {
-        self.below.look(place).map_err(|source| self.unread(Some(&place.path), source))
+    pub(crate) fn read_status(&self, place: &Place) -> Result<Option<Seen>, LayerError> {
+        self.below.read_status(place).map_err(|source| self.read_error(Some(&place.path), source))
     }
 
     /// True if the layer has a copy of the file below at its own name only.
     fn is_copied_in_place(&self, path: &RelPath) -> bool {
         let at = self.in_upper(path);
         let is_one = fs::symlink_metadata(&at).is_ok_and(|found| found.is_file() && found.nlink() == 1);
-        is_one && matches!(origin(&at), Ok(Some(_)))
+        is_one && matches!(overlay_origin(&at), Ok(Some(_)))
     }
 
     /// Checks the origins of copies without a file below. If the step moved or linked a file, its origin is
@@ -94,14 +94,14 @@ impl<'k> Reader<'k> {
             None => !hidden.is_empty(),
         };
         match self.moved.iter().find(|(_, origin)| !is_there(origin)) {
-            Some((path, _)) => Err(self.edited(path)),
+            Some((path, _)) => Err(self.edited_error(path)),
             None => Ok(()),
         }
     }
 
     /// Reads a directory of the layer. `below` means that the directory also exists below the layer, and
     /// `anew` that it hides everything there.
-    pub(crate) fn directory(
+    pub(crate) fn read_directory(
         &mut self,
         path: Option<&RelPath>,
         below: bool,
@@ -111,21 +111,21 @@ impl<'k> Reader<'k> {
         let list = || -> io::Result<Vec<OsString>> {
             let mut names =
                 fs::read_dir(&dir)?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>()?;
-            let copied = self.copied.filter(|_| below).map_or(&[][..], |copied| copied.names(path));
+            let copied = self.copied.filter(|_| below).map_or(&[][..], |copied| copied.copied_names(path));
             names.extend(copied.iter().map(|name| OsString::from_vec(name.clone())));
             names.sort();
             names.dedup();
             Ok(names)
         };
-        let names = with_access(&dir, 0o500, list).map_err(|source| self.unread(path, source))?;
+        let names = with_access(&dir, 0o500, list).map_err(|source| self.read_error(path, source))?;
         for name in names {
             let path = below_path(path, name.as_bytes());
-            self.entry(&path, below, anew)?;
+            self.read_entry(&path, below, anew)?;
         }
         Ok(())
     }
 
-    fn entry(&mut self, path: &RelPath, below: bool, anew: bool) -> Result<(), LayerError> {
+    fn read_entry(&mut self, path: &RelPath, below: bool, anew: bool) -> Result<(), LayerError> {
         let at = self.in_upper(path);
         let place = Place { root: 0, path: path.clone() };
         let found = match (fs::symlink_metadata(&at), self.copied) {
@@ -133,17 +133,17 @@ impl<'k> Reader<'k> {
             (Ok(found), Some(copied)) if !found.is_dir() && copied.is_unchanged(path, &found) => {
                 return Ok(());
             }
-            (found, _) => Some(found.map_err(|source| self.unread(Some(path), source))?),
+            (found, _) => Some(found.map_err(|source| self.read_error(Some(path), source))?),
         };
-        let lower = if below { self.look(&place)? } else { None };
+        let lower = if below { self.read_status(&place)? } else { None };
         let is_whiteout = |found: &fs::Metadata| {
             self.copied.is_none() && found.file_type().is_char_device() && found.rdev() == 0
         };
         let Some(found) = found.filter(|found| !is_whiteout(found)) else {
             return match lower {
-                Some(lower) => self.removed(path, lower),
+                Some(lower) => self.add_removal(path, lower),
                 // A file that the step removed is also gone below.
-                None => Err(self.edited(path)),
+                None => Err(self.edited_error(path)),
             };
         };
         let kind = found.file_type();
@@ -155,17 +155,17 @@ impl<'k> Reader<'k> {
         }
         if lower.is_none()
             && self.copied.is_none()
-            && let Some(origin) = origin(&at).map_err(|source| self.unread(Some(path), source))?
+            && let Some(origin) = overlay_origin(&at).map_err(|source| self.read_error(Some(path), source))?
         {
             self.moved.push((path.clone(), origin));
         }
-        let before = self.before(path, lower)?;
+        let before = self.former_entry(path, lower)?;
         let after = if kind.is_symlink() {
-            let target = fs::read_link(&at).map_err(|source| self.unread(Some(path), source))?;
+            let target = fs::read_link(&at).map_err(|source| self.read_error(Some(path), source))?;
             let modified = Some(modified_of(&found));
             Entry::Link { target: target.into_os_string().into_vec().into(), modified }
         } else {
-            self.file(path, &found, lower)?
+            self.read_file(path, &found, lower)?
         };
         if let Entry::File { same_as: None, .. } | Entry::Link { .. } = &after
             && before.as_ref().is_some_and(|before| before.is_same(&after))
@@ -175,7 +175,7 @@ impl<'k> Reader<'k> {
         if self.copied.is_some() && self.is_same_pair(lower, &before, &after)? {
             return Ok(());
         }
-        let shared = shared(lower);
+        let shared = shared_inode(lower);
         self.changes.push(Change { path: path.clone(), before, after: Some(after), shared });
         Ok(())
     }
@@ -190,12 +190,12 @@ impl<'k> Reader<'k> {
         let (Some(lower), Some(before)) = (lower, before) else { return Ok(false) };
         let Entry::File { same_as: Some(first), .. } = after else { return Ok(false) };
         let place = Place { root: 0, path: first.clone() };
-        let was_one = self.look(&place)?.is_some_and(|first| first.inode == lower.inode);
+        let was_one = self.read_status(&place)?.is_some_and(|first| first.inode == lower.inode);
         Ok(was_one && before.is_same(after))
     }
 
     /// A file that the step made or changed.
-    fn file(
+    fn read_file(
         &mut self,
         path: &RelPath,
         found: &fs::Metadata,
@@ -208,10 +208,10 @@ impl<'k> Reader<'k> {
             return Err(LayerError::Rights { root: self.root.clone(), path: path.clone() });
         }
         self.check_attributes(path, &at, lower)?;
-        let (mode, acl) = self.lists(path, &at, mode, replaced)?;
+        let (mode, acl) = self.mode_and_lists(path, &at, mode, replaced)?;
         let keep = &mut self.keep;
         let kept = with_access(&at, 0o400, || keep.keep_file(&mut File::open(&at)?));
-        let (digest, size) = kept.map_err(|source| self.unread(Some(path), source))?;
+        let (digest, size) = kept.map_err(|source| self.read_error(Some(path), source))?;
         let modified = Some(modified_of(found));
         let entry = |same_as| Entry::File { digest, size, mode, modified, same_as, acl: acl.clone() };
         if found.nlink() > 1 {
@@ -243,10 +243,10 @@ impl<'k> Reader<'k> {
         let at = self.in_upper(path);
         let is_below = lower.is_some_and(|lower| lower.what == What::Directory);
         self.check_attributes(path, &at, lower)?;
-        let (mode, acl) = self.lists(path, &at, mode, lower.filter(|_| is_below))?;
+        let (mode, acl) = self.mode_and_lists(path, &at, mode, lower.filter(|_| is_below))?;
         match lower {
             Some(lower) if is_below => {
-                let had = self.copied.and_then(|copied| copied.mode(path)).unwrap_or(lower.mode);
+                let had = self.copied.and_then(|copied| copied.directory_mode(path)).unwrap_or(lower.mode);
                 if had != mode {
                     let entry = |mode| Some(Entry::Directory { mode, acl: acl.clone() });
                     let (before, after) = (entry(lower.mode), entry(mode));
@@ -255,45 +255,50 @@ impl<'k> Reader<'k> {
                 // The kernel marks only the outermost directory that was made again.
                 anew = anew
                     || self.copied.is_none()
-                        && is_opaque(&at).map_err(|source| self.unread(Some(path), source))?;
+                        && is_opaque(&at).map_err(|source| self.read_error(Some(path), source))?;
                 if anew {
                     self.not_in_opaque(path)?;
                 }
             }
             other => {
-                let before = self.before(path, other)?;
+                let before = self.former_entry(path, other)?;
                 let after = Some(Entry::Directory { mode, acl });
                 self.changes.push(Change { path: path.clone(), before, after, shared: None });
             }
         }
-        self.directory(Some(path), is_below, anew)
+        self.read_directory(Some(path), is_below, anew)
     }
 
     /// Removes the former entries of a directory that was made again.
     fn not_in_opaque(&mut self, path: &RelPath) -> Result<(), LayerError> {
         let place = Place { root: 0, path: path.clone() };
-        let names = self.below.list(&place).map_err(|source| self.unread(Some(path), source))?;
+        let names = self.below.list_names(&place).map_err(|source| self.read_error(Some(path), source))?;
         for name in names {
             let child = below_path(Some(path), &name);
             if fs::symlink_metadata(self.in_upper(&child)).is_err() {
                 let place = Place { root: 0, path: child.clone() };
-                let seen = self.look(&place)?;
-                seen.map_or(Ok(()), |seen| self.removed(&child, seen))?;
+                let seen = self.read_status(&place)?;
+                seen.map_or(Ok(()), |seen| self.add_removal(&child, seen))?;
             }
         }
         Ok(())
     }
 
     /// Removes everything at a path.
-    fn removed(&mut self, path: &RelPath, lower: Seen) -> Result<(), LayerError> {
-        let before = self.before(path, Some(lower))?;
+    fn add_removal(&mut self, path: &RelPath, lower: Seen) -> Result<(), LayerError> {
+        let before = self.former_entry(path, Some(lower))?;
         // The former entries of a directory have been added by `before`.
-        self.changes.push(Change { path: path.clone(), before, after: None, shared: shared(Some(lower)) });
+        self.changes.push(Change {
+            path: path.clone(),
+            before,
+            after: None,
+            shared: shared_inode(Some(lower)),
+        });
         Ok(())
     }
 
     /// The former file at a path. If it was a directory, also removes its entries.
-    pub(crate) fn before(
+    pub(crate) fn former_entry(
         &mut self,
         path: &RelPath,
         lower: Option<Seen>,
@@ -306,9 +311,10 @@ impl<'k> Reader<'k> {
         // The step saw the state from the time when the layer was made. For a directory, only its entries
         // matter.
         if lower.what != What::Directory {
-            let changed = self.below.changed(&place).map_err(|source| self.unread(Some(path), source))?;
+            let changed =
+                self.below.change_time(&place).map_err(|source| self.read_error(Some(path), source))?;
             if changed.is_none_or(|changed| changed > self.made) {
-                return Err(self.edited(path));
+                return Err(self.edited_error(path));
             }
         }
         let unread = |source| LayerError::Read { root: self.root.clone(), path: path.clone(), source };
@@ -322,21 +328,21 @@ impl<'k> Reader<'k> {
                 let keep = &mut self.keep;
                 let kept = self
                     .below
-                    .open(&place)
+                    .open_file(&place)
                     .and_then(|mut file| Ok((keep.keep_file(&mut file)?, Acl::of_file(&file)?)));
                 let ((digest, size), acl) = kept.map_err(unread)?;
                 let modified = Some(lower.modified);
                 Entry::File { digest, size, mode: lower.mode, modified, same_as: None, acl }
             }
             What::Directory => {
-                for name in self.below.list(&place).map_err(unread)? {
+                for name in self.below.list_names(&place).map_err(unread)? {
                     let child = below_path(Some(path), &name);
                     let place = Place { root: 0, path: child.clone() };
-                    let seen = self.look(&place)?;
-                    seen.map_or(Ok(()), |seen| self.removed(&child, seen))?;
+                    let seen = self.read_status(&place)?;
+                    seen.map_or(Ok(()), |seen| self.add_removal(&child, seen))?;
                 }
                 let acl = self.below.acl(&place);
-                let acl = acl.map_err(|source| self.unread(Some(path), source))?;
+                let acl = acl.map_err(|source| self.read_error(Some(path), source))?;
                 Entry::Directory { mode: lower.mode, acl }
             }
         }))
@@ -345,7 +351,7 @@ impl<'k> Reader<'k> {
     /// Checks that the attributes equal the attributes of the former file, because change sets do not support
     /// attributes.
     fn check_attributes(&self, path: &RelPath, at: &Path, lower: Option<Seen>) -> Result<(), LayerError> {
-        let unread = |error: Errno| self.unread(Some(path), error.into());
+        let unread = |error: Errno| self.read_error(Some(path), error.into());
         let names = attribute_names(|list| llistxattr(at, list)).map_err(unread)?;
         for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
             // A step's own `user.overlay.x` is stored as `user.overlay.overlay.x`.
@@ -375,15 +381,15 @@ impl<'k> Reader<'k> {
 
     /// The mode and access control lists for committing a file or directory. If it `replaced` another one, it
     /// keeps that one's lists, so the step may not have set others.
-    fn lists(
+    fn mode_and_lists(
         &self,
         path: &RelPath,
         at: &Path,
         mode: u32,
         replaced: Option<Seen>,
     ) -> Result<(u32, Option<Box<Acl>>), LayerError> {
-        let unread = |source| self.unread(Some(path), source);
-        let ours = Acl::at(at).map_err(unread)?;
+        let unread = |source| self.read_error(Some(path), source);
+        let ours = Acl::of_path(at).map_err(unread)?;
         if replaced.is_none() {
             return Ok((mode, ours));
         }
@@ -393,7 +399,7 @@ impl<'k> Reader<'k> {
             return Ok((mode, theirs));
         }
         // A new file in its place has the lists of its directory.
-        let above = at.parent().map(Acl::at).transpose().map_err(unread)?.flatten();
+        let above = at.parent().map(Acl::of_path).transpose().map_err(unread)?.flatten();
         if above.is_some_and(|above| ours.is_inherited(&above)) {
             return Ok((ours.mode_without(mode), theirs));
         }
@@ -401,7 +407,7 @@ impl<'k> Reader<'k> {
         Err(LayerError::Attribute { root: self.root.clone(), path: path.clone(), attribute })
     }
 
-    fn edited(&self, path: &RelPath) -> LayerError {
+    fn edited_error(&self, path: &RelPath) -> LayerError {
         LayerError::Edited { root: self.root.clone(), path: path.clone() }
     }
 
@@ -409,7 +415,7 @@ impl<'k> Reader<'k> {
         self.upper.join(as_path(path))
     }
 
-    fn unread(&self, path: Option<&RelPath>, source: io::Error) -> LayerError {
+    fn read_error(&self, path: Option<&RelPath>, source: io::Error) -> LayerError {
         match path {
             Some(path) => LayerError::Read { root: self.root.clone(), path: path.clone(), source },
             None => LayerError::Root { root: as_root(&self.root), source },
@@ -430,7 +436,7 @@ fn as_path(path: &RelPath) -> &Path {
 }
 
 /// Inode of a file that has other names.
-pub(crate) fn shared(lower: Option<Seen>) -> Option<u64> {
+pub(crate) fn shared_inode(lower: Option<Seen>) -> Option<u64> {
     lower.filter(|lower| lower.what == What::File && lower.names > 1).map(|lower| lower.inode)
 }
 
@@ -457,7 +463,7 @@ fn with_access<T>(path: &Path, needed: u32, mut work: impl FnMut() -> io::Result
 const ORIGIN_FILE: usize = 21;
 
 /// The kernel's note of the file below from which it copied this one.
-fn origin(at: &Path) -> io::Result<Option<Vec<u8>>> {
+fn overlay_origin(at: &Path) -> io::Result<Option<Vec<u8>>> {
     let mut value = [0; 256];
     match lgetxattr(at, "user.overlay.origin", &mut value) {
         Ok(length) => Ok(Some(value[..length].to_vec())),

@@ -42,10 +42,10 @@ pub struct Reading<'c> {
 impl ChangeSet {
     /// The changes in reading order. A renamed file occurs once.
     #[must_use]
-    pub fn readings(&self) -> Vec<Reading<'_>> {
+    pub fn in_reading_order(&self) -> Vec<Reading<'_>> {
         let mut readings = Vec::new();
         for of_root in &self.roots {
-            let renamed = renames(&of_root.changes);
+            let renamed = find_renames(&of_root.changes);
             let gone: BTreeSet<&RelPath> = renamed.values().copied().collect();
             for change in &of_root.changes {
                 let is_gone = change.after.is_none() && gone.contains(&change.path);
@@ -59,14 +59,15 @@ impl ChangeSet {
                 }
             }
         }
-        readings
-            .sort_by_key(|reading| (reading.is_generated, rank(reading), reading.root, &reading.change.path));
+        readings.sort_by_key(|reading| {
+            (reading.is_generated, reading_rank(reading), reading.root, &reading.change.path)
+        });
         readings
     }
 }
 
 /// Deletions first, then changes of permissions, links, contents, and new files.
-fn rank(reading: &Reading<'_>) -> u8 {
+fn reading_rank(reading: &Reading<'_>) -> u8 {
     match reading.change.kind() {
         Kind::Delete => 0,
         Kind::Mode => 1,
@@ -88,12 +89,12 @@ fn is_generated(change: &Change) -> bool {
     // A step chooses the names of new files itself.
     let is_old = matches!(change.before, Some(Entry::File { .. }));
     let runs = [&change.before, &change.after].into_iter().any(|entry| is_executable(entry.as_ref()));
-    let name = String::from_utf8_lossy(change.path.name());
+    let name = String::from_utf8_lossy(change.path.last_name());
     is_old && !runs && (GENERATED.contains(&&*name) || GENERATED_ENDS.iter().any(|end| name.ends_with(end)))
 }
 
 /// Former path of each renamed file: exactly one removed file has the same content and mode.
-fn renames(changes: &[Change]) -> BTreeMap<&RelPath, &RelPath> {
+fn find_renames(changes: &[Change]) -> BTreeMap<&RelPath, &RelPath> {
     let mut gone: BTreeMap<(Digest, u32), Vec<&RelPath>> = BTreeMap::new();
     let mut new: BTreeMap<(Digest, u32), Vec<&RelPath>> = BTreeMap::new();
     for change in changes {
@@ -124,7 +125,7 @@ mod tests {
     #[test]
     fn a_reader_is_told_first_what_no_difference_shows_and_renames_once() {
         let file = |text: &str, mode| {
-            let digest = Digest::of(text.as_bytes());
+            let digest = Digest::of_bytes(text.as_bytes());
             Some(Entry::File {
                 digest,
                 size: text.len() as u64,
@@ -159,7 +160,7 @@ mod tests {
         });
         let root = ByteText::from(b"/r".to_vec());
         let set = ChangeSet::new(vec![RootChanges { root, changes: changes.into() }]);
-        let readings = set.readings();
+        let readings = set.in_reading_order();
         let told: Vec<String> = readings
             .iter()
             .map(|reading| match reading.renamed_from {

@@ -12,13 +12,13 @@ use crate::steps::{Act, CommitStep};
 
 /// Reverts all steps, the last first. Returns the places that other programs have changed since, which are
 /// left.
-pub(crate) fn revert(files: &impl Files, journal: &Journal) -> Result<Vec<Place>, Halt> {
+pub(crate) fn revert_steps(files: &impl Files, journal: &Journal) -> Result<Vec<Place>, Halt> {
     hold_benches(files, journal);
     let mut left = Vec::new();
     for step in journal.steps.iter().rev() {
         let bench = bench_of(journal, step)?;
         let io = |error: io::Error| Halt::Io(step.place.clone(), error);
-        if !backward(files, journal, &bench, step).map_err(io)? {
+        if !revert_step(files, journal, &bench, step).map_err(io)? {
             left.push(step.place.clone());
         }
     }
@@ -27,15 +27,20 @@ pub(crate) fn revert(files: &impl Files, journal: &Journal) -> Result<Vec<Place>
 }
 
 /// Reverts a step; false if it was left.
-fn backward(files: &impl Files, journal: &Journal, bench: &RelPath, step: &CommitStep) -> io::Result<bool> {
+fn revert_step(
+    files: &impl Files,
+    journal: &Journal,
+    bench: &RelPath,
+    step: &CommitStep,
+) -> io::Result<bool> {
     let (place, new, old) = (&step.place, new_of(bench, step), old_of(bench, step));
     match &step.act {
         Act::TakeOut => put_back(files, &old, place),
         Act::PutIn => {
-            if files.look(&new)?.is_some() {
+            if files.read_status(&new)?.is_some() {
                 return Ok(true);
             }
-            let at = whereabouts(files, journal, bench, place)?;
+            let at = present_place(files, journal, bench, place)?;
             if !is_ours(files, step, &at)? {
                 return Ok(false);
             }
@@ -44,14 +49,14 @@ fn backward(files: &impl Files, journal: &Journal, bench: &RelPath, step: &Commi
         }
         Act::Swap => swap_back(files, bench, step),
         Act::Rewrite => {
-            let now = files.look(place)?;
+            let now = files.read_status(place)?;
             if now.is_none_or(|now| step.old.is_none_or(|old| old.inode != now.inode)) {
                 return Ok(false);
             }
-            files.rewrite(&old, place)?;
+            files.rewrite_file(&old, place)?;
             Ok(true)
         }
-        Act::FileMode { before, mode } => match files.look(place)? {
+        Act::FileMode { before, mode } => match files.read_status(place)? {
             Some(now) if step.old.is_some_and(|old| old.inode == now.inode) => {
                 if now.mode == *mode {
                     files.set_mode(place, *before, syncs_each(files, journal, place.root))?;
@@ -61,9 +66,9 @@ fn backward(files: &impl Files, journal: &Journal, bench: &RelPath, step: &Commi
             _ => Ok(false),
         },
         Act::Name { of } => {
-            let at = whereabouts(files, journal, bench, place)?;
+            let at = present_place(files, journal, bench, place)?;
             let source = source_of(files, journal, &Place { root: place.root, path: of.clone() })?;
-            if files.look(&at)?.is_some_and(|now| Some(now.inode) == source) {
+            if files.read_status(&at)?.is_some_and(|now| Some(now.inode) == source) {
                 files.remove_file(&at)?;
                 // Unlike renames into or out of the workbench, this is made durable by no other sync.
                 files.sync_directory(at.root, at.path.parent().as_ref())?;
@@ -71,7 +76,7 @@ fn backward(files: &impl Files, journal: &Journal, bench: &RelPath, step: &Commi
             Ok(true)
         }
         Act::Loosen { before, .. } | Act::Settle { before, .. } => {
-            if files.look(place)?.is_some_and(|now| now.what == What::Directory) {
+            if files.read_status(place)?.is_some_and(|now| now.what == What::Directory) {
                 files.set_mode(place, *before, syncs_each(files, journal, place.root))?;
             }
             Ok(true)
@@ -81,7 +86,7 @@ fn backward(files: &impl Files, journal: &Journal, bench: &RelPath, step: &Commi
 
 /// Location of a file that a step put into place. After a power cut, the new directory that contains it may
 /// still be out of sight.
-fn whereabouts(files: &impl Files, journal: &Journal, bench: &RelPath, place: &Place) -> io::Result<Place> {
+fn present_place(files: &impl Files, journal: &Journal, bench: &RelPath, place: &Place) -> io::Result<Place> {
     for above in place.path.ancestors() {
         let made = journal
             .steps
@@ -89,10 +94,10 @@ fn whereabouts(files: &impl Files, journal: &Journal, bench: &RelPath, place: &P
             .find(|step| step.act == Act::PutIn && step.place.root == place.root && step.place.path == above);
         if let Some(made) = made {
             let new = new_of(bench, made);
-            if files.look(&new)?.is_some()
+            if files.read_status(&new)?.is_some()
                 && let Some(rest) = place.path.from(&above)
             {
-                return Ok(Place { root: place.root, path: rest.below(&new.path) });
+                return Ok(Place { root: place.root, path: rest.prefixed_with(&new.path) });
             }
         }
     }
@@ -108,12 +113,12 @@ fn source_of(files: &impl Files, journal: &Journal, of: &Place) -> io::Result<Op
         .and_then(|step| step.new);
     match put {
         Some(new) => Ok(Some(new.inode)),
-        None => Ok(files.look(of)?.map(|seen| seen.inode)),
+        None => Ok(files.read_status(of)?.map(|seen| seen.inode)),
     }
 }
 
 fn put_back(files: &impl Files, old: &Place, place: &Place) -> io::Result<bool> {
-    if files.look(old)?.is_none() {
+    if files.read_status(old)?.is_none() {
         return Ok(true);
     }
     let Err(error) = files.rename(old, place) else { return Ok(true) };
@@ -124,15 +129,15 @@ fn put_back(files: &impl Files, old: &Place, place: &Place) -> io::Result<bool> 
 /// True if the parent directory of a place exists. Another program may have put a file or a link there.
 fn has_directory_above(files: &impl Files, place: &Place) -> io::Result<bool> {
     let Some(above) = place.path.parent() else { return Ok(true) };
-    let above = files.look(&Place { root: place.root, path: above })?;
+    let above = files.read_status(&Place { root: place.root, path: above })?;
     Ok(above.is_some_and(|above| above.what == What::Directory))
 }
 
 /// True if the file is the one that this step put into place, untouched.
 fn is_ours(files: &impl Files, step: &CommitStep, at: &Place) -> io::Result<bool> {
-    let Some((now, new)) = files.look(at)?.zip(step.new) else { return Ok(false) };
+    let Some((now, new)) = files.read_status(at)?.zip(step.new) else { return Ok(false) };
     if new.what == What::Directory {
-        return Ok((now.what, now.inode) == (new.what, new.inode) && files.list(at)?.is_empty());
+        return Ok((now.what, now.inode) == (new.what, new.inode) && files.list_names(at)?.is_empty());
     }
     Ok(now.is_untouched(&new))
 }
@@ -140,7 +145,7 @@ fn is_ours(files: &impl Files, step: &CommitStep, at: &Place) -> io::Result<bool
 fn swap_back(files: &impl Files, bench: &RelPath, step: &CommitStep) -> io::Result<bool> {
     let (place, new, old) = (&step.place, new_of(bench, step), old_of(bench, step));
     let is_new = |place: &Place| -> io::Result<Option<bool>> {
-        Ok(files.look(place)?.map(|seen| step.new.is_some_and(|new| new.inode == seen.inode)))
+        Ok(files.read_status(place)?.map(|seen| step.new.is_some_and(|new| new.inode == seen.inode)))
     };
     match (is_new(&new)?, is_new(&old)?) {
         // Exchanging is not supported: the old file was taken out, and the new one not put in.

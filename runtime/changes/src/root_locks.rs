@@ -44,9 +44,9 @@ impl RootLocks {
         }
         let mut held = Self(Vec::new());
         for (root, how) in needed {
-            let name = Digest::of(root.as_os_str().as_bytes()).to_string();
+            let name = Digest::of_bytes(root.as_os_str().as_bytes()).to_string();
             let at = journals.join(format!("{name}.lock"));
-            match take(&at, how)? {
+            match take_lock(&at, how)? {
                 Ok(file) => held.0.push((at, file)),
                 Err(name) => {
                     let root = root.as_os_str().as_bytes().to_vec().into();
@@ -59,13 +59,13 @@ impl RootLocks {
 }
 
 /// Takes one lock, or returns its holder.
-fn take(at: &Path, how: FlockOperation) -> io::Result<Result<File, String>> {
+fn take_lock(at: &Path, how: FlockOperation) -> io::Result<Result<File, String>> {
     loop {
         let file = File::options().create(true).truncate(false).write(true).open(at)?;
         match flock(&file, how) {
             Ok(()) => {}
             Err(Errno::INTR) => continue,
-            Err(Errno::WOULDBLOCK) => return Ok(Err(holder(&file))),
+            Err(Errno::WOULDBLOCK) => return Ok(Err(describe_holder(&file))),
             Err(error) => return Err(error.into()),
         }
         // Its last holder may have removed it meanwhile; then it protects nothing.
@@ -80,9 +80,9 @@ fn take(at: &Path, how: FlockOperation) -> io::Result<Result<File, String>> {
 const LOOKS: u32 = 20;
 
 /// Describes the process that has a lock, from the system's list of all locks.
-fn holder(file: &File) -> String {
+fn describe_holder(file: &File) -> String {
     let inode = file.metadata().map(|found| found.ino().to_string()).unwrap_or_default();
-    let Some(pid) = (0..LOOKS).find_map(|_| locker(&inode)).filter(|pid| *pid > 0) else {
+    let Some(pid) = (0..LOOKS).find_map(|_| locking_process(&inode)).filter(|pid| *pid > 0) else {
         return "another process".to_owned();
     };
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -96,7 +96,7 @@ fn holder(file: &File) -> String {
 }
 
 /// Number of the process with a lock on this inode; 0 or less for a process that this one cannot see.
-fn locker(inode: &str) -> Option<i64> {
+fn locking_process(inode: &str) -> Option<i64> {
     let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
     // `1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF`; a waiting process has `->` as the second word.
     locks.lines().find_map(|line| {
@@ -148,8 +148,8 @@ mod tests {
                 });
             }
             let path = dir.path().join("held");
-            let names =
-                (0..300).map(|_| take(&path, FlockOperation::NonBlockingLockShared).unwrap().unwrap_err());
+            let names = (0..300)
+                .map(|_| take_lock(&path, FlockOperation::NonBlockingLockShared).unwrap().unwrap_err());
             let others: Vec<String> = names.filter(|name| *name != me).collect();
             is_over.store(true, Ordering::Relaxed);
             assert_eq!(others, Vec::<String>::new());

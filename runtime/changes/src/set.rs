@@ -135,7 +135,7 @@ impl RelPath {
 
     /// The last name.
     #[must_use]
-    pub fn name(&self) -> &[u8] {
+    pub fn last_name(&self) -> &[u8] {
         self.as_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default()
     }
 
@@ -155,7 +155,7 @@ impl RelPath {
     }
 
     /// The same path, relative to a directory that contains its root.
-    pub(crate) fn below(&self, above: &Self) -> Self {
+    pub(crate) fn prefixed_with(&self, above: &Self) -> Self {
         above.join(self.as_bytes())
     }
 
@@ -318,16 +318,16 @@ pub struct Change {
 
 impl Change {
     /// The same change, relative to a directory that contains the root.
-    pub(crate) fn below(&self, above: &RelPath) -> Self {
-        self.moved(|path| Some(path.below(above))).unwrap_or_else(|| self.clone())
+    pub(crate) fn prefixed_with(&self, above: &RelPath) -> Self {
+        self.map_paths(|path| Some(path.prefixed_with(above))).unwrap_or_else(|| self.clone())
     }
 
     /// The same change, relative to a directory of the root, if it is inside that.
     pub(crate) fn from(&self, above: &RelPath) -> Option<Self> {
-        self.moved(|path| path.from(above))
+        self.map_paths(|path| path.from(above))
     }
 
-    fn moved(&self, to: impl Fn(&RelPath) -> Option<RelPath>) -> Option<Self> {
+    fn map_paths(&self, to: impl Fn(&RelPath) -> Option<RelPath>) -> Option<Self> {
         let entry = |entry: &Option<Entry>| match entry {
             Some(Entry::File { digest, size, mode, modified, same_as, acl }) => Some(Entry::File {
                 digest: *digest,
@@ -408,7 +408,7 @@ impl ChangeSet {
     }
 
     /// True if a directory of this set equals, contains or is inside a directory of the other set.
-    pub(crate) fn meets(&self, other: &Self) -> bool {
+    pub(crate) fn overlaps_with(&self, other: &Self) -> bool {
         let meet = |a: &ByteText, b: &ByteText| a == b || a.path_in(b).is_some() || b.path_in(a).is_some();
         self.roots.iter().any(|own| other.roots.iter().any(|other| meet(&own.root, &other.root)))
     }
@@ -425,7 +425,7 @@ impl ChangeSet {
 
     /// All contents in the set, before and after.
     #[must_use]
-    pub fn contents(&self) -> BTreeSet<Digest> {
+    pub fn content_digests(&self) -> BTreeSet<Digest> {
         let entries = self.changes().flat_map(|(_, change)| [&change.before, &change.after]);
         let digest = |entry: &Entry| match entry {
             Entry::File { digest, .. } => Some(*digest),
@@ -463,7 +463,7 @@ impl ChangeSet {
         let mut roots: BTreeMap<ByteText, BTreeMap<RelPath, Change>> = BTreeMap::new();
         for (root, change) in sets.iter().flat_map(|set| set.changes()) {
             let (root, above) = outermost(root);
-            let change = above.map_or_else(|| change.clone(), |above| change.below(&above));
+            let change = above.map_or_else(|| change.clone(), |above| change.prefixed_with(&above));
             let of_root = roots.entry(root).or_default();
             match of_root.get_mut(&change.path) {
                 Some(first) => {
@@ -492,7 +492,7 @@ impl ChangeSet {
     ///
     /// # Errors
     /// If a root is not an absolute path, a path occurs twice, or a mode would give rights.
-    pub fn check(&self) -> Result<(), BadChangeSet> {
+    pub fn check_valid(&self) -> Result<(), BadChangeSet> {
         if self.version != VERSION {
             return Err(BadChangeSet::Version { version: self.version });
         }

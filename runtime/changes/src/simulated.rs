@@ -31,7 +31,7 @@ pub(crate) enum Op {
 
 impl Op {
     /// The entries that it affects; a mode has a separate entry.
-    fn keys(&self) -> Vec<(u64, Vec<u8>)> {
+    fn affected_entries(&self) -> Vec<(u64, Vec<u8>)> {
         match self {
             Self::Name { dir, name, .. } | Self::Remove { dir, name } => vec![(*dir, name.clone())],
             Self::Rename { from: a, to: b } | Self::Exchange { a, b } => vec![a.clone(), b.clone()],
@@ -72,7 +72,7 @@ impl World {
         }
     }
 
-    fn directory(&self, path: Option<RelPath>) -> Option<u64> {
+    fn find_directory(&self, path: Option<RelPath>) -> Option<u64> {
         let mut at = ROOT;
         for name in path.iter().flat_map(RelPath::names) {
             let (Node::Directory(names), ..) = self.nodes.get(&at)? else { return None };
@@ -81,18 +81,18 @@ impl World {
         matches!(self.nodes.get(&at)?.0, Node::Directory(_)).then_some(at)
     }
 
-    pub(crate) fn at(&self, path: &RelPath) -> Option<(u64, Vec<u8>, Option<u64>)> {
-        let dir = self.directory(path.parent())?;
+    pub(crate) fn find_name(&self, path: &RelPath) -> Option<(u64, Vec<u8>, Option<u64>)> {
+        let dir = self.find_directory(path.parent())?;
         let Node::Directory(names) = &self.nodes[&dir].0 else { return None };
-        Some((dir, path.name().to_vec(), names.get(path.name()).copied()))
+        Some((dir, path.last_name().to_vec(), names.get(path.last_name()).copied()))
     }
 
-    pub(crate) fn find(&self, path: &RelPath) -> Option<u64> {
-        self.at(path)?.2
+    pub(crate) fn find_inode(&self, path: &RelPath) -> Option<u64> {
+        self.find_name(path)?.2
     }
 
-    pub(crate) fn make(&mut self, path: &RelPath, node: Node, mode: u32, time: Time) {
-        let (dir, name, _) = self.at(path).unwrap();
+    pub(crate) fn make_node(&mut self, path: &RelPath, node: Node, mode: u32, time: Time) {
+        let (dir, name, _) = self.find_name(path).unwrap();
         let inode = self.next;
         self.next += 1;
         self.nodes.insert(inode, (node.clone(), mode, time));
@@ -102,11 +102,11 @@ impl World {
             other => other,
         };
         self.base.insert(inode, (durable, mode, time));
-        self.perform(Op::Name { dir, name, inode });
+        self.perform_op(Op::Name { dir, name, inode });
     }
 
-    pub(crate) fn perform(&mut self, op: Op) {
-        act(&mut self.nodes, &op);
+    pub(crate) fn perform_op(&mut self, op: Op) {
+        apply_op(&mut self.nodes, &op);
         self.ops.push((op, false));
     }
 
@@ -114,7 +114,7 @@ impl World {
     pub(crate) fn sync_directory(&mut self, dir: u64) {
         let mut keys = BTreeSet::new();
         for (op, durable) in self.ops.iter_mut().rev() {
-            let of_op = op.keys();
+            let of_op = op.affected_entries();
             if *durable || of_op.iter().any(|key| key.0 == dir || keys.contains(key)) {
                 *durable = true;
                 keys.extend(of_op);
@@ -124,15 +124,15 @@ impl World {
 
     /// State after a power cut: any part of the unsynced changes, but never a later change of an entry
     /// without an earlier one.
-    pub(crate) fn cut(&self, chance: &mut Chance) -> Self {
+    pub(crate) fn after_power_cut(&self, chance: &mut Chance) -> Self {
         let mut nodes = self.base.clone();
         let mut lost = BTreeSet::new();
         for (op, durable) in &self.ops {
-            let keys = op.keys();
-            if !durable && (keys.iter().any(|key| lost.contains(key)) || chance.coin()) {
+            let keys = op.affected_entries();
+            if !durable && (keys.iter().any(|key| lost.contains(key)) || chance.flip_coin()) {
                 lost.extend(keys);
             } else {
-                act(&mut nodes, op);
+                apply_op(&mut nodes, op);
             }
         }
         for (inode, (node, ..)) in &mut nodes {
@@ -141,7 +141,7 @@ impl World {
                 Some((Node::File { content: now, durable: kept }, _, _)),
             ) = (node, self.nodes.get(inode))
             {
-                let any = if chance.coin() { kept } else { now };
+                let any = if chance.flip_coin() { kept } else { now };
                 content.clone_from(any);
                 durable.clone_from(any);
             }
@@ -150,13 +150,13 @@ impl World {
             *time = self.nodes[inode].2;
         }
         let base = nodes.clone();
-        let cleared = self.cleared.clone().filter(|_| chance.coin());
+        let cleared = self.cleared.clone().filter(|_| chance.flip_coin());
         let journal = self.journal.clone().or(cleared);
         Self { nodes, base, ops: Vec::new(), journal, cleared: None, ..self.clone() }
     }
 
     /// The visible state of the tree, including the names that belong to one file.
-    pub(crate) fn contents(&self) -> BTreeMap<String, String> {
+    pub(crate) fn visible_tree(&self) -> BTreeMap<String, String> {
         let mut all = BTreeMap::new();
         let mut names_of: BTreeMap<u64, Vec<String>> = BTreeMap::new();
         let mut walk = vec![(String::new(), ROOT)];
@@ -186,8 +186,8 @@ impl World {
     }
 }
 
-fn act(nodes: &mut BTreeMap<u64, (Node, u32, Time)>, op: &Op) {
-    fn names(nodes: &mut BTreeMap<u64, (Node, u32, Time)>, dir: u64) -> &mut Names {
+fn apply_op(nodes: &mut BTreeMap<u64, (Node, u32, Time)>, op: &Op) {
+    fn names_in(nodes: &mut BTreeMap<u64, (Node, u32, Time)>, dir: u64) -> &mut Names {
         let Some((Node::Directory(names), ..)) = nodes.get_mut(&dir) else {
             panic!("{dir} is not a directory")
         };
@@ -195,22 +195,22 @@ fn act(nodes: &mut BTreeMap<u64, (Node, u32, Time)>, op: &Op) {
     }
     match op {
         Op::Name { dir, name, inode } => {
-            names(nodes, *dir).insert(name.clone(), *inode);
+            names_in(nodes, *dir).insert(name.clone(), *inode);
         }
         Op::Remove { dir, name } => {
-            names(nodes, *dir).remove(name);
+            names_in(nodes, *dir).remove(name);
         }
         Op::Rename { from, to } => {
-            if let Some(inode) = names(nodes, from.0).remove(&from.1) {
-                names(nodes, to.0).insert(to.1.clone(), inode);
+            if let Some(inode) = names_in(nodes, from.0).remove(&from.1) {
+                names_in(nodes, to.0).insert(to.1.clone(), inode);
             }
         }
         Op::Exchange { a, b } => {
             let (first, second) =
-                (names(nodes, a.0).get(&a.1).copied(), names(nodes, b.0).get(&b.1).copied());
+                (names_in(nodes, a.0).get(&a.1).copied(), names_in(nodes, b.0).get(&b.1).copied());
             for (at, inode) in [(a, second), (b, first)] {
                 if let Some(inode) = inode {
-                    names(nodes, at.0).insert(at.1.clone(), inode);
+                    names_in(nodes, at.0).insert(at.1.clone(), inode);
                 }
             }
         }
@@ -227,7 +227,7 @@ impl Chance {
         self.0 >> 33
     }
 
-    fn coin(&mut self) -> bool {
+    fn flip_coin(&mut self) -> bool {
         self.next().is_multiple_of(2)
     }
 }
@@ -267,7 +267,7 @@ impl Simulated {
     }
 
     /// Called for each change of the disk.
-    fn point(&self) -> io::Result<()> {
+    fn pass_point(&self) -> io::Result<()> {
         if self.is_off.get() {
             return Err(io::Error::other("the power is off"));
         }
@@ -288,7 +288,7 @@ impl Simulated {
             }
             Fault::Error => Err(io::ErrorKind::StorageFull.into()),
             Fault::Edit(name) => {
-                edit(&mut self.world.borrow_mut(), name);
+                edit_file(&mut self.world.borrow_mut(), name);
                 Ok(())
             }
         }
@@ -297,11 +297,11 @@ impl Simulated {
 
 const EDITED: &[u8] = b"somebody's own";
 
-fn edit(world: &mut World, name: &str) {
+fn edit_file(world: &mut World, name: &str) {
     world.clock += 1;
     let now = Time(world.clock, 7);
-    let path = path(name);
-    match world.find(&path) {
+    let path = rel_path(name);
+    match world.find_inode(&path) {
         Some(inode) => {
             let Some((node, _, time)) = world.nodes.get_mut(&inode) else { return };
             if let Node::File { content, durable } = node {
@@ -310,21 +310,21 @@ fn edit(world: &mut World, name: &str) {
                 *time = now;
             }
         }
-        None if world.at(&path).is_some() => {
+        None if world.find_name(&path).is_some() => {
             let node = Node::File { content: EDITED.to_vec(), durable: EDITED.to_vec() };
-            world.make(&path, node, 0o644, now);
+            world.make_node(&path, node, 0o644, now);
         }
         None => {}
     }
 }
 
 impl Files for Rc<Simulated> {
-    fn look(&self, place: &Place) -> io::Result<Option<Seen>> {
+    fn read_status(&self, place: &Place) -> io::Result<Option<Seen>> {
         if self.is_off.get() {
             return Err(io::Error::other("the power is off"));
         }
         let world = self.world.borrow();
-        let Some(inode) = world.find(&place.path) else { return Ok(None) };
+        let Some(inode) = world.find_inode(&place.path) else { return Ok(None) };
         let (node, mode, modified) = &world.nodes[&inode];
         let (what, size) = match node {
             Node::File { content, .. } => (What::File, content.len() as u64),
@@ -339,9 +339,9 @@ impl Files for Rc<Simulated> {
         Ok(Some(Seen { what, inode, size, modified: *modified, mode: *mode, names }))
     }
 
-    fn read<'a>(&'a self, place: &Place) -> io::Result<Box<dyn Read + 'a>> {
+    fn read_file<'a>(&'a self, place: &Place) -> io::Result<Box<dyn Read + 'a>> {
         let world = self.world.borrow();
-        match world.find(&place.path).map(|inode| &world.nodes[&inode].0) {
+        match world.find_inode(&place.path).map(|inode| &world.nodes[&inode].0) {
             Some(Node::File { content, .. }) => Ok(Box::new(io::Cursor::new(content.clone()))),
             _ => Err(io::ErrorKind::NotFound.into()),
         }
@@ -349,23 +349,23 @@ impl Files for Rc<Simulated> {
 
     fn read_link(&self, place: &Place) -> io::Result<ByteText> {
         let world = self.world.borrow();
-        match world.find(&place.path).map(|inode| &world.nodes[&inode].0) {
+        match world.find_inode(&place.path).map(|inode| &world.nodes[&inode].0) {
             Some(Node::Link(target)) => Ok(target.clone().into()),
             _ => Err(io::ErrorKind::NotFound.into()),
         }
     }
 
-    fn list(&self, place: &Place) -> io::Result<Vec<Vec<u8>>> {
+    fn list_names(&self, place: &Place) -> io::Result<Vec<Vec<u8>>> {
         let world = self.world.borrow();
-        match world.find(&place.path).map(|inode| &world.nodes[&inode].0) {
+        match world.find_inode(&place.path).map(|inode| &world.nodes[&inode].0) {
             Some(Node::Directory(names)) => Ok(names.keys().cloned().collect()),
             _ => Err(io::ErrorKind::NotFound.into()),
         }
     }
 
     fn make_directory(&self, place: &Place, mode: u32) -> io::Result<()> {
-        self.point()?;
-        self.world.borrow_mut().make(&place.path, Node::Directory(Names::new()), mode, Time(0, 0));
+        self.pass_point()?;
+        self.world.borrow_mut().make_node(&place.path, Node::Directory(Names::new()), mode, Time(0, 0));
         Ok(())
     }
 
@@ -376,73 +376,73 @@ impl Files for Rc<Simulated> {
         look: &Looks<'_>,
         sync: bool,
     ) -> io::Result<()> {
-        self.point()?;
+        self.pass_point()?;
         let mut bytes = Vec::new();
         content.read_to_end(&mut bytes)?;
         let durable = if sync { bytes.clone() } else { Vec::new() };
         let mut world = self.world.borrow_mut();
         world.clock += 1;
         let time = look.modified.unwrap_or(Time(world.clock, 0));
-        world.make(&place.path, Node::File { content: bytes, durable }, look.mode, time);
+        world.make_node(&place.path, Node::File { content: bytes, durable }, look.mode, time);
         Ok(())
     }
 
     fn make_link(&self, place: &Place, target: &ByteText, modified: Option<Time>) -> io::Result<()> {
-        self.point()?;
+        self.pass_point()?;
         let node = Node::Link(target.as_bytes().to_vec());
-        self.world.borrow_mut().make(&place.path, node, 0o777, modified.unwrap_or(Time(0, 0)));
+        self.world.borrow_mut().make_node(&place.path, node, 0o777, modified.unwrap_or(Time(0, 0)));
         Ok(())
     }
 
     fn make_name(&self, of: &Place, place: &Place) -> io::Result<()> {
-        self.point()?;
+        self.pass_point()?;
         let mut world = self.world.borrow_mut();
-        let inode = world.find(&of.path).ok_or(io::ErrorKind::NotFound)?;
-        let (dir, name, _) = world.at(&place.path).ok_or(io::ErrorKind::NotFound)?;
-        world.perform(Op::Name { dir, name, inode });
+        let inode = world.find_inode(&of.path).ok_or(io::ErrorKind::NotFound)?;
+        let (dir, name, _) = world.find_name(&place.path).ok_or(io::ErrorKind::NotFound)?;
+        world.perform_op(Op::Name { dir, name, inode });
         Ok(())
     }
 
     fn rename(&self, from: &Place, to: &Place) -> io::Result<()> {
-        self.point()?;
+        self.pass_point()?;
         let mut world = self.world.borrow_mut();
-        let (from, to) = (world.at(&from.path), world.at(&to.path));
+        let (from, to) = (world.find_name(&from.path), world.find_name(&to.path));
         // Another program may have put a file in place of a directory.
         let ((dir, name, found), (dir2, name2, taken)) = from.zip(to).ok_or(io::ErrorKind::NotADirectory)?;
         if taken.is_some() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         found.ok_or(io::ErrorKind::NotFound)?;
-        world.perform(Op::Rename { from: (dir, name), to: (dir2, name2) });
+        world.perform_op(Op::Rename { from: (dir, name), to: (dir2, name2) });
         Ok(())
     }
 
     fn exchange(&self, a: &Place, b: &Place) -> io::Result<()> {
-        self.point()?;
+        self.pass_point()?;
         let mut world = self.world.borrow_mut();
-        let (a, b) = (world.at(&a.path), world.at(&b.path));
+        let (a, b) = (world.find_name(&a.path), world.find_name(&b.path));
         let ((dir, name, one), (dir2, name2, other)) = a.zip(b).ok_or(io::ErrorKind::NotFound)?;
         one.zip(other).ok_or(io::ErrorKind::NotFound)?;
-        world.perform(Op::Exchange { a: (dir, name), b: (dir2, name2) });
+        world.perform_op(Op::Exchange { a: (dir, name), b: (dir2, name2) });
         Ok(())
     }
 
     fn set_mode(&self, place: &Place, mode: u32, sync: bool) -> io::Result<()> {
-        self.point()?;
+        self.pass_point()?;
         let mut world = self.world.borrow_mut();
-        let inode = world.find(&place.path).ok_or(io::ErrorKind::NotFound)?;
-        world.perform(Op::Mode { inode, mode });
+        let inode = world.find_inode(&place.path).ok_or(io::ErrorKind::NotFound)?;
+        world.perform_op(Op::Mode { inode, mode });
         if sync {
             world.sync_directory(inode);
         }
         Ok(())
     }
 
-    fn rewrite(&self, from: &Place, to: &Place) -> io::Result<()> {
-        self.point()?;
+    fn rewrite_file(&self, from: &Place, to: &Place) -> io::Result<()> {
+        self.pass_point()?;
         let (bytes, mode, time, inode) = {
             let world = self.world.borrow();
-            let find = |place: &Place| world.find(&place.path).ok_or(io::ErrorKind::NotFound);
+            let find = |place: &Place| world.find_inode(&place.path).ok_or(io::ErrorKind::NotFound);
             let (node, mode, time) = &world.nodes[&find(from)?];
             let Node::File { content, .. } = node else { return Err(io::ErrorKind::NotFound.into()) };
             (content.clone(), *mode, *time, find(to)?)
@@ -451,10 +451,10 @@ impl Files for Rc<Simulated> {
             if let Some((Node::File { content, .. }, ..)) = self.world.borrow_mut().nodes.get_mut(&inode) {
                 *content = part.to_vec();
             }
-            self.point()?;
+            self.pass_point()?;
         }
         let mut world = self.world.borrow_mut();
-        world.perform(Op::Mode { inode, mode });
+        world.perform_op(Op::Mode { inode, mode });
         world.sync_directory(inode);
         if let Some((node, _, old_time)) = world.nodes.get_mut(&inode) {
             *node = Node::File { content: bytes.clone(), durable: bytes };
@@ -464,16 +464,16 @@ impl Files for Rc<Simulated> {
     }
 
     fn remove_file(&self, place: &Place) -> io::Result<()> {
-        self.point()?;
+        self.pass_point()?;
         let mut world = self.world.borrow_mut();
-        let (dir, name, found) = world.at(&place.path).ok_or(io::ErrorKind::NotFound)?;
+        let (dir, name, found) = world.find_name(&place.path).ok_or(io::ErrorKind::NotFound)?;
         found.ok_or(io::ErrorKind::NotFound)?;
-        world.perform(Op::Remove { dir, name });
+        world.perform_op(Op::Remove { dir, name });
         Ok(())
     }
 
     fn remove_directory(&self, place: &Place) -> io::Result<()> {
-        if !self.list(place)?.is_empty() {
+        if !self.list_names(place)?.is_empty() {
             return Err(io::ErrorKind::DirectoryNotEmpty.into());
         }
         self.remove_file(place)
@@ -484,7 +484,7 @@ impl Files for Rc<Simulated> {
     }
 
     fn sync_contents(&self, _: usize) -> io::Result<()> {
-        self.point()?;
+        self.pass_point()?;
         let mut world = self.world.borrow_mut();
         for (node, ..) in world.nodes.values_mut() {
             if let Node::File { content, durable } = node {
@@ -498,32 +498,32 @@ impl Files for Rc<Simulated> {
     }
 
     fn sync_directory(&self, _: usize, path: Option<&RelPath>) -> io::Result<()> {
-        self.point()?;
+        self.pass_point()?;
         let mut world = self.world.borrow_mut();
-        let dir = world.directory(path.cloned()).ok_or(io::ErrorKind::NotFound)?;
+        let dir = world.find_directory(path.cloned()).ok_or(io::ErrorKind::NotFound)?;
         world.sync_directory(dir);
         Ok(())
     }
 }
 
 impl Log for Rc<Simulated> {
-    fn write(&self, journal: &Journal) -> io::Result<()> {
-        self.point()?;
+    fn write_journal(&self, journal: &Journal) -> io::Result<()> {
+        self.pass_point()?;
         let mut world = self.world.borrow_mut();
         (world.journal, world.cleared) = (Some(journal.clone()), None);
         drop(world);
-        self.point()
+        self.pass_point()
     }
 
-    fn clear(&self) -> io::Result<()> {
-        self.point()?;
+    fn remove_journal(&self) -> io::Result<()> {
+        self.pass_point()?;
         let mut world = self.world.borrow_mut();
         world.cleared = world.journal.take();
         drop(world);
-        self.point()
+        self.pass_point()
     }
 }
 
-pub(crate) fn path(text: &str) -> RelPath {
+pub(crate) fn rel_path(text: &str) -> RelPath {
     RelPath::new(text).unwrap()
 }

@@ -46,7 +46,7 @@ pub(crate) enum Act {
 }
 
 /// Position of a move in the order.
-fn order(step: &CommitStep) -> (u8, usize) {
+fn step_order(step: &CommitStep) -> (u8, usize) {
     let depth = step.place.path.depth();
     let deepest_first = usize::MAX - depth;
     match &step.act {
@@ -64,7 +64,7 @@ fn order(step: &CommitStep) -> (u8, usize) {
 const OWN: u32 = 0o700;
 
 /// The moves of a change set, in order.
-pub(crate) fn plan(set: &ChangeSet, found: &Compared) -> Vec<CommitStep> {
+pub(crate) fn plan_steps(set: &ChangeSet, found: &Compared) -> Vec<CommitStep> {
     let mut steps = Vec::new();
     // Number of names that each file has in the set.
     let mut named: BTreeMap<(usize, u64), u64> = BTreeMap::new();
@@ -90,13 +90,13 @@ pub(crate) fn plan(set: &ChangeSet, found: &Compared) -> Vec<CommitStep> {
             let old = found.seen.get(&place).copied();
             let is_split = old.is_some_and(|old| split.contains(&old.inode));
             let names = if is_split { OtherNames::Foreign } else { names_of(change) };
-            for act in acts(&with_own_content(change, &becomes), names) {
+            for act in acts_for(&with_own_content(change, &becomes), names) {
                 let slot = steps.len();
                 steps.push(CommitStep { place: place.clone(), act, slot, new: None, old });
             }
         }
     }
-    steps.sort_by_key(order);
+    steps.sort_by_key(step_order);
     steps
 }
 
@@ -152,7 +152,7 @@ enum OtherNames {
     Foreign,
 }
 
-fn acts(change: &Change, names: OtherNames) -> Vec<Act> {
+fn acts_for(change: &Change, names: OtherNames) -> Vec<Act> {
     let put = |after: &Entry| match after {
         Entry::File { same_as: Some(of), .. } => Act::Name { of: of.clone() },
         Entry::File { .. } | Entry::Directory { .. } | Entry::Link { .. } => Act::PutIn,

@@ -12,7 +12,7 @@ use lobster_base::cancel::{CancelReason, CancelToken};
 
 use crate::commit::commit_within;
 use crate::tests::{Bench, set};
-use crate::{ChangeSet, CommitError, Terms, recover};
+use crate::{ChangeSet, CommitError, Terms, recover_commits};
 
 /// Variable with the directory and the stopping point for a copy of this binary.
 const ROLE: &str = "LOBSTER_CHANGES_TEST_ROLE";
@@ -35,7 +35,7 @@ fn stopping_copy() {
     LEFT.store(point.parse().unwrap(), Ordering::SeqCst);
     lobster_base::fault::install_fault_hook(|_| {
         if LEFT.fetch_sub(1, Ordering::SeqCst) == 0 {
-            signal("STOP", std::process::id());
+            send_signal("STOP", std::process::id());
             // The signal may be delivered to another thread, and stop this one a little later.
             let told = std::io::stdin().read(&mut [0]);
             assert_eq!(told.unwrap(), 0, "it goes on when its input ends");
@@ -46,11 +46,11 @@ fn stopping_copy() {
     bench.commit(&changes).unwrap();
 }
 
-fn signal(name: &str, pid: u32) {
+fn send_signal(name: &str, pid: u32) {
     assert!(Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap().success());
 }
 
-fn start(dir: &Path, point: u64) -> Child {
+fn start_copy(dir: &Path, point: u64) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
         .args(["stopped_commits::stopping_copy", "--exact"])
@@ -59,7 +59,7 @@ fn start(dir: &Path, point: u64) -> Child {
 }
 
 /// True if it stopped; otherwise it has ended.
-fn stops(child: &mut Child) -> bool {
+fn has_stopped(child: &mut Child) -> bool {
     let stat = format!("/proc/{}/stat", child.id());
     loop {
         if let Some(status) = child.try_wait().unwrap() {
@@ -84,14 +84,14 @@ fn a_stopped_commit_is_in_the_way_of_the_same_directories_alone() {
         bench.put("a", "old");
         std::fs::create_dir(bench.tree().join("inner")).unwrap();
         let journals = dir.path().join("journals");
-        let mut child = start(dir.path(), points);
-        if !stops(&mut child) {
+        let mut child = start_copy(dir.path(), points);
+        if !has_stopped(&mut child) {
             break;
         }
         let is_begun = std::fs::read_dir(&journals).unwrap().count() > 0;
         assert!(is_begun, "nobody holds anything at point {points}");
         let since = Instant::now();
-        assert_eq!(recover(&journals, &|_| Ok(())).unwrap(), [], "point {points}");
+        assert_eq!(recover_commits(&journals, &|_| Ok(())).unwrap(), [], "point {points}");
         // Another directory of the same parent.
         let other = dir.path().join("other");
         std::fs::create_dir(&other).unwrap();
@@ -119,7 +119,7 @@ fn a_stopped_commit_is_in_the_way_of_the_same_directories_alone() {
         assert!(since.elapsed() < Duration::from_secs(20), "{:?} at point {points}", since.elapsed());
         // Half of them continue, the others are killed.
         if points % 2 == 0 {
-            signal("CONT", child.id());
+            send_signal("CONT", child.id());
             drop(child.stdin.take());
             assert!(child.wait().unwrap().success());
         } else {

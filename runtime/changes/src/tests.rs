@@ -15,7 +15,7 @@ use crate::commit::commit_in;
 use crate::commit_log::{Journal, Log, LogFile, Phase};
 use crate::{
     ByteText, Change, ChangeSet, CommitError, Content, Contents, Entry, LinkRule, RelPath, RootChanges,
-    Terms, commit, recover, recover_for,
+    Terms, commit_changes, recover_commits, recover_for,
 };
 
 #[derive(Default)]
@@ -23,14 +23,14 @@ pub(crate) struct Memory(pub(crate) RefCell<BTreeMap<Digest, Vec<u8>>>);
 
 impl Memory {
     pub(crate) fn file(&self, text: &str, mode: u32) -> Entry {
-        let digest = Digest::of(text.as_bytes());
+        let digest = Digest::of_bytes(text.as_bytes());
         self.0.borrow_mut().insert(digest, text.into());
         Entry::File { digest, size: text.len() as u64, mode, modified: None, same_as: None, acl: None }
     }
 }
 
 impl Contents for Memory {
-    fn open(&self, digest: &Digest) -> io::Result<Content<'_>> {
+    fn open_content(&self, digest: &Digest) -> io::Result<Content<'_>> {
         let bytes = self.0.borrow().get(digest).cloned().ok_or(io::ErrorKind::NotFound)?;
         Ok(Content::Bytes(Box::new(io::Cursor::new(bytes))))
     }
@@ -108,7 +108,7 @@ impl Bench {
         links: Option<&LinkRule>,
     ) -> Result<(), CommitError> {
         let (journals, cancel) = (&self.dir.path().join("journals"), &CancelToken::new());
-        commit(set, contents, &Terms { journals, id, links, cancel, tell: &|_| Ok(()) })
+        commit_changes(set, contents, &Terms { journals, id, links, cancel, tell: &|_| Ok(()) })
     }
 
     fn left(&self) -> Vec<String> {
@@ -151,23 +151,23 @@ fn a_commit_and_its_inverse_lead_there_and_back() {
     assert_eq!(bench.left(), ["a", "gone", "l"]);
     assert_eq!(fs::read(bench.tree().join("a")).unwrap(), b"old");
     assert_eq!(fs::read_link(bench.tree().join("l")).unwrap(), Path::new("a"));
-    assert_eq!(recover(&bench.dir.path().join("journals"), &|_| Ok(())).unwrap(), []);
+    assert_eq!(recover_commits(&bench.dir.path().join("journals"), &|_| Ok(())).unwrap(), []);
 }
 
 /// The process ends when the journal enters *applying*.
 struct Dies(LogFile);
 
 impl Log for Dies {
-    fn write(&self, journal: &Journal) -> io::Result<()> {
+    fn write_journal(&self, journal: &Journal) -> io::Result<()> {
         let ends = io::Error::other("the process has ended");
         match journal.phase {
-            Phase::Preparing => self.0.write(journal),
-            Phase::Applying => self.0.write(journal).and(Err(ends)),
+            Phase::Preparing => self.0.write_journal(journal),
+            Phase::Applying => self.0.write_journal(journal).and(Err(ends)),
             Phase::Reverting | Phase::Cleaning => Err(ends),
         }
     }
 
-    fn clear(&self) -> io::Result<()> {
+    fn remove_journal(&self) -> io::Result<()> {
         Err(io::Error::other("the process has ended"))
     }
 }
@@ -192,7 +192,7 @@ fn a_commit_whose_workbench_or_tree_is_gone_is_never_told_as_done_and_holds_up_o
     crash();
     let (workbench, away) = (bench.tree().join(".lobster-test"), bench.dir.path().join("away"));
     fs::rename(&workbench, &away).unwrap();
-    let unfinished = recover(&journals, &|_| Ok(())).unwrap_err();
+    let unfinished = recover_commits(&journals, &|_| Ok(())).unwrap_err();
     let message = unfinished.to_string();
     assert!(matches!(unfinished, CommitError::Unfinished { .. }), "{message}");
     for part in ["restore that directory", ".lobster-test", "test.commit"] {
@@ -203,16 +203,16 @@ fn a_commit_whose_workbench_or_tree_is_gone_is_never_told_as_done_and_holds_up_o
     bench.commit_as("other", &of_other, &bench.memory, None).unwrap();
     assert_eq!((bench.left(), other.left()), (vec!["a".to_owned()], vec!["a".to_owned(), "b".to_owned()]));
     fs::rename(&away, &workbench).unwrap();
-    assert!(recover(&journals, &|_| Ok(())).unwrap()[0].committed);
+    assert!(recover_commits(&journals, &|_| Ok(())).unwrap()[0].committed);
     assert_eq!(bench.left(), ["a", "b"]);
     assert_eq!(fs::read(bench.tree().join("a")).unwrap(), b"new");
     bench.commit(&of_tree.inverse()).unwrap();
     crash();
     fs::rename(bench.tree(), &away).unwrap();
-    assert!(recover(&journals, &|_| Ok(())).unwrap_err().to_string().contains("cannot open"));
+    assert!(recover_commits(&journals, &|_| Ok(())).unwrap_err().to_string().contains("cannot open"));
     assert_eq!(recover_for(&journals, &of_other, &|_| Ok(())).unwrap(), []);
     fs::remove_file(journals.join("test.commit")).unwrap();
-    assert_eq!(recover(&journals, &|_| Ok(())).unwrap(), []);
+    assert_eq!(recover_commits(&journals, &|_| Ok(())).unwrap(), []);
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn a_journal_that_cannot_be_read_or_is_gone_hinders_no_other_commit() {
     assert_eq!(recover_for(&journals, &set, &|_| Ok(())).unwrap(), []);
     bench.commit(&set).unwrap();
     assert_eq!(fs::read(bench.tree().join("a")).unwrap(), b"new");
-    let told = recover(&journals, &|_| Ok(())).unwrap_err().to_string();
+    let told = recover_commits(&journals, &|_| Ok(())).unwrap_err().to_string();
     assert!(told.contains("cannot be read") && told.contains("damaged.commit"), "{told}");
 }
 
@@ -271,11 +271,11 @@ struct Meddling<'m> {
 }
 
 impl Contents for Meddling<'_> {
-    fn open(&self, digest: &Digest) -> io::Result<Content<'_>> {
+    fn open_content(&self, digest: &Digest) -> io::Result<Content<'_>> {
         if *digest == self.at {
             fs::write(&self.file, "theirs")?;
         }
-        self.memory.open(digest)
+        self.memory.open_content(digest)
     }
 }
 
@@ -294,8 +294,11 @@ fn what_is_written_to_a_file_with_other_names_while_contents_are_laid_ready_is_a
             ("b", Some(file("old")), Some(file("another"))),
         ];
         let set = set(&bench.tree(), changes);
-        let meddling =
-            Meddling { memory: &bench.memory, at: Digest::of(at.as_bytes()), file: bench.tree().join("a") };
+        let meddling = Meddling {
+            memory: &bench.memory,
+            at: Digest::of_bytes(at.as_bytes()),
+            file: bench.tree().join("a"),
+        };
         let error = bench.commit_as("test", &set, &meddling, None).unwrap_err();
         assert!(error.to_string().contains("a in "), "{error}");
         let read = |name| fs::read_to_string(bench.tree().join(name)).unwrap();
@@ -352,7 +355,7 @@ fn a_commit_keeps_owners_times_and_holes() {
         content[size / 2] = 7;
         content
     };
-    let digest = Digest::of(&content);
+    let digest = Digest::of_bytes(&content);
     bench.memory.0.borrow_mut().insert(digest, content.clone());
     let time = crate::Time(1_000_000_000, 123_456_789);
     let timed = |entry: Entry| match entry {
@@ -487,7 +490,7 @@ fn the_draft_of_a_journal_that_a_killed_process_left_is_removed_once_it_is_old()
     let times = fs::FileTimes::new()
         .set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(7200));
     fs::File::options().write(true).open(&old).unwrap().set_times(times).unwrap();
-    assert_eq!(recover(&journals, &|_| Ok(())).unwrap(), []);
+    assert_eq!(recover_commits(&journals, &|_| Ok(())).unwrap(), []);
     assert!(!old.exists() && fresh.exists());
 }
 
@@ -591,7 +594,7 @@ fn a_link_is_followed_as_the_files_will_be() {
             }
             (done, why) => panic!("{there:?} {made:?}: {done:?}, not {why:?}"),
         }
-        assert_eq!(rule.check(&set).is_err(), why.is_some());
+        assert_eq!(rule.check_links(&set).is_err(), why.is_some());
     }
     // Another name of a protected file.
     let bench = Bench::new();

@@ -9,7 +9,7 @@ use crate::beginning::Beginning;
 use crate::files::{Place, What};
 use crate::layer::{Keep, LayerError, open_root};
 use crate::pile::Below;
-use crate::reader::{Reader, shared};
+use crate::reader::{Reader, shared_inode};
 use crate::set::{ByteText, Change, Entry, RelPath, RootChanges, Time};
 
 /// The mode of a new directory.
@@ -57,12 +57,12 @@ pub fn changes_of(
         use std::os::unix::ffi::OsStrExt;
         ByteText::from(root.as_os_str().as_bytes().to_vec())
     };
-    let made = began.bound().map_err(|source| LayerError::Root { root: root.to_owned(), source })?;
+    let made = began.time_bound().map_err(|source| LayerError::Root { root: root.to_owned(), source })?;
     let below = Below::new(open_root(root)?, None);
     let mut reader = Reader::new(below, PathBuf::new(), name.clone(), made, keep);
     for (path, what) in written {
         let place = Place { root: 0, path: path.clone() };
-        let lower = reader.look(&place)?;
+        let lower = reader.read_status(&place)?;
         // A removed or replaced directory already accounts for its entries.
         let is_told =
             |above: RelPath| written.get(&above).is_some_and(|above| !matches!(above, Written::Directory));
@@ -85,14 +85,14 @@ pub fn changes_of(
                 acl: None,
             }),
         };
-        let before = reader.before(path, lower)?;
+        let before = reader.former_entry(path, lower)?;
         let is_change = match (&before, &after) {
             (None, None) => false,
             (Some(before), Some(after)) => !before.is_same(after),
             (None, Some(_)) | (Some(_), None) => true,
         };
         if is_change {
-            reader.push(Change { path: path.clone(), before, after, shared: shared(lower) });
+            reader.push(Change { path: path.clone(), before, after, shared: shared_inode(lower) });
         }
     }
     Ok(RootChanges { root: name, changes: reader.into_changes() })

@@ -71,18 +71,18 @@ impl CodeCache {
 
     /// Returns the component from its cached code, or has `compile` compile it and caches the result. A
     /// cache that cannot be written costs time but does not fail the run.
-    pub(crate) fn load<E: From<LoadError>>(
+    pub(crate) fn load_or_compile<E: From<LoadError>>(
         &self,
         engine: &wasmtime::Engine,
         digest: Digest,
         patience: &Patience,
         compile: impl FnOnce() -> Result<Vec<u8>, E>,
     ) -> Result<Compiled, E> {
-        if let Some(component) = self.read(engine, digest) {
-            eviction::note_use(&self.path(digest, "blake3"));
+        if let Some(component) = self.read_code(engine, digest) {
+            eviction::note_use(&self.program_file(digest, "blake3"));
             return Ok(component);
         }
-        let lock = match self.lock(digest, patience)? {
+        let lock = match self.lock_program(digest, patience)? {
             Ok(lock) => Some(lock),
             Err(error) => {
                 tracing::warn!(dir = %self.dir.display(), %error, "the code cache cannot be locked");
@@ -90,17 +90,17 @@ impl CodeCache {
             }
         };
         // Another process may have compiled it while this one waited.
-        if let Some(component) = self.read(engine, digest) {
+        if let Some(component) = self.read_code(engine, digest) {
             return Ok(component);
         }
-        if let Some(refusal) = self.refusal(digest, &patience.limits).filter(|_| !patience.anew) {
+        if let Some(refusal) = self.recorded_refusal(digest, &patience.limits).filter(|_| !patience.anew) {
             return Err(refusal.into());
         }
         let code = compile()?;
-        let stored = self.write(digest, &code).inspect_err(|error| {
+        let stored = self.write_code(digest, &code).inspect_err(|error| {
             tracing::warn!(dir = %self.dir.display(), %error, "compiled code is not cached");
         });
-        let component = stored.ok().and_then(|()| self.read(engine, digest));
+        let component = stored.ok().and_then(|()| self.read_code(engine, digest));
         // The process that adds code also makes room; its own code is the newest and is protected by
         // the lock.
         prune(&self.root, &CodeLimits::default());
@@ -112,13 +112,16 @@ impl CodeCache {
     pub(crate) fn note_refusal(&self, digest: Digest, error: &LoadError) {
         if matches!(error, LoadError::CompilerMemory { .. } | LoadError::Timeout { .. }) {
             // Without the note, the program is compiled again.
-            let _ = self.put(&self.path(digest, "refused"), &serde_json::to_vec(error).unwrap_or_default());
+            let _ = self.write_atomically(
+                &self.program_file(digest, "refused"),
+                &serde_json::to_vec(error).unwrap_or_default(),
+            );
         }
     }
 
     /// Error of an earlier compilation, unless the program may now take more.
-    fn refusal(&self, digest: Digest, now: &CompileLimits) -> Option<LoadError> {
-        let text = regular_file::read_own_text(&self.path(digest, "refused")).ok()?;
+    fn recorded_refusal(&self, digest: Digest, now: &CompileLimits) -> Option<LoadError> {
+        let text = regular_file::read_own_text(&self.program_file(digest, "refused")).ok()?;
         serde_json::from_str(&text).ok().filter(|error| match error {
             LoadError::CompilerMemory { limit } => now.memory <= *limit,
             LoadError::Timeout { limit } => now.time <= *limit,
@@ -127,20 +130,20 @@ impl CodeCache {
     }
 
     /// A file of a program: `cwasm`, `blake3`, `seen`, `refused` or `lock`.
-    fn path(&self, digest: Digest, extension: &str) -> PathBuf {
+    fn program_file(&self, digest: Digest, extension: &str) -> PathBuf {
         self.dir.join(format!("{}.{extension}", digest.to_hex()))
     }
 
     /// Waits for another process that compiles the same program, as long as there is time.
-    fn lock(&self, digest: Digest, patience: &Patience) -> Result<io::Result<File>, LoadError> {
-        let path = self.path(digest, "lock");
+    fn lock_program(&self, digest: Digest, patience: &Patience) -> Result<io::Result<File>, LoadError> {
+        let path = self.program_file(digest, "lock");
         let mut options = File::options();
         options.create(true).truncate(false).write(true).mode(0o600);
         let file = match regular_file::open_own(&mut options, &path) {
             Ok(file) => file,
             Err(error) => return Ok(Err(error)),
         };
-        let locked = patience.until(|| match file.try_lock() {
+        let locked = patience.wait_until(|| match file.try_lock() {
             Ok(()) => Some(Ok(())),
             Err(TryLockError::WouldBlock) => None,
             Err(TryLockError::Error(error)) => Some(Err(error)),
@@ -148,13 +151,13 @@ impl CodeCache {
         Ok(locked.map(|()| file))
     }
 
-    pub(crate) fn read(&self, engine: &wasmtime::Engine, digest: Digest) -> Option<Compiled> {
-        let path = self.path(digest, "cwasm");
-        let recorded = regular_file::read_own_text(&self.path(digest, "blake3")).ok()?;
+    pub(crate) fn read_code(&self, engine: &wasmtime::Engine, digest: Digest) -> Option<Compiled> {
+        let path = self.program_file(digest, "cwasm");
+        let recorded = regular_file::read_own_text(&self.program_file(digest, "blake3")).ok()?;
         // From here on, the code is opened by name.
         regular_file::open_own(File::options().read(true), &path).ok()?;
         // Taken before the bytes are read, so that a change in between is noticed.
-        let (mark, seen) = (SeenMark::of(&path), self.path(digest, "seen"));
+        let (mark, seen) = (SeenMark::for_file(&path), self.program_file(digest, "seen"));
         if !mark.as_ref().is_some_and(|mark| mark.is_noted(&seen)) {
             let mut hasher = blake3::Hasher::new();
             hasher.update_mmap(&path).ok()?;
@@ -163,7 +166,7 @@ impl CodeCache {
                 return None;
             }
             // Without the note, the code is checked again.
-            if let Some(Err(error)) = mark.map(|mark| self.put(&seen, mark.as_bytes())) {
+            if let Some(Err(error)) = mark.map(|mark| self.write_atomically(&seen, mark.as_bytes())) {
                 tracing::debug!(path = %seen.display(), %error, "cannot record the check of compiled code");
             }
         }
@@ -185,14 +188,14 @@ impl CodeCache {
 
     /// Writes the code first and the record last: a record never exists without its code, and code
     /// without a record is not read.
-    fn write(&self, digest: Digest, code: &[u8]) -> io::Result<()> {
-        self.put(&self.path(digest, "cwasm"), code)?;
-        let _ = std::fs::remove_file(self.path(digest, "refused"));
-        self.put(&self.path(digest, "blake3"), blake3::hash(code).to_hex().as_bytes())
+    fn write_code(&self, digest: Digest, code: &[u8]) -> io::Result<()> {
+        self.write_atomically(&self.program_file(digest, "cwasm"), code)?;
+        let _ = std::fs::remove_file(self.program_file(digest, "refused"));
+        self.write_atomically(&self.program_file(digest, "blake3"), blake3::hash(code).to_hex().as_bytes())
     }
 
     /// Writes a file of this cache completely or not at all.
-    fn put(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    fn write_atomically(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         let mut file = tempfile::Builder::new().prefix(DRAFT).tempfile_in(&self.dir)?;
         file.write_all(bytes)?;
         file.persist(path)?;

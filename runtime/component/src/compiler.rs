@@ -93,7 +93,7 @@ impl Patience {
         Self { limits, anew: true, ..self }
     }
 
-    fn check(&self) -> Result<(), LoadError> {
+    fn check_deadline(&self) -> Result<(), LoadError> {
         if let Some(reason) = (self.cancel)() {
             return Err(LoadError::Cancelled { reason });
         }
@@ -102,18 +102,18 @@ impl Patience {
     }
 
     /// Retries until the attempt returns a value, the time is up or the load is cancelled.
-    pub(crate) fn until<T>(&self, mut attempt: impl FnMut() -> Option<T>) -> Result<T, LoadError> {
+    pub(crate) fn wait_until<T>(&self, mut attempt: impl FnMut() -> Option<T>) -> Result<T, LoadError> {
         loop {
             if let Some(done) = attempt() {
                 return Ok(done);
             }
-            self.check()?;
+            self.check_deadline()?;
             std::thread::sleep(LOOK);
         }
     }
 
-    pub(crate) fn lock<'m, T>(&self, mutex: &'m Mutex<T>) -> Result<MutexGuard<'m, T>, LoadError> {
-        self.until(|| match mutex.try_lock() {
+    pub(crate) fn lock_mutex<'m, T>(&self, mutex: &'m Mutex<T>) -> Result<MutexGuard<'m, T>, LoadError> {
+        self.wait_until(|| match mutex.try_lock() {
             Ok(guard) => Some(guard),
             Err(TryLockError::Poisoned(poisoned)) => Some(PoisonError::into_inner(poisoned)),
             Err(TryLockError::WouldBlock) => None,
@@ -141,13 +141,17 @@ impl CompilerProgram {
         allocation: Allocation,
         patience: &Patience,
     ) -> Result<Vec<u8>, LoadError> {
-        patience.check()?;
+        patience.check_deadline()?;
         let broken = |doing: &str| {
             let message = format!("{doing} {}", self.program.display());
             move |error: io::Error| LoadError::Compiler { message: format!("{message}: {error}") }
         };
         let hand = || -> io::Result<_> {
-            let (mut input, output, errors) = (scratch("program")?, scratch("code")?, scratch("errors")?);
+            let (mut input, output, errors) = (
+                create_scratch_file("program")?,
+                create_scratch_file("code")?,
+                create_scratch_file("errors")?,
+            );
             input.write_all(bytes)?;
             input.rewind()?;
             Ok((input, output, errors))
@@ -169,13 +173,13 @@ impl CompilerProgram {
         // the compiler.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut running = Running(command.spawn().map_err(broken("cannot start the compiler"))?);
-        let status = wait(&mut running.0, patience)?;
+        let status = wait_for_exit(&mut running.0, patience)?;
         let said = || {
             let mut text = String::new();
             let _ = errors.rewind().and_then(|()| (&errors).take(64 << 10).read_to_string(&mut text));
             text
         };
-        self.judge(status, said)?;
+        self.check_exit_status(status, said)?;
         let mut code = Vec::new();
         output.rewind().and_then(|()| output.read_to_end(&mut code)).map_err(broken("cannot read from"))?;
         if wasmtime::Engine::detect_precompiled(&code).is_none() {
@@ -189,7 +193,7 @@ impl CompilerProgram {
         Ok(code)
     }
 
-    fn judge(&self, status: ExitStatus, said: impl FnOnce() -> String) -> Result<(), LoadError> {
+    fn check_exit_status(&self, status: ExitStatus, said: impl FnOnce() -> String) -> Result<(), LoadError> {
         use std::os::unix::process::ExitStatusExt;
         if status.success() {
             return Ok(());
@@ -210,7 +214,7 @@ impl CompilerProgram {
 }
 
 /// Creates a file without a name.
-fn scratch(name: &str) -> io::Result<File> {
+fn create_scratch_file(name: &str) -> io::Result<File> {
     #[cfg(target_os = "linux")]
     {
         use rustix::fs::MemfdFlags;
@@ -224,17 +228,17 @@ fn scratch(name: &str) -> io::Result<File> {
 }
 
 /// Memory that a process holds and shares with no file; `None` if the system does not report it.
-fn resident(pid: u32) -> Option<u64> {
+fn resident_memory(pid: u32) -> Option<u64> {
     let pages = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
     let mut pages = pages.split_whitespace().skip(1).map(str::parse::<u64>);
     let held = pages.next()?.ok()?.saturating_sub(pages.next()?.ok()?);
     Some(held * rustix::param::page_size() as u64)
 }
 
-fn wait(child: &mut Child, patience: &Patience) -> Result<ExitStatus, LoadError> {
+fn wait_for_exit(child: &mut Child, patience: &Patience) -> Result<ExitStatus, LoadError> {
     let limit = patience.limits.memory;
-    let ended = patience.until(|| match child.try_wait() {
-        Ok(None) if resident(child.id()).is_some_and(|held| held > limit) => {
+    let ended = patience.wait_until(|| match child.try_wait() {
+        Ok(None) if resident_memory(child.id()).is_some_and(|held| held > limit) => {
             Some(Err(LoadError::CompilerMemory { limit }))
         }
         Ok(status) => status.map(Ok),
@@ -264,7 +268,7 @@ fn compile_here(words: &[String]) -> Result<(), LoadError> {
         return Err(broken(format!("it takes three words, not {}", words.len())));
     };
     let number = |word: &String| word.parse::<u64>().map_err(|error| broken(format!("{word}: {error}")));
-    confine(number(seconds)?, number(parent)?).map_err(|e| broken(e.to_string()))?;
+    apply_limits(number(seconds)?, number(parent)?).map_err(|e| broken(e.to_string()))?;
     let allocation = if allocation == "pooling" { Allocation::Pooling } else { Allocation::OnDemand };
     let mut bytes = Vec::new();
     io::stdin().read_to_end(&mut bytes).map_err(|error| broken(format!("cannot read: {error}")))?;
@@ -276,7 +280,7 @@ fn compile_here(words: &[String]) -> Result<(), LoadError> {
 }
 
 /// Applies the limits to this process, which is trusted until it reads the program.
-fn confine(seconds: u64, parent: u64) -> io::Result<()> {
+fn apply_limits(seconds: u64, parent: u64) -> io::Result<()> {
     let limit = |most: u64| Rlimit { current: Some(most), maximum: Some(most) };
     #[cfg(target_os = "linux")]
     {

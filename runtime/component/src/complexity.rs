@@ -6,7 +6,7 @@
 use wasmparser::{FunctionBody, MemoryType, Operator, Parser, Payload, TypeRef, Validator, WasmFeatures};
 
 use crate::LoadError;
-use crate::kind::malformed;
+use crate::kind::malformed_error;
 
 /// Largest program in bytes.
 pub const MAX_PROGRAM: u64 = 256 << 20;
@@ -26,20 +26,23 @@ pub(crate) type Measured = [u64; LIMITS.len()];
 
 /// Rejects a program that is too much for a compiler; the error has the figures.
 pub(crate) fn check(program: &[u8]) -> Result<(), LoadError> {
-    for (found, (limit, what)) in measure(program)?.into_iter().zip(LIMITS) {
+    for (found, (limit, what)) in measure_functions(program)?.into_iter().zip(LIMITS) {
         if found > limit {
             return Err(LoadError::TooComplex { what: what.into(), found, limit });
         }
     }
     // The engine validates a function only when it comes to compile it.
-    Validator::new_with_features(here()).validate_all(program).map(drop).map_err(malformed)
+    Validator::new_with_features(supported_features())
+        .validate_all(program)
+        .map(drop)
+        .map_err(malformed_error)
 }
 
 /// Measures all functions of a module, or of all modules of a component.
-pub(crate) fn measure(program: &[u8]) -> Result<Measured, LoadError> {
+pub(crate) fn measure_functions(program: &[u8]) -> Result<Measured, LoadError> {
     let mut most = Measured::default();
     for payload in Parser::new(0).parse_all(program) {
-        match payload.map_err(malformed)? {
+        match payload.map_err(malformed_error)? {
             Payload::CodeSectionEntry(body) => {
                 for (most, found) in most.iter_mut().zip(of_function(&body)?) {
                     *most = (*most).max(found);
@@ -47,15 +50,17 @@ pub(crate) fn measure(program: &[u8]) -> Result<Measured, LoadError> {
             }
             Payload::TableSection(tables) => {
                 for table in tables {
-                    most[5] = most[5].saturating_add(table.map_err(malformed)?.ty.initial);
+                    most[5] = most[5].saturating_add(table.map_err(malformed_error)?.ty.initial);
                 }
             }
             Payload::MemorySection(memories) => {
-                memories.into_iter().try_for_each(|memory| refuse_shared(memory.map_err(malformed)?))?;
+                memories
+                    .into_iter()
+                    .try_for_each(|memory| refuse_shared(memory.map_err(malformed_error)?))?;
             }
             Payload::ImportSection(imports) => {
                 for import in imports.into_imports() {
-                    if let TypeRef::Memory(memory) = import.map_err(malformed)?.ty {
+                    if let TypeRef::Memory(memory) = import.map_err(malformed_error)?.ty {
                         refuse_shared(memory)?;
                     }
                 }
@@ -73,13 +78,13 @@ fn refuse_shared(memory: MemoryType) -> Result<(), LoadError> {
 
 fn of_function(body: &FunctionBody<'_>) -> Result<Measured, LoadError> {
     let mut locals = 0_u64;
-    for local in body.get_locals_reader().map_err(malformed)? {
-        locals += u64::from(local.map_err(malformed)?.0);
+    for local in body.get_locals_reader().map_err(malformed_error)? {
+        locals += u64::from(local.map_err(malformed_error)?.0);
     }
-    let mut operators = body.get_operators_reader().map_err(malformed)?;
+    let mut operators = body.get_operators_reader().map_err(malformed_error)?;
     let (mut depth, mut deepest, mut blocks, mut loops, mut targets) = (0_u64, 0, 1_u64, 0_u64, 0_u64);
     while !operators.eof() {
-        let operator = operators.read().map_err(malformed)?;
+        let operator = operators.read().map_err(malformed_error)?;
         match operator {
             Operator::Block { .. }
             | Operator::Loop { .. }
@@ -125,7 +130,7 @@ const OFF: [(WasmFeatures, &str); 18] = [
 
 /// Error of a program that the engine rejected. If its only fault is a feature that does not run here,
 /// the error names the feature.
-pub(crate) fn refused(program: &[u8], error: LoadError) -> LoadError {
+pub(crate) fn explain_rejection(program: &[u8], error: LoadError) -> LoadError {
     match error {
         // These errors often result from an unsupported feature: a program with threads, for example,
         // imports its memory.
@@ -144,7 +149,7 @@ pub(crate) fn refused(program: &[u8], error: LoadError) -> LoadError {
 /// Proposals that a program uses and that are off here.
 fn used_but_off(program: &[u8]) -> Vec<&'static str> {
     let valid = |features| Validator::new_with_features(features).validate_all(program).is_ok();
-    let here = here();
+    let here = supported_features();
     if valid(here) || !valid(WasmFeatures::all()) {
         return Vec::new();
     }
@@ -155,7 +160,7 @@ fn used_but_off(program: &[u8]) -> Vec<&'static str> {
 
 /// Features that run here: WebAssembly 3.0 without garbage collection, and components without
 /// asynchrony. They must match the engine's settings.
-fn here() -> WasmFeatures {
+fn supported_features() -> WasmFeatures {
     WasmFeatures::WASM3.union(WasmFeatures::COMPONENT_MODEL).difference(WasmFeatures::GC)
 }
 
@@ -163,7 +168,7 @@ fn here() -> WasmFeatures {
 mod tests {
     use super::*;
 
-    fn nested(block: &str, depth: usize, locals: usize) -> Vec<u8> {
+    fn nested_blocks(block: &str, depth: usize, locals: usize) -> Vec<u8> {
         let locals = "i32 ".repeat(locals);
         let text = format!(
             r#"(module (func (export "_start") (local {locals}) {} {}))"#,
@@ -176,19 +181,19 @@ mod tests {
     #[test]
     fn what_is_too_much_is_refused_with_its_figures() {
         let said = |program: &[u8]| check(program).err().map(|error| error.to_string());
-        assert_eq!(said(&nested("block", 900, 100)), None);
+        assert_eq!(said(&nested_blocks("block", 900, 100)), None);
         assert_eq!(
-            said(&nested("loop", 900, 4000)).as_deref(),
+            said(&nested_blocks("loop", 900, 4000)).as_deref(),
             Some(
                 "the program is too much to compile: it has 3600000 locals times loops in one function, and 1000000 is the most"
             )
         );
         assert!(
-            said(&nested("block", 10_001, 0))
+            said(&nested_blocks("block", 10_001, 0))
                 .is_some_and(|text| text.contains("10001 blocks inside one another"))
         );
         assert!(
-            said(&nested("block", 900, 45_000))
+            said(&nested_blocks("block", 900, 45_000))
                 .is_some_and(|text| text.contains("40545000 locals times blocks"))
         );
         let table =
@@ -207,7 +212,7 @@ mod tests {
             if path.extension().is_none_or(|extension| extension != "wasm") {
                 continue;
             }
-            let measured = measure(&std::fs::read(&path).expect("reads")).expect("is measured");
+            let measured = measure_functions(&std::fs::read(&path).expect("reads")).expect("is measured");
             println!("{measured:?} {}", path.display());
             for (found, (limit, what)) in measured.into_iter().zip(LIMITS) {
                 assert!(found * 2 <= limit, "{} has {found} {what}", path.display());

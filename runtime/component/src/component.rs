@@ -174,14 +174,15 @@ impl Inner {
     }
 
     /// The same program in a pool, if it has run often enough and fits.
-    fn pooled(&self) -> Option<&Self> {
+    fn pooled_twin(&self) -> Option<&Self> {
         if self.runs.load(Ordering::Relaxed) < RUNS_BEFORE_POOL {
             self.runs.fetch_add(1, Ordering::Relaxed);
             return None;
         }
         let make = || {
-            let core = self.core.pool().filter(|_| self.fits_pool)?;
-            let twin = Self::new(core.clone(), &core.cached(self.digest)?, self.digest, self.size).ok()?;
+            let core = self.core.pooled_core().filter(|_| self.fits_pool)?;
+            let twin =
+                Self::new(core.clone(), &core.load_cached(self.digest)?, self.digest, self.size).ok()?;
             Some(Box::new(Self { described: Arc::clone(&self.described), ..twin }))
         };
         self.pooled.get_or_init(make).as_deref()
@@ -192,13 +193,13 @@ impl Inner {
         self.kind == Kind::Step
     }
 
-    pub(crate) fn described(&self) -> Result<Option<&Described>, RunError> {
+    pub(crate) fn cached_description(&self) -> Result<Option<&Described>, RunError> {
         if self.kind != Kind::Step {
             return Ok(None);
         }
         let ask = || {
-            let wit = run::describe(self).map_err(|error| error.to_string())?;
-            Described::read(wit)
+            let wit = run::describe_step(self).map_err(|error| error.to_string())?;
+            Described::from_wit(wit)
         };
         match self.described.get_or_init(ask) {
             Ok(described) => Ok(Some(described)),
@@ -222,7 +223,7 @@ fn component_entry(core: &Core, component: &component::Component) -> Result<Part
             .get_export_index(parent, name)
             .ok_or_else(|| LoadError::MissingExport { found: exports.join(", ") })
     };
-    let pre = core.linker.instantiate_pre(component).map_err(mismatch)?;
+    let pre = core.linker.instantiate_pre(component).map_err(mismatch_error)?;
     let (entry, kind) = match exports.iter().find(|name| names::is_cli_run(name)) {
         Some(name) => {
             (EntryPoint::Command { pre, run: find(Some(&find(None, name)?), "run")? }, Kind::Command)
@@ -249,12 +250,12 @@ fn imports_any(core: &Core, component: &component::Component, functions: &[&str]
 fn module_entry(core: &Core, module: &wasmtime::Module) -> Result<Parts, LoadError> {
     let imports = module.imports().map(|import| format!("{}.{}", import.module(), import.name())).collect();
     let exports = module.exports().map(|export| export.name().to_owned()).collect();
-    let pre = core.module_linker.instantiate_pre(module).map_err(mismatch)?;
+    let pre = core.module_linker.instantiate_pre(module).map_err(mismatch_error)?;
     Ok((EntryPoint::Module { pre }, Kind::Module, imports, exports))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is a map_err function")]
-fn mismatch(error: wasmtime::Error) -> LoadError {
+fn mismatch_error(error: wasmtime::Error) -> LoadError {
     LoadError::Mismatch { message: format!("{error:#}") }
 }
 
@@ -274,7 +275,7 @@ impl Component {
         loop {
             match input.read(&mut piece) {
                 Ok(0) => return Ok(given.into_digests()),
-                Ok(length) => given.bytes(&piece[..length]),
+                Ok(length) => given.add_bytes(&piece[..length]),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -308,7 +309,7 @@ impl Component {
     /// Reports facts about the program without running it.
     #[must_use]
     pub fn inspect(&self) -> Inspection {
-        let (can, cannot) = abilities(&self.0.imports);
+        let (can, cannot) = describe_abilities(&self.0.imports);
         Inspection {
             kind: self.0.kind,
             digest: self.0.digest,
@@ -317,7 +318,7 @@ impl Component {
             exports: self.0.exports.clone(),
             can,
             cannot,
-            host: names::spoken(),
+            host: names::host_contracts(),
         }
     }
 
@@ -327,7 +328,7 @@ impl Component {
     /// # Errors
     /// The step fails, or its schemas are not usable.
     pub fn describe(&self) -> Result<Option<&Description>, RunError> {
-        Ok(self.0.described()?.map(|described| &described.description))
+        Ok(self.0.cached_description()?.map(|described| &described.description))
     }
 
     /// Checks that the program takes these arguments (JSON). A step checks them against its schema; a
@@ -336,7 +337,7 @@ impl Component {
     /// # Errors
     /// [`RunError::BadArgs`] with the position, or the step's description cannot be read.
     pub fn check_args(&self, args: &str) -> Result<(), RunError> {
-        match self.0.described()? {
+        match self.0.cached_description()? {
             Some(described) => run::check_args(described, args),
             None => run::command_words(args).map(drop),
         }
@@ -361,7 +362,7 @@ impl Component {
     ///
     /// # Errors
     /// [`RunError::BadArgs`] if a command program cannot take them.
-    pub fn words(&self, args: &str) -> Result<Vec<String>, RunError> {
+    pub fn command_words(&self, args: &str) -> Result<Vec<String>, RunError> {
         if self.kind() == Kind::Step { Ok(Vec::new()) } else { run::command_words(args) }
     }
 
@@ -373,8 +374,8 @@ impl Component {
     /// code other than 0 is an [`Outcome`].
     pub fn run(&self, invocation: Invocation) -> Result<Outcome, RunError> {
         let usual = invocation.limits.tables <= POOL_TABLE_ELEMENTS;
-        if let Some(pooled) = self.0.pooled().filter(|_| usual)
-            && let Some(_place) = pooled.core.place()
+        if let Some(pooled) = self.0.pooled_twin().filter(|_| usual)
+            && let Some(_place) = pooled.core.reserve_run()
         {
             return run::run(pooled, invocation);
         }
@@ -405,7 +406,7 @@ const ABILITIES: [(&[&str], &str, &str); 6] = [
     (&["wasi:random/"], "use randomness: seeded, unless randomness is granted", "use randomness"),
 ];
 
-fn abilities(imports: &[String]) -> (Vec<String>, Vec<String>) {
+fn describe_abilities(imports: &[String]) -> (Vec<String>, Vec<String>) {
     let (mut can, mut cannot) = (Vec::new(), Vec::new());
     // A preview-1 module imports single functions; its possible abilities are fixed.
     let preview1 = imports.iter().any(|import| import.starts_with(PREVIEW1));
@@ -426,10 +427,10 @@ fn abilities(imports: &[String]) -> (Vec<String>, Vec<String>) {
 }
 
 impl Described {
-    fn read(wit: wit::Description) -> Result<Self, String> {
+    fn from_wit(wit: wit::Description) -> Result<Self, String> {
         check_words(&wit)?;
         let schema = |which: &str, text: &str| {
-            Schema::read(text).map_err(|error| format!("{which} is not a JSON Schema: {error}"))
+            Schema::from_json(text).map_err(|error| format!("{which} is not a JSON Schema: {error}"))
         };
         let args = schema("args-schema", &wit.args_schema)?;
         let optional = |which: &str, text: &Option<String>| {
@@ -441,10 +442,10 @@ impl Described {
     }
 
     /// Lowers `limits` to the values that the step's description sets.
-    pub(crate) fn lower(&self, limits: Limits) -> Limits {
+    pub(crate) fn lower_limits(&self, limits: Limits) -> Limits {
         let Description { fuel, memory, output, timeout_ms, .. } = self.description;
         let wall = timeout_ms.map(std::time::Duration::from_millis);
-        limits.lowered(Ceilings { fuel, memory, output, wall }, SetBy::Description)
+        limits.lowered_to(Ceilings { fuel, memory, output, wall }, SetBy::Description)
     }
 }
 

@@ -143,12 +143,12 @@ impl Engine {
             loaded.entry(digest).or_default().clone()
         };
         // Another thread may be compiling it.
-        let mut held = patience.lock(&slot)?;
+        let mut held = patience.lock_mutex(&slot)?;
         if let Some(inner) = held.upgrade() {
             return Ok(Component(inner));
         }
-        let core = self.core()?;
-        let compiled = core.compile(bytes, digest, &patience)?;
+        let core = self.shared_core()?;
+        let compiled = core.load_or_compile(bytes, digest, &patience)?;
         let inner = Arc::new(Inner::new(core, &compiled, digest, size)?);
         *held = Arc::downgrade(&inner);
         Ok(Component(inner))
@@ -172,7 +172,7 @@ impl Engine {
         self.0.config.code_cache.as_deref().map_or_else(CodeUse::default, |dir| cache::prune(dir, limits))
     }
 
-    fn core(&self) -> Result<Arc<Core>, LoadError> {
+    fn shared_core(&self) -> Result<Arc<Core>, LoadError> {
         let mut core = lock(&self.0.core);
         if let Some(core) = &*core {
             return Ok(core.clone());
@@ -212,7 +212,7 @@ impl Core {
 
     /// The same engine with a pool, if this engine may switch to one. Only cached code can be shared
     /// with it without compiling again.
-    pub(crate) fn pool(&self) -> Option<&Arc<Self>> {
+    pub(crate) fn pooled_core(&self) -> Option<&Arc<Self>> {
         if self.config.allocation != Allocation::Adaptive || self.cache.is_none() {
             return None;
         }
@@ -227,17 +227,17 @@ impl Core {
     }
 
     /// Reserves room for one run in this pool, if there is any.
-    pub(crate) fn place(&self) -> Option<Place<'_>> {
+    pub(crate) fn reserve_run(&self) -> Option<Place<'_>> {
         let place = Place(self);
         (self.under_way.fetch_add(1, Ordering::Relaxed) < POOL_RUNS).then_some(place)
     }
 
     /// Loads the program from the code cache; `None` if it is not there.
-    pub(crate) fn cached(&self, digest: Digest) -> Option<Compiled> {
-        self.cache.as_ref()?.read(&self.engine, digest)
+    pub(crate) fn load_cached(&self, digest: Digest) -> Option<Compiled> {
+        self.cache.as_ref()?.read_code(&self.engine, digest)
     }
 
-    fn compile<'b, E: From<LoadError>>(
+    fn load_or_compile<'b, E: From<LoadError>>(
         &self,
         bytes: impl FnOnce() -> Result<Cow<'b, [u8]>, E>,
         digest: Digest,
@@ -254,7 +254,7 @@ impl Core {
             })?)
         };
         match &self.cache {
-            Some(cache) => cache.load(&self.engine, digest, patience, compile),
+            Some(cache) => cache.load_or_compile(&self.engine, digest, patience, compile),
             None => Ok(from_fresh_code(&self.engine, &compile()?)?),
         }
     }
@@ -262,15 +262,15 @@ impl Core {
 
 /// Compiles a program to machine code, if it may be compiled.
 pub(crate) fn machine_code(engine: &wasmtime::Engine, bytes: &[u8]) -> Result<Vec<u8>, LoadError> {
-    let named = |error| complexity::refused(bytes, error);
+    let named = |error| complexity::explain_rejection(bytes, error);
     // Other bytes are not checked here; their error says what they are instead.
     if matches!(bytes, [0, b'a', b's', b'm', 1, 0, 0, 0, ..] | [0, b'a', b's', b'm', 0x0d, 0, 1, 0, ..]) {
         complexity::check(bytes).map_err(named)?;
     }
-    let form = kind::form(bytes).map_err(named)?;
+    let form = kind::detect_form(bytes).map_err(named)?;
     let code = match &form {
         Form::Component(component) => {
-            names::check(component).map_err(named)?;
+            names::check_interface(component).map_err(named)?;
             engine.precompile_component(component)
         }
         Form::Module(module) => engine.precompile_module(module),
@@ -309,7 +309,7 @@ pub(crate) fn wasm_config(allocation: Allocation) -> wasmtime::Config {
         // function.
         .native_unwind_info(false);
     if allocation == Allocation::Pooling {
-        config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool()));
+        config.allocation_strategy(InstanceAllocationStrategy::Pooling(pooling_config()));
     }
     config
 }
@@ -340,7 +340,7 @@ pub(crate) fn fits_pool(needs: &wasmtime::ResourcesRequired) -> bool {
 
 /// Room for [`POOL_RUNS`] runs of programs that [`fits_pool`] accepts, each with one more memory for
 /// exceptions. Instances are only counted; memories and tables reserve address space.
-fn pool() -> PoolingAllocationConfig {
+fn pooling_config() -> PoolingAllocationConfig {
     let runs = u32::try_from(POOL_RUNS).unwrap_or(u32::MAX);
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(u32::MAX)

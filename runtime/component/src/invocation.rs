@@ -100,22 +100,22 @@ pub trait OutputSink: Send {
     ///
     /// # Errors
     /// The bytes cannot be stored.
-    fn bytes(&mut self, bytes: &[u8]) -> io::Result<()>;
+    fn write_bytes(&mut self, bytes: &[u8]) -> io::Result<()>;
     /// Writes one item: a JSON text on one line.
     ///
     /// # Errors
     /// The item cannot be stored.
-    fn item(&mut self, json: &str) -> io::Result<()>;
+    fn write_item(&mut self, json: &str) -> io::Result<()>;
 }
 
 /// Bytes unchanged, items as JSON Lines.
 impl OutputSink for Vec<u8> {
-    fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn write_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.extend_from_slice(bytes);
         Ok(())
     }
 
-    fn item(&mut self, json: &str) -> io::Result<()> {
+    fn write_item(&mut self, json: &str) -> io::Result<()> {
         self.extend_from_slice(json.as_bytes());
         self.push(b'\n');
         Ok(())
@@ -124,12 +124,12 @@ impl OutputSink for Vec<u8> {
 
 /// A sink that its owner can still use after the run.
 impl<S: OutputSink> OutputSink for Arc<Mutex<S>> {
-    fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
-        lock(self).bytes(bytes)
+    fn write_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        lock(self).write_bytes(bytes)
     }
 
-    fn item(&mut self, json: &str) -> io::Result<()> {
-        lock(self).item(json)
+    fn write_item(&mut self, json: &str) -> io::Result<()> {
+        lock(self).write_item(json)
     }
 }
 
@@ -278,17 +278,17 @@ impl Limits {
 
     /// The lower of these limits and the given ones. A limit that is equal keeps its origin.
     #[must_use]
-    pub fn lowered(mut self, ceilings: Ceilings, by: SetBy) -> Self {
-        fn lower<T: PartialOrd>(limit: &mut T, set_by: &mut SetBy, ceiling: Option<T>, by: SetBy) {
+    pub fn lowered_to(mut self, ceilings: Ceilings, by: SetBy) -> Self {
+        fn lower_limit<T: PartialOrd>(limit: &mut T, set_by: &mut SetBy, ceiling: Option<T>, by: SetBy) {
             if let Some(ceiling) = ceiling.filter(|ceiling| ceiling < limit) {
                 (*limit, *set_by) = (ceiling, by);
             }
         }
         let Ceilings { fuel, memory, output, wall } = ceilings;
-        lower(&mut self.fuel, &mut self.set_by.fuel, fuel, by);
-        lower(&mut self.memory, &mut self.set_by.memory, memory, by);
-        lower(&mut self.output, &mut self.set_by.output, output, by);
-        lower(&mut self.wall, &mut self.set_by.wall, wall, by);
+        lower_limit(&mut self.fuel, &mut self.set_by.fuel, fuel, by);
+        lower_limit(&mut self.memory, &mut self.set_by.memory, memory, by);
+        lower_limit(&mut self.output, &mut self.set_by.output, output, by);
+        lower_limit(&mut self.wall, &mut self.set_by.wall, wall, by);
         self
     }
 
@@ -327,7 +327,7 @@ pub trait HostServices: Send + Sync {
         let _ = (level, message, fields);
     }
     /// Reports the progress of the step.
-    fn progress(&self, done: u64, total: Option<u64>, message: Option<&str>) {
+    fn report_progress(&self, done: u64, total: Option<u64>, message: Option<&str>) {
         let _ = (done, total, message);
     }
     /// JSON text stored under `key` in this workflow run.
@@ -408,18 +408,18 @@ pub trait HostCallTrace: Send {
     ///
     /// # Errors
     /// The record has a different call here: the run has diverged.
-    fn recorded(&mut self, call: &HostCall<'_>) -> Result<Option<Vec<u8>>, String>;
+    fn recorded_answer(&mut self, call: &HostCall<'_>) -> Result<Option<Vec<u8>>, String>;
     /// Records the world's answer.
-    fn record(&mut self, call: &HostCall<'_>, answer: &[u8]);
+    fn record_answer(&mut self, call: &HostCall<'_>, answer: &[u8]);
 }
 
 /// A trace that its owner can still use after the run.
 impl<T: HostCallTrace> HostCallTrace for Arc<Mutex<T>> {
-    fn recorded(&mut self, call: &HostCall<'_>) -> Result<Option<Vec<u8>>, String> {
-        lock(self).recorded(call)
+    fn recorded_answer(&mut self, call: &HostCall<'_>) -> Result<Option<Vec<u8>>, String> {
+        lock(self).recorded_answer(call)
     }
 
-    fn record(&mut self, call: &HostCall<'_>, answer: &[u8]) {
-        lock(self).record(call, answer);
+    fn record_answer(&mut self, call: &HostCall<'_>, answer: &[u8]) {
+        lock(self).record_answer(call, answer);
     }
 }

@@ -45,11 +45,11 @@ pub(crate) const MAGIC: &[u8] = b"\0asm";
 pub(crate) const PREVIEW1: &str = "wasi_snapshot_preview1";
 
 /// Detects the form by the header and, for a core module, by its contents.
-pub(crate) fn form(bytes: &[u8]) -> Result<Form<'_>, LoadError> {
+pub(crate) fn detect_form(bytes: &[u8]) -> Result<Form<'_>, LoadError> {
     let rest = bytes.strip_prefix(MAGIC).ok_or(LoadError::NotWasm)?;
     match rest.first_chunk::<4>() {
         Some([0x0d, 0, 1, 0]) => Ok(Form::Component(Cow::Borrowed(bytes))),
-        Some([1, 0, 0, 0]) => module(bytes),
+        Some([1, 0, 0, 0]) => convert_module(bytes),
         Some(version) => Err(LoadError::UnknownEncoding { version: *version }),
         None => Err(LoadError::Malformed { message: "the file ends inside its header".to_owned() }),
     }
@@ -57,13 +57,13 @@ pub(crate) fn form(bytes: &[u8]) -> Result<Form<'_>, LoadError> {
 
 /// Converts a core module. It is either a preview-1 command, or it holds the description of a
 /// component's world, as wit-bindgen's output does, and is wrapped.
-fn module(bytes: &[u8]) -> Result<Form<'_>, LoadError> {
+fn convert_module(bytes: &[u8]) -> Result<Form<'_>, LoadError> {
     let (mut exported, mut described, mut imports) = (Vec::new(), false, Vec::new());
     for payload in Parser::new(0).parse_all(bytes) {
-        match payload.map_err(malformed)? {
+        match payload.map_err(malformed_error)? {
             Payload::ExportSection(exports) => {
                 for export in exports {
-                    let export = export.map_err(malformed)?;
+                    let export = export.map_err(malformed_error)?;
                     if export.kind == ExternalKind::Func {
                         exported.push(export.name);
                     }
@@ -71,7 +71,7 @@ fn module(bytes: &[u8]) -> Result<Form<'_>, LoadError> {
             }
             Payload::ImportSection(section) => {
                 for import in section.into_imports() {
-                    let import = import.map_err(malformed)?;
+                    let import = import.map_err(malformed_error)?;
                     imports.push((import.module, import.name));
                 }
             }
@@ -80,12 +80,12 @@ fn module(bytes: &[u8]) -> Result<Form<'_>, LoadError> {
         }
     }
     if described {
-        return wrap(bytes).map(|component| Form::Component(Cow::Owned(component)));
+        return wrap_module(bytes).map(|component| Form::Component(Cow::Owned(component)));
     }
     let foreign = imports.iter().find(|(from, _)| *from != PREVIEW1);
     if !exported.contains(&"_start") {
         let imports = foreign.map_or_else(String::new, |(from, name)| format!(" and offers `{from}.{name}`"));
-        return Err(LoadError::Library { exports: list(&exported), imports });
+        return Err(LoadError::Library { exports: list_names(&exported), imports });
     }
     match foreign {
         Some((from, _)) if from.starts_with("wasi_unstable") => {
@@ -97,7 +97,7 @@ fn module(bytes: &[u8]) -> Result<Form<'_>, LoadError> {
 }
 
 /// Lists the first of some names.
-fn list(names: &[&str]) -> String {
+fn list_names(names: &[&str]) -> String {
     const SHOWN: usize = 8;
     let shown: Vec<_> = names.iter().take(SHOWN).map(|name| text::clip(name, 100, Count::Bytes)).collect();
     match names.len().saturating_sub(SHOWN) {
@@ -107,7 +107,7 @@ fn list(names: &[&str]) -> String {
     }
 }
 
-fn wrap(module: &[u8]) -> Result<Vec<u8>, LoadError> {
+fn wrap_module(module: &[u8]) -> Result<Vec<u8>, LoadError> {
     // The engine validates the code that it compiles; once is enough.
     let encode = || {
         ComponentEncoder::default()
@@ -123,7 +123,7 @@ fn wrap(module: &[u8]) -> Result<Vec<u8>, LoadError> {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is a map_err function")]
-pub(crate) fn malformed(error: wasmparser::BinaryReaderError) -> LoadError {
+pub(crate) fn malformed_error(error: wasmparser::BinaryReaderError) -> LoadError {
     LoadError::Malformed { message: error.to_string() }
 }
 
@@ -133,7 +133,8 @@ mod tests {
 
     #[test]
     fn a_library_is_named_with_its_exports() {
-        let said = |text: &str| form(&wat::parse_str(text).expect("parses")).err().map(|e| e.to_string());
+        let said =
+            |text: &str| detect_form(&wat::parse_str(text).expect("parses")).err().map(|e| e.to_string());
         let exports = (0..9).map(|n| format!(r#"(func (export "f{n}"))"#)).collect::<String>();
         let said = [
             said(r#"(module (import "env" "now" (func)) (func (export "redact")))"#),
@@ -152,12 +153,12 @@ mod tests {
 
     #[test]
     fn says_what_the_bytes_are_instead() {
-        let name = |bytes: &[u8]| form(bytes).map(|_| ()).map_err(|e| e.to_string());
+        let name = |bytes: &[u8]| detect_form(bytes).map(|_| ()).map_err(|e| e.to_string());
         assert_eq!(name(b"#!/bin/sh"), Err("not WebAssembly: it does not start with \\0asm".into()));
-        assert!(matches!(form(b""), Err(LoadError::NotWasm)));
-        assert!(matches!(form(b"\0asm\x01\0"), Err(LoadError::Malformed { .. })));
-        assert!(matches!(form(b"\0asm\x02\0\0\0"), Err(LoadError::UnknownEncoding { .. })));
-        assert!(matches!(form(b"\0asm\x01\0\0\0"), Err(LoadError::Library { .. })));
-        assert!(matches!(form(b"\0asm\x01\0\0\0\x01"), Err(LoadError::Malformed { .. })));
+        assert!(matches!(detect_form(b""), Err(LoadError::NotWasm)));
+        assert!(matches!(detect_form(b"\0asm\x01\0"), Err(LoadError::Malformed { .. })));
+        assert!(matches!(detect_form(b"\0asm\x02\0\0\0"), Err(LoadError::UnknownEncoding { .. })));
+        assert!(matches!(detect_form(b"\0asm\x01\0\0\0"), Err(LoadError::Library { .. })));
+        assert!(matches!(detect_form(b"\0asm\x01\0\0\0\x01"), Err(LoadError::Malformed { .. })));
     }
 }

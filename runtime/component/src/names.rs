@@ -3,7 +3,7 @@
 
 use wasmparser::{ComponentTypeRef, Encoding, Parser, Payload};
 
-use crate::kind::malformed;
+use crate::kind::malformed_error;
 use crate::{Grants, LoadError};
 
 /// Version of the contract that this host implements.
@@ -13,11 +13,11 @@ const STEP_VERSION: &str = "0.1.0";
 const WASI_PACKAGES: [&str; 7] = ["cli", "clocks", "filesystem", "http", "io", "random", "sockets"];
 
 /// Rejects a component that could never run before any time is spent on compiling it.
-pub(crate) fn check(component: &[u8]) -> Result<(), LoadError> {
+pub(crate) fn check_interface(component: &[u8]) -> Result<(), LoadError> {
     let mut depth = 0u32;
     let mut exports = Vec::new();
     for payload in Parser::new(0).parse_all(component) {
-        match payload.map_err(malformed)? {
+        match payload.map_err(malformed_error)? {
             Payload::Version { encoding, .. } => {
                 depth += 1;
                 if depth == 1 && encoding != Encoding::Component {
@@ -27,7 +27,7 @@ pub(crate) fn check(component: &[u8]) -> Result<(), LoadError> {
             Payload::End(_) => depth = depth.saturating_sub(1),
             Payload::ComponentImportSection(imports) if depth == 1 => {
                 for import in imports {
-                    let import = import.map_err(malformed)?;
+                    let import = import.map_err(malformed_error)?;
                     match import.ty {
                         // A type that the world's own functions use.
                         ComponentTypeRef::Type(_) => {}
@@ -43,7 +43,7 @@ pub(crate) fn check(component: &[u8]) -> Result<(), LoadError> {
             }
             Payload::ComponentExportSection(section) if depth == 1 => {
                 for export in section {
-                    exports.push(export.map_err(malformed)?.name.name);
+                    exports.push(export.map_err(malformed_error)?.name.name);
                 }
             }
             _ => {}
@@ -105,7 +105,7 @@ pub(crate) fn is_cli_run(name: &str) -> bool {
 }
 
 /// The first import that lacks its grant, and the grant to add.
-pub(crate) fn ungranted(imports: &[String], grants: &Grants) -> Option<(String, String)> {
+pub(crate) fn ungranted_import(imports: &[String], grants: &Grants) -> Option<(String, String)> {
     if !grants.net.is_empty() {
         return None;
     }
@@ -147,7 +147,7 @@ pub(crate) fn may_wait(import: &str) -> bool {
 }
 
 /// Contracts of this host, for `inspect`.
-pub(crate) fn spoken() -> String {
+pub(crate) fn host_contracts() -> String {
     format!("lobster:step {STEP_VERSION}, WASI 0.2 ({})", WASI_PACKAGES.join(", "))
 }
 

@@ -68,7 +68,7 @@ impl Grants {
 
     /// Opens the directories. A directory that cannot be opened ends its run.
     #[must_use]
-    pub fn open(&self) -> OpenedDirs {
+    pub fn open_dirs(&self) -> OpenedDirs {
         let open = |grants: &[DirGrant]| -> Vec<_> {
             grants.iter().map(|grant| Opened::new(&grant.host).map_err(|error| error.to_string())).collect()
         };
@@ -81,7 +81,7 @@ impl Grants {
     pub fn open_known(&self, read: &[Option<DirId>], write: &[Option<DirId>]) -> OpenedDirs {
         let open = |grants: &[DirGrant], known: &[Option<DirId>]| -> Vec<_> {
             let known = known.iter().map(Option::as_ref).chain(std::iter::repeat(None));
-            grants.iter().zip(known).map(|(grant, known)| Opened::known(&grant.host, known)).collect()
+            grants.iter().zip(known).map(|(grant, known)| Opened::reopen_known(&grant.host, known)).collect()
         };
         OpenedDirs { read: open(&self.read, read), write: open(&self.write, write) }
     }
@@ -108,19 +108,19 @@ impl Opened {
     }
 
     /// Opens the directory with this identity again.
-    fn known(named: &Path, id: Option<&DirId>) -> Result<Self, String> {
+    fn reopen_known(named: &Path, id: Option<&DirId>) -> Result<Self, String> {
         let Some(id) = id else {
             let why = Self::new(named).err().map(|error| error.to_string());
             return Err(why.unwrap_or_else(|| "it did not exist at the permission check".to_owned()));
         };
         match Self::new(&id.path) {
-            Ok(opened) if opened.id() == *id => Ok(opened),
+            Ok(opened) if opened.dir_id() == *id => Ok(opened),
             Ok(_) => Err(format!("{} is not the directory of the permission check", id.path.display())),
             Err(error) => Err(error.to_string()),
         }
     }
 
-    fn id(&self) -> DirId {
+    fn dir_id(&self) -> DirId {
         DirId { path: self.real.clone(), device: self.device, inode: self.inode }
     }
 }
@@ -151,25 +151,25 @@ fn real_path(dir: &Dir) -> io::Result<PathBuf> {
 
 impl OpenedDirs {
     /// Paths of the directories to read; `None` for a directory that could not be opened.
-    pub fn read(&self) -> impl Iterator<Item = Option<&Path>> {
+    pub fn read_paths(&self) -> impl Iterator<Item = Option<&Path>> {
         self.read.iter().map(|opened| Some(opened.as_ref().ok()?.real.as_path()))
     }
 
     /// Paths of the directories to write; `None` for a directory that could not be opened.
-    pub fn write(&self) -> impl Iterator<Item = Option<&Path>> {
+    pub fn write_paths(&self) -> impl Iterator<Item = Option<&Path>> {
         self.write.iter().map(|opened| Some(opened.as_ref().ok()?.real.as_path()))
     }
 
     /// Identities of the directories to read; `None` for a directory that could not be opened.
     #[must_use]
     pub fn read_ids(&self) -> Vec<Option<DirId>> {
-        self.read.iter().map(|opened| opened.as_ref().ok().map(Opened::id)).collect()
+        self.read.iter().map(|opened| opened.as_ref().ok().map(Opened::dir_id)).collect()
     }
 
     /// Identities of the directories to write; `None` for a directory that could not be opened.
     #[must_use]
     pub fn write_ids(&self) -> Vec<Option<DirId>> {
-        self.write.iter().map(|opened| opened.as_ref().ok().map(Opened::id)).collect()
+        self.write.iter().map(|opened| opened.as_ref().ok().map(Opened::dir_id)).collect()
     }
 
     /// A path to the opened directory that was at `real`, valid for as long as this value exists.
@@ -223,7 +223,7 @@ mod tests {
         let grant = |host: &Path| DirGrant { host: host.to_owned(), guest: "/in".to_owned() };
         let missing = root.path().join("missing");
         let grants = Grants { read: vec![grant(&link), grant(&missing)], ..Grants::default() };
-        let ids = grants.open().read_ids();
+        let ids = grants.open_dirs().read_ids();
         assert_eq!((ids[0].as_ref().map(|id| id.path.as_path()), &ids[1]), (Some(&*dir), &None));
         let again = || grants.open_known(&ids, &[]);
         assert!(again().read[0].is_ok() && again().read[1].is_err());

@@ -91,11 +91,11 @@ pub(crate) fn run(component: &Inner, mut invocation: Invocation) -> Result<Outco
     if let (Some(import), true) = (raw, invocation.trace.is_some()) {
         return Err(RunError::NotRecordable { import: import.clone() });
     }
-    let described = component.described()?;
+    let described = component.cached_description()?;
     if let Some(described) = described {
         check_args(described, &invocation.args)?;
         if invocation.described_limits {
-            invocation.limits = described.lower(invocation.limits);
+            invocation.limits = described.lower_limits(invocation.limits);
         }
     }
     let args = std::mem::take(&mut invocation.args);
@@ -104,37 +104,37 @@ pub(crate) fn run(component: &Inner, mut invocation: Invocation) -> Result<Outco
     let result = match &component.entry {
         EntryPoint::Step { pre, run: index, .. } => {
             let io = run.push_io()?;
-            let called = run.call::<_, (Result<(), wit::StepError>,)>(pre, *index, (args, io.0, io.1));
+            let called = run.call_export::<_, (Result<(), wit::StepError>,)>(pre, *index, (args, io.0, io.1));
             called.map(|(result,)| result.map(|()| 0).map_err(Into::into))
         }
         EntryPoint::Command { pre, run: index } => {
-            let called = run.call::<_, (Result<(), ()>,)>(pre, *index, ());
+            let called = run.call_export::<_, (Result<(), ()>,)>(pre, *index, ());
             called.map(|(result,)| Ok(i32::from(result.is_err())))
         }
-        EntryPoint::Module { pre } => run.start(pre).map(|()| Ok(0)),
+        EntryPoint::Module { pre } => run.run_module(pre).map(|()| Ok(0)),
     };
-    run.finish(result)
+    run.into_outcome(result)
 }
 
 /// Asks a step for its description, without grants.
-pub(crate) fn describe(component: &Inner) -> Result<wit::Description, RunError> {
+pub(crate) fn describe_step(component: &Inner) -> Result<wit::Description, RunError> {
     let EntryPoint::Step { pre, describe, .. } = &component.entry else {
         return Err(RunError::BadDescription { message: "a command program has none".to_owned() });
     };
     let invocation = Invocation { limits: DESCRIBE_LIMITS, ..Invocation::new("{}", Box::new(Vec::new())) };
     let mut run = Run::new(component, invocation, None, ReadableBlobs::new(false, ""))?;
-    match run.call::<_, (wit::Description,)>(pre, *describe, ()) {
+    match run.call_export::<_, (wit::Description,)>(pre, *describe, ()) {
         Ok((description,)) => Ok(description),
-        Err(error) => Err(run.explain(error)),
+        Err(error) => Err(run.explain_trap(error)),
     }
 }
 
 pub(crate) fn check_grants(component: &Inner, grants: &Grants) -> Result<(), RunError> {
-    NetGrants::read(&grants.net)?;
-    let Some((import, hint)) = names::ungranted(&component.imports, grants) else { return Ok(()) };
+    NetGrants::parse_hosts(&grants.net)?;
+    let Some((import, hint)) = names::ungranted_import(&component.imports, grants) else { return Ok(()) };
     // A step declares its needs. If it can run without hosts, or only its language's runtime imports
     // sockets, hosts are closed to it.
-    if component.described()?.is_some_and(|described| !described.description.needs_hosts()) {
+    if component.cached_description()?.is_some_and(|described| !described.description.needs_hosts()) {
         return Ok(());
     }
     Err(RunError::NotGranted { import, hint })
@@ -173,7 +173,7 @@ pub(crate) fn command_words(text: &str) -> Result<Vec<String>, RunError> {
 pub(crate) fn check_args(described: &Described, args: &str) -> Result<(), RunError> {
     let bad = |path: String, message: String| Err(RunError::BadArgs { path, message });
     match lobster_base::json::parse_message::<Value>(args.as_bytes()) {
-        Ok(value) if value.is_object() => match described.args.check(&value) {
+        Ok(value) if value.is_object() => match described.args.check_value(&value) {
             Ok(()) => Ok(()),
             Err(misfit) => bad(misfit.path, misfit.message),
         },
@@ -198,7 +198,7 @@ fn count_host_calls(store: &mut Store<State>, entered: Arc<AtomicU64>, record: T
                     let cost = HOST_CALL_FUEL + state.pipes.take_moved() / BYTES_PER_FUEL;
                     let left = store.get_fuel()?.saturating_sub(cost);
                     store.set_fuel(left)?;
-                    if let Some(full) = record.overfull() {
+                    if let Some(full) = record.overfull_error() {
                         return Err(wasmtime::Error::new(full));
                     }
                 }
@@ -236,12 +236,13 @@ impl<'a> Run<'a> {
         let schemas = described.map_or((None, None), |d| (d.input.clone(), d.output.clone()));
         let pipes = Pipes::new(input, output, stderr, limits, schemas);
         let tracer = Tracer::new(invocation.trace);
-        let clock = if grants.clock { Clock::real(tracer.clone()) } else { Clock::at(start_time) };
+        let clock =
+            if grants.clock { Clock::real_time(tracer.clone()) } else { Clock::virtual_from(start_time) };
         let is_step = component.is_step();
-        let net = NetGrants::read(&grants.net)?;
-        let mut wasi = wasi(&grants, &argv, &seed, &pipes, &clock, &tracer, is_step);
+        let net = NetGrants::parse_hosts(&grants.net)?;
+        let mut wasi = build_wasi(&grants, &argv, &seed, &pipes, &clock, &tracer, is_step);
         let has_sockets = names::raw_socket(&component.imports, is_step, &grants).is_some();
-        let sockets = if has_sockets { net.clone() } else { NetGrants::read(&[])? };
+        let sockets = if has_sockets { net.clone() } else { NetGrants::parse_hosts(&[])? };
         wasi.allow_tcp(has_sockets).allow_udp(has_sockets);
         let checked = sockets.clone();
         wasi.socket_addr_check(move |address, purpose| {
@@ -251,7 +252,7 @@ impl<'a> Run<'a> {
         let stop = Arc::new(Stop { deadline, limits, cancel: invocation.cancel });
         let files = Filesystem::open(
             &grants,
-            invocation.opened.unwrap_or_else(|| grants.open()),
+            invocation.opened.unwrap_or_else(|| grants.open_dirs()),
             component.core.staging.clone(),
             limits.files,
             start_time,
@@ -268,7 +269,7 @@ impl<'a> Run<'a> {
             Box::new(Seeded::new(&seed, "secure"))
         };
         let args = std::iter::once(ARGV0.to_owned()).chain(argv).collect();
-        let preview1 = Preview1::new(&pipes, &files.guests(), args, grants.env, random);
+        let preview1 = Preview1::new(&pipes, &files.guest_paths(), args, grants.env, random);
         let state = State {
             preview1,
             table,
@@ -289,7 +290,7 @@ impl<'a> Run<'a> {
             stop: stop.clone(),
         };
         let mut store = Store::new(&component.core.engine, state);
-        store.set_fuel(limits.fuel).map_err(|error| instantiate(&error))?;
+        store.set_fuel(limits.fuel).map_err(|error| instantiation_error(&error))?;
         store.limiter(|state| &mut state.limiter);
         store.set_hostcall_fuel(MAX_HOST_CALL);
         store.set_epoch_deadline(1);
@@ -311,7 +312,7 @@ impl<'a> Run<'a> {
     }
 
     /// Instantiates the program and calls one of its functions.
-    fn call<P, R>(
+    fn call_export<P, R>(
         &mut self,
         pre: &InstancePre<State>,
         index: wasmtime::component::ComponentExportIndex,
@@ -325,7 +326,7 @@ impl<'a> Run<'a> {
             return Err(wasmtime::Error::new(reason));
         }
         let component = self.component;
-        let _ticking = component.core.ticker.start(&component.core.engine)?;
+        let _ticking = component.core.ticker.start_ticking(&component.core.engine)?;
         let store = &mut self.store;
         let call = async {
             let instance = pre.instantiate_async(&mut *store).await?;
@@ -334,7 +335,7 @@ impl<'a> Run<'a> {
         if !component.may_wait {
             return run_on_own_stack(call);
         }
-        let watch = watch(&self.stop, &self.host_calls);
+        let watch = wait_for_stop(&self.stop, &self.host_calls);
         block_on(async {
             let (mut call, mut watch) = (pin!(call), pin!(watch));
             std::future::poll_fn(|context| match call.as_mut().poll(context) {
@@ -346,12 +347,12 @@ impl<'a> Run<'a> {
     }
 
     /// Instantiates a core module and calls its `_start`.
-    fn start(&mut self, pre: &wasmtime::InstancePre<State>) -> Result<(), wasmtime::Error> {
+    fn run_module(&mut self, pre: &wasmtime::InstancePre<State>) -> Result<(), wasmtime::Error> {
         if let Some(reason) = self.stop.reason() {
             return Err(wasmtime::Error::new(reason));
         }
         let core = &self.component.core;
-        let _ticking = core.ticker.start(&core.engine)?;
+        let _ticking = core.ticker.start_ticking(&core.engine)?;
         let store = &mut self.store;
         run_on_own_stack(async {
             let instance = pre.instantiate_async(&mut *store).await?;
@@ -360,7 +361,10 @@ impl<'a> Run<'a> {
     }
 
     /// Result of the call after limits and broken streams are checked.
-    fn finish(self, result: Result<Result<i32, StepError>, wasmtime::Error>) -> Result<Outcome, RunError> {
+    fn into_outcome(
+        self,
+        result: Result<Result<i32, StepError>, wasmtime::Error>,
+    ) -> Result<Outcome, RunError> {
         let exit_code = match result {
             Ok(Ok(code)) => code,
             Ok(Err(error)) => {
@@ -368,21 +372,22 @@ impl<'a> Run<'a> {
             }
             Err(error) => match error.downcast_ref::<I32Exit>() {
                 Some(exit) => exit.0,
-                None => return Err(self.explain(error)),
+                None => return Err(self.explain_trap(error)),
             },
         };
         if let Some(failure) = self.hidden_failure() {
             return Err(failure);
         }
         // The run was late, so its result does not matter.
-        if let Some(late) = self.stop.late() {
+        if let Some(late) = self.stop.timeout_error() {
             return Err(late);
         }
-        let carried = self.pipes.carried();
+        let carried = self.pipes.carried_output();
         let fuel_used = self.limits.fuel.saturating_sub(self.store.get_fuel().unwrap_or(0));
         let state = self.store.into_data();
-        let denied: BTreeSet<_> = state.http.net.denied().into_iter().chain(state.net.denied()).collect();
-        let writes = StagedWrites::collect(state.files.into_mounts())?;
+        let denied: BTreeSet<_> =
+            state.http.net.denied_hosts().into_iter().chain(state.net.denied_hosts()).collect();
+        let writes = StagedWrites::from_mounts(state.files.into_mounts())?;
         Ok(Outcome {
             fuel_used,
             peak_memory: state.limiter.peak_memory(),
@@ -404,12 +409,12 @@ impl<'a> Run<'a> {
             let exceeded = self.store.data().files.stage.exceeded.load(Ordering::Relaxed);
             exceeded.then_some(RunError::FilesLimit { limit: self.limits.files })
         };
-        let record = self.tracer.diverged().or_else(|| self.tracer.overfull());
-        record.or_else(|| self.pipes.failure()).or_else(files)
+        let record = self.tracer.take_divergence().or_else(|| self.tracer.overfull_error());
+        record.or_else(|| self.pipes.stream_failure()).or_else(files)
     }
 
     /// Named error that caused a trap.
-    fn explain(&self, error: wasmtime::Error) -> RunError {
+    fn explain_trap(&self, error: wasmtime::Error) -> RunError {
         let error = match error.downcast::<RunError>() {
             Ok(own) => return own,
             Err(other) => other,
@@ -429,25 +434,26 @@ impl<'a> Run<'a> {
         if matches!(error.downcast_ref(), Some(ResourceTableError::Full)) {
             return RunError::HandleLimit { limit: max_handles(self.component) };
         }
-        match Untyped::of(&error) {
+        match Untyped::from_error(&error) {
             Some(Untyped::TooManyInstances) => {
                 return RunError::InstanceLimit { limit: self.limits.instances };
             }
             Some(Untyped::HostCallFuel) => return RunError::HostCallTooLarge { limit: MAX_HOST_CALL },
             None => {}
         }
-        if let Some(limit) = self.store.data().limiter.denied() {
+        if let Some(limit) = self.store.data().limiter.reached_limit() {
             return limit;
         }
         if error.is::<ThrownException>() {
-            return self.trapped(format!("it threw an exception that nothing catches{}", frames(&error)));
+            return self
+                .trapped(format!("it threw an exception that nothing catches{}", trap_frames(&error)));
         }
         match trap {
-            Some(trap) => self.trapped(format!("{trap}{}", frames(&error))),
+            Some(trap) => self.trapped(format!("{trap}{}", trap_frames(&error))),
             None if error.downcast_ref::<WasmBacktrace>().is_some() => {
-                self.trapped(format!("{}{}", error.root_cause(), frames(&error)))
+                self.trapped(format!("{}{}", error.root_cause(), trap_frames(&error)))
             }
-            None => instantiate(&error),
+            None => instantiation_error(&error),
         }
     }
 
@@ -466,7 +472,7 @@ impl<'a> Run<'a> {
 const MAX_MESSAGE: usize = 60 << 10;
 
 /// The innermost named functions of a trap, for people.
-fn frames(error: &wasmtime::Error) -> String {
+fn trap_frames(error: &wasmtime::Error) -> String {
     const SHOWN: usize = 6;
     const MAX_NAME: usize = 400;
     let backtrace = error.downcast_ref::<WasmBacktrace>();
@@ -476,7 +482,7 @@ fn frames(error: &wasmtime::Error) -> String {
     if names.is_empty() { String::new() } else { format!(" in {}", names.join(" < ")) }
 }
 
-fn instantiate(error: &wasmtime::Error) -> RunError {
+fn instantiation_error(error: &wasmtime::Error) -> RunError {
     RunError::Instantiate { message: format!("{error:#}") }
 }
 
@@ -501,7 +507,7 @@ fn plain_code(code: &str) -> String {
     if plain.is_empty() { NO_CODE.to_owned() } else { plain }
 }
 
-fn wasi(
+fn build_wasi(
     grants: &Grants,
     argv: &[String],
     seed: &[u8; 32],
@@ -525,12 +531,12 @@ fn wasi(
     }
     if grants.random {
         let real = || Real { source: wasmtime_wasi::thread_rng(), tracer: tracer.clone() };
-        let seed = u128::from_le_bytes(tracer.answer("random.seed", rand_bytes));
+        let seed = u128::from_le_bytes(tracer.traced_answer("random.seed", rand_bytes));
         wasi.secure_random(real()).insecure_random(real()).insecure_random_seed(seed);
     } else {
         wasi.secure_random(Seeded::new(seed, "secure"))
             .insecure_random(Seeded::new(seed, "insecure"))
-            .insecure_random_seed(Seeded::new(seed, "insecure-seed").u128());
+            .insecure_random_seed(Seeded::new(seed, "insecure-seed").next_u128());
     }
     wasi
 }
@@ -542,7 +548,7 @@ fn rand_bytes() -> [u8; 16] {
 }
 
 /// Returns when a run that waits in the host should stop.
-async fn watch(stop: &Stop, host_calls: &AtomicU64) -> RunError {
+async fn wait_for_stop(stop: &Stop, host_calls: &AtomicU64) -> RunError {
     let mut call = (host_calls.load(Ordering::Relaxed), Instant::now());
     loop {
         tokio::time::sleep(LOOK).await;

@@ -50,8 +50,8 @@ impl WasiView for State {
 
 impl State {
     /// Returns an error if the run has to end; for long host calls.
-    pub(crate) fn look(&self) -> Result<(), FsError> {
-        self.files.stage.look()
+    pub(crate) fn check_stop(&self) -> Result<(), FsError> {
+        self.files.stage.check_stop()
     }
 }
 
@@ -73,11 +73,11 @@ impl Stop {
         if let Some(reason) = (self.cancel)() {
             return Some(RunError::Cancelled { reason });
         }
-        self.late()
+        self.timeout_error()
     }
 
     /// Error of a run that exceeded its time.
-    pub(crate) fn late(&self) -> Option<RunError> {
+    pub(crate) fn timeout_error(&self) -> Option<RunError> {
         let late = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
         late.then(|| self.limits.timed_out())
     }
@@ -110,7 +110,7 @@ impl Budget {
     }
 
     /// True if one of them may grow; `maximum` is the maximum of its type.
-    fn grow(&mut self, current: usize, desired: usize, maximum: Option<usize>) -> bool {
+    fn try_grow(&mut self, current: usize, desired: usize, maximum: Option<usize>) -> bool {
         if maximum.is_some_and(|maximum| desired > maximum) {
             return false;
         }
@@ -136,7 +136,7 @@ impl Limiter {
     }
 
     /// Limit that a trapped program reached before, its own or the host's.
-    pub(crate) fn denied(&self) -> Option<RunError> {
+    pub(crate) fn reached_limit(&self) -> Option<RunError> {
         if let Some(message) = &self.failed {
             return Some(RunError::HostMemory { message: message.clone() });
         }
@@ -147,7 +147,7 @@ impl Limiter {
     }
 
     /// A growth beyond the maximum of a memory's type only gets here for memories with pages of one
-    /// byte, which are off. [`Budget::grow`] rejects it earlier for all others.
+    /// byte, which are off. [`Budget::try_grow`] rejects it earlier for all others.
     fn host_failed(&mut self, error: &wasmtime::Error) -> wasmtime::Result<()> {
         let message = format!("{error:#}");
         self.failed = Some(message.clone());
@@ -162,7 +162,7 @@ impl ResourceLimiter for Limiter {
         desired: usize,
         maximum: Option<usize>,
     ) -> wasmtime::Result<bool> {
-        Ok(self.memory.grow(current, desired, maximum))
+        Ok(self.memory.try_grow(current, desired, maximum))
     }
 
     fn memory_grow_failed(&mut self, error: wasmtime::Error) -> wasmtime::Result<()> {
@@ -175,7 +175,7 @@ impl ResourceLimiter for Limiter {
         desired: usize,
         maximum: Option<usize>,
     ) -> wasmtime::Result<bool> {
-        Ok(self.tables.grow(current, desired, maximum))
+        Ok(self.tables.try_grow(current, desired, maximum))
     }
 
     fn table_grow_failed(&mut self, error: wasmtime::Error) -> wasmtime::Result<()> {

@@ -25,14 +25,14 @@ struct State {
 
 impl Ticker {
     /// Ticks until the guard is dropped.
-    pub(crate) fn start(&self, engine: &wasmtime::Engine) -> std::io::Result<Ticking<'_>> {
+    pub(crate) fn start_ticking(&self, engine: &wasmtime::Engine) -> std::io::Result<Ticking<'_>> {
         let mut state = lock(&self.0);
         if !state.ticking {
             let (shared, engine) = (self.0.clone(), engine.weak());
             std::thread::Builder::new()
                 .name("lobster-ticker".to_owned())
                 .stack_size(64 << 10)
-                .spawn(move || tick(&shared, &engine))?;
+                .spawn(move || tick_until_idle(&shared, &engine))?;
             state.ticking = true;
         }
         state.active += 1;
@@ -52,7 +52,7 @@ impl Drop for Ticking<'_> {
     }
 }
 
-fn tick(shared: &Mutex<State>, engine: &EngineWeak) {
+fn tick_until_idle(shared: &Mutex<State>, engine: &EngineWeak) {
     loop {
         std::thread::sleep(TICK);
         let engine = engine.upgrade();

@@ -21,7 +21,7 @@ const WORDS: [(&str, Untyped); 2] = [
 ];
 
 impl Untyped {
-    pub(crate) fn of(error: &wasmtime::Error) -> Option<Self> {
+    pub(crate) fn from_error(error: &wasmtime::Error) -> Option<Self> {
         // Not the whole chain: its outer parts name functions of the program.
         let text = error.root_cause().to_string();
         WORDS.iter().find(|(words, _)| text.contains(words)).map(|(_, untyped)| *untyped)
@@ -51,7 +51,7 @@ mod tests {
         }
     }
 
-    fn store(instances: usize) -> Store<Limiter> {
+    fn limited_store(instances: usize) -> Store<Limiter> {
         let mut store = Store::new(&Engine::default(), Limiter(instances));
         store.limiter(|limiter| limiter);
         store
@@ -59,16 +59,16 @@ mod tests {
 
     #[test]
     fn too_many_instances() {
-        let mut store = store(1);
+        let mut store = limited_store(1);
         let module = Module::new(store.engine(), wat::parse_str("(module)").unwrap()).unwrap();
         Instance::new(&mut store, &module, &[]).unwrap();
         let error = Instance::new(&mut store, &module, &[]).unwrap_err();
-        assert_eq!(Untyped::of(&error), Some(Untyped::TooManyInstances), "{error:#}");
+        assert_eq!(Untyped::from_error(&error), Some(Untyped::TooManyInstances), "{error:#}");
     }
 
     #[test]
     fn a_host_call_that_carries_too_much() {
-        let mut store = store(8);
+        let mut store = limited_store(8);
         store.set_hostcall_fuel(8);
         let text = r#"(component
             (import "f" (func $f (param "text" string)))
@@ -86,6 +86,6 @@ mod tests {
         let instance = linker.instantiate(&mut store, &component).unwrap();
         let run = instance.get_typed_func::<(), ()>(&mut store, "run").unwrap();
         let error = run.call(&mut store, ()).unwrap_err();
-        assert_eq!(Untyped::of(&error), Some(Untyped::HostCallFuel), "{error:#}");
+        assert_eq!(Untyped::from_error(&error), Some(Untyped::HostCallFuel), "{error:#}");
     }
 }

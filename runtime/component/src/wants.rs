@@ -6,7 +6,7 @@ use crate::{Capability, Description, DirGrant, Grants};
 impl Description {
     /// Removes the grants that the description does not ask for, and returns their names. The clock and
     /// randomness stay: they reveal nothing, and a language's runtime may use them.
-    pub fn withhold(&self, grants: &mut Grants) -> Vec<String> {
+    pub fn withhold_unwanted(&self, grants: &mut Grants) -> Vec<String> {
         let mut withheld = Vec::new();
         grants.read.retain(|dir| {
             let wanted = self.wants_dir(dir, false);
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
     use crate::Want;
 
-    fn description(wants: Vec<Capability>) -> Description {
+    fn description_wanting(wants: Vec<Capability>) -> Description {
         let want = |capability| Want { capability, reason: String::new(), optional: false };
         Description {
             name: "x".to_owned(),
@@ -127,7 +127,7 @@ mod tests {
             clock: true,
             random: true,
         };
-        let withheld = description(vec![
+        let withheld = description_wanting(vec![
             Capability::Read("/in".into()),
             Capability::Write("/out".into()),
             Capability::Env("TZ".into()),
@@ -136,7 +136,7 @@ mod tests {
             Capability::Net("b.example:443".into()),
             Capability::Net("*.d.example:1".into()),
         ])
-        .withhold(&mut grants);
+        .withhold_unwanted(&mut grants);
         let wanted = Grants {
             read: vec![dir("/in"), dir("/in/deep"), dir("./out")],
             write: vec![dir("out")],
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn optional_hosts_are_not_needed() {
-        let mut asks = description(vec![Capability::Net("a.example".into()), Capability::Clock]);
+        let mut asks = description_wanting(vec![Capability::Net("a.example".into()), Capability::Clock]);
         assert!(asks.needs_hosts());
         asks.wants[0].optional = true;
         assert!(!asks.needs_hosts(), "optional hosts are closed without a grant");
@@ -180,7 +180,7 @@ mod tests {
             let given = grants.clone();
             let wants =
                 [Capability::Write, Capability::Env, Capability::Net].map(|kind| kind(all.to_owned()));
-            assert_eq!(description(wants.into()).withhold(&mut grants), [""; 0]);
+            assert_eq!(description_wanting(wants.into()).withhold_unwanted(&mut grants), [""; 0]);
             assert_eq!(grants, given);
         }
     }

@@ -79,7 +79,7 @@ impl std::fmt::Debug for StagedWrites {
 }
 
 impl StagedWrites {
-    pub(crate) fn collect(mut mounts: Vec<Mount>) -> Result<Self, RunError> {
+    pub(crate) fn from_mounts(mut mounts: Vec<Mount>) -> Result<Self, RunError> {
         let failed = |error: io::Error| match error.downcast() {
             Ok(stopped) => stopped,
             Err(error) => RunError::StageFailed { message: error.to_string() },
@@ -97,8 +97,9 @@ impl StagedWrites {
                     Change::Link { target, .. } => WrittenKind::Link { target: target.clone() },
                     Change::File(staged) => {
                         let stage = mount.tree.stage();
-                        let file = stage.open(&staged.name).map_err(failed)?;
-                        let (digest, size) = stage::digest(&file, || look(stage)).map_err(failed)?;
+                        let file = stage.open_private_file(&staged.name).map_err(failed)?;
+                        let (digest, size) =
+                            stage::digest_file(&file, || check_stop(stage)).map_err(failed)?;
                         WrittenKind::File { digest, size }
                     }
                 };
@@ -111,7 +112,7 @@ impl StagedWrites {
 
     /// Changes by directory and path: a directory before its contents.
     #[must_use]
-    pub fn list(&self) -> &[Written] {
+    pub fn written_entries(&self) -> &[Written] {
         &self.list
     }
 
@@ -119,7 +120,7 @@ impl StagedWrites {
     ///
     /// # Errors
     /// There is no such written file, or it cannot be read.
-    pub fn open(&self, written: &Written) -> io::Result<impl Read + use<>> {
+    pub fn open_written(&self, written: &Written) -> io::Result<impl Read + use<>> {
         // If one granted directory contains another, the inner one holds the writes made there.
         let inside = self
             .mounts
@@ -129,7 +130,7 @@ impl StagedWrites {
         mounts.sort_by_key(|(path, _)| path.components().count());
         for (path, mount) in mounts {
             if let Some(Change::File(staged)) = path.to_str().and_then(|path| mount.tree.changes.get(path)) {
-                return mount.tree.stage().open(&staged.name);
+                return mount.tree.stage().open_private_file(&staged.name);
             }
         }
         Err(io::ErrorKind::NotFound.into())
@@ -153,7 +154,7 @@ impl StagedWrites {
                 let name = RelPath::new(path.as_bytes()).map_err(|error| kept(io::Error::other(error)))?;
                 written.insert(name, written_as(change, tree.stage(), keep).map_err(kept)?);
             }
-            let began = tree.stage().began(&tree.host);
+            let began = tree.stage().dir_beginning(&tree.host);
             let began =
                 began.ok_or_else(|| WritesError::Aside(io::Error::other("its start time is missing")))?;
             sets.push(ChangeSet::new(vec![changes_of(&root, began, &written, keep)?]));
@@ -174,17 +175,17 @@ impl StagedWrites {
         links: &LinkRule,
         tell: Tell<'_>,
     ) -> Result<(), WritesError> {
-        let mut contents = Aside(tempfile::tempdir_in(self.staging()).map_err(WritesError::Aside)?);
+        let mut contents = Aside(tempfile::tempdir_in(self.staging_dir()).map_err(WritesError::Aside)?);
         let set = self.change_set(&mut contents)?;
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let id = format!("alone-{}-{}", std::process::id(), now.as_nanos());
         let cancel = &CancelToken::new();
         let terms = Terms { journals, id: &id, links: Some(links), cancel, tell };
-        Ok(lobster_changes::commit(&set, &contents, &terms)?)
+        Ok(lobster_changes::commit_changes(&set, &contents, &terms)?)
     }
 
-    fn staging(&self) -> PathBuf {
-        let staging = self.mounts.first().map(|mount| mount.tree.stage().parent().to_owned());
+    fn staging_dir(&self) -> PathBuf {
+        let staging = self.mounts.first().map(|mount| mount.tree.stage().parent_dir().to_owned());
         staging.unwrap_or_else(std::env::temp_dir)
     }
 
@@ -194,7 +195,7 @@ impl StagedWrites {
         let replaced = |_| WritesError::Replaced { path: tree.host.clone() };
         let real = std::fs::canonicalize(&tree.host).map_err(replaced)?;
         let found = std::fs::symlink_metadata(&real).map_err(replaced)?;
-        let held = tree.lower().dir_metadata().map_err(replaced)?;
+        let held = tree.lower_dir().dir_metadata().map_err(replaced)?;
         let held = (cap_std::fs::MetadataExt::dev(&held), cap_std::fs::MetadataExt::ino(&held));
         if held == (found.dev(), found.ino()) {
             Ok(real)
@@ -219,7 +220,8 @@ fn written_as(
             modified: times_set.then(|| as_time(*modified)),
         },
         Change::File(staged) => {
-            let (digest, size) = keep.keep(&mut Watched { file: stage.open(&staged.name)?, stage })?;
+            let (digest, size) =
+                keep.keep_content(&mut Watched { file: stage.open_private_file(&staged.name)?, stage })?;
             Written::File { digest, size, mode: staged.mode, modified: staged.own_time().map(as_time) }
         }
     })
@@ -235,7 +237,7 @@ fn as_time(time: SystemTime) -> Time {
 struct Aside(tempfile::TempDir);
 
 impl Keep for Aside {
-    fn keep(&mut self, content: &mut dyn Read) -> io::Result<(lobster_base::digest::Digest, u64)> {
+    fn keep_content(&mut self, content: &mut dyn Read) -> io::Result<(lobster_base::digest::Digest, u64)> {
         let mut file = tempfile::NamedTempFile::new_in(self.0.path())?;
         let size = io::copy(content, &mut file)?;
         let digest = lobster_base::digest::Digest::of_reader(File::open(file.path())?)?;
@@ -245,7 +247,10 @@ impl Keep for Aside {
 }
 
 impl lobster_changes::Contents for Aside {
-    fn open(&self, digest: &lobster_base::digest::Digest) -> io::Result<lobster_changes::Content<'_>> {
+    fn open_content(
+        &self,
+        digest: &lobster_base::digest::Digest,
+    ) -> io::Result<lobster_changes::Content<'_>> {
         Ok(lobster_changes::Content::File(File::open(self.0.path().join(digest.to_string()))?))
     }
 }
@@ -258,14 +263,14 @@ struct Watched<'s> {
 
 impl Read for Watched<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        look(self.stage)?;
+        check_stop(self.stage)?;
         self.file.read(buffer)
     }
 }
 
 /// Returns the reason to end as a distinct error.
-fn look(stage: &StageHost) -> io::Result<()> {
-    match stage.look() {
+fn check_stop(stage: &StageHost) -> io::Result<()> {
+    match stage.check_stop() {
         Ok(()) => Ok(()),
         Err(FsError::Trap(error)) => Err(match error.downcast::<RunError>() {
             Ok(reason) => io::Error::other(reason),

@@ -14,30 +14,30 @@ const PASSKEY: &str = include_str!("assets/passkey.js");
 const ICON: &str = include_str!("assets/icon.svg");
 
 static VERSION: LazyLock<String> = LazyLock::new(|| {
-    Digest::of(format!("{STYLE}{SCRIPT}{EDITOR}{PASSKEY}").as_bytes()).to_string()[..12].to_owned()
+    Digest::of_bytes(format!("{STYLE}{SCRIPT}{EDITOR}{PASSKEY}").as_bytes()).to_string()[..12].to_owned()
 });
 
 /// The address of the style sheet.
-pub(crate) fn style() -> String {
+pub(crate) fn style_url() -> String {
     format!("/assets/console.css?{}", *VERSION)
 }
 
 /// The address of the script.
-pub(crate) fn script() -> String {
+pub(crate) fn script_url() -> String {
     format!("/assets/console.js?{}", *VERSION)
 }
 
 /// The address of the editor's script.
-pub(crate) fn editor() -> String {
+pub(crate) fn editor_url() -> String {
     format!("/assets/editor.js?{}", *VERSION)
 }
 
 /// The address of the script of passkeys.
-pub(crate) fn passkey() -> String {
+pub(crate) fn passkey_url() -> String {
     format!("/assets/passkey.js?{}", *VERSION)
 }
 
-pub(crate) fn serve(_: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn serve_file(_: &App, asked: &Asked) -> Result<Reply, Problem> {
     let (content_type, text) = match asked.param("name") {
         "console.css" => ("text/css; charset=utf-8", STYLE),
         "console.js" => ("text/javascript; charset=utf-8", SCRIPT),
@@ -47,10 +47,10 @@ pub(crate) fn serve(_: &App, asked: &Asked) -> Result<Reply, Problem> {
         other => return Err(Problem::not_found(format!("the console has no file {other:?}"))),
     };
     let kept = HeaderValue::from_static("public, max-age=31536000, immutable");
-    Ok(Reply::bytes(content_type, text).header(header::CACHE_CONTROL, kept))
+    Ok(Reply::bytes(content_type, text).with_header(header::CACHE_CONTROL, kept))
 }
 
-pub(crate) fn icon(_: &App, _: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn serve_icon(_: &App, _: &Asked) -> Result<Reply, Problem> {
     let kept = HeaderValue::from_static("public, max-age=86400");
-    Ok(Reply::bytes("image/svg+xml", ICON).header(header::CACHE_CONTROL, kept))
+    Ok(Reply::bytes("image/svg+xml", ICON).with_header(header::CACHE_CONTROL, kept))
 }

@@ -4,7 +4,7 @@ use lobster_runtime::graph::Graph;
 use lobster_runtime::replay::timeline::{Line, TimelineSpan};
 use maud::{Markup, html};
 
-use crate::words::{encoded, short, span, tone};
+use crate::words::{clip_line, format_ms, tone_class, url_encode};
 
 /// Most rows of a timeline; the table shows the rest.
 const ROWS: usize = 60;
@@ -28,7 +28,7 @@ impl Axis {
         let end = |span: &TimelineSpan| span.ended.unwrap_or(now).max(span.begun);
         let first = spans.iter().map(|span| span.begun).min()?;
         let last = spans.iter().map(end).max()?;
-        let work = union(spans.iter().filter(|span| !span.is_wait).map(|span| (span.begun, end(span))));
+        let work = merge_spans(spans.iter().filter(|span| !span.is_wait).map(|span| (span.begun, end(span))));
         let worked: i64 = work.iter().map(|(from, to)| to - from).sum();
         // If nothing worked, only the waiting time is drawn.
         let least = if work.is_empty() { i64::MAX } else { SHORT.max(worked / 2) };
@@ -58,7 +58,7 @@ impl Axis {
     }
 
     /// The position of a time, in percent.
-    pub(crate) fn place(&self, at: i64) -> f64 {
+    pub(crate) fn percent_at(&self, at: i64) -> f64 {
         for pair in self.stops.windows(2) {
             let [(from, left), (to, right)] = pair else { continue };
             if at <= *to {
@@ -70,7 +70,7 @@ impl Axis {
     }
 
     /// The total of the times that are drawn in proportion, in milliseconds.
-    fn unfolded(&self) -> i64 {
+    fn unfolded_ms(&self) -> i64 {
         let whole =
             self.stops.last().map_or(0, |last| last.0) - self.stops.first().map_or(0, |first| first.0);
         whole - self.folds.iter().map(|(from, to, _)| to - from).sum::<i64>()
@@ -78,7 +78,7 @@ impl Axis {
 }
 
 /// Merges times that overlap or touch.
-fn union(spans: impl Iterator<Item = (i64, i64)>) -> Vec<(i64, i64)> {
+fn merge_spans(spans: impl Iterator<Item = (i64, i64)>) -> Vec<(i64, i64)> {
     let mut all: Vec<_> = spans.collect();
     all.sort_unstable();
     let mut joined: Vec<(i64, i64)> = Vec::new();
@@ -91,12 +91,12 @@ fn union(spans: impl Iterator<Item = (i64, i64)>) -> Vec<(i64, i64)> {
     joined
 }
 
-fn percent(place: f64) -> String {
+fn format_percent(place: f64) -> String {
     format!("{place:.2}%")
 }
 
 /// The timeline of a run's steps.
-pub(crate) fn timeline(run: &str, lines: &[Line], now: i64) -> Option<Markup> {
+pub(crate) fn draw_timeline(run: &str, lines: &[Line], now: i64) -> Option<Markup> {
     let spans: Vec<TimelineSpan> = lines.iter().flat_map(|line| line.spans.iter().copied()).collect();
     let axis = Axis::new(&spans, now)?;
     let drawn: Vec<&Line> = lines.iter().filter(|line| !line.spans.is_empty()).collect();
@@ -105,11 +105,11 @@ pub(crate) fn timeline(run: &str, lines: &[Line], now: i64) -> Option<Markup> {
         div class="timeline" {
             div class="tl-row" {
                 span {}
-                (head(&axis))
+                (draw_scale(&axis))
                 span {}
             }
             @for line in drawn.iter().take(ROWS) {
-                (row(run, line, &axis, now))
+                (draw_row(run, line, &axis, now))
             }
         }
         @if left_out > 0 { p class="muted small" { "… and " (left_out) " more, in the table below." } }
@@ -123,26 +123,26 @@ pub(crate) fn timeline(run: &str, lines: &[Line], now: i64) -> Option<Markup> {
     })
 }
 
-fn head(axis: &Axis) -> Markup {
+fn draw_scale(axis: &Axis) -> Markup {
     // Labels of folds have their own line below.
     let height = if axis.folds.is_empty() { 20 } else { 32 };
     html! {
-        svg class="chart" width="100%" height=(height) role="img" aria-label=(format!("Work took {}", span(axis.unfolded()))) {
+        svg class="chart" width="100%" height=(height) role="img" aria-label=(format!("Work took {}", format_ms(axis.unfolded_ms()))) {
             line x1="0%" x2="100%" y1=(height - 2) y2=(height - 2) class="grid" {}
             text x="0%" y="12" { "0" }
             @for (from, to, is_wait) in &axis.folds {
-                @let middle = f64::midpoint(axis.place(*from), axis.place(*to));
-                text x=(percent(middle)) y="26" text-anchor="middle" {
+                @let middle = f64::midpoint(axis.percent_at(*from), axis.percent_at(*to));
+                text x=(format_percent(middle)) y="26" text-anchor="middle" {
                     "⋯"
-                    title { (span(to - from)) @if *is_wait { " waiting for a person" } @else { " without work" } }
+                    title { (format_ms(to - from)) @if *is_wait { " waiting for a person" } @else { " without work" } }
                 }
             }
-            text x="100%" y="12" text-anchor="end" { (span(axis.unfolded())) " of work" }
+            text x="100%" y="12" text-anchor="end" { (format_ms(axis.unfolded_ms())) " of work" }
         }
     }
 }
 
-fn row(run: &str, line: &Line, axis: &Axis, now: i64) -> Markup {
+fn draw_row(run: &str, line: &Line, axis: &Axis, now: i64) -> Markup {
     let worked: i64 = line
         .spans
         .iter()
@@ -156,31 +156,31 @@ fn row(run: &str, line: &Line, axis: &Axis, now: i64) -> Markup {
         .map(|span| span.ended.unwrap_or(now) - span.begun)
         .sum();
     let is_waiting_only = worked == 0 && waited > 0;
-    let href = format!("/runs/{run}/step?path={}", encoded(&line.path));
+    let href = format!("/runs/{run}/step?path={}", url_encode(&line.path));
     let last = line.spans.len() - 1;
     html! {
         a class="tl-row" href=(href) data-key=(line.path) {
-            span class="clip" { (short(&line.path, 60)) }
+            span class="clip" { (clip_line(&line.path, 60)) }
             svg class="chart" width="100%" height="16" aria-hidden="true" {
                 line x1="0%" x2="100%" y1="8" y2="8" class="grid" {}
                 @for (from, to, _) in &axis.folds {
-                    @let (left, right) = (axis.place(*from), axis.place(*to));
-                    rect x=(percent(left)) width=(percent(right - left)) y="0" height="16" class="gap" {}
+                    @let (left, right) = (axis.percent_at(*from), axis.percent_at(*to));
+                    rect x=(format_percent(left)) width=(format_percent(right - left)) y="0" height="16" class="gap" {}
                 }
                 @for (at, span) in line.spans.iter().enumerate() {
-                    @let left = axis.place(span.begun);
-                    @let wide = (axis.place(span.ended.unwrap_or(now)) - left).max(0.4);
+                    @let left = axis.percent_at(span.begun);
+                    @let wide = (axis.percent_at(span.ended.unwrap_or(now)) - left).max(0.4);
                     @let class = match (span.is_wait, span.ended, at == last) {
                         (true, ..) => "person".to_owned(),
                         (false, None, _) => "work".to_owned(),
-                        (false, Some(_), true) => format!("work {}", tone(&line.state)),
+                        (false, Some(_), true) => format!("work {}", tone_class(&line.state)),
                         (false, Some(_), false) => "work is-bad".to_owned(),
                     };
-                    rect class=(class) x=(percent(left.min(99.6))) width=(percent(wide)) y="2" height="12" rx="2" {}
+                    rect class=(class) x=(format_percent(left.min(99.6))) width=(format_percent(wide)) y="2" height="12" rx="2" {}
                 }
             }
             span class="num small muted" {
-                @if is_waiting_only { (span(waited)) " wait" } @else { (span(worked)) }
+                @if is_waiting_only { (format_ms(waited)) " wait" } @else { (format_ms(worked)) }
             }
         }
     }
@@ -189,9 +189,9 @@ fn row(run: &str, line: &Line, axis: &Axis, now: i64) -> Markup {
 // ---- figures
 
 /// A share of a whole as a thin bar.
-pub(crate) fn meter(part: u64, whole: u64) -> Markup {
+pub(crate) fn draw_meter(part: u64, whole: u64) -> Markup {
     let wide = 100.0 * part as f64 / whole.max(part).max(1) as f64;
-    html! { svg class="chart meter" width="100%" height="3" aria-hidden="true" { rect class="work" width=(percent(wide)) height="3" {} } }
+    html! { svg class="chart meter" width="100%" height="3" aria-hidden="true" { rect class="work" width=(format_percent(wide)) height="3" {} } }
 }
 
 /// One bar of a chart.
@@ -207,7 +207,7 @@ pub(crate) struct Bar {
 const FEW: usize = 24;
 
 /// Figures of consecutive runs, oldest on the left.
-pub(crate) fn bars(bars: &[Bar], about: &str) -> Markup {
+pub(crate) fn draw_bars(bars: &[Bar], about: &str) -> Markup {
     let most = bars.iter().map(|bar| bar.size).max().unwrap_or(0).max(1);
     let wide = 100.0 / bars.len().max(FEW) as f64;
     let first = FEW.saturating_sub(bars.len());
@@ -217,7 +217,7 @@ pub(crate) fn bars(bars: &[Bar], about: &str) -> Markup {
             @for (at, bar) in bars.iter().enumerate() {
                 @let high = 4.0 + 62.0 * bar.size as f64 / most as f64;
                 a href=(bar.href) aria-label=(bar.says) {
-                    rect class=(format!("work {}", bar.tone)) x=(percent(wide * (first + at) as f64 + wide * 0.15)) width=(percent(wide * 0.7)) y=(format!("{:.1}", 70.0 - high)) height=(format!("{high:.1}")) rx="2" {
+                    rect class=(format!("work {}", bar.tone)) x=(format_percent(wide * (first + at) as f64 + wide * 0.15)) width=(format_percent(wide * 0.7)) y=(format!("{:.1}", 70.0 - high)) height=(format!("{high:.1}")) rx="2" {
                         title { (bar.says) }
                     }
                 }
@@ -232,12 +232,12 @@ const NODE: (usize, usize) = (220, 46);
 const GAP: (usize, usize) = (28, 34);
 
 /// The steps of a workflow from top to bottom. `href` returns the link of a step, and `state` its state.
-pub(crate) fn graph(
+pub(crate) fn draw_graph(
     graph: &Graph,
     href: &dyn Fn(&str) -> Option<String>,
     state: &dyn Fn(&str) -> Option<String>,
 ) -> Markup {
-    let layers = layers(graph);
+    let layers = assign_layers(graph);
     let place = |node: usize| {
         let row = layers.iter().position(|layer| layer.contains(&node)).unwrap_or(0);
         let column = layers[row].iter().position(|other| *other == node).unwrap_or(0);
@@ -286,11 +286,11 @@ pub(crate) fn graph(
                 @for (index, node) in graph.nodes.iter().enumerate() {
                     @let at = place(index);
                     @let (x, y) = (left(at), top(at.1));
-                    @let tone = state(&node.id).map(|state| tone(&state)).unwrap_or("");
+                    @let tone = state(&node.id).map(|state| tone_class(&state)).unwrap_or("");
                     @let inner = html! {
                         rect x=(x) y=(y) width=(NODE.0) height=(NODE.1) rx=(if node.gate { 22 } else { 7 }) {}
-                        text class="label" x=(x + 14) y=(y + 19) { (short(&node.id, 26)) }
-                        text x=(x + 14) y=(y + 36) { (short(node.detail.as_deref().unwrap_or(node.kind), 28)) }
+                        text class="label" x=(x + 14) y=(y + 19) { (clip_line(&node.id, 26)) }
+                        text x=(x + 14) y=(y + 36) { (clip_line(node.detail.as_deref().unwrap_or(node.kind), 28)) }
                         title { (node.id) @if let Some(detail) = &node.detail { "\n" (detail) } @if let Some(state) = state(&node.id) { "\n" (state) } }
                     };
                     g class=(format!("node {tone}")) {
@@ -306,7 +306,7 @@ pub(crate) fn graph(
 }
 
 /// Assigns steps to rows: each step is below all steps that it needs.
-fn layers(graph: &Graph) -> Vec<Vec<usize>> {
+fn assign_layers(graph: &Graph) -> Vec<Vec<usize>> {
     let mut row = vec![0_usize; graph.nodes.len()];
     // The edges of a file lead forward, except for a step that reads itself.
     for _ in 0..graph.nodes.len().min(200) {
@@ -332,20 +332,25 @@ fn layers(graph: &Graph) -> Vec<Vec<usize>> {
 mod tests {
     use super::*;
 
-    fn span(begun: i64, ended: i64, is_wait: bool) -> TimelineSpan {
+    fn timed_span(begun: i64, ended: i64, is_wait: bool) -> TimelineSpan {
         TimelineSpan { begun, ended: Some(ended), is_wait }
     }
 
     #[test]
     fn days_of_waiting_do_not_squash_seconds_of_work() {
         const DAY: i64 = 86_400_000;
-        let spans =
-            [span(0, 4_000, false), span(4_000, 2 * DAY, true), span(2 * DAY, 2 * DAY + 6_000, false)];
+        let spans = [
+            timed_span(0, 4_000, false),
+            timed_span(4_000, 2 * DAY, true),
+            timed_span(2 * DAY, 2 * DAY + 6_000, false),
+        ];
         let axis = Axis::new(&spans, 3 * DAY).unwrap();
         assert_eq!(axis.folds, [(4_000, 2 * DAY, true)]);
-        assert_eq!(axis.unfolded(), 10_000);
-        assert!((axis.place(4_000) - 38.0).abs() < 0.01 && (axis.place(2 * DAY) - 43.0).abs() < 0.01);
-        assert!((axis.place(2 * DAY + 6_000) - 100.0).abs() < 0.01);
+        assert_eq!(axis.unfolded_ms(), 10_000);
+        assert!(
+            (axis.percent_at(4_000) - 38.0).abs() < 0.01 && (axis.percent_at(2 * DAY) - 43.0).abs() < 0.01
+        );
+        assert!((axis.percent_at(2 * DAY + 6_000) - 100.0).abs() < 0.01);
     }
 
     #[test]
@@ -366,7 +371,7 @@ mod tests {
             let axis = Axis::new(&spans, 2_000_000).unwrap();
             let mut before = 0.0;
             for at in (0..2_100_000).step_by(9_973) {
-                let place = axis.place(at);
+                let place = axis.percent_at(at);
                 assert!(
                     place.is_finite() && (0.0..=100.001).contains(&place) && place + 1e-9 >= before,
                     "{spans:?}"

@@ -46,7 +46,7 @@ pub(crate) fn schema_of(args: &[ArgSpec]) -> Value {
 }
 
 /// The properties that each get a field.
-fn properties(schema: &Value) -> Option<&Map<String, Value>> {
+fn field_properties(schema: &Value) -> Option<&Map<String, Value>> {
     let properties = schema.get("properties")?.as_object()?;
     let is_object = schema.get("type").is_none_or(|kind| kind == "object");
     (is_object && !properties.is_empty() && properties.len() <= MOST).then_some(properties)
@@ -57,19 +57,19 @@ fn is_required(schema: &Value, name: &str) -> bool {
 }
 
 /// The fields of a schema. `typed` returns the earlier input, and `given` is the proposed value.
-pub(crate) fn fields(schema: &Value, given: &Value, typed: &dyn Fn(&str) -> Option<String>) -> Markup {
-    match properties(schema) {
+pub(crate) fn render_fields(schema: &Value, given: &Value, typed: &dyn Fn(&str) -> Option<String>) -> Markup {
+    match field_properties(schema) {
         Some(properties) => html! {
             @for (name, field) in properties {
                 @let key = format!("{PREFIX}{name}");
                 @let value = given.get(name).or_else(|| field.get("default"));
-                (input(&key, name, field, value, is_required(schema, name), typed(&key)))
+                (render_input(&key, name, field, value, is_required(schema, name), typed(&key)))
             }
         },
         None => {
             let name = schema.get("title").and_then(Value::as_str).unwrap_or("Answer");
             let value = Some(given).filter(|given| !given.is_null()).or_else(|| schema.get("default"));
-            input(WHOLE, name, schema, value, true, typed(WHOLE))
+            render_input(WHOLE, name, schema, value, true, typed(WHOLE))
         }
     }
 }
@@ -84,7 +84,7 @@ enum Kind {
     Json,
 }
 
-fn kind(schema: &Value) -> Kind {
+fn field_kind(schema: &Value) -> Kind {
     if schema.get("enum").is_some_and(Value::is_array) {
         return Kind::Choice;
     }
@@ -105,7 +105,7 @@ fn typed_form(kind: Kind, value: &Value) -> String {
     }
 }
 
-fn input(
+fn render_input(
     key: &str,
     name: &str,
     schema: &Value,
@@ -113,7 +113,7 @@ fn input(
     required: bool,
     typed: Option<String>,
 ) -> Markup {
-    let kind = kind(schema);
+    let kind = field_kind(schema);
     let shown = typed.or_else(|| value.map(|value| typed_form(kind, value))).unwrap_or_default();
     let about = schema.get("description").and_then(Value::as_str);
     let id = format!("id-{key}");
@@ -168,8 +168,8 @@ fn input(
 /// # Errors
 /// Returns the field that cannot be read, with the reason.
 pub(crate) fn value_of(schema: &Value, typed: &dyn Fn(&str) -> Option<String>) -> Result<Value, String> {
-    let Some(properties) = properties(schema) else {
-        return match read(kind(schema), &typed(WHOLE).unwrap_or_default()) {
+    let Some(properties) = field_properties(schema) else {
+        return match parse_value(field_kind(schema), &typed(WHOLE).unwrap_or_default()) {
             Ok(Some(value)) => Ok(value),
             Ok(None) => Err("the answer is missing".to_owned()),
             Err(why) => Err(why),
@@ -178,11 +178,14 @@ pub(crate) fn value_of(schema: &Value, typed: &dyn Fn(&str) -> Option<String>) -
     let mut object = Map::new();
     for (name, field) in properties {
         let text = typed(&format!("{PREFIX}{name}")).unwrap_or_default();
-        let kind = kind(field);
+        let kind = field_kind(field);
         // An empty required text is an empty string.
         let is_text = kind == Kind::Text && is_required(schema, name);
-        let value =
-            if is_text { Ok(Some(Value::String(text.replace("\r\n", "\n")))) } else { read(kind, &text) };
+        let value = if is_text {
+            Ok(Some(Value::String(text.replace("\r\n", "\n"))))
+        } else {
+            parse_value(kind, &text)
+        };
         if let Some(value) = value.map_err(|why| format!("{name}: {why}"))? {
             object.insert(name.clone(), value);
         }
@@ -190,7 +193,7 @@ pub(crate) fn value_of(schema: &Value, typed: &dyn Fn(&str) -> Option<String>) -
     Ok(Value::Object(object))
 }
 
-fn read(kind: Kind, text: &str) -> Result<Option<Value>, String> {
+fn parse_value(kind: Kind, text: &str) -> Result<Option<Value>, String> {
     if text.trim().is_empty() {
         return Ok(None);
     }
@@ -240,14 +243,14 @@ mod tests {
         let schema = json!({ "type": "object", "properties": {
             "text": { "type": "string" }, "list": { "type": "array" }, "flag": { "type": "boolean" }, "n": { "type": "number" } } });
         let given = json!({ "text": "<b>&\"'", "list": [1, { "a": "b" }], "flag": true, "n": 1.5 });
-        let markup = fields(&schema, &given, &|_| None).into_string();
+        let markup = render_fields(&schema, &given, &|_| None).into_string();
         assert!(markup.contains("&lt;b&gt;&amp;&quot;") && !markup.contains("<b>"), "{markup}");
         let typed: Vec<(String, String)> = given
             .as_object()
             .unwrap()
             .iter()
             .map(|(name, value)| {
-                (format!("{PREFIX}{name}"), typed_form(kind(&schema["properties"][name]), value))
+                (format!("{PREFIX}{name}"), typed_form(field_kind(&schema["properties"][name]), value))
             })
             .collect();
         let back = value_of(&schema, &|key| {

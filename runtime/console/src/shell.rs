@@ -49,8 +49,8 @@ const HTML: &str = "text/html; charset=utf-8";
 const COUNTED: usize = 100;
 
 /// A page with the rail.
-pub(crate) fn page(app: &App, asked: &Asked, title: &str, place: Place, body: &Markup) -> Reply {
-    reply(Reply::text(HTML, framed(app, asked, title, place, body).0))
+pub(crate) fn full_page(app: &App, asked: &Asked, title: &str, place: Place, body: &Markup) -> Reply {
+    add_headers(Reply::text(HTML, frame_page(app, asked, title, place, body).0))
 }
 
 /// A page whose frame is sent before its body is made. Errors in the body are reported in it.
@@ -63,22 +63,22 @@ pub(crate) fn page_with_streamed_rest(
 ) -> Reply {
     /// Text never becomes a comment.
     const BODY: &str = "<!--body-->";
-    let PreEscaped(page) = framed(app, asked, title, place, &PreEscaped(BODY.to_owned()));
+    let PreEscaped(page) = frame_page(app, asked, title, place, &PreEscaped(BODY.to_owned()));
     let (before, after) = page.split_once(BODY).unwrap_or((&page, ""));
     let after = after.to_owned();
-    reply(Reply::streamed_rest(HTML, before.to_owned(), move |app, asked| body(app, asked).0 + &after))
+    add_headers(Reply::streamed_rest(HTML, before.to_owned(), move |app, asked| body(app, asked).0 + &after))
 }
 
-fn framed(app: &App, asked: &Asked, title: &str, place: Place, body: &Markup) -> Markup {
+fn frame_page(app: &App, asked: &Asked, title: &str, place: Place, body: &Markup) -> Markup {
     let open = open_questions(app, asked);
     let rail = html! {
         header class="rail" {
-            (brand())
+            (brand_link())
             nav aria-label="Pages" {
                 @for (at, group) in RAIL.iter().enumerate() {
                     ul class=[(at > 0).then_some("group")] {
                         @for (of, name, href) in *group {
-                            @if *of != Place::Audit || asked.may(Verb::Administer, None) {
+                            @if *of != Place::Audit || asked.has_right(Verb::Administer, None) {
                                 li {
                                     a href=(href) aria-current=[(*of == place).then_some("page")] data-name=(name) {
                                         (name)
@@ -104,16 +104,16 @@ fn framed(app: &App, asked: &Asked, title: &str, place: Place, body: &Markup) ->
             }
         }
     };
-    document(
+    html_document(
         app,
         title,
         "",
-        &html! { (rail) main id="main" tabindex="-1" { (rollback(app)) (body) } (palette()) },
+        &html! { (rail) main id="main" tabindex="-1" { (rollback_warning(app)) (body) } (palette_dialog()) },
     )
 }
 
 /// A warning at the top of every page if the store is older than its recorded state.
-pub(crate) fn rollback(app: &App) -> Markup {
+pub(crate) fn rollback_warning(app: &App) -> Markup {
     html! {
         @if let Some(warning) = app.store.rollback_warning() {
             div class="note is-bad" role="alert" { strong { "The store was rolled back" } p { (harmless(&warning)) } }
@@ -122,9 +122,9 @@ pub(crate) fn rollback(app: &App) -> Markup {
 }
 
 /// A narrow page for one thing, such as for phones.
-pub(crate) fn narrow(app: &App, title: &str, body: &Markup) -> Reply {
-    let page = document(app, title, "narrow", &html! { main id="main" tabindex="-1" { (body) } });
-    reply(Reply::text(HTML, page.0))
+pub(crate) fn narrow_page(app: &App, title: &str, body: &Markup) -> Reply {
+    let page = html_document(app, title, "narrow", &html! { main id="main" tabindex="-1" { (body) } });
+    add_headers(Reply::text(HTML, page.0))
 }
 
 fn open_questions(app: &App, asked: &Asked) -> usize {
@@ -134,7 +134,7 @@ fn open_questions(app: &App, asked: &Asked) -> usize {
     asking.iter().filter(|run| may(*run)).count()
 }
 
-pub(crate) fn brand() -> Markup {
+pub(crate) fn brand_link() -> Markup {
     html! {
         a href="/" class="brand" data-name="Now" {
             (PreEscaped(BRAND))
@@ -145,7 +145,7 @@ pub(crate) fn brand() -> Markup {
 
 const BRAND: &str = r#"<svg viewBox="0 0 24 24" aria-hidden="true"><path fill="currentColor" d="M7 3c-2.500.5-4 2.400-4 4.500C3 9.600 4.500 11 6.500 11c.6 0 1-.1 1.500-.3V14a4 4 0 0 0 3 3.900V19l-2 2.500 1.200 1 1.800-2 1.800 2 1.200-1L13 19v-1.100a4 4 0 0 0 3-3.900v-3.300c.5.2.9.300 1.500.3 2 0 3.500-1.400 3.500-3.500C21 5.400 19.500 3.500 17 3l.5 3-2 1.300-2-1.800c-.5 1.500-.2 2.800.5 3.800v.7h-4v-.7c.7-1 1-2.300.5-3.800l-2 1.800-2-1.300z"/></svg>"#;
 
-fn palette() -> Markup {
+fn palette_dialog() -> Markup {
     html! {
         dialog id="palette" aria-label="Find a page" {
             input type="text" role="combobox" aria-expanded="true" aria-controls="places" aria-label="Go to"
@@ -156,7 +156,7 @@ fn palette() -> Markup {
     }
 }
 
-fn document(app: &App, title: &str, class: &str, body: &Markup) -> Markup {
+fn html_document(app: &App, title: &str, class: &str, body: &Markup) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -167,8 +167,8 @@ fn document(app: &App, title: &str, class: &str, body: &Markup) -> Markup {
                 meta name="clock" content=(app.store.clock_ms());
                 title { (title) " · lobster" }
                 link rel="icon" href="/assets/icon.svg" type="image/svg+xml";
-                link rel="stylesheet" href=(assets::style());
-                script type="module" src=(assets::script()) {}
+                link rel="stylesheet" href=(assets::style_url());
+                script type="module" src=(assets::script_url()) {}
             }
             body class=[(!class.is_empty()).then_some(class)] {
                 a href="#main" class="skip" { "Skip to content" }
@@ -179,12 +179,12 @@ fn document(app: &App, title: &str, class: &str, body: &Markup) -> Markup {
 }
 
 /// The headers of every page.
-fn reply(page: Reply) -> Reply {
+fn add_headers(page: Reply) -> Reply {
     let value = HeaderValue::from_static;
-    page.header(header::CONTENT_SECURITY_POLICY, value(POLICY))
+    page.with_header(header::CONTENT_SECURITY_POLICY, value(POLICY))
         // Without it, browsers do not send the origin of a form.
-        .header(header::REFERRER_POLICY, value("same-origin"))
-        .header(
+        .with_header(header::REFERRER_POLICY, value("same-origin"))
+        .with_header(
             HeaderName::from_static("permissions-policy"),
             value("camera=(), microphone=(), geolocation=()"),
         )
@@ -192,5 +192,5 @@ fn reply(page: Reply) -> Reply {
 
 /// The same page with an error status.
 pub(crate) fn with_status(reply: Reply, status: StatusCode) -> Reply {
-    reply.status(status)
+    reply.with_status(status)
 }

@@ -10,7 +10,7 @@ use lobster_runtime::model::cost::{Ledger, Payment};
 use lobster_runtime::replay::changes::tells_changes;
 use lobster_runtime::replay::failure_after;
 use lobster_runtime::replay::timeline::{Line, Timeline};
-use lobster_runtime::runtime::recorded;
+use lobster_runtime::runtime::load_recorded;
 use lobster_runtime::store::{BrokenChain, ReadOn, ReadTo, Record, RunId, StepOutcome, Store, StoreError};
 use lobster_runtime::sync::lock;
 use serde_json::Value;
@@ -64,11 +64,11 @@ struct Known {
 }
 
 impl Reading {
-    fn read(&mut self, record: &Record) {
-        if let Some(line) = self.timeline.read(record) {
-            slim(line);
+    fn read_record(&mut self, record: &Record) {
+        if let Some(line) = self.timeline.add_record(record) {
+            drop_details(line);
         }
-        self.ledger.read(record);
+        self.ledger.read_record(record);
         let last = self.failed.as_ref().map(|(path, _)| path.as_str());
         if let Some((path, outcome)) = failure_after(last, &record.event) {
             self.failed = Some((path.to_owned(), outcome.clone()));
@@ -78,9 +78,9 @@ impl Reading {
         }
     }
 
-    fn view(self, is_running: bool) -> View {
+    fn into_view(self, is_running: bool) -> View {
         View {
-            lines: self.timeline.lines(is_running),
+            lines: self.timeline.into_lines(is_running),
             failed: self.failed,
             payments: self.ledger.payments().collect(),
             changes: self.changes,
@@ -90,20 +90,20 @@ impl Reading {
 }
 
 /// Drops large data that only the step's own page shows.
-fn slim(line: &mut Line) {
+fn drop_details(line: &mut Line) {
     line.decision = Value::Null;
     if let Some(outcome) = &mut line.outcome {
         outcome.value = Value::Null;
         outcome.detail = Value::Null;
         if !outcome.enforcement.is_string() {
             outcome.enforcement =
-                figures::enforcement(&outcome.enforcement).map_or(Value::Null, Value::String);
+                figures::summarize_enforcement(&outcome.enforcement).map_or(Value::Null, Value::String);
         }
     }
 }
 
 /// A summary of a step's enforcement.
-pub(crate) fn enforced(outcome: &StepOutcome) -> Option<&str> {
+pub(crate) fn enforcement_summary(outcome: &StepOutcome) -> Option<&str> {
     outcome.enforcement.as_str()
 }
 
@@ -130,15 +130,15 @@ pub(crate) fn of_run(store: &Store, run: RunId, is_running: bool) -> Result<Arc<
     if found.is_err() {
         *known = Known::default();
     }
-    let size = known.size();
+    let size = known.approximate_size();
     drop(known);
     RUNS.put(run, shared, size);
     match found {
         Err(StoreError::BrokenChain { .. }) => {
             let (journal, broken) = store.found_events(run)?;
             let mut reading = Reading::default();
-            journal.iter().for_each(|record| reading.read(record));
-            Ok(Arc::new(View { broken, ..reading.view(is_running) }))
+            journal.iter().for_each(|record| reading.read_record(record));
+            Ok(Arc::new(View { broken, ..reading.into_view(is_running) }))
         }
         found => found,
     }
@@ -157,7 +157,7 @@ impl Known {
         let found = store.read_on(run, self.read, |record| {
             is_same = false;
             if let Some(reading) = &mut reading {
-                reading.read(&record);
+                reading.read_record(&record);
             }
         })?;
         match (found, reading) {
@@ -167,7 +167,7 @@ impl Known {
             }
             (ReadOn::To(read), Some(reading)) => {
                 self.read = read;
-                Ok(self.keep(reading, is_running))
+                Ok(self.store_view(reading, is_running))
             }
             (ReadOn::To(_), None) | (ReadOn::Other, _) => self.read_anew(store, run, is_running),
         }
@@ -176,21 +176,21 @@ impl Known {
     fn read_anew(&mut self, store: &Store, run: RunId, is_running: bool) -> Result<Arc<View>, StoreError> {
         *self = Self::default();
         let mut reading = Reading::default();
-        if let ReadOn::To(read) = store.read_on(run, self.read, |record| reading.read(&record))? {
+        if let ReadOn::To(read) = store.read_on(run, self.read, |record| reading.read_record(&record))? {
             self.read = read;
         }
-        Ok(self.keep(reading, is_running))
+        Ok(self.store_view(reading, is_running))
     }
 
-    fn keep(&mut self, reading: Reading, is_running: bool) -> Arc<View> {
+    fn store_view(&mut self, reading: Reading, is_running: bool) -> Arc<View> {
         self.reading = is_running.then(|| reading.clone());
-        let view = Arc::new(reading.view(is_running));
+        let view = Arc::new(reading.into_view(is_running));
         self.view = Some((is_running, Arc::clone(&view)));
         view
     }
 
     /// Approximate size in bytes.
-    fn size(&self) -> usize {
+    fn approximate_size(&self) -> usize {
         let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         let of = |line: &Line| {
             let outcome = line.outcome.as_ref().map_or(0, |outcome| {
@@ -221,17 +221,17 @@ pub(crate) fn of_step(
     let Some(line) = view.lines.iter().find(|line| line.path == path) else { return Ok(None) };
     let mut timeline = Timeline::default();
     for record in store.events_at(run, &line.records)? {
-        timeline.read(&record);
+        timeline.add_record(&record);
     }
-    Ok(timeline.lines(is_running).pop())
+    Ok(timeline.into_lines(is_running).pop())
 }
 
 /// Returns a plan of the record, if it can be read.
-pub(crate) fn plan(store: &Store, digest: &Digest) -> Option<Arc<Plan>> {
+pub(crate) fn load_plan(store: &Store, digest: &Digest) -> Option<Arc<Plan>> {
     if let Some(plan) = PARSED.get(digest) {
         return Some(plan);
     }
-    let plan = Arc::new(recorded::<Plan>(store, digest).ok()?);
+    let plan = Arc::new(load_recorded::<Plan>(store, digest).ok()?);
     let size = store.blob_len(digest).ok().flatten().and_then(|len| usize::try_from(len).ok());
     PARSED.put(*digest, Arc::clone(&plan), size.unwrap_or(usize::MAX));
     Some(plan)

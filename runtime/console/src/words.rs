@@ -6,8 +6,8 @@ use lobster_runtime::text::{Count, clip};
 use maud::{Markup, html};
 
 /// A relative time, with the exact time in its tooltip.
-pub(crate) fn time(at: i64, now: i64) -> Markup {
-    let text = if at > now { figures::after(now, at) } else { figures::before(now, at) };
+pub(crate) fn relative_time(at: i64, now: i64) -> Markup {
+    let text = if at > now { figures::time_until(now, at) } else { figures::time_since(now, at) };
     html! { time datetime=(iso(at)) title=(iso(at)) { (text) } }
 }
 
@@ -16,21 +16,21 @@ pub(crate) fn time_in_list(at: i64, now: i64) -> Markup {
     // The exact time, without fractions of a second.
     let exact = iso(at);
     let exact = exact.get(..19).map_or_else(|| exact.clone(), |seconds| format!("{seconds}Z"));
-    html! { time datetime=(exact) { (figures::before(now, at)) } }
+    html! { time datetime=(exact) { (figures::time_since(now, at)) } }
 }
 
 /// A duration in milliseconds, as text.
-pub(crate) fn span(ms: i64) -> String {
-    figures::duration(u64::try_from(ms.max(0)).unwrap_or(0).saturating_mul(1000))
+pub(crate) fn format_ms(ms: i64) -> String {
+    figures::format_duration(u64::try_from(ms.max(0)).unwrap_or(0).saturating_mul(1000))
 }
 
 /// A duration that is still growing.
-pub(crate) fn since(at: i64, now: i64) -> Markup {
-    html! { span data-since=(at) class="fig" { (span(now - at)) } }
+pub(crate) fn running_time(at: i64, now: i64) -> Markup {
+    html! { span data-since=(at) class="fig" { (format_ms(now - at)) } }
 }
 
 /// The class of a state: good, bad, waiting, running, idle, or reused.
-pub(crate) fn tone(state: &str) -> &'static str {
+pub(crate) fn tone_class(state: &str) -> &'static str {
     let word = state.split([' ', '_']).next().unwrap_or_default();
     match word {
         "ok" | "approved" | "answered" | "allow" | "fired" | "live" | "whole" => "is-ok",
@@ -46,20 +46,20 @@ pub(crate) fn tone(state: &str) -> &'static str {
 
 /// A state as a word with a colour and a sign, so that the colour is not needed to understand it. The style draws the
 /// sign.
-pub(crate) fn state(text: &str, is_badge: bool) -> Markup {
-    let tone = tone(text);
+pub(crate) fn state_label(text: &str, is_badge: bool) -> Markup {
+    let tone = tone_class(text);
     let class = if is_badge { format!("state badge {tone}") } else { format!("state {tone}") };
     html! { span class=(class) { (text.replace('_', " ")) } }
 }
 
 /// The beginning of a long text from outside.
-pub(crate) fn short(text: &str, max: usize) -> String {
+pub(crate) fn clip_line(text: &str, max: usize) -> String {
     let shown = lobster_runtime::visible::one_line(text);
     clip(&shown, max, Count::Chars).into_owned()
 }
 
 /// Encodes a word for an address.
-pub(crate) fn encoded(text: &str) -> String {
+pub(crate) fn url_encode(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
@@ -72,7 +72,7 @@ pub(crate) fn encoded(text: &str) -> String {
 }
 
 /// The placeholder of an empty part, with the next thing to do.
-pub(crate) fn empty(title: &str, text: &str, command: Option<&str>) -> Markup {
+pub(crate) fn empty_placeholder(title: &str, text: &str, command: Option<&str>) -> Markup {
     html! {
         div class="empty" {
             strong { (title) }
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn words_in_addresses_have_no_meaning_there() {
-        assert_eq!(encoded("loop[3]/a&b=\u{fc}"), "loop%5B3%5D%2Fa%26b%3D%C3%BC");
-        assert_eq!((tone("timed_out"), tone("ok (failed twice before)")), ("is-bad", "is-ok"));
+        assert_eq!(url_encode("loop[3]/a&b=\u{fc}"), "loop%5B3%5D%2Fa%26b%3D%C3%BC");
+        assert_eq!((tone_class("timed_out"), tone_class("ok (failed twice before)")), ("is-bad", "is-ok"));
     }
 }

@@ -75,7 +75,7 @@ impl Credential {
     /// Fails if no header can hold the value.
     pub fn new(grant: CredentialGrant, value: &str) -> Result<Self, Unsendable> {
         let (header, sent) = (header_of(&grant)?, header_value(&grant, value)?);
-        let mask = grant.mask([value]);
+        let mask = grant.echo_mask([value]);
         Ok(Self { grant: Arc::new(grant), header, value: Value::Fixed { sent, mask } })
     }
 
@@ -98,7 +98,7 @@ impl Credential {
     /// True if requests to this host and port may be sent with it.
     #[must_use]
     pub fn is_for(&self, host: &str, port: u16) -> bool {
-        self.grant.host.is(host, port)
+        self.grant.host.is_for(host, port)
     }
 
     /// True if another value can be requested after the server has rejected one.
@@ -111,7 +111,7 @@ impl Credential {
     ///
     /// # Errors
     /// Fails if the request is outside the bounds, or if no token is available.
-    pub async fn proof(&self, method: &str, path: &str, headers: &HeaderMap) -> Result<Proof, Unready> {
+    pub async fn proof_for(&self, method: &str, path: &str, headers: &HeaderMap) -> Result<Proof, Unready> {
         check_all_readings(&self.grant, method, path, headers)?;
         match &self.value {
             Value::Fixed { sent, .. } => {
@@ -120,7 +120,7 @@ impl Credential {
             Value::Login { login, .. } => match login.at_hand() {
                 Some(token) => self.proof_of(token),
                 None => {
-                    let token = self.ask(login, |login| login.token()).await?;
+                    let token = self.run_blocking(login, |login| login.token()).await?;
                     self.proof_of(token)
                 }
             },
@@ -136,13 +136,13 @@ impl Credential {
         let (Value::Login { login, .. }, Some(token)) = (&self.value, refused.token.clone()) else {
             return Ok(None);
         };
-        let other = self.ask(login, move |login| login.token_in_place_of(&token)).await?;
+        let other = self.run_blocking(login, move |login| login.token_in_place_of(&token)).await?;
         other.map(|token| self.proof_of(token)).transpose()
     }
 
     /// The reason if a request needed a token and none was available.
     #[must_use]
-    pub fn problem(&self) -> Option<TokenError> {
+    pub fn token_problem(&self) -> Option<TokenError> {
         match &self.value {
             Value::Fixed { .. } => None,
             Value::Login { problem, .. } => lock(problem).clone(),
@@ -151,7 +151,7 @@ impl Credential {
 
     /// Runs the question on a blocking thread: it reads and locks files, and the thread that serves requests also
     /// performs the request for another token.
-    async fn ask<T: Send + 'static>(
+    async fn run_blocking<T: Send + 'static>(
         &self,
         login: &Arc<HeldLogin>,
         question: impl FnOnce(&HeldLogin) -> Result<T, TokenError> + Send + 'static,
@@ -159,7 +159,7 @@ impl Credential {
         let asked = Arc::clone(login);
         let answer = tokio::task::spawn_blocking(move || question(&asked)).await;
         let answer = answer.unwrap_or_else(|error| {
-            Err(login.problem(LoginError::System(std::io::Error::other(error.to_string()))))
+            Err(login.token_error(LoginError::System(std::io::Error::other(error.to_string()))))
         });
         if let (Err(error), Value::Login { problem, .. }) = (&answer, &self.value) {
             *lock(problem) = Some(error.clone());
@@ -174,10 +174,10 @@ impl Credential {
 
     /// Hides the value in the headers of an answer.
     pub fn hide_in(&self, headers: &mut HeaderMap) {
-        let mask = self.mask();
+        let mask = self.echo_mask();
         for value in headers.values_mut() {
             let mut bytes = value.as_bytes().to_vec();
-            mask.hide(&mut bytes);
+            mask.hide_values(&mut bytes);
             if bytes != value.as_bytes()
                 && let Ok(hidden) = HeaderValue::from_bytes(&bytes)
             {
@@ -188,10 +188,10 @@ impl Credential {
 
     /// Returns the mask that hides the value in a body. For a login, it covers every token used so far.
     #[must_use]
-    pub fn mask(&self) -> EchoMask {
+    pub fn echo_mask(&self) -> EchoMask {
         match &self.value {
             Value::Fixed { mask, .. } => mask.clone(),
-            Value::Login { login, .. } => self.grant.mask(login.used_tokens().iter().map(AsRef::as_ref)),
+            Value::Login { login, .. } => self.grant.echo_mask(login.used_tokens().iter().map(AsRef::as_ref)),
         }
     }
 }
@@ -221,29 +221,31 @@ fn check_all_readings(
         let values = names.iter().flat_map(|name| headers.get_all(*name));
         values.map(|value| String::from_utf8_lossy(value.as_bytes()).trim().to_owned())
     };
-    grant.check(method, path)?;
+    grant.check_bounds(method, path)?;
     for other in given(&METHOD_OVERRIDES) {
-        grant.check(&other.to_ascii_uppercase(), path)?;
+        grant.check_bounds(&other.to_ascii_uppercase(), path)?;
     }
     for other in given(&PATH_OVERRIDES) {
-        grant.check(method, &other)?;
+        grant.check_bounds(method, &other)?;
     }
     Ok(())
 }
 
 fn header_of(grant: &CredentialGrant) -> Result<HeaderName, Unsendable> {
-    HeaderName::from_bytes(grant.header.as_bytes()).map_err(|error| unsendable(grant, error.to_string()))
+    HeaderName::from_bytes(grant.header.as_bytes())
+        .map_err(|error| unsendable_error(grant, error.to_string()))
 }
 
 fn header_value(grant: &CredentialGrant, value: &str) -> Result<HeaderValue, Unsendable> {
-    let text = grant.header_value(value).map_err(|error| unsendable(grant, error.to_string()))?;
-    let mut sent = HeaderValue::from_str(&text).map_err(|error| unsendable(grant, error.to_string()))?;
+    let text = grant.header_value(value).map_err(|error| unsendable_error(grant, error.to_string()))?;
+    let mut sent =
+        HeaderValue::from_str(&text).map_err(|error| unsendable_error(grant, error.to_string()))?;
     // Libraries do not print a sensitive value.
     sent.set_sensitive(true);
     Ok(sent)
 }
 
-fn unsendable(grant: &CredentialGrant, why: String) -> Unsendable {
+fn unsendable_error(grant: &CredentialGrant, why: String) -> Unsendable {
     Unsendable { secret: grant.secret.clone(), host: grant.host.to_string(), why }
 }
 

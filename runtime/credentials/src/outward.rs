@@ -24,7 +24,7 @@ pub(crate) struct Outward {
 }
 
 /// The shared connections of this process.
-pub(crate) fn outward() -> io::Result<&'static Outward> {
+pub(crate) fn shared_connections() -> io::Result<&'static Outward> {
     static OUTWARD: OnceLock<Outward> = OnceLock::new();
     static STARTING: Mutex<()> = Mutex::new(());
     let _only_one = lock(&STARTING);
@@ -32,7 +32,7 @@ pub(crate) fn outward() -> io::Result<&'static Outward> {
         return Ok(outward);
     }
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    let client = client().map_err(|error| io::Error::other(request_causes(&error)))?;
+    let client = build_client().map_err(|error| io::Error::other(request_causes(&error)))?;
     let outward = Outward { runtime: runtime.handle().clone(), client };
     std::thread::Builder::new()
         .name("credentials".into())
@@ -40,7 +40,7 @@ pub(crate) fn outward() -> io::Result<&'static Outward> {
     Ok(OUTWARD.get_or_init(|| outward))
 }
 
-fn client() -> reqwest::Result<Client> {
+fn build_client() -> reqwest::Result<Client> {
     // Fails only if another part of the process has chosen a provider, which is then used.
     let _ = rustls::crypto::ring::default_provider().install_default();
     Client::builder()

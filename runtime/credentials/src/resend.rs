@@ -24,7 +24,7 @@ impl<B: Body<Data = Bytes>> Sent<B> {
     ///
     /// # Errors
     /// Fails if the body breaks off.
-    pub async fn of(body: B, may_be_again: bool) -> Result<Self, B::Error> {
+    pub async fn from_body(body: B, may_be_again: bool) -> Result<Self, B::Error> {
         let is_short = body.size_hint().upper().is_some_and(|length| length <= MOST_KEPT);
         Ok(match may_be_again {
             _ if body.is_end_stream() => Self::Nothing,

@@ -27,7 +27,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use crate::credential::{Credential, Proof, Unready};
 use crate::login::TokenError;
 use crate::masked::Masked;
-use crate::outward::{Outward, outward};
+use crate::outward::{Outward, shared_connections};
 use crate::resend::Sent;
 
 /// Connections at a time; more wait.
@@ -89,17 +89,17 @@ impl Upstream {
     pub fn environment(&self, origin: &str) -> Vec<(String, String)> {
         let of = |credential: &Credential| {
             let grant = credential.grant();
-            grant.environment(&format!("{origin}{}", self.0.prefix(&grant.host.to_string())))
+            grant.environment_for(&format!("{origin}{}", self.0.path_prefix(&grant.host.to_string())))
         };
         self.0.credentials.iter().flat_map(of).collect()
     }
 
     /// Returns pairs of `https://HOST/` and the address that replaces it.
     #[must_use]
-    pub fn addresses(&self, origin: &str) -> Vec<(String, String)> {
+    pub fn address_pairs(&self, origin: &str) -> Vec<(String, String)> {
         let of = |credential: &Credential| {
             let host = credential.grant().host.to_string();
-            (format!("https://{host}/"), format!("{origin}{}/", self.0.prefix(&host)))
+            (format!("https://{host}/"), format!("{origin}{}/", self.0.path_prefix(&host)))
         };
         self.0.credentials.iter().map(of).collect()
     }
@@ -109,29 +109,29 @@ impl Upstream {
     /// # Errors
     /// Fails if the socket cannot be used or no thread can be started.
     pub fn serve(&self, listener: std::net::TcpListener, origin: String) -> io::Result<Serving> {
-        let outward = outward()?;
+        let outward = shared_connections()?;
         listener.set_nonblocking(true)?;
         let shared = Arc::clone(&self.0);
         let _entered = outward.runtime.enter();
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        let task = outward.runtime.spawn(accept(listener, shared, outward, origin.into()));
+        let task = outward.runtime.spawn(accept_connections(listener, shared, outward, origin.into()));
         Ok(Serving(task.abort_handle()))
     }
 
     /// Returns the use so far.
     #[must_use]
-    pub fn used(&self) -> Used {
+    pub fn usage_so_far(&self) -> Used {
         lock(&self.0.used).clone()
     }
 
     /// The reason if a request needed a token and none was available.
     #[must_use]
-    pub fn problem(&self) -> Option<TokenError> {
-        self.0.credentials.iter().find_map(Credential::problem)
+    pub fn token_problem(&self) -> Option<TokenError> {
+        self.0.credentials.iter().find_map(Credential::token_problem)
     }
 }
 
-async fn accept(
+async fn accept_connections(
     listener: tokio::net::TcpListener,
     shared: Arc<Shared>,
     outward: &'static Outward,
@@ -155,7 +155,7 @@ async fn accept(
         open.spawn(async move {
             let answer = service_fn(|request| {
                 let (shared, origin) = (Arc::clone(&shared), Arc::clone(&origin));
-                async move { Ok::<_, Infallible>(shared.answer(request, outward, &origin).await) }
+                async move { Ok::<_, Infallible>(shared.forward_request(request, outward, &origin).await) }
             });
             let served =
                 http1::Builder::new().half_close(true).serve_connection(TokioIo::new(client), answer);
@@ -167,12 +167,12 @@ async fn accept(
 }
 
 impl Shared {
-    fn prefix(&self, host: &str) -> String {
+    fn path_prefix(&self, host: &str) -> String {
         format!("/{}/{host}", self.pass)
     }
 
     /// Returns the credential that a path belongs to, and the path at its host.
-    fn route<'p>(&self, path: &'p str) -> Option<(&Credential, &'p str)> {
+    fn find_route<'p>(&self, path: &'p str) -> Option<(&Credential, &'p str)> {
         let rest = path.strip_prefix('/')?.strip_prefix(self.pass.as_str())?.strip_prefix('/')?;
         let (host, rest) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
         let credential = self.credentials.iter().find(|known| known.grant().host.to_string() == host)?;
@@ -180,36 +180,41 @@ impl Shared {
     }
 
     /// Forwards a request with its credential and returns the answer.
-    async fn answer(&self, request: Request<Incoming>, outward: &Outward, origin: &str) -> Response<Body> {
+    async fn forward_request(
+        &self,
+        request: Request<Incoming>,
+        outward: &Outward,
+        origin: &str,
+    ) -> Response<Body> {
         let path = request.uri().path_and_query().map_or("/", http::uri::PathAndQuery::as_str).to_owned();
-        let Some((credential, rest)) = self.route(&path) else {
+        let Some((credential, rest)) = self.find_route(&path) else {
             let text = "no credential of this step is for this address; see its variables LOBSTER_URL_…";
-            return says(StatusCode::NOT_FOUND, text);
+            return message_response(StatusCode::NOT_FOUND, text);
         };
         let rest = if rest.starts_with('/') { rest.to_owned() } else { format!("/{rest}") };
         let host = credential.grant().host.to_string();
         let (mut parts, body) = request.into_parts();
-        strip(&mut parts.headers);
+        strip_connection_headers(&mut parts.headers);
         parts.headers.remove(HOST);
         parts.headers.remove(CONTENT_LENGTH);
-        let Ok(body) = Sent::of(body, credential.is_renewed()).await else {
-            return says(StatusCode::BAD_REQUEST, "the body of the request broke off");
+        let Ok(body) = Sent::from_body(body, credential.is_renewed()).await else {
+            return message_response(StatusCode::BAD_REQUEST, "the body of the request broke off");
         };
         let url = format!("https://{host}{rest}");
         let onward = Onward { outward, credential, parts: &parts, url: &url };
-        let answer = match self.asked(&onward, &rest, body).await {
+        let answer = match self.send_with_retry(&onward, &rest, body).await {
             Ok(answer) => answer,
             Err((status, text)) => {
                 self.note_refusal(text.clone());
-                return says(status, &text);
+                return message_response(status, &text);
             }
         };
         lock(&self.used).reached.insert(host.clone());
         let (mut head, body) = Response::<reqwest::Body>::from(answer).into_parts();
-        strip(&mut head.headers);
+        strip_connection_headers(&mut head.headers);
         credential.hide_in(&mut head.headers);
         self.lead_back(&mut head.headers, &host, origin);
-        let body = Masked::new(body, credential.mask());
+        let body = Masked::new(body, credential.echo_mask());
         let mut response = Response::new(Either::Left(body));
         *response.status_mut() = head.status;
         *response.headers_mut() = head.headers;
@@ -217,7 +222,7 @@ impl Shared {
     }
 
     /// Returns the host's answer. If the host rejects the token, the request is sent again with another one.
-    async fn asked(
+    async fn send_with_retry(
         &self,
         onward: &Onward<'_>,
         path: &str,
@@ -231,15 +236,15 @@ impl Shared {
             (status, error.to_string())
         };
         let Parts { method, headers, .. } = onward.parts;
-        let proof = onward.credential.proof(method.as_str(), path, headers).await.map_err(unready)?;
+        let proof = onward.credential.proof_for(method.as_str(), path, headers).await.map_err(unready)?;
         let again = body.copy_to_resend();
-        let answer = onward.send(&proof, body).await?;
+        let answer = onward.send_request(&proof, body).await?;
         if answer.status() != StatusCode::UNAUTHORIZED {
             return Ok(answer);
         }
         // The host has done nothing. If the body is already sent, the next request uses the other token.
         match (onward.credential.proof_in_place_of(&proof).await, again) {
-            (Ok(Some(other)), Some(body)) => onward.send(&other, body).await,
+            (Ok(Some(other)), Some(body)) => onward.send_request(&other, body).await,
             (Ok(_), _) => Ok(answer),
             (Err(error), _) => {
                 self.note_refusal(error.to_string());
@@ -251,7 +256,7 @@ impl Shared {
     /// Rewrites addresses of known hosts in an answer's headers to the step's addresses for them. The step reaches all
     /// other addresses directly, without a credential.
     fn lead_back(&self, headers: &mut HeaderMap, host: &str, origin: &str) {
-        let led = |address: &str| self.led(address, host, origin);
+        let led = |address: &str| self.rewrite_address(address, host, origin);
         for (name, value) in headers.iter_mut() {
             let Ok(text) = value.to_str() else { continue };
             let changed = match *name {
@@ -266,7 +271,7 @@ impl Shared {
     }
 
     /// Returns the step's address for an address at a host with a credential. `host` is the host that answered.
-    fn led(&self, address: &str, host: &str, origin: &str) -> Option<String> {
+    fn rewrite_address(&self, address: &str, host: &str, origin: &str) -> Option<String> {
         let (named, rest) = match address.strip_prefix("https:").unwrap_or(address).strip_prefix("//") {
             Some(rest) => {
                 let (named, rest) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
@@ -276,7 +281,7 @@ impl Shared {
             }
             None => (address.starts_with('/').then(|| host.to_owned())?, address),
         };
-        Some(format!("{origin}{}{rest}", self.prefix(&named)))
+        Some(format!("{origin}{}{rest}", self.path_prefix(&named)))
     }
 
     fn note_refusal(&self, why: String) {
@@ -296,7 +301,7 @@ struct Onward<'r> {
 }
 
 impl Onward<'_> {
-    async fn send(
+    async fn send_request(
         &self,
         proof: &Proof,
         body: Sent<Incoming>,
@@ -330,7 +335,7 @@ fn in_angle_brackets(text: &str, led: &dyn Fn(&str) -> Option<String>) -> String
 }
 
 /// Removes the headers that concern only the connection on which the message came.
-fn strip(headers: &mut HeaderMap) {
+fn strip_connection_headers(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
         .iter()
@@ -349,7 +354,7 @@ fn strip(headers: &mut HeaderMap) {
 }
 
 /// An answer with a message of lobster.
-fn says(status: StatusCode, text: &str) -> Response<Body> {
+fn message_response(status: StatusCode, text: &str) -> Response<Body> {
     let mut response = Response::new(Either::Right(Full::new(Bytes::from(format!("lobster: {text}\n")))));
     *response.status_mut() = status;
     let plain = HeaderValue::from_static("text/plain; charset=utf-8");
@@ -362,7 +367,7 @@ mod tests {
     use super::*;
     use lobster_base::credential::CredentialGrant;
 
-    fn shared(hosts: &[&str]) -> Shared {
+    fn shared_for_hosts(hosts: &[&str]) -> Shared {
         let credential = |host: &&str| {
             let grant = CredentialGrant::new(CredentialHost::parse(host).unwrap(), "s".to_owned());
             Credential::new(grant, "value").unwrap()
@@ -373,8 +378,8 @@ mod tests {
 
     #[test]
     fn only_who_knows_the_pass_is_sent_on() {
-        let shared = shared(&["a.example", "b.example:8443"]);
-        let route = |path| shared.route(path).map(|(it, rest)| (it.grant().host.to_string(), rest));
+        let shared = shared_for_hosts(&["a.example", "b.example:8443"]);
+        let route = |path| shared.find_route(path).map(|(it, rest)| (it.grant().host.to_string(), rest));
         assert_eq!(route("/pass/a.example/x?y"), Some(("a.example".to_owned(), "/x?y")));
         assert_eq!(route("/pass/b.example:8443?y"), Some(("b.example:8443".to_owned(), "?y")));
         assert_eq!(route("/pass/a.example"), Some(("a.example".to_owned(), "")));
@@ -393,8 +398,8 @@ mod tests {
 
     #[test]
     fn addresses_in_answers_lead_back_or_away() {
-        let shared = shared(&["a.example", "b.example:8443"]);
-        let led = |address: &str| shared.led(address, "a.example", "http://o");
+        let shared = shared_for_hosts(&["a.example", "b.example:8443"]);
+        let led = |address: &str| shared.rewrite_address(address, "a.example", "http://o");
         for (address, expected) in [
             ("/x?y", Some("http://o/pass/a.example/x?y")),
             ("https://a.example/x", Some("http://o/pass/a.example/x")),
@@ -429,7 +434,7 @@ mod tests {
         ] {
             headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
-        strip(&mut headers);
+        strip_connection_headers(&mut headers);
         assert_eq!(headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-other"]);
     }
 }

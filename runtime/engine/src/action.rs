@@ -32,18 +32,18 @@ pub struct Preimage {
 }
 
 impl Preimage {
-    pub(crate) fn of(value: &Value) -> Result<Self, Stop> {
+    pub(crate) fn from_json(value: &Value) -> Result<Self, Stop> {
         Ok(Self::of_canonical(serde_json_canonicalizer::to_string(value).map_err(store_failure)?))
     }
 
     /// Makes a pre-image of text that is already canonical.
     pub(crate) fn of_canonical(canonical: String) -> Self {
-        let digest = Digest::of(canonical.as_bytes());
+        let digest = Digest::of_bytes(canonical.as_bytes());
         Self { canonical, digest }
     }
 
     /// The action as a value that can be searched.
-    pub fn value(&self) -> Value {
+    pub fn to_json(&self) -> Value {
         json::parse(&self.canonical).unwrap_or_default()
     }
 }

@@ -19,15 +19,15 @@ impl Activity {
     }
 
     /// Marks this thread as waiting until the returned value is dropped.
-    pub(super) fn pause(&self) -> Share<'_> {
-        self.share(-1)
+    pub(super) fn mark_waiting(&self) -> Share<'_> {
+        self.adjust_count(-1)
     }
 
-    pub(super) fn begin(&self) -> Share<'_> {
-        self.share(1)
+    pub(super) fn mark_running(&self) -> Share<'_> {
+        self.adjust_count(1)
     }
 
-    fn share(&self, by: isize) -> Share<'_> {
+    fn adjust_count(&self, by: isize) -> Share<'_> {
         self.0.fetch_add(by, Ordering::SeqCst);
         Share { activity: self, by }
     }

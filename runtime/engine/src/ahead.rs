@@ -18,11 +18,11 @@ use super::env::{ARGS_JSON, WORKFLOW_DIR, argument_vars};
 use super::overseer::{Act, Known, Overseer};
 use super::path::StepPath;
 use super::perform::output_of;
-use super::question::{Occasion, quoted};
+use super::question::{Occasion, quote_words};
 use super::run::{Interrupted, Run, Task};
 use super::services::Services;
 use crate::kinds::changes::COMMIT;
-use crate::recorded_plan::recorded;
+use crate::recorded_plan::load_recorded;
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::digest::Digest;
 use lobster_base::json;
@@ -91,7 +91,7 @@ const MAX_HEAD: usize = 4 << 10;
 const MAX_READ: u64 = 128 << 10;
 
 /// Executes the plan of a run from one of its questions on, as if that question had been approved.
-pub fn look(
+pub fn look_ahead(
     services: &Services,
     store: Store,
     asking: &Asking<'_>,
@@ -100,7 +100,7 @@ pub fn look(
     journal: &[Record],
 ) -> Ahead {
     let cwd = store.run(asking.run).map(|summary| summary.cwd).unwrap_or_default();
-    let run = Run::recalled(services, store, None, asking.run, task, journal, Interrupted::Ask);
+    let run = Run::from_journal(services, store, None, asking.run, task, journal, Interrupted::Ask);
     let run = match run.doubting_imports(journal) {
         Ok(run) => run,
         Err(error) => return Ahead { cwd, fails: Some(error.to_string()), ..Ahead::default() },
@@ -113,7 +113,7 @@ pub fn look(
         started: lock(&run.recall).started.clone(),
         seen: Mutex::default(),
     });
-    let run = run.overseen(Arc::<Look>::clone(&look));
+    let run = run.with_overseer(Arc::<Look>::clone(&look));
     let result = output_of(&run, plan, args);
     let mut ahead = Ahead { cwd, ..std::mem::take(&mut *lock(&look.seen)) };
     ahead.next.sort_by(|a, b| a.step.cmp(&b.step));
@@ -146,14 +146,14 @@ impl Run<'_> {
         // A policy's question shows the command itself, and after an input request the next effects depend on the
         // response.
         let of_input = matches!(gate.question.question, Question::Input { .. });
-        if of_input || Occasion::is_of_policy(gate.path.as_str()) || !self.journals() {
+        if of_input || Occasion::is_of_policy(gate.path.as_str()) || !self.is_journaled() {
             return Ok(SetsGoing::default());
         }
-        let journal = self.store.events(self.id)?;
-        let Ok(plan) = recorded::<Plan>(&self.store, &self.task.plan) else {
+        let journal = self.store.all_events(self.id)?;
+        let Ok(plan) = load_recorded::<Plan>(&self.store, &self.task.plan) else {
             return Ok(SetsGoing::default());
         };
-        let args = self.task.args.and_then(|args| recorded(&self.store, &args).ok()).unwrap_or_default();
+        let args = self.task.args.and_then(|args| load_recorded(&self.store, &args).ok()).unwrap_or_default();
         let asking = Asking {
             run: self.id,
             path: gate.path.as_str(),
@@ -163,14 +163,14 @@ impl Run<'_> {
         // A person whose terminal is closed is asked elsewhere, and sees the same.
         let cancel = match self.has_lost_its_terminal() {
             true => CancelToken::new(),
-            false => self.services.cancel.child(),
+            false => self.services.cancel.child_token(),
         };
-        let services = self.services.unseen(cancel.clone());
-        let (mut ahead, in_time) = within(PATIENCE, &cancel, || {
-            look(&services, self.store.clone(), &asking, self.task, (&plan, &args), &journal)
+        let services = self.services.silent_copy(cancel.clone());
+        let (mut ahead, in_time) = run_within(PATIENCE, &cancel, || {
+            look_ahead(&services, self.store.clone(), &asking, self.task, (&plan, &args), &journal)
         });
         ahead.unknown = !in_time;
-        let mut going = SetsGoing::of(&ahead);
+        let mut going = SetsGoing::from_ahead(&ahead);
         self.hide_in(&mut going);
         Ok(going)
     }
@@ -179,7 +179,7 @@ impl Run<'_> {
 impl SetsGoing {
     /// The text of a preview.
     #[must_use]
-    pub fn of(ahead: &Ahead) -> Self {
+    pub fn from_ahead(ahead: &Ahead) -> Self {
         if ahead.unknown {
             let why = "not known yet: it takes more than a few seconds to compute; `lobster approvals show` waits for it";
             return Self { at_once: vec![why.to_owned()], ..Self::default() };
@@ -207,7 +207,7 @@ fn line_of(effect: &NextEffect, began_in: &str) -> String {
             format!("{step}: commit its changes to files (change set {set})")
         }
         [] => format!("{}: {}", effect.step, json::compact(action)),
-        words => format!("{}: {}", effect.step, quoted(words)),
+        words => format!("{}: {}", effect.step, quote_words(words)),
     };
     if !words.is_empty() {
         if let Some(cwd) = action["cwd"].as_str().filter(|cwd| *cwd != began_in) {
@@ -224,7 +224,7 @@ fn line_of(effect: &NextEffect, began_in: &str) -> String {
 fn bound_variables(action: &Value, given: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let env = if action["env"].is_object() { &action["env"] } else { &action["grants"]["env"] };
     let is_bound = |name: &str, value: &str| {
-        env[name].as_str().is_some_and(|digest| digest == Digest::of(value.as_bytes()).to_string())
+        env[name].as_str().is_some_and(|digest| digest == Digest::of_bytes(value.as_bytes()).to_string())
     };
     let bound = given.iter().filter(|(name, value)| is_bound(name, value) && *name != WORKFLOW_DIR);
     let mut bound: BTreeMap<_, _> = bound.map(|(name, value)| (name.clone(), value.clone())).collect();
@@ -266,7 +266,7 @@ fn read_line(effect: &NextEffect, count: usize) -> Option<String> {
 }
 
 /// Runs `work` for at most `limit`; the flag is true if it finished in time.
-fn within<T>(limit: Duration, cancel: &CancelToken, work: impl FnOnce() -> T) -> (T, bool) {
+fn run_within<T>(limit: Duration, cancel: &CancelToken, work: impl FnOnce() -> T) -> (T, bool) {
     let (done, waits) = channel::<()>();
     std::thread::scope(|scope| {
         let clock = scope.spawn(move || {
@@ -292,27 +292,27 @@ struct Look {
 }
 
 impl Overseer for Look {
-    fn journals(&self) -> bool {
+    fn is_journaled(&self) -> bool {
         false
     }
 
-    fn effect(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop> {
+    fn replace_effect(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop> {
         if known.is_some() {
             return Ok(known);
         }
         if !self.started.contains(act.path) {
-            let (step, action) = (act.path.to_string(), act.preimage.value());
+            let (step, action) = (act.path.to_string(), act.preimage.to_json());
             let variables = bound_variables(&action, act.variables);
             lock(&self.seen).next.push(NextEffect { step, action, variables, reads: None });
         }
         Err(Stop::Interrupted)
     }
 
-    fn pure(&self, _: &Act<'_>, known: Known) -> Result<Known, Stop> {
+    fn replace_pure(&self, _: &Act<'_>, known: Known) -> Result<Known, Stop> {
         Ok(known)
     }
 
-    fn answer(
+    fn replace_answer(
         &self,
         path: &StepPath,
         binding: &Binding,
@@ -328,7 +328,7 @@ impl Overseer for Look {
             seen.asks.push(path.to_string());
             return Ok(None);
         }
-        seen.stale = !binding.is(self.binding);
+        seen.stale = !binding.accepts_digest(self.binding);
         // The consequences of a response depend on the response.
         let yes = self.kind == GateKind::Approval;
         Ok(yes.then(|| KnownAnswer {
@@ -347,7 +347,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn effect(step: &str, action: Value) -> NextEffect {
+    fn sample_effect(step: &str, action: Value) -> NextEffect {
         NextEffect { step: step.to_owned(), action, variables: BTreeMap::new(), reads: None }
     }
 
@@ -357,7 +357,7 @@ mod tests {
         let bound = |given: &BTreeMap<String, String>| {
             let env: Map<_, _> = given
                 .iter()
-                .map(|(name, value)| (name.clone(), json!(Digest::of(value.as_bytes()))))
+                .map(|(name, value)| (name.clone(), json!(Digest::of_bytes(value.as_bytes()))))
                 .collect();
             bound_variables(&json!({ "env": env }), given)
         };
@@ -368,12 +368,12 @@ mod tests {
             assert!(names(args.clone()).contains(&ARGS_JSON.to_owned()), "{args}");
         }
         let given = vars(json!({"a": "x"}));
-        let other = json!({"env": {"LOBSTER_ARG_A": Digest::of(b"y")}});
+        let other = json!({"env": {"LOBSTER_ARG_A": Digest::of_bytes(b"y")}});
         assert!(bound_variables(&other, &given).is_empty(), "another value is bound");
 
         let with = |step, value: &str| NextEffect {
             variables: BTreeMap::from([("A".to_owned(), value.to_owned())]),
-            ..effect(step, json!({}))
+            ..sample_effect(step, json!({}))
         };
         assert_eq!(variable_lines(&[with("s", "1"), with("t", "1")]), ["A=1"]);
         assert_eq!(variable_lines(&[with("s", "1"), with("t", "2")]), ["s: A=1", "t: A=2"]);
@@ -381,7 +381,7 @@ mod tests {
 
     #[test]
     fn an_effect_is_told_by_its_words_or_else_by_its_action() {
-        let line = |step: &str, action: Value| line_of(&effect(step, action), "/here");
+        let line = |step: &str, action: Value| line_of(&sample_effect(step, action), "/here");
         assert_eq!(
             line("go", json!({"argv": ["/bin/sh", "-c", "rm 42; echo"], "cwd": "/w", "stdin": null})),
             "go: /bin/sh -c 'rm 42; echo'  (in /w)"
@@ -398,11 +398,12 @@ mod tests {
     #[test]
     fn whoever_is_asked_does_not_wait_for_long() {
         let cancel = CancelToken::new();
-        let (waited, in_time) =
-            within(Duration::from_millis(30), &cancel, || cancel.wait(Duration::from_secs(20)));
+        let (waited, in_time) = run_within(Duration::from_millis(30), &cancel, || {
+            cancel.sleep_or_cancel(Duration::from_secs(20))
+        });
         assert!(waited && !in_time && cancel.is_cancelled());
         let cancel = CancelToken::new();
-        assert_eq!(within(Duration::from_secs(20), &cancel, || 7), (7, true));
+        assert_eq!(run_within(Duration::from_secs(20), &cancel, || 7), (7, true));
         assert!(!cancel.is_cancelled());
     }
 }

@@ -18,14 +18,14 @@ const MAX_PREVIEW: usize = 2000;
 ///
 /// A step's output may supply the prompt, items and preview (`requiresApproval` or `prompt` in its JSON) only if the
 /// file has none; it never decides who may answer.
-pub(super) fn question(
+pub(super) fn build_question(
     step: &Step,
     approval: &Approval,
     record: &Record,
     fallback: Identity,
 ) -> Result<GateQuestion, Stop> {
     let json = record.json()?.map(|value| &**value);
-    let suggested = json.and_then(suggestion);
+    let suggested = json.and_then(offered_question);
     let from_output = |key: &str| suggested.and_then(|map| map.get(key));
     let prompt = approval
         .prompt
@@ -35,7 +35,7 @@ pub(super) fn question(
     let items = match (&approval.items, suggested, json) {
         (Some(items), _, _) => items.clone(),
         (None, Some(map), _) => map.get("items").and_then(Value::as_array).cloned().unwrap_or_default(),
-        (None, None, Some(value)) => super::record::spread(value.clone()),
+        (None, None, Some(value)) => super::record::array_or_single(value.clone()),
         (None, None, None) => Vec::new(),
     };
     let preview = match (&approval.preview, suggested) {
@@ -44,8 +44,8 @@ pub(super) fn question(
         (None, None) => preview_of(record, json)?,
     };
     let identity = Identity {
-        initiated_by: trimmed(approval.initiated_by.as_deref()).or(fallback.initiated_by),
-        required_approver: trimmed(approval.required_approver.as_deref()).or(fallback.required_approver),
+        initiated_by: non_blank(approval.initiated_by.as_deref()).or(fallback.initiated_by),
+        required_approver: non_blank(approval.required_approver.as_deref()).or(fallback.required_approver),
         require_different_approver: approval.require_different_approver
             || fallback.require_different_approver,
         ..fallback
@@ -63,7 +63,7 @@ pub(super) fn question(
 }
 
 /// The question that a step's output offers.
-fn suggestion(json: &Value) -> Option<&serde_json::Map<String, Value>> {
+fn offered_question(json: &Value) -> Option<&serde_json::Map<String, Value>> {
     let truthy = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
     let map = json.as_object()?;
     match map.get("requiresApproval").and_then(Value::as_object) {
@@ -92,6 +92,6 @@ pub(super) fn identity_from_env(env: &Env, initiated_by: Option<&str>) -> Identi
     }
 }
 
-fn trimmed(text: Option<&str>) -> Option<String> {
+fn non_blank(text: Option<&str>) -> Option<String> {
     text.map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned)
 }

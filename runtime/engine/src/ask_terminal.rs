@@ -35,13 +35,15 @@ impl Run<'_> {
         let expires_at = gate.identity.ttl_ms.map(|ttl| self.store.clock_ms().saturating_add(ttl));
         let occasion = Occasion { run: self.id, path: path.as_str(), binding: binding.digest, expires_at };
         let going = going.clone().unwrap_or_default();
-        let hidden = self.hidden(gate);
+        let hidden = self.redact_question(gate);
         let view = QuestionView::new(&self.store, &hidden, &occasion, &going).map_err(store_failure)?;
         let command = Occasion::is_of_policy(path.as_str())
             .then(|| self.asked_command(&gate.question, &hidden.question))
             .flatten();
         let ask = |timeout, accept: &dyn Fn(&str) -> Result<Answer, String>| {
-            match prompter.ask(&Asked { view: &view, command: command.clone(), timeout, accept }, cancel) {
+            match prompter
+                .prompt_person(&Asked { view: &view, command: command.clone(), timeout, accept }, cancel)
+            {
                 Ok(said) => Ok(said),
                 // A closed terminal is no answer.
                 Err(PromptError::Cancelled) if self.has_lost_its_terminal() => Ok(Said::Later),
@@ -70,7 +72,7 @@ impl Run<'_> {
                         let value = json::parse(line.trim()).map_err(|_| {
                             "Input response must be valid JSON (put text in quotes)".to_owned()
                         })?;
-                        gate.fitting(value, &schema).map(Answer::Response)
+                        gate.check_response(value, &schema).map(Answer::Response)
                     }
                 })?
             }
@@ -98,7 +100,7 @@ impl Run<'_> {
         is_for_rules.then(|| AskedCommand { proposal, workspace: self.cwd.clone() })
     }
 
-    fn hidden(&self, gate: &GateQuestion) -> GateQuestion {
+    fn redact_question(&self, gate: &GateQuestion) -> GateQuestion {
         let mut hidden = gate.clone();
         self.hide_in(&mut hidden);
         hidden
@@ -111,7 +113,7 @@ impl Run<'_> {
         }
         let redactions = self.services.secrets.redactions();
         let hidden = serde_json::to_value(&*shown).ok().and_then(|mut value| {
-            redactions.value(&mut value);
+            redactions.hide_in_value(&mut value);
             serde_json::from_value(value).ok()
         });
         if let Some(hidden) = hidden {

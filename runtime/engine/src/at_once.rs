@@ -27,7 +27,7 @@ pub(super) trait Schedule<J, R>: Send {
 
     /// Reports the end of a job; returns true if its thread may take another one. A job that waits for a person keeps
     /// running until the person answers.
-    fn ended(&mut self, job: &J, result: &R) -> bool;
+    fn finish_job(&mut self, job: &J, result: &R) -> bool;
 }
 
 struct State<J, R, S> {
@@ -50,10 +50,10 @@ pub(super) fn at_once<J: Send, R: Send>(
     let changed = Condvar::new();
     let (state, changed) = (&state, &changed);
     let (store, activity) = (of.map(|(store, _)| store), of.map(|(_, activity)| activity));
-    let _waits_for_all = activity.map(Activity::pause);
+    let _waits_for_all = activity.map(Activity::mark_waiting);
     let run = |store: Option<&Store>| {
         let _broken = Broken { state, changed };
-        let _busy = activity.map(Activity::begin);
+        let _busy = activity.map(Activity::mark_running);
         let mut now = lock(state);
         while !now.is_broken {
             match now.schedule.next() {
@@ -61,14 +61,14 @@ pub(super) fn at_once<J: Send, R: Send>(
                 Turn::Await => {
                     // The syncs of other threads need not wait for an idle thread.
                     let _outside = store.map(Store::leave_commit_group);
-                    let _paused = activity.map(Activity::pause);
+                    let _paused = activity.map(Activity::mark_waiting);
                     now = changed.wait(now).unwrap_or_else(PoisonError::into_inner);
                 }
                 Turn::Do(job) => {
                     drop(now);
                     let result = work(&job);
                     now = lock(state);
-                    let goes_on = now.schedule.ended(&job, &result);
+                    let goes_on = now.schedule.finish_job(&job, &result);
                     now.done.push((job, result));
                     changed.notify_all();
                     if !goes_on {
@@ -86,13 +86,13 @@ pub(super) fn at_once<J: Send, R: Send>(
         for place in places {
             let (run, span) = (&run, span.clone());
             let body = move || {
-                let (_span, _member) = (span.entered(), place.map(|place| place.begin()));
+                let (_span, _member) = (span.entered(), place.map(|place| place.become_member()));
                 run(store);
             };
             // If a thread cannot be started, the others do its jobs; this one alone suffices.
             let _ = std::thread::Builder::new().stack_size(STACK).spawn_scoped(threads, body);
         }
-        let member = own.map(|place| place.begin());
+        let member = own.map(|place| place.become_member());
         run(store);
         drop(member);
     });

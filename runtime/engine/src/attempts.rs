@@ -16,7 +16,7 @@ const LONGEST_ASKED: Duration = Duration::from_secs(3600);
 
 impl Frame<'_> {
     /// Runs a step's work until it succeeds or its attempts are used up.
-    pub(super) fn attempts(
+    pub(super) fn run_attempts(
         &self,
         step: &Step,
         scope: &Scope<'_>,
@@ -37,20 +37,20 @@ impl Frame<'_> {
                 return Err(Stop::Failed(error));
             };
             self.run.clear_failure_within(path);
-            if self.run.remembers(&path.attempt(number + 1)) {
+            if self.run.has_recorded_end(&path.attempt(number + 1)) {
                 continue;
             }
             // The attempt may have paid for an answer before a later stage failed.
-            if lock(&self.cost).stops() {
+            if lock(&self.cost).can_refuse_calls() {
                 self.count_cost(&step.id, None)?;
             }
             let delay = delay_ms(retry, number).max(asked_pause_ms(&error));
-            self.run.services.note(&format!(
+            self.run.services.print_note(&format!(
                 "[RETRY] Step '{}' failed (attempt {number}/{max}): {}. Retrying in {delay}ms...",
                 step.id, error.message
             ));
             let outside = self.run.store.leave_commit_group();
-            let cancelled = cancel.wait(Duration::from_millis(delay));
+            let cancelled = cancel.sleep_or_cancel(Duration::from_millis(delay));
             drop(outside);
             if cancelled {
                 return Err(Stop::Cancelled);
@@ -67,10 +67,12 @@ impl Frame<'_> {
         enclosing: &Enclosing,
         cancel: &CancelToken,
     ) -> Result<Record, Stop> {
-        let Some(limit) = step.timeout_ms else { return self.attempt(step, scope, at, enclosing, cancel) };
+        let Some(limit) = step.timeout_ms else {
+            return self.run_attempt(step, scope, at, enclosing, cancel);
+        };
         let message = format!("Step '{}' timed out after {limit}ms", step.id);
         with_timeout(cancel, Duration::from_millis(limit), &message, |own| {
-            self.attempt(step, scope, at, enclosing, own)
+            self.run_attempt(step, scope, at, enclosing, own)
         })
     }
 }
@@ -87,7 +89,7 @@ pub(super) fn with_timeout<T>(
     let finished = CancelToken::new();
     let result = std::thread::scope(|threads| {
         let timer = threads.spawn(|| {
-            if !finished.wait(limit) {
+            if !finished.sleep_or_cancel(limit) {
                 own.cancel(CancelReason::Timeout(message.to_owned()));
             }
         });
@@ -142,18 +144,18 @@ fn unit_random() -> f64 {
 mod tests {
     use super::*;
 
-    fn retry(exponential: bool, delay_ms: f64, max_delay_ms: f64, jitter: bool) -> Retry {
+    fn retry_settings(exponential: bool, delay_ms: f64, max_delay_ms: f64, jitter: bool) -> Retry {
         Retry { max: 9, exponential, delay_ms, max_delay_ms, jitter }
     }
 
     #[test]
     fn delays_follow_the_policy() {
-        let exponential = retry(true, 10.0, 25.0, false);
+        let exponential = retry_settings(true, 10.0, 25.0, false);
         assert_eq!([1, 2, 3, 4].map(|n| delay_ms(&exponential, n)), [10, 20, 25, 25]);
-        assert_eq!(delay_ms(&retry(false, 60.0, 5.0, false), 1), 60);
-        assert_eq!(delay_ms(&retry(false, 100.0, 10.0, true), 1), 10);
-        assert!((90..=110).contains(&delay_ms(&retry(false, 100.0, 30_000.0, true), 3)));
-        assert_eq!(delay_ms(&retry(true, 1.0, 30_000.0, false), 5000), 30_000);
+        assert_eq!(delay_ms(&retry_settings(false, 60.0, 5.0, false), 1), 60);
+        assert_eq!(delay_ms(&retry_settings(false, 100.0, 10.0, true), 1), 10);
+        assert!((90..=110).contains(&delay_ms(&retry_settings(false, 100.0, 30_000.0, true), 3)));
+        assert_eq!(delay_ms(&retry_settings(true, 1.0, 30_000.0, false), 5000), 30_000);
     }
 
     #[test]
@@ -171,7 +173,7 @@ mod tests {
     fn a_passed_limit_is_a_failure_with_its_message() {
         let result: Result<(), Stop> =
             with_timeout(&CancelToken::new(), Duration::from_millis(5), "too slow", |own| {
-                own.wait(Duration::from_secs(10));
+                own.sleep_or_cancel(Duration::from_secs(10));
                 Err(Stop::Cancelled)
             });
         assert!(matches!(result, Err(Stop::Failed(e)) if e.message == "too slow"));

@@ -23,7 +23,7 @@ pub(crate) struct Shown<'s>(pub(crate) Option<(&'s dyn Progress, String)>);
 impl Drop for Shown<'_> {
     fn drop(&mut self) {
         if let Some((progress, place)) = &self.0 {
-            progress.ended(place);
+            progress.work_ended(place);
         }
     }
 }
@@ -34,7 +34,7 @@ pub trait Prompter: Send + Sync {
     ///
     /// # Errors
     /// If no answer arrives in time, or the run is cancelled meanwhile.
-    fn ask(&self, question: &Asked<'_>, cancel: &CancelToken) -> Result<Said, PromptError>;
+    fn prompt_person(&self, question: &Asked<'_>, cancel: &CancelToken) -> Result<Said, PromptError>;
 }
 
 /// A question that a person is asked now.

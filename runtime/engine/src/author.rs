@@ -54,7 +54,7 @@ impl Author {
         let is_marked = |name: &&&str| env.non_blank(name).is_some();
         let above: Vec<_> = ancestors_in_session().collect();
         let mark = AGENT_MARKS.iter().find(is_marked).or_else(|| {
-            let is_above = |name: &&&str| above.iter().any(|process| process.variable(name).is_some());
+            let is_above = |name: &&&str| above.iter().any(|process| process.env_variable(name).is_some());
             AGENT_MARKS.iter().find(is_above)
         });
         let step = surrounding_run(env);
@@ -110,7 +110,7 @@ impl Author {
     ///
     /// # Errors
     /// The reason why a person has to answer, and the missing evidence.
-    pub fn check(&self, origin: Option<&Origin>, policy_wants_person: bool) -> Result<(), String> {
+    pub fn check_may_answer(&self, origin: Option<&Origin>, policy_wants_person: bool) -> Result<(), String> {
         let Some(lacks) = &self.lacks else { return Ok(()) };
         let why = match origin {
             Some(origin) => origin.to_string(),

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 pub struct Background(Mutex<Vec<JoinHandle<()>>>);
 
 impl Background {
-    pub(crate) fn start(&self, name: &str, work: impl FnOnce() + Send + 'static) {
+    pub(crate) fn start_task(&self, name: &str, work: impl FnOnce() + Send + 'static) {
         let mut threads = lock(&self.0);
         threads.retain(|thread| !thread.is_finished());
         match std::thread::Builder::new().name(name.to_owned()).spawn(work) {

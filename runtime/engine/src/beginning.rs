@@ -21,7 +21,7 @@ impl Beginning {
     ///
     /// # Errors
     /// If the run does not exist, or its journal cannot be read.
-    pub fn read(store: &Store, run: RunId) -> Result<Option<Self>, StoreError> {
+    pub fn from_journal(store: &Store, run: RunId) -> Result<Option<Self>, StoreError> {
         let imported = store.imported_records(run)?;
         if let Some(imported) = imported {
             let own = store.events_after(run, imported, usize::MAX)?;
@@ -51,7 +51,7 @@ impl Beginning {
     /// The facts for decisions, if this store recorded them.
     pub(crate) fn surroundings(&self) -> Option<Surroundings> {
         match self {
-            Self::Here(detail) => Surroundings::recorded(detail),
+            Self::Here(detail) => Surroundings::from_detail(detail),
             Self::Elsewhere(_) => None,
         }
     }

@@ -57,7 +57,7 @@ pub struct Binding {
 
 impl Binding {
     /// True if an answer to `other` in the same run is also an answer to this.
-    pub fn is(&self, other: Digest) -> bool {
+    pub fn accepts_digest(&self, other: Digest) -> bool {
         [self.digest, self.without_args].contains(&other)
     }
 }
@@ -82,7 +82,7 @@ impl KnownAnswer {
     pub(super) fn hidden_by(mut self, store: &Store) -> Self {
         let hide = |by: &mut Option<String>| {
             if let Some(by) = by {
-                *by = store.hide(by).into_owned();
+                *by = store.hide_secrets(by).into_owned();
             }
         };
         hide(&mut self.by);
@@ -93,7 +93,7 @@ impl KnownAnswer {
         self
     }
 
-    pub(super) fn event(&self, path: &StepPath) -> Event {
+    pub(super) fn to_event(&self, path: &StepPath) -> Event {
         Event::GateAnswered {
             path: path.to_string(),
             gate: self.gate.clone(),
@@ -113,14 +113,14 @@ impl KnownAnswer {
 }
 
 impl GateQuestion {
-    pub(super) fn emit(&self) -> bool {
+    pub(super) fn has_emit_flag(&self) -> bool {
         match self.question {
             Question::Approval { emit, .. } | Question::Input { emit, .. } => emit,
         }
     }
 
     /// The name under which the journal keeps it, below the path of the question.
-    pub(crate) fn kind(&self) -> &'static str {
+    pub(crate) fn journal_name(&self) -> &'static str {
         match self.question {
             Question::Approval { .. } => "approval",
             Question::Input { .. } => "input",
@@ -128,7 +128,7 @@ impl GateQuestion {
     }
 
     /// The request in the envelope, without token and id.
-    pub(crate) fn request(&self) -> Map<String, Value> {
+    pub(crate) fn request_fields(&self) -> Map<String, Value> {
         let mut map = Map::new();
         match &self.question {
             Question::Approval { prompt, items, preview, .. } => {
@@ -168,7 +168,7 @@ impl GateQuestion {
     ///
     /// # Errors
     /// The sentence that names the mismatch.
-    pub fn fitting(&self, response: Value, schema: &Schema) -> Result<Value, String> {
+    pub fn check_response(&self, response: Value, schema: &Schema) -> Result<Value, String> {
         match schema.first_error(&response) {
             None => Ok(response),
             Some(error) => {

@@ -42,7 +42,7 @@ pub(crate) fn of_child(
 ) -> Arc<Account> {
     match terms_of_file(run, workflow) {
         none if none.is_empty() => Arc::clone(around),
-        terms => Account::within(around, terms, used_earlier(run, path, |spend| around.amount_of(spend))),
+        terms => Account::nested_in(around, terms, used_earlier(run, path, |spend| around.amount_of(spend))),
     }
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn of_step(
         allows_unpriced: budget.allows_unpriced,
         day_key: None,
     };
-    Some(Account::within(around, vec![terms], used_earlier(run, path, |spend| around.amount_of(spend))))
+    Some(Account::nested_in(around, vec![terms], used_earlier(run, path, |spend| around.amount_of(spend))))
 }
 
 /// The amount that earlier executions of the run used at a path.
@@ -73,7 +73,7 @@ fn used_earlier(run: &Run<'_>, path: &StepPath, amount_of: impl Fn(&Spend) -> Am
 fn terms_of_file(run: &Run<'_>, workflow: &Workflow) -> Vec<Terms> {
     let Some(plan::Budget { limits, day, allows_unpriced }) = &workflow.budget else { return Vec::new() };
     let name = workflow.file.file_name().unwrap_or(workflow.file.as_os_str()).display().to_string();
-    let name = run.store.hide(&name).into_owned();
+    let name = run.store.hide_secrets(&name).into_owned();
     let whole = Terms {
         holder: Holder::Run(name.clone()),
         limits: *limits,
@@ -85,7 +85,7 @@ fn terms_of_file(run: &Run<'_>, workflow: &Workflow) -> Vec<Terms> {
         limits: *day,
         allows_unpriced: *allows_unpriced,
         // The path of a file that an argument or a result names may contain a secret.
-        day_key: Some(run.store.hide(&day_key(workflow)).into_owned()),
+        day_key: Some(run.store.hide_secrets(&day_key(workflow)).into_owned()),
     };
     [whole, day].into_iter().filter(|terms| !terms.limits.is_empty()).collect()
 }
@@ -103,8 +103,9 @@ pub const SERVICE_KEY: &str = "service";
 /// names its limit of tokens, so a replay must find the same limit.
 fn terms_of_service(run: &Run<'_>) -> Result<Option<Terms>, Stop> {
     let place = StepPath::root().gate("service budget");
-    if run.kept(&place).is_none() {
-        if !run.journals() || run.store.service_budget().map_err(lobster_stage::store_failure)?.is_none() {
+    if run.recorded_value(&place).is_none() {
+        if !run.is_journaled() || run.store.service_budget().map_err(lobster_stage::store_failure)?.is_none()
+        {
             return Ok(None);
         }
         let service = run.store.existing_service().map_err(lobster_stage::store_failure)?;
@@ -112,7 +113,7 @@ fn terms_of_service(run: &Run<'_>) -> Result<Option<Terms>, Stop> {
         if start.map_err(lobster_stage::store_failure)?.flatten().is_none() {
             return Ok(None);
         }
-        run.keep(&place, || Ok(Value::Bool(true)))?;
+        run.record_value(&place, || Ok(Value::Bool(true)))?;
     }
     let found = run.store.service_budget().map_err(lobster_stage::store_failure)?;
     let (limits, allows_unpriced) = found.unwrap_or_default();
@@ -150,11 +151,11 @@ impl<'a> Budget<'a> {
     /// # Errors
     /// If the budget does not allow the call.
     pub(crate) fn reserve(&self, worst: &WorstCase) -> Result<(Value, Option<String>), StageError> {
-        let booked = self.account.book(&self.run.store, worst, self.has_refused.get());
+        let booked = self.account.book_call(&self.run.store, worst, self.has_refused.get());
         let booking = booked.inspect_err(|_| self.has_refused.set(true))?;
         let reserved = match self.cost {
-            Some((cost, step)) => lock(cost).reserve(step, worst),
-            None => Ok((Spend::worst(worst), None)),
+            Some((cost, step)) => lock(cost).reserve_cost(step, worst),
+            None => Ok((Spend::from_worst_case(worst), None)),
         };
         match reserved {
             Ok((spend, line)) => {
@@ -180,18 +181,18 @@ impl<'a> Budget<'a> {
 
     /// If the store fails now, the whole reservation stays spent, so less is left than there could be.
     fn settle_booking(&self, booking: &Booking, used: Amount) {
-        if let Err(error) = self.account.settle(&self.run.store, booking, used) {
+        if let Err(error) = self.account.settle_booking(&self.run.store, booking, used) {
             tracing::warn!(%error, "a call is charged with its whole reservation");
         }
     }
 
     /// The answer of an effect, with every call that was paid for it.
-    pub(crate) fn settle(&self, mut answer: Value) -> Value {
+    pub(crate) fn add_paid_calls(&self, mut answer: Value) -> Value {
         let mut paid = self.paid.borrow_mut();
         if let Some((reserved, booking)) = paid.pop() {
             // Calls before the last one were lost: a pool continued with its next channel.
             let answered = Spend::on_record(&answer).pop();
-            let spend = self.account.settled(reserved, answered);
+            let spend = self.account.final_spend(reserved, answered);
             self.settle_booking(&booking, self.account.amount_of(&spend));
             paid.push((spend, booking));
             answer["spend"] = json!(paid.iter().map(|(spend, _)| spend).collect::<Vec<_>>());
@@ -200,7 +201,7 @@ impl<'a> Budget<'a> {
     }
 
     /// The outcome of an effect without an answer, with every call that may have been paid for it.
-    pub(crate) fn lose(&self, mut outcome: StepOutcome) -> StepOutcome {
+    pub(crate) fn add_lost_calls(&self, mut outcome: StepOutcome) -> StepOutcome {
         let paid = self.all_paid();
         if !paid.is_empty() {
             if !outcome.detail.is_object() {
@@ -212,7 +213,7 @@ impl<'a> Budget<'a> {
     }
 
     /// The outcome of a model's call, with the request's destination and the cost of the answer.
-    pub(crate) fn describe(&self, action: &EffectAction, mut outcome: StepOutcome) -> StepOutcome {
+    pub(crate) fn describe_outcome(&self, action: &EffectAction, mut outcome: StepOutcome) -> StepOutcome {
         if action.kind != CALL {
             return outcome;
         }
@@ -242,7 +243,7 @@ impl<'a> Budget<'a> {
     }
 
     /// Reads the costs of a recorded failure.
-    pub(crate) fn recall(&self, outcome: &StepOutcome) {
+    pub(crate) fn recall_costs(&self, outcome: &StepOutcome) {
         if self.paid.borrow().is_empty() {
             *self.recalled.borrow_mut() = Spend::on_record(&outcome.detail);
         }
@@ -258,9 +259,9 @@ impl<'a> Budget<'a> {
         let Some((cost, step)) = self.cost else { return };
         let mut cost = lock(cost);
         match answer {
-            Some(answer) => cost.effect(step, action, answer),
-            None => self.all_paid().into_iter().for_each(|spend| cost.paid(step, spend)),
+            Some(answer) => cost.record_effect(step, action, answer),
+            None => self.all_paid().into_iter().for_each(|spend| cost.record_payment(step, spend)),
         }
-        cost.release(step);
+        cost.release_reservation(step);
     }
 }

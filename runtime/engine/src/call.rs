@@ -71,9 +71,9 @@ impl Runtime {
     #[must_use]
     pub fn with_policy(mut self, policy: Policy) -> Self {
         let services = &mut self.services;
-        let tokens = own_tokens::names(&services.env, &services.cwd);
-        let secrets = services.secrets.under(&policy, &services.env, &tokens);
-        services.env = services.env.clone().withholding(secrets.withheld());
+        let tokens = own_tokens::find_names(&services.env, &services.cwd);
+        let secrets = services.secrets.under_policy(&policy, &services.env, &tokens);
+        services.env = services.env.clone().with_withheld(secrets.withheld_variables());
         services.secrets = Arc::new(secrets);
         services.policy = Arc::new(policy);
         // It is opened again at its next use, with the new secrets and the new trail.
@@ -88,9 +88,9 @@ impl Runtime {
     /// If the store cannot be written.
     pub fn beginning_detail(&self, store: &Store) -> Result<Value, StoreError> {
         let mut detail = self.recorded_surroundings(store)?;
-        self.services.surroundings().record(&mut detail);
+        self.services.surroundings().add_to_detail(&mut detail);
         if let Some(origin) = Origin::of_process(&self.services.env, &self.services.caller) {
-            origin.record(&mut detail);
+            origin.add_to_detail(&mut detail);
         }
         Ok(detail)
     }
@@ -99,19 +99,19 @@ impl Runtime {
     /// was added since. A run that began elsewhere began under none of them.
     #[must_use]
     pub fn began_under_policies(&self, run: RunId) -> bool {
-        let recorded = self.beginning(run).and_then(|beginning| beginning.surroundings());
-        recorded.is_some_and(|recorded| recorded.cover(&self.services.surroundings()))
+        let recorded = self.read_beginning(run).and_then(|beginning| beginning.surroundings());
+        recorded.is_some_and(|recorded| recorded.covers_policy(&self.services.surroundings()))
     }
 
     /// The directory in which the project's policy of a recorded run was searched; resuming the run must search there
     /// again.
     #[must_use]
     pub fn recorded_place(&self, run: RunId) -> Option<PathBuf> {
-        self.beginning(run)?.detail().get("place").and_then(Value::as_str).map(PathBuf::from)
+        self.read_beginning(run)?.detail().get("place").and_then(Value::as_str).map(PathBuf::from)
     }
 
-    fn beginning(&self, run: RunId) -> Option<Beginning> {
-        Beginning::read(&self.store().ok()?, run).ok()?
+    fn read_beginning(&self, run: RunId) -> Option<Beginning> {
+        Beginning::from_journal(&self.store().ok()?, run).ok()?
     }
 
     /// The same runtime, without reading from the action cache. Its outcomes are still cached.
@@ -135,7 +135,7 @@ impl Runtime {
     /// If the record cannot be written.
     pub fn record_refusal(&self, name: &str, reason: &str, request: &Value) -> Result<RunId, StoreError> {
         let plan = Plan::Pipeline(Pipeline { stages: Vec::new() });
-        let run = self.begin(
+        let run = self.begin_run(
             &Planned { plan, args: Map::new(), given: BTreeSet::new(), name: name.to_owned() },
             None,
         )?;
@@ -146,7 +146,7 @@ impl Runtime {
             error: Some(format!("refused: {reason}")),
             detail,
         };
-        run.store.append(run.id, vec![ended], Durability::Synced)?;
+        run.store.append_events(run.id, vec![ended], Durability::Synced)?;
         Ok(run.id)
     }
 }

@@ -21,7 +21,7 @@ use super::workflow::{Enclosing, Frame};
 impl Frame<'_> {
     /// Runs the steps of another file as one step.
     #[expect(clippy::too_many_arguments, reason = "a child inherits all of these")]
-    pub(super) fn child(
+    pub(super) fn run_child(
         &self,
         step: &Step,
         file: &str,
@@ -33,7 +33,7 @@ impl Frame<'_> {
         enclosing: &Enclosing,
         cancel: &CancelToken,
     ) -> Result<Record, Stop> {
-        let filled = self.fill(file, scope, path)?;
+        let filled = self.fill_template(file, scope, path)?;
         let location = self.workflow.file.parent().unwrap_or(Path::new("/")).join(&filled);
         let resolved = std::fs::canonicalize(&location).unwrap_or_else(|_| location.clone());
         if self.active.contains(&resolved) {
@@ -58,7 +58,7 @@ impl Frame<'_> {
                 Ok((
                     name.clone(),
                     match value {
-                        Value::String(text) => Value::String(self.fill(text, scope, path)?),
+                        Value::String(text) => Value::String(self.fill_template(text, scope, path)?),
                         other => other.clone(),
                     },
                 ))
@@ -85,12 +85,12 @@ impl Frame<'_> {
                 .map_or(self.least_changes, |mode| mode.max(self.least_changes)),
             pile: Arc::clone(&enclosing.pile),
         };
-        let last = frame.steps(cancel);
+        let last = frame.run_steps(cancel);
         let spent = lock(&cost).clone();
-        lock(&self.cost).absorb(&step.id, &spent);
+        lock(&self.cost).absorb_child(&step.id, &spent);
         let last = last?;
         let items = match last {
-            Some(record) => record.output()?.to_vec()?,
+            Some(record) => record.into_output()?.to_vec()?,
             None => Vec::new(),
         };
         let value = match <[Value; 1]>::try_from(items) {
@@ -107,13 +107,13 @@ impl Frame<'_> {
 
     /// Reads a child workflow whose path became known only during the run; the run records its text.
     fn load_child(&self, step: &Step, location: &Path, path: &StepPath) -> Result<Workflow, Stop> {
-        let kept = self.run.keep(&path.gate("plan"), || {
+        let kept = self.run.record_value(&path.gate("plan"), || {
             let source = crate::runtime::read_source(location).map_err(|error| {
                 if error.kind() == std::io::ErrorKind::NotFound {
                     StageError::permanent(format!(
                         "Workflow step {} workflow file not found: {}",
                         step.id,
-                        crate::runtime::tidied(location).display()
+                        crate::runtime::tidy_path(location).display()
                     ))
                 } else {
                     StageError::permanent(format!("{}: {error}", location.display()))
@@ -134,7 +134,7 @@ impl Frame<'_> {
         let workflow: Workflow = serde_json::from_value(kept).map_err(StageError::permanent_from)?;
         if self.run.overseer().is_none() {
             let found = self.run.services.learn_secrets(crate::secrets::grants_of_file(&workflow));
-            found.map_err(crate::secrets::SecretError::failed)?;
+            found.map_err(crate::secrets::SecretError::into_failure)?;
         }
         Ok(workflow)
     }

@@ -52,7 +52,7 @@ pub(crate) struct FileStamp {
 }
 
 impl FileStamp {
-    pub(crate) fn read(path: &Path) -> Option<Self> {
+    pub(crate) fn read_metadata(path: &Path) -> Option<Self> {
         let meta = path.metadata().ok()?;
         Some(Self {
             file: (meta.dev(), meta.ino()),
@@ -64,7 +64,7 @@ impl FileStamp {
 }
 
 impl Found {
-    fn holds(&self, now: AsOf) -> bool {
+    fn is_current(&self, now: AsOf) -> bool {
         match (self.as_of, now) {
             (AsOf::File(Some(then)), AsOf::File(Some(now))) => then == now,
             (AsOf::Time(then), AsOf::Time(now)) => now.saturating_duration_since(then) < AGAIN,
@@ -86,7 +86,7 @@ impl CurrentValues {
         let slot = Arc::clone(lock(&self.0).entry(name.to_owned()).or_default());
         let found = || lock(&slot.found).clone();
         let earlier = found();
-        if let Some(found) = earlier.as_ref().filter(|found| found.holds(now)) {
+        if let Some(found) = earlier.as_ref().filter(|found| found.is_current(now)) {
             return found.value.clone();
         }
         let earlier = earlier.and_then(|found| found.value.ok());
@@ -98,7 +98,7 @@ impl CurrentValues {
             (Err(_), _) => lock(&slot.looking),
         };
         // Another thread may have read it meanwhile.
-        if let Some(found) = found().filter(|found| found.holds(now)) {
+        if let Some(found) = found().filter(|found| found.is_current(now)) {
             return found.value;
         }
         let value = match (look(earlier.as_ref()), earlier, now) {
@@ -131,15 +131,15 @@ mod tests {
     use super::*;
     use lobster_base::code::Code;
 
-    fn value(text: &str) -> Result<Arc<str>, Failure> {
+    fn found_value(text: &str) -> Result<Arc<str>, Failure> {
         Ok(text.into())
     }
 
-    fn failure() -> Result<Arc<str>, Failure> {
+    fn lookup_failure() -> Result<Arc<str>, Failure> {
         Err(Failure::new(Code::Secret, "it failed"))
     }
 
-    fn unasked(_: Option<&Arc<str>>) -> Result<Arc<str>, Failure> {
+    fn unexpected_lookup(_: Option<&Arc<str>>) -> Result<Arc<str>, Failure> {
         panic!("it is not looked for")
     }
 
@@ -148,15 +148,19 @@ mod tests {
         let values = CurrentValues::default();
         let begun = Instant::now();
         let at = |seconds| AsOf::Time(begun + Duration::from_secs(seconds));
-        assert!(values.get("a", at(0), |_| failure()).is_err());
-        assert!(values.get("a", at(30), unasked).is_err(), "a failure is not tried again at once");
-        assert_eq!(values.get("a", at(100), |_| value("old")), value("old"));
-        assert_eq!(values.get("a", at(159), unasked), value("old"));
-        let seen = |earlier: Option<&Arc<str>>| value(&format!("after {}", earlier.unwrap()));
-        assert_eq!(values.get("a", at(161), seen), value("after old"));
-        assert_eq!(values.get("a", at(300), |_| failure()), value("after old"), "it may fail for a while");
-        assert_eq!(values.get("a", at(301), unasked), value("after old"));
-        assert_eq!(values.get("b", at(301), |_| value("other")), value("other"));
+        assert!(values.get("a", at(0), |_| lookup_failure()).is_err());
+        assert!(values.get("a", at(30), unexpected_lookup).is_err(), "a failure is not tried again at once");
+        assert_eq!(values.get("a", at(100), |_| found_value("old")), found_value("old"));
+        assert_eq!(values.get("a", at(159), unexpected_lookup), found_value("old"));
+        let seen = |earlier: Option<&Arc<str>>| found_value(&format!("after {}", earlier.unwrap()));
+        assert_eq!(values.get("a", at(161), seen), found_value("after old"));
+        assert_eq!(
+            values.get("a", at(300), |_| lookup_failure()),
+            found_value("after old"),
+            "it may fail for a while"
+        );
+        assert_eq!(values.get("a", at(301), unexpected_lookup), found_value("after old"));
+        assert_eq!(values.get("b", at(301), |_| found_value("other")), found_value("other"));
     }
 
     #[test]
@@ -164,19 +168,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("secret");
         let values = CurrentValues::default();
-        let now = || AsOf::File(FileStamp::read(&path));
+        let now = || AsOf::File(FileStamp::read_metadata(&path));
         let read = |_: Option<&Arc<str>>| match std::fs::read_to_string(&path) {
-            Ok(text) => value(&text),
-            Err(_) => failure(),
+            Ok(text) => found_value(&text),
+            Err(_) => lookup_failure(),
         };
         assert!(values.get("a", now(), read).is_err());
         std::fs::write(&path, "one").unwrap();
-        assert_eq!(values.get("a", now(), read), value("one"));
-        assert_eq!(values.get("a", now(), unasked), value("one"));
+        assert_eq!(values.get("a", now(), read), found_value("one"));
+        assert_eq!(values.get("a", now(), unexpected_lookup), found_value("one"));
         // A file of the same length, moved to this path.
         std::fs::write(dir.path().join("new"), "two").unwrap();
         std::fs::rename(dir.path().join("new"), &path).unwrap();
-        assert_eq!(values.get("a", now(), read), value("two"));
+        assert_eq!(values.get("a", now(), read), found_value("two"));
         std::fs::remove_file(&path).unwrap();
         assert!(values.get("a", now(), read).is_err(), "a file that is gone has no value");
     }
@@ -191,7 +195,7 @@ mod tests {
             let found = values.get("a", now, |_| {
                 looks.fetch_add(1, Ordering::SeqCst);
                 std::thread::sleep(Duration::from_millis(50));
-                failure()
+                lookup_failure()
             });
             assert!(found.is_err());
         };

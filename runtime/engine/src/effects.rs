@@ -57,17 +57,19 @@ impl Run<'_> {
     ) -> Result<Option<Arc<StepOutcome>>, Stop> {
         lock(&self.recall).forget_other(path, action.preimage.digest);
         let Some(overseer) = self.overseer() else { return Ok(None) };
-        let known = self.remembered(path);
+        let known = self.recorded_outcome(path);
         let fresh = known.is_none();
         let act = describe_action(path, action);
-        let outcome = if effect { overseer.effect(&act, known) } else { overseer.pure(&act, known) };
+        let outcome =
+            if effect { overseer.replace_effect(&act, known) } else { overseer.replace_pure(&act, known) };
         let Some(outcome) = outcome.inspect_err(|_| self.record_failure(path))? else { return Ok(None) };
-        if fresh || !overseer.journals() {
+        if fresh || !overseer.is_journaled() {
             let kept = self.keep_values_of(&outcome).map_err(store_failure);
             kept.inspect_err(|_| self.record_failure(path))?;
         }
-        if fresh && overseer.journals() {
-            let preimage = self.store.put(action.preimage.canonical.as_bytes()).map_err(store_failure)?;
+        if fresh && overseer.is_journaled() {
+            let preimage =
+                self.store.put_blob(action.preimage.canonical.as_bytes()).map_err(store_failure)?;
             let detail = json!({ "reused": true, "from": overseer.taken_from(path) });
             if effect {
                 self.append_unsynced(started_event(path, action, preimage.digest, detail))?;
@@ -99,7 +101,7 @@ impl Run<'_> {
         decode: impl FnOnce(&StepOutcome) -> Result<T, Stop>,
     ) -> Result<T, Stop> {
         let outcome = self.outcome_of(path, action, perform);
-        self.located(path, outcome.and_then(|outcome| decode(&outcome)))
+        self.locate_failure(path, outcome.and_then(|outcome| decode(&outcome)))
     }
 
     fn outcome_of(
@@ -116,15 +118,18 @@ impl Run<'_> {
             (recall.ended.get(path).cloned(), recall.started.contains(path), recall.has_begun(path))
         };
         // The overseer had no outcome, so the effect has to be performed.
-        if let Some(outcome) = ended.filter(|_| self.journals()) {
+        if let Some(outcome) = ended.filter(|_| self.is_journaled()) {
             return Ok(outcome);
         }
-        if begun && action.idempotent && self.journals() && self.store.has_left_output(self.id, path.as_str())
+        if begun
+            && action.idempotent
+            && self.is_journaled()
+            && self.store.has_left_output(self.id, path.as_str())
         {
             // It is repeated without a question, and its output stays in the record.
             self.note_unseen(path)?;
         }
-        if started && !action.idempotent && self.journals() {
+        if started && !action.idempotent && self.is_journaled() {
             let end = self.note_unseen(path)?;
             match self.interrupted() {
                 Interrupted::Retry | Interrupted::RetryAnyway => {}
@@ -134,7 +139,7 @@ impl Run<'_> {
                 }
                 Interrupted::Skip => {
                     let outcome = Arc::new(Self::skipped_unseen(path, &end));
-                    self.append(vec![ended_event(path, Arc::clone(&outcome))], Durability::Synced)?;
+                    self.append_events(vec![ended_event(path, Arc::clone(&outcome))], Durability::Synced)?;
                     return Ok(outcome);
                 }
             }
@@ -142,10 +147,13 @@ impl Run<'_> {
         if action.on_record.is_none() {
             self.check_performs(path)?;
         }
-        self.confirm()?;
-        let preimage = self.store.put(action.preimage.canonical.as_bytes()).map_err(store_failure)?;
+        self.confirm_answers()?;
+        let preimage = self.store.put_blob(action.preimage.canonical.as_bytes()).map_err(store_failure)?;
         self.note_effect();
-        self.append(vec![started_event(path, action, preimage.digest, Value::Null)], Durability::Synced)?;
+        self.append_events(
+            vec![started_event(path, action, preimage.digest, Value::Null)],
+            Durability::Synced,
+        )?;
         if let Some(overseer) = self.overseer().filter(|_| action.on_record.is_none()) {
             let recorded = overseer.record_performed(&describe_action(path, action), &action.decision);
             recorded.inspect_err(|_| self.record_failure(path))?;
@@ -163,19 +171,20 @@ impl Run<'_> {
         if outcome.status == StepStatus::Cancelled && self.cancel.is_cancelled() {
             // An effect that was stopped with its run is unfinished, unlike one that lost a race.
             outcome.detail[CUT_OFF] = Value::Bool(true);
-            UnseenEnd { why: outcome.error.clone(), ..UnseenEnd::of(Lost::Stopped) }.keep_in(&mut outcome);
+            UnseenEnd { why: outcome.error.clone(), ..UnseenEnd::of_loss(Lost::Stopped) }
+                .keep_in(&mut outcome);
         }
         unseen::tell_idempotent(&mut outcome, action.idempotent);
         if outcome.duration_us == 0 {
             outcome.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         }
         tracing::info!(status = outcome.status.as_str(), us = outcome.duration_us, "ended");
-        if Code::Store.is(outcome.code.as_deref()) {
+        if Code::Store.matches_name(outcome.code.as_deref()) {
             // The effect was performed, but its output is lost. In the journal it has not ended, so a person decides
             // if it may be performed again.
             return Err(Stop::Failed(StageError { permanent: true, ..outcome_error(&outcome) }));
         }
-        if Code::UnknownEnd.is(outcome.code.as_deref()) && !action.idempotent {
+        if Code::UnknownEnd.matches_name(outcome.code.as_deref()) && !action.idempotent {
             return Err(self.stop_unseen(path, outcome)?);
         }
         let durability = match self.services.policy.file().audit.sync {
@@ -183,17 +192,17 @@ impl Run<'_> {
             AuditSync::None | AuditSync::Decision => Durability::Lazy,
         };
         let mut outcome = Arc::new(outcome);
-        self.append(vec![ended_event(path, Arc::clone(&outcome))], durability)?;
+        self.append_events(vec![ended_event(path, Arc::clone(&outcome))], durability)?;
         self.store.forget_output(self.id, path.as_str(), false);
         if let Some(overseer) = self.overseer() {
-            outcome = overseer.done(path, outcome);
+            outcome = overseer.report_outcome(path, outcome);
         }
         Ok(outcome)
     }
 
     /// Computes a pure step unless its outcome is known, and journals it. It can be computed again, so the journal
     /// need not be synced.
-    pub(crate) fn pure(
+    pub(crate) fn compute_once(
         &self,
         path: &StepPath,
         kind: &str,
@@ -213,15 +222,15 @@ impl Run<'_> {
         if let Some(outcome) = self.ask_overseer_about(path, &action, false)? {
             return Ok(outcome);
         }
-        if !self.journals() {
-            let ahead = self.overseer().and_then(|overseer| overseer.computed(&digest));
+        if !self.is_journaled() {
+            let ahead = self.overseer().and_then(|overseer| overseer.computed_outcome(&digest));
             let outcome = Arc::new(ahead.map_or_else(compute, Ok)?);
             return Ok(match self.overseer() {
-                Some(overseer) => overseer.done(path, outcome),
+                Some(overseer) => overseer.report_outcome(path, outcome),
                 None => outcome,
             });
         }
-        if let Some(outcome) = self.remembered(path) {
+        if let Some(outcome) = self.recorded_outcome(path) {
             return Ok(outcome);
         }
         let outside = self.store.leave_commit_group();
@@ -229,7 +238,8 @@ impl Run<'_> {
         drop(outside);
         let outcome = Arc::new(self.store.hide_outcome(outcome).map_err(store_failure)?);
         let journal = || -> Result<(), Stop> {
-            let preimage = self.store.put(action.preimage.canonical.as_bytes()).map_err(store_failure)?;
+            let preimage =
+                self.store.put_blob(action.preimage.canonical.as_bytes()).map_err(store_failure)?;
             self.append_unsynced(answered_event(
                 path,
                 &action,
@@ -239,7 +249,7 @@ impl Run<'_> {
                 Arc::clone(&outcome),
             ))
         };
-        self.located(path, journal())?;
+        self.locate_failure(path, journal())?;
         Ok(outcome)
     }
 
@@ -250,7 +260,7 @@ impl Run<'_> {
         action: &ActionRecord,
         outcome: &Arc<StepOutcome>,
     ) -> Result<(), Stop> {
-        let preimage = self.store.put(action.preimage.canonical.as_bytes()).map_err(store_failure)?;
+        let preimage = self.store.put_blob(action.preimage.canonical.as_bytes()).map_err(store_failure)?;
         self.append_unsynced(answered_event(
             path,
             action,
@@ -278,7 +288,7 @@ fn started_event(path: &StepPath, action: &ActionRecord, digest: Digest, detail:
 
 impl Run<'_> {
     /// The outcome of an equal action, in this run or an earlier one, if all its blobs still exist.
-    pub(crate) fn cached(&self, key: &Digest, reuse: Reuse) -> Result<Option<StepOutcome>, Stop> {
+    pub(crate) fn cached_outcome(&self, key: &Digest, reuse: Reuse) -> Result<Option<StepOutcome>, Stop> {
         if self.ignores_cache() {
             return Ok(None);
         }
@@ -294,7 +304,7 @@ impl Run<'_> {
     }
 
     /// Caches the outcome of an action for this run and later ones.
-    pub(crate) fn cache(&self, key: Digest, outcome: &StepOutcome, reuse: Reuse) {
+    pub(crate) fn cache_outcome(&self, key: Digest, outcome: &StepOutcome, reuse: Reuse) {
         // An action that is not in the cache is performed again.
         if let Err(error) = self.store.cache_outcome(key, outcome, reuse.ttl_ms()) {
             tracing::warn!("an outcome is not cached: {error}");
@@ -312,7 +322,7 @@ impl Run<'_> {
         is_settled: impl FnOnce() -> bool,
         decode: impl FnOnce(&StepOutcome) -> Result<T, Stop>,
     ) -> Result<T, Stop> {
-        if let Some(outcome) = self.reused(path, action, &key, reuse)? {
+        if let Some(outcome) = self.reuse_cached(path, action, &key, reuse)? {
             return decode(&outcome).inspect_err(|_| self.record_failure(path));
         }
         let performed = Cell::new(false);
@@ -322,7 +332,7 @@ impl Run<'_> {
         };
         self.perform_once(path, action, perform, |outcome| {
             if performed.get() && self.is_lasting(outcome) && is_settled() {
-                self.cache(key, outcome, reuse);
+                self.cache_outcome(key, outcome, reuse);
             }
             decode(outcome)
         })
@@ -332,7 +342,7 @@ impl Run<'_> {
     /// cache as the source.
     ///
     /// An attempt that began and whose end was not seen is not skipped this way.
-    fn reused(
+    fn reuse_cached(
         &self,
         path: &StepPath,
         action: &ActionRecord,
@@ -340,13 +350,14 @@ impl Run<'_> {
         reuse: Reuse,
     ) -> Result<Option<Arc<StepOutcome>>, Stop> {
         let wanted_anew = self.overseer().is_some_and(|overseer| overseer.wants_anew(path));
-        if !self.journals() || wanted_anew || self.is_cut_off(path) {
+        if !self.is_journaled() || wanted_anew || self.is_cut_off(path) {
             return Ok(None);
         }
-        if let Some(outcome) = self.ask_overseer(path, action)?.or_else(|| self.remembered(path)) {
+        if let Some(outcome) = self.ask_overseer(path, action)?.or_else(|| self.recorded_outcome(path)) {
             return Ok(Some(outcome));
         }
-        let Some(outcome) = self.cached(key, reuse).inspect_err(|_| self.record_failure(path))? else {
+        let Some(outcome) = self.cached_outcome(key, reuse).inspect_err(|_| self.record_failure(path))?
+        else {
             return Ok(None);
         };
         let outcome = Arc::new(outcome);
@@ -357,7 +368,7 @@ impl Run<'_> {
     /// True if the outcome of an effect may answer for later ones.
     pub(crate) fn is_lasting(&self, outcome: &StepOutcome) -> bool {
         // The cache does not restore values, so a step that keeps some is performed again.
-        self.journals() && is_all_of_its_action(outcome)
+        self.is_journaled() && is_all_of_its_action(outcome)
     }
 
     /// True if the blobs of an outcome exist; each outcome has a stdout or an output.
@@ -380,14 +391,14 @@ impl Run<'_> {
     ///
     /// # Errors
     /// If the journal cannot be read.
-    pub(crate) fn unseen(&self) -> Result<Vec<Unseen>, StoreError> {
+    pub(crate) fn unseen_effects(&self) -> Result<Vec<Unseen>, StoreError> {
         let buffered = self.take_buffered();
         if !buffered.is_empty() {
-            self.store.append(self.id, buffered, Durability::Lazy)?;
+            self.store.append_events(self.id, buffered, Durability::Lazy)?;
         }
         let mut recall = Recall::default();
-        recall.read(&self.store.events(self.id)?);
-        Ok(recall.unseen())
+        recall.read_journal(&self.store.all_events(self.id)?);
+        Ok(recall.unseen_effects())
     }
 
     /// Journals that the end of an effect was not seen, and stops so that a person can decide.
@@ -398,10 +409,10 @@ impl Run<'_> {
         }
         outcome.detail[CUT_OFF] = Value::Bool(true);
         let said = outcome.error.clone().unwrap_or_else(|| "its end was not seen".to_owned());
-        self.services.note(&format!(
+        self.services.print_note(&format!(
             "warning: step '{path}': {said}. It may have had effects, so lobster does not repeat it without a decision"
         ));
-        self.append(vec![ended_event(path, Arc::new(outcome))], Durability::Synced)?;
+        self.append_events(vec![ended_event(path, Arc::new(outcome))], Durability::Synced)?;
         self.store.forget_output(self.id, path.as_str(), false);
         self.record_failure(path);
         Ok(Stop::Interrupted)
@@ -414,10 +425,10 @@ impl Run<'_> {
             (recall.unseen_end(path), recall.cut_off.contains_key(path))
         };
         if !is_noted {
-            let mut outcome = StepOutcome { status: StepStatus::Interrupted, ..end.outcome() };
+            let mut outcome = StepOutcome { status: StepStatus::Interrupted, ..end.to_outcome() };
             outcome.detail[CUT_OFF] = Value::Bool(true);
             self.store.add_kept_output(self.id, path.as_str(), true, &mut outcome).map_err(store_failure)?;
-            self.append(vec![ended_event(path, Arc::new(outcome))], Durability::Synced)?;
+            self.append_events(vec![ended_event(path, Arc::new(outcome))], Durability::Synced)?;
             self.store.forget_output(self.id, path.as_str(), true);
         }
         Ok(end)

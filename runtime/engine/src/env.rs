@@ -28,7 +28,7 @@ pub const NOTIFY_VARIABLE: &str = "LOBSTER_NOTIFY";
 /// The variable with the directory of the workflow file, so that a workflow can have its own scripts.
 pub const WORKFLOW_DIR: &str = "LOBSTER_WORKFLOW_DIR";
 
-/// Variables of one step. Clones share them; [`Env::with`] copies the plan's own variables.
+/// Variables of one step. Clones share them; [`Env::with_vars`] copies the plan's own variables.
 #[derive(Clone, Debug, Default)]
 pub struct Env {
     inherited: Arc<BTreeMap<OsString, OsString>>,
@@ -46,19 +46,19 @@ pub struct Env {
 
 impl Env {
     /// The environment that the run inherits. An entry such as `=X=Y` has no name by which it could be passed on.
-    pub(crate) fn inherited(vars: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
+    pub(crate) fn from_inherited(vars: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
         let vars = vars.into_iter().filter(|(name, _)| is_variable_name(name));
         Self { inherited: Arc::new(vars.collect()), ..Self::default() }
     }
 
     /// Adds variables that no step inherits.
-    pub(crate) fn withholding(mut self, names: BTreeSet<OsString>) -> Self {
+    pub(crate) fn with_withheld(mut self, names: BTreeSet<OsString>) -> Self {
         self.withheld = Arc::new(names);
         self
     }
 
     /// Adds variables that are lobster's own tokens.
-    pub(crate) fn reserving(mut self, tokens: BTreeSet<String>) -> Self {
+    pub(crate) fn with_own_tokens(mut self, tokens: BTreeSet<String>) -> Self {
         self.tokens = Arc::new(tokens);
         self
     }
@@ -91,7 +91,7 @@ impl Env {
     }
 
     /// This environment with more variables; the last value of a name is used.
-    pub(crate) fn with(&self, vars: impl IntoIterator<Item = (String, String)>) -> Self {
+    pub(crate) fn with_vars(&self, vars: impl IntoIterator<Item = (String, String)>) -> Self {
         let mut vars = vars.into_iter().peekable();
         if vars.peek().is_none() {
             return self.clone();
@@ -102,7 +102,7 @@ impl Env {
     }
 
     /// This environment without these variables, wherever they come from.
-    pub(crate) fn without(&self, names: &[String]) -> Self {
+    pub(crate) fn without_vars(&self, names: &[String]) -> Self {
         if names.is_empty() {
             return self.clone();
         }
@@ -134,27 +134,27 @@ impl Env {
     }
 
     /// The value of a variable, which need not be text.
-    pub(crate) fn bytes(&self, name: &str) -> Option<OsString> {
+    pub(crate) fn get_bytes(&self, name: &str) -> Option<OsString> {
         self.get(name).map(OsString::from).or_else(|| self.inherited.get(OsStr::new(name)).cloned())
     }
 
     /// The value of a setting in this environment.
     pub(crate) fn value_of<T>(&self, setting: &Setting<T>) -> Result<Option<T>, BadSetting> {
-        setting.value(|name| self.bytes(name))
+        setting.read_env(|name| self.get_bytes(name))
     }
 
     /// The path in a variable, unless it is blank.
-    pub(crate) fn path(&self, name: &str) -> Option<PathBuf> {
-        self.bytes(name).and_then(setting::read_path)
+    pub(crate) fn get_path(&self, name: &str) -> Option<PathBuf> {
+        self.get_bytes(name).and_then(setting::read_path)
     }
 
     /// The value of a variable that a step is granted by name: any variable except a secret.
-    pub(crate) fn passed(&self, name: &str) -> Option<String> {
+    pub(crate) fn get_passed(&self, name: &str) -> Option<String> {
         if self.is_withheld(OsStr::new(name)) { None } else { self.get(name) }
     }
 
     /// The value for `${env.NAME}`; empty if the variable is not set.
-    pub(crate) fn inserted(&self, name: &str, policy: &Policy) -> Result<String, ExprError> {
+    pub(crate) fn template_value(&self, name: &str, policy: &Policy) -> Result<String, ExprError> {
         let refused = |why: &str| ExprError::NotInserted { name: name.to_owned(), why: why.to_owned() };
         if self.is_token(OsStr::new(name)) {
             return Err(refused(&format!(
@@ -170,7 +170,7 @@ impl Env {
             policy.is_open() || self.granted.contains_key(name) || sandbox.pass.iter().any(is_passed);
         match sandbox.set.get(name).filter(|_| !self.granted.contains_key(name)) {
             Some(value) => Ok(value.clone()),
-            None if is_free => Ok(self.passed(name).unwrap_or_default()),
+            None if is_free => Ok(self.get_passed(name).unwrap_or_default()),
             None => Err(refused("the policy passes it to no step; name it in `pass` of [sandbox.env]")),
         }
     }
@@ -181,13 +181,13 @@ impl Env {
     }
 
     /// The variables of a child process, without its secrets.
-    pub(crate) fn vars(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
+    pub(crate) fn child_vars(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
         self.for_operator().filter(|(name, _)| !self.is_reserved(name))
     }
 
     /// The same with lobster's own tokens, for the operator's commands and for variables that a policy names.
     pub(crate) fn for_operator(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
-        self.all().filter(|(name, _)| !self.is_withheld(name))
+        self.all_vars().filter(|(name, _)| !self.is_withheld(name))
     }
 
     /// True if a variable is one of lobster's own tokens.
@@ -206,7 +206,7 @@ impl Env {
     }
 
     /// All variables by name, for the operator's commands.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
+    pub(crate) fn all_vars(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
         let inherited = self.inherited.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str()));
         let granted = self.granted.iter().filter(|(name, value)| !self.is_reference(name, value));
         let granted = granted.map(|(name, value)| (OsStr::new(name), OsStr::new(value)));
@@ -229,9 +229,9 @@ impl Env {
     }
 
     /// The variables with which people control lobster itself, without possible secrets.
-    pub(crate) fn settings(&self) -> Map<String, Value> {
+    pub(crate) fn lobster_settings(&self) -> Map<String, Value> {
         let unset = ADDED_SETTINGS.iter().map(|name| ((*name).to_owned(), Value::Null));
-        let set = self.all().filter_map(|(name, value)| {
+        let set = self.all_vars().filter_map(|(name, value)| {
             let name = name.to_str().filter(|name| is_setting(name))?;
             let value = value.to_str()?;
             let is_address = name.ends_with("_URL") || name.ends_with("_ENDPOINT");
@@ -270,7 +270,7 @@ impl Env {
     }
 
     /// The plan's own variables.
-    pub(crate) fn granted(&self) -> &BTreeMap<String, String> {
+    pub(crate) fn plan_vars(&self) -> &BTreeMap<String, String> {
         &self.granted
     }
 }
@@ -340,35 +340,36 @@ mod tests {
 
     #[test]
     fn later_layers_win_and_only_layers_are_granted() {
-        let base = Env::inherited([("A".into(), "1".into()), ("B".into(), "1".into())]);
-        let env = base.with([("B".to_owned(), "2".to_owned())]).with([("C".to_owned(), " ".to_owned())]);
+        let base = Env::from_inherited([("A".into(), "1".into()), ("B".into(), "1".into())]);
+        let env =
+            base.with_vars([("B".to_owned(), "2".to_owned())]).with_vars([("C".to_owned(), " ".to_owned())]);
         assert_eq!(
             (env.get("A"), env.get("B"), env.non_blank("C")),
             (Some("1".into()), Some("2".into()), None)
         );
-        assert_eq!(env.granted().keys().collect::<Vec<_>>(), ["B", "C"]);
+        assert_eq!(env.plan_vars().keys().collect::<Vec<_>>(), ["B", "C"]);
     }
 
     #[test]
     fn tokens_are_for_steps_that_name_them() {
-        let base = Env::inherited([("KEY".into(), "k".into()), ("A".into(), "1".into())]);
-        let base = base.reserving(BTreeSet::from(["KEY".to_owned()]));
+        let base = Env::from_inherited([("KEY".into(), "k".into()), ("A".into(), "1".into())]);
+        let base = base.with_own_tokens(BTreeSet::from(["KEY".to_owned()]));
         let names = |env: &Env| -> Vec<String> {
-            env.vars().map(|(name, value)| format!("{}={}", name.display(), value.display())).collect()
+            env.child_vars().map(|(name, value)| format!("{}={}", name.display(), value.display())).collect()
         };
         assert_eq!(names(&base), ["A=1"]);
-        assert_eq!((base.get("KEY"), base.passed("KEY")), (Some("k".into()), Some("k".into())));
-        let granted = base.with([("KEY".to_owned(), "$KEY".to_owned())]);
+        assert_eq!((base.get("KEY"), base.get_passed("KEY")), (Some("k".into()), Some("k".into())));
+        let granted = base.with_vars([("KEY".to_owned(), "$KEY".to_owned())]);
         assert_eq!(names(&granted), ["A=1", "KEY=k"]);
         assert_eq!(granted.get("KEY"), Some("k".into()));
-        let own = base.with([("KEY".to_owned(), "mine".to_owned()), ("A".to_owned(), "$A".to_owned())]);
+        let own = base.with_vars([("KEY".to_owned(), "mine".to_owned()), ("A".to_owned(), "$A".to_owned())]);
         assert_eq!(names(&own), ["A=$A", "KEY=mine"]);
     }
 
     #[test]
     fn settings_are_recorded_without_credentials_and_put_back_as_they_were() {
         let env = |vars: &[(&str, &str)]| {
-            Env::inherited(vars.iter().map(|(name, value)| (name.into(), value.into())))
+            Env::from_inherited(vars.iter().map(|(name, value)| (name.into(), value.into())))
         };
         let there = env(&[
             ("OPENAI_BASE_URL", "https://ann:pw@h/v1?key=k"),
@@ -382,7 +383,7 @@ mod tests {
             ),
             ("LOBSTER_LLM_HEADERS", r#"{"Ocp-Apim-Subscription-Key":"k","X-Team":"t"}"#),
         ]);
-        let settings = there.settings();
+        let settings = there.lobster_settings();
         assert_eq!(
             Value::Object(settings.clone()),
             json::json!({
@@ -399,7 +400,7 @@ mod tests {
         );
         let here = env(&[("ANTHROPIC_BASE_URL", "http://other"), ("LOBSTER_SHELL", "sh")]);
         let again = here.with_settings(&settings);
-        assert_eq!(again.settings(), settings);
+        assert_eq!(again.lobster_settings(), settings);
         assert_eq!(again.get("LOBSTER_SHELL"), None);
         // A record of an earlier version does not have it.
         assert_eq!(here.with_settings(&Map::new()).get("ANTHROPIC_BASE_URL"), Some("http://other".into()));
@@ -413,9 +414,9 @@ mod tests {
         ]);
         let vars = argument_vars(&args);
         assert_eq!(vars, [("LOBSTER_ARG_K".to_owned(), "1".to_owned())]);
-        let caller = Env::inherited([("LOBSTER_ARG_BIG".into(), "of the caller".into())])
-            .with([("LOBSTER_ARGS_JSON".to_owned(), "{}".to_owned())]);
-        let own = caller.without(&split_argument_vars(&args).1);
+        let caller = Env::from_inherited([("LOBSTER_ARG_BIG".into(), "of the caller".into())])
+            .with_vars([("LOBSTER_ARGS_JSON".to_owned(), "{}".to_owned())]);
+        let own = caller.without_vars(&split_argument_vars(&args).1);
         assert_eq!((own.get("LOBSTER_ARG_BIG"), own.get("LOBSTER_ARGS_JSON")), (None, None));
     }
 }

@@ -88,7 +88,7 @@ impl FailureKind {
 
 impl Failure {
     /// A wrong request.
-    pub fn parse(message: impl Into<String>) -> Self {
+    pub fn parse_error(message: impl Into<String>) -> Self {
         Self { kind: FailureKind::Parse, message: message.into(), code: Code::Request.into() }
     }
 
@@ -113,7 +113,7 @@ impl From<StageError> for Failure {
 
 impl From<&Diagnostic> for Failure {
     fn from(diagnostic: &Diagnostic) -> Self {
-        Self::new(FailureCode::read(diagnostic.code), diagnostic.one_line_with_snippet())
+        Self::new(FailureCode::from_name(diagnostic.code), diagnostic.one_line_with_snippet())
     }
 }
 
@@ -151,7 +151,7 @@ impl Envelope {
     ///
     /// # Errors
     /// If the writer fails, or a part of the output can no longer be read from the store.
-    pub fn write(&self, mut writer: impl Write) -> io::Result<()> {
+    pub fn write_json(&self, mut writer: impl Write) -> io::Result<()> {
         json::write_pretty(&mut writer, self)?;
         writer.write_all(b"\n")?;
         writer.flush()

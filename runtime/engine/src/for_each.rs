@@ -11,7 +11,7 @@ use super::at_once::{Schedule, Turn, at_once, first_stop};
 use super::attempts::timeout_as_failure;
 use super::path::StepPath;
 use super::record::{Json, Record, Scope};
-use super::redacted::unknown;
+use super::redacted::redacted_record;
 use super::value::Text;
 use super::workflow::{Enclosing, Frame};
 use crate::kinds::component;
@@ -52,12 +52,12 @@ impl Schedule<Round, Ending> for Rounds<'_> {
             return Turn::Over;
         }
         self.next += 1;
-        let token = self.cancel.child();
+        let token = self.cancel.child_token();
         self.under_way.insert(index, token.clone());
         Turn::Do(Round { index, token })
     }
 
-    fn ended(&mut self, round: &Round, result: &Ending) -> bool {
+    fn finish_job(&mut self, round: &Round, result: &Ending) -> bool {
         self.under_way.remove(&round.index);
         match result {
             Ok(_) => true,
@@ -88,12 +88,12 @@ impl Frame<'_> {
         let Work::ForEach { over, batch_size, pause_ms, concurrency, .. } = &step.work else {
             return Ok(Record::new(&step.id));
         };
-        let items = self.items(step, over, scope, path)?;
+        let items = self.loop_items(step, over, scope, path)?;
         let Value::Array(items) = &*items else { return Ok(Record::new(&step.id)) };
         if let Some(progress) = &self.run.services.progress {
-            progress.rounds(path.as_str(), items.len());
+            progress.loop_started(path.as_str(), items.len());
         }
-        let inside = Enclosing { reinject_args: true, ..enclosing.with(step) };
+        let inside = Enclosing { reinject_args: true, ..enclosing.inside_step(step) };
         let is_pure = items.len() > 1 && self.rounds_are_independent(step, path, cancel);
         let width = match concurrency {
             Some(said) => usize::try_from(*said).unwrap_or(MAX_AT_ONCE),
@@ -105,12 +105,20 @@ impl Frame<'_> {
             let around = if is_pure {
                 Vec::new()
             } else {
-                inside.pile.settle(self.run, cancel)?;
-                items.iter().map(|_| inside.isolated()).collect()
+                inside.pile.commit_waiting(self.run, cancel)?;
+                items.iter().map(|_| inside.for_branch()).collect()
             };
             let rounds =
                 self.rounds_at_once(width, is_pure, items, path, cancel, |index, item, cancel| {
-                    self.round(step, scope, path, around.get(index).unwrap_or(&inside), index, item, cancel)
+                    self.run_round(
+                        step,
+                        scope,
+                        path,
+                        around.get(index).unwrap_or(&inside),
+                        index,
+                        item,
+                        cancel,
+                    )
                 })?;
             self.join_piles(path, &inside, &around, cancel)?;
             return Ok(rounds_record(step, path, rounds));
@@ -120,12 +128,12 @@ impl Frame<'_> {
             if let Some(pause) = pause_ms.filter(|pause| *pause > 0)
                 && index > 0
                 && (index as u64).is_multiple_of(*batch_size)
-                && !self.run.remembers(&path.round(index))
-                && cancel.wait(Duration::from_millis(pause))
+                && !self.run.has_recorded_end(&path.round(index))
+                && cancel.sleep_or_cancel(Duration::from_millis(pause))
             {
                 return Err(Stop::Cancelled);
             }
-            rounds.push(self.round(step, scope, path, &inside, index, item, cancel)?);
+            rounds.push(self.run_round(step, scope, path, &inside, index, item, cancel)?);
         }
         Ok(rounds_record(step, path, rounds))
     }
@@ -185,7 +193,7 @@ impl Frame<'_> {
 
     /// One round; `None` if its result was left out of the record.
     #[expect(clippy::too_many_arguments, reason = "one round of a loop is described by all of these")]
-    fn round(
+    fn run_round(
         &self,
         step: &Step,
         scope: &Scope<'_>,
@@ -196,21 +204,21 @@ impl Frame<'_> {
         cancel: &CancelToken,
     ) -> Result<Option<Value>, Stop> {
         let Work::ForEach { item_var, index_var, steps, .. } = &step.work else { return Ok(None) };
-        let mut own = Scope::within(scope);
-        own.insert(Arc::new(Record {
+        let mut own = Scope::nested_in(scope);
+        own.insert_record(Arc::new(Record {
             stdout: Some(Text::inline(index.to_string())),
-            json: Json::value(json!(index)),
+            json: Json::from_value(json!(index)),
             ..Record::new(index_var)
         }));
         let item = Arc::new(item.clone());
         // The item is added last, since a question at the beginning of the round is about it.
-        own.insert(Arc::new(Record {
+        own.insert_record(Arc::new(Record {
             stdout: Some(Text::of_value(Arc::clone(&item))),
             json: Json::Value(Arc::clone(&item)),
             ..Record::new(item_var)
         }));
-        self.sequence(steps, &mut own, &path.round(index), inside, cancel)?;
-        let results = match results(steps, &own) {
+        self.run_sequence(steps, &mut own, &path.round(index), inside, cancel)?;
+        let results = match round_results(steps, &own) {
             Ok(results) => results,
             Err(stop) => {
                 self.run.recorded_end(path, stop)?;
@@ -227,8 +235,17 @@ impl Frame<'_> {
     }
 
     /// The items of the loop; a value that is not an array is an error that names its type.
-    fn items(&self, step: &Step, over: &str, scope: &Scope<'_>, path: &StepPath) -> Result<Arc<Value>, Stop> {
-        let found = self.resolve(over, scope).map_err(|error| self.failed(path, &error))?.load()?;
+    fn loop_items(
+        &self,
+        step: &Step,
+        over: &str,
+        scope: &Scope<'_>,
+        path: &StepPath,
+    ) -> Result<Arc<Value>, Stop> {
+        let found = self
+            .resolve_text(over, scope)
+            .map_err(|error| self.expression_failure(path, &error))?
+            .load_value()?;
         let kind = match found.as_deref() {
             Some(Value::Array(_)) => return Ok(found.unwrap_or_default()),
             Some(Value::Object(_)) => "object",
@@ -244,7 +261,7 @@ impl Frame<'_> {
 }
 
 /// The results of one round's steps.
-pub(super) fn results<'s>(
+pub(super) fn round_results<'s>(
     steps: &'s [Step],
     scope: &Scope<'_>,
 ) -> Result<Vec<(&'s String, Arc<Value>)>, Stop> {
@@ -267,7 +284,7 @@ pub(super) fn results<'s>(
 }
 
 fn rounds_record(step: &Step, path: &StepPath, rounds: Vec<Option<Value>>) -> Record {
-    let Some(rounds) = rounds.into_iter().collect() else { return unknown(step, path) };
+    let Some(rounds) = rounds.into_iter().collect() else { return redacted_record(step, path) };
     let value = Arc::new(Value::Array(rounds));
     Record {
         stdout: Some(Text::of_value(Arc::clone(&value))),
@@ -321,12 +338,12 @@ mod tests {
             let begun: Vec<Round> = (0..3).filter_map(|_| begin(&mut rounds)).collect();
             assert_eq!(begun.iter().map(|round| round.index).collect::<Vec<_>>(), [0, 1, 2]);
             let failure = || Err(Stop::Failed(StageError::new("no")));
-            assert!(!rounds.ended(&begun[0], &Err(Stop::Paused)), "a question keeps its place");
-            assert!(rounds.ended(&begun[1], &failure()));
+            assert!(!rounds.finish_job(&begun[0], &Err(Stop::Paused)), "a question keeps its place");
+            assert!(rounds.finish_job(&begun[1], &failure()));
             let cancelled: Vec<bool> = begun.iter().map(|round| round.token.is_cancelled()).collect();
             assert_eq!(cancelled, [false, false, gives_up]);
             assert!(begin(&mut rounds).is_none());
-            rounds.ended(&begun[2], &failure());
+            rounds.finish_job(&begun[2], &failure());
             assert_eq!(rounds.failed, 1);
         }
     }

@@ -19,17 +19,17 @@ const AT_TERMINAL: &str = "terminal";
 
 impl Run<'_> {
     /// Asks a person, or takes the earlier answer.
-    pub(crate) fn gate(
+    pub(crate) fn ask_person(
         &self,
         at: &StepPath,
         question: GateQuestion,
         cancel: &CancelToken,
     ) -> Result<Answer, Stop> {
-        let path = at.gate(question.kind());
-        let binding = self.binding(&question)?;
-        let known = self.answer(&path, &binding)?;
+        let path = at.gate(question.journal_name());
+        let binding = self.bind_question(&question)?;
+        let known = self.find_answer(&path, &binding)?;
         if let Some(known) = known.map(|known| known.hidden_by(&self.store)) {
-            match (known.from, binding.is(known.binding)) {
+            match (known.from, binding.accepts_digest(known.binding)) {
                 (Some(_), true) => {
                     return self.take_over(PendingGate { path, question, binding, going: None }, known);
                 }
@@ -44,7 +44,7 @@ impl Run<'_> {
                         StageError::permanent(format!(
                             "The approved action at '{path}' is not what would run now: {} (approved {}, now {}). \
                              Start the run again and approve what it shows.",
-                            super::stale::difference((&self.store, self.id), &self.policy, &known, &question),
+                            super::stale::describe_difference((&self.store, self.id), &self.policy, &known, &question),
                             known.binding.short(),
                             binding.digest.short(),
                         ))
@@ -56,11 +56,11 @@ impl Run<'_> {
         let mut pending = PendingGate { path, question, binding, going: None };
         let prompter = self.services.prompter.as_ref();
         if let (Some(prompter), false) =
-            (prompter, pending.question.emit() || self.services.mode == Mode::Tool)
+            (prompter, pending.question.has_emit_flag() || self.services.mode == Mode::Tool)
             && let Some(author) = self.author_here()?
         {
             // The preview starts from the journal, so everything known has to be there.
-            self.append(Vec::new(), Durability::Lazy)?;
+            self.append_events(Vec::new(), Durability::Lazy)?;
             pending.going = Some(self.sets_going(&pending).map_err(store_failure)?);
             match self.ask_now(prompter.as_ref(), &pending, cancel)? {
                 PromptOutcome::Answered(answer) => {
@@ -73,49 +73,49 @@ impl Run<'_> {
                     let known = KnownAnswer { answer, binding, gate, by, author: author.detail, from: None };
                     let known = known.hidden_by(&self.store);
                     let answer = known.answer.clone();
-                    self.append(vec![known.event(&pending.path)], Durability::Synced)?;
+                    self.append_events(vec![known.to_event(&pending.path)], Durability::Synced)?;
                     self.remember_answer(&pending.path, known);
                     return Ok(answer);
                 }
                 PromptOutcome::Rejected(by) => {
-                    return Err(self.reject(&pending.path, &pending.binding, by, author.detail));
+                    return Err(self.reject_run(&pending.path, &pending.binding, by, author.detail));
                 }
                 PromptOutcome::Later => {}
             }
         }
-        self.pend(pending);
+        self.register_pending(pending);
         Err(Stop::Paused)
     }
 
     /// The person at this process's terminal, if this run's questions may be answered there.
     fn author_here(&self) -> Result<Option<Author>, Stop> {
         let author = Author::of_process(&self.services.env);
-        let origin = Origin::read(&self.store, self.id).map_err(store_failure)?;
-        match author.check(origin.as_ref(), self.services.policy.wants_person()) {
+        let origin = Origin::from_journal(&self.store, self.id).map_err(store_failure)?;
+        match author.check_may_answer(origin.as_ref(), self.services.policy.wants_person()) {
             Ok(()) => Ok(Some(author)),
             Err(why) => {
-                self.services.note(&why);
+                self.services.print_note(&why);
                 Ok(None)
             }
         }
     }
 
     /// Continues with another run's answer. Effects that are taken over were approved with it; effects that are
-    /// performed again were not ([`Run::confirm`]).
+    /// performed again were not ([`Run::confirm_answers`]).
     fn take_over(&self, gate: PendingGate, known: KnownAnswer) -> Result<Answer, Stop> {
         let known = KnownAnswer { binding: gate.binding.digest, ..known };
         let answer = known.answer.clone();
         if !self.has_answer(&gate.path) {
-            self.append_unsynced(known.event(&gate.path))?;
+            self.append_unsynced(known.to_event(&gate.path))?;
             self.remember_answer(&gate.path, known);
         }
-        self.unconfirmed(gate);
+        self.register_unconfirmed(gate);
         Ok(answer)
     }
 
     /// Ends the run with a rejection, as if it came from another process: all other work stops, and the run is never
     /// resumed.
-    fn reject(&self, path: &StepPath, binding: &Binding, by: Option<String>, author: Value) -> Stop {
+    fn reject_run(&self, path: &StepPath, binding: &Binding, by: Option<String>, author: Value) -> Stop {
         let event = Event::GateAnswered {
             path: path.to_string(),
             gate: AT_TERMINAL.to_owned(),
@@ -125,16 +125,16 @@ impl Run<'_> {
             author,
             from: None,
         };
-        match self.append(vec![event], Durability::Synced) {
+        match self.append_events(vec![event], Durability::Synced) {
             Ok(()) => {
-                self.refuse();
+                self.stop_rejected();
                 Stop::Cancelled
             }
             Err(stop) => stop,
         }
     }
 
-    fn binding(&self, question: &GateQuestion) -> Result<Binding, Stop> {
+    fn bind_question(&self, question: &GateQuestion) -> Result<Binding, Stop> {
         let mut bound = json!({
             "question": question.question,
             "asker": question.asker,

@@ -48,7 +48,7 @@ struct Graph<'w> {
 
 impl Graph<'_> {
     /// The job of a step that has not begun; `None` as long as a step that it needs has not ended.
-    fn fate(&self, index: usize) -> Option<Job> {
+    fn ready_job(&self, index: usize) -> Option<Job> {
         let standing = |need: &usize| self.standing[*need];
         let needs = &self.needs[index];
         let ended =
@@ -77,7 +77,7 @@ impl Schedule<Job, Result<StepEnd, Stop>> for Graph<'_> {
             return Turn::Over;
         }
         let mut open = (0..self.steps.len()).filter(|index| self.standing[*index] == Standing::Open);
-        if let Some(job) = open.find_map(|index| self.fate(index)) {
+        if let Some(job) = open.find_map(|index| self.ready_job(index)) {
             self.standing[job.index] = Standing::UnderWay;
             return Turn::Do(job);
         }
@@ -85,7 +85,7 @@ impl Schedule<Job, Result<StepEnd, Stop>> for Graph<'_> {
         if is_under_way && self.standing.contains(&Standing::Open) { Turn::Await } else { Turn::Over }
     }
 
-    fn ended(&mut self, job: &Job, result: &Result<StepEnd, Stop>) -> bool {
+    fn finish_job(&mut self, job: &Job, result: &Result<StepEnd, Stop>) -> bool {
         self.standing[job.index] = match result {
             Ok(_) if job.is_skipped && self.is_closed(job.index) => Standing::Closed,
             Ok(StepEnd::Skipped) => Standing::Skipped,
@@ -106,9 +106,9 @@ impl Frame<'_> {
     ///
     /// A step sees the records of the steps that it needs, directly or indirectly, and no others: its work must not
     /// depend on which of two steps ends first.
-    pub(super) fn graph(&self, cancel: &CancelToken) -> Result<Option<Arc<Record>>, Stop> {
+    pub(super) fn run_graph(&self, cancel: &CancelToken) -> Result<Option<Arc<Record>>, Stop> {
         let steps = &self.workflow.steps;
-        let (needs, order) = (self.workflow.needs(), self.workflow.order());
+        let (needs, order) = (self.workflow.needed_steps(), self.workflow.execution_order());
         let above = all_needs(&needs, &order);
         let records: Mutex<Vec<Option<Arc<Record>>>> = Mutex::new(vec![None; steps.len()]);
         // The changes to files of each step that are not committed yet.
@@ -120,17 +120,17 @@ impl Frame<'_> {
             }
             let mut scope = Scope::default();
             for index in order.iter().filter(|index| above[job.index].contains(index)) {
-                lock(&records)[*index].iter().for_each(|record| scope.insert(Arc::clone(record)));
+                lock(&records)[*index].iter().for_each(|record| scope.insert_record(Arc::clone(record)));
             }
             let ended = match job.is_skipped {
-                true => self.skip(step, &mut scope, &self.path),
+                true => self.skip_step(step, &mut scope, &self.path),
                 false => {
                     let needed = order.iter().filter(|index| above[job.index].contains(index));
                     let needed: Vec<_> = needed.map(|index| Arc::clone(&lock(&piles)[*index])).collect();
                     let pile = self.pile.of_step(&needed);
                     lock(&piles)[job.index] = Arc::clone(&pile);
-                    let around = Enclosing::of(Arc::clone(&pile), Arc::clone(&self.account));
-                    let ended = self.step(step, &mut scope, &self.path, &around, cancel);
+                    let around = Enclosing::from_parts(Arc::clone(&pile), Arc::clone(&self.account));
+                    let ended = self.run_step(step, &mut scope, &self.path, &around, cancel);
                     ended.and_then(|ended| pile.settle_step(self.run, cancel).map(|()| ended))
                 }
             };
@@ -154,17 +154,17 @@ impl Frame<'_> {
     }
 
     /// Skips a step.
-    pub(super) fn skip(
+    pub(super) fn skip_step(
         &self,
         step: &Step,
         scope: &mut Scope<'_>,
         at: &super::path::StepPath,
     ) -> Result<StepEnd, Stop> {
         let path = at.step(&step.id);
-        scope.insert(Arc::new(super::switch::skipped(step)));
+        scope.insert_record(Arc::new(super::switch::skipped_record(step)));
         let skipped = StepOutcome::new(StepStatus::Skipped);
         self.show_end(&path, &skipped);
-        self.run.summarise(&path, skipped, kind_name(&step.work))?;
+        self.run.record_summary(&path, skipped, kind_name(&step.work))?;
         Ok(StepEnd::Skipped)
     }
 }

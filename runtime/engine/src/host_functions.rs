@@ -11,11 +11,11 @@ impl Run<'_> {
     /// record, and can explain why it cannot call them.
     pub(crate) fn keep_host_functions(&self) -> Result<(), Stop> {
         if let Some(functions) = self.services.registry.host_functions()
-            && self.journals()
+            && self.is_journaled()
         {
             let HostFunctions { commands, adapters, .. } = &**functions;
             let names = json!({"url": "", "token": "", "commands": commands, "adapters": adapters});
-            self.keep(&place(), || Ok(names))?;
+            self.record_value(&names_path(), || Ok(names))?;
         }
         Ok(())
     }
@@ -24,7 +24,9 @@ impl Run<'_> {
     pub(crate) fn registry(&self) -> &Registry {
         self.registry.get_or_init(|| {
             let registry = self.services.registry.clone();
-            let kept = || self.kept(&place()).and_then(|names: Value| serde_json::from_value(names).ok());
+            let kept = || {
+                self.recorded_value(&names_path()).and_then(|names: Value| serde_json::from_value(names).ok())
+            };
             match registry.host_functions() {
                 Some(_) => registry,
                 None => match kept() {
@@ -36,6 +38,6 @@ impl Run<'_> {
     }
 }
 
-fn place() -> StepPath {
+fn names_path() -> StepPath {
     StepPath::root().gate("host functions")
 }

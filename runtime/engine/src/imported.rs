@@ -23,9 +23,9 @@ impl Run<'_> {
     pub fn doubting_imports(mut self, journal: &[Record]) -> Result<Self, StoreError> {
         let Some(imported) = self.store.imported_records(self.id)? else { return Ok(self) };
         let mut recall = Recall::of_imported(imported);
-        recall.read(journal);
+        recall.read_journal(journal);
         self.recall = Mutex::new(recall);
-        let beginning = Beginning::read(&self.store, self.id)?;
+        let beginning = Beginning::from_journal(&self.store, self.id)?;
         let surroundings = beginning.and_then(|beginning| beginning.surroundings());
         self.surroundings = surroundings.unwrap_or_else(|| self.services.surroundings());
         Ok(self)
@@ -33,7 +33,7 @@ impl Run<'_> {
 
     /// The journaled outcome, if it is valid regardless of the current action.
     pub(crate) fn remembered_for_certain(&self, path: &StepPath) -> Option<Arc<StepOutcome>> {
-        lock(&self.recall).certain(path)
+        lock(&self.recall).certain_outcome(path)
     }
 
     /// True if the outcome of this path is recorded only in the store from which the run was imported.
@@ -69,13 +69,13 @@ impl Run<'_> {
         done: &StepPath,
     ) -> Result<(), Stop> {
         let Some(step) = steps.iter().find(|step| self.is_from_elsewhere(step)) else { return Ok(()) };
-        if self.remembered(done).is_some_and(|outcome| outcome.status == StepStatus::Ok) {
+        if self.recorded_outcome(done).is_some_and(|outcome| outcome.status == StepStatus::Ok) {
             return Ok(());
         }
         let message = format!(
             "step {step}: its changes to files were recorded where the run was imported from, and are not committed \
              here; `lobster fork {}` runs the step here",
-            self.id.short()
+            self.id.short_id()
         );
         Err(StageError::permanent(message).with_code(Code::Changes).into())
     }
@@ -84,7 +84,7 @@ impl Run<'_> {
     /// elsewhere.
     pub(crate) fn refuse_plan_from_elsewhere(&self) -> Result<(), Stop> {
         // Only a run that journals commits anything.
-        if !self.journals() || !self.has_plan_from_elsewhere().map_err(store_failure)? {
+        if !self.is_journaled() || !self.has_plan_from_elsewhere().map_err(store_failure)? {
             return Ok(());
         }
         let message = "the undo was planned where the run was imported from, and is not done here".to_owned();

@@ -44,10 +44,10 @@ impl Run<'_> {
     pub(crate) fn keep_values_of(&self, outcome: &StepOutcome) -> Result<(), StoreError> {
         let digest = outcome.detail.get(KEPT_VALUES).and_then(|digest| digest.as_str()?.parse().ok());
         let Some(digest) = digest else { return Ok(()) };
-        match self.store.load(&digest, u64::MAX) {
+        match self.store.load_blob(&digest, u64::MAX) {
             Ok(text) => self.keep_values(&text),
             // The bundle may be without the step's values, as without its output.
-            Err(StoreError::MissingBlob(_)) if !self.journals() => Ok(()),
+            Err(StoreError::MissingBlob(_)) if !self.is_journaled() => Ok(()),
             Err(error) => Err(error),
         }
     }

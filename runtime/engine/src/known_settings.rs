@@ -48,13 +48,13 @@ pub(crate) const PROJECT_POLICY: Setting<bool> = Setting::switch("LOBSTER_PROJEC
 pub(crate) const INHERIT: Setting<bool> = Setting::switch("LOBSTER_INHERIT_TOKENS");
 
 /// The person who starts a run, for gates that do not name one.
-pub const INITIATED_BY: Setting<String> = Setting::text("LOBSTER_APPROVAL_INITIATED_BY");
+pub const INITIATED_BY: Setting<String> = Setting::any_text("LOBSTER_APPROVAL_INITIATED_BY");
 
 /// A token of `lobster serve` whose owner may answer; it proves a person where there is no terminal.
-pub const ANSWER_TOKEN: Setting<String> = Setting::text("LOBSTER_APPROVAL_TOKEN").kept_secret();
+pub const ANSWER_TOKEN: Setting<String> = Setting::any_text("LOBSTER_APPROVAL_TOKEN").kept_secret();
 
 /// The agent for which a server of lobster starts this process.
-pub const FOR_AGENT: Setting<String> = Setting::text("LOBSTER_FOR_AGENT");
+pub const FOR_AGENT: Setting<String> = Setting::any_text("LOBSTER_FOR_AGENT");
 
 /// Settings whose values have a format of their own.
 static FORMED: [&dyn Checked; 15] = [
@@ -143,7 +143,7 @@ const HIDDEN: [&str; 30] = [
 /// # Errors
 /// For the first setting that cannot.
 pub fn check_settings(env: &dyn Fn(&str) -> Option<OsString>) -> Result<(), BadSetting> {
-    FORMED.iter().try_for_each(|setting| setting.check(env))?;
-    TEXTS.iter().try_for_each(|name| Setting::text(name).check(env))?;
-    HIDDEN.iter().try_for_each(|name| Setting::text(name).kept_secret().check(env))
+    FORMED.iter().try_for_each(|setting| setting.check_env(env))?;
+    TEXTS.iter().try_for_each(|name| Setting::any_text(name).check_env(env))?;
+    HIDDEN.iter().try_for_each(|name| Setting::any_text(name).kept_secret().check_env(env))
 }

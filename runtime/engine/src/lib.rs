@@ -76,12 +76,15 @@ pub use audience::{
 };
 pub use binding::SetsGoing;
 pub use env::{NOTIFY_VARIABLE, WORKFLOW_DIR};
-pub use kinds::component::{denied, js_evaluator_digest, keep as keep_component, proposal, withhold};
+pub use kinds::component::{
+    component_proposal, denial_error, js_evaluator_digest, store_component as keep_component,
+    withhold_undeclared,
+};
 pub use notify::{NOTIFY_TIMEOUT, notify_of_end};
 pub use question::{AT_ONCE, Fact, QuestionKind, QuestionView, Weight};
 pub use run::Interrupted;
 pub use services::Caller;
-pub use settle::execute;
+pub use settle::execute_plan;
 pub use token::gate_token;
 pub use unseen::{Lost, UnseenEnd};
 pub use value::Output;

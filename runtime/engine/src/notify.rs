@@ -53,15 +53,15 @@ struct Teller {
 /// Notifies the command of new gates, if it is wanted.
 pub(super) fn notify_of_gates(run: &Run<'_>, gates: Vec<Gate>) {
     let is_wanted = |occasions: &Occasions| occasions.question && !gates.is_empty();
-    let Some(teller) = Teller::of(run.services, &run.store, run.id, is_wanted) else { return };
-    run.services.background.start("notify", move || {
+    let Some(teller) = Teller::for_occasion(run.services, &run.store, run.id, is_wanted) else { return };
+    run.services.background.start_task("notify", move || {
         teller.wait_for_release();
         for gate in &gates {
             let begun = Instant::now();
             let told = teller.store.run(gate.run).map_err(|error| error.to_string()).and_then(|summary| {
                 teller.run_command(&teller.gate_message(gate, &summary), &summary, Some(&gate.id))
             });
-            teller.note(Some((gate, begun)), told);
+            teller.report_outcome(Some((gate, begun)), told);
         }
     });
 }
@@ -77,22 +77,22 @@ pub fn notify_of_end(
     code: Option<&FailureCode>,
 ) {
     let is_wanted = |occasions: &Occasions| occasions.event_of(status).is_some();
-    let Some(teller) = Teller::of(services, store, run, is_wanted) else { return };
+    let Some(teller) = Teller::for_occasion(services, store, run, is_wanted) else { return };
     let code = code.cloned();
-    services.background.start("notify", move || {
+    services.background.start_task("notify", move || {
         let Some(event) = teller.notify.occasions.event_of(status) else { return };
         teller.wait_for_release();
         let told = teller.store.run(teller.run).map_err(|error| error.to_string()).and_then(|summary| {
             let message = teller.end_message(event, &summary, failed_at.as_deref(), code.as_ref());
             teller.run_command(&message, &summary, None)
         });
-        teller.note(None, told);
+        teller.report_outcome(None, told);
     });
 }
 
 impl Teller {
     /// A notifier for this occasion, if the operator wants one.
-    fn of(
+    fn for_occasion(
         services: &Services,
         store: &Store,
         run: RunId,
@@ -121,10 +121,11 @@ impl Teller {
     }
 
     /// Reports the outcome on stderr and, for a question, in the journal. A finished run already has its last record.
-    fn note(&self, gate: Option<(&Gate, Instant)>, told: Result<(), String>) {
+    fn report_outcome(&self, gate: Option<(&Gate, Instant)>, told: Result<(), String>) {
         let failure = told.err();
         if let Some(why) = &failure {
-            let what = gate.map_or_else(|| format!("run {}", self.run.short()), |(gate, _)| gate.id.clone());
+            let what =
+                gate.map_or_else(|| format!("run {}", self.run.short_id()), |(gate, _)| gate.id.clone());
             (self.notes)(&format!("warning: the notify command failed for {what}: {why}"));
         }
         tracing::info!(run = %self.run, gate = gate.map(|(gate, _)| &gate.id), failure, "notified");
@@ -138,7 +139,7 @@ impl Teller {
                 "durationMs": u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
             }),
         };
-        if let Err(error) = self.store.append(self.run, vec![event], Durability::Lazy) {
+        if let Err(error) = self.store.append_events(self.run, vec![event], Durability::Lazy) {
             tracing::warn!(%error, "the notification is not in the journal");
         }
     }
@@ -192,7 +193,7 @@ impl Teller {
         failed_at: Option<&str>,
         code: Option<&FailureCode>,
     ) -> Value {
-        let id = summary.id.short();
+        let id = summary.id.short_id();
         let mut commands = json!({ "show": format!("lobster show {id}") });
         if let Some(step) = failed_at {
             commands["logs"] = format!("lobster logs {id} {step}").into();
@@ -233,11 +234,11 @@ impl Teller {
         };
         let view = QuestionView::of_gate(&self.store, gate).ok();
         let (asks, facts) = match &view {
-            Some(view) => (json!(view.kind), bounded(&view.facts)),
+            Some(view) => (json!(view.kind), bounded_facts(&view.facts)),
             None => (Value::Null, Value::Null),
         };
         let question = &gate.question;
-        let (items, count) = preview(question.get("items"));
+        let (items, count) = preview_items(question.get("items"));
         let text = |name: &str| question.get(name).cloned().unwrap_or_default();
         json!({
             "event": "gate_opened",
@@ -264,7 +265,7 @@ impl Teller {
 }
 
 /// The facts of a question, as far as there is room; the number of omitted values is given.
-fn bounded(facts: &[Fact]) -> Value {
+fn bounded_facts(facts: &[Fact]) -> Value {
     let mut room = MAX_PREVIEW;
     let mut fit = |value: &String| {
         let shown = text::clip_telling_rest(value, room).into_owned();
@@ -279,7 +280,7 @@ fn bounded(facts: &[Fact]) -> Value {
 }
 
 /// The first items that are not too large, and the number of all items.
-fn preview(items: Option<&Value>) -> (Vec<&Value>, usize) {
+fn preview_items(items: Option<&Value>) -> (Vec<&Value>, usize) {
     let items = items.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let mut room = MAX_PREVIEW;
     let fitting = |item: &&Value| {
@@ -305,13 +306,13 @@ fn message_file(message: &Value) -> io::Result<std::fs::File> {
 struct Said(Vec<u8>);
 
 impl OutputSinks for Said {
-    fn stdout(&mut self, chunk: &[u8]) -> io::Result<()> {
+    fn write_stdout(&mut self, chunk: &[u8]) -> io::Result<()> {
         let room = MAX_OUTPUT.saturating_sub(self.0.len()).min(chunk.len());
         self.0.extend_from_slice(&chunk[..room]);
         Ok(())
     }
 
-    fn stderr(&mut self, chunk: &[u8]) -> io::Result<()> {
-        self.stdout(chunk)
+    fn write_stderr(&mut self, chunk: &[u8]) -> io::Result<()> {
+        self.write_stdout(chunk)
     }
 }

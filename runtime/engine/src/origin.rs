@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::ancestors::ancestors;
+use super::ancestors::ancestor_processes;
 use super::beginning::Beginning;
 use super::env::Env;
 use super::known_settings::FOR_AGENT;
@@ -47,11 +47,11 @@ impl Origin {
     }
 
     /// Adds the origin to the run's first record.
-    pub(crate) fn record(&self, detail: &mut Value) {
+    pub(crate) fn add_to_detail(&self, detail: &mut Value) {
         detail[FIELD] = serde_json::to_value(self).unwrap_or(Value::Null);
     }
 
-    fn recorded(detail: &Value) -> Option<Self> {
+    fn from_detail(detail: &Value) -> Option<Self> {
         let by_agent = || {
             let client = detail["caller"]["client"]["name"].as_str().unwrap_or("mcp");
             // Before runs recorded their origin.
@@ -64,13 +64,14 @@ impl Origin {
     ///
     /// # Errors
     /// If the run does not exist, or its journal cannot be read.
-    pub fn read(store: &Store, run: RunId) -> Result<Option<Self>, StoreError> {
+    pub fn from_journal(store: &Store, run: RunId) -> Result<Option<Self>, StoreError> {
         let first = store.events_after(run, 0, 1)?.into_iter().next();
         let began = first.and_then(|record| match record.event {
-            Event::RunStarted { detail, .. } => Self::recorded(&detail),
+            Event::RunStarted { detail, .. } => Self::from_detail(&detail),
             _ => None,
         });
-        let taken_over = || Ok(Beginning::read(store, run)?.and_then(|here| Self::recorded(here.detail())));
+        let taken_over =
+            || Ok(Beginning::from_journal(store, run)?.and_then(|here| Self::from_detail(here.detail())));
         began.map_or_else(taken_over, |origin| Ok(Some(origin)))
     }
 }
@@ -86,13 +87,16 @@ fn is_of_agent(caller: &Value) -> bool {
 /// True if a step started this process, or one of its ancestors.
 #[must_use]
 pub fn is_inside_a_run() -> bool {
-    surrounding_run(&Env::inherited(std::env::vars_os())).is_some()
+    surrounding_run(&Env::from_inherited(std::env::vars_os())).is_some()
 }
 
 /// The run that this process belongs to as part of a step. A step cannot hide that by removing the variable.
 pub(crate) fn surrounding_run(env: &Env) -> Option<String> {
     let name = RunId::VARIABLE;
-    let above =
-        || ancestors().find_map(|process| process.variable(name)).and_then(|id| id.into_string().ok());
+    let above = || {
+        ancestor_processes()
+            .find_map(|process| process.env_variable(name))
+            .and_then(|id| id.into_string().ok())
+    };
     env.non_blank(name).or_else(above).filter(|id| !id.is_empty())
 }

@@ -118,11 +118,11 @@ pub enum RecordedEnd {
 /// Called before an action is performed. `known` is always the outcome in the run's own journal.
 pub trait Overseer: Send + Sync {
     /// True if this execution writes to the run's journal.
-    fn journals(&self) -> bool;
+    fn is_journaled(&self) -> bool;
 
     /// True if this effect may be performed. An execution without a journal performs effects only on request.
-    fn performs(&self, _path: &StepPath) -> bool {
-        self.journals()
+    fn can_perform(&self, _path: &StepPath) -> bool {
+        self.is_journaled()
     }
 
     /// Refuses a command that a person has to approve, if this execution asks nobody.
@@ -137,26 +137,26 @@ pub trait Overseer: Send + Sync {
     }
 
     /// The outcome to use instead of performing an effect.
-    fn effect(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop>;
+    fn replace_effect(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop>;
 
     /// The outcome to use instead of computing a pure step.
-    fn pure(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop>;
+    fn replace_pure(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop>;
 
     /// The outcome of an action without a known outcome, if it was already computed.
-    fn computed(&self, _action: &Digest) -> Option<StepOutcome> {
+    fn computed_outcome(&self, _action: &Digest) -> Option<StepOutcome> {
         None
     }
 
     /// Reports an outcome that had to be performed or computed; returns the outcome to continue with.
-    fn done(&self, _path: &StepPath, outcome: Arc<StepOutcome>) -> Arc<StepOutcome> {
+    fn report_outcome(&self, _path: &StepPath, outcome: Arc<StepOutcome>) -> Arc<StepOutcome> {
         outcome
     }
 
     /// Reports the end of a composite step.
-    fn summary(&self, _path: &StepPath, _outcome: &StepOutcome) {}
+    fn report_summary(&self, _path: &StepPath, _outcome: &StepOutcome) {}
 
     /// The answer to a question whose binding is now `binding`.
-    fn answer(
+    fn replace_answer(
         &self,
         path: &StepPath,
         binding: &Binding,
@@ -170,7 +170,7 @@ pub trait Overseer: Send + Sync {
     }
 
     /// The path of the granted directory with this number, if it differs from the plan's.
-    fn directory(&self, _path: &StepPath, _index: usize) -> Option<PathBuf> {
+    fn granted_directory(&self, _path: &StepPath, _index: usize) -> Option<PathBuf> {
         None
     }
 
@@ -186,12 +186,12 @@ pub trait Overseer: Send + Sync {
 
     /// The decision of an earlier run at this path that this run follows: the time until which the step waits, the
     /// event that ended its wait, or the request for more rounds.
-    fn wait(&self, _path: &StepPath) -> Option<Value> {
+    fn earlier_decision(&self, _path: &StepPath) -> Option<Value> {
         None
     }
 
     /// The files that belonged to the recorded action at this path, even if they have changed.
-    fn declared(&self, _path: &StepPath) -> Option<Declared> {
+    fn declared_files(&self, _path: &StepPath) -> Option<Declared> {
         None
     }
 
@@ -207,12 +207,12 @@ pub trait Overseer: Send + Sync {
     }
 
     /// The secrets in the recorded action, as it names them.
-    fn secrets(&self, _path: &StepPath) -> Option<Value> {
+    fn recorded_secrets(&self, _path: &StepPath) -> Option<Value> {
         None
     }
 
     /// The component that ran here, and its limits then, even if the plan's file or the limits have changed.
-    fn program(&self, _path: &StepPath) -> Option<RecordedProgram> {
+    fn recorded_program(&self, _path: &StepPath) -> Option<RecordedProgram> {
         None
     }
 }

@@ -57,18 +57,18 @@ const NEVER: [&str; 10] =
     ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "TMPDIR", "TERM", "LANG", "LC_ALL"];
 
 /// The names of these variables that are set.
-pub(crate) fn names(env: &Env, cwd: &Path) -> BTreeSet<String> {
+pub(crate) fn find_names(env: &Env, cwd: &Path) -> BTreeSet<String> {
     let mut names: BTreeSet<String> =
         COLLECTOR.iter().chain(MODEL_KEYS).map(|name| (*name).to_owned()).collect();
     names.extend(
-        env.all().filter_map(|(name, _)| name.to_str()).filter(|name| is_ours(name)).map(str::to_owned),
+        env.all_vars().filter_map(|(name, _)| name.to_str()).filter(|name| is_ours(name)).map(str::to_owned),
     );
     let named = pool::key_variables(&|name| env.get(name), cwd)
         .into_iter()
-        .chain(crate::mcp::token_variables(env.path(crate::mcp::VARIABLE).as_deref(), cwd));
+        .chain(crate::mcp::token_variables(env.get_path(crate::mcp::VARIABLE).as_deref(), cwd));
     names.extend(named.filter(|name| !NEVER.contains(&name.as_str()) && !name.starts_with(ARG_PREFIX)));
     // A value that is not text is also withheld from steps.
-    names.retain(|name| env.bytes(name).is_some());
+    names.retain(|name| env.get_bytes(name).is_some());
     names
 }
 
@@ -81,7 +81,7 @@ fn is_ours(name: &str) -> bool {
 }
 
 /// The names that no step inherits; the values of the other variables are also hidden.
-pub(crate) fn withheld(mut names: BTreeSet<String>) -> BTreeSet<String> {
+pub(crate) fn withheld_names(mut names: BTreeSet<String>) -> BTreeSet<String> {
     names.retain(|name| {
         !OF_HOSTS.contains(&name.as_str()) && !OF_CLOUDS.iter().any(|prefix| name.starts_with(prefix))
     });
@@ -99,7 +99,7 @@ pub(crate) fn are_inherited(env: &Env) -> bool {
 }
 
 /// The parts of a variable's value that are hidden, without parts that other text may contain by chance.
-pub(crate) fn hidden(name: &str, value: &str) -> Vec<String> {
+pub(crate) fn hidden_parts(name: &str, value: &str) -> Vec<String> {
     let mut values = vec![value.trim().to_owned()];
     if COLLECTOR.contains(&name) {
         values
@@ -114,8 +114,8 @@ pub(crate) fn hidden(name: &str, value: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn env(vars: &[(&str, &str)]) -> Env {
-        Env::inherited(vars.iter().map(|(name, value)| (name.into(), value.into())))
+    fn make_env(vars: &[(&str, &str)]) -> Env {
+        Env::from_inherited(vars.iter().map(|(name, value)| (name.into(), value.into())))
     }
 
     #[test]
@@ -128,7 +128,7 @@ mod tests {
         )
         .unwrap();
         let pool = r#"{"pools":{"x":[{"name":"n","provider":"openai","key_env":"MAIN_KEY"}]}}"#;
-        let env = env(&[
+        let env = make_env(&[
             ("OPENAI_API_KEY", "a"),
             ("ANTHROPIC_API_KEY", "b"),
             ("OPENCLAW_TOKEN", "c"),
@@ -145,7 +145,7 @@ mod tests {
             ("OTHER_API_KEY", "no"),
             ("GITHUB_TOKEN", "no"),
         ]);
-        let found: Vec<_> = names(&env, dir.path()).into_iter().collect();
+        let found: Vec<_> = find_names(&env, dir.path()).into_iter().collect();
         assert_eq!(
             found,
             [
@@ -180,17 +180,17 @@ mod tests {
     #[test]
     fn code_hosts_and_clouds_are_for_steps() {
         let names = ["GITHUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "MISTRAL_API_KEY", "TICKETS"];
-        let withheld = withheld(names.map(str::to_owned).into());
+        let withheld = withheld_names(names.map(str::to_owned).into());
         assert_eq!(Vec::from_iter(withheld), ["MISTRAL_API_KEY", "TICKETS"]);
     }
 
     #[test]
     fn short_values_and_numbers_are_not_looked_for() {
-        assert_eq!(hidden("OPENAI_API_KEY", " sk-0123456789 "), ["sk-0123456789"]);
-        assert!(hidden("OPENAI_API_KEY", "short").is_empty());
-        assert!(hidden("OPENAI_API_KEY", "123456789012345").is_empty());
+        assert_eq!(hidden_parts("OPENAI_API_KEY", " sk-0123456789 "), ["sk-0123456789"]);
+        assert!(hidden_parts("OPENAI_API_KEY", "short").is_empty());
+        assert!(hidden_parts("OPENAI_API_KEY", "123456789012345").is_empty());
         assert_eq!(
-            hidden("OTEL_EXPORTER_OTLP_HEADERS", "api-key=0123456789abc,x=y"),
+            hidden_parts("OTEL_EXPORTER_OTLP_HEADERS", "api-key=0123456789abc,x=y"),
             ["api-key=0123456789abc,x=y", "0123456789abc"]
         );
     }

@@ -10,7 +10,7 @@ use super::at_once::{Schedule, Turn, at_once, first_stop};
 use super::attempts::{timeout_as_failure, with_timeout};
 use super::path::StepPath;
 use super::record::{Json, Record, Scope};
-use super::redacted::unknown;
+use super::redacted::redacted_record;
 use super::value::Text;
 use super::workflow::{Enclosing, Frame};
 use lobster_base::cancel::{CancelReason, CancelToken};
@@ -43,7 +43,7 @@ impl Schedule<usize, Settled> for Branches<'_> {
         Turn::Do(self.next - 1)
     }
 
-    fn ended(&mut self, index: &usize, result: &Settled) -> bool {
+    fn finish_job(&mut self, index: &usize, result: &Settled) -> bool {
         if let Some(race) = self.race.as_mut().filter(|race| race.first.is_none())
             && !matches!(result, Err(Stop::Paused))
         {
@@ -57,7 +57,7 @@ impl Schedule<usize, Settled> for Branches<'_> {
 impl Frame<'_> {
     /// Runs the branches of a parallel step. Their records become visible together with the step's own, through the
     /// record's `json` and by their ids.
-    pub(super) fn parallel(
+    pub(super) fn run_parallel(
         &self,
         step: &Step,
         scope: &Scope<'_>,
@@ -69,7 +69,7 @@ impl Frame<'_> {
             return Ok(Record::new(&step.id));
         };
         // A branch cannot settle changes that other branches see.
-        around.pile.settle(self.run, cancel)?;
+        around.pile.commit_waiting(self.run, cancel)?;
         let enclosing = Enclosing {
             env: step.env.clone(),
             cwd: step.cwd.clone(),
@@ -78,8 +78,8 @@ impl Frame<'_> {
             account: Arc::clone(&around.account),
         };
         let run = |cancel: &CancelToken| match wait {
-            Wait::All => self.all(step, branches, scope, path, &enclosing, cancel),
-            Wait::Any => self.any(step, branches, scope, path, &enclosing, cancel),
+            Wait::All => self.run_all_branches(step, branches, scope, path, &enclosing, cancel),
+            Wait::Any => self.race_branches(step, branches, scope, path, &enclosing, cancel),
         };
         match timeout_ms {
             None => run(cancel),
@@ -97,7 +97,7 @@ impl Frame<'_> {
         }
     }
 
-    fn all(
+    fn run_all_branches(
         &self,
         step: &Step,
         branches: &[Step],
@@ -110,19 +110,19 @@ impl Frame<'_> {
         let all = Branches { count: branches.len(), next: 0, race: None };
         let mut settled =
             at_once(branches.len(), Some((&self.run.store, &self.run.activity)), all, |index: &usize| {
-                self.branch(&branches[*index], scope, path, &inside[*index], cancel)
+                self.run_branch(&branches[*index], scope, path, &inside[*index], cancel)
             });
         settled.sort_by_key(|(index, _)| *index);
         let results = settled.into_iter().map(|(_, result)| result).collect();
         let records = first_stop(results, |error| {
             let message = format!("Parallel branch failed: {}", error.message);
-            error.reworded(message)
+            error.with_message(message)
         })?;
         self.join_piles(path, enclosing, &inside, cancel)?;
-        self.merged(step, path, records.into_iter().flatten().collect())
+        self.merge_records(step, path, records.into_iter().flatten().collect())
     }
 
-    fn any(
+    fn race_branches(
         &self,
         step: &Step,
         branches: &[Step],
@@ -133,23 +133,24 @@ impl Frame<'_> {
     ) -> Result<Record, Stop> {
         // The winner is decided once; a resumed run takes the same branch.
         let decided = path.gate("winner");
-        if let Some(outcome) = self.run.remembered(&decided) {
+        if let Some(outcome) = self.run.recorded_outcome(&decided) {
             let index = outcome.value.as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
             let branch = branches.get(index).ok_or(Stop::Cancelled)?;
             let inside = isolated_branches(std::slice::from_ref(branch), enclosing);
             let around = inside.first().unwrap_or(enclosing);
-            let record = self.branch(branch, scope, path, around, cancel)?;
+            let record = self.run_branch(branch, scope, path, around, cancel)?;
             self.join_piles(path, enclosing, &inside, cancel)?;
-            return self.merged(step, path, record.into_iter().collect());
+            return self.merge_records(step, path, record.into_iter().collect());
         }
         let inside = isolated_branches(branches, enclosing);
-        let tokens: Vec<_> = branches.iter().map(|_| cancel.child()).collect();
+        let tokens: Vec<_> = branches.iter().map(|_| cancel.child_token()).collect();
         let race =
             Branches { count: branches.len(), next: 0, race: Some(Race { tokens: &tokens, first: None }) };
         let first = Mutex::new(None);
         let settled =
             at_once(branches.len(), Some((&self.run.store, &self.run.activity)), race, |index: &usize| {
-                let result = self.branch(&branches[*index], scope, path, &inside[*index], &tokens[*index]);
+                let result =
+                    self.run_branch(&branches[*index], scope, path, &inside[*index], &tokens[*index]);
                 if !matches!(result, Err(Stop::Paused)) {
                     lock(&first).get_or_insert(*index);
                 }
@@ -162,9 +163,9 @@ impl Frame<'_> {
         let (index, result) = first?;
         self.run.drop_pending(path);
         let record = result?;
-        self.run.keep(&decided, || Ok(json!(index)))?;
+        self.run.record_value(&decided, || Ok(json!(index)))?;
         self.join_piles(path, enclosing, inside.get(index..=index).unwrap_or_default(), cancel)?;
-        self.merged(step, path, record.into_iter().collect())
+        self.merge_records(step, path, record.into_iter().collect())
     }
 
     /// Joins the file changes of the branches.
@@ -176,16 +177,19 @@ impl Frame<'_> {
         cancel: &CancelToken,
     ) -> Result<(), Stop> {
         let piles: Vec<_> = inside.iter().map(|inside| Arc::clone(&inside.pile)).collect();
-        around.pile.join(self.run, &piles, cancel).inspect_err(|_| self.run.record_failure_if_new(path))
+        around
+            .pile
+            .join_branches(self.run, &piles, cancel)
+            .inspect_err(|_| self.run.record_failure_if_new(path))
     }
 
     /// The step's own record, which makes the records of its branches visible.
-    fn merged(&self, step: &Step, path: &StepPath, records: Vec<Arc<Record>>) -> Result<Record, Stop> {
-        let value = match joined(&records) {
+    fn merge_records(&self, step: &Step, path: &StepPath, records: Vec<Arc<Record>>) -> Result<Record, Stop> {
+        let value = match branch_results(&records) {
             Ok(json) => Arc::new(Value::Object(json)),
             Err(stop) => {
                 self.run.recorded_end(path, stop)?;
-                return Ok(Record { inner: records, ..unknown(step, path) });
+                return Ok(Record { inner: records, ..redacted_record(step, path) });
             }
         };
         let any = matches!(step.work, Work::Parallel { wait: Wait::Any, .. });
@@ -196,7 +200,7 @@ impl Frame<'_> {
         Ok(Record { stdout, json: Json::Value(value), inner: records, ..Record::new(&step.id) })
     }
 
-    fn branch(
+    fn run_branch(
         &self,
         branch: &Step,
         scope: &Scope<'_>,
@@ -204,26 +208,26 @@ impl Frame<'_> {
         enclosing: &Enclosing,
         cancel: &CancelToken,
     ) -> Result<Option<Arc<Record>>, Stop> {
-        let mut own = Scope::within(scope);
-        let result = self.sequence(std::slice::from_ref(branch), &mut own, path, enclosing, cancel);
+        let mut own = Scope::nested_in(scope);
+        let result = self.run_sequence(std::slice::from_ref(branch), &mut own, path, enclosing, cancel);
         timeout_as_failure(result, cancel)
     }
 }
 
 /// The enclosing state of each branch: no branch sees the file changes of another.
 fn isolated_branches(branches: &[Step], around: &Enclosing) -> Vec<Enclosing> {
-    branches.iter().map(|_| around.isolated()).collect()
+    branches.iter().map(|_| around.for_branch()).collect()
 }
 
 /// True if a failure comes from the time limit with the message `limit`. The journal keeps only the text and the code,
 /// and a replay waits for nothing, so the text has to be compared.
 fn is_by(error: &StageError, limit: &str) -> bool {
     let first = error.first_words();
-    first.is(Code::Timeout) && first.message == limit
+    first.has_code(Code::Timeout) && first.message == limit
 }
 
 /// The result of each branch, by its id.
-fn joined(records: &[Arc<Record>]) -> Result<Map<String, Value>, Stop> {
+fn branch_results(records: &[Arc<Record>]) -> Result<Map<String, Value>, Stop> {
     let mut json = Map::new();
     for record in records {
         let value = match (record.json()?, &record.response, &record.stdout) {

@@ -30,7 +30,7 @@ impl StepPath {
         if !text.is_empty() {
             text.push('/');
         }
-        text.push_str(&place::escaped(id));
+        text.push_str(&place::escape_id(id));
         Self(text)
     }
 

@@ -39,9 +39,9 @@ pub fn output_of(run: &Run<'_>, plan: &Plan, args: &Map<String, Value>) -> Resul
             };
             // In tool mode the last rendering is the result, unless items follow it.
             pipeline::run_pipeline(run, pipeline, PipelineInput::Nothing, place).map(|done| {
-                match done.rendered.last() {
+                match done.rendered.last_output() {
                     Some(rendering) if done.items.len() == 0 => rendering,
-                    Some(_) | None => Output::items(done.items),
+                    Some(_) | None => Output::from_items(done.items),
                 }
             })
         }
@@ -68,13 +68,13 @@ fn workflow_output(run: &Run<'_>, workflow: &Workflow, args: &Map<String, Value>
         least_changes,
         pile: Arc::clone(&pile),
     };
-    let last = frame.steps(&run.cancel)?;
-    pile.settle(run, &run.cancel)?;
+    let last = frame.run_steps(&run.cancel)?;
+    pile.commit_waiting(run, &run.cancel)?;
     if let Some(meta) = lock(&cost).summary() {
         run.append_unsynced(Event::Note { path: None, text: "cost".to_owned(), detail: meta })?;
     }
     Ok(match last {
-        Some(record) => record.output()?,
+        Some(record) => record.into_output()?,
         None => Output::empty(),
     })
 }
@@ -101,13 +101,13 @@ pub(super) fn cost_tracker(
             let message = format!("cost_limit of the workflow stops at a bad table of prices: {bad}");
             return Err(StageError::permanent(message).with_code(Code::Setting).into());
         }
-        run.services.note(&bad.warning());
+        run.services.print_note(&bad.warning());
     }
     let tracker = CostTracker::new(pricing, limit, Spending::default());
     Ok(Arc::new(Mutex::new(match parent {
         Some((parent, step)) => {
             let earlier = lock(parent).take_earlier(|place| StepPath::from(place).is_within(path));
-            tracker.with_earlier(earlier).within(Arc::clone(parent), step)
+            tracker.with_earlier(earlier).nested_in(Arc::clone(parent), step)
         }
         None => tracker.with_earlier(run.paid_earlier()),
     })))

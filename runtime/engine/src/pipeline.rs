@@ -141,8 +141,8 @@ pub(crate) fn run_pipeline(
         })
         .collect();
     let mut spool = ItemSpool::new(run.store.clone());
-    feed(&mut slots, &shared, &mut spool, &input)?;
-    finish(&mut slots, &shared, &mut spool)?;
+    feed_input(&mut slots, &shared, &mut spool, &input)?;
+    finish_stages(&mut slots, &shared, &mut spool)?;
     for (path, action, commit) in shared.deferred.take() {
         shared.effect_at(&path, action, commit)?;
     }
@@ -159,7 +159,7 @@ fn pin_components(run: &Run<'_>, pipeline: &Pipeline, place: &Place) -> Result<(
             [named] if call.name == "component" && !named.starts_with("blake3:") => named,
             _ => continue,
         };
-        run.keep(&pin(&place.path.stage(index)), || {
+        run.record_value(&pin_path(&place.path.stage(index)), || {
             let path = place.cwd.join(named);
             let bytes = read_file(&path).map_err(|error| {
                 let why = match error {
@@ -169,7 +169,7 @@ fn pin_components(run: &Run<'_>, pipeline: &Pipeline, place: &Place) -> Result<(
                 StageError::permanent(format!("component {}: {why}", path.display()))
                     .with_code(Code::Component)
             })?;
-            component::keep(&run.store, &bytes)
+            component::store_component(&run.store, &bytes)
                 .map(|digest| json!(digest))
                 .map_err(StageError::permanent_from)
         })?;
@@ -178,11 +178,11 @@ fn pin_components(run: &Run<'_>, pipeline: &Pipeline, place: &Place) -> Result<(
 }
 
 /// The path under which the digest of a stage's component is kept.
-fn pin(stage: &StepPath) -> StepPath {
+fn pin_path(stage: &StepPath) -> StepPath {
     stage.gate("component")
 }
 
-fn feed(
+fn feed_input(
     slots: &mut [Slot],
     shared: &Shared<'_, '_>,
     out: &mut ItemSpool,
@@ -190,7 +190,7 @@ fn feed(
 ) -> Result<(), Stop> {
     let items = match input {
         PipelineInput::Nothing => return Ok(()),
-        PipelineInput::Items(items) => return items.for_each(|item| push(slots, shared, out, item)),
+        PipelineInput::Items(items) => return items.for_each(|item| push_item(slots, shared, out, item)),
         PipelineInput::Value(value) => match &**value {
             Value::Array(items) => items.as_slice(),
             Value::Null => &[],
@@ -198,22 +198,27 @@ fn feed(
         },
     };
     for item in items {
-        if push(slots, shared, out, item.clone())? == Flow::Enough {
+        if push_item(slots, shared, out, item.clone())? == Flow::Enough {
             break;
         }
     }
     Ok(())
 }
 
-fn push(slots: &mut [Slot], shared: &Shared<'_, '_>, out: &mut ItemSpool, item: Value) -> Result<Flow, Stop> {
+fn push_item(
+    slots: &mut [Slot],
+    shared: &Shared<'_, '_>,
+    out: &mut ItemSpool,
+    item: Value,
+) -> Result<Flow, Stop> {
     let Some((slot, rest)) = slots.split_first_mut() else {
         out.push(item)?;
         return Ok(Flow::More);
     };
-    slot.take(shared, rest, out, |stage, host, out| stage.item(item, host, out))
+    slot.feed_stage(shared, rest, out, |stage, host, out| stage.process_item(item, host, out))
 }
 
-/// Like [`push`], for an item that has not been parsed yet.
+/// Like [`push_item`], for an item that has not been parsed yet.
 fn push_raw(
     slots: &mut [Slot],
     shared: &Shared<'_, '_>,
@@ -224,20 +229,20 @@ fn push_raw(
         out.push(read_raw(item)?)?;
         return Ok(Flow::More);
     };
-    slot.take(shared, rest, out, |stage, host, out| stage.raw(item, host, out))
+    slot.feed_stage(shared, rest, out, |stage, host, out| stage.process_raw(item, host, out))
 }
 
-fn finish(slots: &mut [Slot], shared: &Shared<'_, '_>, out: &mut ItemSpool) -> Result<(), Stop> {
+fn finish_stages(slots: &mut [Slot], shared: &Shared<'_, '_>, out: &mut ItemSpool) -> Result<(), Stop> {
     let Some((slot, rest)) = slots.split_first_mut() else { return Ok(()) };
     if shared.place.cancel.is_cancelled() {
         return Err(Stop::Cancelled);
     }
     let _in = slot.span.clone().entered();
-    let (stage, mut host) = slot.hosted(shared);
+    let (stage, mut host) = slot.stage_and_host(shared);
     stage
-        .end(&mut host, &mut Downstream { rest, shared, out })
-        .map_err(|stop| shared.failed(stop, host.path))?;
-    finish(rest, shared, out)
+        .end_input(&mut host, &mut Downstream { rest, shared, out })
+        .map_err(|stop| shared.stage_failure(stop, host.path))?;
+    finish_stages(rest, shared, out)
 }
 
 struct Slot {
@@ -254,7 +259,7 @@ struct Slot {
 
 impl Slot {
     /// Passes an item to the stage, unless the stage has finished.
-    fn take(
+    fn feed_stage(
         &mut self,
         shared: &Shared<'_, '_>,
         rest: &mut [Slot],
@@ -268,15 +273,15 @@ impl Slot {
             return Err(Stop::Cancelled);
         }
         let _in = self.span.clone().entered();
-        let (stage, mut host) = self.hosted(shared);
+        let (stage, mut host) = self.stage_and_host(shared);
         let flow = give(stage, &mut host, &mut Downstream { rest, shared, out })
-            .map_err(|stop| shared.failed(stop, host.path))?;
+            .map_err(|stop| shared.stage_failure(stop, host.path))?;
         self.enough = flow == Flow::Enough;
         Ok(flow)
     }
 
     /// The stage, and its host.
-    fn hosted<'h, 'r, 's>(
+    fn stage_and_host<'h, 'r, 's>(
         &'h mut self,
         shared: &'h Shared<'r, 's>,
     ) -> (&'h mut (dyn Stage + Send), StageHost<'h, 'r, 's>) {
@@ -298,11 +303,11 @@ struct Downstream<'d, 'r, 's> {
 }
 
 impl Sink for Downstream<'_, '_, '_> {
-    fn item(&mut self, item: Value) -> Result<Flow, Stop> {
-        push(self.rest, self.shared, self.out, item)
+    fn emit_item(&mut self, item: Value) -> Result<Flow, Stop> {
+        push_item(self.rest, self.shared, self.out, item)
     }
 
-    fn raw(&mut self, item: RawItem<'_>) -> Result<Flow, Stop> {
+    fn emit_raw(&mut self, item: RawItem<'_>) -> Result<Flow, Stop> {
         push_raw(self.rest, self.shared, self.out, item)
     }
 }
@@ -319,7 +324,7 @@ struct Shared<'r, 's> {
 impl Shared<'_, '_> {
     /// Adds the stage to a failure and records its path: the stage in which it happened first, not an earlier stage
     /// that passes it on.
-    fn failed(&self, stop: Stop, path: &StepPath) -> Stop {
+    fn stage_failure(&self, stop: Stop, path: &StepPath) -> Stop {
         let Stop::Failed(error) = stop else { return stop };
         if !self.has_failed.replace(true) {
             self.run.record_failure_if_new(path);
@@ -339,7 +344,7 @@ impl Shared<'_, '_> {
         }
         let record = ActionRecord {
             kind: action.kind.clone(),
-            preimage: Preimage::of(&json!({ "kind": action.kind, "detail": action.detail }))?,
+            preimage: Preimage::from_json(&json!({ "kind": action.kind, "detail": action.detail }))?,
             decision: Value::Null,
             idempotent: action.idempotent || self.place.is_idempotent(),
             on_record: None,
@@ -361,7 +366,7 @@ impl Shared<'_, '_> {
                 let reserve = |worst: &WorstCase| {
                     let (detail, line) = budget.reserve(worst)?;
                     if let Some(line) = line {
-                        self.run.services.note(&line);
+                        self.run.services.print_note(&line);
                     }
                     self.run.note_reserved(path, detail)
                 };
@@ -377,23 +382,25 @@ impl Shared<'_, '_> {
                     credential: &|to| self.run.credential_to_send(&self.place.env, to),
                     cwd: &self.place.cwd,
                     open: &|path| readable::open(self.run, path),
-                    send: &|request| requests.send(request),
+                    send: &|request| requests.send_request(request),
                 };
                 let given = perform(&host);
-                let outcome = match (requests.lost(), given) {
+                let outcome = match (requests.lost_outcome(), given) {
                     // The command may have turned the error into another one.
-                    (Some(lost), _) => budget.lose(lost),
+                    (Some(lost), _) => budget.add_lost_calls(lost),
                     (None, Ok(value)) => {
                         let mut outcome = StepOutcome::new(StepStatus::Ok);
-                        outcome.value = budget.settle(value);
+                        outcome.value = budget.add_paid_calls(value);
                         outcome
                     }
-                    (None, Err(error)) => budget.lose(effect_failed(error, cancel, record.idempotent)),
+                    (None, Err(error)) => {
+                        budget.add_lost_calls(effect_failed(error, cancel, record.idempotent))
+                    }
                 };
-                budget.describe(&action, outcome)
+                budget.describe_outcome(&action, outcome)
             },
             |outcome| {
-                budget.recall(outcome);
+                budget.recall_costs(outcome);
                 match outcome.status {
                     StepStatus::Ok => Ok(outcome.value.clone()),
                     StepStatus::Cancelled => Err(Stop::Cancelled),
@@ -409,20 +416,20 @@ impl Shared<'_, '_> {
 /// The outcome of an effect without a result. A call that was sent and got no answer may have had its effect.
 fn effect_failed(error: StageError, cancel: &CancelToken, idempotent: bool) -> StepOutcome {
     let reason = cancel.reason();
-    let is_lost = error.is(Code::UnknownEnd);
+    let is_lost = error.has_code(Code::UnknownEnd);
     match &reason {
         Some(CancelReason::Timeout(message)) if is_lost && !idempotent => {
-            UnseenEnd::of_call(message).outcome()
+            UnseenEnd::of_call(message).to_outcome()
         }
         Some(_) => StepOutcome::new(StepStatus::Cancelled),
-        None if is_lost && !idempotent => UnseenEnd::of_call(error.message).outcome(),
+        None if is_lost && !idempotent => UnseenEnd::of_call(error.message).to_outcome(),
         None if is_lost => failed_outcome(&StageError { code: None, ..error }),
         None => failed_outcome(&error),
     }
 }
 
 /// Text items as lines, for a component that reads bytes. The last line ends like the last item.
-fn lines(run: &Run<'_>, items: &Items) -> Result<Payload, Stop> {
+fn items_as_lines(run: &Run<'_>, items: &Items) -> Result<Payload, Stop> {
     const SHOWN: usize = 60;
     let mut writer = run.store.blob_writer();
     let mut number = 0_u64;
@@ -439,8 +446,8 @@ fn lines(run: &Run<'_>, items: &Items) -> Result<Payload, Stop> {
         writer.write_all(gap.as_bytes()).and_then(|()| writer.write_all(text.as_bytes()))?;
         Ok(Flow::More)
     })?;
-    Text::stored(&run.store, writer.finish().map_err(lobster_stage::store_failure)?)
-        .payload()
+    Text::from_blob(&run.store, writer.finish().map_err(lobster_stage::store_failure)?)
+        .to_payload()
         .map_err(lobster_stage::store_failure)
 }
 
@@ -461,35 +468,35 @@ impl StageHost<'_, '_, '_> {
 }
 
 impl Host for StageHost<'_, '_, '_> {
-    fn env(&self, name: &str) -> Option<String> {
+    fn env_var(&self, name: &str) -> Option<String> {
         self.shared.place.env.get(name)
     }
 
-    fn token(&self, variable: &str) -> Result<Option<Token>, StageError> {
-        self.shared.run.token(&self.shared.place.env, variable)
+    fn find_token(&self, variable: &str) -> Result<Option<Token>, StageError> {
+        self.shared.run.find_token(&self.shared.place.env, variable)
     }
 
-    fn credential(&self, to: Destination<'_>) -> Result<Option<Token>, StageError> {
-        self.shared.run.credential(&self.shared.place.env, to)
+    fn find_credential(&self, to: Destination<'_>) -> Result<Option<Token>, StageError> {
+        self.shared.run.find_credential(&self.shared.place.env, to)
     }
 
-    fn cwd(&self) -> &Path {
+    fn working_dir(&self) -> &Path {
         &self.shared.place.cwd
     }
 
-    fn mode(&self) -> Mode {
+    fn output_mode(&self) -> Mode {
         self.shared.run.services.mode
     }
 
-    fn cancel(&self) -> &CancelToken {
+    fn cancel_token(&self) -> &CancelToken {
         &self.shared.place.cancel
     }
 
-    fn registry(&self) -> &Registry {
+    fn command_registry(&self) -> &Registry {
         self.shared.run.registry()
     }
 
-    fn effect(
+    fn perform_effect(
         &mut self,
         action: EffectAction,
         perform: &mut dyn FnMut(&EffectHost<'_>) -> Result<Value, StageError>,
@@ -498,7 +505,7 @@ impl Host for StageHost<'_, '_, '_> {
         self.shared.effect_at(&path, action, |host| perform(host))
     }
 
-    fn native(&mut self, command: NativeCommand) -> Result<NativeOutcome, Stop> {
+    fn run_native(&mut self, command: NativeCommand) -> Result<NativeOutcome, Stop> {
         let path = self.next_effect();
         let place = &self.shared.place;
         let job = native::Job {
@@ -507,7 +514,7 @@ impl Host for StageHost<'_, '_, '_> {
                 Program::Argv(argv) => ShellText::Argv(argv),
             },
             stdin: command.stdin,
-            env: place.env.with(command.env),
+            env: place.env.with_vars(command.env),
             cwd: place.cwd.clone(),
             idempotent: place.is_idempotent(),
             stop_grace: native::stop_grace(place.extras.as_ref()),
@@ -526,8 +533,8 @@ impl Host for StageHost<'_, '_, '_> {
         let done = native::run(self.shared.run, &path, job, &place.cancel)?;
         Ok(NativeOutcome {
             exit: done.exit,
-            stdout: done.stdout.payload().map_err(lobster_stage::store_failure)?,
-            stderr: done.stderr.payload().map_err(lobster_stage::store_failure)?,
+            stdout: done.stdout.to_payload().map_err(lobster_stage::store_failure)?,
+            stderr: done.stderr.to_payload().map_err(lobster_stage::store_failure)?,
             plain_json: done.plain_json,
             blocked: done.blocked,
             withheld: done.withheld,
@@ -536,14 +543,15 @@ impl Host for StageHost<'_, '_, '_> {
 
     fn has_budget(&self) -> bool {
         let place = &self.shared.place;
-        place.account.is_limited() || place.cost.as_ref().is_some_and(|(cost, _)| lock(cost).stops())
+        place.account.is_limited()
+            || place.cost.as_ref().is_some_and(|(cost, _)| lock(cost).can_refuse_calls())
     }
 
-    fn spool(&mut self) -> Result<Box<dyn Spool>, Stop> {
+    fn create_spool(&mut self) -> Result<Box<dyn Spool>, Stop> {
         Ok(Box::new(ItemSpool::new(self.shared.run.store.clone())))
     }
 
-    fn component(&mut self, call: ComponentCall, out: &mut dyn Sink) -> Result<(), Stop> {
+    fn run_component(&mut self, call: ComponentCall, out: &mut dyn Sink) -> Result<(), Stop> {
         let path = self.next_effect();
         let place = &self.shared.place;
         let run = self.shared.run;
@@ -552,12 +560,12 @@ impl Host for StageHost<'_, '_, '_> {
             None => None,
         };
         let input = match items {
-            Some(items) if call.text => JobInput::Bytes(lines(run, &items)?),
+            Some(items) if call.text => JobInput::Bytes(items_as_lines(run, &items)?),
             Some(items) => JobInput::Items(items),
             None if self.starts && call.program != ComponentProgram::Js => JobInput::Empty,
             None => JobInput::Items(Vec::new().into()),
         };
-        let pinned = run.kept(&pin(self.path));
+        let pinned = run.recorded_value(&pin_path(self.path));
         let program =
             component::of_stage(run, &path, &place.cwd, &call.program, pinned.as_ref(), &place.cancel)?;
         let dirs = |dirs: Vec<ComponentDir>| {
@@ -581,7 +589,7 @@ impl Host for StageHost<'_, '_, '_> {
                 env: grants
                     .env
                     .into_iter()
-                    .filter_map(|name| Some((name.clone(), env.passed(&name)?)))
+                    .filter_map(|name| Some((name.clone(), env.get_passed(&name)?)))
                     .collect(),
                 net: grants.net,
                 clock: grants.clock,
@@ -604,17 +612,17 @@ impl Host for StageHost<'_, '_, '_> {
         };
         let done = component::run_component(run, &path, job, &place.cancel)?;
         if let Some(items) = done.items {
-            return items.for_each(|item| out.item(item));
+            return items.for_each(|item| out.emit_item(item));
         }
         match done.bytes {
             Some(text) if !text.is_empty() => out
-                .item(Value::String(text.load().map_err(lobster_stage::store_failure)?.to_string()))
+                .emit_item(Value::String(text.load().map_err(lobster_stage::store_failure)?.to_string()))
                 .map(drop),
             _ => Ok(()),
         }
     }
 
-    fn mcp(&mut self, call: ToolCall) -> Result<Value, Stop> {
+    fn call_tool(&mut self, call: ToolCall) -> Result<Value, Stop> {
         let path = self.next_effect();
         let place = &self.shared.place;
         let what = format!("{path} calls the tool {} of {}", call.tool, call.server);
@@ -627,10 +635,10 @@ impl Host for StageHost<'_, '_, '_> {
             cancel: &place.cancel,
             is_whole_step: false,
         };
-        mcp::call(self.shared.run, &path, &call, place)
+        mcp::call_tool(self.shared.run, &path, &call, place)
     }
 
-    fn gate(&mut self, question: Question) -> Result<Answer, Stop> {
+    fn ask_person(&mut self, question: Question) -> Result<Answer, Stop> {
         let path = if *self.gates == 0 { self.path.clone() } else { self.path.ordinal(*self.gates) };
         *self.gates += 1;
         let identity = match self.shared.place.asker {
@@ -638,10 +646,10 @@ impl Host for StageHost<'_, '_, '_> {
             Asker::Step(_) => self.shared.run.default_identity(),
         };
         let question = GateQuestion { question, identity, asker: self.shared.place.asker.clone() };
-        self.shared.run.gate(&path, question, &self.shared.place.cancel)
+        self.shared.run.ask_person(&path, question, &self.shared.place.cancel)
     }
 
-    fn render(&mut self, text: &str, rendering: Rendering) -> Result<(), Stop> {
+    fn show_text(&mut self, text: &str, rendering: Rendering) -> Result<(), Stop> {
         match &self.shared.run.services.screen {
             Some(screen) if !self.shared.place.capture => {
                 self.shared.run.note_rendered();
@@ -654,8 +662,8 @@ impl Host for StageHost<'_, '_, '_> {
         }
     }
 
-    fn note(&mut self, line: &str) {
-        self.shared.run.services.note(line);
+    fn print_note(&mut self, line: &str) {
+        self.shared.run.services.print_note(line);
     }
 
     fn no_retry(&mut self) {
@@ -669,14 +677,14 @@ impl Host for StageHost<'_, '_, '_> {
         self.shared.deferred.borrow_mut().push((path, action, commit));
     }
 
-    fn call(&mut self, name: &str, args: StageArgs, items: Vec<Value>) -> Result<Vec<Value>, Stop> {
-        let mut stage = self.registry().build(name, &args)?;
+    fn call_command(&mut self, name: &str, args: StageArgs, items: Vec<Value>) -> Result<Vec<Value>, Stop> {
+        let mut stage = self.command_registry().build(name, &args)?;
         let mut out = Collected(Vec::new());
         let mut wanted = true;
         for item in items {
-            wanted = wanted && stage.item(item, self, &mut out)? == Flow::More;
+            wanted = wanted && stage.process_item(item, self, &mut out)? == Flow::More;
         }
-        stage.end(self, &mut out)?;
+        stage.end_input(self, &mut out)?;
         Ok(out.0)
     }
 }
@@ -684,7 +692,7 @@ impl Host for StageHost<'_, '_, '_> {
 struct Collected(Vec<Value>);
 
 impl Sink for Collected {
-    fn item(&mut self, item: Value) -> Result<Flow, Stop> {
+    fn emit_item(&mut self, item: Value) -> Result<Flow, Stop> {
         self.0.push(item);
         Ok(Flow::More)
     }

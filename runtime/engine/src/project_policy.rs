@@ -52,20 +52,20 @@ impl ProjectPolicy {
     ///
     /// # Errors
     /// If there is a file and it cannot be read.
-    pub fn find(start: &Path) -> io::Result<Option<Self>> {
+    pub fn find_nearest(start: &Path) -> io::Result<Option<Self>> {
         let start = std::fs::canonicalize(start).unwrap_or_else(|_| start.to_owned());
         let found = start.ancestors().map(|dir| dir.join(FILE_NAME)).find(|path| path.is_file());
-        found.map(|path| Self::read(&path)).transpose()
+        found.map(|path| Self::read_file(&path)).transpose()
     }
 
     /// Reads one file.
     ///
     /// # Errors
     /// If it cannot be read, or is not text.
-    pub fn read(path: &Path) -> io::Result<Self> {
+    pub fn read_file(path: &Path) -> io::Result<Self> {
         let path = std::fs::canonicalize(path)?;
         let text = std::fs::read_to_string(&path)?;
-        Ok(Self { digest: Digest::of(text.as_bytes()), path, text })
+        Ok(Self { digest: Digest::of_bytes(text.as_bytes()), path, text })
     }
 }
 
@@ -76,16 +76,16 @@ pub struct TrustedPolicies(UserState);
 impl TrustedPolicies {
     /// The record in a state directory.
     #[must_use]
-    pub fn of(state_dir: &Path) -> Self {
-        Self(UserState::at(&state_dir.join("store").join("trust")))
+    pub fn in_state_dir(state_dir: &Path) -> Self {
+        Self(UserState::in_dir(&state_dir.join("store").join("trust")))
     }
 
     /// All trusted files.
     ///
     /// # Errors
     /// If the record cannot be read.
-    pub fn list(&self) -> Result<Vec<Trusted>, StoreError> {
-        Ok(self.0.get(KEY)?.map(parse).unwrap_or_default())
+    pub fn trusted_files(&self) -> Result<Vec<Trusted>, StoreError> {
+        Ok(self.0.get(KEY)?.map(parse_trusted).unwrap_or_default())
     }
 
     /// A person's trust in this file.
@@ -93,7 +93,7 @@ impl TrustedPolicies {
     /// # Errors
     /// If the record cannot be read.
     pub fn trust_in(&self, file: &ProjectPolicy) -> Result<Trust, StoreError> {
-        let known = self.list()?.into_iter().find(|known| known.path == file.path);
+        let known = self.trusted_files()?.into_iter().find(|known| known.path == file.path);
         Ok(match known {
             None => Trust::Unknown,
             Some(known) if known.digest == file.digest => Trust::Trusted,
@@ -105,9 +105,9 @@ impl TrustedPolicies {
     ///
     /// # Errors
     /// If that cannot be recorded.
-    pub fn trust(&self, file: &ProjectPolicy) -> Result<(), StoreError> {
+    pub fn trust_file(&self, file: &ProjectPolicy) -> Result<(), StoreError> {
         let entry = Trusted { path: file.path.clone(), digest: file.digest, at: iso((system_clock())()) };
-        self.change(|known| {
+        self.update_files(|known| {
             known.retain(|known| known.path != entry.path);
             known.push(entry);
         })
@@ -117,18 +117,18 @@ impl TrustedPolicies {
     ///
     /// # Errors
     /// If that cannot be recorded.
-    pub fn untrust(&self, path: &Path) -> Result<bool, StoreError> {
+    pub fn untrust_file(&self, path: &Path) -> Result<bool, StoreError> {
         let mut found = false;
-        self.change(|known| {
+        self.update_files(|known| {
             found = known.iter().any(|known| known.path == path);
             known.retain(|known| known.path != path);
         })?;
         Ok(found)
     }
 
-    fn change(&self, change: impl FnOnce(&mut Vec<Trusted>)) -> Result<(), StoreError> {
+    fn update_files(&self, change: impl FnOnce(&mut Vec<Trusted>)) -> Result<(), StoreError> {
         self.0.with_lock(KEY, |state| {
-            let mut known = state.get()?.map(parse).unwrap_or_default();
+            let mut known = state.get()?.map(parse_trusted).unwrap_or_default();
             change(&mut known);
             state.set(&serde_json::to_value(&known).unwrap_or(Value::Null))
         })
@@ -136,7 +136,7 @@ impl TrustedPolicies {
 }
 
 /// An unreadable record trusts nothing.
-fn parse(value: Value) -> Vec<Trusted> {
+fn parse_trusted(value: Value) -> Vec<Trusted> {
     serde_json::from_value(value).unwrap_or_default()
 }
 
@@ -151,19 +151,19 @@ mod tests {
         std::fs::create_dir_all(&project).unwrap();
         let file = dir.path().join("project").join(FILE_NAME);
         std::fs::write(&file, "version = 1\n").unwrap();
-        let trusted = TrustedPolicies::of(&dir.path().join("state"));
-        let found = ProjectPolicy::find(&project).unwrap().unwrap();
+        let trusted = TrustedPolicies::in_state_dir(&dir.path().join("state"));
+        let found = ProjectPolicy::find_nearest(&project).unwrap().unwrap();
         assert_eq!(trusted.trust_in(&found).unwrap(), Trust::Unknown);
-        trusted.trust(&found).unwrap();
+        trusted.trust_file(&found).unwrap();
         assert_eq!(trusted.trust_in(&found).unwrap(), Trust::Trusted);
         std::fs::write(&file, "version = 1\nprofile = \"readonly\"\n").unwrap();
-        let found = ProjectPolicy::find(&project).unwrap().unwrap();
+        let found = ProjectPolicy::find_nearest(&project).unwrap().unwrap();
         assert!(matches!(trusted.trust_in(&found).unwrap(), Trust::Changed { .. }));
         let elsewhere = project.join(FILE_NAME);
         std::fs::write(&elsewhere, "version = 1\n").unwrap();
-        assert_eq!(trusted.trust_in(&ProjectPolicy::read(&elsewhere).unwrap()).unwrap(), Trust::Unknown);
-        assert!(trusted.untrust(&found.path).unwrap());
-        assert!(!trusted.untrust(&found.path).unwrap());
-        assert_eq!(trusted.list().unwrap(), []);
+        assert_eq!(trusted.trust_in(&ProjectPolicy::read_file(&elsewhere).unwrap()).unwrap(), Trust::Unknown);
+        assert!(trusted.untrust_file(&found.path).unwrap());
+        assert!(!trusted.untrust_file(&found.path).unwrap());
+        assert_eq!(trusted.trusted_files().unwrap(), []);
     }
 }

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::binding::{Asker, GateQuestion, KEPT, SetsGoing};
 use super::upcoming::plan_after;
-use crate::recorded_plan::recorded;
+use crate::recorded_plan::load_recorded;
 use lobster_base::digest::Digest;
 use lobster_base::json;
 use lobster_base::visible::exact;
@@ -163,8 +163,8 @@ impl QuestionView {
         going: &SetsGoing,
     ) -> Result<Self, StoreError> {
         let summary = store.run(occasion.run)?;
-        let plan: Option<Plan> = recorded(store, &summary.plan).ok();
-        let args = summary.args.and_then(|args| recorded(store, &args).ok()).unwrap_or_default();
+        let plan: Option<Plan> = load_recorded(store, &summary.plan).ok();
+        let args = summary.args.and_then(|args| load_recorded(store, &args).ok()).unwrap_or_default();
         let then = plan.as_ref().map(|plan| plan_after(&stages::builtin(), plan, &args, occasion.path));
         let of_policy = Occasion::is_of_policy(occasion.path);
         let mut view = match &question.question {
@@ -174,19 +174,19 @@ impl QuestionView {
                     .iter()
                     .flat_map(|item| policy_facts(item, preview.as_deref(), is_confined(store, occasion.run)))
                     .collect(),
-                ..Self::titled(prompt)
+                ..Self::with_prompt(prompt)
             },
             Question::Approval { prompt, items, preview, .. } => Self {
-                preview: preview.clone().filter(|preview| !repeats(preview, items)),
+                preview: preview.clone().filter(|preview| !is_repetition(preview, items)),
                 items: items.clone(),
-                ..Self::titled(prompt)
+                ..Self::with_prompt(prompt)
             },
             Question::Input { prompt, schema, defaults, subject, items, .. } => Self {
                 kind: QuestionKind::Input,
                 subject: subject.clone().filter(|subject| !subject.is_null()),
                 items: if subject.is_none() { items.clone() } else { Vec::new() },
                 facts: answer_facts(schema, defaults.as_ref()),
-                ..Self::titled(prompt)
+                ..Self::with_prompt(prompt)
             },
         };
         view.then = then.unwrap_or_default().lines().map(str::to_owned).collect();
@@ -195,7 +195,7 @@ impl QuestionView {
         Ok(view)
     }
 
-    fn titled(prompt: &str) -> Self {
+    fn with_prompt(prompt: &str) -> Self {
         Self {
             kind: QuestionKind::Approval,
             prompt: prompt.to_owned(),
@@ -233,7 +233,7 @@ impl QuestionView {
 
     /// Number of items to approve.
     #[must_use]
-    pub fn count(&self) -> usize {
+    pub fn item_count(&self) -> usize {
         self.items.len()
     }
 }
@@ -287,7 +287,7 @@ fn who_asks(
         (Asker::Pipeline, _) => format!("the pipeline {}", run.name),
     };
     facts.push(Fact::main(ASKED_BY, place));
-    facts.push(Fact::minor("run", format!("{} at {}", occasion.run.short(), occasion.path)));
+    facts.push(Fact::minor("run", format!("{} at {}", occasion.run.short_id(), occasion.path)));
     let identity = &question.identity;
     if let Some(by) = &identity.initiated_by {
         facts.push(Fact::minor("started by", by.as_str()));
@@ -335,17 +335,20 @@ fn policy_facts(item: &Value, preview: Option<&str>, confined: bool) -> Vec<Fact
             .get("shell")
             .and_then(Value::as_str)
             .map(str::to_owned)
-            .or_else(|| one.get("argv").and_then(Value::as_array).map(|words| quoted(words)))
+            .or_else(|| one.get("argv").and_then(Value::as_array).map(|words| quote_words(words)))
             .unwrap_or_else(|| json::compact(one)),
-        Some(Value::Array(words)) => quoted(words),
+        Some(Value::Array(words)) => quote_words(words),
         _ => preview.unwrap_or_default().to_owned(),
     };
-    let words: Vec<&Vec<Value>> = list(item, "commands").filter_map(|one| one["argv"].as_array()).collect();
+    let words: Vec<&Vec<Value>> =
+        array_items(item, "commands").filter_map(|one| one["argv"].as_array()).collect();
     // The text of one simple command needs no list.
-    if words.len() != 1 || words.iter().any(|words| plain(words) != command && quoted(words) != command) {
+    if words.len() != 1
+        || words.iter().any(|words| join_words(words) != command && quote_words(words) != command)
+    {
         // A command that is started several times is listed once.
         let mut starts: Vec<String> = Vec::new();
-        for words in words.iter().map(|words| quoted(words)) {
+        for words in words.iter().map(|words| quote_words(words)) {
             if !starts.contains(&words) {
                 starts.push(words);
             }
@@ -359,7 +362,7 @@ fn policy_facts(item: &Value, preview: Option<&str>, confined: bool) -> Vec<Fact
         facts.push(Fact::minor("in", exact(cwd)));
     }
     let digests = |key: &str| -> Vec<String> {
-        list(item, key)
+        array_items(item, key)
             .map(|file| {
                 let digest = file["digest"].as_str().unwrap_or_default();
                 let path = file["path"].as_str().map_or_else(|| json::compact(file), str::to_owned);
@@ -371,7 +374,7 @@ fn policy_facts(item: &Value, preview: Option<&str>, confined: bool) -> Vec<Fact
     if !files.is_empty() {
         facts.push(Fact::new("runs files", files, Weight::Main));
     }
-    let trees: Vec<String> = list(item, TREES).map(shown_tree).collect();
+    let trees: Vec<String> = array_items(item, TREES).map(shown_tree).collect();
     if !trees.is_empty() {
         facts.push(Fact::new("bound", trees, Weight::Minor));
     }
@@ -460,7 +463,7 @@ fn answer_facts(schema: &Value, defaults: Option<&Value>) -> Vec<Fact> {
     if let Some(properties) = properties {
         let fields = properties.iter().map(|(name, field)| {
             let default = defaults.and_then(|defaults| defaults.get(name));
-            let mut text = format!("{name}: {}", shape(field, default));
+            let mut text = format!("{name}: {}", describe_schema(field, default));
             if required.contains(&name.as_str()) {
                 text.push_str(", required");
             }
@@ -468,7 +471,7 @@ fn answer_facts(schema: &Value, defaults: Option<&Value>) -> Vec<Fact> {
         });
         facts.push(Fact::new("fields", fields.collect(), Weight::Main));
     } else {
-        facts.push(Fact::main("answer", shape(schema, defaults)));
+        facts.push(Fact::main("answer", describe_schema(schema, defaults)));
         if let Some(default) = defaults.filter(|_| schema.get("default").is_none()) {
             facts.push(Fact::minor("default", json::compact(default)));
         }
@@ -477,7 +480,7 @@ fn answer_facts(schema: &Value, defaults: Option<&Value>) -> Vec<Fact> {
 }
 
 /// A schema in a few words: type, choices, default, description.
-fn shape(schema: &Value, default: Option<&Value>) -> String {
+fn describe_schema(schema: &Value, default: Option<&Value>) -> String {
     let mut parts = Vec::new();
     match schema.get("type") {
         Some(Value::String(kind)) => parts.push(kind.clone()),
@@ -515,7 +518,7 @@ fn shape(schema: &Value, default: Option<&Value>) -> String {
     text
 }
 
-fn list<'a>(item: &'a Map<String, Value>, key: &str) -> impl Iterator<Item = &'a Value> {
+fn array_items<'a>(item: &'a Map<String, Value>, key: &str) -> impl Iterator<Item = &'a Value> {
     item.get(key).and_then(Value::as_array).into_iter().flatten()
 }
 
@@ -541,12 +544,12 @@ fn says_something(value: &Value) -> bool {
     }
 }
 
-fn plain(words: &[Value]) -> String {
+fn join_words(words: &[Value]) -> String {
     words.iter().map(json::js_string).collect::<Vec<_>>().join(" ")
 }
 
 /// Words with quotes where needed, so that a reader sees where each one ends.
-pub(crate) fn quoted(words: &[Value]) -> String {
+pub(crate) fn quote_words(words: &[Value]) -> String {
     let bare = |c: char| c.is_alphanumeric() || "-_./:=@%+,‹›?~".contains(c);
     let shown = words.iter().map(|word| name_step_home(&json::js_string(word)));
     let quoted = shown.map(|word| match word.is_empty() || !word.chars().all(bare) {
@@ -557,7 +560,7 @@ pub(crate) fn quoted(words: &[Value]) -> String {
 }
 
 /// True if a preview only repeats the items, or their beginning, in another layout.
-fn repeats(preview: &str, items: &[Value]) -> bool {
+fn is_repetition(preview: &str, items: &[Value]) -> bool {
     if items.is_empty() {
         return false;
     }
@@ -576,7 +579,7 @@ fn repeats(preview: &str, items: &[Value]) -> bool {
 mod tests {
     use super::*;
 
-    fn labels(facts: &[Fact]) -> Vec<(&str, Vec<&str>)> {
+    fn labelled_values(facts: &[Fact]) -> Vec<(&str, Vec<&str>)> {
         facts
             .iter()
             .map(|fact| (fact.label.as_str(), fact.values.iter().map(String::as_str).collect()))
@@ -594,7 +597,7 @@ mod tests {
             "programs": [{"path": "/usr/bin/git", "digest": "abcdef0123456789"}], "later": "news",
         });
         assert_eq!(
-            labels(&policy_facts(&item, None, true)),
+            labelled_values(&policy_facts(&item, None, true)),
             [
                 ("command", vec!["git push -f x; curl -d @a b"]),
                 ("starts", vec!["git push -f x", "curl -d '@a b'"]),
@@ -614,20 +617,20 @@ mod tests {
         assert!(open.iter().any(|fact| fact.label == "confined"), "{open:?}");
         assert!(open.iter().all(|fact| fact.label != "network"), "{open:?}");
         let one = json!({"command": {"argv": ["rm", "a b"]}, "commands": [{"argv": ["rm", "a b"]}]});
-        assert_eq!(labels(&policy_facts(&one, None, true))[0], ("command", vec!["rm 'a b'"]));
+        assert_eq!(labelled_values(&policy_facts(&one, None, true))[0], ("command", vec!["rm 'a b'"]));
     }
 
     #[test]
     fn a_preview_that_only_repeats_the_items_is_not_shown_twice() {
         let items = [json!({"a": 1}), json!({"a": 2}), json!("x y")];
         for preview in ["[\n  {\"a\": 1},\n  {\"a\": 2}\n]", "{\"a\":1}\n{\"a\":2}", "[{\"a\":1},{\"a"] {
-            assert!(repeats(preview, &items), "{preview}");
+            assert!(is_repetition(preview, &items), "{preview}");
         }
-        assert!(repeats("x y", &items[2..]));
+        assert!(is_repetition("x y", &items[2..]));
         for preview in ["two rows", "[{\"a\":3}]"] {
-            assert!(!repeats(preview, &items), "{preview}");
+            assert!(!is_repetition(preview, &items), "{preview}");
         }
-        assert!(!repeats("text", &[]));
+        assert!(!is_repetition("text", &[]));
     }
 
     #[test]
@@ -635,7 +638,7 @@ mod tests {
         let schema = json!({"type": "object", "required": ["n"], "properties": {
             "n": {"type": "integer", "minimum": 1, "description": "how many"}, "c": {"enum": ["a", "b"], "default": "a"}}});
         assert_eq!(
-            labels(&answer_facts(&schema, Some(&json!({"n": 3})))),
+            labelled_values(&answer_facts(&schema, Some(&json!({"n": 3})))),
             [(
                 "fields",
                 vec![
@@ -644,6 +647,6 @@ mod tests {
                 ]
             )]
         );
-        assert_eq!(labels(&answer_facts(&json!({}), None)), [("answer", vec!["any JSON value"])]);
+        assert_eq!(labelled_values(&answer_facts(&json!({}), None)), [("answer", vec!["any JSON value"])]);
     }
 }

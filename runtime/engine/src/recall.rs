@@ -65,21 +65,21 @@ impl Resolved {
     const KEY: &str = "resolved";
 
     /// Reads it from the detail of a retry.
-    fn of(detail: &Value) -> Option<Self> {
+    fn from_detail(detail: &Value) -> Option<Self> {
         Self::deserialize(detail.get(Self::KEY)?).ok()
     }
 
     /// The detail for a retry.
     #[must_use]
-    pub fn detail(&self) -> Value {
+    pub fn to_detail(&self) -> Value {
         json!({ Self::KEY: self })
     }
 }
 
 /// The answers in a journal, by their paths.
-pub fn answers(journal: &[Record]) -> HashMap<StepPath, KnownAnswer> {
+pub fn recorded_answers(journal: &[Record]) -> HashMap<StepPath, KnownAnswer> {
     let mut recall = Recall::default();
-    recall.read(journal);
+    recall.read_journal(journal);
     recall.answers
 }
 
@@ -115,13 +115,13 @@ impl Recall {
     }
 
     /// An outcome that is valid regardless of the current action.
-    pub(super) fn certain(&self, path: &StepPath) -> Option<Arc<StepOutcome>> {
+    pub(super) fn certain_outcome(&self, path: &StepPath) -> Option<Arc<StepOutcome>> {
         self.ended.get(path).filter(|_| !self.only_for.contains_key(path)).cloned()
     }
 
-    pub(super) fn read(&mut self, journal: &[Record]) {
+    pub(super) fn read_journal(&mut self, journal: &[Record]) {
         for record in journal {
-            self.ledger.read(record);
+            self.ledger.read_record(record);
             let is_imported = record.seq <= self.imported;
             match &record.event {
                 Event::StepStarted { path, effect, idempotent, action, detail, .. } => {
@@ -200,7 +200,9 @@ impl Recall {
                     self.answers.remove(&StepPath::from(path.as_str()));
                 }
                 Event::RetryRequested { path, detail, .. } => {
-                    if let Some(Resolved { from, to }) = Resolved::of(detail).filter(|_| !is_imported) {
+                    if let Some(Resolved { from, to }) =
+                        Resolved::from_detail(detail).filter(|_| !is_imported)
+                    {
                         self.resolved.insert(from, to);
                     }
                     // A failure without a path was not a step's, so all steps keep their outcomes.
@@ -221,7 +223,7 @@ impl Recall {
     }
 
     /// The change set that is committed in place of this one.
-    pub(super) fn resolved(&self, set: Digest) -> Digest {
+    pub(super) fn resolved_set(&self, set: Digest) -> Digest {
         let mut last = set;
         // Each replacement is newer than the one before; the bound protects against a forged record.
         for _ in 0..self.resolved.len() {

@@ -104,14 +104,14 @@ impl Json {
         Self::OfItems(items, Arc::default())
     }
 
-    pub(crate) fn value(value: Value) -> Self {
+    pub(crate) fn from_value(value: Value) -> Self {
         Self::Value(Arc::new(value))
     }
 }
 
 impl Parsed {
     /// Reads a step's output; only blanks are no output.
-    fn read(&self, text: &str) -> Option<Arc<Value>> {
+    fn parse_output(&self, text: &str) -> Option<Arc<Value>> {
         if text.is_empty() {
             return None;
         }
@@ -151,7 +151,7 @@ impl Record {
                     return Ok(known.as_ref());
                 }
                 let value = match &self.stdout {
-                    Some(text) if !text.is_empty() => parsed.read(json::trim_js(&text.load()?)),
+                    Some(text) if !text.is_empty() => parsed.parse_output(json::trim_js(&text.load()?)),
                     _ => None,
                 };
                 Ok(cell.get_or_init(|| value).as_ref())
@@ -160,7 +160,7 @@ impl Record {
                 if let Some(known) = cell.get() {
                     return Ok(Some(known));
                 }
-                let items = items.load().map_err(Unreadable::new)?;
+                let items = items.load_all().map_err(Unreadable::new)?;
                 let value = match items.as_slice() {
                     [only] => only.clone(),
                     many => Value::Array(many.to_vec()),
@@ -196,12 +196,14 @@ impl Record {
         if let Json::OfItems(items @ Items::Stored { .. }, cell) = &self.json {
             return Ok(Some(items).filter(|items| items.len() > 1 && cell.get().is_none()).cloned());
         }
-        let Some((parsed, text, Large::List)) = self.large().map_err(store_failure)? else { return Ok(None) };
+        let Some((parsed, text, Large::List)) = self.large_json().map_err(store_failure)? else {
+            return Ok(None);
+        };
         if let Some(known) = parsed.items.get() {
             return Ok(known.clone());
         }
         let mut spool = ItemSpool::new(store.clone());
-        output::items(&text.payload().map_err(store_failure)?, &mut spool)?;
+        output::emit_items(&text.to_payload().map_err(store_failure)?, &mut spool)?;
         let items = spool.finish()?;
         Ok(parsed.items.get_or_init(|| Some(items).filter(|items| items.len() > 1)).clone())
     }
@@ -209,15 +211,15 @@ impl Record {
     /// The text of `json`, without blanks, if it is large text that has not been parsed. The text is put into `store`;
     /// little more than its names is held in memory.
     pub(crate) fn large_text(&self, store: &Store) -> Result<Option<Text>, Stop> {
-        let Some((parsed, text, _)) = self.large().map_err(store_failure)? else { return Ok(None) };
+        let Some((parsed, text, _)) = self.large_json().map_err(store_failure)? else { return Ok(None) };
         if let Some(known) = parsed.compact.get() {
             return Ok(known.clone());
         }
         let mut writer = store.blob_writer();
-        let compacted =
-            stream::compact(text.reader().map_err(store_failure)?, &mut writer).map_err(store_failure)?;
+        let compacted = stream::compact(text.open_reader().map_err(store_failure)?, &mut writer)
+            .map_err(store_failure)?;
         let compact = match compacted {
-            Compacted::Whole => Some(Text::stored(store, writer.finish().map_err(store_failure)?)),
+            Compacted::Whole => Some(Text::from_blob(store, writer.finish().map_err(store_failure)?)),
             Compacted::RepeatsAName => None,
         };
         Ok(parsed.compact.get_or_init(|| compact).clone())
@@ -225,13 +227,13 @@ impl Record {
 
     /// The part of `json` at `path`, if `json` is large text that has not been parsed; only this part is loaded.
     fn large_part(&self, path: &[&str]) -> Result<Option<Option<Arc<Value>>>, Unreadable> {
-        let Some((parsed, text, _)) = self.large().map_err(Unreadable::new)? else { return Ok(None) };
+        let Some((parsed, text, _)) = self.large_json().map_err(Unreadable::new)? else { return Ok(None) };
         let mut parts = lock(&parsed.parts);
         let key: Vec<_> = path.iter().map(|&segment| segment.to_owned()).collect();
         if let Some(known) = parts.get(&key) {
             return Ok(Some(known.clone()));
         }
-        let found = stream::select(text.reader().map_err(Unreadable::new)?, path)
+        let found = stream::select(text.open_reader().map_err(Unreadable::new)?, path)
             .map_err(Unreadable::new)?
             .map(Arc::new);
         parts.insert(key, found.clone());
@@ -239,7 +241,7 @@ impl Record {
     }
 
     /// Stdout and the known facts about it, if it is large JSON that has not been parsed.
-    fn large(&self) -> io::Result<Option<(&Parsed, &Text, Large)>> {
+    fn large_json(&self) -> io::Result<Option<(&Parsed, &Text, Large)>> {
         let (Json::OfStdout(parsed), Some(text)) = (&self.json, &self.stdout) else { return Ok(None) };
         if text.stored_len() <= LARGE || parsed.value.get().is_some() {
             return Ok(None);
@@ -247,7 +249,7 @@ impl Record {
         let large = match parsed.large.get() {
             Some(known) => *known,
             None => {
-                let payload = text.payload().map_err(io::Error::other)?;
+                let payload = text.to_payload().map_err(io::Error::other)?;
                 let large = match output::first_byte(&payload)? {
                     Some(b'[') if output::is_plain_json(&payload) => Large::List,
                     Some(b'{') if output::is_plain_json(&payload) => Large::Object,
@@ -260,20 +262,20 @@ impl Record {
     }
 
     /// The items of this record as a workflow's output. They are copied only if the record is shared.
-    pub(crate) fn output(self: Arc<Self>) -> Result<Output, Unreadable> {
+    pub(crate) fn into_output(self: Arc<Self>) -> Result<Output, Unreadable> {
         if let Json::OfItems(items, _) = &self.json
             && items.len() > 1
         {
-            return Ok(Output::items(items.clone()));
+            return Ok(Output::from_items(items.clone()));
         }
         if let Some(value) = self.json()?.cloned() {
             drop(self);
-            return Ok(spread(Arc::unwrap_or_clone(value)).into());
+            return Ok(array_or_single(Arc::unwrap_or_clone(value)).into());
         }
         if let Some(response) = &self.response {
-            return Ok(spread(response.clone()).into());
+            return Ok(array_or_single(response.clone()).into());
         }
-        Ok(self.stdout.clone().map_or_else(Output::empty, Output::text))
+        Ok(self.stdout.clone().map_or_else(Output::empty, Output::from_text))
     }
 
     fn get(&self, key: &str) -> Result<Option<Cow<'_, Value>>, Unreadable> {
@@ -299,7 +301,7 @@ impl Record {
 }
 
 /// An array's elements, or the value alone.
-pub(crate) fn spread(value: Value) -> Vec<Value> {
+pub(crate) fn array_or_single(value: Value) -> Vec<Value> {
     match value {
         Value::Array(items) => items,
         other => vec![other],
@@ -339,12 +341,12 @@ pub(crate) struct Scope<'p> {
 }
 
 impl<'p> Scope<'p> {
-    pub(crate) fn within(parent: &'p Self) -> Self {
+    pub(crate) fn nested_in(parent: &'p Self) -> Self {
         Self { parent: Some(parent), ..Self::default() }
     }
 
     /// Makes a record visible, together with the records of its branches.
-    pub(crate) fn insert(&mut self, record: Arc<Record>) {
+    pub(crate) fn insert_record(&mut self, record: Arc<Record>) {
         self.show_inner(&record);
         if !record.skipped && record.error.is_none() {
             self.last_completed = Some(Arc::clone(&record));
@@ -370,8 +372,8 @@ impl<'p> Scope<'p> {
     }
 
     /// All visible records; inner ones hide outer ones.
-    pub(crate) fn visible(&self) -> Vec<&Arc<Record>> {
-        let mut seen = self.parent.map_or_else(Vec::new, Self::visible);
+    pub(crate) fn visible_records(&self) -> Vec<&Arc<Record>> {
+        let mut seen = self.parent.map_or_else(Vec::new, Self::visible_records);
         seen.retain(|record| !self.own.contains_key(&record.id));
         seen.extend(self.own.values());
         seen
@@ -383,7 +385,7 @@ impl<'p> Scope<'p> {
 }
 
 impl Lookups for Scope<'_> {
-    fn lookup(&self, id: &str, path: &[&str]) -> Result<Lookup<'_>, ExprError> {
+    fn look_up_path(&self, id: &str, path: &[&str]) -> Result<Lookup<'_>, ExprError> {
         let Some(record) = self.get(id) else { return Ok(Lookup::UnknownStep) };
         let Some((first, rest)) = path.split_first() else { return Ok(Lookup::Missing) };
         let unreadable = |error: Unreadable| ExprError::Unreadable {

@@ -41,14 +41,14 @@ impl Frame<'_> {
         let Err(stop) = result else { return result };
         match self.run.recorded_end(path, stop)? {
             RecordedEnd::Failed(error) => Err(Stop::Failed(error)),
-            RecordedEnd::Skipped => Ok(unknown(step, path)),
-            RecordedEnd::Done(outcome) => Ok(self.recorded(step, path, outcome.as_deref())),
+            RecordedEnd::Skipped => Ok(redacted_record(step, path)),
+            RecordedEnd::Done(outcome) => Ok(self.rebuild_record(step, path, outcome.as_deref())),
         }
     }
 
     /// True if a step runs whose condition cannot be evaluated.
     pub(super) fn recorded_condition(&self, path: &StepPath, error: &ExprError) -> Result<bool, Stop> {
-        let end = self.run.recorded_end(path, self.failed(path, error))?;
+        let end = self.run.recorded_end(path, self.expression_failure(path, error))?;
         Ok(!matches!(end, RecordedEnd::Skipped))
     }
 
@@ -71,29 +71,29 @@ impl Frame<'_> {
         Ok(())
     }
 
-    fn recorded(&self, step: &Step, path: &StepPath, outcome: Option<&StepOutcome>) -> Record {
+    fn rebuild_record(&self, step: &Step, path: &StepPath, outcome: Option<&StepOutcome>) -> Record {
         let store = &self.run.store;
         match (&step.work, outcome) {
             (Work::Shell(_) | Work::Exec(_), Some(StepOutcome { stdout: Some(stdout), .. })) => {
-                let stdout = Some(Text::stored(store, *stdout));
+                let stdout = Some(Text::from_blob(store, *stdout));
                 Record { stdout, json: Json::of_stdout(), ..Record::new(&step.id) }
             }
-            (Work::Component { .. } | Work::Js(_), Some(outcome)) => component::output(store, outcome)
-                .and_then(|output| component::record(self, step, output))
-                .unwrap_or_else(|_| unknown(step, path)),
+            (Work::Component { .. } | Work::Js(_), Some(outcome)) => component::load_output(store, outcome)
+                .and_then(|output| component::output_record(self, step, output))
+                .unwrap_or_else(|_| redacted_record(step, path)),
             (Work::Input(_), _) => match self.run.recorded_answer(path, "input") {
                 Some(Answer::Response(response)) => {
                     Record { response: Some(response), ..Record::new(&step.id) }
                 }
-                Some(Answer::Approved { .. }) | None => unknown(step, path),
+                Some(Answer::Approved { .. }) | None => redacted_record(step, path),
             },
-            _ => unknown(step, path),
+            _ => redacted_record(step, path),
         }
     }
 }
 
 /// A record whose contents are left out.
-pub(super) fn unknown(step: &Step, path: &StepPath) -> Record {
+pub(super) fn redacted_record(step: &Step, path: &StepPath) -> Record {
     Record {
         stdout: Some(Text::left_out(Arc::from(path.as_str()))),
         json: Json::of_stdout(),

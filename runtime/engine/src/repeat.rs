@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::for_each::results;
+use super::for_each::round_results;
 use super::path::StepPath;
 use super::record::{Json, Record, Scope};
-use super::redacted::unknown;
-use super::switch::skipped;
+use super::redacted::redacted_record;
+use super::switch::skipped_record;
 use super::value::Text;
 use super::workflow::{Enclosing, Frame};
 use lobster_base::cancel::CancelToken;
@@ -20,7 +20,7 @@ use lobster_stage::{StageError, Stop};
 
 impl Frame<'_> {
     /// Runs the steps until the condition holds; returns the result of the last round.
-    pub(super) fn repeat(
+    pub(super) fn run_repeat(
         &self,
         step: &Step,
         scope: &Scope<'_>,
@@ -32,7 +32,7 @@ impl Frame<'_> {
             return Ok(Record::new(&step.id));
         };
         let max = usize::try_from(*max).unwrap_or(usize::MAX).max(1);
-        let inside = Enclosing { reinject_args: true, ..enclosing.with(step) };
+        let inside = Enclosing { reinject_args: true, ..enclosing.inside_step(step) };
         for index in 0.. {
             let round = path.round(index);
             if index > 0 && index.is_multiple_of(max) && !self.may_go_on(path, &round, index / max)? {
@@ -41,30 +41,30 @@ impl Frame<'_> {
                     "Workflow step {} repeat: its condition does not hold after {index} rounds: {}. `lobster \
                      resume` continues for as many rounds again.",
                     step.id,
-                    until.text()
+                    until.source_text()
                 );
                 // Another attempt, if the author asked for one, begins from the first round.
                 return Err(StageError::new(message).with_code(Code::RepeatLimit).into());
             }
             if let Some(every) = every.as_ref().filter(|_| index > 0) {
-                let text = self.fill(every, scope, path)?;
-                let decide = |now| wait::after(&text, now);
-                self.pause(&format!("{} repeat.every", step.id), &round, &text, decide, cancel)?;
+                let text = self.fill_template(every, scope, path)?;
+                let decide = |now| wait::deadline_after(&text, now);
+                self.wait_until(&format!("{} repeat.every", step.id), &round, &text, decide, cancel)?;
             }
-            let mut own = Scope::within(scope);
-            own.insert(Arc::new(Record {
+            let mut own = Scope::nested_in(scope);
+            own.insert_record(Arc::new(Record {
                 stdout: Some(Text::inline(index.to_string())),
-                json: Json::value(json!(index)),
+                json: Json::from_value(json!(index)),
                 ..Record::new(index_var)
             }));
-            self.sequence(steps, &mut own, &round, &inside, cancel)?;
+            self.run_sequence(steps, &mut own, &round, &inside, cancel)?;
             for sub in steps {
                 // Steps after a step with `skip_rest` have no record.
                 if own.get_own(&sub.id).is_none() {
-                    own.insert(Arc::new(skipped(sub)));
+                    own.insert_record(Arc::new(skipped_record(sub)));
                 }
             }
-            let is_over = until.evaluate(&own).map_err(|error| self.failed(path, &error))?;
+            let is_over = until.evaluate(&own).map_err(|error| self.expression_failure(path, &error))?;
             if is_over {
                 return self.last_round(step, path, (index_var, index), steps, &own);
             }
@@ -76,14 +76,14 @@ impl Frame<'_> {
     /// recorded, so that a replay and a fork have as many rounds.
     fn may_go_on(&self, path: &StepPath, round: &StepPath, times: usize) -> Result<bool, Stop> {
         let place = round.gate("more");
-        if self.run.kept(&place).is_some()
-            || self.run.overseer().is_some_and(|overseer| overseer.wait(&place).is_some())
+        if self.run.recorded_value(&place).is_some()
+            || self.run.overseer().is_some_and(|overseer| overseer.earlier_decision(&place).is_some())
         {
             return Ok(true);
         }
         let is_asked = lock(&self.run.recall).retries_at(path) >= times;
         if is_asked {
-            self.run.keep(&place, || Ok(json!(true)))?;
+            self.run.record_value(&place, || Ok(json!(true)))?;
         }
         Ok(is_asked)
     }
@@ -96,11 +96,11 @@ impl Frame<'_> {
         steps: &[Step],
         scope: &Scope<'_>,
     ) -> Result<Record, Stop> {
-        let results = match results(steps, scope) {
+        let results = match round_results(steps, scope) {
             Ok(results) => results,
             Err(stop) => {
                 self.run.recorded_end(path, stop)?;
-                return Ok(unknown(step, path));
+                return Ok(redacted_record(step, path));
             }
         };
         let mut round = Map::new();

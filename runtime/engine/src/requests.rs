@@ -27,7 +27,7 @@ impl<'r, 's> Requests<'r, 's> {
     }
 
     /// Sends a request. After a lost request no other one is sent.
-    pub(crate) fn send(&self, request: &HttpRequest) -> Result<HttpReply, HttpError> {
+    pub(crate) fn send_request(&self, request: &HttpRequest) -> Result<HttpReply, HttpError> {
         if let Some(lost) = &*self.lost.borrow() {
             return Err(HttpError::Executor(lost.error.clone().unwrap_or_default()));
         }
@@ -37,12 +37,12 @@ impl<'r, 's> Requests<'r, 's> {
             // Each request is an order of its own.
             id = id.of_request(made + 1);
         }
-        let task = HttpTask::new(request, self.body(&request.body));
+        let task = HttpTask::new(request, self.order_body(&request.body));
         let outcome = self
             .run
             .carry_out(Order { id, action: self.action, task: Task::Http(Box::new(task)) }, self.cancel);
         match outcome.http {
-            Some(end) => end.result(),
+            Some(end) => end.into_result(),
             None => {
                 let why = outcome.step.error.clone().unwrap_or_default();
                 *self.lost.borrow_mut() = Some(outcome.step);
@@ -52,10 +52,10 @@ impl<'r, 's> Requests<'r, 's> {
     }
 
     /// The body in the order. A body with a secret that no store may keep is only in the order itself.
-    fn body(&self, text: &str) -> OrderText {
+    fn order_body(&self, text: &str) -> OrderText {
         if text.len() > OrderText::MAX_INLINE
-            && let Ok(blob) = self.run.store.put(text.as_bytes())
-            && blob.digest == Digest::of(text.as_bytes())
+            && let Ok(blob) = self.run.store.put_blob(text.as_bytes())
+            && blob.digest == Digest::of_bytes(text.as_bytes())
         {
             return OrderText::Blob(blob);
         }
@@ -63,7 +63,7 @@ impl<'r, 's> Requests<'r, 's> {
     }
 
     /// The outcome of an effect whose request the executor lost.
-    pub(crate) fn lost(&self) -> Option<StepOutcome> {
+    pub(crate) fn lost_outcome(&self) -> Option<StepOutcome> {
         self.lost.take()
     }
 }

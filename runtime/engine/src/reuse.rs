@@ -38,7 +38,7 @@ pub(crate) enum Reuse {
 
 impl Reuse {
     /// Reads a step's `cache`.
-    pub(crate) fn of(extras: &Extras) -> Self {
+    pub(crate) fn from_extras(extras: &Extras) -> Self {
         match extras.cache {
             None => Self::Pure,
             Some(false) => Self::Never,
@@ -72,7 +72,8 @@ mod tests {
 
     #[test]
     fn what_the_author_says_of_a_step() {
-        let said = |cache, cache_ttl_ms| Reuse::of(&Extras { cache, cache_ttl_ms, ..Extras::default() });
+        let said =
+            |cache, cache_ttl_ms| Reuse::from_extras(&Extras { cache, cache_ttl_ms, ..Extras::default() });
         assert_eq!(said(None, None), Reuse::Pure);
         assert_eq!(said(Some(false), None), Reuse::Never);
         assert_eq!(said(Some(true), Some(10)), Reuse::Promised { ttl_ms: Some(10) });

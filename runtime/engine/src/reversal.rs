@@ -58,7 +58,7 @@ pub enum Given {
 impl Given {
     /// Reads the recorded value of [`RESULT`].
     #[must_use]
-    pub fn read(value: &Value) -> Option<Self> {
+    pub fn from_json(value: &Value) -> Option<Self> {
         let digest = |key: &str| value.get(key)?.as_str()?.parse().ok();
         if value.get("too_long").is_some() {
             return Some(Self::TooLong);
@@ -70,8 +70,8 @@ impl Given {
     ///
     /// # Errors
     /// If the result is no longer in the store.
-    pub fn stdin(self, store: &Store) -> Result<Option<Stdin>, StageError> {
-        let load = |digest: &Digest| store.load(digest, MAX_RESULT).map_err(StageError::permanent_from);
+    pub fn into_stdin(self, store: &Store) -> Result<Option<Stdin>, StageError> {
+        let load = |digest: &Digest| store.load_blob(digest, MAX_RESULT).map_err(StageError::permanent_from);
         Ok(match self {
             Self::Text(digest) => {
                 let text = String::from_utf8_lossy(&load(&digest)?).into_owned();
@@ -94,23 +94,26 @@ impl Frame<'_> {
         path: &StepPath,
         enclosing: &Enclosing,
     ) -> Result<(), Stop> {
-        let Some(undo) = step.extras.undo.as_deref().filter(|_| self.run.journals()) else { return Ok(()) };
-        let env = self.step_env(step, scope, enclosing).map_err(|error| self.failed(path, &error))?;
+        let Some(undo) = step.extras.undo.as_deref().filter(|_| self.run.is_journaled()) else {
+            return Ok(());
+        };
+        let env =
+            self.step_env(step, scope, enclosing).map_err(|error| self.expression_failure(path, &error))?;
         let cwd = match &undo.cwd {
             Some(dir) => self.run.cwd.join(&*template::fill_args(dir, self.args)),
             None => self.step_cwd(step, enclosing),
         };
-        self.run.keep(&path.gate(&KEPT[1..]), || {
+        self.run.record_value(&path.gate(&KEPT[1..]), || {
             let own = Step { cwd: None, ..undo.clone() };
             let reversal = Reversal {
                 of: step.id.clone(),
                 workflow: self.file_of(own),
                 args: self.args.clone(),
-                env: env.granted().iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+                env: env.plan_vars().iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
                 cwd,
             };
             let text = serde_json::to_vec(&reversal).map_err(StageError::permanent_from)?;
-            Ok(json!({ "reversal": put(&self.run.store, &text)? }))
+            Ok(json!({ "reversal": store_bytes(&self.run.store, &text)? }))
         })?;
         Ok(())
     }
@@ -149,16 +152,16 @@ impl Frame<'_> {
 
     /// Records the result of a step with an undo.
     pub(super) fn keep_result(&self, step: &Step, record: &Record, path: &StepPath) -> Result<(), Stop> {
-        if step.extras.undo.is_none() || !self.run.journals() {
+        if step.extras.undo.is_none() || !self.run.is_journaled() {
             return Ok(());
         }
         let kept = |key: &str, text: &[u8]| match text.len() as u64 > MAX_RESULT {
             true => Ok(json!({ "too_long": true })),
-            false => Ok(json!({ key: put(&self.run.store, text)? })),
+            false => Ok(json!({ key: store_bytes(&self.run.store, text)? })),
         };
         let is_of_text = matches!(record.json, Json::OfStdout(_) | Json::Absent);
         let value = if is_of_text { None } else { record.json()?.cloned() };
-        self.run.keep(&path.gate(&RESULT[1..]), || match (&record.stdout, value) {
+        self.run.record_value(&path.gate(&RESULT[1..]), || match (&record.stdout, value) {
             (_, Some(value)) => {
                 kept("value", &serde_json::to_vec(&*value).map_err(StageError::permanent_from)?)
             }
@@ -173,8 +176,9 @@ impl Frame<'_> {
     }
 }
 
-fn put(store: &Store, bytes: &[u8]) -> Result<Digest, StageError> {
-    let blob = store.put(bytes).map_err(|error| StageError::permanent_from(error).with_code(Code::Store))?;
+fn store_bytes(store: &Store, bytes: &[u8]) -> Result<Digest, StageError> {
+    let blob =
+        store.put_blob(bytes).map_err(|error| StageError::permanent_from(error).with_code(Code::Store))?;
     Ok(blob.digest)
 }
 
@@ -186,6 +190,6 @@ pub fn load(store: &Store, kept: &Value) -> Result<Reversal, Stop> {
     let digest = kept.get("reversal").and_then(Value::as_str).and_then(|hex| hex.parse::<Digest>().ok());
     let digest = digest
         .ok_or_else(|| Stop::Failed(StageError::permanent("the record does not include the step's undo")))?;
-    super::recorded_plan::recorded(store, &digest)
+    super::recorded_plan::load_recorded(store, &digest)
         .map_err(|failure| store_failure(StageError::permanent(failure.message)))
 }

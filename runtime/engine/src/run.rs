@@ -139,7 +139,7 @@ struct Buffered {
 
 impl Buffered {
     /// Adds an event; returns true if the events should be written now.
-    fn push(&mut self, event: Event) -> bool {
+    fn push_event(&mut self, event: Event) -> bool {
         self.events.push(event);
         let since = *self.since.get_or_insert_with(Instant::now);
         self.events.len() >= MAX_BUFFERED || since.elapsed() >= MAX_WAIT
@@ -164,8 +164,8 @@ impl<'s> Run<'s> {
         Self {
             services,
             executor,
-            _sweep: claim.as_ref().map(|_| store.sweep()),
-            trace: services.trace(id, services.env.get(TRACEPARENT).as_deref()),
+            _sweep: claim.as_ref().map(|_| store.start_sweep()),
+            trace: services.run_trace(id, services.env.get(TRACEPARENT).as_deref()),
             knows_until: store.clock_ms(),
             left_at: Mutex::default(),
             activity: Activity::default(),
@@ -176,7 +176,7 @@ impl<'s> Run<'s> {
             policy: services.policy_digest(),
             surroundings: services.surroundings(),
             is_of_agent: is_of_agent(&services.caller.detail),
-            cancel: services.cancel.child(),
+            cancel: services.cancel.child_token(),
             initiated_by: services.env.non_blank(INITIATED_BY.name),
             overseer: None,
             interrupted: Interrupted::Ask,
@@ -200,7 +200,7 @@ impl<'s> Run<'s> {
     }
 
     /// A run that continues from its journal.
-    pub fn recalled(
+    pub fn from_journal(
         services: &'s Services,
         store: Store,
         claim: Option<RunClaim>,
@@ -219,14 +219,14 @@ impl<'s> Run<'s> {
             if let Some(by) = initiator.filter(|by| !by.is_empty()) {
                 run.initiated_by = Some(by.to_owned());
             }
-            run.trace = services.trace(id, detail["traceparent"].as_str());
-            if let Some(recorded) = Surroundings::recorded(detail) {
+            run.trace = services.run_trace(id, detail["traceparent"].as_str());
+            if let Some(recorded) = Surroundings::from_detail(detail) {
                 run.surroundings = recorded;
             }
         }
         // Later answers are found by the next execution.
         run.knows_until = journal.last().map_or(run.knows_until, |last| last.at);
-        lock(&run.recall).read(journal);
+        lock(&run.recall).read_journal(journal);
         run
     }
 
@@ -236,7 +236,7 @@ impl<'s> Run<'s> {
     }
 
     /// The same execution with an overseer.
-    pub fn overseen(mut self, overseer: Arc<dyn Overseer>) -> Self {
+    pub fn with_overseer(mut self, overseer: Arc<dyn Overseer>) -> Self {
         self.overseer = Some(overseer);
         self
     }
@@ -254,12 +254,12 @@ impl<'s> Run<'s> {
             return failed_outcome(&error).into();
         }
         let done = self.executor.submit(order).and_then(|()| self.executor.wait(&id, cancel));
-        done.unwrap_or_else(|error| error.outcome())
+        done.unwrap_or_else(|error| error.to_outcome())
     }
 
     /// Checks that an effect which no record answers may be performed here.
     pub(super) fn check_performs(&self, path: &StepPath) -> Result<(), StageError> {
-        if self.overseer().is_none_or(|overseer| overseer.performs(path)) {
+        if self.overseer().is_none_or(|overseer| overseer.can_perform(path)) {
             return Ok(());
         }
         let message = format!("{path} would be performed, and this execution performs nothing");
@@ -268,7 +268,7 @@ impl<'s> Run<'s> {
 
     /// True if an execution without a journal performs this effect, as `replay --live` does.
     pub(crate) fn performs_unjournaled(&self, path: &StepPath) -> bool {
-        !self.journals() && self.overseer().is_some_and(|overseer| overseer.performs(path))
+        !self.is_journaled() && self.overseer().is_some_and(|overseer| overseer.can_perform(path))
     }
 
     /// Checks that a person may be asked about the command at this path.
@@ -295,18 +295,18 @@ impl<'s> Run<'s> {
 
     /// The memory in which components keep values instead of the store, if this execution is not recorded.
     pub(crate) fn scratch(&self) -> Option<Scratch> {
-        (!self.journals()).then(|| Arc::clone(&self.scratch))
+        (!self.is_journaled()).then(|| Arc::clone(&self.scratch))
     }
 
     /// The description of granted secrets in an action, in place of their values.
     pub(crate) fn named_secrets(&self, path: &StepPath, grants: &BTreeMap<String, String>) -> Value {
-        let recorded = self.overseer().and_then(|overseer| overseer.secrets(path));
-        self.services.secrets.named(grants, recorded.as_ref())
+        let recorded = self.overseer().and_then(|overseer| overseer.recorded_secrets(path));
+        self.services.secrets.describe_grants(grants, recorded.as_ref())
     }
 
     /// The value of a variable with a token: the secret that is granted as this variable, else the environment's. An
     /// answer from a record needs no value, so an unknown value is not looked up.
-    pub(crate) fn token(&self, env: &Env, variable: &str) -> Result<Option<Token>, StageError> {
+    pub(crate) fn find_token(&self, env: &Env, variable: &str) -> Result<Option<Token>, StageError> {
         match env.secrets().get(variable) {
             Some(secret) if self.overseer().is_some() => {
                 let value = self.services.secrets.known_value(secret).unwrap_or_default();
@@ -322,13 +322,17 @@ impl<'s> Run<'s> {
             return Ok(env.get(variable).map(Token::of_environment));
         };
         let grant = BTreeMap::from([(variable.to_owned(), secret.clone())]);
-        let value = self.services.values(&grant)?.into_iter().next().map(|(_, value)| value);
+        let value = self.services.secret_values(&grant)?.into_iter().next().map(|(_, value)| value);
         Ok(value.map(|value| Token { value, secret: Some(secret.clone()) }))
     }
 
-    /// The credential that the step is granted for a request to this destination. Like [`Run::token`], it is not
+    /// The credential that the step is granted for a request to this destination. Like [`Run::find_token`], it is not
     /// looked up for an answer from a record.
-    pub(crate) fn credential(&self, env: &Env, to: Destination<'_>) -> Result<Option<Token>, StageError> {
+    pub(crate) fn find_credential(
+        &self,
+        env: &Env,
+        to: Destination<'_>,
+    ) -> Result<Option<Token>, StageError> {
         match credential_for(env, to) {
             Some(secret) if self.overseer().is_some() => {
                 let value = self.services.secrets.known_value(secret).unwrap_or_default();
@@ -346,17 +350,17 @@ impl<'s> Run<'s> {
     ) -> Result<Option<Token>, StageError> {
         let Some(secret) = credential_for(env, to) else { return Ok(None) };
         let grant = BTreeMap::from([(secret.to_owned(), secret.to_owned())]);
-        let value = self.services.values(&grant)?.into_iter().next().map(|(_, value)| value);
+        let value = self.services.secret_values(&grant)?.into_iter().next().map(|(_, value)| value);
         Ok(value.map(|value| Token { value, secret: Some(secret.to_owned()) }))
     }
 
     /// True if this execution writes to the run's journal.
-    pub(crate) fn journals(&self) -> bool {
-        self.overseer.as_ref().is_none_or(|overseer| overseer.journals())
+    pub(crate) fn is_journaled(&self) -> bool {
+        self.overseer.as_ref().is_none_or(|overseer| overseer.is_journaled())
     }
 
     /// Records the path of a failure, for a later retry.
-    pub(super) fn located<T>(&self, path: &StepPath, result: Result<T, Stop>) -> Result<T, Stop> {
+    pub(super) fn locate_failure<T>(&self, path: &StepPath, result: Result<T, Stop>) -> Result<T, Stop> {
         if matches!(result, Err(Stop::Failed(_) | Stop::Cancelled)) {
             self.record_failure(path);
         }
@@ -425,7 +429,7 @@ impl<'s> Run<'s> {
     }
 
     /// Stops all work, because a person rejected the run.
-    pub(super) fn refuse(&self) {
+    pub(super) fn stop_rejected(&self) {
         self.refused.store(true, Ordering::Relaxed);
         self.cancel.cancel(CancelReason::Requested("Not approved".to_owned()));
     }
@@ -441,19 +445,19 @@ impl<'s> Run<'s> {
     }
 
     /// True if the journal has the end of this attempt.
-    pub(crate) fn remembers(&self, path: &StepPath) -> bool {
+    pub(crate) fn has_recorded_end(&self, path: &StepPath) -> bool {
         let recall = lock(&self.recall);
         recall.ended.keys().any(|known| known.is_within(path))
     }
 
     /// Records a value that later executions must use again. It is not an effect, so it needs no sync, and after a
     /// crash it may be decided again.
-    pub fn keep(
+    pub fn record_value(
         &self,
         path: &StepPath,
         find: impl FnOnce() -> Result<Value, StageError>,
     ) -> Result<Value, Stop> {
-        if let Some(outcome) = self.remembered(path) {
+        if let Some(outcome) = self.recorded_outcome(path) {
             return Ok(outcome.value.clone());
         }
         let value = find().inspect_err(|_| self.record_failure(path))?;
@@ -465,13 +469,13 @@ impl<'s> Run<'s> {
     }
 
     /// The value recorded at a path, by this or an earlier execution.
-    pub(crate) fn kept(&self, path: &StepPath) -> Option<Value> {
+    pub(crate) fn recorded_value(&self, path: &StepPath) -> Option<Value> {
         let now = lock(&self.kept).get(path).cloned();
-        now.or_else(|| self.remembered(path).map(|outcome| outcome.value.clone()))
+        now.or_else(|| self.recorded_outcome(path).map(|outcome| outcome.value.clone()))
     }
 
     /// A component of this run, loaded on first use.
-    pub(crate) fn loaded<E>(
+    pub(crate) fn load_component<E>(
         &self,
         key: &str,
         load: impl FnOnce() -> Result<Component, E>,
@@ -485,19 +489,19 @@ impl<'s> Run<'s> {
     }
 
     /// The outcome of a composite step or decision from the journal.
-    pub(crate) fn remembered(&self, path: &StepPath) -> Option<Arc<StepOutcome>> {
+    pub(crate) fn recorded_outcome(&self, path: &StepPath) -> Option<Arc<StepOutcome>> {
         lock(&self.recall).ended.get(path).cloned()
     }
 
     /// Journals a step's summary for the history; it is recomputed, not recalled.
-    pub(crate) fn summarise(
+    pub(crate) fn record_summary(
         &self,
         path: &StepPath,
         mut outcome: StepOutcome,
         kind: &str,
     ) -> Result<(), Stop> {
         if let Some(overseer) = &self.overseer {
-            overseer.summary(path, &outcome);
+            overseer.report_summary(path, &outcome);
         }
         if !lock(&self.recall).summarised.insert(path.clone()) {
             return Ok(());
@@ -513,18 +517,18 @@ impl<'s> Run<'s> {
 
     /// Journals an event whose loss would only cost recomputation.
     pub fn append_unsynced(&self, event: Event) -> Result<(), Stop> {
-        if !self.journals() {
+        if !self.is_journaled() {
             return Ok(());
         }
-        self.show(std::slice::from_ref(&event));
-        let due = lock(&self.buffered).push(event);
-        if due { self.append(Vec::new(), Durability::Lazy) } else { Ok(()) }
+        self.show_events(std::slice::from_ref(&event));
+        let due = lock(&self.buffered).push_event(event);
+        if due { self.append_events(Vec::new(), Durability::Lazy) } else { Ok(()) }
     }
 
     /// Journals the reserved cost of a model call, before the call.
     pub(crate) fn note_reserved(&self, path: &StepPath, detail: Value) -> Result<(), StageError> {
         let note = Event::Note { path: Some(path.to_string()), text: RESERVED.to_owned(), detail };
-        self.append(vec![note], Durability::Synced).map_err(|stop| match stop {
+        self.append_events(vec![note], Durability::Synced).map_err(|stop| match stop {
             Stop::Failed(error) => error,
             _ => StageError::permanent("the run has ended").with_code(Code::Cancelled),
         })
@@ -533,20 +537,20 @@ impl<'s> Run<'s> {
     /// The recorded costs of this run's earlier executions, with the path of each call.
     pub(super) fn paid_earlier(&self) -> Vec<(String, Spend)> {
         // A replay performs nothing, and its steps report all costs again.
-        if self.journals() { lock(&self.recall).paid_earlier() } else { Vec::new() }
+        if self.is_journaled() { lock(&self.recall).paid_earlier() } else { Vec::new() }
     }
 
     /// Journals events after all buffered ones. Nothing is journaled once a person has ended the run.
-    pub(crate) fn append(&self, events: Vec<Event>, durability: Durability) -> Result<(), Stop> {
-        if self.journals() {
-            self.show(&events);
+    pub(crate) fn append_events(&self, events: Vec<Event>, durability: Durability) -> Result<(), Stop> {
+        if self.is_journaled() {
+            self.show_events(&events);
         }
         let mut all = self.take_buffered();
         all.extend(events);
-        if all.is_empty() || !self.journals() {
+        if all.is_empty() || !self.is_journaled() {
             return Ok(());
         }
-        self.store.append(self.id, all, durability).map_err(|error| self.stop_by(error))
+        self.store.append_events(self.id, all, durability).map_err(|error| self.stop_by(error))
     }
 
     /// Stops this execution if a person has ended the run from another process.
@@ -565,14 +569,14 @@ impl<'s> Run<'s> {
     }
 
     /// The change set that is committed in place of this one, after a conflict; else this one.
-    pub(crate) fn resolved(&self, set: Digest) -> Digest {
-        lock(&self.recall).resolved(set)
+    pub(crate) fn resolved_set(&self, set: Digest) -> Digest {
+        lock(&self.recall).resolved_set(set)
     }
 
     /// Shows events to the watcher of the run.
-    pub(super) fn show(&self, events: &[Event]) {
+    pub(super) fn show_events(&self, events: &[Event]) {
         if let Some(progress) = self.services.progress.as_deref().filter(|_| !events.is_empty()) {
-            progress.recorded(events);
+            progress.events_recorded(events);
         }
     }
 
@@ -597,10 +601,14 @@ impl<'s> Run<'s> {
     }
 
     /// The answer to the question at this path, if there is one; `binding` belongs to the current question.
-    pub(crate) fn answer(&self, path: &StepPath, binding: &Binding) -> Result<Option<KnownAnswer>, Stop> {
+    pub(crate) fn find_answer(
+        &self,
+        path: &StepPath,
+        binding: &Binding,
+    ) -> Result<Option<KnownAnswer>, Stop> {
         let known = lock(&self.recall).answers.get(path).cloned();
         match &self.overseer {
-            Some(overseer) => overseer.answer(path, binding, known),
+            Some(overseer) => overseer.replace_answer(path, binding, known),
             None => Ok(known),
         }
     }
@@ -616,15 +624,15 @@ impl<'s> Run<'s> {
     }
 
     /// Records a question whose answer was taken over.
-    pub(crate) fn unconfirmed(&self, gate: PendingGate) {
+    pub(crate) fn register_unconfirmed(&self, gate: PendingGate) {
         lock(&self.unconfirmed).push(gate);
     }
 
     /// Asks the questions again that were answered in other runs, before an effect is performed: those answers did not
     /// approve its repetition.
-    pub(super) fn confirm(&self) -> Result<(), Stop> {
+    pub(super) fn confirm_answers(&self) -> Result<(), Stop> {
         let unconfirmed = lock(&self.unconfirmed);
-        if unconfirmed.is_empty() || !self.journals() {
+        if unconfirmed.is_empty() || !self.is_journaled() {
             return Ok(());
         }
         let mut pending = lock(&self.pending);
@@ -642,7 +650,7 @@ impl<'s> Run<'s> {
     }
 
     /// Registers a question that could not be answered at once.
-    pub(crate) fn pend(&self, gate: PendingGate) {
+    pub(crate) fn register_pending(&self, gate: PendingGate) {
         lock(&self.pending).push(gate);
     }
 
@@ -683,6 +691,6 @@ pub(super) fn ended_event(path: &StepPath, outcome: Arc<StepOutcome>) -> Event {
 
 /// The secret of the credential whose bounds allow a request to this destination.
 fn credential_for<'e>(env: &'e Env, to: Destination<'_>) -> Option<&'e str> {
-    let grant = env.credentials().iter().find(|grant| grant.host.is(to.host, to.port))?;
-    grant.check("POST", to.path).is_ok().then_some(grant.secret.as_str())
+    let grant = env.credentials().iter().find(|grant| grant.host.is_for(to.host, to.port))?;
+    grant.check_bounds("POST", to.path).is_ok().then_some(grant.secret.as_str())
 }

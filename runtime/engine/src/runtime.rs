@@ -92,27 +92,28 @@ impl Runtime {
     /// If `main` did not begin with `lobster_runtime::init()`, a setting cannot be read, there is no state directory
     /// (neither `LOBSTER_STATE_DIR` nor a home), or a policy could not protect it.
     pub fn new(settings: Settings) -> Result<Self, Failure> {
-        if !lobster_base::own_program::answers() {
+        if !lobster_base::own_program::answers_as_helper() {
             let message = "this program has not called lobster_runtime::init() at the beginning of main: lobster starts it \
                            again for sandboxes and to compile components";
             return Err(Failure::new(Code::Setting, message));
         }
-        let env = Env::inherited(settings.env);
-        check_settings(&|name| env.bytes(name))?;
-        let tokens = crate::own_tokens::names(&env, &settings.cwd);
+        let env = Env::from_inherited(settings.env);
+        check_settings(&|name| env.get_bytes(name))?;
+        let tokens = crate::own_tokens::find_names(&env, &settings.cwd);
         let place = crate::settings::secrets_place(&env);
         let secrets = Secrets::new(settings.secrets, place, &settings.policy, &env, &tokens);
         let inherited = crate::own_tokens::are_inherited(&env);
-        let env = env.withholding(secrets.withheld());
-        let env = if inherited { env } else { env.reserving(crate::own_tokens::withheld(tokens)) };
-        let Some(state_dir) = state_dir(&|name| env.bytes(name)).map(|dir| settings.cwd.join(dir)) else {
+        let env = env.with_withheld(secrets.withheld_variables());
+        let env =
+            if inherited { env } else { env.with_own_tokens(crate::own_tokens::withheld_names(tokens)) };
+        let Some(state_dir) = state_dir(&|name| env.get_bytes(name)).map(|dir| settings.cwd.join(dir)) else {
             return Err(Failure::new(
                 Code::Setting,
                 "no state directory: set LOBSTER_STATE_DIR, or HOME to the absolute path of a home",
             ));
         };
-        if env.path("LOBSTER_STATE_DIR").is_none()
-            && let Some(home) = home_dir(&|name| env.bytes(name)).filter(|home| !home.exists())
+        if env.get_path("LOBSTER_STATE_DIR").is_none()
+            && let Some(home) = home_dir(&|name| env.get_bytes(name)).filter(|home| !home.exists())
         {
             let message = format!(
                 "the home {} does not exist: set LOBSTER_STATE_DIR, or HOME to a home",
@@ -199,7 +200,7 @@ impl Runtime {
             hidden: self.services.secrets.redactions(),
             sandbox: Arc::clone(&self.services.sandbox),
             components: self.services.components().clone(),
-            cancel: self.services.cancel.child(),
+            cancel: self.services.cancel.child_token(),
         };
         worker.serve_orders(input, output)
     }
@@ -233,15 +234,16 @@ impl Runtime {
     ///
     /// # Errors
     /// The first error in the request.
-    pub fn plan(&self, request: &RunRequest) -> Result<Planned, Failure> {
+    pub fn plan_run(&self, request: &RunRequest) -> Result<Planned, Failure> {
         match &request.target {
             Target::Pipeline(text) => {
-                let pipeline = pipeline::parse(text).map_err(|error| Failure::parse(error.to_string()))?;
+                let pipeline =
+                    pipeline::parse(text).map_err(|error| Failure::parse_error(error.to_string()))?;
                 self.plan_pipeline(pipeline, text)
             }
             Target::File(file) => {
                 let path = self.services.cwd.join(file);
-                let workflow = self.load(&path)?;
+                let workflow = self.load_checked(&path)?;
                 let given = request.args.clone().unwrap_or_else(|| Value::Object(Map::new()));
                 let args = workflow::bind_args(&workflow, &given)
                     .map_err(|error| Failure::new(Code::WorkflowArguments, error.to_string()))?;
@@ -258,8 +260,8 @@ impl Runtime {
     ///
     /// # Errors
     /// The first error in the file.
-    pub fn workflow(&self, file: &Path) -> Result<Workflow, Failure> {
-        self.load(&self.services.cwd.join(file))
+    pub fn read_workflow(&self, file: &Path) -> Result<Workflow, Failure> {
+        self.load_checked(&self.services.cwd.join(file))
     }
 
     /// Checks a pipeline that is not text; `name` is the name of the run for people.
@@ -278,7 +280,7 @@ impl Runtime {
         })
     }
 
-    fn load(&self, path: &Path) -> Result<Workflow, Failure> {
+    fn load_checked(&self, path: &Path) -> Result<Workflow, Failure> {
         let (mut workflow, warnings) =
             workflow::load_to_run(&source_of(path)?, &|path| read_source(path), &self.services.registry)
                 .map_err(|diagnostic| Failure::from(&*diagnostic))?;
@@ -286,10 +288,10 @@ impl Runtime {
             return Err(Failure::from(error));
         }
         for warning in warnings {
-            self.services.note(&format!("warning: {}", warning.one_line_with_snippet()));
+            self.services.print_note(&format!("warning: {}", warning.one_line_with_snippet()));
         }
-        for warning in components::check(&self.services, &mut workflow).into_warnings()? {
-            self.services.note(&format!("warning: {}", warning.one_line_with_snippet()));
+        for warning in components::check_workflow(&self.services, &mut workflow).into_warnings()? {
+            self.services.print_note(&format!("warning: {}", warning.one_line_with_snippet()));
         }
         Ok(workflow)
     }
@@ -299,7 +301,7 @@ impl Runtime {
     #[must_use]
     pub fn check_components(&self, path: &Path) -> Vec<Diagnostic> {
         let Ok((mut workflow, _)) = load_workflow(path) else { return Vec::new() };
-        components::check(&self.services, &mut workflow).all()
+        components::check_workflow(&self.services, &mut workflow).all_findings()
     }
 
     /// Warnings about a workflow file's budgets and limits: budgets that limit nothing, and model calls that a limit is
@@ -313,9 +315,9 @@ impl Runtime {
     fn warn_about(&self, pipeline: &Pipeline) {
         for call in pipeline.stages.iter().filter(|call| !self.services.registry.is_of_host(&call.name)) {
             let Some(spec) = self.services.registry.get(&call.name) else { continue };
-            for warning in lobster_stage::check(spec, &call.args) {
+            for warning in lobster_stage::argument_warnings(spec, &call.args) {
                 let help = warning.help.map(|help| format!(" ({help})")).unwrap_or_default();
-                self.services.note(&format!("warning: {}{help}", warning.message));
+                self.services.print_note(&format!("warning: {}{help}", warning.message));
             }
         }
     }
@@ -324,9 +326,9 @@ impl Runtime {
     ///
     /// # Errors
     /// If a step that may run is certain to fail.
-    pub fn describe(&self, planned: &Planned) -> Result<String, Failure> {
+    pub fn describe_plan(&self, planned: &Planned) -> Result<String, Failure> {
         match &planned.plan {
-            Plan::Pipeline(pipeline) => Ok(pipeline.plan()),
+            Plan::Pipeline(pipeline) => Ok(pipeline.dry_run_text()),
             Plan::Workflow(workflow) => {
                 let known = |name: &str| self.services.registry.get(name).is_some();
                 lobster_language::dry_run::dry_run(workflow, &planned.args, &known)
@@ -337,7 +339,7 @@ impl Runtime {
 
     /// Runs a target until it ends or asks its first question.
     pub fn run(&self, request: &RunRequest) -> RunResult {
-        match self.plan(request) {
+        match self.plan_run(request) {
             Ok(planned) => {
                 self.tell_reread(&planned, request, |_| false);
                 self.run_planned(&planned)
@@ -351,14 +353,14 @@ impl Runtime {
     pub fn tell_reread(&self, planned: &Planned, request: &RunRequest, is_text: impl Fn(&str) -> bool) {
         if let (Plan::Workflow(workflow), Some(given)) = (&planned.plan, &request.args) {
             for line in workflow::reread_arguments(workflow, given, is_text) {
-                self.services.note(&format!("warning: {line}"));
+                self.services.print_note(&format!("warning: {line}"));
             }
         }
     }
 
-    /// Runs a request that [`Runtime::plan`] checked.
+    /// Runs a request that [`Runtime::plan_run`] checked.
     pub fn run_planned(&self, planned: &Planned) -> RunResult {
-        self.run_begun(planned, |runtime| runtime.begin(planned, None))
+        self.run_begun(planned, |runtime| runtime.begin_run(planned, None))
     }
 
     /// The same, under an id that was promised earlier. The id can be used once.
@@ -376,7 +378,7 @@ impl Runtime {
         }
         match begin(self) {
             Ok(run) => {
-                let envelope = crate::execute(&run, &planned.plan, &planned.args);
+                let envelope = crate::execute_plan(&run, &planned.plan, &planned.args);
                 RunResult { run: Some(run.id), envelope, rendered: run.has_rendered() }
             }
             Err(error) => Failure::from(error).into(),
@@ -398,15 +400,16 @@ impl Runtime {
     }
 
     /// Records that a run begins.
-    pub fn begin(&self, planned: &Planned, parent: Option<RunId>) -> Result<Run<'_>, StoreError> {
+    pub fn begin_run(&self, planned: &Planned, parent: Option<RunId>) -> Result<Run<'_>, StoreError> {
         self.begin_as(planned, parent, None)
     }
 
     /// Finishes the commits that crashes interrupted, so that no run reads a half-finished change.
     pub fn finish_commits(&self, store: &Store) {
-        if let Err(error) = crate::kinds::changes::recover(store) {
-            self.services
-                .note(&format!("warning: an earlier commit of changes to files is not finished: {error}"));
+        if let Err(error) = crate::kinds::changes::recover_commits(store) {
+            self.services.print_note(&format!(
+                "warning: an earlier commit of changes to files is not finished: {error}"
+            ));
         }
     }
 
@@ -419,18 +422,19 @@ impl Runtime {
         let cwd = self.recorded_cwd()?;
         if planned.starts_processes() {
             // Without a policy file nothing is confined.
-            self.services.sandbox.warm(!self.services.policy_files.is_empty());
+            self.services.sandbox.warm_up(!self.services.policy_files.is_empty());
         }
         let store = self.services.store()?;
         self.finish_commits(&store);
         if let Plan::Workflow(workflow) = &planned.plan {
-            components::keep(&store, workflow)?;
+            components::store_pinned(&store, workflow)?;
         }
         let task = keep_task(&store, planned)?;
         let mut detail = self.beginning_detail(&store)?;
         // The questions of a fork go to the same people as those of its run.
-        if let Some(origin) = parent.map(|parent| Origin::read(&store, parent)).transpose()?.flatten() {
-            origin.record(&mut detail);
+        if let Some(origin) = parent.map(|parent| Origin::from_journal(&store, parent)).transpose()?.flatten()
+        {
+            origin.add_to_detail(&mut detail);
         }
         if !planned.args.is_empty() {
             detail[GIVEN_ARGS] = serde_json::json!(planned.given);
@@ -479,7 +483,7 @@ impl Runtime {
     /// are executed.
     pub fn recorded_surroundings(&self, store: &Store) -> Result<Value, StoreError> {
         let mut detail = self.start_detail();
-        let policy = store.put(json::compact(self.services.policy.file()).as_bytes())?;
+        let policy = store.put_blob(json::compact(self.services.policy.file()).as_bytes())?;
         detail["policy"] = self.services.policy_digest().to_string().into();
         detail["policyFile"] = policy.digest.to_string().into();
         if let Some(place) = &self.services.place {
@@ -497,7 +501,7 @@ impl Runtime {
         if let Some(parent) = traced {
             detail["traceparent"] = parent.into();
         }
-        detail["settings"] = Value::Object(self.services.env.settings());
+        detail["settings"] = Value::Object(self.services.env.lobster_settings());
         Ok(detail)
     }
 }
@@ -610,7 +614,7 @@ pub fn workflow_file(path: &Path) -> Result<(), WorkflowFileError> {
 
 /// A path as errors print it: without `.`, and with each `..` resolved.
 #[must_use]
-pub fn tidied(path: &Path) -> PathBuf {
+pub fn tidy_path(path: &Path) -> PathBuf {
     let mut tidy = PathBuf::new();
     for part in path.components() {
         match part {

@@ -83,7 +83,7 @@ impl SecretError {
     }
 
     /// The failure of a step for this reason.
-    pub(crate) fn failed(self) -> StageError {
+    pub(crate) fn into_failure(self) -> StageError {
         let code = self.code();
         StageError::permanent_from(self).with_code(code)
     }
@@ -117,7 +117,7 @@ pub(crate) struct Reader<'r> {
 }
 
 impl Reader<'_> {
-    pub(crate) fn read(
+    pub(crate) fn read_secret(
         &self,
         name: &str,
         reference: &SecretReference,
@@ -137,18 +137,18 @@ impl Reader<'_> {
                     .map_err(|source| SecretError::File(name.to_owned(), path, source))?;
                 Ok(bytes)
             }
-            SecretOrigin::Command(words) => self.command(name, words),
+            SecretOrigin::Command(words) => self.run_command(name, words),
             // The login supplies its token.
             SecretOrigin::Login(_) => Ok(Vec::new()),
         }
     }
 
     /// Runs the operator's own command, unconfined and with the operator's rights.
-    fn command(&self, name: &str, words: &[String]) -> Result<Vec<u8>, SecretError> {
+    fn run_command(&self, name: &str, words: &[String]) -> Result<Vec<u8>, SecretError> {
         let failed = |why: String| SecretError::Command(name.to_owned(), words.join(" "), why);
         let request = SpawnRequest {
             argv: words.iter().map(OsString::from).collect(),
-            env: self.env.all().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+            env: self.env.all_vars().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
             cwd: self.cwd.to_owned(),
             stdin: Stdin::Empty,
             limits: ProcessLimits {
@@ -186,12 +186,12 @@ impl Reader<'_> {
 struct Sink(Vec<u8>);
 
 impl OutputSinks for Sink {
-    fn stdout(&mut self, chunk: &[u8]) -> io::Result<()> {
+    fn write_stdout(&mut self, chunk: &[u8]) -> io::Result<()> {
         self.0.extend_from_slice(chunk);
         Ok(())
     }
 
-    fn stderr(&mut self, _chunk: &[u8]) -> io::Result<()> {
+    fn write_stderr(&mut self, _chunk: &[u8]) -> io::Result<()> {
         Ok(())
     }
 }

@@ -95,13 +95,13 @@ struct Hidden {
 }
 
 impl Hidden {
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn lock_known(&self) -> MutexGuard<'_, Known> {
         lock(&self.known)
     }
 
     /// Applies `add`; the values that it adds are hidden from now on.
-    fn hide(&self, add: impl FnOnce(&mut Known)) {
-        let mut known = self.known();
+    fn hide_values(&self, add: impl FnOnce(&mut Known)) {
+        let mut known = self.lock_known();
         add(&mut known);
         self.redact_store(&known);
     }
@@ -110,7 +110,7 @@ impl Hidden {
         if let Some(store) = self.store.get()
             && !known.redactions.is_empty()
         {
-            store.redact(known.redactions.clone());
+            store.set_redactions(known.redactions.clone());
         }
     }
 }
@@ -126,9 +126,9 @@ struct Known {
 }
 
 impl Known {
-    fn hide(&mut self, name: &str, value: &str) {
-        let _ = self.redactions.add(name, value);
-        let _ = self.secrets.add(name, value);
+    fn hide_value(&mut self, name: &str, value: &str) {
+        let _ = self.redactions.add_secret(name, value);
+        let _ = self.secrets.add_secret(name, value);
     }
 }
 
@@ -156,12 +156,12 @@ impl Secrets {
             if let SecretOrigin::Env(variable) = &reference.origin
                 && let Some(value) = env.get(variable)
             {
-                known.hide(name, &value);
+                known.hide_value(name, &value);
             }
         }
         for name in tokens {
-            for value in env.get(name).into_iter().flat_map(|value| own_tokens::hidden(name, &value)) {
-                let _ = known.redactions.add(name, &value);
+            for value in env.get(name).into_iter().flat_map(|value| own_tokens::hidden_parts(name, &value)) {
+                let _ = known.redactions.add_secret(name, &value);
             }
         }
         Self {
@@ -176,18 +176,18 @@ impl Secrets {
     }
 
     /// The same under another policy.
-    pub(crate) fn under(&self, policy: &Policy, env: &Env, tokens: &BTreeSet<String>) -> Self {
+    pub(crate) fn under_policy(&self, policy: &Policy, env: &Env, tokens: &BTreeSet<String>) -> Self {
         Self::new(self.references.clone(), self.place.clone(), policy, env, tokens)
     }
 
     /// Keeps the values out of this store, including values that become known later.
     pub(crate) fn keep_out_of(&self, store: &Store) {
         self.hidden.store.get_or_init(|| store.clone());
-        self.hidden.redact_store(&self.hidden.known());
+        self.hidden.redact_store(&self.hidden.lock_known());
     }
 
     /// The variables of lobster's own environment that hold secrets; no step inherits them.
-    pub(crate) fn withheld(&self) -> BTreeSet<OsString> {
+    pub(crate) fn withheld_variables(&self) -> BTreeSet<OsString> {
         self.references
             .values()
             .filter_map(|reference| match &reference.origin {
@@ -199,16 +199,16 @@ impl Secrets {
 
     /// The values to hide that are known so far.
     pub(crate) fn redactions(&self) -> Redactions {
-        self.hidden.known().redactions.clone()
+        self.hidden.lock_known().redactions.clone()
     }
 
     /// True if no value has to be hidden yet.
     pub(crate) fn is_empty(&self) -> bool {
-        self.hidden.known().redactions.is_empty()
+        self.hidden.lock_known().redactions.is_empty()
     }
 
     /// Finds the value of each granted secret, before anything runs.
-    pub(crate) fn learn<'g>(
+    pub(crate) fn learn_secrets<'g>(
         &self,
         grants: impl IntoIterator<Item = &'g SecretGrant>,
         reader: &Reader<'_>,
@@ -217,10 +217,10 @@ impl Secrets {
             if Policy::is_protected_variable(&grant.variable) && !own_tokens::is_of_a_model(&grant.variable) {
                 return Err(SecretError::Variable(grant.secret.clone(), grant.variable.clone()));
             }
-            if let Some(refusal) = self.refusal(grant) {
+            if let Some(refusal) = self.refusal_reason(grant) {
                 return Err(refusal);
             }
-            self.value(&grant.secret, reader)?;
+            self.secret_value(&grant.secret, reader)?;
         }
         Ok(())
     }
@@ -234,9 +234,9 @@ impl Secrets {
     ) -> Result<(), SecretError> {
         for grant in grants {
             let (secret, host) = (&grant.secret, &grant.host);
-            let login = self.login(secret, reader)?;
+            let login = self.find_login(secret, reader)?;
             self.check_host(grant, login.as_deref().map(HeldLogin::server))?;
-            let value = self.value(secret, reader)?;
+            let value = self.secret_value(secret, reader)?;
             grant
                 .header_value(&value)
                 .map_err(|error| SecretError::Unsendable(secret.clone(), host.to_string(), error))?;
@@ -262,7 +262,7 @@ impl Secrets {
     }
 
     /// The reason why a secret certainly cannot be given to a step. Nothing is looked up.
-    pub(crate) fn refusal(&self, grant: &SecretGrant) -> Option<SecretError> {
+    pub(crate) fn refusal_reason(&self, grant: &SecretGrant) -> Option<SecretError> {
         let hosts = self.bound_to(&grant.secret)?;
         Some(SecretError::Bound(grant.secret.clone(), hosts))
     }
@@ -305,7 +305,7 @@ impl Secrets {
     }
 
     /// The login that provides the secret, if it is a token of a login.
-    pub(crate) fn login(
+    pub(crate) fn find_login(
         &self,
         secret: &str,
         reader: &Reader<'_>,
@@ -319,14 +319,14 @@ impl Secrets {
         let term = reader.servers.login_term(secret, server);
         let term = term.map_err(|error| SecretError::LoginServer(secret.to_owned(), error))?;
         let (hidden, name) = (Arc::clone(&self.hidden), secret.to_owned());
-        let learn = move |token: &str| hidden.hide(|known| known.hide(&name, token));
+        let learn = move |token: &str| hidden.hide_values(|known| known.hide_value(&name, token));
         let login = HeldLogin::new(term, reader.servers.logins(), reader.cancel.clone(), Box::new(learn));
         Ok(Some(Arc::clone(lock(&self.logins).entry(secret.to_owned()).or_insert_with(|| Arc::new(login)))))
     }
 
     /// Refuses a plan or arguments that contain a value in clear text, since it would be recorded.
     pub(crate) fn check_clear(&self, place: &'static str, text: &str) -> Result<(), SecretError> {
-        match self.hidden.known().secrets.first_in(text) {
+        match self.hidden.lock_known().secrets.first_in(text) {
             Some(mark) => Err(SecretError::InClear { place, mark: mark.to_owned() }),
             None => Ok(()),
         }
@@ -356,30 +356,34 @@ impl Secrets {
     }
 
     /// The file in which an operator names secrets.
-    pub(crate) fn place(&self) -> &str {
+    pub(crate) fn secrets_file(&self) -> &str {
         &self.place
     }
 
     /// Checks that a secret has a value, without returning it.
-    pub(crate) fn find(&self, name: &str, reader: &Reader<'_>) -> Result<(), SecretError> {
-        self.value(name, reader).map(drop)
+    pub(crate) fn check_available(&self, name: &str, reader: &Reader<'_>) -> Result<(), SecretError> {
+        self.secret_value(name, reader).map(drop)
     }
 
     /// The variables of a step with their values.
-    pub(crate) fn variables(
+    pub(crate) fn variable_values(
         &self,
         grants: &BTreeMap<String, String>,
         reader: &Reader<'_>,
     ) -> Result<Vec<(String, String)>, SecretError> {
         grants
             .iter()
-            .map(|(variable, secret)| Ok((variable.clone(), self.value(secret, reader)?.to_string())))
+            .map(|(variable, secret)| Ok((variable.clone(), self.secret_value(secret, reader)?.to_string())))
             .collect()
     }
 
     /// The description of granted secrets in an action, in place of their values. The source of a value is the
     /// operator's choice; for a `recorded` action the recorded source is kept.
-    pub(crate) fn named(&self, grants: &BTreeMap<String, String>, recorded: Option<&Value>) -> Value {
+    pub(crate) fn describe_grants(
+        &self,
+        grants: &BTreeMap<String, String>,
+        recorded: Option<&Value>,
+    ) -> Value {
         grants
             .iter()
             .map(|(variable, secret)| {
@@ -394,9 +398,9 @@ impl Secrets {
     }
 
     /// Keeps one of lobster's own tokens out of all records and output.
-    pub(crate) fn hide(&self, name: &str, token: &str) {
-        self.hidden.hide(|known| {
-            let _ = known.redactions.add(name, token);
+    pub(crate) fn hide_token(&self, name: &str, token: &str) {
+        self.hidden.hide_values(|known| {
+            let _ = known.redactions.add_secret(name, token);
         });
     }
 
@@ -405,19 +409,19 @@ impl Secrets {
         if let Some(login) = lock(&self.logins).get(name) {
             return login.used_tokens().last().map(ToString::to_string);
         }
-        self.hidden.known().values.get(name).map(|value| value.to_string())
+        self.hidden.lock_known().values.get(name).map(|value| value.to_string())
     }
 
-    fn value(&self, name: &str, reader: &Reader<'_>) -> Result<Arc<str>, SecretError> {
-        if let Some(login) = self.login(name, reader)? {
+    fn secret_value(&self, name: &str, reader: &Reader<'_>) -> Result<Arc<str>, SecretError> {
+        if let Some(login) = self.find_login(name, reader)? {
             return Ok(login.token()?);
         }
-        if let Some(value) = self.hidden.known().values.get(name) {
+        if let Some(value) = self.hidden.lock_known().values.get(name) {
             return Ok(Arc::clone(value));
         }
-        let value: Arc<str> = self.read(name, self.reference(name)?, reader)?.into();
-        self.hidden.hide(|known| {
-            known.hide(name, &value);
+        let value: Arc<str> = self.read_value(name, self.allowed_reference(name)?, reader)?.into();
+        self.hidden.hide_values(|known| {
+            known.hide_value(name, &value);
             known.values.insert(name.to_owned(), Arc::clone(&value));
         });
         Ok(value)
@@ -425,23 +429,23 @@ impl Secrets {
 
     /// The current value: the content of a file is valid until the file changes, the output of a command for a minute.
     pub(crate) fn current_value(&self, name: &str, reader: &Reader<'_>) -> Result<Arc<str>, Failure> {
-        let reference = self.reference(name)?;
+        let reference = self.allowed_reference(name)?;
         let now = match &reference.origin {
-            SecretOrigin::Env(_) | SecretOrigin::Login(_) => return Ok(self.value(name, reader)?),
-            SecretOrigin::File(path) => AsOf::File(FileStamp::read(&in_home(path, &self.home))),
+            SecretOrigin::Env(_) | SecretOrigin::Login(_) => return Ok(self.secret_value(name, reader)?),
+            SecretOrigin::File(path) => AsOf::File(FileStamp::read_metadata(&in_home(path, &self.home))),
             SecretOrigin::Command(_) => AsOf::Time(Instant::now()),
         };
         self.current.get(name, now, |earlier| {
-            let value: Arc<str> = self.read(name, reference, reader)?.into();
+            let value: Arc<str> = self.read_value(name, reference, reader)?.into();
             if earlier != Some(&value) {
-                self.hidden.hide(|known| known.hide(name, &value));
+                self.hidden.hide_values(|known| known.hide_value(name, &value));
             }
             Ok(value)
         })
     }
 
     /// The source of a value, if the policy allows its use.
-    fn reference(&self, name: &str) -> Result<&SecretReference, SecretError> {
+    fn allowed_reference(&self, name: &str) -> Result<&SecretReference, SecretError> {
         let reference = self
             .references
             .get(name)
@@ -455,13 +459,13 @@ impl Secrets {
         Ok(reference)
     }
 
-    fn read(
+    fn read_value(
         &self,
         name: &str,
         reference: &SecretReference,
         reader: &Reader<'_>,
     ) -> Result<String, SecretError> {
-        usable(name, reference, reader.read(name, reference, &self.home)?)
+        check_usable(name, reference, reader.read_secret(name, reference, &self.home)?)
     }
 }
 
@@ -475,7 +479,7 @@ fn server_host(address: &str) -> Option<CredentialHost> {
 fn login_state(servers: &dyn LoginServers, address: Result<String, StageError>) -> LoginState {
     let login = address
         .map_err(|error| error.message)
-        .and_then(|address| servers.logins().login(&address).map_err(|error| error.to_string()));
+        .and_then(|address| servers.logins().find_login(&address).map_err(|error| error.to_string()));
     match login {
         Ok(Some(login)) => {
             LoginState::LoggedIn { expires_at: login.expires_at(), is_renewed: login.is_renewed() }
@@ -490,7 +494,7 @@ fn named_hosts(hosts: &[CredentialHost]) -> String {
 }
 
 /// A value that can be given to a step and hidden.
-fn usable(name: &str, reference: &SecretReference, bytes: Vec<u8>) -> Result<String, SecretError> {
+fn check_usable(name: &str, reference: &SecretReference, bytes: Vec<u8>) -> Result<String, SecretError> {
     let (name, from) = (name.to_owned(), reference.describe());
     if bytes.len() as u64 > MAX_VALUE {
         return Err(SecretError::TooLarge(name, from));

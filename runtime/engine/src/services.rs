@@ -93,7 +93,7 @@ impl Services {
         Surroundings {
             home: self.env.get("HOME").unwrap_or_else(|| "/".to_owned()),
             state: self.state_dir.display().to_string(),
-            protected: self.protected(),
+            protected: self.protected_paths(),
             policies: self.policy_files.clone(),
             project_is_trusted: self.project_is_trusted,
             terminal: (!self.policy.is_open())
@@ -107,7 +107,7 @@ impl Services {
     }
 
     /// The paths that no step may change, as far as this process knows.
-    pub(crate) fn protected(&self) -> Vec<String> {
+    pub(crate) fn protected_paths(&self) -> Vec<String> {
         let audit = self.audit_places();
         let places =
             self.policy_files.iter().map(|file| file.path.clone()).chain(audit.copy).chain(audit.anchor);
@@ -124,7 +124,7 @@ impl Services {
         // A pool of models may be given as text instead of a file.
         let named = named
             .iter()
-            .filter_map(|name| self.env.path(name))
+            .filter_map(|name| self.env.get_path(name))
             .filter(|path| !matches!(path.as_os_str().as_encoded_bytes().first(), Some(b'[' | b'{')));
         let places =
             [settings, self.marks_outside(), Some(PathBuf::from("/etc/lobster"))].into_iter().flatten();
@@ -133,12 +133,12 @@ impl Services {
 
     /// The file in which stores record their promises, if there is a home.
     fn marks_outside(&self) -> Option<PathBuf> {
-        let home = home_dir(&|name| self.env.bytes(name)).filter(|home| home.is_dir())?;
+        let home = home_dir(&|name| self.env.get_bytes(name)).filter(|home| home.is_dir())?;
         Some(home.join(MARKS_OUTSIDE.trim_start_matches("~/")))
     }
 
     /// The same for a silent execution, which asks, shows and reports nothing.
-    pub fn unseen(&self, cancel: CancelToken) -> Self {
+    pub fn silent_copy(&self, cancel: CancelToken) -> Self {
         let nowhere: Screen = Box::new(|_| Ok(()));
         Self {
             mode: self.mode,
@@ -181,12 +181,12 @@ impl Services {
             (self.notes)(&format!("Warning: {warning}"));
         }
         if !self.secrets.is_empty() {
-            store.redact(self.secrets.redactions());
+            store.set_redactions(self.secrets.redactions());
         }
         let hidden = self.policy.file().audit.redact.clone();
         let message = self.env.non_blank("LOBSTER_MESSAGE_ID");
         if let Some(trail) = Trail::new(self.audit_places(), hidden, self.actor(), message) {
-            store.attest(trail);
+            store.add_witness(trail);
         }
         let store = self.store.get_or_init(|| store).clone();
         self.secrets.keep_out_of(&store);
@@ -196,7 +196,7 @@ impl Services {
     /// The places that the policy names for the audit, outside the store.
     pub(crate) fn audit_places(&self) -> AuditPlaces {
         let home = self.env.get("HOME").map(PathBuf::from).unwrap_or_default();
-        self.policy.file().audit.places(&self.state_dir, &home)
+        self.policy.file().audit.resolve_places(&self.state_dir, &home)
     }
 
     /// The component engine; making it costs nothing until it loads a component.
@@ -217,7 +217,7 @@ impl Services {
     /// Reports that work began, and that it ended when the returned value is dropped.
     pub(crate) fn show_progress(&self, path: &StepPath, kind: &str) -> Shown<'_> {
         Shown(self.progress.as_deref().map(|progress| {
-            progress.started(path.as_str(), kind);
+            progress.work_started(path.as_str(), kind);
             (progress, path.to_string())
         }))
     }
@@ -228,11 +228,11 @@ impl Services {
             None => {
                 let (sandbox, components) = (Arc::clone(&self.sandbox), self.components().clone());
                 let local = LocalExecutor::new(store.clone(), sandbox, components, self);
-                Box::new(local.storing_output().showing(self.progress.as_deref()))
+                Box::new(local.storing_output().with_progress(self.progress.as_deref()))
             }
             Some(program) => {
                 let there = StdioExecutor::new(Arc::clone(program), store.clone(), self);
-                Box::new(there.showing(self.progress.as_deref()))
+                Box::new(there.with_progress(self.progress.as_deref()))
             }
         }
     }
@@ -248,14 +248,14 @@ impl Services {
     }
 
     /// Sends the spans of a finished execution to the collector, if there is one.
-    pub(crate) fn export(&self, store: &Store, run: RunId) {
+    pub(crate) fn export_trace(&self, store: &Store, run: RunId) {
         let exporter = match Exporter::from_env(&|name| self.env.get(name)) {
             Ok(None) => return,
             Ok(Some(exporter)) => exporter,
             Err(error) => return tracing::warn!(%error, "no spans are exported"),
         };
         let store = store.clone();
-        self.background.start("telemetry", move || {
+        self.background.start_task("telemetry", move || {
             if let Err(error) = exporter.export(&store, run) {
                 tracing::warn!(%run, %error, "the spans of a run were not exported");
             }
@@ -263,13 +263,13 @@ impl Services {
     }
 
     /// The trace of a run whose caller sent this `traceparent`, if its spans are exported.
-    pub(crate) fn trace(&self, run: RunId, caller: Option<&str>) -> Option<RunTrace> {
+    pub(crate) fn run_trace(&self, run: RunId, caller: Option<&str>) -> Option<RunTrace> {
         let exporter = Exporter::from_env(&|name| self.env.get(name)).ok().flatten();
         exporter.map(|_| RunTrace::new(run, caller))
     }
 
-    pub(crate) fn note(&self, line: &str) {
-        (self.notes)(&self.secrets.redactions().text(line));
+    pub(crate) fn print_note(&self, line: &str) {
+        (self.notes)(&self.secrets.redactions().hide_in_text(line));
     }
 
     /// Finds the secrets that a plan grants, and refuses a plan that contains one in clear text.
@@ -287,7 +287,7 @@ impl Services {
 
     /// The secrets that the operator's file grants to the MCP servers that a plan names.
     pub(crate) fn grants_of_servers(&self, plan: &Plan) -> Vec<SecretGrant> {
-        self.servers_called_by(plan).flat_map(|server| server.grants().collect::<Vec<_>>()).collect()
+        self.servers_called_by(plan).flat_map(|server| server.secret_grants().collect::<Vec<_>>()).collect()
     }
 
     /// The credentials that the operator's file grants to these servers.
@@ -301,7 +301,7 @@ impl Services {
     /// the reason.
     fn servers_called_by(&self, plan: &Plan) -> impl Iterator<Item = mcp::ServerSpec> {
         let named = mcp::servers_of(plan);
-        let config = (!named.is_empty()).then(|| mcp::operators(self, &self.cwd).ok()).flatten();
+        let config = (!named.is_empty()).then(|| mcp::read_operator_config(self, &self.cwd).ok()).flatten();
         let servers = config.into_iter().flat_map(|(_, config)| config.servers);
         servers.filter(move |(name, _)| named.contains(name)).map(|(_, server)| server)
     }
@@ -311,7 +311,7 @@ impl Services {
         &self,
         grants: impl IntoIterator<Item = &'g SecretGrant>,
     ) -> Result<(), SecretError> {
-        self.secrets.learn(grants, &self.reader())
+        self.secrets.learn_secrets(grants, &self.secret_reader())
     }
 
     /// Finds the values of credentials, and hides them from now on.
@@ -319,17 +319,17 @@ impl Services {
         &self,
         grants: impl IntoIterator<Item = &'g CredentialGrant>,
     ) -> Result<(), SecretError> {
-        self.secrets.learn_credentials(grants, &self.reader())
+        self.secrets.learn_credentials(grants, &self.secret_reader())
     }
 
     /// Checks that a secret has a value.
     pub(crate) fn find_secret(&self, name: &str) -> Result<(), SecretError> {
-        self.secrets.find(name, &self.reader())
+        self.secrets.check_available(name, &self.secret_reader())
     }
 
     /// The current value of a secret.
     pub(crate) fn current_secret(&self, name: &str) -> Result<String, Failure> {
-        Ok(self.secrets.current_value(name, &self.reader())?.to_string())
+        Ok(self.secrets.current_value(name, &self.secret_reader())?.to_string())
     }
 
     /// The variables of a step that was granted secrets.
@@ -340,24 +340,28 @@ impl Services {
         if grants.is_empty() {
             return Ok(Vec::new());
         }
-        self.secrets.variables(grants, &self.reader())
+        self.secrets.variable_values(grants, &self.secret_reader())
     }
 
     /// An envelope without secrets. The output of steps comes from the store, which never has them.
-    pub(crate) fn hide(&self, mut envelope: Envelope) -> Envelope {
+    pub(crate) fn redact_envelope(&self, mut envelope: Envelope) -> Envelope {
         if self.secrets.is_empty() {
             return envelope;
         }
         let redactions = self.secrets.redactions();
         match &mut envelope {
-            Envelope::Failed(failure) => failure.message = redactions.text(&failure.message).into_owned(),
-            Envelope::NeedsApproval(request) | Envelope::NeedsInput(request) => redactions.value(request),
+            Envelope::Failed(failure) => {
+                failure.message = redactions.hide_in_text(&failure.message).into_owned()
+            }
+            Envelope::NeedsApproval(request) | Envelope::NeedsInput(request) => {
+                redactions.hide_in_value(request)
+            }
             Envelope::Done(_) | Envelope::Waiting(_) | Envelope::Cancelled => {}
         }
         envelope
     }
 
-    fn reader(&self) -> Reader<'_> {
+    fn secret_reader(&self) -> Reader<'_> {
         Reader { env: &self.env, cwd: &self.cwd, sandbox: &self.sandbox, cancel: &self.cancel, servers: self }
     }
 
@@ -368,11 +372,11 @@ impl Services {
 }
 
 impl SecretSource for Services {
-    fn values(&self, secrets: &BTreeMap<String, String>) -> Result<Vec<(String, String)>, StageError> {
-        self.secret_variables(secrets).map_err(SecretError::failed)
+    fn secret_values(&self, secrets: &BTreeMap<String, String>) -> Result<Vec<(String, String)>, StageError> {
+        self.secret_variables(secrets).map_err(SecretError::into_failure)
     }
 
-    fn login(&self, secret: &str) -> Result<Option<Arc<HeldLogin>>, StageError> {
-        self.secrets.login(secret, &self.reader()).map_err(SecretError::failed)
+    fn secret_login(&self, secret: &str) -> Result<Option<Arc<HeldLogin>>, StageError> {
+        self.secrets.find_login(secret, &self.secret_reader()).map_err(SecretError::into_failure)
     }
 }

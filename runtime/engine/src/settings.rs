@@ -124,12 +124,12 @@ impl Settings {
     /// # Errors
     /// If a file cannot be read or is not a policy. Nothing runs then.
     pub fn use_policies(&mut self, sources: &PolicySources<'_>) -> Result<Vec<String>, Failure> {
-        let env = Env::inherited(self.env.iter().cloned());
-        let organisation = env.path("LOBSTER_ORG_POLICY").or_else(|| {
+        let env = Env::from_inherited(self.env.iter().cloned());
+        let organisation = env.get_path("LOBSTER_ORG_POLICY").or_else(|| {
             let usual = PathBuf::from(ORGANISATION_POLICY);
             usual.exists().then_some(usual)
         });
-        let operator = env.path("LOBSTER_POLICY");
+        let operator = env.get_path("LOBSTER_POLICY");
         let mut layers = Vec::new();
         let named = [
             (Layer::Organisation, organisation),
@@ -142,7 +142,7 @@ impl Settings {
             let text = std::fs::read_to_string(&path).map_err(|error| {
                 Failure::new(Code::Setting, format!("cannot read the policy {}: {error}", path.display()))
             })?;
-            self.policy_files.push(PolicyFileUsed::read(&path, text.as_bytes()));
+            self.policy_files.push(PolicyFileUsed::from_content(&path, text.as_bytes()));
             layers.push(LayerText { layer, origin: path.display().to_string(), text });
         }
         let place = match env.value_of(&PROJECT_POLICY)? {
@@ -169,15 +169,17 @@ impl Settings {
         let unreadable = |error: io::Error| {
             Failure::new(Code::Setting, format!("cannot read the project's policy {FILE_NAME}: {error}"))
         };
-        let Some(file) = ProjectPolicy::find(&place).map_err(unreadable)? else { return Ok(Vec::new()) };
+        let Some(file) = ProjectPolicy::find_nearest(&place).map_err(unreadable)? else {
+            return Ok(Vec::new());
+        };
         // The operator named this file and so has already decided about it.
         if self.policy_files.iter().any(|known| known.path == file.path) {
             return Ok(Vec::new());
         }
         self.policy_files.push(PolicyFileUsed { path: file.path.clone(), digest: Some(file.digest) });
         self.place = Some(place);
-        let trust = match state_dir(&|name| env.bytes(name)) {
-            Some(dir) => TrustedPolicies::of(&self.cwd.join(dir))
+        let trust = match state_dir(&|name| env.get_bytes(name)) {
+            Some(dir) => TrustedPolicies::in_state_dir(&self.cwd.join(dir))
                 .trust_in(&file)
                 .map_err(|error| Failure::new(Code::Store, error.to_string()))?,
             None => Trust::Unknown,
@@ -243,8 +245,8 @@ impl Settings {
     /// # Errors
     /// If a named file cannot be read, others may write to it, or its content is invalid.
     pub fn use_secrets(&mut self) -> Result<(), Failure> {
-        let env = Env::inherited(self.env.iter().cloned());
-        let named = env.path("LOBSTER_SECRETS").is_some();
+        let env = Env::from_inherited(self.env.iter().cloned());
+        let named = env.get_path("LOBSTER_SECRETS").is_some();
         let Some(path) = secrets_file(&env).map(|path| self.cwd.join(path)) else { return Ok(()) };
         let wrong =
             |why: String| Failure::new(Code::Setting, format!("secrets file {}: {why}", path.display()));
@@ -267,23 +269,23 @@ impl Settings {
         let text = io::read_to_string(file).map_err(|error| wrong(format!("cannot be read: {error}")))?;
         self.secrets = parse_references(&text, &path.display().to_string())
             .map_err(|error| Failure::new(Code::Setting, error.to_string()))?;
-        self.policy_files.push(PolicyFileUsed::read(&path, text.as_bytes()));
+        self.policy_files.push(PolicyFileUsed::from_content(&path, text.as_bytes()));
         Ok(())
     }
 
     /// Protects the operator's price file from steps, since limits depend on it.
     pub fn protect_prices(&mut self) {
-        let env = Env::inherited(self.env.iter().cloned());
+        let env = Env::from_inherited(self.env.iter().cloned());
         let Some(path) = prices_file(|name| env.get(name)) else { return };
         if let Ok(text) = std::fs::read(&path) {
-            self.policy_files.push(PolicyFileUsed::read(&path, &text));
+            self.policy_files.push(PolicyFileUsed::from_content(&path, &text));
         }
     }
 }
 
 /// The operator's file of secrets.
 fn secrets_file(env: &Env) -> Option<PathBuf> {
-    if let Some(path) = env.path("LOBSTER_SECRETS") {
+    if let Some(path) = env.get_path("LOBSTER_SECRETS") {
         return Some(path);
     }
     config_file(|name| env.get(name), "secrets.toml")

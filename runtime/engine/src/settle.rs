@@ -23,31 +23,32 @@ use lobster_store::{
 };
 
 /// Executes a plan until it ends or has to wait.
-pub fn execute(run: &Run<'_>, plan: &Plan, args: &Map<String, Value>) -> Envelope {
+pub fn execute_plan(run: &Run<'_>, plan: &Plan, args: &Map<String, Value>) -> Envelope {
     let _span = tracing::info_span!("run", id = %run.id).entered();
     let result = output_of(run, plan, args);
-    let envelope = settle(run, plan, result).unwrap_or_else(|error| match error {
+    let envelope = end_execution(run, plan, result).unwrap_or_else(|error| match error {
         // A person ended the run from another process, which has reported it.
         StoreError::CalledOff { .. } => Envelope::Cancelled,
         other => Envelope::Failed(other.into()),
     });
-    run.services.export(&run.store, run.id);
-    run.services.hide(envelope)
+    run.services.export_trace(&run.store, run.id);
+    run.services.redact_envelope(envelope)
 }
 
 /// Journals the end of the execution and returns its envelope.
-fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<Envelope, StoreError> {
+fn end_execution(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<Envelope, StoreError> {
     let failed_at = run.failed_at().map(|path| path.to_string());
     let end = |status, output: Option<Blob>, error: Option<String>, code: Option<&FailureCode>| {
         // A retry drops the outcomes at this path, and if the store failed, no step did.
-        let failed_at = failed_at.as_ref().filter(|_| code.and_then(FailureCode::known) != Some(Code::Store));
+        let failed_at =
+            failed_at.as_ref().filter(|_| code.and_then(FailureCode::known_code) != Some(Code::Store));
         let mut detail = json!({ "failed_at": failed_at, "code": code });
         let interrupted_by = run.interrupted_by();
         if status != RunStatus::Ok {
             // Until a person decides about these effects, the run has not ended like one with a failed step.
-            let unseen = run.unseen()?;
+            let unseen = run.unseen_effects()?;
             if let Some(by) =
-                interrupted_by.filter(|_| code.and_then(FailureCode::known) == Some(Code::Cancelled))
+                interrupted_by.filter(|_| code.and_then(FailureCode::known_code) == Some(Code::Cancelled))
             {
                 (detail[CUT_OFF], detail["interrupted_by"]) = (json!([]), json!(by));
                 if run.cancel.reason().is_some_and(|reason| reason.is_service_limit()) {
@@ -63,7 +64,7 @@ fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<En
         } else {
             Durability::Synced
         };
-        run.end(vec![Event::RunEnded { status, output, error, detail }], durability)?;
+        run.journal_end(vec![Event::RunEnded { status, output, error, detail }], durability)?;
         // The service resumes the run, so there is nothing for a person to do.
         if !resumes {
             super::notify::notify_of_end(run.services, &run.store, run.id, status, failed_at.cloned(), code);
@@ -73,7 +74,7 @@ fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<En
     // A person whose terminal was closed can answer elsewhere, if no work was interrupted.
     let result = match result {
         Err(Stop::Cancelled)
-            if run.has_lost_its_terminal() && run.has_pending() && run.unseen()?.is_empty() =>
+            if run.has_lost_its_terminal() && run.has_pending() && run.unseen_effects()?.is_empty() =>
         {
             Err(Stop::Paused)
         }
@@ -87,9 +88,9 @@ fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<En
                 "actor": run.services.actor(),
                 "message": run.services.env.non_blank("LOBSTER_MESSAGE_ID"),
             });
-            tell_unseen(&mut detail, &run.unseen()?);
+            tell_unseen(&mut detail, &run.unseen_effects()?);
             let ended = Event::RunEnded { status: RunStatus::Cancelled, output: None, error: None, detail };
-            run.end(vec![ended], Durability::Synced)?;
+            run.journal_end(vec![ended], Durability::Synced)?;
             super::notify::notify_of_end(run.services, &run.store, run.id, RunStatus::Cancelled, None, None);
             Envelope::Cancelled
         }
@@ -97,7 +98,7 @@ fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<En
             end(RunStatus::Ok, keep_output(run, &output)?, None, None)?;
             Envelope::Done(output)
         }
-        Err(Stop::Paused) => match pause(run, plan)? {
+        Err(Stop::Paused) => match pause_run(run, plan)? {
             Ok(envelope) => envelope,
             Err(error) => {
                 let failure = Failure::from(error);
@@ -120,7 +121,7 @@ fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<En
             Envelope::Failed(Failure::new(Code::Cancelled, message))
         }
         Err(Stop::Interrupted) => {
-            let message = unseen::question(&run.id.short(), &run.unseen()?);
+            let message = unseen::question_text(&run.id.short_id(), &run.unseen_effects()?);
             end(RunStatus::Failed, None, Some(message.clone()), Some(&Code::Interrupted.into()))?;
             Envelope::Failed(Failure::new(Code::Interrupted, message))
         }
@@ -144,27 +145,27 @@ const MAX_KEPT_OUTPUT: usize = 1 << 20;
 
 /// Keeps an output for the history, unless it is large and not a step's own.
 pub fn keep_output(run: &Run<'_>, output: &Output) -> Result<Option<Blob>, StoreError> {
-    if let Some(blob) = output.stored() {
+    if let Some(blob) = output.stored_blob() {
         return Ok(Some(blob));
     }
-    let Ok(Some(lines)) = output.lines(MAX_KEPT_OUTPUT) else { return Ok(None) };
-    run.store.put(&lines).map(Some)
+    let Ok(Some(lines)) = output.json_lines(MAX_KEPT_OUTPUT) else { return Ok(None) };
+    run.store.put_blob(&lines).map(Some)
 }
 
 /// Opens the new gates, shows the first of them, and records the other waits.
 ///
 /// A crash in between loses nothing: a waiting run without a gate and without a wait is resumed, and its waits are due
 /// at once as long as there are gates to open.
-fn pause(run: &Run<'_>, plan: &Plan) -> Result<Result<Envelope, StageError>, StoreError> {
+fn pause_run(run: &Run<'_>, plan: &Plan) -> Result<Result<Envelope, StageError>, StoreError> {
     let mut pending = run.take_pending();
     pending.sort_by(|a, b| a.path.cmp(&b.path));
-    let known = run.store.gates(&GateFilter { status: None, run: Some(run.id), limit: 0 })?;
+    let known = run.store.list_approvals(&GateFilter { status: None, run: Some(run.id), limit: 0 })?;
     // An answer arrived while this execution continued; the next execution will read it.
     let is_answered = |gate: &PendingGate| {
         known.iter().any(|other| {
             other.status == GateStatus::Answered
                 && other.path == gate.path.as_str()
-                && gate.binding.is(other.binding)
+                && gate.binding.accepts_digest(other.binding)
                 && other.answered_at.is_some_and(|at| at >= run.knows_until)
         })
     };
@@ -174,7 +175,7 @@ fn pause(run: &Run<'_>, plan: &Plan) -> Result<Result<Envelope, StageError>, Sto
     if !waits.is_empty() && !pending.is_empty() {
         let at_once: Vec<_> =
             waits.iter().map(|wait| NewWait { due: Some(run.store.clock_ms()), ..wait.clone() }).collect();
-        park(run, &at_once)?;
+        record_waits(run, &at_once)?;
     }
     let kind = match plan {
         Plan::Pipeline(_) => TokenKind::Pipeline,
@@ -182,7 +183,7 @@ fn pause(run: &Run<'_>, plan: &Plan) -> Result<Result<Envelope, StageError>, Sto
     };
     let waiting: Vec<_> = waits.iter().map(shown_wait).collect();
     let detail = if waiting.is_empty() { Value::Null } else { json!({ "waits": waiting }) };
-    run.end(vec![Event::RunPaused { detail }], Durability::Synced)?;
+    run.journal_end(vec![Event::RunPaused { detail }], Durability::Synced)?;
     let (mut shown, mut fresh) = (None, Vec::new());
     for gate in pending {
         let existing = known
@@ -190,13 +191,13 @@ fn pause(run: &Run<'_>, plan: &Plan) -> Result<Result<Envelope, StageError>, Sto
             .find(|other| {
                 other.status == GateStatus::Open
                     && other.path == gate.path.as_str()
-                    && gate.binding.is(other.binding)
+                    && gate.binding.accepts_digest(other.binding)
             })
             .cloned();
         let opened = match existing {
             Some(open) => open,
             None => {
-                let opened = open(run, &gate)?;
+                let opened = open_request(run, &gate)?;
                 tracing::info!(gate = opened.id, path = opened.path, "a person is asked");
                 fresh.push(opened.clone());
                 opened
@@ -206,7 +207,7 @@ fn pause(run: &Run<'_>, plan: &Plan) -> Result<Result<Envelope, StageError>, Sto
     }
     super::notify::notify_of_gates(run, fresh);
     if !waits.is_empty() {
-        park(run, &waits)?;
+        record_waits(run, &waits)?;
     }
     let Some((opened, gate)) = shown else {
         if was_pending || !waits.is_empty() {
@@ -214,11 +215,11 @@ fn pause(run: &Run<'_>, plan: &Plan) -> Result<Result<Envelope, StageError>, Sto
         }
         return Ok(Err(StageError::permanent("the run stopped for a person, but nothing was asked")));
     };
-    Ok(envelope(run, kind, &opened, &gate))
+    Ok(request_envelope(run, kind, &opened, &gate))
 }
 
-fn park(run: &Run<'_>, waits: &[NewWait]) -> Result<(), StoreError> {
-    run.store.service()?.park(run.id, run.store.run(run.id)?.started_at, waits)
+fn record_waits(run: &Run<'_>, waits: &[NewWait]) -> Result<(), StoreError> {
+    run.store.service()?.replace_waits(run.id, run.store.run(run.id)?.started_at, waits)
 }
 
 /// A wait in the journal and in the envelope.
@@ -226,7 +227,7 @@ fn shown_wait(wait: &NewWait) -> Value {
     json!({ "path": wait.path, "until": wait.due.map(iso), "event": wait.event })
 }
 
-fn open(run: &Run<'_>, gate: &PendingGate) -> Result<Gate, StoreError> {
+fn open_request(run: &Run<'_>, gate: &PendingGate) -> Result<Gate, StoreError> {
     let mut detail = serde_json::to_value(&gate.question).unwrap_or(Value::Null);
     let going = match &gate.going {
         Some(shown) => shown.clone(),
@@ -242,7 +243,7 @@ fn open(run: &Run<'_>, gate: &PendingGate) -> Result<Gate, StoreError> {
             Question::Approval { .. } => GateKind::Approval,
             Question::Input { .. } => GateKind::Input,
         },
-        question: Value::Object(gate.question.request()),
+        question: Value::Object(gate.question.request_fields()),
         binding: gate.binding.digest,
         expires_at: gate.question.identity.ttl_ms.map(|ttl| run.store.clock_ms().saturating_add(ttl)),
         required_approver: gate.question.identity.required_approver.clone(),
@@ -250,14 +251,14 @@ fn open(run: &Run<'_>, gate: &PendingGate) -> Result<Gate, StoreError> {
     })
 }
 
-fn envelope(
+fn request_envelope(
     run: &Run<'_>,
     kind: TokenKind,
     opened: &Gate,
     gate: &PendingGate,
 ) -> Result<Envelope, StageError> {
     let token = Value::String(Token::encode(kind, opened.key));
-    let mut request = gate.question.request();
+    let mut request = gate.question.request_fields();
     match gate.question.question {
         Question::Approval { .. } => {
             request.insert("resumeToken".into(), token);
@@ -323,7 +324,7 @@ fn fit_subject(
 impl Run<'_> {
     /// The signal or the lost client that stopped this execution, if no person or rule ended the run.
     fn interrupted_by(&self) -> Option<String> {
-        match self.cancel.reason().filter(CancelReason::interrupts)? {
+        match self.cancel.reason().filter(CancelReason::is_interruption)? {
             CancelReason::Signal(name) => Some(name),
             _ => Some("the client".to_owned()),
         }
@@ -336,10 +337,10 @@ impl Run<'_> {
     }
 
     /// Journals the end of this execution after all buffered events.
-    fn end(&self, events: Vec<Event>, durability: Durability) -> Result<(), StoreError> {
-        self.show(&events);
+    fn journal_end(&self, events: Vec<Event>, durability: Durability) -> Result<(), StoreError> {
+        self.show_events(&events);
         let mut all = self.take_buffered();
         all.extend(events);
-        self.store.append(self.id, all, durability)
+        self.store.append_events(self.id, all, durability)
     }
 }

@@ -22,7 +22,7 @@ const PARTS: [(&str, &str); 10] = [
 ];
 
 /// The difference between the approved question and the current one, as far as recorded.
-pub(super) fn difference(
+pub(super) fn describe_difference(
     (store, run): (&Store, RunId),
     policy: &Digest,
     known: &KnownAnswer,
@@ -34,7 +34,7 @@ pub(super) fn difference(
     let asked = store.gate_by_id(&known.gate).ok();
     let asked = asked.and_then(|gate| serde_json::from_value::<GateQuestion>(gate.detail).ok());
     let Some(asked) = asked else { return "the question, its items or the plan changed".to_owned() };
-    let (was, is) = (asked.request(), now.request());
+    let (was, is) = (asked.request_fields(), now.request_fields());
     let mut changed = Vec::new();
     if was.get("prompt") != is.get("prompt") {
         changed.push("the question");

@@ -15,18 +15,18 @@ use lobster_stage::{Payload, Stop, store_failure};
 
 impl Frame<'_> {
     /// The input of a step.
-    pub(super) fn stdin(&self, step: &Step, scope: &Scope<'_>, path: &StepPath) -> Result<Input, Stop> {
+    pub(super) fn step_input(&self, step: &Step, scope: &Scope<'_>, path: &StepPath) -> Result<Input, Stop> {
         let text = match &step.stdin {
             Stdin::None => return Ok(Input::Nothing),
             Stdin::Literal(Value::String(text)) => return Ok(Input::Text(Text::inline(text.as_str()))),
             Stdin::Literal(value) => return Ok(Input::Json(Arc::new(value.clone()))),
             Stdin::Text(text) => text,
         };
-        self.resolve(text, scope).map_err(|error| self.failed(path, &error))
+        self.resolve_text(text, scope).map_err(|error| self.expression_failure(path, &error))
     }
 
     /// The value of a reference, or text with its references resolved.
-    pub(super) fn resolve(&self, text: &str, scope: &Scope<'_>) -> Result<Input, ExprError> {
+    pub(super) fn resolve_text(&self, text: &str, scope: &Scope<'_>) -> Result<Input, ExprError> {
         // Whole results are passed on without a copy, and stdout without loading it.
         if let Some((field, record)) = self.whole_field(text, scope) {
             match field.as_str() {
@@ -34,16 +34,16 @@ impl Frame<'_> {
                 "json" => {
                     // A result that cannot be read is reported below.
                     if let Ok(Some(value)) = record.json() {
-                        return Ok(Input::of(Arc::clone(value)));
+                        return Ok(Input::from_value(Arc::clone(value)));
                     }
                 }
                 _ => {}
             }
         }
-        Ok(match template::resolve(text, self.args, scope)? {
+        Ok(match template::resolve_text(text, self.args, scope)? {
             Resolved::Missing => Input::Nothing,
             Resolved::Text(text) => Input::Text(Text::inline(text)),
-            Resolved::Value(value) => Input::of(Arc::new(value.into_owned())),
+            Resolved::Value(value) => Input::from_value(Arc::new(value.into_owned())),
         })
     }
 
@@ -77,18 +77,18 @@ impl Frame<'_> {
         items.map(|items| self.list_text(&items)).transpose()
     }
 
-    pub(super) fn payload(
+    pub(super) fn stdin_payload(
         &self,
         step: &Step,
         scope: &Scope<'_>,
         path: &StepPath,
     ) -> Result<Option<Payload>, Stop> {
         if let Some(text) = self.large_text(step, scope)? {
-            return text.payload().map(Some).map_err(store_failure);
+            return text.to_payload().map(Some).map_err(store_failure);
         }
-        Ok(match self.stdin(step, scope, path)? {
+        Ok(match self.step_input(step, scope, path)? {
             Input::Nothing => None,
-            Input::Text(text) => Some(text.payload().map_err(store_failure)?),
+            Input::Text(text) => Some(text.to_payload().map_err(store_failure)?),
             Input::Json(value) => Some(Payload::Bytes(json::compact(&*value).into_bytes().into())),
         })
     }
@@ -105,6 +105,6 @@ impl Frame<'_> {
     fn list_text(&self, items: &Items) -> Result<Text, Stop> {
         let mut writer = self.run.store.blob_writer();
         super::value::write_array(&mut writer, items)?;
-        Ok(Text::stored(&self.run.store, writer.finish().map_err(store_failure)?))
+        Ok(Text::from_blob(&self.run.store, writer.finish().map_err(store_failure)?))
     }
 }

@@ -45,17 +45,17 @@ pub struct PolicyFileUsed {
 
 impl Surroundings {
     /// The facts with which a run began; `None` for a record from before they were recorded.
-    pub(crate) fn recorded(detail: &Value) -> Option<Self> {
+    pub(crate) fn from_detail(detail: &Value) -> Option<Self> {
         serde_json::from_value(detail.get(FIELD)?.clone()).ok()
     }
 
     /// Adds them to the first event of a run.
-    pub(crate) fn record(&self, detail: &mut Value) {
+    pub(crate) fn add_to_detail(&self, detail: &mut Value) {
         detail[FIELD] = serde_json::to_value(self).unwrap_or_default();
     }
 
     /// True if each file of the current policy was part of the recorded one, with the same content and the same trust.
-    pub(crate) fn cover(&self, now: &Self) -> bool {
+    pub(crate) fn covers_policy(&self, now: &Self) -> bool {
         now.policies.iter().all(|file| self.policies.contains(file))
             && now.project_is_trusted.is_none_or(|_| now.project_is_trusted == self.project_is_trusted)
     }
@@ -64,13 +64,13 @@ impl Surroundings {
 impl PolicyFileUsed {
     /// A file whose content was read.
     #[must_use]
-    pub fn read(path: &Path, content: &[u8]) -> Self {
-        Self { digest: Some(Digest::of(content)), ..Self::directory(path) }
+    pub fn from_content(path: &Path, content: &[u8]) -> Self {
+        Self { digest: Some(Digest::of_bytes(content)), ..Self::from_directory(path) }
     }
 
     /// A directory that no step may change.
     #[must_use]
-    pub fn directory(path: &Path) -> Self {
+    pub fn from_directory(path: &Path) -> Self {
         Self { path: fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()), digest: None }
     }
 }

@@ -21,7 +21,7 @@ const MAX_SHOWN: usize = 200;
 impl Frame<'_> {
     /// Runs the case that the value names, and skips the others. The record is that of the last completed step; the
     /// records of all cases are visible as well.
-    pub(super) fn switch(
+    pub(super) fn run_switch(
         &self,
         step: &Step,
         scope: &Scope<'_>,
@@ -49,25 +49,25 @@ impl Frame<'_> {
                 return Err(StageError::permanent(message).with_code(Code::StepValue).into());
             }
         };
-        let inside = enclosing.with(step);
-        let mut own = Scope::within(scope);
-        let last = self.sequence(chosen, &mut own, path, &inside, cancel)?;
+        let inside = enclosing.inside_step(step);
+        let mut own = Scope::nested_in(scope);
+        let last = self.run_sequence(chosen, &mut own, path, &inside, cancel)?;
         let mut record = Record::new(&step.id);
         if let Some(last) = last {
             record.stdout.clone_from(&last.stdout);
             record.json = match (&last.json, &last.response) {
-                (Json::Absent, Some(response)) => Json::value(response.clone()),
+                (Json::Absent, Some(response)) => Json::from_value(response.clone()),
                 (json, _) => json.clone(),
             };
         }
         for steps in cases.iter().map(|case| &case.steps).chain(default) {
             for inner in steps {
                 if !std::ptr::eq(steps, chosen) {
-                    self.skip(inner, &mut Scope::default(), path)?;
+                    self.skip_step(inner, &mut Scope::default(), path)?;
                 }
                 // Steps after a step with `skip_rest` also have no record.
                 let known = own.get_own(&inner.id).cloned();
-                record.inner.push(known.unwrap_or_else(|| Arc::new(skipped(inner))));
+                record.inner.push(known.unwrap_or_else(|| Arc::new(skipped_record(inner))));
             }
         }
         Ok(record)
@@ -83,10 +83,10 @@ impl Frame<'_> {
     ) -> Result<Option<String>, Stop> {
         let reference = template::strict_reference(&template::fill_args(on, self.args));
         if let Some(reference) = reference.filter(|it| matches!(it.look_up(scope), Ok(Lookup::NotJson))) {
-            return Err(self.failed(path, &ExprError::NotJson(reference)));
+            return Err(self.expression_failure(path, &ExprError::NotJson(reference)));
         }
-        let found = self.resolve(on, scope).map_err(|error| self.failed(path, &error))?;
-        let found = found.load()?;
+        let found = self.resolve_text(on, scope).map_err(|error| self.expression_failure(path, &error))?;
+        let found = found.load_value()?;
         Ok(match found.as_deref() {
             None | Some(Value::Null) => None,
             Some(Value::String(text)) => Some(text.trim().to_owned()),
@@ -105,11 +105,11 @@ impl Frame<'_> {
 }
 
 /// The record of a skipped step, and of the steps inside it that can be referred to.
-pub(super) fn skipped(step: &Step) -> Record {
+pub(super) fn skipped_record(step: &Step) -> Record {
     let inner = match &step.work {
-        Work::Switch { .. } => step.work.inside(),
+        Work::Switch { .. } => step.work.inner_steps(),
         _ => Vec::new(),
     };
-    let inner = inner.into_iter().map(|inner| Arc::new(skipped(inner))).collect();
+    let inner = inner.into_iter().map(|inner| Arc::new(skipped_record(inner))).collect();
     Record { skipped: true, inner, ..Record::new(&step.id) }
 }

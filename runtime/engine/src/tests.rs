@@ -68,7 +68,7 @@ fn components_in_pipelines_and_loops() {
     let text = "js '[1,2]' | component eval.wasm --arg code=input.length --arg as=value";
     assert_eq!(items(&pipeline(&runtime, text)), json!([2]));
     let again = pipeline(&runtime, text);
-    let journal = runtime.store().unwrap().events(again.run.unwrap()).unwrap();
+    let journal = runtime.store().unwrap().all_events(again.run.unwrap()).unwrap();
     let cached: Vec<_> = journal
         .iter()
         .filter_map(|record| match &record.event {
@@ -91,7 +91,7 @@ fn components_in_pipelines_and_loops() {
     for _ in 0..2 {
         let result = pipeline(&runtime, text);
         assert_eq!(items(&result), json!([{"subject": "Plan"}]));
-        let journal = runtime.store().unwrap().events(result.run.unwrap()).unwrap();
+        let journal = runtime.store().unwrap().all_events(result.run.unwrap()).unwrap();
         let outcome = journal.iter().find_map(|record| match &record.event {
             Event::StepEnded { outcome, .. } if outcome.fuel.is_some() => Some(outcome),
             _ => None,

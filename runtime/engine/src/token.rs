@@ -108,7 +108,7 @@ impl Token {
 
     /// The text form of a token that names a state key.
     pub fn encode_key(kind: TokenKind, state_key: &str) -> String {
-        encode(
+        encode_base64(
             json::compact(&json!({
                 "protocolVersion": 1,
                 "v": 1,
@@ -124,7 +124,7 @@ impl Token {
         if text.len() > MAX_TOKEN {
             return Err(TokenError::Invalid);
         }
-        let payload = String::from_utf8(decode(text)).map_err(|_| TokenError::Invalid)?;
+        let payload = String::from_utf8(decode_base64(text)).map_err(|_| TokenError::Invalid)?;
         let value = json::parse(&payload).map_err(|_| TokenError::Invalid)?;
         if !value.is_object() && !value.is_array() {
             return Err(TokenError::Invalid);
@@ -137,8 +137,8 @@ impl Token {
         }
         let state_key = value.get("stateKey").and_then(Value::as_str);
         match (value.get("kind").and_then(Value::as_str), state_key) {
-            (Some("pipeline-resume"), Some(key)) => Ok(Self::named(TokenKind::Pipeline, key)),
-            (Some("workflow-file"), Some(key)) => Ok(Self::named(TokenKind::Workflow, key)),
+            (Some("pipeline-resume"), Some(key)) => Ok(Self::from_state_key(TokenKind::Pipeline, key)),
+            (Some("workflow-file"), Some(key)) => Ok(Self::from_state_key(TokenKind::Workflow, key)),
             (Some("workflow-file"), None) => {
                 let has = |key: &str| value.get(key).is_some_and(|v| !v.is_null());
                 let embedded = has("filePath") && has("resumeAtIndex") && has("steps") && has("args");
@@ -148,7 +148,7 @@ impl Token {
         }
     }
 
-    fn named(kind: TokenKind, state_key: &str) -> Self {
+    fn from_state_key(kind: TokenKind, state_key: &str) -> Self {
         let name = state_key
             .strip_prefix(kind.prefix())
             .or_else(|| state_key.strip_prefix("workflow-resume_").filter(|_| kind == TokenKind::Workflow));
@@ -158,7 +158,7 @@ impl Token {
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-fn encode(bytes: &[u8]) -> String {
+fn encode_base64(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {
         let group =
@@ -171,7 +171,7 @@ fn encode(bytes: &[u8]) -> String {
     out
 }
 
-fn decode(text: &str) -> Vec<u8> {
+fn decode_base64(text: &str) -> Vec<u8> {
     let (mut out, mut group, mut bits) = (Vec::with_capacity(text.len() * 3 / 4), 0u32, 0);
     for byte in text.bytes() {
         let six = match byte {
@@ -208,15 +208,15 @@ mod tests {
             ("foob", "Zm9vYg"),
             ("\u{fb}\u{ff}", "w7vDvw"),
         ] {
-            assert_eq!(encode(bytes.as_bytes()), text);
-            assert_eq!(decode(text), bytes.as_bytes());
+            assert_eq!(encode_base64(bytes.as_bytes()), text);
+            assert_eq!(decode_base64(text), bytes.as_bytes());
         }
-        assert_eq!(decode(" Zm 9v== trailing"), b"foo");
+        assert_eq!(decode_base64(" Zm 9v== trailing"), b"foo");
     }
 
     #[test]
     fn wrong_tokens_say_what_is_wrong() {
-        let error = |value: Value| Token::decode(&encode(value.to_string().as_bytes())).err();
+        let error = |value: Value| Token::decode(&encode_base64(value.to_string().as_bytes())).err();
         assert_eq!(Token::decode("xx").err(), Some(TokenError::Invalid));
         assert_eq!(error(json!(null)), Some(TokenError::Invalid));
         assert_eq!(error(json!([1])), Some(TokenError::Protocol));
@@ -242,7 +242,7 @@ mod tests {
 
         #[test]
         fn encoding_round_trips(bytes: Vec<u8>) {
-            prop_assert_eq!(decode(&encode(&bytes)), bytes);
+            prop_assert_eq!(decode_base64(&encode_base64(&bytes)), bytes);
         }
     }
 }

@@ -18,7 +18,7 @@ pub(crate) struct Unseen {
 
 impl Recall {
     /// The recorded effects that began and did not end, in the order of their paths.
-    pub(super) fn unseen(&self) -> Vec<Unseen> {
+    pub(super) fn unseen_effects(&self) -> Vec<Unseen> {
         let mut paths: Vec<_> = self.started.iter().collect();
         paths.sort();
         paths.into_iter().map(|path| Unseen { path: path.to_string(), end: self.unseen_end(path) }).collect()
@@ -26,14 +26,14 @@ impl Recall {
 
     /// The recorded facts about the end of an effect that began and did not end.
     pub(super) fn unseen_end(&self, path: &StepPath) -> UnseenEnd {
-        let Some(outcome) = self.cut_off.get(path) else { return UnseenEnd::of(Lost::Lobster) };
+        let Some(outcome) = self.cut_off.get(path) else { return UnseenEnd::of_loss(Lost::Lobster) };
         UnseenEnd::of_outcome(outcome)
-            .unwrap_or_else(|| UnseenEnd { why: outcome.error.clone(), ..UnseenEnd::of(Lost::Stopped) })
+            .unwrap_or_else(|| UnseenEnd { why: outcome.error.clone(), ..UnseenEnd::of_loss(Lost::Stopped) })
     }
 }
 
 /// The question to a person about effects whose end was not seen.
-pub(super) fn question(run: &str, unseen: &[Unseen]) -> String {
+pub(super) fn question_text(run: &str, unseen: &[Unseen]) -> String {
     let (they, it, did) = match unseen {
         [_] | [] => ("it", "it", "it had an effect"),
         _ => ("they", "them", "they had an effect"),
@@ -62,8 +62,9 @@ mod tests {
 
     #[test]
     fn the_question_names_each_step_and_the_three_ways_on() {
-        let one = |path: &str, lost| Unseen { path: path.to_owned(), end: UnseenEnd::of(lost) };
-        let asked = question("0badf00d", &[one("pay", Lost::Process), one("loop[2]/mail", Lost::Answer)]);
+        let one = |path: &str, lost| Unseen { path: path.to_owned(), end: UnseenEnd::of_loss(lost) };
+        let asked =
+            question_text("0badf00d", &[one("pay", Lost::Process), one("loop[2]/mail", Lost::Answer)]);
         for words in [
             "Step 'pay' was interrupted: its process was killed",
             "step 'loop[2]/mail' was interrupted: its call was sent",

@@ -12,7 +12,8 @@ pub fn plan_after(registry: &Registry, plan: &Plan, args: &Map<String, Value>, p
     match plan {
         Plan::Workflow(workflow) => {
             let known = |name: &str| registry.get(name).is_some();
-            dry_run::after(workflow, args, &known, &StepPath::from(path).top_id()).unwrap_or_default()
+            dry_run::remaining_plan(workflow, args, &known, &StepPath::from(path).top_id())
+                .unwrap_or_default()
         }
         Plan::Pipeline(pipeline) => {
             let done = path.trim_start_matches('|').split(['.', '!']).next();

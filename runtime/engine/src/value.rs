@@ -25,7 +25,7 @@ pub(crate) enum Input {
 
 impl Input {
     /// The whole input in memory; `None` if there is none.
-    pub(crate) fn load(self) -> Result<Option<Arc<Value>>, Stop> {
+    pub(crate) fn load_value(self) -> Result<Option<Arc<Value>>, Stop> {
         Ok(Some(match self {
             Self::Nothing => return Ok(None),
             Self::Text(text) => Arc::new(Value::String(text.load().map_err(store_failure)?.to_string())),
@@ -34,7 +34,7 @@ impl Input {
     }
 
     /// Null means no input, and a string is text.
-    pub(crate) fn of(value: Arc<Value>) -> Self {
+    pub(crate) fn from_value(value: Arc<Value>) -> Self {
         match &*value {
             Value::Null => Self::Nothing,
             Value::String(_) => Self::Text(Text::of_value(value)),
@@ -66,27 +66,27 @@ impl Text {
         Self(Arc::new(TextInner { source: TextSource::Inline, loaded: OnceLock::from(text.into()) }))
     }
 
-    pub(crate) fn stored(store: &Store, blob: Blob) -> Self {
-        Self::of(TextSource::Stored(store.clone(), blob))
+    pub(crate) fn from_blob(store: &Store, blob: Blob) -> Self {
+        Self::from_source(TextSource::Stored(store.clone(), blob))
     }
 
     /// A string unchanged, any other value as JSON; written only when it is read.
     pub(crate) fn of_value(value: Arc<Value>) -> Self {
-        Self::of(TextSource::Value(value))
+        Self::from_source(TextSource::Value(value))
     }
 
     /// One item per line if all items are strings, else JSON: of a single item, or of all items as an array. Written
     /// only when it is read.
     pub(crate) fn of_items(items: Arc<Vec<Value>>) -> Self {
-        Self::of(TextSource::Items(items))
+        Self::from_source(TextSource::Items(items))
     }
 
     /// Text that cannot be read.
     pub(crate) fn left_out(path: Arc<str>) -> Self {
-        Self::of(TextSource::LeftOut(path))
+        Self::from_source(TextSource::LeftOut(path))
     }
 
-    fn of(source: TextSource) -> Self {
+    fn from_source(source: TextSource) -> Self {
         Self(Arc::new(TextInner { source, loaded: OnceLock::new() }))
     }
 
@@ -124,24 +124,24 @@ impl Text {
             TextSource::Value(value) => value_text(value),
             TextSource::Items(items) => items_text(items),
             TextSource::LeftOut(path) => return Err(StoreError::LeftOut(path.to_string())),
-            TextSource::Stored(store, blob) => String::from_utf8(store.load(&blob.digest, u64::MAX)?)
+            TextSource::Stored(store, blob) => String::from_utf8(store.load_blob(&blob.digest, u64::MAX)?)
                 .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()),
         };
         Ok(Arc::clone(self.0.loaded.get_or_init(|| text.into())))
     }
 
     /// Its bytes, unchanged, as a stream.
-    pub(crate) fn reader(&self) -> io::Result<impl BufRead + use<>> {
-        let reader = self.payload().map_err(io::Error::other)?.open()?;
+    pub(crate) fn open_reader(&self) -> io::Result<impl BufRead + use<>> {
+        let reader = self.to_payload().map_err(io::Error::other)?.open()?;
         Ok(BufReader::with_capacity(PIECE, reader))
     }
 
     /// The bytes for another step's stdin: shared, not copied. Bytes that are not UTF-8 are passed on unchanged.
-    pub(crate) fn payload(&self) -> Result<Payload, StoreError> {
+    pub(crate) fn to_payload(&self) -> Result<Payload, StoreError> {
         match &self.0.source {
             TextSource::Stored(store, blob) => Ok(match store.blob_file(&blob.digest)? {
                 Some(file) => Payload::File(file),
-                None => Payload::Bytes(store.load(&blob.digest, u64::MAX)?.into()),
+                None => Payload::Bytes(store.load_blob(&blob.digest, u64::MAX)?.into()),
             }),
             TextSource::Inline | TextSource::Value(_) | TextSource::Items(_) | TextSource::LeftOut(_) => {
                 Ok(Payload::Bytes(self.load()?.into()))
@@ -221,11 +221,11 @@ impl Items {
         &self,
         mut take: impl FnMut(Value) -> Result<Flow, E>,
     ) -> Result<(), E> {
-        self.visit(|item| take(item.into_owned()))
+        self.visit_each(|item| take(item.into_owned()))
     }
 
     /// Shows each item to `take` until it returns that it wants no more.
-    pub(crate) fn visit<E: From<io::Error>>(
+    pub(crate) fn visit_each<E: From<io::Error>>(
         &self,
         mut take: impl FnMut(Cow<'_, Value>) -> Result<Flow, E>,
     ) -> Result<(), E> {
@@ -252,7 +252,7 @@ impl Items {
     }
 
     /// All items at once.
-    pub(crate) fn load(&self) -> io::Result<Arc<Vec<Value>>> {
+    pub(crate) fn load_all(&self) -> io::Result<Arc<Vec<Value>>> {
         if let Self::Memory(items) = self {
             return Ok(Arc::clone(items));
         }
@@ -283,7 +283,7 @@ impl ItemSpool {
             *count += 1;
             return write_line(writer, &item);
         }
-        self.bytes += weight(&item);
+        self.bytes += memory_size(&item);
         self.memory.push(item);
         if self.memory.len() > MAX_ITEMS_IN_MEMORY || self.bytes > MAX_BYTES_IN_MEMORY {
             let mut writer = self.store.blob_writer();
@@ -312,7 +312,7 @@ impl ItemSpool {
 }
 
 impl Spool for ItemSpool {
-    fn push(&mut self, item: Value) -> io::Result<()> {
+    fn push_item(&mut self, item: Value) -> io::Result<()> {
         Self::push(self, item)
     }
 
@@ -322,7 +322,7 @@ impl Spool for ItemSpool {
 }
 
 impl Sink for ItemSpool {
-    fn item(&mut self, item: Value) -> Result<Flow, Stop> {
+    fn emit_item(&mut self, item: Value) -> Result<Flow, Stop> {
         self.push(item)?;
         Ok(Flow::More)
     }
@@ -336,7 +336,7 @@ fn write_line(writer: &mut impl Write, item: &Value) -> io::Result<()> {
 /// Writes items as one JSON array on one line.
 pub(crate) fn write_array(mut writer: &mut impl Write, items: &Items) -> io::Result<()> {
     let mut separator: &[u8] = b"[";
-    items.visit(|item| {
+    items.visit_each(|item| {
         writer.write_all(separator)?;
         separator = b",";
         json::write_compact(&mut writer, &*item)?;
@@ -346,13 +346,13 @@ pub(crate) fn write_array(mut writer: &mut impl Write, items: &Items) -> io::Res
 }
 
 /// The approximate size of a value in memory, in bytes.
-fn weight(value: &Value) -> usize {
+fn memory_size(value: &Value) -> usize {
     const CELL: usize = size_of::<Value>();
     CELL + match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
         Value::String(text) => text.len(),
-        Value::Array(items) => items.iter().map(weight).sum(),
-        Value::Object(map) => map.iter().map(|(key, value)| CELL + key.len() + weight(value)).sum(),
+        Value::Array(items) => items.iter().map(memory_size).sum(),
+        Value::Object(map) => map.iter().map(|(key, value)| CELL + key.len() + memory_size(value)).sum(),
     }
 }
 
@@ -371,16 +371,16 @@ impl Rendered {
     }
 
     /// All renderings, one after the other, if they have any text.
-    pub(crate) fn text(&self) -> Option<Text> {
+    pub(crate) fn all_text(&self) -> Option<Text> {
         (!self.text.is_empty()).then(|| Text::inline(self.text.as_str()))
     }
 
     /// The last rendering alone.
-    pub(crate) fn last(&self) -> Option<Output> {
+    pub(crate) fn last_output(&self) -> Option<Output> {
         let (start, rendering) = self.last?;
         let text = Text::inline(&self.text[start..]);
         Some(match rendering {
-            Rendering::Text => Output::text(text),
+            Rendering::Text => Output::from_text(text),
             Rendering::List => Output(Parts::List(text)),
         })
     }
@@ -405,12 +405,12 @@ impl Output {
         Vec::new().into()
     }
 
-    pub(crate) fn items(items: Items) -> Self {
+    pub(crate) fn from_items(items: Items) -> Self {
         Self(Parts::Items(items))
     }
 
     /// One item, the text, unless it is empty.
-    pub(crate) fn text(text: Text) -> Self {
+    pub(crate) fn from_text(text: Text) -> Self {
         if text.is_empty() { Self::empty() } else { Self(Parts::Text(text)) }
     }
 
@@ -424,7 +424,7 @@ impl Output {
     }
 
     /// The blob with the items, if they were too many for memory.
-    pub(crate) fn stored(&self) -> Option<Blob> {
+    pub(crate) fn stored_blob(&self) -> Option<Blob> {
         match &self.0 {
             Parts::Items(Items::Stored { blob, .. }) => Some(*blob),
             Parts::Items(Items::Memory(_)) | Parts::Text(_) | Parts::List(_) => None,
@@ -432,13 +432,13 @@ impl Output {
     }
 
     /// One item per line, as JSON, unless that is more than `max` bytes.
-    pub(crate) fn lines(&self, max: usize) -> io::Result<Option<Vec<u8>>> {
+    pub(crate) fn json_lines(&self, max: usize) -> io::Result<Option<Vec<u8>>> {
         let items = match &self.0 {
             Parts::Items(items) => items.clone(),
             Parts::Text(_) | Parts::List(_) => self.to_vec()?.into(),
         };
         let mut lines = Vec::new();
-        items.visit(|item| {
+        items.visit_each(|item| {
             write_line(&mut lines, &item)?;
             Ok::<_, io::Error>(if lines.len() > max { Flow::Enough } else { Flow::More })
         })?;
@@ -451,7 +451,7 @@ impl Output {
     /// If the store cannot return them.
     pub fn to_vec(&self) -> io::Result<Vec<Value>> {
         match &self.0 {
-            Parts::Items(items) => Ok(items.load()?.to_vec()),
+            Parts::Items(items) => Ok(items.load_all()?.to_vec()),
             Parts::Text(text) => Ok(vec![Value::String(text.load().map_err(io::Error::other)?.to_string())]),
             Parts::List(text) => {
                 let text = text.load().map_err(io::Error::other)?;
@@ -475,7 +475,7 @@ impl Serialize for Output {
         };
         let mut seq = serializer.serialize_seq(Some(items.len()))?;
         let mut failure = None;
-        let read = items.visit(|item| {
+        let read = items.visit_each(|item| {
             if let Err(error) = seq.serialize_element(&*item) {
                 failure = Some(error);
                 return Ok(Flow::Enough);

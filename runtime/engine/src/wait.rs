@@ -9,7 +9,7 @@ use std::time::Duration;
 use lobster_base::cancel::CancelToken;
 use lobster_base::code::Code;
 use lobster_language::plan::{Step, WaitFor};
-use lobster_language::wait::{after, at, event_name};
+use lobster_language::wait::{deadline_after, event_name, parse_time};
 use lobster_stage::{StageError, Stop, store_failure};
 use lobster_store::{Durability, SentEvent, Store};
 use serde_json::{Value, json};
@@ -35,7 +35,7 @@ const SERVER_IS_GONE_MS: i64 = 30_000;
 
 impl Frame<'_> {
     /// Waits, and returns the step's input or the event's data.
-    pub(super) fn wait(
+    pub(super) fn run_wait(
         &self,
         step: &Step,
         wait: &WaitFor,
@@ -46,17 +46,18 @@ impl Frame<'_> {
         let whose = format!("{} wait", step.id);
         match wait {
             WaitFor::Span(text) => {
-                let text = self.fill(text, scope, path)?;
-                self.pause(&whose, path, &text, |now| after(&text, now), cancel)?;
+                let text = self.fill_template(text, scope, path)?;
+                self.wait_until(&whose, path, &text, |now| deadline_after(&text, now), cancel)?;
             }
             WaitFor::Time(text) => {
-                let text = self.fill(text, scope, path)?;
-                self.pause(&whose, path, &text, |now| at(&text, now), cancel)?;
+                let text = self.fill_template(text, scope, path)?;
+                self.wait_until(&whose, path, &text, |now| parse_time(&text, now), cancel)?;
             }
             WaitFor::Event { name, timeout } => {
-                let name = self.fill(name, scope, path)?;
-                let limit = timeout.as_ref().map(|limit| self.fill(limit, scope, path)).transpose()?;
-                let data = Arc::new(self.event(&whose, path, &name, limit.as_deref(), cancel)?);
+                let name = self.fill_template(name, scope, path)?;
+                let limit =
+                    timeout.as_ref().map(|limit| self.fill_template(limit, scope, path)).transpose()?;
+                let data = Arc::new(self.wait_for_event(&whose, path, &name, limit.as_deref(), cancel)?);
                 return Ok(Record {
                     stdout: Some(Text::of_value(Arc::clone(&data))),
                     json: Json::Value(data),
@@ -64,11 +65,11 @@ impl Frame<'_> {
                 });
             }
         }
-        self.carry(step, scope, path)
+        self.pass_input(step, scope, path)
     }
 
     /// Waits until a time that is computed once, when the run first comes here.
-    pub(super) fn pause(
+    pub(super) fn wait_until(
         &self,
         whose: &str,
         path: &StepPath,
@@ -76,16 +77,16 @@ impl Frame<'_> {
         decide: impl FnOnce(u64) -> Result<u64, String>,
         cancel: &CancelToken,
     ) -> Result<(), Stop> {
-        let deadline = self.deadline(whose, path, text, decide)?;
+        let deadline = self.recorded_deadline(whose, path, text, decide)?;
         // A replay waits for nothing.
-        if !self.run.journals() || now(&self.run.store) >= deadline {
+        if !self.run.is_journaled() || now_ms(&self.run.store) >= deadline {
             return Ok(());
         }
-        self.run.append(Vec::new(), Durability::Synced)?;
+        self.run.append_events(Vec::new(), Durability::Synced)?;
         let _outside = self.run.store.leave_commit_group();
-        let _paused = self.run.activity.pause();
+        let _paused = self.run.activity.mark_waiting();
         loop {
-            let left = Duration::from_millis(deadline.saturating_sub(now(&self.run.store)));
+            let left = Duration::from_millis(deadline.saturating_sub(now_ms(&self.run.store)));
             if left.is_zero() {
                 return if cancel.is_cancelled() { Err(Stop::Cancelled) } else { Ok(()) };
             }
@@ -93,7 +94,7 @@ impl Frame<'_> {
                 self.run.leave_at(path, Some(deadline), None);
                 return Err(Stop::Paused);
             }
-            if cancel.wait(left.min(LOOK)) {
+            if cancel.sleep_or_cancel(left.min(LOOK)) {
                 return Err(Stop::Cancelled);
             }
             self.run.check_not_called_off()?;
@@ -102,7 +103,7 @@ impl Frame<'_> {
 
     /// The end of a step's wait. It is in the journal before the wait begins, so a resumed run or a fork waits only
     /// for the remainder.
-    fn deadline(
+    fn recorded_deadline(
         &self,
         whose: &str,
         path: &StepPath,
@@ -110,13 +111,13 @@ impl Frame<'_> {
         decide: impl FnOnce(u64) -> Result<u64, String>,
     ) -> Result<u64, Stop> {
         let place = path.gate("wait");
-        let decided = self.run.keep(&place, || {
-            let earlier = self.run.overseer().and_then(|overseer| overseer.wait(&place));
+        let decided = self.run.record_value(&place, || {
+            let earlier = self.run.overseer().and_then(|overseer| overseer.earlier_decision(&place));
             // Another duration or time is another wait.
             if let Some(earlier) = earlier.filter(|earlier| earlier["for"] == text) {
                 return Ok(earlier);
             }
-            let until = decide(now(&self.run.store)).map_err(|why| {
+            let until = decide(now_ms(&self.run.store)).map_err(|why| {
                 let message = format!("Workflow step {whose}: {why}");
                 StageError::permanent(message).with_code(Code::StepValue)
             })?;
@@ -127,7 +128,7 @@ impl Frame<'_> {
 
     /// Waits for an event, and returns its data. The choice of the event, or the fact that none came in time, is
     /// recorded once in the journal.
-    fn event(
+    fn wait_for_event(
         &self,
         whose: &str,
         path: &StepPath,
@@ -144,14 +145,14 @@ impl Frame<'_> {
             None => None,
             Some(limit) => {
                 let text = format!("event {name}, at most {limit}");
-                Some(self.deadline(whose, path, &text, |now| after(limit, now))?)
+                Some(self.recorded_deadline(whose, path, &text, |now| deadline_after(limit, now))?)
             }
         };
         let place = path.gate("event");
-        let came = match self.run.kept(&place) {
+        let came = match self.run.recorded_value(&place) {
             Some(came) => came,
             None => {
-                let earlier = self.run.overseer().and_then(|overseer| overseer.wait(&place));
+                let earlier = self.run.overseer().and_then(|overseer| overseer.earlier_decision(&place));
                 let mut came = match earlier
                     .filter(|earlier| earlier["name"] == name && earlier["late"] != true)
                 {
@@ -165,7 +166,7 @@ impl Frame<'_> {
                 };
                 // The sender may not have known what is a secret here.
                 self.run.store.hide_in(&mut came);
-                self.run.keep(&place, || Ok(came))?
+                self.run.record_value(&place, || Ok(came))?
             }
         };
         if came["late"] == true {
@@ -186,17 +187,17 @@ impl Frame<'_> {
         cancel: &CancelToken,
     ) -> Result<Option<SentEvent>, Stop> {
         // Only the record knows which event it was.
-        if !self.run.journals() {
+        if !self.run.is_journaled() {
             return Err(Stop::Paused);
         }
-        self.run.append(Vec::new(), Durability::Synced)?;
+        self.run.append_events(Vec::new(), Durability::Synced)?;
         let store = &self.run.store;
         let service = store.service().map_err(store_failure)?;
         let since = store.run(self.run.id).map_err(store_failure)?.started_at;
         let _outside = store.leave_commit_group();
-        let _paused = self.run.activity.pause();
+        let _paused = self.run.activity.mark_waiting();
         loop {
-            let is_late = deadline.is_some_and(|deadline| now(store) >= deadline);
+            let is_late = deadline.is_some_and(|deadline| now_ms(store) >= deadline);
             let found = service.take_event(self.run.id, path.as_str(), name, since).map_err(store_failure)?;
             if found.is_some() || is_late {
                 return if cancel.is_cancelled() { Err(Stop::Cancelled) } else { Ok(found) };
@@ -205,8 +206,8 @@ impl Frame<'_> {
                 self.run.leave_at(path, deadline, Some(name));
                 return Err(Stop::Paused);
             }
-            let left = deadline.map(|deadline| Duration::from_millis(deadline.saturating_sub(now(store))));
-            if cancel.wait(left.unwrap_or(LOOK_FOR_EVENT).min(LOOK_FOR_EVENT)) {
+            let left = deadline.map(|deadline| Duration::from_millis(deadline.saturating_sub(now_ms(store))));
+            if cancel.sleep_or_cancel(left.unwrap_or(LOOK_FOR_EVENT).min(LOOK_FOR_EVENT)) {
                 return Err(Stop::Cancelled);
             }
             self.run.check_not_called_off()?;
@@ -227,6 +228,6 @@ impl Run<'_> {
     }
 }
 
-fn now(store: &Store) -> u64 {
+fn now_ms(store: &Store) -> u64 {
     u64::try_from(store.clock_ms()).unwrap_or_default()
 }

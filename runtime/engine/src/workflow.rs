@@ -71,19 +71,19 @@ impl Frame<'_> {
     }
 
     /// Runs all steps; returns the record of the last one that completed.
-    pub(super) fn steps(&self, cancel: &CancelToken) -> Result<Option<Arc<Record>>, Stop> {
+    pub(super) fn run_steps(&self, cancel: &CancelToken) -> Result<Option<Arc<Record>>, Stop> {
         let mut scope = Scope::default();
-        let enclosing = Enclosing::of(Arc::clone(&self.pile), Arc::clone(&self.account));
+        let enclosing = Enclosing::from_parts(Arc::clone(&self.pile), Arc::clone(&self.account));
         let last = match self.workflow.is_graph() {
-            true => self.graph(cancel)?,
-            false => self.sequence(&self.workflow.steps, &mut scope, &self.path, &enclosing, cancel)?,
+            true => self.run_graph(cancel)?,
+            false => self.run_sequence(&self.workflow.steps, &mut scope, &self.path, &enclosing, cancel)?,
         };
         self.check_cost()?;
         Ok(last)
     }
 
     /// Runs steps one after the other.
-    pub(super) fn sequence(
+    pub(super) fn run_sequence(
         &self,
         steps: &[Step],
         scope: &mut Scope<'_>,
@@ -96,7 +96,7 @@ impl Frame<'_> {
             if cancel.is_cancelled() {
                 return Err(Stop::Cancelled);
             }
-            match self.step(step, scope, at, enclosing, cancel)? {
+            match self.run_step(step, scope, at, enclosing, cancel)? {
                 StepEnd::Completed(record) => last = Some(record),
                 StepEnd::Skipped | StepEnd::Passed => {}
                 StepEnd::SkipRest => break,
@@ -105,7 +105,7 @@ impl Frame<'_> {
         Ok(last)
     }
 
-    pub(super) fn step(
+    pub(super) fn run_step(
         &self,
         step: &Step,
         scope: &mut Scope<'_>,
@@ -117,24 +117,24 @@ impl Frame<'_> {
         let _span = tracing::info_span!("step", %path, kind = kind_name(&step.work)).entered();
         let wanted = step.when.evaluate(&*scope);
         if !wanted.or_else(|error| self.recorded_condition(&path, &error))? {
-            return self.skip(step, scope, at);
+            return self.skip_step(step, scope, at);
         }
         let limited = budget::of_step(self.run, step, &path, &enclosing.account)
-            .map(|account| enclosing.limited(account));
+            .map(|account| enclosing.with_account(account));
         let enclosing = limited.as_ref().unwrap_or(enclosing);
         self.keep_reversal(step, scope, &path, enclosing)?;
         let begun = std::time::Instant::now();
         let result = match &step.work {
-            Work::Input(_) => self.input(step, scope, &path, cancel),
-            _ => self.attempts(step, scope, &path, enclosing, cancel),
+            Work::Input(_) => self.request_input(step, scope, &path, cancel),
+            _ => self.run_attempts(step, scope, &path, enclosing, cancel),
         };
         let mut record = match self.or_recorded(step, &path, result) {
             Ok(record) => record,
             Err(Stop::Failed(error)) if step.on_error.passes_over() && !ends_the_run(&error) => {
                 self.run.clear_failure_within(&path);
-                self.summarise(step, &path, StepStatus::Failed, Some(&error), begun)?;
+                self.record_summary(step, &path, StepStatus::Failed, Some(&error), begun)?;
                 self.count_cost(&step.id, None)?;
-                scope.insert(Arc::new(Record { error: Some(error.message), ..Record::new(&step.id) }));
+                scope.insert_record(Arc::new(Record { error: Some(error.message), ..Record::new(&step.id) }));
                 return Ok(if step.on_error == OnError::SkipRest {
                     StepEnd::SkipRest
                 } else {
@@ -148,11 +148,11 @@ impl Frame<'_> {
                 };
                 // If the store failed, the step did not, and its journal entry stays valid.
                 if let Stop::Failed(error) = &stop
-                    && !error.is(Code::Store)
+                    && !error.has_code(Code::Store)
                 {
                     // Without a path, a retry would keep this summary.
                     self.run.record_failure_if_new(&path);
-                    self.summarise(step, &path, StepStatus::Failed, Some(error), begun)?;
+                    self.record_summary(step, &path, StepStatus::Failed, Some(error), begun)?;
                 }
                 return Err(stop);
             }
@@ -168,24 +168,24 @@ impl Frame<'_> {
             _ if self.workflow.cost_limit.is_some() => match record.json() {
                 Ok(value) => value.map(|value| &**value),
                 // The cost was added when it was recorded.
-                Err(_) if !self.run.journals() => None,
+                Err(_) if !self.run.is_journaled() => None,
                 Err(unreadable) => return Err(unreadable.into()),
             },
             _ => None,
         };
         self.count_cost(&step.id, result)?;
         if let Some(approval) = &step.approval {
-            self.approve(step, approval, &mut record, &path, &enclosing.pile, cancel)
+            self.request_approval(step, approval, &mut record, &path, &enclosing.pile, cancel)
                 .or_else(|stop| self.recorded_approval(&path, &mut record, stop))?;
         }
-        self.summarise(step, &path, StepStatus::Ok, None, begun)?;
+        self.record_summary(step, &path, StepStatus::Ok, None, begun)?;
         let record = Arc::new(record);
-        scope.insert(Arc::clone(&record));
+        scope.insert_record(Arc::clone(&record));
         Ok(StepEnd::Completed(record))
     }
 
     /// Asks a person about the result of a step.
-    fn approve(
+    fn request_approval(
         &self,
         step: &Step,
         approval: &Approval,
@@ -194,18 +194,19 @@ impl Frame<'_> {
         pile: &Pile,
         cancel: &CancelToken,
     ) -> Result<(), Stop> {
-        let mut question = super::approval::question(step, approval, record, self.run.default_identity())?;
+        let mut question =
+            super::approval::build_question(step, approval, record, self.run.default_identity())?;
         // The permitted approvers are recorded when the question is first asked, and a resumed run keeps them.
-        let identity = self.run.keep(&path.gate("identity"), || {
+        let identity = self.run.record_value(&path.gate("identity"), || {
             serde_json::to_value(&question.identity).map_err(StageError::permanent_from)
         })?;
         question.identity = serde_json::from_value(identity).map_err(lobster_stage::store_failure)?;
         record.initiated_by.clone_from(&question.identity.initiated_by);
         let waits = pile.render_for(self.run, path)?;
         if let Some((total, shown)) = &waits {
-            shown.join(&mut question.question, total);
+            shown.add_to_question(&mut question.question, total);
         }
-        if let Answer::Approved { by, part } = self.run.gate(path, question, cancel)? {
+        if let Answer::Approved { by, part } = self.run.ask_person(path, question, cancel)? {
             record.approved = true;
             record.approved_by = by;
             if let Some((total, _)) = waits {
@@ -215,7 +216,7 @@ impl Frame<'_> {
         Ok(())
     }
 
-    fn summarise(
+    fn record_summary(
         &self,
         step: &Step,
         path: &StepPath,
@@ -235,7 +236,7 @@ impl Frame<'_> {
         if own_effect && error.is_none() {
             return Ok(()); // the effect itself is in the journal
         }
-        self.run.summarise(path, outcome, kind_name(&step.work))
+        self.run.record_summary(path, outcome, kind_name(&step.work))
     }
 
     pub(super) fn show_end(&self, path: &StepPath, outcome: &StepOutcome) {
@@ -247,17 +248,17 @@ impl Frame<'_> {
     /// Adds the costs of a step's model calls, and compares the total with the limit.
     pub(super) fn count_cost(&self, id: &str, result: Option<&Value>) -> Result<(), Stop> {
         for warning in lock(&self.cost).step_done(id, result) {
-            self.run.services.note(&warning);
+            self.run.services.print_note(&warning);
         }
         self.check_cost()
     }
 
     fn check_cost(&self) -> Result<(), Stop> {
-        let verdict = lock(&self.cost).check();
+        let verdict = lock(&self.cost).check_limit();
         match verdict {
             Verdict::Within => Ok(()),
             Verdict::Warn(line) => {
-                self.run.services.note(&line);
+                self.run.services.print_note(&line);
                 Ok(())
             }
             Verdict::Stop(error) => Err(error.into()),
@@ -265,7 +266,7 @@ impl Frame<'_> {
     }
 
     /// One attempt of a step's work, of any kind.
-    pub(super) fn attempt(
+    pub(super) fn run_attempt(
         &self,
         step: &Step,
         scope: &Scope<'_>,
@@ -273,7 +274,8 @@ impl Frame<'_> {
         enclosing: &Enclosing,
         cancel: &CancelToken,
     ) -> Result<Record, Stop> {
-        let env = self.step_env(step, scope, enclosing).map_err(|error| self.failed(path, &error))?;
+        let env =
+            self.step_env(step, scope, enclosing).map_err(|error| self.expression_failure(path, &error))?;
         let cwd = self.step_cwd(step, enclosing);
         match &step.work {
             Work::Nothing => {
@@ -281,25 +283,27 @@ impl Frame<'_> {
                     changes::commit_step(self.run, path, set)
                         .inspect_err(|_| self.run.record_failure(path))?;
                 }
-                self.carry(step, scope, path)
+                self.pass_input(step, scope, path)
             }
             Work::Shell(text) => {
-                let text = self.fill(text, scope, path)?;
+                let text = self.fill_template(text, scope, path)?;
                 if text.trim().is_empty() {
-                    return self.carry(step, scope, path);
+                    return self.pass_input(step, scope, path);
                 }
-                let stdin = self.payload(step, scope, path)?;
-                self.shell(step, ShellText::Shell(text), stdin, &env, &cwd, path, enclosing, cancel)
+                let stdin = self.stdin_payload(step, scope, path)?;
+                self.run_process(step, ShellText::Shell(text), stdin, &env, &cwd, path, enclosing, cancel)
             }
             Work::Exec(argv) => {
-                let argv: Vec<_> =
-                    argv.iter().map(|word| self.fill(word, scope, path)).collect::<Result<_, _>>()?;
-                let stdin = self.payload(step, scope, path)?;
-                self.shell(step, ShellText::Argv(argv), stdin, &env, &cwd, path, enclosing, cancel)
+                let argv: Vec<_> = argv
+                    .iter()
+                    .map(|word| self.fill_template(word, scope, path))
+                    .collect::<Result<_, _>>()?;
+                let stdin = self.stdin_payload(step, scope, path)?;
+                self.run_process(step, ShellText::Argv(argv), stdin, &env, &cwd, path, enclosing, cancel)
             }
             Work::Pipeline(text) => {
-                let text = self.fill(text, scope, path)?;
-                enclosing.pile.settle(self.run, cancel)?;
+                let text = self.fill_template(text, scope, path)?;
+                enclosing.pile.commit_waiting(self.run, cancel)?;
                 let input = self.pipeline_input(step, scope, path)?;
                 let place = pipeline::Place {
                     path: path.clone(),
@@ -323,10 +327,10 @@ impl Frame<'_> {
                 self.of_pipeline(&step.id, done)
             }
             Work::Workflow { path: file, args } => {
-                self.child(step, file, args, scope, path, &env, &cwd, enclosing, cancel)
+                self.run_child(step, file, args, scope, path, &env, &cwd, enclosing, cancel)
             }
             Work::Component { .. } | Work::Js(_) => {
-                super::kinds::component::step(self, step, scope, path, &env, &enclosing.pile, cancel)
+                super::kinds::component::run_step(self, step, scope, path, &env, &enclosing.pile, cancel)
             }
             Work::Mcp { server, tool, args } => {
                 let what = format!("step {path} calls the tool {tool} of {server}");
@@ -341,10 +345,10 @@ impl Frame<'_> {
                 };
                 let asker = Asker::Step(step.id.clone());
                 let place = mcp::Place { env: &env, cwd: &cwd, asker, cancel, is_whole_step: true };
-                let value = mcp::call(self.run, path, &call, place).map_err(|stop| match stop {
+                let value = mcp::call_tool(self.run, path, &call, place).map_err(|stop| match stop {
                     Stop::Failed(error) => {
                         let message = format!("Workflow step {} {}", step.id, error.message);
-                        Stop::Failed(error.reworded(message))
+                        Stop::Failed(error.with_message(message))
                     }
                     other => other,
                 })?;
@@ -353,20 +357,20 @@ impl Frame<'_> {
                     other => json::compact(other),
                 };
                 let mut record = Record { stdout: Some(Text::inline(text)), ..Record::new(&step.id) };
-                record.json = if value.is_string() { Json::of_stdout() } else { Json::value(value) };
+                record.json = if value.is_string() { Json::of_stdout() } else { Json::from_value(value) };
                 Ok(record)
             }
-            Work::Parallel { .. } => self.parallel(step, scope, path, enclosing, cancel),
+            Work::Parallel { .. } => self.run_parallel(step, scope, path, enclosing, cancel),
             Work::ForEach { .. } => self.for_each(step, scope, path, enclosing, cancel),
-            Work::Repeat { .. } => self.repeat(step, scope, path, enclosing, cancel),
-            Work::Switch { .. } => self.switch(step, scope, path, enclosing, cancel),
-            Work::Input(_) => self.input(step, scope, path, cancel),
-            Work::Wait(wait) => self.wait(step, wait, scope, path, cancel),
+            Work::Repeat { .. } => self.run_repeat(step, scope, path, enclosing, cancel),
+            Work::Switch { .. } => self.run_switch(step, scope, path, enclosing, cancel),
+            Work::Input(_) => self.request_input(step, scope, path, cancel),
+            Work::Wait(wait) => self.run_wait(step, wait, scope, path, cancel),
         }
     }
 
     #[expect(clippy::too_many_arguments, reason = "a process is described by all of these")]
-    fn shell(
+    fn run_process(
         &self,
         step: &Step,
         program: ShellText,
@@ -386,7 +390,7 @@ impl Frame<'_> {
             idempotent: step.extras.idempotent,
             stop_grace: native::stop_grace(Some(&step.extras)),
             dispatches: false,
-            reuse: Reuse::of(&step.extras),
+            reuse: Reuse::from_extras(&step.extras),
             inputs: step
                 .extras
                 .inputs
@@ -406,7 +410,9 @@ impl Frame<'_> {
             let code = done.exit.map_or_else(|| "null".to_owned(), |code| code.to_string());
             let detail = done.failure_detail(&shown)?;
             self.run.record_failure(path);
-            return Err(done.failure(format!("workflow command failed ({code}): {detail}")).into());
+            return Err(done
+                .failure_with_hints(format!("workflow command failed ({code}): {detail}"))
+                .into());
         }
         let json = Json::of_command((Arc::clone(&self.run.services.notes), path.clone()));
         Ok(Record { stdout: Some(done.stdout), json, ..Record::new(&step.id) })
@@ -417,13 +423,13 @@ impl Frame<'_> {
         if let Some(items) = self.large_stdin(step, scope) {
             return Ok(PipelineInput::Items(items));
         }
-        let value = self.stdin(step, scope, path)?.load()?;
+        let value = self.step_input(step, scope, path)?.load_value()?;
         Ok(value.map_or(PipelineInput::Nothing, PipelineInput::Value))
     }
 
     /// A pipeline's result as a step's record.
     fn of_pipeline(&self, id: &str, done: pipeline::Done) -> Result<Record, Stop> {
-        let stdout = match done.rendered.text() {
+        let stdout = match done.rendered.all_text() {
             Some(text) => text,
             None => self.text_of(&done.items)?,
         };
@@ -435,14 +441,14 @@ impl Frame<'_> {
     }
 
     /// A step without work passes on its input.
-    pub(super) fn carry(&self, step: &Step, scope: &Scope<'_>, path: &StepPath) -> Result<Record, Stop> {
+    pub(super) fn pass_input(&self, step: &Step, scope: &Scope<'_>, path: &StepPath) -> Result<Record, Stop> {
         let mut record = Record::new(&step.id);
         if let Some(text) = self.large_text(step, scope)? {
             record.stdout = Some(text);
             record.json = Json::of_stdout();
             return Ok(record);
         }
-        match self.stdin(step, scope, path)? {
+        match self.step_input(step, scope, path)? {
             Input::Nothing => {}
             Input::Text(text) => {
                 record.stdout = Some(text);
@@ -457,7 +463,7 @@ impl Frame<'_> {
     }
 
     /// A step that asks for structured input.
-    fn input(
+    fn request_input(
         &self,
         step: &Step,
         scope: &Scope<'_>,
@@ -468,7 +474,7 @@ impl Frame<'_> {
         let subject = if step.stdin.is_none() {
             self.previous_result(scope)?
         } else {
-            self.stdin(step, scope, path)?.load()?.map_or(Value::Null, Arc::unwrap_or_clone)
+            self.step_input(step, scope, path)?.load_value()?.map_or(Value::Null, Arc::unwrap_or_clone)
         };
         let question = GateQuestion {
             question: Question::Input {
@@ -482,7 +488,7 @@ impl Frame<'_> {
             identity: Default::default(),
             asker: Asker::Step(step.id.clone()),
         };
-        let Answer::Response(response) = self.run.gate(path, question, cancel)? else {
+        let Answer::Response(response) = self.run.ask_person(path, question, cancel)? else {
             return Err(StageError::permanent(format!(
                 "Workflow input step {} was answered by an approval",
                 step.id
@@ -506,11 +512,17 @@ impl Frame<'_> {
     }
 
     /// Text with its arguments and references resolved.
-    pub(super) fn fill(&self, text: &str, scope: &Scope<'_>, path: &StepPath) -> Result<String, Stop> {
-        template::fill(text, self.args, scope).map_err(|error| self.failed(path, &error))
+    pub(super) fn fill_template(
+        &self,
+        text: &str,
+        scope: &Scope<'_>,
+        path: &StepPath,
+    ) -> Result<String, Stop> {
+        template::fill_placeholders(text, self.args, scope)
+            .map_err(|error| self.expression_failure(path, &error))
     }
 
-    pub(super) fn failed(&self, path: &StepPath, error: &ExprError) -> Stop {
+    pub(super) fn expression_failure(&self, path: &StepPath, error: &ExprError) -> Stop {
         self.run.record_failure(path);
         match error {
             ExprError::Unreadable { .. } => lobster_stage::store_failure(error.clone()),
@@ -531,15 +543,15 @@ impl Frame<'_> {
         enclosing: &Enclosing,
     ) -> Result<Env, ExprError> {
         let (arguments, left_out) = split_argument_vars(self.args);
-        let outer = self.env.without(&left_out);
+        let outer = self.env.without_vars(&left_out);
         let mut layers = arguments.clone();
         if let Some(dir) = self.workflow.file.parent() {
             layers.push((crate::env::WORKFLOW_DIR.to_owned(), dir.display().to_string()));
         }
         // A reference in a value is resolved to the step's value without this layer.
         let fill = |layers: &mut Vec<(String, String)>, vars: &[(String, String)]| {
-            let env = outer.with(layers.iter().cloned());
-            let inserted = |name: &str| env.inserted(name, &self.run.services.policy);
+            let env = outer.with_vars(layers.iter().cloned());
+            let inserted = |name: &str| env.template_value(name, &self.run.services.policy);
             for (name, value) in vars {
                 layers.push((name.clone(), template::fill_variable(value, self.args, scope, &inserted)?));
             }
@@ -553,7 +565,7 @@ impl Frame<'_> {
             }
         }
         fill(&mut layers, &step.env)?;
-        let env = outer.with(layers).with_secrets(&step.extras.secrets);
+        let env = outer.with_vars(layers).with_secrets(&step.extras.secrets);
         Ok(env.with_credentials(&step.extras.credentials))
     }
 
@@ -580,22 +592,22 @@ pub(super) struct Enclosing {
 }
 
 impl Enclosing {
-    pub(super) fn of(pile: Arc<Pile>, account: Arc<Account>) -> Self {
+    pub(super) fn from_parts(pile: Arc<Pile>, account: Arc<Account>) -> Self {
         Self { env: Vec::new(), cwd: None, reinject_args: false, pile, account }
     }
 
     /// The same for a step that has its own budget.
-    fn limited(&self, account: Arc<Account>) -> Self {
+    fn with_account(&self, account: Arc<Account>) -> Self {
         Self { account, ..self.clone() }
     }
 
     /// The same for one of several concurrent parts, none of which sees the file changes of another.
-    pub(super) fn isolated(&self) -> Self {
-        Self { pile: self.pile.branch(), ..self.clone() }
+    pub(super) fn for_branch(&self) -> Self {
+        Self { pile: self.pile.new_branch(), ..self.clone() }
     }
 
     /// The same with the settings that a step passes to the steps inside it.
-    pub(super) fn with(&self, step: &Step) -> Self {
+    pub(super) fn inside_step(&self, step: &Step) -> Self {
         Self {
             env: self.env.iter().chain(&step.env).cloned().collect(),
             cwd: step.cwd.clone().or_else(|| self.cwd.clone()),

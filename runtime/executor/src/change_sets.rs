@@ -21,15 +21,15 @@ const MAX_CHANGE_SET: u64 = 64 << 20;
 ///
 /// # Errors
 /// If the blob is missing from the store, or is not a change set.
-pub fn load(store: &Store, digest: &Digest) -> Result<ChangeSet, StageError> {
-    let bytes = store.load(digest, MAX_CHANGE_SET).map_err(|error| {
+pub fn load_change_set(store: &Store, digest: &Digest) -> Result<ChangeSet, StageError> {
+    let bytes = store.load_blob(digest, MAX_CHANGE_SET).map_err(|error| {
         StageError::permanent(format!("the change set cannot be read: {error}")).with_code(Code::Changes)
     })?;
     let set: ChangeSet = serde_json::from_slice(&bytes).map_err(|error| {
         StageError::permanent(format!("the blob does not hold a change set: {error}"))
             .with_code(Code::Changes)
     })?;
-    set.check()
+    set.check_valid()
         .map_err(|error: BadChangeSet| StageError::permanent(error.to_string()).with_code(Code::Changes))?;
     Ok(set)
 }
@@ -38,7 +38,7 @@ pub fn load(store: &Store, digest: &Digest) -> Result<ChangeSet, StageError> {
 pub struct InStore<'s>(pub &'s Store);
 
 impl Contents for InStore<'_> {
-    fn open(&self, digest: &Digest) -> io::Result<Content<'_>> {
+    fn open_content(&self, digest: &Digest) -> io::Result<Content<'_>> {
         let blob = self.0.open_blob(digest).map_err(io::Error::other)?;
         Ok(blob.into_file().map_or_else(|small| Content::Bytes(Box::new(small)), Content::File))
     }

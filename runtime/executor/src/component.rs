@@ -62,7 +62,7 @@ pub(super) fn perform(
     host: &Host<'_>,
     cancel: &CancelToken,
 ) -> Outcome {
-    match prepare(task, action, host, cancel) {
+    match prepare_component(task, action, host, cancel) {
         Err(outcome) => (*outcome).into(),
         Ok(work) => {
             let services = Arc::clone(&work.services);
@@ -76,7 +76,7 @@ pub(super) fn perform(
 }
 
 /// Prepares the component that the order names; an obstacle becomes the outcome.
-fn prepare(
+fn prepare_component(
     task: &ComponentTask,
     action: Digest,
     host: &Host<'_>,
@@ -84,14 +84,15 @@ fn prepare(
 ) -> Result<Prepared, Box<StepOutcome>> {
     let failed = |error: StageError| Box::new(failed_outcome(&error));
     let patience = Patience::new(cancelled_by(cancel));
-    let component = load(task.program, host, &patience).map_err(|error| not_loaded(&error, task, cancel))?;
+    let component =
+        load_component(task.program, host, &patience).map_err(|error| not_loaded(&error, task, cancel))?;
     let unread = |error: io::Error| failed(StageError::new(format!("cannot read the step's input: {error}")));
-    let args = task.args.read(host.store).map_err(unread)?;
+    let args = task.args.read_text(host.store).map_err(unread)?;
     let input = match &task.input {
         ComponentInput::Nothing => Input::Empty,
-        ComponentInput::Bytes(source) => Input::Bytes(open(source, host.store).map_err(unread)?),
+        ComponentInput::Bytes(source) => Input::Bytes(open_input(source, host.store).map_err(unread)?),
         ComponentInput::Items(source) => Input::Items(Box::new(
-            BufReader::with_capacity(64 << 10, open(source, host.store).map_err(unread)?).lines(),
+            BufReader::with_capacity(64 << 10, open_input(source, host.store).map_err(unread)?).lines(),
         )),
     };
     let values = match task.values {
@@ -101,10 +102,10 @@ fn prepare(
             json::parse_as(&text).map_err(|error| unread(io::Error::other(error)))?
         }
     };
-    let secrets = host.secrets.values(&task.secrets).map_err(failed)?;
+    let secrets = host.secrets.secret_values(&task.secrets).map_err(failed)?;
     let credentials =
         super::credential_values::with_values(&task.credentials, host.secrets).map_err(failed)?;
-    let mut grants = task.grants.grants();
+    let mut grants = task.grants.to_grants();
     let judged = |dirs: &[super::ComponentDir]| dirs.iter().map(|dir| dir.judged.clone()).collect::<Vec<_>>();
     let opened = grants.open_known(&judged(&task.grants.read), &judged(&task.grants.write));
     grants.env.extend(secrets);
@@ -127,9 +128,9 @@ fn prepare(
 }
 
 /// Loads a component of the store; its bytes are read only if they must be compiled.
-fn load(program: Blob, host: &Host<'_>, patience: &Patience) -> Result<Component, LoadProblem> {
+fn load_component(program: Blob, host: &Host<'_>, patience: &Patience) -> Result<Component, LoadProblem> {
     let name = lobster_component::Digest::from_bytes(*program.digest.as_bytes());
-    let bytes = || Ok(host.store.load(&program.digest, MAX_PROGRAM)?.into());
+    let bytes = || Ok(host.store.load_blob(&program.digest, MAX_PROGRAM)?.into());
     host.components.load_known(name, program.len, patience, bytes)
 }
 
@@ -158,7 +159,7 @@ fn not_loaded(error: &LoadProblem, task: &ComponentTask, cancel: &CancelToken) -
 }
 
 /// The bytes of an input.
-pub fn open(source: &StdinSource, store: &Store) -> io::Result<Box<dyn Read + Send>> {
+pub fn open_input(source: &StdinSource, store: &Store) -> io::Result<Box<dyn Read + Send>> {
     Ok(match source {
         StdinSource::Empty => Box::new(io::empty()),
         StdinSource::Blob(blob) => Box::new(store.open_blob(&blob.digest).map_err(io::Error::other)?),
@@ -170,7 +171,7 @@ pub fn open(source: &StdinSource, store: &Store) -> io::Result<Box<dyn Read + Se
 pub fn run(work: Prepared, store: &Store, cancel: &CancelToken) -> StepOutcome {
     let Prepared { component, withheld, recorded, mut enforcement, .. } = work;
     let output = Arc::new(Mutex::new(Sink { writer: store.blob_writer(), items: None }));
-    let stderr = Arc::new(Mutex::new(store.blob_writer().limit(work.limits.output)));
+    let stderr = Arc::new(Mutex::new(store.blob_writer().with_limit(work.limits.output)));
     let is_again = recorded.is_some();
     let is_pure = work.grants.is_pure();
     let recording = (!is_again && !is_pure && component.is_recordable(&work.grants))
@@ -200,22 +201,22 @@ pub fn run(work: Prepared, store: &Store, cancel: &CancelToken) -> StepOutcome {
             if !done.denied.is_empty() {
                 enforcement["denied"] = json!(done.denied);
             }
-            ended(done, is_again, store, cancel)
+            ended_outcome(done, is_again, store, cancel)
         }
-        Err(error) => failure(&error, cancel),
+        Err(error) => failure_outcome(&error, cancel),
     };
     if let (Some(error), Some(withheld)) = (&mut outcome.error, withheld) {
         error.push_str(&withheld);
     }
     outcome.enforcement = enforcement;
-    match keep(&mut outcome, output, stderr, recording) {
+    match add_output(&mut outcome, output, stderr, recording) {
         Ok(()) => outcome,
         Err(error) => not_kept(&error),
     }
 }
 
 /// The outcome of a component that ended by itself. Its changes become a change set if it succeeded.
-fn ended(done: Done, is_again: bool, store: &Store, cancel: &CancelToken) -> StepOutcome {
+fn ended_outcome(done: Done, is_again: bool, store: &Store, cancel: &CancelToken) -> StepOutcome {
     let mut outcome = StepOutcome::new(StepStatus::Ok);
     outcome.fuel = Some(done.fuel_used);
     outcome.peak_memory = Some(done.peak_memory);
@@ -235,10 +236,10 @@ fn ended(done: Done, is_again: bool, store: &Store, cancel: &CancelToken) -> Ste
         outcome.error = Some(format!("component failed ({}): {said}", done.exit_code));
         return outcome;
     }
-    if !done.writes.list().is_empty() {
-        outcome.detail["written"] = written(done.writes.list());
+    if !done.writes.written_entries().is_empty() {
+        outcome.detail["written"] = written_files(done.writes.written_entries());
     }
-    if is_again || done.writes.list().is_empty() {
+    if is_again || done.writes.written_entries().is_empty() {
         return outcome;
     }
     let kept = done.writes.change_set(&mut Kept::new(store)).map_err(|error| match error {
@@ -254,19 +255,19 @@ fn ended(done: Done, is_again: bool, store: &Store, cancel: &CancelToken) -> Ste
             outcome.code = error.code.map(|code| code.to_string());
         }
         // None of the changes has become visible.
-        Err(Err(reason)) => return failure(&reason, cancel),
+        Err(Err(reason)) => return failure_outcome(&reason, cancel),
     }
     outcome
 }
 
 /// Adds the component's output to the outcome.
-fn keep(
+fn add_output(
     outcome: &mut StepOutcome,
     output: Arc<Mutex<Sink>>,
     stderr: Arc<Mutex<lobster_store::BlobWriter>>,
     recording: Option<Arc<Mutex<Recording>>>,
 ) -> Result<(), StoreError> {
-    let sink = take(output)?;
+    let sink = take_back(output)?;
     let blob = sink.writer.finish()?;
     match sink.items {
         Some(count) => {
@@ -275,11 +276,11 @@ fn keep(
         }
         None => outcome.stdout = Some(blob),
     }
-    let stderr = take(stderr)?;
-    if stderr.written() > 0 {
+    let stderr = take_back(stderr)?;
+    if stderr.bytes_written() > 0 {
         outcome.stderr = Some(stderr.finish()?);
     }
-    if let Some(recording) = recording.map(take).transpose()? {
+    if let Some(recording) = recording.map(take_back).transpose()? {
         let record = recording.finish()?.map(|record| record.digest);
         outcome.detail["host_calls"] = record.map_or_else(|| json!(NO_CALLS), |digest| json!(digest));
     }
@@ -292,7 +293,7 @@ fn not_kept(error: &StoreError) -> StepOutcome {
 }
 
 /// The files that a step changed, for its outcome.
-fn written(files: &[Written]) -> Value {
+fn written_files(files: &[Written]) -> Value {
     files
         .iter()
         .map(|file| {
@@ -310,7 +311,7 @@ fn written(files: &[Written]) -> Value {
 }
 
 /// Takes back a value that was lent to the component.
-fn take<T>(shared: Arc<Mutex<T>>) -> Result<T, StoreError> {
+fn take_back<T>(shared: Arc<Mutex<T>>) -> Result<T, StoreError> {
     let unshared = Arc::try_unwrap(shared).map_err(|_| StoreError::OverLimit { limit: 0 })?;
     Ok(unshared.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
 }
@@ -328,7 +329,7 @@ fn stopped_by(cancel: &CancelToken) -> StepOutcome {
 }
 
 /// The outcome of a component that failed before its end.
-pub fn failure(error: &RunError, cancel: &CancelToken) -> StepOutcome {
+pub fn failure_outcome(error: &RunError, cancel: &CancelToken) -> StepOutcome {
     if matches!(error, RunError::Cancelled { .. }) {
         return stopped_by(cancel);
     }

@@ -71,7 +71,7 @@ impl ComponentLock {
 
     /// The lock for files in a directory: the nearest one in it or above it, within the repository.
     #[must_use]
-    pub fn nearest(dir: &Path) -> Option<PathBuf> {
+    pub fn find_nearest(dir: &Path) -> Option<PathBuf> {
         for dir in dir.ancestors() {
             let lock = dir.join(Self::FILE);
             // Any entry of this name is the lock, even an unreadable one: nothing is locked only if there is no entry.
@@ -129,7 +129,7 @@ impl ComponentLock {
     }
 
     /// The entry of a file, if it was added; `lock` is the path of this lock.
-    fn named(&self, lock: &Path, file: &Path) -> Option<(&String, &LockedStep)> {
+    fn find_entry(&self, lock: &Path, file: &Path) -> Option<(&String, &LockedStep)> {
         let dir = lock.parent()?;
         self.steps
             .iter()
@@ -144,9 +144,9 @@ impl ComponentLock {
 pub fn check(file: &Path, found: &Digest) -> Result<(), ComponentLockError> {
     // A path that cannot be resolved cannot be read either; the reader reports that.
     let Ok(file) = file.canonicalize() else { return Ok(()) };
-    let Some(path) = file.parent().and_then(ComponentLock::nearest) else { return Ok(()) };
+    let Some(path) = file.parent().and_then(ComponentLock::find_nearest) else { return Ok(()) };
     let lock = ComponentLock::read(&path)?;
-    match lock.named(&path, &file) {
+    match lock.find_entry(&path, &file) {
         Some((name, step)) if step.blake3 != *found => Err(ComponentLockError::Differs {
             file,
             name: name.clone(),
@@ -169,12 +169,12 @@ mod tests {
         let steps = root.join("repo/sub/steps");
         std::fs::create_dir_all(&steps).unwrap();
         std::fs::write(root.join(ComponentLock::FILE), "").unwrap();
-        assert_eq!(ComponentLock::nearest(&steps), Some(root.join(ComponentLock::FILE)));
+        assert_eq!(ComponentLock::find_nearest(&steps), Some(root.join(ComponentLock::FILE)));
         std::fs::create_dir(root.join("repo/.git")).unwrap();
-        assert_eq!(ComponentLock::nearest(&steps), None);
+        assert_eq!(ComponentLock::find_nearest(&steps), None);
         let lock = root.join("repo/sub").join(ComponentLock::FILE);
         std::fs::write(&lock, "").unwrap();
-        assert_eq!(ComponentLock::nearest(&steps), Some(lock));
+        assert_eq!(ComponentLock::find_nearest(&steps), Some(lock));
     }
 
     #[test]
@@ -183,9 +183,9 @@ mod tests {
         let (file, lock) = (place.path().join("a.wasm"), place.path().join(ComponentLock::FILE));
         std::fs::write(&file, "one").unwrap();
         let is_refused = |what: &str| {
-            assert_eq!(ComponentLock::nearest(place.path()), Some(lock.clone()), "{what}");
+            assert_eq!(ComponentLock::find_nearest(place.path()), Some(lock.clone()), "{what}");
             assert!(ComponentLock::read(&lock).is_err(), "{what}");
-            assert!(check(&file, &Digest::of(b"one")).is_err(), "{what}");
+            assert!(check(&file, &Digest::of_bytes(b"one")).is_err(), "{what}");
         };
         std::fs::create_dir(&lock).unwrap();
         is_refused("a directory");
@@ -197,7 +197,7 @@ mod tests {
             .unwrap();
         is_refused("a pipe");
         std::fs::remove_file(&lock).unwrap();
-        assert!(check(&file, &Digest::of(b"one")).is_ok());
+        assert!(check(&file, &Digest::of_bytes(b"one")).is_ok());
     }
 
     #[test]
@@ -207,7 +207,7 @@ mod tests {
         std::fs::write(&file, "one").unwrap();
         let step = LockedStep {
             file: PathBuf::from("a.wasm"),
-            blake3: Digest::of(b"one"),
+            blake3: Digest::of_bytes(b"one"),
             size: 3,
             source: "./a.wasm".to_owned(),
             key: None,
@@ -218,15 +218,15 @@ mod tests {
         assert_eq!(ComponentLock::read(&path).unwrap(), lock);
         std::os::unix::fs::symlink("a.wasm", place.path().join("link.wasm")).unwrap();
         for name in ["a.wasm", "link.wasm"] {
-            assert!(check(&place.path().join(name), &Digest::of(b"one")).is_ok());
-            let error = check(&place.path().join(name), &Digest::of(b"two")).unwrap_err();
+            assert!(check(&place.path().join(name), &Digest::of_bytes(b"one")).is_ok());
+            let error = check(&place.path().join(name), &Digest::of_bytes(b"two")).unwrap_err();
             assert!(matches!(error, ComponentLockError::Differs { .. }), "{error}");
         }
-        assert!(check(&place.path().join("b.wasm"), &Digest::of(b"two")).is_ok());
+        assert!(check(&place.path().join("b.wasm"), &Digest::of_bytes(b"two")).is_ok());
         for wrong in ["version = 2\n", "version = 1\nmore = 1\n", "[step"] {
             std::fs::write(&path, wrong).unwrap();
             assert!(
-                matches!(check(&file, &Digest::of(b"one")), Err(ComponentLockError::Wrong { .. })),
+                matches!(check(&file, &Digest::of_bytes(b"one")), Err(ComponentLockError::Wrong { .. })),
                 "{wrong}"
             );
         }

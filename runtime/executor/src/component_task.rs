@@ -129,7 +129,7 @@ impl ComponentGrants {
     }
 
     /// The grants in the component's terms.
-    pub(super) fn grants(&self) -> Grants {
+    pub(super) fn to_grants(&self) -> Grants {
         let dirs = |dirs: &[ComponentDir]| {
             let grant =
                 |dir: &ComponentDir| DirGrant { host: dir.host.as_path().to_owned(), guest: dir.to.clone() };

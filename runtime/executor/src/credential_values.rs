@@ -20,11 +20,11 @@ pub(super) fn with_values(
 }
 
 fn with_value(grant: &CredentialGrant, secrets: &dyn SecretSource) -> Result<Credential, StageError> {
-    let credential = match secrets.login(&grant.secret)? {
+    let credential = match secrets.secret_login(&grant.secret)? {
         Some(login) => Credential::of_login(grant.clone(), login),
         None => {
             let named = BTreeMap::from([(grant.secret.clone(), grant.secret.clone())]);
-            let value = secrets.values(&named)?.into_iter().next().map(|(_, value)| value);
+            let value = secrets.secret_values(&named)?.into_iter().next().map(|(_, value)| value);
             Credential::new(grant.clone(), &value.unwrap_or_default())
         }
     };

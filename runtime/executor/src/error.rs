@@ -133,7 +133,7 @@ impl ExecutorError {
     }
 
     /// The outcome of an order that ended like this, as far as known.
-    pub fn outcome(&self) -> Outcome {
+    pub fn to_outcome(&self) -> Outcome {
         match self {
             // Nothing was sent.
             Self::Secret(error) => failed_outcome(error).into(),
@@ -152,7 +152,9 @@ impl ExecutorError {
             | Self::WrongBlob { .. }
             | Self::NoBlob { .. }
             | Self::Refused { .. }
-            | Self::Unknown { .. } => UnseenEnd::of_executor(self.code(), self.to_string()).outcome().into(),
+            | Self::Unknown { .. } => {
+                UnseenEnd::of_executor(self.code(), self.to_string()).to_outcome().into()
+            }
         }
     }
 }
@@ -166,7 +168,7 @@ mod tests {
     #[test]
     fn a_program_reads_the_code_of_the_executor_and_no_words() {
         let error = ExecutorError::Died { executor: "x".to_owned(), how: "ended with code 3".to_owned() };
-        let step = error.outcome().step;
+        let step = error.to_outcome().step;
         assert_eq!(step.code.as_deref(), Some("unknown_end"));
         assert_eq!(step.detail["unknown_end"]["code"], "executor_died");
         let told = step.error.unwrap_or_default();
@@ -185,7 +187,7 @@ mod tests {
             (ExecutorError::Unsent(Box::new(refused)), "executor_refused"),
             (ExecutorError::Version { executor: "x".to_owned(), theirs: 2, ours: 1 }, "executor_version"),
         ] {
-            let step = error.outcome().step;
+            let step = error.to_outcome().step;
             assert_eq!((step.status, step.code.as_deref()), (StepStatus::Failed, Some(code)));
             assert_eq!(UnseenEnd::of_outcome(&step), None);
         }

@@ -30,13 +30,13 @@ impl Recording {
     /// The record, if there were any calls.
     pub(super) fn finish(self) -> Result<Option<Blob>, StoreError> {
         match self.failed {
-            Some(error) => Err(self.writer.error(error)),
+            Some(error) => Err(self.writer.store_error(error)),
             None if self.calls == 0 => Ok(None),
             None => self.writer.finish().map(Some),
         }
     }
 
-    fn write(&mut self, call: &HostCall<'_>, answer: &[u8]) -> io::Result<()> {
+    fn write_call(&mut self, call: &HostCall<'_>, answer: &[u8]) -> io::Result<()> {
         writeln!(self.writer, "{} {} {}", call.function, call.request.len(), answer.len())?;
         self.writer.write_all(call.request)?;
         self.writer.write_all(answer)?;
@@ -45,14 +45,14 @@ impl Recording {
 }
 
 impl HostCallTrace for Recording {
-    fn recorded(&mut self, _: &HostCall<'_>) -> Result<Option<Vec<u8>>, String> {
+    fn recorded_answer(&mut self, _: &HostCall<'_>) -> Result<Option<Vec<u8>>, String> {
         Ok(None)
     }
 
-    fn record(&mut self, call: &HostCall<'_>, answer: &[u8]) {
+    fn record_answer(&mut self, call: &HostCall<'_>, answer: &[u8]) {
         self.calls += 1;
         if self.failed.is_none() {
-            self.failed = self.write(call, answer).err();
+            self.failed = self.write_call(call, answer).err();
         }
     }
 }
@@ -76,7 +76,7 @@ impl RecordedCalls {
 
     /// The record of a component without calls.
     #[must_use]
-    pub fn nothing() -> Self {
+    pub fn without_calls() -> Self {
         Self { reader: None, calls: 0 }
     }
 
@@ -84,7 +84,7 @@ impl RecordedCalls {
     ///
     /// # Errors
     /// The sentence that names the first missing call.
-    pub fn finish(&mut self) -> Result<(), String> {
+    pub fn check_complete(&mut self) -> Result<(), String> {
         match self.next()? {
             None => Ok(()),
             Some((function, request, _)) => Err(format!(
@@ -95,7 +95,7 @@ impl RecordedCalls {
     }
 
     /// The recorded answer to this call, which must be the next one.
-    fn answer(&mut self, call: &HostCall<'_>) -> Result<Vec<u8>, String> {
+    fn next_answer(&mut self, call: &HostCall<'_>) -> Result<Vec<u8>, String> {
         let asked = || describe_call(call.function, call.request);
         match self.next()? {
             None => Err(format!("{} is asked for, but the record ends after {} calls", asked(), self.calls)),
@@ -160,18 +160,18 @@ fn describe_call(function: &str, request: &[u8]) -> String {
 }
 
 impl HostCallTrace for RecordedCalls {
-    fn recorded(&mut self, call: &HostCall<'_>) -> Result<Option<Vec<u8>>, String> {
-        self.answer(call).map(Some)
+    fn recorded_answer(&mut self, call: &HostCall<'_>) -> Result<Option<Vec<u8>>, String> {
+        self.next_answer(call).map(Some)
     }
 
-    fn record(&mut self, _: &HostCall<'_>, _: &[u8]) {}
+    fn record_answer(&mut self, _: &HostCall<'_>, _: &[u8]) {}
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn call<'a>(function: &'static str, request: &'a [u8]) -> HostCall<'a> {
+    fn sample_call<'a>(function: &'static str, request: &'a [u8]) -> HostCall<'a> {
         HostCall { function, request }
     }
 
@@ -179,23 +179,26 @@ mod tests {
     fn what_was_recorded_answers_in_order_and_nothing_else_does() {
         let store = Store::in_memory().unwrap();
         let mut recording = Recording::new(&store);
-        recording.record(&call("random.get", &[8]), b"12\n 45678");
-        recording.record(&call("wall-clock.now", b""), b"");
+        recording.record_answer(&sample_call("random.get", &[8]), b"12\n 45678");
+        recording.record_answer(&sample_call("wall-clock.now", b""), b"");
         let blob = recording.finish().unwrap().unwrap();
 
         let mut recorded = RecordedCalls::open(&store, &blob.digest).unwrap();
-        assert_eq!(recorded.recorded(&call("random.get", &[8])), Ok(Some(b"12\n 45678".to_vec())));
-        assert_eq!(recorded.recorded(&call("wall-clock.now", b"")), Ok(Some(Vec::new())));
-        let error = recorded.recorded(&call("http", b"")).unwrap_err();
+        assert_eq!(
+            recorded.recorded_answer(&sample_call("random.get", &[8])),
+            Ok(Some(b"12\n 45678".to_vec()))
+        );
+        assert_eq!(recorded.recorded_answer(&sample_call("wall-clock.now", b"")), Ok(Some(Vec::new())));
+        let error = recorded.recorded_answer(&sample_call("http", b"")).unwrap_err();
         assert_eq!(error, "http is asked for, but the record ends after 2 calls");
-        assert_eq!(recorded.finish(), Ok(()));
-        assert_eq!(RecordedCalls::nothing().finish(), Ok(()));
-        let left = RecordedCalls::open(&store, &blob.digest).unwrap().finish().unwrap_err();
+        assert_eq!(recorded.check_complete(), Ok(()));
+        assert_eq!(RecordedCalls::without_calls().check_complete(), Ok(()));
+        let left = RecordedCalls::open(&store, &blob.digest).unwrap().check_complete().unwrap_err();
         assert!(left.contains("nothing more is asked"), "{left}");
 
-        for other in [call("random.get", &[9]), call("http", &[8])] {
+        for other in [sample_call("random.get", &[9]), sample_call("http", &[8])] {
             let mut recorded = RecordedCalls::open(&store, &blob.digest).unwrap();
-            assert!(recorded.recorded(&other).unwrap_err().contains("the record has random.get"));
+            assert!(recorded.recorded_answer(&other).unwrap_err().contains("the record has random.get"));
         }
     }
 
@@ -211,10 +214,13 @@ mod tests {
         for text in
             ["random.get 1", "random.get 1 99999999999999\n", "random.get 1 5\n\x08abc", "random.get x y\n"]
         {
-            let blob = store.put(text.as_bytes()).unwrap();
+            let blob = store.put_blob(text.as_bytes()).unwrap();
             let mut recorded = RecordedCalls::open(&store, &blob.digest).unwrap();
             assert!(
-                recorded.recorded(&call("random.get", &[8])).unwrap_err().contains("unreadable"),
+                recorded
+                    .recorded_answer(&sample_call("random.get", &[8]))
+                    .unwrap_err()
+                    .contains("unreadable"),
                 "{text:?}"
             );
         }

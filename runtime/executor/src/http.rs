@@ -16,7 +16,7 @@ const TOLD_EVERY: Duration = Duration::from_millis(250);
 
 /// Executes an order. A failed request is not a failure of the order; the command decides what it means.
 pub(super) fn perform(task: &HttpTask, host: &Host<'_>, cancel: &CancelToken) -> Outcome {
-    let request = match request(task, host) {
+    let request = match http_request(task, host) {
         Ok(request) => request,
         Err(error) => return failed_outcome(&error).into(),
     };
@@ -26,7 +26,7 @@ pub(super) fn perform(task: &HttpTask, host: &Host<'_>, cancel: &CancelToken) ->
             && told.get().is_none_or(|last| last.elapsed() >= TOLD_EVERY)
         {
             told.set(Some(Instant::now()));
-            watcher.heard(host.order, Heard::Answering(characters));
+            watcher.output_arrived(host.order, Heard::Answering(characters));
         }
     };
     let end = match http::make_telling(&request, &tell, cancel) {
@@ -38,12 +38,12 @@ pub(super) fn perform(task: &HttpTask, host: &Host<'_>, cancel: &CancelToken) ->
     Outcome { http: Some(end), ..StepOutcome::new(StepStatus::Ok).into() }
 }
 
-fn request(task: &HttpTask, host: &Host<'_>) -> Result<HttpRequest, StageError> {
-    let body = task.body.read(host.store).map_err(StageError::permanent_from)?;
+fn http_request(task: &HttpTask, host: &Host<'_>) -> Result<HttpRequest, StageError> {
+    let body = task.body.read_text(host.store).map_err(StageError::permanent_from)?;
     let credential = match &task.credential {
         None => None,
         Some(key) => {
-            let secret = host.secrets.values(&key.secrets)?.into_iter().next().map(|(_, value)| value);
+            let secret = host.secrets.secret_values(&key.secrets)?.into_iter().next().map(|(_, value)| value);
             let value = secret.or_else(|| key.token.as_ref().map(|token| token.reveal().to_owned()));
             let header = key.header.clone();
             value.map(|value| HttpCredential { header, token: Token::of_environment(value) })
@@ -82,7 +82,7 @@ impl HttpTask {
 
 impl HttpEnd {
     /// The reply or the error for the command. A long body has been fetched before.
-    pub fn result(self) -> Result<HttpReply, HttpError> {
+    pub fn into_result(self) -> Result<HttpReply, HttpError> {
         match self {
             Self::Reply { status, reason, retry_after, body: OrderText::Text(body) } => {
                 Ok(HttpReply { status, reason, retry_after, body })

@@ -11,7 +11,7 @@ pub(super) struct LastLine {
 
 impl LastLine {
     /// The last line that these bytes complete, unless it is empty.
-    pub(super) fn take(&mut self, bytes: &[u8]) -> Option<String> {
+    pub(super) fn push_bytes(&mut self, bytes: &[u8]) -> Option<String> {
         let mut found = None;
         for piece in bytes.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
             let room = LINE.saturating_sub(self.partial.len());
@@ -37,10 +37,10 @@ mod tests {
     #[test]
     fn lines_are_told_when_they_are_complete() {
         let mut last = LastLine::default();
-        assert_eq!(last.take(b"half a li"), None);
-        assert_eq!(last.take(b"ne\r\nsecond\nthi"), Some("second".to_owned()));
-        assert_eq!(last.take(b"rd\n  \n\n"), Some("third".to_owned()));
-        assert_eq!(last.take("x".repeat(5000).as_bytes()), None);
-        assert_eq!(last.take(b"\r"), Some("x".repeat(LINE)));
+        assert_eq!(last.push_bytes(b"half a li"), None);
+        assert_eq!(last.push_bytes(b"ne\r\nsecond\nthi"), Some("second".to_owned()));
+        assert_eq!(last.push_bytes(b"rd\n  \n\n"), Some("third".to_owned()));
+        assert_eq!(last.push_bytes("x".repeat(5000).as_bytes()), None);
+        assert_eq!(last.push_bytes(b"\r"), Some("x".repeat(LINE)));
     }
 }

@@ -20,7 +20,7 @@ use lobster_stage::StageError;
 use lobster_store::{Blob, LAYERS_PREFIX, Store};
 
 use super::NativeTask;
-use crate::change_sets::{InStore, load};
+use crate::change_sets::{InStore, load_change_set};
 
 /// Largest change set. Garbage collection of the store does not search larger blobs for the names of others, and would
 /// treat the contents as unused.
@@ -40,7 +40,7 @@ const AT_ONCE: usize = 4;
 impl ThrownAway {
     /// Removes layers. Removing a layer with many files takes almost as long as committing it, and the commit need not
     /// wait for it.
-    pub(super) fn add(&self, layers: Layers) {
+    pub(super) fn remove_later(&self, layers: Layers) {
         let mut threads = lock(&self.0);
         threads.retain(|thread| !thread.is_finished());
         if threads.len() >= AT_ONCE {
@@ -73,21 +73,24 @@ pub(super) struct Layers {
 
 impl Layers {
     /// One layer over each directory that the task names; `None` if it names none.
-    pub(super) fn over(task: &NativeTask, store: &Store) -> Result<Option<Self>, StageError> {
+    pub(super) fn for_task(task: &NativeTask, store: &Store) -> Result<Option<Self>, StageError> {
         if task.layered.is_empty() {
             return Ok(None);
         }
         let roots: Vec<&Path> = task.layered.iter().map(super::HostPath::as_path).collect();
         let dir = place_of_layers(store, &roots).map_err(|error| {
-            failed(format!("no place for a layer beside the store or in the temporary directory: {error}"))
+            layer_error(format!(
+                "no place for a layer beside the store or in the temporary directory: {error}"
+            ))
         })?;
         let layer = |(number, root): (usize, &&Path)| {
-            Layer::new(root, dir.path().join(number.to_string())).map_err(|error| failed(error.to_string()))
+            Layer::new(root, dir.path().join(number.to_string()))
+                .map_err(|error| layer_error(error.to_string()))
         };
         let layers = roots.iter().enumerate().map(layer).collect::<Result<_, _>>()?;
         let mut layers = Self { layers, views: Vec::new(), needs_copies: false, dir };
         if let Some(pending) = task.pending {
-            layers.lay_below(&load(store, &pending.digest)?, task, store)?;
+            layers.lay_below(&load_change_set(store, &pending.digest)?, task, store)?;
         }
         Ok(Some(layers))
     }
@@ -95,14 +98,15 @@ impl Layers {
     /// Shows the process the pending changes: below its layers, and in directories that it only reads.
     fn lay_below(&mut self, pending: &ChangeSet, task: &NativeTask, store: &Store) -> Result<(), StageError> {
         let contents = InStore(store);
-        let told =
-            |error: LayerError| failed(format!("the changes of earlier steps cannot be laid out: {error}"));
+        let told = |error: LayerError| {
+            layer_error(format!("the changes of earlier steps cannot be laid out: {error}"))
+        };
         for layer in &mut self.layers {
             let seen = pending.seen_from(layer.root());
             layer.lay_below(&seen, &contents).map_err(told)?;
         }
         let empty = Vec::new();
-        let read = task.confinement.spec().map_or(&empty, |spec| &spec.read);
+        let read = task.confinement.jail_spec().map_or(&empty, |spec| &spec.read);
         for changed in pending.roots.iter().map(|root| Path::new(OsStr::from_bytes(root.root.as_bytes()))) {
             if self.layers.iter().any(|layer| changed.starts_with(layer.root())) {
                 continue;
@@ -125,12 +129,12 @@ impl Layers {
     }
 
     /// Lets the process work on the layers.
-    pub(super) fn confine(&self, spec: &mut JailSpec) {
+    pub(super) fn add_to_spec(&self, spec: &mut JailSpec) {
         let own = self.layers.iter().map(|layer| Overlay {
             root: layer.root().to_owned(),
-            below: layer.below(),
-            upper: Some(Upper { dir: layer.upper(), work: layer.work() }),
-            copy: layer.copied(),
+            below: layer.below_dir(),
+            upper: Some(Upper { dir: layer.upper_dir(), work: layer.work_dir() }),
+            copy: layer.copy_dir(),
         });
         spec.layers = own.chain(self.views.iter().cloned()).collect();
     }
@@ -141,11 +145,11 @@ impl Layers {
     }
 
     /// Copies the directories, if the kernel cannot put layers over them.
-    pub(super) fn copy(&mut self, store: &Store) -> Result<(), StageError> {
-        let told = |error: LayerError| failed(error.to_string());
+    pub(super) fn copy_directories(&mut self, store: &Store) -> Result<(), StageError> {
+        let told = |error: LayerError| layer_error(error.to_string());
         let mut room = |bytes| leave_room_for(store.dir(), bytes);
         for layer in &mut self.layers {
-            layer.copy(&mut room).map_err(told)?;
+            layer.make_copy(&mut room).map_err(told)?;
         }
         for (number, view) in self.views.iter_mut().enumerate() {
             if let Some(below) = &view.below {
@@ -160,8 +164,11 @@ impl Layers {
     /// Puts the changes in the layers into the store.
     pub(super) fn change_set(&self, store: &Store) -> Result<Blob, StageError> {
         let mut keep = Kept::new(store);
-        let roots =
-            self.layers.iter().map(|layer| layer.changes(&mut keep)).collect::<Result<Vec<_>, LayerError>>();
+        let roots = self
+            .layers
+            .iter()
+            .map(|layer| layer.read_changes(&mut keep))
+            .collect::<Result<Vec<_>, LayerError>>();
         keep_set(store, &ChangeSet::new(roots.map_err(|error| explain_layer(&error))?))
     }
 }
@@ -174,11 +181,11 @@ pub(super) fn explain_layer(error: &LayerError) -> StageError {
 
 /// Puts a change set into the store.
 pub fn keep_set(store: &Store, set: &ChangeSet) -> Result<Blob, StageError> {
-    set.check().map_err(|error| failed(error.to_string()))?;
-    let text = serde_json::to_vec(set).map_err(|error| failed(error.to_string()))?;
+    set.check_valid().map_err(|error| layer_error(error.to_string()))?;
+    let text = serde_json::to_vec(set).map_err(|error| layer_error(error.to_string()))?;
     if text.len() > MAX_CHANGE_SET {
         let files = set.changes().count();
-        return Err(failed(format!(
+        return Err(layer_error(format!(
             "the step changed {files} files, more than one change set can hold; split it, or run it with \
              `changes: direct`"
         )));
@@ -188,7 +195,7 @@ pub fn keep_set(store: &Store, set: &ChangeSet) -> Result<Blob, StageError> {
     })
 }
 
-fn failed(message: String) -> StageError {
+fn layer_error(message: String) -> StageError {
     StageError::permanent(message).with_code(Code::Changes)
 }
 
@@ -280,12 +287,12 @@ impl Keep for Kept<'_> {
             None => {
                 // A sparse file takes no space on its own disk, and its full length in the store.
                 leave_room_for(self.store.dir(), file.metadata()?.len())?;
-                self.keep(file)
+                self.keep_content(file)
             }
         }
     }
 
-    fn keep(&mut self, content: &mut dyn Read) -> io::Result<(Digest, u64)> {
+    fn keep_content(&mut self, content: &mut dyn Read) -> io::Result<(Digest, u64)> {
         let mut writer = self.store.verbatim_writer();
         self.leave_room(0)?;
         loop {

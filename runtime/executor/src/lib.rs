@@ -38,7 +38,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use component::{
-    Keeper, LoadProblem, NO_CALLS, Prepared, RunServices, command_arguments, failure, open as open_input,
+    Keeper, LoadProblem, NO_CALLS, Prepared, RunServices, command_arguments, failure_outcome, open_input,
     run as run_component,
 };
 pub use component_task::{ComponentDir, ComponentGrants, ComponentInput, ComponentTask};
@@ -131,7 +131,7 @@ pub trait Executor: Send + Sync {
     ///
     /// # Errors
     /// If the executor cannot be reached.
-    fn look(&self, id: &OrderId) -> Result<Standing, ExecutorError>;
+    fn order_standing(&self, id: &OrderId) -> Result<Standing, ExecutorError>;
 
     /// Ends an order. Its outcome, which has the reason, can be waited for.
     ///

@@ -27,27 +27,27 @@ const NAME: &str = "lobster";
 /// Source of the values of secrets, for an executor.
 pub trait SecretSource: Send + Sync {
     /// The variables with their values. `secrets` has the names of secrets by their variables.
-    fn values(&self, secrets: &BTreeMap<String, String>) -> Result<Vec<(String, String)>, StageError>;
+    fn secret_values(&self, secrets: &BTreeMap<String, String>) -> Result<Vec<(String, String)>, StageError>;
 
     /// The login that provides a secret, if this process can renew its token.
-    fn login(&self, secret: &str) -> Result<Option<Arc<HeldLogin>>, StageError>;
+    fn secret_login(&self, secret: &str) -> Result<Option<Arc<HeldLogin>>, StageError>;
 }
 
 /// Observer of an order before its end.
 pub trait Watcher: Send + Sync {
     /// Reports output of the order.
-    fn heard(&self, order: &OrderId, said: Heard);
+    fn output_arrived(&self, order: &OrderId, said: Heard);
 
     /// Its process printed these bytes; secrets are redacted.
-    fn printed(&self, _order: &OrderId, _stream: OutputStream, _bytes: &[u8]) {}
+    fn bytes_printed(&self, _order: &OrderId, _stream: OutputStream, _bytes: &[u8]) {}
 }
 
 /// Reports progress of orders to the watcher of a run, by their paths.
 struct InRun<'h>(&'h dyn Progress);
 
 impl Watcher for InRun<'_> {
-    fn heard(&self, order: &OrderId, heard: Heard) {
-        self.0.heard(order.place(), &heard);
+    fn output_arrived(&self, order: &OrderId, heard: Heard) {
+        self.0.output_arrived(order.place(), &heard);
     }
 }
 
@@ -120,9 +120,9 @@ impl<'h> LocalExecutor<'h> {
     }
 
     /// The same, with a watcher of the run.
-    pub fn showing(self, progress: Option<&'h dyn Progress>) -> Self {
+    pub fn with_progress(self, progress: Option<&'h dyn Progress>) -> Self {
         match progress {
-            Some(progress) => self.watched(InRun(progress)),
+            Some(progress) => self.with_watcher(InRun(progress)),
             None => self,
         }
     }
@@ -133,11 +133,11 @@ impl<'h> LocalExecutor<'h> {
     }
 
     /// The same, with an observer of orders.
-    pub fn watched(self, watcher: impl Watcher + 'h) -> Self {
+    pub fn with_watcher(self, watcher: impl Watcher + 'h) -> Self {
         Self { watcher: Some(Box::new(watcher)), ..self }
     }
 
-    fn unknown(id: &OrderId) -> ExecutorError {
+    fn unknown_order(id: &OrderId) -> ExecutorError {
         ExecutorError::Unknown { executor: NAME.to_owned(), id: id.clone() }
     }
 
@@ -178,7 +178,7 @@ impl Executor for LocalExecutor<'_> {
             match orders.known.remove(id) {
                 Some(State::Taken(order, own)) => {
                     // A cancelled order and a cancelled wait both stop it.
-                    let joined = cancel.child();
+                    let joined = cancel.child_token();
                     if let Some(reason) = own.reason() {
                         joined.cancel(reason);
                     }
@@ -191,17 +191,17 @@ impl Executor for LocalExecutor<'_> {
                 }
                 other => {
                     orders.known.extend(other.map(|state| (id.clone(), state)));
-                    return Err(Self::unknown(id));
+                    return Err(Self::unknown_order(id));
                 }
             }
         };
         let watch = Watch { executor: self, id };
         let outcome = self.carry_out(&order, &own);
-        watch.end(outcome.clone());
+        watch.record_end(outcome.clone());
         Ok(outcome)
     }
 
-    fn look(&self, id: &OrderId) -> Result<Standing, ExecutorError> {
+    fn order_standing(&self, id: &OrderId) -> Result<Standing, ExecutorError> {
         Ok(match lock(&self.orders).known.get(id) {
             None => Standing::Unknown,
             Some(State::Taken(..) | State::Running(_)) => Standing::Running,
@@ -214,10 +214,10 @@ impl Executor for LocalExecutor<'_> {
         let token = match lock(&self.orders).known.get(id) {
             Some(State::Taken(_, token) | State::Running(token)) => token.clone(),
             Some(State::Ended(_) | State::Lost) => return Ok(()),
-            None => return Err(Self::unknown(id)),
+            None => return Err(Self::unknown_order(id)),
         };
         if forced {
-            token.force(reason)
+            token.force_cancel(reason)
         } else {
             token.cancel(reason)
         }
@@ -225,12 +225,12 @@ impl Executor for LocalExecutor<'_> {
     }
 
     fn has_session(&self, session: &OrderId) -> Result<bool, ExecutorError> {
-        Ok(self.sessions.has(session))
+        Ok(self.sessions.has_session(session))
     }
 
     fn session_end(&self, session: &OrderId) -> SessionEnd {
         let (sessions, session) = (self.sessions.clone(), session.clone());
-        Arc::new(move |cut_off| sessions.end(&session, cut_off))
+        Arc::new(move |cut_off| sessions.end_session(&session, cut_off))
     }
 }
 
@@ -241,7 +241,7 @@ struct Watch<'w, 'h> {
 }
 
 impl Watch<'_, '_> {
-    fn end(&self, outcome: Outcome) {
+    fn record_end(&self, outcome: Outcome) {
         let mut orders = lock(&self.executor.orders);
         if outcome.http.is_some() {
             // An answer may be long, and may repeat a token, so it is returned and not kept.

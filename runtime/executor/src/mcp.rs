@@ -35,12 +35,12 @@ pub(super) struct Sessions(Arc<Mutex<HashMap<OrderId, Arc<Session>>>>);
 
 impl Sessions {
     /// True if the session is open and can be used.
-    pub(super) fn has(&self, id: &OrderId) -> bool {
+    pub(super) fn has_session(&self, id: &OrderId) -> bool {
         lock(&self.0).get(id).is_some_and(|session| !session.is_over())
     }
 
     /// Ends a session. If it is cut off, waiting calls get the reason; otherwise they may finish first.
-    pub(super) fn end(&self, id: &OrderId, cut_off: Option<&str>) {
+    pub(super) fn end_session(&self, id: &OrderId, cut_off: Option<&str>) {
         let session = lock(&self.0).remove(id);
         if let (Some(session), Some(why)) = (&session, cut_off) {
             session.cut_off(why);
@@ -59,18 +59,18 @@ pub(super) fn perform(
     cancel: &CancelToken,
 ) -> Outcome {
     let mut sent = false;
-    let step = match call(id, task, sessions, host, cancel, &mut sent) {
+    let step = match call_tool(id, task, sessions, host, cancel, &mut sent) {
         Ok(outcome) => outcome,
         Err(problem) => {
             sent &= !matches!(problem, CallProblem::Unauthorized { .. });
-            explain(task, &problem, cancel, sent)
+            unanswered_outcome(task, &problem, cancel, sent)
         }
     };
     Outcome { dispatched: sent, ..step.into() }
 }
 
 /// Connects if necessary, compares the tool with its pin and the arguments with its schema, and calls it.
-fn call(
+fn call_tool(
     id: &OrderId,
     task: &McpTask,
     sessions: &Sessions,
@@ -80,7 +80,7 @@ fn call(
 ) -> Result<StepOutcome, CallProblem> {
     let session = match &task.reach {
         Some(reach) if task.session == *id => {
-            let session = Arc::new(Session::open(&terms(task), way(reach, host)?, cancel)?);
+            let session = Arc::new(Session::open(&server_terms(task), resolve_way(reach, host)?, cancel)?);
             lock(&sessions.0).insert(id.clone(), Arc::clone(&session));
             session
         }
@@ -89,27 +89,28 @@ fn call(
             known.ok_or_else(|| CallProblem::Failed("the server has closed the connection".to_owned()))?
         }
     };
-    let Some(tool) = session.tool(&task.tool, cancel)? else {
-        let mut known: Vec<String> = session.tools().iter().map(|tool| tool.name.to_string()).collect();
+    let Some(tool) = session.find_tool(&task.tool, cancel)? else {
+        let mut known: Vec<String> =
+            session.listed_tools().iter().map(|tool| tool.name.to_string()).collect();
         known.truncate(30);
         let message = format!("it has no tool {:?}; it has {}", task.tool, known.join(", "));
-        return Ok(failed(&refusal(task, &message, Code::McpToolUnknown)));
+        return Ok(failed(&refusal_error(task, &message, Code::McpToolUnknown)));
     };
-    let now = PinnedTool::of(&tool);
-    if let Err(message) = hold(task, &now) {
-        return Ok(failed(&refusal(task, &message, Code::McpToolChanged)));
+    let now = PinnedTool::from_tool(&tool);
+    if let Err(message) = check_pin(task, &now) {
+        return Ok(failed(&refusal_error(task, &message, Code::McpToolChanged)));
     }
-    if let Err(message) = fits(&tool, &task.args) {
+    if let Err(message) = check_arguments(&tool, &task.args) {
         let message = format!("the arguments do not fit what {:?} takes: {message}", task.tool);
-        return Ok(failed(&refusal(task, &message, Code::McpArguments)));
+        return Ok(failed(&refusal_error(task, &message, Code::McpArguments)));
     }
     let params = CallToolRequestParams::new(task.tool.clone()).with_arguments(task.args.clone());
     // From here on the tool may have had effects, whatever the result.
     *sent = !task.idempotent && !is_repeatable(&tool);
-    let result = session.call(params, task.timeout, cancel)?;
-    let said = || session.masked(&text_of(&result).unwrap_or_else(|| json::compact(&value_of(&result))));
+    let result = session.call_tool(params, task.timeout, cancel)?;
+    let said = || session.mask_token(&text_of(&result).unwrap_or_else(|| json::compact(&value_of(&result))));
     if result.is_error == Some(true) {
-        let message = format!("tool {:?} failed: {}", task.tool, clipped(&said()));
+        let message = format!("tool {:?} failed: {}", task.tool, clip_text(&said()));
         let error =
             StageError::new(format!("mcp server {}: {message}", task.server)).with_code(Code::McpToolError);
         return Ok(failed(&error));
@@ -118,7 +119,7 @@ fn call(
     let size = json::compact(&value).len();
     if size > task.max_bytes {
         let message = format!("the answer has {size} bytes; max_bytes is {}", task.max_bytes);
-        return Ok(failed(&refusal(task, &message, Code::McpAnswerLimit)));
+        return Ok(failed(&refusal_error(task, &message, Code::McpAnswerLimit)));
     }
     let mut outcome = StepOutcome::new(StepStatus::Ok);
     outcome.value = value;
@@ -126,13 +127,13 @@ fn call(
     Ok(outcome)
 }
 
-fn terms(task: &McpTask) -> ServerTerms {
+fn server_terms(task: &McpTask) -> ServerTerms {
     ServerTerms { name: task.server.clone(), timeout: task.timeout, max_bytes: task.max_bytes }
 }
 
 /// The way to the server from here.
-fn way(reach: &McpReach, host: &Host<'_>) -> Result<Way, CallProblem> {
-    let values = host.secrets.values(reach.secrets());
+fn resolve_way(reach: &McpReach, host: &Host<'_>) -> Result<Way, CallProblem> {
+    let values = host.secrets.secret_values(reach.secrets());
     let values = values.map_err(|error| CallProblem::Failed(error.message))?;
     match reach {
         McpReach::Address { url, token, secrets, credential } => {
@@ -157,7 +158,7 @@ fn way(reach: &McpReach, host: &Host<'_>) -> Result<Way, CallProblem> {
             let secret = values.into_iter().map(|(name, value)| (name.into(), value.into()));
             let mut env: Vec<(OsString, OsString)> = given.chain(secret).collect();
             if let Some(upstream) = &upstream {
-                upstream.extend(&mut env);
+                upstream.extend_environment(&mut env);
             }
             Ok(Way::Program(Box::new(Launch {
                 sandbox: Arc::clone(host.sandbox),
@@ -180,11 +181,11 @@ fn is_repeatable(tool: &Tool) -> bool {
 }
 
 /// Checks that the tool is still as a person reviewed it.
-fn hold(task: &McpTask, now: &PinnedTool) -> Result<(), String> {
+fn check_pin(task: &McpTask, now: &PinnedTool) -> Result<(), String> {
     match &task.pin {
         McpPin::Any => Ok(()),
         McpPin::Refused(why) => Err(why.clone()),
-        McpPin::Pinned(pinned) => match pinned.difference(now) {
+        McpPin::Pinned(pinned) => match pinned.describe_difference(now) {
             None => Ok(()),
             Some(difference) => {
                 Err(format!("the tool {:?} has changed: {difference} ({LOCK_HINT})", task.tool))
@@ -193,27 +194,32 @@ fn hold(task: &McpTask, now: &PinnedTool) -> Result<(), String> {
     }
 }
 
-fn fits(tool: &Tool, args: &Map<String, Value>) -> Result<(), String> {
+fn check_arguments(tool: &Tool, args: &Map<String, Value>) -> Result<(), String> {
     let schema = Value::Object((*tool.input_schema).clone());
     let schema = Schema::compile_foreign(&schema)
         .map_err(|error| format!("the server's schema cannot be used: {error}"))?;
     match schema.first_error(&Value::Object(args.clone())) {
         None => Ok(()),
-        Some(error) => Err(clipped(&error.to_string())),
+        Some(error) => Err(clip_text(&error.to_string())),
     }
 }
 
-fn refusal(task: &McpTask, message: &str, code: Code) -> StageError {
+fn refusal_error(task: &McpTask, message: &str, code: Code) -> StageError {
     StageError::permanent(format!("mcp server {}: {message}", task.server)).with_code(code)
 }
 
 /// The outcome of a call without an answer. `sent` means that the tool may have acted on it, and that calling it again
 /// may do more.
-fn explain(task: &McpTask, problem: &CallProblem, cancel: &CancelToken, sent: bool) -> StepOutcome {
+fn unanswered_outcome(
+    task: &McpTask,
+    problem: &CallProblem,
+    cancel: &CancelToken,
+    sent: bool,
+) -> StepOutcome {
     let error = |message: String| StageError::new(format!("mcp server {}: {message}", task.server));
     if sent && let Some(why) = why_lost(problem, cancel) {
-        return UnseenEnd::of_call(error(format!("tool {:?}: {}", task.tool, clipped(&why))).message)
-            .outcome();
+        return UnseenEnd::of_call(error(format!("tool {:?}: {}", task.tool, clip_text(&why))).message)
+            .to_outcome();
     }
     match problem {
         CallProblem::Cancelled => match cancel.reason() {
@@ -236,7 +242,7 @@ fn explain(task: &McpTask, problem: &CallProblem, cancel: &CancelToken, sent: bo
             failed(&error.with_code(Code::McpLogin))
         }
         CallProblem::Failed(message) | CallProblem::Refused(message) => {
-            failed(&error(clipped(message)).with_code(Code::McpServer))
+            failed(&error(clip_text(message)).with_code(Code::McpServer))
         }
     }
 }
@@ -255,7 +261,7 @@ fn why_lost(problem: &CallProblem, cancel: &CancelToken) -> Option<String> {
 }
 
 /// A text of the server's, shortened for a message.
-fn clipped(text: &str) -> String {
+fn clip_text(text: &str) -> String {
     const MAX: usize = 4 << 10;
     if text.len() <= MAX { text.to_owned() } else { format!("{}…", &text[..text.floor_char_boundary(MAX)]) }
 }

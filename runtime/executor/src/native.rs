@@ -39,7 +39,7 @@ pub(super) fn perform(task: &NativeTask, host: &Host<'_>, cancel: &CancelToken) 
         .iter()
         .map(|(name, value)| (name.as_os_str().to_owned(), value.as_os_str().to_owned()))
         .collect();
-    match host.secrets.values(&task.secrets) {
+    match host.secrets.secret_values(&task.secrets) {
         Ok(secrets) => env.extend(secrets.into_iter().map(|(name, value)| (name.into(), value.into()))),
         Err(error) => return failed(&error).into(),
     }
@@ -50,16 +50,16 @@ pub(super) fn perform(task: &NativeTask, host: &Host<'_>, cancel: &CancelToken) 
         Err(error) => return failed(&error).into(),
     };
     if let Some(upstream) = &upstream {
-        upstream.extend(&mut env);
+        upstream.extend_environment(&mut env);
     }
-    let mut layers = match Layers::over(task, host.store) {
+    let mut layers = match Layers::for_task(task, host.store) {
         Ok(layers) => layers,
         Err(error) => return failed(&error).into(),
     };
     // Made only now, when everything that has to be hidden is known.
     let mut sinks = Sinks::new(task, host);
     let mut start = |layers: Option<&Layers>| {
-        let request = request(task, env.clone(), host.store, layers)?;
+        let request = spawn_request(task, env.clone(), host.store, layers)?;
         let upstream = upstream.as_ref().and_then(StepUpstream::in_jail);
         let request = SpawnRequest { upstream, ..request };
         host.sandbox.run(&request, &mut sinks, cancel).map_err(SpawnFailure::Spawn)
@@ -75,26 +75,29 @@ pub(super) fn perform(task: &NativeTask, host: &Host<'_>, cancel: &CancelToken) 
         && takes_copies(&task.confinement)
     {
         // Nothing was started.
-        result = layers.copy(host.store).map_err(SpawnFailure::Copy).and_then(|()| start(Some(layers)));
+        result = layers
+            .copy_directories(host.store)
+            .map_err(SpawnFailure::Copy)
+            .and_then(|()| start(Some(layers)));
     }
     match result {
         Ok(exit) => {
             let plain_json = sinks.scan.take().and_then(ScanThread::finish);
-            let mut outcome = ended(task, host.store, exit, sinks, cancel);
+            let mut outcome = ended_outcome(task, host.store, exit, sinks, cancel);
             if let Some(upstream) = &upstream {
-                outcome.note(CREDENTIALS, upstream.used());
-                explain_failure(&mut outcome, upstream.problem());
+                outcome.add_detail(CREDENTIALS, upstream.describe_usage());
+                explain_failure(&mut outcome, upstream.token_problem());
             }
             if let (Some(layers), StepStatus::Ok) = (&layers, outcome.status) {
                 keep_changes(layers, host.store, &mut outcome);
             }
             if let Some(layers) = layers {
-                host.thrown_away.add(layers);
+                host.thrown_away.remove_later(layers);
             }
             Outcome { plain_json, ..outcome.into() }
         }
         Err(SpawnFailure::Spawn(SpawnError::Sink { stream, source })) => {
-            let why = sinks.stdout.error(source);
+            let why = sinks.stdout.store_error(source);
             let message = format!("cannot keep {stream} of the process: {why}");
             failed(&StageError::new(message).with_code(Code::Store)).into()
         }
@@ -105,20 +108,20 @@ pub(super) fn perform(task: &NativeTask, host: &Host<'_>, cancel: &CancelToken) 
             outcome.into()
         }
         Err(SpawnFailure::Spawn(SpawnError::SupervisorKilled)) => {
-            UnseenEnd::of(Lost::Supervisor).outcome().into()
+            UnseenEnd::of_loss(Lost::Supervisor).to_outcome().into()
         }
-        Err(failure) => failed(&failure.explain(task)).into(),
+        Err(failure) => failed(&failure.to_stage_error(task)).into(),
     }
 }
 
 /// True if a process may work on copies where the kernel does not accept layers. A policy in strict mode is not
 /// weakened silently.
 fn takes_copies(confinement: &Confinement) -> bool {
-    confinement.spec().is_some_and(|spec| matches!(spec.mode, Mode::Degrade { .. }))
+    confinement.jail_spec().is_some_and(|spec| matches!(spec.mode, Mode::Degrade { .. }))
 }
 
 /// The process in the sandbox's terms.
-fn request(
+fn spawn_request(
     task: &NativeTask,
     env: Vec<(OsString, OsString)>,
     store: &Store,
@@ -127,13 +130,13 @@ fn request(
     let mut confinement = hold_roots(&task.confinement, &task.roots).map_err(SpawnFailure::Spawn)?;
     hide_store(&mut confinement, store);
     if let (Some(layers), Confinement::Jail(spec)) = (layers, &mut confinement) {
-        layers.confine(spec);
+        layers.add_to_spec(spec);
     }
     Ok(SpawnRequest {
         argv: task.argv.iter().map(OsString::from).collect(),
         env,
         cwd: task.cwd.as_path().to_owned(),
-        stdin: stdin(&task.stdin, store)?,
+        stdin: open_stdin(&task.stdin, store)?,
         limits: task.limits.clone(),
         confinement,
         upstream: None,
@@ -144,10 +147,10 @@ fn request(
 /// changes are kept.
 fn keep_changes(layers: &Layers, store: &Store, outcome: &mut StepOutcome) {
     match layers.change_set(store) {
-        Ok(set) => outcome.note(CHANGES, json!(set)),
+        Ok(set) => outcome.add_detail(CHANGES, json!(set)),
         Err(error) => {
             let code = error.known_code().unwrap_or(Code::Changes);
-            stop(outcome, StepStatus::Failed, error.message, code);
+            mark_stopped(outcome, StepStatus::Failed, error.message, code);
             outcome.detail["permanent"] = json!(true);
         }
     }
@@ -173,7 +176,7 @@ pub(crate) fn hide_store(confinement: &mut Confinement, store: &Store) {
     }
 }
 
-fn stdin(source: &StdinSource, store: &Store) -> Result<Stdin, SpawnFailure> {
+fn open_stdin(source: &StdinSource, store: &Store) -> Result<Stdin, SpawnFailure> {
     let failed = |error: &dyn std::fmt::Display| SpawnFailure::Stdin(error.to_string());
     Ok(match source {
         StdinSource::Empty => Stdin::Empty,
@@ -194,11 +197,17 @@ fn stdin(source: &StdinSource, store: &Store) -> Result<Stdin, SpawnFailure> {
     })
 }
 
-fn ended(task: &NativeTask, store: &Store, exit: Exit, sinks: Sinks, cancel: &CancelToken) -> StepOutcome {
+fn ended_outcome(
+    task: &NativeTask,
+    store: &Store,
+    exit: Exit,
+    sinks: Sinks,
+    cancel: &CancelToken,
+) -> StepOutcome {
     let limits = &task.limits;
     let cut = exit.ended != Ended::ByItself;
     let mut hints = Vec::new();
-    let kept = sinks.finish(cut).and_then(|Kept { stdout, stderr, is_short, log }| {
+    let kept = sinks.into_kept(cut).and_then(|Kept { stdout, stderr, is_short, log }| {
         if exit.status != ExitStatus::Code(0) {
             hints.extend(across_layers(task, &stderr));
             hints.extend(of_foreign_group(task, &stderr));
@@ -207,7 +216,7 @@ fn ended(task: &NativeTask, store: &Store, exit: Exit, sinks: Sinks, cancel: &Ca
         if let Some(log) = log {
             log.finish(&mut parts, is_short)?;
         }
-        Ok((stdout, store.put(&stderr)?, parts.detail))
+        Ok((stdout, store.put_blob(&stderr)?, parts.detail))
     });
     let mut parts = Value::Null;
     let mut outcome = match kept {
@@ -232,18 +241,18 @@ fn ended(task: &NativeTask, store: &Store, exit: Exit, sinks: Sinks, cancel: &Ca
             }
             if let Some(signal) = signal_from_outside(&exit, limits) {
                 let signal = Some(signal.to_owned());
-                UnseenEnd { signal, ..UnseenEnd::of(Lost::Process) }.mark(&mut outcome);
+                UnseenEnd { signal, ..UnseenEnd::of_loss(Lost::Process) }.mark_outcome(&mut outcome);
             }
             if outcome.exit != Some(0) {
                 outcome.status = StepStatus::Failed;
                 if !hints.is_empty() {
-                    outcome.note(SANDBOX_BLOCKED, json!(hints));
+                    outcome.add_detail(SANDBOX_BLOCKED, json!(hints));
                 }
             }
         }
         Ended::TimedOut if !matches!(cancel.reason(), Some(CancelReason::Timeout(_))) => {
             let message = "the step passed the policy's time limit".to_owned();
-            stop(&mut outcome, StepStatus::TimedOut, message, Code::Timeout);
+            mark_stopped(&mut outcome, StepStatus::TimedOut, message, Code::Timeout);
         }
         Ended::Cancelled | Ended::TimedOut => stop_as_asked(&mut outcome, cancel),
         Ended::DiskLimit { limit } => {
@@ -251,7 +260,7 @@ fn ended(task: &NativeTask, store: &Store, exit: Exit, sinks: Sinks, cancel: &Ca
                 "the step added more than {limit} bytes to the directories it may write and was stopped; \
                  raise limits.disk of the policy, or let it write less"
             );
-            stop(&mut outcome, StepStatus::Failed, message, Code::DiskLimit);
+            mark_stopped(&mut outcome, StepStatus::Failed, message, Code::DiskLimit);
             outcome.detail["permanent"] = json!(true);
         }
         Ended::OutputCap { stream, cap } => {
@@ -260,17 +269,17 @@ fn ended(task: &NativeTask, store: &Store, exit: Exit, sinks: Sinks, cancel: &Ca
                  raise limits.output or {}, or write to a file",
                 MAX_OUTPUT.name
             );
-            stop(&mut outcome, StepStatus::Failed, message, Code::ProcessOutputLimit);
+            mark_stopped(&mut outcome, StepStatus::Failed, message, Code::ProcessOutputLimit);
             outcome.detail["permanent"] = json!(true);
         }
     }
     if let Value::Object(parts) = parts {
-        parts.into_iter().for_each(|(name, what)| outcome.note(&name, what));
+        parts.into_iter().for_each(|(name, what)| outcome.add_detail(&name, what));
     }
     if outcome.status == StepStatus::TimedOut && task.outlives_timeout {
         // The services that it called may continue to work for it.
         let why = outcome.error.take().unwrap_or_default();
-        UnseenEnd::of_call(why).mark(&mut outcome);
+        UnseenEnd::of_call(why).mark_outcome(&mut outcome);
     }
     outcome
 }
@@ -311,7 +320,7 @@ fn of_foreign_group(task: &NativeTask, stderr: &[u8]) -> Option<String> {
 }
 
 /// Turns an outcome into that of a stopped process.
-fn stop(outcome: &mut StepOutcome, status: StepStatus, message: String, code: Code) {
+fn mark_stopped(outcome: &mut StepOutcome, status: StepStatus, message: String, code: Code) {
     outcome.status = status;
     outcome.error = Some(message);
     outcome.code = Some(code.to_string());
@@ -322,10 +331,12 @@ fn stop(outcome: &mut StepOutcome, status: StepStatus, message: String, code: Co
 /// The same, for the reason in `cancel`.
 fn stop_as_asked(outcome: &mut StepOutcome, cancel: &CancelToken) {
     match cancel.reason() {
-        Some(CancelReason::Timeout(message)) => stop(outcome, StepStatus::TimedOut, message, Code::Timeout),
+        Some(CancelReason::Timeout(message)) => {
+            mark_stopped(outcome, StepStatus::TimedOut, message, Code::Timeout)
+        }
         reason => {
             let message = reason.map(|reason| reason.message()).unwrap_or_default();
-            stop(outcome, StepStatus::Cancelled, message, Code::Cancelled);
+            mark_stopped(outcome, StepStatus::Cancelled, message, Code::Cancelled);
         }
     }
 }
@@ -342,7 +353,7 @@ enum SpawnFailure {
 }
 
 impl SpawnFailure {
-    fn explain(&self, task: &NativeTask) -> StageError {
+    fn to_stage_error(&self, task: &NativeTask) -> StageError {
         match self {
             Self::Stdin(error) => StageError::new(format!("cannot hand over stdin: {error}")),
             Self::Spawn(SpawnError::NotFound { program }) => {
@@ -397,7 +408,7 @@ struct Kept {
 impl<'h> Sinks<'h> {
     fn new(task: &NativeTask, host: &Host<'h>) -> Self {
         let (store, order) = (host.store, host.order);
-        let redactors = [store.redactor(), store.redactor()];
+        let redactors = [store.new_redactor(), store.new_redactor()];
         Self {
             scan: (task.scan_json && redactors[0].is_none()).then(ScanThread::default),
             redactors,
@@ -410,48 +421,48 @@ impl<'h> Sinks<'h> {
         }
     }
 
-    fn take(&mut self, stream: OutputStream, chunk: &[u8]) -> io::Result<()> {
+    fn take_chunk(&mut self, stream: OutputStream, chunk: &[u8]) -> io::Result<()> {
         match &mut self.redactors[usize::from(stream == OutputStream::Stderr)] {
-            None => self.keep(stream, chunk),
+            None => self.keep_clean(stream, chunk),
             Some(redactor) => {
                 let clean = redactor.push_lines(chunk);
-                self.keep(stream, &clean)
+                self.keep_clean(stream, &clean)
             }
         }
     }
 
     /// Keeps output that contains no secrets.
-    fn keep(&mut self, stream: OutputStream, clean: &[u8]) -> io::Result<()> {
+    fn keep_clean(&mut self, stream: OutputStream, clean: &[u8]) -> io::Result<()> {
         if clean.is_empty() {
             return Ok(());
         }
         if let Some(log) = &mut self.log {
-            log.append(stream, clean);
+            log.append_piece(stream, clean);
         }
         if let Some(watcher) = self.watcher {
-            watcher.printed(self.order, stream, clean);
+            watcher.bytes_printed(self.order, stream, clean);
             if stream == OutputStream::Stderr
-                && let Some(line) = self.last_line.take(clean)
+                && let Some(line) = self.last_line.push_bytes(clean)
             {
-                watcher.heard(self.order, Heard::Stderr(line));
+                watcher.output_arrived(self.order, Heard::Stderr(line));
             }
         }
         match stream {
             OutputStream::Stdout => self.stdout.write_all(clean),
             OutputStream::Stderr => {
-                self.stderr.take(clean);
+                self.stderr.take_chunk(clean);
                 Ok(())
             }
         }
     }
 
     /// The kept output of both streams; with `cut`, a stream may end in the middle of a secret.
-    fn finish(mut self, cut: bool) -> Result<Kept, StoreError> {
+    fn into_kept(mut self, cut: bool) -> Result<Kept, StoreError> {
         let redactors = std::mem::take(&mut self.redactors);
         for (stream, redactor) in [OutputStream::Stdout, OutputStream::Stderr].into_iter().zip(redactors) {
             let rest = redactor.map(|redactor| if cut { redactor.finish_cut() } else { redactor.finish() });
-            let kept = rest.map_or(Ok(()), |rest| self.keep(stream, &rest));
-            kept.map_err(|error| self.stdout.error(error))?;
+            let kept = rest.map_or(Ok(()), |rest| self.keep_clean(stream, &rest));
+            kept.map_err(|error| self.stdout.store_error(error))?;
         }
         let is_short = self.stderr.dropped > 0;
         Ok(Kept { stdout: self.stdout.finish()?, stderr: self.stderr.into_bytes(), is_short, log: self.log })
@@ -459,15 +470,15 @@ impl<'h> Sinks<'h> {
 }
 
 impl OutputSinks for Sinks<'_> {
-    fn stdout(&mut self, chunk: &[u8]) -> io::Result<()> {
+    fn write_stdout(&mut self, chunk: &[u8]) -> io::Result<()> {
         if let Some(scan) = &mut self.scan {
             scan.push(chunk);
         }
-        self.take(OutputStream::Stdout, chunk)
+        self.take_chunk(OutputStream::Stdout, chunk)
     }
 
-    fn stderr(&mut self, chunk: &[u8]) -> io::Result<()> {
-        self.take(OutputStream::Stderr, chunk)
+    fn write_stderr(&mut self, chunk: &[u8]) -> io::Result<()> {
+        self.take_chunk(OutputStream::Stderr, chunk)
     }
 }
 
@@ -480,7 +491,7 @@ struct HeadAndTail {
 }
 
 impl HeadAndTail {
-    fn take(&mut self, chunk: &[u8]) {
+    fn take_chunk(&mut self, chunk: &[u8]) {
         let room = STDERR_END.saturating_sub(self.head.len()).min(chunk.len());
         let (first, rest) = chunk.split_at(room);
         self.head.extend_from_slice(first);
@@ -510,7 +521,7 @@ mod tests {
     fn the_middle_of_a_long_stderr_is_left_out_and_counted() {
         let mut kept = HeadAndTail::default();
         for chunk in [vec![b'a'; STDERR_END - 1], vec![b'b'; 3], vec![b'c'; 2 * STDERR_END]] {
-            kept.take(&chunk);
+            kept.take_chunk(&chunk);
         }
         let bytes = kept.into_bytes();
         assert_eq!(&bytes[STDERR_END - 1..STDERR_END], b"b");

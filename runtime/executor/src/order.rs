@@ -245,8 +245,8 @@ mod tests {
     use super::*;
 
     /// An order of each kind of task and of each form of its parts.
-    fn orders() -> Vec<Value> {
-        let digest = Digest::of(b"x").to_string();
+    fn sample_orders() -> Vec<Value> {
+        let digest = Digest::of_bytes(b"x").to_string();
         let blob = json!({ "digest": digest, "len": 1 });
         let id = json!({ "run": "01890a5d-ac96-774b-bcce-b302099a8057", "path": "pay", "attempt": 1 });
         let time = json!({ "secs": 1, "nanos": 0 });
@@ -314,24 +314,24 @@ mod tests {
     }
 
     /// The paths of all objects whose fields are fixed by the format of orders; arguments of a tool are free.
-    fn objects(value: &Value, at: &str, found: &mut Vec<String>) {
+    fn find_objects(value: &Value, at: &str, found: &mut Vec<String>) {
         if let Value::Object(fields) = value {
             if at != "/task/args" || fields.contains_key("text") {
                 found.push(at.to_owned());
             }
-            fields.iter().for_each(|(name, value)| objects(value, &format!("{at}/{name}"), found));
+            fields.iter().for_each(|(name, value)| find_objects(value, &format!("{at}/{name}"), found));
         } else if let Value::Array(items) = value {
-            items.iter().enumerate().for_each(|(n, value)| objects(value, &format!("{at}/{n}"), found));
+            items.iter().enumerate().for_each(|(n, value)| find_objects(value, &format!("{at}/{n}"), found));
         }
     }
 
     #[test]
     fn a_field_that_is_not_known_is_refused_at_every_depth() {
-        for order in orders() {
+        for order in sample_orders() {
             let read = serde_json::from_str::<Order>(&order.to_string());
             assert!(read.is_ok(), "{read:?}: {order:#}");
             let mut places = Vec::new();
-            objects(&order, "", &mut places);
+            find_objects(&order, "", &mut places);
             for place in places {
                 let mut more = order.clone();
                 more.pointer_mut(&place).unwrap()["unknown"] = json!(1);

@@ -36,7 +36,7 @@ impl OrderText {
     ///
     /// # Errors
     /// The blob cannot be read, or holds no text.
-    pub fn read(&self, store: &Store) -> io::Result<String> {
+    pub fn read_text(&self, store: &Store) -> io::Result<String> {
         match self {
             Self::Text(text) => Ok(text.clone()),
             Self::Blob(blob) => text_of(*blob, store),
@@ -46,6 +46,6 @@ impl OrderText {
 
 /// The text in a blob.
 pub(crate) fn text_of(blob: Blob, store: &Store) -> io::Result<String> {
-    let bytes = store.load(&blob.digest, OrderText::MAX).map_err(io::Error::other)?;
+    let bytes = store.load_blob(&blob.digest, OrderText::MAX).map_err(io::Error::other)?;
     String::from_utf8(bytes).map_err(io::Error::other)
 }

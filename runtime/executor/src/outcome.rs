@@ -45,7 +45,7 @@ pub fn follows_from_action(outcome: &StepOutcome, effect: bool) -> bool {
 pub fn outcome_error(outcome: &StepOutcome) -> StageError {
     StageError {
         message: outcome.error.clone().unwrap_or_else(|| "the step failed without saying why".to_owned()),
-        code: outcome.code.as_deref().map(FailureCode::read),
+        code: outcome.code.as_deref().map(FailureCode::from_name),
         source: None,
         permanent: outcome.detail.get("permanent").is_some_and(|flag| flag == &Value::Bool(true)),
         retry_after: outcome.detail.get(RETRY_AFTER).and_then(Value::as_u64).map(Duration::from_millis),

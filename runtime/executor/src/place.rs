@@ -20,7 +20,7 @@ pub enum Place {
 impl Place {
     /// The place of `path` for a run in `run`.
     #[must_use]
-    pub fn of(run: &Path, path: &Path) -> Self {
+    pub fn from_paths(run: &Path, path: &Path) -> Self {
         match path.strip_prefix(run) {
             Ok(below) => Self::Run(below.to_owned()),
             Err(_) => Self::Host(path.to_owned()),
@@ -29,7 +29,7 @@ impl Place {
 
     /// The form in actions: `{"run": "below"}`, or a path.
     #[must_use]
-    pub fn value(&self) -> Value {
+    pub fn to_json(&self) -> Value {
         let text = |path: &PathBuf| json!(HostText::from(path.clone()));
         match self {
             Self::Run(below) => json!({ "run": text(below) }),
@@ -39,7 +39,7 @@ impl Place {
 
     /// The directory that an action names, for a run in `run`; `None` if the action names none.
     #[must_use]
-    pub fn directory(value: &Value, run: &Path) -> Option<PathBuf> {
+    pub fn resolve_directory(value: &Value, run: &Path) -> Option<PathBuf> {
         match value.get("run") {
             Some(below) => Some(run.join(below.as_str()?)),
             None => value.as_str().map(PathBuf::from),
@@ -80,14 +80,18 @@ mod tests {
 
     #[test]
     fn a_place_below_the_run_is_the_same_wherever_the_run_is() {
-        let of = |run: &str, path: &str| Place::of(Path::new(run), Path::new(path)).value();
+        let of = |run: &str, path: &str| Place::from_paths(Path::new(run), Path::new(path)).to_json();
         assert_eq!(of("/a", "/a"), of("/b/c", "/b/c"));
         assert_eq!(of("/a", "/a/x"), json!({ "run": "x" }));
         assert_eq!(of("/a", "/ab"), json!("/ab"));
         for (run, path) in [("/a", "/a"), ("/a", "/a/x/y"), ("/a", "/"), ("/a", "/a/../x")] {
             let value = of(run, path);
-            assert_eq!(Place::directory(&value, Path::new(run)), Some(Path::new(run).join(path)), "{value}");
+            assert_eq!(
+                Place::resolve_directory(&value, Path::new(run)),
+                Some(Path::new(run).join(path)),
+                "{value}"
+            );
         }
-        assert_eq!(Place::directory(&Value::Null, Path::new("/a")), None);
+        assert_eq!(Place::resolve_directory(&Value::Null, Path::new("/a")), None);
     }
 }

@@ -10,17 +10,17 @@ use lobster_store::{Event, StepOutcome};
 /// is missed.
 pub trait Progress: Send + Sync {
     /// Work that may take long begins at a place in the run.
-    fn started(&self, place: &str, kind: &str);
+    fn work_started(&self, place: &str, kind: &str);
     /// The work at this place has ended.
-    fn ended(&self, place: &str);
+    fn work_ended(&self, place: &str);
     /// A loop of `count` rounds begins.
-    fn rounds(&self, _place: &str, _count: usize) {}
+    fn loop_started(&self, _place: &str, _count: usize) {}
     /// A step of the workflow ended with this outcome, which includes all its attempts and all its sub-steps.
     fn step_ended(&self, _place: &str, _outcome: &StepOutcome) {}
     /// The run journals these events.
-    fn recorded(&self, _events: &[Event]) {}
+    fn events_recorded(&self, _events: &[Event]) {}
     /// Output arrived from the running effect at this place.
-    fn heard(&self, _place: &str, _heard: &Heard) {}
+    fn output_arrived(&self, _place: &str, _heard: &Heard) {}
 }
 
 /// Output of an effect that has not ended yet.

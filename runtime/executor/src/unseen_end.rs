@@ -50,18 +50,18 @@ pub struct UnseenEnd {
 
 impl UnseenEnd {
     /// An effect that was lost in this way.
-    pub fn of(lost: Lost) -> Self {
+    pub fn of_loss(lost: Lost) -> Self {
         Self { lost, signal: None, code: None, why: None, sent: false, idempotent: false }
     }
 
     /// A call that was sent and got no answer.
     pub fn of_call(why: impl Into<String>) -> Self {
-        Self { why: Some(why.into()), sent: true, ..Self::of(Lost::Answer) }
+        Self { why: Some(why.into()), sent: true, ..Self::of_loss(Lost::Answer) }
     }
 
     /// An order for which the executor returned no outcome.
     pub fn of_executor(code: Code, why: String) -> Self {
-        Self { code: Some(code.into()), why: Some(why), ..Self::of(Lost::Executor) }
+        Self { code: Some(code.into()), why: Some(why), ..Self::of_loss(Lost::Executor) }
     }
 
     /// Reads it from an outcome; `None` if the end was seen.
@@ -88,14 +88,14 @@ impl UnseenEnd {
     }
 
     /// The outcome of an effect whose end was not seen; further facts may be added.
-    pub fn outcome(&self) -> StepOutcome {
+    pub fn to_outcome(&self) -> StepOutcome {
         let mut outcome = StepOutcome::new(StepStatus::Failed);
-        self.mark(&mut outcome);
+        self.mark_outcome(&mut outcome);
         outcome
     }
 
     /// Marks an outcome with it.
-    pub fn mark(&self, outcome: &mut StepOutcome) {
+    pub fn mark_outcome(&self, outcome: &mut StepOutcome) {
         outcome.error = Some(self.reason());
         outcome.code = Some(Code::UnknownEnd.to_string());
         self.keep_in(outcome);
@@ -129,15 +129,15 @@ mod tests {
                 signal: Some("SIGKILL".to_owned()),
                 code: Some(Code::ExecutorDied.into()),
                 why: Some("no answer".to_owned()),
-                ..UnseenEnd::of(lost)
+                ..UnseenEnd::of_loss(lost)
             };
-            let outcome = end.outcome();
+            let outcome = end.to_outcome();
             assert_eq!(UnseenEnd::of_outcome(&outcome), Some(end.clone()));
             assert_eq!(outcome.code.as_deref(), Some(Code::UnknownEnd.as_str()));
             assert!(end.reason().split_whitespace().count() > 3);
         }
         // An unknown field from a later version is ignored; an unknown kind of loss only stays unexplained.
-        let mut outcome = UnseenEnd::of_call("silence").outcome();
+        let mut outcome = UnseenEnd::of_call("silence").to_outcome();
         outcome.detail[FIELD]["more"] = json!(1);
         assert!(UnseenEnd::of_outcome(&outcome).is_some_and(|end| end.sent));
     }

@@ -42,7 +42,7 @@ impl StepUpstream {
         };
         let upstream = Upstream::new(credentials).map_err(failed)?;
         // A jail has its own network, unless it has the host's.
-        let is_apart = confinement.spec().is_some_and(|spec| spec.net != Net::Host);
+        let is_apart = confinement.jail_spec().is_some_and(|spec| spec.net != Net::Host);
         if is_apart {
             return Ok(Some(Self { upstream, origin: format!("http://{UPSTREAM}"), serving: None }));
         }
@@ -53,7 +53,7 @@ impl StepUpstream {
     }
 
     /// Adds variables to the environment of the process that direct its programs here.
-    pub(crate) fn extend(&self, env: &mut Vec<(OsString, OsString)>) {
+    pub(crate) fn extend_environment(&self, env: &mut Vec<(OsString, OsString)>) {
         let mut set = |name: OsString, value: OsString| {
             env.retain(|(known, _)| *known != name);
             env.push((name, value));
@@ -72,7 +72,7 @@ impl StepUpstream {
     fn lead_git(&self, env: &mut Vec<(OsString, OsString)>) {
         let known = env.iter().find(|(name, _)| name == GIT_SETTINGS);
         let count: usize = known.and_then(|(_, value)| value.to_str()?.parse().ok()).unwrap_or(0);
-        let addresses = self.upstream.addresses(&self.origin);
+        let addresses = self.upstream.address_pairs(&self.origin);
         let total = count + addresses.len();
         env.retain(|(name, _)| name != GIT_SETTINGS);
         env.push((GIT_SETTINGS.into(), total.to_string().into()));
@@ -89,13 +89,13 @@ impl StepUpstream {
     }
 
     /// The reason why a login gave no token for one of the requests, if that happened.
-    pub(crate) fn problem(&self) -> Option<TokenError> {
-        self.upstream.problem()
+    pub(crate) fn token_problem(&self) -> Option<TokenError> {
+        self.upstream.token_problem()
     }
 
     /// The process's use of its credentials, for its outcome.
-    pub(crate) fn used(&self) -> Value {
-        let used = self.upstream.used();
+    pub(crate) fn describe_usage(&self) -> Value {
+        let used = self.upstream.usage_so_far();
         let mut told = json!({ "used": used.reached });
         if !used.refused.is_empty() {
             told["refused"] = json!(used.refused);

@@ -10,14 +10,14 @@ pub struct CodePage {
 }
 
 /// All pages: first the mistakes in files, then the failures at run time.
-pub fn pages() -> impl Iterator<Item = &'static CodePage> {
+pub fn all_pages() -> impl Iterator<Item = &'static CodePage> {
     PAGES.iter().chain(super::failures::PAGES.iter())
 }
 
 /// Finds the page of a code, in any letter case.
 #[must_use]
-pub fn explain(code: &str) -> Option<&'static CodePage> {
-    pages().find(|page| page.code.eq_ignore_ascii_case(code))
+pub fn find_page(code: &str) -> Option<&'static CodePage> {
+    all_pages().find(|page| page.code.eq_ignore_ascii_case(code))
 }
 
 macro_rules! codes {
@@ -255,12 +255,12 @@ mod tests {
         sorted.sort_unstable();
         sorted.dedup();
         assert_eq!(errors, sorted);
-        let unique: std::collections::HashSet<_> = pages().map(|page| page.code).collect();
-        assert_eq!(unique.len(), pages().count());
-        for page in pages() {
+        let unique: std::collections::HashSet<_> = all_pages().map(|page| page.code).collect();
+        assert_eq!(unique.len(), all_pages().count());
+        for page in all_pages() {
             assert!(page.text.len() > 60 && !page.title.ends_with('.'), "{}", page.code);
         }
-        assert_eq!(explain("e0301").map(|page| page.code), Some(CONDITION));
-        assert!(explain("E9999").is_none());
+        assert_eq!(find_page("e0301").map(|page| page.code), Some(CONDITION));
+        assert!(find_page("E9999").is_none());
     }
 }

@@ -38,7 +38,7 @@ enum Part {
 
 /// Proposals at byte `at` of a workflow file in YAML; `commands` are the commands of pipelines.
 #[must_use]
-pub fn complete(text: &str, at: usize, commands: &[&str]) -> Vec<Proposal> {
+pub fn propose_completions(text: &str, at: usize, commands: &[&str]) -> Vec<Proposal> {
     let mut at = at.min(text.len());
     while !text.is_char_boundary(at) {
         at -= 1;
@@ -48,14 +48,14 @@ pub fn complete(text: &str, at: usize, commands: &[&str]) -> Vec<Proposal> {
     if line.trim_start().starts_with('#') || text.trim_start().starts_with('{') {
         return Vec::new();
     }
-    if let Some(found) = references(text, line, at) {
+    if let Some(found) = reference_proposals(text, line, at) {
         return found;
     }
     if is_in_block(&text[..start], line) {
         return Vec::new();
     }
-    let place = Place::find(&text[..start], line);
-    let mut found = place.proposals(text, at, commands);
+    let place = Place::at_cursor(&text[..start], line);
+    let mut found = place.fitting_proposals(text, at, commands);
     found.truncate(MOST);
     found
 }
@@ -63,7 +63,7 @@ pub fn complete(text: &str, at: usize, commands: &[&str]) -> Vec<Proposal> {
 // ---- references
 
 /// Names for `$…` or `${…}`, if the cursor is after one.
-fn references(text: &str, line: &str, at: usize) -> Option<Vec<Proposal>> {
+fn reference_proposals(text: &str, line: &str, at: usize) -> Option<Vec<Proposal>> {
     let dollar = line.rfind('$')?;
     let typed = &line[dollar + 1..];
     let proposals = |names: Vec<(String, String)>, typed: &str, end: &str| {
@@ -229,7 +229,7 @@ struct Place {
 }
 
 impl Place {
-    fn find(before: &str, line: &str) -> Self {
+    fn at_cursor(before: &str, line: &str) -> Self {
         let (dashes, column) = parts_of(line);
         let mut path = Vec::new();
         // A key, or a dash, below this column belongs to an enclosing level.
@@ -323,7 +323,7 @@ impl Place {
         self
     }
 
-    fn proposals(&self, text: &str, at: usize, commands: &[&str]) -> Vec<Proposal> {
+    fn fitting_proposals(&self, text: &str, at: usize, commands: &[&str]) -> Vec<Proposal> {
         let schema = json_schema();
         let root = vec![&schema];
         let nodes = self.path.iter().fold(root, |nodes, part| into(&schema, &nodes, part));
@@ -338,12 +338,12 @@ impl Place {
             },
         };
         match of_value {
-            Some((key, nodes)) => self.values(text, at, key, &schema, &nodes, commands),
-            None => self.keys(at, &fields_of(&schema, &nodes), &schema),
+            Some((key, nodes)) => self.value_proposals(text, at, key, &schema, &nodes, commands),
+            None => self.key_proposals(at, &fields_of(&schema, &nodes), &schema),
         }
     }
 
-    fn keys(&self, at: usize, fields: &BTreeMap<String, Value>, schema: &Value) -> Vec<Proposal> {
+    fn key_proposals(&self, at: usize, fields: &BTreeMap<String, Value>, schema: &Value) -> Vec<Proposal> {
         let typed = self.typed.trim_end();
         let fits = |name: &&String| name.starts_with(typed) && !self.beside.contains(name);
         let below = " ".repeat(self.column + 2);
@@ -361,7 +361,7 @@ impl Place {
         names.into_iter().map(proposal).collect()
     }
 
-    fn values(
+    fn value_proposals(
         &self,
         text: &str,
         at: usize,
@@ -372,7 +372,7 @@ impl Place {
     ) -> Vec<Proposal> {
         let mut typed = self.typed.as_str();
         let mut words: Vec<(String, String)> = Vec::new();
-        for node in nodes.iter().flat_map(|node| choices(schema, node)) {
+        for node in nodes.iter().flat_map(|node| possible_schemas(schema, node)) {
             let named = node["enum"].as_array().into_iter().flatten().filter_map(Value::as_str);
             words.extend(named.map(|word| (word.to_owned(), String::new())));
             if has_type(node, "boolean") {
@@ -418,7 +418,7 @@ enum Kind {
 }
 
 fn kind_of(schema: &Value, field: &Value) -> Kind {
-    let choices = choices(schema, field);
+    let choices = possible_schemas(schema, field);
     // If a text is allowed, it is the usual form.
     if choices.iter().any(|node| {
         ["string", "boolean", "number", "integer"].iter().any(|kind| has_type(node, kind))
@@ -443,12 +443,12 @@ fn has_type(node: &Value, kind: &str) -> bool {
 }
 
 /// Possible schemas of a value, with references resolved.
-fn choices<'s>(schema: &'s Value, node: &'s Value) -> Vec<&'s Value> {
+fn possible_schemas<'s>(schema: &'s Value, node: &'s Value) -> Vec<&'s Value> {
     if let Some(name) = node["$ref"].as_str().and_then(|name| name.strip_prefix("#/definitions/")) {
-        return choices(schema, &schema["definitions"][name]);
+        return possible_schemas(schema, &schema["definitions"][name]);
     }
     match node["oneOf"].as_array() {
-        Some(several) => several.iter().flat_map(|one| choices(schema, one)).collect(),
+        Some(several) => several.iter().flat_map(|one| possible_schemas(schema, one)).collect(),
         None => vec![node],
     }
 }
@@ -456,7 +456,7 @@ fn choices<'s>(schema: &'s Value, node: &'s Value) -> Vec<&'s Value> {
 /// Schemas of the contents of a part.
 fn into<'s>(schema: &'s Value, nodes: &[&'s Value], part: &Part) -> Vec<&'s Value> {
     let mut found = Vec::new();
-    for node in nodes.iter().flat_map(|node| choices(schema, node)) {
+    for node in nodes.iter().flat_map(|node| possible_schemas(schema, node)) {
         let below = match part {
             Part::Key(key) => node["properties"].get(key).or_else(|| node.get("additionalProperties")),
             Part::Entry => node.get("items"),
@@ -468,7 +468,7 @@ fn into<'s>(schema: &'s Value, nodes: &[&'s Value], part: &Part) -> Vec<&'s Valu
 
 /// The fields that maps of these schemas may have, by name.
 fn fields_of(schema: &Value, nodes: &[&Value]) -> BTreeMap<String, Value> {
-    let maps = nodes.iter().flat_map(|node| choices(schema, node));
+    let maps = nodes.iter().flat_map(|node| possible_schemas(schema, node));
     maps.filter_map(|node| node["properties"].as_object())
         .flatten()
         .map(|(name, field)| (name.clone(), field.clone()))
@@ -480,85 +480,93 @@ mod tests {
     use super::*;
 
     /// Proposals at the position of `‸`.
-    fn labels(text: &str) -> Vec<String> {
-        proposals(text).into_iter().map(|proposal| proposal.label).collect()
+    fn proposed_labels(text: &str) -> Vec<String> {
+        proposals_at_mark(text).into_iter().map(|proposal| proposal.label).collect()
     }
 
-    fn proposals(text: &str) -> Vec<Proposal> {
+    fn proposals_at_mark(text: &str) -> Vec<Proposal> {
         let at = text.find('‸').unwrap();
-        complete(&text.replace('‸', ""), at, &["json", "where", "pick"])
+        propose_completions(&text.replace('‸', ""), at, &["json", "where", "pick"])
     }
 
     #[test]
     fn fields_are_those_of_the_place() {
-        assert!(labels("‸").contains(&"steps".to_owned()));
-        assert_eq!(labels("name: x\ncost‸"), ["cost_limit"]);
-        assert_eq!(labels("cost_limit:\n  ‸"), ["action", "max_usd", "unpriced"]);
-        assert_eq!(labels("steps:\n  - id: a\n    ret‸"), ["retry"]);
-        assert_eq!(labels("steps:\n- id: a\n  ret‸"), ["retry"]);
-        assert_eq!(labels("steps:\n  - ru‸"), ["run"]);
-        assert_eq!(labels("steps:\n  - {id: a, ru‸"), ["run"]);
-        assert_eq!(labels("steps:\n  - id: a\n    run: x\n  - id: b\n    run: y\n    on_e‸"), ["on_error"]);
-        assert_eq!(labels("steps:\n- id: a\n- id: b\n  on_e‸\n- id: c\n"), ["on_error"]);
-        assert_eq!(labels("steps:\n  - id: a\n    steps:\n      - id: b\n  - ru‸"), ["run"]);
+        assert!(proposed_labels("‸").contains(&"steps".to_owned()));
+        assert_eq!(proposed_labels("name: x\ncost‸"), ["cost_limit"]);
+        assert_eq!(proposed_labels("cost_limit:\n  ‸"), ["action", "max_usd", "unpriced"]);
+        assert_eq!(proposed_labels("steps:\n  - id: a\n    ret‸"), ["retry"]);
+        assert_eq!(proposed_labels("steps:\n- id: a\n  ret‸"), ["retry"]);
+        assert_eq!(proposed_labels("steps:\n  - ru‸"), ["run"]);
+        assert_eq!(proposed_labels("steps:\n  - {id: a, ru‸"), ["run"]);
+        assert_eq!(
+            proposed_labels("steps:\n  - id: a\n    run: x\n  - id: b\n    run: y\n    on_e‸"),
+            ["on_error"]
+        );
+        assert_eq!(proposed_labels("steps:\n- id: a\n- id: b\n  on_e‸\n- id: c\n"), ["on_error"]);
+        assert_eq!(proposed_labels("steps:\n  - id: a\n    steps:\n      - id: b\n  - ru‸"), ["run"]);
         assert!(
-            !labels("steps:\n  - id: a\n    run: x\n    ‸").contains(&"run".to_owned()),
+            !proposed_labels("steps:\n  - id: a\n    run: x\n    ‸").contains(&"run".to_owned()),
             "it stands there"
         );
         assert_eq!(
-            labels("steps:\n  - id: a\n    retry:\n      max: 3\n      ‸"),
+            proposed_labels("steps:\n  - id: a\n    retry:\n      max: 3\n      ‸"),
             ["backoff", "delay_ms", "jitter", "max_delay_ms"]
         );
-        assert_eq!(labels("steps:\n  - {id: a, retry: {max: 3, ba‸"), ["backoff"]);
+        assert_eq!(proposed_labels("steps:\n  - {id: a, retry: {max: 3, ba‸"), ["backoff"]);
         assert_eq!(
-            labels("steps:\n  - id: a\n    for_each: $x.json\n    steps:\n      - id: b\n        on_‸"),
+            proposed_labels(
+                "steps:\n  - id: a\n    for_each: $x.json\n    steps:\n      - id: b\n        on_‸"
+            ),
             ["on_error"]
         );
         assert_eq!(
-            labels("steps:\n  - id: a\n    cases:\n      big:\n        - id: b\n          pip‸"),
+            proposed_labels("steps:\n  - id: a\n    cases:\n      big:\n        - id: b\n          pip‸"),
             ["pipeline"]
         );
-        assert_eq!(labels("on:\n  schedule:\n    cr‸"), ["cron"]);
-        assert_eq!(labels("args:\n  who:\n    de‸"), ["default", "description"]);
+        assert_eq!(proposed_labels("on:\n  schedule:\n    cr‸"), ["cron"]);
+        assert_eq!(proposed_labels("args:\n  who:\n    de‸"), ["default", "description"]);
     }
 
     #[test]
     fn values_are_those_of_the_field() {
-        assert_eq!(labels("steps:\n  - id: a\n    on_error: ‸"), ["stop", "continue", "skip_rest"]);
-        assert_eq!(labels("steps:\n  - {id: a, on_error: st‸"), ["stop"]);
-        assert_eq!(labels("steps:\n  - id: a\n    idempotent: ‸"), ["true", "false"]);
-        assert_eq!(labels("steps:\n  - id: a\n    pipeline: json | wh‸"), ["where"]);
-        assert_eq!(labels("steps:\n  - id: one\n  - id: two\n    needs: [o‸"), ["one"]);
-        assert_eq!(labels("steps:\n  - id: one\n  - id: two\n    needs:\n      - o‸"), ["one"]);
-        assert_eq!(labels("steps:\n  - id: one\n    run: x\n  - id: two\n    stdin: ‸"), ["$one.json"]);
+        assert_eq!(proposed_labels("steps:\n  - id: a\n    on_error: ‸"), ["stop", "continue", "skip_rest"]);
+        assert_eq!(proposed_labels("steps:\n  - {id: a, on_error: st‸"), ["stop"]);
+        assert_eq!(proposed_labels("steps:\n  - id: a\n    idempotent: ‸"), ["true", "false"]);
+        assert_eq!(proposed_labels("steps:\n  - id: a\n    pipeline: json | wh‸"), ["where"]);
+        assert_eq!(proposed_labels("steps:\n  - id: one\n  - id: two\n    needs: [o‸"), ["one"]);
+        assert_eq!(proposed_labels("steps:\n  - id: one\n  - id: two\n    needs:\n      - o‸"), ["one"]);
+        assert_eq!(
+            proposed_labels("steps:\n  - id: one\n    run: x\n  - id: two\n    stdin: ‸"),
+            ["$one.json"]
+        );
         assert!(
-            labels("steps:\n  - id: a\n    run: |\n      ru‸").is_empty(),
+            proposed_labels("steps:\n  - id: a\n    run: |\n      ru‸").is_empty(),
             "the text of a shell is nobody's field"
         );
-        assert!(labels("# na‸").is_empty() && labels("name: na‸").is_empty());
+        assert!(proposed_labels("# na‸").is_empty() && proposed_labels("name: na‸").is_empty());
     }
 
     #[test]
     fn references_name_earlier_steps_results_and_arguments() {
         let steps = "args:\n  who: {default: ann}\n  count:\n    type: integer\nsteps:\n  - id: one\n    run: x\n  - id: two\n    run: 'echo ";
-        assert_eq!(labels(&format!("{steps}$‸")), ["one"]);
-        assert_eq!(labels(&format!("{steps}$one.st‸")), ["stdout"]);
-        assert_eq!(labels(&format!("{steps}${{‸")), ["who", "count"]);
+        assert_eq!(proposed_labels(&format!("{steps}$‸")), ["one"]);
+        assert_eq!(proposed_labels(&format!("{steps}$one.st‸")), ["stdout"]);
+        assert_eq!(proposed_labels(&format!("{steps}${{‸")), ["who", "count"]);
         assert_eq!(
-            labels("args: {who: {default: 1}, n: {type: integer}}\nsteps: [{id: a, run: 'echo ${‸"),
+            proposed_labels("args: {who: {default: 1}, n: {type: integer}}\nsteps: [{id: a, run: 'echo ${‸"),
             ["who", "n"]
         );
-        let one = &proposals(&format!("{steps}$o‸"))[0];
+        let one = &proposals_at_mark(&format!("{steps}$o‸"))[0];
         assert_eq!((one.insert.as_str(), &one.replaces), ("one.", &(steps.len() + 1..steps.len() + 2)));
     }
 
     #[test]
     fn what_is_inserted_goes_on_where_it_must() {
         let text = "steps:\n  - id: a\n    retr‸";
-        let retry = &proposals(text)[0];
+        let retry = &proposals_at_mark(text)[0];
         assert_eq!(retry.insert, "retry:\n      ");
         assert_eq!(&text[retry.replaces.clone()], "retr");
-        assert_eq!(proposals("ste‸")[0].insert, "steps:\n  - ");
+        assert_eq!(proposals_at_mark("ste‸")[0].insert, "steps:\n  - ");
     }
 
     #[test]
@@ -575,7 +583,7 @@ mod tests {
         for _ in 0..3000 {
             let text: String = (0..next(30)).map(|_| pieces[next(pieces.len())]).collect();
             let at = next(text.len() + 1);
-            for proposal in complete(&text, at, &["json"]) {
+            for proposal in propose_completions(&text, at, &["json"]) {
                 assert!(
                     text.get(proposal.replaces.clone()).is_some() && proposal.replaces.end <= at,
                     "{text:?} {at} {proposal:?}"

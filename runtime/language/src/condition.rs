@@ -105,12 +105,12 @@ impl Condition {
             return Err(fail((0, format!("conditions may be {MAX_LENGTH} bytes long"))));
         }
         let mut parser = Parser { text: trimmed, at: 0, depth: 0 };
-        let root = parser.whole().map_err(fail)?;
+        let root = parser.parse_whole().map_err(fail)?;
         Ok(Self::When(Expression { text: trimmed.to_owned(), root }))
     }
 
     /// Makes a condition that cannot be parsed, for drawing the file: no run uses it.
-    pub(super) fn unread(text: &str) -> Self {
+    pub(super) fn from_invalid(text: &str) -> Self {
         let text = text.trim_matches(is_js_space).to_owned();
         Self::When(Expression { text, root: Expr::Constant(Value::Bool(false)) })
     }
@@ -123,7 +123,7 @@ impl Condition {
 
     /// Text of the condition as written, trimmed.
     #[must_use]
-    pub fn text(&self) -> &str {
+    pub fn source_text(&self) -> &str {
         match self {
             Self::Always => "true",
             Self::Never => "false",
@@ -139,7 +139,9 @@ impl Condition {
         match self {
             Self::Always => Ok(true),
             Self::Never => Ok(false),
-            Self::When(expression) => Ok(json::to_boolean(evaluate(&expression.root, scope)?.as_deref())),
+            Self::When(expression) => {
+                Ok(json::to_boolean(evaluate_expr(&expression.root, scope)?.as_deref()))
+            }
         }
     }
 
@@ -148,11 +150,14 @@ impl Condition {
     ///
     /// # Errors
     /// Errors of `facts`.
-    pub fn decide<E>(&self, facts: &dyn Fn(&Reference) -> Result<Fact, E>) -> Result<Option<bool>, E> {
+    pub fn evaluate_partially<E>(
+        &self,
+        facts: &dyn Fn(&Reference) -> Result<Fact, E>,
+    ) -> Result<Option<bool>, E> {
         match self {
             Self::Always => Ok(Some(true)),
             Self::Never => Ok(Some(false)),
-            Self::When(expression) => Ok(match decide(&expression.root, facts)? {
+            Self::When(expression) => Ok(match evaluate_expr_partially(&expression.root, facts)? {
                 Fact::Unknown => None,
                 Fact::Known(value) => Some(json::to_boolean(value.as_ref())),
             }),
@@ -163,17 +168,17 @@ impl Condition {
     pub(crate) fn doubtful_uses(&self) -> Vec<(&Reference, DoubtfulUse<'_>)> {
         let mut found = Vec::new();
         if let Self::When(expression) = self {
-            expression.root.doubt(true, &mut found);
+            expression.root.collect_doubtful_uses(true, &mut found);
         }
         found
     }
 
     /// All references, from left to right.
     #[must_use]
-    pub fn references(&self) -> Vec<&Reference> {
+    pub fn all_references(&self) -> Vec<&Reference> {
         let mut found = Vec::new();
         if let Self::When(expression) = self {
-            expression.root.collect(&mut found);
+            expression.root.collect_references(&mut found);
         }
         found
     }
@@ -191,7 +196,11 @@ pub(crate) enum DoubtfulUse<'e> {
 }
 
 impl Expr {
-    fn doubt<'e>(&'e self, is_truth: bool, found: &mut Vec<(&'e Reference, DoubtfulUse<'e>)>) {
+    fn collect_doubtful_uses<'e>(
+        &'e self,
+        is_truth: bool,
+        found: &mut Vec<(&'e Reference, DoubtfulUse<'e>)>,
+    ) {
         let is_stdout = |reference: &Reference| reference.path.len() == 1 && reference.path[0] == "stdout";
         match self {
             Self::Constant(_) => {}
@@ -199,8 +208,10 @@ impl Expr {
                 found.push((reference, DoubtfulUse::Truth));
             }
             Self::Reference(_) => {}
-            Self::Not(inner) => inner.doubt(true, found),
-            Self::And(parts) | Self::Or(parts) => parts.iter().for_each(|part| part.doubt(true, found)),
+            Self::Not(inner) => inner.collect_doubtful_uses(true, found),
+            Self::And(parts) | Self::Or(parts) => {
+                parts.iter().for_each(|part| part.collect_doubtful_uses(true, found))
+            }
             Self::Compare(sides) => match &**sides {
                 (Self::Reference(reference), Operator::Equal | Operator::NotEqual, Self::Constant(value))
                 | (Self::Constant(value), Operator::Equal | Operator::NotEqual, Self::Reference(reference))
@@ -213,22 +224,24 @@ impl Expr {
                     }
                 }
                 (left, _, right) => {
-                    left.doubt(false, found);
-                    right.doubt(false, found);
+                    left.collect_doubtful_uses(false, found);
+                    right.collect_doubtful_uses(false, found);
                 }
             },
         }
     }
 
-    fn collect<'e>(&'e self, found: &mut Vec<&'e Reference>) {
+    fn collect_references<'e>(&'e self, found: &mut Vec<&'e Reference>) {
         match self {
             Self::Constant(_) => {}
             Self::Reference(reference) => found.push(reference),
-            Self::Not(inner) => inner.collect(found),
-            Self::And(parts) | Self::Or(parts) => parts.iter().for_each(|part| part.collect(found)),
+            Self::Not(inner) => inner.collect_references(found),
+            Self::And(parts) | Self::Or(parts) => {
+                parts.iter().for_each(|part| part.collect_references(found))
+            }
             Self::Compare(sides) => {
-                sides.0.collect(found);
-                sides.2.collect(found);
+                sides.0.collect_references(found);
+                sides.2.collect_references(found);
             }
         }
     }
@@ -267,40 +280,40 @@ struct Parser<'t> {
 }
 
 impl<'t> Parser<'t> {
-    fn rest(&self) -> &'t str {
+    fn remaining_text(&self) -> &'t str {
         &self.text[self.at..]
     }
 
-    fn blanks(&mut self) {
-        let rest = self.rest();
+    fn skip_blanks(&mut self) {
+        let rest = self.remaining_text();
         self.at += rest.len() - rest.trim_start_matches(is_js_space).len();
     }
 
-    fn fault<T>(&self, reason: impl Into<String>) -> Result<T, Fault> {
+    fn fail_here<T>(&self, reason: impl Into<String>) -> Result<T, Fault> {
         Err((self.at, reason.into()))
     }
 
-    fn take(&mut self, token: &str) -> bool {
-        self.blanks();
-        let found = self.rest().starts_with(token);
+    fn consume_token(&mut self, token: &str) -> bool {
+        self.skip_blanks();
+        let found = self.remaining_text().starts_with(token);
         if found {
             self.at += token.len();
         }
         found
     }
 
-    fn whole(&mut self) -> Result<Expr, Fault> {
-        let root = self.or()?;
-        self.blanks();
+    fn parse_whole(&mut self) -> Result<Expr, Fault> {
+        let root = self.parse_or()?;
+        self.skip_blanks();
         if self.at < self.text.len() {
-            return self.fault(self.stray());
+            return self.fail_here(self.describe_trailing_text());
         }
         Ok(root)
     }
 
     /// Message about text after a possible end of the condition.
-    fn stray(&self) -> String {
-        let rest = self.rest();
+    fn describe_trailing_text(&self) -> String {
+        let rest = self.remaining_text();
         match rest.chars().next() {
             Some('[') => "list elements are written `.0`, not `[0]`".to_owned(),
             Some('=') => "equality is `==`".to_owned(),
@@ -320,33 +333,33 @@ impl<'t> Parser<'t> {
         }
     }
 
-    fn or(&mut self) -> Result<Expr, Fault> {
-        self.chain("||", Self::and, Expr::Or)
+    fn parse_or(&mut self) -> Result<Expr, Fault> {
+        self.parse_chain("||", Self::parse_and, Expr::Or)
     }
 
-    fn and(&mut self) -> Result<Expr, Fault> {
-        self.chain("&&", Self::comparison, Expr::And)
+    fn parse_and(&mut self) -> Result<Expr, Fault> {
+        self.parse_chain("&&", Self::parse_comparison, Expr::And)
     }
 
-    fn chain(
+    fn parse_chain(
         &mut self,
         operator: &str,
         part: fn(&mut Self) -> Result<Expr, Fault>,
         join: fn(Vec<Expr>) -> Expr,
     ) -> Result<Expr, Fault> {
         let first = part(self)?;
-        if !self.take(operator) {
+        if !self.consume_token(operator) {
             return Ok(first);
         }
         let mut parts = vec![first, part(self)?];
-        while self.take(operator) {
+        while self.consume_token(operator) {
             parts.push(part(self)?);
         }
         Ok(join(parts))
     }
 
-    fn comparison(&mut self) -> Result<Expr, Fault> {
-        let left = self.unary(false)?;
+    fn parse_comparison(&mut self) -> Result<Expr, Fault> {
+        let left = self.parse_unary(false)?;
         let operators = [
             ("==", Operator::Equal),
             ("!=", Operator::NotEqual),
@@ -355,28 +368,29 @@ impl<'t> Parser<'t> {
             ("<", Operator::Less),
             (">", Operator::Greater),
         ];
-        let Some((_, operator)) = operators.into_iter().find(|(token, _)| self.take(token)) else {
+        let Some((_, operator)) = operators.into_iter().find(|(token, _)| self.consume_token(token)) else {
             return Ok(left);
         };
-        if matches!(operator, Operator::Equal | Operator::NotEqual) && self.rest().starts_with('=') {
-            return self.fault("write `==` or `!=`");
+        if matches!(operator, Operator::Equal | Operator::NotEqual) && self.remaining_text().starts_with('=')
+        {
+            return self.fail_here("write `==` or `!=`");
         }
-        let right = self.unary(true)?;
+        let right = self.parse_unary(true)?;
         Ok(Expr::Compare(Box::new((left, operator, right))))
     }
 
-    fn unary(&mut self, words: bool) -> Result<Expr, Fault> {
-        self.blanks();
-        if self.rest().starts_with('!') && !self.rest().starts_with("!=") {
+    fn parse_unary(&mut self, words: bool) -> Result<Expr, Fault> {
+        self.skip_blanks();
+        if self.remaining_text().starts_with('!') && !self.remaining_text().starts_with("!=") {
             self.at += 1;
-            return self.deeper(|parser| Ok(Expr::Not(Box::new(parser.unary(words)?))));
+            return self.parse_nested(|parser| Ok(Expr::Not(Box::new(parser.parse_unary(words)?))));
         }
-        self.primary(words)
+        self.parse_primary(words)
     }
 
-    fn deeper(&mut self, read: impl FnOnce(&mut Self) -> Result<Expr, Fault>) -> Result<Expr, Fault> {
+    fn parse_nested(&mut self, read: impl FnOnce(&mut Self) -> Result<Expr, Fault>) -> Result<Expr, Fault> {
         if self.depth >= MAX_DEPTH {
-            return self.fault(format!("the condition is nested more than {MAX_DEPTH} levels deep"));
+            return self.fail_here(format!("the condition is nested more than {MAX_DEPTH} levels deep"));
         }
         self.depth += 1;
         let expr = read(self);
@@ -384,15 +398,19 @@ impl<'t> Parser<'t> {
         expr
     }
 
-    fn primary(&mut self, words: bool) -> Result<Expr, Fault> {
-        let rest = self.rest();
+    fn parse_primary(&mut self, words: bool) -> Result<Expr, Fault> {
+        let rest = self.remaining_text();
         match rest.chars().next() {
-            None => self.fault("something is missing at the end"),
+            None => self.fail_here("something is missing at the end"),
             Some('(') => {
                 self.at += 1;
-                self.deeper(|parser| {
-                    let inner = parser.or()?;
-                    if parser.take(")") { Ok(inner) } else { parser.fault("a parenthesis is not closed") }
+                self.parse_nested(|parser| {
+                    let inner = parser.parse_or()?;
+                    if parser.consume_token(")") {
+                        Ok(inner)
+                    } else {
+                        parser.fail_here("a parenthesis is not closed")
+                    }
                 })
             }
             Some('$') => match reference_at(rest) {
@@ -400,23 +418,23 @@ impl<'t> Parser<'t> {
                     self.at += len;
                     Ok(Expr::Reference(reference))
                 }
-                None if rest.starts_with("${") => self.fault(ARGUMENT_IN_CONDITION),
-                None if rest.starts_with("$$") => self.fault("a reference begins with one `$`"),
-                None => self.fault(
+                None if rest.starts_with("${") => self.fail_here(ARGUMENT_IN_CONDITION),
+                None if rest.starts_with("$$") => self.fail_here("a reference begins with one `$`"),
+                None => self.fail_here(
                     "a reference is `$id.field`, for example `$check.json.ok`; an approval is `$id.approved`",
                 ),
             },
-            Some(quote @ ('"' | '\'')) => self.string(quote),
-            Some('-' | '0'..='9') => self.number(),
-            Some(c) if c.is_ascii_alphabetic() || c == '_' => self.word(words),
-            Some('{') => self.fault("a reference is `$id.field`, without braces"),
-            Some(c) => self.fault(format!("{c:?} does not begin a value")),
+            Some(quote @ ('"' | '\'')) => self.parse_string(quote),
+            Some('-' | '0'..='9') => self.parse_number(),
+            Some(c) if c.is_ascii_alphabetic() || c == '_' => self.parse_word(words),
+            Some('{') => self.fail_here("a reference is `$id.field`, without braces"),
+            Some(c) => self.fail_here(format!("{c:?} does not begin a value")),
         }
     }
 
-    fn string(&mut self, quote: char) -> Result<Expr, Fault> {
+    fn parse_string(&mut self, quote: char) -> Result<Expr, Fault> {
         let mut text = String::new();
-        let mut chars = self.rest().char_indices().skip(1);
+        let mut chars = self.remaining_text().char_indices().skip(1);
         while let Some((at, c)) = chars.next() {
             match c {
                 '\\' => match chars.next() {
@@ -430,16 +448,16 @@ impl<'t> Parser<'t> {
                 _ => text.push(c),
             }
         }
-        self.fault("a quote is not closed")
+        self.fail_here("a quote is not closed")
     }
 
-    fn number(&mut self) -> Result<Expr, Fault> {
-        let rest = self.rest();
+    fn parse_number(&mut self) -> Result<Expr, Fault> {
+        let rest = self.remaining_text();
         let digits = |from: usize| rest[from..].bytes().take_while(u8::is_ascii_digit).count();
         let sign = usize::from(rest.starts_with('-'));
         let whole = digits(sign);
         if whole == 0 {
-            return self.fault("there is no arithmetic in conditions");
+            return self.fail_here("there is no arithmetic in conditions");
         }
         let mut end = sign + whole;
         if rest[end..].starts_with('.') && digits(end + 1) > 0 {
@@ -452,13 +470,13 @@ impl<'t> Parser<'t> {
             Err(_) => text.parse::<i64>().ok().filter(|whole| *whole != 0).map(Number::from),
         };
         let number = number.or_else(|| Number::from_f64(text.parse().ok()?));
-        let Some(number) = number else { return self.fault("the number is too large") };
+        let Some(number) = number else { return self.fail_here("the number is too large") };
         self.at += end;
         Ok(Expr::Constant(Value::Number(number)))
     }
 
-    fn word(&mut self, allowed: bool) -> Result<Expr, Fault> {
-        let rest = self.rest();
+    fn parse_word(&mut self, allowed: bool) -> Result<Expr, Fault> {
+        let rest = self.remaining_text();
         let len = rest.bytes().take_while(|b| super::template::is_id_byte(*b)).count();
         let word = &rest[..len];
         let value = match word {
@@ -466,15 +484,15 @@ impl<'t> Parser<'t> {
             "false" => Value::Bool(false),
             "null" => Value::Null,
             _ if allowed => Value::String(word.to_owned()),
-            _ => return self.fault(self.misplaced(word, len)),
+            _ => return self.fail_here(self.explain_misplaced_word(word, len)),
         };
         self.at += len;
         Ok(Expr::Constant(value))
     }
 
     /// Reason why a word is not allowed at this position; it has `len` bytes.
-    fn misplaced(&self, word: &str, len: usize) -> String {
-        match self.rest()[len..].bytes().next() {
+    fn explain_misplaced_word(&self, word: &str, len: usize) -> String {
+        match self.remaining_text()[len..].bytes().next() {
             Some(b'(') => NO_FUNCTIONS.to_owned(),
             Some(b'.') => format!("a reference begins with `$`: write `${word}.` and so on"),
             _ if word == "not" => "not is `!`".to_owned(),
@@ -486,7 +504,7 @@ impl<'t> Parser<'t> {
 /// A value; `None` stands for `undefined` of ECMAScript.
 type Operand<'s> = Option<Cow<'s, Value>>;
 
-fn evaluate<'s>(expr: &'s Expr, scope: &'s dyn Scope) -> Result<Operand<'s>, ExprError> {
+fn evaluate_expr<'s>(expr: &'s Expr, scope: &'s dyn Scope) -> Result<Operand<'s>, ExprError> {
     let boolean = |value: bool| Some(Cow::Owned(Value::Bool(value)));
     Ok(match expr {
         Expr::Constant(value) => Some(Cow::Borrowed(value)),
@@ -496,12 +514,12 @@ fn evaluate<'s>(expr: &'s Expr, scope: &'s dyn Scope) -> Result<Operand<'s>, Exp
             Lookup::Missing => None,
             Lookup::Found(value) => Some(value),
         },
-        Expr::Not(inner) => boolean(!json::to_boolean(evaluate(inner, scope)?.as_deref())),
-        Expr::And(parts) => boolean(!truths(parts, scope)?.contains(&false)),
-        Expr::Or(parts) => boolean(truths(parts, scope)?.contains(&true)),
+        Expr::Not(inner) => boolean(!json::to_boolean(evaluate_expr(inner, scope)?.as_deref())),
+        Expr::And(parts) => boolean(!evaluate_all(parts, scope)?.contains(&false)),
+        Expr::Or(parts) => boolean(evaluate_all(parts, scope)?.contains(&true)),
         Expr::Compare(sides) => {
-            let (left, right) = (evaluate(&sides.0, scope)?, evaluate(&sides.2, scope)?);
-            boolean(compare(left.as_deref(), sides.1, right.as_deref()))
+            let (left, right) = (evaluate_expr(&sides.0, scope)?, evaluate_expr(&sides.2, scope)?);
+            boolean(compare_operands(left.as_deref(), sides.1, right.as_deref()))
         }
     })
 }
@@ -515,23 +533,26 @@ pub enum Fact {
 }
 
 impl Fact {
-    fn truth(&self) -> Option<bool> {
+    fn known_truth(&self) -> Option<bool> {
         match self {
             Self::Unknown => None,
             Self::Known(value) => Some(json::to_boolean(value.as_ref())),
         }
     }
 
-    fn of(truth: Option<bool>) -> Self {
+    fn from_truth(truth: Option<bool>) -> Self {
         truth.map_or(Self::Unknown, |truth| Self::Known(Some(Value::Bool(truth))))
     }
 }
 
 /// Evaluates with three truth values (Kleene): if one known side decides the result, the result is
 /// known.
-fn decide<E>(expr: &Expr, facts: &dyn Fn(&Reference) -> Result<Fact, E>) -> Result<Fact, E> {
+fn evaluate_expr_partially<E>(expr: &Expr, facts: &dyn Fn(&Reference) -> Result<Fact, E>) -> Result<Fact, E> {
     let truths = |parts: &[Expr]| {
-        parts.iter().map(|part| Ok(decide(part, facts)?.truth())).collect::<Result<Vec<_>, E>>()
+        parts
+            .iter()
+            .map(|part| Ok(evaluate_expr_partially(part, facts)?.known_truth()))
+            .collect::<Result<Vec<_>, E>>()
     };
     let settled_by = |truths: &[Option<bool>], settling: bool| {
         if truths.contains(&Some(settling)) {
@@ -545,30 +566,34 @@ fn decide<E>(expr: &Expr, facts: &dyn Fn(&Reference) -> Result<Fact, E>) -> Resu
     Ok(match expr {
         Expr::Constant(value) => Fact::Known(Some(value.clone())),
         Expr::Reference(reference) => facts(reference)?,
-        Expr::Not(inner) => Fact::of(decide(inner, facts)?.truth().map(|truth| !truth)),
-        Expr::And(parts) => Fact::of(settled_by(&truths(parts)?, false)),
-        Expr::Or(parts) => Fact::of(settled_by(&truths(parts)?, true)),
-        Expr::Compare(sides) => match (decide(&sides.0, facts)?, decide(&sides.2, facts)?) {
-            (Fact::Known(left), Fact::Known(right)) => {
-                Fact::of(Some(compare(left.as_ref(), sides.1, right.as_ref())))
+        Expr::Not(inner) => {
+            Fact::from_truth(evaluate_expr_partially(inner, facts)?.known_truth().map(|truth| !truth))
+        }
+        Expr::And(parts) => Fact::from_truth(settled_by(&truths(parts)?, false)),
+        Expr::Or(parts) => Fact::from_truth(settled_by(&truths(parts)?, true)),
+        Expr::Compare(sides) => {
+            match (evaluate_expr_partially(&sides.0, facts)?, evaluate_expr_partially(&sides.2, facts)?) {
+                (Fact::Known(left), Fact::Known(right)) => {
+                    Fact::from_truth(Some(compare_operands(left.as_ref(), sides.1, right.as_ref())))
+                }
+                _ => Fact::Unknown,
             }
-            _ => Fact::Unknown,
-        },
+        }
     })
 }
 
-fn truths(parts: &[Expr], scope: &dyn Scope) -> Result<Vec<bool>, ExprError> {
-    parts.iter().map(|part| Ok(json::to_boolean(evaluate(part, scope)?.as_deref()))).collect()
+fn evaluate_all(parts: &[Expr], scope: &dyn Scope) -> Result<Vec<bool>, ExprError> {
+    parts.iter().map(|part| Ok(json::to_boolean(evaluate_expr(part, scope)?.as_deref()))).collect()
 }
 
-fn compare(left: Option<&Value>, operator: Operator, right: Option<&Value>) -> bool {
-    let ordered = |holds: fn(Ordering) -> bool| match (ordinal(left), ordinal(right)) {
-        (Some(left), Some(right)) => left.order(right).is_some_and(holds),
+fn compare_operands(left: Option<&Value>, operator: Operator, right: Option<&Value>) -> bool {
+    let ordered = |holds: fn(Ordering) -> bool| match (comparable_number(left), comparable_number(right)) {
+        (Some(left), Some(right)) => left.compare_to(right).is_some_and(holds),
         _ => false,
     };
     match operator {
-        Operator::Equal => same(left, right),
-        Operator::NotEqual => !same(left, right),
+        Operator::Equal => is_same(left, right),
+        Operator::NotEqual => !is_same(left, right),
         Operator::Less => ordered(Ordering::is_lt),
         Operator::LessOrEqual => ordered(Ordering::is_le),
         Operator::Greater => ordered(Ordering::is_gt),
@@ -578,7 +603,7 @@ fn compare(left: Option<&Value>, operator: Operator, right: Option<&Value>) -> b
 
 /// ECMA-262 `Object.is` for scalars; arrays and objects are compared by content, without regard to the
 /// order of keys.
-fn same(left: Option<&Value>, right: Option<&Value>) -> bool {
+fn is_same(left: Option<&Value>, right: Option<&Value>) -> bool {
     match (left, right) {
         (None, None) => true,
         (Some(left), Some(right)) => same_value(left, right),
@@ -603,13 +628,13 @@ fn same_value(left: &Value, right: &Value) -> bool {
 /// Equal to the last digit; `-0` differs from `0`.
 fn same_number(left: &Number, right: &Number) -> bool {
     let is_negative = |number: &Number| number.as_f64().is_some_and(f64::is_sign_negative);
-    Exact::of(left).is(Exact::of(right)) && is_negative(left) == is_negative(right)
+    Exact::of_number(left).is_equal(Exact::of_number(right)) && is_negative(left) == is_negative(right)
 }
 
 /// Operand of `<` and the other order operators: a number, or a text that ECMA-262 `Number` accepts.
-fn ordinal(value: Option<&Value>) -> Option<Exact> {
+fn comparable_number(value: Option<&Value>) -> Option<Exact> {
     match value? {
-        Value::Number(number) => Some(Exact::of(number)),
+        Value::Number(number) => Some(Exact::of_number(number)),
         Value::String(text) if text.chars().all(is_js_space) => None,
         Value::String(text) => Some(Exact::of_text(text)),
         Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,

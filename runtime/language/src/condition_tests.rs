@@ -4,7 +4,7 @@ use serde_json::json;
 use super::super::template::tests::Results;
 use super::*;
 
-fn scope() -> Results {
+fn sample_scope() -> Results {
     Results(json!({
         "a": {"id": "a", "json": {"n": 5, "s": "5", "str": "hello", "e": "", "z": 0, "nul": null, "t": true, "f": false,
               "arr": [1, {"x": 1}], "o": {"p": 1, "q": 2}, "o2": {"q": 2, "p": 1}, "ea": [], "neg": -1.5,
@@ -14,9 +14,9 @@ fn scope() -> Results {
     }))
 }
 
-fn outcome(text: &str) -> Result<bool, String> {
+fn evaluate_text(text: &str) -> Result<bool, String> {
     let condition = Condition::parse(text).map_err(|e| e.to_string())?;
-    condition.evaluate(&scope()).map_err(|e| e.to_string())
+    condition.evaluate(&sample_scope()).map_err(|e| e.to_string())
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn recorded_truths() {
         "'10' > '9'",
     ];
     for text in run {
-        assert_eq!(outcome(text), Ok(true), "{text}");
+        assert_eq!(evaluate_text(text), Ok(true), "{text}");
     }
     let skip = [
         "false",
@@ -94,7 +94,7 @@ fn recorded_truths() {
         "$a.json.__proto__",
     ];
     for text in skip {
-        assert_eq!(outcome(text), Ok(false), "{text}");
+        assert_eq!(evaluate_text(text), Ok(false), "{text}");
     }
 }
 
@@ -139,14 +139,14 @@ fn recorded_refusals_keep_the_text() {
         "true && yes",
         "$a.json.n !== 5",
     ] {
-        assert_eq!(outcome(text), Err(format!("Unsupported condition: {}", text.trim())), "{text}");
+        assert_eq!(evaluate_text(text), Err(format!("Unsupported condition: {}", text.trim())), "{text}");
     }
 }
 
 #[test]
 fn both_sides_are_evaluated_so_that_misspelt_ids_fail() {
     for text in ["$nope.json", "true || $nope.json", "false && $nope.json", "!($nope.json == 1)"] {
-        assert_eq!(outcome(text), Err("Unknown step reference: nope.json".to_owned()), "{text}");
+        assert_eq!(evaluate_text(text), Err("Unknown step reference: nope.json".to_owned()), "{text}");
     }
 }
 
@@ -167,7 +167,7 @@ fn nesting_and_length_are_bounded() {
         assert!(Condition::parse(&deep).is_err());
     }
     let deep = format!("{}true{}", "(".repeat(90), ")".repeat(90));
-    assert_eq!(outcome(&deep), Ok(true));
+    assert_eq!(evaluate_text(&deep), Ok(true));
     assert!(Condition::parse(&format!("'{}'", "x".repeat(1 << 20))).is_err());
 }
 
@@ -177,13 +177,13 @@ fn json_form_round_trips() {
         let condition = Condition::parse(text).unwrap();
         let written = serde_json::to_string(&condition).unwrap();
         assert_eq!(serde_json::from_str::<Condition>(&written).unwrap(), condition);
-        assert_eq!(condition.text(), text);
+        assert_eq!(condition.source_text(), text);
     }
     assert_eq!(serde_json::from_str::<Condition>("null").ok(), Some(Condition::Always));
     assert!(serde_json::from_str::<Condition>("[1]").is_err());
     let ids: Vec<_> = Condition::parse("$b.x == $a.y || !$c.z")
         .unwrap()
-        .references()
+        .all_references()
         .iter()
         .map(|r| r.id.clone())
         .collect();
@@ -199,10 +199,10 @@ proptest! {
     ) {
         match Condition::parse(&text) {
             Ok(condition) => {
-                let again = Condition::parse(condition.text());
+                let again = Condition::parse(condition.source_text());
                 prop_assert_eq!(again.as_ref(), Ok(&condition));
-                let known = condition.references().iter().all(|r| r.id == "a");
-                prop_assert_eq!(condition.evaluate(&scope()).is_ok(), known);
+                let known = condition.all_references().iter().all(|r| r.id == "a");
+                prop_assert_eq!(condition.evaluate(&sample_scope()).is_ok(), known);
             }
             Err(error) => {
                 prop_assert!(text.is_char_boundary(error.at));

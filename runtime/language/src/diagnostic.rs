@@ -27,7 +27,7 @@ pub enum Severity {
 #[derive(Clone, Debug, Serialize)]
 pub struct Diagnostic {
     pub severity: Severity,
-    /// Explained by [`super::codes::explain`].
+    /// Explained by [`super::codes::find_page`].
     pub code: &'static str,
     /// One sentence, without the position.
     pub message: String,
@@ -80,8 +80,8 @@ impl Diagnostic {
         span: Span,
         message: String,
     ) -> Self {
-        let span = source.clamp(span);
-        let (line, column) = source.position(span.start);
+        let span = source.clamp_span(span);
+        let (line, column) = source.line_and_column(span.start);
         let file = source.name.clone();
         let source = Arc::clone(source);
         Self { severity, code, message, file, span, line, column, help: None, fix: None, source }
@@ -112,7 +112,7 @@ impl Diagnostic {
             Severity::Warning => Level::WARNING,
         };
         let (line_start, line) = self.source.line_at(self.span.start);
-        let shown = shown_line(line, self.span.start - line_start, self.marked(line_start, line));
+        let shown = shown_line(line, self.span.start - line_start, self.marked_len(line_start, line));
         let snippet = Snippet::source(shown.text.as_str())
             .line_start(self.line)
             .path(self.file.as_str())
@@ -140,10 +140,10 @@ impl Diagnostic {
     pub fn one_line_with_snippet(&self) -> String {
         let mut out = format!("{} ({}:{}:{})", self.message, self.file, self.line, self.column);
         let (line_start, line) = self.source.line_at(self.span.start);
-        let shown = shown_line(line, self.span.start - line_start, self.marked(line_start, line));
+        let shown = shown_line(line, self.span.start - line_start, self.marked_len(line_start, line));
         let number = self.line.to_string();
-        let before = columns(&shown.text[..shown.start]);
-        let marks = columns(&shown.text[shown.start..shown.end]).max(1);
+        let before = text_width(&shown.text[..shown.start]);
+        let marks = text_width(&shown.text[shown.start..shown.end]).max(1);
         // Writing to a String cannot fail.
         let _ = write!(
             out,
@@ -161,7 +161,7 @@ impl Diagnostic {
     }
 
     /// Number of marked bytes in the line.
-    fn marked(&self, line_start: usize, line: &str) -> usize {
+    fn marked_len(&self, line_start: usize, line: &str) -> usize {
         self.span.end.min(line_start + line.len()).saturating_sub(self.span.start)
     }
 }
@@ -184,36 +184,37 @@ const RENDERED: usize = 4 * (SHOWN_BEFORE + SHOWN_AFTER);
 const MOST_IN_A_COLUMN: usize = 4;
 
 /// Number of columns of a displayed character. An invisible character is displayed as a symbol.
-fn width(c: char) -> usize {
+fn char_width(c: char) -> usize {
     c.width().unwrap_or(1)
 }
 
-fn columns(text: &str) -> usize {
-    text.chars().map(width).sum()
+fn text_width(text: &str) -> usize {
+    text.chars().map(char_width).sum()
 }
 
 /// Number of bytes of these characters that fit in `room` columns.
-fn fitting(characters: impl Iterator<Item = char>, mut room: usize) -> usize {
-    let fits = characters.take(room * MOST_IN_A_COLUMN).take_while(|c| match room.checked_sub(width(*c)) {
-        Some(left) => {
-            room = left;
-            true
-        }
-        None => false,
-    });
+fn fitting_bytes(characters: impl Iterator<Item = char>, mut room: usize) -> usize {
+    let fits =
+        characters.take(room * MOST_IN_A_COLUMN).take_while(|c| match room.checked_sub(char_width(*c)) {
+            Some(left) => {
+                room = left;
+                true
+            }
+            None => false,
+        });
     fits.map(char::len_utf8).sum()
 }
 
 fn shown_line(line: &str, start: usize, len: usize) -> ShownLine {
     let start = start.min(line.len());
     let end = (start + len).min(line.len());
-    let from = start - fitting(line[..start].chars().rev(), SHOWN_BEFORE);
+    let from = start - fitting_bytes(line[..start].chars().rev(), SHOWN_BEFORE);
     // A mark without its letter would appear on another letter.
-    let marks = line[from..start].chars().take_while(|c| from > 0 && width(*c) == 0);
+    let marks = line[from..start].chars().take_while(|c| from > 0 && char_width(*c) == 0);
     let from = from + marks.map(char::len_utf8).sum::<usize>();
-    let marked = fitting(line[start..end].chars(), SHOWN_AFTER);
-    let room = SHOWN_AFTER - columns(&line[start..start + marked]);
-    let after = if start + marked == end { fitting(line[end..].chars(), room) } else { 0 };
+    let marked = fitting_bytes(line[start..end].chars(), SHOWN_AFTER);
+    let room = SHOWN_AFTER - text_width(&line[start..start + marked]);
+    let after = if start + marked == end { fitting_bytes(line[end..].chars(), room) } else { 0 };
 
     let mut text = if from > 0 { "…".to_owned() } else { String::new() };
     // A byte order mark at the start is not part of a line.
@@ -228,7 +229,7 @@ fn shown_line(line: &str, start: usize, len: usize) -> ShownLine {
     ShownLine { text, start: shown_start, end: shown_end }
 }
 
-/// Appends each character in the number of columns given by [`width`].
+/// Appends each character in the number of columns given by [`char_width`].
 fn push_visible(out: &mut String, text: &str) {
     for c in text.chars() {
         match c {
@@ -260,7 +261,7 @@ mod tests {
     use super::super::codes;
     use super::*;
 
-    fn sample(text: &str, span: Span) -> Diagnostic {
+    fn sample_diagnostic(text: &str, span: Span) -> Diagnostic {
         let source = Arc::new(Source::new("flow.lobster", "/w/flow.lobster", text.as_bytes()));
         Diagnostic::error(&source, codes::FIELD_TYPE, span, "Workflow step a retry must be an object")
             .with_help("write `retry: {max: 3}`")
@@ -271,7 +272,7 @@ mod tests {
         let text = "steps:\n  - id: a\n    retry: null\n";
         let at = text.find("null").unwrap();
         assert_eq!(
-            sample(text, Span { start: at, end: at + 4 }).one_line_with_snippet(),
+            sample_diagnostic(text, Span { start: at, end: at + 4 }).one_line_with_snippet(),
             "Workflow step a retry must be an object (flow.lobster:3:12)\n  \
              3 |     retry: null\n    |            ^^^^\n  help: write `retry: {max: 3}`"
         );
@@ -281,17 +282,17 @@ mod tests {
     fn human_text_points_at_the_place() {
         let text = "steps:\n  - id: a\n    retry: null\n";
         let at = text.find("null").unwrap();
-        let shown = sample(text, Span { start: at, end: at + 4 }).render_human(false);
+        let shown = sample_diagnostic(text, Span { start: at, end: at + 4 }).render_human(false);
         for part in ["error[E0203]", "flow.lobster:3:12", "retry: null", "^^^^", "help: write"] {
             assert!(shown.contains(part), "{part} in {shown}");
         }
-        assert!(sample(text, Span::default()).render_human(true).contains("\u{1b}["));
+        assert!(sample_diagnostic(text, Span::default()).render_human(true).contains("\u{1b}["));
     }
 
     /// Carets of a rendered diagnostic: the columns before them, and their number.
-    fn carets(shown: &str) -> (usize, usize) {
+    fn find_carets(shown: &str) -> (usize, usize) {
         let line = shown.lines().find(|line| line.contains('^')).unwrap_or_else(|| panic!("{shown}"));
-        (columns(line.split('^').next().unwrap()), line.matches('^').count())
+        (text_width(line.split('^').next().unwrap()), line.matches('^').count())
     }
 
     #[test]
@@ -304,7 +305,7 @@ mod tests {
                     let (before, after) = (filler.repeat(before), filler.repeat(after));
                     let text = format!("steps:\n{before}{target}{after}\nlast\n");
                     let start = "steps:\n".len() + before.len();
-                    let diagnostic = sample(&text, Span { start, end: start + target.len() });
+                    let diagnostic = sample_diagnostic(&text, Span { start, end: start + target.len() });
                     let place = format!("flow.lobster:2:{}", before.chars().count() + 1);
                     for shown in [diagnostic.one_line_with_snippet(), diagnostic.render_human(false)] {
                         assert!(shown.contains(&place), "{place} is not in {shown}");
@@ -312,13 +313,13 @@ mod tests {
                             .lines()
                             .find(|line| line.contains(target))
                             .unwrap_or_else(|| panic!("{shown}"));
-                        let at = columns(line.split(target).next().unwrap());
-                        assert_eq!(carets(&shown), (at, columns(target)), "{shown}");
-                        assert!(columns(line) <= SHOWN_BEFORE + SHOWN_AFTER + 10, "{shown}");
+                        let at = text_width(line.split(target).next().unwrap());
+                        assert_eq!(find_carets(&shown), (at, text_width(target)), "{shown}");
+                        assert!(text_width(line) <= SHOWN_BEFORE + SHOWN_AFTER + 10, "{shown}");
                         assert_eq!(
                             line.matches('…').count(),
-                            usize::from(columns(&before) > SHOWN_BEFORE)
-                                + usize::from(columns(&after) > SHOWN_AFTER - columns(target)),
+                            usize::from(text_width(&before) > SHOWN_BEFORE)
+                                + usize::from(text_width(&after) > SHOWN_AFTER - text_width(target)),
                             "{shown}"
                         );
                         assert!(!shown.contains(['\t', '\u{7}', '\u{202e}']), "{shown:?}");
@@ -333,7 +334,7 @@ mod tests {
     fn long_lines_are_shown_around_the_mark() {
         let text = format!("{}漢 MARK{}\n", "e\u{301}".repeat(5000), " 漢".repeat(5000));
         let start = text.find("MARK").unwrap();
-        let diagnostic = sample(&text, Span { start, end: start + 4 });
+        let diagnostic = sample_diagnostic(&text, Span { start, end: start + 4 });
         let line = format!("…{}漢 MARK{} …", "e\u{301}".repeat(57), " 漢".repeat(25));
         let carets = format!("{}^^^^", " ".repeat(61));
         assert_eq!(
@@ -358,7 +359,7 @@ mod tests {
         for text in ["", "\u{feff}", "\r\n\r\n", "é", long.as_str()] {
             for start in [0, 1, 2, 501, 502, 503, 900, 5000] {
                 for len in [0, 1, 3, 400, 9000] {
-                    let diagnostic = sample(text, Span { start, end: start + len });
+                    let diagnostic = sample_diagnostic(text, Span { start, end: start + len });
                     assert!(diagnostic.span.end <= text.len());
                     assert!(diagnostic.one_line_with_snippet().chars().count() < 700);
                     assert!(!diagnostic.render_human(false).is_empty());

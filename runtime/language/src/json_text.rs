@@ -14,10 +14,10 @@ use super::source::{Data, MAX_DEPTH, MappingEntry, Node, Source};
 /// Parses the source as one JSON value. Duplicate keys are allowed; the last one wins.
 pub(super) fn parse(source: &Arc<Source>) -> Checked<Node> {
     let mut reader = Reader { source, text: &source.text, at: 0, depth: 0 };
-    let node = reader.value()?;
-    reader.blanks();
+    let node = reader.read_value()?;
+    reader.skip_blanks();
     if reader.at < reader.text.len() {
-        return Err(reader.unexpected("after the end of the JSON value"));
+        return Err(reader.unexpected_token("after the end of the JSON value"));
     }
     Ok(node)
 }
@@ -30,28 +30,28 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn peek(&self) -> Option<u8> {
+    fn peek_byte(&self) -> Option<u8> {
         self.text.as_bytes().get(self.at).copied()
     }
 
-    fn blanks(&mut self) {
-        while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+    fn skip_blanks(&mut self) {
+        while matches!(self.peek_byte(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
             self.at += 1;
         }
     }
 
-    fn error(&self, code: &'static str, start: usize, message: impl Into<String>) -> Box<Diagnostic> {
+    fn error_at(&self, code: &'static str, start: usize, message: impl Into<String>) -> Box<Diagnostic> {
         let width = self.text[start.min(self.text.len())..].chars().next().map_or(0, char::len_utf8);
         Diagnostic::error(self.source, code, Span { start, end: start + width }, message)
     }
 
-    fn unexpected(&self, place: &str) -> Box<Diagnostic> {
+    fn unexpected_token(&self, place: &str) -> Box<Diagnostic> {
         match self.text[self.at..].chars().next() {
-            None => self.error(codes::JSON_SYNTAX, self.at, "Unexpected end of JSON input"),
+            None => self.error_at(codes::JSON_SYNTAX, self.at, "Unexpected end of JSON input"),
             Some(c) => {
                 let message =
                     format!("Unexpected token {c:?} {place}, at position {} of the JSON text", self.at);
-                let error = self.error(codes::JSON_SYNTAX, self.at, message);
+                let error = self.error_at(codes::JSON_SYNTAX, self.at, message);
                 let help = match c {
                     '/' | '#' => "JSON has no comments; name the file .lobster or .yaml to use YAML",
                     '\u{feff}' => "remove the byte order mark",
@@ -64,26 +64,26 @@ impl Reader<'_> {
         }
     }
 
-    fn value(&mut self) -> Checked<Node> {
-        self.blanks();
+    fn read_value(&mut self) -> Checked<Node> {
+        self.skip_blanks();
         let start = self.at;
-        let data = match self.peek() {
-            Some(b'{') => self.nested(Self::map)?,
-            Some(b'[') => self.nested(Self::list)?,
-            Some(b'"') => Data::Text(self.string()?),
-            Some(b'-' | b'0'..=b'9') => self.number()?,
-            Some(b't') => self.word("true", Data::Bool(true))?,
-            Some(b'f') => self.word("false", Data::Bool(false))?,
-            Some(b'n') => self.word("null", Data::Null)?,
-            _ => return Err(self.unexpected("where a value is expected")),
+        let data = match self.peek_byte() {
+            Some(b'{') => self.read_nested(Self::read_map)?,
+            Some(b'[') => self.read_nested(Self::read_list)?,
+            Some(b'"') => Data::Text(self.read_string()?),
+            Some(b'-' | b'0'..=b'9') => self.read_number()?,
+            Some(b't') => self.read_word("true", Data::Bool(true))?,
+            Some(b'f') => self.read_word("false", Data::Bool(false))?,
+            Some(b'n') => self.read_word("null", Data::Null)?,
+            _ => return Err(self.unexpected_token("where a value is expected")),
         };
         Ok(Node { data, span: Span { start, end: self.at } })
     }
 
-    fn nested(&mut self, read: fn(&mut Self) -> Checked<Data>) -> Checked<Data> {
+    fn read_nested(&mut self, read: fn(&mut Self) -> Checked<Data>) -> Checked<Data> {
         if self.depth >= MAX_DEPTH {
             let message = format!("The file is nested more than {MAX_DEPTH} levels deep");
-            return Err(self.error(codes::TOO_DEEP, self.at, message));
+            return Err(self.error_at(codes::TOO_DEEP, self.at, message));
         }
         self.depth += 1;
         self.at += 1;
@@ -92,57 +92,57 @@ impl Reader<'_> {
         data
     }
 
-    fn word(&mut self, word: &str, data: Data) -> Checked<Data> {
+    fn read_word(&mut self, word: &str, data: Data) -> Checked<Data> {
         if !self.text[self.at..].starts_with(word) {
-            return Err(self.unexpected("where a value is expected"));
+            return Err(self.unexpected_token("where a value is expected"));
         }
         self.at += word.len();
         Ok(data)
     }
 
-    fn list(&mut self) -> Checked<Data> {
+    fn read_list(&mut self) -> Checked<Data> {
         let mut items = Vec::new();
-        self.blanks();
-        if self.peek() == Some(b']') {
+        self.skip_blanks();
+        if self.peek_byte() == Some(b']') {
             self.at += 1;
             return Ok(Data::List(items));
         }
         loop {
-            items.push(self.value()?);
-            self.blanks();
-            match self.peek() {
+            items.push(self.read_value()?);
+            self.skip_blanks();
+            match self.peek_byte() {
                 Some(b',') => self.at += 1,
                 Some(b']') => {
                     self.at += 1;
                     return Ok(Data::List(items));
                 }
-                _ => return Err(self.unexpected("where `,` or `]` is expected")),
+                _ => return Err(self.unexpected_token("where `,` or `]` is expected")),
             }
         }
     }
 
-    fn map(&mut self) -> Checked<Data> {
+    fn read_map(&mut self) -> Checked<Data> {
         let mut entries: Vec<MappingEntry> = Vec::new();
         let mut places: HashMap<String, usize> = HashMap::new();
-        self.blanks();
-        if self.peek() == Some(b'}') {
+        self.skip_blanks();
+        if self.peek_byte() == Some(b'}') {
             self.at += 1;
             return Ok(Data::Map(entries));
         }
         loop {
-            self.blanks();
+            self.skip_blanks();
             let key_start = self.at;
-            if self.peek() != Some(b'"') {
-                return Err(self.unexpected("where a double-quoted property name is expected"));
+            if self.peek_byte() != Some(b'"') {
+                return Err(self.unexpected_token("where a double-quoted property name is expected"));
             }
-            let key = self.string()?;
+            let key = self.read_string()?;
             let key_span = Span { start: key_start, end: self.at };
-            self.blanks();
-            if self.peek() != Some(b':') {
-                return Err(self.unexpected("where `:` should stand"));
+            self.skip_blanks();
+            if self.peek_byte() != Some(b':') {
+                return Err(self.unexpected_token("where `:` should stand"));
             }
             self.at += 1;
-            let value = self.value()?;
+            let value = self.read_value()?;
             let entry = MappingEntry { key: key.clone(), key_span, value };
             match places.get(&key).and_then(|place| entries.get_mut(*place)) {
                 Some(earlier) => *earlier = entry,
@@ -151,21 +151,21 @@ impl Reader<'_> {
                     entries.push(entry);
                 }
             }
-            self.blanks();
-            match self.peek() {
+            self.skip_blanks();
+            match self.peek_byte() {
                 Some(b',') => self.at += 1,
                 Some(b'}') => {
                     self.at += 1;
                     return Ok(Data::Map(entries));
                 }
-                _ => return Err(self.unexpected("where `,` or `}` is expected")),
+                _ => return Err(self.unexpected_token("where `,` or `}` is expected")),
             }
         }
     }
 
-    fn number(&mut self) -> Checked<Data> {
+    fn read_number(&mut self) -> Checked<Data> {
         let start = self.at;
-        while matches!(self.peek(), Some(b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E')) {
+        while matches!(self.peek_byte(), Some(b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E')) {
             self.at += 1;
         }
         let text = &self.text[start..self.at];
@@ -182,7 +182,7 @@ impl Reader<'_> {
     }
 
     /// A string from its opening to its closing quote.
-    fn string(&mut self) -> Checked<String> {
+    fn read_string(&mut self) -> Checked<String> {
         let start = self.at;
         self.at += 1;
         let mut out = String::new();
@@ -191,28 +191,28 @@ impl Reader<'_> {
             let plain = rest.find(|c: char| c == '"' || c == '\\' || c < ' ').unwrap_or(rest.len());
             out.push_str(&rest[..plain]);
             self.at += plain;
-            match self.peek() {
+            match self.peek_byte() {
                 Some(b'"') => {
                     self.at += 1;
                     return Ok(out);
                 }
-                Some(b'\\') => out.push(self.escape()?),
+                Some(b'\\') => out.push(self.read_escape()?),
                 Some(_) => {
                     let message = format!("Bad control character in a JSON string, at position {}", self.at);
-                    return Err(self.error(codes::JSON_SYNTAX, self.at, message));
+                    return Err(self.error_at(codes::JSON_SYNTAX, self.at, message));
                 }
                 None => {
                     let message = format!("Unterminated string in JSON, begun at position {start}");
-                    return Err(self.error(codes::JSON_SYNTAX, start, message));
+                    return Err(self.error_at(codes::JSON_SYNTAX, start, message));
                 }
             }
         }
     }
 
-    fn escape(&mut self) -> Checked<char> {
+    fn read_escape(&mut self) -> Checked<char> {
         let start = self.at;
         self.at += 1;
-        let escaped = self.peek();
+        let escaped = self.peek_byte();
         self.at += 1;
         Ok(match escaped {
             Some(b'"') => '"',
@@ -223,17 +223,17 @@ impl Reader<'_> {
             Some(b'n') => '\n',
             Some(b'r') => '\r',
             Some(b't') => '\t',
-            Some(b'u') => return self.unicode(start),
+            Some(b'u') => return self.read_unicode_escape(start),
             _ => return Err(self.bad_escape(start)),
         })
     }
 
     fn bad_escape(&self, start: usize) -> Box<Diagnostic> {
         let message = format!("Bad escaped character in a JSON string, at position {start}");
-        self.error(codes::JSON_SYNTAX, start, message)
+        self.error_at(codes::JSON_SYNTAX, start, message)
     }
 
-    fn hex(&mut self, start: usize) -> Checked<u32> {
+    fn read_hex_unit(&mut self, start: usize) -> Checked<u32> {
         let digits = self.text.get(self.at..self.at + 4).filter(|d| d.bytes().all(|b| b.is_ascii_hexdigit()));
         let unit = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok());
         let Some(unit) = unit else { return Err(self.bad_escape(start)) };
@@ -242,12 +242,12 @@ impl Reader<'_> {
     }
 
     /// Half a surrogate pair is not a character and is read as U+FFFD.
-    fn unicode(&mut self, start: usize) -> Checked<char> {
-        let first = self.hex(start)?;
+    fn read_unicode_escape(&mut self, start: usize) -> Checked<char> {
+        let first = self.read_hex_unit(start)?;
         if (0xd800..0xdc00).contains(&first) && self.text[self.at..].starts_with("\\u") {
             let before = self.at;
             self.at += 2;
-            let second = self.hex(before)?;
+            let second = self.read_hex_unit(before)?;
             if (0xdc00..0xe000).contains(&second) {
                 let code = 0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00);
                 return Ok(char::from_u32(code).unwrap_or('\u{fffd}'));
@@ -264,7 +264,7 @@ mod tests {
 
     use super::*;
 
-    fn read(text: &str) -> Result<serde_json::Value, String> {
+    fn parse_text(text: &str) -> Result<serde_json::Value, String> {
         let source = Arc::new(Source::new("t.json", "/t.json", text.as_bytes()));
         parse(&source)
             .map(|node| node.to_value())
@@ -274,10 +274,10 @@ mod tests {
     #[test]
     fn values() {
         assert_eq!(
-            read(r#" {"a":[1,-2.5e1,true,null,"\u00e9\ud83d\ude00\ud800\n"],"b":{},"a2":1e400} "#),
+            parse_text(r#" {"a":[1,-2.5e1,true,null,"\u00e9\ud83d\ude00\ud800\n"],"b":{},"a2":1e400} "#),
             Ok(json!({"a": [1, -25.0, true, null, "é😀\u{fffd}\n"], "b": {}, "a2": null}))
         );
-        assert_eq!(read(r#"{"a":1,"b":2,"a":3}"#), Ok(json!({"a": 3, "b": 2})));
+        assert_eq!(parse_text(r#"{"a":1,"b":2,"a":3}"#), Ok(json!({"a": 3, "b": 2})));
     }
 
     #[test]
@@ -296,9 +296,9 @@ mod tests {
             ("// x", "1:1 Unexpected token '/'"),
             ("tru", "1:1 Unexpected token 't'"),
         ] {
-            let error = read(text).expect_err(text);
+            let error = parse_text(text).expect_err(text);
             assert!(error.starts_with(place), "{text}: {error}");
         }
-        assert!(read(&"[".repeat(100_000)).expect_err("deep").contains("nested more than"));
+        assert!(parse_text(&"[".repeat(100_000)).expect_err("deep").contains("nested more than"));
     }
 }

@@ -13,15 +13,15 @@ impl Workflow {
 
     /// For each step's index, the indexes of the steps that it needs.
     #[must_use]
-    pub fn needs(&self) -> Vec<Vec<usize>> {
+    pub fn needed_steps(&self) -> Vec<Vec<usize>> {
         let index = |id: &String| self.steps.iter().position(|step| step.id == *id);
         self.steps.iter().map(|step| step.needs.iter().flatten().filter_map(index).collect()).collect()
     }
 
     /// Indexes of its steps, each after the steps that it needs; otherwise in the order of the file.
     #[must_use]
-    pub fn order(&self) -> Vec<usize> {
-        let needs = self.needs();
+    pub fn execution_order(&self) -> Vec<usize> {
+        let needs = self.needed_steps();
         let mut order = Vec::with_capacity(self.steps.len());
         let mut left: BTreeSet<usize> = (0..self.steps.len()).collect();
         // A file with a cycle was rejected; steps that remain of one keep their order.
@@ -43,6 +43,6 @@ impl Step {
     /// that step is skipped.
     #[must_use]
     pub fn asks_about(&self, id: &str) -> bool {
-        self.when.references().iter().any(|reference| reference.id == id)
+        self.when.all_references().iter().any(|reference| reference.id == id)
     }
 }

@@ -39,7 +39,7 @@ impl StageCall {
     /// An option that no command can have.
     pub fn from_words(name: &str, words: &[String]) -> Result<Self, PipelineError> {
         let words = words.iter().map(|text| Word { text: text.clone(), at: 0 });
-        let args = arguments(words, switches_of(name))?;
+        let args = parse_arguments(words, switches_of(name))?;
         Ok(Self { name: name.to_owned(), args, raw: name.to_owned(), span: 0..name.len() })
     }
 }
@@ -64,11 +64,11 @@ impl PipelineError {
 /// `Unclosed quote`, `Empty pipeline`, `Empty command stage`, or an option named `_`, which stored
 /// pipelines use for positional words.
 pub fn parse(text: &str) -> Result<Pipeline, PipelineError> {
-    let pieces = split(text)?;
+    let pieces = split_stages(text)?;
     if pieces.is_empty() {
         return Err(PipelineError::new("Empty pipeline", 0));
     }
-    let stages = pieces.into_iter().map(|span| stage(text, span)).collect::<Result<_, _>>()?;
+    let stages = pieces.into_iter().map(|span| parse_stage(text, span)).collect::<Result<_, _>>()?;
     Ok(Pipeline { stages })
 }
 
@@ -78,7 +78,7 @@ fn is_blank(c: char) -> bool {
 
 /// Pieces between the `|` outside quotes, without surrounding blanks. An empty text after the last `|`
 /// is not a piece.
-fn split(text: &str) -> Result<Vec<Range<usize>>, PipelineError> {
+fn split_stages(text: &str) -> Result<Vec<Range<usize>>, PipelineError> {
     let mut pieces = Vec::new();
     let mut start = 0;
     let mut quote = None;
@@ -91,7 +91,7 @@ fn split(text: &str) -> Result<Vec<Range<usize>>, PipelineError> {
             (Some((_, open)), _) if c == open => quote = None,
             (None, '"' | '\'') => quote = Some((at, c)),
             (None, '|') => {
-                pieces.push(trimmed(text, start..at));
+                pieces.push(trim_span(text, start..at));
                 start = at + 1;
             }
             (Some(_) | None, _) => {}
@@ -100,7 +100,7 @@ fn split(text: &str) -> Result<Vec<Range<usize>>, PipelineError> {
     if let Some((at, _)) = quote {
         return Err(PipelineError::new("Unclosed quote", at));
     }
-    let last = trimmed(text, start..text.len());
+    let last = trim_span(text, start..text.len());
     if !last.is_empty() {
         pieces.push(last);
     }
@@ -108,7 +108,7 @@ fn split(text: &str) -> Result<Vec<Range<usize>>, PipelineError> {
 }
 
 /// Removes JavaScript white space at the ends, which is more than the blanks between words.
-fn trimmed(text: &str, span: Range<usize>) -> Range<usize> {
+fn trim_span(text: &str, span: Range<usize>) -> Range<usize> {
     let piece = &text[span.clone()];
     let start = span.start + (piece.len() - piece.trim_start_matches(is_js_space).len());
     start..start + trim_js(piece).len()
@@ -119,11 +119,11 @@ struct Word {
     at: usize,
 }
 
-fn stage(text: &str, span: Range<usize>) -> Result<StageCall, PipelineError> {
+fn parse_stage(text: &str, span: Range<usize>) -> Result<StageCall, PipelineError> {
     let raw = &text[span.clone()];
-    let mut words = words(raw, span.start)?.into_iter();
+    let mut words = split_words(raw, span.start)?.into_iter();
     let name = words.next().ok_or_else(|| PipelineError::new("Empty command stage", span.start))?;
-    let args = arguments(words, switches_of(&name.text))?;
+    let args = parse_arguments(words, switches_of(&name.text))?;
     Ok(StageCall { name: name.text, args, raw: raw.to_owned(), span })
 }
 
@@ -135,7 +135,7 @@ fn switches_of(command: &str) -> &'static [&'static str] {
 
 /// Words by the quoting rules; `base` is the position of `piece` in the whole text. A pair of quotes is
 /// a word, even if it is empty.
-fn words(piece: &str, base: usize) -> Result<Vec<Word>, PipelineError> {
+fn split_words(piece: &str, base: usize) -> Result<Vec<Word>, PipelineError> {
     let mut words = Vec::new();
     // The current word, from its first character or quote on.
     let mut word: Option<Word> = None;
@@ -179,7 +179,7 @@ fn words(piece: &str, base: usize) -> Result<Vec<Word>, PipelineError> {
 /// `--key=value`, `--key value` and `--switch` become options; an option in `switches` never takes the
 /// next word. A bare `--` ends the options: all words after it are positional, even if they look like
 /// options.
-fn arguments(words: impl Iterator<Item = Word>, switches: &[&str]) -> Result<StageArgs, PipelineError> {
+fn parse_arguments(words: impl Iterator<Item = Word>, switches: &[&str]) -> Result<StageArgs, PipelineError> {
     let mut args = StageArgs::default();
     let mut words = words.peekable();
     while let Some(word) = words.next() {
@@ -215,7 +215,7 @@ fn arguments(words: impl Iterator<Item = Word>, switches: &[&str]) -> Result<Sta
 /// Writes one word so that [`parse`] reads it back unchanged. A word that begins with `--` is still
 /// read as an option unless a bare `--` precedes it.
 #[must_use]
-pub fn quote(word: &str) -> String {
+pub fn quote_word(word: &str) -> String {
     if !word.is_empty() && !word.contains(|c| is_blank(c) || matches!(c, '"' | '\'' | '|')) {
         return word.to_owned();
     }
@@ -237,7 +237,7 @@ const SECRET_OPTIONS: [&str; 5] = ["token", "password", "secret", "api-key", "ap
 impl Pipeline {
     /// Text for `--dry-run`: the stages with their parsed arguments.
     #[must_use]
-    pub fn plan(&self) -> String {
+    pub fn dry_run_text(&self) -> String {
         let count = self.stages.len();
         let plural = if count == 1 { "" } else { "s" };
         let mut plan = format!("[DRY RUN] Pipeline ({count} stage{plural}):\n");
@@ -266,7 +266,7 @@ mod tests {
 
     use super::*;
 
-    fn args(text: &str) -> Value {
+    fn parsed_stages(text: &str) -> Value {
         match parse(text) {
             Ok(pipeline) => pipeline
                 .stages
@@ -297,7 +297,7 @@ mod tests {
             (r#"x "a \" | b""#, json!(["a \" | b"])),
             (r#"x "{\"a\":[1,\"x|y\"]}""#, json!([r#"{"a":[1,"x|y"]}"#])),
         ] {
-            assert_eq!(args(text), json!([["x", { "_": words }]]), "{text}");
+            assert_eq!(parsed_stages(text), json!([["x", { "_": words }]]), "{text}");
         }
     }
 
@@ -317,7 +317,7 @@ mod tests {
                 json!({"_": ["git", "log", "--oneline", "--", "f"], "json": true}),
             ),
         ] {
-            assert_eq!(args(text), json!([["x", expected]]), "{text}");
+            assert_eq!(parsed_stages(text), json!([["x", expected]]), "{text}");
         }
     }
 
@@ -332,7 +332,7 @@ mod tests {
             ("exec --json=no gh", json!({"_": ["gh"], "json": "no"})),
             ("exec --stdin json cat", json!({"_": ["cat"], "stdin": "json"})),
         ] {
-            assert_eq!(args(text), json!([["exec", expected]]), "{text}");
+            assert_eq!(parsed_stages(text), json!([["exec", expected]]), "{text}");
         }
         let words = ["--json", "gh", ""].map(str::to_owned);
         let call = StageCall::from_words("exec", &words).unwrap();
@@ -352,15 +352,19 @@ mod tests {
             ("exec 'it'\\''s'", json!(["Unclosed quote", 13])),
             ("pick --_ ab", json!(["--_ is not an option; write the words of no option without dashes", 5])),
         ] {
-            assert_eq!(args(text), error, "{text}");
+            assert_eq!(parsed_stages(text), error, "{text}");
         }
         // At the ends of a stage, all JavaScript white space is removed, except between quotes.
         for blank in ["\u{a0}", "\u{b}", "\u{2028}", "\u{3000}", "\u{feff}", " \u{202f}\t"] {
             let stages = json!([["x", {"_": ["a"]}], ["y", {"_": [blank]}]]);
-            assert_eq!(args(&format!("{blank}x a{blank}|{blank}y '{blank}'|{blank}")), stages, "{blank:?}");
+            assert_eq!(
+                parsed_stages(&format!("{blank}x a{blank}|{blank}y '{blank}'|{blank}")),
+                stages,
+                "{blank:?}"
+            );
         }
         for letter in ["\u{85}", "\u{180e}", "\u{200b}"] {
-            assert_eq!(args(&format!("x a{letter}")), json!([["x", {"_": [format!("a{letter}")]}]]));
+            assert_eq!(parsed_stages(&format!("x a{letter}")), json!([["x", {"_": [format!("a{letter}")]}]]));
         }
         let pipeline = parse(" ex'ec' é\n |head --n 1 | \n").unwrap();
         let pieces: Vec<_> =
@@ -372,11 +376,11 @@ mod tests {
     #[test]
     fn the_plan_names_arguments_and_hides_secrets() {
         assert_eq!(
-            parse("exec echo hi --k v --b | json").unwrap().plan(),
+            parse("exec echo hi --k v --b | json").unwrap().dry_run_text(),
             "[DRY RUN] Pipeline (2 stages):\n  1. exec  args: echo, hi, k=v, b=true\n  2. json\n"
         );
         assert_eq!(
-            parse("openclaw.invoke --token s3cret --tool t").unwrap().plan(),
+            parse("openclaw.invoke --token s3cret --tool t").unwrap().dry_run_text(),
             "[DRY RUN] Pipeline (1 stage):\n  1. openclaw.invoke  args: token=[hidden], tool=t\n"
         );
     }
@@ -402,7 +406,7 @@ mod tests {
 
         #[test]
         fn quoted_words_read_back(words in proptest::collection::vec(r#"[a-c|"'\\= \n$`é-]{0,8}"#, 1..5)) {
-            let quoted: Vec<_> = words.iter().map(|word| quote(word)).collect();
+            let quoted: Vec<_> = words.iter().map(|word| quote_word(word)).collect();
             let pipeline = parse(&format!("exec -- {}", quoted.join(" "))).unwrap();
             prop_assert_eq!(&pipeline.stages[0].args.positional, &words);
             prop_assert_eq!(pipeline.stages.len(), 1);

@@ -98,7 +98,7 @@ impl Workflow {
         let mut pending: Vec<&Step> = self.steps.iter().rev().collect();
         let mut all = Vec::new();
         while let Some(step) = pending.pop() {
-            pending.extend(step.work.inside().into_iter().rev());
+            pending.extend(step.work.inner_steps().into_iter().rev());
             pending.extend(step.extras.undo.as_deref());
             all.push(step);
         }
@@ -413,7 +413,7 @@ pub enum Work {
 impl Work {
     /// Steps inside, one level down.
     #[must_use]
-    pub fn inside(&self) -> Vec<&Step> {
+    pub fn inner_steps(&self) -> Vec<&Step> {
         match self {
             Self::Parallel { branches: steps, .. }
             | Self::ForEach { steps, .. }

@@ -15,7 +15,7 @@ pub(super) enum ScalarSchema {
 }
 
 /// Value of a plain scalar.
-pub(super) fn resolve(text: &str, schema: ScalarSchema) -> Data {
+pub(super) fn resolve_scalar(text: &str, schema: ScalarSchema) -> Data {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Data::Null,
         "true" | "True" | "TRUE" => return Data::Bool(true),
@@ -35,26 +35,26 @@ pub(super) fn resolve(text: &str, schema: ScalarSchema) -> Data {
     number.unwrap_or_else(|| Data::Text(text.to_owned()))
 }
 
-fn all(text: &str, radix: u32) -> bool {
+fn all_digits(text: &str, radix: u32) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_digit(radix))
 }
 
 fn core_number(text: &str) -> Option<Data> {
-    if let Some(digits) = text.strip_prefix("0o").filter(|digits| all(digits, 8)) {
-        return integer(digits, 8, false);
+    if let Some(digits) = text.strip_prefix("0o").filter(|digits| all_digits(digits, 8)) {
+        return parse_integer(digits, 8, false);
     }
-    if let Some(digits) = text.strip_prefix("0x").filter(|digits| all(digits, 16)) {
-        return integer(digits, 16, false);
+    if let Some(digits) = text.strip_prefix("0x").filter(|digits| all_digits(digits, 16)) {
+        return parse_integer(digits, 16, false);
     }
-    let (negative, unsigned) = sign(text);
-    if all(unsigned, 10) {
-        return integer(unsigned, 10, negative);
+    let (negative, unsigned) = split_sign(text);
+    if all_digits(unsigned, 10) {
+        return parse_integer(unsigned, 10, negative);
     }
-    is_float(unsigned).then(|| float(text))
+    is_float(unsigned).then(|| parse_float(text))
 }
 
 fn number_1_1(text: &str) -> Option<Data> {
-    let (negative, unsigned) = sign(text);
+    let (negative, unsigned) = split_sign(text);
     if !unsigned.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
         return None;
     }
@@ -62,34 +62,34 @@ fn number_1_1(text: &str) -> Option<Data> {
     let based = [("0b", 2), ("0x", 16), ("0", 8)];
     if let Some((digits, radix)) =
         based.iter().find_map(|(prefix, radix)| Some((plain.strip_prefix(prefix)?, *radix)))
-        && all(digits, radix)
+        && all_digits(digits, radix)
     {
-        return integer(digits, radix, negative);
+        return parse_integer(digits, radix, negative);
     }
-    if all(&plain, 10) {
-        return integer(&plain, 10, negative);
+    if all_digits(&plain, 10) {
+        return parse_integer(&plain, 10, negative);
     }
     if plain.contains(':') {
         return base_60(&plain, negative);
     }
-    is_float(&plain).then(|| float(&format!("{}{plain}", if negative { "-" } else { "" })))
+    is_float(&plain).then(|| parse_float(&format!("{}{plain}", if negative { "-" } else { "" })))
 }
 
 /// Value of `1:30:00` in YAML 1.1 notation (base 60).
 fn base_60(text: &str, negative: bool) -> Option<Data> {
     let mut total = 0.0;
     for (index, part) in text.split(':').enumerate() {
-        let fits =
-            all(part, 10) && (index == 0 || (part.len() <= 2 && part.parse::<u8>().is_ok_and(|n| n < 60)));
+        let fits = all_digits(part, 10)
+            && (index == 0 || (part.len() <= 2 && part.parse::<u8>().is_ok_and(|n| n < 60)));
         if !fits {
             return None;
         }
         total = total * 60.0 + part.parse::<f64>().ok()?;
     }
-    Some(finite(if negative { -total } else { total }))
+    Some(finite_number(if negative { -total } else { total }))
 }
 
-fn sign(text: &str) -> (bool, &str) {
+fn split_sign(text: &str) -> (bool, &str) {
     match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
@@ -103,34 +103,34 @@ fn is_float(unsigned: &str) -> bool {
         None => (unsigned, None),
     };
     if let Some(exponent) = exponent
-        && !all(exponent.strip_prefix(['+', '-']).unwrap_or(exponent), 10)
+        && !all_digits(exponent.strip_prefix(['+', '-']).unwrap_or(exponent), 10)
     {
         return false;
     }
     match mantissa.split_once('.') {
-        Some(("", fraction)) => all(fraction, 10),
-        Some((whole, fraction)) => all(whole, 10) && (fraction.is_empty() || all(fraction, 10)),
-        None => exponent.is_some() && all(mantissa, 10),
+        Some(("", fraction)) => all_digits(fraction, 10),
+        Some((whole, fraction)) => all_digits(whole, 10) && (fraction.is_empty() || all_digits(fraction, 10)),
+        None => exponent.is_some() && all_digits(mantissa, 10),
     }
 }
 
-fn float(text: &str) -> Data {
-    finite(text.trim_start_matches('+').parse().unwrap_or(f64::NAN))
+fn parse_float(text: &str) -> Data {
+    finite_number(text.trim_start_matches('+').parse().unwrap_or(f64::NAN))
 }
 
 /// Whole floats become integers, as in ECMAScript, so that `timeout_ms: 5e3` is valid.
-fn finite(value: f64) -> Data {
+fn finite_number(value: f64) -> Data {
     Number::from_f64(value).map_or(Data::NotFinite, Data::Number)
 }
 
 /// Keeps integers of up to 64 bits; larger ones become the nearest double.
-fn integer(digits: &str, radix: u32, negative: bool) -> Option<Data> {
+fn parse_integer(digits: &str, radix: u32, negative: bool) -> Option<Data> {
     if let Ok(value) = u64::from_str_radix(digits, radix) {
         if !negative {
             return Some(Data::Number(value.into()));
         }
         if value == 0 {
-            return Some(finite(-0.0));
+            return Some(finite_number(-0.0));
         }
         if let Ok(value) = i64::try_from(-i128::from(value)) {
             return Some(Data::Number(value.into()));
@@ -142,7 +142,7 @@ fn integer(digits: &str, radix: u32, negative: bool) -> Option<Data> {
         .fold(0.0, |total, digit| total * f64::from(radix) + f64::from(digit));
     // Decimal digits are rounded once, as a whole.
     let value = if radix == 10 { digits.parse().unwrap_or(value) } else { value };
-    Some(finite(if negative { -value } else { value }))
+    Some(finite_number(if negative { -value } else { value }))
 }
 
 /// Key for a map: the kind of the scalar, to distinguish `1` from `"1"`, and its text.
@@ -164,8 +164,8 @@ mod tests {
     use super::super::source::Node;
     use super::*;
 
-    fn value(text: &str, schema: ScalarSchema) -> String {
-        match resolve(text, schema) {
+    fn resolved_text(text: &str, schema: ScalarSchema) -> String {
+        match resolve_scalar(text, schema) {
             Data::NotFinite => "not finite".to_owned(),
             data => json::compact(&Node { data, span: Span::default() }.to_value()),
         }
@@ -210,7 +210,7 @@ mod tests {
             ("100000000000000000000", "100000000000000000000"),
             ("64MiB", "\"64MiB\""),
         ] {
-            assert_eq!(value(text, ScalarSchema::Core), expected, "{text}");
+            assert_eq!(resolved_text(text, ScalarSchema::Core), expected, "{text}");
         }
     }
 
@@ -228,7 +228,7 @@ mod tests {
             ("1_0.5", json!(10.5)),
             ("_1", json!("_1")),
         ] {
-            let data = resolve(text, ScalarSchema::Yaml11);
+            let data = resolve_scalar(text, ScalarSchema::Yaml11);
             assert_eq!(Node { data, span: Span::default() }.to_value(), expected, "{text}");
         }
     }

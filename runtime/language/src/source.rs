@@ -41,15 +41,15 @@ impl Source {
             name: name.into(),
             path: path.into(),
             text: String::from_utf8_lossy(bytes).into_owned(),
-            digest: Digest::of(bytes),
+            digest: Digest::of_bytes(bytes),
             not_text: std::str::from_utf8(bytes).err().map(|error| error.valid_up_to()),
         }
     }
 
     /// Line and column of a byte offset, both from 1; the column counts characters.
     #[must_use]
-    pub fn position(&self, offset: usize) -> (usize, usize) {
-        let before = self.text.get(..self.boundary(offset)).unwrap_or_default();
+    pub fn line_and_column(&self, offset: usize) -> (usize, usize) {
+        let before = self.text.get(..self.char_boundary(offset)).unwrap_or_default();
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
         let column = before[line_start..].trim_start_matches('\u{feff}').chars().count() + 1;
         (before.matches('\n').count() + 1, column)
@@ -58,7 +58,7 @@ impl Source {
     /// Line that contains a byte offset, without its line end, and the offset of its start.
     #[must_use]
     pub fn line_at(&self, offset: usize) -> (usize, &str) {
-        let at = self.boundary(offset);
+        let at = self.char_boundary(offset);
         let start = self.text[..at].rfind('\n').map_or(0, |n| n + 1);
         let end = self.text[at..].find('\n').map_or(self.text.len(), |n| at + n);
         (start, self.text[start..end].trim_end_matches('\r'))
@@ -66,12 +66,12 @@ impl Source {
 
     /// Moves `span` onto character boundaries inside the text.
     #[must_use]
-    pub fn clamp(&self, span: Span) -> Span {
-        let start = self.boundary(span.start);
-        Span { start, end: self.boundary(span.end).max(start) }
+    pub fn clamp_span(&self, span: Span) -> Span {
+        let start = self.char_boundary(span.start);
+        Span { start, end: self.char_boundary(span.end).max(start) }
     }
 
-    fn boundary(&self, offset: usize) -> usize {
+    fn char_boundary(&self, offset: usize) -> usize {
         let mut at = offset.min(self.text.len());
         while !self.text.is_char_boundary(at) {
             at -= 1;
@@ -83,7 +83,7 @@ impl Source {
     ///
     /// # Errors
     /// One diagnostic that points at the first error.
-    pub(crate) fn parse(self: &Arc<Self>) -> Checked<Node> {
+    pub(crate) fn parse_tree(self: &Arc<Self>) -> Checked<Node> {
         if let Some(start) = self.not_text {
             // A command with bytes other than those in the file would be another command.
             let code = if is_json(&self.path) { codes::JSON_SYNTAX } else { codes::YAML_SYNTAX };
@@ -140,11 +140,11 @@ pub(crate) struct MappingEntry {
 impl Node {
     /// Value of a key; `None` unless this is a map that has it.
     pub(crate) fn get(&self, key: &str) -> Option<&Self> {
-        self.entry(key).map(|entry| &entry.value)
+        self.map_entry(key).map(|entry| &entry.value)
     }
 
     /// Entry of a key.
-    pub(crate) fn entry(&self, key: &str) -> Option<&MappingEntry> {
+    pub(crate) fn map_entry(&self, key: &str) -> Option<&MappingEntry> {
         self.as_map()?.iter().find(|entry| entry.key == key)
     }
 
@@ -191,7 +191,7 @@ impl Node {
     }
 
     /// Name of the value's kind, for messages.
-    pub(crate) fn kind(&self) -> &'static str {
+    pub(crate) fn kind_name(&self) -> &'static str {
         match &self.data {
             Data::Null => "null",
             Data::Bool(_) => "a boolean",
@@ -216,8 +216,8 @@ impl Node {
 
     /// Position in the source of a part of this text. It is exact if the source has the text literally;
     /// otherwise it is the first line that contains the fragment, or the whole node.
-    pub(crate) fn part(&self, source: &Source, part: Range<usize>) -> Span {
-        let whole = source.clamp(self.span);
+    pub(crate) fn part_span(&self, source: &Source, part: Range<usize>) -> Span {
+        let whole = source.clamp_span(self.span);
         let (Some(text), Some(written)) = (self.as_text(), source.text.get(whole.start..whole.end)) else {
             return whole;
         };
@@ -256,10 +256,10 @@ mod tests {
     #[test]
     fn positions_count_lines_and_characters_from_one() {
         let source = source("\u{feff}a: é☃x\r\nb: 1\n");
-        assert_eq!(source.position(0), (1, 1));
-        assert_eq!(source.position("\u{feff}a: é☃".len()), (1, 6));
-        assert_eq!(source.position(source.text.find('b').unwrap_or(0)), (2, 1));
-        assert_eq!(source.position(9999), (3, 1));
+        assert_eq!(source.line_and_column(0), (1, 1));
+        assert_eq!(source.line_and_column("\u{feff}a: é☃".len()), (1, 6));
+        assert_eq!(source.line_and_column(source.text.find('b').unwrap_or(0)), (2, 1));
+        assert_eq!(source.line_and_column(9999), (3, 1));
         assert_eq!(source.line_at(4).1, "\u{feff}a: é☃x");
     }
 
@@ -273,10 +273,10 @@ mod tests {
             "k: >\n  echo\n  $a.x end\n",
         ] {
             let source = source(text);
-            let tree = source.parse().unwrap();
+            let tree = source.parse_tree().unwrap();
             let node = tree.get("k").unwrap();
             let at = node.as_text().unwrap().find("$a.x").unwrap();
-            let span = node.part(&source, at..at + 4);
+            let span = node.part_span(&source, at..at + 4);
             assert_eq!(&source.text[span.start..span.end], "$a.x", "{text}");
         }
     }
@@ -286,12 +286,12 @@ mod tests {
         let latin = b"steps:\n  - {id: a, run: rm caf\xe9}\n";
         for name in ["/t.lobster", "/t.json"] {
             let source = Arc::new(Source::new("t", name, latin));
-            let error = source.parse().unwrap_err();
+            let error = source.parse_tree().unwrap_err();
             assert_eq!(error.message, "this is not text in UTF-8");
-            assert_eq!(source.position(error.span.start), (2, 24));
+            assert_eq!(source.line_and_column(error.span.start), (2, 24));
         }
         // The replacement character in the file itself is ordinary text.
-        assert!(source("run: \u{fffd}").parse().is_ok());
+        assert!(source("run: \u{fffd}").parse_tree().is_ok());
     }
 
     #[test]

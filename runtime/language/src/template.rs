@@ -20,7 +20,7 @@ pub trait Scope {
     ///
     /// # Errors
     /// The result exists but cannot be read.
-    fn lookup(&self, id: &str, path: &[&str]) -> Result<Lookup<'_>, ExprError>;
+    fn look_up_path(&self, id: &str, path: &[&str]) -> Result<Lookup<'_>, ExprError>;
 }
 
 /// Result of looking up a path.
@@ -83,7 +83,7 @@ impl Reference {
     /// Errors of the scope.
     pub fn look_up<'s>(&self, scope: &'s dyn Scope) -> Result<Lookup<'s>, ExprError> {
         let path: Vec<&str> = self.path.iter().map(String::as_str).collect();
-        scope.lookup(&self.id, &path)
+        scope.look_up_path(&self.id, &path)
     }
 }
 
@@ -133,11 +133,15 @@ pub fn fill_refs(text: &str, scope: &dyn Scope) -> Result<String, ExprError> {
 ///
 /// # Errors
 /// As [`fill_refs`].
-pub fn fill(text: &str, args: &Map<String, Value>, scope: &dyn Scope) -> Result<String, ExprError> {
+pub fn fill_placeholders(
+    text: &str,
+    args: &Map<String, Value>,
+    scope: &dyn Scope,
+) -> Result<String, ExprError> {
     fill_refs(&fill_args(text, args), scope)
 }
 
-/// Like [`fill`], for a value of `env:`, in which `${env.NAME}` is replaced by the result of `env`.
+/// Like [`fill_placeholders`], for a value of `env:`, in which `${env.NAME}` is replaced by the result of `env`.
 /// That result is not filled in again, and `${env.NAME}` in the value of an argument or result is not
 /// replaced.
 ///
@@ -152,11 +156,11 @@ pub fn fill_variable(
     let mut out = String::new();
     let mut rest = text;
     while let Some((before, name, after)) = inherited_in(rest) {
-        out.push_str(&fill(before, args, scope)?);
+        out.push_str(&fill_placeholders(before, args, scope)?);
         out.push_str(&env(name)?);
         rest = after;
     }
-    out.push_str(&fill(rest, args, scope)?);
+    out.push_str(&fill_placeholders(rest, args, scope)?);
     Ok(out)
 }
 
@@ -198,7 +202,7 @@ pub enum Resolved<'a> {
 ///
 /// # Errors
 /// A sole reference names an unknown step, or a result cannot be read.
-pub fn resolve<'s>(
+pub fn resolve_text<'s>(
     text: &str,
     args: &Map<String, Value>,
     scope: &'s dyn Scope,
@@ -302,14 +306,14 @@ pub(crate) mod tests {
     pub(crate) struct Results(pub(crate) Value);
 
     impl Scope for Results {
-        fn lookup(&self, id: &str, path: &[&str]) -> Result<Lookup<'_>, ExprError> {
+        fn look_up_path(&self, id: &str, path: &[&str]) -> Result<Lookup<'_>, ExprError> {
             let Some(record) = self.0.get(id) else { return Ok(Lookup::UnknownStep) };
             Ok(json::descend(record, path)
                 .map_or(Lookup::Missing, |value| Lookup::Found(Cow::Borrowed(value))))
         }
     }
 
-    fn scope() -> Results {
+    fn sample_scope() -> Results {
         Results(json!({
             "a": {"id": "a", "json": {"n": 1, "s": "x y", "arr": [{"k": "v"}], "nul": null, "t": true, "f": 1.50,
                   "big": 1e21, "neg": -0.0}, "stdout": "hi\n"},
@@ -333,7 +337,7 @@ pub(crate) mod tests {
             ("$a.json.constructor|$a.__proto__", "|"),
             ("$a.stdout", "hi\n"),
         ] {
-            assert_eq!(fill_refs(text, &scope()).as_deref(), Ok(expected), "{text}");
+            assert_eq!(fill_refs(text, &sample_scope()).as_deref(), Ok(expected), "{text}");
         }
     }
 
@@ -345,7 +349,7 @@ pub(crate) mod tests {
             fill_args("${x} ${y} ${o} ${l} ${nul} ${c-d} ${nope} ${a.b} $x ${ ${}", args),
             "$a.json.n and ${y} Y [object Object] 1, null 2 ${nope} ${a.b} $x ${ ${}"
         );
-        assert_eq!(fill("<${x}>", args, &scope()).as_deref(), Ok("<1 and ${y}>"));
+        assert_eq!(fill_placeholders("<${x}>", args, &sample_scope()).as_deref(), Ok("<1 and ${y}>"));
         assert_eq!(fill_args("$${y}${y}", args), "$YY");
         assert_eq!(fill_args("${${y}}", args), "${Y}");
         assert!(matches!(fill_args("no", args), Cow::Borrowed("no")));
@@ -358,7 +362,7 @@ pub(crate) mod tests {
             "PATH" => Ok("/bin:$a.json.n:${x}".to_owned()),
             _ => Err(ExprError::NotInserted { name: name.to_owned(), why: "no".to_owned() }),
         };
-        let fill = |text: &str| fill_variable(text, args.as_object().unwrap(), &scope(), &env);
+        let fill = |text: &str| fill_variable(text, args.as_object().unwrap(), &sample_scope(), &env);
         assert_eq!(
             fill("${x} $a.json.n:${env.PATH}:${env}${env.}${env.a b}").as_deref(),
             Ok("${env.HOME} 1:/bin:$a.json.n:${x}:e${env.}${env.a b}")
@@ -371,8 +375,8 @@ pub(crate) mod tests {
 
     #[test]
     fn a_sole_reference_is_the_value_itself() {
-        let (args, scope) = (Map::new(), scope());
-        let of = |text: &str| resolve(text, &args, &scope);
+        let (args, scope) = (Map::new(), sample_scope());
+        let of = |text: &str| resolve_text(text, &args, &scope);
         assert_eq!(of("  $a.json.arr \n"), Ok(Resolved::Value(Cow::Owned(json!([{"k": "v"}])))));
         assert_eq!(of("$a.json.nul"), Ok(Resolved::Value(Cow::Owned(Value::Null))));
         assert_eq!(of("$a.json.zz"), Ok(Resolved::Missing));
@@ -398,7 +402,7 @@ pub(crate) mod tests {
         #[test]
         fn any_text_is_filled_without_panic(text in "[$a-z.{}0-9 \\\\é\"'_-]{0,60}") {
             let args = json!({"a": "$a.json", "é": 1, "x": null});
-            let filled = fill(&text, args.as_object().unwrap(), &scope()).unwrap();
+            let filled = fill_placeholders(&text, args.as_object().unwrap(), &sample_scope()).unwrap();
             if !text.contains('$') {
                 prop_assert_eq!(filled, text.clone());
             }

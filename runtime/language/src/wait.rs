@@ -23,15 +23,15 @@ impl WaitFor {
     }
 
     /// Error that occurs in every run, if the text is constant.
-    pub(super) fn mistake(&self) -> Option<String> {
+    pub(super) fn constant_error(&self) -> Option<String> {
         let known = |text: &str| is_constant(text).then(|| text.to_owned());
         match self {
-            Self::Span(text) => after(&known(text)?, 0).err(),
+            Self::Span(text) => deadline_after(&known(text)?, 0).err(),
             Self::Time(text) => time_ms(known(text)?.trim()).err(),
             Self::Event { name, timeout } => {
                 let name = known(name).and_then(|name| event_name(&name).err());
                 let limit = timeout.as_deref().and_then(known);
-                name.or_else(|| limit.and_then(|limit| after(&limit, 0).err()))
+                name.or_else(|| limit.and_then(|limit| deadline_after(&limit, 0).err()))
             }
         }
     }
@@ -59,7 +59,7 @@ pub fn event_name(text: &str) -> Result<&str, String> {
 ///
 /// # Errors
 /// A sentence, if the text is not a duration or the duration exceeds a year.
-pub fn after(text: &str, now: u64) -> Result<u64, String> {
+pub fn deadline_after(text: &str, now: u64) -> Result<u64, String> {
     within_reach(text.trim(), now.saturating_add(span_ms(text.trim())?), now)
 }
 
@@ -67,7 +67,7 @@ pub fn after(text: &str, now: u64) -> Result<u64, String> {
 ///
 /// # Errors
 /// A sentence, if the text is not a time or is more than a year after `now`.
-pub fn at(text: &str, now: u64) -> Result<u64, String> {
+pub fn parse_time(text: &str, now: u64) -> Result<u64, String> {
     within_reach(text.trim(), time_ms(text.trim())?, now)
 }
 
@@ -111,19 +111,22 @@ mod tests {
             name: name.to_owned(),
             timeout: timeout.map(str::to_owned),
         };
-        assert_eq!(event("paid-${id}", Some("${limit}")).mistake(), None);
-        assert!(event("a b", None).mistake().is_some() && event("a", Some("soon")).mistake().is_some());
+        assert_eq!(event("paid-${id}", Some("${limit}")).constant_error(), None);
+        assert!(
+            event("a b", None).constant_error().is_some()
+                && event("a", Some("soon")).constant_error().is_some()
+        );
         assert_eq!(event("paid", Some("1h")).display_text(), "for event paid, at most 1h");
     }
 
     #[test]
     fn durations_count_from_now_and_times_do_not() {
-        let span = |text: &str| after(text, 1000);
+        let span = |text: &str| deadline_after(text, 1000);
         assert_eq!([span("90s"), span(" 2m ")], [Ok(91_000), Ok(121_000)]);
         for wrong in ["", "5", "-1s", "soon", "367d", "18446744073709551615w"] {
             assert!(span(wrong).is_err(), "{wrong}");
         }
-        let time = |text: &str| at(text, 1_800_000_000_000);
+        let time = |text: &str| parse_time(text, 1_800_000_000_000);
         assert_eq!(time("2027-01-31T09:00:00+01:00"), Ok(1_801_382_400_000));
         assert_eq!(time("2027-01-31T09:00[Europe/Zurich]"), time("2027-01-31T08:00:00Z"));
         assert_eq!(time("1900-01-01T00:00:00Z"), Ok(0));

@@ -14,7 +14,7 @@ use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span as Event
 use super::codes;
 use super::diagnostic::{Checked, Diagnostic};
 use super::plan::Span;
-use super::scalar::{ScalarSchema, key_text, resolve};
+use super::scalar::{ScalarSchema, key_text, resolve_scalar};
 use super::source::{Data, MAX_DEPTH, MappingEntry, Node, Source};
 use surrogates::StandIns;
 use untyped::Untyped;
@@ -47,9 +47,9 @@ pub(super) fn parse(source: &Arc<Source>) -> Checked<Node> {
         if matches!(event, Event::DocumentStart(_)) {
             documents += 1;
             if documents > 1 {
-                let span = builder.offsets.span(span);
+                let span = builder.offsets.byte_span(span);
                 let message = "Source contains multiple documents";
-                return Err(builder.error(codes::MULTIPLE_DOCUMENTS, span, message));
+                return Err(builder.error_at(codes::MULTIPLE_DOCUMENTS, span, message));
             }
         }
         builder.on_event(event, span)?;
@@ -80,16 +80,16 @@ impl Offsets {
         Self { bytes, skipped, len: text.len() }
     }
 
-    fn byte(&self, marker: &Marker) -> usize {
+    fn byte_offset(&self, marker: &Marker) -> usize {
         let index = marker.index();
         let byte =
             if self.bytes.is_empty() { index } else { self.bytes.get(index).copied().unwrap_or(self.len) };
         self.skipped + byte.min(self.len)
     }
 
-    fn span(&self, span: EventSpan) -> Span {
-        let start = self.byte(&span.start);
-        Span { start, end: self.byte(&span.end).max(start) }
+    fn byte_span(&self, span: EventSpan) -> Span {
+        let start = self.byte_offset(&span.start);
+        Span { start, end: self.byte_offset(&span.end).max(start) }
     }
 }
 
@@ -131,7 +131,7 @@ impl MapFrame {
     }
 
     /// The merge key of YAML 1.1: adds entries with new keys.
-    fn merge(&mut self, from: Node, key_span: Span) {
+    fn merge_entries(&mut self, from: Node, key_span: Span) {
         match from.data {
             Data::Map(merged) => {
                 for entry in merged {
@@ -140,7 +140,7 @@ impl MapFrame {
                     }
                 }
             }
-            Data::List(maps) => maps.into_iter().for_each(|map| self.merge(map, key_span)),
+            Data::List(maps) => maps.into_iter().for_each(|map| self.merge_entries(map, key_span)),
             data => {
                 self.set(MappingEntry {
                     key: "<<".to_owned(),
@@ -172,20 +172,20 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    fn error(&self, code: &'static str, span: Span, message: impl Into<String>) -> Box<Diagnostic> {
+    fn error_at(&self, code: &'static str, span: Span, message: impl Into<String>) -> Box<Diagnostic> {
         Diagnostic::error(self.source, code, span, message)
     }
 
     fn syntax_error(&self, error: &ScanError) -> Box<Diagnostic> {
-        let at = self.offsets.byte(error.marker());
+        let at = self.offsets.byte_offset(error.marker());
         let span = Span { start: at, end: at + 1 };
-        let (info, about) = (error.info(), Untyped::of(error));
+        let (info, about) = (error.info(), Untyped::from_error(error));
         if about == Some(Untyped::UnknownAnchor) {
             return self.unresolved_alias(span);
         }
         if about == Some(Untyped::Unprintable) || self.source.text.contains('\0') {
             return self
-                .error(codes::YAML_SYNTAX, span, format!("The file is not text: {info}"))
+                .error_at(codes::YAML_SYNTAX, span, format!("The file is not text: {info}"))
                 .with_help("a workflow is YAML or JSON in UTF-8")
                 .into();
         }
@@ -193,7 +193,7 @@ impl Builder<'_> {
         let indented_by_tab = self.source.text[line_start..].trim_start_matches(' ').starts_with('\t');
         if indented_by_tab || about == Some(Untyped::Tab) {
             return self
-                .error(codes::YAML_SYNTAX, span, format!("Tabs are not allowed as indentation: {info}"))
+                .error_at(codes::YAML_SYNTAX, span, format!("Tabs are not allowed as indentation: {info}"))
                 .with_help("indent with spaces")
                 .into();
         }
@@ -202,7 +202,7 @@ impl Builder<'_> {
         }
         let help =
             "quote values that contain `: ` or begin with a special character, and check the indentation";
-        self.error(codes::YAML_SYNTAX, span, format!("The file is not valid YAML: {info}"))
+        self.error_at(codes::YAML_SYNTAX, span, format!("The file is not valid YAML: {info}"))
             .with_help(help)
             .into()
     }
@@ -215,57 +215,57 @@ impl Builder<'_> {
             .take(60)
             .collect();
         let message = format!("Unresolved alias (the anchor must be set before the alias): {name}");
-        self.error(codes::ALIAS, span, message)
+        self.error_at(codes::ALIAS, span, message)
     }
 
     fn too_deep(&self, span: Span) -> Box<Diagnostic> {
-        self.error(codes::TOO_DEEP, span, format!("The file is nested more than {MAX_DEPTH} levels deep"))
+        self.error_at(codes::TOO_DEEP, span, format!("The file is nested more than {MAX_DEPTH} levels deep"))
     }
 
     fn on_event(&mut self, event: Event<'_>, at: EventSpan) -> Checked<()> {
-        let span = self.offsets.span(at);
+        let span = self.offsets.byte_span(at);
         match event {
             Event::Nothing
             | Event::StreamStart
             | Event::StreamEnd
             | Event::DocumentStart(_)
             | Event::DocumentEnd => Ok(()),
-            Event::Alias(anchor) => self.alias(anchor, span),
+            Event::Alias(anchor) => self.insert_alias(anchor, span),
             Event::Scalar(text, style, anchor, tag) => {
-                let span = self.trimmed(span);
+                let span = self.trim_span(span);
                 let plain = style == ScalarStyle::Plain;
                 let text = match self.stand_ins {
                     Some(stand_ins) => stand_ins.taken_from(&text, style == ScalarStyle::DoubleQuoted),
                     None => text,
                 };
-                let data = self.scalar(&text, plain, tag.as_deref(), span)?;
-                self.complete(Node { data, span }, anchor, Weight { values: 1, depth: 1 })
+                let data = self.scalar_data(&text, plain, tag.as_deref(), span)?;
+                self.complete_node(Node { data, span }, anchor, Weight { values: 1, depth: 1 })
             }
-            Event::SequenceStart(anchor, _) => self.open(anchor, span, FrameKind::List(Vec::new())),
+            Event::SequenceStart(anchor, _) => self.open_frame(anchor, span, FrameKind::List(Vec::new())),
             Event::MappingStart(anchor, _) => {
                 let kind = FrameKind::Map(MapFrame::default());
-                self.open(anchor, span, kind)
+                self.open_frame(anchor, span, kind)
             }
-            Event::SequenceEnd | Event::MappingEnd => self.close(span),
+            Event::SequenceEnd | Event::MappingEnd => self.close_frame(span),
         }
     }
 
     /// Trims the white space after block scalars and plain text, which their spans include.
-    fn trimmed(&self, span: Span) -> Span {
+    fn trim_span(&self, span: Span) -> Span {
         let written = self.source.text.get(span.start..span.end).unwrap_or_default();
         Span { start: span.start, end: span.start + written.trim_end().len() }
     }
 
-    fn scalar(&self, text: &str, plain: bool, tag: Option<&Tag>, span: Span) -> Checked<Data> {
+    fn scalar_data(&self, text: &str, plain: bool, tag: Option<&Tag>, span: Span) -> Checked<Data> {
         let text_of = || Data::Text(text.to_owned());
         let Some(tag) = tag else {
-            return Ok(if plain { resolve(text, self.schema) } else { text_of() });
+            return Ok(if plain { resolve_scalar(text, self.schema) } else { text_of() });
         };
         if !tag.is_yaml_core_schema() {
             // For an application's own tag, the text is kept, as in other parsers.
             return Ok(text_of());
         }
-        let resolved = resolve(text, self.schema);
+        let resolved = resolve_scalar(text, self.schema);
         let fits = match tag.suffix.as_str() {
             "null" => resolved == Data::Null,
             "bool" => matches!(resolved, Data::Bool(_)),
@@ -277,15 +277,15 @@ impl Builder<'_> {
             return Ok(resolved);
         }
         let message = format!("The file is not valid YAML: {text:?} is not of the type !!{}", tag.suffix);
-        Err(self.error(codes::YAML_SYNTAX, span, message))
+        Err(self.error_at(codes::YAML_SYNTAX, span, message))
     }
 
-    fn open(&mut self, anchor: usize, span: Span, kind: FrameKind) -> Checked<()> {
+    fn open_frame(&mut self, anchor: usize, span: Span, kind: FrameKind) -> Checked<()> {
         if self.frames.len() >= MAX_DEPTH {
             return Err(self.too_deep(span));
         }
         if self.expects_key() {
-            return Err(self.error(codes::YAML_SYNTAX, span, "Map keys must be plain text"));
+            return Err(self.error_at(codes::YAML_SYNTAX, span, "Map keys must be plain text"));
         }
         let weight = Weight { values: 1, depth: 1 };
         self.frames.push(Frame { start: span.start, end: span.start, anchor, kind, weight });
@@ -296,7 +296,7 @@ impl Builder<'_> {
         matches!(self.frames.last(), Some(Frame { kind: FrameKind::Map(MapFrame { key: None, .. }), .. }))
     }
 
-    fn close(&mut self, end: Span) -> Checked<()> {
+    fn close_frame(&mut self, end: Span) -> Checked<()> {
         let Some(frame) = self.frames.pop() else { return Ok(()) };
         let is_flow = self.source.text[frame.start..].starts_with(['[', '{']);
         let end = if is_flow { end.end.max(frame.end) } else { frame.end };
@@ -304,10 +304,10 @@ impl Builder<'_> {
             FrameKind::List(items) => Data::List(items),
             FrameKind::Map(map) => Data::Map(map.entries),
         };
-        self.complete(Node { data, span: Span { start: frame.start, end } }, frame.anchor, frame.weight)
+        self.complete_node(Node { data, span: Span { start: frame.start, end } }, frame.anchor, frame.weight)
     }
 
-    fn alias(&mut self, anchor: usize, span: Span) -> Checked<()> {
+    fn insert_alias(&mut self, anchor: usize, span: Span) -> Checked<()> {
         let Some((node, weight)) = self.anchors.get(&anchor) else {
             return Err(self.unresolved_alias(span));
         };
@@ -315,17 +315,17 @@ impl Builder<'_> {
         self.aliased += weight.values;
         if self.aliased > MAX_ALIASED {
             let message = "Excessive alias count indicates a resource exhaustion attack";
-            return Err(self.error(codes::ALIAS, span, message));
+            return Err(self.error_at(codes::ALIAS, span, message));
         }
         if self.frames.len() + weight.depth > MAX_DEPTH {
             return Err(self.too_deep(span));
         }
         // Diagnostics about the copy point at the alias.
         let node = Node { data: node.data.clone(), span };
-        self.complete(node, 0, weight)
+        self.complete_node(node, 0, weight)
     }
 
-    fn complete(&mut self, node: Node, anchor: usize, weight: Weight) -> Checked<()> {
+    fn complete_node(&mut self, node: Node, anchor: usize, weight: Weight) -> Checked<()> {
         if anchor > 0 {
             self.anchors.insert(anchor, (node.clone(), weight));
         }
@@ -361,7 +361,7 @@ impl Builder<'_> {
             return Ok(());
         };
         if schema == ScalarSchema::Yaml11 && key == "<<" {
-            map.merge(node, key_span);
+            map.merge_entries(node, key_span);
         } else {
             map.set(MappingEntry { key, key_span, value: node });
         }
@@ -379,7 +379,7 @@ mod tests {
         Arc::new(Source::new("t.lobster", "/t.lobster", text.as_bytes()))
     }
 
-    fn read(text: &str) -> Result<serde_json::Value, String> {
+    fn parse_text(text: &str) -> Result<serde_json::Value, String> {
         let described = |e: Box<Diagnostic>| format!("{} {}:{} {}", e.code, e.line, e.column, e.message);
         parse(&source(text)).map(|node| node.to_value()).map_err(described)
     }
@@ -415,7 +415,7 @@ mod tests {
             ("a: >-\n  x\n  y\n", json!({"a": "x y"})),
             ("a: 12345678901234567890\nb: .inf\n", json!({"a": 12345678901234567890_u64, "b": null})),
         ] {
-            assert_eq!(read(text), Ok(value), "{text}");
+            assert_eq!(parse_text(text), Ok(value), "{text}");
         }
     }
 
@@ -434,7 +434,7 @@ mod tests {
             ("? [a]\n: b\n", "E0101 1:3 Map keys must be plain text"),
             ("a: !!int x\n", "E0101 1:"),
         ] {
-            let error = read(text).expect_err(text);
+            let error = parse_text(text).expect_err(text);
             assert!(error.starts_with(start), "{text}: {error}");
         }
     }
@@ -446,14 +446,14 @@ mod tests {
             let previous = format!("*a{},", level - 1).repeat(9);
             bomb.push_str(&format!("a{level}: &a{level} [{previous}]\n"));
         }
-        assert!(read(&bomb).expect_err("bomb").contains("Excessive alias count"));
+        assert!(parse_text(&bomb).expect_err("bomb").contains("Excessive alias count"));
         let mut chain = "a0: &a0 [x]\n".to_owned();
         for level in 1..400 {
             chain.push_str(&format!("a{level}: &a{level} [*a{}]\n", level - 1));
         }
-        assert!(read(&chain).expect_err("chain").contains("nested more than"));
+        assert!(parse_text(&chain).expect_err("chain").contains("nested more than"));
         for deep in ["[".repeat(100_000), "- ".repeat(100_000), "{a: ".repeat(5_000), "a:\n ".repeat(10)] {
-            assert!(read(&deep).is_err());
+            assert!(parse_text(&deep).is_err());
         }
     }
 
@@ -467,7 +467,7 @@ mod tests {
         assert_eq!(written(&tree.get("é").unwrap().as_list().unwrap()[1]), "{x: 'y z'}");
         assert_eq!(written(tree.get("m").unwrap().get("k").unwrap()), "v");
         assert_eq!(written(tree.get("m").unwrap().get("l").unwrap()), "t");
-        let key = tree.entry("m").unwrap().key_span;
+        let key = tree.map_entry("m").unwrap().key_span;
         assert_eq!(&text[key.start..key.end], "m");
     }
 }

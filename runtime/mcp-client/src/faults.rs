@@ -19,17 +19,17 @@ pub(super) const SESSION_LOST: &str = "it answers with HTTP 404: it does not kno
 type HttpFault = StreamableHttpError<RequestError>;
 
 /// Explains why there is no connection.
-pub(super) fn connecting(error: &ClientInitializeError) -> String {
+pub(super) fn explain_connecting(error: &ClientInitializeError) -> String {
     match error {
-        ClientInitializeError::TransportError { error, .. } => transport(error),
+        ClientInitializeError::TransportError { error, .. } => explain_transport(error),
         other => other.to_string(),
     }
 }
 
 /// Explains why a request has no answer.
-pub(super) fn asking(error: &ServiceError) -> String {
+pub(super) fn explain_request(error: &ServiceError) -> String {
     match error {
-        ServiceError::TransportSend(error) => transport(error),
+        ServiceError::TransportSend(error) => explain_transport(error),
         other => other.to_string(),
     }
 }
@@ -58,33 +58,35 @@ pub(super) fn request_refused(error: &ServiceError) -> bool {
 /// True if every further request of the session would fail in the same way.
 pub(super) fn has_lost_session(error: &ServiceError) -> bool {
     let ServiceError::TransportSend(error) = error else { return false };
-    causes(error).any(|cause| matches!(cause.downcast_ref(), Some(HttpFault::SessionExpired)))
+    error_causes(error).any(|cause| matches!(cause.downcast_ref(), Some(HttpFault::SessionExpired)))
 }
 
 fn is_unauthorized(error: &DynamicTransportError) -> bool {
-    causes(error).any(|cause| cause.is::<AuthRequiredError>() || cause.is::<InsufficientScopeError>())
+    error_causes(error).any(|cause| cause.is::<AuthRequiredError>() || cause.is::<InsufficientScopeError>())
 }
 
-fn causes(error: &DynamicTransportError) -> impl Iterator<Item = &(dyn Error + 'static)> {
+fn error_causes(error: &DynamicTransportError) -> impl Iterator<Item = &(dyn Error + 'static)> {
     let first: &(dyn Error + 'static) = error.error.as_ref();
     std::iter::successors(Some(first), |&error| error.source())
 }
 
-fn transport(error: &DynamicTransportError) -> String {
-    let known = causes(error).find_map(|cause| match cause.downcast_ref::<HttpFault>() {
-        Some(fault) => http(fault),
-        None => cause.downcast_ref().map(|HttpStatusError { status, .. }| answered(&status.to_string())),
+fn explain_transport(error: &DynamicTransportError) -> String {
+    let known = error_causes(error).find_map(|cause| match cause.downcast_ref::<HttpFault>() {
+        Some(fault) => explain_http(fault),
+        None => {
+            cause.downcast_ref().map(|HttpStatusError { status, .. }| explain_status(&status.to_string()))
+        }
     });
     known.unwrap_or_else(|| error.error.to_string())
 }
 
-fn http(fault: &HttpFault) -> Option<String> {
+fn explain_http(fault: &HttpFault) -> Option<String> {
     Some(match fault {
         HttpFault::Client(error) => request_causes(error),
-        HttpFault::HttpStatus(HttpStatusError { status, .. }) => answered(&status.to_string()),
+        HttpFault::HttpStatus(HttpStatusError { status, .. }) => explain_status(&status.to_string()),
         HttpFault::SessionExpired => SESSION_LOST.to_owned(),
         HttpFault::UnexpectedServerResponse(said) => match said.strip_prefix("HTTP ") {
-            Some(said) => answered(said),
+            Some(said) => explain_status(said),
             None => said.clone().into_owned(),
         },
         HttpFault::UnexpectedContentType(kind) => {
@@ -98,7 +100,7 @@ fn http(fault: &HttpFault) -> Option<String> {
 }
 
 /// Explains an unsuccessful answer: its status, and its likely cause.
-fn answered(said: &str) -> String {
+fn explain_status(said: &str) -> String {
     let said = said.trim_end_matches([' ', ':']);
     let moved = if said.starts_with('3') {
         "; redirects are not followed: name the address to which it leads"

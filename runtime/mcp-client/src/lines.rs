@@ -18,7 +18,7 @@ const MAX_NOISE: usize = 1 << 20;
 pub(super) type Cause = Arc<Mutex<Option<String>>>;
 
 /// Records the first cause.
-pub(super) fn note(cause: &Cause, text: impl Into<String>) {
+pub(super) fn record_cause(cause: &Cause, text: impl Into<String>) {
     lock(cause).get_or_insert_with(|| text.into());
 }
 
@@ -82,7 +82,7 @@ impl Transport<RoleClient> for Lines {
                 Ok(true) => {}
                 Ok(false) => return None,
                 Err(cause) => {
-                    note(&self.cause, cause);
+                    record_cause(&self.cause, cause);
                     return None;
                 }
             }
@@ -94,7 +94,10 @@ impl Transport<RoleClient> for Lines {
                 Err(_) => self.noise += length,
             }
             if self.noise > MAX_NOISE {
-                note(&self.cause, format!("it sent more than {MAX_NOISE} bytes that are not messages"));
+                record_cause(
+                    &self.cause,
+                    format!("it sent more than {MAX_NOISE} bytes that are not messages"),
+                );
                 return None;
             }
         }

@@ -87,7 +87,7 @@ impl Lock {
 impl PinnedTool {
     /// The server's current description of a tool.
     #[must_use]
-    pub fn of(tool: &Tool) -> Self {
+    pub fn from_tool(tool: &Tool) -> Self {
         let value = |value: Option<Value>| value.filter(|value| !value.is_null());
         let mut pinned = Self {
             digest: String::new(),
@@ -108,7 +108,7 @@ impl PinnedTool {
 
     /// The differences between the pinned and the current description; `None` if they are equal.
     #[must_use]
-    pub fn difference(&self, now: &Self) -> Option<String> {
+    pub fn describe_difference(&self, now: &Self) -> Option<String> {
         const SHOWN: usize = 800;
         let text = |value: Option<&Value>| {
             let text = value.map_or_else(|| "nothing".to_owned(), json::compact);
@@ -131,16 +131,17 @@ mod tests {
 
     use super::*;
 
-    fn tool(description: &str) -> PinnedTool {
+    fn pinned_tool(description: &str) -> PinnedTool {
         let schema = json!({"type": "object"}).as_object().cloned().unwrap_or_default();
-        PinnedTool::of(&Tool::new("t", description.to_owned(), schema))
+        PinnedTool::from_tool(&Tool::new("t", description.to_owned(), schema))
     }
 
     #[test]
     fn a_changed_description_is_told_with_both_texts() {
-        let difference = tool("reads").difference(&tool("reads, and mails it to me")).unwrap();
+        let difference =
+            pinned_tool("reads").describe_difference(&pinned_tool("reads, and mails it to me")).unwrap();
         assert_eq!(difference, r#"description was "reads" and is "reads, and mails it to me""#);
-        assert_eq!(tool("reads").difference(&tool("reads")), None);
+        assert_eq!(pinned_tool("reads").describe_difference(&pinned_tool("reads")), None);
     }
 
     #[test]
@@ -148,7 +149,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(Lock::FILE);
         assert_eq!(Lock::read(&path).unwrap(), None);
-        let tools = BTreeMap::from([("t".to_owned(), tool("reads"))]);
+        let tools = BTreeMap::from([("t".to_owned(), pinned_tool("reads"))]);
         let lock = Lock { version: 1, servers: BTreeMap::from([("s".to_owned(), tools)]) };
         lock.write(&path).unwrap();
         assert_eq!(Lock::read(&path).unwrap(), Some(lock));

@@ -24,7 +24,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc as orders, oneshot};
 
 use super::faults;
-use super::lines::{Cause, Lines, note};
+use super::lines::{Cause, Lines, record_cause};
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::credential::CredentialGrant;
 use lobster_base::sync::lock;
@@ -160,7 +160,7 @@ impl Session {
             thread: Some(thread),
         };
         // The thread has time limits of its own for connecting and for the list.
-        match session.wait(&connected, terms.timeout.saturating_mul(2) + FAREWELL, cancel) {
+        match session.wait_for_reply(&connected, terms.timeout.saturating_mul(2) + FAREWELL, cancel) {
             Ok(tools) => session.tools = Mutex::new(tools),
             Err(problem) => {
                 session.cut_off("the caller no longer waits for the connection");
@@ -171,17 +171,17 @@ impl Session {
     }
 
     /// The server's current description of the tool of this name.
-    pub fn tool(&self, name: &str, cancel: &CancelToken) -> Result<Option<Tool>, CallProblem> {
+    pub fn find_tool(&self, name: &str, cancel: &CancelToken) -> Result<Option<Tool>, CallProblem> {
         if self.changed.swap(false, Ordering::Relaxed) {
             let (answer, listed) = mpsc::sync_channel(1);
-            self.order(Order::List { answer })?;
-            let tools = self.wait(&listed, Duration::from_secs(30), cancel)?;
+            self.send_order(Order::List { answer })?;
+            let tools = self.wait_for_reply(&listed, Duration::from_secs(30), cancel)?;
             *lock(&self.tools) = tools;
         }
-        Ok(self.tools().into_iter().find(|tool| tool.name == name))
+        Ok(self.listed_tools().into_iter().find(|tool| tool.name == name))
     }
 
-    pub fn tools(&self) -> Vec<Tool> {
+    pub fn listed_tools(&self) -> Vec<Tool> {
         lock(&self.tools).clone()
     }
 
@@ -192,11 +192,11 @@ impl Session {
 
     /// Ends the program at once; waiting calls get `why` as the reason.
     pub fn cut_off(&self, why: &str) {
-        note(&self.cause, why);
-        self.kill.force(CancelReason::Superseded);
+        record_cause(&self.cause, why);
+        self.kill.force_cancel(CancelReason::Superseded);
     }
 
-    pub fn call(
+    pub fn call_tool(
         &self,
         params: CallToolRequestParams,
         timeout: Duration,
@@ -204,13 +204,13 @@ impl Session {
     ) -> Result<CallToolResult, CallProblem> {
         let (answer, given) = mpsc::sync_channel(1);
         let (_waiting, wanted) = oneshot::channel();
-        self.order(Order::Call { params: Box::new(params), answer, wanted })?;
-        self.wait(&given, timeout, cancel)?.map_err(CallProblem::Refused)
+        self.send_order(Order::Call { params: Box::new(params), answer, wanted })?;
+        self.wait_for_reply(&given, timeout, cancel)?.map_err(CallProblem::Refused)
     }
 
     /// A text of the server's, without the token that it was given.
-    pub fn masked(&self, text: &str) -> String {
-        self.token.as_ref().map_or_else(|| text.to_owned(), |token| token.mask(text))
+    pub fn mask_token(&self, text: &str) -> String {
+        self.token.as_ref().map_or_else(|| text.to_owned(), |token| token.mask_text(text))
     }
 
     /// A value of the server's, without that token in its texts.
@@ -221,12 +221,12 @@ impl Session {
         value
     }
 
-    fn order(&self, order: Order) -> Result<(), CallProblem> {
+    fn send_order(&self, order: Order) -> Result<(), CallProblem> {
         let sent = self.orders.as_ref().is_some_and(|orders| orders.send(order).is_ok());
-        if sent { Ok(()) } else { Err(CallProblem::Failed(self.gone())) }
+        if sent { Ok(()) } else { Err(CallProblem::Failed(self.end_reason())) }
     }
 
-    fn wait<T>(
+    fn wait_for_reply<T>(
         &self,
         from: &mpsc::Receiver<Result<T, Broken>>,
         timeout: Duration,
@@ -240,7 +240,7 @@ impl Session {
                     return Err(CallProblem::Unauthorized { sent_token: self.token.is_some() });
                 }
                 Ok(Err(broken)) => return Err(CallProblem::Failed(broken.message)),
-                Err(RecvTimeoutError::Disconnected) => return Err(CallProblem::Failed(self.gone())),
+                Err(RecvTimeoutError::Disconnected) => return Err(CallProblem::Failed(self.end_reason())),
                 Err(RecvTimeoutError::Timeout) if cancel.is_cancelled() => {
                     return Err(CallProblem::Cancelled);
                 }
@@ -252,7 +252,7 @@ impl Session {
         }
     }
 
-    fn gone(&self) -> String {
+    fn end_reason(&self) -> String {
         let cause = lock(&self.cause).clone();
         cause.unwrap_or_else(|| "the server has closed the connection".to_owned())
     }
@@ -313,9 +313,9 @@ impl From<String> for Broken {
 impl Connection {
     fn run(self, way: Way, ready: &Ready) {
         let done = match way {
-            Way::Program(launch) => self.program(*launch, ready),
+            Way::Program(launch) => self.connect_to_program(*launch, ready),
             Way::Address { url, token, credential } => {
-                self.address(&url, token.as_ref(), credential.as_deref(), ready)
+                self.connect_to_address(&url, token.as_ref(), credential.as_deref(), ready)
             }
         };
         if let Err(broken) = done {
@@ -323,14 +323,14 @@ impl Connection {
         }
     }
 
-    fn address(
+    fn connect_to_address(
         mut self,
         url: &Url,
         token: Option<&Secret>,
         credential: Option<&CredentialGrant>,
         ready: &Ready,
     ) -> Result<(), Broken> {
-        let client = http::client(url).map_err(|error| error.to_string())?.clone();
+        let client = http::client_for(url).map_err(|error| error.to_string())?.clone();
         let mut config = StreamableHttpClientTransportConfig::with_uri(url.as_str());
         config.max_sse_event_size = self.terms.max_bytes.saturating_add(FRAME);
         // A call that was answered with 404 may have been done, so the run decides if it is repeated.
@@ -344,19 +344,24 @@ impl Connection {
         tokio_runtime()?.block_on(async {
             let transport = || StreamableHttpClientTransport::with_client(client.clone(), config.clone());
             // Most servers know the handshake, and some fail on anything else.
-            let service = match self.connect(transport(), ClientLifecycleMode::Initialize, &shown).await {
-                Err(Unconnected::NoHandshake(_)) => {
-                    let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
-                    self.connect(transport(), ClientLifecycleMode::Discover { preferred_versions }, &shown)
+            let service =
+                match self.perform_handshake(transport(), ClientLifecycleMode::Initialize, &shown).await {
+                    Err(Unconnected::NoHandshake(_)) => {
+                        let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
+                        self.perform_handshake(
+                            transport(),
+                            ClientLifecycleMode::Discover { preferred_versions },
+                            &shown,
+                        )
                         .await
-                }
-                other => other,
-            };
-            self.serve(service?, ready, &shown).await
+                    }
+                    other => other,
+                };
+            self.execute_orders(service?, ready, &shown).await
         })
     }
 
-    fn program(mut self, launch: Launch, ready: &Ready) -> Result<(), Broken> {
+    fn connect_to_program(mut self, launch: Launch, ready: &Ready) -> Result<(), Broken> {
         let io = |error: io::Error| format!("cannot open a pipe: {error}");
         let (stdin, to) = io::pipe().map_err(io)?;
         let (from, stdout) = io::pipe().map_err(io)?;
@@ -377,7 +382,7 @@ impl Connection {
         let program = std::thread::Builder::new().name("mcp program".to_owned()).spawn(move || {
             let mut sinks = Sinks { stdout, stderr: Vec::new() };
             let ran = sandbox.run(&request, &mut sinks, &token).map_err(|error| error.to_string());
-            note(&cause, how_it_ended(ran.as_ref().map_err(Clone::clone), &sinks.stderr));
+            record_cause(&cause, how_it_ended(ran.as_ref().map_err(Clone::clone), &sinks.stderr));
             drop((sinks, request, held));
             let _ = over.send(());
         });
@@ -389,8 +394,8 @@ impl Connection {
                 let from = tokio::net::unix::pipe::Receiver::from_owned_fd(from.into()).map_err(io)?;
                 let to = tokio::net::unix::pipe::Sender::from_owned_fd(to.into()).map_err(io)?;
                 let lines = Lines::new(from, to, max, cause);
-                let service = self.connect(lines, ClientLifecycleMode::Initialize, &shown).await?;
-                self.serve(service, ready, &shown).await
+                let service = self.perform_handshake(lines, ClientLifecycleMode::Initialize, &shown).await?;
+                self.execute_orders(service, ready, &shown).await
             })
         });
         // Its stdin is closed now. A program that does not end by itself is killed.
@@ -402,7 +407,7 @@ impl Connection {
     }
 
     /// Connects with the handshake of servers before 2026-07-28, or with the request that replaced it.
-    async fn connect<T>(
+    async fn perform_handshake<T>(
         &mut self,
         transport: T,
         way: ClientLifecycleMode,
@@ -420,15 +425,15 @@ impl Connection {
         let connected = tokio::select! {
             connected = connecting => connected,
             // There are no orders before the tools are known, so this means that the connecting step has ended.
-            _ = self.orders.recv() => return Err(Unconnected::Otherwise(abandoned(shown))),
+            _ = self.orders.recv() => return Err(Unconnected::Otherwise(abandoned_error(shown))),
         };
         match connected {
             Ok(Ok(service)) => Ok(service),
             Ok(Err(error)) => {
-                let message = match settle(&self.cause).await {
+                let message = match wait_for_cause(&self.cause).await {
                     // The cause of a broken connection is often more precise.
                     Some(cause) => cause,
-                    None => faults::connecting(&error),
+                    None => faults::explain_connecting(&error),
                 };
                 let message = format!("no connection to {shown}: {message}");
                 let broken = Broken { message, is_unauthorized: faults::connecting_refused(&error) };
@@ -445,11 +450,11 @@ impl Connection {
     }
 
     /// Reports that it is ready, and executes orders until their sender is dropped.
-    async fn serve(mut self, service: Service, ready: &Ready, shown: &str) -> Result<(), Broken> {
+    async fn execute_orders(mut self, service: Service, ready: &Ready, shown: &str) -> Result<(), Broken> {
         let limit = self.terms.timeout;
         let listed = tokio::select! {
-            listed = tokio::time::timeout(limit, list(&service)) => listed,
-            _ = self.orders.recv() => return Err(abandoned(shown)),
+            listed = tokio::time::timeout(limit, list_tools(&service)) => listed,
+            _ = self.orders.recv() => return Err(abandoned_error(shown)),
         };
         let tools = match listed {
             Ok(Ok(tools)) => tools,
@@ -468,19 +473,19 @@ impl Connection {
         while let Some(order) = self.orders.recv().await {
             let peer = service.peer().clone();
             let cause = Arc::clone(&self.cause);
-            tokio::spawn(obey(peer, order, cause));
+            tokio::spawn(execute_order(peer, order, cause));
         }
         let _ = tokio::time::timeout(FAREWELL, service.cancel()).await;
         Ok(())
     }
 }
 
-fn abandoned(shown: &str) -> Broken {
+fn abandoned_error(shown: &str) -> Broken {
     format!("the caller no longer waits for the connection to {shown}").into()
 }
 
 /// The reason for an end, which may become known a little later.
-async fn settle(cause: &Cause) -> Option<String> {
+async fn wait_for_cause(cause: &Cause) -> Option<String> {
     for _ in 0..15 {
         if let Some(known) = lock(cause).clone() {
             return Some(known);
@@ -490,7 +495,7 @@ async fn settle(cause: &Cause) -> Option<String> {
     None
 }
 
-async fn obey(peer: Peer<RoleClient>, order: Order, cause: Cause) {
+async fn execute_order(peer: Peer<RoleClient>, order: Order, cause: Cause) {
     match order {
         Order::Call { params, answer, wanted } => {
             let given = tokio::select! {
@@ -508,11 +513,13 @@ async fn obey(peer: Peer<RoleClient>, order: Order, cause: Cause) {
                 Err(error) => {
                     if faults::has_lost_session(&error) {
                         // The next call opens a new connection.
-                        note(&cause, faults::SESSION_LOST);
+                        record_cause(&cause, faults::SESSION_LOST);
                     }
                     let message = match peer.is_transport_closed() {
-                        true => settle(&cause).await.unwrap_or_else(|| faults::asking(&error)),
-                        false => faults::asking(&error),
+                        true => {
+                            wait_for_cause(&cause).await.unwrap_or_else(|| faults::explain_request(&error))
+                        }
+                        false => faults::explain_request(&error),
                     };
                     Err(Broken { message, is_unauthorized: faults::request_refused(&error) })
                 }
@@ -520,7 +527,7 @@ async fn obey(peer: Peer<RoleClient>, order: Order, cause: Cause) {
             let _ = answer.try_send(given);
         }
         Order::List { answer } => {
-            let _ = answer.try_send(list(&peer).await);
+            let _ = answer.try_send(list_tools(&peer).await);
         }
     }
 }
@@ -535,13 +542,13 @@ fn header_of(grant: &CredentialGrant, token: &Secret) -> Result<HashMap<HeaderNa
     Ok(HashMap::from([(name, value)]))
 }
 
-async fn list(peer: &Peer<RoleClient>) -> Result<Vec<Tool>, Broken> {
+async fn list_tools(peer: &Peer<RoleClient>) -> Result<Vec<Tool>, Broken> {
     let (mut tools, mut cursor) = (Vec::new(), None);
     for _ in 0..MAX_PAGES {
         let page = PaginatedRequestParams::default().with_cursor(cursor);
         let listed = peer.list_tools(Some(page)).await;
         let listed = listed.map_err(|error| Broken {
-            message: faults::asking(&error),
+            message: faults::explain_request(&error),
             is_unauthorized: faults::request_refused(&error),
         })?;
         tools.extend(listed.tools);
@@ -583,11 +590,11 @@ struct Sinks {
 }
 
 impl OutputSinks for Sinks {
-    fn stdout(&mut self, chunk: &[u8]) -> io::Result<()> {
+    fn write_stdout(&mut self, chunk: &[u8]) -> io::Result<()> {
         self.stdout.write_all(chunk)
     }
 
-    fn stderr(&mut self, chunk: &[u8]) -> io::Result<()> {
+    fn write_stderr(&mut self, chunk: &[u8]) -> io::Result<()> {
         self.stderr.extend_from_slice(&chunk[chunk.len().saturating_sub(STDERR_TAIL)..]);
         let over = self.stderr.len().saturating_sub(STDERR_TAIL);
         self.stderr.drain(..over);

@@ -13,7 +13,7 @@ use rmcp::service::RequestContext;
 use serde_json::{Map, Value, json};
 
 use super::builtin::ResumeArgs;
-use super::call::{self, CallAnswer, CallLimits, CallPlace, Work, refusal};
+use super::call::{self, CallAnswer, CallLimits, CallPlace, Work, tool_refusal};
 use super::catalogue::CatalogueEntry;
 use super::gates::{self, Approvals, ClientAnswer, OPEN, ShownQuestion};
 use super::history::History;
@@ -21,7 +21,7 @@ use super::server::{McpServer, Prepared};
 
 impl McpServer {
     /// Asks a run's question in the way that this server's approvals require.
-    pub(super) async fn ask(
+    pub(super) async fn ask_user(
         &self,
         question: &Map<String, Value>,
         context: &RequestContext<RoleServer>,
@@ -37,14 +37,18 @@ impl McpServer {
             return ClientAnswer::Open(format!("the client cannot ask its user; {OPEN}"));
         }
         let state = question.get("resumeToken").and_then(Value::as_str).unwrap_or_default();
-        match self.view(&GateRef::Token(state.to_owned())) {
+        match self.view_approval(&GateRef::Token(state.to_owned())) {
             Ok((gate, view)) => {
                 if let Some(who) = self.who_else(&gate, &view) {
                     return ClientAnswer::Open(who);
                 }
-                let shown =
-                    ShownQuestion { view: &view, run: gate.run.short(), gate: &gate.id, place: &gate.path };
-                gates::ask(question, &shown, context, state).await
+                let shown = ShownQuestion {
+                    view: &view,
+                    run: gate.run.short_id(),
+                    gate: &gate.id,
+                    place: &gate.path,
+                };
+                gates::ask_user(question, &shown, context, state).await
             }
             Err(problem) => ClientAnswer::Open(format!("{problem}; {OPEN}")),
         }
@@ -58,14 +62,14 @@ impl McpServer {
             may.map_or(why, |fact| fact.values.join(", "))
         });
         let hidden = || {
-            let hides = gates::hides_commands(view, &gate.run.short(), &gate.id);
+            let hides = gates::hides_commands(view, &gate.run.short_id(), &gate.id);
             hides.then(|| "the question has more commands or steps than a client's form shows".to_owned())
         };
         others.or_else(hidden).map(|why| format!("{why}; {OPEN}"))
     }
 
     /// An open gate with its view for a person.
-    fn view(&self, gate: &GateRef) -> Result<(Gate, QuestionView), String> {
+    fn view_approval(&self, gate: &GateRef) -> Result<(Gate, QuestionView), String> {
         let gate = replay::open_gate(&self.shared.runtime, gate).map_err(|failure| failure.message)?;
         let store = self.shared.runtime.store().map_err(|error| error.to_string())?;
         let view = QuestionView::of_gate(&store, &gate).map_err(|error| error.to_string())?;
@@ -73,7 +77,7 @@ impl McpServer {
     }
 
     /// The answer to the caller of a run that waits.
-    pub(super) fn waiting(&self, mut answer: CallAnswer, note: &str) -> CallToolResult {
+    pub(super) fn waiting_result(&self, mut answer: CallAnswer, note: &str) -> CallToolResult {
         if let Value::Object(envelope) = &mut answer.envelope {
             // The data that opens a gate is only for callers who may answer it.
             if self.shared.approvals != Approvals::Token {
@@ -93,14 +97,14 @@ impl McpServer {
     }
 
     /// Answers a gate, if this caller may do so in this way.
-    pub(super) async fn resume(
+    pub(super) async fn resume_run(
         &self,
         args: ResumeArgs,
         entry: Arc<CatalogueEntry>,
         place: CallPlace,
         context: &RequestContext<RoleServer>,
     ) -> CallToolResponse {
-        let wrong = |message: &str| refusal("parse_error", message).into();
+        let wrong = |message: &str| tool_refusal("parse_error", message).into();
         let gate = match (&args.token, &args.approval_id) {
             (Some(token), None) => GateRef::Token(token.clone()),
             (None, Some(id)) => GateRef::Id(id.clone()),
@@ -114,18 +118,18 @@ impl McpServer {
             (Some(false), None, false) | (None, None, true) => Reply::Cancel,
             _ => return wrong("give either `approve`, `response` or `cancel`"),
         };
-        let limits = match self.limits(args.bounds, Some(Duration::from_millis(call::TIMEOUT_MS))) {
+        let limits = match self.call_limits(args.bounds, Some(Duration::from_millis(call::TIMEOUT_MS))) {
             Ok(limits) => limits,
             Err(message) => return wrong(&message),
         };
         let open = match self.open_gate(&gate, &place) {
             Ok(open) => open,
             Err(message) => {
-                self.refuse(&place, "resume", &message, &json!({ "gate": args.approval_id }));
-                return refusal("refused", message).into();
+                self.record_refusal(&place, "resume", &message, &json!({ "gate": args.approval_id }));
+                return tool_refusal("refused", message).into();
             }
         };
-        let (agent, user) = authors(&place);
+        let (agent, user) = answer_authors(&place);
         let (reply, author) = match self.shared.approvals {
             _ if reply == Reply::Cancel => (reply, agent),
             Approvals::Token => (reply, agent),
@@ -133,7 +137,7 @@ impl McpServer {
                 // The question itself is asked of the person; the agent's statement is not an answer.
                 let asked = match &open.others {
                     Some(who) => ClientAnswer::Open(who.clone()),
-                    None => gates::ask(&open.question, &open.to_shown(), context, &open.token).await,
+                    None => gates::ask_user(&open.question, &open.to_shown(), context, &open.token).await,
                 };
                 match asked {
                     ClientAnswer::Answered(reply) => (reply, user),
@@ -147,12 +151,12 @@ impl McpServer {
             }
         };
         let work = Work::Resume(ResumeRequest { gate, reply, author: Some(author) });
-        self.work(Prepared { work, place, limits, entry }, context).await
+        self.perform_call(Prepared { work, place, limits, entry }, context).await
     }
 
     fn not_approved(&self, open: &OpenGate, note: &str, place: &CallPlace) -> CallToolResult {
-        self.refuse(place, "resume", note, &json!({ "gate": open.id, "run": open.run.short() }));
-        refusal("approval_refused", note)
+        self.record_refusal(place, "resume", note, &json!({ "gate": open.id, "run": open.run.short_id() }));
+        tool_refusal("approval_refused", note)
     }
 
     /// The result for a run whose question the client's user left open, in the form of the first call.
@@ -160,19 +164,19 @@ impl McpServer {
         let answer = || -> Result<CallAnswer, String> {
             let store = self.shared.runtime.store().map_err(|error| error.to_string())?;
             let run = store.run(open.run).map_err(|error| error.to_string())?;
-            let envelope = History { store, of: None, agent: None }.envelope(&run)?;
+            let envelope = History { store, of: None, agent: None }.run_envelope(&run)?;
             Ok(CallAnswer { run: Some(open.run), envelope, changed: false })
         };
         match answer() {
-            Ok(answer) => self.waiting(answer, note),
-            Err(message) => refusal("runtime_error", message),
+            Ok(answer) => self.waiting_result(answer, note),
+            Err(message) => tool_refusal("runtime_error", message),
         }
     }
 
     /// The given gate, if it belongs to a run of this caller.
     fn open_gate(&self, gate: &GateRef, place: &CallPlace) -> Result<OpenGate, String> {
         let runtime = &self.shared.runtime;
-        let (gate, view) = self.view(gate)?;
+        let (gate, view) = self.view_approval(gate)?;
         let store = runtime.store().map_err(|error| error.to_string())?;
         let run = store.run(gate.run).map_err(|error| error.to_string())?;
         if !self.shared.all_runs && run.actor != place.caller.actor {
@@ -194,7 +198,7 @@ impl McpServer {
 
     /// Handles a call of a client of protocol 2026-07-28, which brings its user's answer with the call.
     /// Returns the work that continues the run, or the answer to the client.
-    pub(super) async fn brought(
+    pub(super) async fn resume_with_answer(
         &self,
         token: String,
         responses: Option<&BTreeMap<String, Value>>,
@@ -208,7 +212,7 @@ impl McpServer {
             // Not the state given by this server, or not for this caller, or expired.
             Err(message) => {
                 let message = format!("requestState: {message}");
-                self.refuse(&place, &entry.tool.name, &message, &json!({}));
+                self.record_refusal(&place, &entry.tool.name, &message, &json!({}));
                 return Err(ErrorData::invalid_params(message, None));
             }
         };
@@ -219,14 +223,14 @@ impl McpServer {
         if let Some(who) = &open.others {
             return Ok(Brought::Done(self.not_approved(&open, who, &place).into()));
         }
-        let asked = match gates::brought(&open.question, &open.place, responses) {
+        let asked = match gates::brought_answer(&open.question, &open.place, responses) {
             Some(asked) => asked,
             // An answer to another question, or none: ask again.
-            None => gates::ask(&open.question, &open.to_shown(), context, &open.token).await,
+            None => gates::ask_user(&open.question, &open.to_shown(), context, &open.token).await,
         };
         Ok(match asked {
             ClientAnswer::Answered(reply) => {
-                let (_, user) = authors(&place);
+                let (_, user) = answer_authors(&place);
                 let work = Work::Resume(ResumeRequest { gate, reply, author: Some(user) });
                 let limits = CallLimits { time: self.shared.default_time, answer: call::MAX_ANSWER };
                 Brought::Work(open.run, Prepared { work, place, limits, entry })
@@ -245,7 +249,7 @@ pub(super) enum Brought {
 }
 
 /// The agent of a call and its user, as authors of an answer.
-fn authors(place: &CallPlace) -> (Author, Author) {
+fn answer_authors(place: &CallPlace) -> (Author, Author) {
     let name = place.caller.actor.as_deref();
     (Author::of_agent(name), Author::of_client(name))
 }
@@ -265,6 +269,6 @@ struct OpenGate {
 
 impl OpenGate {
     fn to_shown(&self) -> ShownQuestion<'_> {
-        ShownQuestion { view: &self.view, run: self.run.short(), gate: &self.id, place: &self.place }
+        ShownQuestion { view: &self.view, run: self.run.short_id(), gate: &self.id, place: &self.place }
     }
 }

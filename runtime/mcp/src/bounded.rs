@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 const LEFT_OUT: [&str; 4] = ["items", "preview", "subject", "defaults"];
 
 /// The envelope as a value of about `max` bytes at most.
-pub(super) fn bounded(envelope: Envelope, max: usize) -> Value {
+pub(super) fn bound_envelope(envelope: Envelope, max: usize) -> Value {
     let mut text = Capped { bytes: Vec::new(), max };
-    let problem = match envelope.write(&mut text) {
+    let problem = match envelope.write_json(&mut text) {
         Ok(()) => match json::parse(&String::from_utf8_lossy(&text.bytes)) {
             Ok(value) => return value,
             Err(error) => error.to_string(),
@@ -23,10 +23,10 @@ pub(super) fn bounded(envelope: Envelope, max: usize) -> Value {
         Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
             let kept = "its record has all of it (`show`)";
             match envelope {
-                Envelope::Failed(failure) => return value_of(&Envelope::Failed(clipped(failure, max))),
+                Envelope::Failed(failure) => return value_of(&Envelope::Failed(clip_failure(failure, max))),
                 // A waiting run has not failed.
                 waiting @ (Envelope::NeedsApproval(_) | Envelope::NeedsInput(_)) => {
-                    return shortened(value_of(&waiting), max);
+                    return shorten_request(value_of(&waiting), max);
                 }
                 Envelope::Done(_) => {
                     format!("lobster output exceeded maxStdoutBytes ({max}); the run ended ok, and {kept}")
@@ -45,14 +45,14 @@ fn value_of(envelope: &Envelope) -> Value {
     envelope.to_value().unwrap_or(Value::Null)
 }
 
-fn clipped(failure: Failure, max: usize) -> Failure {
+fn clip_failure(failure: Failure, max: usize) -> Failure {
     // Leaves room for the rest of the envelope, and for characters that JSON escapes.
     let message = text::clip_telling_rest(&failure.message, max / 4).into_owned();
     Failure { message, ..failure }
 }
 
 /// A request to a person, shortened to the limit. `note` describes the omission.
-fn shortened(mut envelope: Value, max: usize) -> Value {
+fn shorten_request(mut envelope: Value, max: usize) -> Value {
     let mut notes = Vec::new();
     for key in LEFT_OUT {
         let excess = json::pretty(&envelope).len().saturating_sub(max);
@@ -63,7 +63,7 @@ fn shortened(mut envelope: Value, max: usize) -> Value {
         let Some(request) = requests.iter().find(|name| envelope[**name].is_object()) else { break };
         let Some(request) = envelope[*request].as_object_mut() else { break };
         match request.get_mut(key) {
-            Some(Value::Array(items)) => notes.push(format!("{} of {key}", shorten(items, excess))),
+            Some(Value::Array(items)) => notes.push(format!("{} of {key}", drop_items(items, excess))),
             Some(_) => {
                 let value = request.shift_remove(key).unwrap_or_default();
                 notes.push(format!("{key} ({} bytes)", json::compact(&value).len()));
@@ -79,7 +79,7 @@ fn shortened(mut envelope: Value, max: usize) -> Value {
 }
 
 /// Drops the last items until `excess` bytes are removed; returns the number of dropped items.
-fn shorten(items: &mut Vec<Value>, excess: usize) -> usize {
+fn drop_items(items: &mut Vec<Value>, excess: usize) -> usize {
     let (mut gone, before) = (0, items.len());
     while gone < excess
         && let Some(item) = items.pop()
@@ -132,7 +132,7 @@ mod tests {
                 (Envelope::NeedsApproval(request(large)), "requiresApproval", "needs_approval"),
                 (Envelope::NeedsInput(request(large)), "requiresInput", "needs_input"),
             ] {
-                let value = bounded(envelope, MAX);
+                let value = bound_envelope(envelope, MAX);
                 assert_eq!((&value["ok"], &value["status"]), (&json!(true), &json!(status)), "{value}");
                 assert_eq!(value[key]["resumeToken"], "t".repeat(200), "{value}");
                 assert_eq!(value[key]["prompt"], "p", "{value}");
@@ -140,13 +140,13 @@ mod tests {
                 assert!(json::pretty(&value).len() < MAX + 200, "{value}");
             }
         }
-        let value = bounded(Envelope::NeedsApproval(request("items")), MAX);
+        let value = bound_envelope(Envelope::NeedsApproval(request("items")), MAX);
         assert_eq!(value["requiresApproval"]["items"].as_array().unwrap().len(), 1, "as many as fit");
         let failure = Failure::new(Code::Timeout, "é".repeat(MAX));
-        let value = bounded(Envelope::Failed(Failure { kind: FailureKind::Parse, ..failure }), MAX);
+        let value = bound_envelope(Envelope::Failed(Failure { kind: FailureKind::Parse, ..failure }), MAX);
         assert_eq!(value["error"]["type"], "parse_error", "{value}");
         assert!(json::pretty(&value).len() < MAX, "{value}");
-        assert_eq!(bounded(Envelope::Cancelled, MAX)["status"], "cancelled");
-        assert_eq!(bounded(Envelope::Waiting(Vec::new()), MAX)["status"], "waiting");
+        assert_eq!(bound_envelope(Envelope::Cancelled, MAX)["status"], "cancelled");
+        assert_eq!(bound_envelope(Envelope::Waiting(Vec::new()), MAX)["status"], "waiting");
     }
 }

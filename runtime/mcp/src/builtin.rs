@@ -103,16 +103,19 @@ pub(super) struct CancelArgs {
 ///
 /// # Errors
 /// A sentence for the caller.
-pub(super) fn read<T: DeserializeOwned>(tool: BuiltinTool, given: Option<JsonObject>) -> Result<T, String> {
+pub(super) fn parse_arguments<T: DeserializeOwned>(
+    tool: BuiltinTool,
+    given: Option<JsonObject>,
+) -> Result<T, String> {
     let given = Value::Object(given.unwrap_or_default());
     serde_json::from_value(given).map_err(|error| {
-        let fields: Vec<String> = fields(tool).keys().cloned().collect();
+        let fields: Vec<String> = argument_fields(tool).keys().cloned().collect();
         format!("{}: {error}; it takes {}", tool.name(), fields.join(", "))
     })
 }
 
 /// The listed form of the tool, with its possible effects.
-pub(super) fn tool(builtin: BuiltinTool) -> (Tool, Reach) {
+pub(super) fn listed_tool(builtin: BuiltinTool) -> (Tool, Reach) {
     let (title, about, required, reach): (_, _, &[&str], _) = match builtin {
         BuiltinTool::Run => (
             "Run a workflow or pipeline",
@@ -149,7 +152,7 @@ pub(super) fn tool(builtin: BuiltinTool) -> (Tool, Reach) {
             Reach::PURE,
         ),
     };
-    let takes = schema::object(fields(builtin), required);
+    let takes = schema::closed_object(argument_fields(builtin), required);
     let mut tool = Tool::new(builtin.name(), about, takes).with_title(title);
     if matches!(builtin, BuiltinTool::Run | BuiltinTool::Resume) {
         tool = tool.with_raw_output_schema(Arc::new(schema::envelope(None)));
@@ -157,7 +160,7 @@ pub(super) fn tool(builtin: BuiltinTool) -> (Tool, Reach) {
     (tool, reach)
 }
 
-fn fields(builtin: BuiltinTool) -> Map<String, Value> {
+fn argument_fields(builtin: BuiltinTool) -> Map<String, Value> {
     let timeout = json!({
         "type": "integer", "minimum": 200,
         "description": "Time limit in milliseconds (20000). Time spent waiting for a person does not count.",
@@ -213,10 +216,10 @@ mod tests {
     #[test]
     fn wrong_arguments_are_told_what_there_is() {
         let given = json!({"pipline": "x"}).as_object().cloned();
-        let error = read::<RunArgs>(BuiltinTool::Run, given).err().unwrap_or_default();
+        let error = parse_arguments::<RunArgs>(BuiltinTool::Run, given).err().unwrap_or_default();
         assert!(error.contains("pipline") && error.contains("timeoutMs"), "{error}");
         let given = json!({"pipeline": "x", "timeoutMs": 5}).as_object().cloned();
-        let read = read::<RunArgs>(BuiltinTool::Run, given);
+        let read = parse_arguments::<RunArgs>(BuiltinTool::Run, given);
         assert!(matches!(read, Ok(args) if args.bounds.timeout_ms == Some(5)), "flattened");
     }
 }

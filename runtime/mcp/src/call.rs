@@ -23,7 +23,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::bounded::bounded;
+use super::bounded::bound_envelope;
 use super::catalogue::workflow_digest;
 use super::service::WantedStart;
 use super::turns::CallTurn;
@@ -65,7 +65,7 @@ pub(super) enum Work {
 
 impl Work {
     /// The tool and its arguments, for the history.
-    fn described(&self) -> (String, Value) {
+    fn history_entry(&self) -> (String, Value) {
         let (name, asked) = match self {
             Self::Pipeline { text } => ("run", json!({ "pipeline": text })),
             Self::File { file, args, .. } => ("run", json!({ "file": file, "args": args })),
@@ -105,7 +105,7 @@ impl CallAnswer {
     }
 
     /// The request to a person, if the run stopped at one.
-    pub(super) fn question(&self) -> Option<&Map<String, Value>> {
+    pub(super) fn pending_request(&self) -> Option<&Map<String, Value>> {
         ["requiresApproval", "requiresInput"]
             .iter()
             .find_map(|key| self.envelope.get(*key).and_then(Value::as_object))
@@ -118,12 +118,12 @@ impl CallAnswer {
         if let (Some(run), Value::Object(map)) = (self.run, &mut envelope) {
             map.insert("runId".to_owned(), json!(run.to_string()));
         }
-        result(envelope, failed)
+        tool_result(envelope, failed)
     }
 }
 
 /// A result with the same value as data and as text.
-pub(super) fn result(value: Value, failed: bool) -> CallToolResult {
+pub(super) fn tool_result(value: Value, failed: bool) -> CallToolResult {
     let content = vec![ContentBlock::text(json::pretty(&value))];
     let mut result = if failed { CallToolResult::error(content) } else { CallToolResult::success(content) };
     result.structured_content = Some(value);
@@ -131,17 +131,17 @@ pub(super) fn result(value: Value, failed: bool) -> CallToolResult {
 }
 
 /// A failure without a run.
-pub(super) fn refusal(code: &str, message: impl Into<String>) -> CallToolResult {
+pub(super) fn tool_refusal(code: &str, message: impl Into<String>) -> CallToolResult {
     let error = json!({ "type": code, "message": message.into() });
-    result(json!({ "protocolVersion": 1, "ok": false, "error": error }), true)
+    tool_result(json!({ "protocolVersion": 1, "ok": false, "error": error }), true)
 }
 
 /// Does the work on this thread.
-pub(super) fn perform(runtime: &Runtime, work: Work, limits: CallLimits) -> CallAnswer {
-    let (name, asked) = work.described();
-    let ran = match plan(runtime, work) {
+pub(super) fn perform_work(runtime: &Runtime, work: Work, limits: CallLimits) -> CallAnswer {
+    let (name, asked) = work.history_entry();
+    let ran = match plan_work(runtime, work) {
         Ok(Ready::Run(planned)) => runtime.run_planned(&planned),
-        Ok(Ready::Resume(request)) => replay::resume(runtime, &request),
+        Ok(Ready::Resume(request)) => replay::answer_and_resume(runtime, &request),
         Ok(Ready::Changed) => return CallAnswer { run: None, envelope: Value::Null, changed: true },
         // It does not become a run; the operator finds it as a refused call.
         Err(failure) => {
@@ -149,7 +149,7 @@ pub(super) fn perform(runtime: &Runtime, work: Work, limits: CallLimits) -> Call
             RunResult { run: refused.ok(), ..RunResult::from(failure) }
         }
     };
-    CallAnswer { run: ran.run, envelope: bounded(ran.envelope, limits.answer), changed: false }
+    CallAnswer { run: ran.run, envelope: bound_envelope(ran.envelope, limits.answer), changed: false }
 }
 
 enum Ready {
@@ -158,7 +158,7 @@ enum Ready {
     Changed,
 }
 
-fn plan(runtime: &Runtime, work: Work) -> Result<Ready, Failure> {
+fn plan_work(runtime: &Runtime, work: Work) -> Result<Ready, Failure> {
     let (request, pinned) = match work {
         Work::Resume(request) => return Ok(Ready::Resume(Box::new(request))),
         // Its runs execute in separate processes.
@@ -172,7 +172,7 @@ fn plan(runtime: &Runtime, work: Work) -> Result<Ready, Failure> {
             (RunRequest { target: Target::File(file), args: Some(args) }, pinned)
         }
     };
-    let planned = runtime.plan(&request)?;
+    let planned = runtime.plan_run(&request)?;
     if let (Some(pinned), Plan::Workflow(workflow)) = (pinned, &planned.plan)
         && workflow_digest(workflow) != pinned
     {
@@ -210,7 +210,7 @@ pub(super) struct Ending {
 impl Ending {
     /// A token below the session's that also ends when the client cancels its request.
     pub(super) fn new(session: &CancelToken, context: &RequestContext<RoleServer>) -> Self {
-        let cancel = session.child();
+        let cancel = session.child_token();
         let (request, token) = (context.ct.clone(), cancel.clone());
         let watcher = tokio::spawn(async move {
             request.cancelled().await;
@@ -245,7 +245,7 @@ pub(super) async fn run(
     });
     let mut thread = tokio::task::spawn_blocking(move || {
         let _turn = turn;
-        perform(&runtime, work, limits)
+        perform_work(&runtime, work, limits)
     });
     let done = match limits.time {
         None => thread.await,
@@ -274,23 +274,23 @@ pub(super) struct Reporter {
 }
 
 impl Progress for Reporter {
-    fn started(&self, place: &str, kind: &str) {
+    fn work_started(&self, place: &str, kind: &str) {
         // A slow client misses some of it.
         let _ = self.sink.try_send(format!("{} ({kind})", place_name(place)));
     }
 
-    fn ended(&self, place: &str) {
+    fn work_ended(&self, place: &str) {
         let _ = self.sink.try_send(format!("{} done", place_name(place)));
     }
 
-    fn heard(&self, place: &str, heard: &Heard) {
+    fn output_arrived(&self, place: &str, heard: &Heard) {
         // Stderr of programs is for people.
         if let Heard::Answering(_) = heard {
             let _ = self.sink.try_send(format!("{}: {heard}", place_name(place)));
         }
     }
 
-    fn recorded(&self, events: &[Event]) {
+    fn events_recorded(&self, events: &[Event]) {
         // Results of an earlier run are reported as well: a call with only such steps is not silent.
         for event in events {
             if let Event::StepEnded { path, begun: Some(begun), outcome, .. } = event
@@ -320,7 +320,7 @@ impl Forwarder {
     }
 
     /// Returns a receiver of reports, and the task that passes them on until it is dropped.
-    pub(super) fn start(&self) -> (Box<dyn Progress>, JoinHandle<()>) {
+    pub(super) fn start_forwarding(&self) -> (Box<dyn Progress>, JoinHandle<()>) {
         let (sink, mut source) = mpsc::channel::<String>(PROGRESS_AHEAD);
         let (peer, token, sent) = (self.peer.clone(), self.token.clone(), self.sent.clone());
         let task = tokio::spawn(async move {

@@ -92,9 +92,9 @@ pub(super) struct Catalogue {
 
 /// Reads one file with a runtime that is cancelled at the time limit of a call: a component that
 /// compiles for minutes must not delay the start of the server.
-fn within<T>(runtime: &Runtime, call_time: Option<Duration>, read: impl FnOnce(&Runtime) -> T) -> T {
+fn with_time_limit<T>(runtime: &Runtime, call_time: Option<Duration>, read: impl FnOnce(&Runtime) -> T) -> T {
     let time = call_time.unwrap_or(Duration::from_millis(call::TIMEOUT_MS));
-    let cancel = runtime.cancel().child();
+    let cancel = runtime.cancel().child_token();
     let bounded = runtime.for_call(Call {
         cwd: std::env::current_dir().unwrap_or_default(),
         caller: Caller::default(),
@@ -120,27 +120,31 @@ fn within<T>(runtime: &Runtime, call_time: Option<Duration>, read: impl FnOnce(&
 
 impl Catalogue {
     /// Reads the directories. Loading a file may take as long as a call.
-    pub(super) fn read(runtime: &Runtime, sources: &Sources, call_time: Option<Duration>) -> Self {
+    pub(super) fn read_directories(
+        runtime: &Runtime,
+        sources: &Sources,
+        call_time: Option<Duration>,
+    ) -> Self {
         let mut catalogue = Self::default();
         let builtins =
             if sources.registered.is_some() { &BuiltinTool::OF_SERVICE[..] } else { &BuiltinTool::OWN };
         for builtin in builtins.iter().copied().filter(|one| *one != BuiltinTool::Run || sources.run) {
-            let (tool, reach) = builtin::tool(builtin);
-            let runs = Digest::of(builtin.name().as_bytes());
-            catalogue.add(tool, reach, ToolProgram::Builtin(builtin), runs, None);
+            let (tool, reach) = builtin::listed_tool(builtin);
+            let runs = Digest::of_bytes(builtin.name().as_bytes());
+            catalogue.add_tool(tool, reach, ToolProgram::Builtin(builtin), runs, None);
         }
         if let Some(service) = &sources.registered {
             catalogue.add_registered(service);
         }
         for dir in &sources.workflows {
-            for file in catalogue.files(dir, has_workflow_extension) {
-                within(runtime, call_time, |runtime| catalogue.add_workflow(runtime, file));
+            for file in catalogue.tool_files(dir, has_workflow_extension) {
+                with_time_limit(runtime, call_time, |runtime| catalogue.add_workflow(runtime, file));
             }
         }
         for dir in &sources.components {
             let is_wasm = |path: &Path| path.extension().is_some_and(|extension| extension == "wasm");
-            for file in catalogue.files(dir, is_wasm) {
-                within(runtime, call_time, |runtime| catalogue.add_component(runtime, file));
+            for file in catalogue.tool_files(dir, is_wasm) {
+                with_time_limit(runtime, call_time, |runtime| catalogue.add_component(runtime, file));
             }
         }
         let all: BTreeMap<&String, String> =
@@ -152,7 +156,7 @@ impl Catalogue {
     /// True if a file or directory has changed since it was read, or another version is registered.
     pub(super) fn is_stale(&self, sources: &Sources) -> bool {
         if let Some(service) = &sources.registered {
-            return service.workflows().ok().is_some_and(|all| Some(versions_of(&all)) != self.versions);
+            return service.list_workflows().ok().is_some_and(|all| Some(versions_of(&all)) != self.versions);
         }
         self.stamps.iter().any(|(path, stamp)| stamp_of(path) != *stamp)
     }
@@ -167,13 +171,13 @@ impl Catalogue {
         self.stamps.iter().any(|(path, stamp)| path == file && stamp_of(path) != *stamp)
     }
 
-    pub(super) fn tools(&self, is_seen: impl Fn(&CatalogueEntry) -> bool) -> Vec<Tool> {
+    pub(super) fn visible_tools(&self, is_seen: impl Fn(&CatalogueEntry) -> bool) -> Vec<Tool> {
         let seen = self.entries.values().filter(|entry| is_seen(entry));
         seen.map(|entry| entry.tool.clone()).collect()
     }
 
     /// The files of a directory that may become tools, by name.
-    fn files(&mut self, dir: &Path, fits: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
+    fn tool_files(&mut self, dir: &Path, fits: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
         self.stamps.push((dir.to_owned(), stamp_of(dir)));
         let entries = match std::fs::read_dir(dir) {
             Ok(entries) => entries,
@@ -193,25 +197,25 @@ impl Catalogue {
     }
 
     fn add_registered(&mut self, service: &Service) {
-        let all = match service.workflows() {
+        let all = match service.list_workflows() {
             Ok(all) => all,
             Err(error) => return self.problems.push(error.to_string()),
         };
         self.versions = Some(versions_of(&all));
         for workflow in all {
-            let content = Content::of(&workflow);
+            let content = Content::from_registered(&workflow);
             let title = content.title.unwrap_or_else(|| workflow.name.clone());
             let about = content.description.unwrap_or_else(|| format!("Runs the workflow {title}."));
             let tool = Tool::new(tool_name(&workflow.name), about, schema::of_workflow(&content.args))
                 .with_title(title)
                 .with_raw_output_schema(Arc::new(schema::envelope_of_service()));
             let program = ToolProgram::Registered { name: workflow.name.clone() };
-            self.add(tool, Reach::ANYTHING, program, workflow.digest, Some(Path::new(&workflow.path)));
+            self.add_tool(tool, Reach::ANYTHING, program, workflow.digest, Some(Path::new(&workflow.path)));
         }
     }
 
     fn add_workflow(&mut self, runtime: &Runtime, file: PathBuf) {
-        let workflow = match runtime.workflow(&file) {
+        let workflow = match runtime.read_workflow(&file) {
             Ok(workflow) => workflow,
             Err(error) => return self.problems.push(format!("{}: {}", file.display(), error.message)),
         };
@@ -224,7 +228,7 @@ impl Catalogue {
         self.stamps.extend(of_files(&workflow));
         let reach = hints::of_workflow(&workflow, runtime.registry());
         let runs = workflow_digest(&workflow);
-        self.add(tool, reach, ToolProgram::Workflow { file: file.clone() }, runs, Some(&file));
+        self.add_tool(tool, reach, ToolProgram::Workflow { file: file.clone() }, runs, Some(&file));
     }
 
     fn add_component(&mut self, runtime: &Runtime, file: PathBuf) {
@@ -257,17 +261,24 @@ impl Catalogue {
             .with_raw_output_schema(Arc::new(schema::envelope(item.as_ref())));
         let runs = Digest::from(component.digest());
         let program = ToolProgram::Component { file: file.clone(), component, layout };
-        self.add(tool, Reach::PURE, program, runs, Some(&file));
+        self.add_tool(tool, Reach::PURE, program, runs, Some(&file));
     }
 
-    fn add(&mut self, tool: Tool, reach: Reach, program: ToolProgram, runs: Digest, file: Option<&Path>) {
+    fn add_tool(
+        &mut self,
+        tool: Tool,
+        reach: Reach,
+        program: ToolProgram,
+        runs: Digest,
+        file: Option<&Path>,
+    ) {
         let name = tool.name.to_string();
         if self.entries.contains_key(&name) {
             let file = file.map(|file| file.display().to_string()).unwrap_or_default();
             self.problems.push(format!("{file}: there is a tool named {name} already; rename the file"));
             return;
         }
-        let tool = tool.annotate(reach.annotations());
+        let tool = tool.annotate(reach.to_annotations());
         let shown = json!({ "tool": tool, "runs": runs });
         let digest = Digest::of_json(&shown).unwrap_or(runs);
         let meta = Map::from_iter([(DIGEST.to_owned(), json!(format!("blake3:{digest}")))]);
@@ -284,7 +295,7 @@ fn tool_name(stem: &str) -> String {
     if stem.chars().all(fits) && (1..=MAX_NAME).contains(&stem.len()) && !is_reserved {
         return stem.to_owned();
     }
-    let own: String = Digest::of(stem.as_bytes()).to_string().chars().take(8).collect();
+    let own: String = Digest::of_bytes(stem.as_bytes()).to_string().chars().take(8).collect();
     let words: Vec<&str> = stem.split(|c| !fits(c)).filter(|word| !word.is_empty()).collect();
     let readable: String = words.join("-").chars().take(MAX_NAME - own.len() - 1).collect();
     format!("{}-{own}", if readable.is_empty() { "workflow" } else { &readable })
@@ -294,7 +305,7 @@ fn tool_name(stem: &str) -> String {
 fn versions_of(all: &[Registered]) -> Digest {
     let versions: Vec<(&str, String)> =
         all.iter().map(|workflow| (workflow.name.as_str(), workflow.digest.to_string())).collect();
-    Digest::of(json::compact(&versions).as_bytes())
+    Digest::of_bytes(json::compact(&versions).as_bytes())
 }
 
 fn stamp_of(path: &Path) -> Option<(u64, SystemTime)> {
@@ -318,23 +329,23 @@ fn of_files(workflow: &Workflow) -> Vec<Stamp> {
 
 /// One digest over all files of a workflow: its own text, its children and its components.
 pub(super) fn workflow_digest(workflow: &Workflow) -> Digest {
-    fn parts(workflow: &Workflow) -> Value {
+    fn digest_parts(workflow: &Workflow) -> Value {
         let children: Map<String, Value> =
-            workflow.children.iter().map(|(path, child)| (path.clone(), parts(child))).collect();
+            workflow.children.iter().map(|(path, child)| (path.clone(), digest_parts(child))).collect();
         json!({ "source": workflow.source, "children": children, "components": workflow.components })
     }
-    Digest::of_json(&parts(workflow)).unwrap_or(workflow.source)
+    Digest::of_json(&digest_parts(workflow)).unwrap_or(workflow.source)
 }
 
 /// The differences between a changed tool and its listed form.
-pub(super) fn difference(listed: &CatalogueEntry, now: Option<&CatalogueEntry>) -> String {
+pub(super) fn describe_difference(listed: &CatalogueEntry, now: Option<&CatalogueEntry>) -> String {
     let Some(now) = now else { return "it is gone, or can no longer be read".to_owned() };
     let mut changes = Vec::new();
     let (was, is) = (as_value(&listed.tool), as_value(&now.tool));
     for key in ["title", "description", "inputSchema", "outputSchema", "annotations"] {
         let (was, is) = (was.get(key), is.get(key));
         if was != is {
-            let text = |value: Option<&Value>| value.map_or_else(|| "nothing".to_owned(), clipped);
+            let text = |value: Option<&Value>| value.map_or_else(|| "nothing".to_owned(), clip_value);
             changes.push(format!("{key} was {} and is {}", text(was), text(is)));
         }
     }
@@ -352,7 +363,7 @@ fn as_value(tool: &Tool) -> Value {
     serde_json::to_value(tool).unwrap_or(Value::Null)
 }
 
-fn clipped(value: &Value) -> String {
+fn clip_value(value: &Value) -> String {
     const MAX: usize = 600;
     text::clip(&json::compact(value), MAX, Count::Bytes).into_owned()
 }
@@ -365,7 +376,7 @@ mod tests {
 
     #[test]
     fn names_suit_every_client() {
-        let digits = |stem: &str| Digest::of(stem.as_bytes()).to_string()[..8].to_owned();
+        let digits = |stem: &str| Digest::of_bytes(stem.as_bytes()).to_string()[..8].to_owned();
         assert_eq!(tool_name("inbox-triage_v2"), "inbox-triage_v2");
         assert_eq!(tool_name("inbox triage.v2"), format!("inbox-triage-v2-{}", digits("inbox triage.v2")));
         let long = "a".repeat(MAX_NAME);

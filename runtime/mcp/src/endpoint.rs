@@ -36,7 +36,7 @@ impl Endpoint {
         let sessions = Arc::new(Sessions::new(idle));
         let made = move || {
             let (server, session) = make();
-            Sessions::made(&session);
+            Sessions::record_server(&session);
             Ok(server)
         };
         let service = StreamableHttpService::new(made, sessions.manager(), config);
@@ -44,12 +44,12 @@ impl Endpoint {
     }
 
     /// Ends sessions whose clients are gone; never returns.
-    pub(super) fn sweep(&self) -> impl Future<Output = ()> + Send + use<> {
-        Arc::clone(&self.sessions).sweep()
+    pub(super) fn sweep_abandoned(&self) -> impl Future<Output = ()> + Send + use<> {
+        Arc::clone(&self.sessions).sweep_abandoned()
     }
 
     /// Answers a request. A session belongs to the caller who began it, if callers can be told apart.
-    pub(super) async fn handle<B>(&self, request: Request<B>, owner: Option<String>) -> Response<Body>
+    pub(super) async fn handle_request<B>(&self, request: Request<B>, owner: Option<String>) -> Response<Body>
     where
         B: HttpBody + Send + 'static,
         B::Error: Display,
@@ -64,13 +64,13 @@ impl Endpoint {
             *unknown.status_mut() = StatusCode::NOT_FOUND;
             return unknown;
         }
-        let held = session.as_deref().and_then(|id| self.sessions.hold(id));
+        let held = session.as_deref().and_then(|id| self.sessions.hold_open(id));
         if let Some(id) = session.as_deref().filter(|_| request.method() == Method::DELETE) {
-            self.sessions.deleted(id);
+            self.sessions.end_deleted(id);
         }
-        let (response, made) = Sessions::watch(self.service.handle(request)).await;
+        let (response, made) = Sessions::watch_answer(self.service.handle(request)).await;
         if let (None, Some(cancel), Some(id)) = (session, made, session_of(response.headers())) {
-            self.sessions.begin(&id, cancel, owner);
+            self.sessions.add_session(&id, cancel, owner);
         }
         response.map(|body| HeldBody { body, _held: held }.boxed())
     }

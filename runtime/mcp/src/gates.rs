@@ -76,20 +76,20 @@ pub(super) fn can_ask(context: &RequestContext<RoleServer>) -> bool {
 }
 
 /// Asks the client's user a question.
-pub(super) async fn ask(
+pub(super) async fn ask_user(
     question: &Map<String, Value>,
     view: &ShownQuestion<'_>,
     context: &RequestContext<RoleServer>,
     state: &str,
 ) -> ClientAnswer {
-    let Some(form) = form(question) else {
+    let Some(form) = simple_form(question) else {
         return ClientAnswer::Open(format!(
             "its answer is not a simple form, so the client cannot ask; {OPEN}"
         ));
     };
     let params = ElicitRequestParams::FormElicitationParams {
         meta: None,
-        message: message(view.view, &view.run, view.gate),
+        message: full_message(view.view, &view.run, view.gate),
         requested_schema: form.schema,
     };
     if context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28) {
@@ -103,13 +103,13 @@ pub(super) async fn ask(
         () = context.ct.cancelled() => return ClientAnswer::Open("the client withdrew the call".to_owned()),
     };
     match asked {
-        Ok(answer) => read(question, answer),
+        Ok(answer) => interpret_answer(question, answer),
         Err(error) => ClientAnswer::Open(format!("the client could not ask its user: {error}; {OPEN}")),
     }
 }
 
 /// The answer that a client brought with its second call; `None` if it brought none.
-pub(super) fn brought(
+pub(super) fn brought_answer(
     question: &Map<String, Value>,
     place: &str,
     responses: Option<&BTreeMap<String, Value>>,
@@ -120,12 +120,12 @@ pub(super) fn brought(
 
 fn read_answer(question: &Map<String, Value>, answer: &Value) -> ClientAnswer {
     match serde_json::from_value::<ElicitResult>(answer.clone()) {
-        Ok(answer) => read(question, answer),
+        Ok(answer) => interpret_answer(question, answer),
         Err(error) => ClientAnswer::Open(format!("the answer cannot be read: {error}; {OPEN}")),
     }
 }
 
-fn read(question: &Map<String, Value>, answer: ElicitResult) -> ClientAnswer {
+fn interpret_answer(question: &Map<String, Value>, answer: ElicitResult) -> ClientAnswer {
     let content = answer.content.unwrap_or(Value::Null);
     let is_approval = question.get("type") == Some(&json!("approval_request"));
     match answer.action {
@@ -134,7 +134,7 @@ fn read(question: &Map<String, Value>, answer: ElicitResult) -> ClientAnswer {
             Some(false) => ClientAnswer::Answered(Reply::Reject),
             None => ClientAnswer::Open(format!("the answer says neither yes nor no; {OPEN}")),
         },
-        ElicitationAction::Accept => match form(question) {
+        ElicitationAction::Accept => match simple_form(question) {
             Some(Form { wrapped: true, .. }) => {
                 ClientAnswer::Answered(Reply::Response(content.get("value").cloned().unwrap_or(Value::Null)))
             }
@@ -153,7 +153,7 @@ struct Form {
 }
 
 /// The form of a question; `None` if it needs more than a flat object.
-fn form(question: &Map<String, Value>) -> Option<Form> {
+fn simple_form(question: &Map<String, Value>) -> Option<Form> {
     if question.get("type") == Some(&json!("approval_request")) {
         let approve = json!({"type": "boolean", "title": "Approve?", "description": "Yes continues the run; no ends it."});
         let schema = json!({"type": "object", "properties": {"approve": approve}, "required": ["approve"]});
@@ -170,26 +170,28 @@ fn form(question: &Map<String, Value>) -> Option<Form> {
 /// True if a client's form cannot show every command of the question and every step after it: a person must not
 /// approve them without seeing them.
 pub(super) fn hides_commands(view: &QuestionView, run: &str, gate: &str) -> bool {
-    !question::shows_commands(view, &message(view, run, gate))
+    !question::shows_commands(view, &full_message(view, run, gate))
 }
 
 /// The whole question, as at a terminal, short enough to be read.
-fn message(view: &QuestionView, run: &str, gate: &str) -> String {
+fn full_message(view: &QuestionView, run: &str, gate: &str) -> String {
     let all = format!("`lobster approvals show {gate}` shows all");
-    format!("{}\n\n(lobster run {run}; {all})", question::text(view, MAX_MESSAGE, &all))
+    format!("{}\n\n(lobster run {run}; {all})", question::clipped_text(view, MAX_MESSAGE, &all))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn question(value: Value) -> Map<String, Value> {
+    fn question_map(value: Value) -> Map<String, Value> {
         value.as_object().cloned().unwrap_or_default()
     }
 
     #[test]
     fn forms_are_flat_or_not_at_all() {
-        let of = |schema: Value| form(&question(json!({"type": "input_request", "responseSchema": schema})));
+        let of = |schema: Value| {
+            simple_form(&question_map(json!({"type": "input_request", "responseSchema": schema})))
+        };
         assert!(of(json!({"type": "string"})).is_some_and(|form| form.wrapped));
         assert!(
             of(json!({"type": "object", "properties": {"a": {"type": "number"}}}))
@@ -200,8 +202,10 @@ mod tests {
 
     #[test]
     fn only_a_clear_yes_is_a_yes() {
-        let asked = question(json!({"type": "approval_request"}));
-        let read = |action, content: Value| read(&asked, ElicitResult::new(action).with_content(content));
+        let asked = question_map(json!({"type": "approval_request"}));
+        let read = |action, content: Value| {
+            interpret_answer(&asked, ElicitResult::new(action).with_content(content))
+        };
         assert!(matches!(
             read(ElicitationAction::Accept, json!({"approve": true})),
             ClientAnswer::Answered(Reply::Approve)

@@ -30,7 +30,7 @@ pub(super) enum AgentRequest {
 
 impl Guard {
     /// Resolves the directory of a call.
-    pub(super) fn cwd(&self, given: Option<&str>) -> Result<PathBuf, String> {
+    pub(super) fn resolve_cwd(&self, given: Option<&str>) -> Result<PathBuf, String> {
         let Some(given) = given.filter(|cwd| !cwd.trim().is_empty()) else { return Ok(self.root.clone()) };
         let real = self.root.join(given).canonicalize().ok();
         real.filter(|real| real.starts_with(&self.root) && real.is_dir())
@@ -38,7 +38,7 @@ impl Guard {
     }
 
     /// Distinguishes a pipeline from a file like the incumbent's plugin, and checks that it may run.
-    pub(super) fn asked(
+    pub(super) fn check_request(
         &self,
         runtime: &Runtime,
         args: &RunArgs,
@@ -47,9 +47,9 @@ impl Guard {
         match (&args.pipeline, &args.file) {
             (Some(_), Some(_)) => Err("give `pipeline` or `file`, not both".to_owned()),
             (None, None) => Err("give `pipeline`, the text of one, or `file`, a workflow file".to_owned()),
-            (None, Some(file)) => self.file(runtime, file, cwd).map(AgentRequest::File),
+            (None, Some(file)) => self.check_file(runtime, file, cwd).map(AgentRequest::File),
             (Some(text), None) if !text.contains('|') && workflow_file(&cwd.join(text.trim())).is_ok() => {
-                self.file(runtime, text.trim(), cwd).map(AgentRequest::File)
+                self.check_file(runtime, text.trim(), cwd).map(AgentRequest::File)
             }
             (Some(_), None) if args.args.is_some() => {
                 Err("`args` are for workflow files; a pipeline takes its arguments in its text".to_owned())
@@ -57,15 +57,15 @@ impl Guard {
             (Some(text), None) => {
                 // A text that is not a pipeline fails with its own message when it is planned.
                 if let Ok(pipeline) = pipeline::parse(text) {
-                    self.check(runtime, &pipeline, cwd)?;
+                    self.check_pipeline(runtime, &pipeline, cwd)?;
                 }
                 Ok(AgentRequest::Pipeline(text.clone()))
             }
         }
     }
 
-    fn file(&self, runtime: &Runtime, file: &str, cwd: &Path) -> Result<PathBuf, String> {
-        let Some(real) = self.real(file, cwd, &self.workflows) else {
+    fn check_file(&self, runtime: &Runtime, file: &str, cwd: &Path) -> Result<PathBuf, String> {
+        let Some(real) = self.resolve_file(file, cwd, &self.workflows) else {
             return Err(format!(
                 "file {file:?} is outside the server's directory and its workflow folders, or no file"
             ));
@@ -84,7 +84,7 @@ impl Guard {
 
     /// The resolved file, if it is in the server's directory or in these directories. The contents of
     /// other places are not revealed.
-    fn real(&self, file: &str, cwd: &Path, folders: &[PathBuf]) -> Option<PathBuf> {
+    fn resolve_file(&self, file: &str, cwd: &Path, folders: &[PathBuf]) -> Option<PathBuf> {
         let real = cwd.join(file).canonicalize().ok()?;
         let is_ours = folders.iter().chain([&self.root]).any(|dir| real.starts_with(dir));
         (is_ours && real.is_file()).then_some(real)
@@ -92,9 +92,9 @@ impl Guard {
 
     /// Checks that a pipeline written by an agent may run. The policy judges processes; this check
     /// covers actions inside lobster itself.
-    fn check(&self, runtime: &Runtime, pipeline: &Pipeline, cwd: &Path) -> Result<(), String> {
+    fn check_pipeline(&self, runtime: &Runtime, pipeline: &Pipeline, cwd: &Path) -> Result<(), String> {
         for program in pipeline.stages.iter().filter_map(component_file) {
-            if self.real(program, cwd, &self.components).is_none() {
+            if self.resolve_file(program, cwd, &self.components).is_none() {
                 return Err(format!(
                     "component {program:?} is outside the server's directory and its component folders, or no file"
                 ));
@@ -144,7 +144,7 @@ fn file_option(stage: &StageCall) -> Option<String> {
     };
     let is_text = |option: &str| matches!(option, "system" | "output-schema");
     let reads = |option: &&&str| {
-        let values = stage.args.all(option);
+        let values = stage.args.all_values(option);
         // For some options, only a value that begins with @ is a path.
         values
             .iter()

@@ -23,7 +23,7 @@ impl Reach {
     /// Anything that a process can do.
     pub(super) const ANYTHING: Self = Self { writes: true, idempotent: false, talks: true };
 
-    fn and(self, other: Self) -> Self {
+    fn combined_with(self, other: Self) -> Self {
         Self {
             writes: self.writes || other.writes,
             idempotent: self.idempotent && other.idempotent,
@@ -31,7 +31,7 @@ impl Reach {
         }
     }
 
-    pub(super) fn annotations(self) -> ToolAnnotations {
+    pub(super) fn to_annotations(self) -> ToolAnnotations {
         ToolAnnotations::new()
             .read_only(!self.writes)
             .destructive(self.writes)
@@ -46,7 +46,7 @@ pub(super) fn of_workflow(workflow: &Workflow, registry: &Registry) -> Reach {
         .all_steps()
         .into_iter()
         .map(|step| of_step(step, workflow, registry))
-        .fold(Reach::PURE, Reach::and)
+        .fold(Reach::PURE, Reach::combined_with)
 }
 
 fn of_step(step: &Step, workflow: &Workflow, registry: &Registry) -> Reach {
@@ -93,5 +93,5 @@ fn of_pipeline(pipeline: &Pipeline, registry: &Registry) -> Reach {
             let granted = call.args.options.keys().any(|option| option.starts_with("grant-"));
             of_stage(&call.name, granted)
         })
-        .fold(Reach::PURE, Reach::and)
+        .fold(Reach::PURE, Reach::combined_with)
 }

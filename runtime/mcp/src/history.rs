@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use lobster_runtime::json;
-use lobster_runtime::replay::{Standing, Standings, runs_with_standing, standing};
+use lobster_runtime::replay::{Standing, Standings, read_standing, runs_with_standing};
 use lobster_runtime::store::{
     Event, Gate, GateFilter, GateKind, GateStatus, RunFilter, RunSummary, Store, iso,
 };
@@ -33,7 +33,7 @@ impl History {
         }
     }
 
-    pub(super) fn runs(&self, args: &RunsArgs) -> Result<Value, String> {
+    pub(super) fn list_runs(&self, args: &RunsArgs) -> Result<Value, String> {
         let wanted = match &args.status {
             None => None,
             Some(word) => Some(word.parse::<Standing>().map_err(|_| {
@@ -49,7 +49,7 @@ impl History {
         };
         let limit = args.limit.unwrap_or(20).clamp(1, 200);
         let mut runs = match wanted {
-            None => self.store.runs(&filter).map_err(|error| error.to_string())?,
+            None => self.store.list_runs(&filter).map_err(|error| error.to_string())?,
             Some(_) => {
                 let found = runs_with_standing(&self.store, &filter, wanted);
                 found.map_err(|error| error.to_string())?.into_iter().map(|(run, _)| run).collect()
@@ -58,13 +58,13 @@ impl History {
         runs.retain(|run| self.is_visible(run));
         runs.truncate(limit);
         // Runs found by status have that status.
-        let standings = Standings::among(&self.store, if wanted.is_some() { &[] } else { &runs });
+        let standings = Standings::of_runs(&self.store, if wanted.is_some() { &[] } else { &runs });
         let stands = |run: &RunSummary| wanted.unwrap_or_else(|| standings.standing(run));
-        let runs: Vec<Value> = runs.iter().map(|run| summary(run, stands(run))).collect();
+        let runs: Vec<Value> = runs.iter().map(|run| run_summary(run, stands(run))).collect();
         Ok(json!({ "ok": true, "runs": runs }))
     }
 
-    pub(super) fn show(&self, args: &ShowArgs) -> Result<Value, String> {
+    pub(super) fn show_run(&self, args: &ShowArgs) -> Result<Value, String> {
         let unknown = || format!("there is no run {:?} of yours", args.run);
         if let Some(start) = self.agent.as_ref().and_then(|agent| agent.start_that_waits(&args.run)) {
             return Ok(start);
@@ -74,37 +74,37 @@ impl History {
         if !self.is_visible(&run) {
             return Err(unknown());
         }
-        let mut shown = summary(&run, standing(&self.store, &run));
+        let mut shown = run_summary(&run, read_standing(&self.store, &run));
         shown["ok"] = json!(true);
-        shown["steps"] = self.steps(&run)?;
+        shown["steps"] = self.finished_steps(&run)?;
         let open = GateFilter { status: Some(GateStatus::Open), run: Some(id), limit: 0 };
-        let gates = self.store.gates(&open).map_err(|error| error.to_string())?;
+        let gates = self.store.list_approvals(&open).map_err(|error| error.to_string())?;
         shown["gates"] = gates
             .iter()
             .map(|gate| json!({ "approvalId": gate.id, "kind": gate.kind, "step": gate.path, "request": gate.question }))
             .collect();
         if let Some(digest) = run.output {
             let max = args.max_stdout_bytes.unwrap_or(MAX_ANSWER);
-            shown["output"] = self.output(&digest, max)?;
+            shown["output"] = self.read_output(&digest, max)?;
         }
         Ok(shown)
     }
 
     /// True if a question of the run is open; the run may also wait for a time or an event.
-    pub(super) fn asks(&self, run: &RunSummary) -> Result<bool, String> {
+    pub(super) fn has_open_approval(&self, run: &RunSummary) -> Result<bool, String> {
         Ok(self.open_gate(run)?.is_some())
     }
 
     fn open_gate(&self, run: &RunSummary) -> Result<Option<Gate>, String> {
         let open = GateFilter { status: Some(GateStatus::Open), run: Some(run.id), limit: 1 };
-        Ok(self.store.gates(&open).map_err(|error| error.to_string())?.into_iter().next())
+        Ok(self.store.list_approvals(&open).map_err(|error| error.to_string())?.into_iter().next())
     }
 
     /// The answer of a run that succeeded or waits, in the form that its caller received.
-    pub(super) fn envelope(&self, run: &RunSummary) -> Result<Value, String> {
+    pub(super) fn run_envelope(&self, run: &RunSummary) -> Result<Value, String> {
         let mut envelope = json!({ "protocolVersion": 1, "ok": true, "status": "ok", "output": [] });
         if let Some(digest) = run.output {
-            envelope["output"] = self.output(&digest, MAX_ANSWER)?;
+            envelope["output"] = self.read_output(&digest, MAX_ANSWER)?;
         }
         let gate = self.open_gate(run)?;
         for (key, kind, status) in [
@@ -123,7 +123,7 @@ impl History {
     }
 
     /// The finished steps in the order of their ends.
-    fn steps(&self, run: &RunSummary) -> Result<Value, String> {
+    fn finished_steps(&self, run: &RunSummary) -> Result<Value, String> {
         let (journal, _) = self.store.found_events(run.id).map_err(|error| error.to_string())?;
         let steps = journal.iter().filter_map(|record| match &record.event {
             Event::StepEnded { path, outcome, .. } if !path.contains('!') => Some(json!({
@@ -139,7 +139,7 @@ impl History {
     }
 
     /// The run's output: items, or text that is not an item.
-    fn output(&self, digest: &lobster_runtime::digest::Digest, max: usize) -> Result<Value, String> {
+    fn read_output(&self, digest: &lobster_runtime::digest::Digest, max: usize) -> Result<Value, String> {
         let mut bytes = Vec::new();
         let reader = self.store.open_blob(digest).map_err(|error| error.to_string())?;
         reader.take(max as u64 + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
@@ -152,7 +152,7 @@ impl History {
     }
 }
 
-fn summary(run: &RunSummary, standing: Standing) -> Value {
+fn run_summary(run: &RunSummary, standing: Standing) -> Value {
     json!({
         "runId": run.id.to_string(),
         "name": run.name,

@@ -28,7 +28,7 @@ use super::listen::Listener;
 use super::server::McpServer;
 use super::shared::Shared;
 use super::stdio::MAX_MESSAGE;
-use crate::{failed, refused};
+use crate::{request_failure, work_failure};
 use lobster_runtime::envelope::Failure;
 use lobster_serve::net::{Newcomer, Newcomers, Shared as SharedBody};
 
@@ -65,7 +65,7 @@ pub(super) struct ClientIdentity {
 
 impl ClientIdentity {
     /// The sender of a request; `None` on the standard streams, whose client started the server.
-    pub(super) fn of(context: &RequestContext<RoleServer>) -> Option<Self> {
+    pub(super) fn from_context(context: &RequestContext<RoleServer>) -> Option<Self> {
         context.extensions.get::<http::request::Parts>()?.extensions.get::<Self>().cloned()
     }
 
@@ -90,11 +90,11 @@ impl ClientToken {
     ///
     /// # Errors
     /// The system provides no random bytes.
-    pub fn make() -> Result<Self, Failure> {
+    pub fn make_random() -> Result<Self, Failure> {
         let mut bytes = [0; 32];
         std::fs::File::open("/dev/urandom")
             .and_then(|mut random| random.read_exact(&mut bytes))
-            .map_err(|error| failed(format!("no token can be made: {error}")))?;
+            .map_err(|error| work_failure(format!("no token can be made: {error}")))?;
         Ok(Self::Made(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
@@ -128,16 +128,16 @@ impl ClientToken {
 
     /// The accepted tokens by their digests, with the identities of their clients; `None` accepts every
     /// client.
-    fn identities(&self) -> Option<Vec<(Digest, ClientIdentity)>> {
+    fn client_identities(&self) -> Option<Vec<(Digest, ClientIdentity)>> {
         match self {
             Self::Off => None,
             // Only users who can read the server's stderr know it.
             Self::Made(token) => {
-                Some(vec![(Digest::of(token.as_bytes()), ClientIdentity::unnamed(own_user()))])
+                Some(vec![(Digest::of_bytes(token.as_bytes()), ClientIdentity::unnamed(own_user()))])
             }
             Self::Given(tokens) => {
                 let identity = |given: &NamedToken| {
-                    let digest = Digest::of(given.token.as_bytes());
+                    let digest = Digest::of_bytes(given.token.as_bytes());
                     let identity = match &given.name {
                         Some(name) => ClientIdentity { name: name.clone(), is_named: true },
                         None => ClientIdentity::unnamed(format!("token-{}", &digest.to_string()[..8])),
@@ -164,7 +164,7 @@ pub enum ListenPlace {
 }
 
 impl ListenPlace {
-    fn port(&self) -> Option<IpAddr> {
+    fn ip_address(&self) -> Option<IpAddr> {
         match self {
             Self::Port(address) => Some(address.ip()),
             Self::Socket(_) => None,
@@ -172,7 +172,7 @@ impl ListenPlace {
     }
 
     fn is_local(&self) -> bool {
-        self.port().is_none_or(|ip| ip.is_loopback())
+        self.ip_address().is_none_or(|ip| ip.is_loopback())
     }
 }
 
@@ -193,21 +193,21 @@ impl Options {
     ///
     /// # Errors
     /// The missing option.
-    pub fn check(&self) -> Result<(), Failure> {
+    pub fn check_exposure(&self) -> Result<(), Failure> {
         match (&self.place, &self.token) {
             (ListenPlace::Port(address), ClientToken::Off | ClientToken::Made(_))
                 if !self.place.is_local() =>
             {
-                Err(refused(format!(
+                Err(request_failure(format!(
                     "{address} can be reached by others, so clients need a token of yours: --token-file FILE or \
                      LOBSTER_MCP_TOKEN"
                 )))
             }
             (_, ClientToken::Given(tokens)) if tokens.iter().any(|given| given.token.len() < LEAST_TOKEN) => {
-                Err(refused(format!("the token must have at least {LEAST_TOKEN} characters")))
+                Err(request_failure(format!("the token must have at least {LEAST_TOKEN} characters")))
             }
-            _ if self.place.port().is_some_and(|ip| ip.is_unspecified()) && self.hosts.is_empty() => {
-                Err(refused(
+            _ if self.place.ip_address().is_some_and(|ip| ip.is_unspecified()) && self.hosts.is_empty() => {
+                Err(request_failure(
                     "name the host that clients call with --allow-host NAME; requests for others are refused",
                 ))
             }
@@ -215,14 +215,14 @@ impl Options {
         }
     }
 
-    fn config(&self) -> StreamableHttpServerConfig {
+    fn transport_config(&self) -> StreamableHttpServerConfig {
         let mut hosts = self.hosts.clone();
         let mut origins = self.origins.clone();
         if self.place.is_local() {
             hosts.extend(["localhost", "127.0.0.1", "::1"].map(str::to_owned));
             origins.extend(["http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"].map(str::to_owned));
         }
-        if let Some(ip) = self.place.port().filter(|ip| !ip.is_unspecified()) {
+        if let Some(ip) = self.place.ip_address().filter(|ip| !ip.is_unspecified()) {
             hosts.push(ip.to_string());
         }
         StreamableHttpServerConfig::default()
@@ -233,10 +233,10 @@ impl Options {
     }
 
     /// Prints on stderr how clients connect.
-    fn announce(&self, listener: &Listener, say: fn(&str)) -> Result<(), Failure> {
+    fn announce_address(&self, listener: &Listener, say: fn(&str)) -> Result<(), Failure> {
         let url = match (listener, &self.place) {
             (Listener::Port(listener), _) => {
-                format!("http://{}{PATH}", listener.local_addr().map_err(failed)?)
+                format!("http://{}{PATH}", listener.local_addr().map_err(work_failure)?)
             }
             (Listener::Socket { .. }, ListenPlace::Socket(path)) => {
                 let path = path.display();
@@ -271,24 +271,24 @@ impl Options {
 /// Serves until `cancel` is cancelled.
 pub(super) async fn serve(shared: Arc<Shared>, options: Options, cancel: CancelToken) -> Result<(), Failure> {
     let listener = match &options.place {
-        ListenPlace::Port(address) => Listener::port(*address).await?,
-        ListenPlace::Socket(path) => Listener::socket(path)?,
+        ListenPlace::Port(address) => Listener::bind_port(*address).await?,
+        ListenPlace::Socket(path) => Listener::bind_socket(path)?,
     };
-    options.announce(&listener, shared.say)?;
-    let config = options.config();
+    options.announce_address(&listener, shared.say)?;
+    let config = options.transport_config();
     let ending = config.cancellation_token.clone();
     let of_session = cancel.clone();
     let endpoint = Endpoint::new(options.idle, config, move || {
-        let session = of_session.child();
+        let session = of_session.child_token();
         (McpServer::new(Arc::clone(&shared), session.clone()), session)
     });
-    let sweeper = tokio::spawn(endpoint.sweep());
+    let sweeper = tokio::spawn(endpoint.sweep_abandoned());
     // On a socket file the kernel identifies the client, and only this user may connect.
     let anyone = match &options.place {
         ListenPlace::Port(_) => ClientIdentity::unnamed("anyone"),
         ListenPlace::Socket(_) => ClientIdentity::unnamed(own_user()),
     };
-    let identities = options.token.identities();
+    let identities = options.token.client_identities();
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     let door = Arc::new(Door { endpoint, identities, anyone, room });
     let newcomers = Arc::new(Newcomers::default());
@@ -306,13 +306,13 @@ pub(super) async fn serve(shared: Arc<Shared>, options: Options, cancel: CancelT
             },
             () = cancel.cancelled() => break,
         };
-        let caller = Arc::new(Caller { newcomer: newcomers.enter(), seat: Mutex::default() });
+        let caller = Arc::new(Caller { newcomer: newcomers.add_connection(), seat: Mutex::default() });
         let door = Arc::clone(&door);
         tokio::spawn(async move {
             let of_request = Arc::clone(&caller);
             let answer = service_fn(move |request| {
                 let (door, caller) = (Arc::clone(&door), Arc::clone(&of_request));
-                async move { Ok::<_, Infallible>(door.answer(request, &caller).await) }
+                async move { Ok::<_, Infallible>(door.answer_request(request, &caller).await) }
             });
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
@@ -350,7 +350,7 @@ struct Door {
 
 impl Door {
     /// Answers a request; a refused request is read completely first.
-    async fn answer(&self, request: Request<Incoming>, caller: &Caller) -> Response<Body> {
+    async fn answer_request(&self, request: Request<Incoming>, caller: &Caller) -> Response<Body> {
         let (head, body) = request.into_parts();
         let body = SharedBody::new(body);
         let response = self.let_in(Request::from_parts(head, body.clone()), caller).await;
@@ -361,7 +361,7 @@ impl Door {
     }
 
     /// The sender of a request; `None` if the token is missing or wrong.
-    fn identify(&self, headers: &HeaderMap) -> Option<&ClientIdentity> {
+    fn identify_client(&self, headers: &HeaderMap) -> Option<&ClientIdentity> {
         let Some(identities) = &self.identities else { return Some(&self.anyone) };
         let token = token_of(headers)?;
         identities.iter().find(|(known, _)| *known == token).map(|(_, identity)| identity)
@@ -369,28 +369,35 @@ impl Door {
 
     async fn let_in(&self, mut request: Request<SharedBody>, caller: &Caller) -> Response<Body> {
         if request.uri().path() != PATH {
-            return plain(StatusCode::NOT_FOUND, "lobster speaks the Model Context Protocol at /mcp\n");
+            return plain_response(
+                StatusCode::NOT_FOUND,
+                "lobster speaks the Model Context Protocol at /mcp\n",
+            );
         }
-        let Some(identity) = self.identify(request.headers()).cloned() else {
-            let mut refused = plain(StatusCode::UNAUTHORIZED, "the bearer token is missing or wrong\n");
+        let Some(identity) = self.identify_client(request.headers()).cloned() else {
+            let mut refused =
+                plain_response(StatusCode::UNAUTHORIZED, "the bearer token is missing or wrong\n");
             refused.headers_mut().insert(
                 header::WWW_AUTHENTICATE,
                 header::HeaderValue::from_static("Bearer realm=\"lobster\""),
             );
             return refused;
         };
-        if !self.seat(caller) {
-            return plain(StatusCode::SERVICE_UNAVAILABLE, "too many connections; come back later\n");
+        if !self.acquire_permit(caller) {
+            return plain_response(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "too many connections; come back later\n",
+            );
         }
-        caller.newcomer.belongs();
+        caller.newcomer.mark_accepted();
         let owner = identity.name.clone();
         request.extensions_mut().insert(identity);
         // A session belongs to the client that began it.
-        self.endpoint.handle(request, Some(owner)).await
+        self.endpoint.handle_request(request, Some(owner)).await
     }
 
     /// True if the connection has a permit, or gets one now.
-    fn seat(&self, caller: &Caller) -> bool {
+    fn acquire_permit(&self, caller: &Caller) -> bool {
         let mut seat = lock(&caller.seat);
         if seat.is_none() {
             *seat = Arc::clone(&self.room).try_acquire_owned().ok();
@@ -402,10 +409,10 @@ impl Door {
 fn token_of(headers: &HeaderMap) -> Option<Digest> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = value.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| Digest::of(token.trim().as_bytes()))
+    scheme.eq_ignore_ascii_case("bearer").then(|| Digest::of_bytes(token.trim().as_bytes()))
 }
 
-fn plain(status: StatusCode, text: &'static str) -> Response<Body> {
+fn plain_response(status: StatusCode, text: &'static str) -> Response<Body> {
     let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())).boxed());
     *response.status_mut() = status;
     response
@@ -415,7 +422,7 @@ fn plain(status: StatusCode, text: &'static str) -> Response<Body> {
 mod tests {
     use super::*;
 
-    fn options(address: &str, token: ClientToken, hosts: &[&str]) -> Options {
+    fn test_options(address: &str, token: ClientToken, hosts: &[&str]) -> Options {
         Options {
             place: ListenPlace::Port(address.parse().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)))),
             token,
@@ -440,20 +447,25 @@ mod tests {
             ("0.0.0.0:80", long(), &[][..], false),
             ("0.0.0.0:80", long(), &["box.example"][..], true),
         ] {
-            assert_eq!(options(address, token, hosts).check().is_ok(), good, "{address} {hosts:?}");
+            assert_eq!(
+                test_options(address, token, hosts).check_exposure().is_ok(),
+                good,
+                "{address} {hosts:?}"
+            );
         }
     }
 
     #[test]
     fn tokens_that_are_made_are_long_and_differ() {
-        let (one, other) = (ClientToken::make().ok().unwrap(), ClientToken::make().ok().unwrap());
+        let (one, other) =
+            (ClientToken::make_random().ok().unwrap(), ClientToken::make_random().ok().unwrap());
         assert!(one != other && matches!(one, ClientToken::Made(token) if token.len() == 64));
     }
 
     #[test]
     fn each_token_is_somebody() {
         let names = |text: &str| -> Result<Vec<(String, bool)>, String> {
-            let identities = ClientToken::read_given(text)?.identities().unwrap();
+            let identities = ClientToken::read_given(text)?.client_identities().unwrap();
             Ok(identities.into_iter().map(|(_, who)| (who.name, who.is_named)).collect())
         };
         let named = |name: &str| (name.to_owned(), true);

@@ -68,10 +68,10 @@ pub struct Options {
 /// If the store cannot be used, the address cannot be listened on, or the client breaks the protocol.
 pub fn serve(runtime: Runtime, options: Options, http: Option<http::Options>) -> Result<(), Failure> {
     let cancel = runtime.cancel().clone();
-    let shared = shared(runtime, options)?;
+    let shared = build_shared(runtime, options)?;
     let tokio = tokio_runtime()?;
     let result = tokio.block_on(async {
-        let session = cancel.child();
+        let session = cancel.child_token();
         let folders = tokio::spawn(Arc::clone(&shared).watch_folders());
         let result = match http {
             None => serve_stdio(Arc::clone(&shared), &session).await,
@@ -80,7 +80,7 @@ pub fn serve(runtime: Runtime, options: Options, http: Option<http::Options>) ->
         folders.abort();
         session.cancel(CancelReason::Lost("the server ends".to_owned()));
         shared.ending.cancel(CancelReason::Lost("the server ends".to_owned()));
-        shared.turns.quiet(LAST_CALLS).await;
+        shared.turns.wait_until_quiet(LAST_CALLS).await;
         result
     });
     // A thread that still waits for a line of input must not keep the process alive.
@@ -98,7 +98,7 @@ async fn serve_stdio(shared: Arc<shared::Shared>, session: &CancelToken) -> Resu
         Ok(service) => service,
         // A client that disconnects before its first request is not an error.
         Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
-        Err(error) => return Err(failed(format!("the client cannot be served: {error}"))),
+        Err(error) => return Err(work_failure(format!("the client cannot be served: {error}"))),
     };
     let ended = service.cancellation_token();
     let mut waiting = std::pin::pin!(service.waiting());
@@ -111,7 +111,7 @@ async fn serve_stdio(shared: Arc<shared::Shared>, session: &CancelToken) -> Resu
     Ok(())
 }
 
-fn shared(runtime: Runtime, options: Options) -> Result<Arc<shared::Shared>, Failure> {
+fn build_shared(runtime: Runtime, options: Options) -> Result<Arc<shared::Shared>, Failure> {
     // Opens the store before the first call, so that its errors appear at the start.
     runtime.store()?;
     let sources = catalogue::Sources {
@@ -143,15 +143,15 @@ fn tokio_runtime() -> Result<tokio::runtime::Runtime, Failure> {
         .thread_stack_size(STACK)
         .thread_keep_alive(Duration::from_secs(10))
         .build()
-        .map_err(|error| failed(format!("cannot start: {error}")))
+        .map_err(|error| work_failure(format!("cannot start: {error}")))
 }
 
 /// The error of work that failed.
-fn failed(message: impl fmt::Display) -> Failure {
+fn work_failure(message: impl fmt::Display) -> Failure {
     Failure::new(Code::Failed, message.to_string())
 }
 
 /// The error of a request that was wrong.
-fn refused(message: impl fmt::Display) -> Failure {
-    Failure::parse(message.to_string()).with_code(Code::Request)
+fn request_failure(message: impl fmt::Display) -> Failure {
+    Failure::parse_error(message.to_string()).with_code(Code::Request)
 }

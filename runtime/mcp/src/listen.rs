@@ -8,7 +8,7 @@ use lobster_serve::net::SocketListener;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 
-use crate::failed;
+use crate::work_failure;
 use lobster_runtime::envelope::Failure;
 
 /// A port or a socket file.
@@ -22,17 +22,17 @@ pub(super) trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
 impl Listener {
-    pub(super) async fn port(address: SocketAddr) -> Result<Self, Failure> {
+    pub(super) async fn bind_port(address: SocketAddr) -> Result<Self, Failure> {
         let listener = TcpListener::bind(address).await;
-        listener.map(Self::Port).map_err(|error| failed(format!("cannot listen on {address}: {error}")))
+        listener.map(Self::Port).map_err(|error| work_failure(format!("cannot listen on {address}: {error}")))
     }
 
     /// A socket file in a directory that no other user can enter.
-    pub(super) fn socket(path: &Path) -> Result<Self, Failure> {
+    pub(super) fn bind_socket(path: &Path) -> Result<Self, Failure> {
         let listener = SocketListener::bind(path, &[]);
         listener
             .map(Self::Socket)
-            .map_err(|why| failed(format!("cannot listen on {}: {why}", path.display())))
+            .map_err(|why| work_failure(format!("cannot listen on {}: {why}", path.display())))
     }
 
     /// The next connection of a permitted client.

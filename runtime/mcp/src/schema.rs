@@ -13,7 +13,7 @@ pub(super) fn of_workflow(args: &[ArgSpec]) -> ToolSchema {
         args.iter().map(|spec| (spec.name.clone(), Value::Object(of_argument(spec)))).collect();
     let required: Vec<&str> =
         args.iter().filter(|spec| spec.required && spec.default.is_none()).map(|s| s.name.as_str()).collect();
-    object(properties, &required)
+    closed_object(properties, &required)
 }
 
 fn of_argument(spec: &ArgSpec) -> ToolSchema {
@@ -31,7 +31,7 @@ fn of_argument(spec: &ArgSpec) -> ToolSchema {
 }
 
 /// The schema of an object with these properties and no others.
-pub(super) fn object(properties: Map<String, Value>, required: &[&str]) -> ToolSchema {
+pub(super) fn closed_object(properties: Map<String, Value>, required: &[&str]) -> ToolSchema {
     let mut schema = ToolSchema::new();
     schema.insert("type".into(), json!("object"));
     schema.insert("properties".into(), Value::Object(properties));
@@ -57,7 +57,7 @@ pub(super) fn of_component(description: Option<&Description>) -> (ToolSchema, La
         let argv =
             json!({"type": "array", "items": {"type": "string"}, "description": "The program's words."});
         let properties = Map::from_iter([("argv".to_owned(), argv), ("input".to_owned(), any_input())]);
-        return (object(properties, &[]), Layout::Flat);
+        return (closed_object(properties, &[]), Layout::Flat);
     };
     let args = json::parse(&description.args_schema).unwrap_or_else(|_| json!({"type": "object"}));
     let input = description.input_schema.as_deref().and_then(|text| json::parse(text).ok());
@@ -75,7 +75,7 @@ pub(super) fn of_component(description: Option<&Description>) -> (ToolSchema, La
         }
         args => {
             let properties = Map::from_iter([("args".to_owned(), args), ("input".to_owned(), input)]);
-            (object(properties, &[]), Layout::Nested)
+            (closed_object(properties, &[]), Layout::Nested)
         }
     }
 }
@@ -144,7 +144,7 @@ pub(super) fn envelope_of_service() -> ToolSchema {
 mod tests {
     use super::*;
 
-    fn description(args: Value, input: Option<Value>) -> Description {
+    fn sample_description(args: Value, input: Option<Value>) -> Description {
         Description {
             name: "x".into(),
             version: "1".into(),
@@ -164,15 +164,16 @@ mod tests {
     #[test]
     fn a_steps_arguments_stand_beside_its_input_unless_they_clash() {
         let plain = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
-        let (schema, layout) = of_component(Some(&description(plain, Some(json!({"type": "string"})))));
+        let (schema, layout) =
+            of_component(Some(&sample_description(plain, Some(json!({"type": "string"})))));
         assert_eq!(layout, Layout::Flat);
         assert_eq!(schema["properties"]["input"]["items"], json!({"type": "string"}));
         assert_eq!(schema["required"], json!(["n"]));
         let clash = json!({"type": "object", "properties": {"input": {}}});
-        let (schema, layout) = of_component(Some(&description(clash.clone(), None)));
+        let (schema, layout) = of_component(Some(&sample_description(clash.clone(), None)));
         assert_eq!((layout, &schema["properties"]["args"]), (Layout::Nested, &clash));
         let open = json!({"$ref": "#/$defs/a"});
-        let (schema, _) = of_component(Some(&description(json!({"type": "object"}), Some(open))));
+        let (schema, _) = of_component(Some(&sample_description(json!({"type": "object"}), Some(open))));
         assert!(schema["properties"]["input"].get("items").is_none());
     }
 

@@ -26,7 +26,7 @@ use serde_json::{Map, Value, json};
 
 use super::answers::Brought;
 use super::builtin::{self, Bounds, BuiltinTool, CancelArgs, ResumeArgs, RunArgs, RunsArgs, ShowArgs};
-use super::call::{self, CallAnswer, CallLimits, CallPlace, Ending, Forwarder, Work, refusal};
+use super::call::{self, CallAnswer, CallLimits, CallPlace, Ending, Forwarder, Work, tool_refusal};
 use super::catalogue::{self, Catalogue, CatalogueEntry, DIGEST, ToolProgram};
 use super::gates::{Approvals, ClientAnswer};
 use super::http::ClientIdentity;
@@ -67,20 +67,20 @@ impl McpServer {
     }
 
     /// The same server with a separate token for its session's end.
-    pub(super) fn within(self, session: CancelToken) -> Self {
+    pub(super) fn with_session(self, session: CancelToken) -> Self {
         Self { session: Some(session), ..self }
     }
 
-    fn listed(&self) -> Arc<Catalogue> {
+    fn listed_catalogue(&self) -> Arc<Catalogue> {
         let own = lock(&self.listed).clone();
         own.unwrap_or_else(|| Arc::clone(&lock(&self.shared.listed)))
     }
 
     /// The listed tool, if it has not changed.
-    fn pinned(&self, name: &str, pin: Option<&str>) -> Result<Arc<CatalogueEntry>, Refused> {
-        let listed = self.listed();
+    fn find_unchanged(&self, name: &str, pin: Option<&str>) -> Result<Arc<CatalogueEntry>, Refused> {
+        let listed = self.listed_catalogue();
         let Some(entry) = listed.entries.get(name).cloned() else {
-            let known = self.shared.current().entries.contains_key(name);
+            let known = self.shared.current_catalogue().entries.contains_key(name);
             let help = if known { "it is new; call tools/list first" } else { "tools/list lists the tools" };
             return Err(Refused::Unknown(format!("Unknown tool: {name} ({help})")));
         };
@@ -92,16 +92,16 @@ impl McpServer {
             ));
         }
         if listed.is_entry_stale(&entry) {
-            let now = self.shared.current().entries.get(name).cloned();
+            let now = self.shared.current_catalogue().entries.get(name).cloned();
             if now.as_ref().is_none_or(|now| now.digest != entry.digest) {
-                let difference = catalogue::difference(&entry, now.as_deref());
+                let difference = catalogue::describe_difference(&entry, now.as_deref());
                 return Err(Refused::Changed(entry, difference));
             }
         }
         Ok(entry)
     }
 
-    pub(super) fn caller(&self, context: &RequestContext<RoleServer>, tool: &str) -> Caller {
+    pub(super) fn identify_caller(&self, context: &RequestContext<RoleServer>, tool: &str) -> Caller {
         let client = context.client_info();
         let name = client.as_ref().map_or("client", |client| client.name.as_str());
         let mut detail = json!({
@@ -112,11 +112,12 @@ impl McpServer {
         if self.shared.approvals == Approvals::Token {
             detail["approvals"] = json!(TOKEN_MODE);
         }
-        if let Some(agent) = Agent::of(context) {
+        if let Some(agent) = Agent::from_context(context) {
             return Caller { actor: agent.name(), detail };
         }
-        let identity = ClientIdentity::of(context);
-        let name = identity.as_ref().map_or_else(|| named(name), |identity| named(&identity.name));
+        let identity = ClientIdentity::from_context(context);
+        let name =
+            identity.as_ref().map_or_else(|| client_name(name), |identity| client_name(&identity.name));
         let actor = std::env::var("LOBSTER_ACTOR").ok().filter(|actor| !actor.trim().is_empty());
         // A token's name given by the operator tells clients apart that otherwise have the operator's
         // own name.
@@ -125,7 +126,7 @@ impl McpServer {
     }
 
     /// Answers a call of a tool of the operator's directories, or of `run`.
-    pub(super) async fn work(
+    pub(super) async fn perform_call(
         &self,
         call: Prepared,
         context: &RequestContext<RoleServer>,
@@ -138,11 +139,15 @@ impl McpServer {
             let run = self.run_once(work, &place, (limits, patience), context, forwarder.as_ref());
             let answer = run.await;
             if answer.changed {
-                let now = self.shared.current().entries.get(&*entry.tool.name).cloned();
-                return self.changed(&entry, &catalogue::difference(&entry, now.as_deref()), &place).into();
+                let now = self.shared.current_catalogue().entries.get(&*entry.tool.name).cloned();
+                return self
+                    .refuse_changed(&entry, &catalogue::describe_difference(&entry, now.as_deref()), &place)
+                    .into();
             }
-            let Some(question) = answer.question().cloned() else { return answer.into_result().into() };
-            match self.ask(&question, context).await {
+            let Some(question) = answer.pending_request().cloned() else {
+                return answer.into_result().into();
+            };
+            match self.ask_user(&question, context).await {
                 ClientAnswer::Answered(reply) => match gate_of(&question) {
                     Some(gate) => {
                         let author = Some(Author::of_client(place.caller.actor.as_deref()));
@@ -153,7 +158,7 @@ impl McpServer {
                     None => return answer.into_result().into(),
                 },
                 ClientAnswer::Later(result) => return (*result).into(),
-                ClientAnswer::Open(note) => return self.waiting(answer, &note).into(),
+                ClientAnswer::Open(note) => return self.waiting_result(answer, &note).into(),
             }
         }
     }
@@ -169,7 +174,7 @@ impl McpServer {
         forwarder: Option<&Forwarder>,
     ) -> CallAnswer {
         let ending = Ending::new(&self.cancel, context);
-        let (progress, forwarding) = match forwarder.map(Forwarder::start) {
+        let (progress, forwarding) = match forwarder.map(Forwarder::start_forwarding) {
             Some((progress, task)) => (Some(progress), Some(task)),
             None => (None, None),
         };
@@ -179,7 +184,7 @@ impl McpServer {
                 let ends = (cancel, self.session.clone());
                 service::run(*wanted, place.caller.detail.clone(), limits.time, ends, progress).await
             }
-            work => match self.turn(place, patience, &cancel).await {
+            work => match self.wait_for_turn(place, patience, &cancel).await {
                 Ok(turn) => {
                     let runtime = &self.shared.runtime;
                     call::run(runtime, place.clone(), work, limits, cancel, progress, turn).await
@@ -202,7 +207,7 @@ impl McpServer {
 
     /// Waits for a turn of the caller. Returns it with the beginning of its time, or the answer to the
     /// client.
-    async fn turn(
+    async fn wait_for_turn(
         &self,
         place: &CallPlace,
         patience: Option<Duration>,
@@ -217,7 +222,7 @@ impl McpServer {
             }
         };
         tokio::select! {
-            turn = self.shared.turns.take(place.caller.actor.as_deref()) => match turn {
+            turn = self.shared.turns.take_turn(place.caller.actor.as_deref()) => match turn {
                 // After a wait without a limit, the whole time remains.
                 Some(turn) if patience.is_none() => Ok((turn, Instant::now())),
                 Some(turn) => Ok((turn, begun)),
@@ -234,15 +239,20 @@ impl McpServer {
         }
     }
 
-    fn changed(&self, entry: &CatalogueEntry, difference: &str, place: &CallPlace) -> CallToolResult {
+    fn refuse_changed(&self, entry: &CatalogueEntry, difference: &str, place: &CallPlace) -> CallToolResult {
         let name = &entry.tool.name;
         let message = format!("the tool {name} is not what was listed: {difference}; list the tools again");
-        self.refuse(place, name, &message, &json!({ "tool": name, "listed": entry.digest.to_string() }));
-        refusal("tool_changed", message)
+        self.record_refusal(
+            place,
+            name,
+            &message,
+            &json!({ "tool": name, "listed": entry.digest.to_string() }),
+        );
+        tool_refusal("tool_changed", message)
     }
 
     /// Records a refused request, for the operator.
-    pub(super) fn refuse(&self, place: &CallPlace, name: &str, reason: &str, request: &Value) {
+    pub(super) fn record_refusal(&self, place: &CallPlace, name: &str, reason: &str, request: &Value) {
         let runtime = self.shared.runtime.for_call(lobster_runtime::call::Call {
             cwd: place.cwd.clone(),
             caller: place.caller.clone(),
@@ -256,17 +266,22 @@ impl McpServer {
     }
 
     /// The work of a call of a typed tool.
-    fn typed(&self, entry: &CatalogueEntry, given: JsonObject, agent: Option<Agent>) -> Result<Work, String> {
+    fn typed_work(
+        &self,
+        entry: &CatalogueEntry,
+        given: JsonObject,
+        agent: Option<Agent>,
+    ) -> Result<Work, String> {
         match &entry.program {
             ToolProgram::Builtin(_) => Err("no typed tool".to_owned()),
             ToolProgram::Registered { name } => {
-                check(&entry.tool, &given)?;
+                check_arguments(&entry.tool, &given)?;
                 let agent = agent.ok_or("only an agent of the service can call this")?;
                 let (name, args) = (name.clone(), Value::Object(given));
                 Ok(Work::Start(Box::new(WantedStart { agent, name, listed: entry.runs, args })))
             }
             ToolProgram::Workflow { file } => {
-                check(&entry.tool, &given)?;
+                check_arguments(&entry.tool, &given)?;
                 Ok(Work::File { file: file.clone(), args: Value::Object(given), pinned: Some(entry.runs) })
             }
             ToolProgram::Component { component, layout, .. } => {
@@ -274,7 +289,7 @@ impl McpServer {
                 let input = given.remove("input").filter(|input| !input.is_null());
                 let args = match layout {
                     Layout::Flat => given,
-                    Layout::Nested => nested(given)?,
+                    Layout::Nested => nested_arguments(given)?,
                 };
                 let digest = Digest::from(component.digest());
                 Ok(Work::Component { digest, name: entry.tool.name.to_string(), args, input })
@@ -293,12 +308,12 @@ impl McpServer {
         let given = request.arguments;
         // Invalid requests are recorded as well: they may have asked for something forbidden.
         let wrong = |message: String| {
-            self.refuse(&place, &entry.tool.name, &message, &json!(given));
-            refusal("parse_error", message).into()
+            self.record_refusal(&place, &entry.tool.name, &message, &json!(given));
+            tool_refusal("parse_error", message).into()
         };
         match builtin {
             BuiltinTool::Run => {
-                let args = match builtin::read::<RunArgs>(builtin, given.clone()) {
+                let args = match builtin::parse_arguments::<RunArgs>(builtin, given.clone()) {
                     Ok(args) => args,
                     Err(message) => return wrong(message),
                 };
@@ -308,30 +323,34 @@ impl McpServer {
                 match self.prepare_run(args, Arc::clone(&entry), &place, usual) {
                     Ok(call) => self.work_or_task(call, context).await,
                     Err(message) => {
-                        self.refuse(&place, "run", &message, &json!(given));
-                        refusal("refused", message).into()
+                        self.record_refusal(&place, "run", &message, &json!(given));
+                        tool_refusal("refused", message).into()
                     }
                 }
             }
-            BuiltinTool::Resume => match builtin::read::<ResumeArgs>(builtin, given.clone()) {
-                Ok(args) => self.resume(args, entry, place, context).await,
+            BuiltinTool::Resume => match builtin::parse_arguments::<ResumeArgs>(builtin, given.clone()) {
+                Ok(args) => self.resume_run(args, entry, place, context).await,
                 Err(message) => wrong(message),
             },
-            BuiltinTool::Runs => match builtin::read::<RunsArgs>(builtin, given.clone()) {
-                Ok(args) => self.look(place, context, move |history| history.runs(&args)).await.into(),
+            BuiltinTool::Runs => match builtin::parse_arguments::<RunsArgs>(builtin, given.clone()) {
+                Ok(args) => {
+                    self.read_history(place, context, move |history| history.list_runs(&args)).await.into()
+                }
                 Err(message) => wrong(message),
             },
-            BuiltinTool::Show => match builtin::read::<ShowArgs>(builtin, given.clone()) {
-                Ok(args) => self.look(place, context, move |history| history.show(&args)).await.into(),
+            BuiltinTool::Show => match builtin::parse_arguments::<ShowArgs>(builtin, given.clone()) {
+                Ok(args) => {
+                    self.read_history(place, context, move |history| history.show_run(&args)).await.into()
+                }
                 Err(message) => wrong(message),
             },
-            BuiltinTool::Cancel => match builtin::read::<CancelArgs>(builtin, given.clone()) {
+            BuiltinTool::Cancel => match builtin::parse_arguments::<CancelArgs>(builtin, given.clone()) {
                 Ok(args) => {
                     let cancel = move |history: &history::History| match &history.agent {
-                        Some(agent) => agent.cancel(&args.run),
+                        Some(agent) => agent.cancel_run(&args.run),
                         None => Err("only an agent of the service can call this".to_owned()),
                     };
-                    self.look(place, context, cancel).await.into()
+                    self.read_history(place, context, cancel).await.into()
                 }
                 Err(message) => wrong(message),
             },
@@ -346,9 +365,9 @@ impl McpServer {
         usual: Option<Duration>,
     ) -> Result<Prepared, String> {
         let guard = &self.shared.guard;
-        let cwd = guard.cwd(args.cwd.as_deref())?;
-        let limits = self.limits(args.bounds, usual)?;
-        let work = match guard.asked(&self.shared.runtime, &args, &cwd)? {
+        let cwd = guard.resolve_cwd(args.cwd.as_deref())?;
+        let limits = self.call_limits(args.bounds, usual)?;
+        let work = match guard.check_request(&self.shared.runtime, &args, &cwd)? {
             guard::AgentRequest::Pipeline(text) => Work::Pipeline { text },
             guard::AgentRequest::File(file) => {
                 Work::File { file, args: args.args.unwrap_or_else(|| json!({})), pinned: None }
@@ -357,7 +376,7 @@ impl McpServer {
         Ok(Prepared { work, place: CallPlace { cwd, ..place.clone() }, limits, entry })
     }
 
-    pub(super) fn limits(&self, bounds: Bounds, usual: Option<Duration>) -> Result<CallLimits, String> {
+    pub(super) fn call_limits(&self, bounds: Bounds, usual: Option<Duration>) -> Result<CallLimits, String> {
         if bounds.timeout_ms.is_some_and(|ms| ms < call::MIN_TIMEOUT_MS) {
             return Err(format!("timeoutMs must be at least {}", call::MIN_TIMEOUT_MS));
         }
@@ -368,7 +387,7 @@ impl McpServer {
         Ok(CallLimits { time, answer: bounds.max_stdout_bytes.unwrap_or(call::MAX_ANSWER) })
     }
 
-    async fn look(
+    async fn read_history(
         &self,
         place: CallPlace,
         context: &RequestContext<RoleServer>,
@@ -376,15 +395,15 @@ impl McpServer {
     ) -> CallToolResult {
         let store = match self.shared.runtime.store() {
             Ok(store) => store,
-            Err(error) => return refusal("runtime_error", error.to_string()),
+            Err(error) => return tool_refusal("runtime_error", error.to_string()),
         };
         let of = place.caller.actor.filter(|_| !self.shared.all_runs);
-        let history = history::History { store, of, agent: Agent::of(context) };
+        let history = history::History { store, of, agent: Agent::from_context(context) };
         let done = tokio::task::spawn_blocking(move || look(&history)).await;
         match done {
-            Ok(Ok(value)) => call::result(value, false),
-            Ok(Err(message)) => refusal("parse_error", message),
-            Err(error) => refusal("runtime_error", error.to_string()),
+            Ok(Ok(value)) => call::tool_result(value, false),
+            Ok(Err(message)) => tool_refusal("parse_error", message),
+            Err(error) => tool_refusal("runtime_error", error.to_string()),
         }
     }
 }
@@ -407,13 +426,13 @@ fn gate_of(question: &Map<String, Value>) -> Option<GateRef> {
 }
 
 /// A client's name for the history: its own statement, short and on one line.
-fn named(name: &str) -> String {
+fn client_name(name: &str) -> String {
     let name: String = name.chars().filter(|c| !c.is_control()).take(64).collect();
     if name.trim().is_empty() { "client".to_owned() } else { name }
 }
 
 /// Checks the arguments of a workflow's tool against its declaration.
-fn check(tool: &Tool, given: &JsonObject) -> Result<(), String> {
+fn check_arguments(tool: &Tool, given: &JsonObject) -> Result<(), String> {
     let schema = lobster_runtime::schema::Schema::compile(&Value::Object((*tool.input_schema).clone()))?;
     match schema.first_error(&Value::Object(given.clone())) {
         None => Ok(()),
@@ -421,7 +440,7 @@ fn check(tool: &Tool, given: &JsonObject) -> Result<(), String> {
     }
 }
 
-fn nested(mut given: JsonObject) -> Result<Map<String, Value>, String> {
+fn nested_arguments(mut given: JsonObject) -> Result<Map<String, Value>, String> {
     let args = given.remove("args").unwrap_or_else(|| json!({}));
     if let Some(other) = given.keys().next() {
         return Err(format!("unknown argument {other:?}; the step's own arguments go under `args`"));
@@ -434,7 +453,7 @@ fn nested(mut given: JsonObject) -> Result<Map<String, Value>, String> {
 
 impl ServerHandler for McpServer {
     fn get_info(&self) -> ServerConfig {
-        let catalogue = self.listed();
+        let catalogue = self.listed_catalogue();
         let digest = catalogue.digest.map(|digest| digest.to_string()).unwrap_or_default();
         let capabilities =
             ServerCapabilities::builder().enable_tools().enable_tool_list_changed().enable_tasks().build();
@@ -464,15 +483,15 @@ impl ServerHandler for McpServer {
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let shared = Arc::clone(&self.shared);
-        let catalogue = tokio::task::spawn_blocking(move || shared.current())
+        let catalogue = tokio::task::spawn_blocking(move || shared.current_catalogue())
             .await
             .map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
         *lock(&self.listed) = Some(Arc::clone(&catalogue));
         *lock(&self.shared.listed) = Arc::clone(&catalogue);
-        let agent = Agent::of(&context);
+        let agent = Agent::from_context(&context);
         let is_seen =
             |entry: &CatalogueEntry| agent.as_ref().is_none_or(|agent| agent.may_use(&entry.program));
-        let mut result = ListToolsResult::with_all_items(catalogue.tools(is_seen));
+        let mut result = ListToolsResult::with_all_items(catalogue.visible_tools(is_seen));
         let digest = catalogue.digest.map(|digest| format!("blake3:{digest}"));
         result.meta = Some(MetaObject(Map::from_iter([(DIGEST.to_owned(), json!(digest))])));
         Ok(result)
@@ -483,15 +502,15 @@ impl ServerHandler for McpServer {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let caller = self.caller(&context, &request.name);
+        let caller = self.identify_caller(&context, &request.name);
         let place = CallPlace { cwd: self.shared.guard.root.clone(), caller };
         // If others no longer see this store, nothing is read from it or done with it.
         if let Err(error) = self.shared.runtime.store().and_then(|store| store.check_identity()) {
-            return Ok(refusal("runtime_error", error.to_string()).into());
+            return Ok(tool_refusal("runtime_error", error.to_string()).into());
         }
         let pin = context.meta.get(DIGEST).and_then(Value::as_str).map(str::to_owned);
-        let agent = Agent::of(&context);
-        let entry = match self.pinned(&request.name, pin.as_deref()) {
+        let agent = Agent::from_context(&context);
+        let entry = match self.find_unchanged(&request.name, pin.as_deref()) {
             // A tool that an agent may not use is reported as unknown.
             Ok(entry) | Err(Refused::Changed(entry, _))
                 if agent.as_ref().is_some_and(|agent| !agent.may_use(&entry.program)) =>
@@ -502,11 +521,12 @@ impl ServerHandler for McpServer {
             Ok(entry) => entry,
             Err(Refused::Unknown(message)) => return Err(ErrorData::invalid_params(message, None)),
             Err(Refused::Changed(entry, difference)) => {
-                return Ok(self.changed(&entry, &difference, &place).into());
+                return Ok(self.refuse_changed(&entry, &difference, &place).into());
             }
         };
         if let Some(state) = request.request_state {
-            let brought = self.brought(state, request.input_responses.as_ref(), entry, place, &context);
+            let brought =
+                self.resume_with_answer(state, request.input_responses.as_ref(), entry, place, &context);
             return Ok(match brought.await? {
                 Brought::Work(run, call) => self.go_on_or_task(run, call, &context).await,
                 Brought::Done(response) => response,
@@ -517,11 +537,11 @@ impl ServerHandler for McpServer {
         }
         let given = request.arguments.unwrap_or_default();
         let is_start = agent.is_some() && !tasks::are_known_to(&context);
-        let work = match self.typed(&entry, given.clone(), agent) {
+        let work = match self.typed_work(&entry, given.clone(), agent) {
             Ok(work) => work,
             Err(message) => {
-                self.refuse(&place, &entry.tool.name, &message, &json!(given));
-                return Ok(refusal("parse_error", message).into());
+                self.record_refusal(&place, &entry.tool.name, &message, &json!(given));
+                return Ok(tool_refusal("parse_error", message).into());
             }
         };
         let time = self.shared.default_time.or(is_start.then_some(service::PATIENCE));
@@ -552,9 +572,9 @@ impl ServerHandler for McpServer {
             }
             let place = CallPlace {
                 cwd: self.shared.guard.root.clone(),
-                caller: self.caller(&context, "tools/call"),
+                caller: self.identify_caller(&context, "tools/call"),
             };
-            self.refuse(&place, "tools/call", &message, &params);
+            self.record_refusal(&place, "tools/call", &message, &params);
         }
         Err(ErrorData::invalid_params(message, None))
     }
@@ -564,7 +584,7 @@ impl ServerHandler for McpServer {
         request: GetTaskParams,
         context: RequestContext<RoleServer>,
     ) -> Result<GetTaskResult, ErrorData> {
-        self.task(request.task_id, &context).await.map(GetTaskResult::new)
+        self.detailed_task(request.task_id, &context).await.map(GetTaskResult::new)
     }
 
     async fn update_task(
@@ -572,7 +592,7 @@ impl ServerHandler for McpServer {
         request: UpdateTaskParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        self.update(&request.task_id, request.input_responses, &context)
+        self.answer_questions(&request.task_id, request.input_responses, &context)
     }
 
     async fn cancel_task(
@@ -618,7 +638,7 @@ impl ServerHandler for McpServer {
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        self.listed().entries.get(name).map(|entry| entry.tool.clone())
+        self.listed_catalogue().entries.get(name).map(|entry| entry.tool.clone())
     }
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {

@@ -82,7 +82,7 @@ impl Front {
         let endpoint = Endpoint::new(SESSION_IDLE, config, move || {
             let session = CancelToken::new();
             let server = McpServer::new(Arc::clone(&of_sessions), CancelToken::new());
-            (server.within(session.clone()), session)
+            (server.with_session(session.clone()), session)
         });
         Ok(Self { endpoint: Arc::new(endpoint), shared, is_looked_after: AtomicBool::new(false) })
     }
@@ -90,14 +90,14 @@ impl Front {
     /// Starts the background tasks with the first request.
     fn look_after(&self) {
         if !self.is_looked_after.swap(true, Ordering::Relaxed) {
-            tokio::spawn(self.endpoint.sweep());
+            tokio::spawn(self.endpoint.sweep_abandoned());
             tokio::spawn(Arc::clone(&self.shared).watch_registered());
         }
     }
 }
 
 impl Agents for Front {
-    fn answer(&self, app: Arc<App>, asked: Asked) -> Answering {
+    fn answer_request(&self, app: Arc<App>, asked: Asked) -> Answering {
         self.look_after();
         let endpoint = Arc::clone(&self.endpoint);
         Box::pin(async move {
@@ -107,7 +107,7 @@ impl Agents for Front {
             *request.uri_mut() = asked.target.parse().unwrap_or_default();
             *request.headers_mut() = asked.headers.clone();
             request.extensions_mut().insert(Agent { app, asked: Arc::new(asked) });
-            let response: Response<Body> = endpoint.handle::<Full<Bytes>>(request, owner).await;
+            let response: Response<Body> = endpoint.handle_request::<Full<Bytes>>(request, owner).await;
             Ok(response)
         })
     }
@@ -122,22 +122,22 @@ pub(super) struct Agent {
 
 impl Agent {
     /// The agent that made a request; `None` without a service.
-    pub(super) fn of(context: &RequestContext<RoleServer>) -> Option<Self> {
+    pub(super) fn from_context(context: &RequestContext<RoleServer>) -> Option<Self> {
         context.extensions.get::<http::request::Parts>()?.extensions.get::<Self>().cloned()
     }
 
     /// Its name in the history.
     pub(super) fn name(&self) -> Option<String> {
-        self.asked.name().map(str::to_owned)
+        self.asked.caller_name().map(str::to_owned)
     }
 
     /// True if it may use a tool, and so may see it.
     pub(super) fn may_use(&self, program: &ToolProgram) -> bool {
         match program {
-            ToolProgram::Registered { name } => self.asked.may(Verb::Operate, Some(name)),
+            ToolProgram::Registered { name } => self.asked.has_right(Verb::Operate, Some(name)),
             // The arguments of the call name the run.
             ToolProgram::Builtin(BuiltinTool::Cancel) => self.asked.actor.as_ref().is_some_and(|actor| {
-                lobster_serve::access::can(actor, Verb::Operate, lobster_serve::access::Object::List)
+                lobster_serve::access::is_allowed(actor, Verb::Operate, lobster_serve::access::Object::List)
             }),
             ToolProgram::Builtin(_) => true,
             ToolProgram::Workflow { .. } | ToolProgram::Component { .. } => false,
@@ -164,7 +164,7 @@ impl Agent {
     ///
     /// # Errors
     /// The reason why it cannot be cancelled.
-    pub(super) fn cancel(&self, run: &str) -> Result<Value, String> {
+    pub(super) fn cancel_run(&self, run: &str) -> Result<Value, String> {
         let unknown = || format!("there is no run {run:?} of yours");
         let service = &self.app.service;
         let id = match run.parse::<RunId>() {
@@ -172,12 +172,12 @@ impl Agent {
             _ => self.app.store.find_run(run).map_err(|_| unknown())?,
         };
         let workflow = workflow_of_run(&self.app, id).map_err(|problem| problem.detail)?;
-        if !self.asked.may(Verb::Operate, workflow.as_deref()) {
+        if !self.asked.has_right(Verb::Operate, workflow.as_deref()) {
             return Err(unknown());
         }
-        let why = format!("{} had it cancelled", self.asked.name().unwrap_or("an agent"));
+        let why = format!("{} had it cancelled", self.asked.caller_name().unwrap_or("an agent"));
         let is_done = service
-            .cancel_start(id, &why, self.asked.name(), &self.asked.origin())
+            .cancel_start(id, &why, self.asked.caller_name(), &self.asked.caller_origin())
             .map_err(|error| error.to_string())?;
         if !is_done {
             return Err(format!("run {id} has ended, or the service did not start it"));
@@ -205,10 +205,10 @@ pub(super) async fn run(
     progress: Option<Box<dyn Progress>>,
 ) -> CallAnswer {
     let agent = wanted.agent.clone();
-    let run = match blocking(move || start(wanted, detail)).await {
+    let run = match run_blocking(move || queue_run(wanted, detail)).await {
         Ok(Some(run)) => run,
         Ok(None) => return CallAnswer { run: None, envelope: Value::Null, changed: true },
-        Err(failure) => return failed(None, failure),
+        Err(failure) => return failed_answer(None, failure),
     };
     let begun = Instant::now();
     let mut told = 0;
@@ -216,14 +216,14 @@ pub(super) async fn run(
     let mut is_cancelled = false;
     loop {
         let (looking, after) = (agent.clone(), progress.is_some().then_some(told));
-        let look = match blocking(move || look(&looking, run, after)).await {
+        let look = match run_blocking(move || poll_run(&looking, run, after)).await {
             Ok(look) => look,
-            Err(failure) => return failed(Some(run), failure),
+            Err(failure) => return failed_answer(Some(run), failure),
         };
         if let Some(progress) = &progress {
             told = report_events(&**progress, &look.events, told);
-            for (place, now) in agent.app.tidings.news(run, &mut heard) {
-                progress.heard(&place, &now);
+            for (place, now) in agent.app.tidings.new_progress(run, &mut heard) {
+                progress.output_arrived(&place, &now);
             }
         }
         if let Some(envelope) = look.envelope {
@@ -236,7 +236,7 @@ pub(super) async fn run(
                 return still_going(run, look.stands);
             }
             let cancelling = agent.clone();
-            let _ = tokio::task::spawn_blocking(move || cancelling.cancel(&run.to_string())).await;
+            let _ = tokio::task::spawn_blocking(move || cancelling.cancel_run(&run.to_string())).await;
         }
         if time.is_some_and(|time| begun.elapsed() >= time) {
             return still_going(run, look.stands);
@@ -245,14 +245,14 @@ pub(super) async fn run(
     }
 }
 
-async fn blocking<T: Send + 'static>(
+async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
     let broken = |error| Err(Failure::new(Code::Failed, format!("lobster broke off: {error}")));
     tokio::task::spawn_blocking(work).await.unwrap_or_else(broken)
 }
 
-fn failed(run: Option<RunId>, failure: Failure) -> CallAnswer {
+fn failed_answer(run: Option<RunId>, failure: Failure) -> CallAnswer {
     let envelope = Envelope::Failed(failure).to_value().unwrap_or(Value::Null);
     CallAnswer { run, envelope, changed: false }
 }
@@ -267,17 +267,17 @@ fn still_going(run: RunId, stands: &'static str) -> CallAnswer {
 }
 
 /// Queues the run; `None` if the registered version is not the listed one.
-fn start(wanted: WantedStart, mut detail: Value) -> Result<Option<RunId>, Failure> {
+fn queue_run(wanted: WantedStart, mut detail: Value) -> Result<Option<RunId>, Failure> {
     let WantedStart { agent, name, listed, args } = wanted;
-    let found = agent.app.service.workflow(&name).map_err(|error| store(&error))?;
+    let found = agent.app.service.find_workflow(&name).map_err(|error| store_failure(&error))?;
     let Some(workflow) = found.filter(|workflow| workflow.digest == listed) else { return Ok(None) };
     detail["workflow"] = json!(name);
     let cause = Cause { name: "mcp", detail };
     let run = enqueue_for(&agent.app, &agent.asked, workflow, args, cause);
-    run.map(Some).map_err(|problem| Failure::parse(problem.detail))
+    run.map(Some).map_err(|problem| Failure::parse_error(problem.detail))
 }
 
-fn store(error: &StoreError) -> Failure {
+fn store_failure(error: &StoreError) -> Failure {
     Failure::new(Code::Failed, error.to_string())
 }
 
@@ -289,12 +289,12 @@ struct Look {
     events: Vec<(u64, Event)>,
 }
 
-fn look(agent: &Agent, run: RunId, after: Option<u64>) -> Result<Look, Failure> {
+fn poll_run(agent: &Agent, run: RunId, after: Option<u64>) -> Result<Look, Failure> {
     let shop = &agent.app.store;
     let summary = match shop.run(run) {
         Ok(summary) => summary,
         Err(StoreError::UnknownRun(_)) => {
-            let start = agent.app.service.start_of(run).map_err(|error| store(&error))?;
+            let start = agent.app.service.start_of(run).map_err(|error| store_failure(&error))?;
             return match start.filter(|start| start.state.is_over()) {
                 None => Ok(Look { envelope: None, stands: "queued", events: Vec::new() }),
                 Some(start) => {
@@ -307,11 +307,11 @@ fn look(agent: &Agent, run: RunId, after: Option<u64>) -> Result<Look, Failure> 
                 }
             };
         }
-        Err(error) => return Err(store(&error)),
+        Err(error) => return Err(store_failure(&error)),
     };
     let events = match after {
         None => Vec::new(),
-        Some(after) => shop.events_after(run, after, RECORDS).map_err(|error| store(&error))?,
+        Some(after) => shop.events_after(run, after, RECORDS).map_err(|error| store_failure(&error))?,
     };
     let stands = if summary.status == RunStatus::Waiting { "waiting" } else { "running" };
     let envelope = envelope_of(agent, &summary).map_err(|why| Failure::new(Code::Failed, why))?;
@@ -326,10 +326,14 @@ fn envelope_of(agent: &Agent, summary: &RunSummary) -> Result<Option<Value>, Str
     let history = || History { store: shop.clone(), of: None, agent: None };
     match summary.status {
         RunStatus::Running => Ok(None),
-        RunStatus::Ok => history().envelope(summary).map(Some),
+        RunStatus::Ok => history().run_envelope(summary).map(Some),
         RunStatus::Waiting => {
             let history = history();
-            if history.asks(summary)? { history.envelope(summary).map(Some) } else { Ok(None) }
+            if history.has_open_approval(summary)? {
+                history.run_envelope(summary).map(Some)
+            } else {
+                Ok(None)
+            }
         }
         RunStatus::Cancelled => Ok(Envelope::Cancelled.to_value().ok()),
         RunStatus::Failed => {
@@ -342,7 +346,7 @@ fn envelope_of(agent: &Agent, summary: &RunSummary) -> Result<Option<Value>, Str
                 // The service resumes it.
                 return Ok(None);
             }
-            let code = end.and_then(|end| end["code"].as_str().map(FailureCode::read));
+            let code = end.and_then(|end| end["code"].as_str().map(FailureCode::from_name));
             let why = summary.error.clone().unwrap_or_else(|| "the run failed".to_owned());
             let failure = Failure::new(code.unwrap_or(Code::Failed.into()), why);
             Ok(Envelope::Failed(failure).to_value().ok())
@@ -355,8 +359,8 @@ fn report_events(progress: &dyn Progress, events: &[(u64, Event)], mut told: u64
     for (number, event) in events {
         told = *number;
         match event {
-            Event::StepStarted { path, kind, .. } => progress.started(path, kind),
-            Event::StepEnded { path, .. } if !path.contains('!') => progress.ended(path),
+            Event::StepStarted { path, kind, .. } => progress.work_started(path, kind),
+            Event::StepEnded { path, .. } if !path.contains('!') => progress.work_ended(path),
             _ => {}
         }
     }

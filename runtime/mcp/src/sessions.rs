@@ -59,13 +59,13 @@ impl Sessions {
     }
 
     /// Notes that a server was made, for the session that may begin with it.
-    pub(super) fn made(cancel: &CancelToken) {
+    pub(super) fn record_server(cancel: &CancelToken) {
         // Outside of a request it is not needed.
         let _ = MADE.try_with(|made| *made.borrow_mut() = Some(cancel.clone()));
     }
 
     /// Answers one request, and returns the token of the server that was made for it.
-    pub(super) async fn watch<T>(answer: impl Future<Output = T>) -> (T, Option<CancelToken>) {
+    pub(super) async fn watch_answer<T>(answer: impl Future<Output = T>) -> (T, Option<CancelToken>) {
         MADE.scope(RefCell::default(), async {
             let answer = answer.await;
             (answer, MADE.with(RefCell::take))
@@ -74,7 +74,7 @@ impl Sessions {
     }
 
     /// Adds a session that has begun.
-    pub(super) fn begin(&self, id: &str, cancel: CancelToken, owner: Option<String>) {
+    pub(super) fn add_session(&self, id: &str, cancel: CancelToken, owner: Option<String>) {
         let known = Known { cancel, owner, under_way: 0, since: Instant::now() };
         lock(&self.known).insert(id.to_owned(), known);
     }
@@ -85,20 +85,20 @@ impl Sessions {
     }
 
     /// Marks a request of a session as running until the value is dropped.
-    pub(super) fn hold(self: &Arc<Self>, id: &str) -> Option<HeldSession> {
+    pub(super) fn hold_open(self: &Arc<Self>, id: &str) -> Option<HeldSession> {
         lock(&self.known).get_mut(id)?.under_way += 1;
         Some(HeldSession { sessions: Arc::clone(self), id: id.to_owned() })
     }
 
     /// Ends a session that its client has deleted.
-    pub(super) fn deleted(&self, id: &str) {
+    pub(super) fn end_deleted(&self, id: &str) {
         if let Some(known) = lock(&self.known).remove(id) {
             known.cancel.cancel(CancelReason::Lost("the client has ended its session".to_owned()));
         }
     }
 
     /// Ends sessions whose clients are gone.
-    pub(super) async fn sweep(self: Arc<Self>) {
+    pub(super) async fn sweep_abandoned(self: Arc<Self>) {
         loop {
             tokio::time::sleep(self.pause).await;
             let over: Vec<(String, Known)> = lock(&self.known)
@@ -170,17 +170,17 @@ mod tests {
                 ..Sessions::new(Duration::from_millis(100))
             });
             let (gone, waits) = (CancelToken::new(), CancelToken::new());
-            sessions.begin("gone", gone.clone(), None);
-            sessions.begin("waits", waits.clone(), Some("ann".to_owned()));
+            sessions.add_session("gone", gone.clone(), None);
+            sessions.add_session("waits", waits.clone(), Some("ann".to_owned()));
             assert!(sessions.is_of("waits", Some("ann")) && !sessions.is_of("waits", Some("bob")));
             assert!(sessions.is_of("gone", None) && !sessions.is_of("nobody", None));
-            let held = sessions.hold("waits").unwrap();
-            let sweep = tokio::spawn(Arc::clone(&sessions).sweep());
+            let held = sessions.hold_open("waits").unwrap();
+            let sweep = tokio::spawn(Arc::clone(&sessions).sweep_abandoned());
             tokio::time::sleep(Duration::from_millis(400)).await;
             assert!(gone.is_cancelled() && !waits.is_cancelled());
             drop(held);
             tokio::time::sleep(Duration::from_millis(400)).await;
-            assert!(waits.is_cancelled() && sessions.hold("waits").is_none());
+            assert!(waits.is_cancelled() && sessions.hold_open("waits").is_none());
             sweep.abort();
         });
     }

@@ -55,11 +55,11 @@ impl Shared {
         all_runs: bool,
         say: fn(&str),
     ) -> Self {
-        let catalogue = Arc::new(Catalogue::read(&runtime, &sources, default_time));
+        let catalogue = Arc::new(Catalogue::read_directories(&runtime, &sources, default_time));
         for problem in &catalogue.problems {
             say(&format!("warning: {problem}"));
         }
-        let ending = runtime.cancel().child();
+        let ending = runtime.cancel().child_token();
         Self {
             ending,
             tasks: Tasks::default(),
@@ -80,12 +80,12 @@ impl Shared {
     }
 
     /// The current tools of the directories, which are read again only if something changed.
-    pub(super) fn current(&self) -> Arc<Catalogue> {
+    pub(super) fn current_catalogue(&self) -> Arc<Catalogue> {
         let known = Arc::clone(&lock(&self.current));
         if !known.is_stale(&self.sources) {
             return known;
         }
-        let fresh = Arc::new(Catalogue::read(&self.runtime, &self.sources, self.default_time));
+        let fresh = Arc::new(Catalogue::read_directories(&self.runtime, &self.sources, self.default_time));
         for problem in fresh.problems.iter().filter(|problem| !known.problems.contains(problem)) {
             (self.say)(&format!("warning: {problem}"));
         }
@@ -112,7 +112,7 @@ impl Shared {
                 continue;
             }
             let shared = Arc::clone(&self);
-            if tokio::task::spawn_blocking(move || drop(shared.current())).await.is_err() {
+            if tokio::task::spawn_blocking(move || drop(shared.current_catalogue())).await.is_err() {
                 return;
             }
             if changes.has_changed().unwrap_or(false) {
@@ -149,7 +149,7 @@ impl Shared {
             idle = if self.is_idle() { idle.saturating_add(1) } else { 0 };
             let shared = Arc::clone(&self);
             let look = move || {
-                drop(shared.current());
+                drop(shared.current_catalogue());
                 if idle == IDLE
                     && let Ok(store) = shared.runtime.store()
                 {

@@ -46,7 +46,7 @@ pub(super) struct StdioLines {
 /// The error for a sender, with the id of the request if it is known.
 type Refused = Box<(Option<RequestId>, ErrorData)>;
 
-fn refused(id: Option<RequestId>, error: ErrorData) -> Refused {
+fn refuse_message(id: Option<RequestId>, error: ErrorData) -> Refused {
     Box::new((id, error))
 }
 
@@ -105,7 +105,7 @@ impl StdioLines {
             return Ok(());
         }
         let value: Value = lobster_runtime::json::parse_message(text).map_err(|error| {
-            refused(None, ErrorData::new(ErrorCode::PARSE_ERROR, format!("no JSON: {error}"), None))
+            refuse_message(None, ErrorData::new(ErrorCode::PARSE_ERROR, format!("no JSON: {error}"), None))
         })?;
         match value {
             Value::Array(batch) if !batch.is_empty() => self.taken.extend(batch),
@@ -115,7 +115,7 @@ impl StdioLines {
     }
 
     /// Parses a message, or returns the error for its sender.
-    fn message(value: Value) -> Result<ClientJsonRpcMessage, Refused> {
+    fn parse_message(value: Value) -> Result<ClientJsonRpcMessage, Refused> {
         let id = value.get("id").and_then(|id| serde_json::from_value::<RequestId>(id.clone()).ok());
         let is_answer = value.get("method").is_none() && id.is_some();
         match serde_json::from_value::<ClientJsonRpcMessage>(value) {
@@ -127,13 +127,13 @@ impl StdioLines {
             }
             Err(error) => {
                 let error = ErrorData::invalid_request(format!("no message of this protocol: {error}"), None);
-                Err(refused(id, error))
+                Err(refuse_message(id, error))
             }
         }
     }
 
     /// True if the server handles a message; otherwise returns the error for its sender.
-    fn admit(&mut self, message: &ClientJsonRpcMessage) -> Result<bool, Refused> {
+    fn admit_message(&mut self, message: &ClientJsonRpcMessage) -> Result<bool, Refused> {
         let mut open = lock(&self.open);
         match message {
             JsonRpcMessage::Request(request) => {
@@ -141,12 +141,12 @@ impl StdioLines {
                 if open.len() >= MAX_OPEN {
                     let message = format!("more than {MAX_OPEN} requests are open; wait for answers");
                     let error = ErrorData::new(ErrorCode(-32000), message, None);
-                    return Err(refused(Some(request.id.clone()), error));
+                    return Err(refuse_message(Some(request.id.clone()), error));
                 }
                 if !open.insert(request.id.clone()) {
                     let message = "a request with this id is open already";
                     let error = ErrorData::invalid_request(message, None);
-                    return Err(refused(Some(request.id.clone()), error));
+                    return Err(refuse_message(Some(request.id.clone()), error));
                 }
                 Ok(true)
             }
@@ -162,7 +162,7 @@ impl StdioLines {
         }
     }
 
-    fn gone(&self, why: &str, after: Duration) {
+    fn end_session(&self, why: &str, after: Duration) {
         let (session, why) = (self.session.clone(), why.to_owned());
         tokio::spawn(async move {
             tokio::time::sleep(after).await;
@@ -171,7 +171,7 @@ impl StdioLines {
     }
 }
 
-async fn write(
+async fn write_message(
     to: &tokio::sync::Mutex<StdioWriter>,
     session: &CancelToken,
     message: &impl serde::Serialize,
@@ -200,7 +200,7 @@ impl Transport<RoleServer> for StdioLines {
                 JsonRpcMessage::Error(error) => error.id.clone(),
                 JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_) => None,
             };
-            let written = write(&to, &session, &item).await;
+            let written = write_message(&to, &session, &item).await;
             if let Some(id) = answered {
                 lock(&open).remove(&id);
             }
@@ -211,7 +211,9 @@ impl Transport<RoleServer> for StdioLines {
     async fn receive(&mut self) -> Option<ClientJsonRpcMessage> {
         loop {
             let refused: Refused = if let Some(value) = self.taken.pop_front() {
-                match Self::message(value).and_then(|message| Ok((self.admit(&message)?, message))) {
+                match Self::parse_message(value)
+                    .and_then(|message| Ok((self.admit_message(&message)?, message)))
+                {
                     Ok((true, message)) => return Some(message),
                     Ok((false, _)) => continue,
                     Err(refused) => refused,
@@ -224,21 +226,21 @@ impl Transport<RoleServer> for StdioLines {
                     },
                     Ok(Line::TooLong) => {
                         let message = format!("a message may have {MAX_MESSAGE} bytes at most");
-                        refused(None, ErrorData::invalid_request(message, None))
+                        refuse_message(None, ErrorData::invalid_request(message, None))
                     }
                     Ok(Line::End) => {
-                        self.gone("the client has closed its end", AFTER_EOF);
+                        self.end_session("the client has closed its end", AFTER_EOF);
                         return None;
                     }
                     Err(error) => {
-                        self.gone(&format!("the client cannot be read: {error}"), Duration::ZERO);
+                        self.end_session(&format!("the client cannot be read: {error}"), Duration::ZERO);
                         return None;
                     }
                 }
             };
             let (id, error) = *refused;
             let answer = json!({ "jsonrpc": "2.0", "id": id, "error": error });
-            if write(&self.to, &self.session, &answer).await.is_err() {
+            if write_message(&self.to, &self.session, &answer).await.is_err() {
                 return None;
             }
         }

@@ -26,7 +26,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::answers::Brought;
-use super::call::{self, CallPlace, refusal};
+use super::call::{self, CallPlace, tool_refusal};
 use super::catalogue::CatalogueEntry;
 use super::history::History;
 use super::server::{McpServer, Prepared};
@@ -94,7 +94,7 @@ impl Live {
         self.state.send_replace(state);
     }
 
-    fn detailed(&self) -> DetailedTask {
+    fn to_detailed(&self) -> DetailedTask {
         let (payload, at_ms) = match &*self.state.borrow() {
             State::Working => (TaskPayload::Working, now_ms()),
             State::Asks(asked) => {
@@ -104,7 +104,7 @@ impl Live {
             State::Done { at_ms, .. } if self.cancel.is_cancelled() => (TaskPayload::Cancelled, *at_ms),
             State::Done { answer, at_ms, .. } => (payload_of(answer), *at_ms),
         };
-        DetailedTask::new(seed(&self.id, self.created_ms, at_ms), payload)
+        DetailedTask::new(working_task(&self.id, self.created_ms, at_ms), payload)
     }
 }
 
@@ -128,7 +128,7 @@ fn error_object(message: &str) -> JsonObject {
     JsonObject::from_iter([("code".to_owned(), json!(-32603)), ("message".to_owned(), json!(message))])
 }
 
-fn seed(id: &str, created_ms: i64, updated_ms: i64) -> Task {
+fn working_task(id: &str, created_ms: i64, updated_ms: i64) -> Task {
     Task::new(id, TaskStatus::Working, iso(created_ms), iso(updated_ms)).with_poll_interval_ms(POLL_MS)
 }
 
@@ -147,7 +147,7 @@ impl McpServer {
         context: &RequestContext<RoleServer>,
     ) -> CallToolResponse {
         if !are_known_to(context) {
-            return self.work(call, context).await;
+            return self.perform_call(call, context).await;
         }
         self.work_as(Uuid::new_v4().simple().to_string(), call, context).await
     }
@@ -177,12 +177,16 @@ impl McpServer {
             id,
             actor: call.place.caller.actor.clone(),
             created_ms: now_ms(),
-            cancel: self.shared.ending.child(),
+            cancel: self.shared.ending.child_token(),
             place: call.place.clone(),
             entry: Arc::clone(&call.entry),
             state: watch::Sender::new(State::Working),
         });
-        self.go_on(&live, context, |server, context| async move { server.work(call, &context).await });
+        self.go_on(
+            &live,
+            context,
+            |server, context| async move { server.perform_call(call, &context).await },
+        );
         let mut state = live.state.subscribe();
         let is_taken_back = tokio::select! {
             _ = state.wait_for(|state| !matches!(state, State::Working)) => false,
@@ -198,8 +202,8 @@ impl McpServer {
             State::Asks(asked) => return (**asked).clone().into(),
             State::Working => {}
         }
-        self.shared.tasks.keep(&live);
-        CallToolResponse::Task(CreateTaskResult::new(seed(&live.id, live.created_ms, now_ms())))
+        self.shared.tasks.add_task(&live);
+        CallToolResponse::Task(CreateTaskResult::new(working_task(&live.id, live.created_ms, now_ms())))
     }
 
     /// Works for a task independently of this session, which may end earlier.
@@ -219,41 +223,42 @@ impl McpServer {
         let work = tokio::spawn(work);
         tokio::spawn(async move {
             let broken = |error: tokio::task::JoinError| {
-                refusal("runtime_error", format!("lobster broke off: {error}")).into()
+                tool_refusal("runtime_error", format!("lobster broke off: {error}")).into()
             };
             live.set(work.await.unwrap_or_else(broken));
         });
     }
 
     /// Handles `tasks/get`.
-    pub(super) async fn task(
+    pub(super) async fn detailed_task(
         &self,
         id: String,
         context: &RequestContext<RoleServer>,
     ) -> Result<DetailedTask, ErrorData> {
-        let actor = self.caller(context, "tasks").actor;
-        if let Some(live) = self.shared.tasks.find(&id, &actor, self.shared.all_runs) {
-            return Ok(live.detailed());
+        let actor = self.identify_caller(context, "tasks").actor;
+        if let Some(live) = self.shared.tasks.find_task(&id, &actor, self.shared.all_runs) {
+            return Ok(live.to_detailed());
         }
-        let (shared, wanted, agent) = (Arc::clone(&self.shared), id.clone(), Agent::of(context));
-        let found = tokio::task::spawn_blocking(move || recorded(&shared, &wanted, actor, agent)).await;
+        let (shared, wanted, agent) = (Arc::clone(&self.shared), id.clone(), Agent::from_context(context));
+        let found = tokio::task::spawn_blocking(move || recorded_task(&shared, &wanted, actor, agent)).await;
         match found {
             Ok(Ok(Some(task))) => Ok(task),
-            Ok(Ok(None)) => Err(unknown(&id)),
+            Ok(Ok(None)) => Err(unknown_task(&id)),
             Ok(Err(message)) => Err(ErrorData::internal_error(message, None)),
             Err(error) => Err(ErrorData::internal_error(error.to_string(), None)),
         }
     }
 
     /// Handles `tasks/update`: the user's answers to the task's questions.
-    pub(super) fn update(
+    pub(super) fn answer_questions(
         &self,
         id: &str,
         responses: BTreeMap<String, Value>,
         context: &RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        let actor = self.caller(context, "tasks").actor;
-        let live = self.shared.tasks.find(id, &actor, self.shared.all_runs).ok_or_else(|| unknown(id))?;
+        let actor = self.identify_caller(context, "tasks").actor;
+        let live =
+            self.shared.tasks.find_task(id, &actor, self.shared.all_runs).ok_or_else(|| unknown_task(id))?;
         let mut asked = None;
         live.state.send_if_modified(|state| match state {
             State::Asks(question) => {
@@ -268,10 +273,10 @@ impl McpServer {
         };
         let (entry, place) = (Arc::clone(&live.entry), live.place.clone());
         self.go_on(&live, context, |server, context| async move {
-            match server.brought(token, Some(&responses), entry, place, &context).await {
-                Ok(Brought::Work(_, call)) => server.work(call, &context).await,
+            match server.resume_with_answer(token, Some(&responses), entry, place, &context).await {
+                Ok(Brought::Work(_, call)) => server.perform_call(call, &context).await,
                 Ok(Brought::Done(response)) => response,
-                Err(error) => refusal("parse_error", error.message).into(),
+                Err(error) => tool_refusal("parse_error", error.message).into(),
             }
         });
         Ok(())
@@ -283,21 +288,21 @@ impl McpServer {
         id: String,
         context: &RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        let actor = self.caller(context, "tasks").actor;
-        let live = self.shared.tasks.find(&id, &actor, self.shared.all_runs);
+        let actor = self.identify_caller(context, "tasks").actor;
+        let live = self.shared.tasks.find_task(&id, &actor, self.shared.all_runs);
         if let Some(live) = &live
             && !live.is_over()
         {
             live.cancel.cancel(CancelReason::Requested("cancelled by the client".to_owned()));
         }
         // A run that waits for an answer has no process to cancel.
-        let (shared, wanted, agent) = (Arc::clone(&self.shared), id.clone(), Agent::of(context));
+        let (shared, wanted, agent) = (Arc::clone(&self.shared), id.clone(), Agent::from_context(context));
         let ended = tokio::task::spawn_blocking(move || {
             let store = shared.runtime.store().map_err(|error| error.to_string())?;
             let run = run_of(&store, &wanted, actor.filter(|_| !shared.all_runs).as_deref())?;
             if let (Some(agent), Some(run)) = (&agent, &run) {
                 // A run that has ended is unchanged.
-                let _ = agent.cancel(&run.id.to_string());
+                let _ = agent.cancel_run(&run.id.to_string());
                 return Ok(true);
             }
             if let Some(run) = run.as_ref().filter(|run| run.status == RunStatus::Waiting) {
@@ -312,20 +317,20 @@ impl McpServer {
         };
         if let Some(live) = live {
             if matches!(*live.state.borrow(), State::Asks(_)) {
-                live.set(refusal("cancelled", "cancelled by the client").into());
+                live.set(tool_refusal("cancelled", "cancelled by the client").into());
             }
             return Ok(());
         }
-        if is_known { Ok(()) } else { Err(unknown(&id)) }
+        if is_known { Ok(()) } else { Err(unknown_task(&id)) }
     }
 }
 
-fn unknown(id: &str) -> ErrorData {
+fn unknown_task(id: &str) -> ErrorData {
     ErrorData::invalid_params(format!("there is no task {id:?} of yours"), None)
 }
 
 impl Tasks {
-    fn keep(&self, live: &Arc<Live>) {
+    fn add_task(&self, live: &Arc<Live>) {
         let mut all = lock(&self.live);
         all.retain(|_, live| !live.is_forgotten());
         if all.len() >= MOST {
@@ -335,7 +340,7 @@ impl Tasks {
         all.insert(live.id.clone(), Arc::clone(live));
     }
 
-    fn find(&self, id: &str, actor: &Option<String>, all_runs: bool) -> Option<Arc<Live>> {
+    fn find_task(&self, id: &str, actor: &Option<String>, all_runs: bool) -> Option<Arc<Live>> {
         let live = lock(&self.live).get(id).cloned()?;
         (all_runs || live.actor == *actor).then_some(live)
     }
@@ -345,7 +350,7 @@ impl Tasks {
 fn run_of(store: &Store, id: &str, actor: Option<&str>) -> Result<Option<RunSummary>, String> {
     let text = |error: StoreError| error.to_string();
     let filter = RunFilter { limit: LOOKED_THROUGH, ..RunFilter::default() };
-    let runs = store.runs(&filter).map_err(text)?;
+    let runs = store.list_runs(&filter).map_err(text)?;
     let ours = runs.into_iter().filter(|run| actor.is_none() || run.actor.as_deref() == actor);
     for run in ours {
         if handle_of(store, run.id).map_err(text)?.as_deref() == Some(id) {
@@ -364,7 +369,7 @@ fn handle_of(store: &Store, run: RunId) -> Result<Option<String>, StoreError> {
 }
 
 /// A task from the record: of an earlier server, or finished long ago.
-fn recorded(
+fn recorded_task(
     shared: &Shared,
     id: &str,
     actor: Option<String>,
@@ -375,28 +380,30 @@ fn recorded(
     let Some(run) = run_of(&store, id, of.as_deref())? else { return Ok(None) };
     let is_of_service = agent.is_some();
     let history = History { store, of, agent };
-    let payload = match replay::standing(&history.store, &run) {
+    let payload = match replay::read_standing(&history.store, &run) {
         Standing::Cancelled => TaskPayload::Cancelled,
         // Another process continues it, or ends it.
         Standing::Running | Standing::Cancelling => TaskPayload::Working,
         // The service starts another process for it.
         Standing::Interrupted if is_of_service && run.status == RunStatus::Running => TaskPayload::Working,
-        Standing::Interrupted => failed(&format!(
+        Standing::Interrupted => failed_payload(&format!(
             "{}; `lobster resume {}` continues it",
             run.error.as_deref().unwrap_or("the run was interrupted: the process that executed it has ended"),
-            run.id.short()
+            run.id.short_id()
         )),
-        Standing::Failed => failed(run.error.as_deref().unwrap_or("the run failed")),
-        Standing::Waiting if !history.asks(&run)? => TaskPayload::Working,
-        Standing::Ok | Standing::Waiting => payload_of(&call::result(history.envelope(&run)?, false).into()),
+        Standing::Failed => failed_payload(run.error.as_deref().unwrap_or("the run failed")),
+        Standing::Waiting if !history.has_open_approval(&run)? => TaskPayload::Working,
+        Standing::Ok | Standing::Waiting => {
+            payload_of(&call::tool_result(history.run_envelope(&run)?, false).into())
+        }
     };
     let ended_ms = run.ended_at.unwrap_or(run.started_at);
-    Ok(Some(DetailedTask::new(seed(id, run.started_at, ended_ms), payload)))
+    Ok(Some(DetailedTask::new(working_task(id, run.started_at, ended_ms), payload)))
 }
 
 /// A failed call is also an answer: errors of the protocol are errors of the server.
-fn failed(message: &str) -> TaskPayload {
+fn failed_payload(message: &str) -> TaskPayload {
     let failure = lobster_runtime::envelope::Envelope::Failed(Failure::new(Code::Failed, message.to_owned()));
     let envelope = failure.to_value().unwrap_or(Value::Null);
-    payload_of(&call::result(envelope, true).into())
+    payload_of(&call::tool_result(envelope, true).into())
 }

@@ -32,15 +32,15 @@ impl Turns {
     }
 
     /// Waits for a turn of this caller; `None` if the server is ending.
-    pub(super) async fn take(&self, caller: Option<&str>) -> Option<CallTurn> {
+    pub(super) async fn take_turn(&self, caller: Option<&str>) -> Option<CallTurn> {
         // The caller's own limit first: callers that wait for the total limit never hold more than
         // their share.
-        let own = self.own(caller).acquire_owned().await.ok()?;
+        let own = self.caller_semaphore(caller).acquire_owned().await.ok()?;
         let all = Arc::clone(&self.all).acquire_owned().await.ok()?;
         Some(CallTurn { _all: all, _own: own })
     }
 
-    fn own(&self, caller: Option<&str>) -> Arc<Semaphore> {
+    fn caller_semaphore(&self, caller: Option<&str>) -> Arc<Semaphore> {
         let mut callers = lock(&self.own);
         let caller = caller.map(str::to_owned);
         if let Some(own) = callers.get(&caller).and_then(Weak::upgrade) {
@@ -53,7 +53,7 @@ impl Turns {
     }
 
     /// Waits until no call is running, but not longer than `at_most`.
-    pub(super) async fn quiet(&self, at_most: Duration) {
+    pub(super) async fn wait_until_quiet(&self, at_most: Duration) {
         let all = u32::try_from(AT_ONCE).unwrap_or(u32::MAX);
         let _ = tokio::time::timeout(at_most, self.all.acquire_many(all)).await;
     }
@@ -73,14 +73,14 @@ mod tests {
         let turns = Turns::new();
         let mut taken = Vec::new();
         for _ in 0..AT_ONCE_OF_ONE {
-            taken.push(turns.take(Some("ann")).await.unwrap());
+            taken.push(turns.take_turn(Some("ann")).await.unwrap());
         }
         let soon = Duration::from_millis(20);
-        assert!(tokio::time::timeout(soon, turns.take(Some("ann"))).await.is_err());
-        let other = tokio::time::timeout(soon, turns.take(Some("bob"))).await;
+        assert!(tokio::time::timeout(soon, turns.take_turn(Some("ann"))).await.is_err());
+        let other = tokio::time::timeout(soon, turns.take_turn(Some("bob"))).await;
         assert!(other.is_ok_and(|turn| turn.is_some()));
         taken.clear();
         assert!(turns.are_free());
-        assert!(tokio::time::timeout(soon, turns.take(Some("ann"))).await.is_ok());
+        assert!(tokio::time::timeout(soon, turns.take_turn(Some("ann"))).await.is_ok());
     }
 }

@@ -9,15 +9,15 @@ use lobster_base::json;
 /// Unpacks the answer of a `pi` or `http` adapter.
 pub(crate) fn of_adapter(answer: Value) -> Result<Map<String, Value>, Failure> {
     match answer {
-        Value::Object(map) if map.contains_key("ok") => open(map),
-        other => result(Some(other)),
+        Value::Object(map) if map.contains_key("ok") => unpack_envelope(map),
+        other => check_result(Some(other)),
     }
 }
 
 /// Unpacks the answer of an adapter that is a function of the program which started lobster.
 pub(crate) fn of_function(answer: Value) -> Result<Map<String, Value>, Failure> {
     match answer {
-        Value::Object(map) => open(map),
+        Value::Object(map) => unpack_envelope(map),
         _ => Err(Failure::Envelope("it must be object".to_owned())),
     }
 }
@@ -27,34 +27,34 @@ pub(crate) fn of_gateway(answer: Value) -> Result<Map<String, Value>, Failure> {
     match answer {
         Value::Object(mut map) if map.contains_key("ok") => {
             if map.get("ok") != Some(&Value::Bool(true)) {
-                let message = message(&map).unwrap_or_else(|| "Unknown error".to_owned());
+                let message = error_message(&map).unwrap_or_else(|| "Unknown error".to_owned());
                 return Err(Failure::Request(format!("openclaw adapter error: {message}")));
             }
             match map.remove("result") {
-                Some(Value::Object(inner)) if inner.contains_key("ok") => open(inner),
-                inner => result(inner),
+                Some(Value::Object(inner)) if inner.contains_key("ok") => unpack_envelope(inner),
+                inner => check_result(inner),
             }
         }
-        other => result(Some(other)),
+        other => check_result(Some(other)),
     }
 }
 
-fn open(mut map: Map<String, Value>) -> Result<Map<String, Value>, Failure> {
+fn unpack_envelope(mut map: Map<String, Value>) -> Result<Map<String, Value>, Failure> {
     match map.get("ok") {
-        Some(Value::Bool(true)) => result(map.remove("result")),
-        Some(Value::Bool(false)) => {
-            Err(Failure::Remote(message(&map).unwrap_or_else(|| "llm adapter returned an error".to_owned())))
-        }
+        Some(Value::Bool(true)) => check_result(map.remove("result")),
+        Some(Value::Bool(false)) => Err(Failure::Remote(
+            error_message(&map).unwrap_or_else(|| "llm adapter returned an error".to_owned()),
+        )),
         _ => Err(Failure::Envelope("ok must be boolean".to_owned())),
     }
 }
 
-fn message(map: &Map<String, Value>) -> Option<String> {
+fn error_message(map: &Map<String, Value>) -> Option<String> {
     map.get("error")?.get("message").map(json::js_string).filter(|text| !text.is_empty())
 }
 
 /// Checks a result. It may be missing; if present, it must have an output.
-fn result(value: Option<Value>) -> Result<Map<String, Value>, Failure> {
+fn check_result(value: Option<Value>) -> Result<Map<String, Value>, Failure> {
     let map = match value {
         None => return Ok(Map::new()),
         Some(Value::Object(map)) => llm_task::as_of_adapter(map),
@@ -99,7 +99,7 @@ mod tests {
     fn text_of(result: Result<Map<String, Value>, Failure>) -> String {
         match result {
             Ok(map) => Value::Object(map).to_string(),
-            Err(failure) => failure.message("C"),
+            Err(failure) => failure.message_for("C"),
         }
     }
 

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::channel::Failure;
 use super::ending::Endings;
-use super::openai::copy;
+use super::openai::copy_field;
 use super::request::{Request, Retry};
 use crate::attachment::Attachment;
 use lobster_stage::StageError;
@@ -19,17 +19,17 @@ pub(crate) const MAX_TOKENS: u32 = 4096;
 const TOOL: &str = "answer";
 
 /// The request's body.
-pub(crate) fn body(request: &Request, retry: Option<&Retry>) -> Result<Value, StageError> {
+pub(crate) fn request_body(request: &Request, retry: Option<&Retry>) -> Result<Value, StageError> {
     let model = request.named_model("anthropic")?;
     request.refuse_settings("anthropic", &["seed"])?;
     let mut messages = Vec::new();
-    for turn in request.turns(retry) {
+    for turn in request.chat_turns(retry) {
         let role = if turn.is_model { "assistant" } else { "user" };
         let content = if turn.files.is_empty() {
             json!(turn.text)
         } else {
             let text = json!({"type": "text", "text": turn.text});
-            turn.files.into_iter().map(block).chain([text]).collect()
+            turn.files.into_iter().map(file_block).chain([text]).collect()
         };
         messages.push(json!({"role": role, "content": content}));
     }
@@ -64,7 +64,7 @@ pub(crate) fn body(request: &Request, retry: Option<&Retry>) -> Result<Value, St
 }
 
 /// A file as a block of a message.
-fn block(file: &Attachment) -> Value {
+fn file_block(file: &Attachment) -> Value {
     let kind = if file.is_image() { "image" } else { "document" };
     let source = json!({"type": "base64", "media_type": file.media_type, "data": file.base64()});
     json!({"type": kind, "source": source})
@@ -83,7 +83,7 @@ const ENDINGS: Endings =
     Endings { whole: &["end_turn", "stop_sequence"], cut: &["max_tokens", "model_context_window_exceeded"] };
 
 /// The answer in the form of an adapter's result.
-pub(crate) fn result(answer: &Value, request: &Request) -> Result<Map<String, Value>, Failure> {
+pub(crate) fn adapter_result(answer: &Value, request: &Request) -> Result<Map<String, Value>, Failure> {
     let Some(blocks) = answer.get("content").and_then(Value::as_array) else {
         let said = answer.pointer("/error/message").and_then(Value::as_str);
         return Err(match said {
@@ -103,25 +103,25 @@ pub(crate) fn result(answer: &Value, request: &Request) -> Result<Map<String, Va
             let data = if tool_schema(schema).1 { input.get("value").cloned() } else { Some(input.clone()) };
             json!({"format": "json", "text": lobster_base::json::compact(&data), "data": data})
         }
-        (Some(_) | None, _) => super::openai::output(&text, request),
+        (Some(_) | None, _) => super::openai::answer_output(&text, request),
     };
     let mut result = Map::new();
     result.insert("output".into(), output);
-    copy(answer, "id", "runId", &mut result);
-    copy(answer, "model", "model", &mut result);
+    copy_field(answer, "id", "runId", &mut result);
+    copy_field(answer, "model", "model", &mut result);
     if let Some(usage) = answer.get("usage").filter(|usage| usage.is_object()) {
         let count = |name: &str| usage.get(name).and_then(Value::as_u64).unwrap_or(0);
         // Tokens written to or read from the provider's prompt cache were also read by the model.
         let input = count("input_tokens")
             .saturating_add(count("cache_creation_input_tokens"))
             .saturating_add(count("cache_read_input_tokens"));
-        result.insert("usage".into(), json!(super::usage(input, count("output_tokens"))));
+        result.insert("usage".into(), json!(super::token_usage(input, count("output_tokens"))));
     }
     match answer.get("stop_reason").and_then(Value::as_str) {
         Some("refusal") => return Err(Failure::Remote("the model refuses to answer".to_owned())),
         // With a schema the tool call is the answer.
         Some("tool_use") if request.output_schema.is_some() => {}
-        reason => ENDINGS.note(reason, &mut result)?,
+        reason => ENDINGS.check_reason(reason, &mut result)?,
     }
     Ok(result)
 }
@@ -130,23 +130,23 @@ pub(crate) fn result(answer: &Value, request: &Request) -> Result<Map<String, Va
 mod tests {
     use super::*;
 
-    fn request(schema: Option<Value>) -> Request {
+    fn sample_request(schema: Option<Value>) -> Request {
         Request { prompt: "p".into(), model: Some("m".into()), output_schema: schema, ..Request::default() }
     }
 
     #[test]
     fn bodies() {
         assert_eq!(
-            body(&request(None), None).unwrap(),
+            request_body(&sample_request(None), None).unwrap(),
             json!({"model": "m", "max_tokens": 4096, "messages": [{"role": "user", "content": "p"}]})
         );
-        let with = body(&request(Some(json!({"type": "array"}))), None).unwrap();
+        let with = request_body(&sample_request(Some(json!({"type": "array"}))), None).unwrap();
         assert_eq!(
             with["tools"][0]["input_schema"],
             json!({"type": "object", "properties": {"value": {"type": "array"}}, "required": ["value"]})
         );
         assert_eq!(with["tool_choice"], json!({"type": "tool", "name": "answer"}));
-        assert!(body(&Request::default(), None).is_err());
+        assert!(request_body(&Request::default(), None).is_err());
     }
 
     #[test]
@@ -156,11 +156,11 @@ mod tests {
             stop: vec!["END".into()],
             effort: Some("low".into()),
             files: vec![Attachment::of_bytes("a.gif", b"GIF89a".to_vec()).unwrap()],
-            ..request(None)
+            ..sample_request(None)
         };
         let retry = Retry { attempt: 2, errors: vec!["/ must be object".into()], said: "[]".into() };
         assert_eq!(
-            body(&full, Some(&retry)).unwrap(),
+            request_body(&full, Some(&retry)).unwrap(),
             json!({
                 "model": "m", "max_tokens": 4096, "stop_sequences": ["END"], "output_config": {"effort": "low"},
                 "system": "be brief",
@@ -174,8 +174,8 @@ mod tests {
                 ],
             })
         );
-        let seeded = Request { seed: Some(1.into()), ..request(None) };
-        assert!(body(&seeded, None).unwrap_err().message.contains("no setting for --seed"));
+        let seeded = Request { seed: Some(1.into()), ..sample_request(None) };
+        assert!(request_body(&seeded, None).unwrap_err().message.contains("no setting for --seed"));
     }
 
     #[test]
@@ -191,7 +191,7 @@ mod tests {
             if schema.is_none() {
                 answer["stop_reason"] = text["stop_reason"].clone();
             }
-            Value::Object(result(&answer, &request(schema)).unwrap())
+            Value::Object(adapter_result(&answer, &sample_request(schema)).unwrap())
         };
         assert_eq!(
             shown(Some(json!({"type": "array"})))["output"],
@@ -205,7 +205,8 @@ mod tests {
                 "usage": {"inputTokens": 13, "outputTokens": 4, "totalTokens": 17},
             })
         );
-        let message = |answer: Value| result(&answer, &request(None)).unwrap_err().message("C");
+        let message =
+            |answer: Value| adapter_result(&answer, &sample_request(None)).unwrap_err().message_for("C");
         assert_eq!(message(json!({"error": {"message": "overloaded"}})), "C remote error: overloaded");
         assert!(message(json!({})).contains("content must be array"));
     }

@@ -16,7 +16,7 @@ pub struct Bounds<'a> {
 
 impl Bounds<'_> {
     /// Makes a call if its highest possible cost fits.
-    pub(crate) fn call<T>(
+    pub(crate) fn call_if_affordable<T>(
         &self,
         worst: Option<&WorstCase>,
         make: impl FnOnce() -> Result<T, Failure>,

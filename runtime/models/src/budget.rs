@@ -16,7 +16,7 @@ use lobster_stage::{StageError, WorstCase};
 use lobster_store::{Day, DayLimit, Store};
 
 use super::Spend;
-use super::cost::{fixed, settle, used};
+use super::cost::{final_spend, to_fixed, used_tokens};
 use super::pricing::{BadPrices, Pricing};
 
 /// The owner of a budget, which also tells where the budget is set.
@@ -43,7 +43,7 @@ impl Holder {
     }
 
     fn remedy(&self, unit: Unit) -> String {
-        let field = unit.field();
+        let field = unit.field_name();
         match self {
             Self::Run(_) => format!("raise budget.{field} of the file"),
             Self::Step(_) => format!("raise budget.{field} of the step"),
@@ -83,7 +83,7 @@ impl Prices {
     /// The use of a call.
     #[must_use]
     pub fn amount_of(&self, spend: &Spend) -> Amount {
-        let (input, output) = used(&spend.usage);
+        let (input, output) = used_tokens(&spend.usage);
         let rate = spend.model.as_deref().and_then(|model| self.pricing.rate(model));
         Amount {
             calls: 1,
@@ -127,7 +127,7 @@ impl Account {
 
     /// An account inside another one, with `used` from earlier.
     #[must_use]
-    pub fn within(parent: &Arc<Self>, terms: Vec<Terms>, used: Amount) -> Arc<Self> {
+    pub fn nested_in(parent: &Arc<Self>, terms: Vec<Terms>, used: Amount) -> Arc<Self> {
         let prices = Arc::clone(&parent.prices);
         Arc::new(Self { terms, used: Mutex::new(used), parent: Some(Arc::clone(parent)), prices })
     }
@@ -135,7 +135,7 @@ impl Account {
     /// True if calls may be refused.
     #[must_use]
     pub fn is_limited(&self) -> bool {
-        self.chain().any(|account| !account.terms.is_empty())
+        self.account_chain().any(|account| !account.terms.is_empty())
     }
 
     /// Adds the most that a call may use. If `has_refused`, a model with a price was too expensive for
@@ -143,7 +143,12 @@ impl Account {
     ///
     /// # Errors
     /// A budget of the chain has no room or cannot be enforced, or the store fails.
-    pub fn book(&self, store: &Store, worst: &WorstCase, has_refused: bool) -> Result<Booking, StageError> {
+    pub fn book_call(
+        &self,
+        store: &Store,
+        worst: &WorstCase,
+        has_refused: bool,
+    ) -> Result<Booking, StageError> {
         let rate = worst.model.as_deref().and_then(|model| self.prices.pricing.rate(model));
         let asked = Asked {
             worst,
@@ -157,8 +162,8 @@ impl Account {
         }
         let amount =
             Amount { calls: 1, tokens: asked.tokens.unwrap_or(0), nano_usd: asked.usd.map_or(0, nano_usd) };
-        self.add(amount, &asked)?;
-        let days = self.days();
+        self.add_amount(amount, &asked)?;
+        let days = self.day_limits();
         if days.is_empty() {
             return Ok(Booking { amount, day: None });
         }
@@ -168,7 +173,7 @@ impl Account {
             Ok(Err(full)) => {
                 self.take_off(amount);
                 let (terms, _) = days[full.index];
-                Err(asked.refused(terms, full.unit, full.used))
+                Err(asked.refusal_error(terms, full.unit, full.used))
             }
             Err(error) => {
                 self.take_off(amount);
@@ -185,23 +190,23 @@ impl Account {
 
     /// The final spend of an answered call: the spend in the answer if it is valid, else the reserved amount.
     #[must_use]
-    pub fn settled(&self, reserved: Spend, answered: Option<Spend>) -> Spend {
-        settle(&self.prices.pricing, reserved, answered)
+    pub fn final_spend(&self, reserved: Spend, answered: Option<Spend>) -> Spend {
+        final_spend(&self.prices.pricing, reserved, answered)
     }
 
     /// Replaces the amount added for a call by its actual use, which is nothing if the call was not computed.
     ///
     /// # Errors
     /// The store fails: the call keeps its highest possible use there.
-    pub fn settle(&self, store: &Store, booking: &Booking, used: Amount) -> Result<(), StageError> {
-        for account in self.chain() {
+    pub fn settle_booking(&self, store: &Store, booking: &Booking, used: Amount) -> Result<(), StageError> {
+        for account in self.account_chain() {
             let mut sum = lock(&account.used);
             *sum = sum.minus(booking.amount).plus(used);
         }
         match booking.day {
             None => Ok(()),
             Some(day) => {
-                let limits: Vec<DayLimit> = self.days().into_iter().map(|(_, limit)| limit).collect();
+                let limits: Vec<DayLimit> = self.day_limits().into_iter().map(|(_, limit)| limit).collect();
                 store
                     .settle_day(&limits, day, booking.amount, used)
                     .map_err(|error| StageError::permanent_from(error).with_code(Code::Store))
@@ -210,17 +215,16 @@ impl Account {
     }
 
     /// Adds to every account, or to none if one has no room.
-    fn add(&self, amount: Amount, asked: &Asked<'_>) -> Result<(), StageError> {
-        for (depth, account) in self.chain().enumerate() {
+    fn add_amount(&self, amount: Amount, asked: &Asked<'_>) -> Result<(), StageError> {
+        for (depth, account) in self.account_chain().enumerate() {
             let mut sum = lock(&account.used);
             let now = sum.plus(amount);
-            let passed =
-                account.terms.iter().filter(|terms| terms.day_key.is_none()).find_map(|terms| {
-                    terms.limits.passed_by(&now).map(|unit| asked.refused(terms, unit, *sum))
-                });
+            let passed = account.terms.iter().filter(|terms| terms.day_key.is_none()).find_map(|terms| {
+                terms.limits.passed_by(&now).map(|unit| asked.refusal_error(terms, unit, *sum))
+            });
             if let Some(refused) = passed {
                 drop(sum);
-                for before in self.chain().take(depth) {
+                for before in self.account_chain().take(depth) {
                     let mut sum = lock(&before.used);
                     *sum = sum.minus(amount);
                 }
@@ -232,21 +236,21 @@ impl Account {
     }
 
     fn take_off(&self, amount: Amount) {
-        for account in self.chain() {
+        for account in self.account_chain() {
             let mut sum = lock(&account.used);
             *sum = sum.minus(amount);
         }
     }
 
-    fn chain(&self) -> impl Iterator<Item = &Self> {
+    fn account_chain(&self) -> impl Iterator<Item = &Self> {
         std::iter::successors(Some(self), |account| account.parent.as_deref())
     }
 
     fn all_terms(&self) -> impl Iterator<Item = &Terms> {
-        self.chain().flat_map(|account| &account.terms)
+        self.account_chain().flat_map(|account| &account.terms)
     }
 
-    fn days(&self) -> Vec<(&Terms, DayLimit)> {
+    fn day_limits(&self) -> Vec<(&Terms, DayLimit)> {
         let limit = |terms: &Terms| {
             let key = terms.day_key.clone()?;
             Some(DayLimit { key, limits: terms.limits })
@@ -261,7 +265,7 @@ impl Asked<'_> {
         let name = terms.holder.name();
         let limits_usd = terms.limits.nano_usd.is_some();
         if let Some(bad) = self.bad_prices.filter(|_| limits_usd) {
-            let error = error(&terms.holder, &format!("{name} cannot be enforced: {bad}"));
+            let error = budget_error(&terms.holder, &format!("{name} cannot be enforced: {bad}"));
             return Err(error.with_code(Code::Setting));
         }
         if limits_usd && self.is_unpriced {
@@ -280,22 +284,22 @@ impl Asked<'_> {
                      `unpriced: allow` under `budget`"
                 ),
             };
-            return Err(error(&terms.holder, &why));
+            return Err(budget_error(&terms.holder, &why));
         }
         if self.tokens.is_none() && (limits_usd || terms.limits.tokens.is_some()) {
             let why = format!(
                 "the adapter chooses the length of the answer, so {name} cannot limit it. Give --max-output-tokens"
             );
-            return Err(error(&terms.holder, &why));
+            return Err(budget_error(&terms.holder, &why));
         }
         Ok(())
     }
 
-    fn refused(&self, terms: &Terms, unit: Unit, used: Amount) -> StageError {
+    fn refusal_error(&self, terms: &Terms, unit: Unit, used: Amount) -> StageError {
         let Terms { holder, limits, .. } = terms;
         let remedy = holder.remedy(unit);
         let remedy = match unit {
-            Unit::Calls => capital(&remedy),
+            Unit::Calls => capitalise_first(&remedy),
             Unit::Tokens | Unit::Usd => format!("Lower --max-output-tokens, or {remedy}"),
         };
         let tokens = match self.worst.output_tokens {
@@ -307,25 +311,28 @@ impl Asked<'_> {
             Unit::Calls => "this would be one more".to_owned(),
             Unit::Tokens => format!("it may use {} (model {model}: {tokens})", self.tokens.unwrap_or(0)),
             Unit::Usd => {
-                format!("it may cost up to ${} (model {model}: {tokens})", fixed(self.usd.unwrap_or(0.0), 4))
+                format!(
+                    "it may cost up to ${} (model {model}: {tokens})",
+                    to_fixed(self.usd.unwrap_or(0.0), 4)
+                )
             }
         };
         let used = match unit {
             Unit::Usd => usd_text(used.nano_usd),
             Unit::Calls | Unit::Tokens => used.count_of(unit).to_string(),
         };
-        let limit = unit.text(limits.limit_of(unit).unwrap_or(0));
-        error(holder, &format!("{} has used {used} of {limit}, and {asks}. {remedy}", holder.name()))
+        let limit = unit.format_amount(limits.limit_of(unit).unwrap_or(0));
+        budget_error(holder, &format!("{} has used {used} of {limit}, and {asks}. {remedy}", holder.name()))
     }
 }
 
-fn capital(text: &str) -> String {
+fn capitalise_first(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 /// A step may continue without its call; a run may not.
-fn error(holder: &Holder, why: &str) -> StageError {
+fn budget_error(holder: &Holder, why: &str) -> StageError {
     let code = match holder {
         Holder::Step(_) => Code::StepBudget,
         Holder::Run(_) | Holder::Day(_) | Holder::Service => Code::Budget,

@@ -96,7 +96,7 @@ impl Slot {
             }
         };
         if let Some(state_key) = &self.state_key {
-            let kept = match UserState::at(state_dir).get(state_key) {
+            let kept = match UserState::in_dir(state_dir).get(state_key) {
                 Err(StoreError::StateText { .. }) => None,
                 other => other?,
             };
@@ -108,7 +108,7 @@ impl Slot {
                 return Ok(LookedUp { found: Some((item, Found::RunState)), passed_over });
             }
         }
-        let path = self.file(cache_dir);
+        let path = self.answer_path(cache_dir);
         if self.files
             && let Ok(text) = regular_file::open(&path).and_then(std::io::read_to_string)
             && let Ok(kept) = json::parse(&text)
@@ -122,7 +122,7 @@ impl Slot {
     }
 
     /// Stores an answer. If the file cannot be written, the state is unchanged.
-    pub fn keep(
+    pub fn store_answer(
         &self,
         item: &Value,
         stored_at: &str,
@@ -130,7 +130,7 @@ impl Slot {
         cache_dir: &Path,
     ) -> Result<(), KeepError> {
         let Some(state_key) = &self.state_key else { return self.keep_file(item, stored_at, cache_dir) };
-        UserState::at(state_dir).with_lock(state_key, |state| {
+        UserState::in_dir(state_dir).with_lock(state_key, |state| {
             let before = match state.get() {
                 Err(StoreError::StateText { .. }) => None,
                 other => other?,
@@ -142,7 +142,7 @@ impl Slot {
                 match before {
                     Some(before) => state.set(&before)?,
                     None => {
-                        state.remove()?;
+                        state.remove_value()?;
                     }
                 }
                 Err(error)
@@ -154,12 +154,12 @@ impl Slot {
         if !self.files {
             return Ok(());
         }
-        let path = self.file(cache_dir);
+        let path = self.answer_path(cache_dir);
         let text = json::pretty(&json!({"items": [item], "cacheKey": self.key, "storedAt": stored_at}));
-        replace(&path, &text).map_err(|source| KeepError::File { path, source })
+        replace_file(&path, &text).map_err(|source| KeepError::File { path, source })
     }
 
-    fn file(&self, cache_dir: &Path) -> PathBuf {
+    fn answer_path(&self, cache_dir: &Path) -> PathBuf {
         cache_dir.join(self.command).join(format!("{}.json", self.key))
     }
 }
@@ -172,7 +172,7 @@ fn first_item(mut kept: Value) -> Option<Value> {
 }
 
 /// Replaces a file atomically; readers see the old text or the new one.
-fn replace(path: &Path, text: &str) -> std::io::Result<()> {
+fn replace_file(path: &Path, text: &str) -> std::io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("."));
     // Answers of models are private to the user who asked.
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
@@ -191,7 +191,7 @@ mod tests {
 
     use super::*;
 
-    fn slot(state_key: Option<&str>, files: bool) -> Slot {
+    fn sample_slot(state_key: Option<&str>, files: bool) -> Slot {
         Slot { command: "llm.invoke", key: "abc".into(), state_key: state_key.map(str::to_owned), files }
     }
 
@@ -200,8 +200,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (state, cache) = (dir.path().join("s"), dir.path().join("c"));
         let item = json!({"kind": "llm.invoke", "n": 1.0});
-        assert_eq!(slot(Some("k"), true).look_up(&state, &cache, &|_| None).unwrap().found, None);
-        slot(Some("k"), true).keep(&item, "2026-01-01T00:00:00.000Z", &state, &cache).unwrap();
+        assert_eq!(sample_slot(Some("k"), true).look_up(&state, &cache, &|_| None).unwrap().found, None);
+        sample_slot(Some("k"), true).store_answer(&item, "2026-01-01T00:00:00.000Z", &state, &cache).unwrap();
         let file = cache.join("llm.invoke/abc.json");
         let text = std::fs::read_to_string(&file).unwrap();
         assert_eq!(
@@ -216,11 +216,11 @@ mod tests {
         );
         let found =
             |slot: Slot| slot.look_up(&state, &cache, &|_| None).unwrap().found.map(|(_, found)| found);
-        assert_eq!(found(slot(Some("k"), true)), Some(Found::RunState));
-        assert_eq!(found(slot(Some("other"), true)), Some(Found::File));
-        assert_eq!(found(slot(None, false)), None);
-        assert_eq!(found(Slot { key: "x".into(), ..slot(Some("k"), true) }), None);
-        assert_eq!(found(Slot { command: "llm_task.invoke", ..slot(Some("k"), true) }), None);
+        assert_eq!(found(sample_slot(Some("k"), true)), Some(Found::RunState));
+        assert_eq!(found(sample_slot(Some("other"), true)), Some(Found::File));
+        assert_eq!(found(sample_slot(None, false)), None);
+        assert_eq!(found(Slot { key: "x".into(), ..sample_slot(Some("k"), true) }), None);
+        assert_eq!(found(Slot { command: "llm_task.invoke", ..sample_slot(Some("k"), true) }), None);
     }
 
     #[test]
@@ -241,7 +241,7 @@ mod tests {
             std::fs::write(cache.join("llm.invoke/abc.json"), text).unwrap();
             std::fs::write(state.join("k.json"), text).unwrap();
             assert_eq!(
-                slot(Some("k"), true).look_up(&state, &cache, &|_| None).unwrap().found,
+                sample_slot(Some("k"), true).look_up(&state, &cache, &|_| None).unwrap().found,
                 None,
                 "{text}"
             );
@@ -261,7 +261,7 @@ mod tests {
         ] {
             let kept = json!({"cacheKey": "abc", "items": [item]});
             std::fs::write(cache.join("llm.invoke/abc.json"), kept.to_string()).unwrap();
-            let looked_up = slot(None, true).look_up(&state, &cache, &misfit).unwrap();
+            let looked_up = sample_slot(None, true).look_up(&state, &cache, &misfit).unwrap();
             assert_eq!(looked_up.found, None);
             assert!(looked_up.passed_over[0].contains(why), "{looked_up:?}");
         }
@@ -281,11 +281,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (state, cache) = (dir.path().join("s"), dir.path().join("c"));
         std::fs::write(&cache, "a file").unwrap();
-        UserState::at(&state).set("k", &json!({"mine": 1})).unwrap();
-        let error = slot(Some("k"), true).keep(&json!({}), "t", &state, &cache).unwrap_err();
+        UserState::in_dir(&state).set("k", &json!({"mine": 1})).unwrap();
+        let error = sample_slot(Some("k"), true).store_answer(&json!({}), "t", &state, &cache).unwrap_err();
         assert!(error.to_string().contains("LOBSTER_CACHE_DIR"), "{error}");
-        assert_eq!(UserState::at(&state).get("k").unwrap(), Some(json!({"mine": 1})));
-        assert!(slot(Some("new"), true).keep(&json!({}), "t", &state, &cache).is_err());
-        assert_eq!(UserState::at(&state).get("new").unwrap(), None);
+        assert_eq!(UserState::in_dir(&state).get("k").unwrap(), Some(json!({"mine": 1})));
+        assert!(sample_slot(Some("new"), true).store_answer(&json!({}), "t", &state, &cache).is_err());
+        assert_eq!(UserState::in_dir(&state).get("new").unwrap(), None);
     }
 }

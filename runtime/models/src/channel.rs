@@ -63,7 +63,7 @@ impl Provider {
         }
     }
 
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|provider| provider.name() == name)
     }
 
@@ -109,7 +109,7 @@ impl Provider {
     }
 
     /// Turns the configured address into the address of the requests.
-    fn endpoint(self, mut url: Url) -> Url {
+    fn endpoint_url(self, mut url: Url) -> Url {
         match self {
             Self::OpenClaw => {
                 url.set_path("/tools/invoke");
@@ -120,20 +120,20 @@ impl Provider {
                     url.set_path("/invoke");
                 }
             }
-            Self::OpenAi => extend(&mut url, "/chat/completions"),
-            Self::Responses => extend(&mut url, "/responses"),
+            Self::OpenAi => append_path(&mut url, "/chat/completions"),
+            Self::Responses => append_path(&mut url, "/responses"),
             Self::Azure => {
                 if matches!(url.path(), "" | "/") {
                     url.set_path("/openai/v1");
                 }
-                extend(&mut url, "/chat/completions");
+                append_path(&mut url, "/chat/completions");
             }
             // The path contains the model, so it differs per request.
             Self::Gemini => {}
             Self::Anthropic => {
                 let base = url.path().trim_end_matches('/').trim_end_matches("/v1").to_owned();
                 url.set_path(&base);
-                extend(&mut url, "/v1/messages");
+                append_path(&mut url, "/v1/messages");
             }
         }
         url.set_fragment(None);
@@ -141,7 +141,7 @@ impl Provider {
     }
 }
 
-fn extend(url: &mut Url, path: &str) {
+fn append_path(url: &mut Url, path: &str) {
     let base = url.path().trim_end_matches('/');
     if !base.ends_with(path) {
         url.set_path(&format!("{base}{path}"));
@@ -238,7 +238,7 @@ fn own_token(provider: Provider, variables: Variables<'_>) -> Result<Option<Toke
 }
 
 /// The credential granted to the step for this address.
-fn credential(url: &Url, variables: Variables<'_>) -> Result<Option<Token>, StageError> {
+fn granted_credential(url: &Url, variables: Variables<'_>) -> Result<Option<Token>, StageError> {
     match (url.host_str(), url.port_or_known_default()) {
         (Some(host), Some(port)) if url.scheme() == "https" => {
             (variables.credential)(Destination { host, port, path: url.path() })
@@ -374,10 +374,10 @@ impl Channel {
             })?;
         let url = http::parse_url(&url)
             .filter(http::is_http)
-            .map(|url| provider.endpoint(url))
+            .map(|url| provider.endpoint_url(url))
             .ok_or_else(|| refuse("request failed: Invalid URL".to_owned()))?;
         let granted = match given.token {
-            None => credential(&url, variables)?,
+            None => granted_credential(&url, variables)?,
             Some(_) => None,
         };
         let (token, is_named) = match (given.token, given.key_env) {
@@ -390,7 +390,7 @@ impl Channel {
             (None, None) => (own_token(provider, variables)?, false),
         };
         let secret = token.as_ref().and_then(|token| token.secret.clone());
-        let value = token.as_ref().and_then(Secret::of);
+        let value = token.as_ref().and_then(Secret::from_token);
         if !http::is_loopback(&url) {
             let origin = (value.is_some(), is_named, given.token.is_some());
             may_be_sent(provider, &url, secret.as_deref(), origin).map_err(refuse)?;
@@ -426,12 +426,12 @@ impl Channel {
 
     /// The name of the secret that is sent.
     #[must_use]
-    pub fn secret(&self) -> Option<&str> {
+    pub fn secret_name(&self) -> Option<&str> {
         self.secret.as_deref()
     }
 
     /// The request, with a limit of tokens if a budget must know its highest cost.
-    pub fn bounded(&self, request: &Request, has_budget: bool) -> Request {
+    pub fn limit_tokens(&self, request: &Request, has_budget: bool) -> Request {
         let mut request = request.clone();
         if has_budget && self.provider.is_direct() && request.max_output_tokens.is_none() {
             request.max_output_tokens = Some(DEFAULT_OUTPUT_TOKENS.into());
@@ -441,18 +441,18 @@ impl Channel {
 
     /// The most that a request can use.
     pub(crate) fn worst_case(&self, request: &Request, retry: Option<&Retry>) -> Option<WorstCase> {
-        let mut body = self.body(request, retry).ok()?;
+        let mut body = self.request_body(request, retry).ok()?;
         self.ask_for_stream(&mut body);
         Some(request.worst_case(&body))
     }
 
     /// A description of the request, without secrets.
-    pub fn detail(&self, request: &Request, retry: Option<&Retry>) -> Value {
+    pub fn describe_request(&self, request: &Request, retry: Option<&Retry>) -> Value {
         let mut detail = json!({
             "provider": self.provider.name(),
             "method": "POST",
-            "url": http::redacted_address(&self.address(request).unwrap_or_else(|_| self.url.clone())),
-            "body": self.body(request, retry).unwrap_or_else(|error| json!({"refused": error.message})),
+            "url": http::redacted_address(&self.request_url(request).unwrap_or_else(|_| self.url.clone())),
+            "body": self.request_body(request, retry).unwrap_or_else(|error| json!({"refused": error.message})),
         });
         if self.provider == Provider::Gemini {
             // The body lacks the model.
@@ -461,16 +461,18 @@ impl Channel {
         detail
     }
 
-    fn body(&self, request: &Request, retry: Option<&Retry>) -> Result<Value, StageError> {
+    fn request_body(&self, request: &Request, retry: Option<&Retry>) -> Result<Value, StageError> {
         match self.provider {
             Provider::OpenClaw => {
-                Ok(json!({"tool": "llm-task", "action": "invoke", "args": request.payload(retry)}))
+                Ok(json!({"tool": "llm-task", "action": "invoke", "args": request.adapter_payload(retry)}))
             }
-            Provider::Pi | Provider::Http => Ok(request.payload(retry)),
-            Provider::OpenAi | Provider::Azure => openai::body(request, retry, self.max_tokens_field()),
-            Provider::Responses => responses::body(request, retry),
-            Provider::Anthropic => anthropic::body(request, retry),
-            Provider::Gemini => gemini::path(request).map(|_| gemini::body(request, retry)),
+            Provider::Pi | Provider::Http => Ok(request.adapter_payload(retry)),
+            Provider::OpenAi | Provider::Azure => {
+                openai::request_body(request, retry, self.max_tokens_field())
+            }
+            Provider::Responses => responses::request_body(request, retry),
+            Provider::Anthropic => anthropic::request_body(request, retry),
+            Provider::Gemini => gemini::model_path(request).map(|_| gemini::request_body(request, retry)),
         }
     }
 
@@ -481,10 +483,10 @@ impl Channel {
     }
 
     /// The address of a request.
-    fn address(&self, request: &Request) -> Result<Url, StageError> {
+    fn request_url(&self, request: &Request) -> Result<Url, StageError> {
         let mut url = self.url.clone();
         if self.provider == Provider::Gemini {
-            let path = gemini::path(request)?;
+            let path = gemini::model_path(request)?;
             if let Ok(mut segments) = url.path_segments_mut() {
                 segments.pop_if_empty().extend(path);
             }
@@ -493,7 +495,7 @@ impl Channel {
     }
 
     /// Headers of every request.
-    fn headers(&self) -> Vec<(String, String)> {
+    fn request_headers(&self) -> Vec<(String, String)> {
         let mut headers: Vec<(String, String)> = self.headers.clone().into_iter().collect();
         if self.provider == Provider::Anthropic {
             headers.push(("anthropic-version".to_owned(), anthropic::VERSION.to_owned()));
@@ -502,7 +504,7 @@ impl Channel {
     }
 
     /// The address of the provider's embeddings, in OpenAI's form; `None` if it has none.
-    pub(crate) fn embeddings(&self) -> Option<Post> {
+    pub(crate) fn embeddings_post(&self) -> Option<Post> {
         let mut url = self.url.clone();
         let mut credential = self.credential.clone();
         match self.provider {
@@ -513,27 +515,27 @@ impl Channel {
                 url.set_path(&path);
             }
             Provider::Gemini => {
-                extend(&mut url, "/openai/embeddings");
+                append_path(&mut url, "/openai/embeddings");
                 credential = credential.map(|credential| Credential::Bearer(credential.secret().clone()));
             }
             Provider::OpenClaw | Provider::Pi | Provider::Http | Provider::Anthropic => return None,
         }
-        Some(Post { url, headers: self.headers(), credential, body: String::new() })
+        Some(Post { url, headers: self.request_headers(), credential, body: String::new() })
     }
 
     /// Sends a request and parses the JSON of its answer; an empty body is null, as with the incumbent.
-    pub(crate) fn post(&self, post: &Post, send: &HttpSender<'_>) -> Result<Value, Failure> {
+    pub(crate) fn post_json(&self, post: &Post, send: &HttpSender<'_>) -> Result<Value, Failure> {
         let reply = http::post(post, self.limits, send).map_err(Failure::Http)?;
         if !reply.is_success() {
             return Err(Failure::Status(reply));
         }
-        match reply.events(self.limits.body) {
+        match reply.streamed_answer(self.limits.body) {
             Some(Ok(answer)) => Ok(answer),
             Some(Err(error)) => {
                 let origin = post.url.origin().ascii_serialization();
                 Err(Failure::Http(HttpError::Broken { origin, cause: error.to_string() }))
             }
-            None => reply.json().map_err(|_| Failure::Request("Response was not JSON".to_owned())),
+            None => reply.body_json().map_err(|_| Failure::Request("Response was not JSON".to_owned())),
         }
     }
 
@@ -546,29 +548,30 @@ impl Channel {
         send: &HttpSender<'_>,
     ) -> Result<Value, Failure> {
         if !llm_task::wants_own_names(&post.url) {
-            match self.post(post, send) {
+            match self.post_json(post, send) {
                 Err(Failure::Status(reply)) if llm_task::is_refusal_of_names(&reply) => {
                     llm_task::note_refusal(&post.url);
                 }
                 other => return other,
             }
         }
-        let args = llm_task::arguments(request, retry).map_err(|error| Failure::Request(error.message))?;
+        let args =
+            llm_task::tool_arguments(request, retry).map_err(|error| Failure::Request(error.message))?;
         let body = json!({"tool": "llm-task", "action": "invoke", "args": args});
-        self.post(&Post { body: json::compact(&body), ..post.clone() }, send)
+        self.post_json(&Post { body: json::compact(&body), ..post.clone() }, send)
     }
 
     /// Sends one request.
-    pub(crate) fn ask(
+    pub(crate) fn send_request(
         &self,
         request: &Request,
         retry: Option<&Retry>,
         send: &HttpSender<'_>,
     ) -> Result<Answer, Failure> {
-        let body = self.body(request, retry).map_err(|error| Failure::Request(error.message))?;
+        let body = self.request_body(request, retry).map_err(|error| Failure::Request(error.message))?;
         let post = Post {
-            url: self.address(request).map_err(|error| Failure::Request(error.message))?,
-            headers: self.headers(),
+            url: self.request_url(request).map_err(|error| Failure::Request(error.message))?,
+            headers: self.request_headers(),
             credential: self.credential.clone(),
             body: json::compact(&body),
         };
@@ -576,27 +579,27 @@ impl Channel {
             Provider::OpenClaw => self.ask_gateway(&post, request, retry, send)?,
             _ => self.post_streamed(&post, body, send)?,
         };
-        if let Some(failure) = self.provider.is_direct().then(|| reported::failure(&answer)).flatten() {
+        if let Some(failure) = self.provider.is_direct().then(|| reported::find_failure(&answer)).flatten() {
             return Err(failure);
         }
         let result = match self.provider {
             Provider::OpenClaw => adapter_answer::of_gateway(answer)?,
             Provider::Pi | Provider::Http => adapter_answer::of_adapter(answer)?,
-            Provider::OpenAi | Provider::Azure => openai::result(&answer, request)?,
-            Provider::Responses => responses::result(&answer, request)?,
-            Provider::Anthropic => anthropic::result(&answer, request)?,
-            Provider::Gemini => gemini::result(&answer, request)?,
+            Provider::OpenAi | Provider::Azure => openai::adapter_result(&answer, request)?,
+            Provider::Responses => responses::adapter_result(&answer, request)?,
+            Provider::Anthropic => anthropic::adapter_result(&answer, request)?,
+            Provider::Gemini => gemini::adapter_result(&answer, request)?,
         };
         let reported = result.get("model").and_then(Value::as_str).map(str::to_owned);
         let billed =
-            if self.provider.is_direct() { billed(reported, request.model.clone()) } else { reported };
+            if self.provider.is_direct() { billed_model(reported, request.model.clone()) } else { reported };
         Ok(Answer { result, billed })
     }
 }
 
 /// The model to bill: providers report a dated name (`gpt-4o-2024-08-06`), while prices use the requested
 /// name.
-fn billed(reported: Option<String>, asked: Option<String>) -> Option<String> {
+fn billed_model(reported: Option<String>, asked: Option<String>) -> Option<String> {
     match (reported, asked) {
         (Some(reported), Some(asked)) if reported.starts_with(&format!("{asked}-")) => Some(asked),
         (None, asked) => asked,
@@ -619,12 +622,17 @@ impl Failure {
     }
 
     /// The message for the calling command.
-    pub(crate) fn message(&self, command: &str) -> String {
+    pub(crate) fn message_for(&self, command: &str) -> String {
         match self {
             Self::Http(error @ HttpError::Cancelled(_)) => error.to_string(),
             Self::Http(error) => format!("{command} request failed: {error}"),
             Self::Status(reply) | Self::Reported(reply) => {
-                format!("{command} request failed: {} {}: {}", reply.status, reply.reason, reply.excerpt())
+                format!(
+                    "{command} request failed: {} {}: {}",
+                    reply.status,
+                    reply.reason,
+                    reply.body_excerpt()
+                )
             }
             Self::Request(text) => format!("{command} request failed: {text}"),
             Self::Remote(text) => format!("{command} remote error: {text}"),
@@ -633,13 +641,13 @@ impl Failure {
         }
     }
 
-    pub fn error(&self, command: &str) -> StageError {
+    pub fn error_for(&self, command: &str) -> StageError {
         if let Self::Budget(error) = self {
             return error.clone();
         }
         let is_cancelled = matches!(self, Self::Http(HttpError::Cancelled(_)));
         let code = if is_cancelled { Code::Cancelled } else { Code::Model };
-        let error = StageError::new(self.message(command)).with_code(code);
+        let error = StageError::new(self.message_for(command)).with_code(code);
         StageError { permanent: self.is_certain(), retry_after: self.retry_after(), ..error }
     }
 

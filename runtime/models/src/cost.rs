@@ -1,6 +1,6 @@
 //! Money spent by a run on models, and its limit.
 //!
-//! The engine reports to the tracker each effect of a step ([`CostTracker::effect`]), live or from the
+//! The engine reports to the tracker each effect of a step ([`CostTracker::record_effect`]), live or from the
 //! journal, and each finished step ([`CostTracker::step_done`]). Model calls are billed from the effects,
 //! so a call is billed even if its answer was later dropped, projected, rejected by a schema, or lost
 //! with a failed step. A cached answer is not a call. In addition, a value with an object `usage` in the
@@ -120,9 +120,9 @@ impl PaidCall {
     /// A call with its cost at the rates of `pricing`.
     #[must_use]
     pub fn new(spend: Spend, pricing: &Pricing) -> Self {
-        let (input_tokens, output_tokens) = used(&spend.usage);
+        let (input_tokens, output_tokens) = used_tokens(&spend.usage);
         let rate = spend.model.as_deref().and_then(|model| pricing.rate(model));
-        let cost_usd = rate.map(|rate| rounded(rate.cost(input_tokens, output_tokens)));
+        let cost_usd = rate.map(|rate| round_usd(rate.cost(input_tokens, output_tokens)));
         Self { model: spend.model, input_tokens, output_tokens, cost_usd }
     }
 }
@@ -164,7 +164,7 @@ impl CostTracker {
 
     /// The same tracker for a sub-workflow run by `step`: its spending must also fit the limits around it.
     #[must_use]
-    pub fn within(mut self, parent: Arc<Mutex<Self>>, step: &str) -> Self {
+    pub fn nested_in(mut self, parent: Arc<Mutex<Self>>, step: &str) -> Self {
         self.parent = Some((parent, step.to_owned()));
         self
     }
@@ -178,13 +178,13 @@ impl CostTracker {
 
     /// True if a call may be refused because of its possible cost.
     #[must_use]
-    pub fn stops(&self) -> bool {
-        let parent = |(parent, _): &(Arc<Mutex<Self>>, String)| lock(parent).stops();
+    pub fn can_refuse_calls(&self) -> bool {
+        let parent = |(parent, _): &(Arc<Mutex<Self>>, String)| lock(parent).can_refuse_calls();
         self.limit.is_some_and(|limit| limit.action == LimitAction::Stop)
             || self.parent.as_ref().is_some_and(parent)
     }
 
-    /// Reserves the highest cost of a call of `step` until [`CostTracker::release`]. Returns the spend to
+    /// Reserves the highest cost of a call of `step` until [`CostTracker::release_reservation`]. Returns the spend to
     /// bill if the actual cost stays unknown, and the line for stderr that names a model without a price,
     /// once.
     ///
@@ -194,11 +194,15 @@ impl CostTracker {
     /// # Errors
     /// The call could exceed a limit whose action is `stop`, that limit is already exceeded, or the model
     /// has no price and the limit does not allow that.
-    pub fn reserve(&mut self, step: &str, worst: &WorstCase) -> Result<(Spend, Option<String>), StageError> {
+    pub fn reserve_cost(
+        &mut self,
+        step: &str,
+        worst: &WorstCase,
+    ) -> Result<(Spend, Option<String>), StageError> {
         let rate = worst.model.as_deref().and_then(|model| self.pricing.rate(model));
         let unpriced = worst.model.as_deref().filter(|_| rate.is_none());
         let usd = rate.zip(worst.output_tokens).map(|(rate, output)| rate.cost(worst.input_tokens, output));
-        if self.stops() {
+        if self.can_refuse_calls() {
             if let Some(model) = unpriced {
                 self.allow_unpriced(step, model)?;
             }
@@ -207,24 +211,24 @@ impl CostTracker {
             }
         }
         let held = self.held.get(step).copied().unwrap_or(0.0) + usd.unwrap_or(0.0);
-        if let Err(room) = self.hold(step, held) {
+        if let Err(room) = self.hold_amount(step, held) {
             self.too_dear.insert(step.to_owned());
-            return Err(refused(worst, usd, &room));
+            return Err(refusal_error(worst, usd, &room));
         }
         let line = match unpriced {
-            Some(model) if self.stops() => self.unpriced(Some(model.to_owned())),
+            Some(model) if self.can_refuse_calls() => self.unpriced_warning(Some(model.to_owned())),
             _ => None,
         };
-        Ok((Spend::worst(worst), line))
+        Ok((Spend::from_worst_case(worst), line))
     }
 
     /// Releases the reservation of a call that was certainly not computed: the connection was refused, or
     /// the server rejected the call before it began.
     pub fn give_back(&mut self, step: &str, reserved: &Spend) {
         if let Some(held) = self.held.get(step).copied() {
-            let less = (held - self.cost(reserved.model.as_deref(), &reserved.usage)).max(0.0);
+            let less = (held - self.usage_cost(reserved.model.as_deref(), &reserved.usage)).max(0.0);
             // Less than the earlier reservation always fits.
-            let _ = self.hold(step, less);
+            let _ = self.hold_amount(step, less);
         }
     }
 
@@ -260,20 +264,20 @@ impl CostTracker {
     }
 
     /// Releases the reservation of `step`: its call has ended, and is billed if it was answered.
-    pub fn release(&mut self, step: &str) {
+    pub fn release_reservation(&mut self, step: &str) {
         self.too_dear.remove(step);
         if self.held.remove(step).is_none() {
             return;
         }
         if let Some((parent, step)) = &self.parent {
             // Less than the earlier reservation always fits.
-            let _ = lock(parent).hold(step, self.committed());
+            let _ = lock(parent).hold_amount(step, self.committed_usd());
         }
     }
 
-    fn hold(&mut self, step: &str, usd: f64) -> Result<(), Room> {
+    fn hold_amount(&mut self, step: &str, usd: f64) -> Result<(), Room> {
         let before = self.held.insert(step.to_owned(), usd);
-        let committed = self.committed();
+        let committed = self.committed_usd();
         let own = match self.limit {
             Some(limit) if limit.action == LimitAction::Stop && committed > limit.max_usd + SUM_ERROR => {
                 Err(Room {
@@ -284,7 +288,7 @@ impl CostTracker {
             _ => Ok(()),
         };
         let held = own.and_then(|()| match &self.parent {
-            Some((parent, step)) => lock(parent).hold(step, committed),
+            Some((parent, step)) => lock(parent).hold_amount(step, committed),
             None => Ok(()),
         });
         if held.is_err() {
@@ -297,31 +301,35 @@ impl CostTracker {
     }
 
     /// The spending, billed or not, plus all reservations.
-    fn committed(&self) -> f64 {
-        let open: f64 =
-            self.open.values().flatten().map(|spend| self.cost(spend.model.as_deref(), &spend.usage)).sum();
+    fn committed_usd(&self) -> f64 {
+        let open: f64 = self
+            .open
+            .values()
+            .flatten()
+            .map(|spend| self.usage_cost(spend.model.as_deref(), &spend.usage))
+            .sum();
         self.spending.total_usd + open + self.earlier_usd() + self.held.values().sum::<f64>()
     }
 
     fn earlier_usd(&self) -> f64 {
-        self.earlier.values().map(|(_, spend)| self.cost(spend.model.as_deref(), &spend.usage)).sum()
+        self.earlier.values().map(|(_, spend)| self.usage_cost(spend.model.as_deref(), &spend.usage)).sum()
     }
 
-    fn cost(&self, model: Option<&str>, usage: &Map<String, Value>) -> f64 {
-        let (input, output) = used(usage);
+    fn usage_cost(&self, model: Option<&str>, usage: &Map<String, Value>) -> f64 {
+        let (input, output) = used_tokens(usage);
         model.and_then(|model| self.pricing.rate(model)).map_or(0.0, |rate| rate.cost(input, output))
     }
 
     /// Records the answer to an effect of `step`. Only model calls and look-ups of earlier answers
     /// matter; all others are ignored. A repeated report of the same call has no effect.
-    pub fn effect(&mut self, step: &str, action: &EffectAction, answer: &Value) {
+    pub fn record_effect(&mut self, step: &str, action: &EffectAction, answer: &Value) {
         match action.kind.as_str() {
             CALL => {
                 if let Some(usage) = answer.pointer("/result/usage").filter(|usage| usage.is_object()) {
                     self.spending.known.insert(usage_digest(usage));
                 }
                 for spend in Spend::of_answer(answer) {
-                    self.paid(step, spend);
+                    self.record_payment(step, spend);
                 }
             }
             LOOKUP => {
@@ -334,7 +342,7 @@ impl CostTracker {
     }
 
     /// Records a call that `step` paid for, regardless of its answer. A repeated report has no effect.
-    pub fn paid(&mut self, step: &str, spend: Spend) {
+    pub fn record_payment(&mut self, step: &str, spend: Spend) {
         self.earlier.remove(&spend.call);
         if !spend.is_lost {
             self.spending.known.insert(usage_digest(&spend.usage));
@@ -362,7 +370,7 @@ impl CostTracker {
         let mut warnings = Vec::new();
         for spend in self.open.remove(step).unwrap_or_default() {
             self.spending.billed.insert(spend.call);
-            warnings.extend(self.bill(step, spend.model, &spend.usage));
+            warnings.extend(self.bill_call(step, spend.model, &spend.usage));
         }
         let records = match result {
             Some(Value::Array(items)) => items.as_slice(),
@@ -374,46 +382,46 @@ impl CostTracker {
                 && !self.spending.known.contains(&usage_digest(&record["usage"]))
             {
                 let model = record.get("model").and_then(Value::as_str).map(str::to_owned);
-                warnings.extend(self.bill(step, model, usage));
+                warnings.extend(self.bill_call(step, model, usage));
             }
         }
         warnings
     }
 
     /// Forgets the calls of `step`: it is a losing branch, and its calls are not billed.
-    pub fn discard(&mut self, step: &str) {
+    pub fn discard_step(&mut self, step: &str) {
         self.open.remove(step);
     }
 
     /// Bills everything that a sub-workflow billed to `step`, which ran it.
-    pub fn absorb(&mut self, step: &str, child: &Self) {
+    pub fn absorb_child(&mut self, step: &str, child: &Self) {
         self.spending.known.extend(&child.spending.known);
         for entry in &child.spending.by_step {
-            self.add(Entry { step_id: step.to_owned(), ..entry.clone() });
+            self.add_entry(Entry { step_id: step.to_owned(), ..entry.clone() });
         }
         // The calls of a failed step, and the calls that an earlier process paid for there.
         for spend in child.open.values().flatten() {
-            let (input_tokens, output_tokens) = used(&spend.usage);
-            let cost_usd = self.cost(spend.model.as_deref(), &spend.usage);
+            let (input_tokens, output_tokens) = used_tokens(&spend.usage);
+            let cost_usd = self.usage_cost(spend.model.as_deref(), &spend.usage);
             let (step_id, model) = (step.to_owned(), spend.model.clone());
-            self.add(Entry { step_id, model, input_tokens, output_tokens, cost_usd });
+            self.add_entry(Entry { step_id, model, input_tokens, output_tokens, cost_usd });
         }
         self.earlier.extend(child.earlier.clone());
         if self.unbounded.is_none() {
             self.unbounded.clone_from(&child.unbounded);
         }
-        self.release(step);
+        self.release_reservation(step);
     }
 
     /// Compares the spending with the limit, in constant time.
     #[must_use]
-    pub fn check(&self) -> Verdict {
+    pub fn check_limit(&self) -> Verdict {
         let Some(limit) = self.limit else { return Verdict::Within };
-        let total = rounded(self.spending.total_usd);
+        let total = round_usd(self.spending.total_usd);
         if total <= limit.max_usd {
             return Verdict::Within;
         }
-        let (total, max) = (exact(total, 4), exact(limit.max_usd, 2));
+        let (total, max) = (exact_decimals(total, 4), exact_decimals(limit.max_usd, 2));
         match limit.action {
             LimitAction::Warn => Verdict::Warn(format!("[WARN] Cost ${total} exceeds limit ${max}")),
             LimitAction::Stop => Verdict::Stop(
@@ -428,14 +436,14 @@ impl CostTracker {
     pub fn summary(&self) -> Option<Value> {
         let mut whole = self.clone();
         for (place, spend) in self.earlier.values() {
-            whole.bill(place, spend.model.clone(), &spend.usage);
+            whole.bill_call(place, spend.model.clone(), &spend.usage);
         }
         let spending = &whole.spending;
         (!spending.by_step.is_empty()).then(|| {
             json!({
                 "totalInputTokens": spending.total_input_tokens,
                 "totalOutputTokens": spending.total_output_tokens,
-                "estimatedCostUsd": rounded(spending.total_usd),
+                "estimatedCostUsd": round_usd(spending.total_usd),
                 "byStep": spending.by_step,
             })
         })
@@ -447,12 +455,12 @@ impl CostTracker {
         &self.spending
     }
 
-    fn bill(&mut self, step: &str, model: Option<String>, usage: &Map<String, Value>) -> Option<String> {
-        let (input, output) = used(usage);
+    fn bill_call(&mut self, step: &str, model: Option<String>, usage: &Map<String, Value>) -> Option<String> {
+        let (input, output) = used_tokens(usage);
         let rate = model.as_deref().and_then(|model| self.pricing.rate(model));
-        let warning = if rate.is_none() { self.unpriced(model.clone()) } else { None };
+        let warning = if rate.is_none() { self.unpriced_warning(model.clone()) } else { None };
         let cost_usd = rate.map_or(0.0, |rate| rate.cost(input, output));
-        self.add(Entry {
+        self.add_entry(Entry {
             step_id: step.to_owned(),
             model,
             input_tokens: input,
@@ -463,7 +471,7 @@ impl CostTracker {
     }
 
     /// The warning about a model without a rate, once.
-    fn unpriced(&mut self, model: Option<String>) -> Option<String> {
+    fn unpriced_warning(&mut self, model: Option<String>) -> Option<String> {
         let name = json::compact(&model.as_deref().unwrap_or("<missing>"));
         self.spending.warned.insert(model).then(|| {
             format!(
@@ -473,7 +481,7 @@ impl CostTracker {
         })
     }
 
-    fn add(&mut self, entry: Entry) {
+    fn add_entry(&mut self, entry: Entry) {
         let spending = &mut self.spending;
         spending.total_input_tokens = spending.total_input_tokens.saturating_add(entry.input_tokens);
         spending.total_output_tokens = spending.total_output_tokens.saturating_add(entry.output_tokens);
@@ -484,14 +492,14 @@ impl CostTracker {
 
 /// The final spend of an answered call: the spend in the answer if it is valid and priced, else the
 /// reservation.
-pub(super) fn settle(pricing: &Pricing, reserved: Spend, answered: Option<Spend>) -> Spend {
+pub(super) fn final_spend(pricing: &Pricing, reserved: Spend, answered: Option<Spend>) -> Spend {
     let Some(answered) = answered else { return reserved };
     if !says_what_was_used(&answered.usage) {
         return Spend { call: answered.call, ..reserved };
     }
     let priced = |model: &Option<String>| {
         let rate = model.as_deref().and_then(|model| pricing.rate(model))?;
-        let (input, output) = used(&answered.usage);
+        let (input, output) = used_tokens(&answered.usage);
         Some(rate.cost(input, output))
     };
     match (priced(&reserved.model), priced(&answered.model)) {
@@ -519,14 +527,14 @@ fn over_limit(why: impl std::fmt::Display) -> StageError {
 }
 
 /// The error of a call that is not made because of its possible cost, or because of earlier spending.
-fn refused(worst: &WorstCase, usd: Option<f64>, room: &Room) -> StageError {
-    let left = exact(rounded(room.left.max(0.0)), 4);
-    let limit = exact(room.limit, 2);
+fn refusal_error(worst: &WorstCase, usd: Option<f64>, room: &Room) -> StageError {
+    let left = exact_decimals(round_usd(room.left.max(0.0)), 4);
+    let limit = exact_decimals(room.limit, 2);
     match (usd, worst.output_tokens) {
         (Some(usd), Some(output)) => over_limit(format!(
             "it may cost up to ${} (model {}: at most {} tokens in, {output} out) and ${left} of the limit of \
              ${limit} is left. Lower --max-output-tokens, or raise cost_limit.max_usd",
-            fixed(usd, 4),
+            to_fixed(usd, 4),
             worst.model.as_deref().unwrap_or_default(),
             worst.input_tokens,
         )),
@@ -535,10 +543,10 @@ fn refused(worst: &WorstCase, usd: Option<f64>, room: &Room) -> StageError {
 }
 
 /// The tokens read and written.
-pub(super) fn used(usage: &Map<String, Value>) -> (u64, u64) {
+pub(super) fn used_tokens(usage: &Map<String, Value>) -> (u64, u64) {
     (
-        tokens(usage, ["inputTokens", "input_tokens", "prompt_tokens"]),
-        tokens(usage, ["outputTokens", "output_tokens", "completion_tokens"]),
+        token_count(usage, ["inputTokens", "input_tokens", "prompt_tokens"]),
+        token_count(usage, ["outputTokens", "output_tokens", "completion_tokens"]),
     )
 }
 
@@ -558,18 +566,18 @@ fn says_what_was_used(usage: &Map<String, Value>) -> bool {
         Value::String(text) => json::js_number(text) >= 0.0,
         _ => false,
     };
-    counts().all(is_count) && used(usage) != (0, 0)
+    counts().all(is_count) && used_tokens(usage) != (0, 0)
 }
 
 /// Digest of a usage; independent of the order of its fields.
 fn usage_digest(usage: &impl Serialize) -> Digest {
     // A map of JSON always has a canonical form; the empty text is never used.
-    Digest::of_json(usage).unwrap_or_else(|_| Digest::of(b""))
+    Digest::of_json(usage).unwrap_or_else(|_| Digest::of_bytes(b""))
 }
 
 /// The token count in the first existing field, as ECMAScript's `Number` reads it: rounded down, not
 /// negative, and zero for anything that is not a number.
-fn tokens(usage: &Map<String, Value>, names: [&str; 3]) -> u64 {
+fn token_count(usage: &Map<String, Value>, names: [&str; 3]) -> u64 {
     let value = names.iter().find_map(|name| usage.get(*name).filter(|value| !value.is_null()));
     let number = match value {
         Some(Value::Number(number)) => number.as_f64().unwrap_or(0.0),
@@ -584,18 +592,18 @@ fn tokens(usage: &Map<String, Value>, names: [&str; 3]) -> u64 {
 }
 
 /// Rounds to six decimals, like `Math.round`.
-fn rounded(usd: f64) -> f64 {
+fn round_usd(usd: f64) -> f64 {
     (usd * 1e6 + 0.5).floor() / 1e6
 }
 
 /// The amount with `digits` decimals, or with all decimals if rounding would change it.
-fn exact(usd: f64, digits: usize) -> String {
-    let short = fixed(usd, digits);
+fn exact_decimals(usd: f64, digits: usize) -> String {
+    let short = to_fixed(usd, digits);
     if short.parse() == Ok(usd) { short } else { format!("{usd}") }
 }
 
 /// ECMA-262 `Number.prototype.toFixed`, which rounds ties up.
-pub(super) fn fixed(number: f64, digits: usize) -> String {
+pub(super) fn to_fixed(number: f64, digits: usize) -> String {
     let scale = 10f64.powi(i32::try_from(digits).unwrap_or(0));
     let scaled = number * scale;
     if scaled.fract() == 0.5 && scaled / scale == number {

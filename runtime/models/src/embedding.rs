@@ -28,7 +28,7 @@ pub struct Embedding {
 }
 
 impl Embedding {
-    fn body(&self) -> Value {
+    fn request_body(&self) -> Value {
         let mut body = Map::new();
         body.insert("model".into(), json!(self.model));
         body.insert("input".into(), json!(self.texts));
@@ -42,14 +42,14 @@ impl Embedding {
     ///
     /// # Errors
     /// The provider has no embeddings.
-    pub fn detail(&self, channel: &Channel) -> Result<Value, StageError> {
-        let post = channel.embeddings().ok_or_else(|| without(channel))?;
+    pub fn describe_request(&self, channel: &Channel) -> Result<Value, StageError> {
+        let post = channel.embeddings_post().ok_or_else(|| missing_embeddings(channel))?;
         Ok(json!({
             "operation": "embeddings",
             "provider": channel.provider.name(),
             "method": "POST",
             "url": http::redacted_address(&post.url),
-            "body": self.body(),
+            "body": self.request_body(),
         }))
     }
 
@@ -57,23 +57,24 @@ impl Embedding {
     ///
     /// # Errors
     /// The errors of any model call.
-    pub fn ask(
+    pub fn request_vectors(
         &self,
         channel: &Channel,
         bounds: &Bounds<'_>,
         send: &HttpSender<'_>,
     ) -> Result<(Vec<Value>, Option<Spend>), Failure> {
-        let mut post = channel.embeddings().ok_or_else(|| Failure::Budget(without(channel)))?;
-        post.body = json::compact(&self.body());
+        let mut post =
+            channel.embeddings_post().ok_or_else(|| Failure::Budget(missing_embeddings(channel)))?;
+        post.body = json::compact(&self.request_body());
         let worst = WorstCase {
             model: Some(self.model.clone()),
             input_tokens: post.body.len() as u64,
             output_tokens: Some(0),
         };
-        bounds.call(Some(&worst), || self.read(&channel.post(&post, send)?))
+        bounds.call_if_affordable(Some(&worst), || self.read_vectors(&channel.post_json(&post, send)?))
     }
 
-    fn read(&self, answer: &Value) -> Result<(Vec<Value>, Option<Spend>), Failure> {
+    fn read_vectors(&self, answer: &Value) -> Result<(Vec<Value>, Option<Spend>), Failure> {
         let Some(data) = answer.get("data").and_then(Value::as_array) else {
             return Err(match answer.pointer("/error/message").and_then(Value::as_str) {
                 Some(message) => Failure::Remote(message.to_owned()),
@@ -97,7 +98,7 @@ impl Embedding {
             Spend {
                 call: uuid::Uuid::now_v7().to_string(),
                 model: Some(self.model.clone()),
-                usage: super::usage(input, 0),
+                usage: super::token_usage(input, 0),
                 is_lost: false,
             }
         });
@@ -109,7 +110,7 @@ fn is_vector(value: &Value) -> bool {
     value.as_array().is_some_and(|numbers| !numbers.is_empty() && numbers.iter().all(Value::is_number))
 }
 
-fn without(channel: &Channel) -> StageError {
+fn missing_embeddings(channel: &Channel) -> StageError {
     StageError::permanent(format!(
         "provider {} has no embeddings; use openai, azure, gemini or any server with /embeddings",
         channel.provider.name()
@@ -120,7 +121,7 @@ fn without(channel: &Channel) -> StageError {
 mod tests {
     use super::*;
 
-    fn embedding() -> Embedding {
+    fn sample_embedding() -> Embedding {
         Embedding { model: "m".into(), texts: vec!["a".into(), "b".into()], dimensions: Some(2) }
     }
 
@@ -130,11 +131,14 @@ mod tests {
             "data": [{"index": 1, "embedding": [3, 4]}, {"index": 0, "embedding": [0.5, -2e-3]}],
             "usage": {"prompt_tokens": 7, "total_tokens": 7},
         });
-        let (vectors, spend) = embedding().read(&answer).unwrap();
+        let (vectors, spend) = sample_embedding().read_vectors(&answer).unwrap();
         assert_eq!(vectors, [json!([0.5, -2e-3]), json!([3, 4])]);
         let spend = spend.unwrap();
         assert_eq!((spend.model.as_deref(), &spend.usage["inputTokens"]), (Some("m"), &json!(7)));
-        assert_eq!(embedding().body(), json!({"model": "m", "input": ["a", "b"], "dimensions": 2}));
+        assert_eq!(
+            sample_embedding().request_body(),
+            json!({"model": "m", "input": ["a", "b"], "dimensions": 2})
+        );
     }
 
     #[test]
@@ -146,7 +150,7 @@ mod tests {
             (json!({"data": [{"embedding": [1]}, {"embedding": ["x"]}]}), "no numbers for text 2"),
             (json!({"data": [{"index": 9, "embedding": [1]}, {"embedding": []}]}), "no numbers for text 1"),
         ] {
-            let message = embedding().read(&answer).unwrap_err().message("C");
+            let message = sample_embedding().read_vectors(&answer).unwrap_err().message_for("C");
             assert!(message.contains(why), "{message}");
         }
     }

@@ -19,7 +19,11 @@ impl Endings {
     ///
     /// # Errors
     /// The answer was withheld, or its end is not known to be a normal one.
-    pub(crate) fn note(&self, reason: Option<&str>, result: &mut Map<String, Value>) -> Result<(), Failure> {
+    pub(crate) fn check_reason(
+        &self,
+        reason: Option<&str>,
+        result: &mut Map<String, Value>,
+    ) -> Result<(), Failure> {
         match reason {
             None => {}
             Some(reason) if self.whole.contains(&reason) => {}
@@ -48,12 +52,12 @@ mod tests {
         Failed,
     }
 
-    fn request(schema: bool) -> Request {
+    fn sample_request(schema: bool) -> Request {
         let output_schema = schema.then(|| json!({"type": "object"}));
         Request { prompt: "p".into(), model: Some("m".into()), output_schema, ..Request::default() }
     }
 
-    fn counts(result: &Result<Map<String, Value>, Failure>) -> Counts {
+    fn judge_result(result: &Result<Map<String, Value>, Failure>) -> Counts {
         match result {
             Err(Failure::Remote(_)) => Counts::Failed,
             Err(other) => panic!("{other:?}"),
@@ -67,15 +71,18 @@ mod tests {
     fn only_normal_ends_are_whole() {
         let by_chat = |reason: &str| {
             let choice = json!({"message": {"content": "{}"}, "finish_reason": reason});
-            openai::result(&json!({"choices": [choice]}), &request(false))
+            openai::adapter_result(&json!({"choices": [choice]}), &sample_request(false))
         };
         let by_messages = |reason: &str, schema: bool| {
             let content = json!([{"type": "text", "text": "{}"}, {"type": "tool_use", "input": {}}]);
-            anthropic::result(&json!({"content": content, "stop_reason": reason}), &request(schema))
+            anthropic::adapter_result(
+                &json!({"content": content, "stop_reason": reason}),
+                &sample_request(schema),
+            )
         };
         let by_gemini = |reason: &str| {
             let candidate = json!({"content": {"parts": [{"text": "{}"}]}, "finishReason": reason});
-            gemini::result(&json!({"candidates": [candidate]}), &request(false))
+            gemini::adapter_result(&json!({"candidates": [candidate]}), &sample_request(false))
         };
         let by_response = |reason: &str| {
             let part = json!({"type": "output_text", "text": "{}"});
@@ -87,28 +94,28 @@ mod tests {
                     json!({"output": output, "status": "incomplete", "incomplete_details": {"reason": reason}})
                 }
             };
-            responses::result(&answer, &request(false))
+            responses::adapter_result(&answer, &sample_request(false))
         };
         for reason in ["stop", "eos"] {
-            assert_eq!(counts(&by_chat(reason)), Counts::Whole, "{reason}");
+            assert_eq!(judge_result(&by_chat(reason)), Counts::Whole, "{reason}");
         }
-        assert_eq!(counts(&by_chat("length")), Counts::Cut);
+        assert_eq!(judge_result(&by_chat("length")), Counts::Cut);
         for reason in ["content_filter", "tool_calls", "function_call", "insufficient_system_resource", "new"]
         {
-            assert_eq!(counts(&by_chat(reason)), Counts::Failed, "{reason}");
+            assert_eq!(judge_result(&by_chat(reason)), Counts::Failed, "{reason}");
         }
         for reason in ["end_turn", "stop_sequence"] {
-            assert_eq!(counts(&by_messages(reason, false)), Counts::Whole, "{reason}");
+            assert_eq!(judge_result(&by_messages(reason, false)), Counts::Whole, "{reason}");
         }
-        assert_eq!(counts(&by_messages("tool_use", true)), Counts::Whole);
+        assert_eq!(judge_result(&by_messages("tool_use", true)), Counts::Whole);
         for reason in ["max_tokens", "model_context_window_exceeded"] {
-            assert_eq!(counts(&by_messages(reason, true)), Counts::Cut, "{reason}");
+            assert_eq!(judge_result(&by_messages(reason, true)), Counts::Cut, "{reason}");
         }
         for reason in ["tool_use", "pause_turn", "refusal", "new"] {
-            assert_eq!(counts(&by_messages(reason, false)), Counts::Failed, "{reason}");
+            assert_eq!(judge_result(&by_messages(reason, false)), Counts::Failed, "{reason}");
         }
-        assert_eq!(counts(&by_gemini("STOP")), Counts::Whole);
-        assert_eq!(counts(&by_gemini("MAX_TOKENS")), Counts::Cut);
+        assert_eq!(judge_result(&by_gemini("STOP")), Counts::Whole);
+        assert_eq!(judge_result(&by_gemini("MAX_TOKENS")), Counts::Cut);
         for reason in [
             "FINISH_REASON_UNSPECIFIED",
             "SAFETY",
@@ -123,12 +130,12 @@ mod tests {
             "UNEXPECTED_TOOL_CALL",
             "NEW",
         ] {
-            assert_eq!(counts(&by_gemini(reason)), Counts::Failed, "{reason}");
+            assert_eq!(judge_result(&by_gemini(reason)), Counts::Failed, "{reason}");
         }
-        assert_eq!(counts(&by_response("completed")), Counts::Whole);
-        assert_eq!(counts(&by_response("max_output_tokens")), Counts::Cut);
+        assert_eq!(judge_result(&by_response("completed")), Counts::Whole);
+        assert_eq!(judge_result(&by_response("max_output_tokens")), Counts::Cut);
         for reason in ["content_filter", "failed", "cancelled", "queued", "in_progress", "new"] {
-            assert_eq!(counts(&by_response(reason)), Counts::Failed, "{reason}");
+            assert_eq!(judge_result(&by_response(reason)), Counts::Failed, "{reason}");
         }
     }
 }

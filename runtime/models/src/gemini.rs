@@ -5,25 +5,25 @@ use serde_json::{Map, Value, json};
 
 use super::channel::Failure;
 use super::ending::Endings;
-use super::openai::{copy, output};
+use super::openai::{answer_output, copy_field};
 use super::request::{Request, Retry, set_fields};
 use crate::attachment::Attachment;
 use lobster_stage::StageError;
 
 /// The path of a model below the provider's address.
-pub(crate) fn path(request: &Request) -> Result<[String; 2], StageError> {
+pub(crate) fn model_path(request: &Request) -> Result<[String; 2], StageError> {
     let model = request.named_model("gemini")?;
     let model = model.strip_prefix("models/").unwrap_or(model);
     Ok(["models".to_owned(), format!("{model}:generateContent")])
 }
 
 /// The request's body.
-pub(crate) fn body(request: &Request, retry: Option<&Retry>) -> Value {
+pub(crate) fn request_body(request: &Request, retry: Option<&Retry>) -> Value {
     let mut contents = Vec::new();
-    for turn in request.turns(retry) {
+    for turn in request.chat_turns(retry) {
         let role = if turn.is_model { "model" } else { "user" };
         let text = json!({"text": turn.text});
-        let parts: Value = std::iter::once(text).chain(turn.files.into_iter().map(part)).collect();
+        let parts: Value = std::iter::once(text).chain(turn.files.into_iter().map(file_part)).collect();
         contents.push(json!({"role": role, "parts": parts}));
     }
     let mut body = Map::new();
@@ -49,14 +49,14 @@ pub(crate) fn body(request: &Request, retry: Option<&Retry>) -> Value {
 }
 
 /// A file as a part of a message.
-fn part(file: &Attachment) -> Value {
+fn file_part(file: &Attachment) -> Value {
     json!({"inlineData": {"mimeType": file.media_type, "data": file.base64()}})
 }
 
 const ENDINGS: Endings = Endings { whole: &["STOP"], cut: &["MAX_TOKENS"] };
 
 /// The answer in the form of an adapter's result.
-pub(crate) fn result(answer: &Value, request: &Request) -> Result<Map<String, Value>, Failure> {
+pub(crate) fn adapter_result(answer: &Value, request: &Request) -> Result<Map<String, Value>, Failure> {
     if let Some(reason) = answer.pointer("/promptFeedback/blockReason").and_then(Value::as_str) {
         return Err(Failure::Remote(format!("the prompt was blocked: {reason}")));
     }
@@ -76,22 +76,22 @@ pub(crate) fn result(answer: &Value, request: &Request) -> Result<Map<String, Va
         return Err(Failure::Remote(format!("the model refuses: {reason}")));
     }
     let mut result = Map::new();
-    ENDINGS.note(ended, &mut result)?;
+    ENDINGS.check_reason(ended, &mut result)?;
     let text = match (text, ended) {
         (Some(text), _) => text,
         // Reasoning used all tokens.
         (None, Some("MAX_TOKENS")) => String::new(),
         (None, _) => return Err(Failure::Envelope("candidates/0/content/parts must be array".to_owned())),
     };
-    result.insert("output".into(), output(&text, request));
-    copy(answer, "responseId", "runId", &mut result);
-    copy(answer, "modelVersion", "model", &mut result);
+    result.insert("output".into(), answer_output(&text, request));
+    copy_field(answer, "responseId", "runId", &mut result);
+    copy_field(answer, "modelVersion", "model", &mut result);
     if let Some(usage) = answer.get("usageMetadata").filter(|usage| usage.is_object()) {
         let count = |name: &str| usage.get(name).and_then(Value::as_u64).unwrap_or(0);
         // Reasoning is billed as output.
         let input = count("promptTokenCount").saturating_add(count("toolUsePromptTokenCount"));
         let output = count("candidatesTokenCount").saturating_add(count("thoughtsTokenCount"));
-        result.insert("usage".into(), json!(super::usage(input, output)));
+        result.insert("usage".into(), json!(super::token_usage(input, output)));
     }
     Ok(result)
 }
@@ -100,14 +100,14 @@ pub(crate) fn result(answer: &Value, request: &Request) -> Result<Map<String, Va
 mod tests {
     use super::*;
 
-    fn request(schema: Option<Value>) -> Request {
+    fn sample_request(schema: Option<Value>) -> Request {
         Request { prompt: "p".into(), model: Some("m".into()), output_schema: schema, ..Request::default() }
     }
 
     #[test]
     fn bodies() {
         assert_eq!(
-            body(&request(None), None),
+            request_body(&sample_request(None), None),
             json!({"contents": [{"role": "user", "parts": [{"text": "p"}]}]})
         );
         let full = Request {
@@ -117,11 +117,11 @@ mod tests {
             effort: Some("low".into()),
             max_output_tokens: Some(9.into()),
             files: vec![Attachment::of_bytes("a.gif", b"GIF89a".to_vec()).unwrap()],
-            ..request(Some(json!({"type": "array"})))
+            ..sample_request(Some(json!({"type": "array"})))
         };
         let retry = Retry { attempt: 2, errors: vec!["/ must be array".into()], said: "{}".into() };
         assert_eq!(
-            body(&full, Some(&retry)),
+            request_body(&full, Some(&retry)),
             json!({
                 "contents": [
                     {"role": "user", "parts": [{"text": "p"}, {"inlineData": {"mimeType": "image/gif", "data": "R0lGODlh"}}]},
@@ -136,10 +136,10 @@ mod tests {
             })
         );
         assert_eq!(
-            path(&Request { model: Some("models/x".into()), ..Request::default() }).unwrap(),
+            model_path(&Request { model: Some("models/x".into()), ..Request::default() }).unwrap(),
             ["models", "x:generateContent"]
         );
-        assert!(path(&Request::default()).is_err());
+        assert!(model_path(&Request::default()).is_err());
     }
 
     #[test]
@@ -153,14 +153,15 @@ mod tests {
             "usageMetadata": {"promptTokenCount": 3, "candidatesTokenCount": 4, "thoughtsTokenCount": 5},
         });
         assert_eq!(
-            Value::Object(result(&answer, &request(Some(json!({})))).unwrap()),
+            Value::Object(adapter_result(&answer, &sample_request(Some(json!({})))).unwrap()),
             json!({
                 "output": {"format": "json", "text": "[1]", "data": [1]}, "runId": "r", "model": "m-1",
                 "usage": {"inputTokens": 3, "outputTokens": 9, "totalTokens": 12},
                 "warnings": ["the answer was cut at the limit of output tokens"],
             })
         );
-        let message = |answer: Value| result(&answer, &request(None)).unwrap_err().message("C");
+        let message =
+            |answer: Value| adapter_result(&answer, &sample_request(None)).unwrap_err().message_for("C");
         assert_eq!(message(json!({"error": {"message": "no"}})), "C remote error: no");
         assert_eq!(
             message(json!({"promptFeedback": {"blockReason": "SAFETY"}})),
@@ -172,6 +173,6 @@ mod tests {
         );
         assert!(message(json!({"candidates": [{"finishReason": "STOP"}]})).contains("must be array"));
         let silent = json!({"candidates": [{"finishReason": "MAX_TOKENS", "content": {}}]});
-        assert_eq!(result(&silent, &request(None)).unwrap()["output"]["text"], "");
+        assert_eq!(adapter_result(&silent, &sample_request(None)).unwrap()["output"]["text"], "");
     }
 }

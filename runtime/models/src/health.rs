@@ -22,13 +22,13 @@ pub struct Health(UserState);
 
 impl Health {
     pub fn at(state_dir: &Path) -> Self {
-        Self(UserState::at(&state_dir.join("models")))
+        Self(UserState::in_dir(&state_dir.join("models")))
     }
 
     /// The end of the rest of each resting channel, in milliseconds since 1970.
-    pub(crate) fn resting(&self) -> BTreeMap<String, i64> {
+    pub(crate) fn resting_channels(&self) -> BTreeMap<String, i64> {
         match self.0.get(KEY) {
-            Ok(kept) => resting(kept, system_clock()()),
+            Ok(kept) => current_rests(kept, system_clock()()),
             Err(error) => {
                 tracing::warn!(%error, "the health of the model channels cannot be read");
                 BTreeMap::new()
@@ -37,26 +37,26 @@ impl Health {
     }
 
     /// Lets a channel rest for a while.
-    pub(crate) fn rest(&self, channel: &str, why: &str, rest: Duration) {
-        tracing::info!(channel, why, rest_ms = millis(rest), "channel rests");
-        self.change(|resting, now| {
-            resting.insert(channel.to_owned(), now.saturating_add(millis(rest.min(LONGEST))));
+    pub(crate) fn rest_channel(&self, channel: &str, why: &str, rest: Duration) {
+        tracing::info!(channel, why, rest_ms = to_millis(rest), "channel rests");
+        self.change_rests(|resting, now| {
+            resting.insert(channel.to_owned(), now.saturating_add(to_millis(rest.min(LONGEST))));
         });
     }
 
     /// Notes that a channel answered.
-    pub(crate) fn well(&self, channel: &str) {
-        if self.resting().contains_key(channel) {
-            self.change(|resting, _| {
+    pub(crate) fn mark_healthy(&self, channel: &str) {
+        if self.resting_channels().contains_key(channel) {
+            self.change_rests(|resting, _| {
                 resting.remove(channel);
             });
         }
     }
 
-    fn change(&self, change: impl FnOnce(&mut BTreeMap<String, i64>, i64)) {
+    fn change_rests(&self, change: impl FnOnce(&mut BTreeMap<String, i64>, i64)) {
         let kept = self.0.with_lock(KEY, |state| -> Result<(), StoreError> {
             let now = system_clock()();
-            let mut all = resting(state.get().unwrap_or_default(), now);
+            let mut all = current_rests(state.get().unwrap_or_default(), now);
             change(&mut all, now);
             state.set(&json!({ "restingUntil": all }))
         });
@@ -68,14 +68,14 @@ impl Health {
 
 /// The stored rests that have not ended. A rest that ends later than the longest rest allows was written
 /// by a clock that has since been set back.
-fn resting(kept: Option<Value>, now: i64) -> BTreeMap<String, i64> {
+fn current_rests(kept: Option<Value>, now: i64) -> BTreeMap<String, i64> {
     let kept = kept.and_then(|mut kept| serde_json::from_value(kept.get_mut("restingUntil")?.take()).ok());
     let mut all: BTreeMap<String, i64> = kept.unwrap_or_default();
-    all.retain(|_, until| *until > now && *until <= now.saturating_add(millis(LONGEST)));
+    all.retain(|_, until| *until > now && *until <= now.saturating_add(to_millis(LONGEST)));
     all
 }
 
-fn millis(duration: Duration) -> i64 {
+fn to_millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
@@ -87,16 +87,16 @@ mod tests {
     fn rests_are_kept_and_end() {
         let dir = tempfile::tempdir().unwrap();
         let health = Health::at(dir.path());
-        health.rest("a", "429", Duration::from_secs(30));
-        health.rest("b", "503", Duration::from_secs(1_000_000));
-        assert_eq!(Vec::from_iter(Health::at(dir.path()).resting().into_keys()), ["a", "b"]);
-        health.well("a");
-        assert_eq!(Vec::from_iter(health.resting().into_keys()), ["b"]);
+        health.rest_channel("a", "429", Duration::from_secs(30));
+        health.rest_channel("b", "503", Duration::from_secs(1_000_000));
+        assert_eq!(Vec::from_iter(Health::at(dir.path()).resting_channels().into_keys()), ["a", "b"]);
+        health.mark_healthy("a");
+        assert_eq!(Vec::from_iter(health.resting_channels().into_keys()), ["b"]);
     }
 
     #[test]
     fn what_is_damaged_or_past_is_no_rest() {
-        let kept = |value: Value| resting(Some(value), 1_000);
+        let kept = |value: Value| current_rests(Some(value), 1_000);
         assert!(kept(json!({"restingUntil": {"a": 999, "b": i64::MAX}})).is_empty());
         assert!(kept(json!({"restingUntil": {"a": "x"}})).is_empty());
         assert!(kept(json!([1])).is_empty());

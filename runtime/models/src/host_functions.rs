@@ -20,7 +20,7 @@ const LIMITS: Limits = Limits { idle: Duration::from_secs(24 * 60 * 60), body: 2
 /// # Errors
 /// [`Failure::Request`] with the function's own message if it failed, else with the reason for the
 /// missing answer.
-pub fn call(
+pub fn call_function(
     functions: &HostFunctions,
     (kind, name): (&str, &str),
     body: &Value,
@@ -42,11 +42,14 @@ pub fn call(
         body: json::compact(body),
     };
     // The function is on this machine, so no remote executor can reach it.
-    let reply = http::post(&post, LIMITS, &|request| http::make(request, cancel)).map_err(Failure::Http)?;
+    let reply =
+        http::post(&post, LIMITS, &|request| http::make_request(request, cancel)).map_err(Failure::Http)?;
     if !reply.is_success() {
         return Err(Failure::Status(reply));
     }
-    let Ok(Value::Object(mut said)) = reply.json() else { return Err(broken("did not answer with JSON")) };
+    let Ok(Value::Object(mut said)) = reply.body_json() else {
+        return Err(broken("did not answer with JSON"));
+    };
     match said.remove("threw") {
         Some(message) => Err(Failure::Request(json::js_string(&message))),
         None => Ok(said.remove("answer").unwrap_or_default()),
@@ -56,19 +59,19 @@ pub fn call(
 /// Asks a model through the adapter of this name; `place` describes the step to the adapter.
 ///
 /// # Errors
-/// The errors of [`call`], and an answer without the required fields.
-pub fn ask(
+/// The errors of [`call_function`], and an answer without the required fields.
+pub fn ask_adapter(
     functions: &HostFunctions,
     name: &str,
     asking: &Asking<'_>,
     mut place: Value,
     cancel: &CancelToken,
 ) -> Result<Answer, Failure> {
-    let payload = asking.request.payload(asking.retry);
+    let payload = asking.request.adapter_payload(asking.retry);
     let worst = asking.request.worst_case(&payload);
     place["payload"] = payload;
-    asking.bounds.call(Some(&worst), || {
-        let answer = call(functions, ("adapter", name), &place, cancel)?;
+    asking.bounds.call_if_affordable(Some(&worst), || {
+        let answer = call_function(functions, ("adapter", name), &place, cancel)?;
         let result = adapter_answer::of_function(answer)?;
         let billed = result.get("model").and_then(Value::as_str).map(str::to_owned);
         Ok(Answer { result, billed })

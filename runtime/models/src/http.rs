@@ -80,7 +80,7 @@ impl Secret {
     }
 
     /// The secret of a token; `None` if the token is empty.
-    pub fn of(token: &Token) -> Option<Self> {
+    pub fn from_token(token: &Token) -> Option<Self> {
         Self::new(&token.value).map(|secret| Self { name: token.secret.clone(), ..secret })
     }
 
@@ -91,7 +91,7 @@ impl Secret {
 
     /// Masks the secret in a text that is shown or kept, in case a server repeated it. A short secret
     /// could be an ordinary word, so it is not masked.
-    pub fn mask(&self, text: &str) -> String {
+    pub fn mask_text(&self, text: &str) -> String {
         if self.text.len() < SHORTEST_HIDDEN {
             text.to_owned()
         } else {
@@ -102,7 +102,7 @@ impl Secret {
     /// Masks the secret in all texts of a value; field names are unchanged.
     pub fn mask_value(&self, value: &mut Value) {
         match value {
-            Value::String(text) if text.contains(&self.text) => *text = self.mask(text),
+            Value::String(text) if text.contains(&self.text) => *text = self.mask_text(text),
             Value::Array(items) => items.iter_mut().for_each(|item| self.mask_value(item)),
             Value::Object(map) => map.values_mut().for_each(|item| self.mask_value(item)),
             Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
@@ -148,7 +148,7 @@ pub struct Post {
 
 impl Post {
     /// The request as data.
-    fn request(&self, limits: Limits) -> HttpRequest {
+    fn http_request(&self, limits: Limits) -> HttpRequest {
         let credential = self.credential.as_ref().map(|credential| {
             let Secret { text, name } = credential.secret();
             let header = match credential {
@@ -174,8 +174,8 @@ pub struct Reply {
     pub status: u16,
     /// The standard phrase of the status.
     pub(crate) reason: String,
-    /// The body as received; bytes that are not UTF-8 are replaced. [`Reply::json`] and
-    /// [`Reply::excerpt`] return the forms that may be shown or kept.
+    /// The body as received; bytes that are not UTF-8 are replaced. [`Reply::body_json`] and
+    /// [`Reply::body_excerpt`] return the forms that may be shown or kept.
     body: String,
     /// The secret sent with the request.
     secret: Option<Secret>,
@@ -195,34 +195,34 @@ impl Reply {
     }
 
     /// The beginning of the body, for messages.
-    pub fn excerpt(&self) -> String {
+    pub fn body_excerpt(&self) -> String {
         const EXCERPT: usize = 400;
-        let masked = self.secret.as_ref().map(|secret| secret.mask(&self.body));
+        let masked = self.secret.as_ref().map(|secret| secret.mask_text(&self.body));
         text::prefix(masked.as_deref().unwrap_or(&self.body), EXCERPT, Count::Chars).to_owned()
     }
 
     /// True if the body contains the word, in any case.
-    pub(crate) fn says(&self, word: &str) -> bool {
+    pub(crate) fn body_contains(&self, word: &str) -> bool {
         self.body.to_lowercase().contains(word)
     }
 
     /// The body as JSON; an empty body is null. It is parsed as received; only then are texts that
     /// contain the secret masked.
-    pub fn json(&self) -> Result<Value, json::JsonError> {
+    pub fn body_json(&self) -> Result<Value, json::JsonError> {
         if self.body.trim().is_empty() {
             return Ok(Value::Null);
         }
-        Ok(self.masked(json::parse(&self.body)?))
+        Ok(self.mask_answer(json::parse(&self.body)?))
     }
 
     /// The answer in the body if it is a stream of events, which may come from an executor that knows
     /// nothing of models; `None` for any other body.
-    pub(crate) fn events(&self, limit: u64) -> Option<Result<Value, StreamError>> {
+    pub(crate) fn streamed_answer(&self, limit: u64) -> Option<Result<Value, StreamError>> {
         let is_stream = EventStream::is_events(&self.body);
-        is_stream.then(|| EventStream::whole(&self.body, limit).map(|value| self.masked(value)))
+        is_stream.then(|| EventStream::parse_whole(&self.body, limit).map(|value| self.mask_answer(value)))
     }
 
-    fn masked(&self, mut value: Value) -> Value {
+    fn mask_answer(&self, mut value: Value) -> Value {
         if let Some(secret) = &self.secret {
             secret.mask_value(&mut value);
         }
@@ -243,8 +243,8 @@ impl Limits {
     /// The limits set by the environment.
     pub fn from_env(env: impl Fn(&str) -> Option<String>) -> Result<Self, SettingError> {
         let idle =
-            IDLE.value(|name| env(name).map(OsString::from))?.map_or(IDLE_TIMEOUT, Duration::from_millis);
-        let own = MAX_BYTES.value(|name| env(name).map(OsString::from))?;
+            IDLE.read_env(|name| env(name).map(OsString::from))?.map_or(IDLE_TIMEOUT, Duration::from_millis);
+        let own = MAX_BYTES.read_env(|name| env(name).map(OsString::from))?;
         // An explicit limit may exceed the default.
         let body = match (byte_limit(&MAX_RESPONSE, &env)?, own) {
             (Some(asked), Some(own)) => own.min(asked),
@@ -307,7 +307,7 @@ pub fn without_credentials(text: &str) -> String {
 /// # Errors
 /// Any failure of the transport; a status is never an error but part of the [`Reply`].
 pub fn post(post: &Post, limits: Limits, send: &HttpSender<'_>) -> Result<Reply, HttpError> {
-    let HttpReply { status, reason, retry_after, body } = send(&post.request(limits))?;
+    let HttpReply { status, reason, retry_after, body } = send(&post.http_request(limits))?;
     let secret = post.credential.as_ref().map(|credential| credential.secret().clone());
     Ok(Reply { status, reason, body, secret, retry_after })
 }
@@ -316,11 +316,11 @@ pub fn post(post: &Post, limits: Limits, send: &HttpSender<'_>) -> Result<Reply,
 ///
 /// # Errors
 /// Any failure of the transport; a status is never an error but part of the answer.
-pub fn make(request: &HttpRequest, cancel: &CancelToken) -> Result<HttpReply, HttpError> {
+pub fn make_request(request: &HttpRequest, cancel: &CancelToken) -> Result<HttpReply, HttpError> {
     make_telling(request, &|_| (), cancel)
 }
 
-/// Like [`make`]; `told` receives the number of characters of a model's answer so far, each time more of
+/// Like [`make_request`]; `told` receives the number of characters of a model's answer so far, each time more of
 /// it arrives.
 ///
 /// # Errors
@@ -342,7 +342,7 @@ pub fn make_telling(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(setup)?;
     let result = runtime.block_on(async {
         let mut cancelled = pin!(cancel.cancelled());
-        let mut work = pin!(exchange(request, &url, told));
+        let mut work = pin!(follow_redirects(request, &url, told));
         poll_fn(|cx| {
             if cancelled.as_mut().poll(cx).is_ready() {
                 let reason = cancel.reason().unwrap_or(CancelReason::Superseded);
@@ -367,7 +367,7 @@ pub fn post_protobuf(
     let origin = url.origin().ascii_serialization();
     let limits = Limits { idle: within, body: 0 };
     let mut request =
-        client(url)?.post(url.clone()).header(CONTENT_TYPE, "application/x-protobuf").body(body);
+        client_for(url)?.post(url.clone()).header(CONTENT_TYPE, "application/x-protobuf").body(body);
     for (name, value) in headers {
         let mut value = HeaderValue::from_str(value).map_err(|_| HttpError::TokenCharacters)?;
         value.set_sensitive(true);
@@ -375,19 +375,24 @@ pub fn post_protobuf(
     }
     let setup = |error: std::io::Error| HttpError::Setup(error.to_string());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(setup)?;
-    let sent = runtime.block_on(send(request, &origin, limits));
+    let sent = runtime.block_on(send_request(request, &origin, limits));
     runtime.shutdown_background();
     sent.map(|response| response.status().as_u16())
 }
 
-async fn exchange(request: &HttpRequest, first: &Url, told: &dyn Fn(u64)) -> Result<HttpReply, HttpError> {
+async fn follow_redirects(
+    request: &HttpRequest,
+    first: &Url,
+    told: &dyn Fn(u64),
+) -> Result<HttpReply, HttpError> {
     let limits = Limits { idle: request.idle, body: request.max_body };
     let (mut url, mut with_body) = (first.clone(), true);
     for _ in 0..=MAX_REDIRECTS {
         let origin = url.origin().ascii_serialization();
-        let response = send(prepare(request, first, &url, with_body)?, &origin, limits).await?;
+        let response =
+            send_request(prepare_request(request, first, &url, with_body)?, &origin, limits).await?;
         let Some(target) = redirect_target(&response, &url, &origin)? else {
-            return read(response, &origin, limits, told).await;
+            return read_reply(response, &origin, limits, told).await;
         };
         // A call that is billed once is sent once: no redirect repeats it.
         let repeats =
@@ -401,14 +406,14 @@ async fn exchange(request: &HttpRequest, first: &Url, told: &dyn Fn(u64)) -> Res
     Err(HttpError::TooManyRedirects { origin: url.origin().ascii_serialization(), most: MAX_REDIRECTS })
 }
 
-fn prepare(
+fn prepare_request(
     request: &HttpRequest,
     first: &Url,
     url: &Url,
     with_body: bool,
 ) -> Result<RequestBuilder, HttpError> {
     let method = if with_body { Method::POST } else { Method::GET };
-    let mut builder = client(url)?.request(method, url.clone());
+    let mut builder = client_for(url)?.request(method, url.clone());
     if with_body {
         builder = builder.header(CONTENT_TYPE, "application/json").body(request.body.clone());
     }
@@ -416,14 +421,14 @@ fn prepare(
         builder = builder.header(name, value);
     }
     if let Some(credential) = request.credential.as_ref().filter(|_| url.origin() == first.origin()) {
-        let (name, value) = header(credential)?;
+        let (name, value) = credential_header(credential)?;
         builder = builder.header(name, value);
     }
     Ok(builder)
 }
 
 /// The header with the credential.
-fn header(credential: &HttpCredential) -> Result<(HeaderName, HeaderValue), HttpError> {
+fn credential_header(credential: &HttpCredential) -> Result<(HeaderName, HeaderValue), HttpError> {
     let token = &credential.token.value;
     let (name, value) = match &credential.header {
         None => (Ok(AUTHORIZATION), format!("Bearer {token}")),
@@ -435,7 +440,7 @@ fn header(credential: &HttpCredential) -> Result<(HeaderName, HeaderValue), Http
     Ok((name, value))
 }
 
-async fn send(request: RequestBuilder, origin: &str, limits: Limits) -> Result<Response, HttpError> {
+async fn send_request(request: RequestBuilder, origin: &str, limits: Limits) -> Result<Response, HttpError> {
     match timeout(limits.idle, request.send()).await {
         Ok(Ok(response)) => Ok(response),
         Ok(Err(error)) if error.is_connect() => {
@@ -469,7 +474,7 @@ fn redirect_target(response: &Response, url: &Url, origin: &str) -> Result<Optio
     }
 }
 
-async fn read(
+async fn read_reply(
     mut response: Response,
     origin: &str,
     limits: Limits,
@@ -487,7 +492,7 @@ async fn read(
         .get(RETRY_AFTER)
         .and_then(|value| retry_after(value.to_str().ok()?.trim(), jiff::Timestamp::now()));
     if is_stream {
-        let body = events::read(response, origin, limits, told).await?;
+        let body = events::read_answer(response, origin, limits, told).await?;
         return Ok(HttpReply { status: status.as_u16(), reason, retry_after, body });
     }
     let mut body = Vec::new();
@@ -512,7 +517,7 @@ async fn read(
 /// The client for the address. The client for plain HTTP has no certificate authorities, so that a call
 /// on this machine does not wait until the system's are read. Connections are not kept: each call has its
 /// own runtime.
-pub fn client(url: &Url) -> Result<&'static Client, HttpError> {
+pub fn client_for(url: &Url) -> Result<&'static Client, HttpError> {
     static PLAIN: OnceLock<Client> = OnceLock::new();
     static TLS: OnceLock<Client> = OnceLock::new();
     let (cell, plain) = if url.scheme() == "https" { (&TLS, false) } else { (&PLAIN, true) };

@@ -46,7 +46,7 @@ pub struct Payment {
 impl Payment {
     /// The call with its cost at the rates of `pricing`.
     #[must_use]
-    pub fn priced(&self, pricing: &Pricing) -> PaidCall {
+    pub fn price_with(&self, pricing: &Pricing) -> PaidCall {
         PaidCall::new(self.spend.clone(), pricing)
     }
 }
@@ -54,14 +54,14 @@ impl Payment {
 impl Ledger {
     /// The calls of a whole journal.
     #[must_use]
-    pub fn of(journal: &[Record]) -> Self {
+    pub fn from_journal(journal: &[Record]) -> Self {
         let mut ledger = Self::default();
-        journal.iter().for_each(|record| ledger.read(record));
+        journal.iter().for_each(|record| ledger.read_record(record));
         ledger
     }
 
     /// Adds the next record of a journal.
-    pub fn read(&mut self, record: &Record) {
+    pub fn read_record(&mut self, record: &Record) {
         match &record.event {
             Event::StepStarted { path, kind, detail, .. } if kind == CALL => {
                 let call = self.0.entry(path.clone()).or_default();
@@ -102,17 +102,17 @@ mod tests {
 
     use super::*;
 
-    fn calls(events: &[Value]) -> Vec<(String, bool)> {
+    fn counted_calls(events: &[Value]) -> Vec<(String, bool)> {
         let record = |(event, seq): (&Value, u64)| Record {
             run: "018f3c2e-0000-7000-8000-000000000001".parse().unwrap(),
             seq,
             at: 5,
-            prev: Digest::of(b""),
+            prev: Digest::of_bytes(b""),
             event: serde_json::from_value(event.clone()).unwrap(),
             text: String::new(),
         };
         let journal: Vec<_> = events.iter().zip(1..).map(record).collect();
-        Ledger::of(&journal).payments().map(|paid| (paid.spend.call, paid.spend.is_lost)).collect()
+        Ledger::from_journal(&journal).payments().map(|paid| (paid.spend.call, paid.spend.is_lost)).collect()
     }
 
     #[test]
@@ -145,7 +145,7 @@ mod tests {
             (vec![&answered], vec![]),
         ] {
             let journal: Vec<Value> = journal.into_iter().cloned().collect();
-            assert_eq!(calls(&journal), expected, "{journal:?}");
+            assert_eq!(counted_calls(&journal), expected, "{journal:?}");
         }
     }
 }

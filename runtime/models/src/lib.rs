@@ -39,7 +39,7 @@ pub const KEEP: &str = "llm.keep";
 pub const CUT_SHORT: &str = "the answer was cut at the limit of output tokens";
 
 /// Token counts in the form of an adapter's result.
-fn usage(input: u64, output: u64) -> Map<String, Value> {
+fn token_usage(input: u64, output: u64) -> Map<String, Value> {
     let total = input.saturating_add(output);
     let counts = [("inputTokens", input), ("outputTokens", output), ("totalTokens", total)];
     counts.into_iter().map(|(name, count)| (name.to_owned(), count.into())).collect()
@@ -62,7 +62,7 @@ pub struct Spend {
 impl Spend {
     /// A call with the most that it can use.
     #[must_use]
-    pub fn worst(worst: &WorstCase) -> Self {
+    pub fn from_worst_case(worst: &WorstCase) -> Self {
         let mut usage = Map::new();
         usage.insert("inputTokens".into(), worst.input_tokens.into());
         usage.extend(worst.output_tokens.map(|output| ("outputTokens".to_owned(), output.into())));

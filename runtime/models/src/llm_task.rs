@@ -41,7 +41,7 @@ pub(crate) fn is_refusal_of_names(reply: &Reply) -> bool {
     if !matches!(reply.status, 400 | 422) {
         return false;
     }
-    let Ok(body) = reply.json() else { return false };
+    let Ok(body) = reply.body_json() else { return false };
     let message = body.pointer("/error/message").and_then(Value::as_str).unwrap_or_default().to_lowercase();
     let is_of_model = message.contains("llm json") || message.contains("llm returned");
     let mut words = message.split(|c: char| !c.is_ascii_alphanumeric());
@@ -55,12 +55,12 @@ pub(crate) fn is_refusal_of_names(reply: &Reply) -> bool {
 ///
 /// # Errors
 /// The request has a setting that the tool has no field for.
-pub(crate) fn arguments(request: &Request, retry: Option<&Retry>) -> Result<Value, StageError> {
+pub(crate) fn tool_arguments(request: &Request, retry: Option<&Retry>) -> Result<Value, StageError> {
     request.refuse_settings("openclaw", &["system", "files", "stop", "seed"])?;
     let mut prompt = request.prompt.clone();
     if let Some(retry) = retry {
         prompt.push_str("\n\n");
-        prompt.push_str(&retry.text());
+        prompt.push_str(&retry.correction_text());
     }
     let input = match &request.metadata {
         Some(metadata) => Some(json!({"artifacts": request.artifacts, "metadata": metadata})),
@@ -98,7 +98,7 @@ pub(crate) fn as_of_adapter(result: Map<String, Value>) -> Map<String, Value> {
 mod tests {
     use super::*;
 
-    fn refuses(status: u16, message: &str) -> bool {
+    fn is_refusal(status: u16, message: &str) -> bool {
         let body = json!({"ok": false, "error": {"type": "tool_error", "message": message}}).to_string();
         is_refusal_of_names(&Reply::from_words(status, "", &body))
     }
@@ -111,8 +111,8 @@ mod tests {
             "Unrecognized key(s) in object: 'outputSchema', 'schemaVersion'",
             "unknown field `maxOutputTokens`",
         ] {
-            assert!(refuses(400, message) && refuses(422, message), "{message}");
-            assert!(!refuses(500, message) && !refuses(200, message), "{message}");
+            assert!(is_refusal(400, message) && is_refusal(422, message), "{message}");
+            assert!(!is_refusal(500, message) && !is_refusal(200, message), "{message}");
         }
         for message in [
             "LLM JSON did not match schema: <root> must NOT have additional properties (metadata)",
@@ -121,7 +121,7 @@ mod tests {
             "Model not allowed by llm-task plugin config: a/b",
             "prompt required",
         ] {
-            assert!(!refuses(400, message), "{message}");
+            assert!(!is_refusal(400, message), "{message}");
         }
         assert!(!is_refusal_of_names(&Reply::from_words(400, "", "unknown field artifacts")));
     }
@@ -133,21 +133,21 @@ mod tests {
             model: Some("m".into()),
             artifacts: vec![json!({"kind": "text", "text": "a"})],
             output_schema: Some(json!({"type": "object"})),
-            max_output_tokens: crate::request::number(9.0),
+            max_output_tokens: crate::request::json_number(9.0),
             effort: Some("low".into()),
             ..Request::default()
         };
         assert_eq!(
-            arguments(&request, None).unwrap(),
+            tool_arguments(&request, None).unwrap(),
             json!({
                 "prompt": "p", "input": [{"kind": "text", "text": "a"}], "schema": {"type": "object"},
                 "model": "m", "thinking": "low", "maxTokens": 9,
             })
         );
         let with = Request { metadata: Some(json!({"a": 1})), ..request.clone() };
-        assert_eq!(arguments(&with, None).unwrap()["input"]["metadata"], json!({"a": 1}));
+        assert_eq!(tool_arguments(&with, None).unwrap()["input"]["metadata"], json!({"a": 1}));
         let with = Request { system: Some("s".into()), ..request };
-        assert!(arguments(&with, None).is_err());
+        assert!(tool_arguments(&with, None).is_err());
     }
 
     #[test]

@@ -10,17 +10,21 @@ use lobster_base::json;
 use lobster_stage::StageError;
 
 /// The request's body. `max_tokens` is the name of the field that limits the answer.
-pub(crate) fn body(request: &Request, retry: Option<&Retry>, max_tokens: &str) -> Result<Value, StageError> {
+pub(crate) fn request_body(
+    request: &Request,
+    retry: Option<&Retry>,
+    max_tokens: &str,
+) -> Result<Value, StageError> {
     let model = request.named_model("openai")?;
     let mut messages: Vec<Value> =
         request.system.iter().map(|system| json!({"role": "system", "content": system})).collect();
-    for turn in request.turns(retry) {
+    for turn in request.chat_turns(retry) {
         let role = if turn.is_model { "assistant" } else { "user" };
         let content = if turn.files.is_empty() {
             json!(turn.text)
         } else {
             let text = json!({"type": "text", "text": turn.text});
-            std::iter::once(text).chain(turn.files.into_iter().map(part)).collect()
+            std::iter::once(text).chain(turn.files.into_iter().map(file_part)).collect()
         };
         messages.push(json!({"role": role, "content": content}));
     }
@@ -42,7 +46,7 @@ pub(crate) fn body(request: &Request, retry: Option<&Retry>, max_tokens: &str) -
 }
 
 /// A file as a part of a message.
-fn part(file: &Attachment) -> Value {
+fn file_part(file: &Attachment) -> Value {
     match file.is_image() {
         true => json!({"type": "image_url", "image_url": {"url": file.data_url()}}),
         false => json!({"type": "file", "file": {"filename": file.name, "file_data": file.data_url()}}),
@@ -81,7 +85,7 @@ const ENDINGS: Endings = Endings {
 };
 
 /// The answer in the form of an adapter's result.
-pub(crate) fn result(answer: &Value, request: &Request) -> Result<Map<String, Value>, Failure> {
+pub(crate) fn adapter_result(answer: &Value, request: &Request) -> Result<Map<String, Value>, Failure> {
     let Some(choice) = answer.pointer("/choices/0") else {
         let said = answer.pointer("/error/message").and_then(Value::as_str);
         return Err(match said {
@@ -93,13 +97,13 @@ pub(crate) fn result(answer: &Value, request: &Request) -> Result<Map<String, Va
         return Err(Failure::Remote(format!("the model refuses: {refusal}")));
     }
     let mut result = Map::new();
-    ENDINGS.note(choice.get("finish_reason").and_then(Value::as_str), &mut result)?;
+    ENDINGS.check_reason(choice.get("finish_reason").and_then(Value::as_str), &mut result)?;
     let Some(text) = choice.pointer("/message/content").and_then(Value::as_str) else {
         return Err(Failure::Envelope("choices/0/message/content must be string".to_owned()));
     };
-    result.insert("output".into(), output(text, request));
-    copy(answer, "id", "runId", &mut result);
-    copy(answer, "model", "model", &mut result);
+    result.insert("output".into(), answer_output(text, request));
+    copy_field(answer, "id", "runId", &mut result);
+    copy_field(answer, "model", "model", &mut result);
     if let Some(usage) = answer.get("usage").filter(|usage| usage.is_object()) {
         let count = |name: &str| usage.get(name).and_then(Value::as_u64);
         let (input, output) = (count("prompt_tokens").unwrap_or(0), count("completion_tokens").unwrap_or(0));
@@ -111,8 +115,8 @@ pub(crate) fn result(answer: &Value, request: &Request) -> Result<Map<String, Va
 }
 
 /// The text of a model; with a schema, also its JSON if it is valid.
-pub(super) fn output(text: &str, request: &Request) -> Value {
-    match request.output_schema.as_ref().and_then(|_| data(text)) {
+pub(super) fn answer_output(text: &str, request: &Request) -> Value {
+    match request.output_schema.as_ref().and_then(|_| find_json(text)) {
         Some(data) => json!({"format": "json", "text": text, "data": data}),
         None => json!({"format": "text", "text": text}),
     }
@@ -120,7 +124,7 @@ pub(super) fn output(text: &str, request: &Request) -> Value {
 
 /// The JSON in a text: the whole text, or its only fenced block, which models write if they are not told
 /// to write JSON alone.
-fn data(text: &str) -> Option<Value> {
+fn find_json(text: &str) -> Option<Value> {
     const FENCE: &str = "```";
     let fenced = || {
         let parts: Vec<&str> = text.split(FENCE).collect();
@@ -133,7 +137,7 @@ fn data(text: &str) -> Option<Value> {
 }
 
 /// Copies a field with text.
-pub(super) fn copy(from: &Value, name: &str, to: &str, result: &mut Map<String, Value>) {
+pub(super) fn copy_field(from: &Value, name: &str, to: &str, result: &mut Map<String, Value>) {
     if let Some(value) = from.get(name).filter(|value| value.is_string()) {
         result.insert(to.to_owned(), value.clone());
     }
@@ -143,7 +147,7 @@ pub(super) fn copy(from: &Value, name: &str, to: &str, result: &mut Map<String, 
 mod tests {
     use super::*;
 
-    fn request(schema: Option<Value>) -> Request {
+    fn sample_request(schema: Option<Value>) -> Request {
         Request {
             prompt: "p".into(),
             model: Some("m".into()),
@@ -157,8 +161,8 @@ mod tests {
     fn bodies() {
         let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": false});
         assert_eq!(
-            body(
-                &request(Some(schema.clone())),
+            request_body(
+                &sample_request(Some(schema.clone())),
                 Some(&Retry { attempt: 2, errors: vec!["/n must be integer".into()], said: String::new() }),
                 "max_tokens"
             )
@@ -170,7 +174,7 @@ mod tests {
                 "response_format": {"type": "json_schema", "json_schema": {"name": "output", "schema": schema, "strict": true}},
             })
         );
-        assert!(body(&Request::default(), None, "max_tokens").is_err());
+        assert!(request_body(&Request::default(), None, "max_tokens").is_err());
     }
 
     #[test]
@@ -182,11 +186,11 @@ mod tests {
             seed: Some(7.into()),
             effort: Some("low".into()),
             files: vec![file("a.gif", b"GIF89a"), file("b.pdf", b"%PDF-1"), file("c.txt", b"see")],
-            ..request(None)
+            ..sample_request(None)
         };
         let retry = Retry { attempt: 2, errors: vec!["/ must be object".into()], said: "[]".into() };
         assert_eq!(
-            body(&full, Some(&retry), "max_completion_tokens").unwrap(),
+            request_body(&full, Some(&retry), "max_completion_tokens").unwrap(),
             json!({
                 "model": "m",
                 "messages": [
@@ -240,7 +244,7 @@ mod tests {
             ("```{}```", None),
             ("{} {}", None),
         ] {
-            assert_eq!(data(text), found, "{text}");
+            assert_eq!(find_json(text), found, "{text}");
         }
     }
 
@@ -252,7 +256,7 @@ mod tests {
             "usage": {"prompt_tokens": 3, "completion_tokens": 4},
         });
         assert_eq!(
-            Value::Object(result(&answer, &request(Some(json!({})))).unwrap()),
+            Value::Object(adapter_result(&answer, &sample_request(Some(json!({})))).unwrap()),
             json!({
                 "output": {"format": "json", "text": " {\"n\":1} ", "data": {"n": 1}},
                 "runId": "c1", "model": "m-1",
@@ -260,7 +264,8 @@ mod tests {
                 "warnings": ["the answer was cut at the limit of output tokens"],
             })
         );
-        let message = |answer: Value| result(&answer, &request(None)).unwrap_err().message("C");
+        let message =
+            |answer: Value| adapter_result(&answer, &sample_request(None)).unwrap_err().message_for("C");
         assert_eq!(message(json!({"error": {"message": "no"}})), "C remote error: no");
         assert_eq!(message(json!([])), "C received invalid response envelope (choices/0 is missing)");
         assert_eq!(

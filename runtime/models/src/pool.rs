@@ -65,12 +65,13 @@ pub struct Asking<'a> {
 
 impl Asking<'_> {
     /// Asks one channel, if the possible cost fits the budget.
-    pub fn ask(&self, channel: &Channel, request: &Request) -> Result<Answer, Failure> {
+    pub fn ask_channel(&self, channel: &Channel, request: &Request) -> Result<Answer, Failure> {
         let _span =
             tracing::info_span!("model", provider = channel.provider.name(), model = request.model).entered();
-        let request = channel.bounded(request, self.bounds.has_budget);
+        let request = channel.limit_tokens(request, self.bounds.has_budget);
         let worst = self.bounds.has_budget.then(|| channel.worst_case(&request, self.retry)).flatten();
-        self.bounds.call(worst.as_ref(), || channel.ask(&request, self.retry, self.send))
+        self.bounds
+            .call_if_affordable(worst.as_ref(), || channel.send_request(&request, self.retry, self.send))
     }
 }
 
@@ -133,13 +134,13 @@ impl Pool {
             std::fs::read_to_string(&path).map_err(|error| refuse(format!("{}: {error}", path.display())))?
         };
         let value = json::parse(&text).map_err(|error| refuse(error.to_string()))?;
-        let mut entries = chosen(&value, name).map_err(refuse)?;
+        let mut entries = chosen_entries(&value, name).map_err(refuse)?;
         entries.sort_by_key(|entry| entry.priority);
         let channels = entries
             .into_iter()
             .map(|entry| {
                 let wrong = |text: &str| refuse(format!("channel {:?} {text}", entry.name));
-                let provider = Provider::named(&entry.provider)
+                let provider = Provider::from_name(&entry.provider)
                     .ok_or_else(|| wrong(&format!("has the unsupported provider {:?}", entry.provider)))?;
                 let given = Given {
                     url: entry.url.as_deref(),
@@ -163,7 +164,7 @@ impl Pool {
 
     /// Asks one channel after the other until one answers or fails in a way that no other channel could
     /// avoid. Returns the channel that answered.
-    pub fn ask(
+    pub fn ask_channels(
         &self,
         asking: &Asking<'_>,
         health: &Health,
@@ -173,7 +174,7 @@ impl Pool {
         let mut last = None;
         let mut asked = false;
         let prices = asking.bounds.has_budget.then_some(pricing);
-        for (entry, channel) in self.order(health, prices, asking.request.model.as_deref()) {
+        for (entry, channel) in self.order_channels(health, prices, asking.request.model.as_deref()) {
             let mut request = asking.request.clone();
             request.model = entry.model.clone().or(request.model);
             let hop = |error| Hop {
@@ -182,19 +183,19 @@ impl Pool {
                 model: request.model.clone(),
                 error,
             };
-            match asking.ask(channel, &request) {
+            match asking.ask_channel(channel, &request) {
                 Ok(answer) => {
                     hops.push(hop(None));
-                    health.well(&health_key(entry));
+                    health.mark_healthy(&health_key(entry));
                     return Ok((answer, channel, hops));
                 }
                 Err(failure) => {
-                    let next = after(&failure);
+                    let next = next_after(&failure);
                     asked |= !matches!(failure, Failure::Budget(_));
-                    let error = failure.message(&entry.name);
+                    let error = failure.message_for(&entry.name);
                     tracing::warn!(channel = entry.name, %error, ?next, "no answer");
                     if let Next::Rest(rest) = next {
-                        health.rest(&health_key(entry), &error, rest);
+                        health.rest_channel(&health_key(entry), &error, rest);
                     }
                     hops.push(hop(Some(error)));
                     // The first refusal has the reason; later ones may only repeat that it had been refused.
@@ -225,13 +226,13 @@ impl Pool {
 
     /// Healthy channels first, then the channels whose rest ends soonest: a pool of resting channels is
     /// still asked. Under a limit, channels without a price come last.
-    fn order(
+    fn order_channels(
         &self,
         health: &Health,
         prices: Option<&Pricing>,
         asked: Option<&str>,
     ) -> Vec<&(Entry, Channel)> {
-        let resting = health.resting();
+        let resting = health.resting_channels();
         let is_unpriced = |entry: &Entry| {
             let model = entry.model.as_deref().or(asked);
             prices.is_some_and(|prices| model.and_then(|model| prices.rate(model)).is_none())
@@ -261,7 +262,7 @@ pub fn key_variables(env: &dyn Fn(&str) -> Option<String>, cwd: &Path) -> Vec<St
 }
 
 /// The chosen channels as the operator wrote them.
-fn chosen(setting: &Value, name: Option<&str>) -> Result<Vec<Entry>, String> {
+fn chosen_entries(setting: &Value, name: Option<&str>) -> Result<Vec<Entry>, String> {
     const FORM: &str = "must be a list of channels {name, provider, model?, url?, key_env?, priority?, timeout_ms?, headers?, max_tokens_field?, stream?}, \
                         or {\"pools\": {\"name\": [channels]}}";
     let mut pools = match File::deserialize(setting) {
@@ -287,7 +288,7 @@ fn chosen(setting: &Value, name: Option<&str>) -> Result<Vec<Entry>, String> {
 /// contain a key.
 fn health_key(entry: &Entry) -> String {
     let address = format!("{}\0{}", entry.provider, entry.url.as_deref().unwrap_or_default());
-    format!("{} {}", entry.name, Digest::of(address.as_bytes()).short())
+    format!("{} {}", entry.name, Digest::of_bytes(address.as_bytes()).short())
 }
 
 /// Consequence of a failure for the rest of the pool.
@@ -302,7 +303,7 @@ enum Next {
     Rest(Duration),
 }
 
-fn after(failure: &Failure) -> Next {
+fn next_after(failure: &Failure) -> Next {
     match failure {
         Failure::Http(HttpError::Cancelled(_)) | Failure::Remote(_) => Next::GiveUp,
         Failure::Budget(_) => Next::PassOver,
@@ -316,7 +317,7 @@ fn after(failure: &Failure) -> Next {
 }
 
 /// The hops as warnings for the call's record and the item.
-pub fn warnings(hops: &[Hop]) -> Vec<Value> {
+pub fn hop_warnings(hops: &[Hop]) -> Vec<Value> {
     hops.iter()
         .filter_map(|hop| hop.error.as_ref())
         .map(|error| Value::from(format!("passed over: {error}")))
@@ -332,7 +333,7 @@ mod tests {
     use crate::http::testing::{Answer as Reply, Server};
     use lobster_stage::{Token, WorstCase};
 
-    fn pool(channels: &Value, vars: &[(&str, &str)]) -> Result<Pool, String> {
+    fn sample_pool(channels: &Value, vars: &[(&str, &str)]) -> Result<Pool, String> {
         let text = channels.to_string();
         let env = |name: &str| match name {
             VARIABLE => Some(text.clone()),
@@ -351,7 +352,7 @@ mod tests {
             Self(tempfile::tempdir().unwrap())
         }
 
-        fn ask(&self, pool: &Pool) -> Result<(Answer, Provider, Vec<Hop>), Failure> {
+        fn ask_pool(&self, pool: &Pool) -> Result<(Answer, Provider, Vec<Hop>), Failure> {
             self.ask_within(pool, &|_| Ok(()))
         }
 
@@ -365,28 +366,30 @@ mod tests {
                 request: &request,
                 retry: None,
                 bounds: Bounds { has_budget: true, reserve, give_back: &|| () },
-                send: &|request| crate::http::make(request, &lobster_base::cancel::CancelToken::new()),
+                send: &|request| {
+                    crate::http::make_request(request, &lobster_base::cancel::CancelToken::new())
+                },
             };
-            let asked = pool.ask(&asking, &Health::at(self.0.path()), &Pricing::default());
+            let asked = pool.ask_channels(&asking, &Health::at(self.0.path()), &Pricing::default());
             asked.map(|(answer, channel, hops)| (answer, channel.provider, hops))
         }
     }
 
-    fn ok(text: &str) -> Reply {
+    fn ok_reply(text: &str) -> Reply {
         Reply::json(&json!({"output": {"text": text}}))
     }
 
     #[test]
     fn fails_over_and_leaves_the_sick_alone() {
-        let sick = Server::start([Reply::new(429, "slow down"), ok("sick")]);
-        let well = Server::start([ok("well")]);
+        let sick = Server::start([Reply::new(429, "slow down"), ok_reply("sick")]);
+        let well = Server::start([ok_reply("well")]);
         let channels = json!({"channels": [
             {"name": "f-well", "provider": "http", "url": well.url(""), "priority": 2, "model": "own"},
             {"name": "f-sick", "provider": "pi", "url": sick.url(""), "priority": 1, "key_env": "KEY"},
         ]});
-        let pool = pool(&channels, &[("KEY", "s3cret")]).unwrap();
+        let pool = sample_pool(&channels, &[("KEY", "s3cret")]).unwrap();
         let place = Place::new();
-        let (answer, provider, hops) = place.ask(&pool).unwrap();
+        let (answer, provider, hops) = place.ask_pool(&pool).unwrap();
         assert_eq!(answer.result["output"]["text"], "well");
         assert_eq!(provider, Provider::Http);
         assert_eq!(
@@ -400,10 +403,10 @@ mod tests {
         assert_eq!(well.requests()[0].header("authorization"), None);
         assert_eq!(well.requests()[0].json()["model"], "own");
         // Another process with the same state also knows it.
-        let (_, _, hops) = place.ask(&pool).unwrap();
+        let (_, _, hops) = place.ask_pool(&pool).unwrap();
         assert_eq!(hops.len(), 1);
         assert_eq!(sick.requests().len(), 1);
-        assert_eq!(Place::new().ask(&pool).unwrap().0.result["output"]["text"], "sick");
+        assert_eq!(Place::new().ask_pool(&pool).unwrap().0.result["output"]["text"], "sick");
     }
 
     #[test]
@@ -426,11 +429,12 @@ mod tests {
             // Only a silent server is given up early, even on a busy machine.
             let patience = if matches!(name, "silent" | "half") { 300 } else { 60_000 };
             let pool =
-                pool(&json!([channel(name, &bad, patience), channel("good", &good, 60_000)]), &[]).unwrap();
+                sample_pool(&json!([channel(name, &bad, patience), channel("good", &good, 60_000)]), &[])
+                    .unwrap();
             let place = Place::new();
-            let answered = place.ask(&pool);
+            let answered = place.ask_pool(&pool);
             assert_eq!(answered.is_ok(), rests, "{name}");
-            assert_eq!(Health::at(place.0.path()).resting().len(), usize::from(rests), "{name}");
+            assert_eq!(Health::at(place.0.path()).resting_channels().len(), usize::from(rests), "{name}");
             if let Ok((answer, _, hops)) = answered {
                 assert_eq!(
                     (answer.result["output"]["text"].as_str(), hops.len()),
@@ -444,9 +448,9 @@ mod tests {
 
     #[test]
     fn a_channel_that_might_cost_too_much_is_passed_over_unasked() {
-        let dear = Server::start([ok("never")]);
+        let dear = Server::start([ok_reply("never")]);
         let cheap = Server::start([Reply::json(&json!({"choices": [{"message": {"content": "cheap"}}]}))]);
-        let pool = pool(
+        let pool = sample_pool(
             &json!([
                 {"name": "dear", "provider": "openai", "url": dear.url(""), "model": "dear"},
                 {"name": "cheap", "provider": "openai", "url": cheap.url(""), "model": "cheap"},
@@ -474,8 +478,8 @@ mod tests {
             Reply::new(400, "bad"),
             Reply::json(&json!({"ok": false, "error": {"message": "denied"}})),
         ]);
-        let second = Server::start([ok("never")]);
-        let pool = pool(
+        let second = Server::start([ok_reply("never")]);
+        let pool = sample_pool(
             &json!([
                 {"name": "w-first", "provider": "http", "url": first.url("")},
                 {"name": "w-second", "provider": "http", "url": second.url("")},
@@ -484,15 +488,15 @@ mod tests {
         )
         .unwrap();
         for message in ["C request failed: 400 Bad Request: bad", "C remote error: denied"] {
-            assert_eq!(Place::new().ask(&pool).unwrap_err().message("C"), message);
+            assert_eq!(Place::new().ask_pool(&pool).unwrap_err().message_for("C"), message);
         }
         assert!(second.requests().is_empty());
     }
 
     #[test]
     fn all_failures_are_told_and_a_resting_pool_is_still_asked() {
-        let first = Server::start([Reply::new(503, "a"), ok("back")]);
-        let pool = pool(
+        let first = Server::start([Reply::new(503, "a"), ok_reply("back")]);
+        let pool = sample_pool(
             &json!([
                 {"name": "a-first", "provider": "http", "url": first.url("")},
                 {"name": "a-second", "provider": "http", "url": "http://127.0.0.1:1"},
@@ -501,17 +505,19 @@ mod tests {
         )
         .unwrap();
         let place = Place::new();
-        let message = place.ask(&pool).unwrap_err().message("C");
+        let message = place.ask_pool(&pool).unwrap_err().message_for("C");
         assert!(message.starts_with("C request failed: no channel of the pool answered: a-first request failed: 503 Service Unavailable: a; a-second request failed: fetch failed"), "{message}");
-        assert_eq!(place.ask(&pool).unwrap().0.result["output"]["text"], "back");
-        assert_eq!(Health::at(place.0.path()).resting().len(), 1, "who answers is well again");
+        assert_eq!(place.ask_pool(&pool).unwrap().0.result["output"]["text"], "back");
+        assert_eq!(Health::at(place.0.path()).resting_channels().len(), 1, "who answers is well again");
     }
 
     #[test]
     fn pools_have_names() {
         let channel = |name: &str| json!([{"name": name, "provider": "http", "url": "http://h"}]);
         let named = |setting: &Value, name: Option<&str>| {
-            chosen(setting, name).map(|channels| channels[0].name.clone()).unwrap_or_else(|error| error)
+            chosen_entries(setting, name)
+                .map(|channels| channels[0].name.clone())
+                .unwrap_or_else(|error| error)
         };
         let two = json!({"pools": {"fast": channel("f"), "default": channel("d")}});
         assert_eq!(named(&two, Some("fast")), "f");
@@ -543,7 +549,7 @@ mod tests {
                 "unencrypted",
             ),
         ] {
-            let error = pool(&channels, &[("KEY", "k")]).unwrap_err();
+            let error = sample_pool(&channels, &[("KEY", "k")]).unwrap_err();
             assert!(error.starts_with("C LOBSTER_LLM_POOL: ") && error.contains(part), "{error}");
         }
         let env = |_: &str| Some("no/such/file.json".to_owned());

@@ -165,7 +165,7 @@ impl Pricing {
         let (mut pricing, mut bad) = (Self::default(), Vec::new());
         if let Some(file) = prices_file(&env) {
             match std::fs::read_to_string(&file) {
-                Ok(text) => bad.extend(pricing.add(&text, Origin::File, &file.display().to_string())),
+                Ok(text) => bad.extend(pricing.add_rates(&text, Origin::File, &file.display().to_string())),
                 // A home directory that is not a directory has no file either.
                 Err(error)
                     if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
@@ -173,13 +173,13 @@ impl Pricing {
             }
         }
         if let Some(text) = env(VARIABLE) {
-            bad.extend(pricing.add(&text, Origin::Variable, VARIABLE));
+            bad.extend(pricing.add_rates(&text, Origin::Variable, VARIABLE));
         }
         (pricing, bad)
     }
 
     /// Adds the rates of a text, all or none, replacing existing ones.
-    fn add(&mut self, text: &str, origin: Origin, name: &str) -> Option<BadPrices> {
+    fn add_rates(&mut self, text: &str, origin: Origin, name: &str) -> Option<BadPrices> {
         if text.trim().is_empty() {
             return None;
         }
@@ -191,16 +191,19 @@ impl Pricing {
     /// The rate of a model.
     #[must_use]
     pub fn rate(&self, model: &str) -> Option<Rate> {
-        self.find(model).map(|(_, rate, _)| rate)
+        self.find_entry(model).map(|(_, rate, _)| rate)
     }
 
     /// The entry that applies to a model: its listed name, its rate and its source.
     #[must_use]
-    pub fn find(&self, model: &str) -> Option<(&str, Rate, Origin)> {
+    pub fn find_entry(&self, model: &str) -> Option<(&str, Rate, Origin)> {
         let known =
             |name: &str| self.0.get_key_value(name).map(|(name, (rate, from))| (name.as_str(), *rate, *from));
         let own = model.rsplit_once('/').map_or(model, |(_, own)| own);
-        known(model).or_else(|| known(undated(model))).or_else(|| known(own)).or_else(|| known(undated(own)))
+        known(model)
+            .or_else(|| known(strip_date(model)))
+            .or_else(|| known(own))
+            .or_else(|| known(strip_date(own)))
     }
 
     /// All entries in the order of their names.
@@ -210,7 +213,7 @@ impl Pricing {
 }
 
 /// The name of a model without the date of its snapshot: `-2025-08-07`, `-20250807`, `@20250807`, `-latest`.
-fn undated(model: &str) -> &str {
+fn strip_date(model: &str) -> &str {
     let is_date = |text: &str| match text.len() {
         8 => text.bytes().all(|byte| byte.is_ascii_digit()),
         10 => text.bytes().enumerate().all(|(at, byte)| match at {
@@ -251,7 +254,7 @@ mod tests {
     use super::*;
 
     /// Prices with the variable's, and the error in it.
-    fn with(variable: &str) -> (Pricing, Vec<BadPrices>) {
+    fn configured_with(variable: &str) -> (Pricing, Vec<BadPrices>) {
         Pricing::configured(|name| (name == VARIABLE).then(|| variable.to_owned()))
     }
 
@@ -271,7 +274,7 @@ mod tests {
             }
         };
         let known = |pricing: &Pricing, model: &str| {
-            pricing.find(model).map(|(name, rate, from)| (name.to_owned(), rate.input, from))
+            pricing.find_entry(model).map(|(name, rate, from)| (name.to_owned(), rate.input, from))
         };
         let (pricing, bad) = Pricing::configured(env(Some(r#"{"own":{"input":5,"output":4}}"#)));
         assert_eq!(bad, []);
@@ -291,7 +294,8 @@ mod tests {
 
     #[test]
     fn overrides_are_merged_by_model() {
-        let (pricing, bad) = with(r#"{"gpt-4o":{"input":1,"output":2},"mine":{"input":0,"output":0.5}}"#);
+        let (pricing, bad) =
+            configured_with(r#"{"gpt-4o":{"input":1,"output":2},"mine":{"input":0,"output":0.5}}"#);
         assert_eq!(bad, []);
         assert_eq!(pricing.rate("gpt-4o"), Some(Rate { input: 1.0, output: 2.0, long: None }));
         assert_eq!(pricing.rate("mine"), Some(Rate { input: 0.0, output: 0.5, long: None }));
@@ -310,7 +314,7 @@ mod tests {
             ("claude-opus-4-5-latest", "claude-opus-4-5"),
         ] {
             assert_eq!(
-                (pricing.rate(name), undated(name.rsplit('/').next().unwrap())),
+                (pricing.rate(name), strip_date(name.rsplit('/').next().unwrap())),
                 (pricing.rate(known), known)
             );
             assert!(pricing.rate(name).is_some(), "{name}");
@@ -329,7 +333,7 @@ mod tests {
         ] {
             assert_eq!(pricing.rate(name), None, "{name}");
         }
-        let (own, _) = with(r#"{"gpt-4o-2024-08-06":{"input":1,"output":2}}"#);
+        let (own, _) = configured_with(r#"{"gpt-4o-2024-08-06":{"input":1,"output":2}}"#);
         assert_eq!(own.rate("gpt-4o-2024-08-06").map(|rate| rate.input), Some(1.0));
         assert_eq!(own.rate("gpt-4o").map(|rate| rate.input), Some(2.5));
     }
@@ -339,9 +343,10 @@ mod tests {
         let rate = Pricing::default().rate("gpt-5.5").unwrap();
         assert_eq!((rate.cost(272_000, 0), rate.cost(272_001, 0)), (1.36, 2.720_01));
         let text = r#"{"m":{"input":1,"output":1,"long":{"above":10,"input":2,"output":3}}}"#;
-        let rate = with(text).0.rate("m").unwrap();
+        let rate = configured_with(text).0.rate("m").unwrap();
         assert_eq!((rate.cost(10, 10), rate.cost(11, 10)), (20e-6, 52e-6));
-        let rate_of = |long: &str| with(&format!(r#"{{"m":{{"input":1,"output":1,"long":{long}}}}}"#)).1;
+        let rate_of =
+            |long: &str| configured_with(&format!(r#"{{"m":{{"input":1,"output":1,"long":{long}}}}}"#)).1;
         for bad in ["1", "{}", r#"{"above":0,"input":1,"output":1}"#, r#"{"above":9,"input":-1,"output":1}"#]
         {
             assert_eq!(rate_of(bad).len(), 1, "{bad}");
@@ -363,12 +368,12 @@ mod tests {
             r#"{" ":{"input":1,"output":1}}"#,
             r#"{"ok":{"input":1,"output":1},"m":{}}"#,
         ] {
-            let (pricing, wrong) = with(bad);
+            let (pricing, wrong) = configured_with(bad);
             assert_eq!(pricing, Pricing::default(), "{bad}");
             let [wrong] = wrong.as_slice() else { panic!("{bad}: {wrong:?}") };
             assert!(wrong.warning().starts_with("[WARN] Ignoring invalid LOBSTER_LLM_PRICING_JSON;"));
         }
-        assert_eq!(with(" "), (Pricing::default(), vec![]));
+        assert_eq!(configured_with(" "), (Pricing::default(), vec![]));
         assert_eq!(Pricing::configured(|_| None), (Pricing::default(), vec![]));
     }
 }

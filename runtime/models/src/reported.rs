@@ -24,7 +24,7 @@ const STATUSES: [(u16, &[&str]); 9] = [
 const FAULTS: [&str; 4] = ["api_error", "server_error", "internal_server_error", "INTERNAL"];
 
 /// The failure in an answer, if it names one by a status or by a word for a status.
-pub(crate) fn failure(answer: &Value) -> Option<Failure> {
+pub(crate) fn find_failure(answer: &Value) -> Option<Failure> {
     let error = answer.get("error").filter(|error| error.is_object())?;
     let words: Vec<String> = ["code", "type", "status"]
         .iter()
@@ -67,10 +67,10 @@ mod tests {
             (json!({"message": "denied"}), None),
             (json!("denied"), None),
         ] {
-            let failure = failure(&json!({"error": error}));
+            let failure = find_failure(&json!({"error": error}));
             let expected = message.map(|message| format!("C request failed: {message}"));
-            assert_eq!(failure.map(|failure| failure.message("C")), expected, "{error}");
+            assert_eq!(failure.map(|failure| failure.message_for("C")), expected, "{error}");
         }
-        assert!(failure(&json!({"error": null})).is_none() && failure(&json!([])).is_none());
+        assert!(find_failure(&json!({"error": null})).is_none() && find_failure(&json!([])).is_none());
     }
 }

@@ -60,13 +60,13 @@ pub(crate) struct ChatTurn<'r> {
 impl Request {
     /// Takes the items of the pipeline and of `--artifacts-json` as artifacts.
     pub fn set_artifacts(&mut self, items: Vec<Value>) {
-        self.artifacts = items.into_iter().map(artifact).collect();
+        self.artifacts = items.into_iter().map(to_artifact).collect();
         self.artifact_hashes =
-            self.artifacts.iter().map(|artifact| sha256(&json::stable(artifact))).collect();
+            self.artifacts.iter().map(|artifact| sha256_hex(&json::stable_text(artifact))).collect();
     }
 
     /// Fields of artifacts that adapters would refuse because they must be text and are not.
-    pub fn violations(&self) -> Vec<String> {
+    pub fn artifact_violations(&self) -> Vec<String> {
         let fields = |(index, artifact): (usize, &Value)| {
             TEXT_FIELDS
                 .iter()
@@ -78,7 +78,7 @@ impl Request {
     }
 
     /// The body for adapters.
-    pub fn payload(&self, retry: Option<&Retry>) -> Value {
+    pub fn adapter_payload(&self, retry: Option<&Retry>) -> Value {
         let mut body = Map::new();
         body.insert("prompt".into(), json!(self.prompt));
         let mut put = |name: &str, value: Option<Value>| {
@@ -94,7 +94,7 @@ impl Request {
         put("schemaVersion", Some(json!(self.schema_version)));
         put("maxOutputTokens", self.max_output_tokens.clone().map(Value::Number));
         put("temperature", self.temperature.clone().map(Value::Number));
-        for (name, value) in self.additions() {
+        for (name, value) in self.added_fields() {
             put(name, Some(value));
         }
         put("retryContext", retry.map(|r| json!({"attempt": r.attempt, "validationErrors": r.errors})));
@@ -126,14 +126,14 @@ impl Request {
             "schemaVersion": self.schema_version,
             "temperature": self.temperature,
         });
-        for (name, value) in self.additions() {
+        for (name, value) in self.added_fields() {
             key[name] = value;
         }
-        sha256(&json::stable(&key))
+        sha256_hex(&json::stable_text(&key))
     }
 
     /// Fields unknown to the incumbent: sent, and part of a key, only if set.
-    fn additions(&self) -> Vec<(&'static str, Value)> {
+    fn added_fields(&self) -> Vec<(&'static str, Value)> {
         let all = [
             ("system", json!(self.system)),
             ("files", json!(self.files)),
@@ -146,7 +146,7 @@ impl Request {
 
     /// Refuses settings that a provider has no field for: a setting must not be dropped silently.
     pub(crate) fn refuse_settings(&self, provider: &str, without: &[&str]) -> Result<(), StageError> {
-        let unknown = self.additions().into_iter().find(|(name, _)| without.contains(name));
+        let unknown = self.added_fields().into_iter().find(|(name, _)| without.contains(name));
         match unknown {
             None => Ok(()),
             Some((name, _)) => {
@@ -157,21 +157,18 @@ impl Request {
     }
 
     /// The conversation: the request and, after an invalid answer, that answer with its errors.
-    pub(crate) fn turns(&self, retry: Option<&Retry>) -> Vec<ChatTurn<'_>> {
+    pub(crate) fn chat_turns(&self, retry: Option<&Retry>) -> Vec<ChatTurn<'_>> {
         let files = self.files.iter().filter(|file| file.data.is_some()).collect();
-        let mut turns = vec![ChatTurn { is_model: false, text: self.text(), files }];
+        let mut turns = vec![ChatTurn { is_model: false, text: self.prompt_text(), files }];
         match retry {
             None => {}
             Some(retry) if retry.said.trim().is_empty() => {
                 turns[0].text.push_str("\n\n");
-                turns[0].text.push_str(&retry.text());
+                turns[0].text.push_str(&retry.correction_text());
             }
             Some(retry) => turns.extend(
-                [(true, retry.said.clone()), (false, retry.text())].map(|(is_model, text)| ChatTurn {
-                    is_model,
-                    text,
-                    files: Vec::new(),
-                }),
+                [(true, retry.said.clone()), (false, retry.correction_text())]
+                    .map(|(is_model, text)| ChatTurn { is_model, text, files: Vec::new() }),
             ),
         }
         turns
@@ -185,7 +182,7 @@ impl Request {
     }
 
     /// The prompt with the artifacts as text, for providers that accept only messages.
-    fn text(&self) -> String {
+    fn prompt_text(&self) -> String {
         let mut text = self.prompt.clone();
         for (index, artifact) in self.artifacts.iter().enumerate() {
             let only_text = artifact
@@ -204,7 +201,7 @@ impl Request {
 
 impl Retry {
     /// The correction sent to the model.
-    pub(crate) fn text(&self) -> String {
+    pub(crate) fn correction_text(&self) -> String {
         format!(
             "[The previous answer did not fit the schema: {}. Answer again so that it fits.]",
             self.errors.join("; ")
@@ -225,7 +222,7 @@ pub(crate) fn set_fields<const N: usize>(
 }
 
 /// An item as an artifact.
-fn artifact(item: Value) -> Value {
+fn to_artifact(item: Value) -> Value {
     match item {
         Value::Object(_) => item,
         Value::String(_) | Value::Number(_) | Value::Bool(_) => {
@@ -235,12 +232,12 @@ fn artifact(item: Value) -> Value {
     }
 }
 
-fn sha256(text: &str) -> String {
+fn sha256_hex(text: &str) -> String {
     Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A number as ECMAScript prints it in JSON; `None` for a value that JSON cannot represent.
-pub fn number(value: f64) -> Option<Number> {
+pub fn json_number(value: f64) -> Option<Number> {
     const EXACT: f64 = 9_007_199_254_740_992.0; // 2^53
     if value.fract() == 0.0 && value.abs() <= EXACT {
         #[expect(clippy::cast_possible_truncation, reason = "a whole number of at most 2^53")]
@@ -253,23 +250,23 @@ pub fn number(value: f64) -> Option<Number> {
 mod tests {
     use super::*;
 
-    fn request(prompt: &str) -> Request {
+    fn sample_request(prompt: &str) -> Request {
         Request { prompt: prompt.into(), schema_version: "v1".into(), ..Request::default() }
     }
 
     #[test]
     fn hashes_and_keys_are_the_incumbents() {
         assert_eq!(
-            request("hi1").cache_key("openclaw"),
+            sample_request("hi1").cache_key("openclaw"),
             "c19776fcb9312487823a190e1a071196a937064a535b280e49b24af3f5dd60ce"
         );
-        let mut with = request("x");
+        let mut with = sample_request("x");
         with.set_artifacts(vec![json!("t"), json!({"b": 1, "a": 2})]);
         assert_eq!(
             with.artifact_hashes[0],
             "986f63dbbb5eb49dea4d21721a42ea81e12c9dbed805ed444775dae591fe56c3"
         );
-        let mut other = request("x");
+        let mut other = sample_request("x");
         other.set_artifacts(vec![json!("t"), json!({"a": 2, "b": 1.0})]);
         assert_eq!(with.cache_key("http"), other.cache_key("http"));
         assert_ne!(with.cache_key("http"), with.cache_key("pi"));
@@ -280,27 +277,27 @@ mod tests {
     #[test]
     fn payloads_hold_what_is_there_in_order() {
         assert_eq!(
-            json::compact(&request("hi1").payload(None)),
+            json::compact(&sample_request("hi1").adapter_payload(None)),
             r#"{"prompt":"hi1","artifacts":[],"artifactHashes":[],"schemaVersion":"v1"}"#
         );
         let full = Request {
             model: Some("m".into()),
             metadata: Some(json!({"a": 1})),
             output_schema: Some(json!({"type": "object"})),
-            max_output_tokens: number(100.0),
-            temperature: number(0.5),
-            ..request("p")
+            max_output_tokens: json_number(100.0),
+            temperature: json_number(0.5),
+            ..sample_request("p")
         };
         assert_eq!(
-            json::compact(&full.payload(Some(&Retry {
+            json::compact(&full.adapter_payload(Some(&Retry {
                 attempt: 2,
                 errors: vec!["/ must be object".into()],
                 said: "5".into()
             }))),
             r#"{"prompt":"p","model":"m","artifacts":[],"artifactHashes":[],"metadata":{"a":1},"outputSchema":{"type":"object"},"schemaVersion":"v1","maxOutputTokens":100,"temperature":0.5,"retryContext":{"attempt":2,"validationErrors":["/ must be object"]}}"#
         );
-        assert_eq!(number(f64::NAN), None);
-        assert_eq!(number(f64::INFINITY), None);
+        assert_eq!(json_number(f64::NAN), None);
+        assert_eq!(json_number(f64::INFINITY), None);
     }
 
     #[test]
@@ -308,15 +305,15 @@ mod tests {
         let with = Request {
             system: Some("be brief".into()),
             stop: vec!["END".into()],
-            seed: number(7.0),
+            seed: json_number(7.0),
             effort: Some("low".into()),
-            ..request("p")
+            ..sample_request("p")
         };
         assert_eq!(
-            json::compact(&with.payload(None)),
+            json::compact(&with.adapter_payload(None)),
             r#"{"prompt":"p","artifacts":[],"artifactHashes":[],"schemaVersion":"v1","system":"be brief","stop":["END"],"seed":7,"reasoningEffort":"low"}"#
         );
-        assert_ne!(with.cache_key("http"), request("p").cache_key("http"));
+        assert_ne!(with.cache_key("http"), sample_request("p").cache_key("http"));
         let refused = with.refuse_settings("x", &["seed", "reasoningEffort"]).unwrap_err().message;
         assert_eq!(refused, "provider x has no setting for --seed");
         assert!(with.refuse_settings("x", &["files"]).is_ok());
@@ -329,17 +326,17 @@ mod tests {
         let fit =
             "[The previous answer did not fit the schema: /n must be integer. Answer again so that it fits.]";
         let turn = |is_model: bool, text: &str| ChatTurn { is_model, text: text.into(), files: vec![] };
-        assert_eq!(request("p").turns(None), [turn(false, "p")]);
+        assert_eq!(sample_request("p").chat_turns(None), [turn(false, "p")]);
         assert_eq!(
-            request("p").turns(Some(&retry("{\"n\":\"x\"}"))),
+            sample_request("p").chat_turns(Some(&retry("{\"n\":\"x\"}"))),
             [turn(false, "p"), turn(true, "{\"n\":\"x\"}"), turn(false, fit)]
         );
-        assert_eq!(request("p").turns(Some(&retry(" "))), [turn(false, &format!("p\n\n{fit}"))]);
+        assert_eq!(sample_request("p").chat_turns(Some(&retry(" "))), [turn(false, &format!("p\n\n{fit}"))]);
     }
 
     #[test]
     fn items_become_artifacts() {
-        let mut request = request("p");
+        let mut request = sample_request("p");
         request.set_artifacts(vec![
             json!("text"),
             json!(5),
@@ -357,10 +354,10 @@ mod tests {
             ])
         );
         assert_eq!(
-            request.violations(),
+            request.artifact_violations(),
             ["data/artifacts/6/kind must be string", "data/artifacts/6/text must be string"]
         );
-        assert!(request.text().starts_with("p\n\n[artifact 1]\ntext\n\n[artifact 2]\n5\n"));
-        assert!(request.text().contains("[artifact 4]\n{\"any\":1}"));
+        assert!(request.prompt_text().starts_with("p\n\n[artifact 1]\ntext\n\n[artifact 2]\n5\n"));
+        assert!(request.prompt_text().contains("[artifact 4]\n{\"any\":1}"));
     }
 }

@@ -5,20 +5,20 @@ use serde_json::{Map, Value, json};
 
 use super::channel::Failure;
 use super::ending::Endings;
-use super::openai::{copy, is_strict, output};
+use super::openai::{answer_output, copy_field, is_strict};
 use super::request::{Request, Retry, set_fields};
 use crate::attachment::Attachment;
 use lobster_stage::StageError;
 
 /// The request's body. The provider stores nothing: the record is here.
-pub(crate) fn body(request: &Request, retry: Option<&Retry>) -> Result<Value, StageError> {
+pub(crate) fn request_body(request: &Request, retry: Option<&Retry>) -> Result<Value, StageError> {
     let model = request.named_model("openai-responses")?;
     request.refuse_settings("openai-responses", &["seed", "stop"])?;
     let mut input = Vec::new();
-    for turn in request.turns(retry) {
+    for turn in request.chat_turns(retry) {
         let (role, kind) = if turn.is_model { ("assistant", "output_text") } else { ("user", "input_text") };
         let text = json!({"type": kind, "text": turn.text});
-        let parts: Value = std::iter::once(text).chain(turn.files.into_iter().map(part)).collect();
+        let parts: Value = std::iter::once(text).chain(turn.files.into_iter().map(file_part)).collect();
         input.push(json!({"role": role, "content": parts}));
     }
     let mut body = Map::new();
@@ -40,7 +40,7 @@ pub(crate) fn body(request: &Request, retry: Option<&Retry>) -> Result<Value, St
 }
 
 /// A file as a part of a message.
-fn part(file: &Attachment) -> Value {
+fn file_part(file: &Attachment) -> Value {
     match file.is_image() {
         true => json!({"type": "input_image", "image_url": file.data_url()}),
         false => json!({"type": "input_file", "filename": file.name, "file_data": file.data_url()}),
@@ -50,7 +50,7 @@ fn part(file: &Attachment) -> Value {
 const ENDINGS: Endings = Endings { whole: &["completed"], cut: &["max_output_tokens"] };
 
 /// The answer in the form of an adapter's result.
-pub(crate) fn result(answer: &Value, request: &Request) -> Result<Map<String, Value>, Failure> {
+pub(crate) fn adapter_result(answer: &Value, request: &Request) -> Result<Map<String, Value>, Failure> {
     if let Some(message) = answer.pointer("/error/message").and_then(Value::as_str) {
         return Err(Failure::Remote(message.to_owned()));
     }
@@ -73,17 +73,17 @@ pub(crate) fn result(answer: &Value, request: &Request) -> Result<Map<String, Va
         }
     }
     let mut result = Map::new();
-    result.insert("output".into(), output(&text, request));
-    copy(answer, "id", "runId", &mut result);
-    copy(answer, "model", "model", &mut result);
+    result.insert("output".into(), answer_output(&text, request));
+    copy_field(answer, "id", "runId", &mut result);
+    copy_field(answer, "model", "model", &mut result);
     if let Some(usage) = answer.get("usage").filter(|usage| usage.is_object()) {
         let count = |name: &str| usage.get(name).and_then(Value::as_u64).unwrap_or(0);
-        let usage = super::usage(count("input_tokens"), count("output_tokens"));
+        let usage = super::token_usage(count("input_tokens"), count("output_tokens"));
         result.insert("usage".into(), json!(usage));
     }
     // An incomplete answer has the reason in its details.
     let reason = answer.pointer("/incomplete_details/reason").or_else(|| answer.get("status"));
-    ENDINGS.note(reason.and_then(Value::as_str), &mut result)?;
+    ENDINGS.check_reason(reason.and_then(Value::as_str), &mut result)?;
     Ok(result)
 }
 
@@ -91,7 +91,7 @@ pub(crate) fn result(answer: &Value, request: &Request) -> Result<Map<String, Va
 mod tests {
     use super::*;
 
-    fn request(schema: Option<Value>) -> Request {
+    fn sample_request(schema: Option<Value>) -> Request {
         Request { prompt: "p".into(), model: Some("m".into()), output_schema: schema, ..Request::default() }
     }
 
@@ -105,11 +105,11 @@ mod tests {
                 Attachment::of_bytes("a.gif", b"GIF89a".to_vec()).unwrap(),
                 Attachment::of_bytes("b.pdf", b"%PDF-1".to_vec()).unwrap(),
             ],
-            ..request(Some(json!({"type": "array"})))
+            ..sample_request(Some(json!({"type": "array"})))
         };
         let retry = Retry { attempt: 2, errors: vec!["/ must be array".into()], said: "{}".into() };
         assert_eq!(
-            body(&full, Some(&retry)).unwrap(),
+            request_body(&full, Some(&retry)).unwrap(),
             json!({
                 "model": "m", "store": false, "instructions": "be brief", "max_output_tokens": 9,
                 "reasoning": {"effort": "low"},
@@ -125,9 +125,9 @@ mod tests {
                 "text": {"format": {"type": "json_schema", "name": "output", "schema": {"type": "array"}, "strict": false}},
             })
         );
-        let stopped = Request { stop: vec!["x".into()], ..request(None) };
-        assert!(body(&stopped, None).unwrap_err().message.contains("no setting for --stop"));
-        assert!(body(&Request::default(), None).is_err());
+        let stopped = Request { stop: vec!["x".into()], ..sample_request(None) };
+        assert!(request_body(&stopped, None).unwrap_err().message.contains("no setting for --stop"));
+        assert!(request_body(&Request::default(), None).is_err());
     }
 
     #[test]
@@ -141,14 +141,15 @@ mod tests {
             "usage": {"input_tokens": 3, "output_tokens": 4, "total_tokens": 7},
         });
         assert_eq!(
-            Value::Object(result(&answer, &request(Some(json!({})))).unwrap()),
+            Value::Object(adapter_result(&answer, &sample_request(Some(json!({})))).unwrap()),
             json!({
                 "output": {"format": "json", "text": "[1]", "data": [1]}, "runId": "resp", "model": "m-1",
                 "usage": {"inputTokens": 3, "outputTokens": 4, "totalTokens": 7},
                 "warnings": ["the answer was cut at the limit of output tokens"],
             })
         );
-        let message = |answer: Value| result(&answer, &request(None)).unwrap_err().message("C");
+        let message =
+            |answer: Value| adapter_result(&answer, &sample_request(None)).unwrap_err().message_for("C");
         assert_eq!(message(json!({"error": {"message": "no"}})), "C remote error: no");
         assert!(message(json!({})).contains("output must be array"));
         let refusal =

@@ -41,13 +41,13 @@ pub(crate) enum StreamFlow {
 /// The answer so far in a provider's events.
 trait Partial {
     /// Adds an event and tells if it is the last.
-    fn take(&mut self, event: Value) -> StreamFlow;
+    fn add_event(&mut self, event: Value) -> StreamFlow;
     /// True if the answer is complete, although no event was marked as the last.
     fn is_complete(&self) -> bool;
     /// The text of the answer so far.
-    fn text(&self) -> Text;
+    fn text_so_far(&self) -> Text;
     /// The answer.
-    fn finish(self: Box<Self>) -> Value;
+    fn into_answer(self: Box<Self>) -> Value;
 }
 
 /// Amount of text received.
@@ -59,7 +59,7 @@ struct Text {
 }
 
 impl Text {
-    fn count(&mut self, text: &str) {
+    fn count_text(&mut self, text: &str) {
         self.characters += text.chars().count() as u64;
         self.bytes += text.len() as u64;
     }
@@ -106,12 +106,12 @@ impl EventStream {
     }
 
     /// The answer of a complete stream.
-    pub(crate) fn whole(text: &str, limit: u64) -> Result<Value, StreamError> {
+    pub(crate) fn parse_whole(text: &str, limit: u64) -> Result<Value, StreamError> {
         let mut stream = Self::new(limit);
         if stream.push(text.as_bytes())? == StreamFlow::More {
-            stream.close()?;
+            stream.finish_input()?;
         }
-        stream.finish()
+        stream.into_answer()
     }
 
     /// True if a text consists of events, and cannot be JSON.
@@ -148,11 +148,11 @@ impl EventStream {
     }
 
     /// Ends the input. An event that was cut in the middle is dropped.
-    pub(crate) fn close(&mut self) -> Result<(), StreamError> {
+    pub(crate) fn finish_input(&mut self) -> Result<(), StreamError> {
         let line = std::mem::take(&mut self.line);
         self.take_line(&String::from_utf8_lossy(&line))?;
         if json::parse(&self.data).is_ok() || is_done(&self.data) {
-            self.dispatch()?;
+            self.dispatch_event()?;
         }
         Ok(())
     }
@@ -165,25 +165,25 @@ impl EventStream {
     }
 
     /// The number of characters of the answer so far.
-    pub(crate) fn characters(&self) -> u64 {
-        self.partial.as_ref().map_or(0, |partial| partial.text().characters)
+    pub(crate) fn character_count(&self) -> u64 {
+        self.partial.as_ref().map_or(0, |partial| partial.text_so_far().characters)
     }
 
     /// The answer, as if it had come at once.
-    pub(crate) fn finish(self) -> Result<Value, StreamError> {
+    pub(crate) fn into_answer(self) -> Result<Value, StreamError> {
         if !self.is_complete() {
             return Err(StreamError::Unfinished);
         }
         match (self.error, self.partial) {
             (Some(error), _) => Ok(json!({"error": error})),
-            (None, Some(partial)) => Ok(partial.finish()),
+            (None, Some(partial)) => Ok(partial.into_answer()),
             (None, None) => Err(StreamError::Unfinished),
         }
     }
 
     fn take_line(&mut self, line: &str) -> Result<StreamFlow, StreamError> {
         if line.is_empty() {
-            return self.dispatch();
+            return self.dispatch_event();
         }
         let line = line.trim_start_matches('\u{feff}');
         let (field, value) = line.split_once(':').unwrap_or((line, ""));
@@ -202,7 +202,7 @@ impl EventStream {
         Ok(StreamFlow::More)
     }
 
-    fn dispatch(&mut self) -> Result<StreamFlow, StreamError> {
+    fn dispatch_event(&mut self) -> Result<StreamFlow, StreamError> {
         let (name, data) = (std::mem::take(&mut self.name), std::mem::take(&mut self.data));
         if data.trim().is_empty() {
             return Ok(StreamFlow::More);
@@ -220,8 +220,8 @@ impl EventStream {
             self.partial = form_of(&event);
         }
         let Some(partial) = &mut self.partial else { return Ok(StreamFlow::More) };
-        let flow = partial.take(event);
-        if partial.text().bytes > self.limit {
+        let flow = partial.add_event(event);
+        if partial.text_so_far().bytes > self.limit {
             return Err(StreamError::TooLarge);
         }
         self.has_ended = flow == StreamFlow::Last;

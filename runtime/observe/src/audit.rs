@@ -136,7 +136,7 @@ pub struct AuditEntry {
 }
 
 impl AuditFilter {
-    fn takes(&self, entry: &AuditEntry) -> bool {
+    fn matches_entry(&self, entry: &AuditEntry) -> bool {
         let is = |wanted: &Option<String>, found: &Option<String>| wanted.is_none() || wanted == found;
         self.since.is_none_or(|since| entry.at >= since)
             && self.until.is_none_or(|until| entry.at < until)
@@ -162,21 +162,21 @@ impl AuditFilter {
 ///
 /// # Errors
 /// If the database cannot be read, or `take` fails.
-pub fn read<E: From<StoreError>>(
+pub fn read_entries<E: From<StoreError>>(
     store: &Store,
     filter: &AuditFilter,
     hidden: &[Redaction],
     mut take: impl FnMut(AuditEntry) -> Result<(), E>,
 ) -> Result<Vec<BrokenChain>, E> {
     let mut damage = Vec::new();
-    let mut runs = store.runs(&RunFilter::default())?;
+    let mut runs = store.list_runs(&RunFilter::default())?;
     runs.reverse();
     for run in runs.iter().filter(|run| filter.may_take(run)) {
         let (journal, broken) = store.found_events(run.id)?;
         damage.extend(broken);
-        for entry in entries(store, &journal) {
-            if filter.takes(&entry) {
-                take(clean(entry, hidden))?;
+        for entry in audit_entries(store, &journal) {
+            if filter.matches_entry(&entry) {
+                take(redact_entry(entry, hidden))?;
             }
         }
     }
@@ -191,7 +191,7 @@ struct Behalf {
 }
 
 impl Behalf {
-    fn of(event: &Event) -> Option<Self> {
+    fn from_event(event: &Event) -> Option<Self> {
         let (actor, detail) = match event {
             Event::RunStarted { actor, detail, .. } => (actor.clone(), detail),
             Event::RunResumed { by, detail } => (by.clone(), detail),
@@ -205,26 +205,26 @@ impl Behalf {
     }
 }
 
-fn entries(store: &Store, journal: &[Record]) -> Vec<AuditEntry> {
+fn audit_entries(store: &Store, journal: &[Record]) -> Vec<AuditEntry> {
     let mut behalf = Behalf::default();
     let mut found = Vec::new();
     for (at, record) in journal.iter().enumerate() {
-        if let Some(now) = Behalf::of(&record.event) {
+        if let Some(now) = Behalf::from_event(&record.event) {
             behalf = now;
         }
         let whose = match &record.event {
             // An answer is written before the run continues, by the process that then continues it.
             Event::GateAnswered { from: None, .. } | Event::RetryRequested { .. } => {
-                journal[at..].iter().find_map(|later| Behalf::of(&later.event)).unwrap_or_default()
+                journal[at..].iter().find_map(|later| Behalf::from_event(&later.event)).unwrap_or_default()
             }
             _ => behalf.clone(),
         };
-        describe(store, record, &whose, &mut found);
+        describe_record(store, record, &whose, &mut found);
     }
     found
 }
 
-fn describe(store: &Store, record: &Record, whose: &Behalf, found: &mut Vec<AuditEntry>) {
+fn describe_record(store: &Store, record: &Record, whose: &Behalf, found: &mut Vec<AuditEntry>) {
     let entry = |kind: AuditKind, what: &str| AuditEntry {
         time: iso(record.at),
         run: record.run,
@@ -235,7 +235,7 @@ fn describe(store: &Store, record: &Record, whose: &Behalf, found: &mut Vec<Audi
         actor: whose.actor.clone(),
         author: Value::Null,
         message: whose.message.clone(),
-        step: record.event.path().map(str::to_owned),
+        step: record.event.step_path().map(str::to_owned),
         verdict: None,
         reason: None,
         command: None,
@@ -260,10 +260,10 @@ fn describe(store: &Store, record: &Record, whose: &Behalf, found: &mut Vec<Audi
         }
         Event::Decision { decision, .. } => {
             let proposed = decision.get("proposal").map(Proposed::of_proposal).unwrap_or_default();
-            found.push(decided(entry(AuditKind::Decision, ""), decision, proposed));
+            found.push(describe_decision(entry(AuditKind::Decision, ""), decision, proposed));
         }
         Event::StepStarted { kind, action, decision, .. } => {
-            found.extend(began(store, entry, kind, *action, decision));
+            found.extend(start_entries(store, entry, kind, *action, decision));
         }
         // Internal ends of composite steps and of the engine are not listed.
         Event::StepEnded { attempt: 0, .. } => {}
@@ -271,7 +271,8 @@ fn describe(store: &Store, record: &Record, whose: &Behalf, found: &mut Vec<Audi
         Event::StepEnded { begun, outcome, .. } => {
             let mut what = outcome.status.as_str();
             if let Some(begun) = begun {
-                let mut entries = began(store, entry, &begun.kind, Some(begun.action), &begun.decision);
+                let mut entries =
+                    start_entries(store, entry, &begun.kind, Some(begun.action), &begun.decision);
                 if begun.effect {
                     // It was decided, but then nothing had to be started.
                     entries.retain(|entry| entry.kind != AuditKind::Start);
@@ -291,7 +292,7 @@ fn describe(store: &Store, record: &Record, whose: &Behalf, found: &mut Vec<Audi
             actor: Some(answered_by(by.as_deref(), author, whose)),
             author: author.clone(),
             reason: Some(match from {
-                Some(run) => format!("{gate}, reused from run {}", run.short()),
+                Some(run) => format!("{gate}, reused from run {}", run.short_id()),
                 None => gate.clone(),
             }),
             digest: Some(binding.to_string()),
@@ -343,7 +344,7 @@ fn describe_note(
     let decision = Some(&detail["decision"]).filter(|decision| decision.is_object());
     let decision = decision.map(|decision| {
         let proposed = decision.get("proposal").map(Proposed::of_proposal).unwrap_or_default();
-        decided(entry(AuditKind::Decision, ""), decision, proposed)
+        describe_decision(entry(AuditKind::Decision, ""), decision, proposed)
     });
     let reason = text_at(detail, "status").filter(|_| performer.is_object());
     let note = AuditEntry { reason, ..entry(AuditKind::Note, text) };
@@ -375,7 +376,7 @@ fn text_at(value: &Value, key: &str) -> Option<String> {
 }
 
 /// The start of a step, after the decision about it.
-fn began(
+fn start_entries(
     store: &Store,
     entry: impl Fn(AuditKind, &str) -> AuditEntry,
     kind: &str,
@@ -384,7 +385,7 @@ fn began(
 ) -> Vec<AuditEntry> {
     let start = entry(AuditKind::Start, "started");
     let proposed = action.map(|action| Proposed::of_action(store, start.run, &action)).unwrap_or_default();
-    let mut programs = programs(decision);
+    let mut programs = program_names(decision);
     programs.extend(proposed.program.clone());
     programs.dedup();
     let start = AuditEntry {
@@ -394,11 +395,12 @@ fn began(
         digest: action.map(|action| action.to_string()),
         ..proposed.or_unreadable(start)
     };
-    let decided = (!decision.is_null()).then(|| decided(entry(AuditKind::Decision, ""), decision, proposed));
+    let decided =
+        (!decision.is_null()).then(|| describe_decision(entry(AuditKind::Decision, ""), decision, proposed));
     decided.into_iter().chain([start]).collect()
 }
 
-fn decided(entry: AuditEntry, decision: &Value, proposed: Proposed) -> AuditEntry {
+fn describe_decision(entry: AuditEntry, decision: &Value, proposed: Proposed) -> AuditEntry {
     let verdict = text_at(decision, "verdict");
     let what = match verdict.as_deref() {
         Some("allow") => "allowed",
@@ -410,7 +412,7 @@ fn decided(entry: AuditEntry, decision: &Value, proposed: Proposed) -> AuditEntr
         (Some(code), Some(message)) => Some(format!("{code}: {message}")),
         (code, message) => code.or(message),
     };
-    let mut programs = programs(decision);
+    let mut programs = program_names(decision);
     if programs.is_empty() {
         programs.extend(proposed.program.clone());
     }
@@ -426,7 +428,7 @@ fn decided(entry: AuditEntry, decision: &Value, proposed: Proposed) -> AuditEntr
 }
 
 /// The names of the programs in a decision.
-fn programs(decision: &Value) -> Vec<String> {
+fn program_names(decision: &Value) -> Vec<String> {
     let base = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
     let listed = decision.get("programs").and_then(Value::as_array).into_iter().flatten();
     let commands = decision.get("commands").and_then(Value::as_array).into_iter().flatten();
@@ -476,7 +478,7 @@ impl Proposed {
     /// Reads the pre-image of an action.
     fn of_action(store: &Store, run: RunId, action: &Digest) -> Self {
         let not_json = |source| StoreError::Json { what: "the action", source };
-        let loaded = store.load(action, MAX_ACTION).map_err(|error| store.explained(run, error));
+        let loaded = store.load_blob(action, MAX_ACTION).map_err(|error| store.explain_error(run, error));
         let read = loaded.and_then(|bytes| json::parse(&String::from_utf8_lossy(&bytes)).map_err(not_json));
         let action = match read {
             Ok(action) => action,
@@ -517,7 +519,7 @@ impl Proposed {
 }
 
 /// Hides what the policy keeps out of audit records. The journal contains no secrets anyway.
-fn clean(mut entry: AuditEntry, hidden: &[Redaction]) -> AuditEntry {
+fn redact_entry(mut entry: AuditEntry, hidden: &[Redaction]) -> AuditEntry {
     for text in [&mut entry.command, &mut entry.reason].into_iter().flatten() {
         if hidden.contains(&Redaction::UrlUserinfo) {
             *text = without_userinfo(text);
@@ -621,9 +623,13 @@ pub struct ChainReport {
 ///
 /// # Errors
 /// If the database or the anchor cannot be read.
-pub fn verify(store: &Store, only: Option<RunId>, anchor: Option<&Path>) -> Result<ChainReport, StoreError> {
+pub fn verify_chains(
+    store: &Store,
+    only: Option<RunId>,
+    anchor: Option<&Path>,
+) -> Result<ChainReport, StoreError> {
     let mut report = ChainReport::default();
-    let runs = store.runs(&RunFilter::default())?;
+    let runs = store.list_runs(&RunFilter::default())?;
     for run in runs.iter().filter(|run| only.is_none_or(|only| only == run.id)) {
         report.runs += 1;
         report.records += run.records;
@@ -636,7 +642,7 @@ pub fn verify(store: &Store, only: Option<RunId>, anchor: Option<&Path>) -> Resu
         }
     }
     if let Some(anchor) = anchor {
-        trail::compare(store, anchor, only, &mut report)?;
+        trail::compare_anchor(store, anchor, only, &mut report)?;
     }
     Ok(report)
 }

@@ -68,7 +68,7 @@ fn push_line(text: &mut String, line: &str) {
 }
 
 impl Witness for EventLines {
-    fn recorded(&self, store: &Store, records: &[Record], _: Durability) -> Result<(), StoreError> {
+    fn records_committed(&self, store: &Store, records: &[Record], _: Durability) -> Result<(), StoreError> {
         let mut lines = lock(&self.lines);
         if lines.to.is_none() {
             return Ok(());
@@ -86,7 +86,7 @@ impl Witness for EventLines {
         Ok(())
     }
 
-    fn removed(&self, _: &[RunId]) -> Result<(), StoreError> {
+    fn runs_removed(&self, _: &[RunId]) -> Result<(), StoreError> {
         Ok(())
     }
 }
@@ -119,7 +119,7 @@ mod tests {
         NewRun {
             name: name.to_owned(),
             kind: "workflow".to_owned(),
-            plan: Digest::of(b""),
+            plan: Digest::of_bytes(b""),
             args: None,
             mode: "tool".to_owned(),
             actor: None,
@@ -129,7 +129,7 @@ mod tests {
         }
     }
 
-    fn note(text: String) -> Event {
+    fn note_event(text: String) -> Event {
         Event::Note { path: None, text, detail: Value::Null }
     }
 
@@ -138,20 +138,22 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (store, other) = (Store::open(dir.path()).unwrap(), Store::open(dir.path()).unwrap());
         let kept = Kept::default();
-        store.attest(EventLines::new(kept.clone(), |why| panic!("{why}")));
+        store.add_witness(EventLines::new(kept.clone(), |why| panic!("{why}")));
         let run = store.create_run(new_run("many")).unwrap();
         std::thread::scope(|scope| {
             for (name, store) in [("a", &store), ("b", &store), ("c", &store), ("other", &other)] {
                 scope.spawn(move || {
                     for n in 0..50 {
-                        store.append(run, vec![note(format!("{name} {n}"))], Durability::Lazy).unwrap();
+                        store
+                            .append_events(run, vec![note_event(format!("{name} {n}"))], Durability::Lazy)
+                            .unwrap();
                     }
                 });
             }
         });
-        store.append(run, vec![note("last".to_owned())], Durability::Lazy).unwrap();
+        store.append_events(run, vec![note_event("last".to_owned())], Durability::Lazy).unwrap();
         let journal: String =
-            store.events(run).unwrap().into_iter().map(|record| record.text + "\n").collect();
+            store.all_events(run).unwrap().into_iter().map(|record| record.text + "\n").collect();
         assert_eq!(String::from_utf8(kept.0.lock().unwrap().clone()).unwrap(), journal);
     }
 
@@ -171,10 +173,10 @@ mod tests {
         let store = Store::open(dir.path()).unwrap();
         let losses = Arc::new(Mutex::new(Vec::new()));
         let told = Arc::clone(&losses);
-        store.attest(EventLines::new(Closed, move |why| told.lock().unwrap().push(why.to_owned())));
+        store.add_witness(EventLines::new(Closed, move |why| told.lock().unwrap().push(why.to_owned())));
         let run = store.create_run(new_run("unheard")).unwrap();
-        store.append(run, vec![note("on".to_owned())], Durability::Lazy).unwrap();
+        store.append_events(run, vec![note_event("on".to_owned())], Durability::Lazy).unwrap();
         assert_eq!(losses.lock().unwrap().len(), 1);
-        assert_eq!(store.events(run).unwrap().len(), 2);
+        assert_eq!(store.all_events(run).unwrap().len(), 2);
     }
 }

@@ -137,7 +137,7 @@ impl Arg {
         Self { inherited: true, ..Self::unset() }
     }
 
-    pub(crate) fn number() -> Self {
+    pub(crate) fn unknown_number() -> Self {
         Self { numeric: true, ..Self::unknown() }
     }
 
@@ -165,7 +165,7 @@ impl Arg {
     }
 
     /// The whole text, if every part is known and no part is, or was, matched against file names.
-    pub(crate) fn known(&self) -> Option<&str> {
+    pub(crate) fn known_text(&self) -> Option<&str> {
         (!self.unknown && !self.stands_for_names()).then_some(&self.text)
     }
 
@@ -281,7 +281,7 @@ impl CommandInput {
         matches!(self, Self::Pipe(flow) if flow.disputed)
     }
 
-    pub(crate) fn known(&self) -> Option<&str> {
+    pub(crate) fn known_text(&self) -> Option<&str> {
         match self {
             Self::Pipe(flow) => flow.known.as_deref(),
             Self::Text(text, _) => text.as_deref(),
@@ -402,7 +402,7 @@ pub(crate) struct Pick {
 
 impl Choice {
     /// Index of the value, of `count` possible ones, that `name` has in this reading.
-    pub(crate) fn pick(&mut self, name: &str, count: usize) -> usize {
+    pub(crate) fn pick_index(&mut self, name: &str, count: usize) -> usize {
         if let Some(pick) = self.picks.iter().find(|pick| pick.name == name) {
             return pick.index;
         }
@@ -411,7 +411,7 @@ impl Choice {
     }
 
     /// Moves to the next combination; false when all have been read.
-    pub(crate) fn advance(&mut self) -> bool {
+    pub(crate) fn next_combination(&mut self) -> bool {
         self.repeated = true;
         while let Some(last) = self.picks.last_mut() {
             last.index += 1;
@@ -450,7 +450,7 @@ impl<'a> Analysis<'a> {
     }
 
     /// A new analysis of a text inside this one, in the same place.
-    pub(crate) fn probe(&self) -> Self {
+    pub(crate) fn start_probe(&self) -> Self {
         let mut probe = Self::new(self.policy, self.env, self.roots, self.scope.cwd.clone());
         probe.scope.vars.clone_from(&self.scope.vars);
         probe.scope.visited.clone_from(&self.scope.visited);
@@ -460,7 +460,7 @@ impl<'a> Analysis<'a> {
         probe
     }
 
-    fn find(
+    fn report_finding(
         &mut self,
         level: Level,
         code: impl Into<String>,
@@ -468,10 +468,18 @@ impl<'a> Analysis<'a> {
         hint: Option<&'static str>,
     ) {
         let (code, message) = (code.into(), message.into());
-        self.add(CommandFinding { level, code, hard: None, message, hint, span: self.span, rule: None });
+        self.add_finding(CommandFinding {
+            level,
+            code,
+            hard: None,
+            message,
+            hint,
+            span: self.span,
+            rule: None,
+        });
     }
 
-    pub(crate) fn add(&mut self, mut finding: CommandFinding) {
+    pub(crate) fn add_finding(&mut self, mut finding: CommandFinding) {
         finding.message = name_step_home(&finding.message);
         let known = |f: &CommandFinding| {
             f.level == finding.level && f.code == finding.code && f.message == finding.message
@@ -481,25 +489,30 @@ impl<'a> Analysis<'a> {
         }
     }
 
-    pub(crate) fn ask(&mut self, code: &str, message: impl Into<String>) {
-        self.find(Level::Ask, code, message, None);
+    pub(crate) fn require_approval(&mut self, code: &str, message: impl Into<String>) {
+        self.report_finding(Level::Ask, code, message, None);
     }
 
     pub(crate) fn ask_hint(&mut self, code: &str, message: impl Into<String>, hint: &'static str) {
-        self.find(Level::Ask, code, message, Some(hint));
+        self.report_finding(Level::Ask, code, message, Some(hint));
     }
 
-    pub(crate) fn deny(&mut self, code: &str, message: impl Into<String>) {
-        self.find(Level::Deny, code, message, None);
+    pub(crate) fn add_denial(&mut self, code: &str, message: impl Into<String>) {
+        self.report_finding(Level::Deny, code, message, None);
     }
 
     pub(crate) fn deny_hint(&mut self, code: &str, message: impl Into<String>, hint: &'static str) {
-        self.find(Level::Deny, code, message, Some(hint));
+        self.report_finding(Level::Deny, code, message, Some(hint));
     }
 
-    pub(crate) fn hard(&mut self, id: &str, message: impl Into<String>, hint: Option<&'static str>) {
+    pub(crate) fn add_hard_block(
+        &mut self,
+        id: &str,
+        message: impl Into<String>,
+        hint: Option<&'static str>,
+    ) {
         let (code, hard, message) = (format!("hard:{id}"), Some(id.to_owned()), message.into());
-        self.add(CommandFinding {
+        self.add_finding(CommandFinding {
             level: Level::Hard,
             code,
             hard,
@@ -513,19 +526,19 @@ impl<'a> Analysis<'a> {
     /// Adopts a hard block that another analysis found; its other findings are left out.
     pub(crate) fn adopt_hard(&mut self, found: &CommandFinding, message: impl Into<String>) {
         if let Some(id) = &found.hard {
-            self.hard(id, message, found.hint);
+            self.add_hard_block(id, message, found.hint);
         }
     }
 
     pub(crate) fn by_rule(&mut self, level: Level, rule: &Rule, message: String) {
-        self.find(level, format!("rule:{}", rule.id), message, None);
+        self.report_finding(level, format!("rule:{}", rule.id), message, None);
         if let Some(last) = self.findings.last_mut() {
             last.rule = Some(rule.id.clone());
         }
     }
 
     /// Records that `name` runs and on which grounds.
-    pub(crate) fn draw(&mut self, name: &str, rules: Vec<&'a Rule>, catalogued: bool) {
+    pub(crate) fn record_draw(&mut self, name: &str, rules: Vec<&'a Rule>, catalogued: bool) {
         let draw = Draw { name: name.to_owned(), rules, catalogued };
         if !self.has_draw(&draw) {
             self.draws.push(draw);
@@ -549,9 +562,9 @@ impl<'a> Analysis<'a> {
     }
 
     /// Runs `inside` one level deeper, or refuses.
-    pub(crate) fn deeper<T: Default>(&mut self, inside: impl FnOnce(&mut Self) -> T) -> T {
+    pub(crate) fn one_level_deeper<T: Default>(&mut self, inside: impl FnOnce(&mut Self) -> T) -> T {
         if self.depth >= CODE_DEPTH.min(self.policy.limits().nesting) {
-            self.deny("limit:nesting", "code is nested too deeply to be read");
+            self.add_denial("limit:nesting", "code is nested too deeply to be read");
             return T::default();
         }
         self.depth += 1;
@@ -561,7 +574,7 @@ impl<'a> Analysis<'a> {
     }
 
     /// Runs `inside` in a copy of the scope, as a subshell would.
-    pub(crate) fn subshell<T>(&mut self, inside: impl FnOnce(&mut Self) -> T) -> T {
+    pub(crate) fn in_subshell<T>(&mut self, inside: impl FnOnce(&mut Self) -> T) -> T {
         let saved = self.scope.clone();
         let out = inside(self);
         self.scope = saved;
@@ -569,9 +582,9 @@ impl<'a> Analysis<'a> {
     }
 
     /// Counts one command; false if the analysis has to give up.
-    pub(crate) fn spend(&mut self) -> bool {
+    pub(crate) fn count_command(&mut self) -> bool {
         if self.budget == 0 {
-            self.deny("limit:commands", "there are too many commands to be read");
+            self.add_denial("limit:commands", "there are too many commands to be read");
             return false;
         }
         self.budget -= 1;

@@ -8,7 +8,7 @@ use super::Policy;
 use super::decide::{Command, Decision, Proposal, Verdict};
 use super::decision_env::DecisionEnv;
 use super::file::{Effect, Remember, Rule, RuleGrant};
-use super::suggest::{Observed, list, text};
+use super::suggest::{Observed, toml_array, toml_string};
 use lobster_base::digest::Digest;
 
 /// Field of a note in the journal that holds a proposed rule, as policy file text.
@@ -47,7 +47,7 @@ impl Policy {
 
     /// The narrowest rules under which the proposal would run without a question, as policy file text.
     /// There is one rule for each command that nothing allows, with its exact arguments and the paths
-    /// that it may write after approval. [`Policy::decide`] tells if they suffice.
+    /// that it may write after approval. [`Policy::decide_command`] tells if they suffice.
     ///
     /// # Errors
     /// The reason why no rule can name the command: it is denied, or a word of it is known only at run
@@ -70,20 +70,24 @@ impl Policy {
             let base = argv[0].rsplit('/').next().unwrap_or(&argv[0]);
             let base: String =
                 base.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-            let name = Digest::of(argv.join("\0").as_bytes()).short();
+            let name = Digest::of_bytes(argv.join("\0").as_bytes()).short();
             if !out.is_empty() {
                 out.push('\n');
             }
             // Writing to a String cannot fail.
-            let _ = writeln!(out, "[[rule]]\nid = {}", text(&format!("{}-{name}", base.trim_matches('-'))));
-            let _ = writeln!(out, "effect = \"allow\"\nargv = {}", list(argv));
+            let _ = writeln!(
+                out,
+                "[[rule]]\nid = {}",
+                toml_string(&format!("{}-{name}", base.trim_matches('-')))
+            );
+            let _ = writeln!(out, "effect = \"allow\"\nargv = {}", toml_array(argv));
             let repository = (base == "git"
                 && decision.grant.fs_write.contains(&format!("{}/.git", env.workspace)))
             .then(|| "@workspace/.git".to_owned());
             let writes: Vec<String> =
                 self.file().sandbox.fs.write.iter().cloned().chain(repository).collect();
             if !writes.is_empty() {
-                let _ = writeln!(out, "grant = {{ fs_write = {} }}", list(&writes));
+                let _ = writeln!(out, "grant = {{ fs_write = {} }}", toml_array(&writes));
             }
         }
         if out.is_empty() {
@@ -109,7 +113,7 @@ impl Policy {
 
 fn write_rule(out: &mut String, argv: &[String], asking: &[&Rule]) -> std::fmt::Result {
     let ids: Vec<&str> = asking.iter().map(|rule| rule.id.as_str()).collect();
-    let name = Digest::of(argv.join("\0").as_bytes()).short();
+    let name = Digest::of_bytes(argv.join("\0").as_bytes()).short();
     if !out.is_empty() {
         out.push('\n');
     }
@@ -118,8 +122,12 @@ fn write_rule(out: &mut String, argv: &[String], asking: &[&Rule]) -> std::fmt::
         "# Applies only if {} no longer asks about this command: a question overrides a permission.",
         ids.join(", ").escape_debug()
     )?;
-    writeln!(out, "[[rule]]\nid = {}", text(&format!("{}-{name}", ids.first().unwrap_or(&"approved"))))?;
-    writeln!(out, "effect = \"allow\"\nargv = {}", list(argv))?;
+    writeln!(
+        out,
+        "[[rule]]\nid = {}",
+        toml_string(&format!("{}-{name}", ids.first().unwrap_or(&"approved")))
+    )?;
+    writeln!(out, "effect = \"allow\"\nargv = {}", toml_array(argv))?;
     // If several rules ask, a person decides whose rights the command needs.
     let grants: Vec<&RuleGrant> = asking.iter().map(|rule| &rule.grant).collect();
     if let [grant] = grants.as_slice()

@@ -62,7 +62,7 @@ pub struct BoundFile {
 impl BoundFile {
     /// Path of the content.
     #[must_use]
-    pub fn real(&self) -> &str {
+    pub fn real_path(&self) -> &str {
         self.target.as_deref().unwrap_or(&self.path)
     }
 }
@@ -126,7 +126,11 @@ impl Binding {
             proposal: proposal.clone(),
             shell: matches!(proposal.command, Command::Shell(_)).then(|| env.shell.clone()),
             cwd: proposal.cwd.clone().unwrap_or_else(|| env.workspace.clone()),
-            env: env.vars.iter().map(|(name, value)| (name.clone(), Digest::of(value.as_bytes()))).collect(),
+            env: env
+                .vars
+                .iter()
+                .map(|(name, value)| (name.clone(), Digest::of_bytes(value.as_bytes())))
+                .collect(),
             stdin,
             programs,
             files: Vec::new(),
@@ -182,7 +186,7 @@ impl Binding {
     /// Parts in which another binding differs, described for people. Empty exactly if the approval is
     /// still valid.
     #[must_use]
-    pub fn differences(&self, now: &Self) -> Vec<String> {
+    pub fn differences_from(&self, now: &Self) -> Vec<String> {
         let mut out = Vec::new();
         let mut part = |same: bool, what: &str| {
             if !same {
@@ -265,34 +269,35 @@ mod tests {
     use crate::Policy;
     use crate::dialect::Dialect;
 
-    fn binding(text: &str, env: &DecisionEnv, content: &[u8]) -> Binding {
+    fn bind_command(text: &str, env: &DecisionEnv, content: &[u8]) -> Binding {
         let policy = Policy::load("version = 1\n", "p.toml").unwrap();
         let proposal = Proposal::shell(text);
         let decision = policy.decide(&proposal, env);
-        Binding::new(&proposal, &decision, env, None, |_| Ok(Digest::of(content))).unwrap()
+        Binding::new(&proposal, &decision, env, None, |_| Ok(Digest::of_bytes(content))).unwrap()
     }
 
     #[test]
     fn any_difference_is_named() {
         let mut env = DecisionEnv::fixture();
-        let before = binding("touch a", &env, b"v1");
-        assert_eq!(before.differences(&binding("touch a", &env, b"v1")), Vec::<String>::new());
-        assert_eq!(before.digest().unwrap(), binding("touch a", &env, b"v1").digest().unwrap());
-        assert_eq!(before.differences(&binding("touch b", &env, b"v1")), ["the command"]);
-        let replaced = binding("touch a", &env, b"v2");
-        assert_eq!(before.differences(&replaced), ["the program /usr/bin/touch"]);
+        let before = bind_command("touch a", &env, b"v1");
+        assert_eq!(before.differences_from(&bind_command("touch a", &env, b"v1")), Vec::<String>::new());
+        assert_eq!(before.digest().unwrap(), bind_command("touch a", &env, b"v1").digest().unwrap());
+        assert_eq!(before.differences_from(&bind_command("touch b", &env, b"v1")), ["the command"]);
+        let replaced = bind_command("touch a", &env, b"v2");
+        assert_eq!(before.differences_from(&replaced), ["the program /usr/bin/touch"]);
         assert_ne!(before.digest().unwrap(), replaced.digest().unwrap());
         let dash = DecisionEnv::fixture().with_shell(Shell::example(Dialect::Dash));
-        let elsewhere = binding("touch a", &dash, b"v1");
-        assert_eq!(before.differences(&elsewhere), ["the shell"]);
-        let waiting = binding("touch a", &env, b"v1").with_waiting_changes(Some(Digest::of(b"set")));
-        assert_eq!(before.differences(&waiting), ["the waiting changes of earlier steps"]);
+        let elsewhere = bind_command("touch a", &dash, b"v1");
+        assert_eq!(before.differences_from(&elsewhere), ["the shell"]);
+        let waiting =
+            bind_command("touch a", &env, b"v1").with_waiting_changes(Some(Digest::of_bytes(b"set")));
+        assert_eq!(before.differences_from(&waiting), ["the waiting changes of earlier steps"]);
         assert_ne!(before.digest().unwrap(), waiting.digest().unwrap());
         assert_ne!(before.digest().unwrap(), elsewhere.digest().unwrap());
         env.vars.insert("LANG".to_owned(), "C".to_owned());
         env.vars.insert("NEW".to_owned(), String::new());
         assert_eq!(
-            before.differences(&binding("touch a", &env, b"v1")),
+            before.differences_from(&bind_command("touch a", &env, b"v1")),
             ["the variable LANG", "the variable NEW"]
         );
     }
@@ -302,12 +307,12 @@ mod tests {
         let file = |path: &str, content: &[u8]| BoundFile {
             path: path.to_owned(),
             target: None,
-            digest: Digest::of(content),
+            digest: Digest::of_bytes(content),
             bytes: content.len() as u64,
             compared: false,
         };
         let env = DecisionEnv::fixture();
-        let with = |files: Vec<BoundFile>| binding("touch a", &env, b"v1").with_files(files);
+        let with = |files: Vec<BoundFile>| bind_command("touch a", &env, b"v1").with_files(files);
         let before = with(vec![file("/w/b", b"1"), file("/w/a", b"1")]);
         assert_eq!(
             before.digest().unwrap(),
@@ -315,9 +320,9 @@ mod tests {
         );
         let now = with(vec![file("/w/a", b"2"), file("/w/c", b"1")]);
         assert_ne!(before.digest().unwrap(), now.digest().unwrap());
-        let (was, is) = (Digest::of(b"1").short(), Digest::of(b"2").short());
+        let (was, is) = (Digest::of_bytes(b"1").short(), Digest::of_bytes(b"2").short());
         assert_eq!(
-            before.differences(&now),
+            before.differences_from(&now),
             [
                 format!("the file /w/a (content {was}, now {is})"),
                 "the file /w/b (it is gone)".to_owned(),
@@ -332,7 +337,7 @@ mod tests {
     fn values_of_variables_do_not_appear() {
         let mut env = DecisionEnv::fixture();
         env.vars.insert("TOKEN".to_owned(), "hunter2".to_owned());
-        let shown = serde_json::to_string(&binding("touch a", &env, b"")).unwrap();
+        let shown = serde_json::to_string(&bind_command("touch a", &env, b"")).unwrap();
         assert!(shown.contains("TOKEN") && !shown.contains("hunter2"), "{shown}");
     }
 }

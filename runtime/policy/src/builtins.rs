@@ -1,9 +1,9 @@
 //! Shell builtins and their effects on later words.
 
 use super::analysis::{Analysis, Arg, Flow};
-use super::command::{Invocation, skip_flags, taint};
-use super::output::{disputes_printf, echo, printf};
-use super::paths::{leaves_upwards, normalise};
+use super::command::{Invocation, combined_taint, skip_flags};
+use super::output::{disputes_printf, echo_output, printf_output};
+use super::paths::{leaves_upwards, normalise_path};
 use super::shell::is_name;
 
 /// Builtins that only some shells have or that differ between shells, and builtins that change how
@@ -29,22 +29,22 @@ const PLAIN_NAMES: &[&str] = &[
 
 impl Analysis<'_> {
     /// Follows a builtin of the shell. `None` if the name is a program.
-    pub(crate) fn builtin(&mut self, name: &str, inv: &Invocation) -> Option<Flow> {
+    pub(crate) fn follow_builtin(&mut self, name: &str, inv: &Invocation) -> Option<Flow> {
         let args = &inv.args[1..];
         let quiet = Flow { known: Some(String::new()), ..Flow::default() };
         if BEYOND.contains(&name) {
-            self.beyond(&format!("`{name}`"));
+            self.flag_unsupported(&format!("`{name}`"));
         }
         match name {
             "eval" => {
-                return Some(self.eval(args));
+                return Some(self.follow_eval(args));
             }
-            "trap" => self.trap(args),
+            "trap" => self.follow_trap(args),
             "." | "source" => {
                 self.source(args);
                 return Some(Flow { shell: true, ..Flow::default() });
             }
-            "exec" => return Some(self.exec(inv)),
+            "exec" => return Some(self.follow_exec(inv)),
             "command" => {
                 let rest = skip_flags(args);
                 self.own_words(name, &args[..args.len() - rest.len()], &[], rest);
@@ -52,10 +52,10 @@ impl Analysis<'_> {
                     .iter()
                     .any(|a| a.text.contains(['v', 'V']) && a.text.starts_with('-'));
                 if lookup || rest.is_empty() {
-                    self.record(&inv.args, None, vec!["catalogue".to_owned()]);
+                    self.record_command(&inv.args, None, vec!["catalogue".to_owned()]);
                     return Some(Flow::default());
                 }
-                return Some(self.inner(rest.to_vec(), inv, true));
+                return Some(self.follow_wrapped_command(rest.to_vec(), inv, true));
             }
             "builtin" => {
                 let rest = skip_flags(args);
@@ -63,21 +63,21 @@ impl Analysis<'_> {
                 if rest.is_empty() {
                     return Some(quiet);
                 }
-                return Some(self.inner(rest.to_vec(), inv, true));
+                return Some(self.follow_wrapped_command(rest.to_vec(), inv, true));
             }
             "printf" => {
-                self.record(&inv.args, None, vec!["catalogue".to_owned()]);
-                return Some(self.printf(args));
+                self.record_command(&inv.args, None, vec!["catalogue".to_owned()]);
+                return Some(self.follow_printf(args));
             }
             "echo" => {
-                self.record(&inv.args, None, vec!["catalogue".to_owned()]);
-                let (known, disputed) = echo(args);
-                return Some(Flow { known, disputed, taint: taint(args), ..Flow::default() });
+                self.record_command(&inv.args, None, vec!["catalogue".to_owned()]);
+                let (known, disputed) = echo_output(args);
+                return Some(Flow { known, disputed, taint: combined_taint(args), ..Flow::default() });
             }
-            "[[" => args.iter().for_each(|arg| self.evaluated(arg)),
+            "[[" => args.iter().for_each(|arg| self.judge_evaluated(arg)),
             "test" | "[" => {
-                self.test(args);
-                self.record(&inv.args, None, vec!["catalogue".to_owned()]);
+                self.follow_test(args);
+                self.record_command(&inv.args, None, vec!["catalogue".to_owned()]);
             }
             "cd" | "chdir" => {
                 let target = skip_flags(args).first().cloned();
@@ -89,7 +89,7 @@ impl Analysis<'_> {
             },
             ":" | "true" | "false" | "pwd" | "exit" | "return" | "break" | "continue" | "jobs" | "fg"
             | "bg" | "times" | "type" | "umask" => {
-                self.record(&inv.args, None, vec!["catalogue".to_owned()]);
+                self.record_command(&inv.args, None, vec!["catalogue".to_owned()]);
             }
             _ if self.variable_builtin(name, args)
                 || self.option_builtin(name, args)
@@ -100,12 +100,12 @@ impl Analysis<'_> {
     }
 
     /// `test` and `[`: bash evaluates the subscript in the argument of `-v`.
-    fn test(&mut self, args: &[Arg]) {
+    fn follow_test(&mut self, args: &[Arg]) {
         for (at, arg) in args.iter().enumerate().filter(|(_, arg)| arg.may_be("-v") || arg.may_be("-R")) {
             let next = args.get(at + 1).cloned().unwrap_or_default();
-            self.evaluated(&next);
-            if arg.known().is_some() {
-                self.beyond("`test -v`");
+            self.judge_evaluated(&next);
+            if arg.known_text().is_some() {
+                self.flag_unsupported("`test -v`");
             } else if arg.loose || arg.glob || (next.depends_on_data() && !next.numeric) {
                 self.ask_hint(
                     "arithmetic-data",
@@ -122,48 +122,48 @@ impl Analysis<'_> {
             "export" | "declare" | "typeset" | "local" | "readonly" => {
                 let is_flag = |arg: &&Arg| arg.text.starts_with(['-', '+']);
                 if name != "export" && args.iter().filter(is_flag).any(|flag| flag.text.contains('n')) {
-                    self.deny("nameref", "a name reference can stand for any variable");
+                    self.add_denial("nameref", "a name reference can stand for any variable");
                 }
                 for arg in args.iter().filter(|arg| !is_flag(arg)) {
-                    self.declare(name, arg);
+                    self.follow_declaration(name, arg);
                 }
                 if name == "export" && args.iter().any(|arg| arg.text.starts_with('-') && arg.text != "-p") {
-                    self.beyond("an option of `export`");
+                    self.flag_unsupported("an option of `export`");
                 }
             }
             "unset" => {
                 for arg in args {
-                    if arg.known().is_some_and(is_name) {
-                        self.assign(&arg.text, Arg::unset());
+                    if arg.known_text().is_some_and(is_name) {
+                        self.assign_variable(&arg.text, Arg::unset());
                     } else {
-                        self.beyond("`unset` with anything but a plain name");
-                        self.evaluated(arg);
+                        self.flag_unsupported("`unset` with anything but a plain name");
+                        self.judge_evaluated(arg);
                         self.check_assignment(&arg.text, &Arg::unset());
                     }
                 }
             }
             "read" => {
                 for arg in args {
-                    match arg.known() {
+                    match arg.known_text() {
                         Some("-r") => {}
-                        Some(name) if is_name(name) => self.assign(name, Arg::unknown()),
+                        Some(name) if is_name(name) => self.assign_variable(name, Arg::unknown()),
                         Some(_) | None => {
-                            self.beyond("`read` with anything but `-r` and plain names");
+                            self.flag_unsupported("`read` with anything but `-r` and plain names");
                             self.check_assignment(&arg.text, &Arg::unknown());
                         }
                     }
                 }
-                if !args.iter().any(|arg| arg.known().is_some_and(is_name)) {
-                    self.assign("REPLY", Arg::unknown());
+                if !args.iter().any(|arg| arg.known_text().is_some_and(is_name)) {
+                    self.assign_variable("REPLY", Arg::unknown());
                 }
             }
             "getopts" | "mapfile" | "readarray" | "let" => {
                 for arg in args {
                     let name: &str = arg.text.split(['=', '+', '[']).next().unwrap_or("");
                     if is_name(name) {
-                        self.assign(name, Arg::unknown());
+                        self.assign_variable(name, Arg::unknown());
                     }
-                    self.evaluated(arg);
+                    self.judge_evaluated(arg);
                 }
             }
             "shift" => {
@@ -172,7 +172,7 @@ impl Analysis<'_> {
             }
             "wait" => {
                 if args.iter().any(|arg| arg.may_be_flag() || arg.text.starts_with('-')) {
-                    self.beyond("an option of `wait`");
+                    self.flag_unsupported("an option of `wait`");
                 }
             }
             _ => return false,
@@ -181,7 +181,7 @@ impl Analysis<'_> {
     }
 
     /// Follows one argument of `export` or another declaration: a name, with its value if it has one.
-    fn declare(&mut self, by: &str, arg: &Arg) {
+    fn follow_declaration(&mut self, by: &str, arg: &Arg) {
         let (name, value) = match arg.text.split_once('=') {
             Some((name, value)) => (name, Some(value)),
             None => (arg.text.as_str(), None),
@@ -191,7 +191,7 @@ impl Analysis<'_> {
                 && arg.unknown_at <= name.len()
                 && value.is_none_or(|_| arg.unknown_at < name.len()))
         {
-            self.ask("dynamic", format!("{by} gets a name that is not known"));
+            self.require_approval("dynamic", format!("{by} gets a name that is not known"));
             self.check_assignment(name, &Arg::unknown());
             return;
         }
@@ -221,7 +221,7 @@ impl Analysis<'_> {
             "set" => self.set_builtin(args),
             "alias" => {
                 if args.iter().any(|a| a.text != "-p") {
-                    self.deny("alias", "an alias changes what later words mean");
+                    self.add_denial("alias", "an alias changes what later words mean");
                     for arg in args {
                         if let Some((_, value)) = arg.text.split_once('=') {
                             self.probe_code(value, "an alias");
@@ -236,22 +236,22 @@ impl Analysis<'_> {
                         || (a.text.starts_with(['-', '+']) && a.text.contains('p'))
                 };
                 if args.iter().any(changes) {
-                    self.deny("command-table", "hash changes which file a name runs");
+                    self.add_denial("command-table", "hash changes which file a name runs");
                 }
             }
             "enable" => {
                 if args.iter().any(|a| a.text.starts_with("-f") || a.unknown) {
-                    self.deny("command-table", "enable -f loads code into the shell");
+                    self.add_denial("command-table", "enable -f loads code into the shell");
                 }
             }
             "shopt" => {
                 if args.iter().any(|a| a.text == "expand_aliases") {
-                    self.deny("alias", "aliases change what later words mean");
+                    self.add_denial("alias", "aliases change what later words mean");
                 }
             }
             "ulimit" => {
                 if args.iter().any(|a| !a.text.starts_with('-')) {
-                    self.ask("limits", "ulimit changes the step's own limits");
+                    self.require_approval("limits", "ulimit changes the step's own limits");
                 }
             }
             _ => return false,
@@ -259,12 +259,12 @@ impl Analysis<'_> {
         true
     }
 
-    fn eval(&mut self, args: &[Arg]) -> Flow {
+    fn follow_eval(&mut self, args: &[Arg]) -> Flow {
         if args.is_empty() {
             return Flow::default();
         }
         if let Some(code) = self.code_text(args, "eval") {
-            self.deeper(|a| {
+            self.one_level_deeper(|a| {
                 let span = a.span;
                 let flow = a.walk_text(&code);
                 a.span = span;
@@ -275,7 +275,7 @@ impl Analysis<'_> {
         }
     }
 
-    fn trap(&mut self, args: &[Arg]) {
+    fn follow_trap(&mut self, args: &[Arg]) {
         let args = match args.first() {
             Some(first) if first.text == "--" => &args[1..],
             Some(first) if matches!(first.text.as_str(), "-l" | "-p" | "-") => return,
@@ -292,8 +292,8 @@ impl Analysis<'_> {
             // At that time, the shell's directory and arguments are unknown.
             let somewhere = format!("{}/*", self.scope.cwd);
             self.note_visited(somewhere);
-            self.deeper(|a| {
-                a.subshell(|a| {
+            self.one_level_deeper(|a| {
+                a.in_subshell(|a| {
                     a.scope.positional.clear();
                     a.scope.positional_unknown = true;
                     a.walk_text(&text);
@@ -304,20 +304,20 @@ impl Analysis<'_> {
 
     fn source(&mut self, args: &[Arg]) {
         self.facts.opaque = true;
-        if taint(args).network {
-            self.hard("download-run", "source runs code that comes from the network", None);
+        if combined_taint(args).network {
+            self.add_hard_block("download-run", "source runs code that comes from the network", None);
         }
-        if taint(args).decoded {
-            self.deny("obfuscated", "source runs decoded data");
+        if combined_taint(args).decoded {
+            self.add_denial("obfuscated", "source runs decoded data");
         }
-        self.draw("source", Vec::new(), false);
-        self.ask("script", "source runs a file whose content is not shown");
+        self.record_draw("source", Vec::new(), false);
+        self.require_approval("script", "source runs a file whose content is not shown");
         if let Some(file) = args.first() {
             self.read_path(file);
         }
     }
 
-    fn exec(&mut self, inv: &Invocation) -> Flow {
+    fn follow_exec(&mut self, inv: &Invocation) -> Flow {
         let args = &inv.args[1..];
         let mut values = Vec::new();
         let mut at = 0;
@@ -330,7 +330,10 @@ impl Analysis<'_> {
             }
             let name_at = flags.find('a');
             if !flags[..name_at.unwrap_or(flags.len())].chars().all(|c| matches!(c, 'c' | 'l')) {
-                self.ask("wrapper", format!("option {} of exec is not known", arg.display_text()));
+                self.require_approval(
+                    "wrapper",
+                    format!("option {} of exec is not known", arg.display_text()),
+                );
             }
             if name_at.is_some_and(|name| name + 1 == flags.len()) && !arg.unknown {
                 values.push(at);
@@ -339,41 +342,47 @@ impl Analysis<'_> {
         }
         let (own, rest) = args.split_at(at.min(args.len()));
         self.own_words("exec", own, &values, rest);
-        self.inner(rest.to_vec(), inv, false)
+        self.follow_wrapped_command(rest.to_vec(), inv, false)
     }
 
-    fn printf(&mut self, args: &[Arg]) -> Flow {
+    fn follow_printf(&mut self, args: &[Arg]) -> Flow {
         if let Some(first) = args.first()
             && (first.text.starts_with("-v") || (first.depends_on_data() && first.may_be("-v")))
         {
-            self.beyond("`printf -v`");
+            self.flag_unsupported("`printf -v`");
             if let Some(name) = args.get(1) {
                 self.check_assignment(&name.text, &Arg::unknown());
-                if let Some(name) = name.known().filter(|name| is_name(name)) {
-                    let value = printf(args.get(2..).unwrap_or(&[])).map_or_else(Arg::unknown, Arg::literal);
+                if let Some(name) = name.known_text().filter(|name| is_name(name)) {
+                    let value =
+                        printf_output(args.get(2..).unwrap_or(&[])).map_or_else(Arg::unknown, Arg::literal);
                     self.set_variable(name, value);
                 }
             }
             return Flow::default();
         }
         let args = if args.first().is_some_and(|a| a.text == "--") { &args[1..] } else { args };
-        Flow { known: printf(args), disputed: disputes_printf(args), taint: taint(args), ..Flow::default() }
+        Flow {
+            known: printf_output(args),
+            disputed: disputes_printf(args),
+            taint: combined_taint(args),
+            ..Flow::default()
+        }
     }
 
     fn change_directory(&mut self, target: Option<&Arg>) {
-        let home = self.tilde("").text;
+        let home = self.expand_tilde("").text;
         let next = match target {
             None => home,
             // An empty unquoted word is no word: cd goes home.
             Some(arg) if arg.unknown_start && arg.text.is_empty() && !arg.quoted => home,
-            Some(arg) => normalise(&self.scope.cwd, &arg.text),
+            Some(arg) => normalise_path(&self.scope.cwd, &arg.text),
         };
         if let Some(arg) = target {
-            if arg.known() == Some("-") {
+            if arg.known_text() == Some("-") {
                 return self.note_visited(self.scope.cwd.clone());
             }
             if !arg.is_settled() {
-                self.ask("dynamic", "the directory changes to a place that is not known");
+                self.require_approval("dynamic", "the directory changes to a place that is not known");
             } else {
                 self.read_path(arg);
             }
@@ -381,7 +390,7 @@ impl Analysis<'_> {
         if let Some(arg) = target {
             self.note_upward(&arg.text);
         }
-        self.enter(next);
+        self.enter_directory(next);
     }
 
     /// Notes that `target` may lead to another directory than its words say, if a link precedes a `..`.
@@ -392,7 +401,7 @@ impl Analysis<'_> {
     }
 
     /// Records that the shell is in `directory` now, if it could enter it.
-    pub(crate) fn enter(&mut self, directory: String) {
+    pub(crate) fn enter_directory(&mut self, directory: String) {
         self.scope.cwd = directory.clone();
         if directory != self.start {
             self.note_visited(directory);
@@ -408,16 +417,16 @@ impl Analysis<'_> {
     fn set_builtin(&mut self, args: &[Arg]) {
         let mut rest = args.iter();
         while let Some(arg) = rest.next() {
-            let is_plain = match arg.known() {
+            let is_plain = match arg.known_text() {
                 Some("-o" | "+o") => rest
                     .next()
-                    .is_none_or(|name| name.known().is_some_and(|name| PLAIN_NAMES.contains(&name))),
+                    .is_none_or(|name| name.known_text().is_some_and(|name| PLAIN_NAMES.contains(&name))),
                 Some(text) => match text.strip_prefix(['-', '+']) {
                     Some(flags) if flags.ends_with('o') => {
                         flags[..flags.len() - 1].chars().all(|c| PLAIN_OPTIONS.contains(c))
                             && rest
                                 .next()
-                                .and_then(Arg::known)
+                                .and_then(Arg::known_text)
                                 .is_some_and(|name| PLAIN_NAMES.contains(&name))
                     }
                     Some(flags) => !flags.is_empty() && flags.chars().all(|c| PLAIN_OPTIONS.contains(c)),
@@ -426,7 +435,7 @@ impl Analysis<'_> {
                 None => false,
             };
             if !is_plain {
-                self.beyond("`set` with arguments, or with options that change how text is read");
+                self.flag_unsupported("`set` with arguments, or with options that change how text is read");
                 let list = args.iter().skip_while(|arg| arg.text.starts_with(['-', '+'])).cloned();
                 self.scope.positional = list.map(Arg::after_matching).collect();
                 self.scope.positional_unknown = false;

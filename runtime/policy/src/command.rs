@@ -49,17 +49,17 @@ impl Analysis<'_> {
     pub(crate) fn check_assignment(&mut self, name: &str, value: &Arg) {
         let name = name.split('[').next().unwrap_or(name);
         if Policy::is_protected_variable(name) {
-            self.deny(
+            self.add_denial(
                 "protected-variable",
                 format!("{name} changes which code runs and may not be assigned"),
             );
         } else if is_evaluated(name) {
-            self.beyond("the value of a variable that shells evaluate or refuse");
-            self.evaluated(value);
+            self.flag_unsupported("the value of a variable that shells evaluate or refuse");
+            self.judge_evaluated(value);
         } else if matches_any(name, LOADED_VARIABLES, LOADED_PREFIXES) && !HARMLESS_VARIABLES.contains(&name)
         {
             self.probe_value(value);
-            self.ask("variable", format!("{name} decides what some programs run or load"));
+            self.require_approval("variable", format!("{name} decides what some programs run or load"));
         }
     }
 
@@ -68,7 +68,10 @@ impl Analysis<'_> {
         self.check_assignment(name, value);
         if !is_harmless_variable(name) && !Policy::is_protected_variable(name) {
             self.probe_value(value);
-            self.ask("variable", format!("{name} is not among the variables known to be harmless"));
+            self.require_approval(
+                "variable",
+                format!("{name} is not among the variables known to be harmless"),
+            );
         }
     }
 
@@ -81,7 +84,7 @@ impl Analysis<'_> {
     }
 
     /// Judges a command and returns the contents of its output.
-    pub(crate) fn invoke(&mut self, mut inv: Invocation) -> Flow {
+    pub(crate) fn judge_command(&mut self, mut inv: Invocation) -> Flow {
         let assignments = std::mem::take(&mut inv.assignments);
         if inv.args.is_empty() {
             for (name, values) in assignments {
@@ -90,7 +93,7 @@ impl Analysis<'_> {
             return Flow { known: Some(String::new()), ..Flow::default() };
         }
         let first = inv.args[0].clone();
-        let is_read = first.known() == Some("read");
+        let is_read = first.known_text() == Some("read");
         for (name, values) in assignments {
             let value = values.into_iter().next().unwrap_or_default();
             // `IFS= read` sets it for that one builtin only.
@@ -98,7 +101,7 @@ impl Analysis<'_> {
                 self.check_exported(&name, &value);
             }
             if !is_read {
-                self.maybe(|a| a.set_variable(&name, value));
+                self.in_optional_code(|a| a.set_variable(&name, value));
             }
         }
         if first.glob {
@@ -115,31 +118,34 @@ impl Analysis<'_> {
         if first.from_split && !self.policy.is_open() {
             let would: Vec<String> = inv.args.iter().map(Arg::display_text).collect();
             self.facts.dynamic = true;
-            self.ask("dynamic-program", format!("a value is split into the command {:?}", would.join(" ")));
-            self.draw("a program that is not known", Vec::new(), false);
-            self.record(&inv.args, None, Vec::new());
+            self.require_approval(
+                "dynamic-program",
+                format!("a value is split into the command {:?}", would.join(" ")),
+            );
+            self.record_draw("a program that is not known", Vec::new(), false);
+            self.record_command(&inv.args, None, Vec::new());
             return Flow { shell: true, ..Flow::default() };
         }
         if !first.text.is_ascii() {
-            self.deny(
+            self.add_denial(
                 "program-name",
                 format!("the program name {} is not ASCII", first.text.escape_unicode()),
             );
             return Flow::default();
         }
         if first.text.is_empty() {
-            self.draw("a program that is not known", Vec::new(), false);
-            self.ask("program-name", "the program name is empty");
+            self.record_draw("a program that is not known", Vec::new(), false);
+            self.require_approval("program-name", "the program name is empty");
             return Flow::default();
         }
         if inv.builtins
             && let Some(flow) = self.call_function(&inv)
         {
             // If the function is not defined yet, a program of that name runs; the text asks anyway.
-            let mut probe = self.probe();
+            let mut probe = self.start_probe();
             probe.no_function(inv);
             let refusals = probe.findings.into_iter().filter(|finding| finding.level > Level::Ask);
-            refusals.for_each(|finding| self.add(finding));
+            refusals.for_each(|finding| self.add_finding(finding));
             return flow;
         }
         self.no_function(inv)
@@ -150,7 +156,7 @@ impl Analysis<'_> {
         let name = inv.args[0].text.clone();
         if !name.contains('/')
             && inv.builtins
-            && let Some(flow) = self.builtin(&name, &inv)
+            && let Some(flow) = self.follow_builtin(&name, &inv)
         {
             return flow;
         }
@@ -162,21 +168,21 @@ impl Analysis<'_> {
         self.facts.dynamic = true;
         let first = &inv.args[0];
         if first.taint.network {
-            self.hard("download-run", "the program name comes from the network", None);
+            self.add_hard_block("download-run", "the program name comes from the network", None);
         }
-        self.ask("dynamic-program", "the program's name is only known when the command runs");
-        self.draw("a program that is not known", Vec::new(), false);
-        self.record(&inv.args, None, Vec::new());
+        self.require_approval("dynamic-program", "the program's name is only known when the command runs");
+        self.record_draw("a program that is not known", Vec::new(), false);
+        self.record_command(&inv.args, None, Vec::new());
         let shape = inv.args[1..].to_vec();
         let suffix = first.text.clone();
         if first.unset && !suffix.is_empty() {
             // For hard blocks, a variable that is never set is empty.
             let mut args = vec![Arg::literal(suffix.clone())];
             args.extend(shape.iter().cloned());
-            let mut probe = self.probe();
-            probe.invoke(Invocation { args, input: inv.input.clone(), ..Invocation::default() });
+            let mut probe = self.start_probe();
+            probe.judge_command(Invocation { args, input: inv.input.clone(), ..Invocation::default() });
             if let Some(hit) = probe.hard_finding() {
-                self.hard(hit.code.trim_start_matches("hard:"), hit.message.clone(), hit.hint);
+                self.add_hard_block(hit.code.trim_start_matches("hard:"), hit.message.clone(), hit.hint);
             }
         }
         let mut guesses: Vec<Vec<Arg>> = vec![shape.clone()];
@@ -201,11 +207,11 @@ impl Analysis<'_> {
             if args.is_empty() {
                 continue;
             }
-            let mut probe = self.probe();
-            probe.invoke(Invocation { args, input: inv.input.clone(), ..Invocation::default() });
+            let mut probe = self.start_probe();
+            probe.judge_command(Invocation { args, input: inv.input.clone(), ..Invocation::default() });
             if let Some(hit) = probe.hard_finding() {
                 let message = format!("a program that is not known, used as in: {}", hit.message);
-                self.deny("dynamic-destructive", message);
+                self.add_denial("dynamic-destructive", message);
                 break;
             }
         }
@@ -213,18 +219,27 @@ impl Analysis<'_> {
     }
 
     /// Follows the command inside a wrapper that passes everything on.
-    pub(crate) fn inner(&mut self, args: Vec<Arg>, outer: &Invocation, builtins: bool) -> Flow {
+    pub(crate) fn follow_wrapped_command(
+        &mut self,
+        args: Vec<Arg>,
+        outer: &Invocation,
+        builtins: bool,
+    ) -> Flow {
         if args.is_empty() {
             return Flow::default();
         }
         if self.wrapped >= super::analysis::WRAPPER_DEPTH {
-            self.deny("limit:wrappers", "there are too many wrappers around the command");
+            self.add_denial("limit:wrappers", "there are too many wrappers around the command");
             return Flow::default();
         }
         self.wrapped += 1;
         let saved = if builtins { Some(std::mem::take(&mut self.scope.functions)) } else { None };
-        let flow =
-            self.invoke(Invocation { args, input: outer.input.clone(), builtins, ..Invocation::default() });
+        let flow = self.judge_command(Invocation {
+            args,
+            input: outer.input.clone(),
+            builtins,
+            ..Invocation::default()
+        });
         if let Some(functions) = saved {
             self.scope.functions = functions;
         }
@@ -234,9 +249,9 @@ impl Analysis<'_> {
 
     /// Joins `args` with blanks into one text of code; refuses unknown code.
     pub(crate) fn code_text(&mut self, args: &[Arg], by: &str) -> Option<String> {
-        let origin = taint(args);
+        let origin = combined_taint(args);
         if origin.network {
-            self.hard(
+            self.add_hard_block(
                 "download-run",
                 format!("{by} runs code that comes from the network"),
                 Some("download to a file, read it, and run it as a separate step"),
@@ -246,13 +261,13 @@ impl Analysis<'_> {
         if args.iter().any(Arg::depends_on_data) {
             self.facts.opaque = true;
             if origin.decoded {
-                self.deny("obfuscated", format!("{by} runs decoded data"));
+                self.add_denial("obfuscated", format!("{by} runs decoded data"));
             }
             let known: Vec<&str> = args.iter().map(|a| a.text.as_str()).collect();
             let known = known.join(" ");
             if args.iter().filter(|a| a.depends_on_data()).all(|a| a.item && !a.unknown_start) {
-                self.draw(by, Vec::new(), false);
-                self.ask(
+                self.record_draw(by, Vec::new(), false);
+                self.require_approval(
                     "item-code",
                     format!("{by} runs text into which file names are put; they may hold code"),
                 );
@@ -275,15 +290,15 @@ impl Analysis<'_> {
         let name = full.rsplit('/').next().unwrap_or(&full).to_owned();
         if full.contains('/') && !self.is_trusted_path(&full) {
             // Its name is only a label, but a hard block applies at any path.
-            return self.untrusted(&full, &name, &inv);
+            return self.judge_untrusted_program(&full, &name, &inv);
         }
-        if let Some(flow) = self.wrapper(&name, &inv) {
+        if let Some(flow) = self.follow_wrapper(&name, &inv) {
             return flow;
         }
         if is_shell(&name) {
             return self.shell_command(&name, &inv);
         }
-        self.leaf(&name, &inv)
+        self.judge_program(&name, &inv)
     }
 }
 
@@ -303,6 +318,6 @@ pub(crate) fn skip_flags(args: &[Arg]) -> &[Arg] {
 }
 
 /// Origins of the data in any of the words.
-pub(crate) fn taint(args: &[Arg]) -> super::analysis::Taint {
+pub(crate) fn combined_taint(args: &[Arg]) -> super::analysis::Taint {
     args.iter().fold(Default::default(), |taint, arg| arg.taint.join(taint))
 }

@@ -87,14 +87,14 @@ impl ComponentPolicy {
             }
         }
         let (mine, theirs) = (&mut self.limits, lower.limits);
-        mine.fuel = lowest(mine.fuel, theirs.fuel);
-        mine.memory = lowest(mine.memory, theirs.memory);
-        mine.output = lowest(mine.output, theirs.output);
-        mine.timeout = lowest(mine.timeout, theirs.timeout);
+        mine.fuel = lowest_limit(mine.fuel, theirs.fuel);
+        mine.memory = lowest_limit(mine.memory, theirs.memory);
+        mine.output = lowest_limit(mine.output, theirs.output);
+        mine.timeout = lowest_limit(mine.timeout, theirs.timeout);
     }
 }
 
-fn lowest<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
+fn lowest_limit<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (a, b) => a.or(b),
@@ -151,7 +151,7 @@ impl ComponentProposal {
         lists.iter().all(|list| list.is_empty()) && !self.clock && !self.random
     }
 
-    fn kinds(&self) -> Vec<GrantKind> {
+    fn grant_kinds(&self) -> Vec<GrantKind> {
         [
             (GrantKind::Read, !self.read.is_empty()),
             (GrantKind::Write, !self.write.is_empty()),
@@ -221,7 +221,7 @@ impl Policy {
         }
         let components = &self.file().components;
         let asked: Vec<_> =
-            proposal.kinds().into_iter().filter(|kind| components.ask.contains(kind)).collect();
+            proposal.grant_kinds().into_iter().filter(|kind| components.ask.contains(kind)).collect();
         match asked.first() {
             None => decided(Verdict::Allow, "covered", "the policy lets steps grant this".to_owned(), None),
             Some(kind) => {
@@ -354,9 +354,9 @@ mod tests {
     use super::super::paths::is_under;
     use super::*;
 
-    fn proposal() -> ComponentProposal {
+    fn sample_proposal() -> ComponentProposal {
         ComponentProposal {
-            component: Digest::of(b"x"),
+            component: Digest::of_bytes(b"x"),
             read: Vec::new(),
             write: Vec::new(),
             env: Vec::new(),
@@ -366,7 +366,7 @@ mod tests {
         }
     }
 
-    fn judge(policy: &str, proposal: &ComponentProposal, files: &[&str]) -> String {
+    fn judge_proposal(policy: &str, proposal: &ComponentProposal, files: &[&str]) -> String {
         let env = DecisionEnv::fixture();
         let policy = Policy::load(policy, "p.toml").unwrap();
         let holds = |dir: &str, wanted: &dyn Fn(&str) -> bool| {
@@ -378,14 +378,14 @@ mod tests {
 
     #[test]
     fn grants_stay_within_the_policy() {
-        let read = |dir: &str| ComponentProposal { read: vec![dir.to_owned()], ..proposal() };
-        let write = |dir: &str| ComponentProposal { write: vec![dir.to_owned()], ..proposal() };
-        let env = |name: &str| ComponentProposal { env: vec![name.to_owned()], ..proposal() };
-        let net = |host: &str| ComponentProposal { net: vec![host.to_owned()], ..proposal() };
+        let read = |dir: &str| ComponentProposal { read: vec![dir.to_owned()], ..sample_proposal() };
+        let write = |dir: &str| ComponentProposal { write: vec![dir.to_owned()], ..sample_proposal() };
+        let env = |name: &str| ComponentProposal { env: vec![name.to_owned()], ..sample_proposal() };
+        let net = |host: &str| ComponentProposal { net: vec![host.to_owned()], ..sample_proposal() };
         let plain = "version = 1\n[sandbox.env]\npass = [\"LC_*\"]\n";
         let hosts = "version = 1\n[components]\nnet = [\"api.example\", \"x:8080\"]\nrandom = false\nask = [\"net\"]\n";
         let readonly = "version = 1\nprofile = \"readonly\"\n";
-        let random = ComponentProposal { random: true, ..proposal() };
+        let random = ComponentProposal { random: true, ..sample_proposal() };
         for (policy, proposal, files, expected) in [
             (plain, read("/srv/repo/data"), &[][..], "allow covered"),
             (plain, read("/root"), &[], "deny component-root"),
@@ -426,7 +426,7 @@ mod tests {
             (readonly, read("/srv/repo"), &[], "allow covered"),
             ("version = 1\nprofile = \"locked\"\n", read("/srv/repo"), &[], "deny locked"),
         ] {
-            assert_eq!(judge(policy, &proposal, files), expected, "{policy} {proposal:?}");
+            assert_eq!(judge_proposal(policy, &proposal, files), expected, "{policy} {proposal:?}");
         }
     }
 

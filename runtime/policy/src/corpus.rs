@@ -82,7 +82,7 @@ pub struct CaseResult {
 impl CaseResult {
     /// True if the verdict is the expected one.
     #[must_use]
-    pub fn passed(&self) -> bool {
+    pub fn has_passed(&self) -> bool {
         self.verdict == self.expect
     }
 }
@@ -133,7 +133,7 @@ impl Policy {
                 reason: format!("{}: {}", decision.reason_code, decision.message),
             });
         }
-        let passed = cases.iter().filter(|case| case.passed()).count();
+        let passed = cases.iter().filter(|case| case.has_passed()).count();
         Ok(CorpusReport { failed: cases.len() - passed, passed, cases })
     }
 }
@@ -225,7 +225,7 @@ mod tests {
         let wrong: Vec<String> = report
             .cases
             .iter()
-            .filter(|case| !case.passed())
+            .filter(|case| !case.has_passed())
             .map(|case| format!("{} {:?} not {:?}: {}", case.id, case.verdict, case.expect, case.reason))
             .collect();
         assert_eq!(wrong, Vec::<String>::new(), "{} of {}", report.passed, report.cases.len());
@@ -261,7 +261,7 @@ mod tests {
             let changed: Vec<String> = report
                 .cases
                 .iter()
-                .filter(|case| !case.passed())
+                .filter(|case| !case.has_passed())
                 .map(|case| format!("{} {:?} not {:?}: {}", case.id, case.verdict, case.expect, case.reason))
                 .collect();
             eprintln!("{dialect:?}: {} of {}\n{}", report.passed, report.cases.len(), changed.join("\n"));

@@ -9,8 +9,8 @@ use super::command::Invocation;
 use super::decision_env::DecisionEnv;
 use super::dialect::Dialect;
 use super::file::{LeastChanges, NetDefault, NetGrantSpec, NetWord, Profile, Rule};
-use super::paths::{Roots, expand_root, is_each_steps_own, named, normalise};
-use super::shell::{LANGUAGE, read, unshowable};
+use super::paths::{Roots, expand_root, is_each_steps_own, normalise_path, rule_path};
+use super::shell::{LANGUAGE, find_unshowable, read_script};
 use super::{ENGINE_VERSION, Policy};
 use lobster_base::digest::Digest;
 use lobster_base::quantity::Span;
@@ -181,13 +181,13 @@ impl Policy {
     /// and only program files are looked up.
     #[must_use]
     pub fn decide(&self, proposal: &Proposal, env: &DecisionEnv) -> Decision {
-        let roots = self.roots(env);
+        let roots = self.resolve_roots(env);
         let cwd = match &proposal.cwd {
-            Some(cwd) => normalise(&env.workspace, cwd),
+            Some(cwd) => normalise_path(&env.workspace, cwd),
             None => env.workspace.clone(),
         };
         let mut analysis = Analysis::new(self, env, &roots, cwd);
-        let mut analysed = self.walk(&mut analysis, proposal);
+        let mut analysed = self.walk_proposal(&mut analysis, proposal);
         analysed &= !analysis
             .findings
             .iter()
@@ -198,11 +198,11 @@ impl Policy {
         if !self.is_open() {
             analysis.check_given();
         }
-        self.conclude(analysis, env, analysed)
+        self.conclude_decision(analysis, env, analysed)
     }
 
     /// Reads the whole proposal; false if it cannot be read.
-    pub(super) fn walk(&self, analysis: &mut Analysis<'_>, proposal: &Proposal) -> bool {
+    pub(super) fn walk_proposal(&self, analysis: &mut Analysis<'_>, proposal: &Proposal) -> bool {
         let env = analysis.env;
         match &proposal.command {
             Command::Shell(text) => {
@@ -227,14 +227,14 @@ impl Policy {
                 let readable = words.iter().all(|word| self.within_limits(analysis, word));
                 if readable {
                     let args = words.iter().map(|word| Arg::literal(word.clone())).collect();
-                    analysis.invoke(Invocation { args, ..Invocation::default() });
+                    analysis.judge_command(Invocation { args, ..Invocation::default() });
                 }
                 readable
             }
         }
     }
 
-    pub fn roots(&self, env: &DecisionEnv) -> Roots {
+    pub fn resolve_roots(&self, env: &DecisionEnv) -> Roots {
         let fs = &self.file().sandbox.fs;
         Roots::new(&fs.read, &fs.write, &fs.deny, &fs.protect, env)
     }
@@ -260,7 +260,7 @@ impl Policy {
             );
             return false;
         }
-        if let Some((at, c)) = unshowable(text) {
+        if let Some((at, c)) = find_unshowable(text) {
             analysis.span = Some(TextSpan { start: at, end: at + 1 });
             analysis.deny_hint(
                 "unshowable",
@@ -283,12 +283,12 @@ impl Policy {
             let Some((program, args)) = words.split_first() else {
                 return false;
             };
-            let program = analysis.resolve(program);
+            let program = analysis.resolve_program(program);
             program.is_some()
                 && self.file().locked.argv.iter().any(|listed| {
                     listed
                         .split_first()
-                        .is_some_and(|(name, rest)| analysis.resolve(name) == program && rest == args)
+                        .is_some_and(|(name, rest)| analysis.resolve_program(name) == program && rest == args)
                 })
         });
         // The shell may read other words than the listed ones.
@@ -304,7 +304,7 @@ impl Policy {
         }
     }
 
-    fn conclude(&self, mut analysis: Analysis<'_>, env: &DecisionEnv, analysed: bool) -> Decision {
+    fn conclude_decision(&self, mut analysis: Analysis<'_>, env: &DecisionEnv, analysed: bool) -> Decision {
         if self.file().profile != Profile::Locked && !self.is_open() {
             self.keep_grants_apart(&mut analysis, env);
         }
@@ -354,7 +354,7 @@ impl Policy {
         let asks_itself = findings.iter().any(|f| f.level == Level::Ask && f.rule.is_none());
         let mut grant = match verdict {
             Verdict::Deny => Grant::default(),
-            Verdict::Allow | Verdict::Ask => self.grant(&rules, asks_itself, quiet, env, roots),
+            Verdict::Allow | Verdict::Ask => self.granted_rights(&rules, asks_itself, quiet, env, roots),
         };
         // Git cannot commit without this right, and the person sees that it is granted.
         let repository = format!("{}/.git", env.workspace);
@@ -401,7 +401,7 @@ impl Policy {
     /// Rights that the matched rules grant in addition to the rights of every step. Rights of several
     /// commands have already been separated. A command that needs approval beyond any rule gets the
     /// policy's write roots: the person sees the command, and the roots limit it.
-    pub(super) fn grant(
+    pub(super) fn granted_rights(
         &self,
         rules: &[&Rule],
         whole_roots: bool,
@@ -414,7 +414,7 @@ impl Policy {
             let (not, path) = path.strip_prefix('!').map_or(("", path.as_str()), |path| ("!", path));
             match path.starts_with("@tmp") {
                 true => path.to_owned(),
-                false => format!("{not}{}", named(&expand_root(path, env), env)),
+                false => format!("{not}{}", rule_path(&expand_root(path, env), env)),
             }
         };
         let mut grant = Grant {
@@ -485,7 +485,7 @@ fn is_git(program: &str) -> bool {
 
 /// A denial as text: the subject, the reason, its code and the advice. Envelopes have no fields for
 /// these, so the message holds them all.
-pub fn denial(subject: &str, message: &str, reason_code: &str, hint: Option<&str>) -> String {
+pub fn denial_message(subject: &str, message: &str, reason_code: &str, hint: Option<&str>) -> String {
     let hint = hint.map(|hint| format!("; hint: {hint}")).unwrap_or_default();
     format!(
         "policy denied {subject}: {message} [{}, {reason_code}]{hint}",
@@ -522,7 +522,7 @@ fn ask_terms(rules: &[&Rule]) -> super::AskTerms {
 
 /// Words of `text` if it is exactly one simple command of plain words.
 fn only_simple_command(policy: &Policy, analysis: &mut Analysis<'_>, text: &str) -> Option<Vec<String>> {
-    let script = read(text, policy.limits().nesting).ok()?;
-    let words = script.only_words()?.iter().flat_map(|word| analysis.expand(word)).collect::<Vec<Arg>>();
-    words.iter().map(|word| word.known().map(str::to_owned)).collect()
+    let script = read_script(text, policy.limits().nesting).ok()?;
+    let words = script.only_words()?.iter().flat_map(|word| analysis.expand_word(word)).collect::<Vec<Arg>>();
+    words.iter().map(|word| word.known_text().map(str::to_owned)).collect()
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::dialect::{Dialect, Shell};
-use super::paths::normalise;
+use super::paths::normalise_path;
 
 /// Lookup of program files. It is the only part of a decision that may read the file system, so it is
 /// passed in.
@@ -50,7 +50,7 @@ pub struct EveryProgram;
 
 impl Resolve for EveryProgram {
     fn real_path(&self, candidate: &Path) -> Option<PathBuf> {
-        Some(PathBuf::from(normalise("/", &candidate.to_string_lossy())))
+        Some(PathBuf::from(normalise_path("/", &candidate.to_string_lossy())))
     }
 }
 

@@ -103,7 +103,7 @@ impl Shell {
 
     /// Command line with which this shell runs `code` without loading anything else.
     #[must_use]
-    pub fn argv(&self, code: &str) -> Vec<String> {
+    pub fn command_line(&self, code: &str) -> Vec<String> {
         let flags: &[&str] = match self.dialect {
             Dialect::Ash => &["sh", "-c"],
             Dialect::Bash => &["--noprofile", "--norc", "-c"],

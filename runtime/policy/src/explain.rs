@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::decide::{Decision, NetGrant, Verdict};
 use super::decision_env::DecisionEnv;
 use super::file::LeastChanges;
-use super::paths::{name_step_home, named};
+use super::paths::{name_step_home, rule_path};
 
 impl Decision {
     /// The whole derivation: the verdict, each reason, each command that would start with the resources
@@ -57,7 +57,8 @@ impl Decision {
             let facts = &command.facts;
             for (name, list) in [("reads", &facts.reads), ("writes", &facts.writes)] {
                 if !list.is_empty() {
-                    let list: Vec<String> = list.iter().map(|path| quote_word(&named(path, env))).collect();
+                    let list: Vec<String> =
+                        list.iter().map(|path| quote_word(&rule_path(path, env))).collect();
                     writeln!(out, "    {name}: {}", list.join(" "))?;
                 }
             }

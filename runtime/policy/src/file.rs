@@ -111,7 +111,7 @@ pub enum Profile {
 
 impl Profile {
     /// Rank of the profile by its freedom; smaller is stricter.
-    pub(crate) fn freedom(self) -> u8 {
+    pub(crate) fn freedom_rank(self) -> u8 {
         match self {
             Self::Locked => 0,
             Self::ReadOnly => 1,

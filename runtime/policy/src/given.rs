@@ -32,7 +32,7 @@ impl Analysis<'_> {
         self.span = None;
         for (name, value) in &env.given {
             if let Err(error) = check_variable_name(name) {
-                self.deny("variable-name", error.to_string());
+                self.add_denial("variable-name", error.to_string());
                 continue;
             }
             let is_operators = self.policy.file().sandbox.env.set.get(name) == Some(value);
@@ -44,7 +44,7 @@ impl Analysis<'_> {
                     let with = right.as_ref().map(|right| format!(", and a rule gives the command {right}"));
                     let with = with.unwrap_or_default();
                     let message = format!("{name} is not among the variables known to be harmless{with}");
-                    self.ask("variable", message);
+                    self.require_approval("variable", message);
                 }
             }
         }
@@ -53,7 +53,7 @@ impl Analysis<'_> {
             finding.hint.get_or_insert("the operator can set it for every step, under [sandbox.env] set");
         }
         if self.findings.len() > before && is_locked {
-            self.deny("locked", "the profile is locked and lists no command with this variable");
+            self.add_denial("locked", "the profile is locked and lists no command with this variable");
         }
     }
 }
@@ -68,7 +68,7 @@ mod tests {
         [[rule]]\nid = \"docker\"\neffect = \"allow\"\nargv = [\"docker\", \"ps\"]\ngrant = { unix = [\"/run/docker.sock\"] , unenforceable = \"x\" }\n\
         [[rule]]\nid = \"lobster\"\neffect = \"allow\"\nargv = [\"lobster\", \"doctor\"]\n[locked]\nargv = [[\"ls\"]]\n";
 
-    fn verdict(policy: &str, proposal: &Proposal, name: &str, value: &str) -> String {
+    fn decide_verdict(policy: &str, proposal: &Proposal, name: &str, value: &str) -> String {
         let policy = Policy::load(policy, "p.toml").unwrap();
         let given = [(name.to_owned(), value.to_owned())].into();
         let decision = policy.decide(proposal, &DecisionEnv { given, ..DecisionEnv::fixture() });
@@ -128,12 +128,12 @@ mod tests {
                 (&fine, "allow covered"),
             ] {
                 for name in names {
-                    assert_eq!(verdict(POLICY, &shape, name, "./x"), expected, "{name} {shape:?}");
+                    assert_eq!(decide_verdict(POLICY, &shape, name, "./x"), expected, "{name} {shape:?}");
                     // The text is never judged less strictly.
                     if expected != "allow covered" && expected != "deny variable-name" && !name.contains('%')
                     {
                         let text = Proposal::shell(format!("{name}=./x docker ps"));
-                        assert_eq!(verdict(POLICY, &text, "A", "b"), expected, "{name}");
+                        assert_eq!(decide_verdict(POLICY, &text, "A", "b"), expected, "{name}");
                     }
                 }
             }
@@ -143,13 +143,13 @@ mod tests {
     #[test]
     fn what_the_operator_says_too_is_fine_and_lobster_is_not_steered() {
         let ls = Proposal::shell("ls");
-        assert_eq!(verdict(POLICY, &ls, "PATH", "/usr/bin:/bin"), "allow covered");
-        assert_eq!(verdict(POLICY, &ls, "GIT_PAGER", "cat"), "allow covered");
+        assert_eq!(decide_verdict(POLICY, &ls, "PATH", "/usr/bin:/bin"), "allow covered");
+        assert_eq!(decide_verdict(POLICY, &ls, "GIT_PAGER", "cat"), "allow covered");
         assert_eq!(
-            verdict(POLICY, &Proposal::shell("lobster doctor"), "LOBSTER_POLICY", ""),
+            decide_verdict(POLICY, &Proposal::shell("lobster doctor"), "LOBSTER_POLICY", ""),
             "deny protected-variable"
         );
-        assert_eq!(verdict(POLICY, &ls, "PAGER", "rm -rf /"), "deny hard:rm-root");
+        assert_eq!(decide_verdict(POLICY, &ls, "PAGER", "rm -rf /"), "deny hard:rm-root");
         let locked = POLICY.replace("version = 1\n", "version = 1\nprofile = \"locked\"\n");
         for (name, expected) in [
             ("LANG", "allow covered"),
@@ -161,7 +161,7 @@ mod tests {
             ("PATH", "deny protected-variable"),
             ("PATH=/x:", "deny variable-name"),
         ] {
-            assert_eq!(verdict(&locked, &ls, name, "x"), expected, "{name}");
+            assert_eq!(decide_verdict(&locked, &ls, name, "x"), expected, "{name}");
         }
         // Without a policy file, nothing asks.
         let open = Policy::builtin().decide(

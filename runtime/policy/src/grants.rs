@@ -25,7 +25,7 @@ impl Policy {
             return;
         }
         // Different rules may grant the same rights.
-        let grant = |draw: &Draw<'_>| self.grant(&draw.rules, false, false, env, analysis.roots);
+        let grant = |draw: &Draw<'_>| self.granted_rights(&draw.rules, false, false, env, analysis.roots);
         let mut grants: Vec<Grant> = Vec::new();
         ruled.retain(|draw| {
             let grant = grant(draw);
@@ -101,7 +101,7 @@ impl Policy {
 mod tests {
     use super::super::{Decision, DecisionEnv, NetGrant, Policy, Proposal, Verdict};
 
-    fn decide(text: &str) -> Decision {
+    fn decide_command(text: &str) -> Decision {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/policy/example.toml");
         let policy = Policy::load(&std::fs::read_to_string(path).unwrap(), "example.toml").unwrap();
         policy.decide(&Proposal::shell(text), &DecisionEnv::fixture())
@@ -173,7 +173,7 @@ mod tests {
             for (shape, with_catalogue) in SHAPES {
                 for (first, second) in [(a, b), (b, a)] {
                     let text = shape.replace('A', first).replace('B', second);
-                    let decision = decide(&text);
+                    let decision = decide_command(&text);
                     let sensitive = a.starts_with("docker") || a.starts_with("kubectl");
                     // A write directory is of no use to `cat`, but may be to `find`.
                     let gets_rights = *with_catalogue && (sensitive || shape.contains("find"));
@@ -202,10 +202,10 @@ mod tests {
 
     #[test]
     fn one_command_keeps_all_of_its_rights() {
-        let decision = decide("docker ps > out.txt");
+        let decision = decide_command("docker ps > out.txt");
         assert_eq!((decision.verdict, decision.reason_code.as_str()), (Verdict::Ask, "write"));
         assert_eq!(decision.grant.unix, ["/run/docker.sock"]);
-        assert_eq!(decide("cd src && docker ps && true").verdict, Verdict::Allow);
+        assert_eq!(decide_command("cd src && docker ps && true").verdict, Verdict::Allow);
     }
 
     #[test]

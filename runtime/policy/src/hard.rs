@@ -4,7 +4,7 @@
 //! mention any of them.
 
 use super::analysis::{Analysis, Arg, CommandInput};
-use super::paths::{is_kernel_trigger, is_raw_device, normalise};
+use super::paths::{is_kernel_trigger, is_raw_device, normalise_path};
 use super::rules::{hard_rule_matches, is_flag};
 
 /// Programs whose only purpose is to change disks, accounts or the running system.
@@ -133,7 +133,7 @@ impl Analysis<'_> {
     pub(crate) fn check_hard(&mut self, name: &str, args: &[Arg], input: &CommandInput) {
         for rule in self.policy.hard_extra() {
             if hard_rule_matches(rule, name, args) {
-                self.hard(&rule.id, format!("{name} is blocked by the policy"), None);
+                self.add_hard_block(&rule.id, format!("{name} is blocked by the policy"), None);
             }
         }
         if only_asks_for_help(args) {
@@ -141,17 +141,19 @@ impl Analysis<'_> {
         }
         if let Some((_, id, what)) = NEVER.iter().find(|(program, ..)| *program == name) {
             let reads = match name {
-                "passwd" | "chage" => has(args, &["-S", "--status", "-l"]) && name == "chage",
-                "modprobe" => has(args, &["-n", "--dry-run", "--show-depends", "-D", "-c", "--showconfig"]),
+                "passwd" | "chage" => has_flag(args, &["-S", "--status", "-l"]) && name == "chage",
+                "modprobe" => {
+                    has_flag(args, &["-n", "--dry-run", "--show-depends", "-D", "-c", "--showconfig"])
+                }
                 _ => false,
             };
-            let cancels = name == "shutdown" && has(args, &["-c"]);
+            let cancels = name == "shutdown" && has_flag(args, &["-c"]);
             if !reads && !cancels {
-                self.hard(id, format!("{name} {what}"), None);
+                self.add_hard_block(id, format!("{name} {what}"), None);
             }
         }
         if name.starts_with("mkfs") {
-            self.hard("format", format!("{name} formats a device"), None);
+            self.add_hard_block("format", format!("{name} formats a device"), None);
         }
         self.check_disk_tools(name, args);
         match name {
@@ -167,14 +169,14 @@ impl Analysis<'_> {
                 if let Some(level) = args.iter().find(|a| !a.text.starts_with('-'))
                     && (level.unknown || level.text.len() == 1)
                 {
-                    self.hard("power", "init changes the run level", None);
+                    self.add_hard_block("power", "init changes the run level", None);
                 }
             }
             "mount" if !args.is_empty() && args.iter().any(|a| !is_listing_flag(&a.text)) => {
-                self.hard("mount", "mount changes the host's file systems", None);
+                self.add_hard_block("mount", "mount changes the host's file systems", None);
             }
             "crontab" if args.iter().any(|a| is_flag(&a.text, "-r")) => {
-                self.hard("crontab", "crontab -r removes every job", Some("crontab -l lists them"));
+                self.add_hard_block("crontab", "crontab -r removes every job", Some("crontab -l lists them"));
             }
             "nc" | "ncat" | "netcat" => self.check_netcat(name, args),
             "socat"
@@ -183,7 +185,7 @@ impl Analysis<'_> {
                     text.starts_with("EXEC:") || text.starts_with("SYSTEM:") || text.contains("SHELL:")
                 }) =>
             {
-                self.hard("remote-shell", "socat connects a program to the network", None);
+                self.add_hard_block("remote-shell", "socat connects a program to the network", None);
             }
             "busctl" | "dbus-send" | "gdbus" | "qdbus"
                 if args.iter().any(|a| {
@@ -192,16 +194,16 @@ impl Analysis<'_> {
                         .any(|w| a.text.rsplit('.').next() == Some(w))
                 }) =>
             {
-                self.hard("power", format!("{name} stops the host"), None);
+                self.add_hard_block("power", format!("{name} stops the host"), None);
             }
-            "apparmor_parser" if has(args, &["-R", "--remove"]) => {
-                self.hard("security-module", "removes a kernel profile", None);
+            "apparmor_parser" if has_flag(args, &["-R", "--remove"]) => {
+                self.add_hard_block("security-module", "removes a kernel profile", None);
             }
-            "semodule" if has(args, &["-r", "-d", "--remove", "--disable"]) => {
-                self.hard("security-module", "removes a security module", None);
+            "semodule" if has_flag(args, &["-r", "-d", "--remove", "--disable"]) => {
+                self.add_hard_block("security-module", "removes a security module", None);
             }
-            "auditctl" if has(args, &["-D", "-e"]) => {
-                self.hard("security-module", "changes what the kernel records", None);
+            "auditctl" if has_flag(args, &["-D", "-e"]) => {
+                self.add_hard_block("security-module", "changes what the kernel records", None);
             }
             "sysctl" => self.check_sysctl(args),
             "git" => self.check_git_clean(args),
@@ -214,7 +216,11 @@ impl Analysis<'_> {
             && let CommandInput::Pipe(flow) = input
             && flow.shell
         {
-            self.hard("remote-shell", format!("a shell is connected to the network by {name}"), None);
+            self.add_hard_block(
+                "remote-shell",
+                format!("a shell is connected to the network by {name}"),
+                None,
+            );
         }
     }
 
@@ -230,20 +236,20 @@ impl Analysis<'_> {
                         || a.unknown
                 });
             if !lists && !wipes {
-                self.hard("raw-device", format!("{name} changes a disk"), None);
+                self.add_hard_block("raw-device", format!("{name} changes a disk"), None);
             }
         }
         if VOLUME_REMOVERS.contains(&name) {
-            self.hard("volume", format!("{name} removes storage"), None);
+            self.add_hard_block("volume", format!("{name} removes storage"), None);
         }
         if let Some((_, id, verbs)) = NEVER_VERBS.iter().find(|(program, ..)| *program == name)
             && let Some(verb) = args.iter().find(|a| !a.text.starts_with('-'))
             && verbs.contains(&verb.text.as_str())
         {
-            self.hard(id, format!("{name} {} is not allowed in a step", verb.text), None);
+            self.add_hard_block(id, format!("{name} {} is not allowed in a step", verb.text), None);
         }
-        if name == "mdadm" && has(args, &["--zero-superblock", "--stop", "-S", "--fail", "--remove"]) {
-            self.hard("volume", "mdadm removes storage", None);
+        if name == "mdadm" && has_flag(args, &["--zero-superblock", "--stop", "-S", "--fail", "--remove"]) {
+            self.add_hard_block("volume", "mdadm removes storage", None);
         }
         if name == "hdparm"
             && args.iter().any(|a| {
@@ -252,18 +258,18 @@ impl Analysis<'_> {
                     || a.text.starts_with("--make-bad")
             })
         {
-            self.hard("raw-device", "hdparm changes a disk", None);
+            self.add_hard_block("raw-device", "hdparm changes a disk", None);
         }
         if name == "badblocks" && args.iter().any(|a| is_flag(&a.text, "-w") || is_flag(&a.text, "-n")) {
-            self.hard("raw-device", "badblocks writes to a disk", None);
+            self.add_hard_block("raw-device", "badblocks writes to a disk", None);
         }
-        if name == "debugfs" && has(args, &["-w"]) {
-            self.hard("raw-device", "debugfs writes to a disk", None);
+        if name == "debugfs" && has_flag(args, &["-w"]) {
+            self.add_hard_block("raw-device", "debugfs writes to a disk", None);
         }
     }
 
-    fn target(&self, arg: &Arg) -> String {
-        normalise(&self.scope.cwd, &arg.text)
+    fn target_path(&self, arg: &Arg) -> String {
+        normalise_path(&self.scope.cwd, &arg.text)
     }
 
     fn check_remove(&mut self, name: &str, args: &[Arg]) {
@@ -272,13 +278,13 @@ impl Analysis<'_> {
                 .any(|a| is_flag(&a.text, "-r") || is_flag(&a.text, "-R") || is_flag(&a.text, "--recursive"))
             || args.iter().any(|a| a.unknown_start && a.text.is_empty() && !a.quoted);
         if before_end(args).any(|a| a.text.len() > 4 && is_flag(&a.text, "--no-preserve-root")) {
-            self.hard("rm-root", format!("{name} may remove the root"), None);
+            self.add_hard_block("rm-root", format!("{name} may remove the root"), None);
         }
         let certain = before_end(args)
             .any(|a| is_flag(&a.text, "-r") || is_flag(&a.text, "-R") || is_flag(&a.text, "--recursive"));
         for arg in operands(args) {
             if arg.vital && matches!(arg.text.as_str(), "" | "/" | "/*") {
-                self.hard(
+                self.add_hard_block(
                     "rm-root",
                     format!("{name} removes what it is given, which is everything below a vital directory"),
                     Some(RECURSIVE_DELETE_HINT),
@@ -287,7 +293,7 @@ impl Analysis<'_> {
             if arg.unknown_start && !arg.unset {
                 // A path with an unknown start is judged as if that part were empty: `rm -rf "$DIR"/`
                 // may be `rm -rf /`.
-                if certain && !arg.text.is_empty() && self.roots.is_vital(&self.target(arg)) {
+                if certain && !arg.text.is_empty() && self.roots.is_vital(&self.target_path(arg)) {
                     self.deny_hint(
                         "dynamic-delete",
                         format!("{name} removes everything if the start of {} is empty", arg.display_text()),
@@ -299,15 +305,15 @@ impl Analysis<'_> {
             if arg.text.is_empty() {
                 continue;
             }
-            let path = self.target(arg);
+            let path = self.target_path(arg);
             if recursive && certain && self.roots.is_vital(&path) {
-                self.hard(
+                self.add_hard_block(
                     "rm-root",
                     format!("{name} removes {path} and everything below"),
                     Some(RECURSIVE_DELETE_HINT),
                 );
             } else if is_raw_device(&path) || is_kernel_trigger(&path) {
-                self.hard("raw-device", format!("{name} removes {path}"), None);
+                self.add_hard_block("raw-device", format!("{name} removes {path}"), None);
             }
         }
     }
@@ -323,15 +329,15 @@ impl Analysis<'_> {
                 && !args.iter().any(|a| a.text.starts_with("--reference")),
         );
         for arg in operands(args).skip(skip.min(1)) {
-            let path = self.target(arg);
+            let path = self.target_path(arg);
             if recursive && !arg.text.is_empty() && self.roots.is_vital(&path) {
-                self.hard(
+                self.add_hard_block(
                     "change-root",
                     format!("{name} changes {path} and everything below"),
                     Some(RECURSIVE_DELETE_HINT),
                 );
             } else if is_raw_device(&path) {
-                self.hard("raw-device", format!("{name} changes {path}"), None);
+                self.add_hard_block("raw-device", format!("{name} changes {path}"), None);
             }
         }
     }
@@ -339,9 +345,9 @@ impl Analysis<'_> {
     /// git clean removes untracked files, which in some directories are all files.
     fn check_git_clean(&mut self, args: &[Arg]) {
         let mut words = operands(args).skip_while(|a| a.text != "clean").skip(1);
-        if let Some(arg) = words.find(|a| !a.unknown_start && self.roots.is_vital(&self.target(a))) {
-            let path = self.target(arg);
-            self.hard(
+        if let Some(arg) = words.find(|a| !a.unknown_start && self.roots.is_vital(&self.target_path(a))) {
+            let path = self.target_path(arg);
+            self.add_hard_block(
                 "rm-root",
                 format!("git clean removes {path} and everything below"),
                 Some(RECURSIVE_DELETE_HINT),
@@ -367,7 +373,7 @@ impl Analysis<'_> {
             "m4" => &['('],
             _ => return,
         };
-        let Some(text) = input.known().map(str::to_owned) else { return };
+        let Some(text) = input.known_text().map(str::to_owned) else { return };
         for line in text.lines().take(256) {
             for (at, c) in line.match_indices(behind).take(16) {
                 let code = line[at + c.len()..].trim_matches(['`', '\'', '"', '(', ')', ' ', '@', '-', ';']);
@@ -381,41 +387,41 @@ impl Analysis<'_> {
             if arg.unknown_start || arg.text.is_empty() {
                 continue;
             }
-            let path = self.target(arg);
+            let path = self.target_path(arg);
             let vital = self.roots.is_vital(&path);
             if name == "mv" && vital && Some(arg.text.as_str()) != last_operand(args) {
-                self.hard("rm-root", format!("mv takes {path} away"), None);
+                self.add_hard_block("rm-root", format!("mv takes {path} away"), None);
             }
             if (is_raw_device(&path) || is_kernel_trigger(&path))
                 && (name != "cp" || Some(arg.text.as_str()) == last_operand(args))
                 && !matches!(name, "tar" | "ln" | "rsync")
             {
-                self.hard("raw-device", format!("{name} writes {path}"), None);
+                self.add_hard_block("raw-device", format!("{name} writes {path}"), None);
             }
         }
         if name == "rsync"
             && args.iter().any(|a| a.text.starts_with("--del"))
             && let Some(last) = operands(args).last()
-            && self.roots.is_vital(&self.target(last))
+            && self.roots.is_vital(&self.target_path(last))
         {
-            self.hard("rm-root", "rsync --delete empties a system directory", None);
+            self.add_hard_block("rm-root", "rsync --delete empties a system directory", None);
         }
     }
 
     fn check_dd(&mut self, name: &str, args: &[Arg]) {
         for arg in args {
             if let Some(file) = arg.text.strip_prefix("of=") {
-                let path = normalise(&self.scope.cwd, file);
+                let path = normalise_path(&self.scope.cwd, file);
                 if is_raw_device(&path) || is_kernel_trigger(&path) {
-                    self.hard("raw-device", format!("{name} writes {path}"), None);
+                    self.add_hard_block("raw-device", format!("{name} writes {path}"), None);
                 }
             }
         }
         if name == "ddrescue"
             && let Some(last) = operands(args).nth(1)
-            && is_raw_device(&self.target(last))
+            && is_raw_device(&self.target_path(last))
         {
-            self.hard("raw-device", "ddrescue writes a device", None);
+            self.add_hard_block("raw-device", "ddrescue writes a device", None);
         }
     }
 
@@ -446,7 +452,7 @@ impl Analysis<'_> {
                 }
             }
         }
-        let only_lists = has(args, &["-l", "-L", "--list"]);
+        let only_lists = has_flag(args, &["-l", "-L", "--list"]);
         for arg in &operands {
             if only_lists {
                 break;
@@ -454,15 +460,23 @@ impl Analysis<'_> {
             if name == "kill" {
                 let target = arg.text.trim();
                 if arg.supervisor || arg.text.contains("PPID") {
-                    self.hard("kill-supervisor", "kill signals the process that supervises the step", None);
+                    self.add_hard_block(
+                        "kill-supervisor",
+                        "kill signals the process that supervises the step",
+                        None,
+                    );
                 } else if !arg.unknown && matches!(target.parse::<i64>(), Ok(-1 | 1)) {
-                    self.hard("kill-all", format!("kill {target} signals init or every process"), None);
+                    self.add_hard_block(
+                        "kill-all",
+                        format!("kill {target} signals init or every process"),
+                        None,
+                    );
                 }
             } else {
                 let pattern = arg.text.trim_matches(['^', '$', '.', '*', '+']);
                 let vital = ["init", "systemd", "lobster", "sshd", "dbus-daemon", "launchd"];
                 if !arg.unknown && (pattern.is_empty() || vital.contains(&pattern)) {
-                    self.hard("kill-all", format!("{name} {} signals the system", arg.text), None);
+                    self.add_hard_block("kill-all", format!("{name} {} signals the system", arg.text), None);
                 }
             }
         }
@@ -470,7 +484,7 @@ impl Analysis<'_> {
             && args.iter().any(|a| is_flag(&a.text, "-u") || is_flag(&a.text, "-U"))
             && args.iter().any(|a| a.text == "root" || a.text == "0")
         {
-            self.hard("kill-all", format!("{name} signals every process of a user"), None);
+            self.add_hard_block("kill-all", format!("{name} signals every process of a user"), None);
         }
     }
 
@@ -484,7 +498,7 @@ impl Analysis<'_> {
                 || a.text.starts_with("--lua-exec")
         });
         if runs {
-            self.hard("remote-shell", format!("{name} connects a program to the network"), None);
+            self.add_hard_block("remote-shell", format!("{name} connects a program to the network"), None);
         }
     }
 
@@ -500,7 +514,7 @@ impl Analysis<'_> {
             if let Some((key, _)) = arg.text.split_once('=')
                 && TRIGGERS.contains(&key.replace('/', ".").as_str())
             {
-                self.hard("kernel", format!("{key} commands the kernel"), None);
+                self.add_hard_block("kernel", format!("{key} commands the kernel"), None);
             }
         }
     }
@@ -512,12 +526,12 @@ impl Analysis<'_> {
         if words.next().is_some_and(|a| a.text == "policy")
             && !words.next().is_some_and(|a| READS.contains(&a.text.as_str()))
         {
-            self.hard("own-policy", "a step may not change the policy it runs under", None);
+            self.add_hard_block("own-policy", "a step may not change the policy it runs under", None);
         }
     }
 }
 
-fn has(args: &[Arg], flags: &[&str]) -> bool {
+fn has_flag(args: &[Arg], flags: &[&str]) -> bool {
     args.iter().any(|a| flags.contains(&a.text.as_str()))
 }
 

@@ -1,9 +1,9 @@
 //! Code that is passed to shells and interpreters, and text that may be code.
 
 use super::analysis::{Analysis, Arg, CommandInput, Flow};
-use super::command::{Invocation, taint};
+use super::command::{Invocation, combined_taint};
 use super::output::DISPUTED;
-use super::shell::read;
+use super::shell::read_script;
 
 /// Interpreters whose code the analysis cannot read. A versioned name such as `python3.11` belongs to
 /// its family.
@@ -38,16 +38,19 @@ impl Analysis<'_> {
     pub(crate) fn shell_command(&mut self, name: &str, inv: &Invocation) -> Flow {
         let args = &inv.args[1..];
         if args.iter().all(|a| matches!(a.text.as_str(), "--version" | "--help")) && !args.is_empty() {
-            self.record(&inv.args, None, vec!["catalogue".to_owned()]);
+            self.record_command(&inv.args, None, vec!["catalogue".to_owned()]);
             return Flow::default();
         }
-        self.record(&inv.args, None, Vec::new());
+        self.record_command(&inv.args, None, Vec::new());
         self.judge_rules_quietly(name, inv);
         if inv.args[1..].iter().any(|a| a.text == "--login" || starts_interactively(&a.text)) {
-            self.ask("script", format!("{name} runs start-up files whose content is not shown"));
+            self.require_approval("script", format!("{name} runs start-up files whose content is not shown"));
         }
         if is_foreign(name) {
-            self.ask("shell-language", format!("{name} does not read text the way the analysis does"));
+            self.require_approval(
+                "shell-language",
+                format!("{name} does not read text the way the analysis does"),
+            );
         }
         self.shell_code(name, inv)
     }
@@ -77,8 +80,8 @@ impl Analysis<'_> {
             if let Some(long) = text.strip_prefix("--") {
                 at += 1;
                 if matches!(long, "rcfile" | "init-file") {
-                    self.draw("a start-up file", Vec::new(), false);
-                    self.ask("script", "a start-up file is run whose content is not shown");
+                    self.record_draw("a start-up file", Vec::new(), false);
+                    self.require_approval("script", "a start-up file is run whose content is not shown");
                     values.push(at);
                     at += 1;
                 } else if long == "command" || long.starts_with("command=") {
@@ -104,7 +107,7 @@ impl Analysis<'_> {
         check_only &= !own.iter().any(|word| word.text.starts_with('+'));
         if code {
             let Some((code, positional)) = rest.split_first() else {
-                self.deny("syntax", format!("{name} -c needs code"));
+                self.add_denial("syntax", format!("{name} -c needs code"));
                 return Flow::default();
             };
             let positional = positional.get(1..).unwrap_or(&[]).to_vec();
@@ -129,20 +132,20 @@ impl Analysis<'_> {
 
     fn script_file(&mut self, name: &str, file: &Arg, check_only: bool) {
         if file.taint.network {
-            self.hard(
+            self.add_hard_block(
                 "download-run",
                 format!("{name} runs code that comes from the network"),
                 Some("download to a file, read it, and run it as a separate step"),
             );
         }
         if file.taint.decoded {
-            self.deny("obfuscated", format!("{name} runs decoded data"));
+            self.add_denial("obfuscated", format!("{name} runs decoded data"));
         }
         self.read_path(file);
-        self.draw(&file.display_text(), Vec::new(), false);
+        self.record_draw(&file.display_text(), Vec::new(), false);
         if !check_only {
             self.facts.opaque = true;
-            self.ask("script", format!("{name} runs a file whose content is not shown"));
+            self.require_approval("script", format!("{name} runs a file whose content is not shown"));
         }
     }
 
@@ -150,33 +153,36 @@ impl Analysis<'_> {
     fn shell_reads_input(&mut self, name: &str, input: &CommandInput) -> Flow {
         let taint = input.taint();
         if taint.network {
-            self.hard(
+            self.add_hard_block(
                 "download-run",
                 format!("{name} runs code from the network"),
                 Some("download to a file, read it, and run it as a separate step"),
             );
         }
         if input.is_disputed() {
-            self.beyond(DISPUTED);
+            self.flag_unsupported(DISPUTED);
         }
-        if let Some(text) = input.known().map(str::to_owned) {
+        if let Some(text) = input.known_text().map(str::to_owned) {
             // The text of a here-document is in the command; data from a pipe is only as certain as the
             // programs that pass it on.
             if matches!(input, CommandInput::Text(..)) || self.policy.is_open() {
                 return self.walk_child(&text, Vec::new());
             }
-            self.draw(name, Vec::new(), false);
-            self.ask("stdin-code", format!("{name} runs the text it is piped: {:?}", text.trim_end()));
+            self.record_draw(name, Vec::new(), false);
+            self.require_approval(
+                "stdin-code",
+                format!("{name} runs the text it is piped: {:?}", text.trim_end()),
+            );
             return Flow { shell: true, ..Flow::default() };
         }
         self.facts.opaque = true;
-        self.draw(name, Vec::new(), false);
+        self.record_draw(name, Vec::new(), false);
         if taint.decoded {
-            self.deny("obfuscated", format!("{name} runs decoded data"));
+            self.add_denial("obfuscated", format!("{name} runs decoded data"));
         } else if matches!(input, CommandInput::Text(None, _)) {
-            self.deny("opaque-code", format!("{name} runs text that is only known when it runs"));
+            self.add_denial("opaque-code", format!("{name} runs text that is only known when it runs"));
         } else {
-            self.ask("stdin-code", format!("{name} runs everything that it reads"));
+            self.require_approval("stdin-code", format!("{name} runs everything that it reads"));
         }
         Flow { shell: true, ..Flow::default() }
     }
@@ -190,26 +196,26 @@ impl Analysis<'_> {
     }
 
     /// Judges an interpreter: opaque unless it only prints its version.
-    pub(crate) fn interpreter(&mut self, name: &str, inv: &Invocation) -> Flow {
+    pub(crate) fn judge_interpreter(&mut self, name: &str, inv: &Invocation) -> Flow {
         let args = &inv.args[1..];
-        let by_name = taint(args);
+        let by_name = combined_taint(args);
         self.facts.opaque = true;
         if by_name.network || inv.input.taint().network {
-            self.hard(
+            self.add_hard_block(
                 "download-run",
                 format!("{name} runs code from the network"),
                 Some("download to a file, read it, and run it as a separate step"),
             );
         }
         if by_name.decoded || inv.input.taint().decoded {
-            self.deny("obfuscated", format!("{name} runs decoded data"));
+            self.add_denial("obfuscated", format!("{name} runs decoded data"));
         }
-        self.ask("opaque-code", format!("{name} runs code that the analysis cannot read"));
+        self.require_approval("opaque-code", format!("{name} runs code that the analysis cannot read"));
         for arg in args {
             let text = arg.text.clone();
             self.scan_code(&text, name);
         }
-        if let Some(text) = inv.input.known().map(str::to_owned) {
+        if let Some(text) = inv.input.known_text().map(str::to_owned) {
             self.scan_code(&text, name);
         }
         Flow { shell: true, ..Flow::default() }
@@ -226,7 +232,7 @@ impl Analysis<'_> {
                 .iter()
                 .any(|w| code.contains(w))
         {
-            self.deny("obfuscated", format!("{by} runs decoded data"));
+            self.add_denial("obfuscated", format!("{by} runs decoded data"));
         }
         let connects = ["socket", "/inet/", "fsockopen", "TCPSocket", "net.connect", "createConnection"]
             .iter()
@@ -235,19 +241,19 @@ impl Analysis<'_> {
             .iter()
             .any(|w| code.contains(w));
         if connects && shells {
-            self.hard("remote-shell", format!("{by} connects a shell to the network"), None);
+            self.add_hard_block("remote-shell", format!("{by} connects a shell to the network"), None);
         }
         if code.contains("fork while")
             || code.contains("while fork")
             || code.contains("loop { fork")
             || (code.contains("while") && code.contains("os.fork()") && !code.contains("wait"))
         {
-            self.hard("fork-bomb", format!("{by} starts itself without end"), None);
+            self.add_hard_block("fork-bomb", format!("{by} starts itself without end"), None);
         }
         if !EXEC_WORDS.iter().any(|w| code.contains(w)) {
             return;
         }
-        for text in literals(code) {
+        for text in string_literals(code) {
             self.probe_code(&text, by);
         }
         // vi's `:!command`, awk-like and make-like `!command`.
@@ -273,12 +279,12 @@ impl Analysis<'_> {
             return;
         }
         self.budget -= 1;
-        let mut probe = self.probe();
-        let Ok(script) = read(text, self.policy.limits().nesting) else { return };
+        let mut probe = self.start_probe();
+        let Ok(script) = read_script(text, self.policy.limits().nesting) else { return };
         if !script.is_whole {
             return;
         }
-        probe.list(&script.list, &CommandInput::Empty);
+        probe.walk_list(&script.list, &CommandInput::Empty);
         let counts = |id: &String| !strong_only || STRONG.contains(&id.as_str());
         if let Some(hit) = probe.findings.iter().find(|f| f.hard.as_ref().is_some_and(counts)) {
             self.adopt_hard(hit, format!("{by} carries a command that never runs: {}", hit.message));
@@ -287,7 +293,7 @@ impl Analysis<'_> {
 }
 
 /// String literals of some code, alone and joined if they are items of one list.
-fn literals(code: &str) -> Vec<String> {
+fn string_literals(code: &str) -> Vec<String> {
     let mut out = Vec::new();
     let mut group: Vec<String> = Vec::new();
     let mut chars = code.chars().peekable();
@@ -354,10 +360,10 @@ mod tests {
 
     #[test]
     fn literals_are_found_alone_and_as_lists() {
-        let found = literals("subprocess.run(['rm', '-rf', '/'])");
+        let found = string_literals("subprocess.run(['rm', '-rf', '/'])");
         assert!(found.contains(&"rm -rf /".to_owned()), "{found:?}");
-        assert!(literals(r#"os.system("rm -rf /")"#).contains(&"rm -rf /".to_owned()));
-        assert!(literals("exec qx{reboot}").contains(&"reboot".to_owned()));
+        assert!(string_literals(r#"os.system("rm -rf /")"#).contains(&"rm -rf /".to_owned()));
+        assert!(string_literals("exec qx{reboot}").contains(&"reboot".to_owned()));
     }
 
     #[test]

@@ -5,12 +5,13 @@ use std::path::Path;
 
 use super::analysis::{Analysis, Arg, CommandFact, Flow, Level};
 use super::catalogue;
-use super::command::{Invocation, taint};
+use super::command::{Invocation, combined_taint};
 use super::decision_env::DecisionEnv;
 use super::file::{Effect, Rule};
 use super::inline_code::is_interpreter;
 use super::paths::{
-    Roots, is_harmless_device, is_kernel_trigger, is_net_pseudo_device, is_raw_device, named, normalise,
+    Roots, is_harmless_device, is_kernel_trigger, is_net_pseudo_device, is_raw_device, normalise_path,
+    rule_path,
 };
 
 /// Programs whose output comes from the network, or that act on it.
@@ -77,7 +78,7 @@ impl super::Policy {
     pub fn trusts_program(&self, name: &str, file: &Path, env: &DecisionEnv) -> bool {
         match self.programs().pin.get(name) {
             Some(pin) => env.programs.real_path(Path::new(pin)).as_deref() == Some(file),
-            None => file.to_str().is_some_and(|path| self.is_in_trusted_dir(path, &self.roots(env))),
+            None => file.to_str().is_some_and(|path| self.is_in_trusted_dir(path, &self.resolve_roots(env))),
         }
     }
 }
@@ -92,21 +93,21 @@ fn is_version_manager(name: &str, program: &str) -> bool {
 
 impl<'a> Analysis<'a> {
     /// Judges a program that is neither a wrapper nor a shell.
-    pub(crate) fn leaf(&mut self, name: &str, inv: &Invocation) -> Flow {
+    pub(crate) fn judge_program(&mut self, name: &str, inv: &Invocation) -> Flow {
         let args = &inv.args[1..];
         self.facts.dynamic |= args.iter().any(|a| a.unknown);
         self.check_hard(name, args, &inv.input);
-        let program = self.resolve(&inv.args[0].text);
+        let program = self.resolve_program(&inv.args[0].text);
         let Judged { mut covered, asked, rules } = self.judge_rules(name, inv, program.as_deref());
         let allowed = !covered.is_empty();
-        self.effects(name, args, allowed);
-        let mut flow = Flow { taint: taint(args), ..Flow::default() };
+        self.judge_resources(name, args, allowed);
+        let mut flow = Flow { taint: combined_taint(args), ..Flow::default() };
         let is_proxy = program.as_deref().is_some_and(|program| is_version_manager(name, program));
         let version = catalogue::is_version_query(name, args) && !is_proxy;
         if name == "awk" || matches!(name, "gawk" | "mawk" | "nawk" | "original-awk") {
-            flow.shell = self.awk(name, args);
+            flow.shell = self.follow_awk(name, args);
         } else if is_interpreter(name) && !version && !allowed {
-            flow = flow.join(self.interpreter(name, inv));
+            flow = flow.join(self.judge_interpreter(name, inv));
         }
         let network = NETWORK.contains(&name);
         if network {
@@ -118,18 +119,18 @@ impl<'a> Analysis<'a> {
                 covered.push("catalogue".to_owned());
             } else {
                 // The catalogue does not cover a proxy, even if it knows the name.
-                let catalogued = if is_proxy { Ok(false) } else { self.catalogued(name, args) };
+                let catalogued = if is_proxy { Ok(false) } else { self.judge_catalogued(name, args) };
                 match catalogued {
                     Ok(true) => covered.push("catalogue".to_owned()),
                     Ok(false) if network => {
-                        self.ask("network", format!("{name} uses the network"));
+                        self.require_approval("network", format!("{name} uses the network"));
                     }
                     Ok(false) => {
-                        self.ask("uncovered", format!("no rule and no catalogue covers {name}"));
+                        self.require_approval("uncovered", format!("no rule and no catalogue covers {name}"));
                         self.probe_unknown(name, args);
                     }
                     Err(reason) => {
-                        self.ask("not-read-only", format!("{name}: {reason}"));
+                        self.require_approval("not-read-only", format!("{name}: {reason}"));
                         // `fd -x rm -rf /`: the refused flag may begin a command.
                         self.probe_suffixes(args);
                     }
@@ -137,7 +138,7 @@ impl<'a> Analysis<'a> {
             }
         }
         if program.is_none() && !allowed && !asked {
-            self.ask("unknown-program", format!("{name} is not in a trusted directory"));
+            self.require_approval("unknown-program", format!("{name} is not in a trusted directory"));
         }
         if DOWNLOADERS.contains(&name) {
             flow.taint.network = true;
@@ -148,34 +149,34 @@ impl<'a> Analysis<'a> {
         flow.numeric = prints_numbers(name, args);
         // Filters that pass their input on unchanged.
         if matches!(name, "cat" | "tee") && args.iter().all(|a| name == "tee" || a.text == "-") {
-            flow.known = inv.input.known().map(str::to_owned);
+            flow.known = inv.input.known_text().map(str::to_owned);
         }
         let catalogued = rules.is_empty() && !covered.is_empty();
-        self.draw(name, rules, catalogued);
-        self.record(&inv.args, program, covered);
+        self.record_draw(name, rules, catalogued);
+        self.record_command(&inv.args, program, covered);
         flow
     }
 
     /// Judges a program at a path outside the trusted directories.
-    pub(crate) fn untrusted(&mut self, full: &str, name: &str, inv: &Invocation) -> Flow {
+    pub(crate) fn judge_untrusted_program(&mut self, full: &str, name: &str, inv: &Invocation) -> Flow {
         let args = &inv.args[1..];
         self.facts.opaque = true;
         self.check_hard(name, args, &inv.input);
         let rules = self.judge_rules(name, inv, None).rules;
-        self.draw(name, rules, false);
-        self.ask("untrusted-program", format!("{full} is not a program of a trusted directory"));
-        self.effects(name, args, false);
+        self.record_draw(name, rules, false);
+        self.require_approval("untrusted-program", format!("{full} is not a program of a trusted directory"));
+        self.judge_resources(name, args, false);
         self.probe_unknown(name, args);
         if super::wrappers::is_shell(name) {
-            let mut probe = self.probe();
+            let mut probe = self.start_probe();
             probe.shell_command(name, inv);
             self.adopt_hard_of(&probe);
         }
-        let mut probe = self.probe();
-        probe.wrapper(name, inv);
+        let mut probe = self.start_probe();
+        probe.follow_wrapper(name, inv);
         self.adopt_hard_of(&probe);
-        self.record(&inv.args, None, Vec::new());
-        Flow { shell: true, taint: taint(args), ..Flow::default() }
+        self.record_command(&inv.args, None, Vec::new());
+        Flow { shell: true, taint: combined_taint(args), ..Flow::default() }
     }
 
     fn adopt_hard_of(&mut self, probe: &Analysis<'_>) {
@@ -185,7 +186,7 @@ impl<'a> Analysis<'a> {
     }
 
     /// Real path of the program `name`, if it is a trusted one.
-    pub(crate) fn resolve(&self, name: &str) -> Option<String> {
+    pub(crate) fn resolve_program(&self, name: &str) -> Option<String> {
         let programs = self.policy.programs();
         let real = |path: &str| {
             self.env.programs.real_path(Path::new(path)).map(|p| p.to_string_lossy().into_owned())
@@ -194,7 +195,7 @@ impl<'a> Analysis<'a> {
             if !self.is_certain_path(name) {
                 return None;
             }
-            let path = normalise(&self.scope.cwd, name);
+            let path = normalise_path(&self.scope.cwd, name);
             let found = real(&path)?;
             let trusted = self.is_in_trusted_dir(&path) && self.is_trusted_target(&found);
             let pinned = programs.pin.values().any(|pin| *pin == path);
@@ -231,7 +232,7 @@ impl<'a> Analysis<'a> {
         if !self.is_certain_path(path) {
             return false;
         }
-        let path = normalise(&self.scope.cwd, path);
+        let path = normalise_path(&self.scope.cwd, path);
         let loader = path
             .rsplit('/')
             .next()
@@ -277,22 +278,22 @@ impl<'a> Analysis<'a> {
 
     /// Judges a shell or wrapper itself by the rules that deny or ask.
     pub(crate) fn judge_rules_quietly(&mut self, name: &str, inv: &Invocation) {
-        let program = self.resolve(&inv.args[0].text);
+        let program = self.resolve_program(&inv.args[0].text);
         let rules = self.judge_rules(name, inv, program.as_deref()).rules;
         if !rules.is_empty() {
-            self.draw(name, rules, false);
+            self.record_draw(name, rules, false);
         }
     }
 
     /// True if one rule matches this command.
     pub(crate) fn rule_matches(&self, rule: &Rule, name: &str, args: &[Arg], program: Option<&str>) -> bool {
-        super::rules::matches(self, rule, name, args, program)
+        super::rules::matches_command(self, rule, name, args, program)
     }
 
     /// Records one command for the decision's report.
-    pub(crate) fn record(&mut self, args: &[Arg], program: Option<String>, covered: Vec<String>) {
-        let program =
-            program.or_else(|| args.first().filter(|a| !a.unknown).and_then(|a| self.resolve(&a.text)));
+    pub(crate) fn record_command(&mut self, args: &[Arg], program: Option<String>, covered: Vec<String>) {
+        let program = program
+            .or_else(|| args.first().filter(|a| !a.unknown).and_then(|a| self.resolve_program(&a.text)));
         let fact = CommandFact {
             argv: args.iter().map(Arg::display_text).collect(),
             program,
@@ -313,22 +314,25 @@ impl<'a> Analysis<'a> {
         if arg.text == "-" || arg.text.is_empty() {
             return;
         }
-        let path = normalise(&self.scope.cwd, &arg.text);
+        let path = normalise_path(&self.scope.cwd, &arg.text);
         if is_harmless_device(&path) {
             return;
         }
         self.facts.reads.push(path.clone());
         if arg.unknown && path.starts_with("/proc") {
-            self.ask("dynamic", format!("{} is a file of the kernel", arg.display_text()));
+            self.require_approval("dynamic", format!("{} is a file of the kernel", arg.display_text()));
         }
         self.refuse_secret_where_it_may_be(arg, &arg.text);
         if self.refuse_secret(&path, arg.stands_for_names()) {
         } else if is_net_pseudo_device(&path) {
-            self.deny("net-device", format!("{path} is a network connection of bash"));
+            self.add_denial("net-device", format!("{path} is a network connection of bash"));
         } else if is_raw_device(&path) {
-            self.deny("raw-device", format!("{path} is a raw device"));
+            self.add_denial("raw-device", format!("{path} is a raw device"));
         } else if !self.roots.is_readable(&path) {
-            self.ask("read-outside", format!("{} is outside the read roots", named(&path, self.env)));
+            self.require_approval(
+                "read-outside",
+                format!("{} is outside the read roots", rule_path(&path, self.env)),
+            );
         }
     }
 
@@ -339,12 +343,15 @@ impl<'a> Analysis<'a> {
         }
         let before = arg.text.find(['*', '?', '[']).map_or("", |at| &arg.text[..at]);
         let directory = before.rsplit_once('/').map_or("", |(directory, _)| directory);
-        let path = normalise(
+        let path = normalise_path(
             &self.scope.cwd,
             if before.starts_with('/') && directory.is_empty() { "/" } else { directory },
         );
         if !self.refuse_secret(&path, false) && !self.roots.is_readable(&path) && path != "/dev" {
-            self.ask("read-outside", format!("{} is outside the read roots", named(&path, self.env)));
+            self.require_approval(
+                "read-outside",
+                format!("{} is outside the read roots", rule_path(&path, self.env)),
+            );
         }
     }
 
@@ -354,7 +361,7 @@ impl<'a> Analysis<'a> {
         if secret {
             self.deny_hint(
                 "secret",
-                format!("{} is a secret", named(path, self.env)),
+                format!("{} is a secret", rule_path(path, self.env)),
                 "pass the value as a secret reference of the step",
             );
         }
@@ -368,7 +375,7 @@ impl<'a> Analysis<'a> {
             return;
         }
         for directory in [std::slice::from_ref(&self.start), &self.scope.visited].concat() {
-            self.refuse_secret(&normalise(&directory, text), arg.stands_for_names());
+            self.refuse_secret(&normalise_path(&directory, text), arg.stands_for_names());
         }
     }
 
@@ -376,44 +383,44 @@ impl<'a> Analysis<'a> {
     pub(crate) fn write_path(&mut self, arg: &Arg, what: &str) {
         if arg.unknown_start || (arg.text.is_empty() && arg.unknown) {
             self.facts.dynamic = true;
-            self.ask("dynamic-write", format!("{what}, to a place that is not known"));
+            self.require_approval("dynamic-write", format!("{what}, to a place that is not known"));
             return;
         }
-        let path = normalise(&self.scope.cwd, &arg.text);
+        let path = normalise_path(&self.scope.cwd, &arg.text);
         if is_harmless_device(&path) {
             return;
         }
         self.facts.writes.push(path.clone());
         if is_raw_device(&path) {
-            self.hard("raw-device", format!("{path} is a raw device"), None);
+            self.add_hard_block("raw-device", format!("{path} is a raw device"), None);
         } else if is_kernel_trigger(&path) {
-            self.hard("kernel", format!("writing {path} commands the kernel"), None);
+            self.add_hard_block("kernel", format!("writing {path} commands the kernel"), None);
         } else if is_net_pseudo_device(&path) {
-            self.deny("net-device", format!("{path} is a network connection of bash"));
+            self.add_denial("net-device", format!("{path} is a network connection of bash"));
         } else if self.roots.is_protected(&path) {
-            self.deny("protected", format!("{} is protected: {what}", named(&path, self.env)));
+            self.add_denial("protected", format!("{} is protected: {what}", rule_path(&path, self.env)));
         } else if self.refuse_secret(&path, arg.stands_for_names()) {
         } else if !self.roots.is_writable(&path) {
             self.deny_hint(
                 "write-outside",
-                format!("{} is outside the write roots: {what}", named(&path, self.env)),
+                format!("{} is outside the write roots: {what}", rule_path(&path, self.env)),
                 "write below the workspace, or have the policy grant the path",
             );
         } else {
-            self.ask("write", format!("{what}: {}", named(&path, self.env)));
+            self.require_approval("write", format!("{what}: {}", rule_path(&path, self.env)));
         }
     }
 
     /// A `<` redirect; true if it is a network connection.
     pub(crate) fn read_redirect(&mut self, target: &Arg) -> bool {
         self.read_path(target);
-        is_net_pseudo_device(&normalise(&self.scope.cwd, &target.text))
+        is_net_pseudo_device(&normalise_path(&self.scope.cwd, &target.text))
     }
 
     /// A `>` redirect; true if it is a network connection.
     pub(crate) fn write_redirect(&mut self, target: &Arg) -> bool {
         self.write_path(target, "a redirect writes a file");
-        is_net_pseudo_device(&normalise(&self.scope.cwd, &target.text))
+        is_net_pseudo_device(&normalise_path(&self.scope.cwd, &target.text))
     }
 
     /// Checks every operand of every program: no option may name a secret, and a program that is not
@@ -426,11 +433,11 @@ impl<'a> Analysis<'a> {
             if text.is_empty() || text.len() > 4096 {
                 continue;
             }
-            let path = normalise(&self.scope.cwd, text);
+            let path = normalise_path(&self.scope.cwd, text);
             self.refuse_secret_where_it_may_be(arg, text);
             self.refuse_secret(&path, arg.stands_for_names());
             if may_write && self.roots.is_protected(&path) {
-                self.deny("protected", format!("{} is protected", named(&path, self.env)));
+                self.add_denial("protected", format!("{} is protected", rule_path(&path, self.env)));
             }
         }
     }
@@ -478,12 +485,12 @@ impl<'a> Analysis<'a> {
                 continue;
             }
             self.budget -= 1;
-            let mut probe = self.probe();
+            let mut probe = self.start_probe();
             probe.wrapped += 1;
             if probe.wrapped > super::analysis::WRAPPER_DEPTH {
                 return;
             }
-            probe.invoke(Invocation { args: args[at..].to_vec(), ..Invocation::default() });
+            probe.judge_command(Invocation { args: args[at..].to_vec(), ..Invocation::default() });
             self.adopt_hard_of(&probe);
         }
     }
@@ -491,7 +498,8 @@ impl<'a> Analysis<'a> {
 
 /// True if the program, used in this way, prints only numbers.
 fn prints_numbers(name: &str, args: &[Arg]) -> bool {
-    let known: Option<Vec<&str>> = args.iter().map(|arg| arg.known().filter(|_| arg.is_settled())).collect();
+    let known: Option<Vec<&str>> =
+        args.iter().map(|arg| arg.known_text().filter(|_| arg.is_settled())).collect();
     let Some(words) = known else { return false };
     match (name, words.as_slice()) {
         ("nproc", []) | ("nproc", ["--all"]) | ("id", ["-u" | "-g"]) => true,

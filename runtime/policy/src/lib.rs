@@ -53,7 +53,7 @@ pub use component::{
     ComponentDecision, ComponentLimits, ComponentPolicy, ComponentProposal, GrantKind, Holds,
 };
 pub use corpus::{CaseResult, CorpusError, CorpusReport};
-pub use decide::denial;
+pub use decide::denial_message;
 pub use decide::{Command, Decision, Grant, NetGrant, Proposal, Reason, Verdict};
 pub use decision_env::{DecisionEnv, EveryProgram, HostPrograms, Resolve};
 pub use dialect::{Dialect, Shell};
@@ -66,7 +66,7 @@ pub use file::{
 pub use lint::{Lint, LintKind};
 pub use paths::{
     GIT_RUNS_CODE, MARKS_OUTSIDE, Roots, SYSTEM_READ_ONLY, SYSTEM_ROOTS, builtin_protected, expand_root,
-    expand_set_value, name_step_home, named, protected_places, secret_patterns, write_roots,
+    expand_set_value, name_step_home, protected_places, rule_path, secret_patterns, write_roots,
 };
 pub use reference::{SecretOrigin, SecretReference, parse_references};
 pub use suggest::{Difference, Observed, ObservedCommand, ObservedStart, Stopped, Suggestion};
@@ -133,7 +133,7 @@ impl Policy {
     ///
     /// # Errors
     /// The document is not in the format of this version.
-    pub fn recorded(document: &str) -> Result<Self, lobster_base::json::JsonError> {
+    pub fn load_recorded(document: &str) -> Result<Self, lobster_base::json::JsonError> {
         Ok(Self::new(lobster_base::json::parse_as(document)?, Stance::Closed))
     }
 
@@ -147,7 +147,7 @@ impl Policy {
         let named = Named { engine: ENGINE_VERSION, stance, file: &file };
         // Every map in the document has string keys, so it has a JSON form.
         let digest = Digest::of_json(&named).unwrap_or_else(|error| {
-            Digest::of(format!("{error}:{named_file:?}", named_file = named.file).as_bytes())
+            Digest::of_bytes(format!("{error}:{named_file:?}", named_file = named.file).as_bytes())
         });
         Self { file, stance, digest }
     }

@@ -6,7 +6,7 @@ use super::Policy;
 use super::decision_env::DecisionEnv;
 use super::file::{Effect, NetGrantSpec, NetWord, Rule};
 use super::inline_code::is_interpreter;
-use super::paths::{expand_root, normalise};
+use super::paths::{expand_root, normalise_path};
 use super::wrappers::is_shell;
 
 /// Kind of a remark.
@@ -51,7 +51,7 @@ impl Policy {
     #[must_use]
     pub fn lint(&self, env: &DecisionEnv) -> Vec<Lint> {
         let mut out = Vec::new();
-        let roots = self.roots(env);
+        let roots = self.resolve_roots(env);
         for rule in self.rules() {
             self.lint_rule(rule, env, &mut out);
         }
@@ -66,7 +66,7 @@ impl Policy {
         }
         let audit = &self.file().audit;
         for (key, path) in [("path", &audit.path), ("anchor", &audit.anchor)] {
-            let Some(path) = path.as_ref().map(|path| normalise("/", &expand_root(path, env))) else {
+            let Some(path) = path.as_ref().map(|path| normalise_path("/", &expand_root(path, env))) else {
                 continue;
             };
             if roots.is_writable(&path) {
@@ -116,9 +116,9 @@ impl Policy {
                 ),
             );
         }
-        let roots = self.roots(env);
+        let roots = self.resolve_roots(env);
         for path in grant.fs_write.iter().filter(|path| !path.ends_with(":ro")) {
-            let path = normalise("/", &expand_root(path, env));
+            let path = normalise_path("/", &expand_root(path, env));
             if roots.is_secret(&path) || roots.is_protected(&path) || roots.is_vital(&path) {
                 push(LintKind::WideWrite, format!("a step should not get the right to write {path}"));
             }

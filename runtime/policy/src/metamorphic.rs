@@ -12,7 +12,7 @@ struct Case {
     expect: String,
 }
 
-fn load() -> (Policy, Vec<Case>) {
+fn load_corpus() -> (Policy, Vec<Case>) {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/policy");
     let policy =
         Policy::load(&std::fs::read_to_string(dir.join("example.toml")).unwrap(), "example.toml").unwrap();
@@ -33,11 +33,11 @@ fn load() -> (Policy, Vec<Case>) {
     (policy, cases)
 }
 
-fn quote(text: &str) -> String {
+fn single_quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-fn backquote(text: &str) -> String {
+fn escape_backquotes(text: &str) -> String {
     text.replace('\\', r"\\").replace('`', r"\`")
 }
 
@@ -63,30 +63,30 @@ const TRANSPARENT: &[(&str, Wrap)] = &[
     ("first of a pipe", |t| format!("{{\n{t}\n}} | cat")),
     ("last of a pipe", |t| format!("true | {{\n{t}\n}}")),
     ("substitution", |t| format!("echo \"$(\n{t}\n)\"")),
-    ("backquotes", |t| format!("echo `{}\n`", backquote(t))),
+    ("backquotes", |t| format!("echo `{}\n`", escape_backquotes(t))),
     ("process substitution", |t| format!("cat <(\n{t}\n)")),
     ("assignment", |t| format!("x=$(\n{t}\n)")),
     ("test", |t| format!("[[ -n $(\n{t}\n) ]]")),
     ("sequence", |t| format!("ls; {t}")),
     ("before", |t| format!("{t}\nls")),
-    ("sh -c", |t| format!("sh -c {}", quote(t))),
-    ("bash -lc", |t| format!("bash -lc {}", quote(t))),
-    ("env", |t| format!("env sh -c {}", quote(t))),
-    ("env with a variable", |t| format!("env LC_ALL=C bash -c {}", quote(t))),
-    ("nice", |t| format!("nice -n 5 sh -c {}", quote(t))),
-    ("timeout", |t| format!("timeout -s KILL 5 bash -c {}", quote(t))),
-    ("nohup", |t| format!("nohup setsid sh -c {} &", quote(t))),
-    ("stdbuf", |t| format!("stdbuf -oL sh -c {}", quote(t))),
-    ("ionice", |t| format!("ionice -c2 -n7 sh -c {}", quote(t))),
-    ("find -exec", |t| format!("find . -maxdepth 0 -exec sh -c {} \\;", quote(t))),
-    ("eval", |t| format!("eval {}", quote(t))),
-    ("command eval", |t| format!("command eval {}", quote(t))),
-    ("trap", |t| format!("trap {} EXIT", quote(t))),
-    ("exec", |t| format!("exec sh -c {}", quote(t))),
-    ("here-string", |t| format!("bash <<< {}", quote(t))),
+    ("sh -c", |t| format!("sh -c {}", single_quote(t))),
+    ("bash -lc", |t| format!("bash -lc {}", single_quote(t))),
+    ("env", |t| format!("env sh -c {}", single_quote(t))),
+    ("env with a variable", |t| format!("env LC_ALL=C bash -c {}", single_quote(t))),
+    ("nice", |t| format!("nice -n 5 sh -c {}", single_quote(t))),
+    ("timeout", |t| format!("timeout -s KILL 5 bash -c {}", single_quote(t))),
+    ("nohup", |t| format!("nohup setsid sh -c {} &", single_quote(t))),
+    ("stdbuf", |t| format!("stdbuf -oL sh -c {}", single_quote(t))),
+    ("ionice", |t| format!("ionice -c2 -n7 sh -c {}", single_quote(t))),
+    ("find -exec", |t| format!("find . -maxdepth 0 -exec sh -c {} \\;", single_quote(t))),
+    ("eval", |t| format!("eval {}", single_quote(t))),
+    ("command eval", |t| format!("command eval {}", single_quote(t))),
+    ("trap", |t| format!("trap {} EXIT", single_quote(t))),
+    ("exec", |t| format!("exec sh -c {}", single_quote(t))),
+    ("here-string", |t| format!("bash <<< {}", single_quote(t))),
     ("here-document", |t| format!("sh <<'WRAPPED'\n{t}\nWRAPPED")),
-    ("busybox", |t| format!("busybox sh -c {}", quote(t))),
-    ("variable", |t| format!("c={}; sh -c \"$c\"", quote(t))),
+    ("busybox", |t| format!("busybox sh -c {}", single_quote(t))),
+    ("variable", |t| format!("c={}; sh -c \"$c\"", single_quote(t))),
     ("elif", |t| format!("if false; then :; elif {{\n{t}\n}}; then :; fi")),
     ("condition", |t| format!("if {{\n{t}\n}}; then :; fi")),
     ("both streams piped", |t| format!("{{\n{t}\n}} |& cat")),
@@ -94,28 +94,28 @@ const TRANSPARENT: &[(&str, Wrap)] = &[
     ("output substitution", |t| format!("echo x > >(\n{t}\n)")),
     ("default of a parameter", |t| format!("echo \"${{unset_one:-$(\n{t}\n)}}\"")),
     ("exported", |t| format!("export x=\"$(\n{t}\n)\"")),
-    ("builtin eval", |t| format!("builtin eval {}", quote(t))),
-    ("command sh", |t| format!("command sh -c {}", quote(t))),
-    ("sh -ec with arguments", |t| format!("sh -ec {} name one", quote(t))),
-    ("eval in a substitution", |t| format!("x=\"$(eval {})\"", quote(t))),
+    ("builtin eval", |t| format!("builtin eval {}", single_quote(t))),
+    ("command sh", |t| format!("command sh -c {}", single_quote(t))),
+    ("sh -ec with arguments", |t| format!("sh -ec {} name one", single_quote(t))),
+    ("eval in a substitution", |t| format!("x=\"$(eval {})\"", single_quote(t))),
 ];
 
 /// Wrappers that ask by themselves.
 const OPAQUE: &[(&str, Wrap)] = &[
-    ("pipe into sh", |t| format!("printf %s {} | sh", quote(t))),
-    ("xargs", |t| format!("echo x | xargs sh -c {}", quote(t))),
-    ("flock", |t| format!("flock /tmp/l -c {}", quote(t))),
-    ("watch", |t| format!("watch -n1 {}", quote(t))),
-    ("script", |t| format!("script -qc {} /dev/null", quote(t))),
-    ("sudo", |t| format!("sudo sh -c {}", quote(t))),
-    ("parallel", |t| format!("parallel sh -c {} ::: 1", quote(t))),
-    ("unshare", |t| format!("unshare -r sh -c {}", quote(t))),
-    ("variable split", |t| format!("c={}; $c", quote(t))),
-    ("zsh", |t| format!("zsh -c {}", quote(t))),
+    ("pipe into sh", |t| format!("printf %s {} | sh", single_quote(t))),
+    ("xargs", |t| format!("echo x | xargs sh -c {}", single_quote(t))),
+    ("flock", |t| format!("flock /tmp/l -c {}", single_quote(t))),
+    ("watch", |t| format!("watch -n1 {}", single_quote(t))),
+    ("script", |t| format!("script -qc {} /dev/null", single_quote(t))),
+    ("sudo", |t| format!("sudo sh -c {}", single_quote(t))),
+    ("parallel", |t| format!("parallel sh -c {} ::: 1", single_quote(t))),
+    ("unshare", |t| format!("unshare -r sh -c {}", single_quote(t))),
+    ("variable split", |t| format!("c={}; $c", single_quote(t))),
+    ("zsh", |t| format!("zsh -c {}", single_quote(t))),
 ];
 
 /// Other spellings of the first word, if it is a plain one.
-fn requoted(text: &str) -> Vec<String> {
+fn other_spellings(text: &str) -> Vec<String> {
     const KEYWORDS: &[&str] =
         &["if", "for", "while", "until", "case", "time", "function", "coproc", "select", "alias"];
     let end = text.find(|c: char| !c.is_ascii_lowercase()).unwrap_or(text.len());
@@ -144,7 +144,7 @@ fn requoted(text: &str) -> Vec<String> {
     .collect()
 }
 
-fn verdict(policy: &Policy, env: &DecisionEnv, case: &Case, text: String) -> Verdict {
+fn decide_verdict(policy: &Policy, env: &DecisionEnv, case: &Case, text: String) -> Verdict {
     let proposal = Proposal { command: Command::Shell(text), cwd: case.cwd.clone() };
     policy.decide(&proposal, env).verdict
 }
@@ -158,7 +158,7 @@ fn is_plain(text: &str) -> bool {
 
 #[test]
 fn no_wrapping_of_a_dangerous_command_is_allowed() {
-    let (policy, cases) = load();
+    let (policy, cases) = load_corpus();
     let env = DecisionEnv::fixture();
     let all: Vec<&(&str, Wrap)> = TRANSPARENT.iter().chain(OPAQUE).collect();
     let mut generated = std::collections::HashSet::new();
@@ -168,7 +168,7 @@ fn no_wrapping_of_a_dangerous_command_is_allowed() {
         if !generated.insert((case.cwd.clone(), text.clone())) {
             return;
         }
-        if verdict(&policy, &env, case, text.clone()) == Verdict::Allow {
+        if decide_verdict(&policy, &env, case, text.clone()) == Verdict::Allow {
             wrong.push(format!("{} by {how}: {text:?}", case.id));
         }
     };
@@ -181,7 +181,7 @@ fn no_wrapping_of_a_dangerous_command_is_allowed() {
         for (name, wrap) in &all {
             check(case, (*name).to_owned(), wrap(&case.command));
         }
-        for text in requoted(&case.command) {
+        for text in other_spellings(&case.command) {
             check(case, "requoting".to_owned(), text);
         }
         if !is_plain(&case.command) {
@@ -198,7 +198,7 @@ fn no_wrapping_of_a_dangerous_command_is_allowed() {
             let inner_at = (i * 7 + n * 13) % all.len();
             let (inner_name, inner) = all[inner_at];
             check(case, format!("{outer_name} of {inner_name}"), outer(&inner(&case.command)));
-            for text in requoted(&case.command).into_iter().skip(n % 5).step_by(5) {
+            for text in other_spellings(&case.command).into_iter().skip(n % 5).step_by(5) {
                 check(case, format!("{outer_name} of requoting"), outer(&text));
             }
         }
@@ -211,7 +211,7 @@ fn no_wrapping_of_a_dangerous_command_is_allowed() {
 
 #[test]
 fn no_wrapping_of_a_benign_command_is_denied() {
-    let (policy, cases) = load();
+    let (policy, cases) = load_corpus();
     let env = DecisionEnv::fixture();
     let ash = DecisionEnv::fixture().with_shell(Shell::example(Dialect::Ash));
     let mut wrong = Vec::new();
@@ -227,11 +227,13 @@ fn no_wrapping_of_a_benign_command_is_denied() {
                 continue;
             }
             // busybox reads it as ash does.
-            if *name == "busybox" && verdict(&policy, &ash, case, case.command.clone()) == Verdict::Deny {
+            if *name == "busybox"
+                && decide_verdict(&policy, &ash, case, case.command.clone()) == Verdict::Deny
+            {
                 continue;
             }
             let text = wrap(&case.command);
-            if verdict(&policy, &env, case, text.clone()) == Verdict::Deny {
+            if decide_verdict(&policy, &env, case, text.clone()) == Verdict::Deny {
                 wrong.push(format!("{} by {name}: {text:?}", case.id));
             }
         }

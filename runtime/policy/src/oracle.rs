@@ -126,7 +126,7 @@ pub(super) const FRAGMENTS: &[&str] = &[
 pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    pub(super) fn below(&mut self, end: usize) -> usize {
+    pub(super) fn number_below(&mut self, end: usize) -> usize {
         // xorshift64*: only the distribution matters here.
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -136,15 +136,17 @@ impl Random {
     }
 }
 
-fn texts(count: usize, seed: u64) -> Vec<String> {
+fn random_texts(count: usize, seed: u64) -> Vec<String> {
     let mut random = Random(seed);
     (0..count)
-        .map(|_| (0..1 + random.below(9)).map(|_| FRAGMENTS[random.below(FRAGMENTS.len())]).collect())
+        .map(|_| {
+            (0..1 + random.number_below(9)).map(|_| FRAGMENTS[random.number_below(FRAGMENTS.len())]).collect()
+        })
         .collect()
 }
 
 /// Names that bash tried to start for each text.
-fn started(bash: &Path, texts: &[String]) -> Vec<BTreeSet<String>> {
+fn started_programs(bash: &Path, texts: &[String]) -> Vec<BTreeSet<String>> {
     let dir = tempfile::tempdir().unwrap();
     let mut script = String::from(
         "command_not_found_handle() { builtin printf '%s\\n' \"$1\" >&9; }\nreadonly -f command_not_found_handle\n",
@@ -184,10 +186,10 @@ fn everything_bash_starts_was_seen() {
     let seed = std::env::var("LOBSTER_ORACLE_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(7);
     let policy = Policy::load("version = 1\n", "p").unwrap();
     let env = DecisionEnv::fixture();
-    let texts = texts(count, seed);
+    let texts = random_texts(count, seed);
     let mut missed = Vec::new();
     let mut compared = 0;
-    for (text, names) in texts.iter().zip(started(bash, &texts)) {
+    for (text, names) in texts.iter().zip(started_programs(bash, &texts)) {
         let decision = policy.decide(&Proposal::shell(text.clone()), &env);
         let gave_up = !decision.analysed
             || decision.reasons.iter().any(|reason| {

@@ -6,9 +6,9 @@ use super::analysis::Arg;
 pub(crate) const DISPUTED: &str = "text in which shells read the backslashes differently";
 
 /// Output of `echo`, if its arguments are known, and true if another shell may print other text.
-pub(crate) fn echo(args: &[Arg]) -> (Option<String>, bool) {
+pub(crate) fn echo_output(args: &[Arg]) -> (Option<String>, bool) {
     let flagged = args.first().is_some_and(|a| a.text.starts_with('-') && a.text.contains(['e', 'E']));
-    (echoed(args), flagged || args.iter().any(|a| a.text.contains('\\')))
+    (echoed_text(args), flagged || args.iter().any(|a| a.text.contains('\\')))
 }
 
 /// True if shells differ on the escapes in the output of `printf`.
@@ -16,12 +16,12 @@ pub(crate) fn disputes_printf(args: &[Arg]) -> bool {
     let Some((format, rest)) = args.split_first() else {
         return false;
     };
-    !escapes(&format.text).all(|c| matches!(c, 'n' | 't' | '\\' | '1'..='7'))
+    !escaped_characters(&format.text).all(|c| matches!(c, 'n' | 't' | '\\' | '1'..='7'))
         || (format.text.contains("%b") && rest.iter().any(|a| a.text.contains('\\')))
 }
 
 /// The character after each backslash; a blank for a backslash at the end.
-fn escapes(text: &str) -> impl Iterator<Item = char> {
+fn escaped_characters(text: &str) -> impl Iterator<Item = char> {
     let mut chars = text.chars();
     std::iter::from_fn(move || {
         chars.by_ref().find(|c| *c == '\\')?;
@@ -29,7 +29,7 @@ fn escapes(text: &str) -> impl Iterator<Item = char> {
     })
 }
 
-fn echoed(args: &[Arg]) -> Option<String> {
+fn echoed_text(args: &[Arg]) -> Option<String> {
     let mut words = args;
     let mut newline = true;
     let mut escapes = false;
@@ -42,11 +42,11 @@ fn echoed(args: &[Arg]) -> Option<String> {
         escapes |= flags.contains('e');
         words = &words[1..];
     }
-    let words: Option<Vec<&str>> = words.iter().map(Arg::known).collect();
+    let words: Option<Vec<&str>> = words.iter().map(Arg::known_text).collect();
     let mut text = words?.join(" ");
     // dash interprets escapes by default; the longer reading is used.
     if escapes || text.contains('\\') {
-        text = unescape(&text)?;
+        text = decode_escapes(&text)?;
     }
     if newline {
         text.push('\n');
@@ -55,9 +55,9 @@ fn echoed(args: &[Arg]) -> Option<String> {
 }
 
 /// Output of `printf`, if the format and arguments are known.
-pub(crate) fn printf(args: &[Arg]) -> Option<String> {
-    let format = unescape(args.first()?.known()?)?;
-    let words: Option<Vec<&str>> = args[1..].iter().map(Arg::known).collect();
+pub(crate) fn printf_output(args: &[Arg]) -> Option<String> {
+    let format = decode_escapes(args.first()?.known_text()?)?;
+    let words: Option<Vec<&str>> = args[1..].iter().map(Arg::known_text).collect();
     let mut words = words?.into_iter().peekable();
     let mut out = String::new();
     loop {
@@ -75,7 +75,7 @@ pub(crate) fn printf(args: &[Arg]) -> Option<String> {
                     consumed = true;
                 }
                 'b' => {
-                    out.push_str(&unescape(words.next().unwrap_or(""))?);
+                    out.push_str(&decode_escapes(words.next().unwrap_or(""))?);
                     consumed = true;
                 }
                 'd' | 'i' => {
@@ -92,7 +92,7 @@ pub(crate) fn printf(args: &[Arg]) -> Option<String> {
 }
 
 /// Decodes backslash escapes as `echo -e` and `printf` do.
-fn unescape(text: &str) -> Option<String> {
+fn decode_escapes(text: &str) -> Option<String> {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
@@ -158,20 +158,23 @@ fn unescape(text: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn words(list: &[&str]) -> Vec<Arg> {
+    fn literal_args(list: &[&str]) -> Vec<Arg> {
         list.iter().map(|w| Arg::literal(*w)).collect()
     }
 
     #[test]
     fn output_that_follows_from_the_words_is_known() {
-        assert_eq!(echoed(&words(&["-n", "a", "b"])).as_deref(), Some("a b"));
-        assert_eq!(echoed(&words(&["-e", r"\x72m"])).as_deref(), Some("rm\n"));
-        assert_eq!(printf(&words(&["%s\\n", "a", "b"])).as_deref(), Some("a\nb\n"));
-        assert_eq!(printf(&words(&[r"\162\155 -rf /"])).as_deref(), Some("rm -rf /"));
-        assert_eq!(echoed(&[Arg::unknown()]), None);
+        assert_eq!(echoed_text(&literal_args(&["-n", "a", "b"])).as_deref(), Some("a b"));
+        assert_eq!(echoed_text(&literal_args(&["-e", r"\x72m"])).as_deref(), Some("rm\n"));
+        assert_eq!(printf_output(&literal_args(&["%s\\n", "a", "b"])).as_deref(), Some("a\nb\n"));
+        assert_eq!(printf_output(&literal_args(&[r"\162\155 -rf /"])).as_deref(), Some("rm -rf /"));
+        assert_eq!(echoed_text(&[Arg::unknown()]), None);
         // dash prints a dot, and bash prints the escape.
-        assert_eq!(echo(&words(&[r"\056env"])), (Some(".env\n".to_owned()), true));
-        assert!(echo(&words(&["-e", "a"])).1 && !echo(&words(&["a", "b"])).1);
-        assert!(disputes_printf(&words(&[r"\x2eenv"])) && !disputes_printf(&words(&[r"%s\n", r"\x2e"])));
+        assert_eq!(echo_output(&literal_args(&[r"\056env"])), (Some(".env\n".to_owned()), true));
+        assert!(echo_output(&literal_args(&["-e", "a"])).1 && !echo_output(&literal_args(&["a", "b"])).1);
+        assert!(
+            disputes_printf(&literal_args(&[r"\x2eenv"]))
+                && !disputes_printf(&literal_args(&[r"%s\n", r"\x2e"]))
+        );
     }
 }

@@ -33,8 +33,9 @@ pub const MARKS_OUTSIDE: &str = "~/.lobster/high-water";
 /// Built-in secrets as patterns for the sandbox, which looks for them on disk. A path that is granted
 /// by its own name is not hidden by the patterns that match it.
 pub fn secret_patterns(env: &DecisionEnv, granted: &[PathBuf]) -> Vec<String> {
-    let covers =
-        |text: &str, path: &Path| PathPattern::new(text, env).covers(&components(&path.to_string_lossy()));
+    let covers = |text: &str, path: &Path| {
+        PathPattern::new(text, env).covers_path(&path_components(&path.to_string_lossy()))
+    };
     // The jail's own /proc shows only the step's processes.
     let all = BUILTIN_SECRETS.iter().filter(|text| !text.trim_start_matches('!').starts_with("/proc/"));
     let (covering, others): (Vec<&str>, Vec<&str>) =
@@ -77,7 +78,7 @@ pub fn write_roots(policy: &Policy, env: &DecisionEnv) -> impl Iterator<Item = S
     let granted = policy.rules().iter().flat_map(|rule| &rule.grant.fs_write);
     let roots = general.chain(granted).filter(|path| !path.ends_with(":ro"));
     let shared = roots.filter(|path| !is_each_steps_own(path));
-    shared.map(|path| normalise("/", &expand_root(path, env)))
+    shared.map(|path| normalise_path("/", &expand_root(path, env)))
 }
 
 /// True if each step has its own directory for this root.
@@ -150,20 +151,20 @@ impl PathPattern {
     }
 
     /// True if the pattern names `path` or a directory above it.
-    fn covers(&self, path: &[&str]) -> bool {
-        covers(&self.components, path)
+    fn covers_path(&self, path: &[&str]) -> bool {
+        pattern_covers(&self.components, path)
     }
 }
 
-fn covers(pattern: &[String], path: &[&str]) -> bool {
+fn pattern_covers(pattern: &[String], path: &[&str]) -> bool {
     let Some((first, rest)) = pattern.split_first() else {
         return true;
     };
     if first == "**" {
-        return (0..=path.len()).any(|skip| covers(rest, &path[skip..]));
+        return (0..=path.len()).any(|skip| pattern_covers(rest, &path[skip..]));
     }
     match path.split_first() {
-        Some((component, deeper)) => glob_match(first, component) && covers(rest, deeper),
+        Some((component, deeper)) => glob_match(first, component) && pattern_covers(rest, deeper),
         None => false,
     }
 }
@@ -203,7 +204,7 @@ pub fn expand_set_value(value: &str, env: &DecisionEnv) -> String {
 
 /// Path as rules write it: the caller's home is `~`, and the step's is `@step-home`. The workspace
 /// keeps its path.
-pub fn named(path: &str, env: &DecisionEnv) -> String {
+pub fn rule_path(path: &str, env: &DecisionEnv) -> String {
     let is_below_home = env.home.len() > 1 && is_under(path, &env.home) && !is_under(path, &env.workspace);
     if is_below_home { format!("~{}", &path[env.home.len()..]) } else { name_step_home(path) }
 }
@@ -221,7 +222,7 @@ pub(crate) fn leaves_upwards(text: &str) -> bool {
 
 /// Joins `text` to `cwd` and removes `.`, `..` and doubled slashes without reading the file system.
 /// `/proc/<pid>/root` becomes the root that it shows.
-pub(crate) fn normalise(cwd: &str, text: &str) -> String {
+pub(crate) fn normalise_path(cwd: &str, text: &str) -> String {
     let mut out: Vec<&str> = Vec::new();
     let joined;
     let full = if text.starts_with('/') {
@@ -265,7 +266,7 @@ pub(crate) fn is_under(path: &str, root: &str) -> bool {
     root == "/" || path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-fn components(path: &str) -> Vec<&str> {
+fn path_components(path: &str) -> Vec<&str> {
     path.split('/').filter(|c| !c.is_empty()).collect()
 }
 
@@ -295,13 +296,13 @@ impl Roots {
                 if entry == SYSTEM_ROOTS {
                     out.extend(SYSTEM_READ_ONLY.iter().map(|s| (*s).to_owned()));
                 } else {
-                    out.push(normalise("/", &expand_root(entry, env)));
+                    out.push(normalise_path("/", &expand_root(entry, env)));
                 }
             }
             out
         };
         let mut protect = resolve(protect);
-        protect.extend(builtin_protected(env).map(|entry| normalise("/", &entry)));
+        protect.extend(builtin_protected(env).map(|entry| normalise_path("/", &entry)));
         protect.extend(env.protected.iter().cloned());
         let mut read = resolve(read);
         read.extend(HARMLESS_DEVICES.iter().map(|d| (*d).to_owned()));
@@ -330,10 +331,10 @@ impl Roots {
     /// True if reading `path` reveals a secret. The last pattern that matches the path decides, so
     /// `!**/.env.example` can exclude a file again.
     pub(crate) fn is_secret(&self, path: &str) -> bool {
-        let path = components(path);
+        let path = path_components(path);
         let mut secret = false;
         for pattern in &self.secrets {
-            if pattern.negated == secret && pattern.covers(&path) {
+            if pattern.negated == secret && pattern.covers_path(&path) {
                 secret = !pattern.negated;
             }
         }
@@ -343,7 +344,7 @@ impl Roots {
     /// True if a path with shell wildcards can match a secret: some component with more than wildcards
     /// matches at the position of a secret's name.
     pub(crate) fn glob_reaches_secret(&self, path: &str) -> bool {
-        let path = components(path);
+        let path = path_components(path);
         self.secrets.iter().filter(|pattern| !pattern.negated).any(|pattern| {
             let named: Vec<&str> =
                 pattern.components.iter().map(String::as_str).filter(|c| *c != "**").collect();
@@ -394,7 +395,7 @@ impl Roots {
 
     /// True if `path` belongs to git and no write root names it.
     pub(crate) fn is_unnamed_repository(&self, path: &str) -> bool {
-        let is_gits = |path: &str| components(path).contains(&".git");
+        let is_gits = |path: &str| path_components(path).contains(&".git");
         is_gits(path) && !self.write.iter().any(|root| is_gits(root) && is_under(path, root))
     }
 
@@ -407,7 +408,7 @@ impl Roots {
     /// directory, the home directory, or any directory above home or workspace. `path` may contain
     /// wildcards.
     pub fn is_vital(&self, path: &str) -> bool {
-        let mut parts = components(path);
+        let mut parts = path_components(path);
         // `/etc/*` empties /etc; `/*/x` reaches into every top directory.
         while parts.last().is_some_and(|last| last.chars().all(|c| matches!(c, '*' | '.' | '?'))) {
             parts.pop();
@@ -460,7 +461,7 @@ pub(crate) fn is_net_pseudo_device(path: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn roots() -> Roots {
+    fn sample_roots() -> Roots {
         let own = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
         Roots::new(
             &own(&["@workspace", "@system-ro", "/etc/hosts", "/var/log"]),
@@ -489,16 +490,16 @@ mod tests {
 
     #[test]
     fn paths_are_normalised_without_touching_the_disk() {
-        assert_eq!(normalise("/srv/repo", "../../../etc/shadow"), "/etc/shadow");
-        assert_eq!(normalise("/srv/repo", "./usr/../"), "/srv/repo");
-        assert_eq!(normalise("/", "//"), "/");
-        assert_eq!(normalise("/srv/repo", "/proc/self/root/bin/rm"), "/bin/rm");
-        assert_eq!(normalise("/srv/repo", "/proc/self/cwd/../x"), "/srv/x");
+        assert_eq!(normalise_path("/srv/repo", "../../../etc/shadow"), "/etc/shadow");
+        assert_eq!(normalise_path("/srv/repo", "./usr/../"), "/srv/repo");
+        assert_eq!(normalise_path("/", "//"), "/");
+        assert_eq!(normalise_path("/srv/repo", "/proc/self/root/bin/rm"), "/bin/rm");
+        assert_eq!(normalise_path("/srv/repo", "/proc/self/cwd/../x"), "/srv/x");
     }
 
     #[test]
     fn secrets_follow_the_last_matching_pattern() {
-        let roots = roots();
+        let roots = sample_roots();
         assert!(roots.is_secret("/srv/repo/.env"));
         assert!(roots.is_secret("/srv/repo/a/.env.local"));
         assert!(!roots.is_secret("/srv/repo/.env.example"));
@@ -514,7 +515,7 @@ mod tests {
 
     #[test]
     fn vital_paths_include_globs_and_ancestors() {
-        let roots = roots();
+        let roots = sample_roots();
         for vital in ["/", "/*", "/etc", "/etc/*", "/home", "/home/agent", "/srv", "/usr/lib"] {
             assert!(roots.is_vital(vital), "{vital}");
         }

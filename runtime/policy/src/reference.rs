@@ -110,8 +110,8 @@ impl SecretReference {
         self.hosts.is_empty() && !matches!(self.origin, SecretOrigin::Login(_))
     }
 
-    fn problem(&self) -> Option<&'static str> {
-        self.origin.problem()
+    fn find_problem(&self) -> Option<&'static str> {
+        self.origin.find_problem()
     }
 }
 
@@ -127,7 +127,7 @@ impl SecretOrigin {
         }
     }
 
-    fn problem(&self) -> Option<&'static str> {
+    fn find_problem(&self) -> Option<&'static str> {
         match self {
             Self::Env(name) if name.is_empty() || name.contains(['=', '\0']) => {
                 Some("env must name a variable")
@@ -172,7 +172,8 @@ pub(super) fn check_references(
     for (name, reference) in references {
         let named = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
             && name.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c));
-        let problem = if named { reference.problem() } else { Some("a name has letters, digits, _ . -") };
+        let problem =
+            if named { reference.find_problem() } else { Some("a name has letters, digits, _ . -") };
         if let Some(message) = problem {
             return Err(PolicyError::Secret {
                 origin: origin.to_owned(),

@@ -8,7 +8,7 @@ use lobster_base::percent;
 /// True if `rule` matches the command `args` whose program is called `name`.
 ///
 /// An allow rule only matches words that are fully known; a deny rule matches every possible reading.
-pub(crate) fn matches(
+pub(crate) fn matches_command(
     analysis: &Analysis<'_>,
     rule: &Rule,
     name: &str,
@@ -16,7 +16,7 @@ pub(crate) fn matches(
     program: Option<&str>,
 ) -> bool {
     if rule.effect == Effect::Allow
-        && (program.is_none() || args.iter().any(|a| a.known().is_none() || a.may_be_flag()))
+        && (program.is_none() || args.iter().any(|a| a.known_text().is_none() || a.may_be_flag()))
     {
         return false;
     }
@@ -27,12 +27,12 @@ pub(crate) fn matches(
         return false;
     };
     let same = if wanted.contains('/') {
-        program.is_some() && analysis.resolve(wanted).as_deref() == program
+        program.is_some() && analysis.resolve_program(wanted).as_deref() == program
     } else {
         wanted == name
             && (program.is_none()
                 || rule.effect != Effect::Allow
-                || analysis.resolve(wanted).as_deref() == program)
+                || analysis.resolve_program(wanted).as_deref() == program)
     };
     same && rule.args.as_ref().is_none_or(|shape| {
         let rest = args.get(1..).unwrap_or(&[]);
@@ -54,17 +54,20 @@ fn matches_exactly(
         return false;
     };
     let same_program = match first {
-        ArgPattern::Exact(exact) => program.is_some() && analysis.resolve(exact).as_deref() == program,
-        ArgPattern::OneOf(list) => {
-            list.one_of.iter().any(|one| program.is_some() && analysis.resolve(one).as_deref() == program)
+        ArgPattern::Exact(exact) => {
+            program.is_some() && analysis.resolve_program(exact).as_deref() == program
         }
+        ArgPattern::OneOf(list) => list
+            .one_of
+            .iter()
+            .any(|one| program.is_some() && analysis.resolve_program(one).as_deref() == program),
     };
     same_program
         && args.len() == pattern.len()
         && rest
             .iter()
             .zip(&args[1..])
-            .all(|(p, a)| a.known().is_some_and(|text| accepts(p, &name_step_home(text))))
+            .all(|(p, a)| a.known_text().is_some_and(|text| accepts(p, &name_step_home(text))))
 }
 
 fn matches_shape(shape: &ArgShape, args: &[Arg], allows: bool) -> bool {
@@ -74,7 +77,8 @@ fn matches_shape(shape: &ArgShape, args: &[Arg], allows: bool) -> bool {
     }
     let contains = |arg: &Arg| {
         contains_any.contains(&arg.text)
-            || (!allows && contains_any.iter().any(|word| normalised(word) == normalised(&arg.text)))
+            || (!allows
+                && contains_any.iter().any(|word| normalise_option(word) == normalise_option(&arg.text)))
     };
     if !contains_any.is_empty() && !args.iter().any(contains) {
         return false;
@@ -105,8 +109,9 @@ fn matches_shape(shape: &ArgShape, args: &[Arg], allows: bool) -> bool {
 fn gives_denied_flag(deny_flags: &[String], args: &[Arg], allows: bool) -> bool {
     let is_denied = |arg: &Arg| deny_flags.iter().any(|flag| is_flag(&arg.text, flag));
     if allows {
-        let is_spelled =
-            |arg: &Arg| deny_flags.iter().any(|flag| is_flag(&normalised(&arg.text), &normalised(flag)));
+        let is_spelled = |arg: &Arg| {
+            deny_flags.iter().any(|flag| is_flag(&normalise_option(&arg.text), &normalise_option(flag)))
+        };
         return args.iter().any(|arg| is_denied(arg) || is_spelled(arg));
     }
     let end = args.iter().position(|arg| arg.text == "--").unwrap_or(args.len());
@@ -134,7 +139,7 @@ fn lists_every_option(analysis: &Analysis<'_>, rule: &Rule, args: &[Arg]) -> boo
 /// True if an argument is not an option or is one in `listed`: by its whole name, with or without a
 /// value after `=`, or as a cluster of listed letters.
 fn is_listed(text: &str, listed: &[&str]) -> bool {
-    let named = |flag: &str| flag.split('=').next().map(normalised);
+    let named = |flag: &str| flag.split('=').next().map(normalise_option);
     // `-o jsonpath-file=x`, `@x`.
     if text.starts_with('@') || text.contains("-file=") {
         return named(text).is_some_and(|name| listed.iter().any(|flag| named(flag).as_ref() == Some(&name)));
@@ -148,7 +153,7 @@ fn is_listed(text: &str, listed: &[&str]) -> bool {
 }
 
 /// Spelling of a long option for comparison: clients accept `_` for `-`.
-fn normalised(text: &str) -> String {
+fn normalise_option(text: &str) -> String {
     if text.starts_with("--") { text.replace('_', "-").to_lowercase() } else { text.to_owned() }
 }
 

@@ -182,21 +182,23 @@ impl Script {
 pub(crate) struct TooDeep;
 
 /// Reads `text`, whose nesting must not exceed `nesting`.
-pub(crate) fn read(text: &str, nesting: usize) -> Result<Script, TooDeep> {
+pub(crate) fn read_script(text: &str, nesting: usize) -> Result<Script, TooDeep> {
     let mut reader = Reader::new(text, nesting.min(MAX_DEPTH));
     let end = reader.read_program();
     let is_broken = matches!(end, Err(Stop::Syntax)) && reader.beyond.is_none();
     let (list, is_whole) = match end {
         Ok(list) => (list, true),
         Err(Stop::TooDeep) => return Err(TooDeep),
-        Err(Stop::Syntax | Stop::Lost) => (Reader::new(text, nesting.min(MAX_DEPTH)).scattered(), false),
+        Err(Stop::Syntax | Stop::Lost) => {
+            (Reader::new(text, nesting.min(MAX_DEPTH)).scattered_commands(), false)
+        }
     };
     Ok(Script { list, beyond: reader.beyond, is_broken, is_whole })
 }
 
 /// First character of `text` that cannot be displayed faithfully (a control, bidirectional or invisible
 /// character), with its position.
-pub(crate) fn unshowable(text: &str) -> Option<(usize, char)> {
+pub(crate) fn find_unshowable(text: &str) -> Option<(usize, char)> {
     if text.bytes().all(|b| (b' '..0x7f).contains(&b) || b == b'\n' || b == b'\t') {
         return None;
     }
@@ -282,7 +284,7 @@ impl<'t> Reader<'t> {
         self.bytes.get(self.at + ahead).copied()
     }
 
-    fn rest(&self) -> &'t str {
+    fn remaining_text(&self) -> &'t str {
         self.text.get(self.at..).unwrap_or("")
     }
 
@@ -291,39 +293,39 @@ impl<'t> Reader<'t> {
     }
 
     /// Number of characters before a byte.
-    fn characters(&mut self, at: usize) -> usize {
+    fn characters_before(&mut self, at: usize) -> usize {
         let (byte, character) = if at >= self.counted.0 { self.counted } else { (0, 0) };
         let more = self.text.get(byte..at).map_or(0, |text| text.chars().count());
         self.counted = (at, character + more);
         self.counted.1
     }
 
-    fn span(&mut self, start: usize, end: usize) -> TextSpan {
-        TextSpan { start: self.characters(start), end: self.characters(end) }
+    fn text_span(&mut self, start: usize, end: usize) -> TextSpan {
+        TextSpan { start: self.characters_before(start), end: self.characters_before(end) }
     }
 
     /// Records a construct beyond the language at this position.
-    fn beyond(&mut self, what: &'static str) {
+    fn flag_unsupported(&mut self, what: &'static str) {
         if self.beyond.is_none() {
-            let end = self.rest().chars().next().map_or(self.at, |c| self.at + c.len_utf8());
-            let span = self.span(self.at, end);
+            let end = self.remaining_text().chars().next().map_or(self.at, |c| self.at + c.len_utf8());
+            let span = self.text_span(self.at, end);
             self.beyond = Some(Beyond { what, span });
         }
     }
 
-    fn lose<T>(&mut self, what: &'static str) -> Read<T> {
-        self.beyond(what);
+    fn give_up<T>(&mut self, what: &'static str) -> Read<T> {
+        self.flag_unsupported(what);
         Err(Stop::Lost)
     }
 
     /// Takes one character of any length in bytes.
     fn take_char(&mut self) -> Option<char> {
-        let c = self.rest().chars().next()?;
+        let c = self.remaining_text().chars().next()?;
         self.at += c.len_utf8();
         Some(c)
     }
 
-    fn deeper<T>(&mut self, inside: impl FnOnce(&mut Self) -> Read<T>) -> Read<T> {
+    fn one_level_deeper<T>(&mut self, inside: impl FnOnce(&mut Self) -> Read<T>) -> Read<T> {
         if self.depth >= self.nesting {
             return Err(Stop::TooDeep);
         }

@@ -356,7 +356,7 @@ const HOSTILE_NAMES: &[&str] = &["a[$(p1)]", ";p2", "`p3`", "-v", "x=a[$(p4)]", 
 
 /// Runs `text` in a real shell with only these variables, and ends it if it takes too long.
 pub(crate) fn run_in(shell: &Shell, text: &str, at: &Path, vars: &[(&str, &OsStr)], patience: Duration) {
-    let argv = shell.argv(text);
+    let argv = shell.command_line(text);
     let mut child = Process::new(&argv[0])
         .args(&argv[1..])
         .current_dir(at)
@@ -410,12 +410,12 @@ impl Canaries {
         let (bin, run) = (self.dir.path().join("bin"), OsStr::new("p1"));
         let vars = [("PATH", bin.as_os_str()), ("HOME", home.as_os_str()), ("LOBSTER_RUN_ID", run)];
         run_in(shell, text, &home, &vars, Duration::from_secs(3));
-        self.look(numbers)
+        self.find_trace(numbers)
     }
 
     /// Returns any trace since the last check. A background job may finish late; then the trace is
     /// attributed to a later text.
-    fn look(&self, numbers: bool) -> Option<String> {
+    fn find_trace(&self, numbers: bool) -> Option<String> {
         let log = self.dir.path().join("log");
         let home = self.dir.path().join("home");
         let mut seen = Vec::new();
@@ -444,7 +444,7 @@ fn is_confined(text: &str) -> bool {
     !rest.contains('/') && !rest.contains("kill") && !rest.contains("..;") && rest.len() < 400
 }
 
-fn corpus() -> Vec<String> {
+fn corpus_lines() -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/policy/corpus.jsonl");
     let text = std::fs::read_to_string(path).unwrap();
     let lines = text.lines().filter(|line| !line.trim().is_empty());
@@ -456,48 +456,48 @@ fn corpus() -> Vec<String> {
 }
 
 /// One line of the corpus with a few fragments inserted or characters removed.
-fn mutated(line: &str, random: &mut Random) -> String {
+fn mutate_line(line: &str, random: &mut Random) -> String {
     let mut text = line.to_owned();
-    for _ in 0..1 + random.below(3) {
-        let mut at = random.below(text.len() + 1);
+    for _ in 0..1 + random.number_below(3) {
+        let mut at = random.number_below(text.len() + 1);
         while !text.is_char_boundary(at) {
             at -= 1;
         }
-        match random.below(4) {
+        match random.number_below(4) {
             0 if at < text.len() => {
                 text.remove(at);
             }
-            1 => text.insert_str(at, FRAGMENTS[random.below(FRAGMENTS.len())]),
-            _ => text.insert_str(at, MORE[random.below(MORE.len())]),
+            1 => text.insert_str(at, FRAGMENTS[random.number_below(FRAGMENTS.len())]),
+            _ => text.insert_str(at, MORE[random.number_below(MORE.len())]),
         }
     }
     text
 }
 
 /// Random texts, some of them composed of fragments that change variables.
-fn texts(count: usize, seed: u64, over_time: bool) -> Vec<String> {
+fn random_texts(count: usize, seed: u64, over_time: bool) -> Vec<String> {
     let mut random = Random(seed);
-    let corpus = corpus();
+    let corpus = corpus_lines();
     let mut text = move || {
-        if random.below(3) == 0 {
-            return mutated(&corpus[random.below(corpus.len())], &mut random);
+        if random.number_below(3) == 0 {
+            return mutate_line(&corpus[random.number_below(corpus.len())], &mut random);
         }
         let mut text = String::new();
-        let over_time = over_time && random.below(3) == 0;
-        for _ in 0..1 + random.below(7) {
-            let list = match random.below(3) {
+        let over_time = over_time && random.number_below(3) == 0;
+        for _ in 0..1 + random.number_below(7) {
+            let list = match random.number_below(3) {
                 0 => FRAGMENTS,
                 _ if over_time => OVER_TIME,
                 _ => MORE,
             };
-            text.push_str(list[random.below(list.len())]);
+            text.push_str(list[random.number_below(list.len())]);
         }
         text
     };
     std::iter::from_fn(|| Some(text())).filter(|text| is_confined(text)).take(count).collect()
 }
 
-fn installed(dialect: Dialect) -> Option<Shell> {
+fn find_shell(dialect: Dialect) -> Option<Shell> {
     let names: &[&str] = match dialect {
         Dialect::Dash => &["/usr/bin/dash", "/bin/dash"],
         Dialect::Ash => &["/usr/bin/busybox", "/bin/busybox"],
@@ -511,20 +511,20 @@ fn installed(dialect: Dialect) -> Option<Shell> {
     Some(Shell { program: program?, dialect })
 }
 
-fn number(name: &str, default: u64) -> u64 {
+fn env_number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
 fn example_texts(count: u64, over_time: bool) -> Vec<String> {
-    let count = usize::try_from(number("LOBSTER_SHELL_FUZZ_TEXTS", count)).unwrap();
-    texts(count, number("LOBSTER_SHELL_FUZZ_SEED", 20_261_122).max(1), over_time)
+    let count = usize::try_from(env_number("LOBSTER_SHELL_FUZZ_TEXTS", count)).unwrap();
+    random_texts(count, env_number("LOBSTER_SHELL_FUZZ_SEED", 20_261_122).max(1), over_time)
 }
 
 /// The generator covers the purpose of the small language: among texts that ask only because of their
 /// language, some do start canaries in dash.
 #[test]
 fn what_asks_for_its_language_would_start_programs() {
-    let Some(shell) = installed(Dialect::Dash) else {
+    let Some(shell) = find_shell(Dialect::Dash) else {
         return;
     };
     let policy = Policy::load("version = 1\n", "p").unwrap();
@@ -546,7 +546,7 @@ fn what_is_allowed_starts_nothing_that_was_not_judged() {
     let texts = example_texts(default, true);
     let policy = Policy::load("version = 1\n", "p").unwrap();
     let shells: Vec<Shell> =
-        [Dialect::Dash, Dialect::Ash, Dialect::Bash].into_iter().filter_map(installed).collect();
+        [Dialect::Dash, Dialect::Ash, Dialect::Bash].into_iter().filter_map(find_shell).collect();
     let workers = std::thread::available_parallelism().map_or(2, usize::from).min(8);
     let part = texts.len().div_ceil(workers).max(1);
     let results: Vec<(usize, Vec<String>)> = std::thread::scope(|scope| {
@@ -577,7 +577,7 @@ fn what_is_allowed_starts_nothing_that_was_not_judged() {
                         }
                     }
                     std::thread::sleep(Duration::from_millis(300));
-                    bad.extend(canaries.look(true).map(|seen| format!("one of the last texts {seen}")));
+                    bad.extend(canaries.find_trace(true).map(|seen| format!("one of the last texts {seen}")));
                     (ran, bad)
                 })
             })

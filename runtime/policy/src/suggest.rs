@@ -10,7 +10,7 @@ use super::Policy;
 use super::decide::{Command, Decision, Proposal, Verdict};
 use super::decision_env::DecisionEnv;
 use super::file::Effect;
-use super::paths::{is_under, name_step_home, named, normalise};
+use super::paths::{is_under, name_step_home, normalise_path, rule_path};
 use lobster_sandbox::HostPort;
 
 /// Number of different argument lists of one verb from which a rule names the verb instead of each
@@ -44,7 +44,7 @@ pub struct ObservedStart {
 }
 
 impl ObservedStart {
-    fn proposal(&self) -> Proposal {
+    fn to_proposal(&self) -> Proposal {
         let command = match self.argv.as_slice() {
             // The form of a `run:` step: the policy judges its text.
             [shell, flag, text] if flag == "-c" && is_path_of_a_shell(shell) => Command::Shell(text.clone()),
@@ -53,7 +53,7 @@ impl ObservedStart {
         Proposal { command, cwd: self.cwd.clone() }
     }
 
-    fn env(&self, env: &DecisionEnv) -> DecisionEnv {
+    fn decision_env(&self, env: &DecisionEnv) -> DecisionEnv {
         let mut env = env.clone();
         env.vars.extend(self.vars.clone());
         env
@@ -142,7 +142,7 @@ impl Policy {
         let mut refused = BTreeSet::new();
         for run in runs {
             for command in run.commands.iter().filter(|c| !c.argv.is_empty()) {
-                let decision = bare.decide(&proposal(command), env);
+                let decision = bare.decide(&command_proposal(command), env);
                 let hard = decision.is_hard();
                 if hard || decision.verdict == Verdict::Deny {
                     refused.insert(format!("{} ({})", command.argv.join(" "), decision.message));
@@ -201,11 +201,12 @@ impl Policy {
         if run.starts.is_empty() {
             let commands = run.commands.iter().filter(|command| !command.argv.is_empty());
             return commands
-                .map(|command| (command.argv.clone(), self.decide(&proposal(command), env)))
+                .map(|command| (command.argv.clone(), self.decide(&command_proposal(command), env)))
                 .collect();
         }
-        let decide =
-            |start: &ObservedStart| (start.argv.clone(), self.decide(&start.proposal(), &start.env(env)));
+        let decide = |start: &ObservedStart| {
+            (start.argv.clone(), self.decide(&start.to_proposal(), &start.decision_env(env)))
+        };
         run.starts.iter().map(decide).collect()
     }
 
@@ -214,7 +215,11 @@ impl Policy {
     /// attributed to the programs that are known to use the network, or otherwise to all programs that
     /// the catalogue does not let run without it.
     #[must_use]
-    pub fn observe(start: &ObservedStart, hosts: &[String], env: &DecisionEnv) -> Vec<ObservedCommand> {
+    pub fn observe_commands(
+        start: &ObservedStart,
+        hosts: &[String],
+        env: &DecisionEnv,
+    ) -> Vec<ObservedCommand> {
         let cwd = start.cwd.clone();
         let whole = ObservedCommand {
             argv: start.argv.clone(),
@@ -222,7 +227,7 @@ impl Policy {
             hosts: hosts.to_vec(),
             ..ObservedCommand::default()
         };
-        let decision = Self::with_catalogue_only().decide(&start.proposal(), &start.env(env));
+        let decision = Self::with_catalogue_only().decide(&start.to_proposal(), &start.decision_env(env));
         let known = |command: &&super::CommandFact| !command.argv.is_empty() && !command.facts.dynamic;
         let parts: Vec<_> = decision.commands.iter().filter(known).collect();
         // A process that cannot be split is kept as one command.
@@ -283,7 +288,7 @@ impl Policy {
                 }
             }
             for command in run.commands.iter().filter(|c| !c.argv.is_empty()) {
-                let decision = self.decide(&proposal(command), env);
+                let decision = self.decide(&command_proposal(command), env);
                 writes.extend(command.writes.iter().cloned());
                 hosts.extend(command.hosts.iter().cloned());
                 if decision.verdict == Verdict::Allow
@@ -300,7 +305,7 @@ impl Policy {
             .filter(|rule| rule.effect != Effect::Deny && !used_rules.contains(&rule.id))
             .map(|rule| rule.id.clone())
             .collect();
-        let place = |root: &str| normalise("/", &super::paths::expand_root(root, env));
+        let place = |root: &str| normalise_path("/", &super::paths::expand_root(root, env));
         let touched = |root: &str| writes.iter().any(|path| is_under(path, &place(root)));
         let mut roots: BTreeSet<String> = self.file().sandbox.fs.write.iter().cloned().collect();
         let mut granted_hosts: BTreeSet<String> = self.file().sandbox.net.hosts.iter().cloned().collect();
@@ -317,7 +322,7 @@ impl Policy {
             .chain(
                 granted_hosts
                     .iter()
-                    .filter(|granted| !hosts.iter().any(|host| covers(granted, host)))
+                    .filter(|granted| !hosts.iter().any(|host| host_covers(granted, host)))
                     .map(|granted| format!("host {granted}")),
             )
             .collect();
@@ -325,13 +330,13 @@ impl Policy {
     }
 }
 
-fn proposal(command: &ObservedCommand) -> Proposal {
+fn command_proposal(command: &ObservedCommand) -> Proposal {
     Proposal { command: Command::Argv(command.argv.clone()), cwd: command.cwd.clone() }
 }
 
 /// The first right that an observed command used and that is not in its grant.
 fn outside_grant(grant: &super::Grant, command: &ObservedCommand, env: &DecisionEnv) -> Option<String> {
-    let place = |root: &String| normalise("/", &super::paths::expand_root(root, env));
+    let place = |root: &String| normalise_path("/", &super::paths::expand_root(root, env));
     let writable: Vec<String> = grant.fs_write.iter().map(place).collect();
     let write = command.writes.iter().find(|path| !writable.iter().any(|root| is_under(path, root)));
     if let Some(path) = write {
@@ -339,42 +344,42 @@ fn outside_grant(grant: &super::Grant, command: &ObservedCommand, env: &Decision
     }
     let host = command.hosts.iter().find(|host| match &grant.net {
         super::NetGrant::None => true,
-        super::NetGrant::Hosts(granted) => !granted.iter().any(|granted| covers(granted, host)),
+        super::NetGrant::Hosts(granted) => !granted.iter().any(|granted| host_covers(granted, host)),
         super::NetGrant::HostNetwork => false,
     });
     host.map(|host| format!("it reaches {host}"))
 }
 
 /// True if a granted `host:port`, which may begin with `*.`, matches a reached one.
-fn covers(granted: &str, reached: &str) -> bool {
+fn host_covers(granted: &str, reached: &str) -> bool {
     match (HostPort::parse(granted), HostPort::parse(reached)) {
         (Some(granted), Some(reached)) => granted.covers(&reached.host, reached.port),
         _ => false,
     }
 }
 
-pub(super) fn text(value: &str) -> String {
+pub(super) fn toml_string(value: &str) -> String {
     toml::Value::from(name_step_home(value)).to_string()
 }
 
-pub(super) fn list<'a>(values: impl IntoIterator<Item = &'a String>) -> String {
-    let items: Vec<String> = values.into_iter().map(|value| text(value)).collect();
+pub(super) fn toml_array<'a>(values: impl IntoIterator<Item = &'a String>) -> String {
+    let items: Vec<String> = values.into_iter().map(|value| toml_string(value)).collect();
     format!("[{}]", items.join(", "))
 }
 
 /// `path` with the names of the workspace and the homes.
-fn rooted(path: &str, env: &DecisionEnv) -> String {
+fn rooted_path(path: &str, env: &DecisionEnv) -> String {
     for (root, name) in [(&env.workspace, "@workspace"), (&env.tmp, "@tmp")] {
         if is_under(path, root) {
             return format!("{name}{}", &path[root.len()..]);
         }
     }
-    named(path, env)
+    rule_path(path, env)
 }
 
 /// Directories that contain all of `paths`: one level below their root, or the directory of a single
 /// file.
-fn directories(paths: &BTreeSet<String>, env: &DecisionEnv) -> BTreeSet<String> {
+fn common_directories(paths: &BTreeSet<String>, env: &DecisionEnv) -> BTreeSet<String> {
     paths
         .iter()
         .map(|path| {
@@ -385,9 +390,9 @@ fn directories(paths: &BTreeSet<String>, env: &DecisionEnv) -> BTreeSet<String> 
             };
             let below = path[root.len()..].trim_start_matches('/');
             match below.split_once('/') {
-                Some((first, _)) => rooted(&format!("{root}/{first}"), env),
+                Some((first, _)) => rooted_path(&format!("{root}/{first}"), env),
                 // A file cannot be granted before it exists, so its directory is.
-                None => rooted(root, env),
+                None => rooted_path(root, env),
             }
         })
         .collect()
@@ -443,19 +448,19 @@ fn write_rule(
 ) -> std::fmt::Result {
     let runs: Vec<String> = group.runs.iter().map(|run| run.escape_debug().to_string()).collect();
     writeln!(out, "\n# seen in {}", runs.join(", "))?;
-    writeln!(out, "[[rule]]\nid = {}\neffect = \"allow\"", text(id))?;
+    writeln!(out, "[[rule]]\nid = {}\neffect = \"allow\"", toml_string(id))?;
     match argv {
-        Some(argv) => writeln!(out, "argv = {}", list(argv))?,
+        Some(argv) => writeln!(out, "argv = {}", toml_array(argv))?,
         None => {
-            writeln!(out, "program = {}", text(program))?;
+            writeln!(out, "program = {}", toml_string(program))?;
             let words = group.argvs.iter().flatten().filter(|word| word.starts_with('-'));
             let flags = words.filter_map(|word| word.split('=').next().map(str::to_owned));
             let flags: BTreeSet<String> = flags.collect();
             let flags = match flags.is_empty() || group.hosts.is_empty() {
                 true => String::new(),
-                false => format!(", allow_flags = {}", list(&flags)),
+                false => format!(", allow_flags = {}", toml_array(&flags)),
             };
-            writeln!(out, "args = {{ first = [{}]{flags} }}", text(verb))?;
+            writeln!(out, "args = {{ first = [{}]{flags} }}", toml_string(verb))?;
         }
     }
     let mut grant = Vec::new();
@@ -466,17 +471,17 @@ fn write_rule(
             !is_under(path, &env.workspace)
                 && !super::paths::SYSTEM_READ_ONLY.iter().any(|root| is_under(path, root))
         })
-        .map(|path| rooted(path, env))
+        .map(|path| rooted_path(path, env))
         .collect();
     if !outside.is_empty() {
-        grant.push(format!("fs_read = {}", list(&outside)));
+        grant.push(format!("fs_read = {}", toml_array(&outside)));
     }
-    let writes = directories(&group.writes, env);
+    let writes = common_directories(&group.writes, env);
     if !writes.is_empty() {
-        grant.push(format!("fs_write = {}", list(&writes)));
+        grant.push(format!("fs_write = {}", toml_array(&writes)));
     }
     if !group.hosts.is_empty() {
-        grant.push(format!("net = {{ hosts = {} }}", list(&group.hosts)));
+        grant.push(format!("net = {{ hosts = {} }}", toml_array(&group.hosts)));
     }
     if !grant.is_empty() {
         writeln!(out, "grant = {{ {} }}", grant.join(", "))?;
@@ -488,28 +493,28 @@ fn write_rule(
 mod tests {
     use super::*;
 
-    fn command(argv: &[&str], writes: &[&str], hosts: &[&str]) -> ObservedCommand {
+    fn observed_command(argv: &[&str], writes: &[&str], hosts: &[&str]) -> ObservedCommand {
         let own = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect();
         ObservedCommand { argv: own(argv), writes: own(writes), hosts: own(hosts), ..Default::default() }
     }
 
-    fn runs() -> Vec<Observed> {
+    fn sample_runs() -> Vec<Observed> {
         vec![
             Observed {
                 run: "run-1".to_owned(),
                 commands: vec![
-                    command(&["cargo", "build"], &["/srv/repo/target/debug/x"], &[]),
-                    command(&["cargo", "build", "--release"], &["/srv/repo/target/release/x"], &[]),
-                    command(&["ls", "-l"], &[], &[]),
-                    command(&["mkfs.ext4", "/dev/sda"], &[], &[]),
+                    observed_command(&["cargo", "build"], &["/srv/repo/target/debug/x"], &[]),
+                    observed_command(&["cargo", "build", "--release"], &["/srv/repo/target/release/x"], &[]),
+                    observed_command(&["ls", "-l"], &[], &[]),
+                    observed_command(&["mkfs.ext4", "/dev/sda"], &[], &[]),
                 ],
                 starts: Vec::new(),
             },
             Observed {
                 run: "run-2".to_owned(),
                 commands: vec![
-                    command(&["cargo", "build", "-p", "a"], &[], &[]),
-                    command(&["curl", "-fsS", "https://api.example/x"], &[], &["api.example:443"]),
+                    observed_command(&["cargo", "build", "-p", "a"], &[], &[]),
+                    observed_command(&["curl", "-fsS", "https://api.example/x"], &[], &["api.example:443"]),
                 ],
                 starts: Vec::new(),
             },
@@ -519,7 +524,7 @@ mod tests {
     #[test]
     fn a_suggestion_allows_exactly_what_was_seen() {
         let env = DecisionEnv::fixture();
-        let suggestion = Policy::suggest(&runs(), &env);
+        let suggestion = Policy::suggest(&sample_runs(), &env);
         assert_eq!(
             suggestion.toml.trim_end(),
             r#"# Proposed from recorded runs. Read every rule before you commit it: that a
@@ -553,7 +558,7 @@ why = "proposed from recorded runs; not reviewed yet"
 #   mkfs.ext4 /dev/sda (deny: mkfs.ext4 formats a device)"#
         );
         let policy = Policy::load(&suggestion.toml, "suggested.toml").unwrap();
-        let difference = policy.check_against(&runs(), &env);
+        let difference = policy.check_against(&sample_runs(), &env);
         assert_eq!(difference.stopped.iter().map(|s| s.argv[0].as_str()).collect::<Vec<_>>(), ["mkfs.ext4"]);
         assert_eq!(difference.unused_rules, Vec::<String>::new());
         assert_eq!(difference.unused_rights, ["write @tmp"]);
@@ -563,7 +568,7 @@ why = "proposed from recorded runs; not reviewed yet"
     fn missing_rights_are_named() {
         let env = DecisionEnv::fixture();
         let policy = Policy::load("version = 1\n[[rule]]\nid = \"b\"\neffect = \"allow\"\nprogram = \"cargo\"\nargs = { first = [\"build\"] }\n[[rule]]\nid = \"t\"\neffect = \"allow\"\nprogram = \"make\"\n", "p").unwrap();
-        let difference = policy.check_against(&runs(), &env);
+        let difference = policy.check_against(&sample_runs(), &env);
         let reasons: Vec<_> = difference.stopped.iter().map(|stopped| stopped.reason.as_str()).collect();
         assert!(
             reasons.contains(&"the sandbox would have stopped it: it writes /srv/repo/target/debug/x"),

@@ -4,7 +4,7 @@
 //! option, a container with access to the host.
 
 use super::analysis::{Analysis, Arg};
-use super::paths::normalise;
+use super::paths::normalise_path;
 
 /// Operands that a program writes.
 #[derive(Clone, Copy)]
@@ -111,7 +111,7 @@ static WRITE_FLAGS: &[(&[&str], &[&str])] = &[
 impl Analysis<'_> {
     /// Judges all resources that `name` is known to use. With `allowed`, a rule covers the command and
     /// its grant applies instead; secrets stay denied.
-    pub(crate) fn effects(&mut self, name: &str, args: &[Arg], allowed: bool) {
+    pub(crate) fn judge_resources(&mut self, name: &str, args: &[Arg], allowed: bool) {
         let reader = super::catalogue::names_program(name);
         let text_only = super::catalogue::is_text_only(name);
         if !text_only {
@@ -131,7 +131,7 @@ impl Analysis<'_> {
             }
         }
         if let Some((_, writes, values, what)) = WRITERS.iter().find(|(names, ..)| names.contains(&name)) {
-            self.writer(name, args, *writes, values, what);
+            self.judge_writer(name, args, *writes, values, what);
         }
         match name {
             "dd" => {
@@ -146,9 +146,9 @@ impl Analysis<'_> {
             }
             "sed" | "gsed" => self.sed_in_place(args),
             "tar" | "bsdtar" => self.tar_effects(args),
-            "docker" | "podman" | "nerdctl" | "ctr" => self.container(name, args),
+            "docker" | "podman" | "nerdctl" | "ctr" => self.judge_container(name, args),
             "kubectl" | "oc" => self.remote_exec(name, args),
-            "ssh" => self.ssh(args),
+            "ssh" => self.judge_ssh(args),
             "tmux" | "screen" | "xterm" | "gnome-terminal" | "konsole" | "git" | "make" | "gmake"
             | "ninja" | "just" | "vim" | "ssh-agent" | "expect" | "ansible" | "mail" | "man" => {
                 for arg in args {
@@ -163,7 +163,7 @@ impl Analysis<'_> {
         }
     }
 
-    fn writer(&mut self, name: &str, args: &[Arg], writes: Writes, values: &str, what: &str) {
+    fn judge_writer(&mut self, name: &str, args: &[Arg], writes: Writes, values: &str, what: &str) {
         let list = operands_without_values(args, values);
         let targeted = !flag_values(args, &["-t", "--target-directory"]).is_empty()
             && matches!(name, "cp" | "mv" | "ln" | "install");
@@ -269,7 +269,7 @@ impl Analysis<'_> {
         }
         let absolute = args.iter().any(|a| a.text == "-P" || a.text == "--absolute-names");
         if extract && absolute {
-            self.ask("write", "tar extracts with absolute names");
+            self.require_approval("write", "tar extracts with absolute names");
         }
         if create {
             for file in tar_archive(args) {
@@ -280,7 +280,7 @@ impl Analysis<'_> {
 
     /// A container daemon is root on the host: the mounts and shared namespaces of the container are
     /// judged here.
-    fn container(&mut self, name: &str, args: &[Arg]) {
+    fn judge_container(&mut self, name: &str, args: &[Arg]) {
         let verb = args.iter().find(|a| !a.text.starts_with('-')).map_or("", |a| a.text.as_str());
         if !matches!(
             verb,
@@ -312,7 +312,10 @@ impl Analysis<'_> {
                 _ => text.strip_prefix("-v").is_some_and(|v| v.starts_with('/') && self.is_host_mount(v)),
             };
             if refused {
-                self.deny("container-host", format!("{name} {verb} {flag} opens the host to the container"));
+                self.add_denial(
+                    "container-host",
+                    format!("{name} {verb} {flag} opens the host to the container"),
+                );
             }
         }
         self.probe_suffixes(args);
@@ -329,7 +332,7 @@ impl Analysis<'_> {
         if !source.starts_with(['/', '~', '.']) {
             return false;
         }
-        let path = normalise(&self.scope.cwd, source);
+        let path = normalise_path(&self.scope.cwd, source);
         !self.roots.is_writable(&path) || self.roots.is_secret(&path)
     }
 
@@ -340,11 +343,11 @@ impl Analysis<'_> {
         if args.iter().any(|a| a.text == "debug" || a.text == "run")
             && args.iter().any(|a| a.text.contains("privileged") || a.text.contains("hostPID"))
         {
-            self.deny("container-host", format!("{name} opens the host to a container"));
+            self.add_denial("container-host", format!("{name} opens the host to a container"));
         }
     }
 
-    fn ssh(&mut self, args: &[Arg]) {
+    fn judge_ssh(&mut self, args: &[Arg]) {
         const VALUES: &str = "BbcDEeFIiJLlmOopQRSWw";
         let mut rest = args.iter();
         while let Some(arg) = rest.next() {

@@ -10,8 +10,8 @@ use super::analysis::{Analysis, Arg};
 use super::decide::Proposal;
 use super::decision_env::DecisionEnv;
 use super::file::{Effect, NetDefault, NetGrantSpec, NetWord, PolicyError, PolicyFile, Rule};
-use super::paths::{expand_root, is_under, normalise};
-use super::shell::read;
+use super::paths::{expand_root, is_under, normalise_path};
+use super::shell::read_script;
 use super::{Policy, Stance};
 
 /// Source of a policy file, most trusted first.
@@ -72,8 +72,8 @@ impl Policy {
                                     .to_owned(),
                         });
                     }
-                    let file = inherit(&layer.text, file, &ceiling);
-                    tighten(ceiling, file)
+                    let file = inherit_fields(&layer.text, file, &ceiling);
+                    tighten_policy(ceiling, file)
                 }
             });
         }
@@ -143,11 +143,11 @@ impl Policy {
     /// True if some command of the example text matches the rule.
     fn example_matches(&self, rule: &Rule, example: &str) -> bool {
         let env = DecisionEnv::fixture();
-        if !read(example, self.limits().nesting).is_ok_and(|script| script.is_whole) {
+        if !read_script(example, self.limits().nesting).is_ok_and(|script| script.is_whole) {
             return false;
         }
         let decision = self.decide(&Proposal::shell(example), &env);
-        let roots = self.roots(&env);
+        let roots = self.resolve_roots(&env);
         let analysis = Analysis::new(self, &env, &roots, env.workspace.clone());
         decision.commands.iter().any(|command| {
             let args: Vec<Arg> = command
@@ -157,7 +157,7 @@ impl Policy {
                 .collect();
             let Some(first) = args.first() else { return false };
             let name = first.text.rsplit('/').next().unwrap_or("").to_owned();
-            let program = analysis.resolve(&first.text);
+            let program = analysis.resolve_program(&first.text);
             analysis.rule_matches(rule, &name, &args, program.as_deref())
         })
     }
@@ -182,13 +182,13 @@ impl super::RuleGrant {
 
 /// Fills the fields that a layer leaves out from the layers above: only its own fields can make the
 /// policy stricter.
-fn inherit(text: &str, mut layer: PolicyFile, ceiling: &PolicyFile) -> PolicyFile {
-    fn over(base: Value, given: Option<&toml::Value>) -> Value {
+fn inherit_fields(text: &str, mut layer: PolicyFile, ceiling: &PolicyFile) -> PolicyFile {
+    fn overlay_value(base: Value, given: Option<&toml::Value>) -> Value {
         match (base, given) {
             (Value::Object(mut base), Some(toml::Value::Table(given))) => {
                 for (key, value) in given {
                     let below = base.remove(key).unwrap_or(Value::Null);
-                    base.insert(key.clone(), over(below, Some(value)));
+                    base.insert(key.clone(), overlay_value(below, Some(value)));
                 }
                 Value::Object(base)
             }
@@ -198,15 +198,15 @@ fn inherit(text: &str, mut layer: PolicyFile, ceiling: &PolicyFile) -> PolicyFil
     }
     /// A part of the ceiling with the layer's changes; `None` if the result does not parse. The layer
     /// then keeps its own part, with the defaults.
-    fn part<T: Serialize + DeserializeOwned>(ceiling: &T, given: Option<&toml::Value>) -> Option<T> {
+    fn merge_part<T: Serialize + DeserializeOwned>(ceiling: &T, given: Option<&toml::Value>) -> Option<T> {
         let base = serde_json::to_value(ceiling).ok()?;
-        serde_json::from_value(over(base, given)).ok()
+        serde_json::from_value(overlay_value(base, given)).ok()
     }
     let Ok(given) = toml::from_str::<toml::Table>(text) else { return layer };
-    if let Some(limits) = part(&ceiling.limits, given.get("limits")) {
+    if let Some(limits) = merge_part(&ceiling.limits, given.get("limits")) {
         layer.limits = limits;
     }
-    if let Some(sandbox) = part(&ceiling.sandbox, given.get("sandbox")) {
+    if let Some(sandbox) = merge_part(&ceiling.sandbox, given.get("sandbox")) {
         layer.sandbox = sandbox;
     }
     if !given.contains_key("profile") {
@@ -219,8 +219,8 @@ fn inherit(text: &str, mut layer: PolicyFile, ceiling: &PolicyFile) -> PolicyFil
 }
 
 /// Returns `ceiling` made stricter by `layer`.
-fn tighten(mut ceiling: PolicyFile, layer: PolicyFile) -> PolicyFile {
-    if layer.profile.freedom() < ceiling.profile.freedom() {
+fn tighten_policy(mut ceiling: PolicyFile, layer: PolicyFile) -> PolicyFile {
+    if layer.profile.freedom_rank() < ceiling.profile.freedom_rank() {
         ceiling.profile = layer.profile;
     }
     let (limits, lower) = (&mut ceiling.limits, &layer.limits);
@@ -265,7 +265,7 @@ fn tighten(mut ceiling: PolicyFile, layer: PolicyFile) -> PolicyFile {
             sandbox.fs.protect.push(path);
         }
     }
-    if lower.net.default.freedom() < sandbox.net.default.freedom() {
+    if lower.net.default.freedom_rank() < sandbox.net.default.freedom_rank() {
         if lower.net.default == NetDefault::Hosts && sandbox.net.default == NetDefault::HostNetwork {
             sandbox.net.hosts.clone_from(&lower.net.hosts);
         }
@@ -324,7 +324,7 @@ fn tighten(mut ceiling: PolicyFile, layer: PolicyFile) -> PolicyFile {
 pub(super) fn intersect_roots(a: &[String], b: &[String]) -> Vec<String> {
     // Root names keep their spelling; nesting is judged with fixed directories.
     let env = DecisionEnv::fixture();
-    let place = |root: &String| normalise("/", &expand_root(root, &env));
+    let place = |root: &String| normalise_path("/", &expand_root(root, &env));
     let mut out: Vec<String> = Vec::new();
     for x in a {
         for y in b {
@@ -348,8 +348,8 @@ pub(super) fn intersect_roots(a: &[String], b: &[String]) -> Vec<String> {
 fn cut_grant(rule: &mut Rule, read: &[String], write: &[String]) {
     let env = DecisionEnv::fixture();
     let within = |path: &String, roots: &[String]| {
-        let path = normalise("/", &expand_root(path.trim_end_matches(":ro"), &env));
-        roots.iter().any(|root| is_under(&path, &normalise("/", &expand_root(root, &env))))
+        let path = normalise_path("/", &expand_root(path.trim_end_matches(":ro"), &env));
+        roots.iter().any(|root| is_under(&path, &normalise_path("/", &expand_root(root, &env))))
     };
     rule.grant.fs_read.retain(|path| within(path, read));
     rule.grant.fs_write.retain(|path| within(path, write));
@@ -364,17 +364,17 @@ fn cut_grant(rule: &mut Rule, read: &[String], write: &[String]) {
 mod tests {
     use super::*;
 
-    fn layer(layer: Layer, text: &str) -> LayerText {
+    fn layer_text(layer: Layer, text: &str) -> LayerText {
         LayerText { layer, origin: format!("{layer:?}.toml"), text: text.to_owned() }
     }
 
     #[test]
     fn later_layers_only_tighten() {
-        let org = layer(
+        let org = layer_text(
             Layer::Organisation,
             "version = 1\n[limits]\nprocesses = 64\n[sandbox.fs]\nread = [\"@workspace\", \"/var/log\"]\nwrite = [\"@workspace\"]\n[programs]\npin = { git = \"/usr/bin/git\" }\n",
         );
-        let project = layer(
+        let project = layer_text(
             Layer::Project,
             "version = 1\nprofile = \"readonly\"\n[limits]\nprocesses = 512\n[sandbox.fs]\nread = [\"@workspace\", \"/etc\"]\nwrite = [\"@workspace/target\", \"/var\"]\ndeny = [\"**/*.pem\", \"!**/.env\"]\n[programs]\npin = { git = \"/tmp/git\" }\n[[rule]]\nid = \"all\"\neffect = \"allow\"\nprogram = \"make\"\n",
         );
@@ -391,12 +391,14 @@ mod tests {
 
     #[test]
     fn what_a_layer_leaves_unsaid_stays() {
-        let org = layer(
+        let org = layer_text(
             Layer::Organisation,
             "version = 1\n[limits]\ntimeout = \"10m\"\n[sandbox.fs]\nread = [\"@workspace\", \"/var/log\"]\n[sandbox.env]\npass = [\"LANG\"]\nsecrets = [\"t\"]\n[programs]\ntrusted_dirs = [\"/opt/bin\"]\n",
         );
-        let run =
-            layer(Layer::Run, "version = 1\n[limits]\nprocesses = 8\n[sandbox.net]\ndefault = \"none\"\n");
+        let run = layer_text(
+            Layer::Run,
+            "version = 1\n[limits]\nprocesses = 8\n[sandbox.net]\ndefault = \"none\"\n",
+        );
         let merged = Policy::load_layers(&[org, run]).unwrap();
         let file = merged.file();
         assert_eq!(file.limits.timeout.to_string(), "10m");

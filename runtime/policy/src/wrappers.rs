@@ -13,7 +13,7 @@ use self::table::{FLAGS, WRAPPERS};
 use super::analysis::{Analysis, Arg, Flow};
 use super::command::Invocation;
 
-pub(crate) use self::lists::substitute;
+pub(crate) use self::lists::substitute_mark;
 
 /// Treatment of a wrapper's own effect.
 #[derive(Clone, Copy)]
@@ -50,7 +50,7 @@ struct Wrapper {
     kind: Kind,
 }
 
-const fn wrapper(
+const fn new_wrapper(
     names: &'static [&'static str],
     values: &'static str,
     long_values: &'static [&'static str],
@@ -89,30 +89,30 @@ pub(crate) fn is_shell(name: &str) -> bool {
 
 impl Analysis<'_> {
     /// Follows `name` if it is a wrapper.
-    pub(crate) fn wrapper(&mut self, name: &str, inv: &Invocation) -> Option<Flow> {
+    pub(crate) fn follow_wrapper(&mut self, name: &str, inv: &Invocation) -> Option<Flow> {
         match name {
             "env" => return Some(self.env_wrapper(inv)),
-            "xargs" => return Some(self.xargs(inv)),
+            "xargs" => return Some(self.follow_xargs(inv)),
             "find" | "gfind" => return Some(self.find_command(inv)),
-            "parallel" | "sem" => return Some(self.parallel(inv)),
-            "watch" => return Some(self.watch(inv)),
-            "flock" => return Some(self.flock(inv)),
-            "script" | "scriptreplay" => return Some(self.script(inv)),
+            "parallel" | "sem" => return Some(self.follow_parallel(inv)),
+            "watch" => return Some(self.follow_watch(inv)),
+            "flock" => return Some(self.follow_flock(inv)),
+            "script" | "scriptreplay" => return Some(self.follow_script(inv)),
             _ => {}
         }
         let wrapper = WRAPPERS.iter().find(|w| w.names.contains(&name))?;
-        let Split { code, rest, values } = wrapper.split(&inv.args[1..]);
+        let Split { code, rest, values } = wrapper.split_args(&inv.args[1..]);
         let own = &inv.args[1..inv.args.len() - rest.len()];
         self.own_words(name, own, &values, rest);
         match wrapper.kind {
             Kind::Through => {}
             Kind::Ask(why) => {
                 if !matches!(name, "busybox" | "toybox") {
-                    self.draw(name, Vec::new(), false);
+                    self.record_draw(name, Vec::new(), false);
                 }
-                self.ask("wrapper", format!("{name} {why}"));
+                self.require_approval("wrapper", format!("{name} {why}"));
             }
-            Kind::Refuse(code, why) => self.deny(code, format!("{name} {why}")),
+            Kind::Refuse(code, why) => self.add_denial(code, format!("{name} {why}")),
         }
         let mut flow = Flow::default();
         for code in code {
@@ -121,19 +121,19 @@ impl Analysis<'_> {
             }
         }
         if matches!(name, "at" | "batch")
-            && let Some(text) = inv.input.known().map(str::to_owned)
+            && let Some(text) = inv.input.known_text().map(str::to_owned)
         {
             self.probe_code(&text, name);
         }
         if rest.is_empty() {
             if matches!(name, "setarch" | "linux32" | "linux64" | "i386" | "x86_64" | "uname26") {
-                self.ask("wrapper", format!("{name} without a command starts a shell"));
-                self.record(&inv.args, None, Vec::new());
+                self.require_approval("wrapper", format!("{name} without a command starts a shell"));
+                self.record_command(&inv.args, None, Vec::new());
             } else if matches!(wrapper.kind, Kind::Through) {
-                self.draw(name, Vec::new(), true);
-                self.record(&inv.args, None, vec!["catalogue".to_owned()]);
+                self.record_draw(name, Vec::new(), true);
+                self.record_command(&inv.args, None, vec!["catalogue".to_owned()]);
             } else {
-                self.record(&inv.args, None, Vec::new());
+                self.record_command(&inv.args, None, Vec::new());
             }
             return Some(flow);
         }
@@ -145,14 +145,14 @@ impl Analysis<'_> {
         }
         let rest = rest.to_vec();
         let next = if name == "time" && inv.is_plain {
-            self.inner(rest, inv, true)
+            self.follow_wrapped_command(rest, inv, true)
         } else if name == "busybox" {
             let outer = std::mem::replace(&mut self.is_applet, true);
-            let flow = self.inner(rest, inv, false);
+            let flow = self.follow_wrapped_command(rest, inv, false);
             self.is_applet = outer;
             flow
         } else {
-            self.inner(rest, inv, false)
+            self.follow_wrapped_command(rest, inv, false)
         };
         Some(flow.join(next))
     }
@@ -163,7 +163,10 @@ impl Analysis<'_> {
     pub(crate) fn own_words(&mut self, name: &str, own: &[Arg], values: &[usize], rest: &[Arg]) {
         let keeps = |(at, arg): (usize, &Arg)| arg.keeps_its_place(values.contains(&at));
         if !own.iter().enumerate().all(keeps) {
-            self.ask("dynamic", format!("what {name} starts depends on words that are not known"));
+            self.require_approval(
+                "dynamic",
+                format!("what {name} starts depends on words that are not known"),
+            );
             self.probe_suffixes(&[own, rest].concat());
         }
     }
@@ -172,19 +175,22 @@ impl Analysis<'_> {
     /// is not expected at its position.
     fn known_options(&mut self, wrapper: &Wrapper, name: &str, own: &[Arg], values: &[usize]) {
         if let Some(option) = wrapper.unknown_option(name, own, values) {
-            self.ask("wrapper", format!("option {option} of {name} is not known"));
+            self.require_approval("wrapper", format!("option {option} of {name} is not known"));
         }
         if wrapper.operands > 0
             && let Some(operand) = own.iter().rfind(|arg| !arg.text.starts_with('-'))
             && !may_be_operand(name, &operand.text)
         {
-            self.ask("wrapper", format!("{} is not valid for {name} there", operand.display_text()));
+            self.require_approval(
+                "wrapper",
+                format!("{} is not valid for {name} there", operand.display_text()),
+            );
         }
     }
 
-    fn watch(&mut self, inv: &Invocation) -> Flow {
-        let wrapper = wrapper(&["watch"], "nqs", &["interval", "equexit", "shotsdir"], 0, Kind::Through);
-        let Split { rest, values, .. } = wrapper.split(&inv.args[1..]);
+    fn follow_watch(&mut self, inv: &Invocation) -> Flow {
+        let wrapper = new_wrapper(&["watch"], "nqs", &["interval", "equexit", "shotsdir"], 0, Kind::Through);
+        let Split { rest, values, .. } = wrapper.split_args(&inv.args[1..]);
         let own = &inv.args[1..inv.args.len() - rest.len()];
         self.own_words("watch", own, &values, rest);
         self.known_options(&wrapper, "watch", own, &values);
@@ -195,7 +201,7 @@ impl Analysis<'_> {
                 && (a.text == "--exec" || (!cluster.starts_with('-') && flags.contains('x')))
         };
         if own.iter().enumerate().any(executes) {
-            return self.inner(rest.to_vec(), inv, false);
+            return self.follow_wrapped_command(rest.to_vec(), inv, false);
         }
         let rest = rest.to_vec();
         match self.code_text(&rest, "watch") {
@@ -204,9 +210,10 @@ impl Analysis<'_> {
         }
     }
 
-    fn flock(&mut self, inv: &Invocation) -> Flow {
-        let wrapper = wrapper(&["flock"], "wE", &["timeout", "wait", "conflict-exit-code"], 1, Kind::Through);
-        let Split { rest, values, .. } = wrapper.split(&inv.args[1..]);
+    fn follow_flock(&mut self, inv: &Invocation) -> Flow {
+        let wrapper =
+            new_wrapper(&["flock"], "wE", &["timeout", "wait", "conflict-exit-code"], 1, Kind::Through);
+        let Split { rest, values, .. } = wrapper.split_args(&inv.args[1..]);
         let own = &inv.args[1..inv.args.len() - rest.len()];
         self.own_words("flock", own, &values, rest);
         self.known_options(&wrapper, "flock", own, &values);
@@ -224,13 +231,13 @@ impl Analysis<'_> {
                     None => Flow::default(),
                 }
             }
-            Some(_) | None => self.inner(rest, inv, false),
+            Some(_) | None => self.follow_wrapped_command(rest, inv, false),
         }
     }
 
-    fn script(&mut self, inv: &Invocation) -> Flow {
-        self.draw("script", Vec::new(), false);
-        self.ask("wrapper", "script runs the command on its own terminal");
+    fn follow_script(&mut self, inv: &Invocation) -> Flow {
+        self.record_draw("script", Vec::new(), false);
+        self.require_approval("wrapper", "script runs the command on its own terminal");
         let mut flow = Flow::default();
         let mut rest = inv.args[1..].iter();
         while let Some(arg) = rest.next() {
@@ -286,7 +293,7 @@ impl Wrapper {
     }
 
     /// Splits a wrapper's arguments. An unknown value attached to an option is assumed to be present.
-    fn split<'a>(&self, args: &'a [Arg]) -> Split<'a> {
+    fn split_args<'a>(&self, args: &'a [Arg]) -> Split<'a> {
         let mut code = Vec::new();
         let mut values = Vec::new();
         // An architecture may only be named before all options.

@@ -23,13 +23,13 @@ pub(crate) fn check_author(
     if author.is_person() || *reply == Reply::Cancel {
         return Ok(());
     }
-    let origin = match Origin::read(&runtime.store()?, run) {
+    let origin = match Origin::from_journal(&runtime.store()?, run) {
         // A rejection starts nothing, so it is accepted even if the journal is damaged.
         Err(_) if *reply == Reply::Reject => None,
         read => read?,
     };
     let recorded = policy_of(runtime, run).ok().flatten();
     let is_wanted = runtime.policy().wants_person() || recorded.is_some_and(|policy| policy.wants_person());
-    let checked = author.check(origin.as_ref(), is_wanted);
+    let checked = author.check_may_answer(origin.as_ref(), is_wanted);
     checked.map_err(|why| Failure::new(Code::PersonRequired, why))
 }

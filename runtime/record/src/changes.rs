@@ -8,9 +8,9 @@ use std::path::PathBuf;
 
 use lobster_base::digest::Digest;
 use lobster_base::place::is_within;
-use lobster_changes::{ChangeSet, CommitError, NotChanged, Resolution, conflicts};
+use lobster_changes::{ChangeSet, CommitError, NotChanged, Resolution, find_conflicts};
 use lobster_engine::envelope::Failure;
-use lobster_engine::kinds::changes::{load, recover, resolve_conflicts};
+use lobster_engine::kinds::changes::{load_change_set, recover_commits, resolve_conflicts};
 use lobster_engine::kinds::finished_commits::record_unseen_ends;
 use lobster_engine::runtime::{Planned, Runtime};
 use lobster_language::plan::{Extras, Plan, Span, Step, Work, Workflow};
@@ -187,7 +187,7 @@ impl From<UndoError> for Failure {
     fn from(error: UndoError) -> Self {
         match error {
             UndoError::Store(error) => error.into(),
-            other => Self::parse(other.to_string()),
+            other => Self::parse_error(other.to_string()),
         }
     }
 }
@@ -241,7 +241,7 @@ pub fn changes_in(store: &Store, journal: &[Record]) -> Result<Vec<StepChanges>,
         }
     }
     let read = |(step, digest, committed)| {
-        let set = load(store, &digest)?;
+        let set = load_change_set(store, &digest)?;
         Ok(StepChanges { step, digest, set, committed })
     };
     let mut all = found.into_iter().map(read).collect::<Result<Vec<StepChanges>, UndoError>>()?;
@@ -260,7 +260,7 @@ fn mark_committed(
     steps: &[String],
     digest: Digest,
 ) -> Result<(), UndoError> {
-    let set = load(store, &digest)?;
+    let set = load_change_set(store, &digest)?;
     let parts: Vec<&ChangeSet> =
         all.iter().filter(|part| steps.contains(&part.step)).map(|part| &part.set).collect();
     if ChangeSet::compose(&parts) == set {
@@ -281,11 +281,13 @@ pub fn plan_undo(runtime: &Runtime, wanted: &WhatToUndo) -> Result<Undo, UndoErr
     let store = runtime.store()?;
     // Checked before anything is added to the record, and again afterwards.
     sound_record(&store, run)?;
-    recover(&store)?;
+    recover_commits(&store)?;
     record_unseen_ends(&store, run)?;
     let is_meant = |path: &str| step.is_none_or(|step| is_within(path, step));
-    let what = step
-        .map_or_else(|| format!("run {}", run.short()), |step| format!("step {step} of run {}", run.short()));
+    let what = step.map_or_else(
+        || format!("run {}", run.short_id()),
+        |step| format!("step {step} of run {}", run.short_id()),
+    );
     let journal = sound_record(&store, run)?;
     // Records from another store describe changes there, so they cause no changes here.
     let imported = store.imported_records(run)?;
@@ -307,14 +309,14 @@ pub fn plan_undo(runtime: &Runtime, wanted: &WhatToUndo) -> Result<Undo, UndoErr
         Err(error) if error.is_nothing_left() => match undos.proposed.is_empty() {
             false => None,
             true if imported.is_some() && undos.done.is_empty() => {
-                return Err(UndoError::Elsewhere { what, run: run.short().to_string() });
+                return Err(UndoError::Elsewhere { what, run: run.short_id().to_string() });
             }
             true => return Err(without_files(error, &undos, what)),
         },
         files => Some(files?),
     };
     if let (Some(by), false) = (&undos.underway, undos.proposed.is_empty()) {
-        return Err(UndoError::Underway { what, by: by.short().to_string() });
+        return Err(UndoError::Underway { what, by: by.short_id().to_string() });
     }
     let name = name_of_undo(&store.run(run)?.name);
     let mut others = other_effects(journal, &committed, &is_meant);
@@ -331,7 +333,7 @@ pub fn plan_undo(runtime: &Runtime, wanted: &WhatToUndo) -> Result<Undo, UndoErr
     Ok(Undo {
         others,
         conflicts,
-        planned: planned(&name, run, blob, &undos.proposed),
+        planned: plan_undo_run(&name, run, blob, &undos.proposed),
         set,
         steps: undos.proposed,
         not_proposed: undos.not_proposed.into_iter().chain(not_here).collect(),
@@ -342,7 +344,7 @@ pub fn plan_undo(runtime: &Runtime, wanted: &WhatToUndo) -> Result<Undo, UndoErr
 fn sound_record(store: &Store, run: RunId) -> Result<Vec<Record>, UndoError> {
     store.verified_events(run).map_err(|error| match error {
         broken @ StoreError::BrokenChain { .. } => {
-            UndoError::Damaged { run: run.short().to_string(), broken }
+            UndoError::Damaged { run: run.short_id().to_string(), broken }
         }
         other => other.into(),
     })
@@ -393,26 +395,26 @@ fn files_to_undo(
     let sets: Vec<&ChangeSet> = committed.iter().map(|changes| &changes.set).collect();
     let mut done = ChangeSet::compose(&sets);
     if !wanted.only.is_empty() {
-        done = done.only(&wanted.only).map_err(|error| UndoError::NotChanged { what: what(), error })?;
+        done = done.only_at(&wanted.only).map_err(|error| UndoError::NotChanged { what: what(), error })?;
     }
     let mut set = done.inverse();
     if set.is_empty() {
         return Err(UndoError::Done { what: what() });
     }
     let missing =
-        set.contents().iter().filter(|digest| !matches!(store.blob_len(digest), Ok(Some(_)))).count();
+        set.content_digests().iter().filter(|digest| !matches!(store.blob_len(digest), Ok(Some(_)))).count();
     if missing > 0 {
         return Err(UndoError::Gone { what: what(), missing });
     }
-    let mut found = conflicts(&set)?;
-    if !found.is_empty() && conflicts(&done)?.is_empty() {
+    let mut found = find_conflicts(&set)?;
+    if !found.is_empty() && find_conflicts(&done)?.is_empty() {
         return Err(UndoError::Done { what: what() });
     }
     let mut blob = store.put_verbatim(&serde_json::to_vec(&set)?)?.digest;
     if let Some(how) = wanted.conflicts.filter(|_| !found.is_empty()) {
         blob = resolve_conflicts(store, &blob, how)?;
-        set = load(store, &blob)?;
-        found = conflicts(&set)?;
+        set = load_change_set(store, &blob)?;
+        found = find_conflicts(&set)?;
         if set.is_empty() {
             return Err(UndoError::Kept { what: what() });
         }
@@ -440,7 +442,7 @@ fn other_effects(
 }
 
 /// A run that commits a change set and then asks for the undo of each step, one after the other.
-fn planned(name: &str, run: RunId, set: Option<Digest>, undos: &[StepUndo]) -> Planned {
+fn plan_undo_run(name: &str, run: RunId, set: Option<Digest>, undos: &[StepUndo]) -> Planned {
     let mut steps = Vec::new();
     if set.is_some() {
         let extras = Extras { commit: set, ..Extras::default() };
@@ -448,13 +450,13 @@ fn planned(name: &str, run: RunId, set: Option<Digest>, undos: &[StepUndo]) -> P
     }
     let mut children = BTreeMap::new();
     for undo in undos {
-        let (step, child) = undo.planned(run, &children);
+        let (step, child) = undo.plan_step(run, &children);
         children.insert(step.id.clone(), child);
         steps.push(step);
     }
     let workflow = Workflow {
         file: PathBuf::from("undo"),
-        source: set.unwrap_or_else(|| Digest::of(name.as_bytes())),
+        source: set.unwrap_or_else(|| Digest::of_bytes(name.as_bytes())),
         name: Some(name.to_owned()),
         description: None,
         args: Vec::new(),

@@ -11,8 +11,8 @@ use lobster_store::Store;
 const MAX_COMPARED: u64 = 32 << 20;
 
 /// The content of a blob as a value: its JSON, its JSON Lines as an array, or its text.
-pub(super) fn value(store: &Store, digest: &Digest) -> Option<Value> {
-    let bytes = store.load(digest, MAX_COMPARED).ok()?;
+pub(super) fn blob_value(store: &Store, digest: &Digest) -> Option<Value> {
+    let bytes = store.load_blob(digest, MAX_COMPARED).ok()?;
     let text = String::from_utf8(bytes).ok()?;
     if let Ok(value) = json::parse(text.trim()) {
         return Some(value);
@@ -26,12 +26,12 @@ pub(super) fn value(store: &Store, digest: &Digest) -> Option<Value> {
 }
 
 /// The first difference between two blobs; `None` if one is missing, is too large or is not text.
-pub(super) fn first(store: &Store, was: &Digest, is: &Digest) -> Option<Place> {
-    let (was, is) = (value(store, was)?, value(store, is)?);
+pub(super) fn first_difference(store: &Store, was: &Digest, is: &Digest) -> Option<Place> {
+    let (was, is) = (blob_value(store, was)?, blob_value(store, is)?);
     if let (Value::String(was), Value::String(is)) = (&was, &is) {
         return Some(first_line(was, is));
     }
-    json_path::first(&was, &is)
+    json_path::first_difference(&was, &is)
 }
 
 fn first_line(was: &str, is: &str) -> Place {

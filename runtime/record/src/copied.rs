@@ -15,7 +15,7 @@ pub(crate) enum Copied {
 
 impl Copied {
     /// Returns an error if a run may continue elsewhere and is not taken over.
-    pub(crate) fn check(self, store: &Store, id: RunId) -> Result<(), Failure> {
+    pub(crate) fn ensure_taken_over(self, store: &Store, id: RunId) -> Result<(), Failure> {
         if self == Self::TakenOver || !store.is_copy(id)? {
             return Ok(());
         }
@@ -47,7 +47,7 @@ pub(crate) fn record_resumption(
     let event = Event::RunResumed { by: runtime.services.actor(), detail };
     match is_copy {
         true => store.take_over(id, event)?,
-        false => store.append(id, vec![event], Durability::Lazy)?,
+        false => store.append_events(id, vec![event], Durability::Lazy)?,
     }
     Ok(())
 }

@@ -8,7 +8,9 @@ use serde_json::Value;
 use super::json_path;
 use super::preimage::{Difference, Part};
 use super::recording::{Recording, Step};
-use super::why::{blobs, explain, named, result, status};
+use super::why::{
+    blob_difference, explain_difference, named_difference, result_difference, status_difference,
+};
 use lobster_base::place::{is_within, step_id};
 use lobster_engine::envelope::Failure;
 use lobster_engine::path::StepPath;
@@ -76,37 +78,37 @@ impl RunDiff {
 ///
 /// # Errors
 /// If one of them is not known or cannot be read.
-pub fn diff(runtime: &Runtime, before: &str, after: &str) -> Result<RunDiff, Failure> {
+pub fn compare_runs(runtime: &Runtime, before: &str, after: &str) -> Result<RunDiff, Failure> {
     let store = runtime.store()?;
     let load = |text: &str| {
-        let id = store.find_run(text).map_err(|error| Failure::parse(error.to_string()))?;
+        let id = store.find_run(text).map_err(|error| Failure::parse_error(error.to_string()))?;
         Recording::read_damaged(store.found_events(id)?)
     };
-    Ok(compare(&store, &load(before)?, &load(after)?))
+    Ok(compare_recordings(&store, &load(before)?, &load(after)?))
 }
 
 /// Steps of a run by their places; of a step with several attempts, the last one.
 type Places<'r> = HashMap<String, (&'r str, &'r Step)>;
 
-fn places(recording: &Recording) -> Places<'_> {
+fn steps_by_place(recording: &Recording) -> Places<'_> {
     let place = |path: &str| StepPath::from(path).any_attempt().as_str().to_owned();
     recording.in_order().into_iter().map(|(path, step)| (place(path), (path, step))).collect()
 }
 
-fn compare(store: &Store, was: &Recording, is: &Recording) -> RunDiff {
+fn compare_recordings(store: &Store, was: &Recording, is: &Recording) -> RunDiff {
     let mut comparison = Comparison {
         store,
         was,
         is,
-        old: places(was),
-        new: places(is),
+        old: steps_by_place(was),
+        new: steps_by_place(is),
         same: 0,
         found: Vec::new(),
         gone: Vec::new(),
     };
-    comparison.steps();
-    comparison.answers();
-    comparison.others();
+    comparison.compare_steps();
+    comparison.compare_answers();
+    comparison.compare_other_steps();
     let Comparison { same, mut found, gone, .. } = comparison;
     found.sort_by_key(|(seq, _)| *seq);
     RunDiff {
@@ -118,7 +120,7 @@ fn compare(store: &Store, was: &Recording, is: &Recording) -> RunDiff {
         same_args: was.task.args == is.task.args,
         same,
         steps: found.into_iter().map(|(_, step)| step).chain(gone).collect(),
-        output: blobs(store, "output", was.output, is.output),
+        output: blob_difference(store, "output", was.output, is.output),
         broken: was.broken.iter().chain(&is.broken).cloned().collect(),
     }
 }
@@ -142,21 +144,21 @@ impl Comparison<'_> {
     }
 
     /// Compares steps with an action.
-    fn steps(&mut self) {
+    fn compare_steps(&mut self) {
         for (place, (path, now)) in std::mem::take(&mut self.new) {
             match self.old.remove(&place) {
                 None => {
-                    let first =
-                        skipped(self.was, &place).map(|then| status(Some(then), now.outcome.as_deref()));
+                    let first = skipped_end(self.was, &place)
+                        .map(|then| status_difference(Some(then), now.outcome.as_deref()));
                     let change = if first.is_some() { StepChange::Outcome } else { StepChange::Added };
                     self.note_difference(now.seq, &place, change, first);
                 }
                 Some((before, old)) if old.action != now.action => {
-                    let why = explain(self.store, (self.was, before), (self.is, path)).ok();
+                    let why = explain_difference(self.store, (self.was, before), (self.is, path)).ok();
                     let first = why.and_then(|why| why.differences.into_iter().next());
                     self.note_difference(now.seq, &place, StepChange::Action, first);
                 }
-                Some((_, old)) => match result(self.store, old, now) {
+                Some((_, old)) => match result_difference(self.store, old, now) {
                     Some(first) => self.note_difference(now.seq, &place, StepChange::Outcome, Some(first)),
                     None => self.same += 1,
                 },
@@ -165,7 +167,8 @@ impl Comparison<'_> {
         let mut gone: Vec<_> = std::mem::take(&mut self.old).into_iter().collect();
         gone.sort_by_key(|(_, (_, step))| step.seq);
         for (place, (_, old)) in gone {
-            let first = skipped(self.is, &place).map(|now| status(old.outcome.as_deref(), Some(now)));
+            let first =
+                skipped_end(self.is, &place).map(|now| status_difference(old.outcome.as_deref(), Some(now)));
             let change = match first {
                 Some(_) => StepChange::Outcome,
                 None if self.is.status == RunStatus::Ok => StepChange::Removed,
@@ -176,22 +179,27 @@ impl Comparison<'_> {
     }
 
     /// Compares the answers of people.
-    fn answers(&mut self) {
+    fn compare_answers(&mut self) {
         for (path, (seq, now)) in &self.is.answers {
             let Some((_, old)) = self.was.answers.get(path) else { continue };
             let value = |answer| serde_json::to_value(answer).unwrap_or_default();
-            if let Some(place) = json_path::first(&value(old), &value(now)) {
+            if let Some(place) = json_path::first_difference(&value(old), &value(now)) {
                 let asker = path.split('!').next().unwrap_or(path);
-                self.note_difference(*seq, asker, StepChange::Outcome, Some(named("answer", place)));
+                self.note_difference(
+                    *seq,
+                    asker,
+                    StepChange::Outcome,
+                    Some(named_difference("answer", place)),
+                );
             }
         }
     }
 
     /// Compares steps without their own action. A composite step is the same unless its status differs,
     /// because the steps inside are compared themselves.
-    fn others(&mut self) {
-        let (old, new) = (definitions(self.was, self.store), definitions(self.is, self.store));
-        let acted = [places(self.was), places(self.is)];
+    fn compare_other_steps(&mut self) {
+        let (old, new) = (step_definitions(self.was, self.store), step_definitions(self.is, self.store));
+        let acted = [steps_by_place(self.was), steps_by_place(self.is)];
         let mut others: Vec<_> = self.is.summaries.iter().collect();
         // An inner step ends before its outer step.
         others.sort_by_key(|(_, (seq, _))| *seq);
@@ -204,11 +212,17 @@ impl Comparison<'_> {
             }
             let Some((_, then)) = self.was.summaries.get(path) else { continue };
             let id = step_id(path);
-            let changed = old.get(&*id).zip(new.get(&*id)).and_then(|(old, new)| json_path::first(old, new));
+            let changed =
+                old.get(&*id).zip(new.get(&*id)).and_then(|(old, new)| json_path::first_difference(old, new));
             if then.status != now.status {
-                self.note_difference(*seq, path, StepChange::Outcome, Some(status(Some(then), Some(now))));
+                self.note_difference(
+                    *seq,
+                    path,
+                    StepChange::Outcome,
+                    Some(status_difference(Some(then), Some(now))),
+                );
             } else if let Some(place) = changed {
-                let first = Difference { part: Part::Definition, name: None, ..named("", place) };
+                let first = Difference { part: Part::Definition, name: None, ..named_difference("", place) };
                 self.note_difference(*seq, path, StepChange::Action, Some(first));
             } else if now.status == StepStatus::Ok
                 && !acted.iter().flat_map(|places| places.keys()).any(|inner| is_within(inner, path))
@@ -220,22 +234,22 @@ impl Comparison<'_> {
 }
 
 /// The end of a step that its condition skipped.
-fn skipped<'r>(recording: &'r Recording, place: &str) -> Option<&'r StepOutcome> {
+fn skipped_end<'r>(recording: &'r Recording, place: &str) -> Option<&'r StepOutcome> {
     let (_, outcome) = recording.summaries.get(place)?;
     (outcome.status == StepStatus::Skipped).then_some(outcome)
 }
 
 /// Definitions of the plan's steps by their ids, without inner steps.
-fn definitions(recording: &Recording, store: &Store) -> HashMap<String, Value> {
-    fn collect(value: &Value, found: &mut HashMap<String, Value>) {
+fn step_definitions(recording: &Recording, store: &Store) -> HashMap<String, Value> {
+    fn collect_definitions(value: &Value, found: &mut HashMap<String, Value>) {
         match value {
             Value::Object(fields) => {
                 if let (Some(Value::String(id)), Some(_)) = (fields.get("id"), fields.get("work")) {
                     found.insert(id.clone(), without_steps(value));
                 }
-                fields.values().for_each(|value| collect(value, found));
+                fields.values().for_each(|value| collect_definitions(value, found));
             }
-            Value::Array(items) => items.iter().for_each(|value| collect(value, found)),
+            Value::Array(items) => items.iter().for_each(|value| collect_definitions(value, found)),
             _ => {}
         }
     }
@@ -253,7 +267,7 @@ fn definitions(recording: &Recording, store: &Store) -> HashMap<String, Value> {
         }
     }
     let mut found = HashMap::new();
-    let plan = recording.plan(store).ok().and_then(|plan| serde_json::to_value(plan).ok());
-    collect(&plan.unwrap_or_default(), &mut found);
+    let plan = recording.read_plan(store).ok().and_then(|plan| serde_json::to_value(plan).ok());
+    collect_definitions(&plan.unwrap_or_default(), &mut found);
     found
 }

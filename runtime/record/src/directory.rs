@@ -55,7 +55,7 @@ pub(crate) fn check_directory(store: &Store, run: RunId) -> Result<(), Failure> 
         format!(
             "run {} continues in {}, the directory of its workflow, which does not exist; restore it, or end the run: \
              `lobster resume {0} --cancel`",
-            run.short(),
+            run.short_id(),
             gone.display()
         ),
     ))

@@ -1,7 +1,7 @@
 //! Finds the failed step of a run and its position in the file.
 
 use lobster_base::place::{is_within, step_id};
-use lobster_engine::recorded_plan::recorded;
+use lobster_engine::recorded_plan::load_recorded;
 use lobster_language::plan::{Plan, Workflow};
 use lobster_language::source::Source;
 use lobster_store::{Event, Record, RunId, StepOutcome, StepStatus, Store};
@@ -45,7 +45,7 @@ pub fn failure_after<'e>(last: Option<&str>, event: &'e Event) -> Option<(&'e st
 /// Position of a step of a run, if its file is still the one that was run.
 #[must_use]
 pub fn place_of_step(store: &Store, run: RunId, path: &str) -> Option<StepPlace> {
-    place_in_plan(&recorded::<Plan>(store, &store.run(run).ok()?.plan).ok()?, path)
+    place_in_plan(&load_recorded::<Plan>(store, &store.run(run).ok()?.plan).ok()?, path)
 }
 
 /// Position of a step of a plan, if the file is unchanged since the plan was made.
@@ -71,7 +71,7 @@ fn place_in(workflow: &Workflow, path: &str) -> Option<StepPlace> {
     if source.digest != workflow.source {
         return None;
     }
-    let line = source.position(step.span.start).0;
+    let line = source.line_and_column(step.span.start).0;
     let text = String::from_utf8_lossy(&bytes);
     let around = text
         .lines()
@@ -85,17 +85,17 @@ fn place_in(workflow: &Workflow, path: &str) -> Option<StepPlace> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Place, workflow};
+    use crate::testing::{Place, workflow_text};
 
     #[test]
     fn the_step_is_found_whatever_its_id() {
         let place = Place::new();
-        let run = place.run(&workflow(
+        let run = place.run(&workflow_text(
             "name: ids\nsteps:\n  - id: 100%\n    run: exit 0\n  - id: list\n    run: echo '[1]'\n  - id: each\n    for_each: $list.json\n    steps:\n      - id: a/b\n        run: exit 3\n",
         ));
         let store = place.runtime.store().unwrap();
         let run = run.parse().unwrap();
-        let events = store.events(run).unwrap();
+        let events = store.all_events(run).unwrap();
         let (failed, _) = failed_step(&events).unwrap();
         assert_eq!(failed, "each[0]/a%2Fb");
         let found = |path: &str| place_of_step(&store, run, path).map(|place| place.line);

@@ -108,18 +108,18 @@ struct Terms {
 /// If the run, a step or an argument is not known, or if the plan does not load.
 pub fn plan_fork(runtime: &Runtime, request: &ForkRequest) -> Result<ForkPlan, Failure> {
     let store = runtime.store()?;
-    let parent = store.find_run(&request.run).map_err(|error| Failure::parse(error.to_string()))?;
+    let parent = store.find_run(&request.run).map_err(|error| Failure::parse_error(error.to_string()))?;
     let journal = sound_journal(&store, parent)?;
-    let recording = Recording::read(&journal)?;
-    let planned = planned(runtime, &store, &recording, request)?;
-    let terms = terms(&store, &recording, request)?;
+    let recording = Recording::from_journal(&journal)?;
+    let planned = plan_run(runtime, &store, &recording, request)?;
+    let terms = resolve_terms(&store, &recording, request)?;
     let task = keep_task(&store, &planned)?;
     let (pricing, _) = Pricing::configured(|name| runtime.services.env.get(name));
     let fork = Arc::new(Fork::new(&store, &journal, &terms, task, Stage::Preview(pricing))?);
-    let services = super::replay::services(runtime, &store, &recording);
-    let mut run = Run::recalled(&services, store, None, parent, task, &[], Interrupted::Ask);
+    let services = super::replay::replay_services(runtime, &store, &recording);
+    let mut run = Run::from_journal(&services, store, None, parent, task, &[], Interrupted::Ask);
     run.policy = runtime.services.policy_digest();
-    let run = run.overseen(Arc::<Fork>::clone(&fork));
+    let run = run.with_overseer(Arc::<Fork>::clone(&fork));
     let result = output_of(&run, &planned.plan, &planned.args);
     let told = std::mem::take(&mut *lock(&fork.told));
     let fails = match &result {
@@ -145,7 +145,7 @@ pub fn plan_fork(runtime: &Runtime, request: &ForkRequest) -> Result<ForkPlan, F
 }
 
 /// Runs a fork.
-pub fn fork(runtime: &Runtime, plan: &ForkPlan) -> RunResult {
+pub fn execute_fork(runtime: &Runtime, plan: &ForkPlan) -> RunResult {
     run_fork(runtime, plan).unwrap_or_else(RunResult::from)
 }
 
@@ -153,24 +153,24 @@ fn run_fork(runtime: &Runtime, plan: &ForkPlan) -> Result<RunResult, Failure> {
     let store = runtime.store()?;
     let journal = sound_journal(&store, plan.parent)?;
     runtime.prepare_secrets(&plan.planned.plan, &plan.planned.args)?;
-    let mut run = runtime.begin(&plan.planned, Some(plan.parent))?;
+    let mut run = runtime.begin_run(&plan.planned, Some(plan.parent))?;
     let fork = Fork::new(&store, &journal, &plan.terms, run.task, Stage::Real)?;
     let detail = serde_json::json!(plan.terms);
     let note = Event::Note { path: None, text: FORK_NOTE.to_owned(), detail };
     run.append_unsynced(note).map_err(|_| Failure::new(Code::Store, "the fork could not be recorded"))?;
-    run = run.overseen(Arc::new(fork));
-    let envelope = lobster_engine::execute(&run, &plan.planned.plan, &plan.planned.args);
+    run = run.with_overseer(Arc::new(fork));
+    let envelope = lobster_engine::execute_plan(&run, &plan.planned.plan, &plan.planned.args);
     Ok(RunResult { run: Some(run.id), envelope, rendered: run.has_rendered() })
 }
 
-fn planned(
+fn plan_run(
     runtime: &Runtime,
     store: &Store,
     recording: &Recording,
     request: &ForkRequest,
 ) -> Result<Planned, Failure> {
-    let mut args = recording.arguments(store)?;
-    let recorded = recording.plan(store)?;
+    let mut args = recording.read_arguments(store)?;
+    let recorded = recording.read_plan(store)?;
     let mut given = given_args(recording, &recorded, &args);
     let file = match (&request.workflow, recorded) {
         (Some(file), _) => file.clone(),
@@ -188,7 +188,7 @@ fn planned(
             return refuse_undeclared(planned, request, &before);
         }
         (None, Plan::Pipeline(_)) if !request.set.is_empty() => {
-            return Err(Failure::parse("a pipeline has no arguments to set"));
+            return Err(Failure::parse_error("a pipeline has no arguments to set"));
         }
         (None, plan @ Plan::Pipeline(_)) => {
             return Ok(Planned { plan, args, given, name: recording.name.clone() });
@@ -198,7 +198,7 @@ fn planned(
     args.retain(|name, _| given.contains(name));
     args.extend(request.set.clone());
     let planned =
-        runtime.plan(&RunRequest { target: Target::File(file), args: Some(Value::Object(args)) })?;
+        runtime.plan_run(&RunRequest { target: Target::File(file), args: Some(Value::Object(args)) })?;
     refuse_undeclared(planned, request, &given)
 }
 
@@ -226,17 +226,18 @@ fn given_args(recording: &Recording, plan: &Plan, args: &Map<String, Value>) -> 
     args.iter().filter(|(name, value)| !is_default(name, value)).map(|(name, _)| name.clone()).collect()
 }
 
-fn terms(store: &Store, recording: &Recording, request: &ForkRequest) -> Result<Terms, Failure> {
+fn resolve_terms(store: &Store, recording: &Recording, request: &ForkRequest) -> Result<Terms, Failure> {
     let from = request.from.iter().map(|step| known_place(recording, step)).collect::<Result<_, _>>()?;
     let mut edit = BTreeMap::new();
     for (step, bytes) in &request.edit {
-        let path = recording.meant(step)?;
+        let path = recording.resolve_step(step)?;
         let recorded = recording.steps.get(&path).and_then(|step| step.outcome.as_ref());
         let outcome = recorded
-            .ok_or_else(|| Failure::parse(format!("step '{path}' has no recorded result to edit")))?;
-        let blob = store.put(bytes)?;
-        edited(store, outcome, blob)
-            .map_err(|error| Failure::parse(format!("edit of '{path}' is invalid: {}", error.message)))?;
+            .ok_or_else(|| Failure::parse_error(format!("step '{path}' has no recorded result to edit")))?;
+        let blob = store.put_blob(bytes)?;
+        edited_outcome(store, outcome, blob).map_err(|error| {
+            Failure::parse_error(format!("edit of '{path}' is invalid: {}", error.message))
+        })?;
         edit.insert(path, blob);
     }
     Ok(Terms { from, edit })
@@ -247,7 +248,7 @@ fn known_place(recording: &Recording, step: &str) -> Result<String, Failure> {
     if recording.steps.keys().any(|path| is_within(path, step)) {
         return Ok(step.to_owned());
     }
-    recording.meant(step)
+    recording.resolve_step(step)
 }
 
 /// Name of the note with the settings of a fork.
@@ -274,7 +275,7 @@ pub(crate) fn overseer_of_fork(
         return Ok(None);
     }
     let parents = sound_journal(store, parent)?;
-    let task = Recording::read(journal)?.task;
+    let task = Recording::from_journal(journal)?.task;
     let fork = Fork::new(store, &parents, &terms, task, Stage::Real)?;
     journal.iter().for_each(|record| fork.note_taken(record));
     Ok(Some(Arc::new(fork)))
@@ -311,7 +312,7 @@ struct Taken {
 }
 
 impl Taken {
-    fn note(&mut self, from: String, at: &str) {
+    fn mark_used(&mut self, from: String, at: &str) {
         self.at.insert(at.to_owned(), from.clone());
         self.used.insert(from);
     }
@@ -350,7 +351,7 @@ impl Fork {
         task: Task,
         stage: Stage,
     ) -> Result<Self, Failure> {
-        let recording = Recording::read(parent)?;
+        let recording = Recording::from_journal(parent)?;
         // File changes from another store are not committed here, so such a step runs again.
         let is_imported = store.imported_records(recording.run)?.is_some();
         let mut by_action: HashMap<Digest, Vec<String>> = HashMap::new();
@@ -370,7 +371,7 @@ impl Fork {
             store: store.clone(),
             recording,
             by_action,
-            answers: lobster_engine::recall::answers(parent),
+            answers: lobster_engine::recall::recorded_answers(parent),
             terms: terms.clone(),
             task,
             taken: Mutex::default(),
@@ -380,23 +381,23 @@ impl Fork {
 
     /// An outcome of the same action, preferably from the same place. Returns `None` for a step that must run
     /// again.
-    fn take(&self, act: &Act<'_>) -> Option<StepOutcome> {
+    fn reuse_outcome(&self, act: &Act<'_>) -> Option<StepOutcome> {
         if self.terms.is_from(act.path.as_str()) {
             return None;
         }
         let mut taken = lock(&self.taken);
-        let path = self.free(&taken.used, &act.digest, act.path.as_str())?.clone();
+        let path = self.free_place(&taken.used, &act.digest, act.path.as_str())?.clone();
         let outcome = self.recording.steps.get(&path)?.outcome.as_ref()?;
         // Changes that were undone or edited since are committed again, or are a conflict.
         if path.ends_with(COMMIT_SUFFIX) && !is_still_committed(&self.store, outcome) {
             return None;
         }
-        taken.note(path, act.path.as_str());
+        taken.mark_used(path, act.path.as_str());
         Some(StepOutcome { cached: true, ..StepOutcome::clone(outcome) })
     }
 
     /// The place whose outcome is reused for this action at `place`: the same place if it is free.
-    fn free(&self, used: &HashSet<String>, action: &Digest, place: &str) -> Option<&String> {
+    fn free_place(&self, used: &HashSet<String>, action: &Digest, place: &str) -> Option<&String> {
         let candidates = self.by_action.get(action)?;
         let free = |path: &&String| !used.contains(*path);
         let same_place = candidates.iter().find(|path| *path == place).filter(free);
@@ -418,14 +419,14 @@ impl Fork {
             Some(from) => from.as_str().map(str::to_owned),
             // Records of earlier versions lack it, so it is determined by the same rule as then.
             None if self.terms.edit.contains_key(path) => None,
-            None => self.free(&taken.used, action, path).cloned(),
+            None => self.free_place(&taken.used, action, path).cloned(),
         };
         if let Some(from) = from {
-            taken.note(from, path);
+            taken.mark_used(from, path);
         }
     }
 
-    fn known(&self, act: &Act<'_>, effect: bool, known: Known) -> Result<Known, Stop> {
+    fn known_outcome(&self, act: &Act<'_>, effect: bool, known: Known) -> Result<Known, Stop> {
         if known.is_some() {
             return Ok(known);
         }
@@ -434,11 +435,11 @@ impl Fork {
             add_once(&mut lock(&self.told).edited, path);
             let recorded = self.recording.steps.get(path).and_then(|step| step.outcome.clone());
             let recorded = recorded.unwrap_or_else(|| StepOutcome::new(StepStatus::Ok).into());
-            let edited =
-                edited(&self.store, &recorded, *blob).map_err(|error| store_failure(error.message))?;
+            let edited = edited_outcome(&self.store, &recorded, *blob)
+                .map_err(|error| store_failure(error.message))?;
             return Ok(Some(edited.into()));
         }
-        if let Some(outcome) = self.take(act) {
+        if let Some(outcome) = self.reuse_outcome(act) {
             add_once(&mut lock(&self.told).reused, path);
             return Ok(Some(outcome.into()));
         }
@@ -455,7 +456,7 @@ impl Fork {
                 recorded.as_ref().map_or_else(Vec::new, |outcome| paid_calls(&outcome.value, pricing));
             told.effects.push(DoneAnew {
                 step: path.to_owned(),
-                action: in_short(&act.preimage.value()),
+                action: in_short(&act.preimage.to_json()),
                 calls,
             });
             for asked in std::mem::take(&mut told.answered) {
@@ -468,27 +469,27 @@ impl Fork {
 }
 
 impl Overseer for Fork {
-    fn journals(&self) -> bool {
+    fn is_journaled(&self) -> bool {
         matches!(self.stage, Stage::Real)
     }
 
-    fn effect(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop> {
-        self.known(act, true, known)
+    fn replace_effect(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop> {
+        self.known_outcome(act, true, known)
     }
 
-    fn pure(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop> {
-        self.known(act, false, known)
+    fn replace_pure(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop> {
+        self.known_outcome(act, false, known)
     }
 
     fn native_profile(&self, path: &StepPath) -> Option<NativeProfile> {
-        self.recording.preimage(&self.store, path.as_str()).as_ref().map(NativeProfile::of_action)
+        self.recording.read_preimage(&self.store, path.as_str()).as_ref().map(NativeProfile::of_action)
     }
 
     fn taken_from(&self, path: &StepPath) -> Option<String> {
         lock(&self.taken).at.get(path.as_str()).cloned()
     }
 
-    fn wait(&self, path: &StepPath) -> Option<Value> {
+    fn earlier_decision(&self, path: &StepPath) -> Option<Value> {
         let place = path.as_str();
         self.recording.waits.get(place).filter(|_| !self.terms.is_from(place)).cloned()
     }
@@ -498,7 +499,7 @@ impl Overseer for Fork {
     }
 
     /// An answer is valid only for the same question, items, plan, arguments and policy.
-    fn answer(
+    fn replace_answer(
         &self,
         path: &StepPath,
         binding: &Binding,
@@ -560,26 +561,26 @@ fn in_short(action: &Value) -> String {
 }
 
 /// A recorded outcome with another result, in the format of the step's results.
-fn edited(store: &Store, recorded: &StepOutcome, blob: Blob) -> Result<StepOutcome, Failure> {
+fn edited_outcome(store: &Store, recorded: &StepOutcome, blob: Blob) -> Result<StepOutcome, Failure> {
     let mut outcome = StepOutcome::new(StepStatus::Ok);
     outcome.exit = recorded.exit.map(|_| 0);
     outcome.detail = serde_json::json!({ "edited": true });
     let value = || {
         const MAX_EDITED: u64 = 256 << 20;
-        let bytes = store.load(&blob.digest, MAX_EDITED)?;
+        let bytes = store.load_blob(&blob.digest, MAX_EDITED)?;
         json::parse(String::from_utf8_lossy(&bytes).trim())
-            .map_err(|error| Failure::parse(format!("it is not JSON: {error}")))
+            .map_err(|error| Failure::parse_error(format!("it is not JSON: {error}")))
     };
     if recorded.stdout.is_some() {
         outcome.stdout = Some(blob);
-        outcome.stderr = Some(store.put(b"")?);
+        outcome.stderr = Some(store.put_blob(b"")?);
     } else if recorded.output.is_some() {
         let items = match value()? {
             Value::Array(items) => items,
             single => vec![single],
         };
         let lines: String = items.iter().map(|item| json::compact(item) + "\n").collect();
-        outcome.output = Some(store.put(lines.as_bytes())?);
+        outcome.output = Some(store.put_blob(lines.as_bytes())?);
         outcome.detail["items"] = items.len().into();
     } else {
         outcome.value = value()?;
@@ -590,15 +591,15 @@ fn edited(store: &Store, recorded: &StepOutcome, blob: Blob) -> Result<StepOutco
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Place, workflow};
+    use crate::testing::{Place, workflow_text};
 
     #[test]
     fn records_that_do_not_say_what_was_taken_count_as_well() {
         let place = Place::new();
-        let run = place.run(&workflow("name: n\nsteps:\n  - id: notify\n    run: echo sent\n"));
+        let run = place.run(&workflow_text("name: n\nsteps:\n  - id: notify\n    run: echo sent\n"));
         let store = place.runtime.store().unwrap();
-        let parent = store.events(run.parse().unwrap()).unwrap();
-        let task = Recording::read(&parent).unwrap().task;
+        let parent = store.all_events(run.parse().unwrap()).unwrap();
+        let task = Recording::from_journal(&parent).unwrap().task;
         for (detail, is_free) in [
             (serde_json::json!({ "reused": true }), false),
             (serde_json::json!({ "reused": true, "from": "notify" }), false),
@@ -616,7 +617,7 @@ mod tests {
             let action = action.unwrap();
             fork.note_taken(&record);
             assert_eq!(
-                fork.free(&lock(&fork.taken).used, &action, "notify_b").is_some(),
+                fork.free_place(&lock(&fork.taken).used, &action, "notify_b").is_some(),
                 is_free,
                 "{detail}"
             );

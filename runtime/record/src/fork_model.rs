@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-use super::testing::{Place, workflow};
-use super::{ForkRequest, ReplayOptions, fork, plan_fork, replay};
+use super::testing::{Place, workflow_text};
+use super::{ForkRequest, ReplayOptions, execute_fork, plan_fork, replay_run};
 
 /// Number of graphs to try.
 const GRAPHS: usize = 500;
@@ -66,12 +66,12 @@ fn case() -> impl Strategy<Value = Case> {
 type Action = (usize, Vec<i64>);
 
 impl Case {
-    fn action(&self, index: usize, values: &[i64]) -> Action {
+    fn step_action(&self, index: usize, values: &[i64]) -> Action {
         let step = &self.steps[index];
         (step.label, step.reads.iter().map(|read| values[*read]).collect())
     }
 
-    fn result(&self, index: usize, values: &[i64], outside: &[i64]) -> i64 {
+    fn step_result(&self, index: usize, values: &[i64], outside: &[i64]) -> i64 {
         let step = &self.steps[index];
         let read: i64 = step.reads.iter().map(|read| values[*read]).sum();
         (read + if step.outside { outside[index] } else { 3 }) / 4
@@ -81,11 +81,11 @@ impl Case {
     fn predict(&self) -> (Vec<i64>, Vec<i64>, Vec<usize>) {
         let mut old = Vec::new();
         for index in 0..self.steps.len() {
-            old.push(self.result(index, &old, &self.before));
+            old.push(self.step_result(index, &old, &self.before));
         }
         let mut known: Vec<(usize, Action)> = (0..self.steps.len())
             .filter(|index| !self.from.contains(index))
-            .map(|index| (index, self.action(index, &old)))
+            .map(|index| (index, self.step_action(index, &old)))
             .collect();
         let (mut new, mut done): (Vec<i64>, Vec<usize>) = (Vec::new(), Vec::new());
         for index in 0..self.steps.len() {
@@ -93,9 +93,9 @@ impl Case {
                 new.push(*value);
                 continue;
             }
-            let action = self.action(index, &new);
+            let action = self.step_action(index, &new);
             if self.from.contains(&index) {
-                new.push(self.result(index, &new, &self.after));
+                new.push(self.step_result(index, &new, &self.after));
                 done.push(index);
                 continue;
             }
@@ -103,7 +103,7 @@ impl Case {
             match same_place.or_else(|| known.iter().position(|(_, other)| *other == action)) {
                 Some(position) => new.push(old[known.remove(position).0]),
                 None => {
-                    new.push(self.result(index, &new, &self.after));
+                    new.push(self.step_result(index, &new, &self.after));
                     done.push(index);
                 }
             }
@@ -111,7 +111,7 @@ impl Case {
         (old, new, done)
     }
 
-    fn workflow(&self) -> String {
+    fn workflow_text(&self) -> String {
         let mut text = "name: graph\nsteps:\n".to_owned();
         for (index, step) in self.steps.iter().enumerate() {
             let outside = if step.outside { format!("$(cat out{index})") } else { "3".to_owned() };
@@ -136,8 +136,8 @@ impl Case {
         let log = || std::fs::read_to_string(place.path("log")).unwrap_or_default();
         let (old, new, done) = self.predict();
         outside(&self.before);
-        let run = place.run(&workflow(&self.workflow()));
-        assert_eq!(last(place, &run), old.last().copied(), "{self:?}");
+        let run = place.run(&workflow_text(&self.workflow_text()));
+        assert_eq!(printed_number(place, &run), old.last().copied(), "{self:?}");
         outside(&self.after);
         std::fs::remove_file(place.path("log")).unwrap();
         let request = ForkRequest {
@@ -152,12 +152,12 @@ impl Case {
         };
         let plan = plan_fork(&place.runtime, &request).unwrap();
         assert_eq!(log(), "", "planning a fork executes nothing: {self:?}");
-        let fork = fork(&place.runtime, &plan).run.unwrap().to_string();
-        assert_eq!(last(place, &fork), new.last().copied(), "{self:?}");
+        let fork = execute_fork(&place.runtime, &plan).run.unwrap().to_string();
+        assert_eq!(printed_number(place, &fork), new.last().copied(), "{self:?}");
         let labels: Vec<_> = done.iter().map(|index| self.steps[*index].label.to_string()).collect();
         assert_eq!(log().lines().collect::<Vec<_>>(), labels, "{self:?}");
         if self.edit.is_empty() {
-            let report = replay(&place.runtime, &fork, &ReplayOptions::default()).unwrap();
+            let report = replay_run(&place.runtime, &fork, &ReplayOptions::default()).unwrap();
             assert_eq!(report.divergences, [], "{self:?}");
         }
         let _ = std::fs::remove_file(place.path("log"));
@@ -165,10 +165,10 @@ impl Case {
 }
 
 /// The number that a run printed.
-fn last(place: &Place, run: &str) -> Option<i64> {
+fn printed_number(place: &Place, run: &str) -> Option<i64> {
     let store = place.runtime.store().unwrap();
     let output = store.run(store.find_run(run).unwrap()).unwrap().output?;
-    String::from_utf8_lossy(&store.load(&output, 1000).unwrap()).trim().parse().ok()
+    String::from_utf8_lossy(&store.load_blob(&output, 1000).unwrap()).trim().parse().ok()
 }
 
 #[test]

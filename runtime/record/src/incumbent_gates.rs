@@ -67,7 +67,7 @@ enum Release {
 
 impl IncumbentGate {
     /// Explains why lobster does not answer it, and which program does.
-    pub(super) fn refusal(&self, state_dir: &Path, reply: Option<&Reply>) -> String {
+    pub(super) fn explain_refusal(&self, state_dir: &Path, reply: Option<&Reply>) -> String {
         let by = match self.release {
             Release::From2026_9 => "@clawdbot/lobster 2026.9.11 or newer",
             Release::UpTo2026_6 => "@clawdbot/lobster 2026.6.11 or older",
@@ -79,13 +79,13 @@ impl IncumbentGate {
         format!(
             "this question was made by {by}, in an unsigned file that decides what would run, so lobster does not \
              answer it; use that program instead: `{}`",
-            self.command(state_dir, reply)
+            self.answer_command(state_dir, reply)
         )
     }
 
     /// Command line by which the incumbent accepts an answer.
     #[must_use]
-    pub fn command(&self, state_dir: &Path, reply: Option<&Reply>) -> String {
+    pub fn answer_command(&self, state_dir: &Path, reply: Option<&Reply>) -> String {
         let name = match &self.approval_id {
             Some(id) => format!("--id {id}"),
             None => format!("--token {}", self.token),
@@ -94,12 +94,14 @@ impl IncumbentGate {
             (Some(Reply::Cancel), _) => "--cancel".to_owned(),
             (Some(Reply::Approve | Reply::ApproveOnly(_)), _) => "--approve yes".to_owned(),
             (Some(Reply::Reject), _) => "--approve no".to_owned(),
-            (Some(Reply::Response(value)), _) => format!("--response-json {}", quote(&json::compact(value))),
+            (Some(Reply::Response(value)), _) => {
+                format!("--response-json {}", shell_quote(&json::compact(value)))
+            }
             (None, Kind::Approval) => "--approve yes".to_owned(),
             (None, Kind::Input) => "--response-json JSON".to_owned(),
             (None, Kind::Unknown) => "…".to_owned(),
         };
-        let state = quote(&state_dir.display().to_string()).into_owned();
+        let state = shell_quote(&state_dir.display().to_string()).into_owned();
         format!("LOBSTER_STATE_DIR={state} npx -y @clawdbot/lobster@{ANSWERED_BY} resume {name} {answer}")
     }
 }
@@ -108,38 +110,40 @@ impl IncumbentGate {
 /// ones.
 #[must_use]
 pub fn incumbent_gates(runtime: &Runtime) -> Vec<IncumbentGate> {
-    waiting(runtime.state_dir())
+    waiting_approvals(runtime.state_dir())
 }
 
 /// Explains why an approval id without a gate of lobster's cannot be answered here, if it is the incumbent's.
 #[must_use]
 pub fn incumbent_refusal(runtime: &Runtime, approval_id: &str, reply: Option<&Reply>) -> Option<String> {
-    by_id(runtime.state_dir(), approval_id).map(|gate| gate.refusal(runtime.state_dir(), reply))
+    by_id(runtime.state_dir(), approval_id).map(|gate| gate.explain_refusal(runtime.state_dir(), reply))
 }
 
 /// The question with the state key of a token.
 pub(super) fn by_key(state_dir: &Path, state_key: &str) -> Option<IncumbentGate> {
-    let mut gate = read(state_dir, state_key)?;
-    gate.approval_id = indexes(state_dir).into_iter().find(|(_, key)| key == state_key).map(|(id, _)| id);
+    let mut gate = read_approval(state_dir, state_key)?;
+    gate.approval_id =
+        read_indexes(state_dir).into_iter().find(|(_, key)| key == state_key).map(|(id, _)| id);
     Some(gate)
 }
 
 /// The question with a short id.
 pub(super) fn by_id(state_dir: &Path, id: &str) -> Option<IncumbentGate> {
     let id = id.trim().to_lowercase();
-    let key = indexed(state_dir, &id)?;
-    let mut gate = read(state_dir, &key)?;
+    let key = read_index(state_dir, &id)?;
+    let mut gate = read_approval(state_dir, &key)?;
     gate.approval_id = Some(id);
     Some(gate)
 }
 
-fn waiting(state_dir: &Path) -> Vec<IncumbentGate> {
-    let indexes = indexes(state_dir);
-    let mut keys: Vec<_> = names(state_dir).into_iter().filter(|name| kind_of_key(name).is_some()).collect();
+fn waiting_approvals(state_dir: &Path) -> Vec<IncumbentGate> {
+    let indexes = read_indexes(state_dir);
+    let mut keys: Vec<_> =
+        state_keys(state_dir).into_iter().filter(|name| kind_of_key(name).is_some()).collect();
     keys.sort_unstable();
     keys.iter()
         .filter_map(|key| {
-            let mut gate = read(state_dir, key)?;
+            let mut gate = read_approval(state_dir, key)?;
             gate.approval_id = indexes.iter().find(|(_, named)| named == key).map(|(id, _)| id.clone());
             (!gate.is_answered).then_some(gate)
         })
@@ -147,22 +151,23 @@ fn waiting(state_dir: &Path) -> Vec<IncumbentGate> {
 }
 
 /// The keys of the users' state, from the names of their files.
-fn names(state_dir: &Path) -> Vec<String> {
+fn state_keys(state_dir: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(state_dir) else { return Vec::new() };
     let names = entries.take(MAX_ENTRIES).flatten().filter_map(|entry| entry.file_name().into_string().ok());
     names.filter_map(|name| name.strip_suffix(".json").map(str::to_owned)).collect()
 }
 
 /// The short ids and their state keys.
-fn indexes(state_dir: &Path) -> Vec<(String, String)> {
-    let ids = names(state_dir);
+fn read_indexes(state_dir: &Path) -> Vec<(String, String)> {
+    let ids = state_keys(state_dir);
     let ids = ids.iter().filter_map(|name| name.strip_prefix("approval_"));
-    ids.filter_map(|id| Some((id.to_owned(), indexed(state_dir, id)?))).collect()
+    ids.filter_map(|id| Some((id.to_owned(), read_index(state_dir, id)?))).collect()
 }
 
-fn indexed(state_dir: &Path, id: &str) -> Option<String> {
+fn read_index(state_dir: &Path, id: &str) -> Option<String> {
     let is_id = (1..=64).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    let text = is_id.then(|| text(&state_dir.join(format!("approval_{id}.json")), MAX_INDEX)).flatten()?;
+    let text =
+        is_id.then(|| read_text(&state_dir.join(format!("approval_{id}.json")), MAX_INDEX)).flatten()?;
     let index = json::parse(&text?).ok()?;
     let key = index.get("stateKey")?.as_str()?;
     kind_of_key(key).map(|_| key.to_owned())
@@ -184,9 +189,9 @@ fn kind_of_key(key: &str) -> Option<TokenKind> {
     is_uuid.then_some(kind)
 }
 
-fn read(state_dir: &Path, state_key: &str) -> Option<IncumbentGate> {
+fn read_approval(state_dir: &Path, state_key: &str) -> Option<IncumbentGate> {
     let token_kind = kind_of_key(state_key)?;
-    let record = text(&state_dir.join(format!("{state_key}.json")), MAX_RECORD)?;
+    let record = read_text(&state_dir.join(format!("{state_key}.json")), MAX_RECORD)?;
     let record = record.and_then(|text| json::parse(&text).ok());
     let has = |field: &str| record.as_ref().and_then(|record| record.get(field));
     let kind = match &record {
@@ -207,7 +212,7 @@ fn read(state_dir: &Path, state_key: &str) -> Option<IncumbentGate> {
 
 /// The text of a regular file: `None` if there is no file, `Some(None)` if it is longer than `limit` or not
 /// text.
-fn text(path: &Path, limit: u64) -> Option<Option<String>> {
+fn read_text(path: &Path, limit: u64) -> Option<Option<String>> {
     // Excludes links and pipes without a writer.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let file: File = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
@@ -220,7 +225,7 @@ fn text(path: &Path, limit: u64) -> Option<Option<String>> {
 }
 
 /// Quotes a word for a shell.
-fn quote(word: &str) -> Cow<'_, str> {
+fn shell_quote(word: &str) -> Cow<'_, str> {
     let is_plain = !word.is_empty()
         && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-+:@%,".contains(&byte));
     if is_plain { Cow::Borrowed(word) } else { Cow::Owned(format!("'{}'", word.replace('\'', r"'\''"))) }

@@ -12,20 +12,20 @@ pub(super) struct Place {
 }
 
 /// The first difference, in the order of the first value.
-pub(super) fn first(was: &Value, is: &Value) -> Option<Place> {
+pub(super) fn first_difference(was: &Value, is: &Value) -> Option<Place> {
     let mut found = Vec::new();
-    walk("$".to_owned(), was, is, 1, &mut found);
+    collect_differences("$".to_owned(), was, is, 1, &mut found);
     found.pop()
 }
 
 /// At most `limit` differences.
-pub(super) fn all(was: &Value, is: &Value, limit: usize) -> Vec<Place> {
+pub(super) fn all_differences(was: &Value, is: &Value, limit: usize) -> Vec<Place> {
     let mut found = Vec::new();
-    walk("$".to_owned(), was, is, limit, &mut found);
+    collect_differences("$".to_owned(), was, is, limit, &mut found);
     found
 }
 
-fn walk(path: String, was: &Value, is: &Value, limit: usize, found: &mut Vec<Place>) {
+fn collect_differences(path: String, was: &Value, is: &Value, limit: usize, found: &mut Vec<Place>) {
     if found.len() >= limit || was == is {
         return;
     }
@@ -33,22 +33,22 @@ fn walk(path: String, was: &Value, is: &Value, limit: usize, found: &mut Vec<Pla
     match (was, is) {
         (Value::Object(was), Value::Object(is)) => {
             for (name, old) in was {
-                let path = member(&path, name);
+                let path = member_path(&path, name);
                 match is.get(name) {
-                    Some(new) => walk(path, old, new, limit, found),
-                    None => push(found, limit, path, Some(old), None),
+                    Some(new) => collect_differences(path, old, new, limit, found),
+                    None => push_place(found, limit, path, Some(old), None),
                 }
             }
             for (name, new) in is.iter().filter(|(name, _)| !was.contains_key(*name)) {
-                push(found, limit, member(&path, name), None, Some(new));
+                push_place(found, limit, member_path(&path, name), None, Some(new));
             }
         }
         (Value::Array(was), Value::Array(is)) => {
             for index in 0..was.len().max(is.len()) {
                 let path = format!("{path}[{index}]");
                 match (was.get(index), is.get(index)) {
-                    (Some(old), Some(new)) => walk(path, old, new, limit, found),
-                    (old, new) => push(found, limit, path, old, new),
+                    (Some(old), Some(new)) => collect_differences(path, old, new, limit, found),
+                    (old, new) => push_place(found, limit, path, old, new),
                 }
             }
         }
@@ -56,18 +56,18 @@ fn walk(path: String, was: &Value, is: &Value, limit: usize, found: &mut Vec<Pla
     }
     // Values of different kinds, or equal members with differently written numbers or in another order.
     if found.len() == before {
-        push(found, limit, path, Some(was), Some(is));
+        push_place(found, limit, path, Some(was), Some(is));
     }
 }
 
-fn push(found: &mut Vec<Place>, limit: usize, path: String, was: Option<&Value>, is: Option<&Value>) {
+fn push_place(found: &mut Vec<Place>, limit: usize, path: String, was: Option<&Value>, is: Option<&Value>) {
     if found.len() < limit {
         found.push(Place { path, was: was.cloned(), is: is.cloned() });
     }
 }
 
 /// `$.name`, or `$["odd name"]` if the name is not an identifier.
-fn member(path: &str, name: &str) -> String {
+fn member_path(path: &str, name: &str) -> String {
     let plain = !name.is_empty()
         && !name.starts_with(|c: char| c.is_ascii_digit())
         && name.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '-');
@@ -79,23 +79,26 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn paths(was: Value, is: Value) -> Vec<String> {
-        all(&was, &is, 9).into_iter().map(|place| place.path).collect()
+    fn difference_paths(was: Value, is: Value) -> Vec<String> {
+        all_differences(&was, &is, 9).into_iter().map(|place| place.path).collect()
     }
 
     #[test]
     fn the_smallest_places_are_named() {
         assert_eq!(
-            paths(json!({"a": [1, {"b": 2}], "c": 1}), json!({"a": [1, {"b": 3}], "d": 1})),
+            difference_paths(json!({"a": [1, {"b": 2}], "c": 1}), json!({"a": [1, {"b": 3}], "d": 1})),
             ["$.a[1].b", "$.c", "$.d"]
         );
-        assert_eq!(paths(json!([1, 2, 3]), json!([1])), ["$[1]", "$[2]"]);
+        assert_eq!(difference_paths(json!([1, 2, 3]), json!([1])), ["$[1]", "$[2]"]);
         assert_eq!(
-            paths(json!({"odd name": 1, "": 2}), json!({"odd name": 2, "": 3})),
+            difference_paths(json!({"odd name": 1, "": 2}), json!({"odd name": 2, "": 3})),
             ["$[\"odd name\"]", "$[\"\"]"]
         );
-        assert_eq!(paths(json!(1), json!("1")), ["$"]);
-        assert_eq!(paths(json!({"a": 1}), json!({"a": 1})), Vec::<String>::new());
-        assert_eq!(first(&json!([]), &json!([null])).map(|p| (p.was, p.is)), Some((None, Some(Value::Null))));
+        assert_eq!(difference_paths(json!(1), json!("1")), ["$"]);
+        assert_eq!(difference_paths(json!({"a": 1}), json!({"a": 1})), Vec::<String>::new());
+        assert_eq!(
+            first_difference(&json!([]), &json!([null])).map(|p| (p.was, p.is)),
+            Some((None, Some(Value::Null)))
+        );
     }
 }

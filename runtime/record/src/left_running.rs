@@ -32,7 +32,7 @@ pub(crate) fn refuse_while_running(run: RunId) -> Result<(), Failure> {
              until they end, or end them; `lobster resume {} --retry-interrupted --even-if-running` repeats the step \
              beside them",
             named.join(", "),
-            run.short()
+            run.short_id()
         ),
     ))
 }
@@ -42,7 +42,7 @@ pub(crate) fn refuse_while_running(run: RunId) -> Result<(), Failure> {
 fn left_running(run: RunId) -> Vec<(u32, String)> {
     let wanted = format!("{}={run}", RunId::VARIABLE);
     let own = rustix::process::getuid().as_raw();
-    let ancestors = ancestors();
+    let ancestors = process_ancestors();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let of_run = processes.filter_map(|process| {
         let pid: u32 = process.file_name().to_str()?.parse().ok()?;
@@ -60,7 +60,7 @@ fn left_running(run: RunId) -> Vec<(u32, String)> {
 }
 
 /// This process and its ancestors.
-fn ancestors() -> HashSet<u32> {
+fn process_ancestors() -> HashSet<u32> {
     let mut found = HashSet::new();
     let mut next = Some(std::process::id());
     while let Some(pid) = next.filter(|pid| *pid > 0 && found.insert(*pid)) {

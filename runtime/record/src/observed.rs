@@ -16,10 +16,10 @@ use lobster_store::{Event, RunId, Store, StoreError};
 ///
 /// # Errors
 /// If its journal or an action cannot be read.
-pub fn observed(store: &Store, run: RunId, env: &DecisionEnv) -> Result<Observed, StoreError> {
+pub fn observed_commands(store: &Store, run: RunId, env: &DecisionEnv) -> Result<Observed, StoreError> {
     let (mut commands, mut starts) = (Vec::new(), Vec::new());
     let home = PathBuf::from(store.run(run)?.cwd);
-    let records = store.events(run)?;
+    let records = store.all_events(run)?;
     let mut reached: HashMap<(&str, u32), Vec<String>> = HashMap::new();
     for record in &records {
         if let Event::StepEnded { path, attempt, outcome, .. } = &record.event {
@@ -35,17 +35,17 @@ pub fn observed(store: &Store, run: RunId, env: &DecisionEnv) -> Result<Observed
         if kind != "native" {
             continue;
         }
-        let bytes = store.load(action, MAX_ACTION)?;
+        let bytes = store.load_blob(action, MAX_ACTION)?;
         let Ok(action) = json::parse(&String::from_utf8_lossy(&bytes)) else { continue };
         let words = action.get("argv").and_then(Value::as_array).into_iter().flatten();
         let argv: Vec<String> = words.filter_map(Value::as_str).map(str::to_owned).collect();
-        let cwd = action.get("cwd").and_then(|cwd| Place::directory(cwd, &home));
+        let cwd = action.get("cwd").and_then(|cwd| Place::resolve_directory(cwd, &home));
         let cwd = cwd.map(|cwd| cwd.display().to_string());
         let hosts = reached.get(&(path.as_str(), *attempt)).map_or(&[][..], Vec::as_slice);
-        let dir = action.get("env").and_then(|env| Place::directory(env.get(WORKFLOW_DIR)?, &home));
+        let dir = action.get("env").and_then(|env| Place::resolve_directory(env.get(WORKFLOW_DIR)?, &home));
         let vars = dir.map(|dir| (WORKFLOW_DIR.to_owned(), dir.display().to_string())).into_iter().collect();
         let start = ObservedStart { argv, cwd, vars };
-        commands.extend(Policy::observe(&start, hosts, env));
+        commands.extend(Policy::observe_commands(&start, hosts, env));
         starts.push(start);
     }
     Ok(Observed { run: run.to_string(), commands, starts })
@@ -60,7 +60,7 @@ pub fn rules_of_approvals(store: &Store, run: RunId) -> Result<Vec<String>, Stor
         Event::Note { detail, .. } => detail.get(PROPOSED_RULE).and_then(Value::as_str).map(str::to_owned),
         _ => None,
     };
-    Ok(store.events(run)?.iter().filter_map(|record| rule(&record.event)).collect())
+    Ok(store.all_events(run)?.iter().filter_map(|record| rule(&record.event)).collect())
 }
 
 /// The pre-image of an action is small, because it names data by digests.

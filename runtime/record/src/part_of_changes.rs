@@ -6,7 +6,7 @@ use lobster_base::code::Code;
 use lobster_base::digest::Digest;
 use lobster_engine::binding::GateQuestion;
 use lobster_engine::envelope::Failure;
-use lobster_engine::kinds::changes::load;
+use lobster_engine::kinds::changes::load_change_set;
 use lobster_engine::kinds::review::changes_of_question;
 use lobster_store::{Gate, Store};
 
@@ -29,17 +29,17 @@ pub fn part_of_question(store: &Store, gate: &Gate, places: &[PathBuf]) -> Resul
     let question: GateQuestion = serde_json::from_value(gate.detail.clone())
         .map_err(|_| Failure::new(Code::Recording, "the question cannot be read".to_owned()))?;
     let shown = changes_of_question(&question.question).ok_or_else(|| {
-        Failure::parse(format!(
+        Failure::parse_error(format!(
             "approval {} shows no changes to files, so no part of them can be approved",
             gate.id
         ))
     })?;
-    let set = load(store, &shown)?;
-    let part = set.only(places).map_err(|error| {
+    let set = load_change_set(store, &shown)?;
+    let part = set.only_at(places).map_err(|error| {
         let what = format!("{error} by approval {0}; `lobster approvals show {0}` names the files", gate.id);
-        Failure::parse(what)
+        Failure::parse_error(what)
     })?;
-    let text = serde_json::to_vec(&part).map_err(|error| Failure::parse(error.to_string()))?;
+    let text = serde_json::to_vec(&part).map_err(|error| Failure::parse_error(error.to_string()))?;
     let changes = store.put_verbatim(&text)?.digest;
     Ok(PartOfChanges { changes, count: part.changes().count(), of: set.changes().count() })
 }

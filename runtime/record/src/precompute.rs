@@ -31,19 +31,19 @@ pub(super) struct Precomputed {
 
 impl Precomputed {
     /// Calls `work`, which executes the plan, while other threads compute steps of its record.
-    pub(super) fn beside<T>(&self, run: &Run<'_>, recording: &Recording, work: impl FnOnce() -> T) -> T {
-        let actions = actions(recording);
+    pub(super) fn run_beside<T>(&self, run: &Run<'_>, recording: &Recording, work: impl FnOnce() -> T) -> T {
+        let actions = pure_actions(recording);
         let threads = std::thread::available_parallelism().map_or(1, NonZero::get) - 1;
         if actions.len() < WORTH_IT || threads == 0 {
             return work();
         }
         let left = Mutex::new(actions);
-        let cancel = run.services.cancel.child();
+        let cancel = run.services.cancel.child_token();
         std::thread::scope(|scope| {
             for _ in 0..threads {
                 let thread = std::thread::Builder::new().stack_size(STACK);
                 // If a thread cannot be started, there is one fewer.
-                let _ = thread.spawn_scoped(scope, || self.help(run, &left, &cancel));
+                let _ = thread.spawn_scoped(scope, || self.compute_actions(run, &left, &cancel));
             }
             let result = work();
             cancel.cancel(CancelReason::Superseded);
@@ -51,7 +51,7 @@ impl Precomputed {
         })
     }
 
-    fn help(&self, run: &Run<'_>, left: &Mutex<Vec<Digest>>, cancel: &CancelToken) {
+    fn compute_actions(&self, run: &Run<'_>, left: &Mutex<Vec<Digest>>, cancel: &CancelToken) {
         while !cancel.is_cancelled() {
             let Some(action) = lock(left).pop() else { return };
             if lock(&self.reached).contains(&action) {
@@ -65,14 +65,14 @@ impl Precomputed {
 
     /// The outcome of an action, if it was computed. It is used for one step only; another step with the same
     /// action computes it again.
-    pub(super) fn take(&self, action: &Digest) -> Option<StepOutcome> {
+    pub(super) fn take_outcome(&self, action: &Digest) -> Option<StepOutcome> {
         lock(&self.reached).insert(*action);
         lock(&self.computed).remove(action)
     }
 }
 
 /// The actions of successful pure steps, in the order of the journal.
-fn actions(recording: &Recording) -> Vec<Digest> {
+fn pure_actions(recording: &Recording) -> Vec<Digest> {
     let mut seen = HashSet::new();
     // The rounds of a loop can keep all processors busy by themselves.
     let steps = recording.in_order().into_iter().filter(|(path, _)| !path.contains('['));

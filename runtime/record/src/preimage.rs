@@ -105,7 +105,7 @@ pub struct Difference {
 impl Difference {
     /// The difference in one line.
     #[must_use]
-    pub fn sentence(&self) -> String {
+    pub fn to_sentence(&self) -> String {
         let mut text = self.part.noun().to_owned();
         for word in [&self.name, &self.path].into_iter().flatten() {
             text.push(' ');
@@ -167,11 +167,11 @@ pub(super) fn differences(store: Option<&Store>, was: &Value, is: &Value) -> Vec
             continue;
         }
         match part {
-            Part::Argument | Part::Limit => named(part, old, new, &mut found),
+            Part::Argument | Part::Limit => compare_members(part, old, new, &mut found),
             Part::Environment | Part::InputFile | Part::Program => names_only(part, old, new, &mut found),
-            Part::Grant => grants(old, new, &mut found),
-            Part::Input => found.push(input(store, old, new)),
-            Part::Command | Part::Request => inside(part, old, new, &mut found),
+            Part::Grant => compare_grants(old, new, &mut found),
+            Part::Input => found.push(compare_inputs(store, old, new)),
+            Part::Command | Part::Request => compare_inside(part, old, new, &mut found),
             Part::Kind
             | Part::Component
             | Part::Spelling
@@ -190,7 +190,7 @@ pub(super) fn differences(store: Option<&Store>, was: &Value, is: &Value) -> Vec
         }
     }
     let known = |key: &str| ORDER.iter().any(|(name, _)| *name == key);
-    for place in json_path::all(was, is, MAX_PLACES) {
+    for place in json_path::all_differences(was, is, MAX_PLACES) {
         let key = place.path.trim_start_matches("$.").split(['.', '[']).next().unwrap_or_default().to_owned();
         if !known(&key) {
             let (old, new) = (place.was.unwrap_or_default(), place.is.unwrap_or_default());
@@ -205,9 +205,9 @@ pub(super) fn differences(store: Option<&Store>, was: &Value, is: &Value) -> Vec
 }
 
 /// Compares the members of an object, each by its name and with the place inside.
-pub(super) fn named(part: Part, old: &Value, new: &Value, found: &mut Vec<Difference>) {
+pub(super) fn compare_members(part: Part, old: &Value, new: &Value, found: &mut Vec<Difference>) {
     each_name(old, new, |name, old, new| {
-        let place = json_path::first(old, new);
+        let place = json_path::first_difference(old, new);
         let (path, was, is) = match place {
             Some(place) => (Some(place.path).filter(|path| path != "$"), place.was, place.is),
             None => (None, Some(old.clone()), Some(new.clone())),
@@ -224,12 +224,12 @@ fn names_only(part: Part, old: &Value, new: &Value, found: &mut Vec<Difference>)
     });
 }
 
-fn grants(old: &Value, new: &Value, found: &mut Vec<Difference>) {
+fn compare_grants(old: &Value, new: &Value, found: &mut Vec<Difference>) {
     each_name(old, new, |name, old, new| match name {
         "env" => names_only(Part::Environment, old, new, found),
         "read" | "write" => {
             let mount = |value: &Value, index: usize| value.get(index).map(|dir| dir["to"].clone());
-            for place in json_path::all(old, new, MAX_PLACES) {
+            for place in json_path::all_differences(old, new, MAX_PLACES) {
                 let index = place
                     .path
                     .trim_start_matches("$[")
@@ -248,19 +248,19 @@ fn grants(old: &Value, new: &Value, found: &mut Vec<Difference>) {
     });
 }
 
-fn inside(part: Part, old: &Value, new: &Value, found: &mut Vec<Difference>) {
-    for place in json_path::all(old, new, MAX_PLACES) {
+fn compare_inside(part: Part, old: &Value, new: &Value, found: &mut Vec<Difference>) {
+    for place in json_path::all_differences(old, new, MAX_PLACES) {
         let (was, is) = (place.was.unwrap_or_default(), place.is.unwrap_or_default());
         found.push(Difference { path: Some(place.path), ..Difference::new(part, &was, &is) });
     }
 }
 
-fn input(store: Option<&Store>, old: &Value, new: &Value) -> Difference {
+fn compare_inputs(store: Option<&Store>, old: &Value, new: &Value) -> Difference {
     let whole = Difference::new(Part::Input, old, new);
     let (Some(store), Some(was), Some(is)) = (store, input_digest(old), input_digest(new)) else {
         return whole;
     };
-    match contents::first(store, &was, &is) {
+    match contents::first_difference(store, &was, &is) {
         Some(place) => Difference {
             path: Some(place.path),
             was: place.was.unwrap_or_default(),
@@ -297,22 +297,22 @@ mod tests {
 
     use super::*;
 
-    fn hex(n: u64) -> String {
-        Digest::of(&n.to_le_bytes()).to_string()
+    fn hex_digest(n: u64) -> String {
+        Digest::of_bytes(&n.to_le_bytes()).to_string()
     }
 
     /// A random action, and the parts in which it can be changed.
     fn action() -> impl Strategy<Value = Value> {
         (any::<bool>(), any::<u64>(), prop::collection::vec("[a-z]{1,6}", 1..4), prop::collection::btree_map("[A-Z]{1,5}", any::<u64>(), 1..4), prop::collection::btree_map("[a-z]{1,5}", any::<i64>(), 1..4)).prop_map(
             |(native, n, words, env, args)| {
-                let env: serde_json::Map<_, _> = env.into_iter().map(|(name, n)| (name, json!(hex(n)))).collect();
+                let env: serde_json::Map<_, _> = env.into_iter().map(|(name, n)| (name, json!(hex_digest(n)))).collect();
                 if native {
-                    json!({ "kind": "native", "argv": words, "stdin": hex(n), "env": env, "cwd": format!("/{n}"),
+                    json!({ "kind": "native", "argv": words, "stdin": hex_digest(n), "env": env, "cwd": format!("/{n}"),
                             "limits": { "stdout": n } })
                 } else {
-                    json!({ "kind": "component", "profile": "component@1", "component": hex(n), "args": args, "given": hex(n),
-                            "input": { "bytes": hex(n) },
-                            "grants": { "read": [{ "to": "/in", "tree": hex(n) }], "write": [], "env": env, "net": [], "clock": false, "random": false },
+                    json!({ "kind": "component", "profile": "component@1", "component": hex_digest(n), "args": args, "given": hex_digest(n),
+                            "input": { "bytes": hex_digest(n) },
+                            "grants": { "read": [{ "to": "/in", "tree": hex_digest(n) }], "write": [], "env": env, "net": [], "clock": false, "random": false },
                             "limits": { "fuel": n, "memory": n } })
                 }
             },
@@ -413,7 +413,8 @@ mod tests {
     #[test]
     fn inputs_are_compared_by_their_contents() {
         let store = Store::in_memory().unwrap();
-        let put = |value: Value| store.put(lobster_base::json::compact(&value).as_bytes()).unwrap().digest;
+        let put =
+            |value: Value| store.put_blob(lobster_base::json::compact(&value).as_bytes()).unwrap().digest;
         let (a, b) = (put(json!([{ "id": 1, "n": "x" }])), put(json!([{ "id": 1, "n": "y" }])));
         let found = differences(
             Some(&store),

@@ -25,7 +25,12 @@ pub(super) struct Programs {
 
 impl Programs {
     /// The program that ran at `path`.
-    pub(super) fn at(&self, store: &Store, recording: &Recording, path: &str) -> Option<RecordedProgram> {
+    pub(super) fn program_at(
+        &self,
+        store: &Store,
+        recording: &Recording,
+        path: &str,
+    ) -> Option<RecordedProgram> {
         let step = recording.steps.get(path)?;
         let action = step.action?;
         if let Some(known) = lock(&self.read).get(&action) {
@@ -46,7 +51,7 @@ impl Programs {
         read.extend(programs);
         let known = read.get(&action).copied();
         drop(read);
-        known.or_else(|| lobster_engine::recorded_plan::recorded(store, &action).ok())
+        known.or_else(|| lobster_engine::recorded_plan::load_recorded(store, &action).ok())
     }
 }
 

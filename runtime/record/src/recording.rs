@@ -10,7 +10,7 @@ use lobster_base::digest::Digest;
 use lobster_base::place::is_within;
 use lobster_engine::envelope::Failure;
 use lobster_engine::recall::{CUT_OFF, SUMMARY};
-use lobster_engine::recorded_plan::recorded;
+use lobster_engine::recorded_plan::load_recorded;
 use lobster_engine::run::Task;
 use lobster_engine::runtime::GIVEN_ARGS;
 use lobster_language::plan::Plan;
@@ -70,7 +70,7 @@ pub(super) struct Recording {
 
 impl Recording {
     /// Reads a journal.
-    pub(super) fn read(journal: &[Record]) -> Result<Self, Failure> {
+    pub(super) fn from_journal(journal: &[Record]) -> Result<Self, Failure> {
         let start = journal.first().and_then(|record| match &record.event {
             Event::RunStarted { name, plan, args, mode, cwd, detail, .. } => {
                 Some((record.run, name, plan, args, mode, cwd, detail))
@@ -87,7 +87,7 @@ impl Recording {
             mode: mode.clone(),
             cwd: cwd.clone(),
             moved: false,
-            policy: detail.get("policy").and_then(digest),
+            policy: detail.get("policy").and_then(parse_digest),
             settings: detail.get("settings").and_then(Value::as_object).cloned(),
             given_args: detail.get(GIVEN_ARGS).and_then(|names| serde_json::from_value(names.clone()).ok()),
             steps: HashMap::new(),
@@ -103,16 +103,16 @@ impl Recording {
             last_seq: journal.len() as u64,
             broken: None,
         };
-        journal.iter().for_each(|record| recording.take(record));
+        journal.iter().for_each(|record| recording.add_record(record));
         Ok(recording)
     }
 
     /// Reads the remains of a journal in order to show them.
     pub(super) fn read_damaged((left, broken): (Vec<Record>, Option<BrokenChain>)) -> Result<Self, Failure> {
-        Ok(Self { broken, ..Self::read(&left)? })
+        Ok(Self { broken, ..Self::from_journal(&left)? })
     }
 
-    fn take(&mut self, record: &Record) {
+    fn add_record(&mut self, record: &Record) {
         if let Some(status) = record.event.run_status() {
             self.status = status;
         }
@@ -171,7 +171,7 @@ impl Recording {
                 self.error.clone_from(error);
             }
             Event::RunResumed { detail, .. } => {
-                self.policy = detail.get("policy").and_then(digest).or(self.policy);
+                self.policy = detail.get("policy").and_then(parse_digest).or(self.policy);
                 self.moved |= detail.get("cwd").and_then(Value::as_str).is_some_and(|cwd| cwd != self.cwd);
             }
             Event::GateAnswered { path, answer, .. } => {
@@ -188,19 +188,19 @@ impl Recording {
     }
 
     /// The plan of the run.
-    pub(super) fn plan(&self, store: &Store) -> Result<Plan, Failure> {
-        recorded(store, &self.task.plan)
+    pub(super) fn read_plan(&self, store: &Store) -> Result<Plan, Failure> {
+        load_recorded(store, &self.task.plan)
     }
 
     /// The arguments of the run.
-    pub(super) fn arguments(&self, store: &Store) -> Result<Map<String, Value>, Failure> {
-        self.task.args.map_or_else(|| Ok(Map::new()), |digest| recorded(store, &digest))
+    pub(super) fn read_arguments(&self, store: &Store) -> Result<Map<String, Value>, Failure> {
+        self.task.args.map_or_else(|| Ok(Map::new()), |digest| load_recorded(store, &digest))
     }
 
     /// The pre-image of a step's action.
-    pub(super) fn preimage(&self, store: &Store, path: &str) -> Option<Value> {
+    pub(super) fn read_preimage(&self, store: &Store, path: &str) -> Option<Value> {
         let action = self.steps.get(path)?.action?;
-        recorded(store, &action).ok()
+        load_recorded(store, &action).ok()
     }
 
     /// The paths of all steps with an action, in the order of the journal.
@@ -211,7 +211,7 @@ impl Recording {
     }
 
     /// The path of the step that a person means: the step itself, or the only step inside it.
-    pub(super) fn meant(&self, text: &str) -> Result<String, Failure> {
+    pub(super) fn resolve_step(&self, text: &str) -> Result<String, Failure> {
         if self.steps.contains_key(text) {
             return Ok(text.to_owned());
         }
@@ -219,19 +219,19 @@ impl Recording {
             self.in_order().into_iter().map(|(path, _)| path).filter(|path| is_within(path, text)).collect();
         match inside.as_slice() {
             [only] => Ok((*only).to_owned()),
-            [] if self.summaries.contains_key(text) => Err(Failure::parse(format!(
+            [] if self.summaries.contains_key(text) => Err(Failure::parse_error(format!(
                 "step '{text}' of run {} has no action of its own; `lobster diff` shows whether it changed",
-                self.run.short()
+                self.run.short_id()
             ))),
             [] => {
                 let known: Vec<_> = self.in_order().into_iter().map(|(path, _)| path).take(30).collect();
                 let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-                Err(Failure::parse(format!(
+                Err(Failure::parse_error(format!(
                     "run {} recorded no step '{text}'; its steps: {known}",
-                    self.run.short()
+                    self.run.short_id()
                 )))
             }
-            many => Err(Failure::parse(format!(
+            many => Err(Failure::parse_error(format!(
                 "step '{text}' has several actions; name one of these: {}",
                 many.join(", ")
             ))),
@@ -239,6 +239,6 @@ impl Recording {
     }
 }
 
-fn digest(value: &Value) -> Option<Digest> {
+fn parse_digest(value: &Value) -> Option<Digest> {
     value.as_str()?.parse().ok()
 }

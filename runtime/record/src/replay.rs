@@ -40,7 +40,7 @@ use lobster_engine::services::{Caller, Services};
 use lobster_engine::settle::keep_output;
 use lobster_executor::NativeProfile;
 use lobster_executor::has_changed_files;
-use lobster_policy::denial;
+use lobster_policy::denial_message;
 use lobster_sandbox::{Sandbox, SandboxConfig};
 use lobster_stage::{Mode, StageError, Stop, store_failure};
 use lobster_store::{Blob, Record, RunId, RunStatus, StepOutcome, StepStatus, Store, StoreError};
@@ -117,11 +117,11 @@ pub struct Divergence {
 /// # Errors
 /// If the run is not known, if its record cannot be read, or if the replay was cancelled. A difference is not
 /// an error.
-pub fn replay(runtime: &Runtime, run: &str, options: &ReplayOptions) -> Result<ReplayReport, Failure> {
+pub fn replay_run(runtime: &Runtime, run: &str, options: &ReplayOptions) -> Result<ReplayReport, Failure> {
     let store = runtime.store()?;
-    let id = store.find_run(run).map_err(|error| Failure::parse(error.to_string()))?;
+    let id = store.find_run(run).map_err(|error| Failure::parse_error(error.to_string()))?;
     let journal = store.verified_events(id)?;
-    let redacted = store.redacted(id)?;
+    let redacted = store.redacted_parts(id)?;
     let carried = Carried {
         redacted: redacted.steps.into_iter().collect(),
         left_out: redacted.blobs.into_iter().collect(),
@@ -149,17 +149,18 @@ pub(super) fn replay_journal(
     options: &ReplayOptions,
     carried: Carried,
 ) -> Result<ReplayReport, Failure> {
-    let recording = Recording::read(journal)?;
-    let live = options.live.iter().map(|step| recording.meant(step)).collect::<Result<BTreeSet<_>, _>>()?;
+    let recording = Recording::from_journal(journal)?;
+    let live =
+        options.live.iter().map(|step| recording.resolve_step(step)).collect::<Result<BTreeSet<_>, _>>()?;
     if let Some(pure) = live.iter().find(|path| recording.steps.get(*path).is_some_and(|step| !step.effect)) {
-        return Err(Failure::parse(format!(
+        return Err(Failure::parse_error(format!(
             "step '{pure}' is pure: every replay computes it again, --live is for effects"
         )));
     }
     live.iter().try_for_each(|step| performed::refuse_unasked(&recording, step))?;
-    let plan = recording.plan(store)?;
-    let args = recording.arguments(store)?;
-    let (mut services, mut performer) = (services(runtime, store, &recording), Value::Null);
+    let plan = recording.read_plan(store)?;
+    let args = recording.read_arguments(store)?;
+    let (mut services, mut performer) = (replay_services(runtime, store, &recording), Value::Null);
     if !live.is_empty() {
         // They are performed where the run's own effects are.
         services.executor_program.clone_from(&runtime.services.executor_program);
@@ -179,7 +180,7 @@ pub(super) fn replay_journal(
         seen: Mutex::default(),
     });
     let recording = &replay.recording;
-    let mut run = Run::recalled(
+    let mut run = Run::from_journal(
         &services,
         store.clone(),
         None,
@@ -189,9 +190,9 @@ pub(super) fn replay_journal(
         Interrupted::Ask,
     );
     run.policy = policy;
-    let run = run.overseen(Arc::<Replay>::clone(&replay));
-    let result = replay.precomputed.beside(&run, recording, || output_of(&run, &plan, &args));
-    replay.end(&run, result.and_then(|output| keep_output(&run, &output).map_err(store_failure)));
+    let run = run.with_overseer(Arc::<Replay>::clone(&replay));
+    let result = replay.precomputed.run_beside(&run, recording, || output_of(&run, &plan, &args));
+    replay.compare_end(&run, result.and_then(|output| keep_output(&run, &output).map_err(store_failure)));
     // A cancelled replay proves nothing about the record.
     if let Some(reason) = runtime.services.cancel.reason() {
         let why = format!("interrupted before everything was compared ({})", reason.message());
@@ -200,7 +201,7 @@ pub(super) fn replay_journal(
     if let Some(why) = lock(&replay.seen).refused.take() {
         return Err(Failure::new(Code::PolicyDenied, why));
     }
-    let report = replay.report();
+    let report = replay.build_report();
     match lock(&replay.seen).hindered.take() {
         Some(why) if report.is_faithful() => {
             Err(Failure::new(Code::NotReplayable, format!("the run cannot be replayed here: {why}")))
@@ -210,7 +211,7 @@ pub(super) fn replay_journal(
 }
 
 /// The services with the recorded mode, directory and settings.
-pub(super) fn services(runtime: &Runtime, store: &Store, recording: &Recording) -> Services {
+pub(super) fn replay_services(runtime: &Runtime, store: &Store, recording: &Recording) -> Services {
     let own = &runtime.services;
     let unseen: Screen = Box::new(|_| Ok(()));
     Services {
@@ -284,11 +285,11 @@ enum Visit {
 }
 
 impl Overseer for Replay {
-    fn journals(&self) -> bool {
+    fn is_journaled(&self) -> bool {
         false
     }
 
-    fn performs(&self, path: &StepPath) -> bool {
+    fn can_perform(&self, path: &StepPath) -> bool {
         self.live.contains(path.as_str())
     }
 
@@ -300,11 +301,11 @@ impl Overseer for Replay {
         self.record_start(act, decision).map_err(store_failure)
     }
 
-    fn effect(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop> {
+    fn replace_effect(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop> {
         let path = act.path.as_str();
         if let Some(decision) = self.recording.denied.get(path) {
-            self.visit(path, Visit::Answered);
-            return Err(Stop::Failed(denied(decision)));
+            self.record_visit(path, Visit::Answered);
+            return Err(Stop::Failed(denied_error(decision)));
         }
         let Some(outcome) = known else { return Err(self.record_ends(path)) };
         let elsewhere = self.compare_action(act, &outcome, true);
@@ -312,7 +313,7 @@ impl Overseer for Replay {
             return Ok(None);
         }
         if outcome.is_edited() {
-            self.visit(path, Visit::Edited);
+            self.record_visit(path, Visit::Edited);
             return Ok(Some(outcome));
         }
         // The action comes from the plan, and its recorded calls from the record.
@@ -322,18 +323,18 @@ impl Overseer for Replay {
             let Some(why) = unverified else { return Ok(None) };
             self.not_computed(path, why);
         }
-        self.visit(path, Visit::Answered);
+        self.record_visit(path, Visit::Answered);
         if self.is_cut(&outcome.value) {
             return Err(store_failure(StoreError::LeftOut(path.to_owned())));
         }
         Ok(Some(outcome))
     }
 
-    fn pure(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop> {
+    fn replace_pure(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop> {
         let path = act.path.as_str();
         if let Some(decision) = self.recording.denied.get(path) {
-            self.visit(path, Visit::Answered);
-            return Err(Stop::Failed(denied(decision)));
+            self.record_visit(path, Visit::Answered);
+            return Err(Stop::Failed(denied_error(decision)));
         }
         let Some(outcome) = known else { return Err(self.record_ends(path)) };
         let unverified = self
@@ -341,20 +342,20 @@ impl Overseer for Replay {
             .or_else(|| self.compare_action(act, &outcome, false))
             .or_else(|| is_unrepeatable(&outcome));
         if outcome.is_edited() {
-            self.visit(path, Visit::Edited);
+            self.record_visit(path, Visit::Edited);
             return Ok(Some(outcome));
         }
         let Some(why) = unverified else { return Ok(None) };
-        self.visit(path, Visit::Skipped);
+        self.record_visit(path, Visit::Skipped);
         self.not_computed(path, why);
         Ok(Some(outcome))
     }
 
-    fn computed(&self, action: &Digest) -> Option<StepOutcome> {
-        self.precomputed.take(action)
+    fn computed_outcome(&self, action: &Digest) -> Option<StepOutcome> {
+        self.precomputed.take_outcome(action)
     }
 
-    fn done(&self, path: &StepPath, outcome: Arc<StepOutcome>) -> Arc<StepOutcome> {
+    fn report_outcome(&self, path: &StepPath, outcome: Arc<StepOutcome>) -> Arc<StepOutcome> {
         let path = path.as_str();
         let Some(step) = self.recording.steps.get(path) else { return outcome };
         let Some(recorded) = &step.outcome else { return outcome };
@@ -362,7 +363,7 @@ impl Overseer for Replay {
             && recorded.code != outcome.code
             && let Some(why) = depends_on_time(&outcome)
         {
-            self.visit(path, Visit::Skipped);
+            self.record_visit(path, Visit::Skipped);
             self.not_computed(path, format!("{why} here"));
             return Arc::clone(recorded);
         }
@@ -371,36 +372,50 @@ impl Overseer for Replay {
             true if self.live.contains(path) => Visit::Performed,
             true => Visit::Checked,
         };
-        self.visit(path, visit);
+        self.record_visit(path, visit);
         if visit == Visit::Performed {
             self.record_end(path, &outcome);
         }
-        match outcome.code.as_deref().and_then(Code::named) {
+        match outcome.code.as_deref().and_then(Code::from_name) {
             Some(Code::Diverged) if visit == Visit::Checked => {
-                self.diverge(path, step.seq, "host call", None, Value::Null, value(&outcome.error));
+                self.record_divergence(
+                    path,
+                    step.seq,
+                    "host call",
+                    None,
+                    Value::Null,
+                    to_json(&outcome.error),
+                );
             }
             _ => self.compare_outcome(path, step, recorded, &outcome),
         }
         Arc::clone(recorded)
     }
 
-    fn summary(&self, path: &StepPath, outcome: &StepOutcome) {
+    fn report_summary(&self, path: &StepPath, outcome: &StepOutcome) {
         let path = path.as_str();
         if self.is_hindered(
-            outcome.code.as_deref().and_then(Code::named),
+            outcome.code.as_deref().and_then(Code::from_name),
             outcome.error.as_deref().unwrap_or_default(),
         ) {
             return;
         }
         let Some((seq, recorded)) = self.recording.summaries.get(path) else { return };
         if recorded.status != outcome.status {
-            self.diverge(path, *seq, "status", None, value(recorded.status), value(outcome.status));
+            self.record_divergence(
+                path,
+                *seq,
+                "status",
+                None,
+                to_json(recorded.status),
+                to_json(outcome.status),
+            );
         } else {
-            self.compare(path, *seq, "error", &recorded.error, &outcome.error);
+            self.compare_values(path, *seq, "error", &recorded.error, &outcome.error);
         }
     }
 
-    fn answer(
+    fn replace_answer(
         &self,
         path: &StepPath,
         binding: &Binding,
@@ -410,14 +425,14 @@ impl Overseer for Replay {
             lock(&self.seen).ends_at.get_or_insert_with(|| path.to_string());
             return Ok(None);
         };
-        if !binding.is(known.binding) {
-            self.diverge(
+        if !binding.accepts_digest(known.binding) {
+            self.record_divergence(
                 path.as_str(),
                 self.recording.last_seq,
                 "answer",
                 None,
-                value(known.binding),
-                value(binding.digest),
+                to_json(known.binding),
+                to_json(binding.digest),
             );
         }
         Ok(Some(KnownAnswer { binding: binding.digest, ..known }))
@@ -436,7 +451,7 @@ impl Overseer for Replay {
             None => {}
         }
         // It may write files, but receives nothing from outside.
-        let action = self.recording.preimage(&self.store, path)?;
+        let action = self.recording.read_preimage(&self.store, path)?;
         let grants = &action["grants"];
         let closed = grants["net"].as_array().is_some_and(Vec::is_empty)
             && grants["clock"] == false
@@ -444,32 +459,32 @@ impl Overseer for Replay {
         (action["kind"] == "component" && closed).then_some(RecordedOutside::Nothing)
     }
 
-    fn directory(&self, path: &StepPath, index: usize) -> Option<PathBuf> {
-        let action = self.recording.preimage(&self.store, path.as_str())?;
+    fn granted_directory(&self, path: &StepPath, index: usize) -> Option<PathBuf> {
+        let action = self.recording.read_preimage(&self.store, path.as_str())?;
         let tree = action["grants"]["read"][index]["tree"].as_str()?.parse().ok()?;
         self.directories.get(&tree).map(PathBuf::from)
     }
 
-    fn declared(&self, path: &StepPath) -> Option<Declared> {
-        let action = self.recording.preimage(&self.store, path.as_str());
+    fn declared_files(&self, path: &StepPath) -> Option<Declared> {
+        let action = self.recording.read_preimage(&self.store, path.as_str());
         let mut action = action.unwrap_or_default();
         Some(Declared { inputs: action["inputs"].take(), programs: action["programs"].take() })
     }
 
     fn native_profile(&self, path: &StepPath) -> Option<NativeProfile> {
-        self.recording.preimage(&self.store, path.as_str()).as_ref().map(NativeProfile::of_action)
+        self.recording.read_preimage(&self.store, path.as_str()).as_ref().map(NativeProfile::of_action)
     }
 
     fn recorded_end(&self, path: &StepPath, error: &StageError) -> Option<Result<RecordedEnd, Stop>> {
         self.depends_on_redacted(path.as_str(), error).then(|| self.end_on_record(path.as_str()))
     }
 
-    fn secrets(&self, path: &StepPath) -> Option<Value> {
-        self.recording.preimage(&self.store, path.as_str()).map(|mut action| action["secrets"].take())
+    fn recorded_secrets(&self, path: &StepPath) -> Option<Value> {
+        self.recording.read_preimage(&self.store, path.as_str()).map(|mut action| action["secrets"].take())
     }
 
-    fn program(&self, path: &StepPath) -> Option<RecordedProgram> {
-        self.programs.at(&self.store, &self.recording, path.as_str())
+    fn recorded_program(&self, path: &StepPath) -> Option<RecordedProgram> {
+        self.programs.program_at(&self.store, &self.recording, path.as_str())
     }
 }
 
@@ -494,7 +509,7 @@ impl Replay {
         }
     }
 
-    fn diverge(
+    fn record_divergence(
         &self,
         step: &str,
         seq: u64,
@@ -503,7 +518,7 @@ impl Replay {
         recorded: Value,
         replayed: Value,
     ) {
-        let preimage = self.recording.preimage(&self.store, step);
+        let preimage = self.recording.read_preimage(&self.store, step);
         let input = preimage.and_then(|preimage| {
             input_digest(&preimage["input"]).or_else(|| input_digest(&preimage["stdin"]))
         });
@@ -516,14 +531,14 @@ impl Replay {
         }
     }
 
-    fn visit(&self, path: &str, visit: Visit) {
+    fn record_visit(&self, path: &str, visit: Visit) {
         lock(&self.seen).visited.insert(path.to_owned(), visit);
     }
 
     /// The journal does not contain the next step.
     fn record_ends(&self, path: &str) -> Stop {
         if self.recording.status == RunStatus::Ok {
-            self.diverge(
+            self.record_divergence(
                 path,
                 self.recording.last_seq,
                 "missing",
@@ -537,7 +552,7 @@ impl Replay {
     }
 
     /// Compares the end of the whole run.
-    fn end(&self, run: &Run<'_>, result: Result<Option<Blob>, Stop>) {
+    fn compare_end(&self, run: &Run<'_>, result: Result<Option<Blob>, Stop>) {
         let recording = &self.recording;
         let seq = recording.last_seq;
         if let Err(Stop::Failed(error)) = &result
@@ -565,7 +580,7 @@ impl Replay {
                 self.nothing_left_out();
             }
             (RunStatus::Failed, Err(Stop::Failed(error))) => {
-                self.compare("", seq, "error", &recording.error, &Some(error.message));
+                self.compare_values("", seq, "error", &recording.error, &Some(error.message));
             }
             // It waited, was cancelled, interrupted or killed, so the record ends in the middle.
             (
@@ -583,7 +598,7 @@ impl Replay {
                     Err(Stop::Cancelled) => Value::from("cancelled"),
                     Err(Stop::Interrupted) => Value::from("running"),
                 };
-                self.diverge(&step, seq, "status", None, value(recorded), replayed);
+                self.record_divergence(&step, seq, "status", None, to_json(recorded), replayed);
             }
         }
     }
@@ -594,12 +609,19 @@ impl Replay {
             let lost_a_race = self.recording.races.iter().any(|race| is_within(path, race));
             let visited = lock(&self.seen).visited.contains_key(path);
             if !visited && !lost_a_race && step.outcome.is_some() {
-                self.diverge(path, step.seq, "missing", None, Value::from("was executed"), Value::Null);
+                self.record_divergence(
+                    path,
+                    step.seq,
+                    "missing",
+                    None,
+                    Value::from("was executed"),
+                    Value::Null,
+                );
             }
         }
     }
 
-    fn report(&self) -> ReplayReport {
+    fn build_report(&self) -> ReplayReport {
         let mut seen = lock(&self.seen);
         let count = |visit| seen.visited.values().filter(|seen| **seen == visit).count() as u64;
         let (computed, checked) = (count(Visit::Computed), count(Visit::Checked));
@@ -628,7 +650,7 @@ impl Replay {
 /// Reason why a recorded outcome may differ next time even though its step is pure.
 fn depends_on_time(outcome: &StepOutcome) -> Option<String> {
     let wall_clock = matches!(
-        outcome.code.as_deref().and_then(Code::named),
+        outcome.code.as_deref().and_then(Code::from_name),
         Some(
             Code::Timeout | Code::HostCallTimeout | Code::Cancelled | Code::StackExhausted | Code::HostMemory
         )
@@ -655,12 +677,12 @@ fn is_unrepeatable(outcome: &StepOutcome) -> Option<String> {
 
 /// Reason why a component cannot be executed again without a value that is never recorded.
 fn depends_on_secret(act: &Act<'_>) -> Option<String> {
-    act.preimage.value()["secrets"].is_object().then(|| "it was granted a secret".to_owned())
+    act.preimage.to_json()["secrets"].is_object().then(|| "it was granted a secret".to_owned())
 }
 
 /// The error of a step that the policy refused.
-fn denied(decision: &Value) -> StageError {
-    let message = denial(
+fn denied_error(decision: &Value) -> StageError {
+    let message = denial_message(
         decision["subject"].as_str().unwrap_or("the command"),
         decision["message"].as_str().unwrap_or("it was denied"),
         decision["reason_code"].as_str().unwrap_or("unknown"),
@@ -669,6 +691,6 @@ fn denied(decision: &Value) -> StageError {
     StageError::permanent(message).with_code(Code::PolicyDenied)
 }
 
-fn value(value: impl Serialize) -> Value {
+fn to_json(value: impl Serialize) -> Value {
     serde_json::to_value(value).unwrap_or(Value::Null)
 }

@@ -20,14 +20,14 @@ use lobster_engine::author::Author;
 use lobster_engine::beginning::Beginning;
 use lobster_engine::binding::GateQuestion;
 use lobster_engine::envelope::{Envelope, Failure};
-use lobster_engine::kinds::changes::{REFUSED, recover, resolve_conflicts};
+use lobster_engine::kinds::changes::{REFUSED, recover_commits, resolve_conflicts};
 use lobster_engine::kinds::finished_commits::record_unseen_ends;
 use lobster_engine::recall::Resolved;
-use lobster_engine::recorded_plan::recorded;
+use lobster_engine::recorded_plan::load_recorded;
 use lobster_engine::run::{Run, Task};
 use lobster_engine::runtime::{RunResult, Runtime, read_source};
 use lobster_engine::token::{Token, TokenKind};
-use lobster_engine::{Interrupted, execute, notify_of_end};
+use lobster_engine::{Interrupted, execute_plan, notify_of_end};
 use lobster_language::plan::Plan;
 use lobster_policy::Policy;
 use lobster_stage::Question;
@@ -74,7 +74,7 @@ pub struct ResumeRequest {
 /// If the run's journal cannot be read, or its policy is no longer available.
 pub fn policy_of(runtime: &Runtime, run: RunId) -> Result<Option<Policy>, Failure> {
     let store = runtime.store()?;
-    let Some(beginning) = Beginning::read(&store, run)? else { return Ok(None) };
+    let Some(beginning) = Beginning::from_journal(&store, run)? else { return Ok(None) };
     let detail = beginning.detail();
     let digest =
         |key: &str| detail.get(key).and_then(Value::as_str).and_then(|hex| hex.parse::<Digest>().ok());
@@ -83,8 +83,8 @@ pub fn policy_of(runtime: &Runtime, run: RunId) -> Result<Option<Policy>, Failur
         return Ok(None);
     }
     const MAX_POLICY: u64 = 16 << 20;
-    let bytes = store.load(&document, MAX_POLICY)?;
-    let policy = Policy::recorded(&String::from_utf8_lossy(&bytes));
+    let bytes = store.load_blob(&document, MAX_POLICY)?;
+    let policy = Policy::load_recorded(&String::from_utf8_lossy(&bytes));
     let policy = policy.ok().filter(|policy| policy.digest() == named);
     policy.map(Some).ok_or_else(|| {
         Failure::new(
@@ -101,7 +101,7 @@ pub fn policy_of(runtime: &Runtime, run: RunId) -> Result<Option<Policy>, Failur
 /// # Errors
 /// If there is no such gate, or none that can still be answered.
 pub fn open_gate(runtime: &Runtime, gate: &GateRef) -> Result<Gate, Failure> {
-    find(runtime, gate, None).map(|(gate, _)| gate)
+    find_approval(runtime, gate, None).map(|(gate, _)| gate)
 }
 
 /// Checks that the user of this process may approve the gate's question. The workflow or the policy may
@@ -116,8 +116,8 @@ pub fn check_approver(runtime: &Runtime, gate: &Gate) -> Result<(), String> {
 }
 
 /// Answers a gate and continues its run.
-pub fn resume(runtime: &Runtime, request: &ResumeRequest) -> RunResult {
-    let done = answer(runtime, request, true).and_then(|answered| match answered {
+pub fn answer_and_resume(runtime: &Runtime, request: &ResumeRequest) -> RunResult {
+    let done = answer_approval(runtime, request, true).and_then(|answered| match answered {
         Answered::GoesOn(gate) => go_on(runtime, gate.run, Interrupted::Ask, Some(&gate), Copied::Refused),
         Answered::Ended(result) => Ok(result),
     });
@@ -127,8 +127,8 @@ pub fn resume(runtime: &Runtime, request: &ResumeRequest) -> RunResult {
 /// Answers a gate without continuing its run, which is left to another process. A rejection ends the run as
 /// usual.
 pub fn record_answer(runtime: &Runtime, request: &ResumeRequest) -> RunResult {
-    match answer(runtime, request, false) {
-        Ok(Answered::GoesOn(gate)) => left(gate.run),
+    match answer_approval(runtime, request, false) {
+        Ok(Answered::GoesOn(gate)) => left_result(gate.run),
         Ok(Answered::Ended(result)) => result,
         Err(failure) => failure.into(),
     }
@@ -138,13 +138,13 @@ pub fn record_answer(runtime: &Runtime, request: &ResumeRequest) -> RunResult {
 /// interrupted effects applies to the present interrupted effects of the run.
 pub fn record_retry(runtime: &Runtime, run: &str, interrupted: Interrupted) -> RunResult {
     match check_by_run(runtime, run, interrupted, None, true, Copied::Refused) {
-        Ok((id, _)) => left(id),
+        Ok((id, _)) => left_result(id),
         Err(failure) => failure.into(),
     }
 }
 
 /// The result of a run that another process will continue.
-fn left(run: RunId) -> RunResult {
+fn left_result(run: RunId) -> RunResult {
     RunResult { run: Some(run), envelope: Envelope::Waiting(Vec::new()), rendered: false }
 }
 
@@ -154,7 +154,9 @@ pub fn run_of_gate(runtime: &Runtime, gate: &GateRef) -> Option<RunId> {
     let store = runtime.store().ok()?;
     match gate {
         GateRef::Id(id) => store.gate_by_id(id).ok().map(|gate| gate.run),
-        GateRef::Token(text) => store.gate(Token::decode(text).ok()?.key?).ok().map(|gate| gate.run),
+        GateRef::Token(text) => {
+            store.approval_by_key(Token::decode(text).ok()?.key?).ok().map(|gate| gate.run)
+        }
     }
 }
 
@@ -191,11 +193,15 @@ pub fn cancel_run(runtime: &Runtime, run: &str) -> RunResult {
 }
 
 /// The open gate of this reference, and the kind of its run.
-fn find(runtime: &Runtime, gate: &GateRef, reply: Option<&Reply>) -> Result<(Gate, TokenKind), Failure> {
+fn find_approval(
+    runtime: &Runtime,
+    gate: &GateRef,
+    reply: Option<&Reply>,
+) -> Result<(Gate, TokenKind), Failure> {
     let store = runtime.store()?;
     let cancel = matches!(reply, Some(Reply::Cancel));
     let foreign = |gate: Option<IncumbentGate>| {
-        gate.map(|gate| Failure::new(Code::QuestionClosed, gate.refusal(runtime.state_dir(), reply)))
+        gate.map(|gate| Failure::new(Code::QuestionClosed, gate.explain_refusal(runtime.state_dir(), reply)))
     };
     let (gate, kind) = match gate {
         GateRef::Id(id) => match store.gate_by_id(id) {
@@ -205,17 +211,17 @@ fn find(runtime: &Runtime, gate: &GateRef, reply: Option<&Reply>) -> Result<(Gat
             }
             Ok(_) | Err(StoreError::UnknownGate(_)) => {
                 return Err(foreign(incumbent_gates::by_id(runtime.state_dir(), id)).unwrap_or_else(|| {
-                    Failure::parse(format!("Approval ID \"{id}\" not found or expired"))
+                    Failure::parse_error(format!("Approval ID \"{id}\" not found or expired"))
                 }));
             }
             Err(error) => return Err(error.into()),
         },
         GateRef::Token(text) => {
-            let token = Token::decode(text).map_err(|error| Failure::parse(error.to_string()))?;
+            let token = Token::decode(text).map_err(|error| Failure::parse_error(error.to_string()))?;
             let gate = token
                 .key
                 .ok_or_else(|| StoreError::UnknownGate(String::new()))
-                .and_then(|key| store.gate(key));
+                .and_then(|key| store.approval_by_key(key));
             if let Err(StoreError::UnknownGate(_)) = gate
                 && let Some(foreign) = foreign(incumbent_gates::by_key(runtime.state_dir(), &token.state_key))
             {
@@ -231,7 +237,7 @@ fn find(runtime: &Runtime, gate: &GateRef, reply: Option<&Reply>) -> Result<(Gat
             format!(
                 "{}: it has expired; `lobster resume {}` asks again",
                 not_found(kind, cancel),
-                gate.run.short(),
+                gate.run.short_id(),
             ),
         )),
         Ok(_) | Err(StoreError::UnknownGate(_)) => {
@@ -248,10 +254,10 @@ enum Answered {
 }
 
 /// `goes_on` is true if this process will continue the run, so that it needs the run's secrets in any case.
-fn answer(runtime: &Runtime, request: &ResumeRequest, goes_on: bool) -> Result<Answered, Failure> {
+fn answer_approval(runtime: &Runtime, request: &ResumeRequest, goes_on: bool) -> Result<Answered, Failure> {
     let store = runtime.store()?;
     let cancel = matches!(request.reply, Reply::Cancel);
-    let (gate, kind) = find(runtime, &request.gate, Some(&request.reply))?;
+    let (gate, kind) = find_approval(runtime, &request.gate, Some(&request.reply))?;
     let question: GateQuestion = serde_json::from_value(gate.detail.clone())
         .map_err(|_| Failure::new(Code::Recording, format!("Invalid {} resume state", kind.word())))?;
     let author = request.author.clone().unwrap_or_else(|| Author::of_process(&runtime.services.env));
@@ -267,27 +273,27 @@ fn answer(runtime: &Runtime, request: &ResumeRequest, goes_on: bool) -> Result<A
     };
     let answer = match (&request.reply, &question.question) {
         (Reply::Cancel, _) => {
-            store.refuse_gate(gate.key, None, by, ended(runtime, "cancelled")).map_err(lost)?;
-            return Ok(Answered::Ended(cancelled(runtime, &store, gate.run)));
+            store.refuse_gate(gate.key, None, by, end_event(runtime, "cancelled")).map_err(lost)?;
+            return Ok(Answered::Ended(cancelled_result(runtime, &store, gate.run)));
         }
         (Reply::Reject, Question::Approval { .. }) => {
             let no = Some(GateAnswer::Rejected);
-            let mut end = ended(runtime, "rejected");
+            let mut end = end_event(runtime, "rejected");
             // In the same transaction, so that the rejection is never recorded without its reason.
             if let (Event::RunEnded { detail, .. }, Some(reason)) =
                 (&mut end, runtime.services.env.non_blank("LOBSTER_APPROVAL_REASON"))
             {
-                detail["reason"] = store.hide(&reason).into();
+                detail["reason"] = store.hide_secrets(&reason).into();
             }
             store.refuse_gate(gate.key, no, by, end).map_err(lost)?;
-            return Ok(Answered::Ended(cancelled(runtime, &store, gate.run)));
+            return Ok(Answered::Ended(cancelled_result(runtime, &store, gate.run)));
         }
         (Reply::Approve, Question::Approval { .. }) => {
-            question.check_approver(approver.as_deref()).map_err(Failure::parse)?;
+            question.check_approver(approver.as_deref()).map_err(Failure::parse_error)?;
             GateAnswer::Approved
         }
         (Reply::ApproveOnly(places), Question::Approval { .. }) => {
-            question.check_approver(approver.as_deref()).map_err(Failure::parse)?;
+            question.check_approver(approver.as_deref()).map_err(Failure::parse_error)?;
             let part = part_of_question(&store, &gate, places)?;
             if part.count == part.of {
                 GateAnswer::Approved
@@ -295,19 +301,23 @@ fn answer(runtime: &Runtime, request: &ResumeRequest, goes_on: bool) -> Result<A
                 GateAnswer::ApprovedPart { changes: part.changes }
             }
         }
-        (Reply::Response(_), Question::Approval { .. }) => return Err(Failure::parse(kind.wants_approval())),
+        (Reply::Response(_), Question::Approval { .. }) => {
+            return Err(Failure::parse_error(kind.wants_approval()));
+        }
         (Reply::Approve | Reply::ApproveOnly(_) | Reply::Reject, Question::Input { .. }) => {
-            return Err(Failure::parse(kind.wants_response()));
+            return Err(Failure::parse_error(kind.wants_response()));
         }
         (Reply::Response(value), Question::Input { schema, .. }) => {
             let schema = Schema::compile(schema).map_err(|why| Failure::new(Code::Recording, why))?;
-            GateAnswer::Response(question.fitting(value.clone(), &schema).map_err(Failure::parse)?)
+            GateAnswer::Response(
+                question.check_response(value.clone(), &schema).map_err(Failure::parse_error)?,
+            )
         }
     };
     // A rejection starts nothing, so it is accepted even if the journal is damaged.
     let journal = sound_journal(&store, gate.run)?;
     check_unedited(runtime, &gate)?;
-    if goes_on && let Ok((_, plan, args)) = started(&store, gate.run, &journal) {
+    if goes_on && let Ok((_, plan, args)) = read_start(&store, gate.run, &journal) {
         // Secrets must not appear in the answer either. A missing secret is reported when the run continues.
         let _ = runtime.prepare_secrets(&plan, &args);
     }
@@ -324,7 +334,7 @@ fn check_unedited(runtime: &Runtime, gate: &Gate) -> Result<(), Failure> {
     }
     let store = runtime.store()?;
     let summary = store.run(gate.run)?;
-    let Plan::Workflow(workflow) = recorded::<Plan>(&store, &summary.plan)? else { return Ok(()) };
+    let Plan::Workflow(workflow) = load_recorded::<Plan>(&store, &summary.plan)? else { return Ok(()) };
     match read_source(&workflow.file) {
         Ok(source) if source.digest != workflow.source => Err(Failure::new(
             Code::WorkflowChanged,
@@ -362,9 +372,9 @@ fn check_by_run(
     copied: Copied,
 ) -> Result<(RunId, Interrupted), Failure> {
     let store = runtime.store()?;
-    let id = store.find_run(text).map_err(|error| Failure::parse(error.to_string()))?;
+    let id = store.find_run(text).map_err(|error| Failure::parse_error(error.to_string()))?;
     let summary = store.run(id)?;
-    copied.check(&store, id)?;
+    copied.ensure_taken_over(&store, id)?;
     let requested = requested_retry(&store, id)?;
     match summary.status {
         RunStatus::Ok => {
@@ -395,7 +405,11 @@ fn check_by_run(
         }
         RunStatus::Running if is_left && interrupted != Interrupted::Ask => {
             let (by, detail) = (runtime.services.actor(), detail_of_retry(interrupted));
-            store.append(id, vec![Event::RetryRequested { path: None, by, detail }], Durability::Synced)?;
+            store.append_events(
+                id,
+                vec![Event::RetryRequested { path: None, by, detail }],
+                Durability::Synced,
+            )?;
         }
         RunStatus::Running => {}
         // A retry has been requested already, and no process has begun it.
@@ -418,12 +432,12 @@ fn check_by_run(
                 path: failed_at.flatten(),
                 by: runtime.services.actor(),
                 detail: match how {
-                    Some(how) => resolved(&store, &journal, id, how)?.detail(),
+                    Some(how) => resolve_conflict(&store, &journal, id, how)?.to_detail(),
                     None if is_left => detail_of_retry(interrupted),
                     None => Value::Null,
                 },
             };
-            store.append(id, vec![event], Durability::Synced)?;
+            store.append_events(id, vec![event], Durability::Synced)?;
         }
     }
     let said = requested.filter(|_| interrupted == Interrupted::Ask);
@@ -431,7 +445,7 @@ fn check_by_run(
 }
 
 /// Change set to commit in place of the last conflicting one.
-fn resolved(
+fn resolve_conflict(
     store: &Store,
     journal: &[JournalRecord],
     run: RunId,
@@ -446,14 +460,14 @@ fn resolved(
     let from = refused.ok_or_else(|| {
         Failure::new(Code::RunState, format!("run {run} did not fail at a conflict of its changes to files"))
     })?;
-    recover(store).map_err(|error| Failure::new(Code::Changes, error.to_string()))?;
+    recover_commits(store).map_err(|error| Failure::new(Code::Changes, error.to_string()))?;
     Ok(Resolved { from, to: resolve_conflicts(store, &from, how)? })
 }
 
 /// Ends a run for good without executing any of it.
 fn call_off(runtime: &Runtime, text: &str) -> Result<RunResult, Failure> {
     let store = runtime.store()?;
-    let id = store.find_run(text).map_err(|error| Failure::parse(error.to_string()))?;
+    let id = store.find_run(text).map_err(|error| Failure::parse_error(error.to_string()))?;
     if store.is_claimed(id) {
         return Err(Failure::new(
             Code::RunState,
@@ -477,13 +491,13 @@ fn call_off(runtime: &Runtime, text: &str) -> Result<RunResult, Failure> {
     let name = runtime.services.env.non_blank("LOBSTER_APPROVAL_APPROVED_BY");
     let author = Author::of_process(&runtime.services.env).detail;
     let by = Answerer { name: name.as_deref(), author: &author };
-    store.call_run_off(id, by, ended(runtime, "cancelled"))?;
-    Ok(cancelled(runtime, &store, id))
+    store.call_run_off(id, by, end_event(runtime, "cancelled"))?;
+    Ok(cancelled_result(runtime, &store, id))
 }
 
 /// Completes commits of a run that is ended for good, because no later process would.
 fn settle_commits(store: &Store, id: RunId) -> Result<(), Failure> {
-    let recovered = recover(store);
+    let recovered = recover_commits(store);
     if store.has_unfinished_commit(id).map_err(|error| Failure::new(Code::Store, error.to_string()))? {
         let why = match recovered {
             Err(error) => error.to_string(),
@@ -558,7 +572,7 @@ pub fn has_unused_answer(store: &Store, run: RunId) -> Result<bool, Failure> {
 
 fn has_open_gate(store: &Store, run: RunId) -> Result<bool, Failure> {
     let open = GateFilter { status: Some(GateStatus::Open), run: Some(run), limit: 1 };
-    Ok(!store.gates(&open)?.is_empty())
+    Ok(!store.list_approvals(&open)?.is_empty())
 }
 
 /// True if a run waits for other things besides people. Parts of it may be able to continue without an
@@ -585,14 +599,14 @@ fn go_on(
     // Before the claim, so that the journal read afterwards contains the end of its own commit.
     runtime.finish_commits(&store);
     let claim = store.claim_run(id)?;
-    copied.check(&store, id)?;
+    copied.ensure_taken_over(&store, id)?;
     let journal = sound_journal(&store, id)?;
     // Before the claim, any process could have ended it.
     refuse_called_off(&journal)?;
     if interrupted == Interrupted::Retry {
         refuse_while_running(id)?;
     }
-    let (task, plan, args) = started(&store, id, &journal)?;
+    let (task, plan, args) = read_start(&store, id, &journal)?;
     let ready = check_directory(&store, id);
     if let Err(missing) = ready.and_then(|()| runtime.prepare_secrets(&plan, &args)) {
         if let Some(gate) = gate {
@@ -608,18 +622,18 @@ fn go_on(
         service.note_resumed(id)?;
     }
     let mut run =
-        Run::recalled(&runtime.services, store.clone(), Some(claim), id, task, &journal, interrupted)
+        Run::from_journal(&runtime.services, store.clone(), Some(claim), id, task, &journal, interrupted)
             .doubting_imports(&journal)?;
     // After a crash, the run may be resumed from a directory other than the one in which it was started.
     if let Some(dir) = own.or_else(|| last.filter(|_| gate.is_none())) {
         run.cwd = dir;
     }
     if let Some(fork) = overseer_of_fork(&store, &journal)? {
-        run = run.overseen(fork);
+        run = run.with_overseer(fork);
     }
-    let envelope = execute(&run, &plan, &args);
+    let envelope = execute_plan(&run, &plan, &args);
     // An answer about an interrupted step is valid when the step is repeated, which a person requests next.
-    let has_no_use = |failure: &Failure| failure.code.known() != Some(Code::Interrupted);
+    let has_no_use = |failure: &Failure| failure.code.known_code() != Some(Code::Interrupted);
     if matches!(&envelope, Envelope::Failed(failure) if has_no_use(failure)) && !run.has_done_effects() {
         // No effect was executed because of the answers, so the person can give them again.
         for gate in &answered {
@@ -630,7 +644,7 @@ fn go_on(
 }
 
 /// The plan and arguments of a run.
-fn started(
+fn read_start(
     store: &Store,
     id: RunId,
     journal: &[JournalRecord],
@@ -642,13 +656,13 @@ fn started(
     let task = task.ok_or_else(|| {
         Failure::new(Code::Recording, format!("the journal of run {id} does not name its plan"))
     })?;
-    let plan = recorded(store, &task.plan)?;
-    let args = task.args.map_or_else(|| Ok(Map::new()), |digest| recorded(store, &digest))?;
+    let plan = load_recorded(store, &task.plan)?;
+    let args = task.args.map_or_else(|| Ok(Map::new()), |digest| load_recorded(store, &digest))?;
     Ok((task, plan, args))
 }
 
 /// The end of a run that a person cancelled.
-fn ended(runtime: &Runtime, how: &str) -> Event {
+fn end_event(runtime: &Runtime, how: &str) -> Event {
     let env = &runtime.services.env;
     let detail = json!({
         "answer": how,
@@ -658,7 +672,7 @@ fn ended(runtime: &Runtime, how: &str) -> Event {
     Event::RunEnded { status: RunStatus::Cancelled, output: None, error: None, detail }
 }
 
-fn cancelled(runtime: &Runtime, store: &Store, run: RunId) -> RunResult {
+fn cancelled_result(runtime: &Runtime, store: &Store, run: RunId) -> RunResult {
     notify_of_end(&runtime.services, store, run, RunStatus::Cancelled, None, None);
     RunResult { run: Some(run), envelope: Envelope::Cancelled, rendered: false }
 }

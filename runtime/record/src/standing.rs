@@ -54,7 +54,7 @@ impl Standing {
     }
 
     /// Statuses in the journals of such runs.
-    fn recorded(self) -> &'static [RunStatus] {
+    fn recorded_statuses(self) -> &'static [RunStatus] {
         match self {
             Self::Running => &[RunStatus::Running],
             Self::Waiting => &[RunStatus::Waiting],
@@ -103,7 +103,7 @@ pub struct Standings {
 impl Standings {
     /// Reads the states of these runs.
     #[must_use]
-    pub fn among(store: &Store, runs: &[RunSummary]) -> Self {
+    pub fn of_runs(store: &Store, runs: &[RunSummary]) -> Self {
         let open = runs.iter().filter(|run| !matches!(run.status, RunStatus::Ok | RunStatus::Cancelled));
         let mut starts = starts_among(store, &open.map(|run| run.id).collect::<Vec<_>>());
         starts.retain(|_, start| !start.state.is_over());
@@ -127,8 +127,8 @@ impl Standings {
 
 /// State of a run.
 #[must_use]
-pub fn standing(store: &Store, run: &RunSummary) -> Standing {
-    Standings::among(store, std::slice::from_ref(run)).standing(run)
+pub fn read_standing(store: &Store, run: &RunSummary) -> Standing {
+    Standings::of_runs(store, std::slice::from_ref(run)).standing(run)
 }
 
 /// Runs that are read at once.
@@ -144,20 +144,20 @@ pub fn runs_with_standing(
     wanted: Option<Standing>,
 ) -> Result<Vec<(RunSummary, Standing)>, StoreError> {
     let and_standing = |runs: Vec<RunSummary>| {
-        let standings = Standings::among(store, &runs);
+        let standings = Standings::of_runs(store, &runs);
         runs.into_iter().map(move |run| {
             let standing = standings.standing(&run);
             (run, standing)
         })
     };
-    let Some(wanted) = wanted else { return Ok(and_standing(store.runs(filter)?).collect()) };
+    let Some(wanted) = wanted else { return Ok(and_standing(store.list_runs(filter)?).collect()) };
     let limit = if filter.limit == 0 { usize::MAX } else { filter.limit };
     let mut found = Vec::new();
-    for recorded in wanted.recorded() {
+    for recorded in wanted.recorded_statuses() {
         let enough = limit.saturating_add(found.len());
         let mut page = RunFilter { status: Some(*recorded), limit: PAGE, ..filter.clone() };
         loop {
-            let runs = store.runs(&page)?;
+            let runs = store.list_runs(&page)?;
             page.before = runs.last().map(|run| run.id).filter(|_| runs.len() == PAGE);
             found.extend(and_standing(runs).filter(|(_, standing)| *standing == wanted));
             if page.before.is_none() || found.len() >= enough {

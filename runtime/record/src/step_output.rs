@@ -28,12 +28,12 @@ pub fn kept_outputs(store: &Store, run: RunId, step: Option<&str>) -> Vec<KeptOu
 
 /// Drops the output of steps whose end is in this journal.
 pub fn retain_unrecorded(kept: &mut Vec<KeptOutput>, journal: &[Record]) {
-    kept.retain(|output| !journal.iter().any(|record| ends(record, output)));
+    kept.retain(|output| !journal.iter().any(|record| ends_output(record, output)));
 }
 
 /// True if this record has the end of the step that printed this output.
 #[must_use]
-pub fn ends(record: &Record, output: &KeptOutput) -> bool {
+pub fn ends_output(record: &Record, output: &KeptOutput) -> bool {
     matches!(&record.event, Event::StepEnded { path, .. } if *path == output.path && record.at >= output.at)
 }
 
@@ -92,7 +92,7 @@ pub fn streams_as_json(
                 continue;
             }
             // Reads each stream from its beginning.
-            let Some(mut output) = output.reopened() else { continue };
+            let Some(mut output) = output.reopen_from_start() else { continue };
             let most = usize::try_from(MAX_TEXT).unwrap_or(usize::MAX);
             let (text, size, error) = match end_of_output(&mut output, Some(stream), most) {
                 Ok((_, 0)) => continue,
@@ -117,7 +117,8 @@ pub fn streams_as_json(
 /// One recorded stream as an object of [`streams_as_json`].
 #[must_use]
 pub fn stream_as_json(store: &Store, run: RunId, step: Option<&str>, stream: &str, blob: Blob) -> Value {
-    let explained = |digest: &Digest| store.open_blob(digest).map_err(|error| store.explained(run, error));
+    let explained =
+        |digest: &Digest| store.open_blob(digest).map_err(|error| store.explain_error(run, error));
     let read = || -> Result<Option<String>, String> {
         let mut reader = explained(&blob.digest).map_err(|error| error.to_string())?;
         if reader.len() > MAX_TEXT {

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use lobster_base::place::is_within;
-use lobster_engine::recorded_plan::recorded;
+use lobster_engine::recorded_plan::load_recorded;
 use lobster_engine::reversal::{self, Given, Reversal};
 use lobster_language::plan::{Approval, Extras, Plan, Stdin, Step, UndoneStep, Work, Workflow};
 use lobster_language::workflow::refers_to;
@@ -81,7 +81,7 @@ struct Read<'j> {
 }
 
 impl<'j> Read<'j> {
-    fn of(journal: &'j [Record]) -> Self {
+    fn from_journal(journal: &'j [Record]) -> Self {
         let mut read = Self::default();
         for record in journal {
             match &record.event {
@@ -104,8 +104,8 @@ impl<'j> Read<'j> {
     }
 
     /// The result of a step, or the output of a failed step.
-    fn result(&self, step: &str) -> Option<Given> {
-        let kept = self.results.get(step).and_then(|value| Given::read(value));
+    fn step_result(&self, step: &str) -> Option<Given> {
+        let kept = self.results.get(step).and_then(|value| Given::from_json(value));
         kept.or_else(|| {
             let attempts = self.ended.iter().filter(|(path, _)| {
                 path.strip_prefix(step).is_some_and(|rest| {
@@ -118,7 +118,7 @@ impl<'j> Read<'j> {
     }
 
     /// A sentence about the end of a step that did not succeed.
-    fn misfortune(&self, step: &str) -> &'static str {
+    fn failure_sentence(&self, step: &str) -> &'static str {
         match self.ended.get(step).map(|outcome| outcome.status) {
             _ if self.results.contains_key(step) => "",
             None | Some(StepStatus::Interrupted) => " Its end is not known.",
@@ -134,7 +134,7 @@ pub(crate) fn step_undos(
     journal: &[Record],
     is_meant: &dyn Fn(&str) -> bool,
 ) -> Result<StepUndos, Unlisted> {
-    let read = Read::of(journal);
+    let read = Read::from_journal(journal);
     let has_begun = |step: &str| read.effects.iter().any(|path| is_within(path, step));
     let meant: Vec<_> =
         read.kept.iter().filter(|(step, _)| is_meant(step) && has_begun(step)).rev().collect();
@@ -148,7 +148,7 @@ pub(crate) fn step_undos(
             continue;
         }
         let reversal = reversal::load(store, kept)?;
-        match proposal(store, run, step, reversal, &read).map_err(Unlisted::Record)? {
+        match propose_undo(store, run, step, reversal, &read).map_err(Unlisted::Record)? {
             Ok(undo) => undos.proposed.push(undo),
             Err(why) => undos.not_proposed.push(NotProposed { step: (*step).to_owned(), why }),
         }
@@ -157,7 +157,7 @@ pub(crate) fn step_undos(
 }
 
 /// The question and the undo of one step, or a clause with the reason why it cannot be proposed.
-fn proposal(
+fn propose_undo(
     store: &Store,
     run: RunId,
     step: &str,
@@ -166,8 +166,8 @@ fn proposal(
 ) -> Result<Result<StepUndo, String>, StageError> {
     let Some(undo) = reversal.workflow.steps.first() else { return Ok(Err("its record has none".into())) };
     let text = text_of(undo);
-    let given = read.result(step);
-    let stdin = match given.map(|given| given.stdin(store)).transpose()? {
+    let given = read.step_result(step);
+    let stdin = match given.map(|given| given.into_stdin(store)).transpose()? {
         Some(Some(stdin)) => stdin,
         missing if refers_to(undo, &reversal.of) => {
             let why = match missing {
@@ -178,7 +178,7 @@ fn proposal(
         }
         _ => Stdin::None,
     };
-    let prompt = format!("Undo step {step} of run {}?{}", run.short(), read.misfortune(step));
+    let prompt = format!("Undo step {step} of run {}?{}", run.short_id(), read.failure_sentence(step));
     let approval = Approval {
         prompt: Some(prompt),
         items: Some(Vec::new()),
@@ -218,7 +218,7 @@ fn text_of(undo: &Step) -> String {
 
 impl StepUndo {
     /// The step of an undo's plan that executes it, and the workflow that it calls.
-    pub(crate) fn planned(&self, run: RunId, known: &BTreeMap<String, Workflow>) -> (Step, Workflow) {
+    pub(crate) fn plan_step(&self, run: RunId, known: &BTreeMap<String, Workflow>) -> (Step, Workflow) {
         // References cannot name such an id, so the texts of later steps cannot refer to it.
         let mut id = format!("undo:{}", self.step.replace(['/', '[', ']', '#', '|', '!', '%'], "."));
         while known.contains_key(&id) {
@@ -249,10 +249,10 @@ fn find_earlier(store: &Store, run: RunId, undos: &mut StepUndos) -> Result<(), 
         since: Some(summary.started_at),
         ..RunFilter::default()
     };
-    for later in store.runs(&filter)? {
+    for later in store.list_runs(&filter)? {
         // Without its plan it is unknown which steps it has undone, and they would be undone again.
         store.open_blob(&later.plan)?;
-        let Ok(Plan::Workflow(workflow)) = recorded::<Plan>(store, &later.plan) else { continue };
+        let Ok(Plan::Workflow(workflow)) = load_recorded::<Plan>(store, &later.plan) else { continue };
         let of_run = |step: &Step| {
             let undone = step.extras.undoes.as_ref().filter(|undone| undone.run == run.to_string());
             undone.map(|undone| (step.id.clone(), undone.step.clone()))

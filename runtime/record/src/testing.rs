@@ -16,19 +16,19 @@ pub(super) struct Place {
 /// A workflow's text.
 pub(super) struct Text(String);
 
-pub(super) fn workflow(text: &str) -> Text {
+pub(super) fn workflow_text(text: &str) -> Text {
     Text(text.to_owned())
 }
 
 impl Place {
     /// Includes the machine code of the evaluator, which takes seconds to compile.
     pub(super) fn new() -> Self {
-        let place = Self::cold();
-        link_code(compiled(), &place.code());
+        let place = Self::without_code();
+        link_code(compiled_code(), &place.code_dir());
         place
     }
 
-    fn cold() -> Self {
+    fn without_code() -> Self {
         let dir = tempfile::tempdir().unwrap();
         lobster_base::own_program::note_that_it_answers();
         let mut settings = Settings::from_process().unwrap();
@@ -41,7 +41,7 @@ impl Place {
         Self { dir, runtime }
     }
 
-    fn code(&self) -> PathBuf {
+    fn code_dir(&self) -> PathBuf {
         self.path("state").join("store/code")
     }
 
@@ -64,14 +64,14 @@ impl Place {
 
 /// Cache of the code, beside this executable. It stays for the next process, because the cache itself checks
 /// that it is complete and was made by this compiler.
-fn compiled() -> &'static Path {
+fn compiled_code() -> &'static Path {
     static CODE: OnceLock<PathBuf> = OnceLock::new();
     CODE.get_or_init(|| {
         let code = std::env::current_exe().unwrap().with_file_name("compiled-code");
-        let place = Place::cold();
-        link_code(&code, &place.code());
-        place.run(&workflow("steps: [{ id: warm, js: '1' }]"));
-        link_code(&place.code(), &code);
+        let place = Place::without_code();
+        link_code(&code, &place.code_dir());
+        place.run(&workflow_text("steps: [{ id: warm, js: '1' }]"));
+        link_code(&place.code_dir(), &code);
         code
     })
 }

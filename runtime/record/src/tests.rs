@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::testing::{Place, workflow};
+use super::testing::{Place, workflow_text};
 use super::*;
 use lobster_base::code::{Code, FailureCode};
 use lobster_base::digest::Digest;
@@ -52,7 +52,7 @@ fn id(place: &Place, run: &str) -> RunId {
 /// A copy of a run under another id with a different outcome of `step`.
 fn falsified(place: &Place, run: &str, step: &str, change: impl Fn(&mut StepOutcome)) -> String {
     let store = place.runtime.store().unwrap();
-    let texts = store.events(id(place, run)).unwrap();
+    let texts = store.all_events(id(place, run)).unwrap();
     static COPIES: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0x0bad_c0de);
     let number = COPIES.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let other = run.replace(&run[..8], &format!("{number:08x}"));
@@ -69,7 +69,7 @@ fn falsified(place: &Place, run: &str, step: &str, change: impl Fn(&mut StepOutc
         let text = json::compact(
             &json!({ "run": other, "seq": record.seq, "at": record.at, "prev": prev, "event": event }),
         );
-        prev = Digest::of(text.as_bytes());
+        prev = Digest::of_bytes(text.as_bytes());
         out.push(text);
     }
     store.import_run(out, &Redacted::default()).unwrap();
@@ -79,13 +79,13 @@ fn falsified(place: &Place, run: &str, step: &str, change: impl Fn(&mut StepOutc
 #[test]
 fn a_faithful_run_replays_without_running_its_effects() {
     let place = Place::new();
-    let run = place.run(&workflow(CHAIN));
-    let before = place.runtime.store().unwrap().events(id(&place, &run)).unwrap();
-    let report = replay(&place.runtime, &run, &ReplayOptions::default()).unwrap();
+    let run = place.run(&workflow_text(CHAIN));
+    let before = place.runtime.store().unwrap().all_events(id(&place, &run)).unwrap();
+    let report = replay_run(&place.runtime, &run, &ReplayOptions::default()).unwrap();
     assert_eq!(report.divergences, []);
     assert_eq!((report.computed, report.answered, report.performed), (1, 2, 0));
     assert_eq!((report.unverified, report.record_ends_at), (vec![], None));
-    assert_eq!(place.runtime.store().unwrap().events(id(&place, &run)).unwrap(), before);
+    assert_eq!(place.runtime.store().unwrap().all_events(id(&place, &run)).unwrap(), before);
     a_falsified_output_and_fuel_are_found_with_step_and_place(&place, &run);
 }
 
@@ -118,14 +118,14 @@ fn what_other_processors_compute_is_what_the_plan_would() {
             _ => format!("  - id: s{n}\n    js: \"({{z: {n}, a: input}})\"\n    stdin: $s{}.json\n", n - 2),
         })
         .collect();
-    let run = place.run(&workflow(&format!("name: long\nsteps:\n{steps}")));
+    let run = place.run(&workflow_text(&format!("name: long\nsteps:\n{steps}")));
     for _ in 0..3 {
-        let report = replay(&place.runtime, &run, &ReplayOptions::default()).unwrap();
+        let report = replay_run(&place.runtime, &run, &ReplayOptions::default()).unwrap();
         assert_eq!((report.divergences, report.unverified), (vec![], vec![]));
         assert_eq!((report.computed, report.answered), (60, 0));
     }
     let other = falsified(&place, &run, "s57", |outcome| outcome.fuel = Some(1));
-    let report = replay(&place.runtime, &other, &ReplayOptions::default()).unwrap();
+    let report = replay_run(&place.runtime, &other, &ReplayOptions::default()).unwrap();
     assert_eq!(report.divergences.len(), 1, "{report:?}");
     assert_eq!((report.divergences[0].step.as_str(), report.divergences[0].what.as_str()), ("s57", "fuel"));
 }
@@ -134,25 +134,26 @@ fn what_other_processors_compute_is_what_the_plan_would() {
 fn an_effect_component_is_executed_again_on_its_recorded_calls() {
     let place = Place::new();
     std::fs::write(place.path("asks.wasm"), wat::parse_str(ASKS).unwrap()).unwrap();
-    let run = place.run(&workflow(
+    let run = place.run(&workflow_text(
         "name: asks\nsteps:\n  - id: ask\n    component: asks.wasm\n    grants: { random: true, clock: true }\n  - id: say\n    run: cat\n    stdin: $ask.stdout\n",
     ));
-    let replay = |run: &str| replay(&place.runtime, run, &ReplayOptions::default()).unwrap();
+    let replay = |run: &str| replay_run(&place.runtime, run, &ReplayOptions::default()).unwrap();
     let report = replay(&run);
     assert_eq!((report.divergences, report.unverified), (vec![], vec![]));
     assert_eq!((report.computed, report.checked, report.answered), (0, 1, 1));
 
     let store = place.runtime.store().unwrap();
-    let calls = store.events(id(&place, &run)).unwrap().into_iter().find_map(|record| match record.event {
-        Event::StepEnded { path, outcome, .. } if path == "ask" => {
-            outcome.detail["host_calls"].as_str().map(|text| text.parse::<Digest>().unwrap())
-        }
-        _ => None,
-    });
-    let calls = store.load(&calls.unwrap(), 1000).unwrap();
+    let calls =
+        store.all_events(id(&place, &run)).unwrap().into_iter().find_map(|record| match record.event {
+            Event::StepEnded { path, outcome, .. } if path == "ask" => {
+                outcome.detail["host_calls"].as_str().map(|text| text.parse::<Digest>().unwrap())
+            }
+            _ => None,
+        });
+    let calls = store.load_blob(&calls.unwrap(), 1000).unwrap();
     let second = calls.windows(11).position(|bytes| bytes == b"\nwall-clock").unwrap() + 1;
     let record = |what: &str, bytes: &[u8]| {
-        let blob = store.put(bytes).unwrap();
+        let blob = store.put_blob(bytes).unwrap();
         let other =
             falsified(&place, &run, "ask", |outcome| outcome.detail["host_calls"] = json!(blob.digest));
         let found = replay(&other).divergences.into_iter().next().unwrap_or_else(|| panic!("{what}"));
@@ -178,24 +179,25 @@ fn an_effect_component_is_executed_again_on_its_recorded_calls() {
 fn a_component_that_writes_is_compared_and_writes_nothing_when_replayed() {
     let place = Place::new();
     std::fs::create_dir(place.path("out")).unwrap();
-    let text = workflow("name: writes\nsteps:\n  - id: w\n    js: \"1\"\n    grants: { write: [out] }\n");
+    let text =
+        workflow_text("name: writes\nsteps:\n  - id: w\n    js: \"1\"\n    grants: { write: [out] }\n");
     let run = place.run(&text);
-    let report = replay(&place.runtime, &run, &ReplayOptions::default()).unwrap();
+    let report = replay_run(&place.runtime, &run, &ReplayOptions::default()).unwrap();
     assert_eq!((report.divergences, report.checked), (vec![], 1));
     // The directory has changed; that is reported, but is not a difference.
     std::fs::write(place.path("out/new"), "x").unwrap();
-    let report = replay(&place.runtime, &run, &ReplayOptions::default()).unwrap();
+    let report = replay_run(&place.runtime, &run, &ReplayOptions::default()).unwrap();
     assert_eq!((report.divergences, report.checked, report.answered), (vec![], 0, 1));
     assert!(report.unverified[0].why.contains("are not the same here as"), "{:?}", report.unverified);
 }
 
 fn a_falsified_output_and_fuel_are_found_with_step_and_place(place: &Place, run: &str) {
-    let lie = place.runtime.store().unwrap().put(b"[{\"id\":1,\"w\":false}]\n").unwrap();
+    let lie = place.runtime.store().unwrap().put_blob(b"[{\"id\":1,\"w\":false}]\n").unwrap();
     let false_run = falsified(place, run, "calc", |outcome| {
         outcome.output = Some(lie);
         outcome.fuel = outcome.fuel.map(|fuel| fuel + 1);
     });
-    let report = replay(&place.runtime, &false_run, &ReplayOptions::default()).unwrap();
+    let report = replay_run(&place.runtime, &false_run, &ReplayOptions::default()).unwrap();
     let found: Vec<_> =
         report.divergences.iter().map(|d| (d.step.as_str(), d.what.as_str(), d.path.as_deref())).collect();
     assert_eq!(found[..2], [("calc", "fuel", None), ("calc", "output", Some("$[0].w"))]);
@@ -207,31 +209,31 @@ fn a_falsified_output_and_fuel_are_found_with_step_and_place(place: &Place, run:
 #[test]
 fn a_run_that_waits_or_failed_replays_as_far_as_it_got() {
     let place = Place::new();
-    let waiting = place.run(&workflow(
+    let waiting = place.run(&workflow_text(
         "name: w\nsteps:\n  - id: a\n    run: echo hi\n    approval: go on?\n  - id: b\n    run: echo more\n",
     ));
-    let report = replay(&place.runtime, &waiting, &ReplayOptions::default()).unwrap();
+    let report = replay_run(&place.runtime, &waiting, &ReplayOptions::default()).unwrap();
     assert_eq!((report.divergences, report.record_ends_at.as_deref()), (vec![], Some("a!approval")));
-    let failed = place.run(&workflow("name: f\nsteps:\n  - id: a\n    run: exit 3\n"));
-    let report = replay(&place.runtime, &failed, &ReplayOptions::default()).unwrap();
+    let failed = place.run(&workflow_text("name: f\nsteps:\n  - id: a\n    run: exit 3\n"));
+    let report = replay_run(&place.runtime, &failed, &ReplayOptions::default()).unwrap();
     assert_eq!((report.divergences, report.answered), (vec![], 1));
 }
 
 #[test]
 fn why_names_the_input_and_who_made_it() {
     let place = Place::new();
-    let text = workflow(CUT_OFF);
+    let text = workflow_text(CUT_OFF);
     std::fs::write(place.path("source.txt"), "abc").unwrap();
     let first = place.run(&text);
     std::fs::write(place.path("source.txt"), "xbc").unwrap();
     let second = place.run(&text);
-    let why = why(&place.runtime, &second, "upper", None).unwrap();
+    let why = explain_step(&place.runtime, &second, "upper", None).unwrap();
     assert_eq!(why.before, id(&place, &first));
     let found: Vec<_> =
         why.differences.iter().map(|d| (d.part, d.path.as_deref(), d.made_by.as_deref())).collect();
     assert_eq!(found, [(Part::Input, Some("line 1"), Some("data"))]);
-    assert_eq!(why.sentence(), "upper differs by the input line 1 (made by step data): \"abc\" → \"xbc\"");
-    let diff = diff(&place.runtime, &first, &second).unwrap();
+    assert_eq!(why.to_sentence(), "upper differs by the input line 1 (made by step data): \"abc\" → \"xbc\"");
+    let diff = compare_runs(&place.runtime, &first, &second).unwrap();
     let steps: Vec<_> = diff.steps.iter().map(|step| (step.step.as_str(), step.change)).collect();
     assert_eq!(
         steps,
@@ -243,14 +245,14 @@ fn why_names_the_input_and_who_made_it() {
 fn why_names_the_step_that_the_file_takes_the_input_from() {
     let place = Place::new();
     // Both steps print the same bytes; the plan determines whose output is read.
-    let text = workflow(
+    let text = workflow_text(
         "name: twins\nsteps:\n  - id: a\n    run: cat source.txt\n  - id: b\n    run: cat source.txt\n  - id: c\n    run: cat\n    stdin: $a.stdout\n",
     );
     std::fs::write(place.path("source.txt"), "1").unwrap();
     place.run(&text);
     std::fs::write(place.path("source.txt"), "2").unwrap();
     let second = place.run(&text);
-    let why = why(&place.runtime, &second, "c", None).unwrap();
+    let why = explain_step(&place.runtime, &second, "c", None).unwrap();
     let found: Vec<_> = why.differences.iter().map(|d| (d.part, d.made_by.as_deref())).collect();
     assert_eq!(found, [(Part::Input, Some("a"))]);
 }
@@ -260,7 +262,7 @@ fn changed_arguments_are_named_after_what_they_change() {
     let place = Place::new();
     std::fs::write(place.path("child.lobster"), "args: { m: {} }\nsteps:\n  - id: c\n    run: echo child\n")
         .unwrap();
-    let text = workflow(
+    let text = workflow_text(
         "name: args
 args:
   n: { default: 1 }
@@ -280,14 +282,14 @@ steps:
     );
     place.run(&text);
     let run = place.run_with(&text, Some(json!({ "n": "2", "my-arg": { "deep": [3] } })));
-    let why = |step: &str| why(&place.runtime, &run, step, None).unwrap();
+    let why = |step: &str| explain_step(&place.runtime, &run, step, None).unwrap();
     let named = |step: &str| -> Vec<(Part, Option<String>, Option<String>)> {
         why(step).differences.into_iter().map(|d| (d.part, d.name, d.path)).collect()
     };
     let n = (Part::Argument, Some("n".to_owned()), None);
     let deep = (Part::Argument, Some("my-arg".to_owned()), Some("$.deep[0]".to_owned()));
     assert_eq!(named("same"), [n.clone(), deep.clone()]);
-    assert_eq!(why("same").sentence(), "same differs by the argument n: 1 → \"2\"");
+    assert_eq!(why("same").to_sentence(), "same differs by the argument n: 1 → \"2\"");
     assert_eq!(named("own"), [n.clone(), deep.clone()]);
     assert_eq!(named("pasted"), [(Part::Command, None, Some("$[2]".to_owned())), n, deep]);
     // A sub-workflow has its own arguments in addition to those of the run.
@@ -298,7 +300,7 @@ steps:
 #[test]
 fn a_fork_stops_where_results_become_equal_again() {
     let place = Place::new();
-    let text = workflow(CUT_OFF);
+    let text = workflow_text(CUT_OFF);
     std::fs::write(place.path("source.txt"), "abc").unwrap();
     let run = place.run(&text);
     std::fs::write(place.path("source.txt"), "axx").unwrap();
@@ -308,25 +310,25 @@ fn a_fork_stops_where_results_become_equal_again() {
         (&plan.done, &plan.reused, plan.more),
         (&vec!["data".to_owned()], &vec!["upper".to_owned(), "note".to_owned()], false)
     );
-    let fork = fork(&place.runtime, &plan).run.unwrap();
+    let fork = execute_fork(&place.runtime, &plan).run.unwrap();
     // `upper` read a different input and gave the same output, so the note was not written twice.
     assert_eq!(std::fs::read_to_string(place.path("notes.txt")).unwrap(), "A\n");
     let store = place.runtime.store().unwrap();
     assert_eq!(store.run(fork).unwrap().parent, Some(id(&place, &run)));
     let cached = |step: &str| {
-        store.events(fork).unwrap().iter().any(
+        store.all_events(fork).unwrap().iter().any(
             |record| matches!(&record.event, Event::StepEnded { path, outcome, .. } if path == step && outcome.cached),
         )
     };
     assert_eq!(["data", "upper", "note"].map(cached), [false, false, true]);
-    assert!(replay(&place.runtime, &fork.to_string(), &ReplayOptions::default()).unwrap().is_faithful());
+    assert!(replay_run(&place.runtime, &fork.to_string(), &ReplayOptions::default()).unwrap().is_faithful());
 }
 
 #[test]
 fn an_edited_result_takes_the_place_of_the_recorded_one() {
     let place = Place::new();
     std::fs::write(place.path("source.txt"), "abc").unwrap();
-    let run = place.run(&workflow(CUT_OFF));
+    let run = place.run(&workflow_text(CUT_OFF));
     let request = ForkRequest {
         run: run.clone(),
         edit: vec![("data".to_owned(), b"zzz".to_vec())],
@@ -337,13 +339,13 @@ fn an_edited_result_takes_the_place_of_the_recorded_one() {
         (plan.edited.as_slice(), plan.done.first().map(String::as_str)),
         (&["data".to_owned()][..], Some("upper"))
     );
-    let fork = fork(&place.runtime, &plan).run.unwrap().to_string();
+    let fork = execute_fork(&place.runtime, &plan).run.unwrap().to_string();
     assert_eq!(std::fs::read_to_string(place.path("notes.txt")).unwrap(), "A\nZ\n");
     // It is not mistaken for the step's own result.
-    let report = replay(&place.runtime, &fork, &ReplayOptions::default()).unwrap();
+    let report = replay_run(&place.runtime, &fork, &ReplayOptions::default()).unwrap();
     assert_eq!((report.divergences, report.answered, report.edited), (vec![], 2, vec!["data".to_owned()]));
-    let why = why(&place.runtime, &fork, "data", None).unwrap();
-    assert!(why.sentence().ends_with("was edited by hand"), "{}", why.sentence());
+    let why = explain_step(&place.runtime, &fork, "data", None).unwrap();
+    assert!(why.to_sentence().ends_with("was edited by hand"), "{}", why.to_sentence());
     let nobody = ForkRequest { run, from: vec!["nobody".to_owned()], ..ForkRequest::default() };
     assert!(plan_fork(&place.runtime, &nobody).is_err());
 }
@@ -351,11 +353,11 @@ fn an_edited_result_takes_the_place_of_the_recorded_one() {
 #[test]
 fn an_edited_result_of_a_pure_step_is_no_difference() {
     let place = Place::new();
-    let run = place.run(&workflow(CHAIN));
+    let run = place.run(&workflow_text(CHAIN));
     let edit = vec![("calc".to_owned(), br#"[{"id":1,"w":false}]"#.to_vec())];
     let request = ForkRequest { run, edit, ..ForkRequest::default() };
-    let fork = fork(&place.runtime, &plan_fork(&place.runtime, &request).unwrap()).run.unwrap();
-    let report = replay(&place.runtime, &fork.to_string(), &ReplayOptions::default()).unwrap();
+    let fork = execute_fork(&place.runtime, &plan_fork(&place.runtime, &request).unwrap()).run.unwrap();
+    let report = replay_run(&place.runtime, &fork.to_string(), &ReplayOptions::default()).unwrap();
     assert_eq!((report.divergences, report.computed, report.edited), (vec![], 0, vec!["calc".to_owned()]));
 }
 
@@ -363,13 +365,13 @@ fn an_edited_result_of_a_pure_step_is_no_difference() {
 fn a_lost_end_is_told_from_a_difference() {
     let place = Place::new();
     std::fs::write(place.path("source.txt"), "abc").unwrap();
-    let run = place.run(&workflow(CUT_OFF));
+    let run = place.run(&workflow_text(CUT_OFF));
     let store = place.runtime.store().unwrap();
     // A record that ends in the middle: `note` had started when the process died.
     let mut texts: Vec<String> = Vec::new();
     let mut prev = Digest::from([0; 32]);
     let other = run.replace(&run[..8], "0badc0de");
-    for record in store.events(id(&place, &run)).unwrap() {
+    for record in store.all_events(id(&place, &run)).unwrap() {
         if matches!(&record.event, Event::StepEnded { path, .. } if path == "note") {
             break;
         }
@@ -377,11 +379,11 @@ fn a_lost_end_is_told_from_a_difference() {
         let text = json::compact(
             &json!({ "run": other, "seq": record.seq, "at": record.at, "prev": prev, "event": event }),
         );
-        prev = Digest::of(text.as_bytes());
+        prev = Digest::of_bytes(text.as_bytes());
         texts.push(text);
     }
     store.import_run(texts, &Redacted::default()).unwrap();
-    let report = replay(&place.runtime, &other, &ReplayOptions::default()).unwrap();
+    let report = replay_run(&place.runtime, &other, &ReplayOptions::default()).unwrap();
     assert_eq!((report.divergences, report.record_ends_at.as_deref()), (vec![], Some("note")));
 }
 
@@ -402,7 +404,10 @@ fn what_cannot_be_done_with_a_run_has_a_code_of_its_own() {
         place.runtime.run(&RunRequest { target: Target::File(file), args: None })
     };
     let answered = |question: &str, reply: Reply| {
-        resume(&place.runtime, &ResumeRequest { gate: GateRef::Id(question.to_owned()), reply, author: None })
+        answer_and_resume(
+            &place.runtime,
+            &ResumeRequest { gate: GateRef::Id(question.to_owned()), reply, author: None },
+        )
     };
     let asked_in = |result: &RunResult| match &result.envelope {
         Envelope::NeedsApproval(request) => request["approvalId"].as_str().unwrap().to_owned(),

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use lobster_base::digest::Digest;
-use lobster_base::place::{is_later_attempt, places};
+use lobster_base::place::{containing_places, is_later_attempt};
 use lobster_store::{Event, GateAnswer, Record, StepOutcome, StepStatus};
 use serde_json::Value;
 
@@ -50,7 +50,7 @@ pub struct TimelineSpan {
 const STARTED: &str = "started";
 
 impl Line {
-    fn begin(&mut self, kind: &str, action: Option<Digest>, decision: &Value) {
+    fn begin_attempt(&mut self, kind: &str, action: Option<Digest>, decision: &Value) {
         self.turn_over();
         kind.clone_into(&mut self.kind);
         STARTED.clone_into(&mut self.state);
@@ -88,7 +88,7 @@ impl Line {
         }));
     }
 
-    fn end(&mut self, outcome: &StepOutcome, summary: bool) {
+    fn end_attempt(&mut self, outcome: &StepOutcome, summary: bool) {
         if self.outcome.is_some() {
             self.turn_over();
         }
@@ -130,12 +130,12 @@ const KEPT: [&str; 8] =
 
 /// The lines of a journal. If no process executes the run, steps without an end are shown as interrupted.
 #[must_use]
-pub fn lines(journal: &[Record], is_running: bool) -> Vec<Line> {
+pub fn build_lines(journal: &[Record], is_running: bool) -> Vec<Line> {
     let mut timeline = Timeline::default();
     for record in journal {
-        timeline.read(record);
+        timeline.add_record(record);
     }
-    timeline.lines(is_running)
+    timeline.into_lines(is_running)
 }
 
 /// Builds the lines of a journal record by record.
@@ -148,14 +148,14 @@ pub struct Timeline {
 impl Timeline {
     /// Reads the next record of the journal and returns the line to which it belongs. The caller may shrink
     /// the line's outcome and decision, because later records need only the outcome's status and error.
-    pub fn read(&mut self, record: &Record) -> Option<&mut Line> {
-        let path = record.event.path()?;
+    pub fn add_record(&mut self, record: &Record) -> Option<&mut Line> {
+        let path = record.event.step_path()?;
         if path.contains("!approved:") || KEPT.iter().any(|kept| path.ends_with(kept)) {
             return None;
         }
         let Self { lines, at } = self;
         let mut taken = None;
-        take(record.at, &record.event, || {
+        add_event(record.at, &record.event, || {
             let index = at.get(path).copied().unwrap_or_else(|| {
                 lines.push(Line { path: path.to_owned(), ..Line::default() });
                 at.insert(path.to_owned(), lines.len() - 1);
@@ -170,7 +170,7 @@ impl Timeline {
 
     /// The lines. If no process executes the run, steps without an end are shown as interrupted.
     #[must_use]
-    pub fn lines(self, is_running: bool) -> Vec<Line> {
+    pub fn into_lines(self, is_running: bool) -> Vec<Line> {
         let mut lines = self.lines;
         for line in &mut lines {
             if line.state == STARTED && !is_running {
@@ -178,16 +178,16 @@ impl Timeline {
             }
             line.tell_earlier();
         }
-        nested(lines)
+        nest_lines(lines)
     }
 }
 
 /// Adds an event if it belongs on a line.
-fn take<'l>(at: i64, event: &Event, line: impl FnOnce() -> &'l mut Line) {
+fn add_event<'l>(at: i64, event: &Event, line: impl FnOnce() -> &'l mut Line) {
     match event {
         Event::StepStarted { kind, action, decision, .. } => {
             let line = line();
-            line.begin(kind, *action, decision);
+            line.begin_attempt(kind, *action, decision);
             line.open_span(at, false);
         }
         Event::StepEnded { outcome, attempt, begun, .. } => {
@@ -202,12 +202,12 @@ fn take<'l>(at: i64, event: &Event, line: impl FnOnce() -> &'l mut Line) {
                 _ => {}
             }
             if let Some(begun) = begun {
-                line.begin(&begun.kind, Some(begun.action), &begun.decision);
+                line.begin_attempt(&begun.kind, Some(begun.action), &begun.decision);
             }
             if !summary && !outcome.cached {
                 line.close_span(at, outcome.duration_us);
             }
-            line.end(outcome, summary);
+            line.end_attempt(outcome, summary);
         }
         Event::GateOpened { gate, kind, .. } => {
             let line = line();
@@ -222,7 +222,7 @@ fn take<'l>(at: i64, event: &Event, line: impl FnOnce() -> &'l mut Line) {
                 (None, "terminal") => Some(" at the terminal".to_owned()),
                 (None, _) => None,
             };
-            let run = from.map(|run| format!(" in run {}", run.short()));
+            let run = from.map(|run| format!(" in run {}", run.short_id()));
             let who: String = by.into_iter().chain(run).collect();
             let what = match answer {
                 GateAnswer::Approved => "approved",
@@ -263,29 +263,29 @@ fn take<'l>(at: i64, event: &Event, line: impl FnOnce() -> &'l mut Line) {
 }
 
 /// Number of a loop's round.
-fn round(place: &str) -> Option<usize> {
+fn round_number(place: &str) -> Option<usize> {
     place.strip_suffix(']')?.rsplit_once('[')?.1.parse().ok()
 }
 
 /// Sorts inner places directly below outer ones, rounds by their numbers, and others by their beginning.
-fn nested(mut lines: Vec<Line>) -> Vec<Line> {
+fn nest_lines(mut lines: Vec<Line>) -> Vec<Line> {
     let paths: Vec<String> = lines.iter().map(|line| line.path.clone()).collect();
     let mut first: HashMap<&str, usize> = HashMap::new();
     for (order, path) in paths.iter().enumerate() {
-        for place in places(path) {
+        for place in containing_places(path) {
             first.entry(place).or_insert(order);
         }
     }
     let own: HashSet<&str> = paths.iter().map(String::as_str).collect();
     for line in &mut lines {
-        let around = places(&line.path).filter(|place| own.contains(place)).count() - 1;
+        let around = containing_places(&line.path).filter(|place| own.contains(place)).count() - 1;
         let beside = is_later_attempt(&line.path)
             && line.path.rsplit_once('#').is_some_and(|(first, _)| own.contains(first));
         line.depth = around - usize::from(beside);
     }
     lines.sort_by_cached_key(|line| {
-        let key: Vec<(usize, String)> = places(&line.path)
-            .map(|place| (round(place).unwrap_or(first[place]), place.to_owned()))
+        let key: Vec<(usize, String)> = containing_places(&line.path)
+            .map(|place| (round_number(place).unwrap_or(first[place]), place.to_owned()))
             .collect();
         key
     });

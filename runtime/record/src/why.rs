@@ -53,9 +53,9 @@ pub enum WhyError {
         "no earlier run of {name:?} is recorded that executed step '{step}'; name a run to compare with by --vs"
     )]
     NothingToCompare { name: String, step: String },
-    #[error("run {} did not execute step '{step}': its condition skipped it, or the run did not reach it", .run.short())]
+    #[error("run {} did not execute step '{step}': its condition skipped it, or the run did not reach it", .run.short_id())]
     NotDone { step: String, run: RunId },
-    #[error("the action of step '{step}' of run {} is no longer in the store", .run.short())]
+    #[error("the action of step '{step}' of run {} is no longer in the store", .run.short_id())]
     NoAction { step: String, run: RunId },
 }
 
@@ -68,20 +68,20 @@ impl From<Failure> for WhyError {
 impl Why {
     /// The answer in one line.
     #[must_use]
-    pub fn sentence(&self) -> String {
+    pub fn to_sentence(&self) -> String {
         let did_the_same = self.action.is_some() && self.action == self.action_before;
         let mut sentence = match (self.differences.first(), &self.outcome) {
             (_, Some(outcome)) => {
-                format!("{} did the same with a different result: {}", self.step, outcome.sentence())
+                format!("{} did the same with a different result: {}", self.step, outcome.to_sentence())
             }
             (Some(first), None) if did_the_same => {
-                format!("{} did the same under {}", self.step, first.sentence())
+                format!("{} did the same under {}", self.step, first.to_sentence())
             }
-            (Some(first), None) => format!("{} differs by {}", self.step, first.sentence()),
+            (Some(first), None) => format!("{} differs by {}", self.step, first.to_sentence()),
             (None, None) => format!("{} is the same in both runs", self.step),
         };
         for run in &self.edited {
-            sentence.push_str(&format!("; its result in run {} was edited by hand", run.short()));
+            sentence.push_str(&format!("; its result in run {} was edited by hand", run.short_id()));
         }
         sentence
     }
@@ -92,28 +92,28 @@ impl Why {
 ///
 /// # Errors
 /// If a run or step is not known, or if there is nothing to compare with.
-pub fn why(runtime: &Runtime, run: &str, step: &str, versus: Option<&str>) -> Result<Why, WhyError> {
+pub fn explain_step(runtime: &Runtime, run: &str, step: &str, versus: Option<&str>) -> Result<Why, WhyError> {
     let store = runtime.store()?;
-    let id = find(&store, run)?;
+    let id = find_run(&store, run)?;
     let is = Recording::read_damaged(store.found_events(id)?)?;
-    let step = is.meant(step)?;
+    let step = is.resolve_step(step)?;
     let was = match versus {
-        Some(other) => Recording::read_damaged(store.found_events(find(&store, other)?)?)?,
-        None => earlier(&store, id, &is, &step)?,
+        Some(other) => Recording::read_damaged(store.found_events(find_run(&store, other)?)?)?,
+        None => earlier_run(&store, id, &is, &step)?,
     };
-    explain(&store, (&was, &step), (&is, &step))
+    explain_difference(&store, (&was, &step), (&is, &step))
 }
 
-fn find(store: &Store, text: &str) -> Result<RunId, Failure> {
-    store.find_run(text).map_err(|error| Failure::parse(error.to_string()))
+fn find_run(store: &Store, text: &str) -> Result<RunId, Failure> {
+    store.find_run(text).map_err(|error| Failure::parse_error(error.to_string()))
 }
 
 /// Default run to compare with.
-fn earlier(store: &Store, id: RunId, is: &Recording, step: &str) -> Result<Recording, WhyError> {
+fn earlier_run(store: &Store, id: RunId, is: &Recording, step: &str) -> Result<Recording, WhyError> {
     let parent = store.run(id)?.parent;
     let filter =
         RunFilter { name: Some(is.name.clone()), before: Some(id), limit: 50, ..RunFilter::default() };
-    let same_name = store.runs(&filter)?.into_iter().map(|run| run.id);
+    let same_name = store.list_runs(&filter)?.into_iter().map(|run| run.id);
     for candidate in parent.into_iter().chain(same_name) {
         let recording = match store.found_events(candidate) {
             Ok(found) => Recording::read_damaged(found)?,
@@ -128,14 +128,14 @@ fn earlier(store: &Store, id: RunId, is: &Recording, step: &str) -> Result<Recor
 }
 
 /// Compares a step of two runs.
-pub(super) fn explain(
+pub(super) fn explain_difference(
     store: &Store,
     (was, old_step): (&Recording, &str),
     (is, step): (&Recording, &str),
 ) -> Result<Why, WhyError> {
     let found = |recording: &Recording, step: &str| {
         let (step, run) = (step.to_owned(), recording.run);
-        match (recording.steps.get(&step), recording.preimage(store, &step)) {
+        match (recording.steps.get(&step), recording.read_preimage(store, &step)) {
             (Some(found), Some(preimage)) => Ok((found.clone(), preimage)),
             (None, _) => Err(WhyError::NotDone { step, run }),
             (Some(_), None) => Err(WhyError::NoAction { step, run }),
@@ -148,7 +148,7 @@ pub(super) fn explain(
         difference.made_by = match difference.part {
             Part::Input => {
                 let input = ["input", "stdin"].iter().find_map(|key| input_digest(&new[*key]));
-                input.and_then(|input| maker(store, is, step, &input))
+                input.and_then(|input| input_maker(store, is, step, &input))
             }
             // The input of a js step is an argument of the evaluator.
             Part::Argument if difference.name.as_deref() == Some("input") && now.kind == "component" => {
@@ -174,7 +174,7 @@ pub(super) fn explain(
         run: is.run,
         action_before: before.action,
         action: now.action,
-        outcome: if before.action == now.action { result(store, &before, &now) } else { None },
+        outcome: if before.action == now.action { result_difference(store, &before, &now) } else { None },
         edited: edited.map(|(_, recording)| recording.run).collect(),
         differences,
         broken: was.broken.iter().chain(&is.broken).cloned().collect(),
@@ -198,9 +198,9 @@ fn name_arguments(
         return;
     }
     let mut named_ones = Vec::new();
-    if let (Ok(before), Ok(now)) = (was.arguments(store), is.arguments(store)) {
+    if let (Ok(before), Ok(now)) = (was.read_arguments(store), is.read_arguments(store)) {
         let digests = |args| -> HashMap<String, Value> {
-            let digest = |text: String| serde_json::json!(Digest::of(text.as_bytes()));
+            let digest = |text: String| serde_json::json!(Digest::of_bytes(text.as_bytes()));
             argument_vars(args).into_iter().map(|(name, text)| (name, digest(text))).collect()
         };
         let (of_old, of_new) = (digests(&before), digests(&now));
@@ -214,7 +214,7 @@ fn name_arguments(
             !(holds(old, &of_old, name) && holds(new, &of_new, name))
         });
         if variables.len() < unnamed {
-            preimage::named(Part::Argument, &before.into(), &now.into(), &mut named_ones);
+            preimage::compare_members(Part::Argument, &before.into(), &now.into(), &mut named_ones);
         }
     }
     variables.sort_by_key(|difference| difference.name.as_deref() == Some(ARGS_JSON));
@@ -223,20 +223,22 @@ fn name_arguments(
 }
 
 /// The first difference between two results of a step.
-pub(super) fn result(store: &Store, was: &Step, is: &Step) -> Option<Difference> {
+pub(super) fn result_difference(store: &Store, was: &Step, is: &Step) -> Option<Difference> {
     let (old, new) = match (&was.outcome, &is.outcome) {
         (None, None) => return None,
         (Some(old), Some(new)) if old.status == new.status => (old, new),
-        (old, new) => return Some(status(old.as_deref(), new.as_deref())),
+        (old, new) => return Some(status_difference(old.as_deref(), new.as_deref())),
     };
-    blobs(store, "output", old.output, new.output)
-        .or_else(|| blobs(store, "stdout", old.stdout, new.stdout))
-        .or_else(|| json_path::first(&old.value, &new.value).map(|place| named("value", place)))
+    blob_difference(store, "output", old.output, new.output)
+        .or_else(|| blob_difference(store, "stdout", old.stdout, new.stdout))
+        .or_else(|| {
+            json_path::first_difference(&old.value, &new.value).map(|place| named_difference("value", place))
+        })
         .or_else(|| (old.error != new.error).then(|| named_whole("error", &old.error, &new.error)))
 }
 
 /// A difference in the end of a step. A step without an end was cut off.
-pub(super) fn status(was: Option<&StepOutcome>, is: Option<&StepOutcome>) -> Difference {
+pub(super) fn status_difference(was: Option<&StepOutcome>, is: Option<&StepOutcome>) -> Difference {
     let word = |outcome: Option<&StepOutcome>| {
         outcome.map_or(StepStatus::Interrupted, |outcome| outcome.status).as_str()
     };
@@ -244,18 +246,23 @@ pub(super) fn status(was: Option<&StepOutcome>, is: Option<&StepOutcome>) -> Dif
 }
 
 /// A difference between two results: a place inside them if the store has both.
-pub(super) fn blobs(store: &Store, name: &str, was: Option<Blob>, is: Option<Blob>) -> Option<Difference> {
+pub(super) fn blob_difference(
+    store: &Store,
+    name: &str,
+    was: Option<Blob>,
+    is: Option<Blob>,
+) -> Option<Difference> {
     let digest = |blob: Option<Blob>| blob.map(|blob| blob.digest);
     let (was, is) = (digest(was), digest(is));
     if was == is {
         return None;
     }
-    let inside = was.zip(is).and_then(|(was, is)| contents::first(store, &was, &is));
-    Some(inside.map_or_else(|| named_whole(name, was, is), |place| named(name, place)))
+    let inside = was.zip(is).and_then(|(was, is)| contents::first_difference(store, &was, &is));
+    Some(inside.map_or_else(|| named_whole(name, was, is), |place| named_difference(name, place)))
 }
 
 /// A place inside a result of a step or a run.
-pub(super) fn named(name: &str, place: Place) -> Difference {
+pub(super) fn named_difference(name: &str, place: Place) -> Difference {
     let path = Some(place.path);
     let (was, is) = (place.was.unwrap_or_default(), place.is.unwrap_or_default());
     Difference { name: Some(name.to_owned()), path, ..Difference::new(Part::Result, &was, &is) }
@@ -271,9 +278,9 @@ const MAX_SOUGHT: u64 = 4 << 20;
 
 /// The step before `reader` whose output is this input: preferably a step that the plan names as its source,
 /// otherwise the latest.
-fn maker(store: &Store, recording: &Recording, reader: &str, input: &Digest) -> Option<String> {
+fn input_maker(store: &Store, recording: &Recording, reader: &str, input: &Digest) -> Option<String> {
     step_that_gave(store, recording, reader, |blob| blob.digest == *input)
-        .or_else(|| maker_of(store, recording, reader, &contents::value(store, input)?))
+        .or_else(|| maker_of(store, recording, reader, &contents::blob_value(store, input)?))
 }
 
 /// The latest step before `reader` with this value as output; `$step.json` is the same value in another
@@ -286,7 +293,7 @@ fn maker_of(store: &Store, recording: &Recording, reader: &str, input: &Value) -
     let sought = unwrapped(input.clone());
     step_that_gave(store, recording, reader, |blob| {
         blob.len <= MAX_SOUGHT
-            && contents::value(store, &blob.digest).is_some_and(|value| unwrapped(value) == sought)
+            && contents::blob_value(store, &blob.digest).is_some_and(|value| unwrapped(value) == sought)
     })
 }
 
@@ -300,7 +307,7 @@ fn step_that_gave(
     earlier.retain(|(path, _)| *path != reader);
     earlier.reverse();
     // Several steps may have given the same bytes.
-    let sources = sources(store, recording, reader);
+    let sources = stdin_sources(store, recording, reader);
     earlier.sort_by_key(|(path, _)| !sources.contains(&*step_id(path)));
     let found = earlier.iter().find(|(_, step)| {
         let outputs = step.outcome.as_ref().map(|outcome| [outcome.output, outcome.stdout]);
@@ -311,8 +318,8 @@ fn step_that_gave(
 
 /// The ids of the steps that the recorded plan names in the stdin of `reader`. Empty for a stage of a
 /// pipeline, whose input comes from the previous stage.
-fn sources(store: &Store, recording: &Recording, reader: &str) -> HashSet<String> {
-    let Ok(Plan::Workflow(workflow)) = recording.plan(store) else { return HashSet::new() };
+fn stdin_sources(store: &Store, recording: &Recording, reader: &str) -> HashSet<String> {
+    let Ok(Plan::Workflow(workflow)) = recording.read_plan(store) else { return HashSet::new() };
     let steps = workflow.all_steps();
     let step = steps.iter().find(|step| step.id == step_id(reader));
     let Some(Stdin::Text(text)) = step.map(|step| &step.stdin) else { return HashSet::new() };

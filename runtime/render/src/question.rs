@@ -7,14 +7,14 @@ use std::collections::BTreeSet;
 
 use anstyle::{AnsiColor, Style};
 use lobster_runtime::engine::{AT_ONCE, Fact, QuestionKind, QuestionView, Weight};
-use lobster_runtime::figures::{count, counted};
+use lobster_runtime::figures::{count_noun, format_count};
 use lobster_runtime::json;
 use lobster_runtime::text::{Count, prefix};
 use lobster_runtime::visible::{harmless, one_line};
 use serde_json::Value;
 
 use self::items::Layout;
-use crate::text::{cut, exact, pad, width, wrap};
+use crate::text::{cut, display_width, exact, pad, wrap};
 
 /// Indentation of everything except the prompt.
 const INDENT: usize = 2;
@@ -46,13 +46,13 @@ pub struct Paper<'a> {
 
 impl<'a> Paper<'a> {
     /// A terminal of this size, if it is known.
-    pub fn sized(size: Option<(usize, usize)>, styled: bool, more: &'a str) -> Self {
+    pub fn with_size(size: Option<(usize, usize)>, styled: bool, more: &'a str) -> Self {
         let (columns, rows) = size.unwrap_or(USUAL);
         Self { columns: columns.max(LEAST_COLUMNS), rows: Some(rows), styled, more }
     }
 
     /// The same without a limit of lines.
-    pub fn endless(self) -> Self {
+    pub fn without_limit(self) -> Self {
         Self { rows: None, ..self }
     }
 
@@ -63,16 +63,16 @@ impl<'a> Paper<'a> {
         }
     }
 
-    fn room(&self) -> usize {
+    fn indented_room(&self) -> usize {
         self.columns.saturating_sub(INDENT)
     }
 
     /// The width of quoted text.
     fn quoted_room(&self) -> usize {
-        self.room().saturating_sub(width(BAR))
+        self.indented_room().saturating_sub(display_width(BAR))
     }
 
-    fn quoted(&self, line: &str) -> String {
+    fn quote_line(&self, line: &str) -> String {
         format!("{}{}{line}", " ".repeat(INDENT), self.paint(DIM, BAR)).trim_end().to_owned()
     }
 }
@@ -97,59 +97,59 @@ struct Block {
 }
 
 impl Block {
-    fn fixed(lines: Vec<String>) -> Self {
+    fn fixed_lines(lines: Vec<String>) -> Self {
         let least = lines.len();
         Self { lines, least, missing: Box::new(|_| String::new()), rank: 0 }
     }
 }
 
 /// The lines of a question.
-pub fn screen(view: &QuestionView, paper: &Paper<'_>) -> Vec<String> {
-    let mut blocks = vec![title(view, paper)];
-    let body = body(view, paper);
+pub fn screen_lines(view: &QuestionView, paper: &Paper<'_>) -> Vec<String> {
+    let mut blocks = vec![title_block(view, paper)];
+    let body = body_blocks(view, paper);
     let label = label_width(view);
     let facts: Vec<Block> = view.facts.iter().map(|fact| fact_lines(fact, label, paper)).collect();
     let then = upcoming_steps(view, paper);
     if !body.is_empty() {
-        blocks.push(Block::fixed(vec![String::new()]));
+        blocks.push(Block::fixed_lines(vec![String::new()]));
         blocks.extend(body);
     }
-    blocks.push(Block::fixed(vec![String::new()]));
+    blocks.push(Block::fixed_lines(vec![String::new()]));
     let first_fact = blocks.len();
     blocks.extend(facts);
     blocks.extend(then);
     if let Some(rows) = paper.rows {
-        fit(&mut blocks, first_fact, view, rows, paper);
+        fit_blocks(&mut blocks, first_fact, view, rows, paper);
     }
     blocks.into_iter().flat_map(|block| block.lines).collect()
 }
 
 /// The lines of one question among others; the caller shows the prompt.
-pub fn summary(view: &QuestionView, paper: &Paper<'_>) -> Vec<String> {
+pub fn summary_lines(view: &QuestionView, paper: &Paper<'_>) -> Vec<String> {
     let label = label_width(view);
     let facts = view.facts.iter().filter(|fact| fact.weight != Weight::Minor && fact.label != "digest");
     let facts: Vec<Block> = facts.map(|fact| fact_lines(fact, label, paper)).collect();
-    let mut blocks = body(view, paper);
+    let mut blocks = body_blocks(view, paper);
     blocks.extend(facts);
     let rows = SUMMARY.max(blocks.iter().map(|block| block.least).sum());
     let first_fact = blocks.len();
-    fit(&mut blocks, first_fact, view, rows, paper);
+    fit_blocks(&mut blocks, first_fact, view, rows, paper);
     blocks.into_iter().flat_map(|block| block.lines).collect()
 }
 
 /// The whole view as plain text.
-pub fn whole(view: &QuestionView) -> String {
-    screen(view, &Paper { columns: TEXT_COLUMNS, rows: None, styled: false, more: "" }).join("\n")
+pub fn whole_text(view: &QuestionView) -> String {
+    screen_lines(view, &Paper { columns: TEXT_COLUMNS, rows: None, styled: false, more: "" }).join("\n")
 }
 
 /// The width of plain text.
 const TEXT_COLUMNS: usize = 100;
 
 /// The view as plain text of at most `max` bytes, for screens of other programs.
-pub fn text(view: &QuestionView, max: usize, more: &str) -> String {
+pub fn clipped_text(view: &QuestionView, max: usize, more: &str) -> String {
     let lines = |rows| {
         let paper = Paper { columns: TEXT_COLUMNS, rows: Some(rows), styled: false, more };
-        screen(view, &paper).join("\n")
+        screen_lines(view, &paper).join("\n")
     };
     // Tries fewer and fewer lines; the last resort is the beginning of the shortest view.
     let shown = [80, 60, 40, 30, 20, 12].into_iter().map(lines).find(|text| text.len() <= max);
@@ -160,7 +160,7 @@ pub fn text(view: &QuestionView, max: usize, more: &str) -> String {
     })
 }
 
-/// True if [`text`] with this limit shows every command that an approval may start, and every step of the plan after
+/// True if [`clipped_text`] with this limit shows every command that an approval may start, and every step of the plan after
 /// the question.
 pub fn shows_commands(view: &QuestionView, text: &str) -> bool {
     let paper = Paper { columns: TEXT_COLUMNS, rows: None, styled: false, more: "" };
@@ -170,13 +170,13 @@ pub fn shows_commands(view: &QuestionView, text: &str) -> bool {
     plan.all(|line| shown.contains(line.as_str())) && shows_every_command(view, &paper, text.lines())
 }
 
-/// True if a [`screen`] of this paper shows every command that an approval may start.
+/// True if a [`screen_lines`] of this paper shows every command that an approval may start.
 pub fn shows_every_command<'l>(
     view: &QuestionView,
     paper: &Paper<'_>,
     shown: impl Iterator<Item = &'l str>,
 ) -> bool {
-    let paper = paper.endless();
+    let paper = paper.without_limit();
     let shown: BTreeSet<&str> = shown.collect();
     let commands = view.facts.iter().filter(|fact| ["command", "starts", AT_ONCE].contains(&&*fact.label));
     let label = label_width(view);
@@ -186,26 +186,26 @@ pub fn shows_every_command<'l>(
 
 /// The width of a view's labels, up to a limit.
 fn label_width(view: &QuestionView) -> usize {
-    view.facts.iter().map(|fact| width(&one_line(&fact.label))).max().unwrap_or(0).min(11)
+    view.facts.iter().map(|fact| display_width(&one_line(&fact.label))).max().unwrap_or(0).min(11)
 }
 
-fn title(view: &QuestionView, paper: &Paper<'_>) -> Block {
+fn title_block(view: &QuestionView, paper: &Paper<'_>) -> Block {
     let prompt = harmless(&view.prompt);
     let (first, rest) = prompt.split_once('\n').unwrap_or((&prompt, ""));
     let mut lines: Vec<String> = wrap(first, paper.columns);
-    let last = lines.last().map_or(0, |line| width(line));
+    let last = lines.last().map_or(0, |line| display_width(line));
     lines = lines.iter().map(|line| paper.paint(BOLD, line)).collect();
     if let (Some(items), Some(line)) = (item_count(view), lines.last_mut())
-        && view.count() > 1
+        && view.item_count() > 1
     {
         let items = format!("  {items}");
-        if last + width(&items) <= paper.columns {
+        if last + display_width(&items) <= paper.columns {
             line.push_str(&paper.paint(DIM, &items));
         }
     }
     if !rest.is_empty() {
         lines.extend(
-            wrap(rest, paper.quoted_room()).iter().map(|line| paper.quoted(&paper.paint(BOLD, line))),
+            wrap(rest, paper.quoted_room()).iter().map(|line| paper.quote_line(&paper.paint(BOLD, line))),
         );
     }
     let (more, all) = (paper.more.to_owned(), lines.len());
@@ -218,25 +218,25 @@ fn title(view: &QuestionView, paper: &Paper<'_>) -> Block {
 }
 
 fn counted_lines(number: usize) -> String {
-    counted(number as u64, "line")
+    count_noun(number as u64, "line")
 }
 
 /// The subject of a question: preview, items, subject.
-fn body(view: &QuestionView, paper: &Paper<'_>) -> Vec<Block> {
+fn body_blocks(view: &QuestionView, paper: &Paper<'_>) -> Vec<Block> {
     let mut blocks = Vec::new();
     if let Some(preview) = &view.preview {
-        blocks.push(prose(&harmless(preview), "preview", paper));
+        blocks.push(prose_block(&harmless(preview), "preview", paper));
     }
     match &view.subject {
         None => {}
-        Some(Value::String(text)) => blocks.push(prose(&harmless(text), "subject", paper)),
+        Some(Value::String(text)) => blocks.push(prose_block(&harmless(text), "subject", paper)),
         Some(Value::Array(items)) => blocks.extend(items_block(items, "rows", paper)),
         // The subject that pipelines pass to a question.
         Some(Value::Object(subject))
             if subject.len() == 1 && subject.get("text").is_some_and(Value::is_string) =>
         {
             let text = subject["text"].as_str().unwrap_or_default();
-            blocks.push(prose(&harmless(text), "subject", paper));
+            blocks.push(prose_block(&harmless(text), "subject", paper));
         }
         Some(other) => blocks.extend(items_block(std::slice::from_ref(other), "fields", paper)),
     }
@@ -244,9 +244,9 @@ fn body(view: &QuestionView, paper: &Paper<'_>) -> Vec<Block> {
     blocks
 }
 
-fn prose(text: &str, what: &str, paper: &Paper<'_>) -> Block {
+fn prose_block(text: &str, what: &str, paper: &Paper<'_>) -> Block {
     let lines: Vec<String> =
-        wrap(text.trim_end(), paper.quoted_room()).iter().map(|line| paper.quoted(line)).collect();
+        wrap(text.trim_end(), paper.quoted_room()).iter().map(|line| paper.quote_line(line)).collect();
     let (more, what, all) = (paper.more.to_owned(), what.to_owned(), lines.len());
     Block {
         least: lines.len().min(4),
@@ -262,25 +262,25 @@ fn items_block(items: &[Value], what: &str, paper: &Paper<'_>) -> Option<Block> 
     }
     let total = items.len();
     let Layout { head, items: shown, left_out } = match paper.rows {
-        Some(rows) => items::brief(items, rows, paper.quoted_room()),
-        None => items::whole(items, paper.quoted_room()),
+        Some(rows) => items::brief_layout(items, rows, paper.quoted_room()),
+        None => items::whole_layout(items, paper.quoted_room()),
     };
     let mut lines = Vec::new();
     if let Some(head) = &head {
-        lines.push(paper.quoted(&paper.paint(DIM, head)));
+        lines.push(paper.quote_line(&paper.paint(DIM, head)));
     }
     // The number of finished items after each line.
     let mut over = vec![0; lines.len()];
     for (index, item) in shown.iter().enumerate() {
         over.extend(std::iter::repeat_n(index, item.len().saturating_sub(1)));
         over.push(index + 1);
-        lines.extend(item.iter().map(|line| paper.quoted(line)));
+        lines.extend(item.iter().map(|line| paper.quote_line(line)));
     }
     let record = total == 1 && head.is_none();
     if left_out > 0 {
-        let note = format!("… {} more: {}", counted(left_out as u64, "field"), paper.more);
+        let note = format!("… {} more: {}", count_noun(left_out as u64, "field"), paper.more);
         let at = usize::from(head.is_some());
-        lines.insert(at, paper.paint(DIM, &indented(&cut(&note, paper.room()))));
+        lines.insert(at, paper.paint(DIM, &indent_line(&cut(&note, paper.indented_room()))));
         over.insert(at, 0);
     }
     let above = lines.len() - shown.iter().map(Vec::len).sum::<usize>();
@@ -291,24 +291,24 @@ fn items_block(items: &[Value], what: &str, paper: &Paper<'_>) -> Option<Block> 
             return format!("… {} more: {more}", counted_lines(all - kept));
         }
         let seen = if kept == 0 { 0 } else { over.get(kept - 1).copied().unwrap_or(laid_out) };
-        format!("… {} more {what}: {more}", count((total - seen) as u64))
+        format!("… {} more {what}: {more}", format_count((total - seen) as u64))
     };
     if laid_out < total {
         // Represents all items that were not laid out; the screen has no room for them anyway.
-        lines.push(paper.paint(DIM, &indented(&cut(&missing(all), paper.room()))));
+        lines.push(paper.paint(DIM, &indent_line(&cut(&missing(all), paper.indented_room()))));
     }
     let least = lines.len().min(above + 3);
     Some(Block { lines, least, missing: Box::new(missing), rank: 4 })
 }
 
-fn indented(line: &str) -> String {
+fn indent_line(line: &str) -> String {
     if line.is_empty() { String::new() } else { format!("{}{line}", " ".repeat(INDENT)) }
 }
 
 /// A label with its values, one below the other.
 fn fact_lines(fact: &Fact, label: usize, paper: &Paper<'_>) -> Block {
     let name = cut(&one_line(&fact.label), label).into_owned();
-    let room = paper.room().saturating_sub(label + 2);
+    let room = paper.indented_room().saturating_sub(label + 2);
     let is_exact = fact.weight == Weight::Exact || fact.label == "starts";
     let mut lines = Vec::new();
     // The number of characters up to the end of each line.
@@ -338,7 +338,7 @@ fn fact_lines(fact: &Fact, label: usize, paper: &Paper<'_>) -> Block {
             // A quoted line cannot look like the next fact.
             let gap = if is_exact && index > 0 { paper.paint(DIM, BAR) } else { "  ".to_owned() };
             let line = style.map_or_else(|| line.clone(), |style| paper.paint(style, line));
-            indented(&format!("{}{gap}{line}", paper.paint(LABEL, &pad(name, label, false))))
+            indent_line(&format!("{}{gap}{line}", paper.paint(LABEL, &pad(name, label, false))))
                 .trim_end()
                 .to_owned()
         })
@@ -346,15 +346,15 @@ fn fact_lines(fact: &Fact, label: usize, paper: &Paper<'_>) -> Block {
     let (more, label_text) = (paper.more.to_owned(), one_line(&fact.label));
     let total = characters;
     let all = over.len();
-    let whole_room = paper.room();
+    let whole_room = paper.indented_room();
     let missing = move |kept: usize| {
         let rest = total - if kept == 0 { 0 } else { over[kept - 1] };
         let note = match is_exact {
-            true => format!("… {} more characters: {more}", count(rest as u64)),
+            true => format!("… {} more characters: {more}", format_count(rest as u64)),
             false => format!("… {} more of {label_text}: {more}", counted_lines(all - kept)),
         };
         // Below the values, if it fits there.
-        match label + 2 + width(&note) <= whole_room {
+        match label + 2 + display_width(&note) <= whole_room {
             true => format!("{}{note}", " ".repeat(label + 2)),
             false => note,
         }
@@ -372,7 +372,7 @@ fn upcoming_steps(view: &QuestionView, paper: &Paper<'_>) -> Vec<Block> {
     if view.then.is_empty() {
         return Vec::new();
     }
-    let head = paper.paint(DIM, &indented(&cut("then, as the plan stands:", paper.room())));
+    let head = paper.paint(DIM, &indent_line(&cut("then, as the plan stands:", paper.indented_room())));
     let mut lines = vec![head];
     for line in &view.then {
         // The dry run indents its lines about a step.
@@ -380,11 +380,11 @@ fn upcoming_steps(view: &QuestionView, paper: &Paper<'_>) -> Vec<Block> {
         let own = line.len() - line.trim_start().len();
         let room = paper.quoted_room().saturating_sub(own).max(LEAST_COLUMNS / 2);
         let shown = wrap(&exact(line.trim_start()), room);
-        lines.extend(shown.iter().map(|line| paper.quoted(&format!("{}{line}", " ".repeat(own)))));
+        lines.extend(shown.iter().map(|line| paper.quote_line(&format!("{}{line}", " ".repeat(own)))));
     }
     let (more, all) = (paper.more.to_owned(), lines.len());
     vec![
-        Block::fixed(vec![String::new()]).ranked(PLAN, 1),
+        Block::fixed_lines(vec![String::new()]).with_rank(PLAN, 1),
         Block {
             least: lines.len().min(5),
             lines,
@@ -397,13 +397,19 @@ fn upcoming_steps(view: &QuestionView, paper: &Paper<'_>) -> Vec<Block> {
 }
 
 impl Block {
-    fn ranked(self, rank: u8, least: usize) -> Self {
+    fn with_rank(self, rank: u8, least: usize) -> Self {
         Self { rank, least, ..self }
     }
 }
 
 /// Distributes the lines of the screen: required lines first, then by rank.
-fn fit(blocks: &mut Vec<Block>, first_fact: usize, view: &QuestionView, rows: usize, paper: &Paper<'_>) {
+fn fit_blocks(
+    blocks: &mut Vec<Block>,
+    first_fact: usize,
+    view: &QuestionView,
+    rows: usize,
+    paper: &Paper<'_>,
+) {
     let need = |blocks: &[Block]| blocks.iter().map(|block| block.least).sum::<usize>();
     let total: usize = blocks.iter().map(|block| block.lines.len()).sum();
     if total > rows && need(blocks) > rows {
@@ -415,11 +421,13 @@ fn fit(blocks: &mut Vec<Block>, first_fact: usize, view: &QuestionView, rows: us
             let names: Vec<_> = minor.iter().map(|at| one_line(&view.facts[*at].label)).collect();
             let note = format!("… also {}: {}", names.join(", "), paper.more);
             for at in &minor {
-                blocks[first_fact + at] = Block::fixed(Vec::new());
+                blocks[first_fact + at] = Block::fixed_lines(Vec::new());
             }
-            let note =
-                wrap(&note, paper.room()).iter().map(|line| paper.paint(DIM, &indented(line))).collect();
-            blocks.insert(first_fact + view.facts.len(), Block::fixed(note));
+            let note = wrap(&note, paper.indented_room())
+                .iter()
+                .map(|line| paper.paint(DIM, &indent_line(line)))
+                .collect();
+            blocks.insert(first_fact + view.facts.len(), Block::fixed_lines(note));
         }
     }
     if need(blocks) > rows {
@@ -454,12 +462,12 @@ fn fit(blocks: &mut Vec<Block>, first_fact: usize, view: &QuestionView, rows: us
         let kept = lines.saturating_sub(1);
         let note = (block.missing)(kept);
         block.lines.truncate(kept);
-        block.lines.push(paper.paint(DIM, &indented(&cut(&note, paper.room()))));
+        block.lines.push(paper.paint(DIM, &indent_line(&cut(&note, paper.indented_room()))));
     }
 }
 
 /// The kind of the requested answer, in a word for lists.
-pub fn kind(view: &QuestionView) -> &'static str {
+pub fn kind_word(view: &QuestionView) -> &'static str {
     match view.kind {
         QuestionKind::Approval => "approval",
         QuestionKind::Policy => "policy",
@@ -469,11 +477,11 @@ pub fn kind(view: &QuestionView) -> &'static str {
 
 /// The number of items in words, if there are any.
 pub fn item_count(view: &QuestionView) -> Option<String> {
-    (view.count() > 0).then(|| counted(view.count() as u64, "item"))
+    (view.item_count() > 0).then(|| count_noun(view.item_count() as u64, "item"))
 }
 
 /// An answered value, short enough for one line.
-pub fn answered(value: &Value, columns: usize) -> String {
+pub fn answer_line(value: &Value, columns: usize) -> String {
     cut(&one_line(&json::compact(value)), columns).into_owned()
 }
 
@@ -481,11 +489,11 @@ pub fn answered(value: &Value, columns: usize) -> String {
 mod tests {
     use super::*;
 
-    fn plain(columns: usize, rows: usize) -> Paper<'static> {
+    fn plain_paper(columns: usize, rows: usize) -> Paper<'static> {
         Paper { columns, rows: Some(rows), styled: false, more: "s shows all" }
     }
 
-    fn view(items: usize, command: Option<&str>) -> QuestionView {
+    fn sample_view(items: usize, command: Option<&str>) -> QuestionView {
         let fact = |label: &str, value: &str, weight| Fact {
             label: label.to_owned(),
             values: vec![value.to_owned()],
@@ -513,8 +521,8 @@ mod tests {
     fn a_text_that_hides_a_step_after_the_question_does_not_show_its_commands() {
         for (steps, is_shown) in [(5, true), (70, false)] {
             let then = (0..steps).map(|n| format!("     run: touch {}{n}", "x".repeat(90))).collect();
-            let view = QuestionView { then, ..view(1, Some("true")) };
-            let shown = text(&view, 8 << 10, "all");
+            let view = QuestionView { then, ..sample_view(1, Some("true")) };
+            let shown = clipped_text(&view, 8 << 10, "all");
             assert_eq!(shows_commands(&view, &shown), is_shown, "{shown}");
         }
     }
@@ -528,15 +536,18 @@ mod tests {
                 }
                 for items in [0, 1, 3, 3000] {
                     for command in [None, Some("x"), Some("y ".repeat(2500).as_str())] {
-                        let view = view(items, command);
-                        let lines = screen(&view, &plain(columns, rows));
+                        let view = sample_view(items, command);
+                        let lines = screen_lines(&view, &plain_paper(columns, rows));
                         let shown = lines.join("\n");
                         assert!(
                             lines.len() <= rows,
                             "{columns}x{rows}, {items}: {} lines\n{shown}",
                             lines.len()
                         );
-                        assert!(lines.iter().all(|line| width(line) <= columns), "{columns}:\n{shown}");
+                        assert!(
+                            lines.iter().all(|line| display_width(line) <= columns),
+                            "{columns}:\n{shown}"
+                        );
                         assert!(shown.contains("digest"), "{shown}");
                         if columns < 40 {
                             // The notes exist and are cut themselves.
@@ -550,7 +561,7 @@ mod tests {
                 }
             }
         }
-        let all = screen(&view(3000, None), &plain(40, 24).endless());
+        let all = screen_lines(&sample_view(3000, None), &plain_paper(40, 24).without_limit());
         assert!(
             all.iter().any(|line| line.contains("item 2999"))
                 && all.iter().any(|line| line.contains("touch x"))
@@ -559,8 +570,11 @@ mod tests {
 
     #[test]
     fn a_text_for_another_screen_is_bounded() {
-        let shown =
-            text(&view(3000, Some(&"y ".repeat(60_000))), 4000, "`lobster approvals show 1` shows all");
+        let shown = clipped_text(
+            &sample_view(3000, Some(&"y ".repeat(60_000))),
+            4000,
+            "`lobster approvals show 1` shows all",
+        );
         assert!(
             shown.len() <= 4100 && shown.contains("more characters: `lobster approvals show 1` shows all"),
             "{shown}"

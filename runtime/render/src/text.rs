@@ -6,17 +6,17 @@ pub use lobster_runtime::visible::exact;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Most columns that a terminal may use for a text without line breaks.
-pub fn width(text: &str) -> usize {
+pub fn display_width(text: &str) -> usize {
     let mut before = 0;
     let sum = text.chars().map(|c| {
-        before = columns(c, before);
+        before = char_columns(c, before);
         before
     });
     sum.sum::<usize>().max(UnicodeWidthStr::width(text))
 }
 
 /// The columns of a character that follows one of `before` columns.
-fn columns(c: char, before: usize) -> usize {
+fn char_columns(c: char, before: usize) -> usize {
     match c {
         // It turns a narrow sign into a wide picture. At the beginning of a piece, the sign before it
         // is unknown.
@@ -26,10 +26,10 @@ fn columns(c: char, before: usize) -> usize {
 }
 
 /// The longest beginning that is no wider than `max`, as its length in bytes.
-fn fitting(text: &str, max: usize) -> usize {
+fn fitting_len(text: &str, max: usize) -> usize {
     let (mut used, mut before) = (0, 0);
     for (at, c) in text.char_indices() {
-        before = columns(c, before);
+        before = char_columns(c, before);
         used += before;
         if used > max {
             return at;
@@ -40,15 +40,15 @@ fn fitting(text: &str, max: usize) -> usize {
 
 /// The text on one line of at most `max` columns; `…` marks a cut.
 pub fn cut(text: &str, max: usize) -> Cow<'_, str> {
-    if width(text) <= max {
+    if display_width(text) <= max {
         return text.into();
     }
     match max {
         0 => "".into(),
         _ => {
-            let mut end = fitting(text, max - 1);
+            let mut end = fitting_len(text, max - 1);
             // The width of a whole can exceed the sum of its parts.
-            while end > 0 && width(&text[..end]) >= max {
+            while end > 0 && display_width(&text[..end]) >= max {
                 end = text[..end].char_indices().next_back().map_or(0, |(at, _)| at);
             }
             format!("{}…", &text[..end]).into()
@@ -66,12 +66,12 @@ pub fn wrap(text: &str, max: usize) -> Vec<String> {
         let mut rest = line.as_str();
         // For a text of a megabyte, only the beginning is measured for each line.
         loop {
-            let fits = fitting(rest, max);
-            if fits == rest.len() && width(rest) <= max {
+            let fits = fitting_len(rest, max);
+            if fits == rest.len() && display_width(rest) <= max {
                 break;
             }
             let mut end = fits.max(rest.chars().next().map_or(0, char::len_utf8));
-            while width(&rest[..end]) > max && end > 1 {
+            while display_width(&rest[..end]) > max && end > 1 {
                 let shorter = rest[..end].char_indices().next_back().map_or(0, |(at, _)| at);
                 if shorter == 0 {
                     break;
@@ -91,7 +91,7 @@ pub fn wrap(text: &str, max: usize) -> Vec<String> {
 
 /// The text padded to `wide` columns, at its end or its beginning.
 pub fn pad(text: &str, wide: usize, right: bool) -> String {
-    let blanks = " ".repeat(wide.saturating_sub(width(text)));
+    let blanks = " ".repeat(wide.saturating_sub(display_width(text)));
     if right { format!("{blanks}{text}") } else { format!("{text}{blanks}") }
 }
 

@@ -32,7 +32,7 @@ impl Confinement {
         }
     }
 
-    pub fn spec(&self) -> Option<&JailSpec> {
+    pub fn jail_spec(&self) -> Option<&JailSpec> {
         match self {
             Self::None => None,
             Self::Jail(spec) | Self::LandlockSeccomp(spec) => Some(spec),
@@ -43,13 +43,13 @@ impl Confinement {
     /// confinement can enforce.
     pub(super) fn promises(&self, limits: &ProcessLimits) -> Vec<Promise> {
         let mut promises = vec![Promise::TreeKill, Promise::EnvScrub, Promise::FdClose];
-        if limits.any() {
+        if limits.has_any() {
             promises.push(Promise::Limits);
         }
         if limits.processes.is_some() {
             promises.push(Promise::ProcessLimit);
         }
-        let Some(spec) = self.spec() else { return promises };
+        let Some(spec) = self.jail_spec() else { return promises };
         promises.extend([Promise::FsRead, Promise::FsWrite, Promise::KernelSurface, Promise::NoNewPrivs]);
         match &spec.net {
             Net::None if spec.ports.is_some() => promises.push(Promise::NetPorts),
@@ -57,7 +57,7 @@ impl Confinement {
             Net::Hosts(_) => promises.push(Promise::NetHosts),
             Net::Host => {}
         }
-        if limits.tree() {
+        if limits.has_tree_limits() {
             promises.push(Promise::TreeLimits);
         }
         if limits.disk.is_some() {
@@ -199,7 +199,7 @@ impl JailSpec {
         use std::os::unix::ffi::OsStrExt;
         let Ok(patterns) = super::patterns::Patterns::new(&self.deny_patterns) else { return false };
         let names = path.iter().skip(1).map(OsStrExt::as_bytes);
-        patterns.is_hit(&patterns.along(names))
+        patterns.is_hit(&patterns.along_path(names))
     }
 
     /// True if sockets in the roots are searched for and hidden.
@@ -212,7 +212,7 @@ impl JailSpec {
         self.held.iter().find(|held| held.path() == path)
     }
 
-    pub(super) fn paths(&self) -> impl Iterator<Item = &PathBuf> {
+    pub(super) fn all_paths(&self) -> impl Iterator<Item = &PathBuf> {
         let replaced = self.replaced.iter().flat_map(|file| [&file.path, &file.copy]);
         [&self.read, &self.write, &self.own, &self.deny, &self.protect, &self.unix, &self.private]
             .into_iter()

@@ -81,8 +81,8 @@ impl Sandbox {
 
     /// Starts the helper for confined or for other processes now, so that it comes up during other
     /// preparations.
-    pub fn warm(&self, confined: bool) {
-        self.0.warm(confined);
+    pub fn warm_up(&self, confined: bool) {
+        self.0.warm_up(confined);
     }
 
     /// Runs one process until it ends and passes its output to `sinks` as it arrives.
@@ -101,7 +101,7 @@ impl Sandbox {
         sinks: &mut dyn OutputSinks,
         cancel: &CancelToken,
     ) -> Result<Exit, SpawnError> {
-        request.check()?;
+        request.check_strings()?;
         if let Some(reason) = cancel.reason() {
             return Err(SpawnError::Cancelled { reason: reason.message() });
         }
@@ -136,8 +136,8 @@ impl Sandbox {
     ///
     /// # Errors
     /// If not even an unconfined process can be supervised.
-    pub fn probe(&self) -> Result<Probe, SpawnError> {
-        self.0.probe()
+    pub fn probe_host(&self) -> Result<Probe, SpawnError> {
+        self.0.probe_host()
     }
 
     /// Attacks a jail of this host from inside, with targets prepared for it. The attacker is this very
@@ -145,8 +145,8 @@ impl Sandbox {
     ///
     /// # Errors
     /// If the targets cannot be prepared or the attacker cannot be run.
-    pub fn doctor(&self) -> Result<Checkup, SpawnError> {
-        self.0.doctor()
+    pub fn attack_jail(&self) -> Result<Checkup, SpawnError> {
+        self.0.attack_jail()
     }
 }
 

@@ -30,7 +30,7 @@ pub(super) struct FileId {
 }
 
 impl FileId {
-    fn of(meta: &Metadata) -> Self {
+    fn from_metadata(meta: &Metadata) -> Self {
         Self { device: meta.dev(), inode: meta.ino() }
     }
 }
@@ -79,8 +79,8 @@ impl HeldRoot {
         let handle = File::from(open(path, flags, Mode::empty())?);
         let path = path_of(&handle)?;
         let own = handle.metadata()?;
-        let id = FileId::of(&own);
-        if metadata(&path).is_ok_and(|named| FileId::of(&named) == id) {
+        let id = FileId::from_metadata(&own);
+        if metadata(&path).is_ok_and(|named| FileId::from_metadata(&named) == id) {
             return Ok(Self { path, id, kind: own.file_type(), handle: Arc::new(handle) });
         }
         Err(io::Error::other("it was moved or removed while it was opened"))
@@ -111,7 +111,7 @@ impl HeldRoot {
     }
 
     #[cfg(target_os = "linux")]
-    pub(super) fn id(&self) -> FileId {
+    pub(super) fn file_id(&self) -> FileId {
         self.id
     }
 
@@ -167,7 +167,7 @@ mod tests {
         fs::rename(real.join("a"), real.join("c")).unwrap();
         fs::rename(real.join("b"), real.join("a")).unwrap();
         assert_ne!(HeldRoot::open(&real.join("a")).unwrap(), held);
-        assert_eq!(FileId::of(&held.handle.metadata().unwrap()), held.id);
+        assert_eq!(FileId::from_metadata(&held.handle.metadata().unwrap()), held.id);
         assert!(HeldRoot::open(&real.join("gone")).is_err());
     }
 }

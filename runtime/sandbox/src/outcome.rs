@@ -15,13 +15,13 @@ pub trait OutputSinks {
     ///
     /// # Errors
     /// An error ends the run: the tree is killed and [`SpawnError::Sink`] returned.
-    fn stdout(&mut self, chunk: &[u8]) -> io::Result<()>;
+    fn write_stdout(&mut self, chunk: &[u8]) -> io::Result<()>;
 
     /// The next piece of standard error.
     ///
     /// # Errors
-    /// As for [`OutputSinks::stdout`].
-    fn stderr(&mut self, chunk: &[u8]) -> io::Result<()>;
+    /// As for [`OutputSinks::write_stdout`].
+    fn write_stderr(&mut self, chunk: &[u8]) -> io::Result<()>;
 }
 
 /// Standard output or standard error.
@@ -217,7 +217,7 @@ fn by_reason(missing: &[Missing]) -> String {
 }
 
 impl SpawnError {
-    pub(super) fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+    pub(super) fn io_error(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let doing = doing.into();
         move |source| Self::Io { doing, source }
     }

@@ -65,38 +65,38 @@ impl Patterns {
 
     /// The progress at the root directory.
     pub(super) fn at_root(&self) -> Progress {
-        self.0.iter().map(|pattern| pattern.close(1)).collect()
+        self.0.iter().map(|pattern| pattern.epsilon_closure(1)).collect()
     }
 
     /// The progress after one more name.
-    pub(super) fn step(&self, from: &[u64], name: &[u8]) -> Progress {
-        let mut to = self.carry(from);
-        for test in self.tests(from) {
+    pub(super) fn after_name(&self, from: &[u64], name: &[u8]) -> Progress {
+        let mut to = self.carried_progress(from);
+        for test in self.pending_tests(from) {
             if self.passes(test, name) {
-                self.advance(&mut to, test);
+                self.record_pass(&mut to, test);
             }
         }
         to
     }
 
     /// The progress along a whole path.
-    pub(super) fn along<'a>(&self, names: impl IntoIterator<Item = &'a [u8]>) -> Progress {
-        names.into_iter().fold(self.at_root(), |progress, name| self.step(&progress, name))
+    pub(super) fn along_path<'a>(&self, names: impl IntoIterator<Item = &'a [u8]>) -> Progress {
+        names.into_iter().fold(self.at_root(), |progress, name| self.after_name(&progress, name))
     }
 
     /// The progress that remains for any next name.
-    pub(super) fn carry(&self, from: &[u64]) -> Progress {
+    pub(super) fn carried_progress(&self, from: &[u64]) -> Progress {
         let carried = self.0.iter().zip(from).map(|(pattern, bits)| {
             let lasting = (0..pattern.parts.len())
                 .filter(|part| bits >> part & 1 == 1 && matches!(pattern.parts[*part], Part::Deep))
-                .fold(bits & pattern.end(), |kept, part| kept | 1 << part);
-            pattern.close(lasting)
+                .fold(bits & pattern.end_bit(), |kept, part| kept | 1 << part);
+            pattern.epsilon_closure(lasting)
         });
         carried.collect()
     }
 
     /// Parts to compare with the next name.
-    pub(super) fn tests(&self, from: &[u64]) -> Vec<Test> {
+    pub(super) fn pending_tests(&self, from: &[u64]) -> Vec<Test> {
         let mut tests = Vec::new();
         for (index, (pattern, bits)) in self.0.iter().zip(from).enumerate() {
             for (part, kind) in pattern.parts.iter().enumerate() {
@@ -121,26 +121,26 @@ impl Patterns {
     }
 
     /// Records that the test was passed.
-    pub(super) fn advance(&self, progress: &mut [u64], test: Test) {
+    pub(super) fn record_pass(&self, progress: &mut [u64], test: Test) {
         let pattern = &self.0[test.pattern];
-        progress[test.pattern] |= pattern.close(1 << (test.part + 1));
+        progress[test.pattern] |= pattern.epsilon_closure(1 << (test.part + 1));
     }
 
     /// True if the patterns as a whole cover the path.
     pub(super) fn is_hit(&self, progress: &[u64]) -> bool {
         let mut covering =
-            self.0.iter().zip(progress).rev().filter(|(pattern, bits)| *bits & pattern.end() != 0);
+            self.0.iter().zip(progress).rev().filter(|(pattern, bits)| *bits & pattern.end_bit() != 0);
         covering.next().is_some_and(|(pattern, _)| !pattern.negated)
     }
 
     /// True if the patterns may cover a path below that they do not cover here.
     pub(super) fn may_hit_below(&self, progress: &[u64]) -> bool {
-        self.0.iter().zip(progress).any(|(pattern, bits)| !pattern.negated && bits & !pattern.end() != 0)
+        self.0.iter().zip(progress).any(|(pattern, bits)| !pattern.negated && bits & !pattern.end_bit() != 0)
     }
 
     /// True if the patterns may exclude a path below that they cover here.
     pub(super) fn may_except_below(&self, progress: &[u64]) -> bool {
-        self.0.iter().zip(progress).any(|(pattern, bits)| pattern.negated && bits & !pattern.end() != 0)
+        self.0.iter().zip(progress).any(|(pattern, bits)| pattern.negated && bits & !pattern.end_bit() != 0)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -184,7 +184,7 @@ impl Walk {
     }
 
     /// Names that any of the patterns may match.
-    pub(super) fn names(&self) -> &Names {
+    pub(super) fn matchable_names(&self) -> &Names {
         &self.names
     }
 
@@ -193,12 +193,12 @@ impl Walk {
     }
 
     /// The state of this progress.
-    pub(super) fn state(&mut self, progress: Progress) -> StateId {
+    pub(super) fn intern_state(&mut self, progress: Progress) -> StateId {
         if let Some(state) = self.numbers.get(&progress) {
             return *state;
         }
         let state = State {
-            tests: self.patterns.tests(&progress),
+            tests: self.patterns.pending_tests(&progress),
             is_hit: self.patterns.is_hit(&progress),
             may_hit_below: self.patterns.may_hit_below(&progress),
             may_except_below: self.patterns.may_except_below(&progress),
@@ -211,20 +211,20 @@ impl Walk {
     }
 
     /// The state after one more name, and true if a pattern matched the name.
-    pub(super) fn step(&mut self, from: StateId, name: &[u8]) -> (StateId, bool) {
+    pub(super) fn after_name(&mut self, from: StateId, name: &[u8]) -> (StateId, bool) {
         if self.names.may_be(name) {
             let state = self.get(from);
             let mut passed = state.tests.iter().filter(|test| self.patterns.passes(**test, name)).peekable();
             if passed.peek().is_some() {
-                let mut progress = self.patterns.carry(&state.progress);
-                passed.for_each(|test| self.patterns.advance(&mut progress, *test));
-                return (self.state(progress), true);
+                let mut progress = self.patterns.carried_progress(&state.progress);
+                passed.for_each(|test| self.patterns.record_pass(&mut progress, *test));
+                return (self.intern_state(progress), true);
             }
         }
         if let Some(carried) = self.carried[from] {
             return (carried, false);
         }
-        let carried = self.state(self.patterns.carry(&self.states[from].progress));
+        let carried = self.intern_state(self.patterns.carried_progress(&self.states[from].progress));
         self.carried[from] = Some(carried);
         (carried, false)
     }
@@ -264,12 +264,12 @@ impl Names {
 }
 
 impl Pattern {
-    fn end(&self) -> u64 {
+    fn end_bit(&self) -> u64 {
         1 << self.parts.len()
     }
 
     /// Lets `**` match no name at all.
-    fn close(&self, mut bits: u64) -> u64 {
+    fn epsilon_closure(&self, mut bits: u64) -> u64 {
         for (part, kind) in self.parts.iter().enumerate() {
             if bits >> part & 1 == 1 && matches!(kind, Part::Deep) {
                 bits |= 1 << (part + 1);
@@ -303,34 +303,34 @@ impl Part {
 mod tests {
     use super::*;
 
-    fn hits(patterns: &[&str], path: &str) -> bool {
+    fn matches_path(patterns: &[&str], path: &str) -> bool {
         let texts: Vec<String> = patterns.iter().map(|text| (*text).to_owned()).collect();
         let patterns = Patterns::new(&texts).unwrap();
         let names = path.split('/').filter(|name| !name.is_empty()).map(str::as_bytes);
-        patterns.is_hit(&patterns.along(names))
+        patterns.is_hit(&patterns.along_path(names))
     }
 
     #[test]
     fn a_pattern_covers_what_it_names_and_all_below() {
-        assert!(hits(&["**/.env"], "/.env"));
-        assert!(hits(&["**/.env"], "/a/b/.env/c"));
-        assert!(!hits(&["**/.env"], "/a/.env2"));
-        assert!(hits(&["/srv/*/key"], "/srv/x/key"));
-        assert!(!hits(&["/srv/*/key"], "/srv/x/y/key"));
-        assert!(hits(&["**/a/**/b"], "/x/a/y/a/z/b"));
-        assert!(hits(&["/**"], "/x"));
-        assert!(hits(&["**/k[ab]*.pem"], "/x/kb1.pem"));
-        assert!(!hits(&["**/k[ab]*.pem"], "/x/kc1.pem"));
+        assert!(matches_path(&["**/.env"], "/.env"));
+        assert!(matches_path(&["**/.env"], "/a/b/.env/c"));
+        assert!(!matches_path(&["**/.env"], "/a/.env2"));
+        assert!(matches_path(&["/srv/*/key"], "/srv/x/key"));
+        assert!(!matches_path(&["/srv/*/key"], "/srv/x/y/key"));
+        assert!(matches_path(&["**/a/**/b"], "/x/a/y/a/z/b"));
+        assert!(matches_path(&["/**"], "/x"));
+        assert!(matches_path(&["**/k[ab]*.pem"], "/x/kb1.pem"));
+        assert!(!matches_path(&["**/k[ab]*.pem"], "/x/kc1.pem"));
     }
 
     #[test]
     fn the_last_pattern_that_covers_decides() {
         let env = ["**/.env", "**/.env.*", "!**/.env.example"];
-        assert!(hits(&env, "/w/.env.local"));
-        assert!(!hits(&env, "/w/.env.example"));
-        assert!(hits(&["!**/.env.example", "**/.env.*"], "/w/.env.example"));
-        assert!(!hits(&["**/.ssh", "!**/.ssh/config"], "/h/.ssh/config"));
-        assert!(hits(&["**/.ssh", "!**/.ssh/config"], "/h/.ssh/id"));
+        assert!(matches_path(&env, "/w/.env.local"));
+        assert!(!matches_path(&env, "/w/.env.example"));
+        assert!(matches_path(&["!**/.env.example", "**/.env.*"], "/w/.env.example"));
+        assert!(!matches_path(&["**/.ssh", "!**/.ssh/config"], "/h/.ssh/config"));
+        assert!(matches_path(&["**/.ssh", "!**/.ssh/config"], "/h/.ssh/id"));
     }
 
     #[test]
@@ -343,9 +343,9 @@ mod tests {
         for number in 0..10_000_usize {
             let path: Vec<&[u8]> =
                 (0..4).map(|place| names[number / 10_usize.pow(place) % 10].as_bytes()).collect();
-            let progress = patterns.along(path.iter().copied());
-            let root = walk.state(patterns.at_root());
-            let state = path.iter().fold(root, |state, name| walk.step(state, name).0);
+            let progress = patterns.along_path(path.iter().copied());
+            let root = walk.intern_state(patterns.at_root());
+            let state = path.iter().fold(root, |state, name| walk.after_name(state, name).0);
             assert_eq!(walk.get(state).progress, progress, "{path:?}");
             assert_eq!(walk.get(state).is_hit, patterns.is_hit(&progress));
         }

@@ -64,15 +64,15 @@ impl Sandbox {
         Placeholders
     }
 
-    pub(super) fn probe(&self) -> Result<Probe, SpawnError> {
-        Err(unsupported("probe the sandbox"))
+    pub(super) fn probe_host(&self) -> Result<Probe, SpawnError> {
+        Err(unsupported_error("probe the sandbox"))
     }
 
-    pub(super) fn doctor(&self) -> Result<Checkup, SpawnError> {
-        Err(unsupported("attack the sandbox"))
+    pub(super) fn attack_jail(&self) -> Result<Checkup, SpawnError> {
+        Err(unsupported_error("attack the sandbox"))
     }
 
-    pub(super) fn warm(&self, _: bool) {}
+    pub(super) fn warm_up(&self, _: bool) {}
 
     pub(super) fn run(
         &self,
@@ -80,20 +80,20 @@ impl Sandbox {
         sinks: &mut dyn OutputSinks,
         cancel: &CancelToken,
     ) -> Result<Exit, SpawnError> {
-        let enforcement = statement(request)?;
+        let enforcement = enforcement_statement(request)?;
         let started = Instant::now();
-        let mut child = start(request)?;
+        let mut child = start_child(request)?;
         let group = Pid::from_child(&child);
         let (sender, chunks) = sync_channel(BACKLOG);
         if let Some(pipe) = child.stdout.take() {
-            pump(Stream::Stdout, pipe, sender.clone());
+            pump_output(Stream::Stdout, pipe, sender.clone());
         }
         if let Some(pipe) = child.stderr.take() {
-            pump(Stream::Stderr, pipe, sender);
+            pump_output(Stream::Stderr, pipe, sender);
         }
-        let result = watch(&mut child, group, &chunks, request, sinks, cancel, started);
+        let result = watch_child(&mut child, group, &chunks, request, sinks, cancel, started);
         let _ = kill_process_group(group, Signal::KILL);
-        let status = child.wait().map_err(SpawnError::io("wait for the process"))?;
+        let status = child.wait().map_err(SpawnError::io_error("wait for the process"))?;
         Ok(Exit {
             ended: result?,
             status: match status.signal() {
@@ -108,18 +108,18 @@ impl Sandbox {
     }
 }
 
-fn unsupported(doing: &str) -> SpawnError {
+fn unsupported_error(doing: &str) -> SpawnError {
     let source = io::Error::new(io::ErrorKind::Unsupported, "lobster confines native steps on Linux only");
     SpawnError::Io { doing: doing.into(), source }
 }
 
-fn start(request: &SpawnRequest) -> Result<Child, SpawnError> {
+fn start_child(request: &SpawnRequest) -> Result<Child, SpawnError> {
     let [program, args @ ..] = request.argv.as_slice() else {
         return Err(SpawnError::NotFound { program: "".into() });
     };
     let stdin = match &request.stdin {
         Stdin::Empty => Stdio::null(),
-        Stdin::File(file) => file.try_clone().map_err(SpawnError::io("duplicate stdin"))?.into(),
+        Stdin::File(file) => file.try_clone().map_err(SpawnError::io_error("duplicate stdin"))?.into(),
     };
     if !request.cwd.is_dir() {
         return Err(SpawnError::CwdMissing { path: request.cwd.clone() });
@@ -143,7 +143,7 @@ fn start(request: &SpawnRequest) -> Result<Child, SpawnError> {
         })
 }
 
-fn pump(stream: Stream, mut pipe: impl Read + Send + 'static, chunks: SyncSender<(Stream, Vec<u8>)>) {
+fn pump_output(stream: Stream, mut pipe: impl Read + Send + 'static, chunks: SyncSender<(Stream, Vec<u8>)>) {
     std::thread::spawn(move || {
         let mut buffer = vec![0; 64 * 1024];
         while let Ok(length @ 1..) = pipe.read(&mut buffer) {
@@ -154,7 +154,7 @@ fn pump(stream: Stream, mut pipe: impl Read + Send + 'static, chunks: SyncSender
     });
 }
 
-fn watch(
+fn watch_child(
     child: &mut Child,
     group: Pid,
     chunks: &Receiver<(Stream, Vec<u8>)>,
@@ -175,8 +175,8 @@ fn watch(
                 let wanted = &chunk[..chunk.len().min(usize::try_from(*left).unwrap_or(usize::MAX))];
                 *left -= wanted.len() as u64;
                 match stream {
-                    Stream::Stdout => sinks.stdout(wanted),
-                    Stream::Stderr => sinks.stderr(wanted),
+                    Stream::Stdout => sinks.write_stdout(wanted),
+                    Stream::Stderr => sinks.write_stderr(wanted),
                 }
                 .map_err(|source| SpawnError::Sink { stream, source })?;
                 if wanted.len() < chunk.len() {
@@ -194,7 +194,7 @@ fn watch(
             break;
         }
         if linger_until.is_none()
-            && child.try_wait().map_err(SpawnError::io("wait for the process"))?.is_some()
+            && child.try_wait().map_err(SpawnError::io_error("wait for the process"))?.is_some()
         {
             linger_until = Some(now + limits.linger);
         }
@@ -216,14 +216,14 @@ fn watch(
     Ok(stopping.map_or(Ended::ByItself, |(ended, _)| ended))
 }
 
-fn statement(request: &SpawnRequest) -> Result<Enforcement, SpawnError> {
+fn enforcement_statement(request: &SpawnRequest) -> Result<Enforcement, SpawnError> {
     let tree = Missing {
         promise: Promise::TreeKill,
         why: "this system has only process groups: a process that makes its own session escapes, \
               and processes survive if lobster is killed"
             .into(),
     };
-    if request.limits.any() {
+    if request.limits.has_any() {
         return Err(SpawnError::Io {
             doing: "set resource limits".into(),
             source: io::Error::new(io::ErrorKind::Unsupported, "not available on this system"),

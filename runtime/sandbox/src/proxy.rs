@@ -56,11 +56,12 @@ pub(super) struct Way {
 }
 
 /// Addresses for all hosts that are given by an exact name or address.
-pub(super) fn ways(allowed: &[HostPort]) -> Vec<Way> {
-    let names = names(allowed);
+pub(super) fn plan_ways(allowed: &[HostPort]) -> Vec<Way> {
+    let names = named_addresses(allowed);
     let mut ways: Vec<Way> = Vec::new();
     for host in allowed {
-        let named = || names.iter().find(|(_, name)| *name == plain(host)).map(|(ip, _)| IpAddr::V4(*ip));
+        let named =
+            || names.iter().find(|(_, name)| *name == plain_name(host)).map(|(ip, _)| IpAddr::V4(*ip));
         let Some(ip) = host.host.parse().ok().or_else(named) else { continue };
         let address = SocketAddr::new(ip, host.port);
         let is_taken = address == SocketAddr::V4(UPSTREAM)
@@ -74,9 +75,9 @@ pub(super) fn ways(allowed: &[HostPort]) -> Vec<Way> {
 }
 
 /// The granted names, each with its address in the jail. `localhost` is the jail itself.
-pub(super) fn names(allowed: &[HostPort]) -> Vec<(Ipv4Addr, String)> {
+pub(super) fn named_addresses(allowed: &[HostPort]) -> Vec<(Ipv4Addr, String)> {
     let mut names: Vec<(Ipv4Addr, String)> = Vec::new();
-    for name in allowed.iter().map(plain) {
+    for name in allowed.iter().map(plain_name) {
         let is_name = name.parse::<IpAddr>().is_err() && !name.contains('*') && name != "localhost";
         let is_safe =
             name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'));
@@ -89,7 +90,7 @@ pub(super) fn names(allowed: &[HostPort]) -> Vec<(Ipv4Addr, String)> {
 
 /// The granted addresses that must be added to the jail's loopback interface.
 pub(super) fn foreign_addresses(allowed: &[HostPort]) -> Vec<Ipv4Addr> {
-    let mut addresses: Vec<Ipv4Addr> = ways(allowed)
+    let mut addresses: Vec<Ipv4Addr> = plan_ways(allowed)
         .iter()
         .filter_map(|way| match way.address.ip() {
             IpAddr::V4(ip) if !ip.is_loopback() && !ip.is_unspecified() => Some(ip),
@@ -101,7 +102,7 @@ pub(super) fn foreign_addresses(allowed: &[HostPort]) -> Vec<Ipv4Addr> {
     addresses
 }
 
-fn plain(host: &HostPort) -> String {
+fn plain_name(host: &HostPort) -> String {
     host.host.trim_end_matches('.').to_ascii_lowercase()
 }
 
@@ -120,7 +121,7 @@ struct Rules {
 }
 
 /// The variables that direct programs to the proxy. The service at [`UPSTREAM`] is reached without it.
-pub(super) fn environment(has_upstream: bool) -> Vec<(&'static str, String)> {
+pub(super) fn client_variables(has_upstream: bool) -> Vec<(&'static str, String)> {
     let url = format!("http://127.0.0.1:{PORT}");
     let mut variables: Vec<_> =
         ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"]
@@ -135,7 +136,7 @@ pub(super) fn environment(has_upstream: bool) -> Vec<(&'static str, String)> {
 }
 
 impl Proxy {
-    /// Serves the hosts of `allowed` on a listening socket, and each of them on the sockets of its [`ways`].
+    /// Serves the hosts of `allowed` on a listening socket, and each of them on the sockets of its [`plan_ways`].
     ///
     /// # Errors
     /// If no thread can be started.
@@ -145,7 +146,7 @@ impl Proxy {
         allowed: &[HostPort],
     ) -> io::Result<Self> {
         let listener = Arc::new(TcpListener::from(listener));
-        let mut ways = ways(allowed);
+        let mut ways = plan_ways(allowed);
         let mut opened = vec![(Arc::clone(&listener), None)];
         for other in others.map(TcpListener::from) {
             let address = other.local_addr()?;
@@ -155,17 +156,19 @@ impl Proxy {
         }
         let rules = Arc::new(Rules { allowed: allowed.to_vec(), ..Rules::default() });
         let proxy = Self { listener: Arc::clone(&listener), rules: Arc::clone(&rules) };
-        std::thread::Builder::new().name("sandbox-proxy".into()).spawn(move || accept(&opened, &rules))?;
+        std::thread::Builder::new()
+            .name("sandbox-proxy".into())
+            .spawn(move || accept_connections(&opened, &rules))?;
         Ok(proxy)
     }
 
     /// Refusals so far.
-    pub(super) fn denied(&self) -> Vec<Denial> {
+    pub(super) fn denied_requests(&self) -> Vec<Denial> {
         lock(&self.rules.denied).clone()
     }
 
     /// Hosts reached so far, each once, under the names that the step used.
-    pub(super) fn reached(&self) -> Vec<HostPort> {
+    pub(super) fn reached_hosts(&self) -> Vec<HostPort> {
         lock(&self.rules.reached).clone()
     }
 }
@@ -178,7 +181,7 @@ impl Drop for Proxy {
 }
 
 /// Accepts on all sockets, the proxy's and the hosts', until the proxy's is shut down.
-fn accept(listeners: &[(Arc<TcpListener>, Option<HostPort>)], rules: &Arc<Rules>) {
+fn accept_connections(listeners: &[(Arc<TcpListener>, Option<HostPort>)], rules: &Arc<Rules>) {
     let mut waiting: Vec<_> =
         listeners.iter().map(|(listener, _)| PollFd::new(listener, PollFlags::IN)).collect();
     loop {
@@ -207,7 +210,7 @@ fn serve_client(client: TcpStream, way: Option<HostPort>, rules: &Arc<Rules>) {
     let started = std::thread::Builder::new().name("sandbox-proxy".into()).spawn(move || {
         // A broken connection affects only its two ends.
         let _ = match way {
-            None => serve(client, &own_rules),
+            None => serve_connection(client, &own_rules),
             Some(host) => serve_way(client, host, &own_rules),
         };
         own_rules.connections.fetch_sub(1, Ordering::Relaxed);
@@ -219,13 +222,13 @@ fn serve_client(client: TcpStream, way: Option<HostPort>, rules: &Arc<Rules>) {
 
 /// Serves one connection to the address of a host.
 fn serve_way(client: TcpStream, host: HostPort, rules: &Rules) -> io::Result<()> {
-    match rules.connect(&host.host, host.port) {
+    match rules.connect_granted(&host.host, host.port) {
         Ok(server) => {
-            rules.saw(host);
-            join(client, server)
+            rules.record_reached(host);
+            join_streams(client, server)
         }
         Err(Refusal::Denied(why)) => {
-            rules.note(format!("{host}: {why}"));
+            rules.record_denial(format!("{host}: {why}"));
             Ok(())
         }
         Err(Refusal::Failed(_)) => Ok(()),
@@ -233,7 +236,7 @@ fn serve_way(client: TcpStream, host: HostPort, rules: &Rules) -> io::Result<()>
 }
 
 /// Serves one connection: reads the request, decides, and joins the two ends.
-fn serve(client: TcpStream, rules: &Rules) -> io::Result<()> {
+fn serve_connection(client: TcpStream, rules: &Rules) -> io::Result<()> {
     client.set_read_timeout(Some(HEAD_PATIENCE))?;
     let mut reader = BufReader::new(client.try_clone()?);
     let mut head = Vec::new();
@@ -241,42 +244,46 @@ fn serve(client: TcpStream, rules: &Rules) -> io::Result<()> {
         let mut limited = (&mut reader).take(LONGEST_HEAD);
         while !head.ends_with(b"\r\n\r\n") && !head.ends_with(b"\n\n") {
             if limited.read_until(b'\n', &mut head)? == 0 {
-                return answer(&client, "400 Bad Request", "the request is cut off or too long");
+                return send_response(&client, "400 Bad Request", "the request is cut off or too long");
             }
         }
     }
     client.set_read_timeout(None)?;
     let Some(request) = std::str::from_utf8(&head).ok().and_then(Wanted::parse) else {
-        return answer(
+        return send_response(
             &client,
             "400 Bad Request",
             "only CONNECT and absolute http:// requests are understood",
         );
     };
-    let server = match rules.connect(&request.host, request.port) {
+    let server = match rules.connect_granted(&request.host, request.port) {
         Ok(server) => server,
         Err(Refusal::Denied(why)) => {
             let what = HostPort { host: request.host, port: request.port };
             let text = format!("lobster: this step may not reach {what}: {why}");
-            rules.note(format!("{what}: {why}"));
-            return answer(&client, "403 Forbidden", &text);
+            rules.record_denial(format!("{what}: {why}"));
+            return send_response(&client, "403 Forbidden", &text);
         }
         Err(Refusal::Failed(error)) => {
-            return answer(&client, "502 Bad Gateway", &format!("cannot reach {}: {error}", request.host));
+            return send_response(
+                &client,
+                "502 Bad Gateway",
+                &format!("cannot reach {}: {error}", request.host),
+            );
         }
     };
-    rules.saw(HostPort { host: request.host, port: request.port });
+    rules.record_reached(HostPort { host: request.host, port: request.port });
     match &request.forward {
         Some(head) => (&server).write_all(head.as_bytes())?,
         None => (&client).write_all(b"HTTP/1.1 200 Connection established\r\n\r\n")?,
     }
     // Data that the client sent together with its head.
     (&server).write_all(reader.buffer())?;
-    join(client, server)
+    join_streams(client, server)
 }
 
 /// Carries bytes both ways until both ends have finished.
-fn join(client: TcpStream, server: TcpStream) -> io::Result<()> {
+fn join_streams(client: TcpStream, server: TcpStream) -> io::Result<()> {
     let (mut upstream_to, mut upstream_from) = (server.try_clone()?, client.try_clone()?);
     let upstream = std::thread::Builder::new().name("sandbox-proxy".into()).spawn(move || {
         let _ = io::copy(&mut upstream_from, &mut upstream_to);
@@ -288,7 +295,7 @@ fn join(client: TcpStream, server: TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-fn answer(mut client: &TcpStream, status: &str, text: &str) -> io::Result<()> {
+fn send_response(mut client: &TcpStream, status: &str, text: &str) -> io::Result<()> {
     let length = text.len() + 1;
     write!(
         client,
@@ -315,13 +322,13 @@ impl Wanted {
             return None;
         }
         if method == "CONNECT" {
-            let (host, port) = authority(target, None)?;
+            let (host, port) = parse_authority(target, None)?;
             return Some(Self { host, port, forward: None });
         }
         let rest = target.strip_prefix("http://")?;
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (name, path) = rest.split_at(end);
-        let (host, port) = authority(name, Some(80))?;
+        let (host, port) = parse_authority(name, Some(80))?;
         let slash = if path.starts_with('/') { "" } else { "/" };
         // One request per connection, and only to the checked host.
         let mut forward = format!("{method} {slash}{path} HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n");
@@ -339,7 +346,7 @@ impl Wanted {
 }
 
 /// Parses `name:port` or `[v6]:port`; user information is refused.
-fn authority(text: &str, default: Option<u16>) -> Option<(String, u16)> {
+fn parse_authority(text: &str, default: Option<u16>) -> Option<(String, u16)> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
             let (host, after) = rest.split_once(']')?;
@@ -364,14 +371,14 @@ enum Refusal {
 }
 
 impl Rules {
-    fn connect(&self, host: &str, port: u16) -> Result<TcpStream, Refusal> {
-        if !self.names(host, port) {
+    fn connect_granted(&self, host: &str, port: u16) -> Result<TcpStream, Refusal> {
+        if !self.is_granted(host, port) {
             return Err(Refusal::Denied("not among the granted hosts".to_owned()));
         }
         let addresses: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(Refusal::Failed)?.collect();
         let mut last = Refusal::Failed(io::ErrorKind::AddrNotAvailable.into());
         for address in addresses {
-            if !is_public(address.ip()) && !self.names(&address.ip().to_canonical().to_string(), port) {
+            if !is_public(address.ip()) && !self.is_granted(&address.ip().to_canonical().to_string(), port) {
                 last = Refusal::Denied(format!(
                     "it resolves to {}, a private or local address, which must be granted by itself",
                     address.ip()
@@ -386,18 +393,18 @@ impl Rules {
         Err(last)
     }
 
-    fn names(&self, host: &str, port: u16) -> bool {
+    fn is_granted(&self, host: &str, port: u16) -> bool {
         self.allowed.iter().any(|entry| entry.covers(host, port))
     }
 
-    fn saw(&self, host: HostPort) {
+    fn record_reached(&self, host: HostPort) {
         let mut reached = lock(&self.reached);
         if reached.len() < MOST_HOSTS && !reached.contains(&host) {
             reached.push(host);
         }
     }
 
-    fn note(&self, what: String) {
+    fn record_denial(&self, what: String) {
         let mut denied = lock(&self.denied);
         if denied.len() < MOST_DENIALS {
             denied.push(Denial { promise: Promise::NetHosts, what });
@@ -440,7 +447,7 @@ fn is_public(ip: IpAddr) -> bool {
 mod tests {
     use super::*;
 
-    fn rules(list: &[(&str, u16)]) -> Rules {
+    fn rules_for(list: &[(&str, u16)]) -> Rules {
         let allowed =
             list.iter().map(|(host, port)| HostPort { host: (*host).into(), port: *port }).collect();
         Rules { allowed, ..Rules::default() }
@@ -475,7 +482,7 @@ mod tests {
 
     #[test]
     fn names_match_whole_labels() {
-        let rules = rules(&[("api.example", 443), ("*.cdn.example", 443), ("10.0.0.7", 80)]);
+        let rules = rules_for(&[("api.example", 443), ("*.cdn.example", 443), ("10.0.0.7", 80)]);
         for (host, port, expected) in [
             ("api.example", 443, true),
             ("api.example", 80, false),
@@ -487,7 +494,7 @@ mod tests {
             ("evilcdn.example", 443, false),
             ("10.0.0.7", 80, true),
         ] {
-            assert_eq!(rules.names(host, port), expected, "{host}:{port}");
+            assert_eq!(rules.is_granted(host, port), expected, "{host}:{port}");
         }
     }
 
@@ -508,14 +515,14 @@ mod tests {
             "b.example:22",
             "bad name:1",
         ]);
-        let addresses: Vec<String> = ways(&granted).iter().map(|way| way.address.to_string()).collect();
+        let addresses: Vec<String> = plan_ways(&granted).iter().map(|way| way.address.to_string()).collect();
         let expected =
             ["127.0.3.1:22", "127.0.3.1:443", "127.0.0.1:5432", "10.0.0.7:5432", "[::1]:81", "127.0.3.2:22"];
         assert_eq!(addresses, expected);
         assert_eq!(foreign_addresses(&granted), [Ipv4Addr::new(10, 0, 0, 7)]);
         let many: Vec<_> =
             (0..500).map(|number| HostPort { host: format!("h{number}"), port: 443 }).collect();
-        assert_eq!((ways(&many).len(), names(&many).len()), (MOST_WAYS, MOST_WAYS));
+        assert_eq!((plan_ways(&many).len(), named_addresses(&many).len()), (MOST_WAYS, MOST_WAYS));
     }
 
     #[test]
@@ -554,8 +561,13 @@ mod tests {
     fn a_granted_name_is_no_way_to_a_local_service() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        assert!(matches!(rules(&[("localhost", port)]).connect("localhost", port), Err(Refusal::Denied(_))));
-        assert!(rules(&[("127.0.0.1", port)]).connect("127.0.0.1", port).is_ok());
-        assert!(rules(&[("localhost", port), ("127.0.0.1", port)]).connect("localhost", port).is_ok());
+        assert!(matches!(
+            rules_for(&[("localhost", port)]).connect_granted("localhost", port),
+            Err(Refusal::Denied(_))
+        ));
+        assert!(rules_for(&[("127.0.0.1", port)]).connect_granted("127.0.0.1", port).is_ok());
+        assert!(
+            rules_for(&[("localhost", port), ("127.0.0.1", port)]).connect_granted("localhost", port).is_ok()
+        );
     }
 }

@@ -76,13 +76,13 @@ impl Default for ProcessLimits {
 
 impl ProcessLimits {
     /// True if the kernel must enforce any of them.
-    pub(super) fn any(&self) -> bool {
+    pub(super) fn has_any(&self) -> bool {
         let sizes = [self.memory, self.processes, self.file_size, self.open_files];
         self.cpu.is_some() || sizes.iter().any(Option::is_some)
     }
 
     /// True if any of them can be enforced for a whole tree.
-    pub(super) fn tree(&self) -> bool {
+    pub(super) fn has_tree_limits(&self) -> bool {
         self.memory.is_some() || self.processes.is_some()
     }
 }
@@ -122,7 +122,7 @@ pub struct SpawnRequest {
 
 impl SpawnRequest {
     /// Rejects strings that no kernel call can carry.
-    pub(super) fn check(&self) -> Result<(), SpawnError> {
+    pub(super) fn check_strings(&self) -> Result<(), SpawnError> {
         let has_nul = |text: &OsStr| text.as_encoded_bytes().contains(&0);
         if self.argv.first().is_none_or(|program| program.is_empty()) {
             return Err(SpawnError::NotFound { program: PathBuf::new() });
@@ -133,7 +133,7 @@ impl SpawnRequest {
         if has_nul(self.cwd.as_os_str()) {
             return Err(SpawnError::NulByte { place: "the working directory".into() });
         }
-        for path in self.confinement.spec().into_iter().flat_map(super::JailSpec::paths) {
+        for path in self.confinement.jail_spec().into_iter().flat_map(super::JailSpec::all_paths) {
             if has_nul(path.as_os_str()) || !path.is_absolute() {
                 let source = io::Error::from(io::ErrorKind::InvalidInput);
                 return Err(SpawnError::Io {

@@ -51,12 +51,12 @@ struct Kept {
 }
 
 impl OutputSinks for Kept {
-    fn stdout(&mut self, chunk: &[u8]) -> io::Result<()> {
+    fn write_stdout(&mut self, chunk: &[u8]) -> io::Result<()> {
         self.stdout.extend_from_slice(chunk);
         Ok(())
     }
 
-    fn stderr(&mut self, chunk: &[u8]) -> io::Result<()> {
+    fn write_stderr(&mut self, chunk: &[u8]) -> io::Result<()> {
         self.stderr.extend_from_slice(chunk);
         Ok(())
     }
@@ -265,7 +265,7 @@ struct CancelAtOutput {
 }
 
 impl OutputSinks for CancelAtOutput {
-    fn stdout(&mut self, chunk: &[u8]) -> io::Result<()> {
+    fn write_stdout(&mut self, chunk: &[u8]) -> io::Result<()> {
         let reason = || CancelReason::Signal("SIGTERM".into());
         if !self.token.is_cancelled() {
             self.token.cancel(reason());
@@ -273,15 +273,15 @@ impl OutputSinks for CancelAtOutput {
                 let token = self.token.clone();
                 std::thread::spawn(move || {
                     std::thread::sleep(later);
-                    token.force(reason());
+                    token.force_cancel(reason());
                 });
             }
         }
-        self.kept.stdout(chunk)
+        self.kept.write_stdout(chunk)
     }
 
-    fn stderr(&mut self, chunk: &[u8]) -> io::Result<()> {
-        self.kept.stderr(chunk)
+    fn write_stderr(&mut self, chunk: &[u8]) -> io::Result<()> {
+        self.kept.write_stderr(chunk)
     }
 }
 
@@ -343,10 +343,10 @@ fn output_cap_is_exact() {
 fn a_failing_sink_ends_the_run() {
     struct Full;
     impl OutputSinks for Full {
-        fn stdout(&mut self, _: &[u8]) -> io::Result<()> {
+        fn write_stdout(&mut self, _: &[u8]) -> io::Result<()> {
             Err(io::Error::new(io::ErrorKind::StorageFull, "disk full"))
         }
-        fn stderr(&mut self, _: &[u8]) -> io::Result<()> {
+        fn write_stderr(&mut self, _: &[u8]) -> io::Result<()> {
             Ok(())
         }
     }
@@ -462,7 +462,7 @@ fn no_survivor_of_a_self_replacing_swarm() {
             while alive(&mark) < 200 && begin.elapsed() < Duration::from_secs(30) {
                 std::thread::sleep(Duration::from_millis(20));
             }
-            token.force(CancelReason::Signal("SIGINT".into()));
+            token.force_cancel(CancelReason::Signal("SIGINT".into()));
             Instant::now()
         })
     };

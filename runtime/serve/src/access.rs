@@ -1,6 +1,6 @@
 //! Access control: roles, their rights, and the secrets that identify callers.
 //!
-//! [`can`] is called for every route and is independent of all routes. The right to answer a question is narrower
+//! [`is_allowed`] is called for every route and is independent of all routes. The right to answer a question is narrower
 //! still: the workflow defines it, and it is checked when the answer is given.
 
 use std::fmt;
@@ -84,7 +84,7 @@ pub enum Verb {
 impl Verb {
     /// The lowest role with this right.
     #[must_use]
-    pub fn needs(self) -> Role {
+    pub fn required_role(self) -> Role {
         match self {
             Self::Read | Self::Converse => Role::Viewer,
             Self::Answer => Role::Approver,
@@ -125,7 +125,7 @@ pub struct Actor {
 /// True if the actor may do this. An agent never answers questions or grants rights, whatever its role, and only agents
 /// may use the agent protocol.
 #[must_use]
-pub fn can(actor: &Actor, verb: Verb, object: Object<'_>) -> bool {
+pub fn is_allowed(actor: &Actor, verb: Verb, object: Object<'_>) -> bool {
     let is_of_kind = match (verb, actor.kind) {
         (Verb::Converse, kind) => kind == CredentialKind::Agent,
         (Verb::Answer, kind) => kind != CredentialKind::Agent,
@@ -138,7 +138,7 @@ pub fn can(actor: &Actor, verb: Verb, object: Object<'_>) -> bool {
         (Some(scope), Object::Workflow(name)) => scope.iter().any(|one| one == name),
         (Some(_), Object::Everything) => false,
     };
-    is_of_kind && in_scope && actor.role >= verb.needs()
+    is_of_kind && in_scope && actor.role >= verb.required_role()
 }
 
 /// Length of a secret in bytes.
@@ -169,7 +169,7 @@ pub(crate) fn make_id(kind: CredentialKind) -> Result<String, String> {
 /// guess was right, and secrets have too many bits for guessing.
 #[must_use]
 pub fn hash_of(secret: &str) -> Digest {
-    Digest::of(secret.trim().as_bytes())
+    Digest::of_bytes(secret.trim().as_bytes())
 }
 
 /// A credential to be created.
@@ -188,7 +188,7 @@ impl Grant {
     ///
     /// # Errors
     /// Returns the roles that are possible.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check_role(&self) -> Result<(), String> {
         match (self.kind, self.role) {
             (CredentialKind::Agent, Role::Approver | Role::Author | Role::Admin) => Err(format!(
                 "an agent cannot be {}: it reads as a viewer, or starts runs as an operator, and cannot answer questions",
@@ -203,13 +203,13 @@ impl Grant {
 ///
 /// # Errors
 /// Fails if the credential cannot be made or stored.
-pub fn grant(
+pub fn grant_credential(
     service: &Service,
     grant: &Grant,
     by: Option<&str>,
     origin: &str,
 ) -> Result<(String, String), String> {
-    grant.check()?;
+    grant.check_role()?;
     let secret = make_secret()?;
     let new = new_credential(grant, &secret)?;
     service.add_credential(&new, by, origin).map_err(|error| error.to_string())?;
@@ -244,7 +244,11 @@ fn hash_of_voucher(secret: &str, gate: &Gate) -> Digest {
 ///
 /// # Errors
 /// Fails if the secret cannot be made or stored.
-pub fn vouch(service: &Service, gate: &Gate, (name, credential): (&str, &str)) -> Result<String, String> {
+pub fn issue_voucher(
+    service: &Service,
+    gate: &Gate,
+    (name, credential): (&str, &str),
+) -> Result<String, String> {
     let secret = make_secret()?;
     let new = NewCredential {
         id: make_id(CredentialKind::Reply)?,
@@ -265,7 +269,7 @@ pub fn vouch(service: &Service, gate: &Gate, (name, credential): (&str, &str)) -
 /// # Errors
 /// Fails if the store cannot be read.
 pub fn author_by_secret(service: &Service, secret: &str, gate: &Gate) -> Result<Option<Author>, StoreError> {
-    let voucher = service.credential(&hash_of_voucher(secret, gate))?;
+    let voucher = service.find_credential(&hash_of_voucher(secret, gate))?;
     if let Some(voucher) = voucher.filter(|one| one.kind == CredentialKind::Reply && one.role == VOUCHER) {
         let credential = voucher.made_by.unwrap_or_default();
         return Ok(Some(Author::of_credential(&credential, &voucher.name)));
@@ -274,7 +278,7 @@ pub fn author_by_secret(service: &Service, secret: &str, gate: &Gate) -> Result<
     let start = service.start_of(gate.run)?;
     let workflow = start.map(|start| service.workflow_by_number(start.workflow)).transpose()?.flatten();
     let object = workflow.as_ref().map_or(Object::Everything, |workflow| Object::Workflow(&workflow.name));
-    let may = can(&actor, Verb::Answer, object);
+    let may = is_allowed(&actor, Verb::Answer, object);
     Ok(may.then(|| Author::of_credential(&actor.credential, &actor.name)))
 }
 
@@ -287,12 +291,12 @@ pub fn actor_of(
     secret: &str,
     kinds: &[CredentialKind],
 ) -> Result<Option<Actor>, StoreError> {
-    let found = service.credential(&hash_of(secret))?.filter(|one| kinds.contains(&one.kind));
-    Ok(found.and_then(actor))
+    let found = service.find_credential(&hash_of(secret))?.filter(|one| kinds.contains(&one.kind));
+    Ok(found.and_then(actor_from_credential))
 }
 
 /// Returns the actor of a credential, or `None` if this version does not know its role.
-fn actor(found: Credential) -> Option<Actor> {
+fn actor_from_credential(found: Credential) -> Option<Actor> {
     let role = found.role.parse().ok()?;
     Some(Actor {
         name: found.name,
@@ -308,7 +312,7 @@ fn actor(found: Credential) -> Option<Actor> {
 mod tests {
     use super::*;
 
-    fn actor(role: Role, scope: Option<&[&str]>) -> Actor {
+    fn sample_actor(role: Role, scope: Option<&[&str]>) -> Actor {
         let scope = scope.map(|names| names.iter().map(|name| (*name).to_owned()).collect());
         let (name, credential) = ("ann".to_owned(), "token-1".to_owned());
         Actor { name, role, scope, credential, kind: CredentialKind::Token, logged_in_at: None }
@@ -318,8 +322,10 @@ mod tests {
     fn each_role_may_what_those_before_it_may() {
         let verbs = [Verb::Read, Verb::Answer, Verb::Operate, Verb::Register, Verb::Administer];
         for (at, role) in Role::ALL.into_iter().enumerate() {
-            let may: Vec<bool> =
-                verbs.iter().map(|verb| can(&actor(role, None), *verb, Object::Everything)).collect();
+            let may: Vec<bool> = verbs
+                .iter()
+                .map(|verb| is_allowed(&sample_actor(role, None), *verb, Object::Everything))
+                .collect();
             assert_eq!(may, (0..5).map(|verb| verb <= at).collect::<Vec<_>>(), "{role}");
             assert_eq!(role.as_str().parse(), Ok(role));
         }
@@ -329,13 +335,16 @@ mod tests {
     #[test]
     fn an_agent_reads_and_starts_whatever_its_role_and_nobody_else_converses() {
         for role in Role::ALL {
-            let agent = Actor { kind: CredentialKind::Agent, ..actor(role, None) };
-            let may = |verb| can(&agent, verb, Object::Everything);
+            let agent = Actor { kind: CredentialKind::Agent, ..sample_actor(role, None) };
+            let may = |verb| is_allowed(&agent, verb, Object::Everything);
             assert!(may(Verb::Read) && may(Verb::Converse));
             assert_eq!(may(Verb::Operate), role >= Role::Operator);
             assert!(!may(Verb::Answer) && !may(Verb::Register) && !may(Verb::Administer), "{role}");
             for kind in [CredentialKind::Token, CredentialKind::Session, CredentialKind::Link] {
-                assert!(!can(&Actor { kind, ..actor(role, None) }, Verb::Converse, Object::List), "{role}");
+                assert!(
+                    !is_allowed(&Actor { kind, ..sample_actor(role, None) }, Verb::Converse, Object::List),
+                    "{role}"
+                );
             }
             let grant = Grant {
                 kind: CredentialKind::Agent,
@@ -344,17 +353,17 @@ mod tests {
                 scope: None,
                 expires_at: None,
             };
-            assert_eq!(grant.check().is_ok(), matches!(role, Role::Viewer | Role::Operator), "{role}");
+            assert_eq!(grant.check_role().is_ok(), matches!(role, Role::Viewer | Role::Operator), "{role}");
         }
     }
 
     #[test]
     fn whoever_answers_by_a_button_does_nothing_else() {
         for role in Role::ALL {
-            let reply = Actor { kind: CredentialKind::Reply, ..actor(role, Some(&["report"])) };
-            let may = |verb| can(&reply, verb, Object::Workflow("report"));
+            let reply = Actor { kind: CredentialKind::Reply, ..sample_actor(role, Some(&["report"])) };
+            let may = |verb| is_allowed(&reply, verb, Object::Workflow("report"));
             assert_eq!(may(Verb::Answer), role >= Role::Approver);
-            assert!(!can(&reply, Verb::Answer, Object::Workflow("other")));
+            assert!(!is_allowed(&reply, Verb::Answer, Object::Workflow("other")));
             for verb in [Verb::Read, Verb::Operate, Verb::Converse, Verb::Register, Verb::Administer] {
                 assert!(!may(verb), "{role}");
             }
@@ -363,12 +372,12 @@ mod tests {
 
     #[test]
     fn a_scope_ends_at_its_workflows() {
-        let scoped = actor(Role::Admin, Some(&["report"]));
-        assert!(can(&scoped, Verb::Operate, Object::Workflow("report")));
-        assert!(!can(&scoped, Verb::Read, Object::Workflow("reports")));
-        assert!(can(&scoped, Verb::Read, Object::List));
-        assert!(!can(&scoped, Verb::Administer, Object::Everything));
-        assert!(!can(&actor(Role::Admin, Some(&[])), Verb::Read, Object::Workflow("report")));
+        let scoped = sample_actor(Role::Admin, Some(&["report"]));
+        assert!(is_allowed(&scoped, Verb::Operate, Object::Workflow("report")));
+        assert!(!is_allowed(&scoped, Verb::Read, Object::Workflow("reports")));
+        assert!(is_allowed(&scoped, Verb::Read, Object::List));
+        assert!(!is_allowed(&scoped, Verb::Administer, Object::Everything));
+        assert!(!is_allowed(&sample_actor(Role::Admin, Some(&[])), Verb::Read, Object::Workflow("report")));
     }
 
     #[test]

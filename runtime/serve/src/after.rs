@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use lobster_runtime::json;
 use lobster_runtime::language::triggers::{After, Ended, find_args};
-use lobster_runtime::runtime::tidied;
+use lobster_runtime::runtime::tidy_path;
 use lobster_runtime::store::service::{NewDelivery, NewStart, Registered, Service};
 use lobster_runtime::store::{RunId, RunStatus, RunSummary, StoreError, iso};
 use serde_json::{Value, json};
@@ -34,11 +34,14 @@ impl Followers {
     ///
     /// # Errors
     /// Fails if the store cannot be read or written. Starts that are already queued stay, and are not queued again.
-    pub(crate) fn start(&mut self, service: &Service, run: RunId) -> Result<(), StoreError> {
+    pub(crate) fn queue_starts(&mut self, service: &Service, run: RunId) -> Result<(), StoreError> {
         // Read before the workflows, so that a registration made meanwhile is noticed the next time.
-        let registered = service.registrations()?;
+        let registered = service.registration_stamp()?;
         if self.registered.as_ref() != Some(&registered) {
-            let all = service.workflows()?.into_iter().map(|workflow| (Content::of(&workflow), workflow));
+            let all = service
+                .list_workflows()?
+                .into_iter()
+                .map(|workflow| (Content::from_registered(&workflow), workflow));
             let following = all.filter(|(content, _)| !content.triggers.after.is_empty());
             self.all = following.map(|(content, workflow)| (workflow, content)).collect();
             self.registered = Some(registered);
@@ -79,7 +82,7 @@ fn start_followers(
             if let Some(why) = &refusal {
                 tracing::error!(%run, workflow = follower.name, why, "a workflow after a run cannot start");
             }
-            service.accept(&NewDelivery {
+            service.accept_delivery(&NewDelivery {
                 hook: format!("after {}", follower.name),
                 id: run.to_string(),
                 body: json::compact(brought).into_bytes(),
@@ -110,14 +113,14 @@ fn is_meant(after: &After, follower: &Registered, ended: &Registered, summary: &
         Ended::Failed => summary.status == RunStatus::Failed,
         Ended::Any => summary.status.is_over(),
     };
-    fits && tidied(&here.join(&after.workflow)) == Path::new(&ended.path)
+    fits && tidy_path(&here.join(&after.workflow)) == Path::new(&ended.path)
 }
 
 /// The values that the end of a run passes on.
 fn envelope_of(service: &Service, ended: &Registered, summary: &RunSummary) -> Result<Value, StoreError> {
     let output = match summary.output {
         None => Value::Null,
-        Some(digest) => match service.store().load(&digest, OUTPUT) {
+        Some(digest) => match service.store().load_blob(&digest, OUTPUT) {
             Ok(bytes) => json::parse(&String::from_utf8_lossy(&bytes)).unwrap_or_default(),
             // Output that is too large or deleted is left out.
             Err(StoreError::BlobTooLarge { .. } | StoreError::MissingBlob(_)) => Value::Null,

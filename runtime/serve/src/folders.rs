@@ -42,7 +42,7 @@ struct State {
 impl Problems {
     /// The problems, as sentences.
     #[must_use]
-    pub fn list(&self) -> Vec<String> {
+    pub fn to_sentences(&self) -> Vec<String> {
         lock(&self.0.state).found.clone()
     }
 
@@ -53,24 +53,24 @@ impl Problems {
 
     /// The names of the files in the folders.
     #[must_use]
-    pub fn names(&self) -> Vec<String> {
+    pub fn file_names(&self) -> Vec<String> {
         lock(&self.0.state).files.keys().cloned().collect()
     }
 
     /// Triggers a check of the folders now.
-    pub fn wake(&self) {
+    pub fn check_now(&self) {
         lock(&self.0.state).look_now = true;
         self.0.changed.notify_all();
     }
 
     /// Ends the watch.
-    pub fn stop(&self) {
+    pub fn stop_watching(&self) {
         lock(&self.0.state).stopped = true;
         self.0.changed.notify_all();
     }
 
     /// Waits until the next check is due. Returns false when the watch ends.
-    fn wait(&self) -> bool {
+    fn wait_until_due(&self) -> bool {
         let state = lock(&self.0.state);
         let waited =
             self.0.changed.wait_timeout_while(state, PAUSE, |state| !state.look_now && !state.stopped);
@@ -105,17 +105,17 @@ impl Folders {
     }
 
     /// Checks the folders until the watch is stopped. `say` receives each problem once.
-    pub(crate) fn watch(mut self, runtime: &Runtime, service: &Service, say: impl Fn(&str)) {
+    pub(crate) fn watch_until_stopped(mut self, runtime: &Runtime, service: &Service, say: impl Fn(&str)) {
         loop {
-            self.look(runtime, service, &say);
-            if !self.problems.wait() {
+            self.check_once(runtime, service, &say);
+            if !self.problems.wait_until_due() {
                 return;
             }
         }
     }
 
     /// Checks the folders once.
-    pub(crate) fn look(&mut self, runtime: &Runtime, service: &Service, say: impl Fn(&str)) {
+    pub(crate) fn check_once(&mut self, runtime: &Runtime, service: &Service, say: impl Fn(&str)) {
         let mut problems = Vec::new();
         let mut files = Vec::new();
         for dir in &self.dirs {
@@ -146,15 +146,15 @@ impl Folders {
         if let Some(known) = self.known.get(path).filter(is_fresh) {
             return known.problem.clone();
         }
-        let problem = self.judge(path, runtime, service).err();
+        let problem = self.check_file(path, runtime, service).err();
         self.known.insert(path.to_owned(), Known { stamp, read: Instant::now(), problem: problem.clone() });
         problem
     }
 
-    fn judge(&self, path: &Path, runtime: &Runtime, service: &Service) -> Result<(), String> {
-        let candidate = workflows::read(runtime, path)?;
+    fn check_file(&self, path: &Path, runtime: &Runtime, service: &Service) -> Result<(), String> {
+        let candidate = workflows::read_candidate(runtime, path)?;
         let shown = candidate.path.display();
-        let word = workflows::compare(service, &candidate).map_err(|error| error.to_string())?;
+        let word = workflows::compare_registration(service, &candidate).map_err(|error| error.to_string())?;
         let how = match &word {
             Word::Registered => return Ok(()),
             Word::New => "is not registered".to_owned(),

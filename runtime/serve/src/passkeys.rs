@@ -33,7 +33,7 @@ const ALGORITHMS: [(i64, &dyn SignatureVerificationAlgorithm); 3] = [
 
 /// The COSE numbers of those kinds.
 #[must_use]
-pub(crate) fn algorithms() -> [i64; 3] {
+pub(crate) fn algorithm_numbers() -> [i64; 3] {
     ALGORITHMS.map(|(number, _)| number)
 }
 
@@ -63,18 +63,18 @@ impl Challenges {
     ///
     /// # Errors
     /// Fails if there is no randomness, or if the store cannot be written.
-    pub(crate) fn of(service: &Service) -> Result<Self, String> {
-        let key = service.challenge_key(random()?).map_err(|error| error.to_string())?;
-        Ok(Self::under(&key))
+    pub(crate) fn for_service(service: &Service) -> Result<Self, String> {
+        let key = service.challenge_key(random_bytes()?).map_err(|error| error.to_string())?;
+        Ok(Self::from_key(&key))
     }
 
-    fn under(key: &[u8; 32]) -> Self {
+    fn from_key(key: &[u8; 32]) -> Self {
         Self(hmac::Key::new(hmac::HMAC_SHA256, key))
     }
 
     /// Issues a challenge. `now` is in milliseconds since 1970.
-    pub(crate) fn give(&self, purpose: &Purpose, now: i64) -> Result<String, String> {
-        let mut challenge = random::<RANDOM>()?.to_vec();
+    pub(crate) fn issue_challenge(&self, purpose: &Purpose, now: i64) -> Result<String, String> {
+        let mut challenge = random_bytes::<RANDOM>()?.to_vec();
         challenge.extend(now.to_be_bytes());
         let tag = hmac::sign(&self.0, &signed_text(&challenge, purpose));
         challenge.extend(tag.as_ref());
@@ -83,7 +83,7 @@ impl Challenges {
 
     /// Returns the random bytes and the expiry time of a challenge, if it was issued for this purpose and is not too
     /// old.
-    fn read(&self, challenge: &str, purpose: &Purpose, now: i64) -> Option<([u8; RANDOM], i64)> {
+    fn verify_challenge(&self, challenge: &str, purpose: &Purpose, now: i64) -> Option<([u8; RANDOM], i64)> {
         let bytes = URL_SAFE_NO_PAD.decode(challenge).ok()?;
         let (body, tag) = bytes.split_at_checked(BODY)?;
         hmac::verify(&self.0, &signed_text(body, purpose), tag).ok()?;
@@ -102,7 +102,7 @@ fn signed_text(body: &[u8], purpose: &Purpose) -> Vec<u8> {
     [body, purpose.as_bytes()].concat()
 }
 
-fn random<const N: usize>() -> Result<[u8; N], String> {
+fn random_bytes<const N: usize>() -> Result<[u8; N], String> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|error| format!("no challenge can be made: {error}"))?;
     Ok(bytes)
@@ -152,7 +152,7 @@ const HAS_KEY: u8 = 1 << 6;
 
 /// Checks the data in the order of sections 7.1 and 7.2 of the specification. `knows_origin` returns true for an origin
 /// of this server.
-pub(crate) fn check(
+pub(crate) fn check_signature(
     said: &Said<'_>,
     ceremony: Ceremony,
     (challenges, purpose, now): (&Challenges, &Purpose, i64),
@@ -167,7 +167,7 @@ pub(crate) fn check(
     if client.r#type != wanted {
         return Err("it was made for something else");
     }
-    let (challenge, until) = challenges.read(&client.challenge, purpose, now).ok_or(NOT_ASKED)?;
+    let (challenge, until) = challenges.verify_challenge(&client.challenge, purpose, now).ok_or(NOT_ASKED)?;
     let host = host_of(&client.origin).filter(|_| knows_origin(&client.origin) && !client.cross_origin);
     let Some(host) = host else { return Err(ANOTHER_PAGE) };
     let Some((fixed, rest)) = said.authenticator.split_at_checked(37) else {
@@ -223,7 +223,7 @@ fn host_of(origin: &str) -> Option<&str> {
 }
 
 /// Decodes bytes in the text form of browsers.
-pub(crate) fn decoded(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn decode_base64url(text: &str) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).ok()
 }
 
@@ -236,44 +236,45 @@ mod tests {
     const ORIGIN: &str = "https://flows.example:8443";
 
     /// The public key of a device, in the form in which browsers send it.
-    fn spki(prefix: &str, key: &[u8]) -> Vec<u8> {
+    fn spki_bytes(prefix: &str, key: &[u8]) -> Vec<u8> {
         let bytes =
             (0..prefix.len()).step_by(2).map(|at| u8::from_str_radix(&prefix[at..at + 2], 16).unwrap());
         bytes.chain(key.iter().copied()).collect()
     }
 
-    fn client(ceremony: &str, challenge: &str, origin: &str) -> Vec<u8> {
+    fn client_data(ceremony: &str, challenge: &str, origin: &str) -> Vec<u8> {
         format!(
             r#"{{"type":"{ceremony}","challenge":"{challenge}","origin":"{origin}","crossOrigin":false}}"#
         )
         .into()
     }
 
-    fn authenticator(host: &str, flags: u8, count: u32) -> Vec<u8> {
+    fn authenticator_data(host: &str, flags: u8, count: u32) -> Vec<u8> {
         let mut data = digest(&SHA256, host.as_bytes()).as_ref().to_vec();
         data.push(flags);
         data.extend(count.to_be_bytes());
         data
     }
 
-    fn knows(origin: &str) -> bool {
+    fn knows_host(origin: &str) -> bool {
         origin.contains("flows.example") || origin.contains("localhost")
     }
 
     const NOW: i64 = 1_700_000_000_000;
 
-    fn challenges() -> Challenges {
-        Challenges::under(&[7; 32])
+    fn sample_challenges() -> Challenges {
+        Challenges::from_key(&[7; 32])
     }
 
     #[test]
     fn what_was_signed_for_this_server_and_now_counts() {
-        let challenges = challenges();
-        let challenge = challenges.give(&Purpose::Access, NOW).unwrap();
+        let challenges = sample_challenges();
+        let challenge = challenges.issue_challenge(&Purpose::Access, NOW).unwrap();
         let (client, authenticator) =
-            (client("webauthn.get", &challenge, ORIGIN), authenticator("flows.example", 5, 9));
+            (client_data("webauthn.get", &challenge, ORIGIN), authenticator_data("flows.example", 5, 9));
         let said = Said { client: &client, authenticator: &authenticator };
-        let checked = |now| check(&said, Ceremony::Get, (&challenges, &Purpose::Access, now), knows);
+        let checked =
+            |now| check_signature(&said, Ceremony::Get, (&challenges, &Purpose::Access, now), knows_host);
         let CheckedSignature { signed, made } = checked(NOW + CHALLENGE_MS - 1).unwrap();
         assert_eq!((signed.count, signed.until, made), (9, NOW + CHALLENGE_MS, None));
         // The store detects reuse by this value.
@@ -283,7 +284,7 @@ mod tests {
 
     #[test]
     fn what_was_unlocked_for_one_thing_is_not_for_another() {
-        let challenges = challenges();
+        let challenges = sample_challenges();
         let yes = |question: &str| Purpose::Yes(question.to_owned());
         for (asked, used, counts) in [
             (yes("a 1"), yes("a 1"), true),
@@ -291,17 +292,21 @@ mod tests {
             (yes("a 1"), Purpose::Access, false),
             (Purpose::Access, yes("a 1"), false),
         ] {
-            let challenge = challenges.give(&asked, NOW).unwrap();
-            assert_eq!(challenges.read(&challenge, &used, NOW).is_some(), counts, "{asked:?} {used:?}");
+            let challenge = challenges.issue_challenge(&asked, NOW).unwrap();
+            assert_eq!(
+                challenges.verify_challenge(&challenge, &used, NOW).is_some(),
+                counts,
+                "{asked:?} {used:?}"
+            );
         }
     }
 
     #[test]
     fn a_challenge_that_was_not_given_is_none() {
-        let challenges = challenges();
-        let one = challenges.give(&Purpose::Access, NOW).unwrap();
-        assert_ne!(one, challenges.give(&Purpose::Access, NOW).unwrap());
-        let of_another_store = Challenges::under(&[8; 32]).give(&Purpose::Access, NOW).unwrap();
+        let challenges = sample_challenges();
+        let one = challenges.issue_challenge(&Purpose::Access, NOW).unwrap();
+        assert_ne!(one, challenges.issue_challenge(&Purpose::Access, NOW).unwrap());
+        let of_another_store = Challenges::from_key(&[8; 32]).issue_challenge(&Purpose::Access, NOW).unwrap();
         let bytes = URL_SAFE_NO_PAD.decode(&one).unwrap();
         let flipped = (0..bytes.len()).map(|at| {
             let mut bytes = bytes.clone();
@@ -310,51 +315,63 @@ mod tests {
         });
         let cut = (0..bytes.len()).map(|at| URL_SAFE_NO_PAD.encode(&bytes[..at]));
         for other in flipped.chain(cut).chain([of_another_store, format!("{one}A"), "A".repeat(43)]) {
-            assert_eq!(challenges.read(&other, &Purpose::Access, NOW), None, "{other}");
+            assert_eq!(challenges.verify_challenge(&other, &Purpose::Access, NOW), None, "{other}");
         }
-        assert!(challenges.read(&one, &Purpose::Access, NOW).is_some());
+        assert!(challenges.verify_challenge(&one, &Purpose::Access, NOW).is_some());
     }
 
     #[test]
     fn anything_else_does_not() {
-        let challenges = challenges();
+        let challenges = sample_challenges();
         for (client_of, authenticator, about) in [
-            (("webauthn.create", ORIGIN), authenticator("flows.example", 5, 0), "something else"),
-            (("webauthn.get", "https://evil.example"), authenticator("evil.example", 5, 0), "another server"),
+            (("webauthn.create", ORIGIN), authenticator_data("flows.example", 5, 0), "something else"),
             (
-                ("webauthn.get", "http://flows.example"),
-                authenticator("flows.example", 5, 0),
+                ("webauthn.get", "https://evil.example"),
+                authenticator_data("evil.example", 5, 0),
                 "another server",
             ),
-            (("webauthn.get", "flows.example"), authenticator("flows.example", 5, 0), "another server"),
-            (("webauthn.get", ORIGIN), authenticator("evil.example", 5, 0), "for another server"),
-            (("webauthn.get", ORIGIN), authenticator("flows.example", 4, 0), "was not unlocked"),
-            (("webauthn.get", ORIGIN), authenticator("flows.example", 1, 0), "was not unlocked"),
+            (
+                ("webauthn.get", "http://flows.example"),
+                authenticator_data("flows.example", 5, 0),
+                "another server",
+            ),
+            (("webauthn.get", "flows.example"), authenticator_data("flows.example", 5, 0), "another server"),
+            (("webauthn.get", ORIGIN), authenticator_data("evil.example", 5, 0), "for another server"),
+            (("webauthn.get", ORIGIN), authenticator_data("flows.example", 4, 0), "was not unlocked"),
+            (("webauthn.get", ORIGIN), authenticator_data("flows.example", 1, 0), "was not unlocked"),
             (("webauthn.get", ORIGIN), vec![0; 36], "too short"),
         ] {
-            let client = client(client_of.0, &challenges.give(&Purpose::Access, NOW).unwrap(), client_of.1);
+            let client = client_data(
+                client_of.0,
+                &challenges.issue_challenge(&Purpose::Access, NOW).unwrap(),
+                client_of.1,
+            );
             let said = Said { client: &client, authenticator: &authenticator };
-            let why = check(&said, Ceremony::Get, (&challenges, &Purpose::Access, NOW), knows).unwrap_err();
+            let why = check_signature(&said, Ceremony::Get, (&challenges, &Purpose::Access, NOW), knows_host)
+                .unwrap_err();
             assert!(why.contains(about), "{client_of:?}: {why}");
         }
-        let challenge = challenges.give(&Purpose::Access, NOW).unwrap();
+        let challenge = challenges.issue_challenge(&Purpose::Access, NOW).unwrap();
         let framed = format!(
             r#"{{"type":"webauthn.get","challenge":"{challenge}","origin":"{ORIGIN}","crossOrigin":true}}"#
         );
-        let good = authenticator("flows.example", 5, 0);
+        let good = authenticator_data("flows.example", 5, 0);
         let said = Said { client: framed.as_bytes(), authenticator: &good };
         assert!(
-            check(&said, Ceremony::Get, (&challenges, &Purpose::Access, NOW), knows).is_err(),
+            check_signature(&said, Ceremony::Get, (&challenges, &Purpose::Access, NOW), knows_host).is_err(),
             "a frame of another page"
         );
         for broken in [&b"\xff"[..], b"{}", b"[", b""] {
             let said = Said { client: broken, authenticator: &good };
-            assert!(check(&said, Ceremony::Get, (&challenges, &Purpose::Access, NOW), knows).is_err());
+            assert!(
+                check_signature(&said, Ceremony::Get, (&challenges, &Purpose::Access, NOW), knows_host)
+                    .is_err()
+            );
         }
-        let never_given = client("webauthn.get", &"A".repeat(43), ORIGIN);
+        let never_given = client_data("webauthn.get", &"A".repeat(43), ORIGIN);
         let said = Said { client: &never_given, authenticator: &good };
         assert!(
-            check(&said, Ceremony::Get, (&challenges, &Purpose::Access, NOW), knows)
+            check_signature(&said, Ceremony::Get, (&challenges, &Purpose::Access, NOW), knows_host)
                 .unwrap_err()
                 .contains("too long ago")
         );
@@ -362,18 +379,19 @@ mod tests {
 
     #[test]
     fn a_key_that_was_made_has_a_name() {
-        let challenges = challenges();
-        let mut data = authenticator("localhost", 0x45, 1);
+        let challenges = sample_challenges();
+        let mut data = authenticator_data("localhost", 0x45, 1);
         data.extend([0; 16]);
         data.extend([0, 3, 7, 8, 9, 0xa5]);
         for (cut, made) in [(0, Some(vec![7, 8, 9])), (2, None), (6, None), (20, None)] {
-            let client = client(
+            let client = client_data(
                 "webauthn.create",
-                &challenges.give(&Purpose::Access, NOW).unwrap(),
+                &challenges.issue_challenge(&Purpose::Access, NOW).unwrap(),
                 "http://localhost:7410",
             );
             let said = Said { client: &client, authenticator: &data[..data.len() - cut] };
-            let found = check(&said, Ceremony::Create, (&challenges, &Purpose::Access, NOW), knows);
+            let found =
+                check_signature(&said, Ceremony::Create, (&challenges, &Purpose::Access, NOW), knows_host);
             assert_eq!(found.ok().and_then(|checked| checked.made), made, "{cut}");
         }
     }
@@ -382,15 +400,16 @@ mod tests {
     fn a_signature_is_that_of_the_key_over_both_parts() {
         let random = SystemRandom::new();
         let (client, authenticator) =
-            (client("webauthn.get", "x", ORIGIN), authenticator("flows.example", 5, 1));
+            (client_data("webauthn.get", "x", ORIGIN), authenticator_data("flows.example", 5, 1));
         let signed: Vec<u8> = [authenticator.as_slice(), digest(&SHA256, &client).as_ref()].concat();
         let ec = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &random).unwrap();
         let ec = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, ec.as_ref(), &random).unwrap();
-        let ec_key = spki("3059301306072a8648ce3d020106082a8648ce3d030107034200", ec.public_key().as_ref());
+        let ec_key =
+            spki_bytes("3059301306072a8648ce3d020106082a8648ce3d030107034200", ec.public_key().as_ref());
         let ec_signature = ec.sign(&random, &signed).unwrap();
         let ed =
             Ed25519KeyPair::from_pkcs8(Ed25519KeyPair::generate_pkcs8(&random).unwrap().as_ref()).unwrap();
-        let ed_key = spki("302a300506032b6570032100", ed.public_key().as_ref());
+        let ed_key = spki_bytes("302a300506032b6570032100", ed.public_key().as_ref());
         let ed_signature = ed.sign(&signed);
         let said = Said { client: &client, authenticator: &authenticator };
         let other = Said { client: b"{}", authenticator: &authenticator };
@@ -406,10 +425,13 @@ mod tests {
 
     #[test]
     fn no_bytes_of_a_browser_or_a_device_are_a_panic_or_a_signature() {
-        let challenges = challenges();
-        let challenge = challenges.give(&Purpose::Access, NOW).unwrap();
-        let good = (client("webauthn.create", &challenge, ORIGIN), authenticator("flows.example", 0x45, 1));
-        let key = spki("302a300506032b6570032100", &[7; 32]);
+        let challenges = sample_challenges();
+        let challenge = challenges.issue_challenge(&Purpose::Access, NOW).unwrap();
+        let good = (
+            client_data("webauthn.create", &challenge, ORIGIN),
+            authenticator_data("flows.example", 0x45, 1),
+        );
+        let key = spki_bytes("302a300506032b6570032100", &[7; 32]);
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let mut random = |below: usize| {
             // Xorshift (Marsaglia, 2003).
@@ -437,7 +459,7 @@ mod tests {
             let (client, authenticator, key) = (mutated(&good.0), mutated(&good.1), mutated(&key));
             let said = Said { client: &client, authenticator: &authenticator };
             for ceremony in [Ceremony::Create, Ceremony::Get] {
-                let _ = check(&said, ceremony, (&challenges, &Purpose::Access, NOW), knows);
+                let _ = check_signature(&said, ceremony, (&challenges, &Purpose::Access, NOW), knows_host);
             }
             assert!(!has_signed(&key, &said, &authenticator));
             let _ = is_usable(&key);

@@ -48,16 +48,20 @@ pub fn attack(listen: SocketAddr, url: &str) -> Result<Vec<Finding>, String> {
     let mut found = Vec::new();
     // An unspecified address cannot be connected to and is not a name, so the server is called as people call it.
     let (address, name) = match listen.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => (loopback(Ipv4Addr::LOCALHOST, listen), authority(url)),
-        IpAddr::V6(ip) if ip.is_unspecified() => (loopback(Ipv6Addr::LOCALHOST, listen), authority(url)),
+        IpAddr::V4(ip) if ip.is_unspecified() => {
+            (loopback_address(Ipv4Addr::LOCALHOST, listen), url_authority(url))
+        }
+        IpAddr::V6(ip) if ip.is_unspecified() => {
+            (loopback_address(Ipv6Addr::LOCALHOST, listen), url_authority(url))
+        }
         _ => (listen, listen.to_string()),
     };
     let host = format!("Host: {name}\r\n");
-    let way = match ask(address, &Way::Plain, "GET", "/healthz", &host) {
+    let way = match send_request(address, &Way::Plain, "GET", "/healthz", &host) {
         Ok(_) => Way::Plain,
-        Err(_) => Way::tls()?,
+        Err(_) => Way::with_tls()?,
     };
-    let health = ask(address, &way, "GET", "/healthz", &host)?;
+    let health = send_request(address, &way, "GET", "/healthz", &host)?;
     if !matches!(health, 200 | 503) {
         return Err(format!("{address} answered {health} to /healthz when it was called {name}"));
     }
@@ -112,11 +116,11 @@ pub fn attack(listen: SocketAddr, url: &str) -> Result<Vec<Finding>, String> {
     ];
     for disguise in &disguises {
         let mut finding = Finding { promise: disguise.promise, tries: 0, broken: Vec::new() };
-        for route in tried(disguise) {
+        for route in routes_to_try(disguise) {
             let host = disguise.host.unwrap_or(&name);
             let path = path_of(route);
             let headers = format!("Host: {host}\r\n{}", disguise.headers);
-            let status = ask(address, &way, route.method, &path, &headers)?;
+            let status = send_request(address, &way, route.method, &path, &headers)?;
             finding.tries += 1;
             if !disguise.refusals.contains(&status) {
                 finding.broken.push(format!("{} {path}: {status}", route.method));
@@ -126,7 +130,7 @@ pub fn attack(listen: SocketAddr, url: &str) -> Result<Vec<Finding>, String> {
     }
     let large =
         format!("Host: {name}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n", MAX_BODY * 2048);
-    let status = ask(address, &way, "POST", "/api/v1/login", &large)?;
+    let status = send_request(address, &way, "POST", "/api/v1/login", &large)?;
     found.push(Finding {
         promise: "a body that is too large is not read",
         tries: 1,
@@ -135,17 +139,17 @@ pub fn attack(listen: SocketAddr, url: &str) -> Result<Vec<Finding>, String> {
     Ok(found)
 }
 
-fn loopback(ip: impl Into<IpAddr>, listen: SocketAddr) -> SocketAddr {
+fn loopback_address(ip: impl Into<IpAddr>, listen: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip.into(), listen.port())
 }
 
 /// Extracts `flows.example:7410` from `https://flows.example:7410/console`.
-fn authority(url: &str) -> String {
+fn url_authority(url: &str) -> String {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     rest.split('/').next().unwrap_or_default().to_owned()
 }
 
-fn tried(disguise: &Disguise) -> impl Iterator<Item = &'static Route> {
+fn routes_to_try(disguise: &Disguise) -> impl Iterator<Item = &'static Route> {
     let open_too = disguise.open_too;
     routes().iter().filter(move |route| open_too || route.access != Access::Open).take(disguise.routes)
 }
@@ -157,7 +161,13 @@ fn path_of(route: &Route) -> String {
 }
 
 /// Sends a request and returns the status of the answer.
-fn ask(address: SocketAddr, way: &Way, method: &str, path: &str, headers: &str) -> Result<u16, String> {
+fn send_request(
+    address: SocketAddr,
+    way: &Way,
+    method: &str,
+    path: &str,
+    headers: &str,
+) -> Result<u16, String> {
     let failed = |error: std::io::Error| format!("{address}: {error}");
     let plain = TcpStream::connect_timeout(&address, PATIENCE).map_err(failed)?;
     plain.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
@@ -188,7 +198,7 @@ trait Wire: std::io::Read + std::io::Write {}
 impl<T: std::io::Read + std::io::Write> Wire for T {}
 
 impl Way {
-    fn tls() -> Result<Self, String> {
+    fn with_tls() -> Result<Self, String> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let shown =
             Arc::new(Shown { chain: Mutex::default(), known: provider.signature_verification_algorithms });

@@ -55,7 +55,7 @@ impl<'a> Behalf<'a> {
 ///
 /// # Errors
 /// Fails if the system does not name this program.
-pub fn own() -> std::io::Result<PathBuf> {
+pub fn own_path() -> std::io::Result<PathBuf> {
     let path = std::env::current_exe()?;
     Ok(if cfg!(target_os = "linux") { PathBuf::from(OPEN_PROGRAM) } else { path })
 }
@@ -64,7 +64,7 @@ pub fn own() -> std::io::Result<PathBuf> {
 const OPEN_PROGRAM: &str = "/proc/self/exe";
 
 /// Builds a command that runs lobster with these arguments in its own process group.
-pub fn command(program: &Path, behalf: &Behalf<'_>, words: &[impl AsRef<OsStr>]) -> Command {
+pub fn build_command(program: &Path, behalf: &Behalf<'_>, words: &[impl AsRef<OsStr>]) -> Command {
     let mut command = Command::new(program);
     if program == Path::new(OPEN_PROGRAM) {
         command.arg0("lobster");
@@ -108,7 +108,7 @@ pub struct Said {
 impl Said {
     /// The reason of a failure: the message of its envelope, or its last line.
     #[must_use]
-    pub fn why(&self) -> String {
+    pub fn failure_reason(&self) -> String {
         let envelope = json::parse(&self.out).ok();
         let message = envelope.and_then(|envelope| envelope["error"]["message"].as_str().map(str::to_owned));
         let last = || self.err.lines().rfind(|line| !line.trim().is_empty()).map(str::to_owned);
@@ -141,7 +141,7 @@ impl Started {
     }
 
     /// Waits until the process has ended, or `is_done` returns true. Returns `None` if the process has not ended.
-    pub fn wait(&self, patience: Duration, mut is_done: impl FnMut() -> bool) -> Option<Said> {
+    pub fn wait_for_exit(&self, patience: Duration, mut is_done: impl FnMut() -> bool) -> Option<Said> {
         let begun = Instant::now();
         loop {
             match self.ended.recv_timeout(PAUSE) {
@@ -154,20 +154,20 @@ impl Started {
     }
 
     /// Ends the process. Returns `None` if it has not ended even so.
-    pub(crate) fn end(&self) -> Option<Said> {
+    pub(crate) fn stop_process(&self) -> Option<Said> {
         [Signal::TERM, Signal::KILL].into_iter().find_map(|signal| {
             // The process has not been reaped, or its exit would be known here: its id is still its own.
             let _ = self.group.map(|group| kill_process_group(group, signal));
-            self.wait(GRACE, || false)
+            self.wait_for_exit(GRACE, || false)
         })
     }
 
     fn collect_output(&self, code: Option<i32>) -> Said {
-        Said { code, out: read(&self.out), err: read(&self.err) }
+        Said { code, out: read_output(&self.out), err: read_output(&self.err) }
     }
 }
 
-fn read(mut file: &File) -> String {
+fn read_output(mut file: &File) -> String {
     let mut bytes = Vec::new();
     let read = file.seek(SeekFrom::Start(0)).and_then(|_| file.take(SAID).read_to_end(&mut bytes));
     read.map(|_| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
@@ -181,10 +181,10 @@ mod tests {
     fn a_process_that_does_not_end_is_ended_with_all_that_it_has_started() {
         let behalf = Behalf::of_person("ann", None);
         let script = "trap '' TERM; echo $LOBSTER_APPROVAL_APPROVED_BY; sleep 600 & wait; sleep 600";
-        let command = command(Path::new("/bin/sh"), &behalf, &["-c", script]);
+        let command = build_command(Path::new("/bin/sh"), &behalf, &["-c", script]);
         let process = Started::spawn(command, || {}).unwrap();
-        assert!(process.wait(Duration::from_millis(100), || false).is_none());
-        let said = process.end().unwrap();
+        assert!(process.wait_for_exit(Duration::from_millis(100), || false).is_none());
+        let said = process.stop_process().unwrap();
         assert_eq!((said.code, said.out.as_str()), (None, "ann\n"));
     }
 }

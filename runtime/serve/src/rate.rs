@@ -30,7 +30,7 @@ impl Rates {
     ///
     /// # Errors
     /// Returns the time after which the next one is accepted.
-    pub(crate) fn take(&self, sender: &str) -> Result<(), Duration> {
+    pub(crate) fn take_start(&self, sender: &str) -> Result<(), Duration> {
         self.take_at(sender, Instant::now())
     }
 

@@ -53,7 +53,7 @@ pub(crate) struct Readiness {
 
 impl Readiness {
     /// Notes why an ability is missing now, or that it is available again.
-    pub(crate) fn note(&self, ability: Ability, why: Option<String>) {
+    pub(crate) fn update_ability(&self, ability: Ability, why: Option<String>) {
         let mut noted = lock(&self.noted);
         match why {
             Some(why) => noted.insert(ability, why),
@@ -62,12 +62,12 @@ impl Readiness {
     }
 
     /// All missing abilities.
-    pub(crate) fn missing(&self, store: &Store) -> BTreeMap<Ability, String> {
+    pub(crate) fn missing_abilities(&self, store: &Store) -> BTreeMap<Ability, String> {
         let mut probed = lock(&self.probed);
         let mut found = match &*probed {
             Some((at, found)) if at.elapsed() < FRESH => found.clone(),
             _ => {
-                let found = probe(store);
+                let found = probe_abilities(store);
                 *probed = Some((Instant::now(), found.clone()));
                 found
             }
@@ -77,7 +77,7 @@ impl Readiness {
     }
 }
 
-fn probe(store: &Store) -> BTreeMap<Ability, String> {
+fn probe_abilities(store: &Store) -> BTreeMap<Ability, String> {
     let mut found = BTreeMap::new();
     let usable = store.check_identity().and_then(|()| store.check_rollback());
     if let Err(error) = usable.and_then(|()| store.service()?.next_decision().map(|_| ())) {

@@ -23,7 +23,7 @@ impl Process {
 
     /// Sends a signal to the process and its children. A process that has ended gets none, even if its id is in use
     /// again.
-    pub(crate) fn signal(&self, signal: Signal) {
+    pub(crate) fn signal_group(&self, signal: Signal) {
         self.signal_by(signal, kill_process_group);
     }
 

@@ -13,9 +13,9 @@ use lobster_runtime::store::{RunId, Store, StoreError};
 use tokio::net::TcpListener;
 
 use crate::folders::Folders;
-use crate::http::{App, AppSettings, Fronts, Hosts, NamedByProxy, Reached, is_own_name, router};
+use crate::http::{App, AppSettings, Fronts, Hosts, NamedByProxy, Reached, build_router, is_own_name};
 use crate::net::{self, Port, SocketListener, Tls};
-use crate::notify::{NotifySettings, Teller, listen};
+use crate::notify::{NotifySettings, Teller, listen_for_answers};
 use crate::passkeys::Challenges;
 use crate::readiness::Readiness;
 use crate::schedule::Scheduler;
@@ -54,7 +54,7 @@ pub struct ServerSettings {
 
 impl ServerSettings {
     /// The address at which people reach a server that listens at `address`, as far as the settings determine it.
-    fn url(&self, address: SocketAddr) -> String {
+    fn public_url(&self, address: SocketAddr) -> String {
         if let Some(url) = &self.notify.url {
             return url.trim_end_matches('/').to_owned();
         }
@@ -150,8 +150,8 @@ impl Server {
 
     /// The address at which people reach the server: the beginning of its pages' addresses, without a final slash.
     #[must_use]
-    pub fn url(&self) -> String {
-        self.settings.url(self.address)
+    pub fn public_url(&self) -> String {
+        self.settings.public_url(self.address)
     }
 
     /// Works until `stop` is done, and then until the workers have ended or their time is over. Returns the runs that
@@ -159,7 +159,7 @@ impl Server {
     ///
     /// # Errors
     /// Fails if the store has no room for the tables of the service, or if no thread can be started.
-    pub async fn work(
+    pub async fn run_until(
         self,
         runtimes: (Runtime, Runtime),
         fronts: Fronts,
@@ -170,7 +170,7 @@ impl Server {
         let name = format!("{}:{}", std::process::id(), address.port());
         let program = settings.workers.program.clone();
         let (tidings, readiness) = (Tidings::default(), Readiness::default());
-        let place = (address.to_string(), settings.url(address));
+        let place = (address.to_string(), settings.public_url(address));
         let (dispatcher, waker) = Dispatcher::new(
             service.clone(),
             name,
@@ -198,7 +198,7 @@ impl Server {
             problems: problems.clone(),
             files,
             confirms_by_passkey: settings.confirms_by_passkey,
-            challenges: Challenges::of(&service).map_err(ServerError::Challenges)?,
+            challenges: Challenges::for_service(&service).map_err(ServerError::Challenges)?,
             proxy: settings.proxy.map(|proxy| proxy.named),
             fronts,
             tidings,
@@ -207,26 +207,26 @@ impl Server {
         let app = Arc::new(app);
         let (end_schedules, schedules) = decide_schedules(&store, waker.clone())?;
         let watched = watch_files(Watcher::new(service.clone(), waker.clone()))?;
-        let listening = tokio::spawn(listen(Arc::clone(&app), settings.notify.clone()));
+        let listening = tokio::spawn(listen_for_answers(Arc::clone(&app), settings.notify.clone()));
         let notices = tell_people(Teller::new(Arc::clone(&app), settings.notify))?;
-        let workers = spawn("dispatcher", move || dispatcher.work())?;
-        let watch = spawn("folders", move || {
-            folders.watch(&for_folders, &service, |problem| tracing::warn!("{problem}"));
+        let workers = spawn_thread("dispatcher", move || dispatcher.run_until_stopped())?;
+        let watch = spawn_thread("folders", move || {
+            folders.watch_until_stopped(&for_folders, &service, |problem| tracing::warn!("{problem}"));
         })?;
         let stop = async {
             stop.await;
-            app.end();
+            app.mark_ending();
         };
         let spare = tokio::spawn(keep_threads());
         let port = Port { listener, tls: settings.tls, is_behind_proxy: settings.is_behind_proxy };
-        net::serve(port, of_proxy, router(&app), stop).await;
+        net::serve_connections(port, of_proxy, build_router(&app), stop).await;
         // Nothing new starts; running work gets time to end.
-        problems.stop();
+        problems.stop_watching();
         listening.abort();
         spare.abort();
         drop(end_schedules);
         drop((notices.0, watched.0));
-        waker.stop();
+        waker.stop_dispatcher();
         let left = tokio::task::spawn_blocking(move || {
             let _ = (schedules.join(), watch.join(), notices.1.join(), watched.1.join());
             workers.join().unwrap_or_default()
@@ -258,7 +258,7 @@ async fn keep_threads() {
     }
 }
 
-fn spawn<T: Send + 'static>(
+fn spawn_thread<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>, ServerError> {
@@ -268,9 +268,9 @@ fn spawn<T: Send + 'static>(
 /// Checks watched files until the returned sender is dropped.
 fn watch_files(mut watcher: Watcher) -> Result<(Sender<()>, JoinHandle<()>), ServerError> {
     let (end, ended) = mpsc::channel::<()>();
-    let thread = spawn("files", move || {
+    let thread = spawn_thread("files", move || {
         loop {
-            if let Err(error) = watcher.look() {
+            if let Err(error) = watcher.check_once() {
                 tracing::error!(%error, "the service cannot check watched files");
             }
             if !matches!(ended.recv_timeout(watch::LOOK), Err(RecvTimeoutError::Timeout)) {
@@ -284,8 +284,8 @@ fn watch_files(mut watcher: Watcher) -> Result<(Sender<()>, JoinHandle<()>), Ser
 /// Sends notices until the returned sender is dropped.
 fn tell_people(teller: Teller) -> Result<(Sender<()>, JoinHandle<()>), ServerError> {
     let (end, ended) = mpsc::channel::<()>();
-    let thread = spawn("notices", move || {
-        teller.work(|wait| !matches!(ended.recv_timeout(wait), Err(RecvTimeoutError::Timeout)));
+    let thread = spawn_thread("notices", move || {
+        teller.run_until(|wait| !matches!(ended.recv_timeout(wait), Err(RecvTimeoutError::Timeout)));
     })?;
     Ok((end, thread))
 }
@@ -295,9 +295,9 @@ fn decide_schedules(store: &Store, waker: Waker) -> Result<(Sender<()>, JoinHand
     let mut scheduler = Scheduler::new(store)?;
     let store = store.clone();
     let (end, ended) = mpsc::channel::<()>();
-    let thread = spawn("schedules", move || {
+    let thread = spawn_thread("schedules", move || {
         loop {
-            let wait = match scheduler.turn() {
+            let wait = match scheduler.decide_due() {
                 Ok(turn) => {
                     if turn.starts > 0 {
                         waker.wake();

@@ -54,7 +54,7 @@ struct OfRun {
 
 impl Tidings {
     /// Receives the messages of a run's worker until its output ends or is not a message.
-    pub(crate) fn listen(&self, run: RunId, workflow: Option<&str>, from: impl Read) {
+    pub(crate) fn receive_messages(&self, run: RunId, workflow: Option<&str>, from: impl Read) {
         let mut from = BufReader::new(from);
         let mut line = Vec::new();
         loop {
@@ -63,14 +63,14 @@ impl Tidings {
             let Some(told) = read.ok().and_then(|_| serde_json::from_slice::<Told>(&line).ok()) else {
                 break;
             };
-            self.hear(run, workflow, told);
+            self.record_message(run, workflow, told);
         }
         lock(&self.0).runs.remove(&run);
         // A worker that prints anything else must not block, so the rest is read and dropped.
         let _ = std::io::copy(&mut from, &mut std::io::sink());
     }
 
-    fn hear(&self, run: RunId, workflow: Option<&str>, told: Told) {
+    fn record_message(&self, run: RunId, workflow: Option<&str>, told: Told) {
         let mut heard = lock(&self.0);
         heard.count += 1;
         let newest = heard.count;
@@ -96,7 +96,7 @@ impl Tidings {
     }
 
     /// Returns the progress of a run that is not in `known`, and updates `known`.
-    pub fn news(&self, run: RunId, known: &mut BTreeMap<String, Heard>) -> Vec<(String, Heard)> {
+    pub fn new_progress(&self, run: RunId, known: &mut BTreeMap<String, Heard>) -> Vec<(String, Heard)> {
         let newest = self.of_run(run);
         let new = newest.iter().filter(|(place, heard)| known.get(*place) != Some(*heard));
         let news = new.map(|(place, heard)| (place.clone(), heard.clone())).collect();
@@ -105,12 +105,12 @@ impl Tidings {
     }
 
     /// Number of messages received.
-    pub(crate) fn count(&self) -> u64 {
+    pub(crate) fn message_count(&self) -> u64 {
         lock(&self.0).count
     }
 
     /// The runs with messages after number `count`, with their workflows.
-    pub(crate) fn since(&self, count: u64) -> Vec<(RunId, Option<Arc<str>>)> {
+    pub(crate) fn runs_since(&self, count: u64) -> Vec<(RunId, Option<Arc<str>>)> {
         let heard = lock(&self.0);
         let new = heard.runs.iter().filter(|(_, of_run)| of_run.newest > count);
         new.map(|(run, of_run)| (*run, of_run.workflow.clone())).collect()
@@ -149,7 +149,7 @@ impl Teller {
                 }
                 let told = std::mem::take(&mut waiting_now.told);
                 drop(waiting_now);
-                if told.into_iter().any(|(at, said)| write(&mut to, &Told { at, said }).is_err()) {
+                if told.into_iter().any(|(at, said)| write_message(&mut to, &Told { at, said }).is_err()) {
                     let mut waiting = lock(waiting);
                     *waiting = Waiting { is_over: true, ..Waiting::default() };
                     return;
@@ -176,7 +176,7 @@ impl Teller {
     }
 }
 
-fn write(to: &mut impl Write, told: &Told) -> std::io::Result<()> {
+fn write_message(to: &mut impl Write, told: &Told) -> std::io::Result<()> {
     let mut line = serde_json::to_vec(told)?;
     line.push(b'\n');
     to.write_all(&line)?;
@@ -184,13 +184,13 @@ fn write(to: &mut impl Write, told: &Told) -> std::io::Result<()> {
 }
 
 impl Progress for Teller {
-    fn started(&self, _: &str, _: &str) {}
+    fn work_started(&self, _: &str, _: &str) {}
 
-    fn ended(&self, place: &str) {
+    fn work_ended(&self, place: &str) {
         self.tell_of(place, None);
     }
 
-    fn heard(&self, place: &str, heard: &Heard) {
+    fn output_arrived(&self, place: &str, heard: &Heard) {
         let said = match heard {
             Heard::Stderr(line) => Heard::Stderr(text::prefix(line, LINE, text::Count::Chars).to_owned()),
             Heard::Answering(_) => heard.clone(),
@@ -224,26 +224,26 @@ mod tests {
         let tidings = Tidings::default();
         let (tell, told) = mpsc::channel();
         let teller = Teller::start(Lines(tell)).unwrap();
-        teller.heard("ask", &Heard::Answering(1234));
-        teller.ended("never reported");
+        teller.output_arrived("ask", &Heard::Answering(1234));
+        teller.work_ended("never reported");
         let mut said = told.recv().unwrap();
-        teller.heard("build", &Heard::Stderr("second".to_owned()));
+        teller.output_arrived("build", &Heard::Stderr("second".to_owned()));
         said += &told.recv().unwrap();
-        assert_eq!(tidings.since(0), []);
+        assert_eq!(tidings.runs_since(0), []);
         let (take, mut give) = std::io::pipe().unwrap();
         let of_thread = tidings.clone();
-        let listening = std::thread::spawn(move || of_thread.listen(run, Some("nightly"), take));
+        let listening = std::thread::spawn(move || of_thread.receive_messages(run, Some("nightly"), take));
         give.write_all(said.as_bytes()).unwrap();
         let until = |count| {
-            while tidings.count() < count {
+            while tidings.message_count() < count {
                 std::thread::sleep(Duration::from_millis(1));
             }
             tidings.of_run(run).into_iter().map(|(at, said)| format!("{at}: {said}")).collect::<Vec<_>>()
         };
         assert_eq!(until(2), ["ask: 1234 characters of the answer so far", "build: second"]);
-        assert_eq!(tidings.since(1), [(run, Some(Arc::from("nightly")))]);
-        assert_eq!(tidings.since(2), []);
-        teller.ended("ask");
+        assert_eq!(tidings.runs_since(1), [(run, Some(Arc::from("nightly")))]);
+        assert_eq!(tidings.runs_since(2), []);
+        teller.work_ended("ask");
         give.write_all(told.recv().unwrap().as_bytes()).unwrap();
         assert_eq!(until(3), ["build: second"]);
         drop(give);
@@ -258,10 +258,10 @@ mod tests {
         let teller = Teller::start(Lines(tell)).unwrap();
         let begun = std::time::Instant::now();
         while !lock(&teller.0.0).is_over {
-            teller.heard("ask", &Heard::Answering(1));
+            teller.output_arrived("ask", &Heard::Answering(1));
             assert!(begun.elapsed() < Duration::from_secs(30));
         }
-        teller.heard("ask", &Heard::Answering(2));
+        teller.output_arrived("ask", &Heard::Answering(2));
         assert!(lock(&teller.0.0).told.is_empty());
     }
 }

@@ -30,17 +30,17 @@ pub(crate) struct Processes {
 
 impl Processes {
     /// Reads the processes that are visible to this process now.
-    pub(crate) fn now() -> Self {
+    pub(crate) fn read_all() -> Self {
         let mut all = HashMap::new();
         for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
             let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
             let stat = std::fs::read_to_string(entry.path().join("stat")).ok();
-            all.extend(stat.and_then(|stat| parse(&stat)).map(|process| (pid, process)));
+            all.extend(stat.and_then(|stat| parse_stat(&stat)).map(|process| (pid, process)));
         }
-        Self::of(all)
+        Self::from_map(all)
     }
 
-    fn of(all: HashMap<u32, Process>) -> Self {
+    fn from_map(all: HashMap<u32, Process>) -> Self {
         let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
         for (pid, process) in &all {
             children.entry(process.parent).or_default().push(*pid);
@@ -49,7 +49,7 @@ impl Processes {
     }
 
     /// Resources used by a process and all its descendants.
-    pub(crate) fn usage(&self, root: u32) -> Usage {
+    pub(crate) fn tree_usage(&self, root: u32) -> Usage {
         let mut usage = Usage::default();
         let mut ticks = 0;
         let mut open = vec![root];
@@ -67,7 +67,7 @@ impl Processes {
 }
 
 /// Parses `/proc/PID/stat`. The program's name is in brackets and may itself contain brackets.
-fn parse(stat: &str) -> Option<Process> {
+fn parse_stat(stat: &str) -> Option<Process> {
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
     let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
     Some(Process { parent: fields.get(1)?.parse().ok()?, ticks: (11..=14).filter_map(number).sum() })
@@ -88,17 +88,17 @@ mod tests {
     #[test]
     fn a_tree_is_counted_whole() {
         let stat = "7 (a) b (c)) S 3 7 7 0 -1 4194560 1 2 3 4 10 20 30 40 20 0 1 0 99 1000 55 18446744073709551615 1";
-        assert_eq!(parse(stat), Some(Process { parent: 3, ticks: 100 }));
-        assert_eq!(parse("7 (a"), None);
+        assert_eq!(parse_stat(stat), Some(Process { parent: 3, ticks: 100 }));
+        assert_eq!(parse_stat("7 (a"), None);
         let process = |parent| Process { parent, ticks: 50 };
-        let all = Processes::of(HashMap::from([
+        let all = Processes::from_map(HashMap::from([
             (2, process(1)),
             (3, process(2)),
             (4, process(3)),
             (5, process(1)),
         ]));
-        assert_eq!(all.usage(2).cpu, time_of_ticks(150));
-        assert_eq!(all.usage(9), Usage::default());
-        assert!(Processes::now().usage(std::process::id()).memory > 0);
+        assert_eq!(all.tree_usage(2).cpu, time_of_ticks(150));
+        assert_eq!(all.tree_usage(9), Usage::default());
+        assert!(Processes::read_all().tree_usage(std::process::id()).memory > 0);
     }
 }

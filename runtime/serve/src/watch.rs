@@ -63,12 +63,15 @@ impl Watcher {
     }
 
     /// Checks all watches once.
-    pub(crate) fn look(&mut self) -> Result<(), StoreError> {
+    pub(crate) fn check_once(&mut self) -> Result<(), StoreError> {
         // Read before the workflows, so that a registration made meanwhile is noticed the next time.
         let deed = self.service.newest_deed()?;
         if self.deed != Some(deed) {
-            let all =
-                self.service.workflows()?.into_iter().map(|workflow| (Content::of(&workflow), workflow));
+            let all = self
+                .service
+                .list_workflows()?
+                .into_iter()
+                .map(|workflow| (Content::from_registered(&workflow), workflow));
             let watching = all.filter(|(content, _)| !content.triggers.watch.is_empty());
             self.watching = watching.map(|(content, workflow)| (workflow, content)).collect();
             self.deed = Some(deed);
@@ -93,7 +96,7 @@ impl Watcher {
         files: &Unreadable,
     ) -> Result<(), StoreError> {
         let key = key_of_unreadable(key);
-        let known = self.service.watched(&key)?;
+        let known = self.service.watch_state(&key)?;
         let before: Unreadable =
             known.as_ref().map(|(_, state)| json::parse_as(state).unwrap_or_default()).unwrap_or_default();
         if *files == before {
@@ -131,7 +134,7 @@ impl Watcher {
         if stamps != seen.stamps || seen.changed.is_none() {
             (seen.stamps, seen.changed) = (stamps, Some(Instant::now()));
         }
-        let known = self.service.watched(key)?;
+        let known = self.service.watch_state(key)?;
         let is_settled =
             seen.changed.is_some_and(|at| at.elapsed() >= Duration::from_millis(watch.settle_ms));
         if known.is_some() && !is_settled {
@@ -200,8 +203,8 @@ fn key_of_unreadable(key: &str) -> String {
 /// Fails if the store cannot be read.
 pub fn unreadable_files(service: &Service, workflow: &Registered) -> Result<Vec<String>, StoreError> {
     let mut found = Vec::new();
-    for (at, watch) in Content::of(workflow).triggers.watch.iter().enumerate() {
-        let known = service.watched(&key_of_unreadable(&key_of(workflow, at, watch)))?;
+    for (at, watch) in Content::from_registered(workflow).triggers.watch.iter().enumerate() {
+        let known = service.watch_state(&key_of_unreadable(&key_of(workflow, at, watch)))?;
         let files: Unreadable =
             known.map(|(_, state)| json::parse_as(&state).unwrap_or_default()).unwrap_or_default();
         found.extend(files.iter().map(|(path, why)| format!("{path}: {why}")));
@@ -230,17 +233,17 @@ fn stamps_of(here: &Path, patterns: &[String]) -> Result<BTreeMap<String, Stamp>
         let parts: Vec<&str> = pattern.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
         if pattern.starts_with('/') {
             let mut below = BTreeMap::new();
-            find(Path::new("/"), &parts, &mut String::new(), 0, &mut below)?;
+            find_matches(Path::new("/"), &parts, &mut String::new(), 0, &mut below)?;
             found.extend(below.into_iter().map(|(path, stamp)| (format!("/{path}"), stamp)));
         } else {
-            find(here, &parts, &mut String::new(), 0, &mut found)?;
+            find_matches(here, &parts, &mut String::new(), 0, &mut found)?;
         }
     }
     Ok(found)
 }
 
 /// Finds the files below a folder that match the rest of a pattern.
-fn find(
+fn find_matches(
     dir: &Path,
     parts: &[&str],
     name: &mut String,
@@ -249,11 +252,11 @@ fn find(
 ) -> Result<(), String> {
     let Some((first, rest)) = parts.split_first() else { return Ok(()) };
     if *first == ".." {
-        return in_part(name, "..", |name| find(&dir.join(".."), rest, name, depth, found));
+        return in_part(name, "..", |name| find_matches(&dir.join(".."), rest, name, depth, found));
     }
     if *first == "**" {
         // `**` matches any number of folders, including none.
-        find(dir, rest, name, depth, found)?;
+        find_matches(dir, rest, name, depth, found)?;
     }
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
@@ -272,12 +275,12 @@ fn find(
         }
         if *first == "**" {
             if kind.is_dir() && depth < MOST_DEPTH {
-                in_part(name, &own, |name| find(&entry.path(), parts, name, depth + 1, found))?;
+                in_part(name, &own, |name| find_matches(&entry.path(), parts, name, depth + 1, found))?;
             }
         } else if glob_match(first, &own) {
             match std::fs::metadata(entry.path()) {
                 Ok(meta) if meta.is_dir() => {
-                    in_part(name, &own, |name| find(&entry.path(), rest, name, depth, found))?;
+                    in_part(name, &own, |name| find_matches(&entry.path(), rest, name, depth, found))?;
                 }
                 Ok(meta) if meta.is_file() && rest.is_empty() => {
                     let path = if name.is_empty() { own } else { format!("{name}/{own}") };

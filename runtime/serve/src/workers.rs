@@ -109,7 +109,7 @@ impl Waker {
     }
 
     /// Stops the dispatcher.
-    pub fn stop(&self) {
+    pub fn stop_dispatcher(&self) {
         let _ = self.0.send(Heard::Stop);
     }
 }
@@ -187,7 +187,7 @@ impl Dispatcher {
     }
 
     /// Works until it is stopped. Returns the runs that are still being executed: their processes continue without it.
-    pub fn work(mut self) -> Vec<RunId> {
+    pub fn run_until_stopped(mut self) -> Vec<RunId> {
         let (mut round, mut forgot) = (None::<Instant>, None::<Instant>);
         loop {
             if forgot.is_none_or(|at| at.elapsed() >= FORGETTING) {
@@ -200,14 +200,14 @@ impl Dispatcher {
             if round.is_none_or(|at| at.elapsed() >= ROUND) {
                 round = Some(Instant::now());
                 let round = self.look_after();
-                self.readiness.note(Ability::Record, round.as_ref().err().map(ToString::to_string));
+                self.readiness.update_ability(Ability::Record, round.as_ref().err().map(ToString::to_string));
                 self.or_say("check runs", |_| round);
             }
             self.or_say("resume runs that waited", |this| this.service.wake_due(AT_ONCE).map(|_| ()));
-            self.or_say("take starts", Self::take);
-            match self.heard.recv_timeout(self.pause()) {
+            self.or_say("take starts", Self::take_starts);
+            match self.heard.recv_timeout(self.next_pause()) {
                 Ok(Heard::Stop) | Err(RecvTimeoutError::Disconnected) => break,
-                Ok(Heard::Ended(run, status, said)) => self.ended(run, status, &said),
+                Ok(Heard::Ended(run, status, said)) => self.handle_exit(run, status, &said),
                 Ok(Heard::Wake) | Err(RecvTimeoutError::Timeout) => {}
             }
         }
@@ -215,19 +215,19 @@ impl Dispatcher {
         while !self.workers.is_empty() {
             let Some(left) = self.settings.stop_after.checked_sub(begun.elapsed()) else { break };
             match self.heard.recv_timeout(left) {
-                Ok(Heard::Ended(run, status, said)) => self.ended(run, status, &said),
+                Ok(Heard::Ended(run, status, said)) => self.handle_exit(run, status, &said),
                 Ok(Heard::Wake | Heard::Stop) => {}
                 Err(_) => break,
             }
         }
         // The next server takes the remaining runs over at once.
-        self.or_say("give leases back", |this| this.service.prolong(&this.server, 0));
-        self.or_say("leave", |this| this.service.leave(&this.server));
+        self.or_say("give leases back", |this| this.service.extend_leases(&this.server, 0));
+        self.or_say("leave", |this| this.service.remove_server(&this.server));
         self.workers.into_keys().collect()
     }
 
     /// The time until the next wait is over, limited to a short pause.
-    fn pause(&self) -> Duration {
+    fn next_pause(&self) -> Duration {
         let next = self.service.next_wake().ok().flatten();
         let left = next.map(|next| next.saturating_sub(self.service.store().clock_ms()).max(SHORTEST_MS));
         left.map_or(PAUSE, |ms| Duration::from_millis(ms.unsigned_abs()).min(PAUSE))
@@ -240,7 +240,7 @@ impl Dispatcher {
         }
     }
 
-    fn take(&mut self) -> Result<(), StoreError> {
+    fn take_starts(&mut self) -> Result<(), StoreError> {
         let mut room = self.settings.max_runs.saturating_sub(self.workers.len() + self.adopted.len());
         if let Some((_, until)) = self.rest {
             // One start is tried. If it fails, the others would fail as well.
@@ -257,7 +257,7 @@ impl Dispatcher {
         if starts.is_empty() && self.rest.is_some_and(|(_, until)| until.elapsed() > ROUND) {
             // The start that failed was cancelled, or another server has started it.
             self.rest = None;
-            self.readiness.note(Ability::Workers, None);
+            self.readiness.update_ability(Ability::Workers, None);
         }
         for start in starts {
             let (why, due) = match failed.clone() {
@@ -265,7 +265,7 @@ impl Dispatcher {
                 None => match self.start_worker(Order::Execute, &start) {
                     Ok(()) => {
                         self.rest = None;
-                        self.readiness.note(Ability::Workers, None);
+                        self.readiness.update_ability(Ability::Workers, None);
                         continue;
                     }
                     Err(error) => failed.insert(self.rest_from_starting(&error)).clone(),
@@ -284,7 +284,7 @@ impl Dispatcher {
         let times = self.rest.map_or(0, |(times, _)| times) + 1;
         let ms = rest_ms(times, LONGEST_PROCESS_REST_MS);
         self.rest = Some((times, Instant::now() + Duration::from_millis(ms.unsigned_abs())));
-        self.readiness.note(Ability::Workers, Some(why.clone()));
+        self.readiness.update_ability(Ability::Workers, Some(why.clone()));
         (why, self.service.store().clock_ms() + ms)
     }
 
@@ -306,7 +306,7 @@ impl Dispatcher {
             agent: start.detail["agent"].as_str(),
             proof: None,
         };
-        let mut command = program::command(&self.settings.program, &behalf, words);
+        let mut command = program::build_command(&self.settings.program, &behalf, words);
         command
             .envs(self.settings.env.iter().map(|(name, value)| (name, value)))
             .stdout(if order == Order::Execute { Stdio::piped() } else { Stdio::null() })
@@ -325,7 +325,7 @@ impl Dispatcher {
         std::thread::Builder::new().name("worker".to_owned()).spawn(move || {
             let Ok(mut child) = given.recv() else { return };
             let status = child.wait().unwrap_or_default();
-            let _ = say.send(Heard::Ended(run, status, tail(&mut said)));
+            let _ = say.send(Heard::Ended(run, status, read_tail(&mut said)));
         })?;
         let mut child = command.spawn()?;
         let process = Process::Started(child.id());
@@ -333,7 +333,11 @@ impl Dispatcher {
             let tidings = self.tidings.clone();
             // Without the thread there is no listener, and the worker sends nothing.
             let _ = std::thread::Builder::new().name("tidings".to_owned()).spawn(move || {
-                tidings.listen(run, workflow.as_ref().map(|workflow| workflow.name.as_str()), stdout);
+                tidings.receive_messages(
+                    run,
+                    workflow.as_ref().map(|workflow| workflow.name.as_str()),
+                    stdout,
+                );
             });
         }
         let _ = give.send(child);
@@ -341,25 +345,27 @@ impl Dispatcher {
         Ok(())
     }
 
-    fn ended(&mut self, run: RunId, status: ExitStatus, said: &str) {
+    fn handle_exit(&mut self, run: RunId, status: ExitStatus, said: &str) {
         let order = self.workers.remove(&run).map_or(Order::Execute, |worker| worker.order);
-        self.judge(run, order, Some((status, said)));
+        self.update_standing(run, order, Some((status, said)));
     }
 
     /// Records the state of a run that no worker of this server executes. `order` is the task of its last process.
-    fn judge(&mut self, run: RunId, order: Order, ended: Option<(ExitStatus, &str)>) {
+    fn update_standing(&mut self, run: RunId, order: Order, ended: Option<(ExitStatus, &str)>) {
         let store = self.service.store().clone();
         let standing = match store.run(run) {
             Ok(summary) => match summary.status {
                 RunStatus::Failed if order == Order::Execute && self.cancel_failed(run) => return,
-                RunStatus::Ok | RunStatus::Failed | RunStatus::Cancelled => Some(self.over(&summary, ended)),
-                RunStatus::Waiting => Some(self.waiting(run, ended)),
+                RunStatus::Ok | RunStatus::Failed | RunStatus::Cancelled => {
+                    Some(self.ended_standing(&summary, ended))
+                }
+                RunStatus::Waiting => Some(self.waiting_standing(run, ended)),
                 // Another process has resumed it.
                 RunStatus::Running if store.is_claimed(run) => None,
-                RunStatus::Running => Some(self.retried(run, ended, true)),
+                RunStatus::Running => Some(self.retry_standing(run, ended, true)),
             },
             Err(StoreError::UnknownRun(_)) if store.is_claimed(run) => None,
-            Err(StoreError::UnknownRun(_)) => Some(self.retried(run, ended, false)),
+            Err(StoreError::UnknownRun(_)) => Some(self.retry_standing(run, ended, false)),
             Err(error) => {
                 tracing::error!(%error, %run, "a run cannot be read");
                 None
@@ -368,16 +374,16 @@ impl Dispatcher {
         match standing {
             Some(standing) => {
                 self.adopted.remove(&run);
-                self.stand(run, &standing);
+                self.record_standing(run, &standing);
             }
-            None => self.adopt(run),
+            None => self.adopt_run(run),
         }
     }
 
     /// Notes that another process executes a run of this server.
-    fn adopt(&mut self, run: RunId) {
+    fn adopt_run(&mut self, run: RunId) {
         let lease = self.service.store().clock_ms() + LEASE_MS;
-        match self.service.adopt(run, &self.server, lease) {
+        match self.service.adopt_run(run, &self.server, lease) {
             Ok(true) => {}
             // Another server takes care of it.
             Ok(false) => return drop(self.adopted.remove(&run)),
@@ -405,59 +411,59 @@ impl Dispatcher {
     }
 
     /// Returns the state of a run that has ended. A retry may have been requested that no process has started yet.
-    fn over(&self, summary: &RunSummary, ended: Option<(ExitStatus, &str)>) -> Standing {
+    fn ended_standing(&self, summary: &RunSummary, ended: Option<(ExitStatus, &str)>) -> Standing {
         let last = self.service.store().events_after(summary.id, summary.records.saturating_sub(1), 1);
         let last = last.ok().and_then(|mut records| records.pop());
         match last.map(|record| record.event) {
-            Some(Event::RetryRequested { .. }) => self.retried(summary.id, ended, true),
+            Some(Event::RetryRequested { .. }) => self.retry_standing(summary.id, ended, true),
             Some(Event::RunEnded { detail, .. }) if is_resumed_by_service(&detail) => Standing::Again,
             _ => Standing::Over,
         }
     }
 
     /// Returns the state of a waiting run: its process reached a wait, or could do nothing.
-    fn waiting(&self, run: RunId, ended: Option<(ExitStatus, &str)>) -> Standing {
+    fn waiting_standing(&self, run: RunId, ended: Option<(ExitStatus, &str)>) -> Standing {
         match ended {
             Some((status, _)) if !status.success() && !self.service.store().is_claimed(run) => {
-                self.later(run, ended)
+                self.retry_later(run, ended)
             }
             _ => Standing::Parked,
         }
     }
 
-    fn later(&self, run: RunId, ended: Option<(ExitStatus, &str)>) -> Standing {
-        let rest = rest_ms(self.attempts(run), LONGEST_REST_MS);
-        Standing::Later { due: self.service.store().clock_ms() + rest, why: how(ended) }
+    fn retry_later(&self, run: RunId, ended: Option<(ExitStatus, &str)>) -> Standing {
+        let rest = rest_ms(self.attempt_count(run), LONGEST_REST_MS);
+        Standing::Later { due: self.service.store().clock_ms() + rest, why: describe_exit(ended) }
     }
 
     /// Returns the state of a run whose process made no progress. A process that exits by itself reports why it could
     /// not work now: it has already refused a start that can never work. A run whose process dies repeatedly after it
     /// has begun is left for a person.
-    fn retried(&self, run: RunId, ended: Option<(ExitStatus, &str)>, has_begun: bool) -> Standing {
-        let attempts = self.attempts(run);
+    fn retry_standing(&self, run: RunId, ended: Option<(ExitStatus, &str)>, has_begun: bool) -> Standing {
+        let attempts = self.attempt_count(run);
         let could_not = ended.is_some_and(|(status, _)| status.code().is_some_and(|code| code != 0));
         if could_not || (!has_begun && attempts >= ATTEMPTS) {
-            return self.later(run, ended);
+            return self.retry_later(run, ended);
         }
         if attempts < ATTEMPTS {
             return Standing::Again;
         }
         Standing::Refused(format!(
             "{}; it was tried {attempts} times. `lobster resume {}` continues",
-            how(ended),
-            run.short()
+            describe_exit(ended),
+            run.short_id()
         ))
     }
 
     /// Number of processes that have received the run since its last wait.
-    fn attempts(&self, run: RunId) -> u32 {
+    fn attempt_count(&self, run: RunId) -> u32 {
         self.service.start_of(run).ok().flatten().map_or(0, |start| start.attempts)
     }
 
-    fn stand(&mut self, run: RunId, standing: &Standing) {
+    fn record_standing(&mut self, run: RunId, standing: &Standing) {
         if *standing == Standing::Over
             // Done before the run is marked as over: if a crash interrupts it, the next check repeats it.
-            && let Err(error) = self.followers.start(&self.service, run)
+            && let Err(error) = self.followers.queue_starts(&self.service, run)
         {
             tracing::error!(%error, %run, "the workflows after a run cannot be started");
             return;
@@ -467,7 +473,7 @@ impl Dispatcher {
             Standing::Later { why, .. } => tracing::error!(%run, why, "a run cannot start or continue now"),
             Standing::Parked | Standing::Over | Standing::Again => {}
         }
-        self.or_say("record the state of a run", |this| this.service.stand(run, standing));
+        self.or_say("record the state of a run", |this| this.service.record_standing(run, standing));
     }
 
     /// Takes care of everything without a worker of this server: runs of servers that are gone, runs that have nothing
@@ -475,20 +481,20 @@ impl Dispatcher {
     fn look_after(&mut self) -> Result<(), StoreError> {
         let now = self.service.store().clock_ms();
         let place = (self.listen.as_str(), self.url.as_str());
-        self.service.beat(&self.server, std::process::id(), place, now - 8 * LEASE_MS)?;
-        self.service.prolong(&self.server, now + LEASE_MS)?;
+        self.service.record_heartbeat(&self.server, std::process::id(), place, now - 8 * LEASE_MS)?;
+        self.service.extend_leases(&self.server, now + LEASE_MS)?;
         // Includes runs of this server: a full disk may have prevented the end of a worker from being recorded.
         let most = AT_ONCE + self.workers.len() + self.adopted.len();
         for start in self.service.taken_starts(&self.server, now, most)? {
             if !self.workers.contains_key(&start.run) {
-                self.judge(start.run, Order::Execute, None);
+                self.update_standing(start.run, Order::Execute, None);
             }
         }
         for run in self.adopted.keys().copied().collect::<Vec<_>>() {
-            self.judge(run, Order::Execute, None);
+            self.update_standing(run, Order::Execute, None);
         }
         self.look_after_parked(now)?;
-        self.cancel()?;
+        self.cancel_runs()?;
         self.end_late();
         self.end_greedy();
         Ok(())
@@ -501,38 +507,38 @@ impl Dispatcher {
         for start in ripe {
             let store = self.service.store();
             let over = match store.run(start.run) {
-                Ok(summary) => summary.status.is_over().then(|| self.over(&summary, None)),
+                Ok(summary) => summary.status.is_over().then(|| self.ended_standing(&summary, None)),
                 Err(StoreError::UnknownRun(_)) => Some(Standing::Over),
                 Err(error) => return Err(error),
             };
             if let Some(standing) = over {
-                self.stand(start.run, &standing);
+                self.record_standing(start.run, &standing);
             } else if store.is_claimed(start.run) {
                 self.ripe.remove(&start.run);
-                self.adopt(start.run);
+                self.adopt_run(start.run);
             } else if self.ripe.entry(start.run).or_insert_with(Instant::now).elapsed() >= RIPE {
                 self.ripe.remove(&start.run);
-                let standing = self.unanswered(start.run)?.unwrap_or(Standing::Again);
-                self.stand(start.run, &standing);
+                let standing = self.expired_standing(start.run)?.unwrap_or(Standing::Again);
+                self.record_standing(start.run, &standing);
             }
         }
         Ok(())
     }
 
     /// Returns the state of a run whose question expired. It is left for a person; otherwise it would ask for ever.
-    fn unanswered(&self, run: RunId) -> Result<Option<Standing>, StoreError> {
+    fn expired_standing(&self, run: RunId) -> Result<Option<Standing>, StoreError> {
         let store = self.service.store();
-        let newest = store.gates(&GateFilter { status: None, run: Some(run), limit: 1 })?.pop();
+        let newest = store.list_approvals(&GateFilter { status: None, run: Some(run), limit: 1 })?.pop();
         let is_expired = newest.is_some_and(|gate| gate.status == GateStatus::Expired);
         // An unreadable record is reported by the next process.
         if !is_expired || replay::has_unused_answer(store, run).unwrap_or(true) {
             return Ok(None);
         }
-        let asks_again = format!("its question expired; `lobster resume {}` asks again", run.short());
+        let asks_again = format!("its question expired; `lobster resume {}` asks again", run.short_id());
         Ok(Some(Standing::Refused(asks_again)))
     }
 
-    fn cancel(&mut self) -> Result<(), StoreError> {
+    fn cancel_runs(&mut self) -> Result<(), StoreError> {
         for start in self.service.starts_to_cancel()? {
             let worker = match self.workers.get_mut(&start.run) {
                 Some(worker) => Some(worker),
@@ -545,7 +551,7 @@ impl Dispatcher {
                 // Another server's process has it.
                 None if start.state == StartState::Taken => {}
                 // The next round stops it.
-                None if self.service.store().is_claimed(start.run) => self.adopt(start.run),
+                None if self.service.store().is_claimed(start.run) => self.adopt_run(start.run),
                 None => {
                     if let Err(error) = self.start_worker(Order::Cancel, &start) {
                         tracing::error!(%error, run = %start.run, "a run cannot be cancelled");
@@ -572,10 +578,10 @@ impl Dispatcher {
         if (memory.is_none() && cpu.is_none()) || (self.workers.is_empty() && self.adopted.is_empty()) {
             return;
         }
-        let processes = Processes::now();
+        let processes = Processes::read_all();
         for (run, worker) in self.workers.iter_mut().chain(&mut self.adopted) {
             let Some(pid) = worker.process.pid() else { continue };
-            let usage = processes.usage(pid);
+            let usage = processes.tree_usage(pid);
             let why = match () {
                 () if memory.is_some_and(|most| usage.memory > most) => Why::Memory,
                 () if cpu.is_some_and(|most| usage.cpu > most) => Why::Cpu,
@@ -608,20 +614,20 @@ fn tell_to_end(worker: &mut Worker, why: Why) {
         None => {
             worker.told_to_end = Some(Instant::now());
             match why {
-                Why::Cancelled => worker.process.signal(Signal::TERM),
+                Why::Cancelled => worker.process.signal_group(Signal::TERM),
                 // The processes that it started would not understand these signals. The worker stops them itself.
                 Why::Time => worker.process.signal_alone(Signal::ALARM),
                 Why::Memory => worker.process.signal_alone(Signal::USR1),
                 Why::Cpu => worker.process.signal_alone(Signal::USR2),
             }
         }
-        Some(at) if at.elapsed() >= GRACE => worker.process.signal(Signal::KILL),
+        Some(at) if at.elapsed() >= GRACE => worker.process.signal_group(Signal::KILL),
         Some(_) => {}
     }
 }
 
 /// Describes the exit of a process that could not carry out its task.
-fn how(ended: Option<(ExitStatus, &str)>) -> String {
+fn describe_exit(ended: Option<(ExitStatus, &str)>) -> String {
     match ended {
         Some((status, "")) => format!("its process ended ({status})"),
         Some((status, said)) => format!("its process ended ({status}): {said}"),
@@ -629,7 +635,7 @@ fn how(ended: Option<(ExitStatus, &str)>) -> String {
     }
 }
 
-fn tail(said: &mut File) -> String {
+fn read_tail(said: &mut File) -> String {
     let mut text = Vec::new();
     let len = said.metadata().map_or(0, |meta| meta.len());
     let read = said

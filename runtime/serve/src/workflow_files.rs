@@ -111,7 +111,7 @@ impl WorkflowFiles {
     ///
     /// # Errors
     /// Fails if the file cannot be read, or if a text field cannot hold its content.
-    pub fn read(&self, place: &Place) -> Result<Option<Content>, FileProblem> {
+    pub fn read_file(&self, place: &Place) -> Result<Option<Content>, FileProblem> {
         Ok(read_in(&open_folder(&place.folder)?, &place.name)?.map(|(_, content)| content))
     }
 
@@ -120,7 +120,7 @@ impl WorkflowFiles {
     ///
     /// # Errors
     /// Fails if the file has changed or cannot be written. The file is then unchanged.
-    pub fn save(&self, place: &Place, base: Option<Digest>, text: &str) -> Result<Digest, FileProblem> {
+    pub fn save_file(&self, place: &Place, base: Option<Digest>, text: &str) -> Result<Digest, FileProblem> {
         let folder = open_folder(&place.folder)?;
         // The lock puts servers in order; the exchange detects changes by other programs.
         flock(&folder, FlockOperation::LockExclusive)?;
@@ -133,19 +133,19 @@ impl WorkflowFiles {
         let draft = Draft::write(&folder, &place.name, &text, known.as_ref().map(|(file, _)| file))?;
         match known {
             None => match renameat_with(&folder, &draft.name, &folder, &place.name, RenameFlags::NOREPLACE) {
-                Err(Errno::EXIST) => return Err(FileProblem::Changed(self.read(place)?)),
+                Err(Errno::EXIST) => return Err(FileProblem::Changed(self.read_file(place)?)),
                 other => other?,
             },
-            Some(_) => exchange(&folder, &draft, &place.name, base)?,
+            Some(_) => exchange_files(&folder, &draft, &place.name, base)?,
         }
         fsync(&folder)?;
-        Ok(Digest::of(text.as_bytes()))
+        Ok(Digest::of_bytes(text.as_bytes()))
     }
 }
 
 /// Puts a draft in the place of a file. Reverts that if the file was not the version `base`: another program may have
 /// saved it between the check and the exchange.
-fn exchange(
+fn exchange_files(
     folder: &OwnedFd,
     draft: &Draft<'_>,
     name: &str,
@@ -238,7 +238,7 @@ fn read_in(folder: &OwnedFd, name: &str) -> Result<Option<(File, Content)>, File
     if bytes.len() as u64 > MOST {
         return Err(unfit("is larger than what can be edited here"));
     }
-    let digest = Digest::of(&bytes);
+    let digest = Digest::of_bytes(&bytes);
     let text = String::from_utf8(bytes).map_err(|_| unfit("is not UTF-8 text"))?;
     let plain = text.replace("\r\n", "\n");
     if plain.contains(['\r', '\0']) {
@@ -257,13 +257,13 @@ mod tests {
 
     use super::*;
 
-    fn folder() -> (tempfile::TempDir, WorkflowFiles) {
+    fn temp_folder() -> (tempfile::TempDir, WorkflowFiles) {
         let folder = tempfile::tempdir().unwrap();
         let files = WorkflowFiles::new(vec![folder.path().to_owned()], false);
         (folder, files)
     }
 
-    fn names(folder: &tempfile::TempDir) -> Vec<String> {
+    fn file_names(folder: &tempfile::TempDir) -> Vec<String> {
         let entries = std::fs::read_dir(folder.path()).unwrap();
         let mut names: Vec<String> =
             entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -273,51 +273,51 @@ mod tests {
 
     #[test]
     fn a_file_is_saved_whole_and_keeps_its_mode_and_line_ends() {
-        let (folder, files) = folder();
+        let (folder, files) = temp_folder();
         let place = files.new_place("report").unwrap();
-        let first = files.save(&place, None, "steps: []\n").unwrap();
+        let first = files.save_file(&place, None, "steps: []\n").unwrap();
         let path = folder.path().join("report.lobster");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
-        files.save(&place, Some(first), "name: a\nsteps: []\n").unwrap();
+        files.save_file(&place, Some(first), "name: a\nsteps: []\n").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "name: a\nsteps: []\n");
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o640);
         std::fs::write(&path, "a\r\nb\r\n").unwrap();
-        let read = files.read(&place).unwrap().unwrap();
+        let read = files.read_file(&place).unwrap().unwrap();
         assert_eq!(read.text, "a\nb\n");
-        files.save(&place, Some(read.digest), "a\nc\n").unwrap();
+        files.save_file(&place, Some(read.digest), "a\nc\n").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"a\r\nc\r\n");
-        assert_eq!(names(&folder), ["report.lobster"], "no draft is left");
+        assert_eq!(file_names(&folder), ["report.lobster"], "no draft is left");
     }
 
     #[test]
     fn a_file_that_somebody_else_saved_is_not_replaced() {
-        let (folder, files) = folder();
+        let (folder, files) = temp_folder();
         let place = files.new_place("report").unwrap();
-        let base = files.save(&place, None, "one\n").unwrap();
-        assert!(matches!(files.save(&place, None, "two\n"), Err(FileProblem::Changed(Some(_)))));
+        let base = files.save_file(&place, None, "one\n").unwrap();
+        assert!(matches!(files.save_file(&place, None, "two\n"), Err(FileProblem::Changed(Some(_)))));
         std::fs::write(place.path(), "theirs\n").unwrap();
-        match files.save(&place, Some(base), "mine\n") {
+        match files.save_file(&place, Some(base), "mine\n") {
             Err(FileProblem::Changed(Some(now))) => assert_eq!(now.text, "theirs\n"),
             other => panic!("{other:?}"),
         }
         std::fs::remove_file(place.path()).unwrap();
-        assert!(matches!(files.save(&place, Some(base), "mine\n"), Err(FileProblem::Changed(None))));
-        assert!(names(&folder).is_empty());
+        assert!(matches!(files.save_file(&place, Some(base), "mine\n"), Err(FileProblem::Changed(None))));
+        assert!(file_names(&folder).is_empty());
     }
 
     #[test]
     fn of_many_authors_each_either_saves_or_is_told() {
-        let (folder, files) = folder();
+        let (folder, files) = temp_folder();
         let place = files.new_place("report").unwrap();
-        files.save(&place, None, "0\n").unwrap();
+        files.save_file(&place, None, "0\n").unwrap();
         let saved: usize = std::thread::scope(|scope| {
             let author = |name: usize| {
                 let (files, place) = (files.clone(), place.clone());
                 scope.spawn(move || {
                     let mut saved = 0;
                     while saved < 20 {
-                        let now = files.read(&place).unwrap().unwrap();
-                        match files.save(&place, Some(now.digest), &format!("{}{name}\n", now.text)) {
+                        let now = files.read_file(&place).unwrap().unwrap();
+                        match files.save_file(&place, Some(now.digest), &format!("{}{name}\n", now.text)) {
                             Ok(_) => saved += 1,
                             Err(FileProblem::Changed(_)) => {}
                             Err(other) => panic!("{other:?}"),
@@ -331,12 +331,12 @@ mod tests {
         });
         let text = std::fs::read_to_string(place.path()).unwrap();
         assert_eq!(text.lines().count(), saved + 1, "no author's line is lost");
-        assert_eq!(names(&folder), ["report.lobster"]);
+        assert_eq!(file_names(&folder), ["report.lobster"]);
     }
 
     #[test]
     fn nothing_outside_of_the_folders_is_reached() {
-        let (folder, files) = folder();
+        let (folder, files) = temp_folder();
         let outside = tempfile::tempdir().unwrap();
         std::fs::write(outside.path().join("secret.lobster"), "secret").unwrap();
         symlink(outside.path().join("secret.lobster"), folder.path().join("link.lobster")).unwrap();
@@ -346,19 +346,19 @@ mod tests {
         assert!(files.place_of(&outside.path().join("secret.lobster")).is_none());
         assert!(files.place_of(&folder.path().join("notes.txt")).is_none());
         let link = files.place_of(&folder.path().join("link.lobster")).unwrap();
-        assert!(matches!(files.read(&link), Err(FileProblem::Unfit(_))));
-        assert!(matches!(files.save(&link, None, "x"), Err(FileProblem::Unfit(_))));
+        assert!(matches!(files.read_file(&link), Err(FileProblem::Unfit(_))));
+        assert!(matches!(files.save_file(&link, None, "x"), Err(FileProblem::Unfit(_))));
         assert_eq!(std::fs::read_to_string(outside.path().join("secret.lobster")).unwrap(), "secret");
         assert!(WorkflowFiles::default().new_place("a").is_none());
     }
 
     #[test]
     fn what_a_text_field_would_change_is_not_edited() {
-        let (_folder, files) = folder();
+        let (_folder, files) = temp_folder();
         let place = files.new_place("odd").unwrap();
         for bytes in [&b"a\0b"[..], b"\xff", b"a\rb", b"a\r\nb\nc", &vec![b'x'; MOST as usize + 1]] {
             std::fs::write(place.path(), bytes).unwrap();
-            assert!(matches!(files.read(&place), Err(FileProblem::Unfit(_))));
+            assert!(matches!(files.read_file(&place), Err(FileProblem::Unfit(_))));
         }
     }
 }

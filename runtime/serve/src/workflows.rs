@@ -41,7 +41,7 @@ pub struct Content {
 impl Content {
     /// Reads the stored content of a registered workflow. Unreadable content is empty and starts nothing.
     #[must_use]
-    pub fn of(registered: &Registered) -> Self {
+    pub fn from_registered(registered: &Registered) -> Self {
         json::parse_as(&registered.content).unwrap_or_default()
     }
 }
@@ -72,7 +72,7 @@ pub enum Word {
 /// The digest by which a plan is registered.
 #[must_use]
 pub fn digest_of(plan: &Plan) -> Digest {
-    Digest::of(json::compact(plan).as_bytes())
+    Digest::of_bytes(json::compact(plan).as_bytes())
 }
 
 /// Returns the workflow files directly in a folder, sorted by name.
@@ -110,10 +110,10 @@ pub fn name_of(path: &Path) -> Result<String, String> {
 ///
 /// # Errors
 /// Returns the first mistake, with its place.
-pub fn read(runtime: &Runtime, path: &Path) -> Result<Candidate, String> {
+pub fn read_candidate(runtime: &Runtime, path: &Path) -> Result<Candidate, String> {
     let path = path.canonicalize().map_err(|error| format!("{}: {error}", path.display()))?;
     let name = name_of(&path)?;
-    let workflow = runtime.workflow(&path).map_err(|failure| failure.message)?;
+    let workflow = runtime.read_workflow(&path).map_err(|failure| failure.message)?;
     // Triggers do not matter to a run, but they do to the service.
     let source = read_source(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     let checked = workflow::check(&source, &|path| read_source(path), runtime.registry());
@@ -144,8 +144,8 @@ pub fn check_args(content: &Content, args: &Value) -> Result<(), String> {
 ///
 /// # Errors
 /// Fails if the store cannot be read.
-pub fn compare(service: &Service, candidate: &Candidate) -> Result<Word, StoreError> {
-    Ok(match service.workflow(&candidate.name)? {
+pub fn compare_registration(service: &Service, candidate: &Candidate) -> Result<Word, StoreError> {
+    Ok(match service.find_workflow(&candidate.name)? {
         None => Word::New,
         Some(known) if Path::new(&known.path) != candidate.path => Word::Other(known),
         Some(known) if known.digest != candidate.digest => Word::Changed(known),
@@ -181,11 +181,11 @@ pub fn register(
         .map_err(|error| format!("{path}: {error}"))?;
     let scheduler = Scheduler::new(service.store()).map_err(failed)?;
     // A new workflow has nothing to settle, and reading all schedules takes time.
-    let is_known = service.workflow(&candidate.name).map_err(failed)?.is_some();
-    for row in if is_known { service.schedules().map_err(failed)? } else { Vec::new() } {
+    let is_known = service.find_workflow(&candidate.name).map_err(failed)?.is_some();
+    for row in if is_known { service.list_schedules().map_err(failed)? } else { Vec::new() } {
         let is_kept = schedules.iter().any(|new| new.name == row.name && new.spec == row.spec);
         if row.workflow_name == candidate.name && !is_kept {
-            scheduler.settle(&row).map_err(failed)?;
+            scheduler.settle_schedule(&row).map_err(failed)?;
         }
     }
     let registration = Registration {
@@ -197,7 +197,7 @@ pub fn register(
     };
     let hooks = &planned.triggers.webhooks;
     let takes_path = |other: &Registered| {
-        let taken = Content::of(other).triggers.webhooks;
+        let taken = Content::from_registered(other).triggers.webhooks;
         let hook = hooks.iter().find(|hook| taken.iter().any(|one| one.path == hook.path))?;
         Some(format!(
             "{path}: the webhook path {:?} is already registered by {}; give one of them another path, or \
@@ -206,6 +206,6 @@ pub fn register(
         ))
     };
     let refuses = (!hooks.is_empty()).then_some(&takes_path as Refuses<'_>);
-    service.register(&registration, actor, origin, refuses).map_err(failed)?;
+    service.register_workflow(&registration, actor, origin, refuses).map_err(failed)?;
     Ok(())
 }

@@ -34,7 +34,7 @@ pub struct StageArgs {
 impl StageArgs {
     /// All values of an option that may be given several times, in order.
     #[must_use]
-    pub fn all(&self, name: &str) -> Vec<&Value> {
+    pub fn all_values(&self, name: &str) -> Vec<&Value> {
         self.earlier.get(name).into_iter().flatten().chain(self.get(name)).collect()
     }
 
@@ -46,31 +46,31 @@ impl StageArgs {
 
     /// The value of the first of several spellings that is present.
     #[must_use]
-    pub fn any(&self, names: &[&str]) -> Option<&Value> {
+    pub fn first_value(&self, names: &[&str]) -> Option<&Value> {
         names.iter().find_map(|name| self.options.get(*name))
     }
 
     /// The value as text; an option without a value gives the text `true`.
     #[must_use]
-    pub fn text(&self, name: &str) -> Option<String> {
+    pub fn text_or_true(&self, name: &str) -> Option<String> {
         self.get(name).map(lobster_base::json::js_string)
     }
 
     /// The text of an option with a value; `None` without one.
     #[must_use]
-    pub fn value(&self, name: &str) -> Option<&str> {
+    pub fn text_value(&self, name: &str) -> Option<&str> {
         self.get(name).and_then(Value::as_str)
     }
 
     /// A switch: present and not the empty text. (`--desc=false` is on, as with the incumbent.)
     #[must_use]
-    pub fn switch(&self, name: &str) -> bool {
+    pub fn is_enabled(&self, name: &str) -> bool {
         self.get(name).is_some_and(|value| value.as_str() != Some(""))
     }
 
     /// The value as parsed by ECMAScript `Number()`: no value is 1, empty is 0, other text is NaN.
     #[must_use]
-    pub fn number(&self, name: &str) -> Option<f64> {
+    pub fn number_value(&self, name: &str) -> Option<f64> {
         self.get(name).map(|value| match value {
             Value::String(text) => lobster_base::json::js_number(text),
             _ => 1.0,

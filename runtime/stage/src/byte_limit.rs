@@ -30,7 +30,7 @@ pub fn byte_limit(
     setting: &Setting<u64>,
     env: impl Fn(&str) -> Option<String>,
 ) -> Result<Option<u64>, LimitError> {
-    setting.value(|name| env(name).map(OsString::from)).map_err(|_| LimitError(setting.name))
+    setting.read_env(|name| env(name).map(OsString::from)).map_err(|_| LimitError(setting.name))
 }
 
 fn read_limit(digits: &str) -> Option<u64> {

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::registry::nearest;
+use super::registry::nearest_name;
 use super::{Flag, StageArgs, StageError, StageSpec};
 
 /// A part of a stage that has no effect.
@@ -41,7 +41,7 @@ pub fn is_ours(name: &str) -> bool {
 pub fn refuse_unknown(name: &str, flags: &[Flag], args: &StageArgs) -> Result<(), StageError> {
     for (option, value) in &args.options {
         let Some(flag) = flags.iter().find(|flag| flag.name == option) else {
-            let near = nearest(option, flags.iter().map(|flag| flag.name));
+            let near = nearest_name(option, flags.iter().map(|flag| flag.name));
             let help = near.map(|known| format!("; did you mean --{known}?")).unwrap_or_default();
             return Err(StageError::permanent(format!("{name}: unknown option --{option}{help}")));
         };
@@ -63,11 +63,11 @@ pub fn takes_secret(name: &str, args: &StageArgs, variable: &str) -> Result<(), 
     let taken: &[&str] = match name {
         // Processes have the whole environment of the step, and so does the program of a server.
         "exec" | "gog.gmail.search" | "gog.gmail.send" | "openclaw.agent" | "workflows.run" => return Ok(()),
-        "mcp.call" if args.value("url").is_none() => return Ok(()),
+        "mcp.call" if args.text_value("url").is_none() => return Ok(()),
         "mcp.call" => &[super::MCP_TOKEN],
         "openclaw.invoke" | "clawd.invoke" => GATEWAY,
-        "llm_task.invoke" if args.value("provider").is_none() => GATEWAY,
-        "llm.invoke" | "llm_task.invoke" | "llm.embed" => match args.value("provider").map(str::trim) {
+        "llm_task.invoke" if args.text_value("provider").is_none() => GATEWAY,
+        "llm.invoke" | "llm_task.invoke" | "llm.embed" => match args.text_value("provider").map(str::trim) {
             Some("openai" | "openai-responses") => &["OPENAI_API_KEY"],
             Some("azure") => &["AZURE_OPENAI_API_KEY"],
             Some("gemini") => &["GEMINI_API_KEY"],
@@ -80,7 +80,8 @@ pub fn takes_secret(name: &str, args: &StageArgs, variable: &str) -> Result<(), 
         },
         "email.triage" if args.get("llm").is_some() => return Ok(()),
         "component" => {
-            let granted = args.any(&["grant-env"]).map(lobster_base::json::js_string).unwrap_or_default();
+            let granted =
+                args.first_value(&["grant-env"]).map(lobster_base::json::js_string).unwrap_or_default();
             match granted.split(',').any(|granted| granted.trim() == variable) {
                 true => return Ok(()),
                 false => &[],
@@ -93,7 +94,7 @@ pub fn takes_secret(name: &str, args: &StageArgs, variable: &str) -> Result<(), 
 
 /// Warnings about unknown options, and about words that have no effect.
 #[must_use]
-pub fn check(spec: &StageSpec, args: &StageArgs) -> Vec<Warning> {
+pub fn argument_warnings(spec: &StageSpec, args: &StageArgs) -> Vec<Warning> {
     let mut warnings = Vec::new();
     for (name, value) in &args.options {
         if is_ours(spec.name) || spec.flags.iter().any(|flag| flag.name == name) {
@@ -106,7 +107,7 @@ pub fn check(spec: &StageSpec, args: &StageArgs) -> Vec<Warning> {
         let help = if spec.name == "exec" && !args.positional.is_empty() {
             Some("write `--` before the program to pass options to it: exec -- program --option".to_owned())
         } else {
-            nearest(name, spec.flags.iter().map(|flag| flag.name))
+            nearest_name(name, spec.flags.iter().map(|flag| flag.name))
                 .map(|known| format!("did you mean --{known}?"))
         };
         warnings.push(Warning { message: format!("{}: unknown option {shown} is ignored", spec.name), help });

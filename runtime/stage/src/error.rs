@@ -103,7 +103,7 @@ impl StageError {
 
     /// The same failure with another message; the first one stays available as its source.
     #[must_use]
-    pub fn reworded(self, message: impl Into<String>) -> Self {
+    pub fn with_message(self, message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
             code: self.code.clone(),
@@ -131,11 +131,11 @@ impl StageError {
 
     /// The code, if it is one of lobster's.
     pub fn known_code(&self) -> Option<Code> {
-        self.code.as_ref().and_then(FailureCode::known)
+        self.code.as_ref().and_then(FailureCode::known_code)
     }
 
     /// True if it has this code.
-    pub fn is(&self, code: Code) -> bool {
+    pub fn has_code(&self, code: Code) -> bool {
         self.known_code() == Some(code)
     }
 
@@ -186,7 +186,7 @@ impl From<UnknownCommand> for StageError {
 
 /// A failure of a command with this message, the keys of lobster's own that it did not receive, and the things that it
 /// probably missed in its sandbox.
-pub fn explained(mut message: String, withheld: &[String], hints: &[String]) -> StageError {
+pub fn command_failure(mut message: String, withheld: &[String], hints: &[String]) -> StageError {
     let named: Vec<_> = withheld.iter().filter(|name| message.contains(*name)).collect();
     let shown = if named.is_empty() { withheld.iter().collect() } else { named };
     if let [first, rest @ ..] = shown.as_slice() {
@@ -227,7 +227,8 @@ mod tests {
             Box::new(std::io::Error::other(Unreadable { source: Arc::new(std::io::Error::other(lost())) })),
         ];
         for error in wrapped {
-            let failure = StageError::from_error(error).reworded("x: it failed").reworded("y: x: it failed");
+            let failure =
+                StageError::from_error(error).with_message("x: it failed").with_message("y: x: it failed");
             assert!(matches!(failure.caused_by(), Some(StoreError::LeftOut(_))), "{failure:?}");
             assert_eq!(
                 failure.first_words().source().map(ToString::to_string),
@@ -235,7 +236,7 @@ mod tests {
             );
         }
         let Stop::Failed(failure) = Stop::from(std::io::Error::other(lost())) else { panic!("it failed") };
-        assert!(failure.is(Code::Store) && failure.permanent);
+        assert!(failure.has_code(Code::Store) && failure.permanent);
         let failure = StageError::new("no").or_code(Code::Model).or_code(Code::Failed);
         assert_eq!(failure.known_code(), Some(Code::Model));
     }

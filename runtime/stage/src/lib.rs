@@ -2,7 +2,7 @@
 //!
 //! A stage receives its input item by item and passes its output on, so memory does not grow with the number of items,
 //! unless the stage itself must hold them (`sort`). All effects of a stage on the outside world go through [`Host`]:
-//! [`Host::effect`] or [`Host::native`] runs an effect, and [`Host::gate`] asks a person. The host journals them, and
+//! [`Host::perform_effect`] or [`Host::run_native`] runs an effect, and [`Host::ask_person`] asks a person. The host journals them, and
 //! answers from the journal when a run is resumed or replayed. **A stage must therefore be a function of its
 //! arguments, its input and the host's answers**; running it again restores its state.
 
@@ -28,9 +28,9 @@ use serde_json::{Map, Value};
 
 pub use args::{Flag, StageArgs, args_schema, option_schema, words_schema};
 pub use byte_limit::{LimitError, MAX_OUTPUT, byte_limit, byte_setting};
-pub use check::{Warning, check, takes_secret};
+pub use check::{Warning, argument_warnings, takes_secret};
 pub use check::{is_ours, refuse_unknown};
-pub use error::{SharedError, StageError, Stop, explained, store_failure};
+pub use error::{SharedError, StageError, Stop, command_failure, store_failure};
 pub use host_functions::{BuildHostCommand, HOST_FUNCTIONS, HostFunctions};
 pub use http::{HttpCredential, HttpError, HttpReply, HttpRequest, HttpSender};
 pub use registry::{Registry, UnknownCommand};
@@ -56,20 +56,20 @@ pub trait Sink {
     ///
     /// # Errors
     /// The failure of a later stage; the caller passes it on with `?`.
-    fn item(&mut self, item: Value) -> Result<Flow, Stop>;
+    fn emit_item(&mut self, item: Value) -> Result<Flow, Stop>;
 
     /// Takes the text of the next item.
     ///
     /// # Errors
-    /// As [`Sink::item`].
-    fn raw(&mut self, item: RawItem<'_>) -> Result<Flow, Stop> {
-        self.item(read_raw(item)?)
+    /// As [`Sink::emit_item`].
+    fn emit_raw(&mut self, item: RawItem<'_>) -> Result<Flow, Stop> {
+        self.emit_item(read_raw(item)?)
     }
 }
 
 /// Parses an item that was passed as text.
 pub fn read_raw(item: RawItem<'_>) -> Result<Value, StageError> {
-    item.read().map_err(|error| StageError::new(format!("an item could not be read back: {error}")))
+    item.parse_value().map_err(|error| StageError::new(format!("an item could not be read back: {error}")))
 }
 
 /// A running pipeline command.
@@ -78,21 +78,26 @@ pub trait Stage {
     ///
     /// # Errors
     /// The reason why the stage, or a later one, cannot continue.
-    fn item(&mut self, item: Value, host: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop>;
+    fn process_item(&mut self, item: Value, host: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop>;
 
     /// Takes the text of one input item, for a stage that needs only a part of it.
     ///
     /// # Errors
-    /// As [`Stage::item`].
-    fn raw(&mut self, item: RawItem<'_>, host: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
-        self.item(read_raw(item)?, host, out)
+    /// As [`Stage::process_item`].
+    fn process_raw(
+        &mut self,
+        item: RawItem<'_>,
+        host: &mut dyn Host,
+        out: &mut dyn Sink,
+    ) -> Result<Flow, Stop> {
+        self.process_item(read_raw(item)?, host, out)
     }
 
     /// Ends the input. Called exactly once, even after [`Flow::Enough`], but not after an error.
     ///
     /// # Errors
-    /// As [`Stage::item`].
-    fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop>;
+    /// As [`Stage::process_item`].
+    fn end_input(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop>;
 }
 
 /// Description of a stage, for the registry, `help`, `commands.list` and checks before a run.
@@ -111,7 +116,7 @@ pub struct StageSpec {
     pub examples: fn() -> Value,
     /// Names of its side effects as shown by `commands.list`, or `None` if the list shows `null`.
     pub side_effects: Option<&'static [&'static str]>,
-    /// Its kind of work. (`template` is pure, but with `--file` it reads the file through [`Host::effect`]: the call
+    /// Its kind of work. (`template` is pure, but with `--file` it reads the file through [`Host::perform_effect`]: the call
     /// decides, not the kind.)
     pub kind: StageKind,
     /// Checks the arguments and creates a stage that is ready for its first item. All errors that follow from the
@@ -124,11 +129,11 @@ pub struct StageSpec {
 pub enum StageKind {
     /// A function of its input: never journaled, recomputed when needed.
     Pure,
-    /// Prints its input ([`Host::render`]) and passes it on; otherwise pure.
+    /// Prints its input ([`Host::show_text`]) and passes it on; otherwise pure.
     Renderer,
     /// Asks a person.
     Gate,
-    /// Affects the outside world through [`Host::effect`] or [`Host::native`].
+    /// Affects the outside world through [`Host::perform_effect`] or [`Host::run_native`].
     Effect,
 }
 
@@ -144,7 +149,7 @@ pub enum Rendering {
 /// Access of a stage to the outside world.
 pub trait Host {
     /// The value of a variable in the step's environment.
-    fn env(&self, name: &str) -> Option<String>;
+    fn env_var(&self, name: &str) -> Option<String>;
 
     /// The value of a variable that contains a token or a key: the secret that the step is granted as this variable,
     /// otherwise the variable of its environment. It may be blank if effects are only answered from a record;
@@ -152,24 +157,24 @@ pub trait Host {
     ///
     /// # Errors
     /// If the secret has no value.
-    fn token(&self, variable: &str) -> Result<Option<Token>, StageError> {
-        Ok(self.env(variable).map(Token::of_environment))
+    fn find_token(&self, variable: &str) -> Result<Option<Token>, StageError> {
+        Ok(self.env_var(variable).map(Token::of_environment))
     }
-    /// The credential that the step is granted for a request to this destination, as in [`Host::token`].
+    /// The credential that the step is granted for a request to this destination, as in [`Host::find_token`].
     ///
     /// # Errors
     /// If its secret has no value.
-    fn credential(&self, _to: Destination<'_>) -> Result<Option<Token>, StageError> {
+    fn find_credential(&self, _to: Destination<'_>) -> Result<Option<Token>, StageError> {
         Ok(None)
     }
     /// The step's working directory, absolute.
-    fn cwd(&self) -> &Path;
+    fn working_dir(&self) -> &Path;
     /// Tells if a program reads the result (`--mode tool`, an embedding) or a person.
-    fn mode(&self) -> Mode;
+    fn output_mode(&self) -> Mode;
     /// Cancelled when the work should end; long loops check it.
-    fn cancel(&self) -> &CancelToken;
+    fn cancel_token(&self) -> &CancelToken;
     /// All known commands.
-    fn registry(&self) -> &Registry;
+    fn command_registry(&self) -> &Registry;
 
     /// Performs an effect once per run. `action` describes the effect completely and without secrets; it is journaled
     /// before `perform` runs, and the answer afterwards. On resume and replay the recorded answer is returned, and
@@ -177,7 +182,7 @@ pub trait Host {
     ///
     /// # Errors
     /// The failure of `perform` (which is also recorded), or the reason why the run must stop.
-    fn effect(
+    fn perform_effect(
         &mut self,
         action: EffectAction,
         perform: &mut dyn FnMut(&EffectHost<'_>) -> Result<Value, StageError>,
@@ -189,22 +194,22 @@ pub trait Host {
     /// A refused or failed start, a timeout, an exceeded limit. For a program that does not exist the code is
     /// [`Code::ProgramNotFound`], so that a stage can suggest what to install. A non-zero exit is not an error here:
     /// see [`NativeOutcome::exit`].
-    fn native(&mut self, command: NativeCommand) -> Result<NativeOutcome, Stop>;
+    fn run_native(&mut self, command: NativeCommand) -> Result<NativeOutcome, Stop>;
 
     /// Asks a person, and returns the answer once it is available.
     ///
     /// # Errors
     /// [`Stop::Paused`] if no answer can be given now; a rejection.
-    fn gate(&mut self, question: Question) -> Result<Answer, Stop>;
+    fn ask_person(&mut self, question: Question) -> Result<Answer, Stop>;
 
     /// Shows the text of a renderer. A person sees it at once; a program finds it in the step's record.
     ///
     /// # Errors
     /// If it cannot be written.
-    fn render(&mut self, text: &str, rendering: Rendering) -> Result<(), Stop>;
+    fn show_text(&mut self, text: &str, rendering: Rendering) -> Result<(), Stop>;
 
     /// Prints a line for the person on stderr.
-    fn note(&mut self, line: &str);
+    fn print_note(&mut self, line: &str);
 
     /// Runs `commit` once the whole pipeline has succeeded (`diff.last` keeps its snapshot only then). Recorded like
     /// an effect.
@@ -223,7 +228,7 @@ pub trait Host {
     ///
     /// # Errors
     /// If this host runs no components.
-    fn spool(&mut self) -> Result<Box<dyn Spool>, Stop> {
+    fn create_spool(&mut self) -> Result<Box<dyn Spool>, Stop> {
         Err(StageError::permanent("components cannot be run here").into())
     }
 
@@ -231,7 +236,7 @@ pub trait Host {
     ///
     /// # Errors
     /// The reason why it cannot be loaded, lacks a permission, or failed; or the failure of a later stage.
-    fn component(&mut self, call: ComponentCall, out: &mut dyn Sink) -> Result<(), Stop> {
+    fn run_component(&mut self, call: ComponentCall, out: &mut dyn Sink) -> Result<(), Stop> {
         let _ = (call, out);
         Err(StageError::permanent("components cannot be run here").into())
     }
@@ -240,7 +245,7 @@ pub trait Host {
     ///
     /// # Errors
     /// The reason why it cannot be called, or its failure.
-    fn mcp(&mut self, call: ToolCall) -> Result<Value, Stop> {
+    fn call_tool(&mut self, call: ToolCall) -> Result<Value, Stop> {
         let _ = call;
         Err(StageError::permanent("tools of other programs cannot be called here").into())
     }
@@ -249,7 +254,7 @@ pub trait Host {
     ///
     /// # Errors
     /// As the command itself.
-    fn call(&mut self, name: &str, args: StageArgs, items: Vec<Value>) -> Result<Vec<Value>, Stop>;
+    fn call_command(&mut self, name: &str, args: StageArgs, items: Vec<Value>) -> Result<Vec<Value>, Stop>;
 }
 
 /// A deferred effect, see [`Host::on_success`].
@@ -265,11 +270,11 @@ pub struct EffectHost<'a> {
     pub env: &'a dyn Fn(&str) -> Option<String>,
     /// The variables that the plan itself sets for the step.
     pub plan_env: &'a BTreeMap<String, String>,
-    /// The value of a variable that contains a token or a key, as in [`Host::token`].
+    /// The value of a variable that contains a token or a key, as in [`Host::find_token`].
     pub token: &'a dyn Fn(&str) -> Result<Option<Token>, StageError>,
     /// Sends an HTTP request.
     pub send: &'a HttpSender<'a>,
-    /// The credential for a request to a destination, as in [`Host::credential`].
+    /// The credential for a request to a destination, as in [`Host::find_credential`].
     pub credential: &'a dyn Fn(Destination<'_>) -> Result<Option<Token>, StageError>,
     /// The step's working directory.
     pub cwd: &'a Path,
@@ -353,7 +358,7 @@ pub trait Spool: Send {
     ///
     /// # Errors
     /// If there are too many for memory and the store cannot take them.
-    fn push(&mut self, item: Value) -> std::io::Result<()>;
+    fn push_item(&mut self, item: Value) -> std::io::Result<()>;
 
     /// The host's own type.
     fn into_any(self: Box<Self>) -> Box<dyn Any>;

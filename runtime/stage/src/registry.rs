@@ -37,7 +37,7 @@ impl Registry {
             // A process gets these functions only once, so their names stay in memory as long as those of lobster's
             // own commands.
             let name: &'static str = name.clone().leak();
-            self.by_name.entry(name).or_insert_with(|| Box::leak(Box::new(spec(name, description))));
+            self.by_name.entry(name).or_insert_with(|| Box::leak(Box::new(host_spec(name, description))));
         }
         self.host = Some((Arc::new(functions), build));
         self
@@ -63,13 +63,13 @@ impl Registry {
     pub fn build(&self, name: &str, args: &StageArgs) -> Result<Box<dyn Stage + Send>, StageError> {
         match &self.host {
             Some((functions, build)) if self.is_of_host(name) => Ok(build(functions, name, args)),
-            _ => (self.resolve(name)?.build)(args),
+            _ => (self.resolve_command(name)?.build)(args),
         }
     }
 
     /// The same registry with another command, which replaces one of the same name.
     #[must_use]
-    pub fn with(mut self, spec: &'static StageSpec) -> Self {
+    pub fn with_command(mut self, spec: &'static StageSpec) -> Self {
         self.by_name.insert(spec.name, spec);
         self
     }
@@ -84,10 +84,10 @@ impl Registry {
     ///
     /// # Errors
     /// `Unknown command: …`, with the most similar name, if any.
-    pub fn resolve(&self, name: &str) -> Result<&'static StageSpec, UnknownCommand> {
+    pub fn resolve_command(&self, name: &str) -> Result<&'static StageSpec, UnknownCommand> {
         self.get(name).ok_or_else(|| UnknownCommand {
             name: name.to_owned(),
-            nearest: nearest(name, self.by_name.keys().copied()),
+            nearest: nearest_name(name, self.by_name.keys().copied()),
         })
     }
 
@@ -98,7 +98,7 @@ impl Registry {
 }
 
 /// A command of which only the name and the description are known.
-fn spec(name: &'static str, description: &str) -> StageSpec {
+fn host_spec(name: &'static str, description: &str) -> StageSpec {
     StageSpec {
         name,
         description: description.to_owned().leak(),
@@ -121,7 +121,7 @@ fn most_different(name: &str) -> usize {
 }
 
 /// The name most similar to `name`, if one is similar enough.
-pub(crate) fn nearest<'n>(name: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+pub(crate) fn nearest_name<'n>(name: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let plain = |text: &str| text.replace(['-', '_', '.'], "").to_lowercase();
     let name = plain(name);
     names

@@ -57,7 +57,8 @@ const PREVIEW: f64 = 5.0;
 
 impl Approve {
     fn new(args: &StageArgs) -> Self {
-        let limit = ["limit", "previewLimit", "preview-limit"].iter().find_map(|name| args.number(name));
+        let limit =
+            ["limit", "previewLimit", "preview-limit"].iter().find_map(|name| args.number_value(name));
         let limit = limit.filter(|limit| !limit.is_nan()).unwrap_or(PREVIEW).max(0.0);
         #[expect(
             clippy::cast_possible_truncation,
@@ -65,16 +66,20 @@ impl Approve {
             reason = "not negative; too large means all"
         )]
         let limit = limit as usize;
-        let wanted = args.switch("preview-from-stdin") || args.switch("previewFromStdin");
+        let wanted = args.is_enabled("preview-from-stdin") || args.is_enabled("previewFromStdin");
         Self {
-            prompt: args.value("prompt").filter(|prompt| !prompt.is_empty()).unwrap_or("Approve?").to_owned(),
-            emit: args.switch("emit"),
+            prompt: args
+                .text_value("prompt")
+                .filter(|prompt| !prompt.is_empty())
+                .unwrap_or("Approve?")
+                .to_owned(),
+            emit: args.is_enabled("emit"),
             preview: wanted.then_some(limit),
             items: Vec::new(),
         }
     }
 
-    fn preview(&self) -> Option<String> {
+    fn preview_text(&self) -> Option<String> {
         let shown = &self.items[..self.items.len().min(self.preview?)];
         let texts: Option<Vec<_>> = shown.iter().map(Value::as_str).collect();
         match texts {
@@ -86,13 +91,13 @@ impl Approve {
 }
 
 impl Stage for Approve {
-    fn item(&mut self, item: Value, _: &mut dyn Host, _: &mut dyn Sink) -> Result<Flow, Stop> {
+    fn process_item(&mut self, item: Value, _: &mut dyn Host, _: &mut dyn Sink) -> Result<Flow, Stop> {
         self.items.push(item);
         Ok(Flow::More)
     }
 
-    fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
-        let preview = self.preview();
+    fn end_input(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
+        let preview = self.preview_text();
         let items = std::mem::take(&mut self.items);
         let question = Question::Approval {
             prompt: self.prompt.clone(),
@@ -100,7 +105,7 @@ impl Stage for Approve {
             preview,
             emit: self.emit,
         };
-        match host.gate(question)? {
+        match host.ask_person(question)? {
             Answer::Approved { .. } => {}
             Answer::Response(_) => {
                 return Err(StageError::permanent(
@@ -110,7 +115,7 @@ impl Stage for Approve {
             }
         }
         for item in items {
-            if out.item(item)? == Flow::Enough {
+            if out.emit_item(item)? == Flow::Enough {
                 break;
             }
         }
@@ -123,9 +128,9 @@ mod tests {
     use super::super::testing::{FakeHost, run};
     use super::*;
 
-    fn asked(text: &str, items: Value) -> Value {
+    fn question_for(text: &str, items: Value) -> Value {
         let mut host = FakeHost::default();
-        assert!(matches!(host.drive(text, items), Err(Stop::Paused)));
+        assert!(matches!(host.drive_pipeline(text, items), Err(Stop::Paused)));
         serde_json::to_value(host.questions.remove(0)).unwrap()
     }
 
@@ -159,14 +164,14 @@ mod tests {
                 json!({"prompt": "Approve?", "items": [1], "emit": false}),
             ),
         ] {
-            assert_eq!(asked(text, items), json!({"approval": question}), "{text}");
+            assert_eq!(question_for(text, items), json!({"approval": question}), "{text}");
         }
     }
 
     #[test]
     fn items_pass_once_approved() {
-        let mut host = FakeHost::default().answering(Answer::Approved { by: None, part: None });
-        assert_eq!(host.drive("approve | head --n 1", json!([1, 2])).unwrap(), [json!(1)]);
+        let mut host = FakeHost::default().with_answer(Answer::Approved { by: None, part: None });
+        assert_eq!(host.drive_pipeline("approve | head --n 1", json!([1, 2])).unwrap(), [json!(1)]);
         assert_eq!(run("head", json!([])), json!([]));
     }
 }

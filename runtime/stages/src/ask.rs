@@ -73,7 +73,7 @@ fn default_schema() -> Value {
 
 impl Ask {
     fn new(args: &StageArgs) -> Result<Self, StageError> {
-        let schema = match args.value("schema") {
+        let schema = match args.text_value("schema") {
             None => default_schema(),
             Some(text) => json::parse(text).map_err(|error| {
                 StageError::permanent(format!("ask --schema must be valid JSON: {error}"))
@@ -86,19 +86,19 @@ impl Ask {
             .map_err(|error| StageError::permanent(format!("ask response schema is invalid: {error}")))?;
         Ok(Self {
             prompt: args
-                .value("prompt")
+                .text_value("prompt")
                 .filter(|prompt| !prompt.is_empty())
                 .unwrap_or("Input required")
                 .to_owned(),
             schema,
-            emit: args.switch("emit"),
-            show_subject: args.switch("subject-from-stdin") || args.switch("subjectFromStdin"),
-            keep_items: args.switch("keep-items"),
+            emit: args.is_enabled("emit"),
+            show_subject: args.is_enabled("subject-from-stdin") || args.is_enabled("subjectFromStdin"),
+            keep_items: args.is_enabled("keep-items"),
             items: Vec::new(),
         })
     }
 
-    fn subject(&self) -> Option<Value> {
+    fn input_subject(&self) -> Option<Value> {
         if !self.show_subject || self.items.is_empty() {
             return None;
         }
@@ -120,13 +120,13 @@ impl Ask {
 }
 
 impl Stage for Ask {
-    fn item(&mut self, item: Value, _: &mut dyn Host, _: &mut dyn Sink) -> Result<Flow, Stop> {
+    fn process_item(&mut self, item: Value, _: &mut dyn Host, _: &mut dyn Sink) -> Result<Flow, Stop> {
         self.items.push(item);
         Ok(Flow::More)
     }
 
-    fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
-        let subject = self.subject();
+    fn end_input(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
+        let subject = self.input_subject();
         let items = std::mem::take(&mut self.items);
         let kept = self.keep_items.then(|| items.clone());
         let question = Question::Input {
@@ -137,7 +137,7 @@ impl Stage for Ask {
             items,
             emit: self.emit,
         };
-        let response = match host.gate(question)? {
+        let response = match host.ask_person(question)? {
             Answer::Response(response) => response,
             Answer::Approved { .. } => {
                 return Err(
@@ -145,7 +145,7 @@ impl Stage for Ask {
                 );
             }
         };
-        out.item(match kept {
+        out.emit_item(match kept {
             Some(items) => json!({"response": response, "items": items}),
             None => response,
         })?;
@@ -181,40 +181,40 @@ fn text_readings(text: String) -> Vec<Value> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{FakeHost, fails};
+    use super::super::testing::{FakeHost, failure_message};
     use super::*;
 
-    fn asked(text: &str, items: Value) -> Value {
+    fn question_for(text: &str, items: Value) -> Value {
         let mut host = FakeHost::default();
-        assert!(matches!(host.drive(text, items), Err(Stop::Paused)));
+        assert!(matches!(host.drive_pipeline(text, items), Err(Stop::Paused)));
         serde_json::to_value(host.questions.remove(0)).unwrap()["input"].clone()
     }
 
     #[test]
     fn the_question_shows_what_it_is_about() {
         assert_eq!(
-            asked("ask", json!([])),
+            question_for("ask", json!([])),
             json!({"prompt": "Input required", "schema": default_schema(), "items": [], "emit": false})
         );
         assert_eq!(
-            asked("ask --prompt q --schema '{}' --subject-from-stdin --emit", json!(["a", {"b": 1}])),
+            question_for("ask --prompt q --schema '{}' --subject-from-stdin --emit", json!(["a", {"b": 1}])),
             json!({"prompt": "q", "schema": {}, "subject": {"text": "a\n{\"b\":1}"}, "items": ["a", {"b": 1}], "emit": true})
         );
-        let long = asked("ask --subjectFromStdin", json!(["x".repeat(1999), "é".repeat(9)]));
+        let long = question_for("ask --subjectFromStdin", json!(["x".repeat(1999), "é".repeat(9)]));
         assert_eq!(long["subject"]["text"].as_str().unwrap(), format!("{}\n", "x".repeat(1999)));
-        let astral = asked("ask --subject-from-stdin", json!([format!("{}😀", "x".repeat(1999))]));
+        let astral = question_for("ask --subject-from-stdin", json!([format!("{}😀", "x".repeat(1999))]));
         assert_eq!(astral["subject"]["text"].as_str().unwrap(), "x".repeat(1999));
     }
 
     #[test]
     fn the_answer_replaces_the_items_unless_they_are_kept() {
-        let answer = || FakeHost::default().answering(Answer::Response(json!({"decision": "approve"})));
+        let answer = || FakeHost::default().with_answer(Answer::Response(json!({"decision": "approve"})));
         assert_eq!(
-            answer().drive("ask | pick decision", json!([1])).unwrap(),
+            answer().drive_pipeline("ask | pick decision", json!([1])).unwrap(),
             [json!({"decision": "approve"})]
         );
         assert_eq!(
-            answer().drive("ask --keep-items", json!([1, 2])).unwrap(),
+            answer().drive_pipeline("ask --keep-items", json!([1, 2])).unwrap(),
             [json!({"response": {"decision": "approve"}, "items": [1, 2]})]
         );
     }
@@ -226,10 +226,10 @@ mod tests {
             ("ask --schema '[1]'", "ask --schema must decode to a JSON schema object"),
             ("ask --schema '\"x\"'", "ask --schema must decode to a JSON schema object"),
         ] {
-            assert_eq!(fails(text, json!([])), message);
+            assert_eq!(failure_message(text, json!([])), message);
         }
         for schema in [r#"{"type":"strng"}"#, r##"{"$ref":"#/nowhere"}"##] {
-            let message = fails(&format!("ask --schema '{schema}'"), json!([]));
+            let message = failure_message(&format!("ask --schema '{schema}'"), json!([]));
             assert!(message.starts_with("ask response schema is invalid: "), "{message}");
         }
     }

@@ -15,7 +15,7 @@ pub(super) static SPEC: StageSpec = StageSpec {
     examples: || json!([{"args": {}, "description": "All commands with their arguments"}]),
     side_effects: Some(&[]),
     kind: StageKind::Pure,
-    build: |args| Ok(Box::new(CommandsList { all: args.switch("all") })),
+    build: |args| Ok(Box::new(CommandsList { all: args.is_enabled("all") })),
 };
 
 /// Options that the incumbent's commands have only in lobster. Clients compare the list with the one they
@@ -30,11 +30,11 @@ struct CommandsList {
 }
 
 impl Stage for CommandsList {
-    fn item(&mut self, _: Value, _: &mut dyn Host, _: &mut dyn Sink) -> Result<Flow, Stop> {
+    fn process_item(&mut self, _: Value, _: &mut dyn Host, _: &mut dyn Sink) -> Result<Flow, Stop> {
         Ok(Flow::More)
     }
 
-    fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
+    fn end_input(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
         let schema = |spec: &StageSpec| {
             let mut schema = (spec.args_schema)();
             let ours = OUR_OPTIONS.iter().filter(|(names, _)| !self.all && names.contains(&spec.name));
@@ -55,8 +55,8 @@ impl Stage for CommandsList {
             })
         };
         let shown = |spec: &&StageSpec| self.all || !is_ours(spec.name);
-        for command in host.registry().iter().filter(shown).map(list).collect::<Vec<_>>() {
-            if out.item(command)? == Flow::Enough {
+        for command in host.command_registry().iter().filter(shown).map(list).collect::<Vec<_>>() {
+            if out.emit_item(command)? == Flow::Enough {
                 break;
             }
         }

@@ -21,19 +21,19 @@ pub(crate) fn text_order(a: &str, b: &str) -> Ordering {
 
 /// Digest by which `dedupe` and `groupBy` compare values: key order is ignored, `1` and `1.0` are equal,
 /// `1` and `"1"` differ, missing and null differ.
-pub(crate) fn identity(value: Option<&Value>) -> Digest {
+pub(crate) fn value_digest(value: Option<&Value>) -> Digest {
     let mut text = String::with_capacity(64);
     match value {
         Some(value) => write_canonical(value, &mut text),
         None => text.push_str("missing"),
     }
-    Digest::of(text.as_bytes())
+    Digest::of_bytes(text.as_bytes())
 }
 
 fn write_canonical(value: &Value, out: &mut String) {
     match value {
         Value::Null | Value::Bool(_) | Value::String(_) => out.push_str(&compact(value)),
-        Value::Number(number) => out.push_str(&Exact::of(number).text()),
+        Value::Number(number) => out.push_str(&Exact::of_number(number).to_text()),
         Value::Array(items) => {
             for (index, item) in items.iter().enumerate() {
                 out.push(if index == 0 { '[' } else { ',' });
@@ -70,7 +70,7 @@ mod tests {
             (json!(1_u64 << 60), json!(1_152_921_504_606_846_976.0)),
         ];
         for (one, other) in same {
-            assert_eq!(identity(Some(&one)), identity(Some(&other)), "{one}");
+            assert_eq!(value_digest(Some(&one)), value_digest(Some(&other)), "{one}");
         }
         let different = [
             json!(1),
@@ -88,8 +88,8 @@ mod tests {
             json!(9_007_199_254_740_993_u64),
             json!(9_007_199_254_740_992_u64),
         ];
-        let mut seen: Vec<_> = different.iter().map(|value| identity(Some(value))).collect();
-        seen.push(identity(None));
+        let mut seen: Vec<_> = different.iter().map(|value| value_digest(Some(value))).collect();
+        seen.push(value_digest(None));
         seen.sort();
         seen.dedup();
         assert_eq!(seen.len(), different.len() + 1);

@@ -89,16 +89,16 @@ All options may be given several times. `lobster step inspect FILE` shows what a
     side_effects: Some(&[]),
     kind: StageKind::Effect,
     build: |args| {
-        Ok(Box::new(ComponentStage { call: Some(call(args)?), given: given_input(args)?, input: None }))
+        Ok(Box::new(ComponentStage { call: Some(parse_call(args)?), given: given_input(args)?, input: None }))
     },
 };
 
 /// The component run that a stage of this command asks for.
 pub fn component_call(stage: &StageCall) -> Option<ComponentCall> {
-    if stage.name == SPEC.name { call(&stage.args).ok() } else { None }
+    if stage.name == SPEC.name { parse_call(&stage.args).ok() } else { None }
 }
 
-fn call(args: &StageArgs) -> Result<ComponentCall, StageError> {
+fn parse_call(args: &StageArgs) -> Result<ComponentCall, StageError> {
     refuse_unknown(SPEC.name, SPEC.flags, args)?;
     let refuse = |message: String| Err(StageError::permanent(format!("component {message}")));
     let file = match args.positional.as_slice() {
@@ -109,7 +109,7 @@ fn call(args: &StageArgs) -> Result<ComponentCall, StageError> {
         }
     };
     let texts = |name: &'static str| match args
-        .all(name)
+        .all_values(name)
         .into_iter()
         .map(Value::as_str)
         .collect::<Option<Vec<_>>>()
@@ -131,7 +131,8 @@ fn call(args: &StageArgs) -> Result<ComponentCall, StageError> {
         };
         given.insert(name.to_owned(), json::parse(value).unwrap_or_else(|_| Value::String(value.to_owned())));
     }
-    let dirs = |name: &'static str| texts(name)?.into_iter().map(directory).collect::<Result<Vec<_>, _>>();
+    let dirs =
+        |name: &'static str| texts(name)?.into_iter().map(parse_directory).collect::<Result<Vec<_>, _>>();
     let names =
         |name: &'static str| Ok::<_, StageError>(texts(name)?.into_iter().map(str::to_owned).collect());
     Ok(ComponentCall {
@@ -142,18 +143,18 @@ fn call(args: &StageArgs) -> Result<ComponentCall, StageError> {
             write: dirs("grant-write")?,
             env: names("grant-env")?,
             net: names("grant-net")?,
-            clock: args.switch("grant-clock"),
-            random: args.switch("grant-random"),
+            clock: args.is_enabled("grant-clock"),
+            random: args.is_enabled("grant-random"),
         },
         input: None,
-        text: args.switch("text"),
-        limits: limits(SPEC.name, args)?,
+        text: args.is_enabled("text"),
+        limits: parse_limits(SPEC.name, args)?,
     })
 }
 
 /// Limits set by `--fuel`, `--memory`, `--output` and `--timeout`.
-pub(super) fn limits(stage: &str, args: &StageArgs) -> Result<Ceilings, StageError> {
-    fn read<T>(
+pub(super) fn parse_limits(stage: &str, args: &StageArgs) -> Result<Ceilings, StageError> {
+    fn read_limit<T>(
         stage: &str,
         args: &StageArgs,
         name: &str,
@@ -168,16 +169,16 @@ pub(super) fn limits(stage: &str, args: &StageArgs) -> Result<Ceilings, StageErr
     }
     let size = |text: &str| Bytes::parse_or_bytes(text).ok().map(|bytes| bytes.0);
     Ok(Ceilings {
-        fuel: read(stage, args, "fuel", "2_000_000_000", parse_count)?,
-        memory: read(stage, args, "memory", "64MiB", size)?,
-        output: read(stage, args, "output", "8MiB", size)?,
-        wall: read(stage, args, "timeout", "5s", |text| text.parse::<Span>().ok().map(|span| span.0))?,
+        fuel: read_limit(stage, args, "fuel", "2_000_000_000", parse_count)?,
+        memory: read_limit(stage, args, "memory", "64MiB", size)?,
+        output: read_limit(stage, args, "output", "8MiB", size)?,
+        wall: read_limit(stage, args, "timeout", "5s", |text| text.parse::<Span>().ok().map(|span| span.0))?,
     })
 }
 
 /// The items of `--input-json`.
 fn given_input(args: &StageArgs) -> Result<Option<Vec<Value>>, StageError> {
-    let Some(text) = args.text("input-json") else { return Ok(None) };
+    let Some(text) = args.text_or_true("input-json") else { return Ok(None) };
     match json::parse(&text) {
         Ok(Value::Array(items)) => Ok(Some(items)),
         Ok(item) => Ok(Some(vec![item])),
@@ -185,7 +186,7 @@ fn given_input(args: &StageArgs) -> Result<Option<Vec<Value>>, StageError> {
     }
 }
 
-fn directory(text: &str) -> Result<ComponentDir, StageError> {
+fn parse_directory(text: &str) -> Result<ComponentDir, StageError> {
     match text.rsplit_once(':') {
         None if !text.is_empty() => Ok(ComponentDir { host: text.into(), guest: text.to_owned() }),
         Some((host, guest)) if !host.is_empty() && !guest.is_empty() => {
@@ -204,28 +205,28 @@ pub(super) struct ComponentStage {
 }
 
 impl Stage for ComponentStage {
-    fn item(&mut self, item: Value, host: &mut dyn Host, _: &mut dyn Sink) -> Result<Flow, Stop> {
+    fn process_item(&mut self, item: Value, host: &mut dyn Host, _: &mut dyn Sink) -> Result<Flow, Stop> {
         if self.given.is_some() {
             return Ok(Flow::Enough);
         }
         let spool = match &mut self.input {
             Some(spool) => spool,
-            none => none.insert(host.spool()?),
+            none => none.insert(host.create_spool()?),
         };
-        spool.push(item)?;
+        spool.push_item(item)?;
         Ok(Flow::More)
     }
 
-    fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
+    fn end_input(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
         let Some(call) = self.call.take() else { return Ok(()) };
         if let Some(items) = self.given.take() {
-            let mut spool = host.spool()?;
+            let mut spool = host.create_spool()?;
             for item in items {
-                spool.push(item)?;
+                spool.push_item(item)?;
             }
             self.input = Some(spool);
         }
-        host.component(ComponentCall { input: self.input.take(), ..call }, out)
+        host.run_component(ComponentCall { input: self.input.take(), ..call }, out)
     }
 }
 
@@ -233,17 +234,17 @@ impl Stage for ComponentStage {
 mod tests {
     use serde_json::json;
 
-    use super::super::testing::fails;
+    use super::super::testing::failure_message;
     use super::*;
     use lobster_language::pipeline::parse;
 
-    fn read(text: &str) -> Result<ComponentCall, String> {
-        call(&parse(text).unwrap().stages[0].args).map_err(|error| error.message)
+    fn call_from_text(text: &str) -> Result<ComponentCall, String> {
+        parse_call(&parse(text).unwrap().stages[0].args).map_err(|error| error.message)
     }
 
     #[test]
     fn repeated_options_all_count() {
-        let call = read(
+        let call = call_from_text(
             "component a.wasm --arg n=1 --arg 'text=x=y' --args-json '{\"n\":0,\"z\":true}' --grant-read d \
              --grant-read e:/in --grant-net h:1 --grant-clock",
         )
@@ -262,7 +263,8 @@ mod tests {
     #[test]
     fn limits_have_units() {
         let limits =
-            read("component a.wasm --fuel 2_000 --memory 5MiB --output 1000 --timeout 2s --text").unwrap();
+            call_from_text("component a.wasm --fuel 2_000 --memory 5MiB --output 1000 --timeout 2s --text")
+                .unwrap();
         let wall = Some(std::time::Duration::from_secs(2));
         let wanted = Ceilings { fuel: Some(2000), memory: Some(5 << 20), output: Some(1000), wall };
         assert_eq!((format!("{:?}", limits.limits), limits.text), (format!("{wanted:?}"), true));
@@ -287,7 +289,7 @@ mod tests {
                 "mcp.call: unknown option --arg; did you mean --args-json?",
             ),
         ] {
-            let message = fails(text, json!([]));
+            let message = failure_message(text, json!([]));
             assert!(message.contains(part), "{text}: {message}");
         }
     }

@@ -28,7 +28,7 @@ impl Moment {
     }
 
     /// `2026-01-02T03:04:05.678Z`.
-    pub(super) fn iso(self) -> String {
+    pub(super) fn iso_text(self) -> String {
         let (year, month, day) = civil_from_days(self.ms.div_euclid(DAY_MS));
         let ms = self.ms.rem_euclid(DAY_MS);
         let year = match year {
@@ -40,7 +40,7 @@ impl Moment {
     }
 
     /// Replaces every `YYYY`, `MM`, `DD`, `HH`, `mm` and `ss` of the format, in UTC.
-    pub(super) fn format(self, format: &str) -> String {
+    pub(super) fn format_with(self, format: &str) -> String {
         let (year, month, day) = civil_from_days(self.ms.div_euclid(DAY_MS));
         let ms = self.ms.rem_euclid(DAY_MS);
         let parts = [
@@ -72,13 +72,13 @@ impl Moment {
 /// Milliseconds since 1970, or `None` if the text is not a date. `zone` names the time zone (the variable
 /// `TZ`) of times without one.
 pub(super) fn parse(text: &str, zone: &dyn Fn() -> Option<String>) -> Option<f64> {
-    let mut reader = Reader { tokens: tokens(text), ..Reader::default() };
-    match reader.iso() {
+    let mut reader = Reader { tokens: split_tokens(text), ..Reader::default() };
+    match reader.read_iso() {
         Iso::Complete => {}
-        Iso::UpTo => reader.tolerant()?,
+        Iso::UpTo => reader.read_leniently()?,
         Iso::Broken => return None,
     }
-    let (local_ms, offset_minutes) = reader.written()?;
+    let (local_ms, offset_minutes) = reader.local_and_offset()?;
     let ms = match offset_minutes {
         Some(minutes) => local_ms - minutes * 60_000,
         None => local_ms - local_offset_ms(local_ms, zone()),
@@ -166,19 +166,19 @@ const ZONES: [(&[u8; 3], i64); 12] = [
 const ZULU: Token<'_> = Token::Word(*b"z\0\0", 1);
 
 impl<'a> Reader<'a> {
-    fn peek(&self) -> Option<Token<'a>> {
+    fn peek_token(&self) -> Option<Token<'a>> {
         self.tokens.get(self.at).copied()
     }
 
-    fn eat(&mut self, token: Token<'_>) -> bool {
-        let there = self.peek() == Some(token);
+    fn eat_token(&mut self, token: Token<'_>) -> bool {
+        let there = self.peek_token() == Some(token);
         self.at += usize::from(there);
         there
     }
 
     /// The next number, if it has `count` digits and passes.
-    fn fixed(&mut self, count: usize, passes: impl Fn(i64) -> bool) -> Option<i64> {
-        match self.peek() {
+    fn fixed_number(&mut self, count: usize, passes: impl Fn(i64) -> bool) -> Option<i64> {
+        match self.peek_token() {
             Some(Token::Number { value, digits }) if digits.len() == count && passes(value) => {
                 self.at += 1;
                 Some(value)
@@ -188,10 +188,10 @@ impl<'a> Reader<'a> {
     }
 
     /// `[±YY]YYYY[-MM[-DD]][THH:mm[:ss[.f]]][Z|±HH:mm]` (ECMA-262 §21.4.1.32).
-    fn iso(&mut self) -> Iso {
-        let read = self
-            .iso_date()
-            .and_then(|()| if self.eat(Token::Word(*b"t\0\0", 1)) { Some(self.iso_time()) } else { None });
+    fn read_iso(&mut self) -> Iso {
+        let read = self.iso_date().and_then(|()| {
+            if self.eat_token(Token::Word(*b"t\0\0", 1)) { Some(self.iso_time()) } else { None }
+        });
         let at_end = self.at == self.tokens.len();
         self.is_iso = match read {
             Some(time) if time.is_some() && at_end => true,
@@ -213,24 +213,24 @@ impl<'a> Reader<'a> {
     }
 
     fn iso_date(&mut self) -> Option<()> {
-        let year = match self.peek() {
+        let year = match self.peek_token() {
             Some(Token::Sign(sign @ ('+' | '-'))) => {
                 self.at += 1;
-                let year = self.fixed(6, |year| sign == '+' || year != 0);
+                let year = self.fixed_number(6, |year| sign == '+' || year != 0);
                 if year.is_none() {
                     // The tolerant reader still reads the sign.
                     self.at -= 1;
                 }
                 if sign == '-' { -year? } else { year? }
             }
-            _ => self.fixed(4, |_| true)?,
+            _ => self.fixed_number(4, |_| true)?,
         };
         self.day.push(year);
-        if self.eat(Token::Sign('-')) {
-            let month = self.fixed(2, |month| (1..=12).contains(&month))?;
+        if self.eat_token(Token::Sign('-')) {
+            let month = self.fixed_number(2, |month| (1..=12).contains(&month))?;
             self.day.push(month);
-            if self.eat(Token::Sign('-')) {
-                let day = self.fixed(2, is_day)?;
+            if self.eat_token(Token::Sign('-')) {
+                let day = self.fixed_number(2, is_day)?;
                 self.day.push(day);
             }
         }
@@ -238,53 +238,53 @@ impl<'a> Reader<'a> {
     }
 
     fn iso_time(&mut self) -> Option<()> {
-        let hour = self.fixed(2, |hour| hour <= 24)?;
+        let hour = self.fixed_number(2, |hour| hour <= 24)?;
         let within = |limit: i64| move |part: i64| part < if hour == 24 { 1 } else { limit };
         self.time.push(hour);
-        self.eat(Token::Sign(':')).then_some(())?;
-        let minute = self.fixed(2, within(60))?;
+        self.eat_token(Token::Sign(':')).then_some(())?;
+        let minute = self.fixed_number(2, within(60))?;
         self.time.push(minute);
-        if self.eat(Token::Sign(':')) {
-            let second = self.fixed(2, within(60))?;
+        if self.eat_token(Token::Sign(':')) {
+            let second = self.fixed_number(2, within(60))?;
             self.time.push(second);
-            if self.eat(Token::Sign('.')) {
-                let Some(Token::Number { value, digits }) = self.peek() else { return None };
+            if self.eat_token(Token::Sign('.')) {
+                let Some(Token::Number { value, digits }) = self.peek_token() else { return None };
                 within(i64::MAX)(value).then_some(())?;
                 self.at += 1;
-                self.time.push(milliseconds(digits));
+                self.time.push(fraction_milliseconds(digits));
             }
         }
-        if self.eat(ZULU) {
+        if self.eat_token(ZULU) {
             self.zone.set(0);
-        } else if let Some(Token::Sign(sign @ ('+' | '-'))) = self.peek() {
+        } else if let Some(Token::Sign(sign @ ('+' | '-'))) = self.peek_token() {
             self.at += 1;
             self.zone.sign = Some(if sign == '-' { -1 } else { 1 });
-            if let Some(both) = self.fixed(4, |both| both / 100 < 24 && both % 100 < 60) {
+            if let Some(both) = self.fixed_number(4, |both| both / 100 < 24 && both % 100 < 60) {
                 self.zone.hour = Some(both / 100);
                 self.zone.minute = Some(both % 100);
             } else {
-                let hour = self.fixed(2, |hour| hour < 24)?;
+                let hour = self.fixed_number(2, |hour| hour < 24)?;
                 self.zone.hour = Some(hour);
-                self.eat(Token::Sign(':')).then_some(())?;
-                self.zone.minute = Some(self.fixed(2, |minute| minute < 60)?);
+                self.eat_token(Token::Sign(':')).then_some(())?;
+                self.zone.minute = Some(self.fixed_number(2, |minute| minute < 60)?);
             }
         }
         Some(())
     }
 
-    fn tolerant(&mut self) -> Option<()> {
+    fn read_leniently(&mut self) -> Option<()> {
         let mut seen_number = !self.day.is_empty();
-        while let Some(token) = self.peek() {
+        while let Some(token) = self.peek_token() {
             self.at += 1;
             match token {
                 Token::Number { value, .. } => {
                     seen_number = true;
-                    self.number(value)?;
+                    self.accept_number(value)?;
                 }
-                Token::Word(word, len) => self.word(word, len, seen_number)?,
+                Token::Word(word, len) => self.accept_word(word, len, seen_number)?,
                 Token::Sign(sign @ ('+' | '-')) if self.zone.is_utc() || !self.time.is_empty() => {
                     seen_number = true;
-                    self.offset(sign)?;
+                    self.read_offset(sign)?;
                 }
                 Token::Sign('+' | '-' | ')') if seen_number => return None,
                 Token::Sign(_) | Token::Blank | Token::Remark => {}
@@ -293,22 +293,22 @@ impl<'a> Reader<'a> {
         Some(())
     }
 
-    fn number(&mut self, value: i64) -> Option<()> {
-        if self.eat(Token::Sign(':')) {
-            if self.eat(Token::Sign(':')) {
+    fn accept_number(&mut self, value: i64) -> Option<()> {
+        if self.eat_token(Token::Sign(':')) {
+            if self.eat_token(Token::Sign(':')) {
                 self.time.is_empty().then_some(())?;
                 self.time.extend([value, 0]);
                 return Some(());
             }
             self.add_time(value)?;
-            self.eat(Token::Sign('.'));
+            self.eat_token(Token::Sign('.'));
             return Some(());
         }
-        if self.eat(Token::Sign('.')) && self.time_expects(value) {
+        if self.eat_token(Token::Sign('.')) && self.time_expects(value) {
             let _ = self.add_time(value);
-            let Some(Token::Number { digits, .. }) = self.peek() else { return None };
+            let Some(Token::Number { digits, .. }) = self.peek_token() else { return None };
             self.at += 1;
-            self.finish_time(milliseconds(digits));
+            self.finish_time(fraction_milliseconds(digits));
             return Some(());
         }
         if self.zone.hour.is_some() && self.zone.minute.is_none() && value < 60 {
@@ -317,18 +317,18 @@ impl<'a> Reader<'a> {
         }
         if self.time_expects(value) {
             self.finish_time(value);
-            let ends = matches!(self.peek(), None | Some(ZULU | Token::Blank | Token::Sign('+' | '-')));
+            let ends = matches!(self.peek_token(), None | Some(ZULU | Token::Blank | Token::Sign('+' | '-')));
             return ends.then_some(());
         }
         if self.day.len() == 3 {
             return None;
         }
         self.day.push(value);
-        self.eat(Token::Sign('-'));
+        self.eat_token(Token::Sign('-'));
         Some(())
     }
 
-    fn word(&mut self, word: [u8; 3], len: usize, seen_number: bool) -> Option<()> {
+    fn accept_word(&mut self, word: [u8; 3], len: usize, seen_number: bool) -> Option<()> {
         let month = MONTHS.iter().position(|name| **name == word);
         let zone = ZONES.iter().find(|(name, _)| **name == word && len <= 3);
         match (&word, month, zone) {
@@ -336,24 +336,24 @@ impl<'a> Reader<'a> {
             (b"pm\0", ..) if !self.time.is_empty() => self.half_day = Some(12),
             (_, Some(month), _) => {
                 self.named_month = i64::try_from(month).ok().map(|month| month + 1);
-                self.eat(Token::Sign('-'));
+                self.eat_token(Token::Sign('-'));
             }
             (_, _, Some((_, hours))) if seen_number => self.zone.set(*hours),
             // Other words may precede the first number if something separates them from it.
-            _ if seen_number || matches!(self.peek(), Some(Token::Number { .. })) => return None,
+            _ if seen_number || matches!(self.peek_token(), Some(Token::Number { .. })) => return None,
             _ => {}
         }
         Some(())
     }
 
-    fn offset(&mut self, sign: char) -> Option<()> {
+    fn read_offset(&mut self, sign: char) -> Option<()> {
         self.zone.sign = Some(if sign == '-' { -1 } else { 1 });
         let (mut value, mut len) = (0, 0);
-        if let Some(Token::Number { value: number, digits }) = self.peek() {
+        if let Some(Token::Number { value: number, digits }) = self.peek_token() {
             self.at += 1;
             (value, len) = (number, digits.len());
         }
-        (self.zone.hour, self.zone.minute) = match (self.peek(), len) {
+        (self.zone.hour, self.zone.minute) = match (self.peek_token(), len) {
             (Some(Token::Sign(':')), _) => (Some(value), None),
             (_, 1 | 2) => (Some(value), Some(0)),
             (_, 3 | 4) => (Some(value / 100), Some(value % 100)),
@@ -382,7 +382,7 @@ impl<'a> Reader<'a> {
 
     /// Local milliseconds since 1970 and, if the text has an offset, the minutes that local time is ahead
     /// of UTC.
-    fn written(mut self) -> Option<(i64, Option<i64>)> {
+    fn local_and_offset(mut self) -> Option<(i64, Option<i64>)> {
         if self.day.is_empty() {
             return None;
         }
@@ -422,7 +422,7 @@ fn is_day(number: i64) -> bool {
 }
 
 /// The digits of a fraction of a second as milliseconds.
-fn milliseconds(digits: &str) -> i64 {
+fn fraction_milliseconds(digits: &str) -> i64 {
     let first: String = digits.chars().chain("00".chars()).take(3).collect();
     first.parse().unwrap_or(0)
 }
@@ -430,7 +430,7 @@ fn milliseconds(digits: &str) -> i64 {
 /// Most significant digits of a number; further digits are ignored.
 const SIGNIFICANT_DIGITS: usize = 9;
 
-fn tokens(text: &str) -> Vec<Token<'_>> {
+fn split_tokens(text: &str) -> Vec<Token<'_>> {
     let mut tokens = Vec::new();
     let mut rest = text;
     while let Some(c) = rest.chars().next() {
@@ -561,7 +561,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_panics(text in r"[0-9A-Za-z:+\-./,() é]{0,30}") {
-            let _ = parse(&text, &|| Some("Europe/Berlin".to_owned())).map(|ms| Moment::from_epoch_ms(ms).map(Moment::iso));
+            let _ = parse(&text, &|| Some("Europe/Berlin".to_owned())).map(|ms| Moment::from_epoch_ms(ms).map(Moment::iso_text));
         }
     }
 }

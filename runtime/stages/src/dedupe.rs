@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::compare::identity;
+use super::compare::value_digest;
 use super::item_path::Path;
 use lobster_base::digest::Digest;
 use lobster_stage::{
@@ -33,7 +33,7 @@ pub(super) static SPEC: StageSpec = StageSpec {
     examples: || serde_json::json!([{"args": {"key": "id"}, "description": "One item for each id"}]),
     side_effects: Some(&[]),
     kind: StageKind::Pure,
-    build: |args| Ok(Box::new(Dedupe { key: args.value("key").map(Path::new), seen: HashSet::new() })),
+    build: |args| Ok(Box::new(Dedupe { key: args.text_value("key").map(Path::new), seen: HashSet::new() })),
 };
 
 struct Dedupe {
@@ -42,15 +42,15 @@ struct Dedupe {
 }
 
 impl Stage for Dedupe {
-    fn item(&mut self, item: Value, _: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
+    fn process_item(&mut self, item: Value, _: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
         let identity = match &self.key {
-            Some(path) => identity(path.get(&item).as_deref()),
-            None => identity(Some(&item)),
+            Some(path) => value_digest(path.get(&item).as_deref()),
+            None => value_digest(Some(&item)),
         };
-        if self.seen.insert(identity) { out.item(item) } else { Ok(Flow::More) }
+        if self.seen.insert(identity) { out.emit_item(item) } else { Ok(Flow::More) }
     }
 
-    fn end(&mut self, _: &mut dyn Host, _: &mut dyn Sink) -> Result<(), Stop> {
+    fn end_input(&mut self, _: &mut dyn Host, _: &mut dyn Sink) -> Result<(), Stop> {
         Ok(())
     }
 }

@@ -27,13 +27,13 @@ impl Arg {
         Self { name, kind: "boolean", about, default: None }
     }
 
-    pub(super) const fn or(self, default: &'static str) -> Self {
+    pub(super) const fn with_default(self, default: &'static str) -> Self {
         Self { default: Some(default), ..self }
     }
 }
 
 /// The schema of a command's arguments, ending with the positional words.
-pub(super) fn schema(args: &[Arg], required: &[&str]) -> Value {
+pub(super) fn command_schema(args: &[Arg], required: &[&str]) -> Value {
     let default =
         |arg: &Arg| arg.default.and_then(|text| lobster_base::json::parse(text).ok()).unwrap_or_default();
     let mut properties: Vec<(&str, Value)> =
@@ -43,7 +43,7 @@ pub(super) fn schema(args: &[Arg], required: &[&str]) -> Value {
 }
 
 /// Examples as `commands.list` shows them, from pairs of JSON text and description.
-pub(super) fn examples(pairs: &[(&str, &str)]) -> Value {
+pub(super) fn example_list(pairs: &[(&str, &str)]) -> Value {
     pairs
         .iter()
         .map(|(args, about)| json!({"args": lobster_base::json::parse(args).unwrap_or_default(), "description": about}))

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::describe::{Arg, examples, schema};
+use super::describe::{Arg, command_schema, example_list};
 use super::state_set::as_value;
 use super::user_state;
 use lobster_base::json;
@@ -24,8 +24,8 @@ Gives {kind, key, changed, before, after}. The order of fields does not matter. 
         value: Some("KEY"),
         help: "where the snapshot is kept (or the first word)",
     }],
-    args_schema: || schema(&[Arg::text("key", "State key of the snapshot")], &["key"]),
-    examples: || examples(&[(r#"{"key":"inbox"}"#, "Check the inbox for changes")]),
+    args_schema: || command_schema(&[Arg::text("key", "State key of the snapshot")], &["key"]),
+    examples: || example_list(&[(r#"{"key":"inbox"}"#, "Check the inbox for changes")]),
     side_effects: Some(&["writes_state"]),
     kind: StageKind::Effect,
     build,
@@ -45,15 +45,15 @@ fn build(args: &StageArgs) -> Result<Box<dyn Stage + Send>, StageError> {
 }
 
 impl Stage for Diff {
-    fn item(&mut self, item: Value, _host: &mut dyn Host, _out: &mut dyn Sink) -> Result<Flow, Stop> {
+    fn process_item(&mut self, item: Value, _host: &mut dyn Host, _out: &mut dyn Sink) -> Result<Flow, Stop> {
         self.items.push(item);
         Ok(Flow::More)
     }
 
-    fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
+    fn end_input(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
         let now = as_value(std::mem::take(&mut self.items));
-        let found = compare(&json::js_string(&self.key), now, host)?;
-        out.item(json!({
+        let found = compare_snapshot(&json::js_string(&self.key), now, host)?;
+        out.emit_item(json!({
             "kind": "diff.last", "key": self.key, "changed": found.changed, "before": found.before, "after": found.after,
         }))
         .map(drop)
@@ -68,25 +68,25 @@ pub(super) struct Compared {
 }
 
 /// Compares `now` with the snapshot under `key` and makes it the next one when the pipeline succeeds.
-pub(super) fn compare(key: &str, now: Value, host: &mut dyn Host) -> Result<Compared, Stop> {
-    let answer = host.effect(user_state::reading(key), &mut |effect| {
+pub(super) fn compare_snapshot(key: &str, now: Value, host: &mut dyn Host) -> Result<Compared, Stop> {
+    let answer = host.perform_effect(user_state::read_effect(key), &mut |effect| {
         let before = match user_state::get(effect, key) {
             // Text that is not JSON is no snapshot: everything has changed.
             Err(StoreError::StateText { .. }) => Value::Null,
-            other => other.map_err(user_state::failed)?,
+            other => other.map_err(user_state::to_stage_error)?,
         };
         Ok(json!({"value": before}))
     })?;
     let before = answer["value"].clone();
     let (kept_key, snapshot) = (key.to_owned(), now.clone());
     host.on_success(
-        user_state::writing(key, &now),
+        user_state::write_effect(key, &now),
         Box::new(move |effect| {
-            user_state::set(effect, &kept_key, &snapshot).map_err(user_state::failed)?;
+            user_state::set(effect, &kept_key, &snapshot).map_err(user_state::to_stage_error)?;
             Ok(json!({}))
         }),
     );
-    Ok(Compared { changed: json::stable(&before) != json::stable(&now), before, after: now })
+    Ok(Compared { changed: json::stable_text(&before) != json::stable_text(&now), before, after: now })
 }
 
 #[cfg(test)]
@@ -94,25 +94,25 @@ mod tests {
     use super::super::recording_host::{RecordingHost, error_of, run};
     use super::*;
 
-    fn diff(host: &mut RecordingHost, items: Vec<Value>) -> Value {
-        host.forget();
+    fn run_diff(host: &mut RecordingHost, items: Vec<Value>) -> Value {
+        host.start_new_run();
         run(&SPEC, &json!({"key": "My Key"}), items, host).unwrap().remove(0)
     }
 
     #[test]
     fn the_snapshot_is_kept_only_when_the_pipeline_succeeds() {
         let mut host = RecordingHost::new();
-        let first = diff(&mut host, vec![json!({"a": 1, "b": 2})]);
+        let first = run_diff(&mut host, vec![json!({"a": 1, "b": 2})]);
         assert_eq!(
             first,
             json!({"kind": "diff.last", "key": "My Key", "changed": true, "before": null, "after": {"a": 1, "b": 2}})
         );
-        assert_eq!(diff(&mut host, vec![json!({"a": 1, "b": 2})]), first);
-        host.succeed();
-        let second = diff(&mut host, vec![json!({"b": 2, "a": 1})]);
+        assert_eq!(run_diff(&mut host, vec![json!({"a": 1, "b": 2})]), first);
+        host.complete_run();
+        let second = run_diff(&mut host, vec![json!({"b": 2, "a": 1})]);
         assert_eq!((&second["changed"], &second["before"]), (&json!(false), &json!({"a": 1, "b": 2})));
         std::fs::write(host.state_dir().join("my_key.json"), "{oops").unwrap();
-        assert_eq!(diff(&mut host, vec![])["before"], Value::Null);
+        assert_eq!(run_diff(&mut host, vec![])["before"], Value::Null);
     }
 
     #[test]
@@ -122,12 +122,12 @@ mod tests {
             run(&SPEC, &json!({"key": true}), vec![json!(null)], &mut host).unwrap()[0]["key"],
             json!(true)
         );
-        host.forget();
+        host.start_new_run();
         assert_eq!(
             run(&SPEC, &json!({"_": ["p"]}), vec![json!(null)], &mut host).unwrap()[0]["changed"],
             json!(false)
         );
-        host.forget();
+        host.start_new_run();
         assert_eq!(error_of(run(&SPEC, &json!({}), vec![], &mut host)).message, "diff.last requires --key");
         assert_eq!(
             error_of(run(&SPEC, &json!({"key": "///"}), vec![], &mut host)).message,

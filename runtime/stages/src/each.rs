@@ -17,27 +17,28 @@ pub(super) struct Each {
 
 impl Each {
     /// The calls that `--each` and `--item-key` ask for; none without `--each`.
-    pub(super) fn of(args: &StageArgs) -> Option<Self> {
-        let key = args.any(&["item-key", "itemKey"]).map(json::js_string).filter(|key| !key.is_empty());
-        args.switch("each").then(|| Self { key: key.unwrap_or_else(|| "item".to_owned()), done: 0 })
+    pub(super) fn from_args(args: &StageArgs) -> Option<Self> {
+        let key =
+            args.first_value(&["item-key", "itemKey"]).map(json::js_string).filter(|key| !key.is_empty());
+        args.is_enabled("each").then(|| Self { key: key.unwrap_or_else(|| "item".to_owned()), done: 0 })
     }
 
     /// The arguments of the call for `item`: the arguments of all calls plus the item.
-    pub(super) fn arguments(&self, given: &Map<String, Value>, item: Value) -> Map<String, Value> {
+    pub(super) fn call_arguments(&self, given: &Map<String, Value>, item: Value) -> Map<String, Value> {
         let mut args = given.clone();
         args.insert(self.key.clone(), item);
         args
     }
 
     /// Notes that the next call was answered.
-    pub(super) fn answered(&mut self) {
+    pub(super) fn count_answer(&mut self) {
         self.done += 1;
     }
 
     /// Adds to a call's failure which calls were answered before it.
-    pub(super) fn explain(&self, stop: Stop) -> Stop {
+    pub(super) fn explain_failure(&self, stop: Stop) -> Stop {
         match stop {
-            Stop::Failed(error) if !error.is(Code::Cancelled) => {
+            Stop::Failed(error) if !error.has_code(Code::Cancelled) => {
                 let done = match self.done {
                     0 => "no call before it".to_owned(),
                     1 => "the call for item 1 was answered".to_owned(),
@@ -47,7 +48,7 @@ impl Each {
                 // A retry would repeat the calls that were answered.
                 Stop::Failed(StageError {
                     permanent: error.permanent || self.done > 0,
-                    ..error.reworded(message)
+                    ..error.with_message(message)
                 })
             }
             other => other,
@@ -57,10 +58,10 @@ impl Each {
 
 /// Passes a tool's answer on, the items of a list one by one.
 pub(super) fn hand_on(answer: Value, out: &mut dyn Sink) -> Result<Flow, Stop> {
-    let Value::Array(items) = answer else { return out.item(answer) };
+    let Value::Array(items) = answer else { return out.emit_item(answer) };
     let mut flow = Flow::More;
     for item in items {
-        flow = out.item(item)?;
+        flow = out.emit_item(item)?;
     }
     Ok(flow)
 }

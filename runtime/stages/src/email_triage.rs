@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::describe::{Arg, examples, schema};
+use super::describe::{Arg, command_schema, example_list};
 use lobster_base::json;
 use lobster_stage::{Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop};
 
@@ -34,22 +34,24 @@ decides and drafts replies through llm.invoke, whose options and variables apply
         },
     ],
     args_schema: || {
-        schema(
+        command_schema(
             &[
-                Arg::number("limit", "Most mails").or("20"),
+                Arg::number("limit", "Most mails").with_default("20"),
                 Arg::switch("llm", "Let a model decide"),
                 Arg::text("model", "Model"),
                 Arg::text("url", "Not used: the model's address comes from the environment"),
                 Arg::text("token", "Bearer token for the model"),
                 Arg::number("temperature", "Temperature"),
                 Arg::number("max-output-tokens", "Most tokens of the answer"),
-                Arg::text("emit", "report or drafts").or("\"report\""),
+                Arg::text("emit", "report or drafts").with_default("\"report\""),
                 Arg::text("state-key", "Where the run keeps the answer"),
             ],
             &[],
         )
     },
-    examples: || examples(&[(r#"{"llm":true,"emit":"drafts"}"#, "Drafts for the mails that need a reply")]),
+    examples: || {
+        example_list(&[(r#"{"llm":true,"emit":"drafts"}"#, "Drafts for the mails that need a reply")])
+    },
     side_effects: Some(&[]),
     kind: StageKind::Effect,
     build,
@@ -84,36 +86,36 @@ struct Email {
 }
 
 fn build(args: &StageArgs) -> Result<Box<dyn Stage + Send>, StageError> {
-    let llm = args.switch("llm").then(|| {
+    let llm = args.is_enabled("llm").then(|| {
         let passed = ["model", "token", "temperature", "max-output-tokens", "state-key"];
         let options = passed.iter().filter_map(|name| Some(((*name).to_owned(), args.get(name)?.clone())));
         StageArgs { positional: Vec::new(), options: options.collect(), ..StageArgs::default() }
     });
     Ok(Box::new(Triage {
-        limit: args.number("limit").unwrap_or(20.0),
-        drafts_only: args.value("emit").is_some_and(|what| what.trim() == "drafts"),
+        limit: args.number_value("limit").unwrap_or(20.0),
+        drafts_only: args.text_value("emit").is_some_and(|what| what.trim() == "drafts"),
         llm,
         emails: Vec::new(),
     }))
 }
 
 impl Stage for Triage {
-    fn item(&mut self, item: Value, _host: &mut dyn Host, _out: &mut dyn Sink) -> Result<Flow, Stop> {
-        self.emails.push(Email::of(&item));
+    fn process_item(&mut self, item: Value, _host: &mut dyn Host, _out: &mut dyn Sink) -> Result<Flow, Stop> {
+        self.emails.push(Email::from_item(&item));
         #[expect(clippy::cast_precision_loss, reason = "a count of items is far below 2^53")]
         let full = self.emails.len() as f64 >= self.limit;
         Ok(if full { Flow::Enough } else { Flow::More })
     }
 
-    fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
+    fn end_input(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
         if let Some(args) = self.llm.take() {
-            if PROVIDERS.iter().any(|name| host.env(name).is_some_and(|value| !value.trim().is_empty())) {
+            if PROVIDERS.iter().any(|name| host.env_var(name).is_some_and(|value| !value.trim().is_empty())) {
                 return self.ask_model(args, host, out);
             }
-            host.note("[WARN] email.triage --llm: no provider is configured (LOBSTER_LLM_PROVIDER); fixed rules decide");
+            host.print_note("[WARN] email.triage --llm: no provider is configured (LOBSTER_LLM_PROVIDER); fixed rules decide");
         }
         if !self.drafts_only {
-            out.item(self.by_rules())?;
+            out.emit_item(self.by_rules())?;
         }
         Ok(())
     }
@@ -123,11 +125,11 @@ impl Triage {
     fn by_rules(&self) -> Value {
         let mut buckets = Buckets::default();
         for email in &self.emails {
-            buckets.put(email.category(), &email.id);
+            buckets.add_email(email.category(), &email.id);
         }
         json!({
-            "summary": buckets.summary(),
-            "buckets": buckets.value(),
+            "summary": buckets.summary_line(),
+            "buckets": buckets.to_json(),
             "emails": self.for_model(),
             "mode": "deterministic",
         })
@@ -135,11 +137,11 @@ impl Triage {
 
     fn ask_model(&self, mut args: StageArgs, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
         let emails = self.for_model();
-        args.options.insert("prompt".into(), json!(prompt(&emails)));
+        args.options.insert("prompt".into(), json!(triage_prompt(&emails)));
         args.options.insert("output-schema".into(), json!(json::compact(&answer_schema())));
         args.options.insert("schema-version".into(), json!("email_triage.v1"));
         let items = emails.as_array().cloned().unwrap_or_default();
-        let answer = host.call("llm.invoke", args, items)?;
+        let answer = host.call_command("llm.invoke", args, items)?;
         let decisions: Vec<&Map<String, Value>> = answer
             .first()
             .and_then(|item| item.pointer("/output/data/decisions"))
@@ -147,11 +149,11 @@ impl Triage {
             .map(|decisions| decisions.iter().filter_map(Value::as_object).collect())
             .unwrap_or_default();
         let decisions: Vec<&Map<String, Value>> =
-            decisions.into_iter().filter(|decision| !text(decision, &["id"]).is_empty()).collect();
-        let drafts: Vec<Value> = decisions.iter().filter_map(|decision| self.draft(decision)).collect();
+            decisions.into_iter().filter(|decision| !first_text(decision, &["id"]).is_empty()).collect();
+        let drafts: Vec<Value> = decisions.iter().filter_map(|decision| self.draft_reply(decision)).collect();
         if self.drafts_only {
             for draft in drafts {
-                out.item(json!({
+                out.emit_item(json!({
                     "to": draft["to"], "subject": draft["subject"], "body": draft["body"], "emailId": draft["emailId"],
                 }))?;
             }
@@ -159,17 +161,20 @@ impl Triage {
         }
         let mut buckets = Buckets::default();
         for decision in &decisions {
-            buckets.put(Category::named(&text(decision, &["category"])), &text(decision, &["id"]));
+            buckets.add_email(
+                Category::from_name(&first_text(decision, &["category"])),
+                &first_text(decision, &["id"]),
+            );
         }
         let report = json!({
-            "summary": buckets.summary(),
-            "buckets": buckets.value(),
+            "summary": buckets.summary_line(),
+            "buckets": buckets.to_json(),
             "emails": emails,
             "decisions": decisions,
             "drafts": drafts,
             "mode": "llm",
         });
-        out.item(report).map(drop)
+        out.emit_item(report).map(drop)
     }
 
     fn for_model(&self) -> Value {
@@ -177,16 +182,18 @@ impl Triage {
     }
 
     /// The reply of a decision, if it can be addressed.
-    fn draft(&self, decision: &Map<String, Value>) -> Option<Value> {
+    fn draft_reply(&self, decision: &Map<String, Value>) -> Option<Value> {
         let reply = decision.get("reply")?.as_object()?;
-        let body = text(reply, &["body"]);
-        if Category::named(&text(decision, &["category"])) != Category::NeedsReply || body.is_empty() {
+        let body = first_text(reply, &["body"]);
+        if Category::from_name(&first_text(decision, &["category"])) != Category::NeedsReply
+            || body.is_empty()
+        {
             return None;
         }
-        let id = text(decision, &["id"]);
+        let id = first_text(decision, &["id"]);
         let email = self.emails.iter().find(|email| email.id == id)?;
-        let to = address(&email.from).filter(|_| !email.is_automatic())?;
-        let mut subject = text(reply, &["subject"]);
+        let to = sender_address(&email.from).filter(|_| !email.is_automatic())?;
+        let mut subject = first_text(reply, &["subject"]);
         if subject.is_empty() {
             subject = if email.subject.to_lowercase().starts_with("re:") {
                 email.subject.clone()
@@ -199,17 +206,17 @@ impl Triage {
 }
 
 impl Email {
-    fn of(item: &Value) -> Self {
+    fn from_item(item: &Value) -> Self {
         let empty = Map::new();
         let map = item.as_object().unwrap_or(&empty);
         let labels = map.get("labels").and_then(Value::as_array);
         Self {
-            id: text(map, &["id", "messageId"]),
-            thread_id: text(map, &["threadId", "thread_id", "id"]),
-            from: text(map, &["from", "sender"]),
-            subject: text(map, &["subject"]),
-            date: text(map, &["date", "internalDate", "timestamp"]),
-            snippet: text(map, &["snippet", "bodyPreview"]),
+            id: first_text(map, &["id", "messageId"]),
+            thread_id: first_text(map, &["threadId", "thread_id", "id"]),
+            from: first_text(map, &["from", "sender"]),
+            subject: first_text(map, &["subject"]),
+            date: first_text(map, &["date", "internalDate", "timestamp"]),
+            snippet: first_text(map, &["snippet", "bodyPreview"]),
             labels: labels.map(|labels| labels.iter().map(json::js_string).collect()).unwrap_or_default(),
         }
     }
@@ -248,7 +255,7 @@ enum Category {
 }
 
 impl Category {
-    fn named(name: &str) -> Self {
+    fn from_name(name: &str) -> Self {
         match name {
             "needs_reply" => Self::NeedsReply,
             "needs_action" => Self::NeedsAction,
@@ -265,7 +272,7 @@ struct Buckets {
 }
 
 impl Buckets {
-    fn put(&mut self, category: Category, id: &str) {
+    fn add_email(&mut self, category: Category, id: &str) {
         let bucket = match category {
             Category::NeedsReply => &mut self.reply,
             Category::NeedsAction => &mut self.action,
@@ -274,7 +281,7 @@ impl Buckets {
         bucket.push(id.to_owned());
     }
 
-    fn summary(&self) -> String {
+    fn summary_line(&self) -> String {
         format!(
             "{} need replies, {} need action, {} FYI",
             self.reply.len(),
@@ -283,19 +290,19 @@ impl Buckets {
         )
     }
 
-    fn value(&self) -> Value {
+    fn to_json(&self) -> Value {
         json!({"needsReply": self.reply, "needsAction": self.action, "fyi": self.fyi})
     }
 }
 
 /// The first field that exists, as trimmed text.
-fn text(map: &Map<String, Value>, names: &[&str]) -> String {
+fn first_text(map: &Map<String, Value>, names: &[&str]) -> String {
     let value = names.iter().find_map(|name| map.get(*name).filter(|value| !value.is_null()));
     value.map(json::js_string).unwrap_or_default().trim().to_owned()
 }
 
 /// The address of a sender: the text in angle brackets, else the first word with an `@` inside.
-fn address(from: &str) -> Option<String> {
+fn sender_address(from: &str) -> Option<String> {
     let bracketed =
         from.split_once('<').and_then(|(_, rest)| rest.split_once('>')).map(|(inside, _)| inside.trim());
     let is_address = |text: &&str| {
@@ -311,7 +318,7 @@ fn address(from: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
-fn prompt(emails: &Value) -> String {
+fn triage_prompt(emails: &Value) -> String {
     format!(
         "Decide for each of the e-mails below what it needs: needs_reply (a person expects an answer), \
          needs_action (something must be done, but no answer is expected) or fyi (neither). Use the e-mail's \
@@ -357,7 +364,7 @@ mod tests {
     use super::super::recording_host::{RecordingHost, run};
     use super::*;
 
-    fn mails() -> Vec<Value> {
+    fn sample_mails() -> Vec<Value> {
         vec![
             json!({"id": "m1", "threadId": "t1", "from": "Ada <ada@example.test>", "subject": "Quick question", "date": "2024-01-02", "snippet": "hey", "labels": ["INBOX", "UNREAD"]}),
             json!({"id": "m2", "threadId": "t2", "from": "no-reply@shop.test", "subject": "Receipt", "labels": ["UNREAD"]}),
@@ -369,7 +376,7 @@ mod tests {
 
     #[test]
     fn rules_sort_and_normalise() {
-        let report = run(&SPEC, &json!({}), mails(), &mut RecordingHost::new()).unwrap().remove(0);
+        let report = run(&SPEC, &json!({}), sample_mails(), &mut RecordingHost::new()).unwrap().remove(0);
         assert_eq!(report["summary"], "1 need replies, 2 need action, 2 FYI");
         assert_eq!(
             report["buckets"],
@@ -385,7 +392,7 @@ mod tests {
             json!({"id": "", "threadId": "", "from": "", "subject": "", "date": "", "snippet": "", "labels": []})
         );
         assert_eq!(
-            run(&SPEC, &json!({"emit": "drafts"}), mails(), &mut RecordingHost::new()).unwrap(),
+            run(&SPEC, &json!({"emit": "drafts"}), sample_mails(), &mut RecordingHost::new()).unwrap(),
             [json!(null); 0]
         );
     }
@@ -393,7 +400,8 @@ mod tests {
     #[test]
     fn the_limit_counts_after_adding() {
         for (limit, count) in [("0", 1), ("2", 2), ("x", 5), ("-1", 1)] {
-            let report = run(&SPEC, &json!({"limit": limit}), mails(), &mut RecordingHost::new()).unwrap();
+            let report =
+                run(&SPEC, &json!({"limit": limit}), sample_mails(), &mut RecordingHost::new()).unwrap();
             assert_eq!(report[0]["emails"].as_array().map(Vec::len), Some(count), "{limit}");
         }
     }
@@ -402,7 +410,7 @@ mod tests {
     fn without_a_provider_the_rules_decide_and_say_so() {
         let mut host = RecordingHost::new();
         host.set("LOBSTER_LLM_PROVIDER", " ");
-        let report = run(&SPEC, &json!({"llm": true}), mails(), &mut host).unwrap();
+        let report = run(&SPEC, &json!({"llm": true}), sample_mails(), &mut host).unwrap();
         assert_eq!(report[0]["mode"], "deterministic");
         assert!(host.notes[0].contains("no provider"));
     }
@@ -417,14 +425,14 @@ mod tests {
             ("@", None),
             ("", None),
         ] {
-            assert_eq!(address(from).as_deref(), to, "{from}");
+            assert_eq!(sender_address(from).as_deref(), to, "{from}");
         }
     }
 
     proptest::proptest! {
         #[test]
         fn an_address_is_one_word_with_a_name_and_a_host(from in ".{0,60}|[<>@a-z. ,]{0,30}") {
-            if let Some(to) = address(&from) {
+            if let Some(to) = sender_address(&from) {
                 proptest::prop_assert!(!to.contains(char::is_whitespace));
                 let (user, host) = to.split_once('@').unwrap();
                 proptest::prop_assert!(!user.is_empty() && !host.is_empty());
@@ -438,9 +446,9 @@ mod tests {
             limit: 20.0,
             drafts_only: false,
             llm: None,
-            emails: mails().iter().map(Email::of).collect(),
+            emails: sample_mails().iter().map(Email::from_item).collect(),
         };
-        let draft = |decision: Value| triage.draft(decision.as_object().unwrap());
+        let draft = |decision: Value| triage.draft_reply(decision.as_object().unwrap());
         let ask = |id: &str, reply: Value| json!({"id": id, "category": "needs_reply", "reply": reply});
         assert_eq!(
             draft(ask("m1", json!({"body": " Sure! "}))),

@@ -12,7 +12,7 @@ use tempfile::TempPath;
 use lobster_base::json::write_compact;
 use lobster_stage::{
     Flag, Flow, Host, NativeCommand, NativeOutcome, Payload, Program, Sink, Stage, StageArgs, StageError,
-    StageKind, StageSpec, Stop, args_schema, explained, option_schema, words_schema,
+    StageKind, StageSpec, Stop, args_schema, command_failure, option_schema, words_schema,
 };
 
 pub(super) static SPEC: StageSpec = StageSpec {
@@ -66,16 +66,16 @@ struct Exec {
 
 impl Exec {
     fn new(args: &StageArgs) -> Result<Self, StageError> {
-        let stdin = match args.value("stdin").filter(|mode| !mode.is_empty()) {
+        let stdin = match args.text_value("stdin").filter(|mode| !mode.is_empty()) {
             None => None,
             Some(mode) => Some(Stdin::new(mode)?),
         };
-        let program = program(args).ok_or_else(|| StageError::permanent("exec requires a command"))?;
-        Ok(Self { program, json: args.switch("json"), all_lines: args.switch("all-lines"), stdin })
+        let program = parse_program(args).ok_or_else(|| StageError::permanent("exec requires a command"))?;
+        Ok(Self { program, json: args.is_enabled("json"), all_lines: args.is_enabled("all-lines"), stdin })
     }
 
     /// The program's name in messages.
-    fn name(&self) -> &str {
+    fn program_name(&self) -> &str {
         match &self.program {
             Program::Shell(line) => line,
             Program::Argv(argv) => argv.first().map_or("", String::as_str),
@@ -83,46 +83,46 @@ impl Exec {
     }
 
     /// `exec command not found: …`, as the incumbent words it.
-    fn explain(&self, error: StageError) -> StageError {
-        if !error.is(Code::ProgramNotFound) {
+    fn explain_error(&self, error: StageError) -> StageError {
+        if !error.has_code(Code::ProgramNotFound) {
             return error;
         }
         let message = match &self.program {
             Program::Shell(_) => "exec shell not found; check LOBSTER_SHELL".to_owned(),
-            Program::Argv(_) => format!("exec command not found: {}", self.name()),
+            Program::Argv(_) => format!("exec command not found: {}", self.program_name()),
         };
-        error.reworded(message)
+        error.with_message(message)
     }
 }
 
-fn program(args: &StageArgs) -> Option<Program> {
-    if let Some(line) = args.value("shell").filter(|line| !line.is_empty()) {
+fn parse_program(args: &StageArgs) -> Option<Program> {
+    if let Some(line) = args.text_value("shell").filter(|line| !line.is_empty()) {
         return Some(Program::Shell(line.to_owned()));
     }
     match args.positional.as_slice() {
         [] => None,
-        [line] if line.contains(char::is_whitespace) || args.switch("shell") => {
+        [line] if line.contains(char::is_whitespace) || args.is_enabled("shell") => {
             Some(Program::Shell(line.clone()))
         }
         // A bare --shell after the words: the words are the line.
-        words if args.switch("shell") => Some(Program::Shell(words.join(" "))),
+        words if args.is_enabled("shell") => Some(Program::Shell(words.join(" "))),
         words => Some(Program::Argv(words.to_vec())),
     }
 }
 
 impl Stage for Exec {
-    fn item(&mut self, item: Value, _: &mut dyn Host, _: &mut dyn Sink) -> Result<Flow, Stop> {
+    fn process_item(&mut self, item: Value, _: &mut dyn Host, _: &mut dyn Sink) -> Result<Flow, Stop> {
         if let Some(stdin) = &mut self.stdin {
-            stdin.push(&item)?;
+            stdin.push_item(&item)?;
         }
         Ok(Flow::More)
     }
 
-    fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
+    fn end_input(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
         // The spooled input must outlive the process.
         let (stdin, _spooled) = match self.stdin.take() {
             Some(stdin) => {
-                let (payload, spooled) = stdin.finish()?;
+                let (payload, spooled) = stdin.into_payload()?;
                 (Some(payload), spooled)
             }
             None => (None, None),
@@ -135,22 +135,22 @@ impl Stage for Exec {
             json: self.json,
             dispatches: false,
         };
-        let outcome = host.native(command).map_err(|stop| match stop {
-            Stop::Failed(error) => Stop::Failed(self.explain(error)),
+        let outcome = host.run_native(command).map_err(|stop| match stop {
+            Stop::Failed(error) => Stop::Failed(self.explain_error(error)),
             Stop::Paused | Stop::Cancelled | Stop::Interrupted => stop,
         })?;
         if outcome.exit != Some(0) {
-            return Err(failure(self.name(), &outcome).into());
+            return Err(exec_failure(self.program_name(), &outcome).into());
         }
         if self.json {
-            if output::json(&outcome.stdout, outcome.plain_json, out)? {
-                host.note(
+            if output::emit_json(&outcome.stdout, outcome.plain_json, out)? {
+                host.print_note(
                     "warning: exec --json: the output escapes half a surrogate pair, which is read as U+FFFD",
                 );
             }
             Ok(())
         } else {
-            output::lines(&outcome.stdout, self.all_lines, out)
+            output::emit_lines(&outcome.stdout, self.all_lines, out)
         }
     }
 }
@@ -158,14 +158,14 @@ impl Stage for Exec {
 /// Most bytes of a program's output repeated in an error message.
 const MESSAGE_BYTES: usize = 16 << 10;
 
-fn failure(name: &str, outcome: &NativeOutcome) -> StageError {
+fn exec_failure(name: &str, outcome: &NativeOutcome) -> StageError {
     let code = outcome.exit.map_or_else(|| "null".to_owned(), |code| code.to_string());
     let said = [&outcome.stderr, &outcome.stdout]
         .into_iter()
         .filter_map(|payload| output::excerpt(payload, MESSAGE_BYTES).ok())
         .find(|text| !text.is_empty());
     let message = format!("exec failed ({code}): {}", said.as_deref().unwrap_or(name));
-    explained(message, &outcome.withheld, &outcome.blocked).or_code(Code::CommandFailed)
+    command_failure(message, &outcome.withheld, &outcome.blocked).or_code(Code::CommandFailed)
 }
 
 /// Input for the program, moved to disk once it is large.
@@ -201,7 +201,7 @@ impl Stdin {
         Ok(Self { mode: parsed, memory: Vec::new(), file: None, empty: true })
     }
 
-    fn push(&mut self, item: &Value) -> Result<(), StageError> {
+    fn push_item(&mut self, item: &Value) -> Result<(), StageError> {
         let first = std::mem::take(&mut self.empty);
         self.memory.extend_from_slice(match (self.mode, first) {
             (StdinMode::Json, true) => b"[",
@@ -219,10 +219,10 @@ impl Stdin {
         if self.mode == StdinMode::Jsonl {
             self.memory.push(b'\n');
         }
-        if self.memory.len() > MEMORY { self.spool() } else { Ok(()) }
+        if self.memory.len() > MEMORY { self.spill_to_file() } else { Ok(()) }
     }
 
-    fn spool(&mut self) -> Result<(), StageError> {
+    fn spill_to_file(&mut self) -> Result<(), StageError> {
         let failed = |error| {
             StageError::new(format!(
                 "exec --stdin: the input could not be kept in a file: {error} (TMPDIR names the directory)"
@@ -238,12 +238,12 @@ impl Stdin {
         Ok(())
     }
 
-    fn finish(mut self) -> Result<(Payload, Option<TempPath>), StageError> {
+    fn into_payload(mut self) -> Result<(Payload, Option<TempPath>), StageError> {
         if self.mode == StdinMode::Json {
             self.memory.extend_from_slice(if self.empty { b"[]" } else { b"]" });
         }
         if self.file.is_some() {
-            self.spool()?;
+            self.spill_to_file()?;
         }
         Ok(match self.file {
             None => (Payload::Bytes(Arc::from(self.memory)), None),
@@ -257,7 +257,7 @@ impl Stdin {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{fails, run};
+    use super::super::testing::{failure_message, run};
     use super::*;
 
     #[test]
@@ -327,9 +327,9 @@ mod tests {
             ("exec --shell ''", "exec requires a command"),
             ("exec --stdin yaml cat", "exec --stdin must be raw, json, or jsonl (got yaml)"),
         ] {
-            assert_eq!(fails(text, json!([])), message, "{text}");
+            assert_eq!(failure_message(text, json!([])), message, "{text}");
         }
-        let long = fails("exec --shell 'yes 0123456789 | head -c 3000000 >&2; exit 1'", json!([]));
+        let long = failure_message("exec --shell 'yes 0123456789 | head -c 3000000 >&2; exit 1'", json!([]));
         assert!(long.len() < 2 * MESSAGE_BYTES && long.contains("bytes left out"), "{}", long.len());
     }
 }

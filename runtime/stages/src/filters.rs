@@ -41,7 +41,7 @@ pub(super) struct Call<'a> {
 
 impl Filter {
     pub(super) fn parse(text: &str) -> Self {
-        let mut words = words(text).into_iter();
+        let mut words = split_words(text).into_iter();
         let name = words.next().unwrap_or_default();
         let mut next = || words.next();
         match name.as_str() {
@@ -75,9 +75,9 @@ impl Filter {
             Self::Upper => of(text().to_uppercase()),
             Self::Lower => of(text().to_lowercase()),
             Self::Trim => of(trim_js(&text()).to_owned()),
-            Self::Truncate(max) => of(truncate(text(), *max)),
+            Self::Truncate(max) => of(truncate_text(text(), *max)),
             Self::Replace { from, to } => of(text().replace(from.as_str(), to)),
-            Self::Split(separator) => Ok(Some(split(&text(), separator))),
+            Self::Split(separator) => Ok(Some(split_text(&text(), separator))),
             Self::First | Self::Last => Ok(match value.as_deref() {
                 Some(Value::Array(items)) => {
                     if matches!(self, Self::First) {
@@ -107,7 +107,7 @@ impl Filter {
                 Some(Value::String(value)) if value.is_empty() => text.clone().map(Value::from),
                 _ => value.map(Cow::into_owned),
             }),
-            Self::Round(digits) => round(value, *digits),
+            Self::Round(digits) => round_value(value, *digits),
             Self::Date(format) => Ok(match value.as_deref() {
                 None | Some(Value::Null) => None,
                 Some(value) => Some(shown_date(value, format.as_deref(), env).into()),
@@ -119,7 +119,7 @@ impl Filter {
 
 /// Splits at spaces. Quotes hold a word together (and may be empty), a backslash takes the next character
 /// literally.
-fn words(text: &str) -> Vec<String> {
+fn split_words(text: &str) -> Vec<String> {
     let unquoted = |word: &str| {
         let (mut out, mut quote, mut chars) = (String::new(), None, word.chars());
         while let Some(c) = chars.next() {
@@ -145,7 +145,7 @@ fn leading_integer(text: &str) -> Option<i64> {
 }
 
 /// The first `max` UTF-16 units and `...`; a negative `max` cuts from the end.
-fn truncate(text: String, max: i64) -> String {
+fn truncate_text(text: String, max: i64) -> String {
     let units: Vec<_> = text.encode_utf16().collect();
     let len = i64::try_from(units.len()).unwrap_or(i64::MAX);
     if len <= max {
@@ -156,7 +156,7 @@ fn truncate(text: String, max: i64) -> String {
     format!("{}...", String::from_utf16_lossy(kept))
 }
 
-fn split(text: &str, separator: &str) -> Value {
+fn split_text(text: &str, separator: &str) -> Value {
     if separator.is_empty() {
         text.chars().map(|c| Value::String(c.to_string())).collect()
     } else {
@@ -165,7 +165,7 @@ fn split(text: &str, separator: &str) -> Value {
 }
 
 /// ECMA-262 `Number(value)`; missing is NaN.
-fn number(value: Option<&Value>) -> f64 {
+fn to_number(value: Option<&Value>) -> f64 {
     match value {
         None => f64::NAN,
         Some(Value::Null) => 0.0,
@@ -179,14 +179,14 @@ fn number(value: Option<&Value>) -> f64 {
 /// Most digits of `round`.
 const MAX_DIGITS: i64 = 100;
 
-fn round(value: Option<Cow<'_, Value>>, digits: i64) -> Result<Option<Value>, StageError> {
+fn round_value(value: Option<Cow<'_, Value>>, digits: i64) -> Result<Option<Value>, StageError> {
     if let Some(Value::Number(number)) = value.as_deref()
         && !number.is_f64()
         && (0..=MAX_DIGITS).contains(&digits)
     {
         return Ok(value.map(Cow::into_owned));
     }
-    let number = number(value.as_deref());
+    let number = to_number(value.as_deref());
     if number.is_nan() {
         return Ok(value.map(Cow::into_owned));
     }
@@ -195,7 +195,8 @@ fn round(value: Option<Cow<'_, Value>>, digits: i64) -> Result<Option<Value>, St
             "template filter round takes 0 to {MAX_DIGITS} digits, not {digits}"
         )));
     };
-    let rounded = if number.abs() < 1e21 { fixed(number, digits).parse().unwrap_or(number) } else { number };
+    let rounded =
+        if number.abs() < 1e21 { to_fixed(number, digits).parse().unwrap_or(number) } else { number };
     Ok(Some(Number::from_f64(rounded).map_or_else(
         || Value::from(lobster_base::json::float_text(rounded)),
         |n| lobster_base::json::parse(&number_text(&n)).unwrap_or(Value::Number(n)),
@@ -203,7 +204,7 @@ fn round(value: Option<Cow<'_, Value>>, digits: i64) -> Result<Option<Value>, St
 }
 
 /// ECMA-262 `Number.prototype.toFixed`: the nearest decimal, ties away from zero.
-fn fixed(number: f64, digits: usize) -> String {
+fn to_fixed(number: f64, digits: usize) -> String {
     // A tie needs a last binary digit at 2^-(digits+1), and then `digits + 1`
     // decimals are the exact value.
     let scale = i32::try_from(digits + 1).map_or(f64::INFINITY, |power| 2f64.powi(power));
@@ -234,7 +235,7 @@ fn shown_date(value: &Value, format: Option<&str>, env: &dyn Fn(&str) -> Option<
         Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
     };
     let Some(moment) = epoch_ms.and_then(date::Moment::from_epoch_ms) else { return text };
-    format.map_or_else(|| moment.iso(), |format| moment.format(format))
+    format.map_or_else(|| moment.iso_text(), |format| moment.format_with(format))
 }
 
 #[cfg(test)]
@@ -244,9 +245,9 @@ mod tests {
     use super::super::template::Template;
     use super::*;
 
-    fn fill(template: &str, item: &Value) -> String {
+    fn fill_text(template: &str, item: &Value) -> String {
         Template::new(template)
-            .fill(item, &|_| Some("UTC".to_owned()))
+            .fill_placeholders(item, &|_| Some("UTC".to_owned()))
             .unwrap_or_else(|e| format!("error: {e}"))
     }
 
@@ -292,7 +293,7 @@ mod tests {
             ("{{num|round -1}}", "error: template filter round takes 0 to 100 digits, not -1"),
             ("{{s|default 'a\\'b' | replace \"n\" ' ' }}", "ba a a"),
         ] {
-            assert_eq!(fill(template, &item), text, "{template}");
+            assert_eq!(fill_text(template, &item), text, "{template}");
         }
     }
 
@@ -314,9 +315,13 @@ mod tests {
             (123_456_789.987_654_3, 4, "123456789.9877"),
             (5e-324, 100, "0"),
         ] {
-            assert_eq!(fill(&format!("{{{{.|round {digits}}}}}"), &json!(number)), text, "{number} {digits}");
+            assert_eq!(
+                fill_text(&format!("{{{{.|round {digits}}}}}"), &json!(number)),
+                text,
+                "{number} {digits}"
+            );
         }
-        assert_eq!(fill("{{.|round 2}}", &json!(9_007_199_254_740_993_i64)), "9007199254740993");
+        assert_eq!(fill_text("{{.|round 2}}", &json!(9_007_199_254_740_993_i64)), "9007199254740993");
     }
 
     #[test]
@@ -334,7 +339,7 @@ mod tests {
             (json!(null), "[{{.|date}}]", "[]"),
             (json!({}), "[{{x|date | default none}}]", "[none]"),
         ] {
-            assert_eq!(fill(template, &value), text, "{value} {template}");
+            assert_eq!(fill_text(template, &value), text, "{value} {template}");
         }
     }
 }

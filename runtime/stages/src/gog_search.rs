@@ -3,7 +3,7 @@
 use lobster_base::code::Code;
 use serde_json::Value;
 
-use super::describe::{Arg, examples, schema};
+use super::describe::{Arg, command_schema, example_list};
 use super::tool;
 use lobster_base::json;
 use lobster_stage::{Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop};
@@ -23,16 +23,16 @@ Starts `gog gmail search QUERY --json --max N` (GOG_BIN names another program).
         Flag { name: "limit", value: Some("N"), help: "same as --max" },
     ],
     args_schema: || {
-        schema(
+        command_schema(
             &[
-                Arg::text("query", "Gmail search").or("\"newer_than:1d\""),
-                Arg::number("max", "Most results").or("20"),
+                Arg::text("query", "Gmail search").with_default("\"newer_than:1d\""),
+                Arg::number("max", "Most results").with_default("20"),
                 Arg::number("limit", "Same as max"),
             ],
             &[],
         )
     },
-    examples: || examples(&[(r#"{"query":"is:unread","max":5}"#, "The newest five unread threads")]),
+    examples: || example_list(&[(r#"{"query":"is:unread","max":5}"#, "The newest five unread threads")]),
     side_effects: Some(&["reads_email"]),
     kind: StageKind::Effect,
     build,
@@ -44,30 +44,35 @@ struct Search {
 }
 
 fn build(args: &StageArgs) -> Result<Box<dyn Stage + Send>, StageError> {
-    let query = args.text("query").unwrap_or_else(|| "newer_than:1d".to_owned());
-    let max = args.number("max").or_else(|| args.number("limit")).unwrap_or(20.0);
+    let query = args.text_or_true("query").unwrap_or_else(|| "newer_than:1d".to_owned());
+    let max = args.number_value("max").or_else(|| args.number_value("limit")).unwrap_or(20.0);
     Ok(Box::new(Search { query, max: json::float_text(max) }))
 }
 
 /// The `gog` program named by the environment.
-pub(super) fn gog(host: &dyn Host) -> Vec<String> {
-    let bin = host.env("GOG_BIN").map(|bin| bin.trim().to_owned()).filter(|bin| !bin.is_empty());
-    tool::program(bin.unwrap_or_else(|| "gog".to_owned()))
+pub(super) fn gog_program(host: &dyn Host) -> Vec<String> {
+    let bin = host.env_var("GOG_BIN").map(|bin| bin.trim().to_owned()).filter(|bin| !bin.is_empty());
+    tool::program_words(bin.unwrap_or_else(|| "gog".to_owned()))
 }
 
 /// Message if it cannot be started.
-pub(super) fn explain(error: &StageError) -> Option<String> {
-    (error.is(Code::ProgramNotFound))
+pub(super) fn explain_start_error(error: &StageError) -> Option<String> {
+    (error.has_code(Code::ProgramNotFound))
         .then(|| "gog not found on PATH (install: https://github.com/steipete/gogcli)".to_owned())
 }
 
 impl Stage for Search {
-    fn item(&mut self, _item: Value, _host: &mut dyn Host, _out: &mut dyn Sink) -> Result<Flow, Stop> {
+    fn process_item(
+        &mut self,
+        _item: Value,
+        _host: &mut dyn Host,
+        _out: &mut dyn Sink,
+    ) -> Result<Flow, Stop> {
         Ok(Flow::More)
     }
 
-    fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
-        let mut argv = gog(host);
+    fn end_input(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
+        let mut argv = gog_program(host);
         argv.extend(["gmail", "search"].map(str::to_owned));
         let limits = ["--json".to_owned(), "--max".to_owned(), self.max.clone()];
         if self.query.starts_with('-') {
@@ -78,24 +83,25 @@ impl Stage for Search {
             argv.push(self.query.clone());
             argv.extend(limits);
         }
-        let finished = tool::run(host, argv, None, explain)?;
-        if !finished.succeeded() {
-            let (code, stderr) = (finished.code(), tool::excerpt(&finished.stderr));
+        let finished = tool::run(host, argv, None, explain_start_error)?;
+        if !finished.has_succeeded() {
+            let (code, stderr) = (finished.exit_code(), tool::message_excerpt(&finished.stderr));
             return Err(StageError::new(format!("gog.gmail.search failed ({code}): {stderr}"))
                 .with_code(Code::CommandFailed)
                 .into());
         }
         let answer = json::parse(finished.stdout.trim())
             .map_err(|error| StageError::new(format!("gog.gmail.search expected JSON output ({error})")))?;
-        let found = match threads(answer) {
+        let found = match take_threads(answer) {
             Ok(threads) => threads,
-            Err(Value::Array(items)) => {
-                items.into_iter().flat_map(|item| threads(item).unwrap_or_else(|item| vec![item])).collect()
-            }
+            Err(Value::Array(items)) => items
+                .into_iter()
+                .flat_map(|item| take_threads(item).unwrap_or_else(|item| vec![item]))
+                .collect(),
             Err(other) => vec![other],
         };
         for item in found {
-            if out.item(item)? == Flow::Enough {
+            if out.emit_item(item)? == Flow::Enough {
                 break;
             }
         }
@@ -104,7 +110,7 @@ impl Stage for Search {
 }
 
 /// The threads of an object that has any, else the value itself.
-fn threads(value: Value) -> Result<Vec<Value>, Value> {
+fn take_threads(value: Value) -> Result<Vec<Value>, Value> {
     match value {
         Value::Object(mut map) => match map.remove("threads") {
             Some(Value::Array(threads)) => Ok(threads),
@@ -125,16 +131,16 @@ mod tests {
     use super::super::recording_host::{RecordingHost, error_of, run};
     use super::*;
 
-    fn search(args: &Value, stdout: &'static str) -> (Result<Vec<Value>, Stop>, Vec<String>) {
+    fn run_search(args: &Value, stdout: &'static str) -> (Result<Vec<Value>, Stop>, Vec<String>) {
         let mut host = RecordingHost::new();
-        host.natives(move |_| Ok((0, stdout.to_owned(), String::new())));
+        host.set_natives(move |_| Ok((0, stdout.to_owned(), String::new())));
         let result = run(&SPEC, args, vec![json!("dropped")], &mut host);
-        (result, host.programs().remove(0))
+        (result, host.started_programs().remove(0))
     }
 
     #[test]
     fn asks_gog() {
-        let words = |args: Value| search(&args, "[]").1.join(" ");
+        let words = |args: Value| run_search(&args, "[]").1.join(" ");
         assert_eq!(words(json!({"_": ["x"]})), "gog gmail search newer_than:1d --json --max 20");
         assert_eq!(words(json!({"query": "a b", "limit": "1e1"})), "gog gmail search a b --json --max 10");
         assert_eq!(
@@ -153,26 +159,26 @@ mod tests {
             ("{\"id\":1}", json!([{"id": 1}])),
             ("null", json!([null])),
         ] {
-            assert_eq!(json!(search(&json!({}), stdout).0.unwrap()), items, "{stdout}");
+            assert_eq!(json!(run_search(&json!({}), stdout).0.unwrap()), items, "{stdout}");
         }
     }
 
     #[test]
     fn failures() {
         for stdout in ["", "hello"] {
-            let error = error_of(search(&json!({}), stdout).0);
+            let error = error_of(run_search(&json!({}), stdout).0);
             assert!(error.message.starts_with("gog.gmail.search expected JSON output"), "{}", error.message);
         }
         let mut host = RecordingHost::new();
         host.set("GOG_BIN", "/x/gog.mjs");
-        host.natives(|_| Ok((-1, String::new(), "killed".into())));
+        host.set_natives(|_| Ok((-1, String::new(), "killed".into())));
         assert_eq!(
             error_of(run(&SPEC, &json!({}), vec![], &mut host)).message,
             "gog.gmail.search failed (?): killed"
         );
-        assert_eq!(host.programs()[0][..2], ["node", "/x/gog.mjs"]);
-        host.forget();
-        host.natives(|_| Err(StageError::new("no").with_code(Code::ProgramNotFound)));
+        assert_eq!(host.started_programs()[0][..2], ["node", "/x/gog.mjs"]);
+        host.start_new_run();
+        host.set_natives(|_| Err(StageError::new("no").with_code(Code::ProgramNotFound)));
         assert!(
             error_of(run(&SPEC, &json!({}), vec![], &mut host)).message.starts_with("gog not found on PATH")
         );

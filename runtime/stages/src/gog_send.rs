@@ -6,8 +6,8 @@
 use lobster_base::code::Code;
 use serde_json::{Value, json};
 
-use super::describe::{Arg, examples, schema};
-use super::gog_search::{explain, gog};
+use super::describe::{Arg, command_schema, example_list};
+use super::gog_search::{explain_start_error, gog_program};
 use super::tool;
 use lobster_base::json;
 use lobster_stage::{Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop};
@@ -29,13 +29,13 @@ sends is never retried; a resumed run continues after the last draft that was se
         Flag { name: "dryRun", value: None, help: "same as --dry-run" },
     ],
     args_schema: || {
-        schema(&[Arg::switch("dryRun", "Send nothing"), Arg::switch("dry-run", "Send nothing")], &[])
+        command_schema(&[Arg::switch("dryRun", "Send nothing"), Arg::switch("dry-run", "Send nothing")], &[])
     },
-    examples: || examples(&[(r#"{"dry-run":true}"#, "Show what would be sent")]),
+    examples: || example_list(&[(r#"{"dry-run":true}"#, "Show what would be sent")]),
     side_effects: Some(&["sends_email"]),
     kind: StageKind::Effect,
     build: |args: &StageArgs| {
-        let dry_run = args.switch("dry-run") || args.switch("dryRun");
+        let dry_run = args.is_enabled("dry-run") || args.is_enabled("dryRun");
         Ok(Box::new(Send { dry_run, drafts: Vec::new() }))
     },
 };
@@ -52,7 +52,7 @@ struct Draft {
 }
 
 impl Stage for Send {
-    fn item(&mut self, item: Value, _host: &mut dyn Host, _out: &mut dyn Sink) -> Result<Flow, Stop> {
+    fn process_item(&mut self, item: Value, _host: &mut dyn Host, _out: &mut dyn Sink) -> Result<Flow, Stop> {
         let number = self.drafts.len() + 1;
         let refuse = |text: &str| StageError::permanent(format!("{text} (draft {number}; nothing was sent)"));
         let Value::Object(map) = item else {
@@ -86,37 +86,39 @@ impl Stage for Send {
         Ok(Flow::More)
     }
 
-    fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
+    fn end_input(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
         for index in 0..self.drafts.len() {
-            let item = if self.dry_run { self.drafts[index].preview() } else { self.send(index, host)? };
+            let item =
+                if self.dry_run { self.drafts[index].preview_item() } else { self.send_draft(index, host)? };
             // Sending was requested: a later stage that has enough items does not cancel it.
-            out.item(item)?;
+            out.emit_item(item)?;
         }
         Ok(())
     }
 }
 
 impl Send {
-    fn send(&self, index: usize, host: &mut dyn Host) -> Result<Value, Stop> {
+    fn send_draft(&self, index: usize, host: &mut dyn Host) -> Result<Value, Stop> {
         let draft = &self.drafts[index];
-        let mut argv = gog(host);
+        let mut argv = gog_program(host);
         argv.extend(["gmail", "send", "--to"].map(str::to_owned));
         argv.push(draft.to.clone());
         for (name, value) in [("--subject", &draft.subject), ("--body", &draft.body)] {
             if !value.is_empty() {
-                argv.extend(tool::option(name, value));
+                argv.extend(tool::option_words(name, value));
             }
         }
         argv.push("--json".to_owned());
-        let finished = tool::dispatch(host, argv, None, explain).map_err(|stop| match stop {
-            Stop::Failed(error) => Stop::Failed(self.failed(index, error)),
-            Stop::Paused | Stop::Cancelled | Stop::Interrupted => stop,
-        })?;
-        if !finished.succeeded() {
-            let (code, stderr) = (finished.code(), tool::excerpt(finished.stderr.trim_end()));
+        let finished =
+            tool::run_without_retry(host, argv, None, explain_start_error).map_err(|stop| match stop {
+                Stop::Failed(error) => Stop::Failed(self.draft_failure(index, error)),
+                Stop::Paused | Stop::Cancelled | Stop::Interrupted => stop,
+            })?;
+        if !finished.has_succeeded() {
+            let (code, stderr) = (finished.exit_code(), tool::message_excerpt(finished.stderr.trim_end()));
             let error = StageError::new(format!("gog.gmail.send failed ({code}): {stderr}"))
                 .with_code(Code::CommandFailed);
-            return Err(self.failed(index, error).into());
+            return Err(self.draft_failure(index, error).into());
         }
         let said = finished.stdout.trim();
         if said.is_empty() {
@@ -126,7 +128,7 @@ impl Send {
     }
 
     /// The failure of one draft, with the drafts sent before it.
-    fn failed(&self, index: usize, error: StageError) -> StageError {
+    fn draft_failure(&self, index: usize, error: StageError) -> StageError {
         let total = self.drafts.len();
         let sent = match index {
             0 => "none was sent before it".to_owned(),
@@ -139,12 +141,12 @@ impl Send {
             index + 1,
             self.drafts[index].to
         );
-        StageError { permanent: true, ..error.reworded(message) }
+        StageError { permanent: true, ..error.with_message(message) }
     }
 }
 
 impl Draft {
-    fn preview(&self) -> Value {
+    fn preview_item(&self) -> Value {
         json!({"ok": true, "dryRun": true, "to": self.to, "subject": self.subject, "body": self.body})
     }
 }
@@ -157,7 +159,7 @@ mod tests {
     use super::super::recording_host::{RecordingHost, error_of, run};
     use super::*;
 
-    fn drafts() -> Vec<Value> {
+    fn sample_drafts() -> Vec<Value> {
         vec![
             json!({"to": "ada@example.test", "subject": "Re: Hi", "body": "Hello\nthere"}),
             json!({"to": " bob@example.test ", "subject": "", "body": null}),
@@ -170,7 +172,7 @@ mod tests {
         let calls = Rc::new(Cell::new(0));
         let mut host = RecordingHost::new();
         let counter = Rc::clone(&calls);
-        host.natives(move |_| {
+        host.set_natives(move |_| {
             counter.set(counter.get() + 1);
             Ok(match counter.get() {
                 1 => (0, "{\"id\":\"sent\"}\n".into(), String::new()),
@@ -179,18 +181,18 @@ mod tests {
                 _ => (0, "Sent!\n".into(), String::new()),
             })
         });
-        let error = error_of(run(&SPEC, &json!({}), drafts(), &mut host));
+        let error = error_of(run(&SPEC, &json!({}), sample_drafts(), &mut host));
         assert_eq!(
             error.message,
             "gog.gmail.send failed (5): quota [draft 2 of 3, to bob@example.test; sent before it: draft 1 to ada@example.test]"
         );
         assert!(error.permanent && host.retry_forbidden);
-        host.resume();
-        let sent = run(&SPEC, &json!({}), drafts(), &mut host).unwrap();
+        host.resume_run();
+        let sent = run(&SPEC, &json!({}), sample_drafts(), &mut host).unwrap();
         assert_eq!(sent, [json!({"id": "sent"}), json!({"ok": true}), json!({"ok": true, "raw": "Sent!"})]);
         assert_eq!(calls.get(), 4);
         assert_eq!(
-            host.programs(),
+            host.started_programs(),
             [
                 vec![
                     "gog",
@@ -230,18 +232,19 @@ mod tests {
             (json!({"to": "a@b.test", "subject": "x\r\nBcc: eve@b.test"}), "control character in subject"),
         ] {
             let mut host = RecordingHost::new();
-            let mut items = drafts();
+            let mut items = sample_drafts();
             items.push(bad);
             let error = error_of(run(&SPEC, &json!({}), items, &mut host));
             assert!(error.message.contains(part) && error.message.contains("draft 4"), "{}", error.message);
-            assert!(host.actions().is_empty() && !host.retry_forbidden);
+            assert!(host.recorded_actions().is_empty() && !host.retry_forbidden);
         }
     }
 
     #[test]
     fn a_dry_run_only_shows() {
         let mut host = RecordingHost::new();
-        let shown = run(&SPEC, &json!({"dryRun": "false"}), drafts()[..2].to_vec(), &mut host).unwrap();
+        let shown =
+            run(&SPEC, &json!({"dryRun": "false"}), sample_drafts()[..2].to_vec(), &mut host).unwrap();
         assert_eq!(
             shown,
             [
@@ -249,6 +252,6 @@ mod tests {
                 json!({"ok": true, "dryRun": true, "to": "bob@example.test", "subject": "", "body": ""}),
             ]
         );
-        assert!(host.actions().is_empty());
+        assert!(host.recorded_actions().is_empty());
     }
 }

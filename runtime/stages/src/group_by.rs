@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use super::compare::identity;
+use super::compare::value_digest;
 use super::item_path::Path;
 use super::text_arena::{Slot, TextArena};
 use lobster_base::digest::Digest;
@@ -57,10 +57,10 @@ struct Group {
 }
 
 impl Stage for GroupBy {
-    fn item(&mut self, item: Value, _: &mut dyn Host, _: &mut dyn Sink) -> Result<Flow, Stop> {
-        let slot = self.held.push(&item)?;
+    fn process_item(&mut self, item: Value, _: &mut dyn Host, _: &mut dyn Sink) -> Result<Flow, Stop> {
+        let slot = self.held.push_item(&item)?;
         let key = self.key.get(&item);
-        let index = *self.by_key.entry(identity(key.as_deref())).or_insert_with(|| {
+        let index = *self.by_key.entry(value_digest(key.as_deref())).or_insert_with(|| {
             self.groups.push(Group { key: key.map(std::borrow::Cow::into_owned), items: Vec::new() });
             self.groups.len() - 1
         });
@@ -70,9 +70,9 @@ impl Stage for GroupBy {
         Ok(Flow::More)
     }
 
-    fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
+    fn end_input(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
         for group in std::mem::take(&mut self.groups) {
-            if host.cancel().is_cancelled() {
+            if host.cancel_token().is_cancelled() {
                 return Err(Stop::Cancelled);
             }
             let mut item = Map::new();
@@ -80,11 +80,14 @@ impl Stage for GroupBy {
                 item.insert("key".to_owned(), key);
             }
             let count = group.items.len();
-            let items =
-                group.items.into_iter().map(|slot| self.held.item(slot)).collect::<Result<Vec<_>, _>>()?;
+            let items = group
+                .items
+                .into_iter()
+                .map(|slot| self.held.parse_item(slot))
+                .collect::<Result<Vec<_>, _>>()?;
             item.insert("items".to_owned(), items.into());
             item.insert("count".to_owned(), count.into());
-            if out.item(Value::Object(item))? == Flow::Enough {
+            if out.emit_item(Value::Object(item))? == Flow::Enough {
                 break;
             }
         }
@@ -96,7 +99,7 @@ impl Stage for GroupBy {
 mod tests {
     use serde_json::json;
 
-    use super::super::testing::{fails, run};
+    use super::super::testing::{failure_message, run};
 
     #[test]
     fn groups_stand_in_order_of_first_appearance() {
@@ -116,7 +119,7 @@ mod tests {
     #[test]
     fn the_key_is_required() {
         for text in ["groupBy", "groupBy id", "groupBy --key ' '", "groupBy --key="] {
-            assert_eq!(fails(text, json!([])), "groupBy requires --key", "{text}");
+            assert_eq!(failure_message(text, json!([])), "groupBy requires --key", "{text}");
         }
     }
 }

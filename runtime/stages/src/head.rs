@@ -23,7 +23,7 @@ pub(super) static SPEC: StageSpec = StageSpec {
     side_effects: Some(&[]),
     kind: StageKind::Pure,
     build: |args| {
-        let n = args.number("n").unwrap_or(10.0);
+        let n = args.number_value("n").unwrap_or(10.0);
         if !n.is_finite() || n < 0.0 {
             return Err(StageError::permanent("head --n must be a non-negative number"));
         }
@@ -37,7 +37,7 @@ struct Head {
 }
 
 impl Head {
-    fn take(&mut self, give: impl FnOnce() -> Result<Flow, Stop>) -> Result<Flow, Stop> {
+    fn take_one(&mut self, give: impl FnOnce() -> Result<Flow, Stop>) -> Result<Flow, Stop> {
         if self.left <= 0.0 {
             return Ok(Flow::Enough);
         }
@@ -48,15 +48,15 @@ impl Head {
 }
 
 impl Stage for Head {
-    fn item(&mut self, item: Value, _: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
-        self.take(|| out.item(item))
+    fn process_item(&mut self, item: Value, _: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
+        self.take_one(|| out.emit_item(item))
     }
 
-    fn raw(&mut self, item: RawItem<'_>, _: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
-        self.take(|| out.raw(item))
+    fn process_raw(&mut self, item: RawItem<'_>, _: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
+        self.take_one(|| out.emit_raw(item))
     }
 
-    fn end(&mut self, _: &mut dyn Host, _: &mut dyn Sink) -> Result<(), Stop> {
+    fn end_input(&mut self, _: &mut dyn Host, _: &mut dyn Sink) -> Result<(), Stop> {
         Ok(())
     }
 }
@@ -65,7 +65,7 @@ impl Stage for Head {
 mod tests {
     use serde_json::json;
 
-    use super::super::testing::{fails, run};
+    use super::super::testing::{failure_message, run};
 
     #[test]
     fn takes_as_many_as_asked() {
@@ -83,7 +83,11 @@ mod tests {
             assert_eq!(taken.as_array().map(Vec::len), Some(count), "{text}");
         }
         for text in ["head --n -1", "head --n many", "head --n Infinity"] {
-            assert_eq!(fails(text, items.clone()), "head --n must be a non-negative number", "{text}");
+            assert_eq!(
+                failure_message(text, items.clone()),
+                "head --n must be a non-negative number",
+                "{text}"
+            );
         }
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use lobster_base::code::Code;
 use lobster_base::json;
 use lobster_models::channel::Failure;
-use lobster_models::host_functions::{call, place_of};
+use lobster_models::host_functions::{call_function, place_of};
 use lobster_models::{CALL, Spend};
 use lobster_stage::{
     Answer, EffectAction, Flow, Host, HostFunctions, Question, Rendering, Sink, Stage, StageArgs, StageError,
@@ -36,33 +36,33 @@ pub(super) fn build(functions: &Arc<HostFunctions>, name: &str, args: &StageArgs
 }
 
 impl Stage for HostCommand {
-    fn item(&mut self, item: Value, _: &mut dyn Host, _: &mut dyn Sink) -> Result<Flow, Stop> {
+    fn process_item(&mut self, item: Value, _: &mut dyn Host, _: &mut dyn Sink) -> Result<Flow, Stop> {
         self.items.push(item);
         Ok(Flow::More)
     }
 
-    fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
+    fn end_input(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
         let mut items = std::mem::take(&mut self.items);
         let mut resume = Value::Null;
         loop {
-            let mut answer = self.call(&items, &resume, host)?;
+            let mut answer = self.call_host(&items, &resume, host)?;
             if let Some(shown) = answer["shown"].as_str() {
                 let is_list = answer["isList"] == true;
-                host.render(shown, if is_list { Rendering::List } else { Rendering::Text })?;
+                host.show_text(shown, if is_list { Rendering::List } else { Rendering::Text })?;
             }
             let mut request = answer["request"].take();
             if request.is_null() {
-                return emit(answer["output"].take(), out);
+                return emit_items(answer["output"].take(), out);
             }
-            let waiting = list(request["items"].take());
-            match host.gate(question(&self.name, &mut request, &waiting)?)? {
-                Answer::Approved { .. } => return emit(Value::Array(waiting), out),
+            let waiting = array_items(request["items"].take());
+            match host.ask_person(read_question(&self.name, &mut request, &waiting)?)? {
+                Answer::Approved { .. } => return emit_items(Value::Array(waiting), out),
                 // The command is called again and continues its work.
                 Answer::Response(response) if request["commandInput"].is_object() => {
                     resume = json!({"state": request["commandInput"].take(), "response": response});
                     items = waiting;
                 }
-                Answer::Response(response) => return out.item(response).map(drop),
+                Answer::Response(response) => return out.emit_item(response).map(drop),
             }
         }
     }
@@ -70,7 +70,7 @@ impl Stage for HostCommand {
 
 impl HostCommand {
     /// Makes one call and returns its results, questions and displayed texts.
-    fn call(&self, items: &[Value], resume: &Value, host: &mut dyn Host) -> Result<Value, Stop> {
+    fn call_host(&self, items: &[Value], resume: &Value, host: &mut dyn Host) -> Result<Value, Stop> {
         let asks_a_model = ASK_A_MODEL.contains(&self.name.as_str());
         let mut recorded = self.args.clone();
         recorded.options.remove("token");
@@ -79,7 +79,7 @@ impl HostCommand {
             detail: json!({
                 "provider": "host",
                 "command": self.name,
-                "model": self.args.text("model"),
+                "model": self.args.text_or_true("model"),
                 "args": recorded,
                 "input": items,
                 "resume": resume,
@@ -88,7 +88,7 @@ impl HostCommand {
         };
         let has_budget = asks_a_model && host.has_budget();
         let mut is_dispatched = DISPATCH.contains(&self.name.as_str());
-        let answer = host.effect(action, &mut |effect| {
+        let answer = host.perform_effect(action, &mut |effect| {
             let mut body = place_of(effect, &self.args);
             body["input"] = json!(items);
             body["resume"] = resume.clone();
@@ -96,14 +96,14 @@ impl HostCommand {
                 (effect.reserve)(&self.worst_case(&body))?;
             }
             let is_late = effect.cancel.is_cancelled();
-            let said = call(&self.functions, ("command", &self.name), &body, effect.cancel);
-            let mut answer = said.map_err(|failure| self.failed(&failure, is_late || asks_a_model))?;
+            let said = call_function(&self.functions, ("command", &self.name), &body, effect.cancel);
+            let mut answer = said.map_err(|failure| self.call_failure(&failure, is_late || asks_a_model))?;
             is_dispatched |= answer["isDispatched"] == true;
             if let Some(message) = answer.get("error") {
                 return Err(StageError::new(json::js_string(message)));
             }
             if asks_a_model {
-                bill(&mut answer);
+                record_spend(&mut answer);
             }
             Ok(answer)
         });
@@ -115,8 +115,8 @@ impl HostCommand {
 
     /// The failure of a call. If the connection was lost, the outcome is unknown, unless the call only
     /// asks a model.
-    fn failed(&self, failure: &Failure, is_harmless: bool) -> StageError {
-        let error = failure.error(&self.name);
+    fn call_failure(&self, failure: &Failure, is_harmless: bool) -> StageError {
+        let error = failure.error_for(&self.name);
         match failure {
             Failure::Http(lost) if lost.is_answer_lost() && !is_harmless => error.with_code(Code::UnknownEnd),
             _ => error,
@@ -125,9 +125,9 @@ impl HostCommand {
 
     /// The most that asking a model can use, as far as the arguments limit it.
     fn worst_case(&self, body: &Value) -> WorstCase {
-        let output = self.args.text("max-output-tokens").and_then(|text| text.trim().parse().ok());
+        let output = self.args.text_or_true("max-output-tokens").and_then(|text| text.trim().parse().ok());
         WorstCase {
-            model: self.args.text("model"),
+            model: self.args.text_or_true("model"),
             input_tokens: json::compact(body).len() as u64,
             output_tokens: output,
         }
@@ -135,7 +135,7 @@ impl HostCommand {
 }
 
 /// Notes the cost of a model's answers; a cached answer costs nothing.
-fn bill(answer: &mut Value) {
+fn record_spend(answer: &mut Value) {
     let mut spend = Vec::new();
     for item in answer["output"].as_array().into_iter().flatten() {
         let Some(usage) = item["usage"].as_object().filter(|_| item["replayed"] != true) else { continue };
@@ -153,7 +153,7 @@ fn bill(answer: &mut Value) {
 }
 
 /// The question that the command asks a person.
-fn question(name: &str, request: &mut Value, items: &[Value]) -> Result<Question, StageError> {
+fn read_question(name: &str, request: &mut Value, items: &[Value]) -> Result<Question, StageError> {
     let Some(prompt) = request["prompt"].as_str().map(str::to_owned) else {
         return Err(StageError::permanent(format!("{name} asks without a prompt")));
     };
@@ -176,16 +176,16 @@ fn question(name: &str, request: &mut Value, items: &[Value]) -> Result<Question
     })
 }
 
-fn list(value: Value) -> Vec<Value> {
+fn array_items(value: Value) -> Vec<Value> {
     match value {
         Value::Array(items) => items,
         _ => Vec::new(),
     }
 }
 
-fn emit(items: Value, out: &mut dyn Sink) -> Result<(), Stop> {
-    for item in list(items) {
-        if out.item(item)? == Flow::Enough {
+fn emit_items(items: Value, out: &mut dyn Sink) -> Result<(), Stop> {
+    for item in array_items(items) {
+        if out.emit_item(item)? == Flow::Enough {
             break;
         }
     }

@@ -21,14 +21,14 @@ impl Path {
     /// Drops empty segments, so `..a` is `a` and `.` the item itself; text has a `length` and characters.
     pub(crate) fn new(text: &str) -> Self {
         Self {
-            segments: text.split('.').filter(|name| !name.is_empty()).map(segment).collect(),
+            segments: text.split('.').filter(|name| !name.is_empty()).map(parse_segment).collect(),
             into_text: true,
         }
     }
 
     /// The path of a `where` expression: empty segments are (missing) fields and text has no parts.
     pub(crate) fn of_field(text: &str) -> Self {
-        Self { segments: text.split('.').map(segment).collect(), into_text: false }
+        Self { segments: text.split('.').map(parse_segment).collect(), into_text: false }
     }
 
     /// The name, if the path names a field of the item itself.
@@ -48,7 +48,9 @@ impl Path {
                 Value::Object(map) => map.get(&segment.name)?,
                 Value::Array(items) => match segment.index {
                     Some(index) => items.get(index)?,
-                    None if segment.name == "length" => return scalar(items.len().into(), segments.len()),
+                    None if segment.name == "length" => {
+                        return final_value(items.len().into(), segments.len());
+                    }
                     None => return None,
                 },
                 Value::String(text) if self.into_text => {
@@ -67,7 +69,7 @@ impl Path {
                 Value::String(String::from_utf16_lossy(&[unit]))
             }
             None if segment.name == "length" => {
-                return scalar(text.encode_utf16().count().into(), rest.len());
+                return final_value(text.encode_utf16().count().into(), rest.len());
             }
             None => return None,
         };
@@ -77,11 +79,11 @@ impl Path {
 }
 
 /// A number has no parts.
-fn scalar<'v>(value: Value, segments_left: usize) -> Option<Cow<'v, Value>> {
+fn final_value<'v>(value: Value, segments_left: usize) -> Option<Cow<'v, Value>> {
     (segments_left == 0).then_some(Cow::Owned(value))
 }
 
-fn segment(name: &str) -> Segment {
+fn parse_segment(name: &str) -> Segment {
     let canonical = name == "0" || !name.starts_with('0') && name.bytes().all(|b| b.is_ascii_digit());
     Segment { name: name.to_owned(), index: canonical.then(|| name.parse().ok()).flatten() }
 }

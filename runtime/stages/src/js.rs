@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::component::{ComponentStage, limits};
+use super::component::{ComponentStage, parse_limits};
 use lobster_stage::{
     ComponentCall, ComponentGrants, ComponentProgram, Flag, StageError, StageKind, StageSpec, args_schema,
     option_schema, refuse_unknown, words_schema,
@@ -68,7 +68,7 @@ In a workflow a `js:` step has `limits:` and `timeout_ms:` for this.
             grants: ComponentGrants::default(),
             input: None,
             text: false,
-            limits: limits(SPEC.name, args)?,
+            limits: parse_limits(SPEC.name, args)?,
         };
         Ok(Box::new(ComponentStage { call: Some(call), given: None, input: None }))
     },
@@ -78,12 +78,12 @@ In a workflow a `js:` step has `limits:` and `timeout_ms:` for this.
 mod tests {
     use serde_json::json;
 
-    use super::super::testing::fails;
+    use super::super::testing::failure_message;
 
     #[test]
     fn there_must_be_code() {
         for text in ["js", "js '  '"] {
-            assert!(fails(text, json!([])).starts_with("js requires code"), "{text}");
+            assert!(failure_message(text, json!([])).starts_with("js requires code"), "{text}");
         }
     }
 }

@@ -25,20 +25,20 @@ struct Json {
 }
 
 impl Stage for Json {
-    fn item(&mut self, item: Value, _: &mut dyn Host, _: &mut dyn Sink) -> Result<Flow, Stop> {
-        self.items.push(self.held.push(&item)?);
+    fn process_item(&mut self, item: Value, _: &mut dyn Host, _: &mut dyn Sink) -> Result<Flow, Stop> {
+        self.items.push(self.held.push_item(&item)?);
         Ok(Flow::More)
     }
 
     /// Shows nothing before all items are there: a later failure must not leave half a document.
-    fn end(&mut self, host: &mut dyn Host, _: &mut dyn Sink) -> Result<(), Stop> {
+    fn end_input(&mut self, host: &mut dyn Host, _: &mut dyn Sink) -> Result<(), Stop> {
         let mut shown = String::from("[");
         for (index, slot) in std::mem::take(&mut self.items).into_iter().enumerate() {
             shown.push_str(if index == 0 { "\n  " } else { ",\n  " });
-            shown.push_str(&pretty(&self.held.item(slot)?).replace('\n', "\n  "));
+            shown.push_str(&pretty(&self.held.parse_item(slot)?).replace('\n', "\n  "));
         }
         shown.push_str(if shown.len() == 1 { "]\n" } else { "\n]\n" });
-        host.render(&shown, Rendering::List)
+        host.show_text(&shown, Rendering::List)
     }
 }
 
@@ -46,14 +46,14 @@ impl Stage for Json {
 mod tests {
     use serde_json::json;
 
-    use super::super::testing::rendered;
+    use super::super::testing::rendered_texts;
     use lobster_base::json::pretty;
 
     #[test]
     fn the_text_is_that_of_the_whole_list() {
         for items in [json!([]), json!([1]), json!([{"a": [1, {"b": {}}], "s": "x\ny"}, null, [], "é"])] {
-            assert_eq!(rendered("json", items.clone()), [format!("{}\n", pretty(&items))]);
+            assert_eq!(rendered_texts("json", items.clone()), [format!("{}\n", pretty(&items))]);
         }
-        assert_eq!(rendered("json | json", json!([1])), ["[\n  1\n]\n", "[]\n"]);
+        assert_eq!(rendered_texts("json | json", json!([1])), ["[\n  1\n]\n", "[]\n"]);
     }
 }

@@ -89,7 +89,7 @@ pub fn with_host_functions(registry: Registry, functions: HostFunctions) -> Regi
 mod tests {
     use super::*;
     use lobster_language::pipeline::parse;
-    use lobster_stage::check;
+    use lobster_stage::argument_warnings;
 
     #[test]
     fn a_misspelt_command_is_named_with_its_neighbour() {
@@ -100,16 +100,19 @@ mod tests {
             ("state", "Unknown command: state (did you mean state.get?)"),
             ("no.such", "Unknown command: no.such"),
         ] {
-            assert_eq!(builtin().resolve(name).err().map(|e| e.to_string()).as_deref(), Some(message));
+            assert_eq!(
+                builtin().resolve_command(name).err().map(|e| e.to_string()).as_deref(),
+                Some(message)
+            );
         }
     }
 
-    fn warnings(text: &str) -> Vec<(String, Option<String>)> {
+    fn pipeline_warnings(text: &str) -> Vec<(String, Option<String>)> {
         let stages = parse(text).unwrap().stages;
         let registry = builtin();
         stages
             .iter()
-            .flat_map(|stage| check(registry.resolve(&stage.name).unwrap(), &stage.args))
+            .flat_map(|stage| argument_warnings(registry.resolve_command(&stage.name).unwrap(), &stage.args))
             .map(|warning| (warning.message, warning.help))
             .collect()
     }
@@ -118,7 +121,7 @@ mod tests {
     fn unread_options_and_words_are_said() {
         let help = |text: &str| Some(text.to_owned());
         assert_eq!(
-            warnings("exec git log --oneline | head 2 | sort --dsc --key a | approve --limit 1"),
+            pipeline_warnings("exec git log --oneline | head 2 | sort --dsc --key a | approve --limit 1"),
             [
                 (
                     "exec: unknown option --oneline is ignored".to_owned(),
@@ -128,11 +131,11 @@ mod tests {
                 ("sort: unknown option --dsc is ignored".to_owned(), help("did you mean --desc?")),
             ]
         );
-        assert_eq!(warnings("exec -- git log --oneline | where a=1 | template x y | json"), []);
+        assert_eq!(pipeline_warnings("exec -- git log --oneline | where a=1 | template x y | json"), []);
         let ignored = "where: the condition is one word; the words \"b\" are ignored".to_owned();
-        assert_eq!(warnings("where a=1 b"), [(ignored, help("quote it, or add another `| where`"))]);
+        assert_eq!(pipeline_warnings("where a=1 b"), [(ignored, help("quote it, or add another `| where`"))]);
         let helps: Vec<_> =
-            warnings("head -n 3 | sort -r | sort -x").into_iter().map(|(_, help)| help).collect();
+            pipeline_warnings("head -n 3 | sort -r | sort -x").into_iter().map(|(_, help)| help).collect();
         assert_eq!(
             helps,
             [

@@ -21,7 +21,7 @@ use lobster_models::health::Health;
 use lobster_models::host_functions::{self, place_of};
 use lobster_models::pool::{self, Pool};
 use lobster_models::pricing::Pricing;
-use lobster_models::request::{Request, Retry, number};
+use lobster_models::request::{Request, Retry, json_number};
 use lobster_models::{CALL, CUT_SHORT, KEEP, LOOKUP, Spend};
 use lobster_stage::{
     Destination, EffectAction, EffectHost, Flow, Host, HostFunctions, Sink, Stage, StageArgs, StageError,
@@ -86,16 +86,19 @@ fn build(
     args: &StageArgs,
 ) -> Result<Box<dyn Stage + Send>, StageError> {
     let refuse = |text: &str| StageError::permanent(format!("{command} {text}"));
-    let prompt =
-        args.text("prompt").filter(|prompt| !prompt.is_empty()).unwrap_or_else(|| args.positional.join(" "));
-    let prompt_file = args.value("prompt-file").map(str::to_owned).filter(|path| !path.is_empty());
+    let prompt = args
+        .text_or_true("prompt")
+        .filter(|prompt| !prompt.is_empty())
+        .unwrap_or_else(|| args.positional.join(" "));
+    let prompt_file = args.text_value("prompt-file").map(str::to_owned).filter(|path| !path.is_empty());
     match (&prompt_file, prompt.is_empty()) {
         (None, true) => return Err(refuse("requires --prompt or positional text")),
         (Some(_), false) => return Err(refuse("takes --prompt or --prompt-file, not both")),
         _ => {}
     }
-    let word =
-        |name: &str| args.text(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
+    let word = |name: &str| {
+        args.text_or_true(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty())
+    };
     let structure = |name: &str, kind: &str, fits: fn(&Value) -> bool| match word(name) {
         None => Ok(None),
         Some(text) => match json::parse(&text) {
@@ -115,7 +118,7 @@ fn build(
         return Err(refuse("--token has no value"));
     }
     let texts = |name: &str| -> Result<Vec<String>, StageError> {
-        let texts = args.all(name).into_iter().map(|value| value.as_str().map(str::to_owned));
+        let texts = args.all_values(name).into_iter().map(|value| value.as_str().map(str::to_owned));
         texts.collect::<Option<Vec<_>>>().ok_or_else(|| refuse(&format!("--{name} has no value")))
     };
     let words = texts("var")?.into_iter().map(|text| {
@@ -128,7 +131,7 @@ fn build(
         return Err(refuse("has variables, but no --prompt-file to fill"));
     }
     let system_file = path_of("system");
-    let amount = |name: &str| word(name).and_then(|_| args.number(name)).and_then(number);
+    let amount = |name: &str| word(name).and_then(|_| args.number_value(name)).and_then(json_number);
     Ok(Box::new(Llm {
         command,
         default_provider,
@@ -147,10 +150,10 @@ fn build(
             ..Request::default()
         },
         schema,
-        provider: args.text("provider").map(|name| name.trim().to_lowercase()),
-        token: args.text("token"),
+        provider: args.text_or_true("provider").map(|name| name.trim().to_lowercase()),
+        token: args.text_or_true("token"),
         retries: args.get("max-validation-retries").cloned(),
-        state_key: args.text("state-key").map(|key| key.trim().to_owned()),
+        state_key: args.text_or_true("state-key").map(|key| key.trim().to_owned()),
         args: args.clone(),
         refresh: args.get("refresh").map(|value| is_on(&json::js_string(value))),
         disable_cache: args.get("disable-cache").is_some_and(|value| is_on(&json::js_string(value))),
@@ -176,40 +179,40 @@ fn is_on(text: &str) -> bool {
 }
 
 impl Stage for Llm {
-    fn item(&mut self, item: Value, _host: &mut dyn Host, _out: &mut dyn Sink) -> Result<Flow, Stop> {
+    fn process_item(&mut self, item: Value, _host: &mut dyn Host, _out: &mut dyn Sink) -> Result<Flow, Stop> {
         self.items.push(item);
         Ok(Flow::More)
     }
 
-    fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
-        let (way, name) = self.way(host)?;
+    fn end_input(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
+        let (way, name) = self.choose_adapter(host)?;
         self.read_files(host)?;
-        let request = self.complete(host)?;
+        let request = self.complete_request(host)?;
         let request = match &way {
-            Way::One(channel) => channel.bounded(&request, host.has_budget()),
+            Way::One(channel) => channel.limit_tokens(&request, host.has_budget()),
             Way::Pool(_) | Way::Host(..) => request,
         };
-        let slot = self.slot(&request, &name, host);
-        if !self.refresh(host)
+        let slot = self.cache_slot(&request, &name, host);
+        if !self.is_refresh_forced(host)
             && let Some(item) = self.look_up(&slot, host)?
         {
-            return out.item(item).map(drop);
+            return out.emit_item(item).map(drop);
         }
-        let item = self.ask(&way, &request, &slot, host)?;
-        keep(self.command, &slot, &item, host)?;
-        out.item(item).map(drop)
+        let item = self.ask_model(&way, &request, &slot, host)?;
+        store_answer(self.command, &slot, &item, host)?;
+        out.emit_item(item).map(drop)
     }
 }
 
 impl Llm {
     /// The adapter to ask, and the provider's name in cache keys.
-    fn way(&self, host: &dyn Host) -> Result<(Way, String), StageError> {
+    fn choose_adapter(&self, host: &dyn Host) -> Result<(Way, String), StageError> {
         let command = self.command;
-        let env = |name: &str| host.env(name);
-        let set = |name: &str| host.env(name).is_some_and(|value| !value.trim().is_empty());
-        let ambient = || host.env("LOBSTER_LLM_PROVIDER").map(|name| name.trim().to_lowercase());
+        let env = |name: &str| host.env_var(name);
+        let set = |name: &str| host.env_var(name).is_some_and(|value| !value.trim().is_empty());
+        let ambient = || host.env_var("LOBSTER_LLM_PROVIDER").map(|name| name.trim().to_lowercase());
         let chosen = self.provider.clone().or_else(ambient);
-        let functions = host.registry().host_functions();
+        let functions = host.command_registry().host_functions();
         let of_host = |name: &str| {
             let functions = functions.filter(|functions| functions.adapters.contains_key(name))?;
             Some((Way::Host(Arc::clone(functions), name.to_owned()), name.to_owned()))
@@ -227,7 +230,7 @@ impl Llm {
                 let pool = name.strip_prefix("pool:").map(|pool| pool.trim().to_owned());
                 return Ok((Way::Pool(pool), name.to_owned()));
             }
-            Some(name) => Provider::named(name)
+            Some(name) => Provider::from_name(name)
                 .ok_or_else(|| StageError::permanent(format!("Unsupported llm provider: {name}")))?,
             None => match self.default_provider {
                 Some(provider) => provider,
@@ -242,13 +245,13 @@ impl Llm {
                 }
             },
         };
-        let token = |name: &str| host.token(name);
-        let credential = |to: Destination<'_>| host.credential(to);
+        let token = |name: &str| host.find_token(name);
+        let credential = |to: Destination<'_>| host.find_credential(to);
         let variables = Variables { env: &env, token: &token, credential: &credential };
-        Ok((Way::One(Box::new(self.channel(provider, variables)?)), provider.name().to_owned()))
+        Ok((Way::One(Box::new(self.open_channel(provider, variables)?)), provider.name().to_owned()))
     }
 
-    fn channel(&self, provider: Provider, variables: Variables<'_>) -> Result<Channel, StageError> {
+    fn open_channel(&self, provider: Provider, variables: Variables<'_>) -> Result<Channel, StageError> {
         let given = Given { token: self.token.as_deref(), ..Given::default() };
         Channel::new(self.command, provider, given, variables)
     }
@@ -260,7 +263,7 @@ impl Llm {
         if let Some(path) = &files.prompt {
             let text = files::read_text(command, "prompt-file", path, host)?;
             let prompt = PromptFile::parse(&text)
-                .and_then(|file| file.fill(&files.given, &files.words, &|name| host.env(name)))
+                .and_then(|file| file.fill_prompt(&files.given, &files.words, &|name| host.env_var(name)))
                 .map_err(|why| StageError::permanent(format!("{command} --prompt-file {path}: {why}")))?;
             if prompt.is_empty() {
                 return Err(StageError::permanent(format!("{command} --prompt-file {path} is empty")).into());
@@ -285,24 +288,24 @@ impl Llm {
     }
 
     /// The request, completed from the environment and the input.
-    fn complete(&mut self, host: &dyn Host) -> Result<Request, StageError> {
+    fn complete_request(&mut self, host: &dyn Host) -> Result<Request, StageError> {
         let mut request = self.request.clone();
-        request.model = request.model.or_else(|| setting(host, "MODEL"));
+        request.model = request.model.or_else(|| env_setting(host, "MODEL"));
         if request.schema_version.is_empty() {
-            request.schema_version = setting(host, "SCHEMA_VERSION").unwrap_or_else(|| "v1".to_owned());
+            request.schema_version = env_setting(host, "SCHEMA_VERSION").unwrap_or_else(|| "v1".to_owned());
         }
         let mut items = std::mem::take(&mut self.items);
         items.append(&mut self.more_artifacts);
         request.set_artifacts(items);
-        let violations = request.violations();
+        let violations = request.artifact_violations();
         if violations.is_empty() {
             return Ok(request);
         }
         Err(StageError::permanent(format!("{} payload invalid: {}", self.command, violations.join(", "))))
     }
 
-    fn slot(&self, request: &Request, provider: &str, host: &dyn Host) -> Slot {
-        let run_key = || host.env("LOBSTER_RUN_STATE_KEY").filter(|key| !key.trim().is_empty());
+    fn cache_slot(&self, request: &Request, provider: &str, host: &dyn Host) -> Slot {
+        let run_key = || host.env_var("LOBSTER_RUN_STATE_KEY").filter(|key| !key.trim().is_empty());
         Slot {
             command: self.command,
             key: request.cache_key(provider),
@@ -316,12 +319,12 @@ impl Llm {
         }
     }
 
-    fn refresh(&self, host: &dyn Host) -> bool {
-        self.refresh.unwrap_or_else(|| setting(host, "FORCE_REFRESH").is_some_and(|text| is_on(&text)))
+    fn is_refresh_forced(&self, host: &dyn Host) -> bool {
+        self.refresh.unwrap_or_else(|| env_setting(host, "FORCE_REFRESH").is_some_and(|text| is_on(&text)))
     }
 
     /// Number of times to ask again if an answer does not fit.
-    fn retries(&self, host: &mut dyn Host) -> u32 {
+    fn retry_count(&self, host: &mut dyn Host) -> u32 {
         if self.schema.is_none() {
             return 0;
         }
@@ -331,13 +334,17 @@ impl Llm {
             Some(_) => Some("1".to_owned()),
             None => None,
         };
-        let wanted =
-            text.or_else(|| setting(host, "VALIDATION_RETRIES")).map_or(1.0, |text| json::js_number(&text));
+        let wanted = text
+            .or_else(|| env_setting(host, "VALIDATION_RETRIES"))
+            .map_or(1.0, |text| json::js_number(&text));
         if wanted.is_nan() {
             return 1;
         }
         if wanted > f64::from(MAX_RETRIES) {
-            host.note(&format!("[WARN] {}: --max-validation-retries is at most {MAX_RETRIES}", self.command));
+            host.print_note(&format!(
+                "[WARN] {}: --max-validation-retries is at most {MAX_RETRIES}",
+                self.command
+            ));
         }
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to 0..=10")]
         let retries = wanted.floor().clamp(0.0, f64::from(MAX_RETRIES)) as u32;
@@ -350,16 +357,16 @@ impl Llm {
             return Ok(None);
         }
         let misfit = |item: &Value| {
-            let violations = self.violations(&item["output"]["data"]);
+            let violations = self.schema_violations(&item["output"]["data"]);
             (!violations.is_empty())
                 .then(|| format!("it does not fit --output-schema: {}", violations.join("; ")))
         };
-        let action = EffectAction { kind: LOOKUP.to_owned(), detail: place(slot), idempotent: true };
-        let answer = host.effect(action, &mut |effect| {
+        let action = EffectAction { kind: LOOKUP.to_owned(), detail: describe_slot(slot), idempotent: true };
+        let answer = host.perform_effect(action, &mut |effect| {
             let looked_up = slot
                 .look_up(effect.state_dir, &cache_dir(effect), &misfit)
                 .map_err(StageError::from_error)?;
-            let item = looked_up.found.map_or(Value::Null, |(item, found)| replayed(item, found));
+            let item = looked_up.found.map_or(Value::Null, |(item, found)| mark_replayed(item, found));
             let mut answer = json!({"item": item});
             if !looked_up.passed_over.is_empty() {
                 answer["passedOver"] = json!(looked_up.passed_over);
@@ -367,18 +374,24 @@ impl Llm {
             Ok(answer)
         })?;
         for why in answer["passedOver"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-            host.note(&format!("[WARN] {}: {why}", self.command));
+            host.print_note(&format!("[WARN] {}: {why}", self.command));
         }
         Ok(answer.get("item").filter(|item| !item.is_null()).cloned())
     }
 
-    fn ask(&self, way: &Way, request: &Request, slot: &Slot, host: &mut dyn Host) -> Result<Value, Stop> {
-        let attempts = self.retries(host) + 1;
+    fn ask_model(
+        &self,
+        way: &Way,
+        request: &Request,
+        slot: &Slot,
+        host: &mut dyn Host,
+    ) -> Result<Value, Stop> {
+        let attempts = self.retry_count(host) + 1;
         let mut retry = None;
         for attempt in 1..=attempts {
             let answer = self.ask_once(way, request, retry.as_ref(), host)?;
-            let item = self.item(request, slot, &answer, attempt);
-            let violations = self.violations(&item["output"]["data"]);
+            let item = self.answer_item(request, slot, &answer, attempt);
+            let violations = self.schema_violations(&item["output"]["data"]);
             if self.schema.is_some() && is_cut(&item) {
                 // The same limit would also cut the next answer, and a cut answer that fits by chance
                 // means something else.
@@ -407,7 +420,7 @@ impl Llm {
     }
 
     /// Violations of the schema by the answer's data, each with its path.
-    fn violations(&self, data: &Value) -> Vec<String> {
+    fn schema_violations(&self, data: &Value) -> Vec<String> {
         let errors = self.schema.as_ref().map(|schema| schema.all_errors(data)).unwrap_or_default();
         let place = |pointer: &str| if pointer.is_empty() { "/".to_owned() } else { pointer.to_owned() };
         errors.iter().map(|error| format!("{} {}", place(&error.pointer), error.message)).collect()
@@ -423,16 +436,18 @@ impl Llm {
     ) -> Result<Value, Stop> {
         let command = self.command;
         let detail = match way {
-            Way::One(channel) => channel.detail(request, retry),
-            Way::Pool(name) => json!({"provider": "pool", "pool": name, "body": request.payload(retry)}),
-            Way::Host(_, name) => json!({"provider": name, "body": request.payload(retry)}),
+            Way::One(channel) => channel.describe_request(request, retry),
+            Way::Pool(name) => {
+                json!({"provider": "pool", "pool": name, "body": request.adapter_payload(retry)})
+            }
+            Way::Host(_, name) => json!({"provider": name, "body": request.adapter_payload(retry)}),
         };
         // Asking twice costs twice, and an answer that was paid for may steer a tool: an interrupted call
         // needs a decision, unless its step sets `idempotent: true`.
         let action = EffectAction { kind: CALL.to_owned(), detail, idempotent: false };
         let has_budget = host.has_budget();
-        host.effect(action, &mut |effect| {
-            let failed = |failure: Failure| failure.error(command);
+        host.perform_effect(action, &mut |effect| {
+            let failed = |failure: Failure| failure.error_for(command);
             let asking = pool::Asking {
                 request,
                 retry,
@@ -443,25 +458,26 @@ impl Llm {
             let (mut answer, provider, secret, hops) = match way {
                 Way::One(channel) => {
                     // Now with its key, which a look at the record does not need.
-                    let channel = self.channel(channel.provider, variables)?;
-                    let answer = asking.ask(&channel, request).map_err(failed)?;
-                    (answer, channel.provider.name(), channel.secret().map(str::to_owned), Vec::new())
+                    let channel = self.open_channel(channel.provider, variables)?;
+                    let answer = asking.ask_channel(&channel, request).map_err(failed)?;
+                    (answer, channel.provider.name(), channel.secret_name().map(str::to_owned), Vec::new())
                 }
                 Way::Pool(name) => {
                     let pool = Pool::from_env(command, name.as_deref(), variables, effect.cwd)?;
                     // An unusable price table is reported at the beginning of the run.
                     let (pricing, _) = Pricing::configured(effect.env);
-                    let (answer, channel, hops) =
-                        pool.ask(&asking, &Health::at(effect.state_dir), &pricing).map_err(failed)?;
-                    (answer, channel.provider.name(), channel.secret().map(str::to_owned), hops)
+                    let (answer, channel, hops) = pool
+                        .ask_channels(&asking, &Health::at(effect.state_dir), &pricing)
+                        .map_err(failed)?;
+                    (answer, channel.provider.name(), channel.secret_name().map(str::to_owned), hops)
                 }
                 Way::Host(functions, name) => {
                     let place = place_of(effect, &self.args);
-                    let answer = host_functions::ask(functions, name, &asking, place, effect.cancel);
+                    let answer = host_functions::ask_adapter(functions, name, &asking, place, effect.cancel);
                     (answer.map_err(failed)?, name.as_str(), None, Vec::new())
                 }
             };
-            let passed_over = pool::warnings(&hops);
+            let passed_over = pool::hop_warnings(&hops);
             if !passed_over.is_empty()
                 && let Some(warnings) =
                     answer.result.entry("warnings").or_insert_with(|| json!([])).as_array_mut()
@@ -481,7 +497,7 @@ impl Llm {
             if let Way::Host(functions, name) = way {
                 record.insert("source".into(), json!(functions.adapters.get(name)));
             }
-            record.insert("createdAt".into(), json!(now()));
+            record.insert("createdAt".into(), json!(current_time()));
             if let Some(secret) = secret {
                 record.insert("secret".into(), json!(secret));
             }
@@ -492,7 +508,7 @@ impl Llm {
         })
     }
 
-    fn item(&self, request: &Request, slot: &Slot, answer: &Value, attempt: u32) -> Value {
+    fn answer_item(&self, request: &Request, slot: &Slot, answer: &Value, attempt: u32) -> Value {
         let field = |name: &str| answer["result"].get(name).cloned().unwrap_or_default();
         let output = |name: &str| field("output").get(name).cloned().unwrap_or_default();
         let (data, status) = (output("data"), field("status"));
@@ -540,7 +556,7 @@ fn text_of_answer(output: &Value) -> String {
     }
 }
 
-fn replayed(mut item: Value, found: Found) -> Value {
+fn mark_replayed(mut item: Value, found: Found) -> Value {
     item["source"] = json!(found.name());
     item["cached"] = json!(true);
     item["replayed"] = json!(true);
@@ -552,20 +568,20 @@ fn is_cut(item: &Value) -> bool {
     item["warnings"].as_array().into_iter().flatten().any(|warning| warning == CUT_SHORT)
 }
 
-fn keep(command: &str, slot: &Slot, item: &Value, host: &mut dyn Host) -> Result<(), Stop> {
+fn store_answer(command: &str, slot: &Slot, item: &Value, host: &mut dyn Host) -> Result<(), Stop> {
     if !slot.files && slot.state_key.is_none() {
         return Ok(());
     }
-    let action = EffectAction { kind: KEEP.to_owned(), detail: place(slot), idempotent: true };
-    host.effect(action, &mut |effect| {
-        slot.keep(item, &now(), effect.state_dir, &cache_dir(effect))
+    let action = EffectAction { kind: KEEP.to_owned(), detail: describe_slot(slot), idempotent: true };
+    host.perform_effect(action, &mut |effect| {
+        slot.store_answer(item, &current_time(), effect.state_dir, &cache_dir(effect))
             .map_err(|error| StageError::new(format!("{command}: {error}")))?;
         Ok(json!({}))
     })?;
     Ok(())
 }
 
-fn place(slot: &Slot) -> Value {
+fn describe_slot(slot: &Slot) -> Value {
     json!({"command": slot.command, "cacheKey": slot.key, "stateKey": slot.state_key, "files": slot.files})
 }
 
@@ -573,15 +589,15 @@ fn cache_dir(effect: &EffectHost<'_>) -> std::path::PathBuf {
     cache::directory(effect.env, effect.state_dir, effect.is_under_policy)
 }
 
-fn now() -> String {
+fn current_time() -> String {
     iso(system_clock()())
 }
 
 /// A setting of the environment by its new or its old name; blank is unset.
-fn setting(host: &dyn Host, name: &str) -> Option<String> {
+fn env_setting(host: &dyn Host, name: &str) -> Option<String> {
     ["LOBSTER_LLM_", "LLM_TASK_"]
         .iter()
-        .filter_map(|prefix| host.env(&format!("{prefix}{name}")))
+        .filter_map(|prefix| host.env_var(&format!("{prefix}{name}")))
         .map(|text| text.trim().to_owned())
         .find(|text| !text.is_empty())
 }

@@ -5,7 +5,7 @@
 use lobster_base::code::Code;
 use serde_json::{Map, Value, json};
 
-use super::describe::{Arg, examples, schema};
+use super::describe::{Arg, command_schema, example_list};
 use super::item_path::Path;
 use lobster_base::json;
 use lobster_models::CALL;
@@ -39,7 +39,7 @@ OPENAI_BASE_URL), azure, gemini; with the variables of llm.invoke.
         Flag { name: "token", value: Some("TOKEN"), help: "bearer token or key" },
     ],
     args_schema: || {
-        schema(
+        command_schema(
             &[
                 Arg::text("model", "Model"),
                 Arg::text("provider", "openai, azure or gemini"),
@@ -50,7 +50,9 @@ OPENAI_BASE_URL), azure, gemini; with the variables of llm.invoke.
             &[],
         )
     },
-    examples: || examples(&[(r#"{"model":"text-embedding-3-small","field":"body"}"#, "Each item's body")]),
+    examples: || {
+        example_list(&[(r#"{"model":"text-embedding-3-small","field":"body"}"#, "Each item's body")])
+    },
     side_effects: Some(&["calls_llm"]),
     kind: StageKind::Effect,
     build,
@@ -68,8 +70,9 @@ struct Embed {
 
 fn build(args: &StageArgs) -> Result<Box<dyn Stage + Send>, StageError> {
     let refuse = |text: &str| StageError::permanent(format!("llm.embed {text}"));
-    let word =
-        |name: &str| args.text(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
+    let word = |name: &str| {
+        args.text_or_true(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty())
+    };
     if args.get("token") == Some(&Value::Bool(true)) {
         return Err(refuse("--token has no value"));
     }
@@ -84,7 +87,7 @@ fn build(args: &StageArgs) -> Result<Box<dyn Stage + Send>, StageError> {
     Ok(Box::new(Embed {
         model: word("model"),
         provider: word("provider").map(|name| name.to_lowercase()),
-        token: args.text("token"),
+        token: args.text_or_true("token"),
         field: word("field").map(|path| Path::new(&path)),
         dimensions,
         batch: Vec::new(),
@@ -93,24 +96,24 @@ fn build(args: &StageArgs) -> Result<Box<dyn Stage + Send>, StageError> {
 }
 
 impl Stage for Embed {
-    fn item(&mut self, item: Value, host: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
-        let text = self.text(&item)?;
+    fn process_item(&mut self, item: Value, host: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
+        let text = self.item_text(&item)?;
         let is_full = self.batch.len() == MAX_TEXTS || self.bytes + text.len() > MAX_BYTES;
         if is_full && !self.batch.is_empty() {
-            self.flush(host, out)?;
+            self.flush_batch(host, out)?;
         }
         self.bytes += text.len();
         self.batch.push((item, text));
         Ok(Flow::More)
     }
 
-    fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
-        self.flush(host, out)
+    fn end_input(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
+        self.flush_batch(host, out)
     }
 }
 
 impl Embed {
-    fn text(&self, item: &Value) -> Result<String, StageError> {
+    fn item_text(&self, item: &Value) -> Result<String, StageError> {
         let value = match &self.field {
             Some(path) => path.get(item),
             None => Some(std::borrow::Cow::Borrowed(item)),
@@ -128,15 +131,15 @@ impl Embed {
         }
     }
 
-    fn provider(&self, host: &dyn Host) -> Result<Provider, StageError> {
-        let ambient = || host.env("LOBSTER_LLM_PROVIDER").map(|name| name.trim().to_lowercase());
+    fn choose_provider(&self, host: &dyn Host) -> Result<Provider, StageError> {
+        let ambient = || host.env_var("LOBSTER_LLM_PROVIDER").map(|name| name.trim().to_lowercase());
         let name = self.provider.clone().or_else(ambient).filter(|name| !name.is_empty());
         let name = name.ok_or_else(|| {
             StageError::permanent(
                 "llm.embed could not resolve a provider. Set --provider or LOBSTER_LLM_PROVIDER",
             )
         })?;
-        Provider::named(&name).ok_or_else(|| {
+        Provider::from_name(&name).ok_or_else(|| {
             StageError::permanent(format!(
                 "llm.embed: unsupported provider {name}; openai, azure and gemini have embeddings"
             ))
@@ -144,15 +147,15 @@ impl Embed {
     }
 
     /// Embeds the collected items with one request.
-    fn flush(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
+    fn flush_batch(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
         if self.batch.is_empty() {
             return Ok(());
         }
-        let provider = self.provider(host)?;
+        let provider = self.choose_provider(host)?;
         let model = self
             .model
             .clone()
-            .or_else(|| host.env("LOBSTER_LLM_MODEL").filter(|name| !name.trim().is_empty()));
+            .or_else(|| host.env_var("LOBSTER_LLM_MODEL").filter(|name| !name.trim().is_empty()));
         let model =
             model.ok_or_else(|| StageError::permanent("llm.embed needs --model or LOBSTER_LLM_MODEL"))?;
         let (items, texts): (Vec<Value>, Vec<String>) = std::mem::take(&mut self.batch).into_iter().unzip();
@@ -163,30 +166,30 @@ impl Embed {
             Channel::new("llm.embed", provider, Given { token, ..Given::default() }, variables)
         };
         let detail = {
-            let credential = |to: Destination<'_>| host.credential(to);
+            let credential = |to: Destination<'_>| host.find_credential(to);
             let variables = Variables {
-                env: &|name: &str| host.env(name),
-                token: &|name: &str| host.token(name),
+                env: &|name: &str| host.env_var(name),
+                token: &|name: &str| host.find_token(name),
                 credential: &credential,
             };
-            embedding.detail(&channel(variables)?)?
+            embedding.describe_request(&channel(variables)?)?
         };
         let action = EffectAction { kind: CALL.to_owned(), detail, idempotent: false };
         let has_budget = host.has_budget();
-        let answer = host.effect(action, &mut |effect| {
+        let answer = host.perform_effect(action, &mut |effect| {
             let variables = Variables { env: effect.env, token: effect.token, credential: effect.credential };
             let channel = channel(variables)?;
             let bounds = Bounds { has_budget, reserve: effect.reserve, give_back: effect.give_back };
             let (vectors, spend) = embedding
-                .ask(&channel, &bounds, effect.send)
-                .map_err(|failure| failure.error("llm.embed"))?;
+                .request_vectors(&channel, &bounds, effect.send)
+                .map_err(|failure| failure.error_for("llm.embed"))?;
             let usage = spend.as_ref().map(|spend| Value::Object(spend.usage.clone()));
             let mut record = Map::new();
             record.insert("result".into(), json!({"model": embedding.model, "usage": usage}));
             record.insert("spend".into(), json!(Vec::from_iter(spend)));
             record.insert("vectors".into(), Value::Array(vectors));
             record.insert("provider".into(), json!(provider.name()));
-            if let Some(secret) = channel.secret() {
+            if let Some(secret) = channel.secret_name() {
                 record.insert("secret".into(), json!(secret));
             }
             Ok(Value::Object(record))
@@ -198,7 +201,7 @@ impl Embed {
                 .into());
         }
         for (item, vector) in items.into_iter().zip(vectors) {
-            out.item(json!({"input": item, "embedding": vector}))?;
+            out.emit_item(json!({"input": item, "embedding": vector}))?;
         }
         Ok(())
     }
@@ -210,7 +213,7 @@ mod tests {
     use super::*;
     use crate::http_server::{Answer, Server};
 
-    fn answer(vectors: &[Value]) -> Answer {
+    fn embedding_answer(vectors: &[Value]) -> Answer {
         let data: Vec<Value> = vectors
             .iter()
             .enumerate()
@@ -219,7 +222,7 @@ mod tests {
         Answer::json(&json!({"data": data, "model": "m-1", "usage": {"prompt_tokens": 4, "total_tokens": 4}}))
     }
 
-    fn host(server: &Server) -> RecordingHost {
+    fn openai_host(server: &Server) -> RecordingHost {
         let mut host = RecordingHost::new();
         host.set("OPENAI_BASE_URL", &server.url("/v1"));
         host.set("OPENAI_API_KEY", "okey");
@@ -228,8 +231,8 @@ mod tests {
 
     #[test]
     fn each_item_gets_its_vector_and_a_resumed_run_asks_nobody() {
-        let server = Server::start([answer(&[json!([1, 2]), json!([3, 4])])]);
-        let mut host = host(&server);
+        let server = Server::start([embedding_answer(&[json!([1, 2]), json!([3, 4])])]);
+        let mut host = openai_host(&server);
         let args = json!({"provider": "openai", "model": "m", "field": "body"});
         let items = vec![json!({"id": 1, "body": "a"}), json!({"id": 2, "body": {"x": 1}})];
         let embedded = run(&SPEC, &args, items.clone(), &mut host).unwrap();
@@ -240,22 +243,22 @@ mod tests {
                 json!({"input": {"id": 2, "body": {"x": 1}}, "embedding": [3, 4]}),
             ]
         );
-        host.resume();
+        host.resume_run();
         assert_eq!(run(&SPEC, &args, items, &mut host).unwrap(), embedded);
         let seen = server.requests();
         assert_eq!((seen.len(), seen[0].path.as_str()), (1, "/v1/embeddings"));
         assert_eq!(seen[0].header("authorization"), Some("Bearer okey"));
         assert_eq!(seen[0].json(), json!({"model": "m", "input": ["a", "{\"x\":1}"]}));
-        let (action, recorded) = &host.effects()[0];
+        let (action, recorded) = &host.recorded_effects()[0];
         assert_eq!((action.kind.as_str(), &recorded["spend"][0]["usage"]["inputTokens"]), (CALL, &json!(4)));
-        assert!(!format!("{:?}", host.actions()).contains("okey"));
+        assert!(!format!("{:?}", host.recorded_actions()).contains("okey"));
     }
 
     #[test]
     fn many_texts_go_in_several_requests() {
         let full: Vec<Value> = (0..MAX_TEXTS).map(|n| json!([n])).collect();
-        let server = Server::start([answer(&full), answer(&[json!([9])])]);
-        let mut host = host(&server);
+        let server = Server::start([embedding_answer(&full), embedding_answer(&[json!([9])])]);
+        let mut host = openai_host(&server);
         let items = (0..=MAX_TEXTS).map(|n| json!(format!("text {n}"))).collect();
         let embedded = run(&SPEC, &json!({"provider": "openai", "model": "m"}), items, &mut host).unwrap();
         assert_eq!(embedded.len(), MAX_TEXTS + 1);
@@ -265,7 +268,7 @@ mod tests {
 
     #[test]
     fn refusals() {
-        let server = Server::start([answer(&[])]);
+        let server = Server::start([embedding_answer(&[])]);
         for (args, item, message) in [
             (json!({}), json!("a"), "could not resolve a provider"),
             (json!({"provider": "nope"}), json!("a"), "unsupported provider nope"),
@@ -282,7 +285,7 @@ mod tests {
                 "--dimensions must be",
             ),
         ] {
-            let error = error_of(run(&SPEC, &args, vec![item], &mut host(&server)));
+            let error = error_of(run(&SPEC, &args, vec![item], &mut openai_host(&server)));
             assert!(error.message.contains(message), "{}", error.message);
         }
         assert!(server.requests().is_empty());
@@ -290,7 +293,7 @@ mod tests {
             &SPEC,
             &json!({"provider": "openai", "model": "m"}),
             vec![json!("a")],
-            &mut host(&server),
+            &mut openai_host(&server),
         ));
         assert!(short.message.contains("no numbers for text 1"), "{}", short.message);
     }

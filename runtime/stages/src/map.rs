@@ -2,7 +2,7 @@
 
 use serde_json::{Map as JsonMap, Value};
 
-use super::pick::part;
+use super::pick::list_element;
 use super::template::Template;
 use lobster_stage::{
     Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop, args_schema,
@@ -48,7 +48,7 @@ enum Shape {
 
 impl Map {
     fn new(args: &StageArgs) -> Result<Self, StageError> {
-        let name = |option| args.value(option).filter(|name| !name.is_empty()).map(str::to_owned);
+        let name = |option| args.text_value(option).filter(|name| !name.is_empty()).map(str::to_owned);
         let shape = match (name("wrap"), name("unwrap")) {
             (Some(_), Some(_)) => {
                 return Err(StageError::permanent("map cannot use both --wrap and --unwrap"));
@@ -70,44 +70,44 @@ impl Map {
 }
 
 impl Stage for Map {
-    fn item(&mut self, item: Value, host: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
-        let env = |name: &str| host.env(name);
+    fn process_item(&mut self, item: Value, host: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
+        let env = |name: &str| host.env_var(name);
         let shaped = match &self.shape {
             Shape::Unwrap(name) => {
                 let inner = match &item {
                     Value::Object(map) => map.get(name).cloned(),
-                    Value::Array(items) => part(items, name),
+                    Value::Array(items) => list_element(items, name),
                     Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
                 };
-                return out.item(inner.unwrap_or_default());
+                return out.emit_item(inner.unwrap_or_default());
             }
             _ if self.assignments.is_empty() && matches!(self.shape, Shape::Same) => item,
             Shape::Same => match item {
                 Value::Object(mut map) => {
                     for (name, template) in &self.assignments {
                         let source = Value::Object(map);
-                        let text = template.fill(&source, &env)?;
+                        let text = template.fill_placeholders(&source, &env)?;
                         let Value::Object(back) = source else { return Ok(Flow::More) };
                         map = back;
                         map.insert(name.clone(), text.into());
                     }
                     Value::Object(map)
                 }
-                other => self.assign("value", other, &env)?,
+                other => self.assign_fields("value", other, &env)?,
             },
-            Shape::Wrap(wrapper) => self.assign(wrapper, item, &env)?,
+            Shape::Wrap(wrapper) => self.assign_fields(wrapper, item, &env)?,
         };
-        out.item(shaped)
+        out.emit_item(shaped)
     }
 
-    fn end(&mut self, _: &mut dyn Host, _: &mut dyn Sink) -> Result<(), Stop> {
+    fn end_input(&mut self, _: &mut dyn Host, _: &mut dyn Sink) -> Result<(), Stop> {
         Ok(())
     }
 }
 
 impl Map {
     /// `{name: item}` with the assignments, whose templates see the item itself.
-    fn assign(
+    fn assign_fields(
         &self,
         name: &str,
         item: Value,
@@ -116,7 +116,7 @@ impl Map {
         let texts = self
             .assignments
             .iter()
-            .map(|(name, template)| Ok((name.clone(), template.fill(&item, env)?.into())))
+            .map(|(name, template)| Ok((name.clone(), template.fill_placeholders(&item, env)?.into())))
             .collect::<Result<Vec<(String, Value)>, StageError>>()?;
         let mut map = JsonMap::new();
         map.insert(name.to_owned(), item);
@@ -129,7 +129,7 @@ impl Map {
 mod tests {
     use serde_json::json;
 
-    use super::super::testing::{fails, run};
+    use super::super::testing::{failure_message, run};
 
     #[test]
     fn items_take_another_shape() {
@@ -168,6 +168,9 @@ mod tests {
         ] {
             assert_eq!(run(text, input), output, "{text}");
         }
-        assert_eq!(fails("map --wrap a --unwrap b", json!([])), "map cannot use both --wrap and --unwrap");
+        assert_eq!(
+            failure_message("map --wrap a --unwrap b", json!([])),
+            "map cannot use both --wrap and --unwrap"
+        );
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::describe::{Arg, examples, schema};
+use super::describe::{Arg, command_schema, example_list};
 use super::each::{self, Each};
 use lobster_base::json;
 use lobster_stage::{
@@ -36,7 +36,7 @@ is not what `lobster mcp lock` has pinned is not called.
         Flag { name: "item-key", value: Some("KEY"), help: "the argument that holds the item (item)" },
     ],
     args_schema: || {
-        schema(
+        command_schema(
             &[
                 Arg::text("server", "Name of the server"),
                 Arg::text("command-json", "Program and arguments as JSON"),
@@ -50,7 +50,7 @@ is not what `lobster mcp lock` has pinned is not called.
         )
     },
     examples: || {
-        examples(&[(
+        example_list(&[(
             r#"{"server":"files","tool":"read_file","args-json":"{\"path\":\"a.txt\"}"}"#,
             "Read a file",
         )])
@@ -68,7 +68,7 @@ struct McpCall {
 fn build(args: &StageArgs) -> Result<McpCall, StageError> {
     refuse_unknown(SPEC.name, SPEC.flags, args)?;
     let refuse = |text: String| StageError::permanent(format!("mcp.call {text}"));
-    let word = |flag| args.value(flag).map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
+    let word = |flag| args.text_value(flag).map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
     let server = match (word("server"), word("command-json"), word("url")) {
         (Some(name), None, None) => McpServer::Named(name),
         (None, Some(text), None) => {
@@ -91,22 +91,22 @@ fn build(args: &StageArgs) -> Result<McpCall, StageError> {
         Some(Err(error)) => return Err(refuse(format!("--args-json must be valid JSON ({error})"))),
     };
     let call = ToolCall { server, tool, args: given, idempotent: false };
-    Ok(McpCall { call, each: Each::of(args) })
+    Ok(McpCall { call, each: Each::from_args(args) })
 }
 
 impl Stage for McpCall {
-    fn item(&mut self, item: Value, host: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
+    fn process_item(&mut self, item: Value, host: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
         let Some(each) = &mut self.each else { return Ok(Flow::More) };
-        let call = ToolCall { args: each.arguments(&self.call.args, item), ..self.call.clone() };
-        let answer = host.mcp(call).map_err(|stop| each.explain(stop))?;
-        each.answered();
+        let call = ToolCall { args: each.call_arguments(&self.call.args, item), ..self.call.clone() };
+        let answer = host.call_tool(call).map_err(|stop| each.explain_failure(stop))?;
+        each.count_answer();
         // Each item is a requested call: a later stage that has enough items does not cancel it.
         each::hand_on(answer, out).map(|_| Flow::More)
     }
 
-    fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
+    fn end_input(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
         if self.each.is_none() {
-            each::hand_on(host.mcp(self.call.clone())?, out)?;
+            each::hand_on(host.call_tool(self.call.clone())?, out)?;
         }
         Ok(())
     }
@@ -134,7 +134,7 @@ mod tests {
             assert!(error.as_ref().is_some_and(|error| error.contains(part)), "{text}: {error:?}");
         }
         let each = |text: &str| build(&parse(text).unwrap().stages[0].args).ok().and_then(|call| call.each);
-        let args = |each: Each| Value::Object(each.arguments(&Map::new(), 1.into()));
+        let args = |each: Each| Value::Object(each.call_arguments(&Map::new(), 1.into()));
         assert_eq!(each("mcp.call --server s --tool t --each").map(args), Some(json!({"item": 1})));
         let named = each("mcp.call --server s --tool t --each --item-key ticket");
         assert_eq!(named.map(args), Some(json!({"ticket": 1})));

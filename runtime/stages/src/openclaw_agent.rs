@@ -3,7 +3,7 @@
 use lobster_base::code::Code;
 use serde_json::Value;
 
-use super::describe::{Arg, examples, schema};
+use super::describe::{Arg, command_schema, example_list};
 use super::tool;
 use lobster_base::json;
 use lobster_stage::{
@@ -36,7 +36,7 @@ the object that it prints. Input items follow the prompt, one JSON per line.
         Flag { name: "local", value: None, help: "run the agent here, not in the gateway" },
     ],
     args_schema: || {
-        schema(
+        command_schema(
             &[
                 Arg::text("agent", "Agent id"),
                 Arg::text("prompt", "What to say"),
@@ -54,7 +54,7 @@ the object that it prints. Input items follow the prompt, one JSON per line.
         )
     },
     examples: || {
-        examples(&[(r#"{"agent":"ops","prompt":"Summarise the log"}"#, "One turn of the agent ops")])
+        example_list(&[(r#"{"agent":"ops","prompt":"Summarise the log"}"#, "One turn of the agent ops")])
     },
     side_effects: Some(&["calls_openclaw_agent"]),
     kind: StageKind::Effect,
@@ -71,17 +71,18 @@ struct Agent {
 }
 
 fn build(args: &StageArgs) -> Result<Box<dyn Stage + Send>, StageError> {
-    let message = args.any(&["prompt", "message"]).map_or_else(|| args.positional.join(" "), json::js_string);
+    let message =
+        args.first_value(&["prompt", "message"]).map_or_else(|| args.positional.join(" "), json::js_string);
     if message.trim().is_empty() {
         return Err(StageError::permanent("openclaw.agent requires --prompt, --message, or positional text"));
     }
-    let word = |names: &[&str]| args.any(names).map(json::js_string).filter(|text| !text.is_empty());
+    let word = |names: &[&str]| args.first_value(names).map(json::js_string).filter(|text| !text.is_empty());
     let (agent, key, id) =
         (word(&["agent"]), word(&["session-key", "sessionKey"]), word(&["session-id", "sessionId"]));
     if agent.is_none() && key.is_none() && id.is_none() {
         return Err(StageError::permanent("openclaw.agent requires --agent, --session-key, or --session-id"));
     }
-    let timeout = args.number("timeout").map(seconds).transpose()?;
+    let timeout = args.number_value("timeout").map(whole_seconds).transpose()?;
     let mut options = Vec::new();
     for (name, value) in [
         ("--agent", agent),
@@ -101,7 +102,7 @@ fn build(args: &StageArgs) -> Result<Box<dyn Stage + Send>, StageError> {
     Ok(Box::new(Agent { message, options, input: Vec::new() }))
 }
 
-fn seconds(number: f64) -> Result<String, StageError> {
+fn whole_seconds(number: f64) -> Result<String, StageError> {
     if number >= 0.0 && number.fract() == 0.0 && number.is_finite() {
         return Ok(json::float_text(number));
     }
@@ -109,27 +110,28 @@ fn seconds(number: f64) -> Result<String, StageError> {
 }
 
 impl Stage for Agent {
-    fn item(&mut self, item: Value, _host: &mut dyn Host, _out: &mut dyn Sink) -> Result<Flow, Stop> {
+    fn process_item(&mut self, item: Value, _host: &mut dyn Host, _out: &mut dyn Sink) -> Result<Flow, Stop> {
         self.input.push(item);
         Ok(Flow::More)
     }
 
-    fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
+    fn end_input(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
         let mut message = self.message.clone();
         if !self.input.is_empty() {
             let lines: Vec<String> = self.input.iter().map(json::compact).collect();
             message.push_str("\n\nPipeline input (JSONL):\n");
             message.push_str(&lines.join("\n"));
         }
-        let bin = host.env("LOBSTER_OPENCLAW_BIN").filter(|bin| !bin.trim().is_empty());
+        let bin = host.env_var("LOBSTER_OPENCLAW_BIN").filter(|bin| !bin.trim().is_empty());
         let mut argv = vec![bin.unwrap_or_else(|| "openclaw".to_owned())];
         argv.extend(["agent", "--json", "--message"].map(str::to_owned));
         argv.push(message);
         argv.extend(self.options.iter().cloned());
         // The operator's own limit has the same message for all commands.
-        let is_lower = byte_limit(&lobster_stage::MAX_OUTPUT, |name| host.env(name))
+        let is_lower = byte_limit(&lobster_stage::MAX_OUTPUT, |name| host.env_var(name))
             .is_ok_and(|asked| asked.is_some_and(|asked| asked < MAX_OUTPUT));
-        let finished = tool::dispatch(host, argv, Some(MAX_OUTPUT), |error| match error.known_code() {
+        let finished = tool::run_without_retry(host, argv, Some(MAX_OUTPUT), |error| {
+            match error.known_code() {
             Some(Code::ProgramNotFound) => Some(
                 "openclaw.agent could not find the OpenClaw CLI (openclaw on PATH, or LOBSTER_OPENCLAW_BIN)"
                     .to_owned(),
@@ -138,19 +140,20 @@ impl Stage for Agent {
                 Some(format!("openclaw.agent output exceeded {MAX_OUTPUT} bytes"))
             }
             _ => None,
+        }
         })?;
-        if !finished.succeeded() {
+        if !finished.has_succeeded() {
             let (stderr, stdout) = (finished.stderr.trim(), finished.stdout.trim());
             let said = if stderr.is_empty() { stdout } else { stderr };
             let message = if said.is_empty() {
-                format!("openclaw.agent failed: exited with code {}", finished.code())
+                format!("openclaw.agent failed: exited with code {}", finished.exit_code())
             } else {
                 format!("openclaw.agent failed: {said}")
             };
             return Err(StageError::new(message).with_code(Code::CommandFailed).into());
         }
         match json::parse(finished.stdout.trim()) {
-            Ok(item @ Value::Object(_)) => out.item(item).map(drop),
+            Ok(item @ Value::Object(_)) => out.emit_item(item).map(drop),
             _ => Err(StageError::new(
                 "openclaw.agent expected JSON output from `openclaw agent --json`: one object",
             )
@@ -166,34 +169,34 @@ mod tests {
     use super::super::recording_host::{RecordingHost, error_of, run};
     use super::*;
 
-    fn host(exit: i32, stdout: &'static str, stderr: &'static str) -> RecordingHost {
+    fn host_answering(exit: i32, stdout: &'static str, stderr: &'static str) -> RecordingHost {
         let mut host = RecordingHost::new();
-        host.natives(move |_| Ok((exit, stdout.to_owned(), stderr.to_owned())));
+        host.set_natives(move |_| Ok((exit, stdout.to_owned(), stderr.to_owned())));
         host
     }
 
     #[test]
     fn options_in_their_order() {
-        let mut host = host(0, " {\"status\":\"ok\"}\n", "");
+        let mut host = host_answering(0, " {\"status\":\"ok\"}\n", "");
         let args = json!({
             "_": ["not", "used"], "local": true, "timeout": "30", "thinking": "high", "sessionId": "i1",
             "session-key": "s1", "model": "m", "agent": "ops", "prompt": "p",
         });
         assert_eq!(run(&SPEC, &args, vec![], &mut host).unwrap(), [json!({"status": "ok"})]);
         assert_eq!(
-            host.programs()[0].join(" "),
+            host.started_programs()[0].join(" "),
             "openclaw agent --json --message p --agent ops --model m --session-key s1 --session-id i1 --thinking high --timeout 30 --local"
         );
     }
 
     #[test]
     fn words_and_input_make_the_message() {
-        let mut host = host(0, "{}", "");
+        let mut host = host_answering(0, "{}", "");
         host.set("LOBSTER_OPENCLAW_BIN", "/opt/claw");
         let args = json!({"_": ["sort", "these"], "agent": "ops", "local": "yes", "timeout": true});
         run(&SPEC, &args, vec![json!({"a": 1.0}), json!("x")], &mut host).unwrap();
         assert_eq!(
-            host.programs()[0],
+            host.started_programs()[0],
             [
                 "/opt/claw",
                 "agent",
@@ -240,10 +243,13 @@ mod tests {
             (0, "[1]", "", "openclaw.agent expected JSON output from `openclaw agent --json`: one object"),
             (0, "", "", "openclaw.agent expected JSON output from `openclaw agent --json`: one object"),
         ] {
-            assert_eq!(error_of(run(&SPEC, &args, vec![], &mut host(exit, stdout, stderr))).message, message);
+            assert_eq!(
+                error_of(run(&SPEC, &args, vec![], &mut host_answering(exit, stdout, stderr))).message,
+                message
+            );
         }
         let mut host = RecordingHost::new();
-        host.natives(|_| Err(StageError::new("x").with_code(Code::ProcessOutputLimit)));
+        host.set_natives(|_| Err(StageError::new("x").with_code(Code::ProcessOutputLimit)));
         assert_eq!(
             error_of(run(&SPEC, &args, vec![], &mut host)).message,
             "openclaw.agent output exceeded 10485760 bytes"

@@ -3,7 +3,7 @@
 use lobster_base::code::Code;
 use serde_json::{Map, Value, json};
 
-use super::describe::{Arg, examples, schema};
+use super::describe::{Arg, command_schema, example_list};
 use super::each::{self, Each};
 use lobster_base::json;
 use lobster_models::http::{self, Credential, HttpError, Limits, Post, Reply, Secret, Url};
@@ -49,7 +49,7 @@ bound the call.
         Flag { name: "itemKey", value: Some("KEY"), help: "same as --item-key" },
     ],
     args_schema: || {
-        schema(
+        command_schema(
             &[
                 Arg::text("url", "Gateway address"),
                 Arg::text("token", "Bearer token"),
@@ -68,7 +68,7 @@ bound the call.
         )
     },
     examples: || {
-        examples(&[(
+        example_list(&[(
             r#"{"tool":"message","action":"send","args-json":"{\"to\":\"me\",\"message\":\"hi\"}"}"#,
             "Send a message",
         )])
@@ -104,14 +104,16 @@ struct Gateway {
 }
 
 fn build(name: &'static str, args: &StageArgs) -> Result<Box<dyn Stage + Send>, StageError> {
-    let word = |flag| args.text(flag).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
+    let word =
+        |flag| args.text_or_true(flag).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
     let (Some(tool), Some(action)) = (word("tool"), word("action")) else {
         return Err(StageError::permanent(format!("{name} requires --tool and --action")));
     };
-    let text = args.text("args-json").filter(|text| !text.is_empty()).unwrap_or_else(|| "{}".to_owned());
+    let text =
+        args.text_or_true("args-json").filter(|text| !text.is_empty()).unwrap_or_else(|| "{}".to_owned());
     let arguments = json::parse(&text)
         .map_err(|error| StageError::permanent(format!("{name} --args-json must be valid JSON ({error})")))?;
-    let each = Each::of(args);
+    let each = Each::from_args(args);
     if each.is_some() && !arguments.is_object() {
         return Err(StageError::permanent(format!("{name} --each requires --args-json to be an object")));
     }
@@ -123,42 +125,42 @@ fn build(name: &'static str, args: &StageArgs) -> Result<Box<dyn Stage + Send>, 
         action,
         args: arguments,
         session_key: args
-            .any(&["session-key", "sessionKey"])
+            .first_value(&["session-key", "sessionKey"])
             .map(json::js_string)
             .filter(|key| !key.is_empty()),
-        dry_run: args.any(&["dry-run", "dryRun"]).map(|value| value.as_str() != Some("")),
+        dry_run: args.first_value(&["dry-run", "dryRun"]).map(|value| value.as_str() != Some("")),
     };
-    let (url, token) = (args.text("url"), args.text("token"));
+    let (url, token) = (args.text_or_true("url"), args.text_or_true("token"));
     Ok(Box::new(Invoke { name, url, token, call, each, gateway: None }))
 }
 
 impl Stage for Invoke {
-    fn item(&mut self, item: Value, host: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
+    fn process_item(&mut self, item: Value, host: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
         let (Some(each), Value::Object(args)) = (&self.each, &self.call.args) else { return Ok(Flow::More) };
-        let args = Value::Object(each.arguments(args, item));
-        let answer = self.call(args, host)?;
+        let args = Value::Object(each.call_arguments(args, item));
+        let answer = self.call_gateway(args, host)?;
         // Each item is a requested call: a later stage that has enough items does not cancel it.
         each::hand_on(answer, out).map(|_| Flow::More)
     }
 
-    fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
+    fn end_input(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
         if self.each.is_none() {
-            let answer = self.call(self.call.args.clone(), host)?;
+            let answer = self.call_gateway(self.call.args.clone(), host)?;
             each::hand_on(answer, out)?;
         } else {
             // An unusable gateway is an error even without items.
-            self.gateway(host)?;
+            self.resolved_gateway(host)?;
         }
         Ok(())
     }
 }
 
 impl Invoke {
-    fn call(&mut self, args: Value, host: &mut dyn Host) -> Result<Value, Stop> {
+    fn call_gateway(&mut self, args: Value, host: &mut dyn Host) -> Result<Value, Stop> {
         let name = self.name;
         let call = Call { args, ..self.call.clone() };
-        let gateway = self.gateway(host)?;
-        let body = call.body();
+        let gateway = self.resolved_gateway(host)?;
+        let body = call.request_body();
         let mut post = Post {
             url: gateway.url.clone(),
             headers: Vec::new(),
@@ -173,43 +175,43 @@ impl Invoke {
             idempotent: false,
         };
         let mut is_sent = true;
-        let answer = host.effect(action, &mut |effect| {
+        let answer = host.perform_effect(action, &mut |effect| {
             let is_late = effect.cancel.is_cancelled();
-            let token =
-                token(name, given.as_deref(), &post.url, effect.token).inspect_err(|_| is_sent = false)?;
+            let token = choose_token(name, given.as_deref(), &post.url, effect.token)
+                .inspect_err(|_| is_sent = false)?;
             post.credential = token.map(Credential::Bearer);
             let reply = http::post(&post, limits, effect.send).map_err(|error| {
                 is_sent = error.is_after_sending() && !is_late;
-                let failure = failure(name, &error);
+                let failure = http_failure(name, &error);
                 if error.is_answer_lost() && !is_late { failure.with_code(Code::UnknownEnd) } else { failure }
             })?;
-            result(name, &reply)
+            reply_result(name, &reply)
         });
         // The tool may have done its work, even if the call or a later step fails.
         if is_sent {
             host.no_retry();
         }
         let Some(each) = &mut self.each else { return answer };
-        let answer = answer.map_err(|stop| each.explain(stop))?;
-        each.answered();
+        let answer = answer.map_err(|stop| each.explain_failure(stop))?;
+        each.count_answer();
         Ok(answer)
     }
 
-    fn gateway(&mut self, host: &dyn Host) -> Result<&Gateway, StageError> {
+    fn resolved_gateway(&mut self, host: &dyn Host) -> Result<&Gateway, StageError> {
         if self.gateway.is_none() {
-            self.gateway = Some(self.resolve(host)?);
+            self.gateway = Some(self.resolve_gateway(host)?);
         }
         self.gateway.as_ref().ok_or_else(|| StageError::permanent("no gateway"))
     }
 
-    fn resolve(&self, host: &dyn Host) -> Result<Gateway, StageError> {
+    fn resolve_gateway(&self, host: &dyn Host) -> Result<Gateway, StageError> {
         let name = self.name;
         let refuse = |text: &str| StageError::permanent(format!("{name} {text}"));
         let url = self
             .url
             .clone()
-            .or_else(|| host.env("OPENCLAW_URL"))
-            .or_else(|| host.env("CLAWD_URL"))
+            .or_else(|| host.env_var("OPENCLAW_URL"))
+            .or_else(|| host.env_var("CLAWD_URL"))
             .filter(|url| !url.trim().is_empty())
             .ok_or_else(|| refuse("requires --url or OPENCLAW_URL"))?;
         let mut url = http::parse_url(&url).ok_or_else(|| refuse("--url: Invalid URL"))?;
@@ -220,14 +222,15 @@ impl Invoke {
         url.set_query(None);
         url.set_fragment(None);
         // A token that may not be sent is refused before anything is recorded.
-        token(name, self.token.as_deref(), &url, &|name| host.token(name))?;
-        let limits = Limits::from_env(|name| host.env(name)).map_err(|error| refuse(&error.to_string()))?;
+        choose_token(name, self.token.as_deref(), &url, &|name| host.find_token(name))?;
+        let limits =
+            Limits::from_env(|name| host.env_var(name)).map_err(|error| refuse(&error.to_string()))?;
         Ok(Gateway { url, limits })
     }
 }
 
 /// The token to send: `--token`, else the value of a variable, preferring a secret of the step.
-fn token(
+fn choose_token(
     name: &str,
     given: Option<&str>,
     url: &Url,
@@ -248,7 +251,7 @@ fn token(
         }
     }
     let Some(found) = found else { return Ok(None) };
-    let value = Secret::of(&found);
+    let value = Secret::from_token(&found);
     match &found.secret {
         _ if http::is_loopback(url) => Ok(value),
         Some(secret) if url.scheme() != "https" => {
@@ -263,7 +266,7 @@ fn token(
 }
 
 impl Call {
-    fn body(&self) -> Value {
+    fn request_body(&self) -> Value {
         let mut body = Map::new();
         body.insert("tool".into(), json!(self.tool));
         body.insert("action".into(), json!(self.action));
@@ -279,13 +282,14 @@ impl Call {
 }
 
 /// The result of a gateway's answer: its field `result`, or the whole answer if it has none.
-fn result(name: &str, reply: &Reply) -> Result<Value, StageError> {
+fn reply_result(name: &str, reply: &Reply) -> Result<Value, StageError> {
     if !reply.is_success() {
-        let error = StageError::new(format!("{name} failed ({}): {}", reply.status, reply.excerpt()));
+        let error = StageError::new(format!("{name} failed ({}): {}", reply.status, reply.body_excerpt()));
         return Err(StageError { retry_after: reply.retry_after, ..error });
     }
-    let value =
-        reply.json().map_err(|error| StageError::new(format!("{name} expected JSON response ({error})")))?;
+    let value = reply
+        .body_json()
+        .map_err(|error| StageError::new(format!("{name} expected JSON response ({error})")))?;
     match value {
         Value::Object(mut map) if map.contains_key("ok") => {
             if map.get("ok") == Some(&Value::Bool(true)) {
@@ -300,7 +304,7 @@ fn result(name: &str, reply: &Reply) -> Result<Value, StageError> {
     }
 }
 
-fn failure(name: &str, error: &HttpError) -> StageError {
+fn http_failure(name: &str, error: &HttpError) -> StageError {
     match error {
         HttpError::Cancelled(_) => StageError::new(error.to_string()).with_code(Code::Cancelled),
         _ => StageError::new(format!("{name}: {error}")),
@@ -313,14 +317,14 @@ mod tests {
     use super::*;
     use crate::http_server::{Answer, Server};
 
-    fn ok(result: Value) -> Answer {
+    fn ok_answer(result: Value) -> Answer {
         Answer::json(&json!({"ok": true, "result": result}))
     }
 
     #[test]
     fn posts_to_the_origin_and_spreads_the_result() {
         let server = Server::start([
-            ok(json!([1, {"a": 2}])),
+            ok_answer(json!([1, {"a": 2}])),
             Answer::json(&json!({"plain": 1})),
             Answer::new(200, " "),
             Answer::json(&json!({"ok": true})),
@@ -344,12 +348,12 @@ mod tests {
             seen[0].body,
             r#"{"tool":"t","action":"a","args":{"n":1},"sessionKey":"s","dryRun":true}"#
         );
-        assert!(!format!("{:?}", host.actions()).contains("tok"));
+        assert!(!format!("{:?}", host.recorded_actions()).contains("tok"));
     }
 
     #[test]
     fn each_is_one_effect_per_item_and_none_is_repeated() {
-        let server = Server::start([ok(json!([1, 2])), Answer::new(503, "busy"), ok(json!(3))]);
+        let server = Server::start([ok_answer(json!([1, 2])), Answer::new(503, "busy"), ok_answer(json!(3))]);
         let mut host = RecordingHost::new();
         let args = json!({"url": server.url(""), "tool": "t", "action": "a", "each": true, "itemKey": "m", "args-json": "{\"to\":\"x\"}"});
         let items = vec![json!("a"), json!({"b": 1}), json!(null)];
@@ -360,7 +364,7 @@ mod tests {
         );
         assert!(error.permanent);
         // A resume forgets the failed effect and tries it again; the completed one is kept.
-        host.resume();
+        host.resume_run();
         assert_eq!(run(&OPENCLAW, &args, items, &mut host).unwrap(), [1, 2, 3, 3]);
         let bodies: Vec<Value> = server.requests().iter().map(|seen| seen.json()["args"].clone()).collect();
         assert_eq!(
@@ -406,7 +410,7 @@ mod tests {
                 .message
                 .starts_with("openclaw.invoke --args-json must be valid JSON")
         );
-        assert!(host.actions().is_empty());
+        assert!(host.recorded_actions().is_empty());
     }
 
     #[test]
@@ -418,7 +422,7 @@ mod tests {
         assert!(
             error.message.starts_with("clawd.invoke refuses to send") && error.message.contains("--token")
         );
-        let server = Server::start([ok(json!(1))]);
+        let server = Server::start([ok_answer(json!(1))]);
         let args = json!({"tool": "t", "action": "a", "url": server.url(""), "token": " "});
         run(&CLAWD, &args, vec![], &mut host).unwrap();
         assert_eq!(server.requests()[0].header("authorization"), None);
@@ -450,12 +454,12 @@ mod tests {
 
     #[test]
     fn a_recorded_answer_needs_no_server() {
-        let server = Server::start([ok(json!({"sent": true}))]);
+        let server = Server::start([ok_answer(json!({"sent": true}))]);
         let mut host = RecordingHost::new();
         let args = json!({"tool": "t", "action": "a", "url": server.url("")});
         let live = run(&OPENCLAW, &args, vec![], &mut host).unwrap();
         drop(server);
-        host.resume();
+        host.resume_run();
         assert_eq!(run(&OPENCLAW, &args, vec![], &mut host).unwrap(), live);
     }
 }

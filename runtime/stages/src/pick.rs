@@ -38,28 +38,30 @@ struct Pick {
 }
 
 impl Stage for Pick {
-    fn item(&mut self, item: Value, _: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
+    fn process_item(&mut self, item: Value, _: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
         let picked: Map<_, _> = match item {
             Value::Object(mut map) => self
                 .fields
                 .iter()
                 .filter_map(|name| Some((name.clone(), std::mem::take(map.get_mut(name)?))))
                 .collect(),
-            Value::Array(items) => {
-                self.fields.iter().filter_map(|name| Some((name.clone(), part(&items, name)?))).collect()
-            }
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return out.item(item),
+            Value::Array(items) => self
+                .fields
+                .iter()
+                .filter_map(|name| Some((name.clone(), list_element(&items, name)?)))
+                .collect(),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return out.emit_item(item),
         };
-        out.item(Value::Object(picked))
+        out.emit_item(Value::Object(picked))
     }
 
-    fn end(&mut self, _: &mut dyn Host, _: &mut dyn Sink) -> Result<(), Stop> {
+    fn end_input(&mut self, _: &mut dyn Host, _: &mut dyn Sink) -> Result<(), Stop> {
         Ok(())
     }
 }
 
 /// An element of a list by name: its indices and `length` act as fields.
-pub(super) fn part(items: &[Value], name: &str) -> Option<Value> {
+pub(super) fn list_element(items: &[Value], name: &str) -> Option<Value> {
     match name {
         "length" => Some(items.len().into()),
         _ => items.get(name.parse::<usize>().ok().filter(|index| index.to_string() == name)?).cloned(),
@@ -70,7 +72,7 @@ pub(super) fn part(items: &[Value], name: &str) -> Option<Value> {
 mod tests {
     use serde_json::json;
 
-    use super::super::testing::{fails, run};
+    use super::super::testing::{failure_message, run};
 
     #[test]
     fn keeps_what_is_there_in_the_order_asked() {
@@ -79,7 +81,7 @@ mod tests {
         assert_eq!(picked.to_string(), r#"[{"n":null,"id":1},{"id":2},5,null,{}]"#);
         assert_eq!(run("pick length,0,00", items)[4], json!({"length": 2, "0": 7}));
         for text in ["pick", "pick ,", "pick --fields id"] {
-            assert_eq!(fails(text, json!([])), "pick requires a comma-separated field list");
+            assert_eq!(failure_message(text, json!([])), "pick requires a comma-separated field list");
         }
     }
 }

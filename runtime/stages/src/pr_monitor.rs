@@ -36,8 +36,8 @@ struct Observed {
 }
 
 /// `github.pr.monitor`.
-pub(super) fn monitor(args: &Map<String, Value>, host: &mut dyn Host) -> Result<Value, Stop> {
-    let seen = observe(args, host)?;
+pub(super) fn monitor_pr(args: &Map<String, Value>, host: &mut dyn Host) -> Result<Value, Stop> {
+    let seen = observe_pr(args, host)?;
     let mut item = json!({
         "kind": "github.pr.monitor",
         "repo": seen.repo,
@@ -49,9 +49,9 @@ pub(super) fn monitor(args: &Map<String, Value>, host: &mut dyn Host) -> Result<
         item["suppressed"] = json!(true);
         return Ok(item);
     }
-    item["summary"] = summary(&seen.before, &seen.now);
+    item["summary"] = summarize_changes(&seen.before, &seen.now);
     if json::to_boolean(args.get("summaryOnly")) {
-        item["pr"] = brief(&seen.now);
+        item["pr"] = brief_fields(&seen.now);
     } else {
         item["prSnapshot"] = seen.now;
     }
@@ -59,25 +59,25 @@ pub(super) fn monitor(args: &Map<String, Value>, host: &mut dyn Host) -> Result<
 }
 
 /// `github.pr.monitor.notify`.
-pub(super) fn notify(args: &Map<String, Value>, host: &mut dyn Host) -> Result<Value, Stop> {
+pub(super) fn notify_change(args: &Map<String, Value>, host: &mut dyn Host) -> Result<Value, Stop> {
     let kind = "github.pr.monitor.notify";
-    let seen = observe(args, host)?;
+    let seen = observe_pr(args, host)?;
     if !seen.changed {
         return Ok(json!({"kind": kind, "suppressed": true}));
     }
-    let summary = summary(&seen.before, &seen.now);
+    let summary = summarize_changes(&seen.before, &seen.now);
     Ok(json!({
         "kind": kind,
         "changed": true,
         "repo": seen.repo,
         "prNumber": seen.number,
-        "message": message(&seen, &summary),
-        "pr": brief(&seen.now),
+        "message": update_message(&seen, &summary),
+        "pr": brief_fields(&seen.now),
         "summary": summary,
     }))
 }
 
-fn observe(args: &Map<String, Value>, host: &mut dyn Host) -> Result<Observed, Stop> {
+fn observe_pr(args: &Map<String, Value>, host: &mut dyn Host) -> Result<Observed, Stop> {
     let field = |name: &str| args.get(name).filter(|value| json::to_boolean(Some(value))).cloned();
     let (Some(repo), Some(number)) = (field("repo"), field("pr")) else {
         return Err(StageError::permanent("github.pr.monitor requires args.repo and args.pr").into());
@@ -89,20 +89,21 @@ fn observe(args: &Map<String, Value>, host: &mut dyn Host) -> Result<Observed, S
         );
     }
     let key = field("key").unwrap_or_else(|| json!(format!("github.pr:{repo_text}#{number_text}")));
-    let now = view(&repo_text, &number_text, host)?;
-    let diff = diff_last::compare(&json::js_string(&key), now, host)?;
+    let now = view_pr(&repo_text, &number_text, host)?;
+    let diff = diff_last::compare_snapshot(&json::js_string(&key), now, host)?;
     Ok(Observed { repo, number, key, changed: diff.changed, before: diff.before, now: diff.after })
 }
 
-fn view(repo: &str, number: &str, host: &mut dyn Host) -> Result<Value, Stop> {
+fn view_pr(repo: &str, number: &str, host: &mut dyn Host) -> Result<Value, Stop> {
     let argv = ["gh", "pr", "view", number, "--repo", repo, "--json", FIELDS].map(str::to_owned).to_vec();
     let finished = tool::run(host, argv, None, |error| {
-        (error.is(Code::ProgramNotFound)).then(|| "gh not found on PATH (install GitHub CLI)".to_owned())
+        (error.has_code(Code::ProgramNotFound))
+            .then(|| "gh not found on PATH (install GitHub CLI)".to_owned())
     })?;
-    if !finished.succeeded() {
+    if !finished.has_succeeded() {
         let (stderr, stdout) = (finished.stderr.trim(), finished.stdout.trim());
-        let said = tool::excerpt(if stderr.is_empty() { stdout } else { stderr });
-        return Err(StageError::new(format!("gh failed ({}): {said}", finished.code()))
+        let said = tool::message_excerpt(if stderr.is_empty() { stdout } else { stderr });
+        return Err(StageError::new(format!("gh failed ({}): {said}", finished.exit_code()))
             .with_code(Code::CommandFailed)
             .into());
     }
@@ -110,12 +111,12 @@ fn view(repo: &str, number: &str, host: &mut dyn Host) -> Result<Value, Stop> {
         .map_err(|error| StageError::new(format!("gh returned non-JSON output ({error})")).into())
 }
 
-fn summary(before: &Value, now: &Value) -> Value {
+fn summarize_changes(before: &Value, now: &Value) -> Value {
     let value = |of: &Value, name: &str| of.get(name).cloned().unwrap_or_default();
     let mut changes = Map::new();
     for name in COMPARED {
         let (from, to) = (value(before, name), value(now, name));
-        if before.is_null() || json::stable(&from) != json::stable(&to) {
+        if before.is_null() || json::stable_text(&from) != json::stable_text(&to) {
             changes.insert(name.to_owned(), json!({"from": from, "to": to}));
         }
     }
@@ -123,7 +124,7 @@ fn summary(before: &Value, now: &Value) -> Value {
     json!({"changedFields": fields, "changes": changes})
 }
 
-fn brief(pr: &Value) -> Value {
+fn brief_fields(pr: &Value) -> Value {
     let fields = ["number", "title", "url", "state", "updatedAt"];
     fields
         .iter()
@@ -132,7 +133,7 @@ fn brief(pr: &Value) -> Value {
         .into()
 }
 
-fn message(seen: &Observed, summary: &Value) -> String {
+fn update_message(seen: &Observed, summary: &Value) -> String {
     let text =
         |name: &str| seen.now.get(name).filter(|value| json::to_boolean(Some(value))).map(json::js_string);
     let mut message =
@@ -158,7 +159,7 @@ mod tests {
     use super::super::workflows_run::SPEC;
     use super::*;
 
-    fn pr(state: &str) -> String {
+    fn sample_pr(state: &str) -> String {
         json!({
             "number": 7, "title": "Add  claws", "url": "https://example.test/pr/7", "state": state, "isDraft": false,
             "mergeable": "MERGEABLE", "reviewDecision": "", "author": {"login": "ada"}, "baseRefName": "main",
@@ -167,40 +168,45 @@ mod tests {
         .to_string()
     }
 
-    fn host(state: &str) -> RecordingHost {
+    fn host_with_pr(state: &str) -> RecordingHost {
         let mut host = RecordingHost::new();
-        let answer = pr(state);
-        host.natives(move |_| Ok((0, answer.clone(), String::new())));
+        let answer = sample_pr(state);
+        host.set_natives(move |_| Ok((0, answer.clone(), String::new())));
         host
     }
 
-    fn args(name: &str, args: &Value) -> Value {
+    fn workflow_args(name: &str, args: &Value) -> Value {
         json!({"name": name, "args-json": args.to_string()})
     }
 
     #[test]
     fn monitors_from_run_to_run() {
-        let mut host = host("OPEN");
-        let plain = args("github.pr.monitor", &json!({"repo": "acme/shop", "pr": 7}));
+        let mut host = host_with_pr("OPEN");
+        let plain = workflow_args("github.pr.monitor", &json!({"repo": "acme/shop", "pr": 7}));
         let first = run(&SPEC, &plain, vec![], &mut host).unwrap().remove(0);
-        assert_eq!(host.programs()[0], ["gh", "pr", "view", "7", "--repo", "acme/shop", "--json", FIELDS]);
+        assert_eq!(
+            host.started_programs()[0],
+            ["gh", "pr", "view", "7", "--repo", "acme/shop", "--json", FIELDS]
+        );
         assert_eq!(first["key"], "github.pr:acme/shop#7");
         assert_eq!(first["summary"]["changedFields"], json!(COMPARED));
         assert_eq!(first["summary"]["changes"]["isDraft"], json!({"from": null, "to": false}));
-        assert_eq!(first["prSnapshot"].to_string(), pr("OPEN"));
+        assert_eq!(first["prSnapshot"].to_string(), sample_pr("OPEN"));
         // A later stage of the pipeline failed: the next run sees the change again.
-        host.forget();
+        host.start_new_run();
         assert_eq!(run(&SPEC, &plain, vec![], &mut host).unwrap()[0], first);
-        host.succeed();
-        host.forget();
-        let quiet = args("github.pr.monitor", &json!({"repo": "acme/shop", "pr": 7, "changesOnly": true}));
+        host.complete_run();
+        host.start_new_run();
+        let quiet =
+            workflow_args("github.pr.monitor", &json!({"repo": "acme/shop", "pr": 7, "changesOnly": true}));
         assert_eq!(
             run(&SPEC, &quiet, vec![], &mut host).unwrap()[0],
             json!({"kind": "github.pr.monitor", "repo": "acme/shop", "prNumber": 7, "key": "github.pr:acme/shop#7", "changed": false, "suppressed": true})
         );
-        host.forget();
-        host.natives(|_| Ok((0, pr("MERGED"), String::new())));
-        let brief = args("github.pr.monitor", &json!({"repo": "acme/shop", "pr": 7, "summaryOnly": true}));
+        host.start_new_run();
+        host.set_natives(|_| Ok((0, sample_pr("MERGED"), String::new())));
+        let brief =
+            workflow_args("github.pr.monitor", &json!({"repo": "acme/shop", "pr": 7, "summaryOnly": true}));
         assert_eq!(
             run(&SPEC, &brief, vec![], &mut host).unwrap()[0],
             json!({
@@ -213,8 +219,9 @@ mod tests {
 
     #[test]
     fn notifies_once_per_change() {
-        let mut host = host("OPEN");
-        let args = args("github.pr.monitor.notify", &json!({"repo": "a/b", "pr": "1", "key": "mine"}));
+        let mut host = host_with_pr("OPEN");
+        let args =
+            workflow_args("github.pr.monitor.notify", &json!({"repo": "a/b", "pr": "1", "key": "mine"}));
         let item = run(&SPEC, &args, vec![], &mut host).unwrap().remove(0);
         assert_eq!(
             item["message"],
@@ -222,8 +229,8 @@ mod tests {
         );
         let keys: Vec<_> = item.as_object().unwrap().keys().map(String::as_str).collect();
         assert_eq!(keys, ["kind", "changed", "repo", "prNumber", "message", "pr", "summary"]);
-        host.succeed();
-        host.forget();
+        host.complete_run();
+        host.start_new_run();
         assert_eq!(
             run(&SPEC, &args, vec![], &mut host).unwrap()[0],
             json!({"kind": "github.pr.monitor.notify", "suppressed": true})
@@ -232,24 +239,24 @@ mod tests {
 
     #[test]
     fn failures_of_gh() {
-        let plain = args("github.pr.monitor", &json!({"repo": "a/b", "pr": 1}));
+        let plain = workflow_args("github.pr.monitor", &json!({"repo": "a/b", "pr": 1}));
         for (exit, stdout, stderr, part) in [
             (2, "", "no auth\n", "gh failed (2): no auth"),
             (4, "out", "", "gh failed (4): out"),
             (0, "hello", "", "gh returned non-JSON output"),
         ] {
             let mut host = RecordingHost::new();
-            host.natives(move |_| Ok((exit, stdout.to_owned(), stderr.to_owned())));
+            host.set_natives(move |_| Ok((exit, stdout.to_owned(), stderr.to_owned())));
             let error = error_of(run(&SPEC, &plain, vec![], &mut host));
             assert!(error.message.starts_with(part), "{}", error.message);
         }
         let mut host = RecordingHost::new();
-        host.natives(|_| Err(StageError::new("x").with_code(Code::ProgramNotFound)));
+        host.set_natives(|_| Err(StageError::new("x").with_code(Code::ProgramNotFound)));
         assert_eq!(
             error_of(run(&SPEC, &plain, vec![], &mut host)).message,
             "gh not found on PATH (install GitHub CLI)"
         );
-        let args = args("github.pr.monitor", &json!({"repo": "a/b", "pr": "--web"}));
+        let args = workflow_args("github.pr.monitor", &json!({"repo": "a/b", "pr": "--web"}));
         assert!(
             error_of(run(&SPEC, &args, vec![], &mut RecordingHost::new()))
                 .message

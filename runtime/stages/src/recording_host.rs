@@ -57,16 +57,16 @@ impl RecordingHost {
         self.env.insert(name.to_owned(), value.to_owned());
     }
 
-    pub(super) fn unset(&mut self, name: &str) {
+    pub(super) fn unset_variable(&mut self, name: &str) {
         self.env.remove(name);
     }
 
-    pub(super) fn know(&mut self, specs: &[&'static StageSpec]) {
+    pub(super) fn register_commands(&mut self, specs: &[&'static StageSpec]) {
         self.registry = Registry::new(specs.iter().copied());
     }
 
     /// `natives` plays processes: exit code, stdout, stderr.
-    pub(super) fn natives(
+    pub(super) fn set_natives(
         &mut self,
         natives: impl FnMut(&[String]) -> Result<(i32, String, String), StageError> + 'static,
     ) {
@@ -77,11 +77,11 @@ impl RecordingHost {
         self.state.path()
     }
 
-    pub(super) fn actions(&self) -> Vec<Action> {
+    pub(super) fn recorded_actions(&self) -> Vec<Action> {
         self.journal.iter().map(|(action, _)| action.clone()).collect()
     }
 
-    pub(super) fn effects(&self) -> Vec<(EffectAction, Value)> {
+    pub(super) fn recorded_effects(&self) -> Vec<(EffectAction, Value)> {
         self.journal
             .iter()
             .filter_map(|(action, answer)| match (action, answer) {
@@ -91,14 +91,14 @@ impl RecordingHost {
             .collect()
     }
 
-    pub(super) fn programs(&self) -> Vec<Vec<String>> {
+    pub(super) fn started_programs(&self) -> Vec<Vec<String>> {
         let program = |action| if let Action::Native(argv) = action { Some(argv) } else { None };
-        self.actions().into_iter().filter_map(program).collect()
+        self.recorded_actions().into_iter().filter_map(program).collect()
     }
 
     /// Starts again from the record without the failures: failed effects and processes with a nonzero
     /// exit code.
-    pub(super) fn resume(&mut self) {
+    pub(super) fn resume_run(&mut self) {
         self.journal.retain(|(action, answer)| match (action, answer) {
             (Action::Effect(_), Ok(_)) => true,
             (Action::Native(_), Ok(outcome)) => outcome[0] == 0,
@@ -109,20 +109,20 @@ impl RecordingHost {
     }
 
     /// Starts a new run in the same environment.
-    pub(super) fn forget(&mut self) {
+    pub(super) fn start_new_run(&mut self) {
         self.journal.clear();
-        self.resume();
+        self.resume_run();
     }
 
     /// Completes the pipeline successfully.
-    pub(super) fn succeed(&mut self) {
+    pub(super) fn complete_run(&mut self) {
         for (action, commit) in std::mem::take(&mut self.commits) {
             let mut commit = Some(commit);
-            self.effect(action, &mut |host| commit.take().unwrap()(host)).unwrap();
+            self.perform_effect(action, &mut |host| commit.take().unwrap()(host)).unwrap();
         }
     }
 
-    fn answer(
+    fn record_or_replay(
         &mut self,
         action: Action,
         perform: impl FnOnce(&mut Self) -> Result<Value, StageError>,
@@ -143,32 +143,32 @@ impl RecordingHost {
 }
 
 impl Host for RecordingHost {
-    fn env(&self, name: &str) -> Option<String> {
+    fn env_var(&self, name: &str) -> Option<String> {
         self.env.get(name).cloned()
     }
 
-    fn cwd(&self) -> &Path {
+    fn working_dir(&self) -> &Path {
         self.cwd.path()
     }
 
-    fn mode(&self) -> Mode {
+    fn output_mode(&self) -> Mode {
         Mode::Tool
     }
 
-    fn cancel(&self) -> &CancelToken {
+    fn cancel_token(&self) -> &CancelToken {
         &self.cancel
     }
 
-    fn registry(&self) -> &Registry {
+    fn command_registry(&self) -> &Registry {
         &self.registry
     }
 
-    fn effect(
+    fn perform_effect(
         &mut self,
         action: EffectAction,
         perform: &mut dyn FnMut(&EffectHost<'_>) -> Result<Value, StageError>,
     ) -> Result<Value, Stop> {
-        self.answer(Action::Effect(action), |host| {
+        self.record_or_replay(Action::Effect(action), |host| {
             let env = |name: &str| host.env.get(name).cloned();
             perform(&EffectHost {
                 reserve: &|_| Ok(()),
@@ -182,14 +182,14 @@ impl Host for RecordingHost {
                 credential: &|_| Ok(None),
                 cwd: host.cwd.path(),
                 open: &|path| std::fs::File::open(path),
-                send: &|request| lobster_models::http::make(request, &host.cancel),
+                send: &|request| lobster_models::http::make_request(request, &host.cancel),
             })
         })
     }
 
-    fn native(&mut self, command: NativeCommand) -> Result<NativeOutcome, Stop> {
+    fn run_native(&mut self, command: NativeCommand) -> Result<NativeOutcome, Stop> {
         let Program::Argv(argv) = command.program else { panic!("no shell expected") };
-        let answer = self.answer(Action::Native(argv.clone()), |host| {
+        let answer = self.record_or_replay(Action::Native(argv.clone()), |host| {
             let (exit, stdout, stderr) = (host.natives)(&argv)?;
             Ok(serde_json::json!([exit, stdout, stderr]))
         })?;
@@ -205,15 +205,15 @@ impl Host for RecordingHost {
         })
     }
 
-    fn gate(&mut self, _question: Question) -> Result<Answer, Stop> {
+    fn ask_person(&mut self, _question: Question) -> Result<Answer, Stop> {
         Err(Stop::Paused)
     }
 
-    fn render(&mut self, _text: &str, _: Rendering) -> Result<(), Stop> {
+    fn show_text(&mut self, _text: &str, _: Rendering) -> Result<(), Stop> {
         Ok(())
     }
 
-    fn note(&mut self, line: &str) {
+    fn print_note(&mut self, line: &str) {
         self.notes.push(line.to_owned());
     }
 
@@ -225,7 +225,7 @@ impl Host for RecordingHost {
         self.retry_forbidden = true;
     }
 
-    fn call(&mut self, name: &str, args: StageArgs, items: Vec<Value>) -> Result<Vec<Value>, Stop> {
+    fn call_command(&mut self, name: &str, args: StageArgs, items: Vec<Value>) -> Result<Vec<Value>, Stop> {
         let spec = self.registry.get(name).unwrap();
         run_args(spec, &args, items, self)
     }
@@ -234,7 +234,7 @@ impl Host for RecordingHost {
 struct Collected(Vec<Value>);
 
 impl Sink for Collected {
-    fn item(&mut self, item: Value) -> Result<Flow, Stop> {
+    fn emit_item(&mut self, item: Value) -> Result<Flow, Stop> {
         self.0.push(item);
         Ok(Flow::More)
     }
@@ -259,11 +259,11 @@ fn run_args(
     let mut stage = (spec.build)(args)?;
     let mut out = Collected(Vec::new());
     for item in items {
-        if stage.item(item, host, &mut out)? == Flow::Enough {
+        if stage.process_item(item, host, &mut out)? == Flow::Enough {
             break;
         }
     }
-    stage.end(host, &mut out)?;
+    stage.end_input(host, &mut out)?;
     Ok(out.0)
 }
 

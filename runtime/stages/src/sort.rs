@@ -41,8 +41,8 @@ pub(super) static SPEC: StageSpec = StageSpec {
     side_effects: Some(&[]),
     kind: StageKind::Pure,
     build: |args| {
-        let key = args.value("key").filter(|key| !key.is_empty()).map(Path::new);
-        Ok(Box::new(Sort { key, descending: args.switch("desc"), ..Sort::default() }))
+        let key = args.text_value("key").filter(|key| !key.is_empty()).map(Path::new);
+        Ok(Box::new(Sort { key, descending: args.is_enabled("desc"), ..Sort::default() }))
     },
 };
 
@@ -65,8 +65,8 @@ struct Entry<K> {
 }
 
 impl Stage for Sort {
-    fn item(&mut self, item: Value, _: &mut dyn Host, _: &mut dyn Sink) -> Result<Flow, Stop> {
-        let slot = self.items.push(&item)?;
+    fn process_item(&mut self, item: Value, _: &mut dyn Host, _: &mut dyn Sink) -> Result<Flow, Stop> {
+        let slot = self.items.push_item(&item)?;
         let key = match &self.key {
             Some(path) => path.get(&item),
             None => Some(std::borrow::Cow::Borrowed(&item)),
@@ -75,7 +75,7 @@ impl Stage for Sort {
         match key.as_deref() {
             None | Some(Value::Null) => self.last.push(slot),
             Some(Value::Number(number)) => {
-                self.by_number.push(Entry { key: Exact::of(number), item: slot, place })
+                self.by_number.push(Entry { key: Exact::of_number(number), item: slot, place })
             }
             Some(Value::String(text)) => {
                 let key = self.texts.push_text(text)?;
@@ -89,17 +89,17 @@ impl Stage for Sort {
         Ok(Flow::More)
     }
 
-    fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
-        let mut order = self.order();
+    fn end_input(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
+        let mut order = self.sorted_slots();
         if self.descending {
             order.reverse();
         }
         order.append(&mut self.last);
         for slot in order {
-            if host.cancel().is_cancelled() {
+            if host.cancel_token().is_cancelled() {
                 return Err(Stop::Cancelled);
             }
-            if out.item(self.items.item(slot)?)? == Flow::Enough {
+            if out.emit_item(self.items.parse_item(slot)?)? == Flow::Enough {
                 break;
             }
         }
@@ -110,25 +110,25 @@ impl Stage for Sort {
 impl Sort {
     /// All items with a key, ascending. If the order will be reversed, equal items are in reverse input
     /// order here.
-    fn order(&mut self) -> Vec<Slot> {
+    fn sorted_slots(&mut self) -> Vec<Slot> {
         let descending = self.descending;
         let tie = |a: usize, b: usize| if descending { b.cmp(&a) } else { a.cmp(&b) };
         let texts = &self.texts;
         let mut numbers = std::mem::take(&mut self.by_number);
         let mut words = std::mem::take(&mut self.by_text);
         numbers.sort_unstable_by(|a, b| {
-            a.key.order(b.key).unwrap_or(Ordering::Equal).then_with(|| tie(a.place, b.place))
+            a.key.compare_to(b.key).unwrap_or(Ordering::Equal).then_with(|| tie(a.place, b.place))
         });
         words.sort_unstable_by(|a, b| {
-            text_order(texts.text(a.key), texts.text(b.key)).then_with(|| tie(a.place, b.place))
+            text_order(texts.slot_text(a.key), texts.slot_text(b.key)).then_with(|| tie(a.place, b.place))
         });
         let mut order = Vec::with_capacity(numbers.len() + words.len() + self.last.len());
         let mut words = words.into_iter().peekable();
         let mut numbers = numbers.into_iter().peekable();
         while let Some(number) = numbers.next() {
-            let number_text = if words.peek().is_some() { number.key.text() } else { String::new() };
+            let number_text = if words.peek().is_some() { number.key.to_text() } else { String::new() };
             while let Some(word) = words.next_if(|word| {
-                let by_text = text_order(texts.text(word.key), &number_text);
+                let by_text = text_order(texts.slot_text(word.key), &number_text);
                 by_text.then_with(|| tie(word.place, number.place)) == Ordering::Less
             }) {
                 order.push(word.item);
@@ -136,9 +136,9 @@ impl Sort {
             order.push(number.item);
             // Words with the same text as this number go next to it, not after the next number.
             let is_last_of_its_value =
-                numbers.peek().is_none_or(|next| next.key.order(number.key) != Some(Ordering::Equal));
+                numbers.peek().is_none_or(|next| next.key.compare_to(number.key) != Some(Ordering::Equal));
             while is_last_of_its_value
-                && let Some(word) = words.next_if(|word| texts.text(word.key) == number_text)
+                && let Some(word) = words.next_if(|word| texts.slot_text(word.key) == number_text)
             {
                 order.push(word.item);
             }

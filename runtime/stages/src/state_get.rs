@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::describe::examples;
+use super::describe::example_list;
 use super::user_state;
 use lobster_stage::{
     Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop, args_schema, words_schema,
@@ -20,7 +20,7 @@ none. Reads no input.
 ",
     flags: &[],
     args_schema: || args_schema(&[("_", words_schema(Some("The key")))], &["_"]),
-    examples: || examples(&[(r#"{"_":["counter"]}"#, "The value of counter")]),
+    examples: || example_list(&[(r#"{"_":["counter"]}"#, "The value of counter")]),
     side_effects: Some(&["reads_state"]),
     kind: StageKind::Effect,
     build,
@@ -37,15 +37,20 @@ fn build(args: &StageArgs) -> Result<Box<dyn Stage + Send>, StageError> {
 }
 
 impl Stage for Get {
-    fn item(&mut self, _item: Value, _host: &mut dyn Host, _out: &mut dyn Sink) -> Result<Flow, Stop> {
+    fn process_item(
+        &mut self,
+        _item: Value,
+        _host: &mut dyn Host,
+        _out: &mut dyn Sink,
+    ) -> Result<Flow, Stop> {
         Ok(Flow::Enough)
     }
 
-    fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
-        let answer = host.effect(user_state::reading(&self.key), &mut |effect| {
-            Ok(json!({"value": user_state::get(effect, &self.key).map_err(user_state::failed)?}))
+    fn end_input(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
+        let answer = host.perform_effect(user_state::read_effect(&self.key), &mut |effect| {
+            Ok(json!({"value": user_state::get(effect, &self.key).map_err(user_state::to_stage_error)?}))
         })?;
-        out.item(answer["value"].clone()).map(drop)
+        out.emit_item(answer["value"].clone()).map(drop)
     }
 }
 
@@ -59,12 +64,12 @@ mod tests {
     fn gets_what_was_set_and_replays_what_it_saw() {
         let mut host = RecordingHost::new();
         assert_eq!(run(&SPEC, &json!({"_": ["A b"]}), vec![json!("x")], &mut host).unwrap(), [Value::Null]);
-        host.forget();
+        host.start_new_run();
         run(&state_set::SPEC, &json!({"_": ["A b"]}), vec![json!([1, 2])], &mut host).unwrap();
-        host.forget();
+        host.start_new_run();
         assert_eq!(run(&SPEC, &json!({"_": ["a_b"]}), vec![], &mut host).unwrap(), [json!([1, 2])]);
         std::fs::remove_file(host.state_dir().join("a_b.json")).unwrap();
-        host.resume();
+        host.resume_run();
         assert_eq!(run(&SPEC, &json!({"_": ["a_b"]}), vec![], &mut host).unwrap(), [json!([1, 2])]);
     }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::describe::examples;
+use super::describe::example_list;
 use super::user_state;
 use lobster_stage::{
     Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop, args_schema, words_schema,
@@ -20,7 +20,7 @@ otherwise the array of items.
 ",
     flags: &[],
     args_schema: || args_schema(&[("_", words_schema(Some("The key")))], &["_"]),
-    examples: || examples(&[(r#"{"_":["counter"]}"#, "Keep the input as counter")]),
+    examples: || example_list(&[(r#"{"_":["counter"]}"#, "Keep the input as counter")]),
     side_effects: Some(&["writes_state"]),
     kind: StageKind::Effect,
     build,
@@ -38,18 +38,18 @@ fn build(args: &StageArgs) -> Result<Box<dyn Stage + Send>, StageError> {
 }
 
 impl Stage for Set {
-    fn item(&mut self, item: Value, _host: &mut dyn Host, _out: &mut dyn Sink) -> Result<Flow, Stop> {
+    fn process_item(&mut self, item: Value, _host: &mut dyn Host, _out: &mut dyn Sink) -> Result<Flow, Stop> {
         self.items.push(item);
         Ok(Flow::More)
     }
 
-    fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
+    fn end_input(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
         let value = as_value(std::mem::take(&mut self.items));
-        host.effect(user_state::writing(&self.key, &value), &mut |effect| {
-            user_state::set(effect, &self.key, &value).map_err(user_state::failed)?;
+        host.perform_effect(user_state::write_effect(&self.key, &value), &mut |effect| {
+            user_state::set(effect, &self.key, &value).map_err(user_state::to_stage_error)?;
             Ok(json!({}))
         })?;
-        out.item(value).map(drop)
+        out.emit_item(value).map(drop)
     }
 }
 
@@ -73,7 +73,7 @@ mod tests {
         ] {
             assert_eq!(run(&SPEC, &json!({"_": ["k"]}), items, &mut host).unwrap(), [kept]);
             assert_eq!(std::fs::read_to_string(host.state_dir().join("k.json")).unwrap(), text);
-            host.forget();
+            host.start_new_run();
         }
         assert_eq!(error_of(run(&SPEC, &json!({}), vec![], &mut host)).message, "state.set requires a key");
     }
@@ -83,7 +83,7 @@ mod tests {
         let mut host = RecordingHost::new();
         run(&SPEC, &json!({"_": ["k"]}), vec![json!(1)], &mut host).unwrap();
         std::fs::write(host.state_dir().join("k.json"), "2\n").unwrap();
-        host.resume();
+        host.resume_run();
         assert_eq!(run(&SPEC, &json!({"_": ["k"]}), vec![json!(1)], &mut host).unwrap(), [json!(1)]);
         assert_eq!(std::fs::read_to_string(host.state_dir().join("k.json")).unwrap(), "2\n");
     }

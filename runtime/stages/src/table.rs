@@ -33,28 +33,28 @@ struct Table {
 }
 
 impl Stage for Table {
-    fn item(&mut self, item: Value, _: &mut dyn Host, _: &mut dyn Sink) -> Result<Flow, Stop> {
-        self.items.push(self.held.push(&item)?);
+    fn process_item(&mut self, item: Value, _: &mut dyn Host, _: &mut dyn Sink) -> Result<Flow, Stop> {
+        self.items.push(self.held.push_item(&item)?);
         Ok(Flow::More)
     }
 
-    fn end(&mut self, host: &mut dyn Host, _: &mut dyn Sink) -> Result<(), Stop> {
-        let shown = match (self.items.is_empty(), self.columns()?) {
+    fn end_input(&mut self, host: &mut dyn Host, _: &mut dyn Sink) -> Result<(), Stop> {
+        let shown = match (self.items.is_empty(), self.column_names()?) {
             (true, _) => "(no results)\n".to_owned(),
-            (false, Some(columns)) => self.grid(&columns)?,
-            (false, None) => self.lines()?,
+            (false, Some(columns)) => self.render_grid(&columns)?,
+            (false, None) => self.render_lines()?,
         };
-        host.render(&shown, Rendering::Text)
+        host.show_text(&shown, Rendering::Text)
     }
 }
 
 impl Table {
     /// The fields of the first items in order of appearance, or `None` if an item is not an object.
-    fn columns(&self) -> Result<Option<Vec<String>>, Stop> {
+    fn column_names(&self) -> Result<Option<Vec<String>>, Stop> {
         let mut columns: Vec<String> = Vec::new();
         let mut seen = HashSet::new();
         for slot in self.items.iter().take(SAMPLE) {
-            let Value::Object(map) = self.held.item(*slot)? else { return Ok(None) };
+            let Value::Object(map) = self.held.parse_item(*slot)? else { return Ok(None) };
             for key in map.keys() {
                 if seen.insert(key.clone()) {
                     columns.push(key.clone());
@@ -64,10 +64,10 @@ impl Table {
         Ok(Some(columns))
     }
 
-    fn grid(&self, columns: &[String]) -> Result<String, Stop> {
+    fn render_grid(&self, columns: &[String]) -> Result<String, Stop> {
         let row = |slot: &Slot| -> Result<Vec<String>, Stop> {
-            let item = self.held.item(*slot)?;
-            Ok(columns.iter().map(|name| item.get(name).map_or_else(String::new, cell)).collect())
+            let item = self.held.parse_item(*slot)?;
+            Ok(columns.iter().map(|name| item.get(name).map_or_else(String::new, cell_text)).collect())
         };
         let mut widths: Vec<_> = columns.iter().map(|name| name.width().max(MIN_WIDTH)).collect();
         for slot in &self.items {
@@ -85,17 +85,17 @@ impl Table {
         Ok(shown)
     }
 
-    fn lines(&self) -> Result<String, Stop> {
+    fn render_lines(&self) -> Result<String, Stop> {
         let mut shown = String::new();
         for slot in &self.items {
-            shown.push_str(&cell(&self.held.item(*slot)?));
+            shown.push_str(&cell_text(&self.held.parse_item(*slot)?));
             shown.push('\n');
         }
         Ok(shown)
     }
 }
 
-fn cell(value: &Value) -> String {
+fn cell_text(value: &Value) -> String {
     let text = match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
@@ -120,7 +120,7 @@ fn push_row(shown: &mut String, cells: &[String], widths: &[usize]) {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::super::testing::rendered;
+    use super::super::testing::rendered_texts;
 
     #[test]
     fn columns_fit_what_they_hold() {
@@ -136,7 +136,7 @@ mod tests {
                 "id   name   extra      flag\n---  -----  ---------  ----\n1    alpha                 \n22          {\"k\":[1]}      \n     li ne             true\n",
             ),
         ] {
-            assert_eq!(rendered("table", items.clone()), [text], "{items}");
+            assert_eq!(rendered_texts("table", items.clone()), [text], "{items}");
         }
     }
 
@@ -146,7 +146,7 @@ mod tests {
         let item: serde_json::Map<String, Value> =
             (0..100_000).map(|n| (format!("c{n}"), json!(n))).collect();
         let begun = std::time::Instant::now();
-        let text = rendered("table", json!([item])).remove(0);
+        let text = rendered_texts("table", json!([item])).remove(0);
         assert!(text.starts_with("c0   c1   c2 ") && text.contains("c99999"), "{}", &text[..40]);
         assert!(begun.elapsed().as_secs() < 40, "{:?}", begun.elapsed());
     }
@@ -155,7 +155,7 @@ mod tests {
     fn fields_first_seen_after_the_sample_are_left_out() {
         let mut items: Vec<Value> = (0..20).map(|a| json!({"a": a})).collect();
         items.extend([json!({"late": 1}), json!(5)]);
-        let text = rendered("table", json!(items)).remove(0);
+        let text = rendered_texts("table", json!(items)).remove(0);
         assert!(text.starts_with("a  \n---\n0  \n"), "{text}");
         assert!(text.ends_with("19 \n   \n   \n"), "{text}");
     }

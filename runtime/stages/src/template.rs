@@ -66,7 +66,7 @@ enum Source {
 
 impl Source {
     fn from_args(args: &StageArgs) -> Option<Self> {
-        let given = |name| args.value(name).filter(|text| !text.is_empty());
+        let given = |name| args.text_value(name).filter(|text| !text.is_empty());
         match (given("text"), given("file"), args.positional.as_slice()) {
             (Some(text), _, _) => Some(Self::Ready(Template::new(text))),
             (None, Some(path), _) => Some(Self::File(path.to_owned())),
@@ -76,15 +76,15 @@ impl Source {
     }
 
     /// Reads the file once, through the journal: a replay must see the same text.
-    fn load(&mut self, host: &mut dyn Host) -> Result<&Template, Stop> {
+    fn load_template(&mut self, host: &mut dyn Host) -> Result<&Template, Stop> {
         if let Self::File(path) = self {
             let action = EffectAction {
                 kind: "read_file".to_owned(),
-                detail: json!({"path": path, "cwd": host.cwd()}),
+                detail: json!({"path": path, "cwd": host.working_dir()}),
                 idempotent: true,
             };
             let name = path.clone();
-            let text = host.effect(action, &mut |effect| {
+            let text = host.perform_effect(action, &mut |effect| {
                 let text = (effect.open)(&effect.cwd.join(&name))
                     .and_then(read_text)
                     .map_err(|error| StageError::new(format!("template --file {name}: {error}")))?;
@@ -115,15 +115,15 @@ fn read_text(file: File) -> io::Result<Vec<u8>> {
 }
 
 impl Stage for Render {
-    fn item(&mut self, item: Value, host: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
-        let template = self.source.load(host)?;
-        let text = template.fill(&item, &|name| host.env(name))?;
-        out.item(text.into())
+    fn process_item(&mut self, item: Value, host: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
+        let template = self.source.load_template(host)?;
+        let text = template.fill_placeholders(&item, &|name| host.env_var(name))?;
+        out.emit_item(text.into())
     }
 
     /// Reads the file even if there is no item, since an unreadable file is a failure.
-    fn end(&mut self, host: &mut dyn Host, _: &mut dyn Sink) -> Result<(), Stop> {
-        self.source.load(host).map(|_| ())
+    fn end_input(&mut self, host: &mut dyn Host, _: &mut dyn Sink) -> Result<(), Stop> {
+        self.source.load_template(host).map(|_| ())
     }
 }
 
@@ -141,7 +141,7 @@ impl Template {
     /// Parses a text. A placeholder is `{{`, one or more characters other than `}`, and `}}`; anything
     /// else is text.
     pub(super) fn new(text: &str) -> Self {
-        Self::read(text, |inside| {
+        Self::parse_pieces(text, |inside| {
             let mut parts = split_outside_quotes(inside, '|').into_iter();
             let path = path_of(parts.next().unwrap_or_default());
             Piece::Fill { path, filters: parts.map(Filter::parse).collect() }
@@ -150,10 +150,10 @@ impl Template {
 
     /// Parses a text in which everything between the braces is a path (`map`).
     pub(super) fn without_filters(text: &str) -> Self {
-        Self::read(text, |inside| Piece::Fill { path: path_of(inside), filters: Vec::new() })
+        Self::parse_pieces(text, |inside| Piece::Fill { path: path_of(inside), filters: Vec::new() })
     }
 
-    fn read(text: &str, place: impl Fn(&str) -> Piece) -> Self {
+    fn parse_pieces(text: &str, place: impl Fn(&str) -> Piece) -> Self {
         let mut pieces = Vec::new();
         let (mut from, mut search) = (0, 0);
         while let Some(open) = text[search..].find("{{").map(|at| search + at) {
@@ -177,7 +177,7 @@ impl Template {
     }
 
     /// The text with all placeholders filled from `item`. `env` is asked for `TZ` if a date has no zone.
-    pub(super) fn fill(
+    pub(super) fn fill_placeholders(
         &self,
         item: &Value,
         env: &dyn Fn(&str) -> Option<String>,
@@ -242,11 +242,13 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::testing::{fails, run};
+    use super::super::testing::{failure_message, run};
     use super::*;
 
-    fn fill(template: &str, item: &Value) -> String {
-        Template::new(template).fill(item, &|_| None).unwrap_or_else(|error| format!("error: {error}"))
+    fn fill_text(template: &str, item: &Value) -> String {
+        Template::new(template)
+            .fill_placeholders(item, &|_| None)
+            .unwrap_or_else(|error| format!("error: {error}"))
     }
 
     #[test]
@@ -271,9 +273,9 @@ mod tests {
             ("{{name |}}", "error: Unknown template filter: "),
             ("{{name | replace \"|\" \"}\"}}", "{{name | replace \"|\" \"}\"}}"),
         ] {
-            assert_eq!(fill(template, &item), text, "{template}");
+            assert_eq!(fill_text(template, &item), text, "{template}");
         }
-        assert_eq!(fill("{{.}}{{this}}{{name}}", &json!("x")), "xx");
+        assert_eq!(fill_text("{{.}}{{this}}{{name}}", &json!("x")), "xx");
     }
 
     #[test]
@@ -284,10 +286,13 @@ mod tests {
         );
         assert_eq!(run("template --text= a '{{.}}'", json!([1])), json!(["a 1"]));
         assert_eq!(run("template --text '{{x|shout}}'", json!([])), json!([]));
-        assert_eq!(fails("template --text '{{x|shout}}'", json!([1])), "Unknown template filter: shout");
+        assert_eq!(
+            failure_message("template --text '{{x|shout}}'", json!([1])),
+            "Unknown template filter: shout"
+        );
         for text in ["template", "template --text", "template --text="] {
             assert_eq!(
-                fails(text, json!([])),
+                failure_message(text, json!([])),
                 "template requires --text or --file (or positional text)",
                 "{text}"
             );
@@ -301,7 +306,7 @@ mod tests {
         std::fs::write(&path, "<{{.}}>\n").unwrap();
         assert_eq!(run(&format!("template --file '{}'", path.display()), json!([1])), json!(["<1>\n"]));
         for items in [json!([1]), json!([])] {
-            let said = fails("template --file no/such.txt", items.clone());
+            let said = failure_message("template --file no/such.txt", items.clone());
             assert!(said.starts_with("template --file no/such.txt: No such file"), "{items}: {said}");
         }
         assert_eq!(run(&format!("template --file '{}'", path.display()), json!([])), json!([]));
@@ -311,14 +316,14 @@ mod tests {
     fn long_blanks_take_linear_time() {
         let start = Instant::now();
         let text = format!("{}{}}}", "{{ ".repeat(100_000), " ".repeat(1_000_000));
-        assert_eq!(fill(&text, &json!(1)).len(), text.len());
+        assert_eq!(fill_text(&text, &json!(1)).len(), text.len());
         assert!(start.elapsed().as_secs() < 5);
     }
 
     proptest! {
         #[test]
         fn no_template_panics(template in r#"[{}|.a1"'\\ é]{0,30}"#) {
-            fill(&template, &json!({"a": "é"}));
+            fill_text(&template, &json!({"a": "é"}));
         }
     }
 }

@@ -43,20 +43,20 @@ impl Default for FakeHost {
 struct Collect(Vec<Value>);
 
 impl Sink for Collect {
-    fn item(&mut self, item: Value) -> Result<Flow, Stop> {
+    fn emit_item(&mut self, item: Value) -> Result<Flow, Stop> {
         self.0.push(item);
         Ok(Flow::More)
     }
 }
 
 impl FakeHost {
-    pub(crate) fn answering(mut self, answer: Answer) -> Self {
+    pub(crate) fn with_answer(mut self, answer: Answer) -> Self {
         self.answers.insert(0, answer);
         self
     }
 
     /// Runs a pipeline stage by stage over `items` (an array).
-    pub(crate) fn drive(&mut self, text: &str, items: Value) -> Result<Vec<Value>, Stop> {
+    pub(crate) fn drive_pipeline(&mut self, text: &str, items: Value) -> Result<Vec<Value>, Stop> {
         let stages = parse(text).map_err(|error| StageError::new(error.message))?.stages;
         self.drive_stages(&stages, items.as_array().unwrap().clone())
     }
@@ -69,11 +69,11 @@ impl FakeHost {
         for mut stage in built {
             let mut out = Collect(Vec::new());
             for item in items {
-                if stage.item(item, self, &mut out)? == Flow::Enough {
+                if stage.process_item(item, self, &mut out)? == Flow::Enough {
                     break;
                 }
             }
-            stage.end(self, &mut out)?;
+            stage.end_input(self, &mut out)?;
             items = out.0;
         }
         Ok(items)
@@ -81,27 +81,27 @@ impl FakeHost {
 }
 
 impl Host for FakeHost {
-    fn env(&self, name: &str) -> Option<String> {
+    fn env_var(&self, name: &str) -> Option<String> {
         self.env.get(name).cloned()
     }
 
-    fn cwd(&self) -> &Path {
+    fn working_dir(&self) -> &Path {
         &self.cwd
     }
 
-    fn mode(&self) -> Mode {
+    fn output_mode(&self) -> Mode {
         self.mode
     }
 
-    fn cancel(&self) -> &CancelToken {
+    fn cancel_token(&self) -> &CancelToken {
         &self.cancel
     }
 
-    fn registry(&self) -> &Registry {
+    fn command_registry(&self) -> &Registry {
         &self.registry
     }
 
-    fn effect(
+    fn perform_effect(
         &mut self,
         _: EffectAction,
         perform: &mut dyn FnMut(&EffectHost<'_>) -> Result<Value, StageError>,
@@ -119,12 +119,12 @@ impl Host for FakeHost {
             open: &|path| std::fs::File::open(path),
             reserve: &|_| Ok(()),
             give_back: &|| (),
-            send: &|request| lobster_models::http::make(request, &self.cancel),
+            send: &|request| lobster_models::http::make_request(request, &self.cancel),
         };
         Ok(perform(&host)?)
     }
 
-    fn native(&mut self, command: NativeCommand) -> Result<NativeOutcome, Stop> {
+    fn run_native(&mut self, command: NativeCommand) -> Result<NativeOutcome, Stop> {
         let mut process = match &command.program {
             Program::Shell(line) => {
                 let mut process =
@@ -162,21 +162,21 @@ impl Host for FakeHost {
         })
     }
 
-    fn gate(&mut self, question: Question) -> Result<Answer, Stop> {
+    fn ask_person(&mut self, question: Question) -> Result<Answer, Stop> {
         self.questions.push(question);
         self.answers.pop().ok_or(Stop::Paused)
     }
 
-    fn render(&mut self, text: &str, _: Rendering) -> Result<(), Stop> {
+    fn show_text(&mut self, text: &str, _: Rendering) -> Result<(), Stop> {
         self.rendered.push(text.to_owned());
         Ok(())
     }
 
-    fn note(&mut self, _: &str) {}
+    fn print_note(&mut self, _: &str) {}
 
     fn on_success(&mut self, _: EffectAction, _: Commit) {}
 
-    fn call(&mut self, name: &str, args: StageArgs, items: Vec<Value>) -> Result<Vec<Value>, Stop> {
+    fn call_command(&mut self, name: &str, args: StageArgs, items: Vec<Value>) -> Result<Vec<Value>, Stop> {
         let call = StageCall { name: name.to_owned(), args, raw: String::new(), span: 0..0 };
         self.drive_stages(&[call], items)
     }
@@ -184,23 +184,23 @@ impl Host for FakeHost {
 
 /// The output items.
 pub(crate) fn run(text: &str, items: Value) -> Value {
-    match FakeHost::default().drive(text, items) {
+    match FakeHost::default().drive_pipeline(text, items) {
         Ok(items) => items.into(),
         Err(stop) => panic!("{text}: {stop:?}"),
     }
 }
 
 /// The message of the failure.
-pub(crate) fn fails(text: &str, items: Value) -> String {
-    match FakeHost::default().drive(text, items) {
+pub(crate) fn failure_message(text: &str, items: Value) -> String {
+    match FakeHost::default().drive_pipeline(text, items) {
         Err(Stop::Failed(error)) => error.message,
         other => panic!("{text}: {other:?}"),
     }
 }
 
 /// The texts shown by renderers.
-pub(crate) fn rendered(text: &str, items: Value) -> Vec<String> {
+pub(crate) fn rendered_texts(text: &str, items: Value) -> Vec<String> {
     let mut host = FakeHost::default();
-    host.drive(text, items).unwrap();
+    host.drive_pipeline(text, items).unwrap();
     host.rendered
 }

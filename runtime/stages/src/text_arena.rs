@@ -38,11 +38,11 @@ impl TextArena {
         Ok(Slot { chunk, start, len })
     }
 
-    pub(crate) fn push(&mut self, item: &Value) -> Result<Slot, StageError> {
+    pub(crate) fn push_item(&mut self, item: &Value) -> Result<Slot, StageError> {
         self.push_text(&json::compact(item))
     }
 
-    pub(crate) fn text(&self, slot: Slot) -> &str {
+    pub(crate) fn slot_text(&self, slot: Slot) -> &str {
         let start = slot.start as usize;
         self.chunks
             .get(slot.chunk as usize)
@@ -50,8 +50,9 @@ impl TextArena {
             .unwrap_or("")
     }
 
-    pub(crate) fn item(&self, slot: Slot) -> Result<Value, StageError> {
-        json::parse(self.text(slot)).map_err(|error| StageError::permanent(format!("held item: {error}")))
+    pub(crate) fn parse_item(&self, slot: Slot) -> Result<Value, StageError> {
+        json::parse(self.slot_text(slot))
+            .map_err(|error| StageError::permanent(format!("held item: {error}")))
     }
 }
 
@@ -68,9 +69,9 @@ mod tests {
             .map(|i| json!({"i": i, "f": f64::from(i) / 7.0, "s": "é".repeat(i as usize % 700), "n": null}))
             .chain([json!("x".repeat(CHUNK + 1)), json!(u64::MAX), json!("")])
             .collect();
-        let slots: Vec<_> = items.iter().map(|item| held.push(item).unwrap()).collect();
+        let slots: Vec<_> = items.iter().map(|item| held.push_item(item).unwrap()).collect();
         for (slot, item) in slots.iter().zip(&items) {
-            assert_eq!(json::compact(&held.item(*slot).unwrap()), json::compact(item));
+            assert_eq!(json::compact(&held.parse_item(*slot).unwrap()), json::compact(item));
         }
         assert!(held.chunks.len() > 2);
     }

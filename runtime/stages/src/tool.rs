@@ -15,12 +15,12 @@ pub(super) struct Finished {
 }
 
 impl Finished {
-    pub(super) fn succeeded(&self) -> bool {
+    pub(super) fn has_succeeded(&self) -> bool {
         self.exit == Some(0)
     }
 
     /// The exit code for messages.
-    pub(super) fn code(&self) -> String {
+    pub(super) fn exit_code(&self) -> String {
         self.exit.map_or_else(|| "?".to_owned(), |code| code.to_string())
     }
 }
@@ -33,24 +33,24 @@ pub(super) fn run(
     max_output: Option<u64>,
     explain: impl Fn(&StageError) -> Option<String>,
 ) -> Result<Finished, Stop> {
-    start(host, argv, max_output, explain, false)
+    run_program(host, argv, max_output, explain, false)
 }
 
 /// Runs `argv`, which sends a message: once started, no retry repeats it, and stopping it leaves unknown
 /// whether the message went out.
-pub(super) fn dispatch(
+pub(super) fn run_without_retry(
     host: &mut dyn Host,
     argv: Vec<String>,
     max_output: Option<u64>,
     explain: impl Fn(&StageError) -> Option<String>,
 ) -> Result<Finished, Stop> {
     let is_started = Cell::new(true);
-    let finished = start(
+    let finished = run_program(
         host,
         argv,
         max_output,
         |error| {
-            is_started.set(!error.is(Code::ProgramNotFound));
+            is_started.set(!error.has_code(Code::ProgramNotFound));
             explain(error)
         },
         true,
@@ -61,7 +61,7 @@ pub(super) fn dispatch(
     finished
 }
 
-fn start(
+fn run_program(
     host: &mut dyn Host,
     argv: Vec<String>,
     max_output: Option<u64>,
@@ -84,21 +84,25 @@ fn start(
         json: false,
         dispatches,
     };
-    let outcome = host.native(command).map_err(|stop| match stop {
+    let outcome = host.run_native(command).map_err(|stop| match stop {
         Stop::Failed(error) => match explain(&error) {
-            Some(message) => Stop::Failed(error.reworded(message)),
+            Some(message) => Stop::Failed(error.with_message(message)),
             None => Stop::Failed(error),
         },
         Stop::Paused | Stop::Cancelled | Stop::Interrupted => stop,
     })?;
-    Ok(Finished { exit: outcome.exit, stdout: text(&outcome.stdout)?, stderr: text(&outcome.stderr)? })
+    Ok(Finished {
+        exit: outcome.exit,
+        stdout: payload_text(&outcome.stdout)?,
+        stderr: payload_text(&outcome.stderr)?,
+    })
 }
 
 /// Most bytes of one argument that Linux accepts (`MAX_ARG_STRLEN`, less the final NUL).
 const MAX_WORD: usize = 128 * 1024 - 1;
 
 /// The whole text of `payload`, with U+FFFD for invalid UTF-8.
-fn text(payload: &Payload) -> Result<String, StageError> {
+fn payload_text(payload: &Payload) -> Result<String, StageError> {
     let mut bytes = Vec::new();
     payload
         .open()
@@ -109,13 +113,13 @@ fn text(payload: &Payload) -> Result<String, StageError> {
 }
 
 /// The words that start a program: a Node script is run by Node.
-pub(super) fn program(bin: String) -> Vec<String> {
+pub(super) fn program_words(bin: String) -> Vec<String> {
     let is_script = [".mjs", ".cjs", ".js", ".ts"].iter().any(|suffix| bin.ends_with(suffix));
     if is_script { vec!["node".to_owned(), bin] } else { vec![bin] }
 }
 
 /// An option with its value: one word if the value could be taken for an option itself.
-pub(super) fn option(name: &str, value: &str) -> Vec<String> {
+pub(super) fn option_words(name: &str, value: &str) -> Vec<String> {
     if value.starts_with('-') {
         vec![format!("{name}={value}")]
     } else {
@@ -124,6 +128,6 @@ pub(super) fn option(name: &str, value: &str) -> Vec<String> {
 }
 
 /// The first characters of a text, for messages.
-pub(super) fn excerpt(text: &str) -> &str {
+pub(super) fn message_excerpt(text: &str) -> &str {
     text::prefix(text, 400, Count::Chars)
 }

@@ -57,21 +57,26 @@ impl Where {
 }
 
 impl Stage for Where {
-    fn item(&mut self, item: Value, _: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
+    fn process_item(&mut self, item: Value, _: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
         let found = self.condition.path.get(&item);
-        if self.lets_through(found.as_deref()) { out.item(item) } else { Ok(Flow::More) }
+        if self.lets_through(found.as_deref()) { out.emit_item(item) } else { Ok(Flow::More) }
     }
 
-    fn raw(&mut self, item: RawItem<'_>, host: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
+    fn process_raw(
+        &mut self,
+        item: RawItem<'_>,
+        host: &mut dyn Host,
+        out: &mut dyn Sink,
+    ) -> Result<Flow, Stop> {
         let Some(found) = self.condition.found_in(item) else {
-            return self.item(read_raw(item)?, host, out);
+            return self.process_item(read_raw(item)?, host, out);
         };
-        if self.lets_through(found.as_ref()) { out.raw(item) } else { Ok(Flow::More) }
+        if self.lets_through(found.as_ref()) { out.emit_raw(item) } else { Ok(Flow::More) }
     }
 
-    fn end(&mut self, host: &mut dyn Host, _: &mut dyn Sink) -> Result<(), Stop> {
-        if self.has_items && !self.has_field && host.mode() == Mode::Human {
-            host.note(&format!("[WARN] where {}: no item has this field", self.text));
+    fn end_input(&mut self, host: &mut dyn Host, _: &mut dyn Sink) -> Result<(), Stop> {
+        if self.has_items && !self.has_field && host.output_mode() == Mode::Human {
+            host.print_note(&format!("[WARN] where {}: no item has this field", self.text));
         }
         Ok(())
     }
@@ -123,22 +128,22 @@ impl Condition {
         let (operator, value) = OPERATORS
             .iter()
             .find_map(|(sign, operator)| Some((*operator, value_after(rest.strip_prefix(sign)?)?)))?;
-        Some(Self { path: Path::of_field(path), operator, right: Literal::read(value) })
+        Some(Self { path: Path::of_field(path), operator, right: Literal::from_text(value) })
     }
 
     /// The field's value found in the text of an item; `None` if the item must be parsed to know.
     fn found_in(&self, item: RawItem<'_>) -> Option<Option<Value>> {
-        match item.field(self.path.only_name()?)? {
-            Some(value) => Some(Some(value.read().ok()?)),
+        match item.find_field(self.path.only_name()?)? {
+            Some(value) => Some(Some(value.parse_value().ok()?)),
             None => Some(None),
         }
     }
 
     fn holds_for(&self, left: Option<&Value>) -> bool {
-        let order = || left.and_then(|left| order(left, &self.right));
+        let order = || left.and_then(|left| compare_loosely(left, &self.right));
         match self.operator {
-            Operator::Is => self.right.equals(left),
-            Operator::IsNot => !self.right.equals(left),
+            Operator::Is => self.right.loosely_equals(left),
+            Operator::IsNot => !self.right.loosely_equals(left),
             Operator::Less => order() == Some(Ordering::Less),
             Operator::More => order() == Some(Ordering::Greater),
             Operator::AtMost => matches!(order(), Some(Ordering::Less | Ordering::Equal)),
@@ -157,7 +162,7 @@ fn value_after(text: &str) -> Option<&str> {
 }
 
 impl Literal {
-    fn read(text: &str) -> Self {
+    fn from_text(text: &str) -> Self {
         match text {
             "null" => Self::Null,
             "true" => Self::Bool(true),
@@ -170,7 +175,7 @@ impl Literal {
         }
     }
 
-    fn number(&self) -> Exact {
+    fn to_number(&self) -> Exact {
         match self {
             Self::Null => Exact::Int(0),
             Self::Bool(bool) => Exact::Int((*bool).into()),
@@ -180,7 +185,7 @@ impl Literal {
     }
 
     /// ECMA-262 `IsLooselyEqual`; missing is `undefined`.
-    fn equals(&self, left: Option<&Value>) -> bool {
+    fn loosely_equals(&self, left: Option<&Value>) -> bool {
         let Some(left) = left.filter(|left| !left.is_null()) else {
             return matches!(self, Self::Null);
         };
@@ -188,19 +193,19 @@ impl Literal {
             (_, Self::Null) => false,
             (Value::String(left), Self::Text(right)) => left == right,
             (Value::Array(_) | Value::Object(_), Self::Text(right)) => js_string(left) == *right,
-            _ => left_number(left).is(self.number()),
+            _ => left_number(left).is_equal(self.to_number()),
         }
     }
 }
 
 /// ECMA-262 `IsLessThan` in both directions; `None` if one side is not a number.
-fn order(left: &Value, right: &Literal) -> Option<Ordering> {
+fn compare_loosely(left: &Value, right: &Literal) -> Option<Ordering> {
     match (left, right) {
         (Value::String(left), Literal::Text(right)) => Some(text_order(left, right)),
         (Value::Array(_) | Value::Object(_), Literal::Text(right)) => {
             Some(text_order(&js_string(left), right))
         }
-        _ => left_number(left).order(right.number()),
+        _ => left_number(left).compare_to(right.to_number()),
     }
 }
 
@@ -208,7 +213,7 @@ fn left_number(value: &Value) -> Exact {
     match value {
         Value::Null => Exact::Int(0),
         Value::Bool(bool) => Exact::Int((*bool).into()),
-        Value::Number(number) => Exact::of(number),
+        Value::Number(number) => Exact::of_number(number),
         Value::String(text) => Exact::of_text(text),
         Value::Array(_) | Value::Object(_) => Exact::of_text(&js_string(value)),
     }
@@ -218,24 +223,27 @@ fn left_number(value: &Value) -> Exact {
 mod tests {
     use serde_json::json;
 
-    use super::super::testing::{fails, run};
+    use super::super::testing::{failure_message, run};
     use super::*;
 
-    fn holds(left: Value, condition: &str) -> bool {
+    fn condition_holds(left: Value, condition: &str) -> bool {
         Condition::parse(condition).is_some_and(|c| c.holds_for(c.path.get(&json!({"a": left})).as_deref()))
     }
 
     #[test]
     fn comparison_is_loose() {
         for left in [json!(1), json!("1"), json!(true), json!([1])] {
-            assert!(holds(left.clone(), "a=1"), "{left}");
+            assert!(condition_holds(left.clone(), "a=1"), "{left}");
         }
         for left in [json!("0x10"), json!("16"), json!([16]), json!(16.0)] {
-            assert!(holds(left.clone(), "a == 16"), "{left}");
-            assert!(holds(left.clone(), "a=0x10"), "{left}");
+            assert!(condition_holds(left.clone(), "a == 16"), "{left}");
+            assert!(condition_holds(left.clone(), "a=0x10"), "{left}");
         }
         for left in [json!(""), json!(0), json!(false)] {
-            assert!(holds(left.clone(), "a=0") && holds(left.clone(), "a=false"), "{left}");
+            assert!(
+                condition_holds(left.clone(), "a=0") && condition_holds(left.clone(), "a=false"),
+                "{left}"
+            );
         }
         for (left, condition, expected) in [
             (json!(null), "a=0", false),
@@ -269,7 +277,7 @@ mod tests {
             (json!("12345678901234567891"), "a>12345678901234567890", true),
             (json!(f64::MAX), "a<Infinity", true),
         ] {
-            assert_eq!(holds(left.clone(), condition), expected, "{left} {condition}");
+            assert_eq!(condition_holds(left.clone(), condition), expected, "{left} {condition}");
         }
     }
 
@@ -288,9 +296,9 @@ mod tests {
     fn what_is_no_condition_is_refused() {
         for text in ["a=", "a-b=1", "a", "=1", " a=1", "a=x\ny", "a=\n", "é=1", "a!1"] {
             let stage = format!("where '{text}'");
-            assert_eq!(fails(&stage, json!([])), format!("Invalid where expression: {text}"));
+            assert_eq!(failure_message(&stage, json!([])), format!("Invalid where expression: {text}"));
         }
-        assert_eq!(fails("where name = ada", json!([])), "Invalid where expression: name");
-        assert_eq!(fails("where", json!([])), "where requires an expression (e.g. field=value)");
+        assert_eq!(failure_message("where name = ada", json!([])), "Invalid where expression: name");
+        assert_eq!(failure_message("where", json!([])), "where requires an expression (e.g. field=value)");
     }
 }

@@ -25,11 +25,16 @@ Gives one item for each named workflow that `workflows.run` knows.
 struct List;
 
 impl Stage for List {
-    fn item(&mut self, _item: Value, _host: &mut dyn Host, _out: &mut dyn Sink) -> Result<Flow, Stop> {
+    fn process_item(
+        &mut self,
+        _item: Value,
+        _host: &mut dyn Host,
+        _out: &mut dyn Sink,
+    ) -> Result<Flow, Stop> {
         Ok(Flow::More)
     }
 
-    fn end(&mut self, _host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
+    fn end_input(&mut self, _host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
         for workflow in &NAMED {
             let item = json!({
                 "name": workflow.name,
@@ -38,7 +43,7 @@ impl Stage for List {
                 "examples": (workflow.examples)(),
                 "sideEffects": [],
             });
-            if out.item(item)? == Flow::Enough {
+            if out.emit_item(item)? == Flow::Enough {
                 break;
             }
         }

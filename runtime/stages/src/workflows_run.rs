@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::describe::{Arg, examples, schema};
+use super::describe::{Arg, command_schema, example_list};
 use super::pr_monitor;
 use lobster_base::json;
 use lobster_stage::{Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop};
@@ -21,10 +21,13 @@ Usage:
         Flag { name: "args-json", value: Some("JSON"), help: "its arguments, an object" },
     ],
     args_schema: || {
-        schema(&[Arg::text("name", "Workflow"), Arg::text("args-json", "Arguments as JSON")], &["name"])
+        command_schema(
+            &[Arg::text("name", "Workflow"), Arg::text("args-json", "Arguments as JSON")],
+            &["name"],
+        )
     },
     examples: || {
-        examples(&[(
+        example_list(&[(
             r#"{"name":"github.pr.monitor","args-json":"{\"repo\":\"owner/name\",\"pr\":1}"}"#,
             "Changes of a pull request",
         )])
@@ -60,8 +63,8 @@ pub(super) static NAMED: [Named; 2] = [
                 ("summaryOnly", "boolean", "Leave the snapshot out"),
             ])
         },
-        examples: || examples(&[(r#"{"repo":"owner/name","pr":1}"#, "Changes since the last run")]),
-        run: pr_monitor::monitor,
+        examples: || example_list(&[(r#"{"repo":"owner/name","pr":1}"#, "Changes since the last run")]),
+        run: pr_monitor::monitor_pr,
     },
     Named {
         name: "github.pr.monitor.notify",
@@ -73,8 +76,10 @@ pub(super) static NAMED: [Named; 2] = [
                 ("key", "string", "State key of the last snapshot"),
             ])
         },
-        examples: || examples(&[(r#"{"repo":"owner/name","pr":1}"#, "One line if something has changed")]),
-        run: pr_monitor::notify,
+        examples: || {
+            example_list(&[(r#"{"repo":"owner/name","pr":1}"#, "One line if something has changed")])
+        },
+        run: pr_monitor::notify_change,
     },
 ];
 
@@ -92,7 +97,7 @@ struct Run {
 }
 
 fn build(args: &StageArgs) -> Result<Box<dyn Stage + Send>, StageError> {
-    let name = args.value("name").map(str::to_owned).or_else(|| args.positional.first().cloned());
+    let name = args.text_value("name").map(str::to_owned).or_else(|| args.positional.first().cloned());
     let name = name
         .map(|name| name.trim().to_owned())
         .filter(|name| !name.is_empty())
@@ -101,7 +106,8 @@ fn build(args: &StageArgs) -> Result<Box<dyn Stage + Send>, StageError> {
         let known: Vec<&str> = NAMED.iter().map(|workflow| workflow.name).collect();
         StageError::permanent(format!("Unknown workflow: {name} (there are {})", known.join(", ")))
     })?;
-    let text = args.text("args-json").filter(|text| !text.is_empty()).unwrap_or_else(|| "{}".to_owned());
+    let text =
+        args.text_or_true("args-json").filter(|text| !text.is_empty()).unwrap_or_else(|| "{}".to_owned());
     let value = json::parse(&text).map_err(|error| {
         StageError::permanent(format!("workflows.run --args-json must be valid JSON ({error})"))
     })?;
@@ -112,13 +118,18 @@ fn build(args: &StageArgs) -> Result<Box<dyn Stage + Send>, StageError> {
 }
 
 impl Stage for Run {
-    fn item(&mut self, _item: Value, _host: &mut dyn Host, _out: &mut dyn Sink) -> Result<Flow, Stop> {
+    fn process_item(
+        &mut self,
+        _item: Value,
+        _host: &mut dyn Host,
+        _out: &mut dyn Sink,
+    ) -> Result<Flow, Stop> {
         Ok(Flow::More)
     }
 
-    fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
+    fn end_input(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
         let item = (self.workflow.run)(&self.args, host)?;
-        out.item(item).map(drop)
+        out.emit_item(item).map(drop)
     }
 }
 

@@ -20,8 +20,8 @@ use super::Store;
 use super::db::{self, sync_dir};
 use super::error::StoreError;
 use super::event::RunId;
-use super::gc::entries;
-use super::rescue::rescue;
+use super::gc::dir_entries;
+use super::rescue::rescue_database;
 use super::verify::{Problem, VerifyReport};
 use super::wal_file::log_path;
 use lobster_base::digest::Digest;
@@ -55,26 +55,26 @@ impl Store {
     /// # Errors
     /// If `target` exists, the store is damaged, or the copy cannot be written.
     pub fn backup(&self, target: &Path) -> Result<CopyReport, StoreError> {
-        self.flush()?;
+        self.flush_pending()?;
         let draft = Draft::new(target)?;
         // Keeps blobs that the copy names from being removed before they are copied.
         let _lock = self.lock_collection(COLLECTION_AT_MOST)?.ok_or(StoreError::GcBusy)?;
-        let carried = self.inner.db.read(|db| self.inner.high_water.carried(db))?;
-        let copy = draft.store().join("lobster.db");
+        let carried = self.inner.db.read_snapshot(|db| self.inner.high_water.carried_marks(db))?;
+        let copy = draft.store_dir().join("lobster.db");
         self.inner.db.read_raw(|db| {
             // One snapshot, without blocking writers.
-            db.execute("VACUUM INTO ?1", [text(&copy)?])?;
+            db.execute("VACUUM INTO ?1", [path_text(&copy)?])?;
             Ok(())
         })?;
-        carried.write(&draft.store())?;
+        carried.write_to(&draft.store_dir())?;
         let mut report = CopyReport::default();
         report.problems.extend(carried.rollback.map(Problem::from));
         finish_database(&copy)?;
         self.copy_blobs(&draft, &mut report)?;
         if let Some(state) = self.inner.dir.parent() {
-            copy_user_state(state, draft.state())?;
+            copy_user_state(state, draft.state_dir())?;
         }
-        count(&copy, &mut report)?;
+        count_rows(&copy, &mut report)?;
         draft.publish()?;
         Ok(report)
     }
@@ -88,14 +88,14 @@ impl Store {
     pub fn salvage(&self, target: &Path) -> Result<CopyReport, StoreError> {
         let draft = Draft::new(target)?;
         let _lock = self.lock_collection(COLLECTION_AT_MOST)?.ok_or(StoreError::GcBusy)?;
-        let carried = self.inner.db.read(|db| self.inner.high_water.carried(db))?;
-        carried.write(&draft.store())?;
+        let carried = self.inner.db.read_snapshot(|db| self.inner.high_water.carried_marks(db))?;
+        carried.write_to(&draft.store_dir())?;
         let mut report = CopyReport::default();
-        let copy = draft.store().join("lobster.db");
+        let copy = draft.store_dir().join("lobster.db");
         let scratch =
-            tempfile::tempdir_in(draft.state()).map_err(|e| StoreError::io("write in", target, e))?;
-        let (found, rescued) = rescue(self.inner.db.path(), scratch.path())?;
-        found.execute("VACUUM INTO ?1", [text(&copy)?])?;
+            tempfile::tempdir_in(draft.state_dir()).map_err(|e| StoreError::io("write in", target, e))?;
+        let (found, rescued) = rescue_database(self.inner.db.path(), scratch.path())?;
+        found.execute("VACUUM INTO ?1", [path_text(&copy)?])?;
         drop(found);
         drop(scratch);
         let lost_records = rescued.lost.iter().any(|rows| rows.table == "journal");
@@ -107,10 +107,10 @@ impl Store {
         finish_database(&copy)?;
         self.copy_blobs(&draft, &mut report)?;
         if let Some(state) = self.inner.dir.parent() {
-            copy_user_state(state, draft.state())?;
+            copy_user_state(state, draft.state_dir())?;
         }
         {
-            let salvaged = Store::open(draft.state())?;
+            let salvaged = Store::open(draft.state_dir())?;
             for (run, seq, why) in salvaged.broken_runs()? {
                 salvaged.remove_run(run)?;
                 report.problems.push(Problem::Journal { run, seq, why });
@@ -127,7 +127,7 @@ impl Store {
             let checked = salvaged.verify()?;
             report.problems.extend(checked.problems);
         }
-        count(&copy, &mut report)?;
+        count_rows(&copy, &mut report)?;
         draft.publish()?;
         Ok(report)
     }
@@ -135,8 +135,8 @@ impl Store {
     /// Copies the blobs that the database of the draft names, and checks each. Damaged ones are removed from that
     /// database.
     fn copy_blobs(&self, draft: &Draft, report: &mut CopyReport) -> Result<(), StoreError> {
-        let copy = draft.store().join("lobster.db");
-        let db = db::connect(&copy)?;
+        let copy = draft.store_dir().join("lobster.db");
+        let db = db::open_connection(&copy)?;
         let mut damaged = BTreeMap::new();
         {
             let mut statement = db.prepare("SELECT digest, len, data FROM blobs")?;
@@ -144,9 +144,9 @@ impl Store {
             while let Some(row) = rows.next()? {
                 let digest = Digest::from(row.get::<_, [u8; 32]>(0)?);
                 let outcome = match row.get_ref(2)?.as_blob() {
-                    Ok(bytes) if Digest::of(bytes) == digest => Ok(()),
+                    Ok(bytes) if Digest::of_bytes(bytes) == digest => Ok(()),
                     Ok(_) => Err(format!("in {}", self.inner.db.path().display())),
-                    Err(_) => self.copy_blob(&digest, &draft.blob(&digest)),
+                    Err(_) => self.copy_blob(&digest, &draft.blob_path(&digest)),
                 };
                 match outcome {
                     Ok(()) => {
@@ -201,7 +201,7 @@ impl Store {
     /// Runs whose journal is not the chain that was written, each with the first bad record.
     fn broken_runs(&self) -> Result<Vec<(RunId, u64, String)>, StoreError> {
         let mut broken = Vec::new();
-        for run in self.runs(&super::RunFilter::default())? {
+        for run in self.list_runs(&super::RunFilter::default())? {
             match self.verify_chain(run.id) {
                 Ok(()) => {}
                 Err(StoreError::BrokenChain { seq, why, .. }) => broken.push((run.id, seq, why)),
@@ -212,7 +212,7 @@ impl Store {
     }
 
     pub(super) fn remove_run(&self, run: RunId) -> Result<(), StoreError> {
-        self.write(db::Durability::Lazy, |tx| {
+        self.write_transaction(db::Durability::Lazy, |tx| {
             let n = super::journal::run_number(tx, run)?;
             for sql in [
                 "DELETE FROM journal WHERE run = ?1",
@@ -228,7 +228,7 @@ impl Store {
 
     /// Removes rows of runs that do not exist.
     fn remove_strays(&self) -> Result<(), StoreError> {
-        self.write(db::Durability::Lazy, |tx| {
+        self.write_transaction(db::Durability::Lazy, |tx| {
             for table in ["journal", "gates", "run_values"] {
                 tx.execute(&format!("DELETE FROM {table} WHERE run NOT IN (SELECT n FROM runs)"), [])?;
             }
@@ -246,13 +246,13 @@ fn finish_database(path: &Path) -> Result<(), StoreError> {
         Ok(())
     };
     made().map_err(|e| StoreError::io("write", path, e))?;
-    let db = db::connect(path)?;
+    let db = db::open_connection(path)?;
     db.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
     Ok(())
 }
 
-fn count(path: &Path, report: &mut CopyReport) -> Result<(), StoreError> {
-    let db = db::connect(path)?;
+fn count_rows(path: &Path, report: &mut CopyReport) -> Result<(), StoreError> {
+    let db = db::open_connection(path)?;
     let one = |table: &str| -> Result<u64, StoreError> {
         Ok(db
             .query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get::<_, i64>(0))?
@@ -266,7 +266,7 @@ fn count(path: &Path, report: &mut CopyReport) -> Result<(), StoreError> {
 /// Copies users' state: JSON files beside the store, each of which writers replace as a whole.
 fn copy_user_state(from: &Path, to: &Path) -> Result<(), StoreError> {
     for dir in [PathBuf::new(), PathBuf::from("models")] {
-        for path in entries(&from.join(&dir)) {
+        for path in dir_entries(&from.join(&dir)) {
             let is_json = path.extension().is_some_and(|extension| extension == "json");
             let Some(name) = path.file_name().filter(|_| is_json && path.is_file()) else { continue };
             let target = to.join(&dir);
@@ -284,7 +284,7 @@ fn copy_user_state(from: &Path, to: &Path) -> Result<(), StoreError> {
 }
 
 /// SQLite takes file names as text.
-fn text(path: &Path) -> Result<&str, StoreError> {
+fn path_text(path: &Path) -> Result<&str, StoreError> {
     path.to_str().ok_or_else(|| StoreError::NotUnicode { path: path.to_owned() })
 }
 
@@ -311,30 +311,30 @@ impl Draft {
         Ok(Self { dir, target })
     }
 
-    fn state(&self) -> &Path {
+    fn state_dir(&self) -> &Path {
         self.dir.path()
     }
 
-    fn store(&self) -> PathBuf {
+    fn store_dir(&self) -> PathBuf {
         self.dir.path().join("store")
     }
 
-    fn blob(&self, digest: &Digest) -> PathBuf {
+    fn blob_path(&self, digest: &Digest) -> PathBuf {
         let hex = digest.to_string();
-        self.store().join("blobs").join(&hex[..2]).join(hex)
+        self.store_dir().join("blobs").join(&hex[..2]).join(hex)
     }
 
     /// Makes the whole draft durable and renames it to its target.
     fn publish(self) -> Result<(), StoreError> {
         let publish = || -> io::Result<()> {
-            File::open(self.store().join("lobster.db"))?.sync_all()?;
-            for shelf in entries(&self.store().join("blobs")) {
+            File::open(self.store_dir().join("lobster.db"))?.sync_all()?;
+            for shelf in dir_entries(&self.store_dir().join("blobs")) {
                 sync_dir(&shelf)?;
             }
-            for dir in [self.store().join("blobs"), self.store(), self.state().to_owned()] {
+            for dir in [self.store_dir().join("blobs"), self.store_dir(), self.state_dir().to_owned()] {
                 sync_dir(&dir)?;
             }
-            rustix::fs::renameat_with(CWD, self.state(), CWD, &self.target, RenameFlags::NOREPLACE)?;
+            rustix::fs::renameat_with(CWD, self.state_dir(), CWD, &self.target, RenameFlags::NOREPLACE)?;
             sync_dir(self.target.parent().unwrap_or(Path::new("/")))
         };
         publish().map_err(|e| StoreError::io("write", &self.target, e))?;

@@ -55,7 +55,7 @@ pub struct Blob {
 /// Detects changes of a file: inode, size, time of change.
 pub(super) type Fingerprint = (u64, u64, i64, i64);
 
-fn fingerprint(file: &File) -> io::Result<Fingerprint> {
+fn file_fingerprint(file: &File) -> io::Result<Fingerprint> {
     let meta = file.metadata()?;
     Ok((meta.ino(), meta.len(), meta.ctime(), meta.ctime_nsec()))
 }
@@ -67,7 +67,7 @@ impl Store {
         BlobWriter {
             store: self.clone(),
             sink: Sink::Memory(Vec::new()),
-            redactor: self.redactor(),
+            redactor: self.new_redactor(),
             taken: 0,
             len: 0,
             limit: None,
@@ -84,12 +84,12 @@ impl Store {
     ///
     /// # Errors
     /// If they cannot be written.
-    pub fn put(&self, bytes: &[u8]) -> Result<Blob, StoreError> {
+    pub fn put_blob(&self, bytes: &[u8]) -> Result<Blob, StoreError> {
         if bytes.len() <= INLINE_MAX {
-            return self.put_small(&self.redactions().bytes(bytes));
+            return self.put_small(&self.current_redactions().hide_in_bytes(bytes));
         }
         let mut writer = self.blob_writer();
-        writer.write_all(bytes).map_err(|e| writer.error(e))?;
+        writer.write_all(bytes).map_err(|e| writer.store_error(e))?;
         writer.finish()
     }
 
@@ -99,7 +99,7 @@ impl Store {
             return self.put_small(bytes);
         }
         let mut writer = self.verbatim_writer();
-        writer.write_all(bytes).map_err(|e| writer.error(e))?;
+        writer.write_all(bytes).map_err(|e| writer.store_error(e))?;
         writer.finish()
     }
 
@@ -122,7 +122,7 @@ impl Store {
         let failed = |e| StoreError::io("read in", &self.inner.dir.join("tmp"), e);
         let digest = Digest::of_reader(clone.as_file_mut()).map_err(failed)?;
         let len = clone.as_file().metadata().map_err(failed)?.len();
-        self.adopt(clone, Blob { digest, len }).map(Some)
+        self.adopt_file(clone, Blob { digest, len }).map(Some)
     }
 
     /// Other systems do not share blocks here.
@@ -135,10 +135,10 @@ impl Store {
     }
 
     fn put_small(&self, bytes: &[u8]) -> Result<Blob, StoreError> {
-        let blob = Blob { digest: Digest::of(bytes), len: bytes.len() as u64 };
+        let blob = Blob { digest: Digest::of_bytes(bytes), len: bytes.len() as u64 };
         let full = lock(&self.inner.pending).hold_blob(blob.digest, bytes);
         if full {
-            self.flush()?;
+            self.flush_pending()?;
         }
         Ok(blob)
     }
@@ -154,13 +154,13 @@ impl Store {
     /// # Errors
     /// If the database cannot be read.
     pub fn blob_len(&self, digest: &Digest) -> Result<Option<u64>, StoreError> {
-        let held = lock(&self.inner.pending).find(digest);
+        let held = lock(&self.inner.pending).find_blob(digest);
         match held {
             Some(Held::Bytes(bytes)) => return Ok(Some(bytes.len() as u64)),
             Some(Held::File(len)) => return Ok(Some(len)),
             None => {}
         }
-        self.inner.db.read(|db| {
+        self.inner.db.read_snapshot(|db| {
             let mut statement = db.prepare_cached("SELECT len FROM blobs WHERE digest = ?")?;
             let len: Option<i64> = statement.query_row([digest.as_bytes()], |row| row.get(0)).optional()?;
             Ok(len.map(i64::cast_unsigned))
@@ -171,7 +171,7 @@ impl Store {
     ///
     /// # Errors
     /// If it is missing, damaged or larger.
-    pub fn load(&self, digest: &Digest, max: u64) -> Result<Vec<u8>, StoreError> {
+    pub fn load_blob(&self, digest: &Digest, max: u64) -> Result<Vec<u8>, StoreError> {
         let reader = self.open_blob(digest)?;
         if reader.len() > max {
             return Err(StoreError::BlobTooLarge { digest: *digest, len: reader.len(), max });
@@ -187,8 +187,8 @@ impl Store {
         if blob.len > max {
             return None;
         }
-        let text = String::from_utf8(self.load(&blob.digest, max).ok()?).ok()?;
-        (!text.contains('\0')).then(|| self.hide(&text).into_owned())
+        let text = String::from_utf8(self.load_blob(&blob.digest, max).ok()?).ok()?;
+        (!text.contains('\0')).then(|| self.hide_secrets(&text).into_owned())
     }
 
     /// Opens a blob whose bytes have been checked against its name.
@@ -233,10 +233,10 @@ impl Store {
         Ok(Some(self.blob_path(digest)))
     }
 
-    /// The small, undamaged blobs among `digests`, in one pass. Use [`Store::load`] for the others; it reports what is
+    /// The small, undamaged blobs among `digests`, in one pass. Use [`Store::load_blob`] for the others; it reports what is
     /// wrong with them.
     pub fn small_blobs(&self, digests: &[Digest]) -> Result<Vec<(Digest, Vec<u8>)>, StoreError> {
-        self.inner.db.read(|db| {
+        self.inner.db.read_snapshot(|db| {
             // One transaction for all, since each statement would otherwise open one.
             let snapshot = db.unchecked_transaction()?;
             let mut statement = snapshot.prepare_cached("SELECT data FROM blobs WHERE digest = ?")?;
@@ -245,20 +245,20 @@ impl Store {
                 let row = statement.query_row([digest.as_bytes()], |row| row.get::<_, Option<Vec<u8>>>(0));
                 found.extend(row.optional()?.flatten().map(|bytes| (*digest, bytes)));
             }
-            found.retain(|(digest, bytes)| Digest::of(bytes) == *digest);
+            found.retain(|(digest, bytes)| Digest::of_bytes(bytes) == *digest);
             Ok(found)
         })
     }
 
     /// The checked bytes of a blob that is held in memory or in the database.
     fn small_blob(&self, digest: &Digest) -> Result<Option<Arc<[u8]>>, StoreError> {
-        let held = lock(&self.inner.pending).find(digest);
+        let held = lock(&self.inner.pending).find_blob(digest);
         match held {
             Some(Held::Bytes(bytes)) => return Ok(Some(bytes)),
             Some(Held::File(_)) => return Ok(None),
             None => {}
         }
-        let row: Option<Option<Vec<u8>>> = self.inner.db.read(|db| {
+        let row: Option<Option<Vec<u8>>> = self.inner.db.read_snapshot(|db| {
             let mut statement = db.prepare_cached("SELECT data FROM blobs WHERE digest = ?")?;
             Ok(statement.query_row([digest.as_bytes()], |row| row.get(0)).optional()?)
         })?;
@@ -266,7 +266,7 @@ impl Store {
             // Not in the table, but a file may exist if a crash came between the two writes.
             return Ok(None);
         };
-        let found = Digest::of(&bytes);
+        let found = Digest::of_bytes(&bytes);
         if found != *digest {
             let place = format!("in {}", self.inner.db.path().display());
             let damaged = StoreError::DamagedBlob { digest: *digest, found, place };
@@ -287,7 +287,7 @@ impl Store {
             }
             other => other.map_err(fail)?,
         };
-        let print = fingerprint(&file).map_err(fail)?;
+        let print = file_fingerprint(&file).map_err(fail)?;
         if lock(&self.inner.checked).get(digest) == Some(&print) {
             return Ok((file, print.1));
         }
@@ -327,7 +327,7 @@ impl Store {
 
     /// Moves a complete file into place. It always replaces an existing file, which repairs a damaged one and tells
     /// the collection that the blob is wanted.
-    fn adopt(&self, file: NamedTempFile, blob: Blob) -> Result<Blob, StoreError> {
+    fn adopt_file(&self, file: NamedTempFile, blob: Blob) -> Result<Blob, StoreError> {
         let path = self.blob_path(&blob.digest);
         let dir = path.parent().unwrap_or(&self.inner.dir).to_owned();
         let place = || -> io::Result<File> {
@@ -354,7 +354,7 @@ impl Store {
             _ => self.inner.db.group.sync_first(&path),
         }
         self.inner.db.group.sync_first(&dir);
-        if let Ok(print) = fingerprint(&file) {
+        if let Ok(print) = file_fingerprint(&file) {
             self.remember_checked(blob.digest, print);
         }
         lock(&self.inner.pending).hold_file(blob);
@@ -364,7 +364,7 @@ impl Store {
 
 /// Writes held-back blobs as part of a transaction. An existing blob is marked as wanted again, and repaired if it was
 /// damaged.
-pub(super) fn insert(tx: &Transaction<'_>, batch: &Batch, now: i64) -> Result<(), StoreError> {
+pub(super) fn insert_batch(tx: &Transaction<'_>, batch: &Batch, now: i64) -> Result<(), StoreError> {
     if batch.blobs.is_empty() && batch.files.is_empty() {
         return Ok(());
     }
@@ -450,7 +450,7 @@ pub struct BlobWriter {
 impl BlobWriter {
     /// Sets a limit: the write that would exceed `limit` bytes fails, and nothing is stored.
     #[must_use]
-    pub fn limit(mut self, limit: u64) -> Self {
+    pub fn with_limit(mut self, limit: u64) -> Self {
         self.limit = Some(limit);
         self
     }
@@ -463,7 +463,7 @@ impl BlobWriter {
 
     /// Number of bytes written to it.
     #[must_use]
-    pub fn written(&self) -> u64 {
+    pub fn bytes_written(&self) -> u64 {
         self.taken
     }
 
@@ -473,7 +473,7 @@ impl BlobWriter {
     /// If it cannot be written.
     pub fn finish(mut self) -> Result<Blob, StoreError> {
         let rest = self.redactor.take().map(Redactor::finish);
-        self.complete(rest)
+        self.finish_with(rest)
     }
 
     /// The blob of a stream that was cut off: the start of a secret at its end is removed.
@@ -482,12 +482,12 @@ impl BlobWriter {
     /// As [`BlobWriter::finish`].
     pub fn finish_cut(mut self) -> Result<Blob, StoreError> {
         let rest = self.redactor.take().map(Redactor::finish_cut);
-        self.complete(rest)
+        self.finish_with(rest)
     }
 
-    fn complete(mut self, rest: Option<Vec<u8>>) -> Result<Blob, StoreError> {
+    fn finish_with(mut self, rest: Option<Vec<u8>>) -> Result<Blob, StoreError> {
         if let Some(rest) = rest {
-            self.keep(&rest).map_err(|e| self.error(e))?;
+            self.append_to_sink(&rest).map_err(|e| self.store_error(e))?;
         }
         match self.sink {
             Sink::Memory(bytes) => self.store.put_small(&bytes),
@@ -495,14 +495,14 @@ impl BlobWriter {
                 let (file, digest) = spilled
                     .finish()
                     .map_err(|e| StoreError::io("write in", &self.store.inner.dir.join("tmp"), e))?;
-                self.store.adopt(file, Blob { digest, len: self.len })
+                self.store.adopt_file(file, Blob { digest, len: self.len })
             }
         }
     }
 
     /// The store's own error inside an error of this writer.
     #[must_use]
-    pub fn error(&self, error: io::Error) -> StoreError {
+    pub fn store_error(&self, error: io::Error) -> StoreError {
         match error.downcast::<StoreError>() {
             Ok(own) => own,
             Err(other) => StoreError::io("write in", &self.store.inner.dir.join("tmp"), other),
@@ -511,7 +511,7 @@ impl BlobWriter {
 }
 
 impl BlobWriter {
-    fn keep(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn append_to_sink(&mut self, bytes: &[u8]) -> io::Result<()> {
         if let Sink::Memory(held) = &mut self.sink {
             if held.len() + bytes.len() <= INLINE_MAX {
                 held.extend_from_slice(bytes);
@@ -537,10 +537,10 @@ impl Write for BlobWriter {
             return Err(StoreError::OverLimit { limit }.into());
         }
         match &mut self.redactor {
-            None => self.keep(bytes)?,
+            None => self.append_to_sink(bytes)?,
             Some(redactor) => {
                 let clean = redactor.push(bytes);
-                self.keep(&clean)?;
+                self.append_to_sink(&clean)?;
             }
         }
         self.taken = taken;

@@ -42,18 +42,18 @@ pub(super) struct CachedActions {
 impl CachedActions {
     fn rules_out(&self, action: &Digest) -> bool {
         self.all_until.is_some_and(|until| Instant::now() < until)
-            && !self.actions.contains(&beginning(action))
+            && !self.actions.contains(&digest_prefix(action))
     }
 
     /// Records a failed lookup, and returns how many actions are worth reading now, if any.
-    fn missed(&mut self) -> Option<usize> {
+    fn record_miss(&mut self) -> Option<usize> {
         self.in_vain += 1;
         let often = self.in_vain >= VAIN_MIN && self.in_vain.is_power_of_two();
         often.then(|| self.in_vain * READ_AT_ONCE)
     }
 }
 
-fn beginning(digest: &Digest) -> u64 {
+fn digest_prefix(digest: &Digest) -> u64 {
     digest.as_bytes().iter().take(size_of::<u64>()).fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
@@ -66,11 +66,13 @@ impl Store {
 
     /// Reads which actions are known, unless there are more than `max`.
     fn read_known(&self, known: &mut CachedActions, max: usize) -> Result<(), StoreError> {
-        let found: Vec<u64> = self.inner.db.read(|db| {
+        let found: Vec<u64> = self.inner.db.read_snapshot(|db| {
             let mut statement = db.prepare_cached("SELECT digest FROM actions LIMIT ?1")?;
             let limit = i64::try_from(max).unwrap_or(i64::MAX).saturating_add(1);
             let rows = statement.query_map([limit], |row| row.get::<_, [u8; 32]>(0))?;
-            Ok(rows.map(|row| row.map(|bytes| beginning(&Digest::from(bytes)))).collect::<Result<_, _>>()?)
+            Ok(rows
+                .map(|row| row.map(|bytes| digest_prefix(&Digest::from(bytes))))
+                .collect::<Result<_, _>>()?)
         })?;
         if found.len() <= max {
             known.actions.extend(found);
@@ -93,13 +95,13 @@ impl Store {
     ) -> Result<Option<StepOutcome>, StoreError> {
         let now = self.now();
         let since = ttl_ms.map_or(i64::MIN, |ttl| now.saturating_sub(ttl));
-        let held = lock(&self.inner.pending).outcome(action);
+        let held = lock(&self.inner.pending).find_outcome(action);
         if let Some(held) = held {
             let known_age = held.created <= now || (ttl_ms.is_none() && held.expires.is_none());
             let fresh = known_age && held.created > since && held.expires.is_none_or(|expires| expires > now);
             return Ok(if fresh { read_outcome(action, &held.text) } else { None });
         }
-        let row: Option<(String, i64)> = self.inner.db.read(|db| {
+        let row: Option<(String, i64)> = self.inner.db.read_snapshot(|db| {
             let mut statement = db.prepare_cached(
                 "SELECT outcome, used FROM actions
                  WHERE digest = ?1 AND (expires IS NULL OR expires > ?2) AND created > ?3
@@ -110,13 +112,13 @@ impl Store {
         })?;
         let Some((text, used)) = row else {
             let mut known = lock(&self.inner.known);
-            if let Some(max) = known.missed() {
+            if let Some(max) = known.record_miss() {
                 self.read_known(&mut known, max)?;
             }
             return Ok(None);
         };
         if (now - used).abs() > TOUCH_EVERY_MS {
-            self.write(Durability::Lazy, |tx| {
+            self.write_transaction(Durability::Lazy, |tx| {
                 tx.prepare_cached("UPDATE actions SET used = ?2 WHERE digest = ?1")?
                     .execute(params![action.as_bytes(), now])?;
                 Ok(())
@@ -136,21 +138,21 @@ impl Store {
         outcome: &StepOutcome,
         ttl_ms: Option<i64>,
     ) -> Result<(), StoreError> {
-        let redactions = self.redactions();
+        let redactions = self.current_redactions();
         let text = if redactions.is_empty() {
             json::compact(outcome)
         } else {
             let mut value = serde_json::to_value(outcome)
                 .map_err(|e| StoreError::Json { what: "an outcome has no JSON text", source: e.into() })?;
-            redactions.value(&mut value);
+            redactions.hide_in_value(&mut value);
             json::compact(&value)
         };
         let created = self.now();
         let expires = ttl_ms.map(|ttl| created.saturating_add(ttl));
         let held = KnownOutcome { text: text.into(), created, expires };
-        lock(&self.inner.known).actions.insert(beginning(&action));
+        lock(&self.inner.known).actions.insert(digest_prefix(&action));
         let full = lock(&self.inner.pending).hold_outcome(action, held);
-        if full { self.flush() } else { Ok(()) }
+        if full { self.flush_pending() } else { Ok(()) }
     }
 
     /// The value that `run` keeps under `key`.
@@ -158,7 +160,7 @@ impl Store {
     /// # Errors
     /// If there is no such run, or the database cannot be read.
     pub fn run_value(&self, run: RunId, key: &str) -> Result<Option<Value>, StoreError> {
-        let text: Option<String> = self.inner.db.read(|db| {
+        let text: Option<String> = self.inner.db.read_snapshot(|db| {
             let n = run_number(db, run)?;
             let mut statement =
                 db.prepare_cached("SELECT value FROM run_values WHERE run = ?1 AND key = ?2")?;
@@ -175,7 +177,7 @@ impl Store {
     /// # Errors
     /// If the database cannot be read.
     pub fn run_values(&self, run: RunId) -> Result<BTreeMap<String, Value>, StoreError> {
-        let kept: Vec<(String, String)> = self.inner.db.read(|db| {
+        let kept: Vec<(String, String)> = self.inner.db.read_snapshot(|db| {
             let mut statement = db.prepare_cached(
                 "SELECT key, value FROM run_values WHERE run = (SELECT n FROM runs WHERE id = ?1)",
             )?;
@@ -206,8 +208,8 @@ impl Store {
             return Err(StoreError::StateKey);
         }
         let mut value = value.clone();
-        self.redactions().value(&mut value);
-        self.write(durability, |tx| {
+        self.current_redactions().hide_in_value(&mut value);
+        self.write_transaction(durability, |tx| {
             let n = run_number(tx, run)?;
             self.check_claim(tx, run)?;
             tx.prepare_cached("INSERT OR REPLACE INTO run_values (run, key, value) VALUES (?1, ?2, ?3)")?
@@ -224,7 +226,7 @@ pub fn is_reserved_key(key: &str) -> bool {
 }
 
 /// Writes held-back outcomes as part of a transaction.
-pub(super) fn insert(tx: &Transaction<'_>, batch: &Batch) -> Result<(), StoreError> {
+pub(super) fn insert_batch(tx: &Transaction<'_>, batch: &Batch) -> Result<(), StoreError> {
     if batch.outcomes.is_empty() {
         return Ok(());
     }

@@ -7,7 +7,7 @@ use rusqlite::{Connection, params, types};
 use super::Store;
 use super::error::StoreError;
 use super::event::RunId;
-use super::journal::{BEFORE_ALL, BrokenChain, Record, head, parse_record, record_text_of, run_number};
+use super::journal::{BEFORE_ALL, BrokenChain, Record, parse_record, read_head, record_text_of, run_number};
 use lobster_base::digest::Digest;
 
 /// Records read at a time.
@@ -30,15 +30,15 @@ impl Default for ReadTo {
 impl ReadTo {
     /// Number of the last record that was read.
     #[must_use]
-    pub fn seq(&self) -> u64 {
+    pub fn last_seq(&self) -> u64 {
         self.seq
     }
 
-    fn step(&mut self, seq: u64, hash: Digest) {
+    fn advance_to(&mut self, seq: u64, hash: Digest) {
         let mut both = [0; 64];
         both[..32].copy_from_slice(self.all.as_bytes());
         both[32..].copy_from_slice(hash.as_bytes());
-        *self = Self { seq, hash, all: Digest::of(&both) };
+        *self = Self { seq, hash, all: Digest::of_bytes(&both) };
     }
 }
 
@@ -97,7 +97,7 @@ impl Store {
     /// # Errors
     /// If there is no such run, or the database cannot be read.
     pub fn events_at(&self, run: RunId, seqs: &[u64]) -> Result<Vec<Record>, StoreError> {
-        self.inner.db.read(|db| {
+        self.inner.db.read_snapshot(|db| {
             // One transaction for all, since each statement would otherwise open one.
             let snapshot = db.unchecked_transaction()?;
             let n = run_number(&snapshot, run)?;
@@ -166,19 +166,19 @@ impl Store {
                     (each.borrow_mut())(record);
                 }
             };
-            follow(&snapshot, run, known, tell)
+            read_new_records(&snapshot, run, known, tell)
         })
     }
 }
 
-fn follow(
+fn read_new_records(
     snapshot: &Connection,
     run: RunId,
     known: ReadTo,
     tell: impl Fn(Record),
 ) -> Result<ReadOn, StoreError> {
     let broken = |seq, why: &str| StoreError::BrokenChain { run: run.to_string(), seq, why: why.to_owned() };
-    let head = head(snapshot, run)?;
+    let head = read_head(snapshot, run)?;
     if head.seq < known.seq {
         return Ok(ReadOn::Other);
     }
@@ -196,12 +196,12 @@ fn follow(
             }
             if found <= known.seq {
                 let hash = match row.get_ref(1)? {
-                    types::ValueRef::Text(bytes) | types::ValueRef::Blob(bytes) => Digest::of(bytes),
+                    types::ValueRef::Text(bytes) | types::ValueRef::Blob(bytes) => Digest::of_bytes(bytes),
                     types::ValueRef::Null | types::ValueRef::Integer(_) | types::ValueRef::Real(_) => {
                         return Ok(ReadOn::Other);
                     }
                 };
-                read.step(found, hash);
+                read.advance_to(found, hash);
                 if found == known.seq && read != known {
                     return Ok(ReadOn::Other);
                 }
@@ -211,7 +211,7 @@ fn follow(
             if record.prev != read.hash {
                 return Err(broken(found, "it does not carry the hash of the record before"));
             }
-            read.step(found, record.hash());
+            read.advance_to(found, record.hash());
             tell(record);
         }
         if read.seq == before {

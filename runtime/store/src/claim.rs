@@ -53,12 +53,12 @@ pub struct RunProcess {
 }
 
 impl RunProcess {
-    fn own() -> Option<Self> {
+    fn this_process() -> Option<Self> {
         let pid = std::process::id();
-        Some(Self { pid, began: began(pid)?, namespace: namespace()? })
+        Some(Self { pid, began: process_start_time(pid)?, namespace: pid_namespace()? })
     }
 
-    fn read(text: &str) -> Option<Self> {
+    fn from_text(text: &str) -> Option<Self> {
         let mut words = text.split_ascii_whitespace();
         let (pid, began) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
         Some(Self { pid, began, namespace: words.next()?.to_owned() })
@@ -67,7 +67,8 @@ impl RunProcess {
     /// True if this process can see it, and its number has not been reused.
     #[must_use]
     pub fn is_there(&self) -> bool {
-        namespace().as_deref() == Some(&*self.namespace) && began(self.pid) == Some(self.began)
+        pid_namespace().as_deref() == Some(&*self.namespace)
+            && process_start_time(self.pid) == Some(self.began)
     }
 
     /// Time since it started.
@@ -87,13 +88,13 @@ impl std::fmt::Display for RunProcess {
 }
 
 /// Start time of the process with this number, if it exists.
-pub(super) fn began(pid: u32) -> Option<u64> {
+pub(super) fn process_start_time(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The program's name is in brackets and may itself contain brackets; the start time is the 22nd field.
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
-fn namespace() -> Option<String> {
+fn pid_namespace() -> Option<String> {
     Some(fs::read_link("/proc/self/ns/pid").ok()?.to_str()?.to_owned())
 }
 
@@ -119,7 +120,7 @@ impl Drop for RunClaim {
         }
         // Removed while still locked: a process that opened the file before finds, once it has the lock, that the name
         // no longer leads to it. If the name leads to another file, that belongs to another claim.
-        if leads_to(&self.path, self.lock.file()) {
+        if leads_to(&self.path, self.lock.locked_file()) {
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -146,12 +147,12 @@ impl Store {
                 }
                 other => other.map_err(fail)?,
             };
-            let Some(held) = FileLock::take(file, Sharing::Exclusive, GLANCE).map_err(fail)? else {
+            let Some(held) = FileLock::try_acquire(file, Sharing::Exclusive, GLANCE).map_err(fail)? else {
                 return Err(StoreError::RunBusy(run.to_string()));
             };
             // The last holder may have removed the file in between; then this lock is worthless.
-            if leads_to(&path, held.file()) {
-                name_holder(held.file());
+            if leads_to(&path, held.locked_file()) {
+                name_holder(held.locked_file());
                 self.note_claim(run)?;
                 return Ok(RunClaim { path, lock: held, run, inner: Arc::downgrade(&self.inner) });
             }
@@ -160,8 +161,8 @@ impl Store {
 
     /// Replaces the row of the claim by a new one.
     fn note_claim(&self, run: RunId) -> Result<(), StoreError> {
-        let number = self.inner.write(Durability::Lazy, |tx| {
-            claim_tables::make(tx)?;
+        let number = self.inner.write_transaction(Durability::Lazy, |tx| {
+            claim_tables::create_if_missing(tx)?;
             let next = "INSERT OR REPLACE INTO claims (run) VALUES (?1) RETURNING n";
             Ok(tx.prepare_cached(next)?.query_row([run.as_bytes()], |row| row.get::<_, i64>(0))?)
         })?;
@@ -182,7 +183,7 @@ impl Store {
     #[must_use]
     pub fn is_claimed(&self, run: RunId) -> bool {
         regular_file::open_own(File::options().read(true), &self.claim_path(run))
-            .and_then(|file| FileLock::take(file, Sharing::Shared, Duration::ZERO))
+            .and_then(|file| FileLock::try_acquire(file, Sharing::Shared, Duration::ZERO))
             .is_ok_and(|lock| lock.is_none())
     }
 
@@ -191,7 +192,7 @@ impl Store {
     pub fn process_of_run(&self, run: RunId) -> Option<RunProcess> {
         let text = regular_file::read_own_text(&self.claim_path(run)).ok()?;
         // The text may be from a killed process whose number is free or has been reused.
-        RunProcess::read(&text).filter(|process| self.is_claimed(run) && process.is_there())
+        RunProcess::from_text(&text).filter(|process| self.is_claimed(run) && process.is_there())
     }
 
     /// Removes claim files left by killed processes for runs that no longer exist, and returns their number.
@@ -201,14 +202,14 @@ impl Store {
         dry_run: bool,
     ) -> Result<u64, StoreError> {
         let mut swept = 0;
-        for path in super::gc::entries(&self.inner.dir.join("locks")) {
+        for path in super::gc::dir_entries(&self.inner.dir.join("locks")) {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             let Some(run) = name.strip_prefix("run-").and_then(|run| run.parse().ok()) else { continue };
             let held = regular_file::open_own(File::options().read(true), &path)
-                .and_then(|file| FileLock::take(file, Sharing::Exclusive, Duration::ZERO));
+                .and_then(|file| FileLock::try_acquire(file, Sharing::Exclusive, Duration::ZERO));
             // Removed under the lock: a process that opened the file before finds that the name no longer leads to it.
             let Ok(Some(held)) = held else { continue };
-            if is_known(run)? || !leads_to(&path, held.file()) {
+            if is_known(run)? || !leads_to(&path, held.locked_file()) {
                 continue;
             }
             swept += 1;
@@ -230,7 +231,7 @@ impl Store {
 fn name_holder(mut file: &File) {
     // A killed holder's entry may still be in the file.
     let _ = file.set_len(0);
-    if let Some(own) = RunProcess::own().filter(|_| IS_OF_ONE_RUN.load(Ordering::Relaxed)) {
+    if let Some(own) = RunProcess::this_process().filter(|_| IS_OF_ONE_RUN.load(Ordering::Relaxed)) {
         let _ = file.write_all(own.to_string().as_bytes());
     }
 }

@@ -10,7 +10,7 @@ pub(super) fn is_there(db: &Connection) -> rusqlite::Result<bool> {
 }
 
 /// Creates the table if it is missing.
-pub(super) fn make(db: &Connection) -> rusqlite::Result<()> {
+pub(super) fn create_if_missing(db: &Connection) -> rusqlite::Result<()> {
     if !is_there(db)? {
         db.execute_batch(include_str!("claims.sql"))?;
     }
@@ -18,7 +18,7 @@ pub(super) fn make(db: &Connection) -> rusqlite::Result<()> {
 }
 
 /// Removes the claim of a run that is being removed.
-pub(super) fn forget(db: &Connection, run: &[u8]) -> rusqlite::Result<()> {
+pub(super) fn remove_claim(db: &Connection, run: &[u8]) -> rusqlite::Result<()> {
     if is_there(db)? {
         db.prepare_cached("DELETE FROM claims WHERE run = ?1")?.execute([run])?;
     }

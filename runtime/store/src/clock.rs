@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Longest wait of a writer for other processes. A write takes well under a millisecond, so a longer wait means that
 /// the other process is stuck or stopped.
-pub(super) fn patience() -> Duration {
+pub(super) fn longest_wait() -> Duration {
     match ENDS_AT.get() {
         None => Duration::from_secs(30),
         Some(at) => at.saturating_duration_since(Instant::now()).max(Duration::from_millis(200)),

@@ -15,12 +15,12 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 use tempfile::TempDir;
 
-use super::clock::patience;
+use super::clock::longest_wait;
 use super::error::StoreError;
 use super::file_lock::{FileLock, Sharing};
 use super::group::Group;
 use super::identity::Identity;
-use super::rescue::{Rescued, rescue};
+use super::rescue::{Rescued, rescue_database};
 use super::wal_file::{LogFile, log_path};
 use super::{fault, private};
 use lobster_base::sync::lock;
@@ -95,14 +95,14 @@ impl Database {
         let path = dir.join("lobster.db");
         // True if connecting will create the log; its name must then be made durable.
         let mut log_is_new = !log_path(&path).exists();
-        let (connection, identity) = match Identity::around(&path, || connect(&path)) {
+        let (connection, identity) = match Identity::open_with(&path, || open_connection(&path)) {
             // Another process may have created it in the meantime.
             Err(StoreError::Unusable { .. }) => {
                 if !path.exists() {
-                    create(dir, &path)?;
+                    create_database(dir, &path)?;
                 }
                 log_is_new = !log_path(&path).exists();
-                Identity::around(&path, || connect(&path))?
+                Identity::open_with(&path, || open_connection(&path))?
             }
             Err(damaged @ StoreError::Damaged { .. }) => return Self::open_rescued(&path, sync, damaged),
             other => other?,
@@ -120,13 +120,13 @@ impl Database {
 
     /// Opens the readable rest of a database that SQLite cannot open; returns the error itself if nothing is left.
     fn open_rescued(path: &Path, sync: bool, damaged: StoreError) -> Result<Self, StoreError> {
-        let Ok(rescue) = Rescue::of(path) else { return Err(damaged) };
+        let Ok(rescue) = Rescue::from_damaged(path) else { return Err(damaged) };
         let runs =
             rescue.connection.query_row("SELECT count(*) FROM runs", [], |row| row.get::<_, i64>(0))?;
         if runs == 0 {
             return Err(damaged);
         }
-        let ((), identity) = Identity::around(path, || Ok(()))?;
+        let ((), identity) = Identity::open_with(path, || Ok(()))?;
         Ok(Self {
             identity,
             read_only: false,
@@ -144,7 +144,7 @@ impl Database {
 
     /// Runs `work` in one transaction that no other writer interleaves with. An error rolls everything back. `ended`
     /// is called before other writers continue, with true if the transaction was committed.
-    pub(super) fn write<T>(
+    pub(super) fn write_transaction<T>(
         &self,
         durability: Durability,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
@@ -158,23 +158,23 @@ impl Database {
             let what = "parts of it cannot be read".to_owned();
             return Err(StoreError::Damaged { path: self.path.clone(), what });
         }
-        let ticket = (durability == Durability::Synced).then(|| self.group.enter());
-        let value = self.transact(work, ended).map_err(|e| e.located(&self.path))?;
+        let ticket = (durability == Durability::Synced).then(|| self.group.announce_commit());
+        let value = self.run_transaction(work, ended).map_err(|e| e.with_path(&self.path))?;
         self.identity.note_log();
         if let Some(ticket) = ticket {
-            self.group.wait(ticket)?;
+            self.group.wait_until_durable(ticket)?;
         }
         // Checked last, to leave as little time as possible before the effect that waits for the write.
-        self.identity.check()?;
+        self.identity.check_unchanged()?;
         Ok(value)
     }
 
     /// Fails if the files of this store were removed or replaced since it was opened.
     pub(super) fn check_identity(&self) -> Result<(), StoreError> {
-        self.identity.check()
+        self.identity.check_unchanged()
     }
 
-    fn transact<T>(
+    fn run_transaction<T>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
         ended: impl FnOnce(bool),
@@ -182,13 +182,13 @@ impl Database {
         let mut writer = lock(&self.writer);
         let Writer { connection, log } = &mut *writer;
         let commit = || -> Result<T, StoreError> {
-            self.point("begin")?;
+            self.pass_fault_point("begin")?;
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             if let Some(log) = log {
                 log.make_room();
             }
             let value = work(&transaction)?;
-            self.point("commit")?;
+            self.pass_fault_point("commit")?;
             transaction.commit()?;
             Ok(value)
         };
@@ -196,11 +196,11 @@ impl Database {
         ended(value.is_ok());
         drop(writer);
         let value = value?;
-        self.point("committed")?;
+        self.pass_fault_point("committed")?;
         Ok(value)
     }
 
-    fn point(&self, what: &'static str) -> Result<(), StoreError> {
+    fn pass_fault_point(&self, what: &'static str) -> Result<(), StoreError> {
         fault::point(what).map_err(|e| StoreError::io("write to", &self.path, e))
     }
 
@@ -208,7 +208,7 @@ impl Database {
     /// at a time opens only one.
     ///
     /// If the database is damaged, its readable part is used ([`rescue`]).
-    pub(super) fn read<T>(
+    pub(super) fn read_snapshot<T>(
         &self,
         work: impl Fn(&Connection) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
@@ -237,11 +237,11 @@ impl Database {
         &self,
         work: impl FnOnce(&Connection) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let connection = connect(&self.path)?;
-        work(&connection).map_err(|e| e.located(&self.path))
+        let connection = open_connection(&self.path)?;
+        work(&connection).map_err(|e| e.with_path(&self.path))
     }
 
-    /// Like [`Database::read`], for work that may take long: it does not block writers.
+    /// Like [`Database::read_snapshot`], for work that may take long: it does not block writers.
     pub(super) fn read_aside<T>(
         &self,
         work: impl Fn(&Connection) -> Result<T, StoreError>,
@@ -253,7 +253,7 @@ impl Database {
         let connection = match idle {
             Some(connection) => connection,
             None => {
-                let connection = connect(&self.path)?;
+                let connection = open_connection(&self.path)?;
                 connection.execute_batch(&format!("PRAGMA cache_size = -{READER_CACHE_KIB};"))?;
                 connection
             }
@@ -273,23 +273,23 @@ impl Database {
         value: Result<T, StoreError>,
         work: &impl Fn(&Connection) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        match value.map_err(|e| e.located(&self.path)) {
+        match value.map_err(|e| e.with_path(&self.path)) {
             Err(StoreError::Damaged { .. }) => self.read_rescued(work),
             other => other,
         }
     }
 
     fn read_rescued<T>(&self, work: &impl Fn(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        let rescue = lock(self.rescued()?);
-        work(&rescue.connection).map_err(|e| e.located(&self.path))
+        let rescue = lock(self.readable_part()?);
+        work(&rescue.connection).map_err(|e| e.with_path(&self.path))
     }
 
     /// The readable part of the database, read only once.
-    fn rescued(&self) -> Result<&Mutex<Rescue>, StoreError> {
+    fn readable_part(&self) -> Result<&Mutex<Rescue>, StoreError> {
         if let Some(rescue) = self.rescue.get() {
             return Ok(rescue);
         }
-        let rescue = Rescue::of(&self.path)?;
+        let rescue = Rescue::from_damaged(&self.path)?;
         Ok(self.rescue.get_or_init(|| Mutex::new(rescue)))
     }
 
@@ -300,7 +300,7 @@ impl Database {
 
     /// Reads the database as a damaged one, and reports the unreadable parts.
     pub(super) fn read_as_damaged(&self) -> Result<Rescued, StoreError> {
-        Ok(lock(self.rescued()?).found.clone())
+        Ok(lock(self.readable_part()?).found.clone())
     }
 }
 
@@ -314,10 +314,10 @@ pub fn damage_met() -> Option<&'static Path> {
 }
 
 impl Rescue {
-    fn of(path: &Path) -> Result<Self, StoreError> {
+    fn from_damaged(path: &Path) -> Result<Self, StoreError> {
         let dir = tempfile::Builder::new().prefix("lobster-rescue-").tempdir();
         let dir = dir.map_err(|source| StoreError::Unusable { path: std::env::temp_dir(), source })?;
-        let (connection, found) = rescue(path, dir.path())?;
+        let (connection, found) = rescue_database(path, dir.path())?;
         let _ = DAMAGE_MET.set(path.to_owned());
         Ok(Self { connection, found, _dir: dir })
     }
@@ -356,7 +356,7 @@ fn fold_long_log(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-pub(super) fn connect(path: &Path) -> Result<Connection, StoreError> {
+pub(super) fn open_connection(path: &Path) -> Result<Connection, StoreError> {
     // No URI, since a directory may have any name. No CREATE, since `create` makes the whole database.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let attempt = || -> Result<Connection, StoreError> {
@@ -384,12 +384,12 @@ pub(super) fn connect(path: &Path) -> Result<Connection, StoreError> {
     let is_refused = |made: &Result<Connection, StoreError>| {
         matches!(made, Err(StoreError::Unusable { .. } | StoreError::ReadOnly { .. })) && is_without_log(path)
     };
-    let mut made = attempt().map_err(|e| e.located(path));
+    let mut made = attempt().map_err(|e| e.with_path(path));
     if is_refused(&made) {
         // Another process may have created it in the meantime, and then it can be written to.
-        made = attempt().map_err(|e| e.located(path));
+        made = attempt().map_err(|e| e.with_path(path));
     }
-    if is_refused(&made) { connect_immutable(path).map_err(|e| e.located(path)) } else { made }
+    if is_refused(&made) { connect_immutable(path).map_err(|e| e.with_path(path)) } else { made }
 }
 
 /// True if the whole database is in its main file.
@@ -433,13 +433,13 @@ fn wait_patiently(connection: &mut Connection) -> rusqlite::Result<()> {
             since = Instant::now();
         }
         std::thread::sleep(Duration::from_micros(50 << turn.clamp(0, 6)));
-        since.elapsed() < patience()
+        since.elapsed() < longest_wait()
     }))
 }
 
 /// Creates the database under a temporary name and moves it into place when it is complete, so that no process opens
 /// an unfinished one.
-pub(super) fn create(dir: &Path, path: &Path) -> Result<(), StoreError> {
+pub(super) fn create_database(dir: &Path, path: &Path) -> Result<(), StoreError> {
     let unusable = |source: io::Error| match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             StoreError::Full { path: dir.to_owned() }
@@ -450,8 +450,9 @@ pub(super) fn create(dir: &Path, path: &Path) -> Result<(), StoreError> {
     let fresh = make_dirs(dir).map_err(unusable)?;
     // One process creates it; the others find it there.
     let guard = File::open(dir).map_err(unusable)?;
-    let Some(_lock) = FileLock::take(guard, Sharing::Exclusive, patience()).map_err(unusable)? else {
-        return Err(StoreError::Busy { path: dir.to_owned(), seconds: patience().as_secs() });
+    let Some(_lock) = FileLock::try_acquire(guard, Sharing::Exclusive, longest_wait()).map_err(unusable)?
+    else {
+        return Err(StoreError::Busy { path: dir.to_owned(), seconds: longest_wait().as_secs() });
     };
     if path.exists() {
         return Ok(());
@@ -474,7 +475,7 @@ pub(super) fn create(dir: &Path, path: &Path) -> Result<(), StoreError> {
         connection.close().map_err(|(_, e)| e)?;
         Ok(())
     };
-    build().map_err(|e| e.located(dir))?;
+    build().map_err(|e| e.with_path(dir))?;
     draft.as_file().sync_all().map_err(unusable)?;
     fault::point("created").map_err(unusable)?;
     draft.persist_noclobber(path).map_err(|e| unusable(e.error))?;

@@ -37,7 +37,7 @@ pub(super) struct DamagedBlobs {
 }
 
 impl DamagedBlobs {
-    pub(super) fn add(&mut self, digest: Digest, place: Option<String>) {
+    pub(super) fn add_damaged(&mut self, digest: Digest, place: Option<String>) {
         let damaged = Damaged { place, runs: BTreeMap::new(), unnamed_runs: 0, last: None };
         self.damaged.insert(digest, damaged);
     }

@@ -9,7 +9,7 @@ pub(super) type Shown = (u8, std::ops::Range<usize>);
 /// The bytes that a line shows, with their positions in `text`; `None` if it is not a line of a dump.
 pub(super) fn bytes_of(text: &[u8], line: std::ops::Range<usize>) -> Option<Vec<Shown>> {
     let mut found = Vec::new();
-    let is_one = read(&text[line.clone()], |byte, at| found.push((byte, at)));
+    let is_one = read_line(&text[line.clone()], |byte, at| found.push((byte, at)));
     for (_, place) in &mut found {
         *place = place.start + line.start..place.end + line.start;
     }
@@ -18,10 +18,10 @@ pub(super) fn bytes_of(text: &[u8], line: std::ops::Range<usize>) -> Option<Vec<
 
 /// Passes each byte that a line shows to `each`, with its position in the line. Returns false if it is not a line of a
 /// dump; some bytes may have been passed by then.
-pub(super) fn read(line: &[u8], mut each: impl FnMut(u8, std::ops::Range<usize>)) -> bool {
+pub(super) fn read_line(line: &[u8], mut each: impl FnMut(u8, std::ops::Range<usize>)) -> bool {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     // A line never matches both: pairs of digits are not cells of four characters.
-    may_be_one(line) && (digits(line, &mut each) || characters(line, &mut each))
+    may_be_one(line) && (read_digit_pairs(line, &mut each) || read_characters(line, &mut each))
 }
 
 /// A quick check that rules out nearly every line of other text.
@@ -43,7 +43,7 @@ fn may_be_one(line: &[u8]) -> bool {
 }
 
 /// Reads pairs of digits after the offset.
-fn digits(line: &[u8], each: &mut impl FnMut(u8, std::ops::Range<usize>)) -> bool {
+fn read_digit_pairs(line: &[u8], each: &mut impl FnMut(u8, std::ops::Range<usize>)) -> bool {
     if line == b"*" {
         return true;
     }
@@ -83,7 +83,7 @@ fn after_place(line: &[u8]) -> (usize, bool) {
 }
 
 /// Reads characters in cells of four, as printed by `od -c`.
-fn characters(line: &[u8], each: &mut impl FnMut(u8, std::ops::Range<usize>)) -> bool {
+fn read_characters(line: &[u8], each: &mut impl FnMut(u8, std::ops::Range<usize>)) -> bool {
     let (mut at, _) = after_place(line);
     let begin = at;
     while at < line.len() {
@@ -117,7 +117,7 @@ fn characters(line: &[u8], each: &mut impl FnMut(u8, std::ops::Range<usize>)) ->
 mod tests {
     use super::*;
 
-    fn read(line: &str) -> Option<String> {
+    fn decode_line(line: &str) -> Option<String> {
         let bytes = bytes_of(line.as_bytes(), 0..line.len())?;
         Some(bytes.iter().map(|(byte, _)| char::from(*byte)).collect())
     }
@@ -136,7 +136,7 @@ mod tests {
             ("0000020", ""),
             ("*", ""),
         ] {
-            assert_eq!(read(line).as_deref(), Some(bytes), "{line}");
+            assert_eq!(decode_line(line).as_deref(), Some(bytes), "{line}");
         }
         for line in [
             "",
@@ -147,7 +147,7 @@ mod tests {
             "12 apples",
             "2026-01-01",
         ] {
-            assert!(read(line).is_none_or(|bytes| bytes.len() < 2), "{line}: {:?}", read(line));
+            assert!(decode_line(line).is_none_or(|bytes| bytes.len() < 2), "{line}: {:?}", decode_line(line));
         }
     }
 }

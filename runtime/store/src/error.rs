@@ -196,7 +196,7 @@ pub enum StoreError {
 impl StoreError {
     /// The blob that could not be read.
     #[must_use]
-    pub fn blob(&self) -> Option<Digest> {
+    pub fn unreadable_blob(&self) -> Option<Digest> {
         if let Self::MissingBlob(digest)
         | Self::RedactedBlob(digest)
         | Self::LostBlob { digest, .. }
@@ -220,7 +220,7 @@ impl StoreError {
     }
 
     /// Adds the path to a database error, and picks the variant for it.
-    pub(super) fn located(self, path: &Path) -> Self {
+    pub(super) fn with_path(self, path: &Path) -> Self {
         let Self::Database(error) = self else { return self };
         let at = path.to_owned();
         let Some(code) = error.sqlite_error_code() else { return Self::Database(error) };
@@ -228,7 +228,7 @@ impl StoreError {
             rusqlite::ErrorCode::DiskFull => Self::Full { path: at },
             rusqlite::ErrorCode::ReadOnly => Self::ReadOnly { path: at },
             rusqlite::ErrorCode::DatabaseBusy | rusqlite::ErrorCode::DatabaseLocked => {
-                Self::Busy { path: at, seconds: super::clock::patience().as_secs() }
+                Self::Busy { path: at, seconds: super::clock::longest_wait().as_secs() }
             }
             rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase => {
                 Self::Damaged { path: at, what: error.to_string() }

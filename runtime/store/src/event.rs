@@ -58,7 +58,7 @@ impl RunId {
 
     /// The end of the name, which tells apart runs of the same minute. [`super::Store::find_run`] accepts it.
     #[must_use]
-    pub fn short(&self) -> String {
+    pub fn short_id(&self) -> String {
         self.0.simple().to_string()[24..].to_owned()
     }
 
@@ -409,7 +409,7 @@ pub enum Event {
 impl Event {
     /// Parses the JSON of an event. Most events are starts and ends of steps: for them the type is determined before
     /// the fields are read, so the fields need not be buffered.
-    pub(super) fn read(text: &str) -> Result<Self, JsonError> {
+    pub(super) fn from_json(text: &str) -> Result<Self, JsonError> {
         #[derive(Deserialize)]
         struct StepStarted {
             path: String,
@@ -457,7 +457,7 @@ impl Event {
 
     /// The step that the event belongs to.
     #[must_use]
-    pub fn path(&self) -> Option<&str> {
+    pub fn step_path(&self) -> Option<&str> {
         match self {
             Self::StepStarted { path, .. }
             | Self::StepEnded { path, .. }
@@ -547,7 +547,7 @@ mod tests {
 
     #[test]
     fn the_text_of_an_event_is_stable() {
-        let digest = Digest::of(b"");
+        let digest = Digest::of_bytes(b"");
         let mut outcome = StepOutcome::new(StepStatus::Failed);
         outcome.error = Some("no".into());
         outcome.value = json!({"b": 1, "a": 18_446_744_073_709_551_615_u64});
@@ -563,7 +563,7 @@ mod tests {
             r#"{"type":"step_ended","path":"loop[3]/sub","attempt":2,"outcome":{"status":"failed","error":"no","value":{"b":1,"a":18446744073709551615},"duration_us":0}}"#
         );
         assert_eq!(json::parse_as::<Event>(&text).ok().as_ref(), Some(&event));
-        assert_eq!(Event::read(&text).ok(), Some(event));
+        assert_eq!(Event::from_json(&text).ok(), Some(event));
         let started = format!(
             r#"{{"type":"step_started","path":"a","attempt":1,"kind":"shell","action":"{digest}","effect":true}}"#
         );
@@ -574,8 +574,8 @@ mod tests {
         );
         let later = r#"{"type":"step_started","path":"a","count":1}"#;
         for text in [&started, &whole, later] {
-            assert_eq!(Event::read(text).ok(), json::parse_as(text).ok(), "{text}");
-            assert_eq!(Event::read(text).map(|e| json::compact(&e)).ok().as_deref(), Some(text));
+            assert_eq!(Event::from_json(text).ok(), json::parse_as(text).ok(), "{text}");
+            assert_eq!(Event::from_json(text).map(|e| json::compact(&e)).ok().as_deref(), Some(text));
         }
     }
 

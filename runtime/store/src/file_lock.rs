@@ -25,7 +25,7 @@ pub(super) struct FileLock(File);
 
 impl FileLock {
     /// Locks `file`, waiting up to `patience` for other holders; `None` if it is still held then.
-    pub(super) fn take(file: File, sharing: Sharing, patience: Duration) -> io::Result<Option<Self>> {
+    pub(super) fn try_acquire(file: File, sharing: Sharing, patience: Duration) -> io::Result<Option<Self>> {
         let how = match sharing {
             Sharing::Shared => FlockOperation::NonBlockingLockShared,
             Sharing::Exclusive => FlockOperation::NonBlockingLockExclusive,
@@ -43,7 +43,7 @@ impl FileLock {
     }
 
     /// The locked file.
-    pub(super) fn file(&self) -> &File {
+    pub(super) fn locked_file(&self) -> &File {
         &self.0
     }
 }

@@ -15,7 +15,7 @@ use super::Store;
 use super::db::Durability;
 use super::error::StoreError;
 use super::event::{Event, RunId, words};
-use super::journal::{Head, head, parse_record, record_text_of, run_id, run_number, word};
+use super::journal::{Head, parse_record, read_head, read_word, record_text_of, run_id, run_number};
 use lobster_base::digest::Digest;
 use lobster_base::json;
 
@@ -190,15 +190,15 @@ impl Store {
     /// # Errors
     /// [`StoreError::CalledOff`]; also fails if there is no such run, or it cannot be written.
     pub fn open_gate(&self, record: GateRecord) -> Result<Gate, StoreError> {
-        let clean = self.redactions();
+        let clean = self.current_redactions();
         let (mut question, mut detail) = (record.question, record.detail);
-        clean.value(&mut question);
-        clean.value(&mut detail);
-        let question_digest = self.put(json::compact(&question).as_bytes())?.digest;
+        clean.hide_in_value(&mut question);
+        clean.hide_in_value(&mut detail);
+        let question_digest = self.put_blob(json::compact(&question).as_bytes())?.digest;
         let created_at = self.now();
         let key = GateKey(Uuid::new_v4());
-        let id = self.write(Durability::Synced, |tx| {
-            let mut head = head(tx, record.run)?;
+        let id = self.write_transaction(Durability::Synced, |tx| {
+            let mut head = read_head(tx, record.run)?;
             if let Some(over) = head.called_off(tx)? {
                 return Err(over);
             }
@@ -255,8 +255,9 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::UnknownGate`].
-    pub fn gate(&self, key: GateKey) -> Result<Gate, StoreError> {
-        let found = self.inner.db.read(|db| by_key(db, key)).map_err(|error| self.or_damaged(error))?;
+    pub fn approval_by_key(&self, key: GateKey) -> Result<Gate, StoreError> {
+        let found =
+            self.inner.db.read_snapshot(|db| by_key(db, key)).map_err(|error| self.or_damaged(error))?;
         self.with_question(found)
     }
 
@@ -267,9 +268,9 @@ impl Store {
     pub fn gate_by_id(&self, typed: &str) -> Result<Gate, StoreError> {
         let id: String =
             typed.chars().filter(char::is_ascii_hexdigit).map(|c| c.to_ascii_lowercase()).collect();
-        let found = self.inner.db.read(|db| {
+        let found = self.inner.db.read_snapshot(|db| {
             let mut statement = db.prepare_cached(&format!("{SELECT} WHERE g.id = ?"))?;
-            let row = statement.query_row([&id], stored).optional()?;
+            let row = statement.query_row([&id], stored_from_row).optional()?;
             row.ok_or_else(|| StoreError::UnknownGate(typed.to_owned()))
         });
         self.with_question(found.map_err(|error| self.or_damaged(error))?)
@@ -287,11 +288,11 @@ impl Store {
         if id.len() < ID_PREFIX_MIN {
             return Err(StoreError::ShortGate { typed: typed.to_owned(), least: ID_PREFIX_MIN });
         }
-        let found: Vec<(String, GateStatus)> = self.inner.db.read(|db| {
+        let found: Vec<(String, GateStatus)> = self.inner.db.read_snapshot(|db| {
             let mut statement = db.prepare_cached(
                 "SELECT id, status FROM gates WHERE id >= ?1 AND id < ?1 || 'g' ORDER BY status <> 'open' LIMIT 5",
             )?;
-            let rows = statement.query_map([&id], |row| Ok((row.get(0)?, word(row, 1)?)))?;
+            let rows = statement.query_map([&id], |row| Ok((row.get(0)?, read_word(row, 1)?)))?;
             Ok(rows.collect::<Result<_, _>>()?)
         })?;
         let open = found.iter().filter(|(_, status)| *status == GateStatus::Open).count();
@@ -309,9 +310,9 @@ impl Store {
     ///
     /// # Errors
     /// If the database or a question cannot be read.
-    pub fn gates(&self, filter: &GateFilter) -> Result<Vec<Gate>, StoreError> {
+    pub fn list_approvals(&self, filter: &GateFilter) -> Result<Vec<Gate>, StoreError> {
         let now = self.now();
-        let found = self.inner.db.read(|db| {
+        let found = self.inner.db.read_snapshot(|db| {
             let mut sql = format!("{SELECT} WHERE 1");
             let mut values: Vec<types::Value> = Vec::new();
             match filter.status {
@@ -337,7 +338,7 @@ impl Store {
             values
                 .push(if filter.limit == 0 { -1 } else { i64::try_from(filter.limit).unwrap_or(-1) }.into());
             let mut statement = db.prepare_cached(&sql)?;
-            let rows = statement.query_map(params_from_iter(values), stored)?;
+            let rows = statement.query_map(params_from_iter(values), stored_from_row)?;
             Ok(rows.collect::<Result<Vec<_>, _>>()?)
         })?;
         found.into_iter().map(|stored| self.with_question(stored)).collect()
@@ -389,9 +390,9 @@ impl Store {
     /// # Errors
     /// If there is no such run, or it cannot be written.
     pub fn call_run_off(&self, run: RunId, by: Answerer<'_>, end: Event) -> Result<(), StoreError> {
-        let name = by.name.map(|by| self.hide(by));
+        let name = by.name.map(|by| self.hide_secrets(by));
         let by = Answerer { name: name.as_deref(), ..by };
-        self.write(Durability::Synced, |tx| self.end_run(tx, run, by, &end, self.now()))
+        self.write_transaction(Durability::Synced, |tx| self.end_run(tx, run, by, &end, self.now()))
     }
 
     /// Closes a gate whose question is obsolete, as if it had expired.
@@ -408,10 +409,10 @@ impl Store {
     /// # Errors
     /// [`StoreError::UnknownGate`], or if it cannot be written.
     pub fn reopen_gate(&self, key: GateKey) -> Result<(), StoreError> {
-        self.write(Durability::Synced, |tx| {
+        self.write_transaction(Durability::Synced, |tx| {
             let mut found = by_key(tx, key)?;
             let gate = &mut found.gate;
-            if gate.status == GateStatus::Answered && head(tx, gate.run)?.called_off(tx)?.is_none() {
+            if gate.status == GateStatus::Answered && read_head(tx, gate.run)?.called_off(tx)?.is_none() {
                 (gate.status, gate.answer, gate.answered_by, gate.answered_at) =
                     (GateStatus::Open, None, None, None);
                 self.record_closing(tx, found.run_number, gate, &Value::Null)?;
@@ -426,7 +427,7 @@ impl Store {
     /// If it cannot be written.
     pub fn expire_gates(&self) -> Result<Vec<Gate>, StoreError> {
         let now = self.now();
-        let overdue: Vec<GateKey> = self.inner.db.read(|db| {
+        let overdue: Vec<GateKey> = self.inner.db.read_snapshot(|db| {
             let mut statement = db.prepare_cached(
                 "SELECT key FROM gates WHERE status = 'open' AND expires IS NOT NULL AND expires <= ?",
             )?;
@@ -455,13 +456,13 @@ impl Store {
         if let Some(GateAnswer::Response(value)) = &mut answer {
             self.hide_in(value);
         }
-        let by = name.map(|by| self.hide(by));
-        let (found, late) = self.write(Durability::Synced, |tx| {
+        let by = name.map(|by| self.hide_secrets(by));
+        let (found, late) = self.write_transaction(Durability::Synced, |tx| {
             // A rejection is harmless even after an earlier answer.
             let no = answer.as_ref().is_none_or(|answer| *answer == GateAnswer::Rejected);
             if !no {
                 self.inner.high_water.check_all(tx)?;
-                self.inner.high_water.guard(self.inner.db.path())?;
+                self.inner.high_water.reject_rolled_back(self.inner.db.path())?;
             }
             let mut found = by_key(tx, key)?;
             let gate = &mut found.gate;
@@ -476,7 +477,7 @@ impl Store {
                         return Err(StoreError::ConsumedGate { id, how, by: None });
                     }
                 }
-                GateStatus::Expired => return Err(expired(gate)),
+                GateStatus::Expired => return Err(expired_error(gate)),
                 GateStatus::Answered | GateStatus::Cancelled => {
                     let how = if gate.status == GateStatus::Answered { "answered" } else { "cancelled" };
                     return Err(StoreError::ConsumedGate {
@@ -500,7 +501,7 @@ impl Store {
             }
             Ok((found, late))
         })?;
-        if late { Err(expired(&found.gate)) } else { self.with_question(found) }
+        if late { Err(expired_error(&found.gate)) } else { self.with_question(found) }
     }
 
     /// Ends a run and cancels its open gates.
@@ -516,7 +517,7 @@ impl Store {
         let open: Vec<Stored> = {
             let mut statement =
                 tx.prepare_cached(&format!("{SELECT} WHERE g.run = ? AND g.status = 'open' ORDER BY g.n"))?;
-            let rows = statement.query_map([number], stored)?;
+            let rows = statement.query_map([number], stored_from_row)?;
             rows.collect::<Result<_, _>>()?
         };
         for mut other in open {
@@ -524,7 +525,7 @@ impl Store {
             (other.gate.answered_by, other.gate.answered_at) = (by.name.map(str::to_owned), Some(now));
             self.record_closing(tx, other.run_number, &other.gate, by.author)?;
         }
-        let mut head = head(tx, run)?;
+        let mut head = read_head(tx, run)?;
         self.append_to(tx, &mut head, now, std::slice::from_ref(end))
     }
 
@@ -559,13 +560,13 @@ impl Store {
             },
             None => Event::GateClosed { path, gate: id, status: gate.status, by, author },
         };
-        let mut head: Head = head(tx, gate.run)?;
+        let mut head: Head = read_head(tx, gate.run)?;
         debug_assert_eq!(head.n, run_number, "a question belongs to its run");
         self.append_to(tx, &mut head, gate.answered_at.unwrap_or_else(|| self.now()), &[event])
     }
 
     fn with_question(&self, mut stored: Stored) -> Result<Gate, StoreError> {
-        let bytes = self.load(&stored.gate.question_digest, u64::MAX)?;
+        let bytes = self.load_blob(&stored.gate.question_digest, u64::MAX)?;
         let text = String::from_utf8_lossy(&bytes);
         stored.gate.question = json::parse(&text)
             .map_err(|source| StoreError::Json { what: "the question of an approval", source })?;
@@ -573,9 +574,9 @@ impl Store {
     }
 }
 
-fn expired(gate: &Gate) -> StoreError {
+fn expired_error(gate: &Gate) -> StoreError {
     let at = [gate.expires_at, gate.answered_at].into_iter().flatten().min().unwrap_or(gate.created_at);
-    StoreError::ExpiredGate { id: gate.id.clone(), at, run: gate.run.short() }
+    StoreError::ExpiredGate { id: gate.id.clone(), at, run: gate.run.short_id() }
 }
 
 const SELECT: &str = "SELECT g.key, g.id, r.id, g.path, g.kind, g.question, g.binding, g.created, g.expires, g.approver, \
@@ -584,17 +585,17 @@ const SELECT: &str = "SELECT g.key, g.id, r.id, g.path, g.kind, g.question, g.bi
 
 fn by_key(db: &Connection, key: GateKey) -> Result<Stored, StoreError> {
     let mut statement = db.prepare_cached(&format!("{SELECT} WHERE g.key = ?"))?;
-    let row = statement.query_row([key.0.as_bytes()], stored).optional()?;
+    let row = statement.query_row([key.0.as_bytes()], stored_from_row).optional()?;
     row.ok_or_else(|| StoreError::UnknownGate(key.to_string()))
 }
 
 /// True if the row of a gate can be read.
 pub(super) fn can_read_gate(db: &Connection, n: i64) -> bool {
-    let read = || db.prepare_cached(&format!("{SELECT} WHERE g.n = ?"))?.query_row([n], stored);
+    let read = || db.prepare_cached(&format!("{SELECT} WHERE g.n = ?"))?.query_row([n], stored_from_row);
     read().is_ok()
 }
 
-fn stored(row: &Row<'_>) -> rusqlite::Result<Stored> {
+fn stored_from_row(row: &Row<'_>) -> rusqlite::Result<Stored> {
     let text = |column| -> rusqlite::Result<Option<Value>> {
         let text: Option<String> = row.get(column)?;
         text.map(|text| json::parse(&text).map_err(|e| not_json(column, e))).transpose()
@@ -605,7 +606,7 @@ fn stored(row: &Row<'_>) -> rusqlite::Result<Stored> {
         id: row.get(1)?,
         run: run_id(row, 2)?,
         path: row.get(3)?,
-        kind: word(row, 4)?,
+        kind: read_word(row, 4)?,
         question: Value::Null,
         question_digest: row.get::<_, [u8; 32]>(5)?.into(),
         binding: row.get::<_, [u8; 32]>(6)?.into(),
@@ -613,7 +614,7 @@ fn stored(row: &Row<'_>) -> rusqlite::Result<Stored> {
         expires_at: row.get(8)?,
         required_approver: row.get(9)?,
         detail: text(10)?.unwrap_or_default(),
-        status: word(row, 11)?,
+        status: read_word(row, 11)?,
         answer,
         answered_by: row.get(13)?,
         answered_at: row.get(14)?,

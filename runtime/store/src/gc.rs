@@ -18,7 +18,7 @@ use std::time::{Duration, SystemTime};
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use serde::Serialize;
 
-use super::clock::patience;
+use super::clock::longest_wait;
 use super::db::Durability;
 use super::error::StoreError;
 use super::event::{RunId, is_interrupted_end};
@@ -128,12 +128,12 @@ impl Store {
     /// # Errors
     /// [`StoreError::GcBusy`] while another collection is running; also fails if the store cannot be read or written.
     /// Data removed before the error stays removed, and the store remains consistent.
-    pub fn gc(&self, policy: &GcPolicy) -> Result<GcReport, StoreError> {
+    pub fn collect_garbage(&self, policy: &GcPolicy) -> Result<GcReport, StoreError> {
         self.gc_with(policy, Marks::new())
     }
 
     pub(super) fn gc_with(&self, policy: &GcPolicy, marks: Marks) -> Result<GcReport, StoreError> {
-        self.flush()?;
+        self.flush_pending()?;
         let _lock = self.lock_collection(Duration::ZERO)?.ok_or(StoreError::GcBusy)?;
         let mut collector = Collector {
             store: self,
@@ -145,14 +145,14 @@ impl Store {
             damaged: Vec::new(),
         };
         collector.check_database()?;
-        collector.collect()?;
+        collector.run_collection()?;
         Ok(collector.report)
     }
 }
 
 impl Collector<'_> {
-    fn collect(&mut self) -> Result<(), StoreError> {
-        let mut read = self.read(|db| {
+    fn run_collection(&mut self) -> Result<(), StoreError> {
+        let mut read = self.read_aside(|db| {
             let newest = |table: &str, column: &str| -> Result<i64, StoreError> {
                 let sql = format!("SELECT coalesce(max({column}), 0) FROM {table}");
                 Ok(db.query_row(&sql, [], |row| row.get(0))?)
@@ -204,7 +204,7 @@ impl Collector<'_> {
         Err(StoreError::CannotCollect { runs: self.report.runs, damage: named + &more })
     }
 
-    fn read<T>(&self, work: impl Fn(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
+    fn read_aside<T>(&self, work: impl Fn(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
         self.store.inner.db.read_aside(work)
     }
 
@@ -213,11 +213,13 @@ impl Collector<'_> {
         let ran_out = self.now - self.policy.grace_ms;
         let unused = self.policy.max_age_ms.map_or(i64::MIN, |age| self.now.saturating_sub(age).min(ran_out));
         let count = "SELECT count(*) FROM actions WHERE expires < ?1 OR used < ?2";
-        let gone: i64 = self.read(|db| Ok(db.query_row(count, [ran_out, unused], |row| row.get(0))?))?;
+        let gone: i64 =
+            self.read_aside(|db| Ok(db.query_row(count, [ran_out, unused], |row| row.get(0))?))?;
         self.report.actions = gone.cast_unsigned();
         if gone > 0 && !self.policy.dry_run {
             let delete = "DELETE FROM actions WHERE expires < ?1 OR used < ?2";
-            self.store.write(Durability::Lazy, |tx| Ok(tx.execute(delete, [ran_out, unused])?))?;
+            self.store
+                .write_transaction(Durability::Lazy, |tx| Ok(tx.execute(delete, [ran_out, unused])?))?;
         }
         Ok(())
     }
@@ -226,7 +228,7 @@ impl Collector<'_> {
     fn mark_actions(&mut self) -> Result<(), StoreError> {
         let mut after = 0;
         loop {
-            let page: Vec<(i64, String)> = self.read(|db| {
+            let page: Vec<(i64, String)> = self.read_aside(|db| {
                 let mut statement =
                     db.prepare_cached("SELECT n, outcome FROM actions WHERE n > ?1 ORDER BY n LIMIT ?2")?;
                 let rows =
@@ -247,11 +249,11 @@ impl Collector<'_> {
         let mut before = i64::MAX;
         let mut over_kept = 0;
         loop {
-            let page: Vec<Candidate> = self.read(|db| {
+            let page: Vec<Candidate> = self.read_aside(|db| {
                 let mut statement = db.prepare_cached(
                     "SELECT n, status, pinned, ended, started, head_seq, id FROM runs WHERE n < ?1 ORDER BY n DESC LIMIT ?2",
                 )?;
-                let rows = statement.query_map([before, RUNS_AT_ONCE], candidate)?;
+                let rows = statement.query_map([before, RUNS_AT_ONCE], candidate_from_row)?;
                 Ok(rows.collect::<Result<_, _>>()?)
             })?;
             let Some(last) = page.last() else { return Ok(()) };
@@ -264,7 +266,7 @@ impl Collector<'_> {
             busy.extend(self.store.unfinished_commits()?);
             let mut doomed = Vec::new();
             for run in page {
-                if self.stays(&run, busy.contains(&run.id), &mut over_kept)? {
+                if self.is_kept(&run, busy.contains(&run.id), &mut over_kept)? {
                     self.keep_run(&run)?;
                 } else {
                     doomed.push(run);
@@ -275,7 +277,7 @@ impl Collector<'_> {
     }
 
     /// True if the policy keeps `run`. `over_kept` is the number of ended runs kept so far.
-    fn stays(&self, run: &Candidate, is_busy: bool, over_kept: &mut u64) -> Result<bool, StoreError> {
+    fn is_kept(&self, run: &Candidate, is_busy: bool, over_kept: &mut u64) -> Result<bool, StoreError> {
         if run.pinned || is_busy {
             return Ok(true);
         }
@@ -303,7 +305,7 @@ impl Collector<'_> {
     }
 
     fn last_record(&self, run: &Candidate) -> Result<Option<serde_json::Value>, StoreError> {
-        let text: Option<String> = self.read(|db| {
+        let text: Option<String> = self.read_aside(|db| {
             let mut statement =
                 db.prepare_cached("SELECT record FROM journal WHERE run = ?1 AND seq = ?2")?;
             Ok(statement.query_row([run.n, run.head_seq], |row| record_text_of(row, 0)).optional()?)
@@ -322,7 +324,7 @@ impl Collector<'_> {
             Err(StoreError::UnknownRun(_)) => return Ok(()),
             Err(other) => return Err(other),
         }
-        let texts: Vec<String> = self.read(|db| texts_of_run(db, run.n))?;
+        let texts: Vec<String> = self.read_aside(|db| texts_of_run(db, run.n))?;
         for text in &texts {
             self.kept_bytes += text.len() as u64;
             self.mark_text(text.as_bytes())?;
@@ -337,7 +339,7 @@ impl Collector<'_> {
         }
         // A run may have been claimed, resumed or pinned since it was checked. A process that claims it after this
         // point cannot write to it before it is removed, and an effect begins only after its intent is written.
-        let (spared, removed) = self.store.write(Durability::Lazy, |tx| {
+        let (spared, removed) = self.store.write_transaction(Durability::Lazy, |tx| {
             let (mut spared, mut removed) = (Vec::new(), Vec::new());
             for run in doomed {
                 let same = "SELECT 1 FROM runs WHERE n = ?1 AND head_seq = ?2 AND pinned = 0";
@@ -351,13 +353,13 @@ impl Collector<'_> {
                 let id = tx
                     .prepare_cached("DELETE FROM runs WHERE n = ?1 RETURNING id")?
                     .query_row([run.n], |row| run_id(row, 0))?;
-                claim_tables::forget(tx, id.as_bytes())?;
+                claim_tables::remove_claim(tx, id.as_bytes())?;
                 removed.push(id);
             }
             Ok((spared, removed))
         })?;
         for witness in self.store.witnesses().iter() {
-            witness.removed(&removed)?;
+            witness.runs_removed(&removed)?;
         }
         self.report.runs += (doomed.len() - spared.len()) as u64;
         spared.into_iter().try_for_each(|run| self.keep_run(&run))
@@ -372,7 +374,7 @@ impl Collector<'_> {
             if !self.marks.begin_to_read(&digest) {
                 continue;
             }
-            let Some((len, data)) = self.read(|db| row_of_blob(db, &digest))? else { continue };
+            let Some((len, data)) = self.read_aside(|db| row_of_blob(db, &digest))? else { continue };
             self.kept_bytes += if is_new { len } else { 0 };
             let path = self.store.blob_path(&digest);
             let content = match data {
@@ -382,7 +384,7 @@ impl Collector<'_> {
             };
             match content {
                 Ok(content) if !looks_like_json(&content) => {}
-                Ok(content) if Digest::of(&content) == digest => {
+                Ok(content) if Digest::of_bytes(&content) == digest => {
                     digests_in(&content, |digest| fresh.push(digest));
                 }
                 Ok(_) => self.damaged.push(format!("blob {digest} was changed after it was written")),
@@ -423,9 +425,9 @@ impl Collector<'_> {
             let after = page.last;
             // The rows are removed first and durably, so that no row or run outlives its file. A file left by a crash
             // is removed by the next collection.
-            page = store.write(Durability::Synced, |tx| self.sweep_page(tx, read, after))?;
+            page = store.write_transaction(Durability::Synced, |tx| self.sweep_page(tx, read, after))?;
             for path in &page.files {
-                self.remove(path)?;
+                self.remove_file(path)?;
             }
             page.shelf = None;
             if page.last == after {
@@ -452,7 +454,7 @@ impl Collector<'_> {
             page.last = row.get(0)?;
             let digest: Digest = row.get::<_, [u8; 32]>(1)?.into();
             // A time in the future was recorded before the clock was set back; it is treated as now.
-            if row.get::<_, i64>(3)? > self.now - self.policy.grace_ms || self.marks.has(&digest) {
+            if row.get::<_, i64>(3)? > self.now - self.policy.grace_ms || self.marks.may_contain(&digest) {
                 continue;
             }
             let in_file: bool = row.get(4)?;
@@ -485,7 +487,7 @@ impl Collector<'_> {
     }
 
     /// Removes a file; its writer may have removed or renamed it already.
-    fn remove(&self, path: &Path) -> Result<(), StoreError> {
+    fn remove_file(&self, path: &Path) -> Result<(), StoreError> {
         let removed = fault::point("remove").and_then(|()| fs::remove_file(path));
         let is_gone = removed.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
         if is_gone { Ok(()) } else { removed.map_err(|error| StoreError::io("remove", path, error)) }
@@ -495,7 +497,7 @@ impl Collector<'_> {
     fn remove_if_old(&self, path: &Path) -> Result<bool, StoreError> {
         let old = self.is_old(path)?;
         if old && !self.policy.dry_run {
-            self.remove(path)?;
+            self.remove_file(path)?;
         }
         Ok(old)
     }
@@ -503,22 +505,22 @@ impl Collector<'_> {
     /// Removes blob files without a row (after a crash between the two), and files left by dead writers.
     fn sweep_files(&mut self, read: &mut ReadSoFar) -> Result<(), StoreError> {
         let dir = self.store.inner.dir.clone();
-        for shelf in entries(&dir.join("blobs")) {
-            let orphans: Vec<_> = entries(&shelf)
+        for shelf in dir_entries(&dir.join("blobs")) {
+            let orphans: Vec<_> = dir_entries(&shelf)
                 .into_iter()
                 .filter_map(|path| Some((path.file_name()?.to_str()?.parse::<Digest>().ok()?, path)))
-                .filter(|(digest, _)| !self.marks.has(digest))
+                .filter(|(digest, _)| !self.marks.may_contain(digest))
                 .collect();
             for (digest, path) in orphans {
-                if self.read(|db| row_exists(db, &digest))? {
+                if self.read_aside(|db| row_exists(db, &digest))? {
                     continue;
                 }
                 let store = self.store;
                 let len = fs::metadata(&path).map_or(0, |meta| meta.len());
-                let gone = store.write(Durability::Lazy, |tx| {
+                let gone = store.write_transaction(Durability::Lazy, |tx| {
                     self.catch_up(tx, read)?;
                     self.check_names()?;
-                    if self.marks.has(&digest) || row_exists(tx, &digest)? {
+                    if self.marks.may_contain(&digest) || row_exists(tx, &digest)? {
                         return Ok(false);
                     }
                     let _shelf = store.lock_shelf(Sharing::Exclusive)?;
@@ -529,24 +531,24 @@ impl Collector<'_> {
             }
         }
         let state = dir.parent().unwrap_or(&dir).to_owned();
-        let drafts = entries(&dir.join("tmp"))
+        let drafts = dir_entries(&dir.join("tmp"))
             .into_iter()
-            .chain(entries(&dir).into_iter().filter(|path| named(path, "new-", "")))
-            .chain(entries(&state).into_iter().filter(|path| named(path, ".lobster-", ".tmp")));
+            .chain(dir_entries(&dir).into_iter().filter(|path| is_named(path, "new-", "")))
+            .chain(dir_entries(&state).into_iter().filter(|path| is_named(path, ".lobster-", ".tmp")));
         for path in drafts {
             // A file that is still being written is locked by its writer.
             if path.is_dir() {
                 continue;
             }
             let free = regular_file::open_own(File::options().read(true), &path)
-                .and_then(|file| FileLock::take(file, Sharing::Exclusive, Duration::ZERO))
+                .and_then(|file| FileLock::try_acquire(file, Sharing::Exclusive, Duration::ZERO))
                 .is_ok_and(|lock| lock.is_some());
             if free && self.remove_if_old(&path)? {
                 self.report.leftovers += 1;
             }
         }
         let store = self.store;
-        let is_known = |run: RunId| self.read(|db| run_exists(db, run));
+        let is_known = |run: RunId| self.read_aside(|db| run_exists(db, run));
         let dry_run = self.policy.dry_run;
         let swept = store.sweep_outputs(&is_known, dry_run)? + store.sweep_claims(&is_known, dry_run)?;
         self.report.leftovers += swept
@@ -560,11 +562,11 @@ impl Collector<'_> {
     fn give_back_space(&self) -> Result<(), StoreError> {
         loop {
             let free: i64 =
-                self.read(|db| Ok(db.query_row("PRAGMA freelist_count", [], |row| row.get(0))?))?;
+                self.read_aside(|db| Ok(db.query_row("PRAGMA freelist_count", [], |row| row.get(0))?))?;
             if free == 0 {
                 return Ok(());
             }
-            let freed = self.store.write(Durability::Lazy, |tx| {
+            let freed = self.store.write_transaction(Durability::Lazy, |tx| {
                 let mut statement = tx.prepare(&format!("PRAGMA incremental_vacuum({PAGES_AT_ONCE})"))?;
                 let mut rows = statement.query([])?;
                 while rows.next()?.is_some() {}
@@ -591,8 +593,8 @@ struct Candidate {
     has_failed: bool,
 }
 
-fn candidate(row: &rusqlite::Row<'_>) -> rusqlite::Result<Candidate> {
-    let status: super::event::RunStatus = super::journal::word(row, 1)?;
+fn candidate_from_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<Candidate> {
+    let status: super::event::RunStatus = super::journal::read_word(row, 1)?;
     let started: i64 = row.get(4)?;
     let ended: Option<i64> = row.get(3)?;
     Ok(Candidate {
@@ -652,12 +654,12 @@ fn is_recent(meta: &fs::Metadata, grace_ms: i64) -> bool {
 }
 
 /// The paths in a directory; none if it cannot be read.
-pub(super) fn entries(dir: &Path) -> Vec<PathBuf> {
+pub(super) fn dir_entries(dir: &Path) -> Vec<PathBuf> {
     let Ok(listing) = fs::read_dir(dir) else { return Vec::new() };
     listing.filter_map(|entry| Some(entry.ok()?.path())).collect()
 }
 
-fn named(path: &Path, prefix: &str, suffix: &str) -> bool {
+fn is_named(path: &Path, prefix: &str, suffix: &str) -> bool {
     path.file_name()
         .and_then(|name| name.to_str())
         .is_some_and(|name| name.starts_with(prefix) && name.ends_with(suffix))
@@ -671,7 +673,7 @@ impl Store {
             OpenOptions::new().write(true).create(true).truncate(false).mode(0o600),
             &path,
         );
-        open.and_then(|file| FileLock::take(file, Sharing::Exclusive, patience))
+        open.and_then(|file| FileLock::try_acquire(file, Sharing::Exclusive, patience))
             .map_err(|e| StoreError::io("lock", &path, e))
     }
 
@@ -680,10 +682,10 @@ impl Store {
         let shelf = self.inner.dir.join("blobs");
         let take = || {
             private::make_dir(&shelf)?;
-            FileLock::take(File::open(&shelf)?, sharing, patience())
+            FileLock::try_acquire(File::open(&shelf)?, sharing, longest_wait())
         };
         take()
             .map_err(|e| StoreError::io("lock", &shelf, e))?
-            .ok_or(StoreError::Busy { path: shelf, seconds: patience().as_secs() })
+            .ok_or(StoreError::Busy { path: shelf, seconds: longest_wait().as_secs() })
     }
 }

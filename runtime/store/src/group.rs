@@ -149,7 +149,7 @@ impl Store {
 
 impl<'a> CommitGroupPlace<'a> {
     /// Called by the thread itself, which is a member until the result is dropped.
-    pub fn begin(self) -> CommitGroupMember<'a> {
+    pub fn become_member(self) -> CommitGroupMember<'a> {
         IS_MEMBER.set(true);
         CommitGroupMember { _place: self }
     }
@@ -157,7 +157,7 @@ impl<'a> CommitGroupPlace<'a> {
 
 impl Drop for CommitGroupPlace<'_> {
     fn drop(&mut self) {
-        self.0.leave();
+        self.0.remove_member();
     }
 }
 
@@ -183,7 +183,7 @@ impl Group {
     }
 
     /// Announces a commit that must become durable.
-    pub(super) fn enter(&self) -> Ticket<'_> {
+    pub(super) fn announce_commit(&self) -> Ticket<'_> {
         lock(&self.state).on_the_way += 1;
         Ticket { group: self, done: false }
     }
@@ -244,25 +244,25 @@ impl Group {
     }
 
     /// Number of syncs so far, of all files.
-    pub(super) fn syncs(&self) -> u64 {
+    pub(super) fn sync_count(&self) -> u64 {
         lock(&self.state).syncs
     }
 
     fn step_outside(&self) -> OutsideCommitGroup<'_> {
         let was_member = IS_MEMBER.replace(false);
         if was_member {
-            self.leave();
+            self.remove_member();
         }
         OutsideCommitGroup { group: self, was_member }
     }
 
-    fn leave(&self) {
+    fn remove_member(&self) {
         lock(&self.state).members -= 1;
         self.changed.notify_all();
     }
 
     /// Returns once the commit of `ticket` is durable.
-    pub(super) fn wait(&self, mut ticket: Ticket<'_>) -> Result<(), StoreError> {
+    pub(super) fn wait_until_durable(&self, mut ticket: Ticket<'_>) -> Result<(), StoreError> {
         let _outside = self.step_outside();
         let mut state = lock(&self.state);
         ticket.done = true;
@@ -279,7 +279,7 @@ impl Group {
                 continue;
             }
             state.leading = true;
-            state = self.gather(state);
+            state = self.wait_for_writers(state);
             let served = state.committed;
             let log = state.log.take();
             drop(state);
@@ -300,7 +300,7 @@ impl Group {
     }
 
     /// Waits for writers that are about to commit, and for expected members.
-    fn gather<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn wait_for_writers<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         let patience = state.patience;
         let deadline = Instant::now() + patience.gather;
         while state.somebody_comes() {

@@ -75,7 +75,7 @@ struct Line {
 
 impl Line {
     /// The record that the line marks.
-    fn mark(&self) -> Option<Mark> {
+    fn durable_mark(&self) -> Option<Mark> {
         match &self.said {
             Said::Durable(mark) => Some(mark.clone()),
             Said::RolledBack { .. } | Said::Accepted { .. } => None,
@@ -110,7 +110,7 @@ pub enum Rollback {
 
 impl Rollback {
     /// The error for operations that would build on the database at `path`.
-    pub(super) fn refusal(&self, path: &Path) -> StoreError {
+    pub(super) fn to_error(&self, path: &Path) -> StoreError {
         let path = path.to_owned();
         match self {
             Self::Older { elsewhere, .. } => StoreError::RolledBack { path, elsewhere: elsewhere.clone() },
@@ -155,30 +155,32 @@ impl HighWater {
     }
 
     /// Files for the marks of this name.
-    fn files(&self, name: &str) -> Vec<PathBuf> {
+    fn mark_files(&self, name: &str) -> Vec<PathBuf> {
         let outside = self.outside.iter().map(|outside| outside.join(format!("{name}.jsonl")));
         std::iter::once(self.dir.join(BESIDE)).chain(outside).collect()
     }
 
     /// File in which an earlier version kept its outside marks, named after the path of the store.
     fn earlier_file(&self) -> Option<PathBuf> {
-        let place = Digest::of(self.dir.as_os_str().as_encoded_bytes()).to_string();
+        let place = Digest::of_bytes(self.dir.as_os_str().as_encoded_bytes()).to_string();
         Some(self.outside.as_ref()?.join(format!("{}.jsonl", &place[..16])))
     }
 
     /// Compares the database with the last `length` bytes of each file of marks. The marks are read first: everything
     /// durable by then is in a snapshot that begins afterwards, while a mark added by another process after the
     /// snapshot may name a newer record.
-    fn compare(&self, db: &Connection, length: u64) -> Result<Comparison, StoreError> {
+    fn compare_marks(&self, db: &Connection, length: u64) -> Result<Comparison, StoreError> {
         let name = StoreName::read(&self.dir, db);
-        let files = name.get().map(|name| self.files(name)).unwrap_or_default();
+        let files = name.get().map(|name| self.mark_files(name)).unwrap_or_default();
         let noted: Vec<Vec<Line>> = match name.get() {
-            Some(name) => {
-                files.into_iter().chain(self.earlier_file()).map(|file| lines(&file, name, length)).collect()
-            }
+            Some(name) => files
+                .into_iter()
+                .chain(self.earlier_file())
+                .map(|file| read_lines(&file, name, length))
+                .collect(),
             None => Vec::new(),
         };
-        let found = newest(db)?;
+        let found = newest_record(db)?;
         let (mut is_behind, mut missing, mut newest) = (false, Vec::<(i64, Line)>::new(), Vec::new());
         for lines in noted {
             newest.extend(lines.last().cloned());
@@ -205,8 +207,8 @@ impl HighWater {
         } else {
             let ahead = missing.last().and_then(|line| line.place.clone());
             is_behind.then(|| Rollback::Older {
-                elsewhere: ahead.filter(|place| Some(place) != self.place().as_ref()),
-                missing: missing.iter().filter_map(Line::mark).collect(),
+                elsewhere: ahead.filter(|place| Some(place) != self.state_dir().as_ref()),
+                missing: missing.iter().filter_map(Line::durable_mark).collect(),
             })
         };
         Ok(Comparison { name, rollback, newest, missing, found })
@@ -227,24 +229,24 @@ impl HighWater {
     }
 
     fn check_write(&self, tx: &Connection, length: u64) -> Result<(), StoreError> {
-        let Comparison { name, rollback, newest, found, .. } = self.compare(tx, length)?;
-        let name = name.complete(&self.dir, tx)?;
+        let Comparison { name, rollback, newest, found, .. } = self.compare_marks(tx, length)?;
+        let name = name.write_missing(&self.dir, tx)?;
         // Later records may fill the gap, and then nothing else would reveal it.
         let is_noted = newest.first().is_some_and(|line| matches!(line.said, Said::RolledBack { .. }));
         if rollback.is_some() && !is_noted {
-            let line = self.line(&name, Said::RolledBack { found });
-            let _ = append(&self.dir.join(BESIDE), line.as_bytes());
+            let line = self.mark_line(&name, Said::RolledBack { found });
+            let _ = append_line(&self.dir.join(BESIDE), line.as_bytes());
         }
         *lock(&self.state) = State { name: Some(name), rollback };
         Ok(())
     }
 
     /// Compares with the newest lines, before the database at `path` is read or a run in it continues.
-    pub(super) fn check(&self, db: &Connection, path: &Path) -> Result<(), StoreError> {
+    pub(super) fn check_rollback(&self, db: &Connection, path: &Path) -> Result<(), StoreError> {
         if !self.is_kept {
             return Ok(());
         }
-        let Comparison { name, rollback, .. } = self.compare(db, NEWEST_LINES)?;
+        let Comparison { name, rollback, .. } = self.compare_marks(db, NEWEST_LINES)?;
         let mut state = lock(&self.state);
         if state.name.is_some() {
             // Another process may have accepted a rollback.
@@ -252,24 +254,24 @@ impl HighWater {
         }
         state.rollback = rollback;
         drop(state);
-        self.guard(path)
+        self.reject_rolled_back(path)
     }
 
     /// Fails once the database is known to have been rolled back.
-    pub(super) fn guard(&self, path: &Path) -> Result<(), StoreError> {
-        lock(&self.state).rollback.as_ref().map_or(Ok(()), |rollback| Err(rollback.refusal(path)))
+    pub(super) fn reject_rolled_back(&self, path: &Path) -> Result<(), StoreError> {
+        lock(&self.state).rollback.as_ref().map_or(Ok(()), |rollback| Err(rollback.to_error(path)))
     }
 
     /// Marks a record that is durable now.
-    pub(super) fn note(&self, mark: Mark) {
+    pub(super) fn add_mark(&self, mark: Mark) {
         let name = match &*lock(&self.state) {
             State { name: Some(name), rollback: None } => name.clone(),
             State { .. } => return,
         };
         // A line is one write, so lines of several processes do not mix.
-        let line = self.line(&name, Said::Durable(mark));
-        for file in self.files(&name) {
-            if let Err(error) = append(&file, line.as_bytes()) {
+        let line = self.mark_line(&name, Said::Durable(mark));
+        for file in self.mark_files(&name) {
+            if let Err(error) = append_line(&file, line.as_bytes()) {
                 let path = file.display();
                 WARNED.call_once(|| {
                     tracing::warn!(%error, %path, "the newest record cannot be marked there, so a store that is \
@@ -280,35 +282,35 @@ impl HighWater {
     }
 
     /// Marked records that are missing from the database.
-    pub(super) fn rollback(&self, db: &Connection) -> Result<Option<Rollback>, StoreError> {
-        if self.is_kept { Ok(self.compare(db, KEPT_END)?.rollback) } else { Ok(None) }
+    pub(super) fn find_rollback(&self, db: &Connection) -> Result<Option<Rollback>, StoreError> {
+        if self.is_kept { Ok(self.compare_marks(db, KEPT_END)?.rollback) } else { Ok(None) }
     }
 
     /// Continues with the database as a new store: promises made under the old name still hold for all other copies.
-    pub(super) fn accept(&self, tx: &Connection) -> Result<(), StoreError> {
-        let name = StoreName::replace(&self.dir, tx)?;
+    pub(super) fn accept_rollback(&self, tx: &Connection) -> Result<(), StoreError> {
+        let name = StoreName::assign_new(&self.dir, tx)?;
         *lock(&self.state) = State { name: Some(name), rollback: None };
         Ok(())
     }
 
     /// Name and marks by which a copy of the store is recognised. Read before the copy is made, so that no mark is
     /// ahead of the copy of a sound store.
-    pub(super) fn carried(&self, db: &Connection) -> Result<CarriedMark, StoreError> {
-        let Comparison { name, rollback, newest, missing, found } = self.compare(db, KEPT_END)?;
+    pub(super) fn carried_marks(&self, db: &Connection) -> Result<CarriedMark, StoreError> {
+        let Comparison { name, rollback, newest, missing, found } = self.compare_marks(db, KEPT_END)?;
         let lines = if rollback.is_some() { missing } else { newest };
         let mut marks: String = lines.iter().map(|line| json::compact(line) + "\n").collect();
         if let (Some(own), Some(_)) = (name.get(), &rollback) {
-            marks += &self.line(own, Said::RolledBack { found });
+            marks += &self.mark_line(own, Said::RolledBack { found });
         }
         Ok(CarriedMark { name, marks, rollback })
     }
 
-    fn line(&self, name: &str, said: Said) -> String {
-        json::compact(&Line { store: name.to_owned(), place: self.place(), said }) + "\n"
+    fn mark_line(&self, name: &str, said: Said) -> String {
+        json::compact(&Line { store: name.to_owned(), place: self.state_dir(), said }) + "\n"
     }
 
     /// The state directory.
-    fn place(&self) -> Option<String> {
+    fn state_dir(&self) -> Option<String> {
         Some(self.dir.parent()?.to_string_lossy().into_owned())
     }
 }
@@ -322,16 +324,16 @@ pub(super) struct CarriedMark {
 
 impl CarriedMark {
     /// Writes both into the store directory of the copy.
-    pub(super) fn write(&self, store: &Path) -> Result<(), StoreError> {
+    pub(super) fn write_to(&self, store: &Path) -> Result<(), StoreError> {
         let write = || -> io::Result<()> {
             self.name.copy_to(store)?;
-            append(&store.join(BESIDE), self.marks.as_bytes())
+            append_line(&store.join(BESIDE), self.marks.as_bytes())
         };
         write().map_err(|error| StoreError::io("write in", store, error))
     }
 }
 
-fn append(path: &Path, line: &[u8]) -> io::Result<()> {
+fn append_line(path: &Path, line: &[u8]) -> io::Result<()> {
     let open = || regular_file::open_own(OpenOptions::new().append(true).create(true).mode(0o600), path);
     let mut file = match open() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -343,13 +345,13 @@ fn append(path: &Path, line: &[u8]) -> io::Result<()> {
     };
     file.write_all(line)?;
     if file.metadata()?.len() > SHORTEN_AT {
-        shorten(path)?;
+        shorten_file(path)?;
     }
     Ok(())
 }
 
 /// Keeps the end of a file. A line that another process appends meanwhile may be lost; its next line is not.
-fn shorten(path: &Path) -> io::Result<()> {
+fn shorten_file(path: &Path) -> io::Result<()> {
     let end = end_of(path, KEPT_END)?;
     let dir = path.parent().unwrap_or(Path::new("."));
     let mut draft = tempfile::Builder::new().prefix("new-").tempfile_in(dir)?;
@@ -375,7 +377,7 @@ fn end_of(path: &Path, length: u64) -> io::Result<Vec<u8>> {
 
 /// The lines of this store in the last `length` bytes of a file; if there are none, those in the whole file.
 /// Incomplete lines are ignored.
-fn lines(path: &Path, name: &str, length: u64) -> Vec<Line> {
+fn read_lines(path: &Path, name: &str, length: u64) -> Vec<Line> {
     for length in [length, KEPT_END] {
         let bytes = end_of(path, length).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
@@ -392,7 +394,7 @@ fn line_of(text: &str, name: &str) -> Option<Line> {
 }
 
 /// The number of the newest record that the database has ever had.
-fn newest(db: &Connection) -> Result<i64, StoreError> {
+fn newest_record(db: &Connection) -> Result<i64, StoreError> {
     let mut statement = db.prepare_cached("SELECT seq FROM sqlite_sequence WHERE name = 'journal'")?;
     Ok(statement.query_row([], |row| row.get(0)).optional()?.unwrap_or(0))
 }
@@ -408,7 +410,7 @@ fn has_or_had(db: &Connection, newest: i64, mark: &Mark) -> bool {
     );
     match text {
         Ok(Some(text)) => {
-            let hash = Digest::of(&text);
+            let hash = Digest::of_bytes(&text);
             hash == mark.record || !is_chained(db, mark.number, &hash)
         }
         Ok(None) | Err(_) => true,

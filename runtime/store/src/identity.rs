@@ -20,7 +20,7 @@ struct FileId {
 }
 
 impl FileId {
-    fn of(path: &Path) -> io::Result<Self> {
+    fn of_path(path: &Path) -> io::Result<Self> {
         let meta = fs::metadata(path)?;
         Ok(Self { device: meta.dev(), inode: meta.ino() })
     }
@@ -38,16 +38,16 @@ pub(super) struct Identity {
 impl Identity {
     /// Runs `open` for the database at `path` and records its identity. If the file is replaced meanwhile, it is
     /// opened again.
-    pub(super) fn around<T>(
+    pub(super) fn open_with<T>(
         path: &Path,
         open: impl Fn() -> Result<T, StoreError>,
     ) -> Result<(T, Self), StoreError> {
         const TRIES: usize = 3;
         let unusable = |source| StoreError::Unusable { path: path.to_owned(), source };
         for _ in 0..TRIES {
-            let before = FileId::of(path).ok();
+            let before = FileId::of_path(path).ok();
             let opened = open()?;
-            let after = FileId::of(path).map_err(unusable)?;
+            let after = FileId::of_path(path).map_err(unusable)?;
             if before.is_none_or(|before| before == after) {
                 let identity = Self {
                     path: path.to_owned(),
@@ -64,15 +64,16 @@ impl Identity {
     /// Remembers the log, once it exists.
     pub(super) fn note_log(&self) {
         if self.log_id.get().is_none()
-            && let Ok(id) = FileId::of(&self.log)
+            && let Ok(id) = FileId::of_path(&self.log)
         {
             let _ = self.log_id.set(id);
         }
     }
 
     /// Fails unless a process that opens the store now opens the same files.
-    pub(super) fn check(&self) -> Result<(), StoreError> {
-        let same = |path: &Path, expected: &FileId| FileId::of(path).is_ok_and(|found| found == *expected);
+    pub(super) fn check_unchanged(&self) -> Result<(), StoreError> {
+        let same =
+            |path: &Path, expected: &FileId| FileId::of_path(path).is_ok_and(|found| found == *expected);
         if same(&self.path, &self.database_id) && self.log_id.get().is_none_or(|id| same(&self.log, id)) {
             return Ok(());
         }

@@ -24,7 +24,7 @@ use lobster_base::json::{self, JsonError};
 /// `prev` of the first record.
 pub(super) const BEFORE_ALL: [u8; 32] = [0; 32];
 
-/// Digits of [`RunId::short`]; the database has an index for them.
+/// Digits of [`RunId::short_id`]; the database has an index for them.
 const SHORT: usize = 8;
 
 /// Least length of a part of an id that [`Store::find_run`] accepts.
@@ -77,7 +77,7 @@ impl Record {
     /// The `prev` of the next record.
     #[must_use]
     pub fn hash(&self) -> Digest {
-        Digest::of(self.text.as_bytes())
+        Digest::of_bytes(self.text.as_bytes())
     }
 }
 
@@ -185,7 +185,7 @@ impl Head {
     }
 
     /// Adds the text of the next record, and updates the run accordingly.
-    pub(super) fn push(
+    pub(super) fn append_record(
         &mut self,
         tx: &Transaction<'_>,
         at: i64,
@@ -193,7 +193,7 @@ impl Head {
         text: &str,
     ) -> Result<(), StoreError> {
         self.seq += 1;
-        self.hash = Digest::of(text.as_bytes());
+        self.hash = Digest::of_bytes(text.as_bytes());
         tx.prepare_cached("INSERT INTO journal (run, seq, record) VALUES (?1, ?2, ?3)")?.execute(params![
             self.n,
             self.seq.cast_signed(),
@@ -223,7 +223,7 @@ impl Head {
     }
 
     /// True if `record` continues this journal.
-    pub(super) fn precedes(&self, record: &Record) -> bool {
+    pub(super) fn is_continued_by(&self, record: &Record) -> bool {
         record.seq == self.seq + 1 && record.prev == self.hash
     }
 
@@ -256,19 +256,19 @@ impl Store {
     /// [`StoreError::RunExists`] if the run has already begun; otherwise as [`Store::create_run`].
     pub fn create_run_as(&self, id: RunId, new: NewRun) -> Result<(), StoreError> {
         let now = self.now();
-        let clean = self.redactions();
+        let clean = self.current_redactions();
         let event = Event::RunStarted {
-            name: clean.text(&new.name).into_owned(),
+            name: clean.hide_in_text(&new.name).into_owned(),
             kind: new.kind,
             plan: new.plan,
             args: new.args,
             mode: new.mode,
-            actor: new.actor.map(|actor| clean.text(&actor).into_owned()),
-            cwd: clean.text(&new.cwd).into_owned(),
+            actor: new.actor.map(|actor| clean.hide_in_text(&actor).into_owned()),
+            cwd: clean.hide_in_text(&new.cwd).into_owned(),
             parent: new.parent,
             detail: new.detail,
         };
-        self.write(Durability::Lazy, |tx| {
+        self.write_transaction(Durability::Lazy, |tx| {
             if tx.prepare_cached("SELECT 1 FROM runs WHERE id = ?1")?.exists([id.as_bytes()])? {
                 return Err(StoreError::RunExists(id.to_string()));
             }
@@ -284,14 +284,14 @@ impl Store {
     /// [`StoreError::CalledOff`] if a person has ended the run and some of the events would continue it: those events
     /// are left out, the others are appended. Also fails if there is no such run, or it cannot be written or made
     /// durable.
-    pub fn append(
+    pub fn append_events(
         &self,
         run: RunId,
         mut events: Vec<Event>,
         durability: Durability,
     ) -> Result<(), StoreError> {
-        self.write(durability, |tx| {
-            let mut head = head(tx, run)?;
+        self.write_transaction(durability, |tx| {
+            let mut head = read_head(tx, run)?;
             let goes_on = events.iter().any(Event::goes_on);
             let refused = if goes_on { head.called_off(tx)? } else { None };
             if refused.is_some() {
@@ -307,7 +307,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::CalledOff`], or if there is no such run or it cannot be read.
     pub fn check_not_called_off(&self, run: RunId) -> Result<(), StoreError> {
-        let over = self.inner.db.read(|db| head(db, run)?.called_off(db))?;
+        let over = self.inner.db.read_snapshot(|db| read_head(db, run)?.called_off(db))?;
         over.map_or(Ok(()), Err)
     }
 
@@ -316,9 +316,9 @@ impl Store {
     /// # Errors
     /// If it cannot be made durable.
     pub fn sync(&self) -> Result<(), StoreError> {
-        let ticket = self.inner.db.group.enter();
-        self.flush()?;
-        self.inner.db.group.wait(ticket)
+        let ticket = self.inner.db.group.announce_commit();
+        self.flush_pending()?;
+        self.inner.db.group.wait_until_durable(ticket)
     }
 
     pub(super) fn append_to(
@@ -329,30 +329,37 @@ impl Store {
         events: &[Event],
     ) -> Result<(), StoreError> {
         self.check_claim(tx, head.id)?;
-        let clean = self.redactions();
+        let clean = self.current_redactions();
         for event in events {
             let out = RecordOut { run: &head.id, seq: head.seq + 1, at, prev: &head.hash, event };
             if clean.is_empty() {
                 let text = record_text(&out)?;
                 let (seq, prev) = (out.seq, *out.prev);
-                head.push(tx, at, event, &text)?;
-                self.witness(|| Record { run: head.id, seq, at, prev, event: event.clone(), text });
+                head.append_record(tx, at, event, &text)?;
+                self.hold_for_witnesses(|| Record {
+                    run: head.id,
+                    seq,
+                    at,
+                    prev,
+                    event: event.clone(),
+                    text,
+                });
                 continue;
             }
             let mut value = serde_json::to_value(event).map_err(not_json)?;
-            clean.value(&mut value);
+            clean.hide_in_value(&mut value);
             let text =
                 record_text(&RecordOut { run: out.run, seq: out.seq, at, prev: out.prev, event: &value })?;
             let event: Event = serde_json::from_value(value).map_err(not_json)?;
             let (seq, prev) = (out.seq, *out.prev);
-            head.push(tx, at, &event, &text)?;
-            self.witness(|| Record { run: head.id, seq, at, prev, event, text });
+            head.append_record(tx, at, &event, &text)?;
+            self.hold_for_witnesses(|| Record { run: head.id, seq, at, prev, event, text });
         }
         head.save(tx)
     }
 
     /// Keeps a record for the witnesses, which are called once it is committed.
-    fn witness(&self, record: impl FnOnce() -> Record) {
+    fn hold_for_witnesses(&self, record: impl FnOnce() -> Record) {
         if !self.witnesses().is_empty() {
             let mut noted = super::WITNESSED.take();
             noted.push(record());
@@ -365,16 +372,16 @@ impl Store {
     /// # Errors
     /// If there is no such run, or a record cannot be parsed. The chain is not checked here; see
     /// [`Store::verify_chain`].
-    pub fn events(&self, run: RunId) -> Result<Vec<Record>, StoreError> {
+    pub fn all_events(&self, run: RunId) -> Result<Vec<Record>, StoreError> {
         self.events_after(run, 0, usize::MAX)
     }
 
     /// At most `limit` records after number `seq`; for following a run during its execution, and for long journals.
     ///
     /// # Errors
-    /// As [`Store::events`].
+    /// As [`Store::all_events`].
     pub fn events_after(&self, run: RunId, seq: u64, limit: usize) -> Result<Vec<Record>, StoreError> {
-        self.inner.db.read(|db| {
+        self.inner.db.read_snapshot(|db| {
             let n = run_number(db, run)?;
             let mut statement = db.prepare_cached(
                 "SELECT seq, record FROM journal WHERE run = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3",
@@ -398,7 +405,7 @@ impl Store {
     /// # Errors
     /// If the database cannot be read.
     pub fn newest_record(&self) -> Result<u64, StoreError> {
-        self.inner.db.read(|db| {
+        self.inner.db.read_snapshot(|db| {
             let newest: Option<i64> =
                 db.prepare_cached("SELECT max(id) FROM journal")?.query_row([], |row| row.get(0))?;
             Ok(newest.unwrap_or(0).cast_unsigned())
@@ -410,7 +417,7 @@ impl Store {
     /// # Errors
     /// If the database cannot be read.
     pub fn records_after(&self, number: u64, limit: usize) -> Result<Vec<(u64, RunId)>, StoreError> {
-        self.inner.db.read(|db| {
+        self.inner.db.read_snapshot(|db| {
             let mut statement = db.prepare_cached(
                 "SELECT journal.id, runs.id FROM journal JOIN runs ON runs.n = journal.run
                  WHERE journal.id > ?1 ORDER BY journal.id LIMIT ?2",
@@ -429,8 +436,8 @@ impl Store {
     ///
     /// # Errors
     /// If the database cannot be read, or `before` is unknown.
-    pub fn runs(&self, filter: &RunFilter) -> Result<Vec<RunSummary>, StoreError> {
-        self.inner.db.read(|db| {
+    pub fn list_runs(&self, filter: &RunFilter) -> Result<Vec<RunSummary>, StoreError> {
+        self.inner.db.read_snapshot(|db| {
             let mut sql = format!("SELECT {COLUMNS} FROM runs WHERE 1");
             let mut values: Vec<types::Value> = Vec::new();
             let mut also = |condition: &str, value: types::Value| {
@@ -452,7 +459,7 @@ impl Store {
             let limit = if filter.limit == 0 { -1 } else { i64::try_from(filter.limit).unwrap_or(-1) };
             also(" ORDER BY n DESC LIMIT ?", limit.into());
             let mut statement = db.prepare_cached(&sql)?;
-            let rows = statement.query_map(params_from_iter(values), summary)?;
+            let rows = statement.query_map(params_from_iter(values), summary_from_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
@@ -462,14 +469,14 @@ impl Store {
     /// # Errors
     /// If there is no such run.
     pub fn run(&self, id: RunId) -> Result<RunSummary, StoreError> {
-        let found = self.inner.db.read(|db| {
+        let found = self.inner.db.read_snapshot(|db| {
             let mut statement = db.prepare_cached(&format!("SELECT {COLUMNS} FROM runs WHERE id = ?"))?;
-            Ok(statement.query_row([id.as_bytes()], summary).optional()?)
+            Ok(statement.query_row([id.as_bytes()], summary_from_row).optional()?)
         })?;
         found.ok_or_else(|| StoreError::UnknownRun(id.to_string()))
     }
 
-    /// The run whose id is, begins with or ends with `text`, or whose [`RunId::short`] begins with it; dashes and case
+    /// The run whose id is, begins with or ends with `text`, or whose [`RunId::short_id`] begins with it; dashes and case
     /// are ignored.
     ///
     /// # Errors
@@ -487,7 +494,7 @@ impl Store {
             Some(at) => (hex[at..].to_owned(), hex[at..].to_owned()),
             None => (hex.clone(), format!("{hex:F<SHORT$}")),
         };
-        let mut found = self.inner.db.read(|db| {
+        let mut found = self.inner.db.read_snapshot(|db| {
             let mut statement = db.prepare_cached(
                 "SELECT n, id FROM runs WHERE id BETWEEN ?1 AND ?2
                  UNION SELECT n, id FROM runs
@@ -516,7 +523,7 @@ impl Store {
     /// # Errors
     /// If there is no such run.
     pub fn pin_run(&self, run: RunId, pinned: bool) -> Result<(), StoreError> {
-        self.write(Durability::Synced, |tx| {
+        self.write_transaction(Durability::Synced, |tx| {
             let changed =
                 tx.execute("UPDATE runs SET pinned = ?2 WHERE id = ?1", params![run.as_bytes(), pinned])?;
             if changed == 0 { Err(StoreError::UnknownRun(run.to_string())) } else { Ok(()) }
@@ -555,25 +562,25 @@ pub(super) fn insert_run(
     Ok(Head { n: tx.last_insert_rowid(), id, seq: 0, hash: BEFORE_ALL.into(), is_cancelled: false })
 }
 
-/// Runs by their ids, as formatted by [`super::listing::ids`], the newest first.
+/// Runs by their ids, as formatted by [`super::listing::ids_json`], the newest first.
 pub(super) fn runs_with_ids(db: &Connection, ids: &str) -> Result<Vec<RunSummary>, StoreError> {
     let sql = format!(
         "SELECT {COLUMNS} FROM runs WHERE id IN (SELECT unhex(value) FROM json_each(?1)) ORDER BY n DESC"
     );
     let mut statement = db.prepare_cached(&sql)?;
-    let rows = statement.query_map([ids], summary)?;
+    let rows = statement.query_map([ids], summary_from_row)?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
 const COLUMNS: &str = "id, name, kind, status, mode, actor, cwd, parent, plan, args, started, ended, output, error, \
                        pinned, head_seq";
 
-fn summary(row: &Row<'_>) -> rusqlite::Result<RunSummary> {
+fn summary_from_row(row: &Row<'_>) -> rusqlite::Result<RunSummary> {
     Ok(RunSummary {
         id: run_id(row, 0)?,
         name: row.get(1)?,
         kind: row.get(2)?,
-        status: word(row, 3)?,
+        status: read_word(row, 3)?,
         mode: row.get(4)?,
         actor: row.get(5)?,
         cwd: row.get(6)?,
@@ -594,7 +601,7 @@ pub(super) fn run_id(row: &Row<'_>, column: usize) -> rusqlite::Result<RunId> {
 }
 
 /// Reads a column that contains a word of a closed set.
-pub(super) fn word<W: std::str::FromStr<Err = super::event::UnknownWord>>(
+pub(super) fn read_word<W: std::str::FromStr<Err = super::event::UnknownWord>>(
     row: &Row<'_>,
     column: usize,
 ) -> rusqlite::Result<W> {
@@ -603,7 +610,7 @@ pub(super) fn word<W: std::str::FromStr<Err = super::event::UnknownWord>>(
         .map_err(|e| rusqlite::Error::FromSqlConversionFailure(column, types::Type::Text, Box::new(e)))
 }
 
-pub(super) fn head(db: &Connection, run: RunId) -> Result<Head, StoreError> {
+pub(super) fn read_head(db: &Connection, run: RunId) -> Result<Head, StoreError> {
     let mut statement =
         db.prepare_cached("SELECT n, head_seq, head, status = 'cancelled' FROM runs WHERE id = ?")?;
     statement
@@ -651,6 +658,6 @@ pub fn parse_record(run: RunId, seq: u64, text: String) -> Result<Record, StoreE
     if record.run != run || record.seq != seq {
         return Err(broken(format!("it says that it is record {} of run {}", record.seq, record.run)));
     }
-    let event = Event::read(record.event.get()).map_err(unreadable)?;
+    let event = Event::from_json(record.event.get()).map_err(unreadable)?;
     Ok(Record { run, seq, at: record.at, prev: record.prev, event, text })
 }

@@ -27,7 +27,7 @@ pub(super) struct LeafRow {
 }
 
 /// Calls `take` for each row with `columns` columns on any page of the file.
-pub(super) fn rows(file: &File, columns: usize, mut take: impl FnMut(LeafRow)) -> io::Result<()> {
+pub(super) fn visit_rows(file: &File, columns: usize, mut take: impl FnMut(LeafRow)) -> io::Result<()> {
     let pages = file.metadata()?.len() / PAGE as u64;
     for number in 1..=pages {
         let Some(page) = read_page(file, number) else { continue };
@@ -38,7 +38,7 @@ pub(super) fn rows(file: &File, columns: usize, mut take: impl FnMut(LeafRow)) -
         let cells = usize::from(u16_at(&page, header + 3).unwrap_or(0));
         for cell in 0..cells {
             let at = u16_at(&page, header + 8 + 2 * cell).map(usize::from);
-            if let Some(row) = at.and_then(|at| row(file, &page, at, columns)) {
+            if let Some(row) = at.and_then(|at| read_row(file, &page, at, columns)) {
                 take(row);
             }
         }
@@ -57,7 +57,7 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
 }
 
 /// A number of one to nine bytes: seven bits of each byte, but all eight of a ninth.
-fn varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
+fn read_varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
     let mut value = 0_u64;
     for n in 0..9 {
         let byte = *bytes.get(*at)?;
@@ -73,28 +73,29 @@ fn varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
     None
 }
 
-fn row(file: &File, page: &[u8], mut at: usize, columns: usize) -> Option<LeafRow> {
-    let len = usize::try_from(varint(page, &mut at)?).ok().filter(|len| *len <= MAX_ROW)?;
-    let key = varint(page, &mut at)?.cast_signed();
-    let payload = payload(file, page, at, len)?;
+fn read_row(file: &File, page: &[u8], mut at: usize, columns: usize) -> Option<LeafRow> {
+    let len = usize::try_from(read_varint(page, &mut at)?).ok().filter(|len| *len <= MAX_ROW)?;
+    let key = read_varint(page, &mut at)?.cast_signed();
+    let payload = read_payload(file, page, at, len)?;
     let mut at = 0;
-    let header = usize::try_from(varint(&payload, &mut at)?).ok()?;
+    let header = usize::try_from(read_varint(&payload, &mut at)?).ok()?;
     let mut types = Vec::with_capacity(columns);
     while at < header {
         if types.len() == columns {
             return None;
         }
-        types.push(varint(&payload, &mut at)?);
+        types.push(read_varint(&payload, &mut at)?);
     }
     if types.len() != columns || at != header {
         return None;
     }
-    let values = types.into_iter().map(|serial| column(&payload, &mut at, serial)).collect::<Option<_>>()?;
+    let values =
+        types.into_iter().map(|serial| read_column(&payload, &mut at, serial)).collect::<Option<_>>()?;
     Some(LeafRow { key, columns: values })
 }
 
 /// The bytes of a row, whose end may be on overflow pages.
-fn payload(file: &File, page: &[u8], at: usize, len: usize) -> Option<Vec<u8>> {
+fn read_payload(file: &File, page: &[u8], at: usize, len: usize) -> Option<Vec<u8>> {
     let most = PAGE - 35;
     if len <= most {
         return Some(page.get(at..at + len)?.to_vec());
@@ -113,7 +114,7 @@ fn payload(file: &File, page: &[u8], at: usize, len: usize) -> Option<Vec<u8>> {
     Some(payload)
 }
 
-fn column(payload: &[u8], at: &mut usize, serial: u64) -> Option<Value> {
+fn read_column(payload: &[u8], at: &mut usize, serial: u64) -> Option<Value> {
     let mut take = |len: usize| {
         let bytes = payload.get(*at..at.checked_add(len)?)?;
         *at += len;
@@ -165,7 +166,7 @@ mod tests {
         }
         drop(db);
         let mut found = Vec::new();
-        rows(&File::open(&path).unwrap(), 4, |row| found.push(row)).unwrap();
+        visit_rows(&File::open(&path).unwrap(), 4, |row| found.push(row)).unwrap();
         found.sort_by_key(|row| row.key);
         assert_eq!(found.len(), 2000);
         for (n, row) in (0_i64..).zip(&found) {
@@ -194,7 +195,7 @@ mod tests {
             bytes[2 * PAGE] = TABLE_LEAF;
             let path = dir.path().join("pages");
             std::fs::write(&path, &bytes).unwrap();
-            rows(&File::open(&path).unwrap(), 4, |_| {}).unwrap();
+            visit_rows(&File::open(&path).unwrap(), 4, |_| {}).unwrap();
         }
     }
 }

@@ -205,7 +205,7 @@ impl Store {
         // The working directory may change under an open store.
         let state_dir = std::path::absolute(dir)
             .map_err(|source| StoreError::Unusable { path: dir.to_owned(), source })?;
-        private::mend(&state_dir)?;
+        private::close_to_others(&state_dir)?;
         let dir = state_dir.join("store");
         let inner = Inner {
             db: db::Database::open(&dir, sync)?,
@@ -239,12 +239,12 @@ impl Store {
         self.inner.db.give_back_memory();
     }
 
-    /// Fails if records are missing from the database (see [`Store::rollback`]): nothing may be built on it then.
+    /// Fails if records are missing from the database (see [`Store::find_rollback`]): nothing may be built on it then.
     ///
     /// # Errors
     /// [`StoreError::RolledBack`], [`StoreError::OtherStore`], or if the database cannot be read.
     pub fn check_rollback(&self) -> Result<(), StoreError> {
-        self.inner.db.read(|db| self.inner.high_water.check(db, self.inner.db.path()))
+        self.inner.db.read_snapshot(|db| self.inner.high_water.check_rollback(db, self.inner.db.path()))
     }
 
     /// A warning for readers of this store if its database is not the one recorded last. `None` if it is, or if it
@@ -272,8 +272,8 @@ impl Store {
     ///
     /// # Errors
     /// If the database cannot be read.
-    pub fn rollback(&self) -> Result<Option<Rollback>, StoreError> {
-        self.inner.db.read(|db| self.inner.high_water.rollback(db))
+    pub fn find_rollback(&self) -> Result<Option<Rollback>, StoreError> {
+        self.inner.db.read_snapshot(|db| self.inner.high_water.find_rollback(db))
     }
 
     /// Accepts the current database and makes it a new store: gates can be answered again. Waiting starts may have run
@@ -282,11 +282,11 @@ impl Store {
     /// # Errors
     /// If the database cannot be read or written.
     pub fn accept_rollback(&self) -> Result<bool, StoreError> {
-        let is_behind = self.rollback()?.is_some();
+        let is_behind = self.find_rollback()?.is_some();
         if is_behind {
             let now = self.clock_ms();
-            self.write(Durability::Synced, |tx| {
-                self.inner.high_water.accept(tx)?;
+            self.write_transaction(Durability::Synced, |tx| {
+                self.inner.high_water.accept_rollback(tx)?;
                 service::refuse_waiting_starts(tx, now)
             })?;
         }
@@ -301,14 +301,14 @@ impl Store {
 
     /// Sets what is hidden in everything written from now on, including blobs that are being written: events,
     /// questions, answers, cached outcomes and blobs. Earlier records stay as they are.
-    pub fn redact(&self, redactions: Redactions) {
+    pub fn set_redactions(&self, redactions: Redactions) {
         self.inner.redactions.set(redactions);
     }
 
     /// `text` as the store would write it, with secrets hidden.
     #[must_use]
-    pub fn hide<'t>(&self, text: &'t str) -> std::borrow::Cow<'t, str> {
-        match self.redactions().text(text) {
+    pub fn hide_secrets<'t>(&self, text: &'t str) -> std::borrow::Cow<'t, str> {
+        match self.current_redactions().hide_in_text(text) {
             std::borrow::Cow::Borrowed(_) => text.into(),
             std::borrow::Cow::Owned(clean) => clean.into(),
         }
@@ -316,7 +316,7 @@ impl Store {
 
     /// Hides secrets in a value as the store does when it writes one.
     pub fn hide_in(&self, value: &mut serde_json::Value) {
-        self.redactions().value(value);
+        self.current_redactions().hide_in_value(value);
     }
 
     /// An outcome as the store would write it, with secrets hidden.
@@ -324,19 +324,19 @@ impl Store {
     /// # Errors
     /// If the outcome cannot be written as JSON.
     pub fn hide_outcome(&self, outcome: StepOutcome) -> Result<StepOutcome, StoreError> {
-        let redactions = self.redactions();
+        let redactions = self.current_redactions();
         if redactions.is_empty() {
             return Ok(outcome);
         }
         let not_json =
             |e: serde_json::Error| StoreError::Json { what: "an outcome has no JSON text", source: e.into() };
         let mut value = serde_json::to_value(outcome).map_err(not_json)?;
-        redactions.value(&mut value);
+        redactions.hide_in_value(&mut value);
         serde_json::from_value(value).map_err(not_json)
     }
 
     /// Hides secrets in a stream. `None` if there is nothing to hide.
-    pub fn redactor(&self) -> Option<Redactor> {
+    pub fn new_redactor(&self) -> Option<Redactor> {
         Redactor::new(&self.inner.redactions)
     }
 
@@ -348,8 +348,8 @@ impl Store {
 
     /// Number of syncs that this process has requested through this store.
     #[must_use]
-    pub fn syncs(&self) -> u64 {
-        self.inner.db.group.syncs()
+    pub fn sync_count(&self) -> u64 {
+        self.inner.db.group.sync_count()
     }
 
     /// Replaces "unknown" by "damaged" if the database is damaged, because the missing object may have been lost.
@@ -365,7 +365,7 @@ impl Store {
         StoreError::Damaged { path: self.inner.db.path().to_owned(), what }
     }
 
-    fn redactions(&self) -> Arc<Redactions> {
+    fn current_redactions(&self) -> Arc<Redactions> {
         self.inner.redactions.get()
     }
 
@@ -373,21 +373,21 @@ impl Store {
         self.inner.now()
     }
 
-    fn write<T>(
+    fn write_transaction<T>(
         &self,
         durability: Durability,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let witnesses = self.witnesses();
         if witnesses.is_empty() {
-            return self.inner.write(durability, work);
+            return self.inner.write_transaction(durability, work);
         }
         WITNESSED.take();
-        let value = self.inner.write(durability, work)?;
+        let value = self.inner.write_transaction(durability, work)?;
         let records = WITNESSED.take();
         if !records.is_empty() {
             for witness in witnesses.iter() {
-                witness.recorded(self, &records, durability)?;
+                witness.records_committed(self, &records, durability)?;
             }
         }
         Ok(value)
@@ -398,7 +398,7 @@ impl Store {
     }
 
     /// Adds a witness, called after the earlier ones for every commit from now on.
-    pub fn attest(&self, witness: impl Witness + 'static) {
+    pub fn add_witness(&self, witness: impl Witness + 'static) {
         let mut held = self.inner.witnesses.write().unwrap_or_else(PoisonError::into_inner);
         Arc::make_mut(&mut held).push(Arc::new(witness));
     }
@@ -407,10 +407,15 @@ impl Store {
 /// Copies committed records to a place outside the store. If it fails, the write fails, although the commit stays.
 pub trait Witness: Send + Sync {
     /// Called when these records were committed, and synced if that was requested.
-    fn recorded(&self, store: &Store, records: &[Record], durability: Durability) -> Result<(), StoreError>;
+    fn records_committed(
+        &self,
+        store: &Store,
+        records: &[Record],
+        durability: Durability,
+    ) -> Result<(), StoreError>;
 
     /// Called when a collection has removed these runs.
-    fn removed(&self, runs: &[RunId]) -> Result<(), StoreError>;
+    fn runs_removed(&self, runs: &[RunId]) -> Result<(), StoreError>;
 }
 
 /// Called after each commit.
@@ -429,7 +434,7 @@ impl Inner {
     }
 
     /// Runs one write transaction, which also writes all blobs held back so far.
-    fn write<T>(
+    fn write_transaction<T>(
         &self,
         durability: Durability,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
@@ -442,18 +447,20 @@ impl Inner {
         }
         let work = |tx: &Transaction<'_>| {
             self.high_water.check_once(tx)?;
-            let batch = lock(&self.pending).begin();
+            let batch = lock(&self.pending).begin_transaction();
             if !batch.files.is_empty() {
                 // Files added since.
                 self.db.group.sync_files()?;
             }
-            blob::insert(tx, &batch, self.now())?;
-            cache::insert(tx, &batch)?;
+            blob::insert_batch(tx, &batch, self.now())?;
+            cache::insert_batch(tx, &batch)?;
             work(tx)
         };
-        let value = self.db.write(durability, work, |committed| lock(&self.pending).end(committed))?;
+        let value = self.db.write_transaction(durability, work, |committed| {
+            lock(&self.pending).end_transaction(committed)
+        })?;
         if let (Durability::Synced, Some(mark)) = (durability, NEWEST.take()) {
-            self.high_water.note(mark);
+            self.high_water.add_mark(mark);
         }
         Ok(value)
     }
@@ -463,7 +470,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         // No event names these blobs, since no transaction has written them: a failure here breaks no promise.
         if !lock(&self.pending).nothing_waits() {
-            let _ = self.write(Durability::Lazy, |_| Ok(()));
+            let _ = self.write_transaction(Durability::Lazy, |_| Ok(()));
         }
     }
 }

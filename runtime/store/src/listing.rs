@@ -16,7 +16,7 @@ use lobster_base::json;
 const LAST: i64 = 8;
 
 /// Runs as one value for a statement: a JSON list of their ids in hexadecimal.
-pub(super) fn ids(runs: impl IntoIterator<Item = RunId>) -> String {
+pub(super) fn ids_json(runs: impl IntoIterator<Item = RunId>) -> String {
     let hex = |run: RunId| run.0.simple().to_string();
     json::compact(&runs.into_iter().map(hex).collect::<Vec<_>>())
 }
@@ -30,7 +30,7 @@ fn last_events(
     last: i64,
 ) -> Result<HashMap<RunId, Option<Event>>, StoreError> {
     let mut found = HashMap::new();
-    let ids = ids(runs);
+    let ids = ids_json(runs);
     if ids == "[]" {
         return Ok(found);
     }
@@ -57,17 +57,17 @@ impl Store {
         if runs.is_empty() {
             return Ok(HashSet::new());
         }
-        let (ids, now) = (ids(runs.iter().copied()), self.now());
-        self.inner.db.read(|db| {
-            let mut found: HashSet<RunId> = select(
+        let (ids, now) = (ids_json(runs.iter().copied()), self.now());
+        self.inner.db.read_snapshot(|db| {
+            let mut found: HashSet<RunId> = select_runs(
                 db,
                 "SELECT r.id FROM runs r JOIN gates g ON g.run = r.n
                  WHERE r.id IN (SELECT unhex(value) FROM json_each(?1))
                  AND g.status = 'open' AND (g.expires IS NULL OR g.expires > ?2)",
                 params![ids, now],
             )?;
-            if service_tables::version(db)?.is_some_and(|version| version > 1) {
-                found.extend(select::<HashSet<RunId>>(
+            if service_tables::layout_version(db)?.is_some_and(|version| version > 1) {
+                found.extend(select_runs::<HashSet<RunId>>(
                     db,
                     "SELECT w.run FROM waits w JOIN starts s ON s.run = w.run
                      WHERE w.run IN (SELECT unhex(value) FROM json_each(?1)) AND s.state IN ('queued', 'taken', 'parked')",
@@ -89,7 +89,7 @@ impl Store {
         text: &str,
     ) -> Result<HashMap<RunId, Event>, StoreError> {
         let kind = format!("\"event\":{{\"type\":\"{kind}\"");
-        self.inner.db.read(|db| {
+        self.inner.db.read_snapshot(|db| {
             // Usually it is the very last record, and then only a tenth of the texts is searched.
             let mut found = last_events(db, runs.iter().copied(), (&kind, text), 1)?;
             let rest: Vec<RunId> = runs.iter().copied().filter(|run| !found.contains_key(run)).collect();
@@ -104,8 +104,8 @@ impl Store {
     /// If the database cannot be read.
     pub fn runs_that_ask(&self, limit: usize) -> Result<Vec<RunId>, StoreError> {
         let now = self.now();
-        self.inner.db.read(|db| {
-            select(
+        self.inner.db.read_snapshot(|db| {
+            select_runs(
                 db,
                 "SELECT r.id FROM gates g JOIN runs r ON r.n = g.run
                  WHERE g.status = 'open' AND (g.expires IS NULL OR g.expires > ?1) ORDER BY g.n DESC LIMIT ?2",
@@ -115,7 +115,7 @@ impl Store {
     }
 }
 
-fn select<C: FromIterator<RunId>>(
+fn select_runs<C: FromIterator<RunId>>(
     db: &Connection,
     sql: &str,
     values: impl rusqlite::Params,

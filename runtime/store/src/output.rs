@@ -23,7 +23,7 @@ use serde_json::json;
 use super::blob::{Blob, BlobWriter};
 use super::error::StoreError;
 use super::event::{RunId, StepOutcome};
-use super::gc::entries;
+use super::gc::dir_entries;
 use super::{Store, private};
 
 /// The directory within the store.
@@ -74,7 +74,7 @@ impl OutputStream {
         }
     }
 
-    fn number(self) -> u8 {
+    fn to_number(self) -> u8 {
         match self {
             Self::Stdout => 1,
             Self::Stderr => 2,
@@ -98,9 +98,9 @@ struct Heading {
     at: i64,
 }
 
-fn entry(stream: OutputStream, ms: u64, len: u32) -> [u8; PIECE] {
+fn encode_entry(stream: OutputStream, ms: u64, len: u32) -> [u8; PIECE] {
     let mut entry = [0; PIECE];
-    entry[0] = stream.number();
+    entry[0] = stream.to_number();
     entry[1..9].copy_from_slice(&ms.to_le_bytes());
     entry[9..].copy_from_slice(&len.to_le_bytes());
     entry
@@ -123,7 +123,7 @@ pub struct OutputLog {
 
 impl OutputLog {
     /// Appends a piece. If it cannot be written, the step continues, and at its end lobster decides what to store.
-    pub fn append(&mut self, stream: OutputStream, bytes: &[u8]) {
+    pub fn append_piece(&mut self, stream: OutputStream, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
         }
@@ -141,8 +141,8 @@ impl OutputLog {
                 }
             };
             let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-            self.order.note(stream, ms, len);
-            if !self.is_lost && self.write(&entry(stream, ms, len), bytes).is_err() {
+            self.order.add_entry(stream, ms, len);
+            if !self.is_lost && self.write_piece(&encode_entry(stream, ms, len), bytes).is_err() {
                 // Part of a piece may have been written, so no other piece may follow it.
                 self.is_lost = true;
             }
@@ -150,7 +150,7 @@ impl OutputLog {
         }
     }
 
-    fn write(&mut self, entry: &[u8], bytes: &[u8]) -> io::Result<()> {
+    fn write_piece(&mut self, entry: &[u8], bytes: &[u8]) -> io::Result<()> {
         let mut text = Vec::new();
         if self.file.is_none() {
             let heading = Heading { path: self.path.clone(), at: self.store.now() };
@@ -188,12 +188,12 @@ impl OutputLog {
             }
             if self.left_out[1] > 0 {
                 let note = format!("\n[… {} bytes left out …]\n", self.left_out[1]);
-                writer.write_all(note.as_bytes()).map_err(|error| writer.error(error))?;
+                writer.write_all(note.as_bytes()).map_err(|error| writer.store_error(error))?;
             }
-            outcome.note(WHOLE_STDERR, json!(writer.finish()?));
+            outcome.add_detail(WHOLE_STDERR, json!(writer.finish()?));
         }
         if let Some(order) = std::mem::replace(&mut self.order, Order::new(&self.store)).finish()? {
-            outcome.note(OUTPUT_ORDER, json!(order));
+            outcome.add_detail(OUTPUT_ORDER, json!(order));
         }
         Ok(())
     }
@@ -211,7 +211,7 @@ impl Order {
         Self { writer: store.verbatim_writer(), entries: 0, last: None }
     }
 
-    fn note(&mut self, stream: OutputStream, ms: u64, len: u32) {
+    fn add_entry(&mut self, stream: OutputStream, ms: u64, len: u32) {
         if let Some((last, since, sum)) = &mut self.last
             && *last == stream
             && ms.saturating_sub(*since) < ONE_ENTRY_MS
@@ -228,7 +228,7 @@ impl Order {
         if let Some((stream, ms, len)) = self.last.take() {
             self.entries += 1;
             // An order that cannot be written is left out.
-            if self.writer.write_all(&entry(stream, ms, len)).is_err() {
+            if self.writer.write_all(&encode_entry(stream, ms, len)).is_err() {
                 self.entries = u64::MAX / 2;
             }
         }
@@ -287,13 +287,13 @@ impl KeptOutput {
 
     /// The path of its file, which is unique.
     #[must_use]
-    pub fn name(&self) -> &Path {
+    pub fn file_path(&self) -> &Path {
         &self.name
     }
 
     /// The same output, from the start.
     #[must_use]
-    pub fn reopened(&self) -> Option<Self> {
+    pub fn reopen_from_start(&self) -> Option<Self> {
         let file = self.file.try_clone().ok()?;
         let (path, name) = (self.path.clone(), self.name.clone());
         Some(Self { path, name, file, offset: self.begin, piece: None, ..*self })
@@ -345,7 +345,7 @@ fn copy_stream(path: &Path, stream: OutputStream, to: &mut BlobWriter) -> Result
     let mut kept = KeptOutput::open(path.to_owned()).map_err(failed)?;
     while let Some(piece) = kept.next_piece().map_err(failed)? {
         if piece.stream == stream {
-            to.write_all(&piece.bytes).map_err(|error| to.error(error))?;
+            to.write_all(&piece.bytes).map_err(|error| to.store_error(error))?;
         }
     }
     Ok(())
@@ -353,7 +353,7 @@ fn copy_stream(path: &Path, stream: OutputStream, to: &mut BlobWriter) -> Result
 
 impl StepOutcome {
     /// Adds a field to the detail.
-    pub fn note(&mut self, name: &str, what: serde_json::Value) {
+    pub fn add_detail(&mut self, name: &str, what: serde_json::Value) {
         if self.detail.is_null() {
             self.detail = json!({});
         }
@@ -365,7 +365,7 @@ impl StepOutcome {
     }
 
     /// All streams of the step that the record keeps, each with its display name.
-    pub fn streams(&self) -> impl Iterator<Item = (&'static str, Blob)> {
+    pub fn kept_streams(&self) -> impl Iterator<Item = (&'static str, Blob)> {
         let noted = [
             (PARTIAL_STDOUT, "unfinished stdout"),
             (WHOLE_STDERR, "whole stderr"),
@@ -443,7 +443,7 @@ impl Store {
 
     fn left_output(&self, run: RunId, path: &str) -> Vec<PathBuf> {
         let begin = output_name(run, path);
-        let mut found = entries(&self.output_dir());
+        let mut found = dir_entries(&self.output_dir());
         found.retain(|file| {
             file.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(&begin))
         });
@@ -479,16 +479,16 @@ impl Store {
             let begun = kept.at;
             while let Some(piece) = kept.next_piece().map_err(failed)? {
                 let writer = &mut streams[usize::from(piece.stream == OutputStream::Stderr)];
-                writer.write_all(&piece.bytes).map_err(|error| writer.error(error))?;
+                writer.write_all(&piece.bytes).map_err(|error| writer.store_error(error))?;
                 let ms = u64::try_from(piece.at - begun).unwrap_or_default();
-                order.note(piece.stream, ms, u32::try_from(piece.bytes.len()).unwrap_or(u32::MAX));
+                order.add_entry(piece.stream, ms, u32::try_from(piece.bytes.len()).unwrap_or(u32::MAX));
             }
         }
         let [stdout, stderr] = streams;
-        outcome.note(PARTIAL_STDOUT, json!(stdout.finish()?));
+        outcome.add_detail(PARTIAL_STDOUT, json!(stdout.finish()?));
         outcome.stderr = Some(stderr.finish()?);
         if let Some(order) = order.finish()? {
-            outcome.note(OUTPUT_ORDER, json!(order));
+            outcome.add_detail(OUTPUT_ORDER, json!(order));
         }
         Ok(())
     }
@@ -516,7 +516,7 @@ impl Store {
         dry_run: bool,
     ) -> Result<u64, StoreError> {
         let mut swept = 0;
-        for file in entries(&self.output_dir()) {
+        for file in dir_entries(&self.output_dir()) {
             let Some(run) = run_of_output(&file) else { continue };
             if self.is_claimed(run) || is_known(run)? {
                 continue;
@@ -536,7 +536,7 @@ impl Store {
         let is_of_run = |file: &PathBuf| {
             file.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(&begin))
         };
-        let files = entries(&self.output_dir()).into_iter().filter(is_of_run);
+        let files = dir_entries(&self.output_dir()).into_iter().filter(is_of_run);
         let mut found: Vec<_> = files.filter_map(|file| KeptOutput::open(file).ok()).collect();
         found.sort_by(|a, b| (a.at, &a.path).cmp(&(b.at, &b.path)));
         found
@@ -544,7 +544,7 @@ impl Store {
 }
 
 fn output_name(run: RunId, path: &str) -> String {
-    let place = Digest::of(path.as_bytes()).to_string();
+    let place = Digest::of_bytes(path.as_bytes()).to_string();
     format!("{run}-{}", &place[..16])
 }
 
@@ -558,7 +558,7 @@ mod tests {
     use super::*;
     use crate::event::StepStatus;
 
-    fn text(kept: &mut KeptOutput) -> Vec<(OutputStream, String)> {
+    fn read_pieces(kept: &mut KeptOutput) -> Vec<(OutputStream, String)> {
         let mut found = Vec::new();
         while let Some(piece) = kept.next_piece().unwrap() {
             found.push((piece.stream, String::from_utf8(piece.bytes).unwrap()));
@@ -574,14 +574,14 @@ mod tests {
         let run = RunId::new().unwrap();
         let mut log = store.output_log(run, "a/b");
         assert!(store.kept_outputs(run).is_empty(), "a step that prints nothing has no file");
-        log.append(Stdout, b"o1\n");
-        log.append(Stderr, b"e1\n");
+        log.append_piece(Stdout, b"o1\n");
+        log.append_piece(Stderr, b"e1\n");
         let mut kept = store.kept_outputs(run);
         assert_eq!(kept[0].path, "a/b");
-        assert_eq!(text(&mut kept[0]), [(Stdout, "o1\n".to_owned()), (Stderr, "e1\n".to_owned())]);
+        assert_eq!(read_pieces(&mut kept[0]), [(Stdout, "o1\n".to_owned()), (Stderr, "e1\n".to_owned())]);
         let long = "x".repeat(3 * CHUNK);
-        log.append(Stdout, long.as_bytes());
-        let more: String = text(&mut kept[0]).into_iter().map(|(_, text)| text).collect();
+        log.append_piece(Stdout, long.as_bytes());
+        let more: String = read_pieces(&mut kept[0]).into_iter().map(|(_, text)| text).collect();
         assert_eq!(more, long);
         assert!(store.kept_outputs(RunId::new().unwrap()).is_empty());
 
@@ -593,10 +593,10 @@ mod tests {
         assert_eq!(outcome.kept_stdout(), None);
         store.add_kept_output(run, "a/b", true, &mut outcome).unwrap();
         let load =
-            |blob: Option<Blob>| String::from_utf8(store.load(&blob.unwrap().digest, u64::MAX).unwrap());
+            |blob: Option<Blob>| String::from_utf8(store.load_blob(&blob.unwrap().digest, u64::MAX).unwrap());
         assert_eq!(load(outcome.kept_stdout()).unwrap(), format!("o1\n{long}"));
         assert_eq!(load(outcome.kept_stderr()).unwrap(), "e1\n");
-        let order = store.load(&outcome.noted_blob(OUTPUT_ORDER).unwrap().digest, u64::MAX).unwrap();
+        let order = store.load_blob(&outcome.noted_blob(OUTPUT_ORDER).unwrap().digest, u64::MAX).unwrap();
         let entries: Vec<(u8, u32)> = order
             .chunks(PIECE)
             .map(|entry| (entry[0], u32::from_le_bytes(entry[9..].try_into().unwrap())))
@@ -612,15 +612,15 @@ mod tests {
         let store = Store::open(dir.path()).unwrap();
         let run = RunId::new().unwrap();
         let mut log = store.output_log(run, "a");
-        log.append(OutputStream::Stdout, b"first");
-        log.append(OutputStream::Stderr, b"second");
-        let name = store.kept_outputs(run)[0].name().to_owned();
+        log.append_piece(OutputStream::Stdout, b"first");
+        log.append_piece(OutputStream::Stderr, b"second");
+        let name = store.kept_outputs(run)[0].file_path().to_owned();
         let whole = fs::read(&name).unwrap();
         let heading = whole.iter().position(|byte| *byte == b'\n').unwrap() + 1;
         for length in 0..whole.len() {
             fs::write(&name, &whole[..length]).unwrap();
             let found: String =
-                store.kept_outputs(run).iter_mut().flat_map(text).map(|(_, text)| text).collect();
+                store.kept_outputs(run).iter_mut().flat_map(read_pieces).map(|(_, text)| text).collect();
             assert!("firstsecond".starts_with(&found));
             let payload = length.saturating_sub(heading + PIECE).min(5)
                 + length.saturating_sub(heading + 2 * PIECE + 5);

@@ -59,11 +59,11 @@ impl Store {
     ///
     /// # Errors
     /// If it cannot be written; it is then still held.
-    pub fn flush(&self) -> Result<(), StoreError> {
+    pub fn flush_pending(&self) -> Result<(), StoreError> {
         if lock(&self.inner.pending).nothing_waits() {
             return Ok(());
         }
-        self.write(Durability::Lazy, |_| Ok(()))
+        self.write_transaction(Durability::Lazy, |_| Ok(()))
     }
 }
 
@@ -91,24 +91,24 @@ impl Pending {
         self.waiting.hold_outcome(action, outcome)
     }
 
-    pub(super) fn find(&self, digest: &Digest) -> Option<Held> {
-        self.batches().find_map(|batch| {
+    pub(super) fn find_blob(&self, digest: &Digest) -> Option<Held> {
+        self.all_batches().find_map(|batch| {
             let bytes = batch.blobs.get(digest).map(|bytes| Held::Bytes(Arc::clone(bytes)));
             bytes.or_else(|| batch.files.get(digest).copied().map(Held::File))
         })
     }
 
-    pub(super) fn outcome(&self, action: &Digest) -> Option<KnownOutcome> {
-        self.batches().find_map(|batch| batch.outcomes.get(action).cloned())
+    pub(super) fn find_outcome(&self, action: &Digest) -> Option<KnownOutcome> {
+        self.all_batches().find_map(|batch| batch.outcomes.get(action).cloned())
     }
 
     /// Both batches, the newer first.
-    fn batches(&self) -> impl Iterator<Item = &Batch> {
+    fn all_batches(&self) -> impl Iterator<Item = &Batch> {
         [Some(&self.waiting), self.committing.as_deref()].into_iter().flatten()
     }
 
     /// Starts a transaction with everything that is waiting.
-    pub(super) fn begin(&mut self) -> Arc<Batch> {
+    pub(super) fn begin_transaction(&mut self) -> Arc<Batch> {
         let batch = Arc::new(std::mem::take(&mut self.waiting));
         self.committing = Some(Arc::clone(&batch));
         batch
@@ -116,7 +116,7 @@ impl Pending {
 
     /// Ends the transaction. If it was not committed, its content waits for the next one; newer entries take
     /// precedence.
-    pub(super) fn end(&mut self, committed: bool) {
+    pub(super) fn end_transaction(&mut self, committed: bool) {
         let Some(batch) = self.committing.take().filter(|_| !committed) else { return };
         for (digest, bytes) in &batch.blobs {
             self.waiting.hold_blob(*digest, Arc::clone(bytes));

@@ -38,18 +38,18 @@ pub(super) fn make_dir(dir: &Path) -> io::Result<()> {
 /// # Errors
 /// If another user owns it or its store, or if others may write to it and that cannot be changed: they could have put
 /// anything there.
-pub(super) fn mend(state_dir: &Path) -> Result<(), StoreError> {
+pub(super) fn close_to_others(state_dir: &Path) -> Result<(), StoreError> {
     let (mut open, mut keeps_mode) = (false, false);
     for name in LOOKED_AT {
         let path = if name.is_empty() { state_dir.to_owned() } else { state_dir.join(name) };
-        let Some(meta) = look(&path)? else { continue };
+        let Some(meta) = read_metadata(&path)? else { continue };
         check_owner(&path, &meta)?;
         let (is_expected, expected) = match name.contains("lobster.db") {
             true => (meta.is_file(), "file"),
             false => (meta.is_dir(), "directory"),
         };
         if !is_expected {
-            return Err(unusable(&path, io::Error::other(format!("it is not a {expected}"))));
+            return Err(unusable_error(&path, io::Error::other(format!("it is not a {expected}"))));
         }
         let is_open = meta.mode() & OTHERS != 0;
         let is_shared = is_open && name.is_empty() && is_shared(&path, &meta);
@@ -60,7 +60,7 @@ pub(super) fn mend(state_dir: &Path) -> Result<(), StoreError> {
         {
             let why =
                 "others may write to it, and it has files of other programs; give lobster its own directory";
-            return Err(unusable(&path, io::Error::other(why)));
+            return Err(unusable_error(&path, io::Error::other(why)));
         }
         keeps_mode |= is_shared;
         open |= is_open && !is_shared;
@@ -75,20 +75,20 @@ pub(super) fn mend(state_dir: &Path) -> Result<(), StoreError> {
 ///
 /// # Errors
 /// If it belongs to a user other than this one and root.
-pub(super) fn check(dir: &Path) -> Result<(), StoreError> {
-    match look(dir)? {
+pub(super) fn check_dir_owner(dir: &Path) -> Result<(), StoreError> {
+    match read_metadata(dir)? {
         Some(meta) => check_owner(dir, &meta),
         None => Ok(()),
     }
 }
 
-fn look(path: &Path) -> Result<Option<Metadata>, StoreError> {
+fn read_metadata(path: &Path) -> Result<Option<Metadata>, StoreError> {
     match fs::metadata(path) {
         Ok(meta) => Ok(Some(meta)),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             Ok(None)
         }
-        Err(source) => Err(unusable(path, source)),
+        Err(source) => Err(unusable_error(path, source)),
     }
 }
 
@@ -99,7 +99,7 @@ fn check_owner(path: &Path, meta: &Metadata) -> Result<(), StoreError> {
     }
     let why =
         format!("it belongs to user {owner}, who could have put anything there, and this is user {own}");
-    Err(unusable(path, io::Error::other(why)))
+    Err(unusable_error(path, io::Error::other(why)))
 }
 
 /// True for a shared directory, even if lobster's state is kept in it: `/tmp`, the home directory, and any directory
@@ -122,9 +122,9 @@ fn close_below(dir: &Path) -> Result<(), StoreError> {
     let target = match fs::metadata(dir) {
         Ok(meta) => meta,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(source) => return Err(unusable(dir, source)),
+        Err(source) => return Err(unusable_error(dir, source)),
     };
-    close(dir, &target)?;
+    restrict_mode(dir, &target)?;
     let Ok(entries) = fs::read_dir(dir) else { return Ok(()) };
     for entry in entries.filter_map(Result::ok) {
         let Ok(meta) = entry.metadata() else { continue };
@@ -132,13 +132,13 @@ fn close_below(dir: &Path) -> Result<(), StoreError> {
         if meta.is_dir() {
             close_below(&path)?;
         } else if meta.is_file() {
-            close(&path, &meta)?;
+            restrict_mode(&path, &meta)?;
         }
     }
     Ok(())
 }
 
-fn close(path: &Path, meta: &Metadata) -> Result<(), StoreError> {
+fn restrict_mode(path: &Path, meta: &Metadata) -> Result<(), StoreError> {
     if meta.mode() & OTHERS == 0 {
         return Ok(());
     }
@@ -154,13 +154,13 @@ fn close(path: &Path, meta: &Metadata) -> Result<(), StoreError> {
                 "others may write to it (mode {:o}), and that cannot be changed: {error}",
                 meta.mode() & 0o7777
             );
-            Err(unusable(path, io::Error::other(why)))
+            Err(unusable_error(path, io::Error::other(why)))
         }
         Ok(()) => Ok(()),
     }
 }
 
-fn unusable(path: &Path, source: io::Error) -> StoreError {
+fn unusable_error(path: &Path, source: io::Error) -> StoreError {
     StoreError::Unusable { path: path.to_owned(), source }
 }
 
@@ -170,7 +170,7 @@ mod tests {
 
     use super::*;
 
-    fn mode(path: &Path) -> u32 {
+    fn file_mode(path: &Path) -> u32 {
         fs::metadata(path).unwrap().mode() & 0o7777
     }
 
@@ -190,18 +190,18 @@ mod tests {
         for sub in ["", "store", "store/blobs", "store/blobs/ab", "models"] {
             fs::set_permissions(state.join(sub), Permissions::from_mode(0o777)).unwrap();
         }
-        mend(&state).unwrap();
+        close_to_others(&state).unwrap();
         for sub in ["", "store", "store/blobs", "store/blobs/ab", "models"] {
-            assert_eq!(mode(&state.join(sub)), 0o700, "{sub}");
+            assert_eq!(file_mode(&state.join(sub)), 0o700, "{sub}");
         }
         for file in ["k.json", "models/channels.json", "store/lobster.db", "store/blobs/ab/x"] {
-            assert_eq!(mode(&state.join(file)), 0o600, "{file}");
+            assert_eq!(file_mode(&state.join(file)), 0o600, "{file}");
         }
-        assert_eq!(mode(&outside), 0o644);
+        assert_eq!(file_mode(&outside), 0o644);
         // A mode that a person sets inside a closed directory stays.
         fs::set_permissions(state.join("k.json"), Permissions::from_mode(0o644)).unwrap();
-        mend(&state).unwrap();
-        assert_eq!(mode(&state.join("k.json")), 0o644);
+        close_to_others(&state).unwrap();
+        assert_eq!(file_mode(&state.join("k.json")), 0o644);
     }
 
     #[test]
@@ -210,8 +210,8 @@ mod tests {
         fs::create_dir(dir.path().join("store")).unwrap();
         fs::set_permissions(dir.path().join("store"), Permissions::from_mode(0o755)).unwrap();
         fs::set_permissions(dir.path(), Permissions::from_mode(0o1777)).unwrap();
-        mend(dir.path()).unwrap();
-        assert_eq!((mode(dir.path()), mode(&dir.path().join("store"))), (0o1777, 0o700));
+        close_to_others(dir.path()).unwrap();
+        assert_eq!((file_mode(dir.path()), file_mode(&dir.path().join("store"))), (0o1777, 0o700));
     }
 
     #[test]
@@ -220,20 +220,20 @@ mod tests {
         let (file, other) = (dir.path().join("file"), dir.path().join("etc"));
         fs::write(&file, "x").unwrap();
         fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
-        assert!(mend(&file).unwrap_err().to_string().contains("it is not a directory"));
-        assert_eq!(mode(&file), 0o644);
+        assert!(close_to_others(&file).unwrap_err().to_string().contains("it is not a directory"));
+        assert_eq!(file_mode(&file), 0o644);
         fs::create_dir_all(other.join("ssl")).unwrap();
         for path in [&other, &other.join("ssl")] {
             fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
         }
-        mend(&other).unwrap();
+        close_to_others(&other).unwrap();
         fs::create_dir(other.join("store")).unwrap();
         fs::set_permissions(other.join("store"), Permissions::from_mode(0o755)).unwrap();
-        mend(&other).unwrap();
+        close_to_others(&other).unwrap();
         fs::set_permissions(&other, Permissions::from_mode(0o777)).unwrap();
-        assert!(mend(&other).unwrap_err().to_string().contains("its own directory"));
+        assert!(close_to_others(&other).unwrap_err().to_string().contains("its own directory"));
         fs::set_permissions(&other, Permissions::from_mode(0o755)).unwrap();
-        let modes = ["", "ssl", "store"].map(|name| mode(&other.join(name)));
+        let modes = ["", "ssl", "store"].map(|name| file_mode(&other.join(name)));
         assert_eq!(modes, [0o755, 0o755, 0o700]);
     }
 
@@ -241,9 +241,9 @@ mod tests {
     fn what_is_not_there_is_no_error_and_new_directories_are_private() {
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path().join("a/b");
-        mend(&state).unwrap();
-        check(&state).unwrap();
+        close_to_others(&state).unwrap();
+        check_dir_owner(&state).unwrap();
         make_dir(&state).unwrap();
-        assert_eq!((mode(&state), mode(&dir.path().join("a"))), (0o700, 0o700));
+        assert_eq!((file_mode(&state), file_mode(&dir.path().join("a"))), (0o700, 0o700));
     }
 }

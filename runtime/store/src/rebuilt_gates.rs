@@ -32,10 +32,10 @@ impl Store {
     /// have been checked.
     pub(super) fn rebuild_gates(&self) -> Result<Vec<Problem>, StoreError> {
         let mut problems = Vec::new();
-        for run in self.runs(&RunFilter::default())? {
+        for run in self.list_runs(&RunFilter::default())? {
             let recorded = self.recorded_gates(run.id)?;
             let named = |why| Problem::Run { run: run.id.to_string(), why };
-            let rows: Vec<(i64, String)> = self.inner.db.read(|db| {
+            let rows: Vec<(i64, String)> = self.inner.db.read_snapshot(|db| {
                 let mut statement = db.prepare_cached("SELECT n, id FROM gates WHERE run = ?1")?;
                 let rows =
                     statement.query_map([run_number(db, run.id)?], |row| Ok((row.get(0)?, row.get(1)?)))?;
@@ -50,15 +50,14 @@ impl Store {
                                 "the row of its question {id} was damaged; it is {status} now"
                             )));
                         }
-                        self.inner.db.read(|db| Ok(can_read_gate(db, *n)))?
+                        self.inner.db.read_snapshot(|db| Ok(can_read_gate(db, *n)))?
                     }
                     None => false,
                 };
                 if !can_be_kept {
-                    self.write(
-                        Durability::Lazy,
-                        |tx| Ok(tx.execute("DELETE FROM gates WHERE n = ?1", [n])?),
-                    )?;
+                    self.write_transaction(Durability::Lazy, |tx| {
+                        Ok(tx.execute("DELETE FROM gates WHERE n = ?1", [n])?)
+                    })?;
                     problems.push(named(format!("its question {id} was damaged and is left out")));
                 }
             }
@@ -99,7 +98,7 @@ impl Store {
     /// True if the row differed.
     fn rebuild_gate(&self, n: i64, gate: &RecordedGate) -> Result<bool, StoreError> {
         let (at, by) = gate.closed.clone().map_or((None, None), |(at, by)| (Some(at), by));
-        self.write(Durability::Lazy, |tx| {
+        self.write_transaction(Durability::Lazy, |tx| {
             let changed = tx
                 .prepare_cached(
                     "UPDATE gates SET path = ?2, kind = ?3, question = ?4, binding = ?5, expires = ?6, status = ?7,
@@ -128,7 +127,7 @@ impl Store {
     pub(super) fn remove_cut_runs(&self, rebuilt: &[RunId]) -> Result<Vec<Problem>, StoreError> {
         let mut problems = Vec::new();
         for run in rebuilt {
-            let found = self.inner.db.read(|db| {
+            let found = self.inner.db.read_snapshot(|db| {
                 let mut statement = db.prepare_cached("SELECT ended IS NULL FROM runs WHERE id = ?1")?;
                 Ok(statement.query_row([run.as_bytes()], |row| row.get(0)).optional()?)
             })?;

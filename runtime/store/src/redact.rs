@@ -10,7 +10,7 @@ use aho_corasick::{AhoCorasick, MatchKind};
 use serde_json::Value;
 
 use super::dump;
-use super::secret_spellings::{Form, disguises};
+use super::secret_spellings::{Form, secret_forms};
 use super::spelling::{self, Glance, SpellingFound, SpellingKind};
 
 /// Shorter values are not hidden, since they would be found everywhere.
@@ -67,7 +67,7 @@ impl Search {
             let index = u32::try_from(index).ok()?;
             begin[usize::from(form.text.as_bytes()[0])].push(index);
             for (at, two) in form.text.as_bytes().windows(2).enumerate() {
-                keyed.push((key(two[0], two[1]), (index, u32::try_from(at + 1).ok()?)));
+                keyed.push((pair_key(two[0], two[1]), (index, u32::try_from(at + 1).ok()?)));
             }
         }
         keyed.sort_unstable();
@@ -75,15 +75,15 @@ impl Search {
         let (mut seen, mut wrapped) = (TwoBytes::new(), TwoBytes::new());
         for (two, (form, _)) in &keyed {
             first[usize::from(*two) + 1] += 1;
-            seen.add(*two);
+            seen.add_pair(*two);
             match forms[*form as usize].0.kind {
-                Some(SpellingKind::Digits) => wrapped.add(*two),
+                Some(SpellingKind::Digits) => wrapped.add_pair(*two),
                 // Texts of this kind are in lower case.
                 Some(SpellingKind::Hex) => {
                     let [before, after] = two.to_be_bytes();
                     for before in [before, before.to_ascii_uppercase()] {
-                        wrapped.add(key(before, after));
-                        wrapped.add(key(before, after.to_ascii_uppercase()));
+                        wrapped.add_pair(pair_key(before, after));
+                        wrapped.add_pair(pair_key(before, after.to_ascii_uppercase()));
                     }
                 }
                 Some(SpellingKind::Plain) | None => {}
@@ -100,13 +100,14 @@ impl Search {
     fn may_spell(&self, before: Option<u8>, first: u8) -> bool {
         !self.begin[usize::from(first)].is_empty()
             || before.is_some_and(|before| {
-                self.seen.has(key(before, first)) || before == b'+' && self.seen.has(key(b' ', first))
+                self.seen.contains_pair(pair_key(before, first))
+                    || before == b'+' && self.seen.contains_pair(pair_key(b' ', first))
             })
     }
 
-    fn pairs(&self, before: u8, after: u8) -> &[(u32, u32)] {
-        let key = key(before, after);
-        if !self.seen.has(key) {
+    fn forms_with_pair(&self, before: u8, after: u8) -> &[(u32, u32)] {
+        let key = pair_key(before, after);
+        if !self.seen.contains_pair(key) {
             return &[];
         }
         let key = usize::from(key);
@@ -122,16 +123,16 @@ impl TwoBytes {
         Self(Box::new([0; 1 << 10]))
     }
 
-    fn add(&mut self, key: u16) {
+    fn add_pair(&mut self, key: u16) {
         self.0[usize::from(key >> 6)] |= 1 << (key & 63);
     }
 
-    fn has(&self, key: u16) -> bool {
+    fn contains_pair(&self, key: u16) -> bool {
         self.0[usize::from(key >> 6)] & 1 << (key & 63) != 0
     }
 }
 
-fn key(before: u8, after: u8) -> u16 {
+fn pair_key(before: u8, after: u8) -> u16 {
     u16::from(before) << 8 | u16::from(after)
 }
 
@@ -148,12 +149,12 @@ impl Redactions {
     /// Hides `value`, including its quoted and encoded forms. Returns false if it is too short to distinguish from other
     /// text (under 4 bytes); the caller should report that.
     #[must_use]
-    pub fn add(&mut self, name: &str, value: &str) -> bool {
+    pub fn add_secret(&mut self, name: &str, value: &str) -> bool {
         if value.len() < SHORTEST {
             return false;
         }
         let (before, longest) = (self.pairs.len(), self.longest);
-        for form in disguises(value) {
+        for form in secret_forms(value) {
             if !self.pairs.iter().any(|(known, _)| known.text == form.text) {
                 self.pairs.push((form, format!("«secret:{name}»")));
             }
@@ -173,7 +174,7 @@ impl Redactions {
     /// The replacement of the first secret in `text`.
     #[must_use]
     pub fn first_in(&self, text: &str) -> Option<&str> {
-        let places = self.places(text.as_bytes());
+        let places = self.find_secrets(text.as_bytes());
         self.pairs.get(places.first()?.1).map(|(_, mark)| mark.as_str())
     }
 
@@ -192,8 +193,8 @@ impl Redactions {
 
     /// `text` with secrets replaced.
     #[must_use]
-    pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        match self.bytes(text.as_bytes()) {
+    pub fn hide_in_text<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        match self.hide_in_bytes(text.as_bytes()) {
             // Both the secrets and their replacements are valid UTF-8.
             Cow::Owned(clean) => Cow::Owned(String::from_utf8_lossy(&clean).into_owned()),
             Cow::Borrowed(_) => Cow::Borrowed(text),
@@ -201,25 +202,25 @@ impl Redactions {
     }
 
     /// Hides secrets in all strings and field names of `value`.
-    pub fn value(&self, value: &mut Value) {
+    pub fn hide_in_value(&self, value: &mut Value) {
         if self.is_empty() {
             return;
         }
         match value {
             Value::String(text) => {
-                if let Cow::Owned(clean) = self.text(text) {
+                if let Cow::Owned(clean) = self.hide_in_text(text) {
                     *text = clean;
                 }
             }
-            Value::Array(items) => items.iter_mut().for_each(|item| self.value(item)),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.hide_in_value(item)),
             Value::Object(map) => {
-                if map.keys().any(|key| matches!(self.text(key), Cow::Owned(_))) {
+                if map.keys().any(|key| matches!(self.hide_in_text(key), Cow::Owned(_))) {
                     *map = std::mem::take(map)
                         .into_iter()
-                        .map(|(key, value)| (self.text(&key).into_owned(), value))
+                        .map(|(key, value)| (self.hide_in_text(&key).into_owned(), value))
                         .collect();
                 }
-                map.values_mut().for_each(|value| self.value(value));
+                map.values_mut().for_each(|value| self.hide_in_value(value));
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
@@ -227,19 +228,19 @@ impl Redactions {
 
     /// `bytes` with secrets replaced.
     #[must_use]
-    pub fn bytes<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
-        let places = self.places(bytes);
+    pub fn hide_in_bytes<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+        let places = self.find_secrets(bytes);
         if places.is_empty() {
             return Cow::Borrowed(bytes);
         }
         let mut clean = Vec::with_capacity(bytes.len());
-        self.replace(bytes, &places, bytes.len(), &mut clean);
+        self.replace_secrets(bytes, &places, bytes.len(), &mut clean);
         Cow::Owned(clean)
     }
 
     /// Writes `text` up to `bound` with the secrets at `places` replaced, including secrets that begin before `bound`
     /// and end after it. Returns the position of the rest.
-    fn replace(&self, text: &[u8], places: &[Place], bound: usize, clean: &mut Vec<u8>) -> usize {
+    fn replace_secrets(&self, text: &[u8], places: &[Place], bound: usize, clean: &mut Vec<u8>) -> usize {
         let mut at = 0;
         for (place, pair) in places.iter().take_while(|(place, _)| place.start < bound) {
             clean.extend_from_slice(&text[at..place.start]);
@@ -254,26 +255,26 @@ impl Redactions {
     }
 
     /// Ranges of the secrets, in order and without overlaps.
-    fn places(&self, text: &[u8]) -> Vec<Place> {
+    fn find_secrets(&self, text: &[u8]) -> Vec<Place> {
         let Some(search) = &self.search else { return Vec::new() };
         let mut places: Vec<Place> =
             search.plain.find_iter(text).map(|found| (found.range(), found.pattern().as_usize())).collect();
         let plain = places.len();
         let mut line = 0;
         let mut dumped = Dumped::default();
-        for at in marks(text) {
+        for at in mark_positions(text) {
             if text[at] == b'\n' {
                 self.wrapped_at(search, text, at, &mut places);
-                self.line(search, text, line..at, &mut dumped, &mut places);
+                self.search_line(search, text, line..at, &mut dumped, &mut places);
                 line = at + 1;
             } else if may_matter(search, text, at) {
                 self.spelled_at(search, text, at, &mut places);
             }
         }
-        self.line(search, text, line..text.len(), &mut dumped, &mut places);
-        dumped.end(search, text, &mut places);
+        self.search_line(search, text, line..text.len(), &mut dumped, &mut places);
+        dumped.finish_dump(search, text, &mut places);
         if places.len() > plain {
-            merge(&mut places);
+            merge_ranges(&mut places);
         }
         places
     }
@@ -286,11 +287,11 @@ impl Redactions {
             }
             if at > 0 {
                 let before = text[at - 1];
-                for (form, index) in search.pairs(before, first) {
+                for (form, index) in search.forms_with_pair(before, first) {
                     self.try_at(text, at, *form as usize, *index as usize, places);
                 }
                 if before == b'+' {
-                    for (form, index) in search.pairs(b' ', first) {
+                    for (form, index) in search.forms_with_pair(b' ', first) {
                         self.try_at(text, at, *form as usize, *index as usize, places);
                     }
                 }
@@ -313,7 +314,7 @@ impl Redactions {
         let Some(next) = spelling::after_break(text, start) else { return };
         let Some(&after) = text.get(next) else { return };
         let mut try_all = |before: u8, after: u8| {
-            for (form, index) in search.pairs(before, after) {
+            for (form, index) in search.forms_with_pair(before, after) {
                 if self.pairs[*form as usize].0.kind != Some(SpellingKind::Plain) {
                     self.try_at(text, start, *form as usize, *index as usize, places);
                 }
@@ -325,7 +326,7 @@ impl Redactions {
         if (low_before, low_after) != (before, after) {
             try_all(low_before, low_after);
         }
-        if spelling::introduces(after) {
+        if spelling::begins_escape(after) {
             spelling::first_bytes(text, next, |first| try_all(before, first));
         }
     }
@@ -348,7 +349,7 @@ impl Redactions {
         }
     }
 
-    fn line(
+    fn search_line(
         &self,
         search: &Search,
         text: &[u8],
@@ -356,34 +357,34 @@ impl Redactions {
         dumped: &mut Dumped,
         places: &mut Vec<Place>,
     ) {
-        if !dumped.take(text, line) {
-            dumped.end(search, text, places);
+        if !dumped.take_line(text, line) {
+            dumped.finish_dump(search, text, places);
         }
     }
 
     /// Most bytes that a secret takes in any form, plus the surrounding lines needed to recognise it.
-    fn reach(&self) -> usize {
+    fn search_reach(&self) -> usize {
         let longest = self.pairs.iter().map(|(form, _)| form.text.len()).max().unwrap_or(0);
         longest.max(self.longest * WIDEST + LINES)
     }
 
     /// A text that was cut off, without a possible start of a secret at its end.
-    fn cut(&self, text: &[u8]) -> Vec<u8> {
-        let sure = text.len() - self.begun(text);
+    fn hide_in_truncated(&self, text: &[u8]) -> Vec<u8> {
+        let sure = text.len() - self.partial_secret_len(text);
         // A secret that is complete is hidden, not cut.
-        let whole = self.places(text).last().map_or(0, |(place, _)| place.end);
-        self.bytes(&text[..sure.max(whole)]).into_owned()
+        let whole = self.find_secrets(text).last().map_or(0, |(place, _)| place.end);
+        self.hide_in_bytes(&text[..sure.max(whole)]).into_owned()
     }
 
     /// Number of bytes at the end of a truncated text that may be the start of a secret.
-    fn begun(&self, text: &[u8]) -> usize {
-        let from = text.len().saturating_sub(self.reach());
+    fn partial_secret_len(&self, text: &[u8]) -> usize {
+        let from = text.len().saturating_sub(self.search_reach());
         let begins = |at: usize| {
             self.pairs.iter().any(|(form, _)| {
                 let wanted = form.text.as_bytes();
                 match form.kind {
                     None => wanted.starts_with(&text[at..]),
-                    Some(kind) => spelling::follow(text, at, wanted, kind) == SpellingFound::Cut,
+                    Some(kind) => spelling::follow_form(text, at, wanted, kind) == SpellingFound::Cut,
                 }
             })
         };
@@ -396,7 +397,7 @@ impl Redactions {
         let last = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let mut lines = Vec::new();
         let mut end = last;
-        while end > 0 && text.len() - end <= self.reach() {
+        while end > 0 && text.len() - end <= self.search_reach() {
             let start = text[..end - 1].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
             let Some(bytes) = dump::bytes_of(text, start..end - 1) else { break };
             lines.push(bytes);
@@ -421,11 +422,11 @@ impl Redactions {
 
 /// Positions of possible escapes and of line ends. Texts have many of them close together, so eight bytes are checked
 /// at a time.
-fn marks(text: &[u8]) -> impl Iterator<Item = usize> {
+fn mark_positions(text: &[u8]) -> impl Iterator<Item = usize> {
     let (words, rest) = text.as_chunks::<8>();
     let rest_begins = text.len() - rest.len();
     let in_words = words.iter().enumerate().flat_map(|(number, word)| {
-        let mut found = marked(u64::from_le_bytes(*word));
+        let mut found = marked_bytes(u64::from_le_bytes(*word));
         std::iter::from_fn(move || {
             // The highest bit of each matching byte is set.
             let byte = (found != 0).then(|| found.trailing_zeros() / 8)?;
@@ -440,7 +441,7 @@ fn marks(text: &[u8]) -> impl Iterator<Item = usize> {
 const MARKS: [u8; 4] = [b'%', b'\\', b'&', b'\n'];
 
 /// Sets the highest bit of each byte that is in [`MARKS`], and no other bit.
-fn marked(word: u64) -> u64 {
+fn marked_bytes(word: u64) -> u64 {
     const LOW: u64 = u64::MAX / 0xff * 0x7f;
     let is_zero = |bytes: u64| !(((bytes & LOW) + LOW) | bytes | LOW);
     MARKS.iter().fold(0, |found, mark| found | is_zero(word ^ (u64::MAX / 0xff * u64::from(*mark))))
@@ -449,7 +450,7 @@ fn marked(word: u64) -> u64 {
 /// A quick check that rules out nearly every escape: false if no text can have its first escape at `at`.
 fn may_matter(search: &Search, text: &[u8], at: usize) -> bool {
     let before = at.checked_sub(1).map(|last| text[last]);
-    match spelling::glance(text, at) {
+    match spelling::classify_escape(text, at) {
         Glance::Nothing => false,
         Glance::Bytes(first, second) => search.may_spell(before, first) || search.may_spell(before, second),
         // The escape may wrap digits.
@@ -466,16 +467,18 @@ fn may_matter(search: &Search, text: &[u8], at: usize) -> bool {
 fn may_go_on(search: &Search, before: u8, text: &[u8], next: usize) -> bool {
     let rest = &text[next..];
     let indent = rest.iter().take(spelling::INDENT).take_while(|byte| matches!(byte, b' ' | b'\t')).count();
-    let fits = |after: u8| search.wrapped.has(key(before, after));
+    let fits = |after: u8| search.wrapped.contains_pair(pair_key(before, after));
     match rest.get(indent) {
         None => false,
         Some(b'\r' | b'\n') => true,
         Some(_) if before == b'\r' => true,
-        Some(after) if spelling::introduces(*after) => match spelling::glance(text, next + indent) {
-            Glance::Nothing => fits(*after),
-            Glance::Bytes(first, second) => fits(*after) || fits(first) || fits(second),
-            Glance::Break(..) | Glance::Unclear => true,
-        },
+        Some(after) if spelling::begins_escape(*after) => {
+            match spelling::classify_escape(text, next + indent) {
+                Glance::Nothing => fits(*after),
+                Glance::Bytes(first, second) => fits(*after) || fits(first) || fits(second),
+                Glance::Break(..) | Glance::Unclear => true,
+            }
+        }
         Some(after) => fits(*after),
     }
 }
@@ -490,9 +493,9 @@ struct Dumped {
 
 impl Dumped {
     /// Takes a line if it is part of a dump.
-    fn take(&mut self, text: &[u8], line: Range<usize>) -> bool {
+    fn take_line(&mut self, text: &[u8], line: Range<usize>) -> bool {
         let before = self.bytes.len();
-        let is_one = dump::read(&text[line.clone()], |byte, _| self.bytes.push(byte));
+        let is_one = dump::read_line(&text[line.clone()], |byte, _| self.bytes.push(byte));
         if is_one {
             self.lines.push((before, line));
         } else {
@@ -503,7 +506,7 @@ impl Dumped {
 
     /// Searches a dump that has ended. The rest of a secret's last line is hidden as well, because it repeats the
     /// bytes as characters.
-    fn end(&mut self, search: &Search, text: &[u8], places: &mut Vec<Place>) {
+    fn finish_dump(&mut self, search: &Search, text: &[u8], places: &mut Vec<Place>) {
         if self.lines.is_empty() {
             return;
         }
@@ -530,7 +533,7 @@ impl Dumped {
 }
 
 /// Merges overlapping ranges.
-fn merge(places: &mut Vec<Place>) {
+fn merge_ranges(places: &mut Vec<Place>) {
     places.sort_by(|(a, _), (b, _)| a.start.cmp(&b.start).then(b.end.cmp(&a.end)));
     places.dedup_by(|(next, _), (kept, _)| {
         let overlap = next.start < kept.end;
@@ -588,45 +591,45 @@ impl Redactor {
         if redactions.is_empty() {
             return None;
         }
-        let reach = redactions.reach();
+        let reach = redactions.search_reach();
         let current = Arc::clone(current);
         let begun = Instant::now();
         Some(Self { current, redactions, held: Vec::new(), reach, begun, spent: Duration::ZERO })
     }
 
     /// Takes over secrets that became known since; earlier output cannot contain them.
-    fn refresh(&mut self) {
+    fn refresh_redactions(&mut self) {
         let now = self.current.get();
         if !Arc::ptr_eq(&now, &self.redactions) {
-            self.reach = now.reach();
+            self.reach = now.search_reach();
             self.redactions = now;
         }
     }
 
     /// Takes the next piece, and returns the checked bytes in large portions.
     pub fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
-        self.take(bytes, false)
+        self.take_piece(bytes, false)
     }
 
     /// Takes the next piece, and returns each line as soon as it is checked, for readers that follow a stream. This
     /// costs more, so a stream of many small pieces is returned in large portions too.
     pub fn push_lines(&mut self, bytes: &[u8]) -> Vec<u8> {
         let may_look = self.spent <= self.begun.elapsed() / SHARE + ADVANCE;
-        self.take(bytes, may_look)
+        self.take_piece(bytes, may_look)
     }
 
-    fn take(&mut self, bytes: &[u8], by_lines: bool) -> Vec<u8> {
-        self.refresh();
+    fn take_piece(&mut self, bytes: &[u8], by_lines: bool) -> Vec<u8> {
+        self.refresh_redactions();
         self.held.extend_from_slice(bytes);
         // Bytes that are held back are searched again each time.
-        let bound = if self.held.len() >= self.batch() {
+        let bound = if self.held.len() >= self.batch_size() {
             let sure = self.held.len() - self.reach;
             // The rest must begin with a whole line, so that lines of dumps are recognised.
             let line = memchr::memrchr(b'\n', &self.held[sure.saturating_sub(BATCH / 2)..sure]);
             line.map_or(sure, |at| sure.saturating_sub(BATCH / 2) + at + 1)
         } else if by_lines && memchr::memchr(b'\n', bytes).is_some() {
             let now = Instant::now();
-            let sure = self.held.len() - self.redactions.begun(&self.held);
+            let sure = self.held.len() - self.redactions.partial_secret_len(&self.held);
             let bound = memchr::memrchr(b'\n', &self.held[..sure]).map_or(0, |at| at + 1);
             self.spent += now.elapsed();
             bound
@@ -636,12 +639,15 @@ impl Redactor {
         if bound == 0 {
             return Vec::new();
         }
-        let places = self.redactions.places(&self.held);
+        let places = self.redactions.find_secrets(&self.held);
         let is_clean = places.first().is_none_or(|(place, _)| place.start >= bound);
         let mut clean = if is_clean { Vec::new() } else { Vec::with_capacity(bound) };
-        let rest =
-            if is_clean { bound } else { self.redactions.replace(&self.held, &places, bound, &mut clean) };
-        let mut held = Vec::with_capacity(self.batch() + bytes.len());
+        let rest = if is_clean {
+            bound
+        } else {
+            self.redactions.replace_secrets(&self.held, &places, bound, &mut clean)
+        };
+        let mut held = Vec::with_capacity(self.batch_size() + bytes.len());
         held.extend_from_slice(&self.held[rest..]);
         let mut done = std::mem::replace(&mut self.held, held);
         if is_clean {
@@ -652,20 +658,20 @@ impl Redactor {
     }
 
     /// Number of bytes searched at once. Bytes that are held back are searched again, and should be the smaller part.
-    fn batch(&self) -> usize {
+    fn batch_size(&self) -> usize {
         self.reach + BATCH.max(4 * self.reach)
     }
 
     /// Returns the rest of a stream that was cut off, without a possible start of a secret at its end.
     pub fn finish_cut(mut self) -> Vec<u8> {
-        self.refresh();
-        self.redactions.cut(&self.held)
+        self.refresh_redactions();
+        self.redactions.hide_in_truncated(&self.held)
     }
 
     /// Returns the rest.
     pub fn finish(mut self) -> Vec<u8> {
-        self.refresh();
-        self.redactions.bytes(&self.held).into_owned()
+        self.refresh_redactions();
+        self.redactions.hide_in_bytes(&self.held).into_owned()
     }
 }
 

@@ -68,10 +68,10 @@ pub struct Rescued {
 
 /// Copies everything that can be read from the database at `source` into a new one in `target`. Blob files are not
 /// touched.
-pub(super) fn rescue(source: &Path, target: &Path) -> Result<(Connection, Rescued), StoreError> {
+pub(super) fn rescue_database(source: &Path, target: &Path) -> Result<(Connection, Rescued), StoreError> {
     let mut best: Option<(u64, Connection, Rescued)> = None;
     for layout in [Layout::Own, Layout::WithoutLog, Layout::NewStore, Layout::Backup] {
-        let place = target.join(layout.name());
+        let place = target.join(layout.dir_name());
         let Ok((found, rescued)) = rescue_as(source, &place, layout) else { continue };
         let records: i64 = found.query_row("SELECT count(*) FROM journal", [], |row| row.get(0))?;
         let records = records.cast_unsigned();
@@ -105,7 +105,7 @@ enum Layout {
 }
 
 impl Layout {
-    fn name(self) -> &'static str {
+    fn dir_name(self) -> &'static str {
         match self {
             Self::Own => "rescued",
             Self::WithoutLog => "rescued-without-log",
@@ -117,11 +117,11 @@ impl Layout {
 
 fn rescue_as(source: &Path, target: &Path, layout: Layout) -> Result<(Connection, Rescued), StoreError> {
     let copy = target.join("lobster.db");
-    db::create(target, &copy)?;
-    let into = db::connect(&copy)?;
+    db::create_database(target, &copy)?;
+    let into = db::open_connection(&copy)?;
     into.execute_batch("PRAGMA synchronous = OFF")?;
     let from = match layout {
-        Layout::Own => db::connect(source)?,
+        Layout::Own => db::open_connection(source)?,
         Layout::WithoutLog => db::connect_immutable(source)?,
         Layout::NewStore | Layout::Backup => open_with_layout(source, &target.join("from"), layout)?,
     };
@@ -141,7 +141,8 @@ fn rescue_as(source: &Path, target: &Path, layout: Layout) -> Result<(Connection
     }
     if matches!(layout, Layout::Own | Layout::WithoutLog) {
         // The other layouts do not include tables that are created later.
-        let lost = [service_tables::copy(&from, &into), spent_tables::copy(&from, &into)].concat();
+        let lost =
+            [service_tables::copy_readable(&from, &into), spent_tables::copy_readable(&from, &into)].concat();
         rescued.lost.extend(lost.into_iter().map(|(table, copied)| LostRows {
             table,
             first: copied + 1,
@@ -159,14 +160,14 @@ fn copy_leaves(source: &Path, scratch: &Path, into: &Connection) -> Result<(), S
     copy_files(source, &copy)?;
     // Writes the content of the log to its pages. If that fails, the pages are older, but their content is still
     // valid.
-    if let Ok(db) = db::connect(&copy) {
+    if let Ok(db) = db::open_connection(&copy) {
         let _ = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
     }
     let failed = |e| StoreError::io("read", source, e);
     let file = File::open(&copy).map_err(failed)?;
     let mut record =
         into.prepare("INSERT OR IGNORE INTO journal (id, run, seq, record) VALUES (?1, ?2, ?3, ?4)")?;
-    leaves::rows(&file, 4, |LeafRow { key, columns }| {
+    leaves::visit_rows(&file, 4, |LeafRow { key, columns }| {
         if let [Value::Null, Value::Integer(run), Value::Integer(seq), Value::Text(text)] = columns.as_slice()
             && text.starts_with("{\"run\":")
         {
@@ -177,14 +178,14 @@ fn copy_leaves(source: &Path, scratch: &Path, into: &Connection) -> Result<(), S
     let mut blob = into.prepare(
         "INSERT OR IGNORE INTO blobs (id, digest, len, touched, data) VALUES (?1, ?2, ?3, ?4, ?5)",
     )?;
-    leaves::rows(&file, 5, |LeafRow { key, columns }| {
+    leaves::visit_rows(&file, 5, |LeafRow { key, columns }| {
         let [Value::Null, Value::Blob(digest), Value::Integer(len), Value::Integer(touched), data] =
             columns.as_slice()
         else {
             return;
         };
         let whole = match data {
-            Value::Blob(bytes) => Digest::of(bytes).as_bytes().as_slice() == digest.as_slice(),
+            Value::Blob(bytes) => Digest::of_bytes(bytes).as_bytes().as_slice() == digest.as_slice(),
             Value::Null => digest.len() == 32,
             Value::Integer(_) | Value::Real(_) | Value::Text(_) => false,
         };
@@ -218,11 +219,11 @@ fn copy_files(source: &Path, copy: &Path) -> Result<(), StoreError> {
 fn open_with_layout(source: &Path, scratch: &Path, layout: Layout) -> Result<Connection, StoreError> {
     let failed = |e| StoreError::io("copy", source, e);
     let fresh = scratch.join("fresh");
-    db::create(&fresh, &fresh.join("lobster.db"))?;
+    db::create_database(&fresh, &fresh.join("lobster.db"))?;
     let mut model = fresh.join("lobster.db");
     if layout == Layout::Backup {
         let vacuumed = fresh.join("vacuumed.db");
-        db::connect(&model)?.execute("VACUUM INTO ?1", [vacuumed.to_string_lossy()])?;
+        db::open_connection(&model)?.execute("VACUUM INTO ?1", [vacuumed.to_string_lossy()])?;
         model = vacuumed;
     }
     let copy = scratch.join("damaged.db");
@@ -245,7 +246,7 @@ fn open_with_layout(source: &Path, scratch: &Path, layout: Layout) -> Result<Con
         Ok(())
     };
     patch().map_err(failed)?;
-    db::connect(&copy)
+    db::open_connection(&copy)
 }
 
 /// The pages that list the tables: the first, and those it leads to ("B-tree Pages" of SQLite's file format).
@@ -282,8 +283,8 @@ fn copy_table(
     let mut insert = into.prepare(&format!("INSERT OR IGNORE INTO {table} VALUES ({places})"))?;
     let mut walk = Walk { db: from, table, key, after: 0 };
     loop {
-        let page = walk.page(|row| {
-            let values: Option<Vec<Value>> = (0..columns).map(|column| value(row, column)).collect();
+        let page = walk.read_page(|row| {
+            let values: Option<Vec<Value>> = (0..columns).map(|column| read_value(row, column)).collect();
             match values {
                 Some(values) => insert.execute(params_from_iter(values)).map(|_| true).or(Ok(false)),
                 None => Ok(false),
@@ -307,7 +308,7 @@ fn copy_table(
 }
 
 /// A column as it is stored; `None` if it is text, but not UTF-8.
-fn value(row: &Row<'_>, column: usize) -> Option<Value> {
+fn read_value(row: &Row<'_>, column: usize) -> Option<Value> {
     Some(match row.get_ref(column).ok()? {
         ValueRef::Null => Value::Null,
         ValueRef::Integer(number) => Value::Integer(number),
@@ -340,7 +341,7 @@ enum PageEnd {
 
 impl Walk<'_> {
     /// Reads until the page is full, the table ends or a row cannot be read.
-    fn page(&mut self, mut take: impl FnMut(&Row<'_>) -> rusqlite::Result<bool>) -> Page {
+    fn read_page(&mut self, mut take: impl FnMut(&Row<'_>) -> rusqlite::Result<bool>) -> Page {
         let mut page = Page { refused: Vec::new(), end: PageEnd::Damaged };
         let (table, key) = (self.table, self.key);
         let sql =
@@ -370,19 +371,19 @@ impl Walk<'_> {
     /// The lowest key after the damage from which a row can be read.
     fn next_readable(&self) -> Option<i64> {
         let mut step = 1;
-        let mut reached = self.readable(self.after + step);
+        let mut reached = self.next_readable_key(self.after + step);
         while reached.is_err() {
             step *= 2;
             if step > FARTHEST {
                 return None;
             }
-            reached = self.readable(self.after + step);
+            reached = self.next_readable_key(self.after + step);
         }
         // Finds the first readable position between the two.
         let (mut failing, mut working) = (self.after + step / 2, self.after + step);
         while working - failing > 1 {
             let middle = failing + (working - failing) / 2;
-            match self.readable(middle) {
+            match self.next_readable_key(middle) {
                 Ok(key) => (working, reached) = (middle, Ok(key)),
                 Err(_) => failing = middle,
             }
@@ -391,7 +392,7 @@ impl Walk<'_> {
     }
 
     /// The next key after `after`, if it can be reached.
-    fn readable(&self, after: i64) -> rusqlite::Result<Option<i64>> {
+    fn next_readable_key(&self, after: i64) -> rusqlite::Result<Option<i64>> {
         let (table, key) = (self.table, self.key);
         let sql = format!("SELECT * FROM {table} NOT INDEXED WHERE {key} > ?1 ORDER BY {key} LIMIT 1");
         self.db.prepare_cached(&sql)?.query_row([after], |row| row.get(0)).optional()
@@ -473,7 +474,7 @@ fn copy_values(from: &Connection, into: &Connection) -> Result<(), StoreError> {
         };
         let Ok(mut rows) = statement.query([run]) else { continue };
         while let Ok(Some(row)) = rows.next() {
-            if let (Some(key), Some(value)) = (value(row, 0), value(row, 1)) {
+            if let (Some(key), Some(value)) = (read_value(row, 0), read_value(row, 1)) {
                 insert.execute(params![run, key, value])?;
             }
         }

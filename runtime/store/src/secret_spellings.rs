@@ -26,7 +26,7 @@ impl Form {
 }
 
 /// All forms in which `value` is searched for; the first is the value itself.
-pub(super) fn disguises(value: &str) -> Vec<Form> {
+pub(super) fn secret_forms(value: &str) -> Vec<Form> {
     let plain = |text: &str| Form { text: text.to_owned(), kind: Some(SpellingKind::Plain) };
     let mut forms = vec![plain(value)];
     if value.trim().contains('\n') {
@@ -37,14 +37,14 @@ pub(super) fn disguises(value: &str) -> Vec<Form> {
     forms.push(Form::fixed(value.replace('\'', "'\\''")));
     forms.push(Form::fixed(value.replace('\'', "'\"'\"'")));
     forms.push(Form::fixed(value.replace(' ', "+")));
-    forms.extend(hex(value));
+    forms.extend(hex_forms(value));
     forms.extend(base64_forms(value));
     forms.retain(|form| form.text.len() >= SHORTEST_PART);
     forms
 }
 
 /// Hexadecimal digits of each byte: joined, and separated.
-fn hex(value: &str) -> Vec<Form> {
+fn hex_forms(value: &str) -> Vec<Form> {
     let joined =
         |between: &str| value.bytes().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(between);
     let mut forms = vec![Form { text: joined(""), kind: Some(SpellingKind::Hex) }];
@@ -82,7 +82,7 @@ mod tests {
     fn a_secret_is_found_however_it_is_written() {
         let value = "p&ss/wörd \"x\" it's+7?";
         let mut redactions = Redactions::new();
-        assert!(redactions.add("S", value));
+        assert!(redactions.add_secret("S", value));
         for text in [
             value.to_owned(),
             serde_json::to_string(value).unwrap(),
@@ -97,9 +97,9 @@ mod tests {
             STANDARD.encode(format!("user:{value}")),
             STANDARD.encode(format!("me:{value}:there")),
             STANDARD.encode(format!("{value}\n")),
-            hex(value)[1].text.clone(),
+            hex_forms(value)[1].text.clone(),
         ] {
-            let clean = redactions.text(&text);
+            let clean = redactions.hide_in_text(&text);
             assert!(clean.contains("«secret:S»"), "{text}: {clean}");
             // The rest of an encoding is at most digits that contain bits of its neighbours.
             assert!(clean.replace("«secret:S»", "").len() < 24, "{text}: {clean}");
@@ -111,12 +111,15 @@ mod tests {
         let key: String =
             (0..6).map(|n| format!("line-{n}-of-a-private-key-that-is-long-enough\n")).collect();
         let mut redactions = Redactions::new();
-        assert!(redactions.add("KEY", key.trim_end()));
+        assert!(redactions.add_secret("KEY", key.trim_end()));
         let wrapped = STANDARD.encode(key.as_bytes());
         let lines: Vec<_> =
             wrapped.as_bytes().chunks(76).map(|line| String::from_utf8_lossy(line).into_owned()).collect();
-        let clean = redactions.text(&lines.join("\n")).into_owned();
+        let clean = redactions.hide_in_text(&lines.join("\n")).into_owned();
         assert!(lines[..lines.len() - 1].iter().all(|line| !clean.contains(line)), "{clean}");
-        assert_eq!(redactions.text("x line-3-of-a-private-key-that-is-long-enough y"), "x «secret:KEY» y");
+        assert_eq!(
+            redactions.hide_in_text("x line-3-of-a-private-key-that-is-long-enough y"),
+            "x «secret:KEY» y"
+        );
     }
 }

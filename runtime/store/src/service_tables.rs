@@ -34,7 +34,7 @@ const TABLES: [&str; 14] = [
 ];
 
 /// Creates the tables, empty.
-pub(super) fn make(db: &Connection) -> rusqlite::Result<()> {
+pub(super) fn create_tables(db: &Connection) -> rusqlite::Result<()> {
     db.execute_batch(include_str!("service/schema.sql"))?;
     for layout in LATER {
         db.execute_batch(layout)?;
@@ -44,7 +44,7 @@ pub(super) fn make(db: &Connection) -> rusqlite::Result<()> {
 }
 
 /// Converts tables of an earlier layout to this one.
-pub(super) fn upgrade(db: &Connection, from: i64) -> rusqlite::Result<()> {
+pub(super) fn upgrade_tables(db: &Connection, from: i64) -> rusqlite::Result<()> {
     let known = usize::try_from(from - 1).unwrap_or_default();
     for layout in LATER.iter().skip(known) {
         db.execute_batch(layout)?;
@@ -59,7 +59,7 @@ pub(super) fn has_table(db: &Connection, name: &str) -> rusqlite::Result<bool> {
 }
 
 /// The layout of the tables, if they exist.
-pub(super) fn version(db: &Connection) -> rusqlite::Result<Option<i64>> {
+pub(super) fn layout_version(db: &Connection) -> rusqlite::Result<Option<i64>> {
     if !has_table(db, "service")? {
         return Ok(None);
     }
@@ -69,8 +69,8 @@ pub(super) fn version(db: &Connection) -> rusqlite::Result<Option<i64>> {
 
 /// Copies the readable rows of a damaged database's tables. Returns the tables with lost rows, each with the number of
 /// copied rows.
-pub(super) fn copy(from: &Connection, into: &Connection) -> Vec<(&'static str, i64)> {
-    if !matches!(version(from), Ok(Some(..=VERSION))) || make(into).is_err() {
+pub(super) fn copy_readable(from: &Connection, into: &Connection) -> Vec<(&'static str, i64)> {
+    if !matches!(layout_version(from), Ok(Some(..=VERSION))) || create_tables(into).is_err() {
         return Vec::new();
     }
     copy_tables(from, into, &TABLES)

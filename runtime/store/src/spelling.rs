@@ -16,11 +16,11 @@ struct Reading {
 }
 
 impl Reading {
-    fn byte(byte: u8, next: usize) -> Self {
+    fn from_byte(byte: u8, next: usize) -> Self {
         Self { bytes: [byte, 0, 0, 0], len: 1, next }
     }
 
-    fn code(code: u32, next: usize) -> Option<Self> {
+    fn from_code_point(code: u32, next: usize) -> Option<Self> {
         let mut bytes = [0; 4];
         let len = char::from_u32(code)?.encode_utf8(&mut bytes).len();
         Some(Self { bytes, len, next })
@@ -32,13 +32,13 @@ impl Reading {
 }
 
 /// True if an escape may begin with this byte.
-pub(super) fn introduces(byte: u8) -> bool {
+pub(super) fn begins_escape(byte: u8) -> bool {
     matches!(byte, b'%' | b'\\' | b'&')
 }
 
 /// Calls `each` with the first byte of every decoding of the escape at `at`.
 pub(super) fn first_bytes(text: &[u8], at: usize, mut each: impl FnMut(u8)) {
-    readings(text, at, &mut |reading| each(reading.bytes[0]));
+    decode_escape(text, at, &mut |reading| each(reading.bytes[0]));
 }
 
 /// Possible first bytes of the escape at a position, found by a quick check.
@@ -55,7 +55,7 @@ pub(super) enum Glance {
 }
 
 /// Checks the `%`, `\\` or `&` at `at`. Agrees with [`first_bytes`] unless it is unclear.
-pub(super) fn glance(text: &[u8], at: usize) -> Glance {
+pub(super) fn classify_escape(text: &[u8], at: usize) -> Glance {
     let one = |byte: u8, next: usize| match byte {
         b'\n' | b'\r' => Glance::Break(byte, byte, next),
         byte => Glance::Bytes(byte, byte),
@@ -73,7 +73,7 @@ pub(super) fn glance(text: &[u8], at: usize) -> Glance {
         (b'\\', [b'\\', rest @ ..]) => match rest {
             [b'\\', ..] | [] => Glance::Unclear,
             // Two backslashes, or an escaped one.
-            [kind, ..] => match control(*kind) {
+            [kind, ..] => match escaped_byte(*kind) {
                 Some(byte @ (b'\n' | b'\r')) => Glance::Break(byte, b'\\', at + 3),
                 Some(byte) => Glance::Bytes(b'\\', byte),
                 None if is_code(*kind) => Glance::Unclear,
@@ -95,7 +95,7 @@ pub(super) fn glance(text: &[u8], at: usize) -> Glance {
                 [high, ..] => Glance::Bytes(0xe0 | high, 0xe0 | high),
             }
         }
-        (b'\\', [kind, ..]) => match control(*kind) {
+        (b'\\', [kind, ..]) => match escaped_byte(*kind) {
             Some(byte) => one(byte, at + 2),
             None if is_code(*kind) => Glance::Unclear,
             None => Glance::Nothing,
@@ -107,7 +107,7 @@ pub(super) fn glance(text: &[u8], at: usize) -> Glance {
 }
 
 /// The character that a letter or mark after a backslash represents.
-fn control(kind: u8) -> Option<u8> {
+fn escaped_byte(kind: u8) -> Option<u8> {
     let byte = CONTROL[usize::from(kind)];
     (byte != 0).then_some(byte)
 }
@@ -156,32 +156,32 @@ pub(super) static DIGIT: [u8; 256] = {
 pub(super) const NO_DIGIT: u8 = 0xff;
 
 /// All decodings of the escape at `at`, without the plain character.
-fn readings(text: &[u8], at: usize, each: &mut dyn FnMut(Reading)) {
+fn decode_escape(text: &[u8], at: usize, each: &mut dyn FnMut(Reading)) {
     match text[at] {
         b'%' => {
-            if let Some(byte) = hex(text, at + 1, 2) {
-                each(Reading::byte(low(byte), at + 3));
+            if let Some(byte) = parse_hex(text, at + 1, 2) {
+                each(Reading::from_byte(low_byte(byte), at + 3));
             }
         }
-        b'+' => each(Reading::byte(b' ', at + 1)),
+        b'+' => each(Reading::from_byte(b' ', at + 1)),
         b'&' => {
-            if let Some(reading) = entity(text, at) {
+            if let Some(reading) = decode_entity(text, at) {
                 each(reading);
             }
         }
-        b'\\' => escapes(text, at, each),
+        b'\\' => decode_backslash(text, at, each),
         _ => {}
     }
 }
 
 /// `&#115;`, `&#x73;` and the names of characters that HTML must escape.
-fn entity(text: &[u8], at: usize) -> Option<Reading> {
+fn decode_entity(text: &[u8], at: usize) -> Option<Reading> {
     let rest = &text[at + 1..];
     const NAMES: [(&[u8], u8); 5] =
         [(b"amp", b'&'), (b"lt", b'<'), (b"gt", b'>'), (b"quot", b'"'), (b"apos", b'\'')];
     for (name, byte) in NAMES {
         if rest.starts_with(name) && rest.get(name.len()) == Some(&b';') {
-            return Some(Reading::byte(byte, at + name.len() + 2));
+            return Some(Reading::from_byte(byte, at + name.len() + 2));
         }
     }
     let rest = rest.strip_prefix(b"#")?;
@@ -195,70 +195,76 @@ fn entity(text: &[u8], at: usize) -> Option<Reading> {
     if text.get(next) == Some(&b';') {
         next += 1;
     }
-    Reading::code(code, next)
+    Reading::from_code_point(code, next)
 }
 
 /// The escape after a backslash, even if the backslash is itself escaped, any number of times.
-fn escapes(text: &[u8], at: usize, each: &mut dyn FnMut(Reading)) {
+fn decode_backslash(text: &[u8], at: usize, each: &mut dyn FnMut(Reading)) {
     let run = text[at..].iter().take(LONGEST).take_while(|byte| **byte == b'\\').count();
     for len in [2, 4] {
         if run >= len {
-            each(Reading::byte(b'\\', at + len));
+            each(Reading::from_byte(b'\\', at + len));
         }
     }
     let after = at + run;
     let Some(&kind) = text.get(after) else { return };
-    if let Some(byte) = control(kind) {
-        each(Reading::byte(byte, after + 1));
+    if let Some(byte) = escaped_byte(kind) {
+        each(Reading::from_byte(byte, after + 1));
     }
     match kind {
         b'u' => {
-            if let Some(reading) = unicode(text, after, &text[at..after]) {
+            if let Some(reading) = decode_unicode(text, after, &text[at..after]) {
                 each(reading);
             }
         }
         b'U' => {
-            if let Some(reading) = hex(text, after + 1, 8).and_then(|code| Reading::code(code, after + 9)) {
+            if let Some(reading) =
+                parse_hex(text, after + 1, 8).and_then(|code| Reading::from_code_point(code, after + 9))
+            {
                 each(reading);
             }
         }
         b'x' => {
-            if let Some(byte) = hex(text, after + 1, 2) {
-                each(Reading::byte(low(byte), after + 3));
+            if let Some(byte) = parse_hex(text, after + 1, 2) {
+                each(Reading::from_byte(low_byte(byte), after + 3));
             }
         }
         b'0'..=b'7' => {
             let digits = text[after..].iter().take(3).take_while(|byte| matches!(byte, b'0'..=b'7')).count();
             let code =
                 text[after..after + digits].iter().fold(0, |code, byte| code * 8 + u32::from(byte - b'0'));
-            each(Reading::byte(low(code), after + digits));
+            each(Reading::from_byte(low_byte(code), after + digits));
         }
         _ => {}
     }
 }
 
 /// `u0073`, `u{73}`, and the two halves of a character beyond 16 bits.
-fn unicode(text: &[u8], at: usize, slashes: &[u8]) -> Option<Reading> {
+fn decode_unicode(text: &[u8], at: usize, slashes: &[u8]) -> Option<Reading> {
     if text.get(at + 1) == Some(&b'{') {
         let digits = text[at + 2..].iter().take(6).take_while(|byte| byte.is_ascii_hexdigit()).count();
-        let code = hex(text, at + 2, digits)?;
-        return (text.get(at + 2 + digits) == Some(&b'}')).then(|| Reading::code(code, at + 3 + digits))?;
+        let code = parse_hex(text, at + 2, digits)?;
+        return (text.get(at + 2 + digits) == Some(&b'}'))
+            .then(|| Reading::from_code_point(code, at + 3 + digits))?;
     }
-    let code = hex(text, at + 1, 4)?;
+    let code = parse_hex(text, at + 1, 4)?;
     if !(0xd800..0xdc00).contains(&code) {
-        return Reading::code(code, at + 5);
+        return Reading::from_code_point(code, at + 5);
     }
     let rest = text[at + 5..].strip_prefix(slashes)?.strip_prefix(b"u")?;
-    let second = hex(rest, 0, 4).filter(|second| (0xdc00..0xe000).contains(second))?;
-    Reading::code(0x1_0000 + ((code - 0xd800) << 10) + (second - 0xdc00), text.len() - rest.len() + 4)
+    let second = parse_hex(rest, 0, 4).filter(|second| (0xdc00..0xe000).contains(second))?;
+    Reading::from_code_point(
+        0x1_0000 + ((code - 0xd800) << 10) + (second - 0xdc00),
+        text.len() - rest.len() + 4,
+    )
 }
 
-fn hex(text: &[u8], at: usize, digits: usize) -> Option<u32> {
+fn parse_hex(text: &[u8], at: usize, digits: usize) -> Option<u32> {
     let digits = text.get(at..at + digits).filter(|digits| !digits.is_empty())?;
     digits.iter().try_fold(0, |code, byte| Some(code * 16 + char::from(*byte).to_digit(16)?))
 }
 
-fn low(code: u32) -> u8 {
+fn low_byte(code: u32) -> u8 {
     (code & 0xff) as u8
 }
 
@@ -268,9 +274,9 @@ pub(super) fn after_break(text: &[u8], at: usize) -> Option<usize> {
     loop {
         match text.get(next) {
             Some(b'\r' | b'\n') => next += 1,
-            Some(byte) if introduces(*byte) => {
+            Some(byte) if begins_escape(*byte) => {
                 let mut end = None;
-                readings(text, next, &mut |reading| {
+                decode_escape(text, next, &mut |reading| {
                     if matches!(reading.bytes(), [b'\r' | b'\n']) {
                         end = Some(reading.next);
                     }
@@ -312,7 +318,7 @@ pub(super) enum SpellingFound {
 }
 
 /// Compares `text` from `at` on with `form`.
-pub(super) fn follow(text: &[u8], at: usize, form: &[u8], kind: SpellingKind) -> SpellingFound {
+pub(super) fn follow_form(text: &[u8], at: usize, form: &[u8], kind: SpellingKind) -> SpellingFound {
     follow_from(text, at, form, kind, false)
 }
 
@@ -348,7 +354,7 @@ pub(super) fn follow_from(
             open.push((next, done));
         }
         let mut spelled = false;
-        readings(text, at, &mut |reading| {
+        decode_escape(text, at, &mut |reading| {
             // An escape that reaches the end of the text may continue after it.
             spelled |= reading.next < text.len();
             if wanted.starts_with(reading.bytes()) {
@@ -356,7 +362,7 @@ pub(super) fn follow_from(
             }
         });
         // The start of an escape that is incomplete so far.
-        cut |= !spelled && introduces(byte) && text.len() - at < LONGEST;
+        cut |= !spelled && begins_escape(byte) && text.len() - at < LONGEST;
         let is_same = byte == wanted[0] || kind == SpellingKind::Hex && byte.eq_ignore_ascii_case(&wanted[0]);
         if is_same {
             open.push((at + 1, done + 1));
@@ -381,26 +387,26 @@ mod tests {
             "s%33ö\\\\&quot;😀\\040n",
         ] {
             assert_eq!(
-                follow(text.as_bytes(), 0, secret, SpellingKind::Plain),
+                follow_form(text.as_bytes(), 0, secret, SpellingKind::Plain),
                 SpellingFound::Whole(text.len()),
                 "{text}"
             );
         }
-        assert_eq!(follow(b"%73%3", 0, b"s3", SpellingKind::Plain), SpellingFound::Cut);
-        assert_eq!(follow(b"s4", 0, b"s3", SpellingKind::Plain), SpellingFound::No);
+        assert_eq!(follow_form(b"%73%3", 0, b"s3", SpellingKind::Plain), SpellingFound::Cut);
+        assert_eq!(follow_form(b"s4", 0, b"s3", SpellingKind::Plain), SpellingFound::No);
     }
 
     #[test]
     fn digits_are_wrapped_in_many_ways() {
         for text in ["ab\ncd", "a\r\nb\r\nc\r\nd", "ab\n    cd", "ab\\ncd", "ab%0D%0Acd", "abc&#10;d"] {
             assert_eq!(
-                follow(text.as_bytes(), 0, b"abcd", SpellingKind::Digits),
+                follow_form(text.as_bytes(), 0, b"abcd", SpellingKind::Digits),
                 SpellingFound::Whole(text.len()),
                 "{text}"
             );
         }
-        assert_eq!(follow(b"AB\nCd", 0, b"abcd", SpellingKind::Hex), SpellingFound::Whole(5));
-        assert_eq!(follow(b"ab\ncd", 0, b"abcd", SpellingKind::Plain), SpellingFound::No);
-        assert_eq!(follow(b"ab\n", 0, b"abcd", SpellingKind::Digits), SpellingFound::Cut);
+        assert_eq!(follow_form(b"AB\nCd", 0, b"abcd", SpellingKind::Hex), SpellingFound::Whole(5));
+        assert_eq!(follow_form(b"ab\ncd", 0, b"abcd", SpellingKind::Plain), SpellingFound::No);
+        assert_eq!(follow_form(b"ab\n", 0, b"abcd", SpellingKind::Digits), SpellingFound::Cut);
     }
 }

@@ -11,7 +11,7 @@ use rusqlite::{OptionalExtension, Transaction, params};
 use super::Store;
 use super::db::Durability;
 use super::error::StoreError;
-use super::spent_tables::{is_there, make};
+use super::spent_tables::{create_if_missing, is_there};
 use lobster_base::budget::{Amount, Limits, Unit};
 
 const MILLISECONDS_OF_A_DAY: i64 = 86_400_000;
@@ -69,11 +69,11 @@ impl Store {
         amount: Amount,
     ) -> Result<Result<Day, DayFull>, StoreError> {
         let day = self.today();
-        self.write(Durability::Synced, |tx| {
-            make(tx)?;
+        self.write_transaction(Durability::Synced, |tx| {
+            create_if_missing(tx)?;
             let mut sums = Vec::new();
             for (index, budget) in budgets.iter().enumerate() {
-                let used = spent(tx, &budget.key, day)?;
+                let used = amount_spent(tx, &budget.key, day)?;
                 let sum = used.plus(amount);
                 if let Some(unit) = budget.limits.passed_by(&sum) {
                     return Ok(Err(DayFull { index, unit, used }));
@@ -99,10 +99,10 @@ impl Store {
         used: Amount,
     ) -> Result<(), StoreError> {
         // If this write is lost, the call keeps the most that it can have used.
-        self.write(Durability::Lazy, |tx| {
-            make(tx)?;
+        self.write_transaction(Durability::Lazy, |tx| {
+            create_if_missing(tx)?;
             for budget in budgets {
-                let before = spent(tx, &budget.key, day)?;
+                let before = amount_spent(tx, &budget.key, day)?;
                 set(tx, budget, day, before.minus(reserved).plus(used))?;
             }
             Ok(())
@@ -114,7 +114,7 @@ impl Store {
     /// # Errors
     /// If the store cannot be read.
     pub fn spent_on(&self, day: Day) -> Result<Vec<DaySpent>, StoreError> {
-        self.inner.db.read(|db| {
+        self.inner.db.read_snapshot(|db| {
             if !is_there(db)? {
                 return Ok(Vec::new());
             }
@@ -126,14 +126,14 @@ impl Store {
                 Ok(DaySpent {
                     key: row.get(0)?,
                     used: Amount {
-                        calls: count(row.get(1)?),
-                        tokens: count(row.get(2)?),
-                        nano_usd: count(row.get(3)?),
+                        calls: from_sql_integer(row.get(1)?),
+                        tokens: from_sql_integer(row.get(2)?),
+                        nano_usd: from_sql_integer(row.get(3)?),
                     },
                     limits: Limits {
-                        calls: row.get::<_, Option<i64>>(4)?.map(count),
-                        tokens: row.get::<_, Option<i64>>(5)?.map(count),
-                        nano_usd: row.get::<_, Option<i64>>(6)?.map(count),
+                        calls: row.get::<_, Option<i64>>(4)?.map(from_sql_integer),
+                        tokens: row.get::<_, Option<i64>>(5)?.map(from_sql_integer),
+                        nano_usd: row.get::<_, Option<i64>>(6)?.map(from_sql_integer),
                     },
                 })
             })?;
@@ -143,10 +143,10 @@ impl Store {
 
     /// Removes the days before a point in time.
     pub(super) fn forget_days(&self, before: i64) -> Result<(), StoreError> {
-        if !self.inner.db.read(|db| Ok(is_there(db)?))? {
+        if !self.inner.db.read_snapshot(|db| Ok(is_there(db)?))? {
             return Ok(());
         }
-        self.write(Durability::Lazy, |tx| {
+        self.write_transaction(Durability::Lazy, |tx| {
             tx.execute("DELETE FROM spent WHERE day < ?1", [before.div_euclid(MILLISECONDS_OF_A_DAY)])?;
             Ok(())
         })
@@ -161,17 +161,17 @@ impl Store {
         if budget.is_none() && self.service_budget()?.is_none() {
             return Ok(());
         }
-        self.write(Durability::Synced, |tx| {
-            make(tx)?;
+        self.write_transaction(Durability::Synced, |tx| {
+            create_if_missing(tx)?;
             tx.execute("DELETE FROM service_budget", [])?;
             if let Some((limits, allows_unpriced)) = budget {
                 tx.execute(
                     "INSERT INTO service_budget (max_calls, max_tokens, max_nano_usd, allows_unpriced)
                      VALUES (?1, ?2, ?3, ?4)",
                     params![
-                        limits.calls.map(whole),
-                        limits.tokens.map(whole),
-                        limits.nano_usd.map(whole),
+                        limits.calls.map(to_sql_integer),
+                        limits.tokens.map(to_sql_integer),
+                        limits.nano_usd.map(to_sql_integer),
                         allows_unpriced
                     ],
                 )?;
@@ -185,7 +185,7 @@ impl Store {
     /// # Errors
     /// If the store cannot be read.
     pub fn service_budget(&self) -> Result<Option<(Limits, bool)>, StoreError> {
-        self.inner.db.read(|db| {
+        self.inner.db.read_snapshot(|db| {
             if !is_there(db)? {
                 return Ok(None);
             }
@@ -193,7 +193,8 @@ impl Store {
                 "SELECT max_calls, max_tokens, max_nano_usd, allows_unpriced FROM service_budget",
             )?;
             let limits = |row: &rusqlite::Row<'_>| {
-                let limit = |at: usize| row.get::<_, Option<i64>>(at).map(|limit| limit.map(count));
+                let limit =
+                    |at: usize| row.get::<_, Option<i64>>(at).map(|limit| limit.map(from_sql_integer));
                 let limits = Limits { calls: limit(0)?, tokens: limit(1)?, nano_usd: limit(2)? };
                 Ok((limits, row.get(3)?))
             };
@@ -203,19 +204,23 @@ impl Store {
 }
 
 /// SQLite's integers are signed.
-fn whole(count: u64) -> i64 {
+fn to_sql_integer(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-fn count(whole: i64) -> u64 {
+fn from_sql_integer(whole: i64) -> u64 {
     u64::try_from(whole).unwrap_or(0)
 }
 
-fn spent(tx: &Transaction<'_>, key: &str, day: Day) -> rusqlite::Result<Amount> {
+fn amount_spent(tx: &Transaction<'_>, key: &str, day: Day) -> rusqlite::Result<Amount> {
     let mut found =
         tx.prepare_cached("SELECT calls, tokens, nano_usd FROM spent WHERE key = ?1 AND day = ?2")?;
     let amount = found.query_row(params![key, day.0], |row| {
-        Ok(Amount { calls: count(row.get(0)?), tokens: count(row.get(1)?), nano_usd: count(row.get(2)?) })
+        Ok(Amount {
+            calls: from_sql_integer(row.get(0)?),
+            tokens: from_sql_integer(row.get(1)?),
+            nano_usd: from_sql_integer(row.get(2)?),
+        })
     });
     Ok(amount.optional()?.unwrap_or_default())
 }
@@ -229,12 +234,12 @@ fn set(tx: &Transaction<'_>, budget: &DayLimit, day: Day, used: Amount) -> rusql
     .execute(params![
         budget.key,
         day.0,
-        whole(used.calls),
-        whole(used.tokens),
-        whole(used.nano_usd),
-        limits.calls.map(whole),
-        limits.tokens.map(whole),
-        limits.nano_usd.map(whole)
+        to_sql_integer(used.calls),
+        to_sql_integer(used.tokens),
+        to_sql_integer(used.nano_usd),
+        limits.calls.map(to_sql_integer),
+        limits.tokens.map(to_sql_integer),
+        limits.nano_usd.map(to_sql_integer)
     ])?;
     Ok(())
 }

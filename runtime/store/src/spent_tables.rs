@@ -11,7 +11,7 @@ pub(super) fn is_there(db: &Connection) -> rusqlite::Result<bool> {
 }
 
 /// Creates the tables if they are missing.
-pub(super) fn make(db: &Connection) -> rusqlite::Result<()> {
+pub(super) fn create_if_missing(db: &Connection) -> rusqlite::Result<()> {
     if !is_there(db)? {
         db.execute_batch(include_str!("spent.sql"))?;
     }
@@ -20,8 +20,8 @@ pub(super) fn make(db: &Connection) -> rusqlite::Result<()> {
 
 /// Copies the readable rows of a damaged database. Returns the tables with lost rows, each with the number of copied
 /// rows.
-pub(super) fn copy(from: &Connection, into: &Connection) -> Vec<(&'static str, i64)> {
-    if !is_there(from).unwrap_or(false) || make(into).is_err() {
+pub(super) fn copy_readable(from: &Connection, into: &Connection) -> Vec<(&'static str, i64)> {
+    if !is_there(from).unwrap_or(false) || create_if_missing(into).is_err() {
         return Vec::new();
     }
     copy_tables(from, into, &["spent", "service_budget"])

@@ -11,7 +11,7 @@ use lobster_base::locked_directory::{left_in, remove_left, remove_left_files};
 use serde::Serialize;
 
 use super::error::StoreError;
-use super::gc::entries;
+use super::gc::dir_entries;
 use super::{SCRATCH, Store, UNFINISHED_BLOB};
 
 /// Prefix of the directories for the layers of a staged step.
@@ -34,7 +34,7 @@ pub struct StatePart {
     pub removed_by: &'static str,
 }
 
-const fn part(path: &'static str, holds: &'static str, removed_by: &'static str) -> StatePart {
+const fn state_part(path: &'static str, holds: &'static str, removed_by: &'static str) -> StatePart {
     StatePart { path, holds, removed_by }
 }
 
@@ -45,53 +45,57 @@ const NOTHING: &str = "nothing";
 
 /// All parts.
 pub const STATE_PARTS: &[StatePart] = &[
-    part(
+    state_part(
         "store/lobster.db*",
         "runs, journals, approvals, the action cache, small blobs (SQLite)",
         "`store gc`, run by run",
     ),
-    part("store/blobs/", "blobs over 64 KiB, named by their BLAKE3", WITH_RUN),
-    part(
+    state_part("store/blobs/", "blobs over 64 KiB, named by their BLAKE3", WITH_RUN),
+    state_part(
         "store/output/",
         "the output of steps that are running, or were when lobster was killed",
         "the end of the step, `resume`, or `store gc` with the run",
     ),
-    part("store/layers/", "what running staged steps write", NEXT_RUN),
-    part("store/homes/", "homes of running steps under a policy", NEXT_RUN),
-    part("store/workers/", "what running workers keep of their orders", "the end of the worker†"),
-    part("store/trees/", "listings of the files that approvals cover", "a limit of 256 MiB"),
-    part("approved-*/", "copies of approved files, for running steps", NEXT_RUN),
-    part("store/tmp/", "blobs being written, and bundles being read", "the end of the write†"),
-    part(
+    state_part("store/layers/", "what running staged steps write", NEXT_RUN),
+    state_part("store/homes/", "homes of running steps under a policy", NEXT_RUN),
+    state_part("store/workers/", "what running workers keep of their orders", "the end of the worker†"),
+    state_part("store/trees/", "listings of the files that approvals cover", "a limit of 256 MiB"),
+    state_part("approved-*/", "copies of approved files, for running steps", NEXT_RUN),
+    state_part("store/tmp/", "blobs being written, and bundles being read", "the end of the write†"),
+    state_part(
         "store/locks/",
         "locks: of runs, and one empty file for each state key",
         "the end of the run; after a kill `store gc`, with the run",
     ),
-    part(
+    state_part(
         "store/commits/",
         "commits of changes to files that are not finished",
         "the commit; after a kill the next command",
     ),
-    part("store/code/", "compiled components", "a limit of 1 GiB; `store gc`"),
-    part(
+    state_part("store/code/", "compiled components", "a limit of 1 GiB; `store gc`"),
+    state_part(
         "store/answers/",
         "answers of models that are kept under a policy",
         "`store gc --older-than`, by age",
     ),
-    part("store/trust/", "project policies that a person trusts", "`policy untrust`"),
-    part("store/name", "the store's name", NOTHING),
-    part("store/high-water*", "the newest durable records, outside the database", NOTHING),
-    part("store/collected", "when the last collection began", NOTHING),
-    part("store/gc.lock", "the lock of collections", NOTHING),
-    part("store/new-*", "a database being created", "its creation; after a kill `store gc`"),
-    part("models/", "which channels of a model pool rest, and until when", NOTHING),
-    part("logins/", "logins at MCP servers", "`mcp logout`"),
-    part(
+    state_part("store/trust/", "project policies that a person trusts", "`policy untrust`"),
+    state_part("store/name", "the store's name", NOTHING),
+    state_part("store/high-water*", "the newest durable records, outside the database", NOTHING),
+    state_part("store/collected", "when the last collection began", NOTHING),
+    state_part("store/gc.lock", "the lock of collections", NOTHING),
+    state_part("store/new-*", "a database being created", "its creation; after a kill `store gc`"),
+    state_part("models/", "which channels of a model pool rest, and until when", NOTHING),
+    state_part("logins/", "logins at MCP servers", "`mcp logout`"),
+    state_part(
         ".lobster-*",
         "a state file being written, a copy being made",
         "the end of the write; after a kill `store gc`",
     ),
-    part("*.json", "what `state.set` and `diff.last` keep, one readable file for each key", "`state.set`"),
+    state_part(
+        "*.json",
+        "what `state.set` and `diff.last` keep, one readable file for each key",
+        "`state.set`",
+    ),
 ];
 
 /// The part to which a path below the state directory belongs.
@@ -163,7 +167,7 @@ impl Store {
     pub fn part_uses(&self) -> Vec<PartUse> {
         let mut uses: Vec<PartUse> = Vec::new();
         let mut unnamed = 0;
-        walk(self.state_dir(), "", &mut |path, bytes| {
+        walk_files(self.state_dir(), "", &mut |path, bytes| {
             let known = part_of(path);
             let name = known.map_or(path, |part| part.path);
             let number = match uses.iter().position(|used| used.path == name) {
@@ -190,7 +194,7 @@ impl Store {
     /// Removes kept model answers that are older than this many milliseconds.
     pub(super) fn forget_answers(&self, age_ms: i64) -> Result<(), StoreError> {
         let age = Duration::from_millis(u64::try_from(age_ms).unwrap_or(0));
-        for path in entries(&self.inner.dir.join("answers")) {
+        for path in dir_entries(&self.inner.dir.join("answers")) {
             let made =
                 fs::metadata(&path).ok().filter(fs::Metadata::is_file).and_then(|meta| meta.modified().ok());
             if made.and_then(|made| made.elapsed().ok()).is_some_and(|past| past > age) {
@@ -214,7 +218,7 @@ impl Store {
 
     /// The same in the background.
     #[must_use]
-    pub fn sweep(&self) -> Sweep {
+    pub fn start_sweep(&self) -> Sweep {
         remove_left_files(&self.state_dir().join("store/tmp"), UNFINISHED_BLOB);
         let mut left = Vec::new();
         for (dir, prefix) in LOCKED {
@@ -229,7 +233,7 @@ impl Store {
 }
 
 /// Passes each file below a directory to `each`, without following links.
-fn walk(dir: &Path, below: &str, each: &mut impl FnMut(&str, u64)) {
+fn walk_files(dir: &Path, below: &str, each: &mut impl FnMut(&str, u64)) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let path = match below {
@@ -240,7 +244,7 @@ fn walk(dir: &Path, below: &str, each: &mut impl FnMut(&str, u64)) {
         if path == "store/blobs" {
             continue;
         }
-        if meta.is_dir() { walk(&entry.path(), &path, each) } else { each(&path, meta.len()) }
+        if meta.is_dir() { walk_files(&entry.path(), &path, each) } else { each(&path, meta.len()) }
     }
 }
 

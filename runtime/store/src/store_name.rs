@@ -51,8 +51,8 @@ impl StoreName {
     }
 
     /// Writes the name where it is missing.
-    pub(super) fn complete(self, dir: &Path, tx: &Connection) -> Result<String, StoreError> {
-        let name = self.get().map_or_else(fresh, str::to_owned);
+    pub(super) fn write_missing(self, dir: &Path, tx: &Connection) -> Result<String, StoreError> {
+        let name = self.get().map_or_else(fresh_name, str::to_owned);
         if self.database.is_none() {
             write_table(tx, &name)?;
         }
@@ -64,8 +64,8 @@ impl StoreName {
     }
 
     /// Gives the store a new, unique name.
-    pub(super) fn replace(dir: &Path, tx: &Connection) -> Result<String, StoreError> {
-        let name = fresh();
+    pub(super) fn assign_new(dir: &Path, tx: &Connection) -> Result<String, StoreError> {
+        let name = fresh_name();
         write_table(tx, &name)?;
         write_file(dir, &name).map_err(|error| StoreError::io("write", &dir.join(FILE), error))?;
         Ok(name)
@@ -80,7 +80,7 @@ impl StoreName {
     }
 }
 
-fn fresh() -> String {
+fn fresh_name() -> String {
     Uuid::new_v4().simple().to_string()
 }
 

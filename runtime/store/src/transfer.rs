@@ -10,7 +10,7 @@ use super::blob::Blob;
 use super::db::Durability;
 use super::error::StoreError;
 use super::event::{Event, RunId, RunStatus};
-use super::journal::{Record, head, insert_run, parse_record, record_text_of};
+use super::journal::{Record, insert_run, parse_record, read_head, record_text_of};
 use super::named_blobs::{NAMES_AT_MOST, digests_in};
 use lobster_base::digest::Digest;
 use lobster_base::json;
@@ -42,7 +42,7 @@ impl Store {
     ///
     /// # Errors
     /// If there is no such run, or the database cannot be read.
-    pub fn redacted(&self, run: RunId) -> Result<Redacted, StoreError> {
+    pub fn redacted_parts(&self, run: RunId) -> Result<Redacted, StoreError> {
         let Some(value) = self.run_value(run, REDACTED)? else { return Ok(Redacted::default()) };
         serde_json::from_value(value)
             .map_err(|e| StoreError::Json { what: "the note on what was redacted", source: e.into() })
@@ -77,8 +77,8 @@ impl Store {
     /// # Errors
     /// [`StoreError::CalledOff`]; also fails if there is no such run, or it cannot be written.
     pub fn take_over(&self, run: RunId, event: Event) -> Result<(), StoreError> {
-        self.write(Durability::Synced, |tx| {
-            let mut head = head(tx, run)?;
+        self.write_transaction(Durability::Synced, |tx| {
+            let mut head = read_head(tx, run)?;
             if let Some(refused) = head.called_off(tx)? {
                 return Err(refused);
             }
@@ -93,10 +93,10 @@ impl Store {
 
     /// The same error, or a more precise one if the blob was left out of `run` when it was exported.
     #[must_use]
-    pub fn explained(&self, run: RunId, error: StoreError) -> StoreError {
+    pub fn explain_error(&self, run: RunId, error: StoreError) -> StoreError {
         match error {
             StoreError::MissingBlob(digest)
-                if self.redacted(run).is_ok_and(|redacted| redacted.blobs.contains(&digest)) =>
+                if self.redacted_parts(run).is_ok_and(|redacted| redacted.blobs.contains(&digest)) =>
             {
                 StoreError::RedactedBlob(digest)
             }
@@ -106,7 +106,7 @@ impl Store {
 
     /// True if a blob was left out of any imported run.
     pub(super) fn is_left_out(&self, digest: &Digest) -> bool {
-        let found = self.inner.db.read(|db| {
+        let found = self.inner.db.read_snapshot(|db| {
             let mut statement =
                 db.prepare_cached("SELECT 1 FROM run_values WHERE key = ?1 AND instr(value, ?2) > 0")?;
             Ok(statement.exists(params![REDACTED, digest.to_string()])?)
@@ -151,7 +151,7 @@ impl Store {
             if len > NAMES_AT_MOST {
                 continue;
             }
-            let content = self.load(&digest, NAMES_AT_MOST)?;
+            let content = self.load_blob(&digest, NAMES_AT_MOST)?;
             if matches!(content.first(), Some(b'{' | b'[')) {
                 let from = named.len();
                 digests_in(&content, |digest| named.push(digest));
@@ -185,7 +185,7 @@ impl Store {
             .zip(1..)
             .map(|(text, seq)| parse_record(run, seq, text))
             .collect::<Result<_, _>>()?;
-        self.write(Durability::Synced, |tx| {
+        self.write_transaction(Durability::Synced, |tx| {
             let known: Option<i64> = tx
                 .query_row("SELECT n FROM runs WHERE id = ?1", [run.as_bytes()], |row| row.get(0))
                 .optional()?;
@@ -196,16 +196,16 @@ impl Store {
                         "DELETE FROM run_values WHERE run = ?1 AND key IN (?2, ?3)",
                         params![n, REDACTED, COPY],
                     )?;
-                    (head(tx, run)?, known_records)
+                    (read_head(tx, run)?, known_records)
                 }
                 None => (insert_run(tx, run, records[0].at, &records[0].event)?, 0),
             };
             for record in &records[known_records..] {
-                if !head.precedes(record) {
+                if !head.is_continued_by(record) {
                     let why = "it does not carry the hash of the record before".to_owned();
                     return Err(StoreError::BrokenChain { run: run.to_string(), seq: record.seq, why });
                 }
-                head.push(tx, record.at, &record.event, &record.text)?;
+                head.append_record(tx, record.at, &record.event, &record.text)?;
             }
             if *redacted != Redacted::default() {
                 tx.execute(

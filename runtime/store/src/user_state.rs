@@ -56,7 +56,7 @@ pub struct UserState {
 impl UserState {
     /// The state kept in `dir`, which need not exist.
     #[must_use]
-    pub fn at(dir: &Path) -> Self {
+    pub fn in_dir(dir: &Path) -> Self {
         Self { dir: dir.to_owned(), patience: PATIENCE }
     }
 
@@ -74,8 +74,8 @@ impl UserState {
     /// If the key leaves no file name, or the file cannot be read or is not JSON.
     pub fn get(&self, key: &str) -> Result<Option<Value>, StoreError> {
         let path = self.dir.join(file_name(key)?);
-        private::check(&self.dir)?;
-        read(&path)
+        private::check_dir_owner(&self.dir)?;
+        read_value(&path)
     }
 
     /// Replaces the value of `key`, durably.
@@ -90,8 +90,8 @@ impl UserState {
     ///
     /// # Errors
     /// As [`UserState::with_lock`], or if it cannot be removed.
-    pub fn remove(&self, key: &str) -> Result<bool, StoreError> {
-        self.with_lock(key, |state| state.remove())
+    pub fn remove_key(&self, key: &str) -> Result<bool, StoreError> {
+        self.with_lock(key, |state| state.remove_value())
     }
 
     /// Runs `work` while no other process or thread can change `key`. Locking the same key again inside waits until
@@ -107,17 +107,17 @@ impl UserState {
     ) -> Result<T, E> {
         let name = file_name(key)?;
         let path = self.dir.join(&name);
-        let _lock = self.lock(&name, &path)?;
+        let _lock = self.lock_key(&name, &path)?;
         work(&LockedState { path })
     }
 
-    fn lock(&self, name: &str, path: &Path) -> Result<FileLock, StoreError> {
+    fn lock_key(&self, name: &str, path: &Path) -> Result<FileLock, StoreError> {
         let unusable = |source: io::Error| match StoreError::io("lock", path, source) {
             StoreError::Io { source, .. } => StoreError::Unusable { path: self.dir.clone(), source },
             other => other,
         };
         make_state_dir(&self.dir).map_err(unusable)?;
-        private::mend(&self.dir)?;
+        private::close_to_others(&self.dir)?;
         let locks = self.dir.join("store").join("locks");
         for dir in [self.dir.join("store"), locks.clone()] {
             match fs::DirBuilder::new().mode(0o700).create(&dir) {
@@ -136,7 +136,7 @@ impl UserState {
             holder,
             seconds: self.patience.as_secs(),
         };
-        let lock = FileLock::take(file, Sharing::Exclusive, self.patience)
+        let lock = FileLock::try_acquire(file, Sharing::Exclusive, self.patience)
             .map_err(unusable)?
             .ok_or_else(|| held("another lobster process".to_owned()))?;
         // The incumbent's lock is a directory. If its process is alive, wait for it; if it is dead, ignore the lock.
@@ -161,7 +161,7 @@ impl LockedState {
     /// # Errors
     /// If the file cannot be read or is not JSON.
     pub fn get(&self) -> Result<Option<Value>, StoreError> {
-        read(&self.path)
+        read_value(&self.path)
     }
 
     /// As [`UserState::set`].
@@ -171,16 +171,16 @@ impl LockedState {
     pub fn set(&self, value: &Value) -> Result<(), StoreError> {
         let mut text = json::pretty(value);
         text.push('\n');
-        replace(&self.path, text.as_bytes()).map_err(|e| StoreError::io("write", &self.path, e))
+        replace_file(&self.path, text.as_bytes()).map_err(|e| StoreError::io("write", &self.path, e))
     }
 
-    /// As [`UserState::remove`].
+    /// As [`UserState::remove_key`].
     ///
     /// # Errors
     /// If it cannot be removed.
-    pub fn remove(&self) -> Result<bool, StoreError> {
+    pub fn remove_value(&self) -> Result<bool, StoreError> {
         let remove = || match fs::remove_file(&self.path) {
-            Ok(()) => sync_dir(parent(&self.path)).map(|()| true),
+            Ok(()) => sync_dir(parent_dir(&self.path)).map(|()| true),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(e) => Err(e),
         };
@@ -211,14 +211,14 @@ fn file_name(key: &str) -> Result<String, StoreError> {
     Ok(name)
 }
 
-fn read(path: &Path) -> Result<Option<Value>, StoreError> {
+fn read_value(path: &Path) -> Result<Option<Value>, StoreError> {
     let mut text = Vec::new();
     // A user may have put a link there.
     match regular_file::open(path).and_then(|mut file| file.read_to_end(&mut text)) {
         Ok(_) => {}
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) if e.kind() == io::ErrorKind::NotADirectory => {
-            return Err(StoreError::Unusable { path: parent(path).to_owned(), source: e });
+            return Err(StoreError::Unusable { path: parent_dir(path).to_owned(), source: e });
         }
         Err(e) => return Err(StoreError::io("read", path, e)),
     }
@@ -229,8 +229,8 @@ fn read(path: &Path) -> Result<Option<Value>, StoreError> {
 
 /// Writes a new file and moves it into place: readers never see half a file, and a symbolic link is replaced, not
 /// followed. A mode set by the user is kept.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let dir = parent(path);
+fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let dir = parent_dir(path);
     fault::point("state file")?;
     let mut draft = tempfile::Builder::new().prefix(".lobster-").suffix(".tmp").tempfile_in(dir)?;
     draft.write_all(bytes)?;
@@ -247,7 +247,7 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     sync_dir(dir)
 }
 
-fn parent(path: &Path) -> &Path {
+fn parent_dir(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new("."))
 }
 
@@ -270,7 +270,7 @@ fn live_incumbent(path: &Path) -> Option<u32> {
     let mut fields = text.trim().split(':');
     let pid: u32 = fields.next()?.parse().ok()?;
     let started = fields.next()?;
-    let now = claim::began(pid)?.to_string();
+    let now = claim::process_start_time(pid)?.to_string();
     // Without a start time, the pid may belong to another process by now. Waiting for that one has a time limit, while
     // ignoring a real holder would be unsafe.
     (started.is_empty() || started == now).then_some(pid)
@@ -283,8 +283,8 @@ mod tests {
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
 
-    fn at(dir: &tempfile::TempDir) -> UserState {
-        UserState::at(dir.path()).with_patience(Duration::from_millis(150))
+    fn state_in(dir: &tempfile::TempDir) -> UserState {
+        UserState::in_dir(dir.path()).with_patience(Duration::from_millis(150))
     }
 
     #[test]
@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn text_mode_and_atomicity_are_the_incumbents() -> Result<(), Box<dyn std::error::Error>> {
         let dir = tempfile::tempdir()?;
-        let state = at(&dir);
+        let state = state_in(&dir);
         assert_eq!(state.get("k")?, None);
         state.set("K", &json!({"b": [1.0, true], "a": {}}))?;
         let path = dir.path().join("k.json");
@@ -327,7 +327,7 @@ mod tests {
         state.set("link", &json!(2))?;
         assert_eq!((fs::read_to_string(&target)?, state.get("link")?), ("kept".into(), Some(json!(2))));
 
-        assert!(state.remove("k")? && !state.remove("k")?);
+        assert!(state.remove_key("k")? && !state.remove_key("k")?);
         let left: Vec<_> = fs::read_dir(dir.path())?.filter_map(|e| Some(e.ok()?.file_name())).collect();
         assert!(!left.iter().any(|n| n.to_string_lossy().ends_with(".tmp")), "{left:?}");
         Ok(())
@@ -336,7 +336,7 @@ mod tests {
     #[test]
     fn long_keys_work_and_damaged_files_say_where() -> Result<(), Box<dyn std::error::Error>> {
         let dir = tempfile::tempdir()?;
-        let state = at(&dir);
+        let state = state_in(&dir);
         let key = "k".repeat(250);
         state.set(&key, &json!([]))?;
         assert_eq!(state.get(&key)?, Some(json!([])));
@@ -352,7 +352,7 @@ mod tests {
         let dir = tempfile::tempdir()?;
         std::thread::scope(|scope| {
             for _ in 0..8 {
-                let state = UserState::at(dir.path());
+                let state = UserState::in_dir(dir.path());
                 scope.spawn(move || {
                     for _ in 0..20 {
                         let done = state.with_lock("ctr", |ctr| {
@@ -364,7 +364,7 @@ mod tests {
                 });
             }
         });
-        assert_eq!(UserState::at(dir.path()).get("ctr")?, Some(json!(160)));
+        assert_eq!(UserState::in_dir(dir.path()).get("ctr")?, Some(json!(160)));
         Ok(())
     }
 
@@ -372,7 +372,7 @@ mod tests {
     fn leftovers_of_the_incumbent_do_not_block_but_its_living_processes_do()
     -> Result<(), Box<dyn std::error::Error>> {
         let dir = tempfile::tempdir()?;
-        let state = at(&dir);
+        let state = state_in(&dir);
         let lock = dir.path().join("k.json.lock");
         fs::write(&lock, "a regular file")?;
         state.set("k", &json!(1))?;
@@ -398,10 +398,10 @@ mod tests {
     #[test]
     fn a_held_key_and_an_unusable_directory_are_errors() -> Result<(), Box<dyn std::error::Error>> {
         let dir = tempfile::tempdir()?;
-        let state = at(&dir);
+        let state = state_in(&dir);
         let twice = state.with_lock("k", |_| state.set("k", &json!(1)));
         assert!(matches!(twice, Err(StoreError::StateLocked { .. })), "{twice:?}");
-        let nowhere = UserState::at(Path::new("/dev/null/x"));
+        let nowhere = UserState::in_dir(Path::new("/dev/null/x"));
         assert!(matches!(nowhere.set("k", &json!(1)), Err(StoreError::Unusable { .. })));
         assert!(nowhere.get("k").is_err());
         Ok(())

@@ -14,7 +14,7 @@ use super::dependants::DamagedBlobs;
 use super::error::StoreError;
 use super::event::{Event, RunId, RunStatus, StepOutcome};
 use super::gate::{GateStatus, status_after};
-use super::gc::entries;
+use super::gc::dir_entries;
 use super::high_water::{Mark, Rollback};
 use super::journal::{Record, RunSummary, record_text_of};
 use super::rescue::{LostRows, Rescued};
@@ -188,10 +188,10 @@ impl Store {
     /// # Errors
     /// Only if the store cannot be read at all; damage is in the report.
     pub fn verify(&self) -> Result<VerifyReport, StoreError> {
-        self.flush()?;
+        self.flush_pending()?;
         let mut report = VerifyReport::default();
         self.verify_database(&mut report)?;
-        if let Some(rollback) = self.rollback()? {
+        if let Some(rollback) = self.find_rollback()? {
             report.note_problem(rollback.into());
         }
         let mut damaged = self.verify_blobs(&mut report)?;
@@ -288,7 +288,7 @@ impl Store {
         }
         let mut seq = 0;
         // Blobs left out of a bundle are not missing.
-        let mut missing: HashSet<Digest> = match self.redacted(run) {
+        let mut missing: HashSet<Digest> = match self.redacted_parts(run) {
             Ok(redacted) => redacted.blobs.into_iter().collect(),
             Err(StoreError::UnknownRun(_)) => return Ok(()),
             Err(error) => {
@@ -306,11 +306,11 @@ impl Store {
             seq = last.seq;
             report.records += page.len() as u64;
             for record in &page {
-                let name = || match record.event.path() {
+                let name = || match record.event.step_path() {
                     Some(path) => format!("run {run} at {path}"),
                     None => format!("run {run}"),
                 };
-                for digest in record.event.blobs() {
+                for digest in record.event.required_blobs() {
                     if self.blob_len(&digest)?.is_none() && missing.insert(digest) {
                         report.note_problem(Problem::MissingBlob { digest, named_by: name() });
                     }
@@ -388,7 +388,7 @@ impl Store {
         if row.records != told.records {
             return Ok(());
         }
-        let (row, told) = (listed(&row), listed(&told));
+        let (row, told) = (derived_fields(&row), derived_fields(&told));
         for ((field, row), (_, told)) in row.iter().zip(&told).filter(|(row, told)| row != told) {
             found(format!("its row says {field} {row}, its journal {told}"));
         }
@@ -489,7 +489,7 @@ impl Store {
             }
         }
         // Files without a row are harmless, but their bytes are checked too.
-        for path in entries(&self.inner.dir.join("blobs")).iter().flat_map(|shelf| entries(shelf)) {
+        for path in dir_entries(&self.inner.dir.join("blobs")).iter().flat_map(|shelf| dir_entries(shelf)) {
             let Some(digest) = path.file_name().and_then(|name| name.to_str()?.parse().ok()) else {
                 continue;
             };
@@ -506,7 +506,7 @@ impl Store {
         damaged: &mut DamagedBlobs,
         report: &mut VerifyReport,
     ) -> Result<(), StoreError> {
-        let mut found = |place| damaged.add(*digest, place);
+        let mut found = |place| damaged.add_damaged(*digest, place);
         // A file that was checked before may have been damaged since.
         lock(&self.inner.checked).remove(digest);
         match self.open_blob(digest) {
@@ -535,13 +535,13 @@ impl Store {
     /// # Errors
     /// If the database cannot be read.
     pub fn stats(&self) -> Result<StoreStats, StoreError> {
-        self.flush()?;
+        self.flush_pending()?;
         let path = self.inner.db.path();
         let size = |path: &std::path::Path| fs::metadata(path).map_or(0, |meta| meta.len());
         let database_bytes = size(path) + size(&log_path(path));
         let parts = self.part_uses();
         self.inner.db.read_aside(|db| {
-            let one = |sql: &str| count(db, sql);
+            let one = |sql: &str| count_rows(db, sql);
             Ok(StoreStats {
                 runs: one("SELECT count(*) FROM runs")?,
                 records: one("SELECT count(*) FROM journal")?,
@@ -594,7 +594,7 @@ pub(super) fn update_summary(told: &mut Option<RunSummary>, record: &Record) {
 }
 
 /// The fields of a run's row that follow from its journal.
-fn listed(run: &RunSummary) -> [(&'static str, Value); 12] {
+fn derived_fields(run: &RunSummary) -> [(&'static str, Value); 12] {
     [
         ("name", json!(run.name)),
         ("kind", json!(run.kind)),
@@ -611,20 +611,20 @@ fn listed(run: &RunSummary) -> [(&'static str, Value); 12] {
     ]
 }
 
-fn count(db: &Connection, sql: &str) -> Result<u64, StoreError> {
+fn count_rows(db: &Connection, sql: &str) -> Result<u64, StoreError> {
     Ok(db.query_row(sql, [], |row| row.get::<_, i64>(0))?.cast_unsigned())
 }
 
 impl Event {
     /// The blobs without which this event cannot be understood.
     #[must_use]
-    pub fn blobs(&self) -> Vec<Digest> {
+    pub fn required_blobs(&self) -> Vec<Digest> {
         match self {
             Self::RunStarted { plan, args, .. } => std::iter::once(*plan).chain(*args).collect(),
             Self::RunEnded { output, .. } => output.iter().map(|blob| blob.digest).collect(),
             Self::StepStarted { action, .. } => action.iter().copied().collect(),
             Self::StepEnded { begun, outcome, .. } => outcome
-                .streams()
+                .kept_streams()
                 .map(|(_, blob)| blob.digest)
                 .chain(begun.iter().map(|begun| begun.action))
                 .collect(),

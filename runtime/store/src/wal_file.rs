@@ -62,9 +62,9 @@ mod tests {
     use crate::Store;
 
     /// Pages that the next process would have to read.
-    fn pages(store: &Store) -> i64 {
+    fn log_pages(store: &Store) -> i64 {
         let ask = "PRAGMA wal_checkpoint(NOOP)";
-        store.inner.db.read(|db| Ok(db.query_row(ask, [], |row| row.get(1))?)).unwrap()
+        store.inner.db.read_snapshot(|db| Ok(db.query_row(ask, [], |row| row.get(1))?)).unwrap()
     }
 
     #[test]
@@ -74,20 +74,20 @@ mod tests {
         let store = Store::open(dir.path()).unwrap();
         let blobs: Vec<_> = (0_u16..100)
             .map(|n| {
-                let blob = store.put(&n.to_le_bytes().repeat(1500)).unwrap();
+                let blob = store.put_blob(&n.to_le_bytes().repeat(1500)).unwrap();
                 store.sync().unwrap();
                 blob
             })
             .collect();
-        let written = u64::try_from(pages(&store)).unwrap() * 4096;
+        let written = u64::try_from(log_pages(&store)).unwrap() * 4096;
         let len = std::fs::metadata(&log).unwrap().len();
         assert!(written > ROOM && len > written && len.is_multiple_of(ROOM), "{written} in {len}");
         drop(store);
         let store = Store::open(dir.path()).unwrap();
-        assert!(pages(&store) < 3, "{}", pages(&store));
+        assert!(log_pages(&store) < 3, "{}", log_pages(&store));
         assert_eq!(std::fs::metadata(&log).unwrap().len(), len);
         for blob in blobs {
-            assert_eq!(store.load(&blob.digest, u64::MAX).unwrap().len() as u64, blob.len);
+            assert_eq!(store.load_blob(&blob.digest, u64::MAX).unwrap().len() as u64, blob.len);
         }
     }
 }

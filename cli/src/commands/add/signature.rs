@@ -47,25 +47,25 @@ impl Key {
     pub(super) fn of_text(text: &str) -> Result<Self, String> {
         let info = BASE64.decode(text).map_err(|error| format!("the key is not Base64: {error}"))?;
         let key = Self { info };
-        match key.parts() {
+        match key.split_algorithm() {
             Some(_) => Ok(key),
             None => Err("the key is neither ECDSA P-256 nor Ed25519".to_owned()),
         }
     }
 
-    pub(super) fn text(&self) -> String {
+    pub(super) fn to_text(&self) -> String {
         BASE64.encode(&self.info)
     }
 
-    fn parts(&self) -> Option<(&'static dyn VerificationAlgorithm, &[u8])> {
+    fn split_algorithm(&self) -> Option<(&'static dyn VerificationAlgorithm, &[u8])> {
         ALGORITHMS.iter().find_map(|(prefix, length, algorithm)| {
             let key = self.info.strip_prefix(*prefix)?;
             (key.len() == *length).then_some((*algorithm, key))
         })
     }
 
-    fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
-        self.parts().is_some_and(|(algorithm, key)| {
+    fn has_signed(&self, message: &[u8], signature: &[u8]) -> bool {
+        self.split_algorithm().is_some_and(|(algorithm, key)| {
             UnparsedPublicKey::new(algorithm, key).verify(message, signature).is_ok()
         })
     }
@@ -86,18 +86,18 @@ impl Place {
     ///
     /// # Errors
     /// It has no signature, or none by the key.
-    pub(super) fn check(&self, bytes: &[u8], key: &Key, told: &str) -> Result<(), CommandError> {
-        let found = self.signatures(bytes)?;
+    pub(super) fn require_signature(&self, bytes: &[u8], key: &Key, told: &str) -> Result<(), CommandError> {
+        let found = self.read_signatures(bytes)?;
         if found.is_empty() {
             let how = match self {
                 Self::None => "it is identified by its digest and has no signature".to_owned(),
                 Self::File(file) => format!("there is no {}.sig", file.display()),
-                Self::Web(url) => format!("there is no {}", beside(url)),
+                Self::Web(url) => format!("there is no {}", signature_url(url)),
                 Self::Registry(_) => "`cosign sign --key` would put one beside it".to_owned(),
             };
             return Err(CommandError::failed(format!("{told} has no signature: {how}")));
         }
-        let by_key = found.iter().filter(|one| key.verifies(&one.message, &one.signature));
+        let by_key = found.iter().filter(|one| key.has_signed(&one.message, &one.signature));
         let mut of_others = false;
         for one in by_key {
             if self.is_about(&one.message) {
@@ -114,7 +114,7 @@ impl Place {
 
     /// True if a signature is known to exist.
     pub(super) fn is_signed(&self, bytes: &[u8]) -> bool {
-        self.signatures(bytes).is_ok_and(|found| !found.is_empty())
+        self.read_signatures(bytes).is_ok_and(|found| !found.is_empty())
     }
 
     /// True if a message signed by the key names the artifact; for a file, the message is the file.
@@ -126,7 +126,7 @@ impl Place {
         critical["type"] == PAYLOAD && manifests.digests.iter().any(|digest| digest == named)
     }
 
-    fn signatures(&self, bytes: &[u8]) -> Result<Vec<Signed>, CommandError> {
+    fn read_signatures(&self, bytes: &[u8]) -> Result<Vec<Signed>, CommandError> {
         let text = match self {
             Self::None => None,
             Self::File(file) => {
@@ -142,7 +142,7 @@ impl Place {
                 }
             }
             Self::Web(url) => {
-                let url = beside(url);
+                let url = signature_url(url);
                 let answer = fetch(&Fetch::get(url.clone()), LIMITS).map_err(CommandError::failed)?;
                 match answer.status {
                     200 => Some(answer.body),
@@ -150,7 +150,7 @@ impl Place {
                     status => return Err(CommandError::failed(format!("{url} answers {status}"))),
                 }
             }
-            Self::Registry(manifests) => return registry::signatures(manifests),
+            Self::Registry(manifests) => return registry::fetch_signatures(manifests),
         };
         let Some(text) = text else { return Ok(Vec::new()) };
         let text: Vec<u8> = text.into_iter().filter(|byte| !byte.is_ascii_whitespace()).collect();
@@ -161,7 +161,7 @@ impl Place {
 }
 
 /// The address of the signature for an address.
-fn beside(url: &Url) -> Url {
+fn signature_url(url: &Url) -> Url {
     let mut url = url.clone();
     url.set_path(&format!("{}.sig", url.path()));
     url
@@ -182,8 +182,8 @@ mod tests {
             let info = [prefix, &vec![4; length]].concat();
             std::fs::write(&path, pem(&info)).unwrap();
             let key = Key::read(&path).unwrap();
-            assert_eq!(Key::of_text(&key.text()).unwrap(), key);
-            assert!(!key.verifies(b"m", b"s"));
+            assert_eq!(Key::of_text(&key.to_text()).unwrap(), key);
+            assert!(!key.has_signed(b"m", b"s"));
             std::fs::write(&path, pem(&info[..info.len() - 1])).unwrap();
             assert!(Key::read(&path).is_err());
         }

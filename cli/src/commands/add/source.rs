@@ -10,7 +10,7 @@ use lobster_runtime::http::{Fetch, Url, fetch};
 
 use super::signature::Place;
 use crate::exit::CommandError;
-use crate::registry::{self, LIMITS, Reference, secure};
+use crate::registry::{self, LIMITS, Reference, require_tls};
 use crate::which;
 
 /// The ready steps that come with lobster, one per line: name, BLAKE3, length.
@@ -49,7 +49,7 @@ impl Source {
         }
         if text.contains("://") {
             let url = Url::parse(text).map_err(|error| CommandError::usage(format!("{text}: {error}")))?;
-            secure(&url)?;
+            require_tls(&url)?;
             return Ok(Self::Web(url));
         }
         if ready_steps().any(|(name, _)| name == text) {
@@ -71,18 +71,18 @@ impl Source {
     }
 
     /// A text from which a name can be made, if the program has none.
-    pub(super) fn stem(&self) -> String {
+    pub(super) fn base_name(&self) -> String {
         let last = match self {
             Self::Ready(name) => name.as_str(),
             Self::File(path) => path.file_name().and_then(|name| name.to_str()).unwrap_or_default(),
             Self::Web(url) => url.path_segments().and_then(|mut parts| parts.next_back()).unwrap_or_default(),
-            Self::Registry(reference) => reference.stem(),
+            Self::Registry(reference) => reference.base_name(),
         };
         last.strip_suffix(".wasm").unwrap_or(last).replace(['_', '.'], "-").to_lowercase()
     }
 
     /// Reads the program from the source.
-    pub(super) fn take(&self) -> Result<Taken, CommandError> {
+    pub(super) fn read_program(&self) -> Result<Taken, CommandError> {
         let taken = |bytes, told, signatures| Ok(Taken { bytes, told, signatures });
         match self {
             Self::Ready(name) => taken(ready_step(name)?, name.clone(), Place::None),
@@ -102,16 +102,16 @@ impl Source {
                 }
             }
             Self::Registry(reference) => {
-                let (bytes, found, manifests) = registry::program(reference)?;
+                let (bytes, found, manifests) = registry::fetch_program(reference)?;
                 taken(bytes, found.to_string(), Place::Registry(manifests))
             }
         }
     }
 
     /// The same source without its digest, to find the current version.
-    pub(super) fn unpinned(self) -> Self {
+    pub(super) fn without_digest(self) -> Self {
         match self {
-            Self::Registry(reference) => Self::Registry(reference.unpinned()),
+            Self::Registry(reference) => Self::Registry(reference.without_digest()),
             other => other,
         }
     }
@@ -133,12 +133,13 @@ pub(super) fn pick_ready() -> Result<String, CommandError> {
         return Err(CommandError::usage("add needs a component")
             .with_hint(format!("a file, an address, or a ready step: {}", names.join(", "))));
     }
-    let rows: Vec<_> = names.iter().map(|name| vec![(*name).to_owned(), about(name).to_owned()]).collect();
-    Ok(names[which::pick(&rows, "Which ready step?")?].to_owned())
+    let rows: Vec<_> =
+        names.iter().map(|name| vec![(*name).to_owned(), step_purpose(name).to_owned()]).collect();
+    Ok(names[which::pick_row(&rows, "Which ready step?")?].to_owned())
 }
 
 /// The purpose of a ready step, in a few words.
-fn about(name: &str) -> &'static str {
+fn step_purpose(name: &str) -> &'static str {
     match name {
         "categorize-mail" => "sorts mails into categories",
         "csv" => "reads and writes CSV and TSV",
@@ -175,7 +176,7 @@ fn ready_step(name: &str) -> Result<Vec<u8>, CommandError> {
     for place in &places {
         let path = place.join(format!("{name}.wasm"));
         let Ok(bytes) = fs::read(&path) else { continue };
-        if Digest::of(&bytes).to_string() == wanted {
+        if Digest::of_bytes(&bytes).to_string() == wanted {
             return Ok(bytes);
         }
         others = Some(path);
@@ -211,7 +212,7 @@ mod tests {
     fn the_ready_steps_are_there_and_are_those_of_the_list() {
         assert!(ready_steps().count() >= 9);
         for (name, _) in ready_steps() {
-            assert!(!ready_step(name).unwrap().is_empty() && !about(name).is_empty(), "{name}");
+            assert!(!ready_step(name).unwrap().is_empty() && !step_purpose(name).is_empty(), "{name}");
         }
     }
 }

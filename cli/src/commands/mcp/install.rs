@@ -61,7 +61,7 @@ enum Client {
 }
 
 impl Client {
-    fn ask() -> Result<Self, CommandError> {
+    fn ask_person() -> Result<Self, CommandError> {
         let all = Self::value_variants();
         if !which::can_ask() {
             return Err(CommandError::usage("name the client: --client claude|codex|cursor|openclaw"));
@@ -73,10 +73,10 @@ impl Client {
                 vec![value.get_name().to_owned(), help]
             })
             .collect();
-        Ok(all[which::pick(&rows, "Which client?")?])
+        Ok(all[which::pick_row(&rows, "Which client?")?])
     }
 
-    fn file(self, project: bool) -> Result<PathBuf, CommandError> {
+    fn config_file(self, project: bool) -> Result<PathBuf, CommandError> {
         if project {
             return match self {
                 Self::Claude => Ok(PathBuf::from(".mcp.json")),
@@ -112,7 +112,7 @@ impl Client {
     }
 
     /// The path of the servers' table in the file.
-    fn servers(self) -> &'static [&'static str] {
+    fn servers_path(self) -> &'static [&'static str] {
         match self {
             Self::Claude | Self::Cursor => &["mcpServers"],
             Self::Codex => &["mcp_servers"],
@@ -141,10 +141,10 @@ fn server_name(name: &str) -> Result<String, String> {
 pub(super) fn run(args: &Args) -> CommandResult {
     let client = match args.client {
         Some(client) => client,
-        None => Client::ask()?,
+        None => Client::ask_person()?,
     };
-    let file = client.file(args.project)?;
-    let mut entry = entry(&args.words)?;
+    let file = client.config_file(args.project)?;
+    let mut entry = server_entry(&args.words)?;
     if client == Client::Codex {
         // Without it `codex exec` calls no tool; lobster's own policy and questions still decide.
         entry["default_tools_approval_mode"] = "approve".into();
@@ -155,13 +155,13 @@ pub(super) fn run(args: &Args) -> CommandResult {
         return Ok(Exit::OK);
     }
     let config = Config::read(client, &file)?;
-    let known = config.entry(client, &args.name);
+    let known = config.find_entry(client, &args.name);
     let new = match (args.remove, known) {
         (true, None) => {
             writeln!(out, "{} has no server {:?}; there is nothing to remove", file.display(), args.name)?;
             return Ok(Exit::OK);
         }
-        (true, Some(_)) => config.without(client, &args.name)?,
+        (true, Some(_)) => config.without_entry(client, &args.name)?,
         (false, Some(known)) if known == entry => {
             writeln!(out, "{} has this entry already", file.display())?;
             return Ok(Exit::OK);
@@ -174,26 +174,28 @@ pub(super) fn run(args: &Args) -> CommandResult {
             ))
             .with_hint("--force replaces it; --name gives this one another name"));
         }
-        (false, Some(_)) => config.without(client, &args.name)?.with(client, &args.name, &entry)?,
-        (false, None) => config.with(client, &args.name, &entry)?,
+        (false, Some(_)) => {
+            config.without_entry(client, &args.name)?.with_entry(client, &args.name, &entry)?
+        }
+        (false, None) => config.with_entry(client, &args.name, &entry)?,
     };
-    new.write(&file)?;
+    new.write_file(&file)?;
     if args.remove {
         writeln!(out, "{} no longer has the server {:?}", file.display(), args.name)?;
         return Ok(Exit::OK);
     }
-    writeln!(out, "{} now has the server {:?}:\n\n{}", file.display(), args.name, indented(&entry))?;
+    writeln!(out, "{} now has the server {:?}:\n\n{}", file.display(), args.name, indent_entry(&entry))?;
     writeln!(out, "\nRestart the client. {} lists its servers", client.shows_it_by())?;
     Ok(Exit::OK)
 }
 
-fn indented(entry: &Value) -> String {
+fn indent_entry(entry: &Value) -> String {
     let text = serde_json::to_string_pretty(entry).unwrap_or_default();
     text.lines().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
 }
 
 /// The command with which a client starts this server.
-fn entry(words: &[String]) -> Result<Value, CommandError> {
+fn server_entry(words: &[String]) -> Result<Value, CommandError> {
     let mut args = vec!["mcp".to_owned()];
     args.extend(serve::absolute_words(words)?);
     let mut entry = json!({ "command": own_program()?, "args": args });
@@ -230,7 +232,7 @@ fn own_program() -> Result<String, CommandError> {
 
 /// The entry as written in the client's file.
 fn text_of(client: Client, name: &str, entry: &Value) -> Result<String, CommandError> {
-    let servers = client.servers().iter().rev();
+    let servers = client.servers_path().iter().rev();
     let whole = servers.fold(json!({ name: entry }), |inner, key| json!({ *key: inner }));
     match client {
         Client::Codex => toml_text(&whole),
@@ -276,7 +278,7 @@ impl Config {
             not_read(format!("it is not a plain JSON object ({error}); comments would be lost"))
         })?;
         let mut inside = &map;
-        for key in client.servers() {
+        for key in client.servers_path() {
             inside = match inside.get(*key) {
                 None => break,
                 Some(Value::Object(next)) => next,
@@ -286,8 +288,8 @@ impl Config {
         Ok(Self::Json(map))
     }
 
-    fn entry(&self, client: Client, name: &str) -> Option<Value> {
-        let path = client.servers().iter().copied().chain(iter::once(name));
+    fn find_entry(&self, client: Client, name: &str) -> Option<Value> {
+        let path = client.servers_path().iter().copied().chain(iter::once(name));
         let mut keys = path;
         let first = keys.next()?;
         let value = match self {
@@ -297,11 +299,11 @@ impl Config {
         keys.try_fold(value, |value, key| value.get(key)).cloned()
     }
 
-    fn with(self, client: Client, name: &str, entry: &Value) -> Result<Self, CommandError> {
+    fn with_entry(self, client: Client, name: &str, entry: &Value) -> Result<Self, CommandError> {
         match self {
             Self::Json(mut map) => {
                 let mut inside = &mut map;
-                for key in client.servers() {
+                for key in client.servers_path() {
                     let next = inside.entry(*key).or_insert_with(|| json!({}));
                     inside = next
                         .as_object_mut()
@@ -316,24 +318,24 @@ impl Config {
                     text.push_str("\n\n");
                 }
                 text.push_str(&text_of(client, name, entry)?);
-                Self::toml(text)
+                Self::parse_toml(text)
             }
         }
     }
 
-    fn without(self, client: Client, name: &str) -> Result<Self, CommandError> {
+    fn without_entry(self, client: Client, name: &str) -> Result<Self, CommandError> {
         match self {
             Self::Json(mut map) => {
                 let servers = client
-                    .servers()
+                    .servers_path()
                     .iter()
                     .try_fold(&mut map, |inside, key| inside.get_mut(*key)?.as_object_mut());
                 servers.map(|servers| servers.shift_remove(name));
                 Ok(Self::Json(map))
             }
             Self::Toml { text, .. } => {
-                let new = Self::toml(without_table(&text, client.servers(), name))?;
-                match new.entry(client, name) {
+                let new = Self::parse_toml(without_table(&text, client.servers_path(), name))?;
+                match new.find_entry(client, name) {
                     None => Ok(new),
                     Some(_) => {
                         Err(CommandError::failed(format!("the entry {name:?} is not written as a table"))
@@ -344,12 +346,12 @@ impl Config {
         }
     }
 
-    fn toml(text: String) -> Result<Self, CommandError> {
+    fn parse_toml(text: String) -> Result<Self, CommandError> {
         let tree = toml::from_str(&text).map_err(|error| CommandError::failed(error.to_string()))?;
         Ok(Self::Toml { text, tree })
     }
 
-    fn write(self, file: &Path) -> Result<(), CommandError> {
+    fn write_file(self, file: &Path) -> Result<(), CommandError> {
         let text = match self {
             Self::Json(map) => serde_json::to_string_pretty(&map).map_err(io::Error::from)? + "\n",
             Self::Toml { text, .. } => text,
@@ -390,9 +392,10 @@ mod tests {
 
     #[test]
     fn a_toml_file_keeps_what_is_not_ours() {
-        let config = Config::toml(CODEX.to_owned()).unwrap().without(Client::Codex, "lobster").unwrap();
+        let config =
+            Config::parse_toml(CODEX.to_owned()).unwrap().without_entry(Client::Codex, "lobster").unwrap();
         let entry = json!({"command": "/bin/l", "args": ["mcp", "--workflows", "/a \"b\""]});
-        let Config::Toml { text, tree } = config.with(Client::Codex, "lobster", &entry).unwrap() else {
+        let Config::Toml { text, tree } = config.with_entry(Client::Codex, "lobster", &entry).unwrap() else {
             panic!("not TOML");
         };
         assert_eq!(tree["mcp_servers"]["lobster"], entry);
@@ -402,8 +405,9 @@ mod tests {
 
     #[test]
     fn an_inline_entry_is_left_to_its_owner() {
-        let config = Config::toml("mcp_servers = { lobster = { command = \"x\" } }\n".to_owned()).unwrap();
-        assert!(config.without(Client::Codex, "lobster").is_err());
+        let config =
+            Config::parse_toml("mcp_servers = { lobster = { command = \"x\" } }\n".to_owned()).unwrap();
+        assert!(config.without_entry(Client::Codex, "lobster").is_err());
     }
 
     #[test]
@@ -411,8 +415,9 @@ mod tests {
         let map =
             serde_json::from_str(r#"{"z":1,"mcp":{"servers":{"lobster":{"command":"old"},"a":{}}},"b":2}"#)
                 .unwrap();
-        let config = Config::Json(map).without(Client::Openclaw, "lobster").unwrap();
-        let Config::Json(map) = config.with(Client::Openclaw, "lobster", &json!({"command": "new"})).unwrap()
+        let config = Config::Json(map).without_entry(Client::Openclaw, "lobster").unwrap();
+        let Config::Json(map) =
+            config.with_entry(Client::Openclaw, "lobster", &json!({"command": "new"})).unwrap()
         else {
             panic!("not JSON");
         };

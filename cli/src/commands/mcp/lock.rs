@@ -48,7 +48,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
         for (tool, now) in &tools {
             let change = match pinned.get(tool) {
                 None => Some(format!("new: {}", now.description.clone().unwrap_or_default())),
-                Some(was) => was.difference(now).map(|difference| format!("changed: {difference}")),
+                Some(was) => was.describe_difference(now).map(|difference| format!("changed: {difference}")),
             };
             if let Some(change) = change {
                 differs = true;
@@ -65,7 +65,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
         return Ok(if differs { Exit::FAILED } else { Exit::OK });
     }
     lock.write(&path).map_err(CommandError::failed)?;
-    let servers = units::counted(lock.servers.len() as u64, "server");
+    let servers = units::count_noun(lock.servers.len() as u64, "server");
     writeln!(out, "{} pins {servers}", path.display())?;
     Ok(Exit::OK)
 }

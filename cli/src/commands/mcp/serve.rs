@@ -10,7 +10,7 @@ use lobster_runtime::stage::Mode;
 
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
-use crate::render::say;
+use crate::render::print_to_stderr;
 use lobster_mcp::Approvals;
 use lobster_mcp::http::{ClientToken, ListenPlace};
 
@@ -130,7 +130,7 @@ enum ProfileName {
 }
 
 impl ProfileName {
-    fn profile(self) -> Option<Profile> {
+    fn to_profile(self) -> Option<Profile> {
         match self {
             Self::Open => None,
             Self::Default => Some(Profile::Default),
@@ -154,11 +154,11 @@ pub(super) fn run(args: &Args) -> CommandResult {
     let root = folder(&args.root.clone().unwrap_or_else(|| PathBuf::from(".")))?;
     let policies = PolicySources { place: Some(&root), run: args.policy.as_deref() };
     let mut settings = prepare::settings_under(Mode::Tool, &policies)?;
-    confine(&mut settings, args.profile)?;
+    apply_profile(&mut settings, args.profile)?;
     // Steps of agents must not change the files that the operator serves.
     settings
         .policy_files
-        .extend(workflows.iter().chain(&components).map(|dir| PolicyFileUsed::directory(dir)));
+        .extend(workflows.iter().chain(&components).map(|dir| PolicyFileUsed::from_directory(dir)));
     let runtime = lobster_runtime::runtime::Runtime::new(settings)?;
     for name in &args.allow {
         if runtime.registry().get(name).is_none() {
@@ -174,7 +174,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
         approvals: args.approvals,
         timeout: args.timeout_ms.map(Duration::from_millis),
         all_runs: args.all_runs,
-        say,
+        say: print_to_stderr,
     };
     lobster_mcp::serve(runtime, options, http)?;
     Ok(Exit::OK)
@@ -205,7 +205,7 @@ fn http_options(args: &Args) -> Result<Option<lobster_mcp::http::Options>, Comma
         })?,
         // The kernel identifies the user who connects to a socket file.
         None if args.no_token || args.socket.is_some() => ClientToken::Off,
-        None => ClientToken::make()?,
+        None => ClientToken::make_random()?,
     };
     let options = lobster_mcp::http::Options {
         place,
@@ -214,12 +214,12 @@ fn http_options(args: &Args) -> Result<Option<lobster_mcp::http::Options>, Comma
         origins: args.allow_origin.clone(),
         idle: args.session_idle.map_or(lobster_mcp::http::SESSION_IDLE, Duration::from_secs),
     };
-    options.check()?;
+    options.check_exposure()?;
     Ok(Some(options))
 }
 
 /// Applies the careful policy if there is no other, and the requested profile.
-fn confine(settings: &mut Settings, wanted: Option<ProfileName>) -> Result<(), CommandError> {
+fn apply_profile(settings: &mut Settings, wanted: Option<ProfileName>) -> Result<(), CommandError> {
     let given = !settings.policy.is_open();
     if wanted == Some(ProfileName::Open) {
         if given {
@@ -236,8 +236,8 @@ fn confine(settings: &mut Settings, wanted: Option<ProfileName>) -> Result<(), C
         settings.policy =
             Policy::load_layers(&[layer]).map_err(|error| CommandError::failed(error.to_string()))?;
     }
-    if let Some(profile) = wanted.and_then(ProfileName::profile) {
-        if given && freedom(profile) > freedom(settings.policy.file().profile) {
+    if let Some(profile) = wanted.and_then(ProfileName::to_profile) {
+        if given && freedom_rank(profile) > freedom_rank(settings.policy.file().profile) {
             return Err(CommandError::usage("--profile cannot be freer than the policy that is given"));
         }
         settings.policy = settings.policy.with_profile(profile);
@@ -245,7 +245,7 @@ fn confine(settings: &mut Settings, wanted: Option<ProfileName>) -> Result<(), C
     Ok(())
 }
 
-fn freedom(profile: Profile) -> u8 {
+fn freedom_rank(profile: Profile) -> u8 {
     match profile {
         Profile::Locked => 0,
         Profile::ReadOnly => 1,

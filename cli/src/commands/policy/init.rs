@@ -85,7 +85,7 @@ fn rustup_toolchain() -> Option<String> {
 pub(super) fn run(kind: Option<ProjectKind>, out: &mut impl Write) -> CommandResult {
     let kind = match kind {
         Some(kind) => kind,
-        None if which::can_ask() => ask(ProjectKind::detect())?,
+        None if which::can_ask() => ask_kind(ProjectKind::detect())?,
         None => ProjectKind::detect(),
     };
     write!(out, "{}", kind.policy(rustup_toolchain().as_deref()))?;
@@ -93,12 +93,12 @@ pub(super) fn run(kind: Option<ProjectKind>, out: &mut impl Write) -> CommandRes
 }
 
 /// Lets a person choose; the detected kind comes first.
-fn ask(usual: ProjectKind) -> Result<ProjectKind, CommandError> {
+fn ask_kind(usual: ProjectKind) -> Result<ProjectKind, CommandError> {
     let mut kinds: Vec<_> = KINDS.iter().collect();
     kinds.sort_by_key(|(kind, ..)| *kind != usual);
     let told = |file: &Option<&str>| file.unwrap_or_default().to_owned();
     let rows: Vec<_> = kinds.iter().map(|(_, name, file)| vec![(*name).to_owned(), told(file)]).collect();
-    Ok(kinds[which::pick(&rows, "Which kind of project?")?].0)
+    Ok(kinds[which::pick_row(&rows, "Which kind of project?")?].0)
 }
 
 /// A small policy to extend: reading commands run, all others ask.

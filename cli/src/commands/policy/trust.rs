@@ -11,17 +11,17 @@ use lobster_runtime::stage::Mode;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 
-pub(super) fn trust(file: Option<&Path>, yes: bool, out: &mut impl Write) -> CommandResult {
+pub(super) fn trust_file(file: Option<&Path>, yes: bool, out: &mut impl Write) -> CommandResult {
     prepare::refuse_inside_a_run("trust a policy")?;
     if !yes && !io::stdin().is_terminal() {
         return Err(CommandError::failed("cannot ask: standard input is not a terminal")
             .with_hint("run it at a terminal; --yes is for operators who have read the file"));
     }
     let runtime = prepare::runtime(Mode::Human)?;
-    let file = find(file)?;
+    let file = find_policy(file)?;
     let shown = file.path.display().to_string();
     let policy = Policy::load(&file.text, &shown).map_err(CommandError::failed)?;
-    let trusted = TrustedPolicies::of(runtime.state_dir());
+    let trusted = TrustedPolicies::in_state_dir(runtime.state_dir());
     match trusted.trust_in(&file)? {
         Trust::Trusted => {
             writeln!(out, "{shown} is trusted already")?;
@@ -30,7 +30,7 @@ pub(super) fn trust(file: Option<&Path>, yes: bool, out: &mut impl Write) -> Com
         Trust::Changed { trusted_at } => writeln!(out, "{shown} has changed since {trusted_at}")?,
         Trust::Unknown => writeln!(out, "{shown}")?,
     }
-    describe(&runtime, &policy, out)?;
+    print_rights(&runtime, &policy, out)?;
     if !yes {
         write!(out, "Trust these bytes (blake3:{})? [y/N] ", file.digest.short())?;
         out.flush()?;
@@ -41,29 +41,29 @@ pub(super) fn trust(file: Option<&Path>, yes: bool, out: &mut impl Write) -> Com
             return Ok(Exit::FAILED);
         }
     }
-    trusted.trust(&file)?;
+    trusted.trust_file(&file)?;
     writeln!(out, "trusted blake3:{}, until the file changes", file.digest)?;
     Ok(Exit::OK)
 }
 
-pub(super) fn untrust(file: Option<&Path>, out: &mut impl Write) -> Result<(), CommandError> {
+pub(super) fn untrust_file(file: Option<&Path>, out: &mut impl Write) -> Result<(), CommandError> {
     let runtime = prepare::runtime(Mode::Human)?;
     // A missing file can be removed from the list as well.
     let path = match file {
         Some(path) => std::fs::canonicalize(path).or_else(|_| std::path::absolute(path))?,
-        None => find(None)?.path,
+        None => find_policy(None)?.path,
     };
-    let known = TrustedPolicies::of(runtime.state_dir()).untrust(&path)?;
+    let known = TrustedPolicies::in_state_dir(runtime.state_dir()).untrust_file(&path)?;
     let what = if known { "is no longer trusted" } else { "was not trusted" };
     writeln!(out, "{} {what}", path.display())?;
     Ok(())
 }
 
-pub(super) fn list(out: &mut impl Write) -> Result<(), CommandError> {
+pub(super) fn list_trusted(out: &mut impl Write) -> Result<(), CommandError> {
     let runtime = prepare::runtime(Mode::Human)?;
-    let all = TrustedPolicies::of(runtime.state_dir()).list()?;
+    let all = TrustedPolicies::in_state_dir(runtime.state_dir()).trusted_files()?;
     for known in &all {
-        let state = match ProjectPolicy::read(&known.path) {
+        let state = match ProjectPolicy::read_file(&known.path) {
             Ok(file) if file.digest == known.digest => "trusted",
             Ok(_) => "changed",
             Err(_) => "gone",
@@ -76,19 +76,21 @@ pub(super) fn list(out: &mut impl Write) -> Result<(), CommandError> {
     Ok(())
 }
 
-pub(super) fn find(file: Option<&Path>) -> Result<ProjectPolicy, CommandError> {
+pub(super) fn find_policy(file: Option<&Path>) -> Result<ProjectPolicy, CommandError> {
     let failed =
         |path: PathBuf| move |error: io::Error| CommandError::failed(format!("{}: {error}", path.display()));
     match file {
-        Some(path) => ProjectPolicy::read(path).map_err(failed(path.to_owned())),
-        None => ProjectPolicy::find(Path::new(".")).map_err(failed(FILE_NAME.into()))?.ok_or_else(|| {
-            CommandError::failed(format!("there is no {FILE_NAME} in this directory or above"))
-        }),
+        Some(path) => ProjectPolicy::read_file(path).map_err(failed(path.to_owned())),
+        None => {
+            ProjectPolicy::find_nearest(Path::new(".")).map_err(failed(FILE_NAME.into()))?.ok_or_else(|| {
+                CommandError::failed(format!("there is no {FILE_NAME} in this directory or above"))
+            })
+        }
     }
 }
 
 /// Prints the rights that the file grants.
-fn describe(runtime: &Runtime, policy: &Policy, out: &mut impl Write) -> io::Result<()> {
+fn print_rights(runtime: &Runtime, policy: &Policy, out: &mut impl Write) -> io::Result<()> {
     let file = policy.file();
     let rules = |effect: Effect| {
         let ids: Vec<_> =

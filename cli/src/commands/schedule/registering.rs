@@ -6,21 +6,21 @@ use std::path::PathBuf;
 use lobster_runtime::stage::Mode;
 use lobster_serve::workflows::{self, Candidate, Content, Word};
 
-use super::{ORIGIN, actor, ticks};
+use super::{ORIGIN, current_actor, ticks};
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::harmless;
 use crate::stdout::{print_line, stdout};
 
-pub(super) fn register(files: &[PathBuf], trust: bool) -> CommandResult {
+pub(super) fn register_files(files: &[PathBuf], trust: bool) -> CommandResult {
     prepare::refuse_inside_a_run("register a workflow")?;
     let runtime = prepare::runtime(Mode::Human)?;
     let service = runtime.store()?.service()?;
     let mut exit = Exit::OK;
     for file in files {
-        let candidate = workflows::read(&runtime, file).map_err(CommandError::failed)?;
+        let candidate = workflows::read_candidate(&runtime, file).map_err(CommandError::failed)?;
         let shown = harmless(&candidate.path.display().to_string()).into_owned();
-        match workflows::compare(&service, &candidate)? {
+        match workflows::compare_registration(&service, &candidate)? {
             Word::Registered => {
                 print_line(&format!("{} is already registered: {shown}", candidate.name));
                 continue;
@@ -35,13 +35,13 @@ pub(super) fn register(files: &[PathBuf], trust: bool) -> CommandResult {
                 print_line(&format!("{} would take the place of {}: {shown}", candidate.name, known.path));
             }
         }
-        describe(&candidate);
-        if !trust && !agreed(&candidate)? {
+        print_triggers(&candidate);
+        if !trust && !ask_consent(&candidate)? {
             print_line("not registered");
             exit = Exit::FAILED;
             continue;
         }
-        workflows::register(&service, &candidate, actor().as_deref(), ORIGIN)
+        workflows::register(&service, &candidate, current_actor().as_deref(), ORIGIN)
             .map_err(CommandError::failed)?;
         print_line(&format!(
             "registered blake3:{}; a changed file will not be started",
@@ -52,7 +52,7 @@ pub(super) fn register(files: &[PathBuf], trust: bool) -> CommandResult {
 }
 
 /// Prints the workflow's triggers and their arguments.
-fn describe(candidate: &Candidate) {
+fn print_triggers(candidate: &Candidate) {
     let triggers = &candidate.workflow.triggers;
     for schedule in &triggers.schedules {
         print_line(&format!("  {:<10} {}", schedule.name, harmless(&ticks::due_text(schedule))));
@@ -64,7 +64,7 @@ fn describe(candidate: &Candidate) {
     }
 }
 
-fn agreed(candidate: &Candidate) -> Result<bool, CommandError> {
+fn ask_consent(candidate: &Candidate) -> Result<bool, CommandError> {
     if !io::stdin().is_terminal() {
         return Err(CommandError::failed("cannot ask: standard input is not a terminal")
             .with_hint("register it at a terminal; --trust is for operators who have read the file"));
@@ -76,9 +76,9 @@ fn agreed(candidate: &Candidate) -> Result<bool, CommandError> {
     Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
-pub(super) fn unregister(name: &str) -> CommandResult {
+pub(super) fn unregister_workflow(name: &str) -> CommandResult {
     prepare::refuse_inside_a_run("unregister a workflow")?;
-    if !prepare::service()?.unregister(name, actor().as_deref(), ORIGIN)? {
+    if !prepare::service()?.unregister_workflow(name, current_actor().as_deref(), ORIGIN)? {
         return Err(CommandError::usage(format!("{name} is not registered")));
     }
     print_line(&format!("{name} is no longer registered"));

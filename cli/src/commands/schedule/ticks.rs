@@ -15,7 +15,10 @@ use lobster_serve::schedule::{backfill_of, parse_spec};
 use lobster_serve::workflows::{self, Content};
 use serde_json::{Value, json};
 
-use super::{ORIGIN, find, initiator, object, state_text, tell_if_nobody_serves, time, zones};
+use super::{
+    ORIGIN, find_schedule, parse_instant, run_initiator, schedule_as_json, state_text, tell_if_nobody_serves,
+    zone_database,
+};
 use crate::commands::cost::Sum;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
@@ -49,23 +52,23 @@ pub(super) fn other_triggers(content: &Content) -> String {
 fn schedules_of(word: &str) -> Result<Vec<(String, Schedule)>, CommandError> {
     if Path::new(word).is_file() {
         let runtime = prepare::runtime(Mode::Human)?;
-        let candidate = workflows::read(&runtime, Path::new(word)).map_err(CommandError::failed)?;
+        let candidate = workflows::read_candidate(&runtime, Path::new(word)).map_err(CommandError::failed)?;
         let name = candidate.name;
         let named = |schedule: Schedule| (format!("{name}/{}", schedule.name), schedule);
         return Ok(candidate.workflow.triggers.schedules.into_iter().map(named).collect());
     }
     let service = prepare::service()?;
-    let row = find(&service, word)?;
-    Ok(vec![(row.title(), spec(&row)?)])
+    let row = find_schedule(&service, word)?;
+    Ok(vec![(row.display_name(), parse_schedule(&row)?)])
 }
 
-fn spec(row: &ScheduleRow) -> Result<Schedule, CommandError> {
-    parse_spec(&row.spec).map_err(|error| CommandError::failed(format!("{}: {error}", row.title())))
+fn parse_schedule(row: &ScheduleRow) -> Result<Schedule, CommandError> {
+    parse_spec(&row.spec).map_err(|error| CommandError::failed(format!("{}: {error}", row.display_name())))
 }
 
 pub(super) fn next(word: &str, count: usize, from: Option<&str>, as_json: bool) -> CommandResult {
     let now = Timestamp::now().as_millisecond();
-    let from = from.map_or(Ok(now), |text| time(text, now))?;
+    let from = from.map_or(Ok(now), |text| parse_instant(text, now))?;
     let schedules = schedules_of(word)?;
     if schedules.is_empty() {
         return Err(CommandError::usage(format!("{word} has no schedule")));
@@ -75,8 +78,9 @@ pub(super) fn next(word: &str, count: usize, from: Option<&str>, as_json: bool) 
     for (title, schedule) in &schedules {
         let delay = i64::try_from(schedule.delay_ms(title)).unwrap_or(0);
         let after = Timestamp::from_millisecond(from - delay).unwrap_or(Timestamp::MAX);
-        let ticks =
-            schedule.ticks_after(after, &zones()).map_err(|error| CommandError::failed(error.to_string()))?;
+        let ticks = schedule
+            .ticks_after(after, &zone_database())
+            .map_err(|error| CommandError::failed(error.to_string()))?;
         if !as_json && schedules.len() > 1 {
             writeln!(out, "{title}")?;
         }
@@ -91,7 +95,7 @@ pub(super) fn next(word: &str, count: usize, from: Option<&str>, as_json: bool) 
                 continue;
             }
             let mark = mark.map(|mark| format!("   {mark}")).unwrap_or_default();
-            writeln!(out, "{}{mark}", local(schedule, starts))?;
+            writeln!(out, "{}{mark}", local_time(schedule, starts))?;
         }
     }
     if as_json {
@@ -102,7 +106,7 @@ pub(super) fn next(word: &str, count: usize, from: Option<&str>, as_json: bool) 
 }
 
 /// A time in the zone of a schedule, or of this machine.
-fn local(schedule: &Schedule, ms: i64) -> String {
+fn local_time(schedule: &Schedule, ms: i64) -> String {
     let zone = zone_of(schedule).unwrap_or_else(TimeZone::system);
     match Timestamp::from_millisecond(ms) {
         Ok(at) => at.to_zoned(zone).strftime("%a %Y-%m-%d %H:%M:%S %:z").to_string(),
@@ -112,7 +116,7 @@ fn local(schedule: &Schedule, ms: i64) -> String {
 
 fn zone_of(schedule: &Schedule) -> Option<TimeZone> {
     match &schedule.due {
-        Due::Cron { timezone, .. } => zones().get(timezone).ok(),
+        Due::Cron { timezone, .. } => zone_database().get(timezone).ok(),
         Due::Every { .. } => None,
     }
 }
@@ -137,10 +141,10 @@ fn mark_of(schedule: &Schedule, tick: &DueTick) -> Option<&'static str> {
 pub(super) fn backfill(word: &str, from: &str, to: Option<&str>, dry_run: bool) -> CommandResult {
     prepare::refuse_inside_a_run("backfill ticks")?;
     let service = prepare::service()?;
-    let row = find(&service, word)?;
+    let row = find_schedule(&service, word)?;
     let now = service.store().clock_ms();
-    let from = time(from, now)?;
-    let to = to.map_or(Ok(now), |text| time(text, now))?.min(now);
+    let from = parse_instant(from, now)?;
+    let to = to.map_or(Ok(now), |text| parse_instant(text, now))?.min(now);
     if to <= from {
         let (from, to) = (iso(from), iso(to));
         return Err(CommandError::usage(format!("there is no time between --from {from} and {to}")));
@@ -161,7 +165,7 @@ pub(super) fn backfill(word: &str, from: &str, to: Option<&str>, dry_run: bool) 
         }
         return Ok(Exit::OK);
     }
-    let runs = service.backfill(&row, &wanted, initiator()?.as_deref(), ORIGIN)?;
+    let runs = service.backfill_ticks(&row, &wanted, run_initiator()?.as_deref(), ORIGIN)?;
     for ((tick, _), run) in wanted.iter().zip(&runs) {
         match run {
             Some(run) => print_line(&format!("{}  run {run}", tick.key)),
@@ -174,16 +178,16 @@ pub(super) fn backfill(word: &str, from: &str, to: Option<&str>, dry_run: bool) 
     Ok(Exit::OK)
 }
 
-pub(super) fn why(word: &str, at: Option<&str>, count: usize, as_json: bool) -> CommandResult {
+pub(super) fn explain_starts(word: &str, at: Option<&str>, count: usize, as_json: bool) -> CommandResult {
     let service = prepare::service()?;
-    let row = find(&service, word)?;
-    let schedule = spec(&row)?;
+    let row = find_schedule(&service, word)?;
+    let schedule = parse_schedule(&row)?;
     let now = service.store().clock_ms();
     let mut ticks = match at {
-        None => service.ticks(row.n, i64::MIN, count)?,
+        None => service.list_ticks(row.n, i64::MIN, count)?,
         Some(text) => {
-            let at = time(text, now)?;
-            let found = service.ticks(row.n, at, usize::MAX)?;
+            let at = parse_instant(text, now)?;
+            let found = service.list_ticks(row.n, at, usize::MAX)?;
             found
                 .into_iter()
                 .filter(|tick| tick.due <= at && at <= tick.last.max(tick.due + 59_999))
@@ -191,10 +195,10 @@ pub(super) fn why(word: &str, at: Option<&str>, count: usize, as_json: bool) -> 
         }
     };
     ticks.reverse();
-    let standing = standing(&service, &row, &schedule, now)?;
+    let standing = current_state(&service, &row, &schedule, now)?;
     let mut out = Output::for_reader(as_json);
     if as_json {
-        let mut shown = object(&row);
+        let mut shown = schedule_as_json(&row);
         shown["ticks"] = ticks.iter().map(tick_object).collect();
         shown["now"] = json!(standing);
         writeln!(out, "{}", json::pretty(&shown))?;
@@ -222,20 +226,20 @@ fn tick_object(tick: &Tick) -> Value {
 }
 
 fn line_of(service: &Service, schedule: &Schedule, tick: &Tick) -> Result<String, CommandError> {
-    let mut line = format!("{}  {}", local(schedule, tick.due), state_text(tick.state));
+    let mut line = format!("{}  {}", local_time(schedule, tick.due), state_text(tick.state));
     match tick.count {
         1 => {}
-        0 => line += &format!(", until {}", local(schedule, tick.last)),
-        more => line += &format!(" ×{more}, until {}", local(schedule, tick.last)),
+        0 => line += &format!(", until {}", local_time(schedule, tick.last)),
+        more => line += &format!(" ×{more}, until {}", local_time(schedule, tick.last)),
     }
     if let Some(run) = tick.run {
-        line += &format!(", run {}", run.short());
+        line += &format!(", run {}", run.short_id());
         let start = service.start_of(run)?;
         match start.and_then(|start| start.why) {
             // The run began, and continues only if a person resumes it.
             Some(why) if service.store().run(run).is_ok() => line += &format!(" does not continue: {why}"),
             Some(why) => line += &format!(" did not begin: {why}"),
-            None => line += &paid(service, run),
+            None => line += &run_cost(service, run),
         }
     }
     if let Some(reason) = &tick.reason {
@@ -244,14 +248,14 @@ fn line_of(service: &Service, schedule: &Schedule, tick: &Tick) -> Result<String
     if tick.state == TickState::CaughtUp {
         line += &format!(
             " ({} late)",
-            crate::render::units::duration(u64::try_from((tick.at - tick.due) * 1000).unwrap_or(0))
+            crate::render::units::format_duration(u64::try_from((tick.at - tick.due) * 1000).unwrap_or(0))
         );
     }
     Ok(line)
 }
 
 /// The cost of a tick's run, once it has ended.
-fn paid(service: &Service, run: RunId) -> String {
+fn run_cost(service: &Service, run: RunId) -> String {
     let store = service.store();
     if !store.run(run).is_ok_and(|run| run.status.is_over()) {
         return String::new();
@@ -260,12 +264,12 @@ fn paid(service: &Service, run: RunId) -> String {
     let prices = Pricing::configured(|name| std::env::var(name).ok()).0;
     match Sum::of_run(&journal, &prices) {
         None => ", no model was called".to_owned(),
-        Some(sum) => format!(", {}", sum.line()),
+        Some(sum) => format!(", {}", sum.to_line()),
     }
 }
 
 /// The current state of a schedule: the reason why it does not start runs, or its next time.
-fn standing(
+fn current_state(
     service: &Service,
     row: &ScheduleRow,
     schedule: &Schedule,
@@ -274,9 +278,13 @@ fn standing(
     let mut lines = Vec::new();
     if let Some((at, by)) = &row.paused {
         let by = by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
-        lines.push(format!("paused since {}{by}; `lobster schedule resume {}`", iso(*at), row.title()));
+        lines.push(format!(
+            "paused since {}{by}; `lobster schedule resume {}`",
+            iso(*at),
+            row.display_name()
+        ));
     }
-    let servers = service.servers()?;
+    let servers = service.running_servers()?;
     if servers.is_empty() {
         lines
             .push("no server is running on this store: nothing starts until `lobster serve` does".to_owned());
@@ -294,21 +302,21 @@ fn standing(
         ));
     }
     for start in service.active_starts(row.n)? {
-        lines.push(format!("run {} is {}", start.run.short(), start.state));
+        lines.push(format!("run {} is {}", start.run.short_id(), start.state));
     }
-    if let Some((at, was, is)) = service.rescheduled(row)?.filter(|(.., is)| row.next == Some(*is)) {
+    if let Some((at, was, is)) = service.last_rescheduling(row)?.filter(|(.., is)| row.next == Some(*is)) {
         lines.push(format!(
             "the rules of its time zone have changed: what was due at {} is due at {} (found {})",
-            local(schedule, was),
-            local(schedule, is),
+            local_time(schedule, was),
+            local_time(schedule, is),
             iso(at)
         ));
     }
     match row.next {
         Some(next) if next <= now => {
-            lines.push(format!("due since {} and not decided", local(schedule, next)))
+            lines.push(format!("due since {} and not decided", local_time(schedule, next)))
         }
-        Some(next) => lines.push(format!("next {}", local(schedule, next))),
+        Some(next) => lines.push(format!("next {}", local_time(schedule, next))),
         None => {}
     }
     Ok(lines)

@@ -114,7 +114,7 @@ fn people<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, Rights>
 
 impl Proxy {
     /// The settings of the proxy for the server.
-    pub(super) fn settings(mut self) -> Result<ProxySettings, CommandError> {
+    pub(super) fn into_settings(mut self) -> Result<ProxySettings, CommandError> {
         let wrong = |why: String| CommandError::usage(format!("[proxy]: {why}"));
         let header = self.header.parse().map_err(|_| wrong(format!("{:?} is not a header", self.header)))?;
         let others = self.people.remove("*");
@@ -164,7 +164,7 @@ enum Unpriced {
 
 impl ServerBudget {
     /// The limits, and true if models without a price may be asked.
-    pub(super) fn terms(&self) -> (Limits, bool) {
+    pub(super) fn limit_terms(&self) -> (Limits, bool) {
         let limits = Limits { calls: self.calls, tokens: self.tokens, nano_usd: self.usd.map(nano_usd) };
         (limits, self.unpriced == Some(Unpriced::Allow))
     }
@@ -189,7 +189,7 @@ impl Config {
             if budget.usd.is_some_and(|usd| !(0.0..=MOST_USD).contains(&usd)) {
                 return Err(wrong(format!("usd under [budget] must be dollars, from 0 to {MOST_USD}")));
             }
-            if budget.terms().0.is_empty() {
+            if budget.limit_terms().0.is_empty() {
                 return Err(wrong("[budget] limits nothing: it needs calls, tokens or usd".to_owned()));
             }
         }
@@ -209,7 +209,7 @@ impl Config {
     }
 
     /// A memory size in the file.
-    pub(super) fn size(&self, name: &str, text: Option<&str>) -> Result<Option<Bytes>, CommandError> {
+    pub(super) fn parse_size(&self, name: &str, text: Option<&str>) -> Result<Option<Bytes>, CommandError> {
         let parse = |text: &str| {
             text.parse::<Bytes>().map_err(|error| CommandError::usage(format!("{name} = {text:?}: {error}")))
         };
@@ -217,7 +217,11 @@ impl Config {
     }
 
     /// A duration in the file.
-    pub(super) fn time(&self, name: &str, text: Option<&str>) -> Result<Option<Span>, CommandError> {
+    pub(super) fn parse_duration(
+        &self,
+        name: &str,
+        text: Option<&str>,
+    ) -> Result<Option<Span>, CommandError> {
         let parse = |text: &str| {
             text.parse::<Span>().map_err(|error| CommandError::usage(format!("{name} = {text:?}: {error}")))
         };

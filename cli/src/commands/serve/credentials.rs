@@ -6,15 +6,15 @@ use clap::Subcommand;
 use lobster_runtime::json;
 use lobster_runtime::store::service::{CredentialKind, Service};
 use lobster_runtime::store::{Store, iso};
-use lobster_serve::access::{Grant, Role, grant};
+use lobster_serve::access::{Grant, Role, grant_credential};
 use serde_json::{Value, json};
 
-use crate::commands::schedule::actor;
+use crate::commands::schedule::current_actor;
 use crate::console_link::server_url;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::pager::Output;
-use crate::render::say;
+use crate::render::print_to_stderr;
 use crate::render::table::{Cell, Room, Table};
 use crate::stdout::print_line;
 
@@ -71,7 +71,7 @@ pub(super) struct LinkArgs {
     url: Option<String>,
 }
 
-pub(super) fn token(task: &TokenTask) -> CommandResult {
+pub(super) fn run_token_task(task: &TokenTask) -> CommandResult {
     let service = prepare::service()?;
     match task {
         TokenTask::New { name, role, agent, days, workflow } => {
@@ -82,19 +82,19 @@ pub(super) fn token(task: &TokenTask) -> CommandResult {
                 scope: (!workflow.is_empty()).then(|| workflow.clone()),
                 expires_at: Some(service.store().clock_ms() + days * DAY_MS),
             };
-            wanted.check().map_err(CommandError::usage)?;
-            let (id, secret) =
-                grant(&service, &wanted, actor().as_deref(), ORIGIN).map_err(CommandError::failed)?;
-            say(&format!(
+            wanted.check_role().map_err(CommandError::usage)?;
+            let (id, secret) = grant_credential(&service, &wanted, current_actor().as_deref(), ORIGIN)
+                .map_err(CommandError::failed)?;
+            print_to_stderr(&format!(
                 "{id} is shown once, and is valid until {}:",
                 wanted.expires_at.map(iso).unwrap_or_default()
             ));
             print_line(&secret);
             Ok(Exit::OK)
         }
-        TokenTask::List { json } => list(&service, *json),
+        TokenTask::List { json } => list_tokens(&service, *json),
         TokenTask::Revoke { id } => {
-            if !service.revoke(id, actor().as_deref(), ORIGIN)? {
+            if !service.revoke_credential(id, current_actor().as_deref(), ORIGIN)? {
                 return Err(CommandError::usage(format!("there is no valid token or session {id:?}")));
             }
             print_line(&format!("{id} is revoked"));
@@ -103,11 +103,11 @@ pub(super) fn token(task: &TokenTask) -> CommandResult {
     }
 }
 
-fn list(service: &Service, as_json: bool) -> CommandResult {
-    let mut all = service.credentials(CredentialKind::Token)?;
-    all.extend(service.credentials(CredentialKind::Agent)?);
-    all.extend(service.credentials(CredentialKind::Session)?);
-    all.extend(service.credentials(CredentialKind::Passkey)?);
+fn list_tokens(service: &Service, as_json: bool) -> CommandResult {
+    let mut all = service.list_credentials(CredentialKind::Token)?;
+    all.extend(service.list_credentials(CredentialKind::Agent)?);
+    all.extend(service.list_credentials(CredentialKind::Session)?);
+    all.extend(service.list_credentials(CredentialKind::Passkey)?);
     let now = service.store().clock_ms();
     let state = |one: &lobster_runtime::store::service::Credential| match (one.ended_at, one.expires_at) {
         (Some(_), _) => "revoked",
@@ -139,7 +139,7 @@ fn list(service: &Service, as_json: bool) -> CommandResult {
         let time = |at: Option<i64>| at.map_or_else(|| "-".to_owned(), iso);
         table.push(vec![
             one.id.as_str().into(),
-            Cell::state(state(one)),
+            Cell::state_word(state(one)),
             one.name.as_str().into(),
             one.role.as_str().into(),
             scope.into(),
@@ -147,14 +147,14 @@ fn list(service: &Service, as_json: bool) -> CommandResult {
             time(one.used_at).into(),
         ]);
     }
-    table.print(&mut out, Room::of_stdout())?;
+    table.print_to(&mut out, Room::of_stdout())?;
     out.flush()?;
     Ok(Exit::OK)
 }
 
-pub(super) fn link(args: &LinkArgs) -> CommandResult {
+pub(super) fn create_link(args: &LinkArgs) -> CommandResult {
     let service = prepare::service()?;
-    let name = args.name.clone().or_else(actor).unwrap_or_else(|| "operator".to_owned());
+    let name = args.name.clone().or_else(current_actor).unwrap_or_else(|| "operator".to_owned());
     let url = match &args.url {
         Some(url) => Some(url.clone()),
         None => server_url(service.store())?,
@@ -167,7 +167,7 @@ pub(super) fn link(args: &LinkArgs) -> CommandResult {
 
 /// A link that logs in the user who started the server.
 pub(in crate::commands) fn login_link(store: &Store, url: &str) -> Result<String, CommandError> {
-    let name = actor().unwrap_or_else(|| "operator".to_owned());
+    let name = current_actor().unwrap_or_else(|| "operator".to_owned());
     make_link(&store.service()?, url, name, Role::Admin)
 }
 
@@ -180,6 +180,7 @@ pub(in crate::commands) fn next_page(link: &str, page: &str) -> String {
 fn make_link(service: &Service, url: &str, name: String, role: Role) -> Result<String, CommandError> {
     let expires_at = Some(service.store().clock_ms() + LINK_MS);
     let wanted = Grant { kind: CredentialKind::Link, name, role, scope: None, expires_at };
-    let (_, secret) = grant(service, &wanted, actor().as_deref(), ORIGIN).map_err(CommandError::failed)?;
+    let (_, secret) = grant_credential(service, &wanted, current_actor().as_deref(), ORIGIN)
+        .map_err(CommandError::failed)?;
     Ok(format!("{}/login#{secret}", url.trim_end_matches('/')))
 }

@@ -14,10 +14,10 @@ use crate::render::table::{Cell, Room, Table};
 use crate::render::units;
 
 pub(super) fn list(count: usize, as_json: bool) -> CommandResult {
-    let found = prepare::service()?.notices(count)?;
+    let found = prepare::service()?.list_notices(count)?;
     let mut out = Output::for_reader(as_json);
     if as_json {
-        let rows: Vec<Value> = found.iter().map(object).collect();
+        let rows: Vec<Value> = found.iter().map(notice_as_json).collect();
         writeln!(out, "{}", json::pretty(&rows))?;
         return Ok(Exit::OK);
     }
@@ -29,20 +29,20 @@ pub(super) fn list(count: usize, as_json: bool) -> CommandResult {
     for one in &found {
         let workflow = one.content["workflow"].as_str().unwrap_or("-");
         table.push(vec![
-            units::ago(one.queued_at).into(),
+            units::format_age(one.queued_at).into(),
             one.target.as_str().into(),
             format!("{} {workflow}", one.kind).into(),
-            Cell::state(one.state.as_str()),
+            Cell::state_word(one.state.as_str()),
             one.attempts.to_string().into(),
             one.said.clone().unwrap_or_else(|| "-".to_owned()).into(),
         ]);
     }
-    table.print(&mut out, Room::of_stdout())?;
+    table.print_to(&mut out, Room::of_stdout())?;
     out.flush()?;
     Ok(Exit::OK)
 }
 
-fn object(one: &Notice) -> Value {
+fn notice_as_json(one: &Notice) -> Value {
     json!({
         "key": one.key, "target": one.target, "kind": one.kind, "run": one.run.map(|run| run.to_string()),
         "gate": one.gate, "content": one.content, "state": one.state, "attempts": one.attempts,

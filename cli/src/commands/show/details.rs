@@ -38,14 +38,14 @@ pub(super) struct Recorded<'a> {
 }
 
 impl Recorded<'_> {
-    fn open(self, digest: &Digest) -> Result<BlobReader, CommandError> {
-        Ok(self.store.open_blob(digest).map_err(|error| self.store.explained(self.run, error))?)
+    fn open_blob(self, digest: &Digest) -> Result<BlobReader, CommandError> {
+        Ok(self.store.open_blob(digest).map_err(|error| self.store.explain_error(self.run, error))?)
     }
 
     /// A blob, unless it is too long to show.
-    fn load(self, digest: &Digest) -> Result<Vec<u8>, CommandError> {
-        let loaded = self.store.load(digest, MAX_ACTION);
-        Ok(loaded.map_err(|error| self.store.explained(self.run, error))?)
+    fn load_blob(self, digest: &Digest) -> Result<Vec<u8>, CommandError> {
+        let loaded = self.store.load_blob(digest, MAX_ACTION);
+        Ok(loaded.map_err(|error| self.store.explain_error(self.run, error))?)
     }
 }
 
@@ -60,7 +60,7 @@ pub(super) fn of_step(record: Recorded<'_>, line: &Line, room: Room) -> Vec<(Sty
     let cannot = |what: &str, error: &CommandError| {
         (BAD, fit(format!("{indent}! {what} cannot be shown: {}", one_line(&error.message))))
     };
-    match command(record, line) {
+    match native_command(record, line) {
         Ok(Some(command)) => lines.push((DIM, fit(format!("{indent}$ {}", one_line(&command))))),
         Ok(None) => {}
         Err(error) => lines.push(cannot("its command", &error)),
@@ -81,7 +81,7 @@ pub(super) fn of_step(record: Recorded<'_>, line: &Line, room: Room) -> Vec<(Sty
         | StepStatus::Waiting => false,
     };
     if failed {
-        let said = match outcome.stderr.map_or(Ok(Vec::new()), |blob| last(record, blob)) {
+        let said = match outcome.stderr.map_or(Ok(Vec::new()), |blob| stream_tail(record, blob)) {
             Ok(said) => said,
             Err(error) => {
                 lines.push(cannot("its stderr", &error));
@@ -93,7 +93,7 @@ pub(super) fn of_step(record: Recorded<'_>, line: &Line, room: Room) -> Vec<(Sty
             said.into_iter().chain(error).map(|said| (BAD, fit(format!("{indent}! {}", one_line(&said))))),
         );
     } else if let Some(blob) = outcome.output.or(outcome.kept_stdout()) {
-        match first(record, blob) {
+        match stream_head(record, blob) {
             Ok(said) => lines.extend(
                 said.into_iter().map(|said| (Style::new(), fit(format!("{indent}│ {}", one_line(&said))))),
             ),
@@ -104,10 +104,10 @@ pub(super) fn of_step(record: Recorded<'_>, line: &Line, room: Room) -> Vec<(Sty
 }
 
 /// The command of a native step, as its author wrote it.
-fn command(record: Recorded<'_>, line: &Line) -> Result<Option<String>, CommandError> {
+fn native_command(record: Recorded<'_>, line: &Line) -> Result<Option<String>, CommandError> {
     let Some(action) = line.action else { return Ok(None) };
     let action =
-        json::parse(&String::from_utf8_lossy(&record.load(&action)?)).map_err(CommandError::failed)?;
+        json::parse(&String::from_utf8_lossy(&record.load_blob(&action)?)).map_err(CommandError::failed)?;
     let words: Vec<&str> =
         action["argv"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let text = match words.as_slice() {
@@ -121,9 +121,9 @@ fn command(record: Recorded<'_>, line: &Line) -> Result<Option<String>, CommandE
 }
 
 /// The first lines of a stream.
-fn first(record: Recorded<'_>, blob: Blob) -> Result<Vec<String>, CommandError> {
+fn stream_head(record: Recorded<'_>, blob: Blob) -> Result<Vec<String>, CommandError> {
     let mut bytes = Vec::new();
-    record.open(&blob.digest)?.take(READ).read_to_end(&mut bytes)?;
+    record.open_blob(&blob.digest)?.take(READ).read_to_end(&mut bytes)?;
     let is_whole = bytes.len() as u64 == blob.len;
     let text = String::from_utf8_lossy(&bytes);
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());
@@ -135,8 +135,8 @@ fn first(record: Recorded<'_>, blob: Blob) -> Result<Vec<String>, CommandError> 
 }
 
 /// The last lines of a stream.
-fn last(record: Recorded<'_>, blob: Blob) -> Result<Vec<String>, CommandError> {
-    Ok(last_lines(&record.load(&blob.digest)?))
+fn stream_tail(record: Recorded<'_>, blob: Blob) -> Result<Vec<String>, CommandError> {
+    Ok(last_lines(&record.load_blob(&blob.digest)?))
 }
 
 fn last_lines(bytes: &[u8]) -> Vec<String> {

@@ -16,7 +16,7 @@ use crate::which::Unbegun;
 pub(super) fn show(unbegun: &Unbegun, full: bool, as_json: bool) -> CommandResult {
     let mut out = Output::for_reader(as_json);
     if as_json {
-        writeln!(out, "{}", json::pretty(&unbegun.object()))?;
+        writeln!(out, "{}", json::pretty(&unbegun.to_json()))?;
         return Ok(Exit::OK);
     }
     let (start, room) = (&unbegun.start, Room::of_stdout());
@@ -27,12 +27,16 @@ pub(super) fn show(unbegun: &Unbegun, full: bool, as_json: bool) -> CommandResul
         ("run", start.run.to_string()),
         (
             "asked",
-            format!("{} by {}{actor}", units::time(start.queued_at, full), start.cause.replace('_', " ")),
+            format!(
+                "{} by {}{actor}",
+                units::format_time(start.queued_at, full),
+                start.cause.replace('_', " ")
+            ),
         ),
         ("args", json::compact(&start.args)),
     ];
     facts.extend(start.why.iter().map(|why| ("why", why.clone())));
-    facts.push(("next", unbegun.advice()));
+    facts.push(("next", unbegun.next_action()));
     for (title, text) in facts {
         let title = room.paint(DIM, &format!("{title:<8}"));
         writeln!(out, "  {title} {}", harmless(&text).replace('\n', "\n           "))?;

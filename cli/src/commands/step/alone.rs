@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use crate::render::{harmless, say};
+use crate::render::{harmless, print_to_stderr};
 use lobster_runtime::component::{BlobError, BlobRead, BlobWrite, HostServices, Level};
 use lobster_runtime::digest::Digest;
 use lobster_runtime::sync::lock;
@@ -34,15 +34,15 @@ impl HostServices for Alone {
         }
         let level = format!("{level:?}").to_lowercase();
         let gap = if fields.is_empty() { "" } else { " " };
-        say(&format!("{level}: {}{gap}{}", harmless(message), harmless(fields)));
+        print_to_stderr(&format!("{level}: {}{gap}{}", harmless(message), harmless(fields)));
     }
 
-    fn progress(&self, done: u64, total: Option<u64>, message: Option<&str>) {
+    fn report_progress(&self, done: u64, total: Option<u64>, message: Option<&str>) {
         if self.quiet {
             return;
         }
         let total = total.map(|total| format!("/{total}")).unwrap_or_default();
-        say(&format!("progress: {done}{total} {}", harmless(message.unwrap_or_default())));
+        print_to_stderr(&format!("progress: {done}{total} {}", harmless(message.unwrap_or_default())));
     }
 
     fn state_get(&self, key: &str) -> Option<String> {

@@ -32,30 +32,30 @@ pub(super) struct Args {
 
 /// True if a directory has sources that can be built.
 pub(super) fn is_project(dir: &Path) -> bool {
-    Language::of(dir).is_ok()
+    Language::detect_in(dir).is_ok()
 }
 
 /// Builds the project in a directory and returns the component.
 pub(super) fn build(dir: &Path) -> Result<PathBuf, CommandError> {
     let absolute =
         dir.canonicalize().map_err(|error| CommandError::usage(format!("{}: {error}", dir.display())))?;
-    Language::of(&absolute)?.build(&absolute)
+    Language::detect_in(&absolute)?.build(&absolute)
 }
 
 pub(super) fn run(args: &Args) -> CommandResult {
     let file = build(&args.dir)?;
     let runtime = prepare::runtime(Mode::Human)?;
-    let component = super::load(&runtime, &file, &super::patience(&runtime))?;
-    component
-        .describe()
-        .map_err(|error| CommandError::failed(format!("{}: {}", file.display(), super::failure(&error))))?;
+    let component = super::load_component(&runtime, &file, &super::compile_patience(&runtime))?;
+    component.describe().map_err(|error| {
+        CommandError::failed(format!("{}: {}", file.display(), super::describe_error(&error)))
+    })?;
     let seen = component.inspect();
     writeln!(
         stdout(),
         "{}\n{}, {}\nblake3:{}",
         file.display(),
         seen.kind.describe(),
-        units::bytes(seen.size),
+        units::format_bytes(seen.size),
         seen.digest.to_hex()
     )?;
     Ok(Exit::OK)
@@ -85,7 +85,7 @@ enum Language {
 
 impl Language {
     /// Detects the language of a project by its files.
-    fn of(dir: &Path) -> Result<Self, CommandError> {
+    fn detect_in(dir: &Path) -> Result<Self, CommandError> {
         let has = |name: &str| dir.join(name).is_file();
         if has("Cargo.toml") {
             return Ok(Self::Rust);
@@ -111,7 +111,7 @@ impl Language {
     }
 
     /// The tools that building needs, as a hint.
-    fn needs(self) -> &'static str {
+    fn tools_hint(self) -> &'static str {
         match self {
             Self::Rust => {
                 "it needs Rust (https://rustup.rs) with its WebAssembly target: rustup target add wasm32-wasip2"
@@ -134,23 +134,23 @@ impl Language {
 
     fn build(self, dir: &Path) -> Result<PathBuf, CommandError> {
         if dir.join("build.sh").is_file() {
-            let bash = self.tool(dir, "bash")?;
+            let bash = self.find_tool(dir, "bash")?;
             // A build.sh reports missing tools itself, because it knows where it looks.
-            self.execute(Command::new(bash).arg("build.sh").current_dir(dir))?;
-            return super::built(dir);
+            self.run_tool(Command::new(bash).arg("build.sh").current_dir(dir))?;
+            return super::find_built(dir);
         }
         match self {
-            Self::Rust => self.rust(dir),
-            Self::Js => self.js(dir),
+            Self::Rust => self.build_rust(dir),
+            Self::Js => self.build_js(dir),
             Self::Ts | Self::Go => Err(CommandError::usage(format!("{} has no build.sh", dir.display()))
                 .with_hint("`lobster step new` writes one for this language, with the files that it needs")),
-            Self::Python => self.python(dir),
-            Self::C => self.c(dir),
+            Self::Python => self.build_python(dir),
+            Self::C => self.build_c(dir),
         }
     }
 
-    fn rust(self, dir: &Path) -> Result<PathBuf, CommandError> {
-        let bash = self.tool(dir, "bash")?;
+    fn build_rust(self, dir: &Path) -> Result<PathBuf, CommandError> {
+        let bash = self.find_tool(dir, "bash")?;
         let mut command = Command::new(bash);
         command.args(["-c", WASM_CARGO, "wasm-cargo", "--message-format=json-render-diagnostics"]);
         let output = command
@@ -160,9 +160,9 @@ impl Language {
             .output()
             .map_err(|error| CommandError::failed(format!("bash: {error}")))?;
         if !output.status.success() {
-            return Err(self.failed(output.status));
+            return Err(self.build_error(output.status));
         }
-        let artifact = artifact(&String::from_utf8_lossy(&output.stdout)).ok_or_else(|| {
+        let artifact = find_artifact(&String::from_utf8_lossy(&output.stdout)).ok_or_else(|| {
             CommandError::failed("cargo built no .wasm file")
                 .with_hint("a step is a library of crate-type \"cdylib\", or a binary")
         })?;
@@ -171,70 +171,70 @@ impl Language {
         Ok(to)
     }
 
-    fn js(self, dir: &Path) -> Result<PathBuf, CommandError> {
-        let tool = self.tool(dir, "componentize-qjs")?;
+    fn build_js(self, dir: &Path) -> Result<PathBuf, CommandError> {
+        let tool = self.find_tool(dir, "componentize-qjs")?;
         let text = std::fs::read_to_string(dir.join("package.json"))?;
         let package =
             json::parse(&text).map_err(|error| CommandError::usage(format!("package.json: {error}")))?;
         let entry = package["main"].as_str().unwrap_or("step.js");
         let name = package["name"].as_str().and_then(|name| name.rsplit('/').next()).unwrap_or("step");
         let to = dir.join(format!("{name}.wasm"));
-        let wit = wit(dir)?;
+        let wit = find_contract(dir)?;
         let mut command = Command::new(tool);
         command.arg("--wit").arg(wit.path()).args(["--world", "step", "--js", entry, "--module-root", "."]);
         command.args(["--sync", "--stub-wasi", "--opt-size", "--minify", "--output"]).arg(&to);
-        self.execute(command.current_dir(dir))?;
+        self.run_tool(command.current_dir(dir))?;
         Ok(to)
     }
 
-    fn python(self, dir: &Path) -> Result<PathBuf, CommandError> {
-        let python = self.tool(dir, "python3")?;
+    fn build_python(self, dir: &Path) -> Result<PathBuf, CommandError> {
+        let python = self.find_tool(dir, "python3")?;
         let to = dir.join(format!("{}.wasm", project_name(dir)));
-        let wit = wit(dir)?;
+        let wit = find_contract(dir)?;
         let mut command = Command::new(python);
         command.args(["-c", PYTHON_BUILD]).arg(&to).arg(wit.path());
-        self.execute(command.current_dir(dir))?;
+        self.run_tool(command.current_dir(dir))?;
         Ok(to)
     }
 
     /// Builds a C project: with its Makefile, or as a command program (stdin, stdout, exit code).
-    fn c(self, dir: &Path) -> Result<PathBuf, CommandError> {
+    fn build_c(self, dir: &Path) -> Result<PathBuf, CommandError> {
         if dir.join("Makefile").is_file() {
-            let make = self.tool(dir, "make")?;
-            self.execute(Command::new(make).current_dir(dir))?;
-            return super::built(dir);
+            let make = self.find_tool(dir, "make")?;
+            self.run_tool(Command::new(make).current_dir(dir))?;
+            return super::find_built(dir);
         }
         let to = dir.join(format!("{}.wasm", project_name(dir)));
-        let bash = self.tool(dir, "bash")?;
+        let bash = self.find_tool(dir, "bash")?;
         let mut command = Command::new(bash);
         command.args(["-c", WASM_CC, "wasm-cc"]);
         command.args(["-O2", "-o"]).arg(&to).args(c_sources(dir)?);
-        self.execute(command.current_dir(dir))?;
+        self.run_tool(command.current_dir(dir))?;
         Ok(to)
     }
 
-    fn tool(self, dir: &Path, name: &str) -> Result<PathBuf, CommandError> {
-        find(dir, name)
-            .ok_or_else(|| CommandError::failed(format!("{name} is not on PATH")).with_hint(self.needs()))
+    fn find_tool(self, dir: &Path, name: &str) -> Result<PathBuf, CommandError> {
+        find_program(dir, name).ok_or_else(|| {
+            CommandError::failed(format!("{name} is not on PATH")).with_hint(self.tools_hint())
+        })
     }
 
     /// The tools' output goes to stderr, because stdout is for data.
-    fn execute(self, command: &mut Command) -> Result<(), CommandError> {
+    fn run_tool(self, command: &mut Command) -> Result<(), CommandError> {
         let name = command.get_program().to_string_lossy().into_owned();
-        let status = command
-            .stdin(Stdio::null())
-            .stdout(io::stderr())
-            .status()
-            .map_err(|error| CommandError::failed(format!("{name}: {error}")).with_hint(self.needs()))?;
-        if status.success() { Ok(()) } else { Err(self.failed(status)) }
+        let status =
+            command.stdin(Stdio::null()).stdout(io::stderr()).status().map_err(|error| {
+                CommandError::failed(format!("{name}: {error}")).with_hint(self.tools_hint())
+            })?;
+        if status.success() { Ok(()) } else { Err(self.build_error(status)) }
     }
 
     /// The error of a failed build. The hint about tools is added only if a tool was not found:
     /// otherwise the tool has reported the problem, and more text would hide it.
-    fn failed(self, status: ExitStatus) -> CommandError {
+    fn build_error(self, status: ExitStatus) -> CommandError {
         let error = |what: &str| CommandError::failed(format!("the build failed: {what}"));
         match status.code() {
-            Some(NOT_FOUND) => error("a tool is missing").with_hint(self.needs()),
+            Some(NOT_FOUND) => error("a tool is missing").with_hint(self.tools_hint()),
             Some(_) => error("the lines above say why"),
             None => error(&status.to_string()),
         }
@@ -242,7 +242,7 @@ impl Language {
 }
 
 /// The .wasm file among cargo's messages; the last one is the package's own.
-fn artifact(messages: &str) -> Option<PathBuf> {
+fn find_artifact(messages: &str) -> Option<PathBuf> {
     messages
         .lines()
         .filter_map(|line| json::parse(line).ok())
@@ -255,7 +255,7 @@ fn artifact(messages: &str) -> Option<PathBuf> {
 }
 
 /// The contract: the project's own copy, or lobster's in a temporary directory owned by the value.
-fn wit(dir: &Path) -> io::Result<Wit> {
+fn find_contract(dir: &Path) -> io::Result<Wit> {
     let own = dir.join("wit");
     if own.is_dir() {
         return Ok(Wit::Own(own));
@@ -280,7 +280,7 @@ impl Wit {
 }
 
 /// A program of the project itself, or on `PATH`.
-fn find(dir: &Path, name: &str) -> Option<PathBuf> {
+fn find_program(dir: &Path, name: &str) -> Option<PathBuf> {
     let own = [dir.join("node_modules/.bin"), dir.join(".venv/bin")];
     let path = std::env::var_os("PATH").unwrap_or_default();
     own.into_iter().chain(std::env::split_paths(&path)).map(|dir| dir.join(name)).find(|file| file.is_file())
@@ -319,16 +319,16 @@ mod tests {
             ("main.c", Language::C),
         ] {
             let dir = tempfile::tempdir().unwrap();
-            assert!(Language::of(dir.path()).is_err());
+            assert!(Language::detect_in(dir.path()).is_err());
             std::fs::write(dir.path().join(file), "").unwrap();
-            assert_eq!(Language::of(dir.path()).unwrap(), language, "{file}");
+            assert_eq!(Language::detect_in(dir.path()).unwrap(), language, "{file}");
         }
     }
 
     #[test]
     fn a_missing_tool_is_named_with_how_to_get_it() {
         let dir = tempfile::tempdir().unwrap();
-        let error = Language::Python.tool(dir.path(), "no-such-tool").unwrap_err();
+        let error = Language::Python.find_tool(dir.path(), "no-such-tool").unwrap_err();
         assert_eq!(error.message, "no-such-tool is not on PATH");
         assert!(error.hint.unwrap().contains("componentize-py comes by pip"));
     }
@@ -337,11 +337,11 @@ mod tests {
     #[cfg(unix)]
     fn what_is_needed_is_said_where_a_tool_is_missing() {
         use std::os::unix::process::ExitStatusExt;
-        let failed = |code: i32| Language::Go.failed(ExitStatus::from_raw(code << 8));
+        let failed = |code: i32| Language::Go.build_error(ExitStatus::from_raw(code << 8));
         assert!(failed(127).hint.is_some_and(|hint| hint.contains("https://go.dev/dl")));
         assert_eq!(failed(1).hint, None);
         assert_eq!(failed(1).message, "the build failed: the lines above say why");
-        assert!(Language::Go.failed(ExitStatus::from_raw(9)).message.contains("signal: 9"));
+        assert!(Language::Go.build_error(ExitStatus::from_raw(9)).message.contains("signal: 9"));
     }
 
     #[test]
@@ -349,7 +349,7 @@ mod tests {
         let messages = r#"{"reason":"compiler-artifact","filenames":["/t/dep.wasm"]}
 {"reason":"compiler-artifact","filenames":["/t/libx.rlib","/t/x.wasm"]}
 {"reason":"build-finished","success":true}"#;
-        assert_eq!(artifact(messages), Some(PathBuf::from("/t/x.wasm")));
-        assert_eq!(artifact("not json"), None);
+        assert_eq!(find_artifact(messages), Some(PathBuf::from("/t/x.wasm")));
+        assert_eq!(find_artifact("not json"), None);
     }
 }

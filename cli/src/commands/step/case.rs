@@ -78,7 +78,7 @@ enum Given {
 }
 
 impl OutputSink for Given {
-    fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn write_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
             Self::Bytes(all) => all.extend_from_slice(bytes),
             Self::Nothing | Self::Items(_) => *self = Self::Bytes(bytes.to_vec()),
@@ -86,7 +86,7 @@ impl OutputSink for Given {
         Ok(())
     }
 
-    fn item(&mut self, text: &str) -> io::Result<()> {
+    fn write_item(&mut self, text: &str) -> io::Result<()> {
         let item = json::parse(text).map_err(io::Error::other)?;
         match self {
             Self::Items(all) => all.push(item),
@@ -139,7 +139,7 @@ impl Case {
         let beside = place.file.parent().unwrap_or(Path::new("."));
         let exchanges = match (self.net.is_empty(), place.records) {
             (true, _) => None,
-            (false, true) => Some(Exchanges::recording()),
+            (false, true) => Some(Exchanges::new_recording()),
             (false, false) => Some(Exchanges::read(place.file)?),
         };
         let exchanges = exchanges.map(|exchanges| Arc::new(Mutex::new(exchanges)));
@@ -149,8 +149,8 @@ impl Case {
             .map_err(|error| format!("cannot lay out its files: {error}"))?;
         let given = Arc::new(Mutex::new(Given::Nothing));
         let mut invocation = Invocation::new(json::compact(&self.args), Box::new(Arc::clone(&given)));
-        invocation.input = self.input()?;
-        invocation.argv = self.words();
+        invocation.input = self.open_input()?;
+        invocation.argv = self.argv_words();
         invocation.grants = Grants {
             read,
             env: self.env.clone().into_iter().collect(),
@@ -180,20 +180,20 @@ impl Case {
         match (&self.expect, result) {
             // A run that failed does not replace a recording.
             (Expect::Items(_) | Expect::Text(_) | Expect::Base64(_), Err(error)) if place.records => {
-                return Err(format!("failed, and nothing was recorded: {}", super::failure(&error)));
+                return Err(format!("failed, and nothing was recorded: {}", super::describe_error(&error)));
             }
             // A recording is checked when it is replayed, without the secrets that were left out.
             (_, _) if place.records => {}
-            (_, result) => self.compare(&given, result)?,
+            (_, result) => self.check_expectation(&given, result)?,
         }
         if let Some(exchanges) = exchanges {
             let mut exchanges = lock(&exchanges);
-            std::mem::replace(&mut *exchanges, Exchanges::recording()).finish(place.file)?;
+            std::mem::replace(&mut *exchanges, Exchanges::new_recording()).finish_case(place.file)?;
         }
         Ok(passed)
     }
 
-    fn compare(&self, given: &Given, result: Result<(), RunError>) -> Result<(), String> {
+    fn check_expectation(&self, given: &Given, result: Result<(), RunError>) -> Result<(), String> {
         match (&self.expect, result) {
             (Expect::Error { code, message }, Err(error)) => {
                 let (name, said) = match &error {
@@ -206,7 +206,7 @@ impl Case {
             (Expect::Error { code, .. }, Ok(())) => {
                 Err(format!("no error {code}; it gave\n{}", given.describe()))
             }
-            (_, Err(error)) => Err(format!("failed: {}", super::failure(&error))),
+            (_, Err(error)) => Err(format!("failed: {}", super::describe_error(&error))),
             (Expect::Items(wanted), Ok(())) => match given {
                 Given::Bytes(_) => Err(format!("items were expected; it gave bytes:\n{}", given.describe())),
                 Given::Nothing if wanted.is_empty() => Ok(()),
@@ -216,18 +216,18 @@ impl Case {
             },
             (Expect::Text(text), Ok(())) => bytes_differ(text.as_bytes(), given),
             (Expect::Base64(text), Ok(())) => {
-                bytes_differ(&base64(text).ok_or("`expect.base64` is not base64")?, given)
+                bytes_differ(&decode_base64(text).ok_or("`expect.base64` is not base64")?, given)
             }
         }
     }
 
     /// The arguments of a command program as words: `argv: [a, b]`.
-    fn words(&self) -> Vec<String> {
+    fn argv_words(&self) -> Vec<String> {
         let words = self.args.get("argv").and_then(Value::as_array);
         words.map_or_else(Vec::new, |words| words.iter().map(json::js_string).collect())
     }
 
-    fn input(&self) -> Result<Input, String> {
+    fn open_input(&self) -> Result<Input, String> {
         Ok(match &self.input {
             None => Input::Empty,
             Some(Data::Items(items)) => {
@@ -235,9 +235,9 @@ impl Case {
                 Input::Items(Box::new(lines.into_iter()))
             }
             Some(Data::Text(text)) => Input::Bytes(Box::new(Cursor::new(text.clone().into_bytes()))),
-            Some(Data::Base64(text)) => {
-                Input::Bytes(Box::new(Cursor::new(base64(text).ok_or("`input.base64` is not base64")?)))
-            }
+            Some(Data::Base64(text)) => Input::Bytes(Box::new(Cursor::new(
+                decode_base64(text).ok_or("`input.base64` is not base64")?,
+            ))),
         })
     }
 
@@ -256,7 +256,7 @@ impl Case {
             }
         };
         for (guest, host) in &self.read {
-            copy(&beside.join(host), &root.join(guest.trim_start_matches('/')))?;
+            copy_tree(&beside.join(host), &root.join(guest.trim_start_matches('/')))?;
             grant(guest, false);
         }
         for (guest, contents) in &self.files {
@@ -276,7 +276,7 @@ fn items_differ(wanted: &[Value], given: &[Value]) -> String {
         let lines: String = given.iter().map(|item| json::compact(item) + "\n").collect();
         return format!(
             "expected {}, {} came:\n{lines}",
-            units::counted(wanted.len() as u64, "item"),
+            units::count_noun(wanted.len() as u64, "item"),
             given.len()
         );
     }
@@ -299,12 +299,12 @@ fn bytes_differ(wanted: &[u8], given: &Given) -> Result<(), String> {
     }
 }
 
-fn copy(from: &Path, to: &Path) -> io::Result<()> {
+fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
     if from.is_dir() {
         fs::create_dir_all(to)?;
         for entry in fs::read_dir(from)? {
             let entry = entry?;
-            copy(&entry.path(), &to.join(entry.file_name()))?;
+            copy_tree(&entry.path(), &to.join(entry.file_name()))?;
         }
         return Ok(());
     }
@@ -315,7 +315,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 /// Decodes standard base64 (RFC 4648 §4); white space is skipped.
-fn base64(text: &str) -> Option<Vec<u8>> {
+fn decode_base64(text: &str) -> Option<Vec<u8>> {
     let text: String = text.split_ascii_whitespace().collect();
     STANDARD.decode(text).ok()
 }
@@ -326,34 +326,34 @@ mod tests {
 
     use super::*;
 
-    fn case(text: &str) -> Case {
+    fn parse_case(text: &str) -> Case {
         json::parse_as(text).unwrap()
     }
 
     #[test]
     fn base64_is_the_standard_one() {
-        assert_eq!(base64("AP8Q/g==\n"), Some(vec![0, 255, 16, 254]));
-        assert_eq!(base64("a-b"), None);
+        assert_eq!(decode_base64("AP8Q/g==\n"), Some(vec![0, 255, 16, 254]));
+        assert_eq!(decode_base64("a-b"), None);
     }
 
     #[test]
     fn what_comes_out_is_compared_as_a_whole() {
-        let items = case(r#"{"summary": "", "expect": {"items": [{"a": 1, "b": 2}]}}"#);
+        let items = parse_case(r#"{"summary": "", "expect": {"items": [{"a": 1, "b": 2}]}}"#);
         let given = |text: &str| Given::Items(vec![json::parse(text).unwrap()]);
-        assert_eq!(items.compare(&given(r#"{"b": 2, "a": 1}"#), Ok(())), Ok(()));
+        assert_eq!(items.check_expectation(&given(r#"{"b": 2, "a": 1}"#), Ok(())), Ok(()));
         assert_eq!(
-            items.compare(&given("1"), Ok(())),
+            items.check_expectation(&given("1"), Ok(())),
             Err("item 0 differs\nexpected {\"a\":1,\"b\":2}\n   given 1".to_owned())
         );
-        assert!(items.compare(&Given::Nothing, Ok(())).is_err());
-        assert!(items.compare(&Given::Bytes(b"x".to_vec()), Ok(())).is_err());
+        assert!(items.check_expectation(&Given::Nothing, Ok(())).is_err());
+        assert!(items.check_expectation(&Given::Bytes(b"x".to_vec()), Ok(())).is_err());
 
         let error =
-            case(r#"{"summary": "", "expect": {"error": {"code": "out-of-fuel", "message": "(7)"}}}"#);
+            parse_case(r#"{"summary": "", "expect": {"error": {"code": "out-of-fuel", "message": "(7)"}}}"#);
         let out_of_fuel = |limit| RunError::OutOfFuel { limit, set_by: SetBy::Step };
-        assert_eq!(error.compare(&Given::Nothing, Err(out_of_fuel(7))), Ok(()));
-        assert!(error.compare(&Given::Nothing, Err(out_of_fuel(8))).is_err());
-        assert!(error.compare(&Given::Nothing, Ok(())).is_err());
+        assert_eq!(error.check_expectation(&Given::Nothing, Err(out_of_fuel(7))), Ok(()));
+        assert!(error.check_expectation(&Given::Nothing, Err(out_of_fuel(8))).is_err());
+        assert!(error.check_expectation(&Given::Nothing, Ok(())).is_err());
     }
 
     #[test]
@@ -362,7 +362,7 @@ mod tests {
         fs::create_dir_all(dir.path().join("beside/fixtures")).unwrap();
         fs::write(dir.path().join("beside/fixtures/f"), "1").unwrap();
         let root = dir.path().join("root");
-        let case = case(
+        let case = parse_case(
             r#"{"summary": "", "read": {"/data/in": "fixtures"}, "files": {"/data/x": "2", "/m/a/b": "3"}, "expect": {"text": ""}}"#,
         );
         let grants = case.lay_out(&root, &dir.path().join("beside")).unwrap();

@@ -83,7 +83,7 @@ pub(super) fn file_of(case: &Path) -> PathBuf {
 }
 
 impl Exchanges {
-    pub(super) fn recording() -> Self {
+    pub(super) fn new_recording() -> Self {
         Self::Recording(Vec::new())
     }
 
@@ -103,7 +103,7 @@ impl Exchanges {
     }
 
     /// Saves the recording, or reports recorded requests that the step no longer sends.
-    pub(super) fn finish(self, case: &Path) -> Result<(), String> {
+    pub(super) fn finish_case(self, case: &Path) -> Result<(), String> {
         match self {
             Self::Recording(all) => {
                 let file = file_of(case);
@@ -127,27 +127,28 @@ impl Exchanges {
                 "request {} is {}; {}; `lobster step test --record` records it again",
                 *answered + 1,
                 request_line(asked),
-                unlike(all, *answered, asked)
+                explain_mismatch(all, *answered, asked)
             ));
         };
         *answered += 1;
-        next.answer.clone().bytes().map(Some)
+        next.answer.clone().into_bytes().map(Some)
     }
 }
 
 impl HostCallTrace for Exchanges {
-    fn recorded(&mut self, call: &HostCall<'_>) -> Result<Option<Vec<u8>>, String> {
+    fn recorded_answer(&mut self, call: &HostCall<'_>) -> Result<Option<Vec<u8>>, String> {
         // Clock and randomness are granted by the case.
         if call.function != HTTP {
             return Ok(None);
         }
-        self.next(&Request::of(call.request)?)
+        self.next(&Request::from_bytes(call.request)?)
     }
 
-    fn record(&mut self, call: &HostCall<'_>, answer: &[u8]) {
+    fn record_answer(&mut self, call: &HostCall<'_>, answer: &[u8]) {
         let Self::Recording(all) = self else { return };
         if call.function == HTTP
-            && let (Ok(request), Some(answer)) = (Request::of(call.request), Answer::of(answer))
+            && let (Ok(request), Some(answer)) =
+                (Request::from_bytes(call.request), Answer::from_bytes(answer))
         {
             all.push(Exchange { request, answer });
         }
@@ -155,9 +156,9 @@ impl HostCallTrace for Exchanges {
 }
 
 impl Request {
-    fn of(bytes: &[u8]) -> Result<Self, String> {
+    fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
         let mut request: Self = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-        hide(&mut request.headers);
+        hide_secrets(&mut request.headers);
         // The order in which a program sets headers has no meaning.
         request.headers.sort();
         Ok(request)
@@ -166,13 +167,13 @@ impl Request {
 
 impl Answer {
     /// Parses the head as JSON, a newline and the body; or a word after `!`.
-    fn of(bytes: &[u8]) -> Option<Self> {
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
         if let Some((&FAILED, name)) = bytes.split_first() {
             return Some(Self::Failed(String::from_utf8_lossy(name).into_owned()));
         }
         let end = bytes.iter().position(|byte| *byte == b'\n')?;
         let Head { status, mut headers } = serde_json::from_slice(bytes.get(..end)?).ok()?;
-        hide(&mut headers);
+        hide_secrets(&mut headers);
         let body = bytes.get(end + 1..)?;
         let body = match std::str::from_utf8(body) {
             Ok(text) => Body::Text(text.to_owned()),
@@ -181,7 +182,7 @@ impl Answer {
         Some(Self::Response { status, headers, body })
     }
 
-    fn bytes(self) -> Result<Vec<u8>, String> {
+    fn into_bytes(self) -> Result<Vec<u8>, String> {
         let (status, headers, body) = match self {
             Self::Failed(name) => return Ok([&[FAILED], name.as_bytes()].concat()),
             Self::Response { status, headers, body } => (status, headers, body),
@@ -201,7 +202,7 @@ impl Answer {
     }
 }
 
-fn hide(headers: &mut [(String, String)]) {
+fn hide_secrets(headers: &mut [(String, String)]) {
     for (name, value) in headers {
         let name = name.to_ascii_lowercase();
         if SECRET_NAMES.iter().any(|secret| name.contains(secret)) {
@@ -216,10 +217,10 @@ fn request_line(request: &Request) -> String {
 
 /// The reason why a request is not the next one of the recording after `answered` others: its position,
 /// or the differences from the most similar recorded request.
-fn unlike(all: &[Exchange], answered: usize, asked: &Request) -> String {
+fn explain_mismatch(all: &[Exchange], answered: usize, asked: &Request) -> String {
     if let Some(at) = all.iter().skip(answered).position(|exchange| exchange.request == *asked) {
         let at = answered + at + 1;
-        return format!("the recording has it as request {at}, after {}", known(all, answered));
+        return format!("the recording has it as request {at}, after {}", recorded_line(all, answered));
     }
     if let Some(at) = all.iter().take(answered).position(|exchange| exchange.request == *asked) {
         return format!("it is recorded once, as request {}, which was already used", at + 1);
@@ -227,7 +228,7 @@ fn unlike(all: &[Exchange], answered: usize, asked: &Request) -> String {
     // Among equals the next request of the recording wins, then the first unused one.
     let order = (answered..all.len()).chain(0..answered);
     let nearest = order.filter_map(|at| Some((at, &all.get(at)?.request)));
-    let Some((at, nearest)) = nearest.min_by_key(|(_, recorded)| distance(recorded, asked)) else {
+    let Some((at, nearest)) = nearest.min_by_key(|(_, recorded)| request_distance(recorded, asked)) else {
         return "the recording is empty".to_owned();
     };
     let ends = if answered == all.len() { "the recording ends before it; " } else { "" };
@@ -235,17 +236,17 @@ fn unlike(all: &[Exchange], answered: usize, asked: &Request) -> String {
         "{ends}the nearest recorded one is request {}, {}: {}",
         at + 1,
         request_line(nearest),
-        differences(nearest, asked).join("; ")
+        list_differences(nearest, asked).join("; ")
     )
 }
 
-fn known(all: &[Exchange], at: usize) -> String {
+fn recorded_line(all: &[Exchange], at: usize) -> String {
     all.get(at).map_or_else(String::new, |exchange| request_line(&exchange.request))
 }
 
 /// The distance between two requests. The address weighs most, then the method, the body, the headers.
-fn distance(recorded: &Request, asked: &Request) -> (usize, bool, bool, usize) {
-    let (recorded_at, at) = (Address::of(&recorded.uri), Address::of(&asked.uri));
+fn request_distance(recorded: &Request, asked: &Request) -> (usize, bool, bool, usize) {
+    let (recorded_at, at) = (Address::from_uri(&recorded.uri), Address::from_uri(&asked.uri));
     let host = usize::from(recorded_at.host != at.host) * 4;
     let path = usize::from(recorded_at.path != at.path) * 2;
     let query = usize::from(recorded_at.query != at.query);
@@ -262,7 +263,7 @@ struct Address<'u> {
 }
 
 impl<'u> Address<'u> {
-    fn of(uri: &'u str) -> Self {
+    fn from_uri(uri: &'u str) -> Self {
         let (before, query) = uri.split_once('?').unwrap_or((uri, ""));
         let begin = before.find("://").map_or(0, |at| at + 3);
         let end = before[begin..].find('/').map_or(before.len(), |at| begin + at);
@@ -273,7 +274,7 @@ impl<'u> Address<'u> {
 
 /// The differences between a request and the recorded one, with both sides. Never empty for requests
 /// that differ.
-fn differences(recorded: &Request, asked: &Request) -> Vec<String> {
+fn list_differences(recorded: &Request, asked: &Request) -> Vec<String> {
     let mut found = Vec::new();
     let mut compare = |what: &str, recorded: &str, asked: &str| {
         if recorded != asked {
@@ -281,7 +282,7 @@ fn differences(recorded: &Request, asked: &Request) -> Vec<String> {
         }
     };
     compare("method", &recorded.method, &asked.method);
-    let (before, now) = (Address::of(&recorded.uri), Address::of(&asked.uri));
+    let (before, now) = (Address::from_uri(&recorded.uri), Address::from_uri(&asked.uri));
     compare("host", before.host, now.host);
     compare("path", before.path, now.path);
     for (part, gone) in only_in(&before.query, &now.query) {
@@ -319,26 +320,26 @@ fn only_in<'t, T: PartialEq>(before: &'t [T], now: &'t [T]) -> Vec<(&'t T, bool)
 mod tests {
     use super::*;
 
-    fn value(text: &str) -> serde_json::Value {
+    fn parse_json(text: &str) -> serde_json::Value {
         json::parse(text).unwrap()
     }
 
-    fn call(uri: &str, token: &str) -> Vec<u8> {
+    fn call_bytes(uri: &str, token: &str) -> Vec<u8> {
         let asked = serde_json::json!({
             "method": "GET", "uri": uri, "headers": [["b", "2"], ["Authorization", token], ["X-Goog-Api-Key", token], ["x-vault-token", token], ["a", "1"]], "body": "00",
         });
         serde_json::to_vec(&asked).unwrap()
     }
 
-    fn ask(trace: &mut Exchanges, request: &[u8]) -> Result<Option<Vec<u8>>, String> {
-        trace.recorded(&HostCall { function: HTTP, request })
+    fn ask_trace(trace: &mut Exchanges, request: &[u8]) -> Result<Option<Vec<u8>>, String> {
+        trace.recorded_answer(&HostCall { function: HTTP, request })
     }
 
     #[test]
     fn what_was_answered_once_is_answered_again_without_any_secret() {
         let dir = tempfile::tempdir().unwrap();
         let case = dir.path().join("get.json");
-        let mut trace = Exchanges::recording();
+        let mut trace = Exchanges::new_recording();
         for (answer, token) in [
             (
                 b"{\"status\":200,\"headers\":[[\"set-cookie\",\"s3cret\"]]}\nhello \xff".as_slice(),
@@ -347,29 +348,29 @@ mod tests {
             (b"{\"status\":200,\"headers\":[]}\nhello", "s3cret-2"),
             (b"!refused", "s3cret-3"),
         ] {
-            let request = call("https://a/b", token);
-            assert_eq!(ask(&mut trace, &request), Ok(None));
-            trace.record(&HostCall { function: HTTP, request: &request }, answer);
+            let request = call_bytes("https://a/b", token);
+            assert_eq!(ask_trace(&mut trace, &request), Ok(None));
+            trace.record_answer(&HostCall { function: HTTP, request: &request }, answer);
         }
-        trace.finish(&case).unwrap();
+        trace.finish_case(&case).unwrap();
         let kept = fs::read_to_string(file_of(&case)).unwrap();
         assert!(!kept.contains("s3cret"), "{kept}");
-        assert_eq!(value(&kept).as_array().map(Vec::len), Some(3));
+        assert_eq!(parse_json(&kept).as_array().map(Vec::len), Some(3));
 
         let mut trace = Exchanges::read(&case).unwrap();
-        let first = ask(&mut trace, &call("https://a/b", "another")).unwrap().unwrap();
+        let first = ask_trace(&mut trace, &call_bytes("https://a/b", "another")).unwrap().unwrap();
         assert!(first.ends_with(b"\nhello \xff"), "{first:?}");
         assert_eq!(
-            ask(&mut trace, &call("https://a/b", "x")).unwrap().unwrap(),
+            ask_trace(&mut trace, &call_bytes("https://a/b", "x")).unwrap().unwrap(),
             b"{\"status\":200,\"headers\":[]}\nhello"
         );
-        let other = ask(&mut trace, &call("https://a/c", "x")).unwrap_err();
+        let other = ask_trace(&mut trace, &call_bytes("https://a/c", "x")).unwrap_err();
         assert_eq!(
             other,
             "request 3 is GET https://a/c; the nearest recorded one is request 3, GET https://a/b: its path was /b, \
              now /c; `lobster step test --record` records it again"
         );
-        let left = Exchanges::read(&case).unwrap().finish(&case).unwrap_err();
+        let left = Exchanges::read(&case).unwrap().finish_case(&case).unwrap_err();
         assert!(left.contains("asks nothing more"), "{left}");
     }
     #[test]
@@ -434,8 +435,8 @@ mod tests {
                  of its query parameters or headers differs",
             ),
         ] {
-            assert_eq!(unlike(&all, answered, &asked.request), wanted);
+            assert_eq!(explain_mismatch(&all, answered, &asked.request), wanted);
         }
-        assert_eq!(unlike(&[], 0, &all[0].request), "the recording is empty");
+        assert_eq!(explain_mismatch(&[], 0, &all[0].request), "the recording is empty");
     }
 }

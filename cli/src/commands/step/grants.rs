@@ -32,10 +32,11 @@ pub(super) struct GrantArgs {
 }
 
 impl GrantArgs {
-    pub(super) fn grants(&self) -> Result<Grants, CommandError> {
+    pub(super) fn to_grants(&self) -> Result<Grants, CommandError> {
         let cwd = std::env::current_dir()?;
-        let dirs =
-            |texts: &[String]| texts.iter().map(|text| directory(&cwd, text)).collect::<Result<Vec<_>, _>>();
+        let dirs = |texts: &[String]| {
+            texts.iter().map(|text| parse_directory(&cwd, text)).collect::<Result<Vec<_>, _>>()
+        };
         let env = self.env.iter().map(|name| match std::env::var(name) {
             Ok(value) => Ok((name.clone(), value)),
             Err(_) => Err(CommandError::usage(format!(
@@ -55,7 +56,7 @@ impl GrantArgs {
     }
 }
 
-fn directory(cwd: &Path, text: &str) -> Result<DirGrant, CommandError> {
+fn parse_directory(cwd: &Path, text: &str) -> Result<DirGrant, CommandError> {
     let (host, guest) = match text.rsplit_once(':') {
         Some((host, guest)) if !host.is_empty() && !guest.is_empty() => (host, guest),
         Some(_) => return Err(CommandError::usage(format!("{text:?} is not DIR or DIR:GUEST"))),
@@ -72,36 +73,36 @@ fn directory(cwd: &Path, text: &str) -> Result<DirGrant, CommandError> {
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct LimitArgs {
     /// The most WebAssembly operations, approximately.
-    #[arg(long, value_name = "N", value_parser = count)]
+    #[arg(long, value_name = "N", value_parser = parse_number)]
     fuel: Option<u64>,
     /// The most memory, such as 64MiB.
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     memory: Option<u64>,
     /// The most output, such as 8MiB.
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     output: Option<u64>,
     /// The longest duration, such as 5s.
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     timeout: Option<Duration>,
 }
 
 impl LimitArgs {
-    pub(super) fn limits(&self) -> Limits {
+    pub(super) fn to_limits(&self) -> Limits {
         let Self { fuel, memory, output, timeout: wall } = *self;
         Limits::of_step(Ceilings { fuel, memory, output, wall })
     }
 }
 
 /// Parses `2_000_000` or `2000000`.
-fn count(text: &str) -> Result<u64, String> {
+fn parse_number(text: &str) -> Result<u64, String> {
     parse_count(text).ok_or_else(|| format!("{text:?} is not a number such as 2_000_000"))
 }
 
-pub(super) fn size(text: &str) -> Result<u64, String> {
+pub(super) fn parse_size(text: &str) -> Result<u64, String> {
     Bytes::parse_or_bytes(text).map(|bytes| bytes.0)
 }
 
-pub(super) fn time(text: &str) -> Result<Duration, String> {
+pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     text.parse::<Span>().map(|span| span.0)
 }
 
@@ -111,10 +112,10 @@ mod tests {
 
     #[test]
     fn quantities_have_units() {
-        assert_eq!([size("64MiB"), size("1000")], [Ok(64 << 20), Ok(1000)]);
-        assert_eq!(time("5s"), Ok(Duration::from_secs(5)));
-        assert_eq!(count("2_000"), Ok(2000));
-        for wrong in [size("64 bananas").err(), time("5").err(), count("-1").err()] {
+        assert_eq!([parse_size("64MiB"), parse_size("1000")], [Ok(64 << 20), Ok(1000)]);
+        assert_eq!(parse_duration("5s"), Ok(Duration::from_secs(5)));
+        assert_eq!(parse_number("2_000"), Ok(2000));
+        for wrong in [parse_size("64 bananas").err(), parse_duration("5").err(), parse_number("-1").err()] {
             assert!(wrong.is_some());
         }
     }
@@ -128,19 +129,19 @@ mod tests {
             format!("{}:{guest}", host.display())
         };
         let args = |read, write| GrantArgs { read: vec![read], write: vec![write], ..GrantArgs::default() };
-        assert!(args(grant("a", "/o"), grant("b", "/p")).grants().is_ok());
-        assert!(args(grant("a", "/o"), grant("b", "/o/")).grants().is_err());
+        assert!(args(grant("a", "/o"), grant("b", "/p")).to_grants().is_ok());
+        assert!(args(grant("a", "/o"), grant("b", "/o/")).to_grants().is_err());
     }
 
     #[test]
     fn a_directory_may_have_another_name_inside() {
         let dir = std::env::temp_dir();
         let text = dir.display().to_string();
-        assert_eq!(directory(Path::new("/"), &text).unwrap().guest, text);
-        let renamed = directory(Path::new("/"), &format!("{text}:/data")).unwrap();
+        assert_eq!(parse_directory(Path::new("/"), &text).unwrap().guest, text);
+        let renamed = parse_directory(Path::new("/"), &format!("{text}:/data")).unwrap();
         assert_eq!((renamed.host, renamed.guest.as_str()), (dir, "/data"));
         for wrong in ["/no/such/directory", ":/data", "/tmp:"] {
-            assert!(directory(Path::new("/"), wrong).is_err(), "{wrong}");
+            assert!(parse_directory(Path::new("/"), wrong).is_err(), "{wrong}");
         }
     }
 }

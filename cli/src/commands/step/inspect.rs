@@ -27,21 +27,21 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> CommandResult {
     let runtime = prepare::runtime(Mode::Human)?;
-    let component = super::load(&runtime, &args.file, &super::patience(&runtime))?;
+    let component = super::load_component(&runtime, &args.file, &super::compile_patience(&runtime))?;
     let description = component.describe().map_err(|error| {
-        CommandError::failed(format!("{}: {}", args.file.display(), super::failure(&error)))
+        CommandError::failed(format!("{}: {}", args.file.display(), super::describe_error(&error)))
     })?;
     let mut out = stdout();
     if args.json {
-        writeln!(out, "{}", json::pretty(&object(&component, description)))?;
+        writeln!(out, "{}", json::pretty(&program_as_json(&component, description)))?;
     } else {
-        Quoting::new(out).write_all(text(&component, description).as_bytes())?;
+        Quoting::new(out).write_all(describe_program(&component, description).as_bytes())?;
     }
     Ok(Exit::OK)
 }
 
 /// The description of a program, in lines.
-pub(crate) fn text(component: &Component, description: Option<&Description>) -> String {
+pub(crate) fn describe_program(component: &Component, description: Option<&Description>) -> String {
     let seen = component.inspect();
     let mut text = String::new();
     let mut line = |line: String| {
@@ -55,7 +55,7 @@ pub(crate) fn text(component: &Component, description: Option<&Description>) -> 
     line(String::new());
     line(format!("kind     {}", seen.kind.describe()));
     line(format!("digest   blake3:{}", seen.digest.to_hex()));
-    line(format!("size     {}", units::bytes(seen.size)));
+    line(format!("size     {}", units::format_bytes(seen.size)));
     line(format!("host     {}", seen.host));
     let mut list = |title: &str, items: &[String]| {
         if !items.is_empty() {
@@ -73,11 +73,11 @@ pub(crate) fn text(component: &Component, description: Option<&Description>) -> 
             .iter()
             .map(|want| {
                 let need = if want.optional { "optional" } else { "needed" };
-                one_line(&format!("{} ({need}): {}", capability(&want.capability), want.reason))
+                one_line(&format!("{} ({need}): {}", describe_capability(&want.capability), want.reason))
             })
             .collect();
         list("It asks for these grants", &wants);
-        list("Its own limits", &limits(step));
+        list("Its own limits", &limit_lines(step));
         let mut schema = |title: &str, text: Option<&str>| {
             if let Some(text) = text {
                 let pretty =
@@ -100,16 +100,18 @@ pub(crate) fn text(component: &Component, description: Option<&Description>) -> 
     text
 }
 
-fn limits(step: &Description) -> Vec<String> {
+fn limit_lines(step: &Description) -> Vec<String> {
     let mut limits = Vec::new();
-    limits.extend(step.fuel.map(|fuel| format!("fuel {}", units::count(fuel))));
-    limits.extend(step.memory.map(|memory| format!("memory {}", units::bytes(memory))));
-    limits.extend(step.output.map(|output| format!("output {}", units::bytes(output))));
-    limits.extend(step.timeout_ms.map(|ms| format!("time {}", units::duration(ms.saturating_mul(1000)))));
+    limits.extend(step.fuel.map(|fuel| format!("fuel {}", units::format_count(fuel))));
+    limits.extend(step.memory.map(|memory| format!("memory {}", units::format_bytes(memory))));
+    limits.extend(step.output.map(|output| format!("output {}", units::format_bytes(output))));
+    limits.extend(
+        step.timeout_ms.map(|ms| format!("time {}", units::format_duration(ms.saturating_mul(1000)))),
+    );
     limits
 }
 
-fn capability(capability: &Capability) -> String {
+fn describe_capability(capability: &Capability) -> String {
     match capability {
         Capability::Read(path) => format!("read a directory at {path}"),
         Capability::Write(path) => format!("write a directory at {path}"),
@@ -120,7 +122,7 @@ fn capability(capability: &Capability) -> String {
     }
 }
 
-fn object(component: &Component, description: Option<&Description>) -> Value {
+fn program_as_json(component: &Component, description: Option<&Description>) -> Value {
     let seen = component.inspect();
     let kind = match seen.kind {
         Kind::Step => "step",

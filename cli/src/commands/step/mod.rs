@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
 }
 
 /// Loads a program, or reports the error in the file.
-fn load(runtime: &Runtime, file: &Path, patience: &Patience) -> Result<Component, CommandError> {
+fn load_component(runtime: &Runtime, file: &Path, patience: &Patience) -> Result<Component, CommandError> {
     runtime.components().load_file_within(file, patience).map_err(|error| match error {
         LoadError::Read { .. } => CommandError::usage(error),
         LoadError::Cancelled { .. } => CommandError::failed(error),
@@ -62,7 +62,7 @@ fn load(runtime: &Runtime, file: &Path, patience: &Patience) -> Result<Component
 }
 
 /// The limits of compiling, which also ends on a signal.
-pub(crate) fn patience(runtime: &Runtime) -> Patience {
+pub(crate) fn compile_patience(runtime: &Runtime) -> Patience {
     Patience::new(cancelled_by(runtime.cancel()))
 }
 
@@ -73,7 +73,7 @@ fn has_programs(dir: &Path) -> bool {
 }
 
 /// The program built from a project: the only one next to its sources.
-fn built(dir: &Path) -> Result<PathBuf, CommandError> {
+fn find_built(dir: &Path) -> Result<PathBuf, CommandError> {
     let entries =
         std::fs::read_dir(dir).map_err(|error| CommandError::usage(format!("{}: {error}", dir.display())))?;
     let mut found: Vec<PathBuf> = entries
@@ -103,7 +103,7 @@ fn built(dir: &Path) -> Result<PathBuf, CommandError> {
 }
 
 /// A failed run in one line: its stable name, then the message.
-pub(super) fn failure(error: &RunError) -> String {
+pub(super) fn describe_error(error: &RunError) -> String {
     match error {
         RunError::Step(step) => format!("{}: {}", step.code, step.message),
         other => format!("{}: {other}", other.name()),

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::templates::{files, languages};
+use super::templates::{template_files, template_languages};
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::stdout::stdout;
 use crate::which;
@@ -24,7 +24,7 @@ pub(super) struct Args {
     #[arg(value_parser = step_name)]
     name: Option<String>,
     /// The programming language. At a terminal lobster asks for it.
-    #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(languages()))]
+    #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(template_languages()))]
     lang: Option<String>,
     /// The directory to create (default: the name of the step).
     #[arg(long, value_name = "DIR")]
@@ -34,7 +34,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> CommandResult {
     let name = match &args.name {
         Some(name) => name.clone(),
-        None if which::can_ask() => which::ask("What is the name of the step?", step_name)?,
+        None if which::can_ask() => which::ask_text("What is the name of the step?", step_name)?,
         None => {
             return Err(CommandError::usage("step new needs a name")
                 .with_hint("lobster step new --lang rust classify"));
@@ -45,8 +45,8 @@ pub(super) fn run(args: &Args) -> CommandResult {
         return Err(CommandError::usage(format!("{} exists and is not empty", dir.display()))
             .with_hint("choose another name, or another directory with --dir"));
     }
-    let lang = args.lang.clone().map_or_else(ask, Ok)?;
-    let count = create(&dir, &lang, &name)
+    let lang = args.lang.clone().map_or_else(ask_language, Ok)?;
+    let count = write_template(&dir, &lang, &name)
         .map_err(|error| CommandError::failed(format!("{}: {error}", dir.display())))?;
     let dir = dir.display();
     let python = python_version(&lang).map_or_else(String::new, |version| format!(" for Python {version}"));
@@ -59,24 +59,24 @@ pub(super) fn run(args: &Args) -> CommandResult {
 
 /// The Python that is in the component, as the template's builder names it.
 fn python_version(language: &str) -> Option<&'static str> {
-    let builder = files(language).find(|file| file.path == "lobster_build.py")?;
+    let builder = template_files(language).find(|file| file.path == "lobster_build.py")?;
     std::str::from_utf8(builder.bytes).ok()?.split_once("GUEST = \"")?.1.split('"').next()
 }
 
-fn ask() -> Result<String, CommandError> {
-    let known = languages();
+fn ask_language() -> Result<String, CommandError> {
+    let known = template_languages();
     if !which::can_ask() {
         let message = format!("name the programming language: --lang {}", known.join("|"));
         return Err(CommandError::usage(message));
     }
     let rows: Vec<_> = known.iter().map(|language| vec![(*language).to_owned()]).collect();
-    Ok(known[which::pick(&rows, "Which programming language?")?].to_owned())
+    Ok(known[which::pick_row(&rows, "Which programming language?")?].to_owned())
 }
 
 /// Writes the template's files with the step's name filled in and returns their number.
-fn create(dir: &Path, language: &str, name: &str) -> io::Result<usize> {
+fn write_template(dir: &Path, language: &str, name: &str) -> io::Result<usize> {
     let fill = |text: &str| text.replace("step-name", name).replace("step_name", &name.replace('-', "_"));
-    for file in files(language) {
+    for file in template_files(language) {
         let path = dir.join(fill(file.path));
         match std::str::from_utf8(file.bytes) {
             Ok(text) => write_new(&path, fill(text))?,
@@ -88,7 +88,7 @@ fn create(dir: &Path, language: &str, name: &str) -> io::Result<usize> {
         }
     }
     write_new(&dir.join("README.md"), fill(README))?;
-    Ok(files(language).count() + 1)
+    Ok(template_files(language).count() + 1)
 }
 
 /// Checks a step's name.
@@ -120,12 +120,12 @@ mod tests {
 
     #[test]
     fn every_template_is_a_whole_project_under_its_own_name() {
-        assert_eq!(languages(), ["c", "go", "js", "python", "rust", "ts"]);
-        for language in languages() {
+        assert_eq!(template_languages(), ["c", "go", "js", "python", "rust", "ts"]);
+        for language in template_languages() {
             let dir = tempfile::tempdir().unwrap();
             let project = dir.path().join("p");
-            let count = create(&project, language, "tidy-names").unwrap();
-            assert_eq!(count, files(language).count() + 1, "{language}: the template and a README");
+            let count = write_template(&project, language, "tidy-names").unwrap();
+            assert_eq!(count, template_files(language).count() + 1, "{language}: the template and a README");
             let readme = fs::read_to_string(project.join("README.md")).unwrap();
             assert!(
                 readme.starts_with("# tidy-names\n") && !readme.contains("step-name"),

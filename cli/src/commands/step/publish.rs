@@ -13,7 +13,9 @@ use serde_json::{Map, Value, json};
 
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
-use crate::registry::{PAYLOAD, Reference, SIGNATURE, SIGNATURE_LAYER, Session, sha256, signature_tag};
+use crate::registry::{
+    PAYLOAD, Reference, SIGNATURE, SIGNATURE_LAYER, Session, sha256_digest, signature_tag,
+};
 use crate::stdout::stdout;
 
 /// The configuration and the program of a WebAssembly artifact (CNCF "Wasm OCI Artifact layout").
@@ -49,17 +51,17 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> CommandResult {
-    let to = reference(&args.to)?;
+    let to = parse_reference(&args.to)?;
     let tag = to.tag.as_deref().unwrap_or_default();
-    let key = args.sign.as_deref().map(SigningKey::read).transpose()?;
-    let file = args.component.clone().map_or_else(|| super::built(Path::new(".")), Ok)?;
+    let key = args.sign.as_deref().map(SigningKey::read_pem).transpose()?;
+    let file = args.component.clone().map_or_else(|| super::find_built(Path::new(".")), Ok)?;
     let runtime = prepare::runtime(Mode::Human)?;
     let bytes = fs::read(&file)
         .map_err(|error| CommandError::usage(format!("cannot read {}: {error}", file.display())))?;
     let refuse = |why: String| CommandError::failed(format!("{}: {why}", file.display()));
-    let component = runtime.components().load_bytes_within(&bytes, &super::patience(&runtime));
+    let component = runtime.components().load_bytes_within(&bytes, &super::compile_patience(&runtime));
     let component = component.map_err(|error| refuse(error.to_string()))?;
-    let step = component.describe().map_err(|error| refuse(super::failure(&error)))?;
+    let step = component.describe().map_err(|error| refuse(super::describe_error(&error)))?;
     let mut annotations = Map::new();
     if let Some(step) = step {
         for (name, text) in
@@ -70,7 +72,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
     }
     let seen = component.inspect();
     let mut config = json!({ "created": CREATED, "architecture": "wasm", "os": "wasip1",
-        "layerDigests": [sha256(&bytes)] });
+        "layerDigests": [sha256_digest(&bytes)] });
     if seen.kind != Kind::Module {
         config["os"] = json!("wasip2");
         config["component"] = json!({ "exports": seen.exports, "imports": seen.imports });
@@ -82,14 +84,14 @@ pub(super) fn run(args: &Args) -> CommandResult {
     let mut out = stdout();
     writeln!(out, "published {to}@{digest}")?;
     if let Some(key) = &key {
-        sign(&mut session, &to, &digest, key)?;
-        writeln!(out, "signed by {}", key.public())?;
+        sign_artifact(&mut session, &to, &digest, key)?;
+        writeln!(out, "signed by {}", key.public_key())?;
     }
     Ok(Exit::OK)
 }
 
 /// Parses the artifact to publish, which needs a tag.
-fn reference(text: &str) -> Result<Reference, CommandError> {
+fn parse_reference(text: &str) -> Result<Reference, CommandError> {
     let path = text.strip_prefix("oci://").ok_or("name it as oci://HOST/REPOSITORY:TAG".to_owned());
     let to = path.and_then(Reference::parse).map_err(CommandError::usage)?;
     if to.tag.is_none() || to.digest.is_some() {
@@ -99,7 +101,7 @@ fn reference(text: &str) -> Result<Reference, CommandError> {
 }
 
 /// Adds a signature to an artifact and keeps the existing ones.
-fn sign(
+fn sign_artifact(
     session: &mut Session<'_>,
     to: &Reference,
     digest: &str,
@@ -111,7 +113,7 @@ fn sign(
         "type": PAYLOAD,
     }, "optional": null });
     let payload = payload.to_string().into_bytes();
-    let signature = BASE64.encode(key.signature(&payload));
+    let signature = BASE64.encode(key.sign_message(&payload));
     let mut layers = session.signature_layers(digest)?;
     let mut layer = session.push_blob(SIGNATURE_LAYER, payload)?;
     layer["annotations"] = json!({ SIGNATURE: signature });

@@ -19,7 +19,7 @@ use super::alone::Alone;
 use super::grants::{GrantArgs, LimitArgs};
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
-use crate::render::say;
+use crate::render::print_to_stderr;
 use crate::render::{Quoting, one_line, table, units};
 use crate::stdout::stdout;
 
@@ -63,22 +63,22 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> CommandResult {
     let runtime = prepare::runtime(Mode::Human)?;
     let began = Instant::now();
-    let limits = args.limits.limits();
-    let component = super::load(&runtime, &args.file, &super::patience(&runtime))?;
+    let limits = args.limits.to_limits();
+    let component = super::load_component(&runtime, &args.file, &super::compile_patience(&runtime))?;
     let loaded = began.elapsed();
     let out = Arc::new(Mutex::new(Out {
-        to: BufWriter::new(screen(stdout(), stdout().is_terminal())),
+        to: BufWriter::new(output_stream(stdout(), stdout().is_terminal())),
         closed: false,
     }));
-    let given = json::compact(&arguments(args)?);
+    let given = json::compact(&parse_arguments(args)?);
     let mut invocation = Invocation::new(given.as_str(), Box::new(Arc::clone(&out)));
-    invocation.argv = words(args, &component, &given)?;
-    invocation.input = input(args)?;
-    invocation.stderr = screen(io::stderr(), io::stderr().is_terminal());
-    invocation.grants = args.grants.grants()?;
+    invocation.argv = argv_words(args, &component, &given)?;
+    invocation.input = open_input(args)?;
+    invocation.stderr = output_stream(io::stderr(), io::stderr().is_terminal());
+    invocation.grants = args.grants.to_grants()?;
     if let Ok(Some(description)) = component.describe() {
-        for refused in description.withhold(&mut invocation.grants.clone()) {
-            say(&format!(
+        for refused in description.withhold_unwanted(&mut invocation.grants.clone()) {
+            print_to_stderr(&format!(
                 "warning: in a workflow the step would not get {}, because the component's description does \
                  not ask for it",
                 one_line(&refused)
@@ -96,15 +96,15 @@ pub(super) fn run(args: &Args) -> CommandResult {
         Ok(outcome) => outcome,
         // The reader of the output has closed it.
         Err(_) if out.closed => return Ok(Exit::OK),
-        Err(error) => return Err(CommandError::failed(super::failure(&error))),
+        Err(error) => return Err(CommandError::failed(super::describe_error(&error))),
     };
     out.to.flush()?;
     let micros = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     if args.profile {
-        profile(&outcome, micros(loaded), micros(ran));
+        print_profile(&outcome, micros(loaded), micros(ran));
     }
     for denied in &outcome.denied {
-        say(&format!("denied: {} (grant it with --net)", one_line(denied)));
+        print_to_stderr(&format!("denied: {} (grant it with --net)", one_line(denied)));
     }
     let exit = outcome.exit_code;
     if exit == 0 {
@@ -113,7 +113,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
         // record of that run.
         let tell = |finished: &_| tell_owner(&runtime.store().map_err(io::Error::other)?, finished);
         outcome.writes.commit_unrecorded(&journals, &system_links(), &tell).map_err(|error| match error {
-            WritesError::Stopped(reason) => CommandError::failed(super::failure(&reason)),
+            WritesError::Stopped(reason) => CommandError::failed(super::describe_error(&reason)),
             error => CommandError::failed(error),
         })?;
     }
@@ -121,15 +121,15 @@ pub(super) fn run(args: &Args) -> CommandResult {
 }
 
 /// A stream for the program's output: unchanged, unless it is a terminal.
-fn screen(stream: impl Write + Send + 'static, is_terminal: bool) -> Box<dyn Write + Send> {
+fn output_stream(stream: impl Write + Send + 'static, is_terminal: bool) -> Box<dyn Write + Send> {
     if is_terminal { Box::new(Quoting::new(stream)) } else { Box::new(stream) }
 }
 
 /// The arguments of a command program: the words after `--`, or `argv`.
-fn words(args: &Args, component: &Component, given: &str) -> Result<Vec<String>, CommandError> {
+fn argv_words(args: &Args, component: &Component, given: &str) -> Result<Vec<String>, CommandError> {
     let named = component
-        .words(given)
-        .map_err(|error| CommandError::failed(super::failure(&error)).with_hint(WORDS_HINT))?;
+        .command_words(given)
+        .map_err(|error| CommandError::failed(super::describe_error(&error)).with_hint(WORDS_HINT))?;
     if component.kind() == Kind::Step && !args.words.is_empty() {
         return Err(CommandError::usage("words after `--` are for command programs; a step has --arg"));
     }
@@ -141,7 +141,7 @@ fn words(args: &Args, component: &Component, given: &str) -> Result<Vec<String>,
 
 const WORDS_HINT: &str = "write the words for a command program after `--`";
 
-fn arguments(args: &Args) -> Result<Map<String, Value>, CommandError> {
+fn parse_arguments(args: &Args) -> Result<Map<String, Value>, CommandError> {
     let mut all = match &args.args_json {
         None => Map::new(),
         Some(text) => match json::parse(text) {
@@ -159,7 +159,7 @@ fn arguments(args: &Args) -> Result<Map<String, Value>, CommandError> {
     Ok(all)
 }
 
-fn input(args: &Args) -> Result<Input, CommandError> {
+fn open_input(args: &Args) -> Result<Input, CommandError> {
     let Some(path) = &args.input else { return Ok(Input::Empty) };
     let reader: Box<dyn Read + Send> = if path.as_os_str() == "-" {
         Box::new(io::stdin())
@@ -177,20 +177,20 @@ fn input(args: &Args) -> Result<Input, CommandError> {
     Ok(Input::Items(Box::new(lines)))
 }
 
-fn profile(outcome: &Outcome, loaded: u64, ran: u64) {
+fn print_profile(outcome: &Outcome, loaded: u64, ran: u64) {
     let row = |name: &str, value: String| vec![name.to_owned(), value];
     let rows = [
-        row("load", units::duration(loaded)),
-        row("run", units::duration(ran)),
-        row("fuel", units::count(outcome.fuel_used)),
-        row("peak memory", units::bytes(outcome.peak_memory)),
-        row("output", units::bytes(outcome.output_bytes)),
-        row("items", units::count(outcome.output_items)),
-        row("host calls", units::count(outcome.host_calls)),
-        row("names written", units::count(outcome.writes.list().len() as u64)),
+        row("load", units::format_duration(loaded)),
+        row("run", units::format_duration(ran)),
+        row("fuel", units::format_count(outcome.fuel_used)),
+        row("peak memory", units::format_bytes(outcome.peak_memory)),
+        row("output", units::format_bytes(outcome.output_bytes)),
+        row("items", units::format_count(outcome.output_items)),
+        row("host calls", units::format_count(outcome.host_calls)),
+        row("names written", units::format_count(outcome.writes.written_entries().len() as u64)),
     ];
-    for line in table::lines(&rows) {
-        say(&line);
+    for line in table::align_rows(&rows) {
+        print_to_stderr(&line);
     }
 }
 
@@ -201,7 +201,7 @@ struct Out {
 }
 
 impl Out {
-    fn write(&mut self, parts: &[&[u8]]) -> io::Result<()> {
+    fn write_parts(&mut self, parts: &[&[u8]]) -> io::Result<()> {
         let result = parts.iter().try_for_each(|part| self.to.write_all(part));
         self.closed |= result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe);
         result
@@ -209,11 +209,11 @@ impl Out {
 }
 
 impl OutputSink for Out {
-    fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.write(&[bytes])
+    fn write_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.write_parts(&[bytes])
     }
 
-    fn item(&mut self, json: &str) -> io::Result<()> {
-        self.write(&[json.as_bytes(), b"\n"])
+    fn write_item(&mut self, json: &str) -> io::Result<()> {
+        self.write_parts(&[json.as_bytes(), b"\n"])
     }
 }

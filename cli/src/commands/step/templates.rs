@@ -10,13 +10,13 @@ pub(super) struct File {
 include!(concat!(env!("OUT_DIR"), "/templates.rs"));
 
 /// The languages that have templates.
-pub(super) fn languages() -> Vec<&'static str> {
+pub(super) fn template_languages() -> Vec<&'static str> {
     let mut languages: Vec<_> = FILES.iter().map(|file| file.language).collect();
     languages.dedup();
     languages
 }
 
 /// The files of one language's template.
-pub(super) fn files(language: &str) -> impl Iterator<Item = &'static File> {
+pub(super) fn template_files(language: &str) -> impl Iterator<Item = &'static File> {
     FILES.iter().filter(move |file| file.language == language)
 }

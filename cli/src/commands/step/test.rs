@@ -10,7 +10,7 @@ use super::build;
 use super::case::{Case, Place};
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
-use crate::render::{harmless, one_line, say, units};
+use crate::render::{harmless, one_line, print_to_stderr, units};
 use crate::stdout::stdout;
 
 /// Runs the test cases of a step (cases/*.json) against its component.
@@ -60,7 +60,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
         None => built_now(&args.dir, args.build)?,
     };
     let runtime = prepare::runtime(Mode::Human)?;
-    let component = super::load(&runtime, &file, &super::patience(&runtime))?;
+    let component = super::load_component(&runtime, &file, &super::compile_patience(&runtime))?;
     let color = stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
     let mut out = stdout();
     let mut failed = 0;
@@ -78,7 +78,8 @@ pub(super) fn run(args: &Args) -> CommandResult {
                 run(true)?;
             }
             let passed = run(false)?;
-            let fuel = passed.fuel.map(|fuel| format!(" ({} fuel)", units::count(fuel))).unwrap_or_default();
+            let fuel =
+                passed.fuel.map(|fuel| format!(" ({} fuel)", units::format_count(fuel))).unwrap_or_default();
             Ok(one_line(&format!("{name}: {}{fuel}", case.summary)))
         });
         match result {
@@ -96,7 +97,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
     }
     let count = cases.len() as u64;
     if failed > 0 {
-        writeln!(out, "\n{failed} of {} fail", units::counted(count, "case"))?;
+        writeln!(out, "\n{failed} of {} fail", units::count_noun(count, "case"))?;
         return Ok(Exit::FAILED);
     }
     match count {
@@ -109,13 +110,16 @@ pub(super) fn run(args: &Args) -> CommandResult {
 /// The component of a project, built if it is missing or if `anyway`.
 fn built_now(dir: &Path, anyway: bool) -> Result<PathBuf, CommandError> {
     if anyway || (!super::has_programs(dir) && build::is_project(dir)) {
-        say(&format!("building {}", dir.display()));
+        print_to_stderr(&format!("building {}", dir.display()));
         return build::build(dir);
     }
-    let file = super::built(dir)?;
+    let file = super::find_built(dir)?;
     // A clone has files with arbitrary times, so this is only a warning.
     if build::is_project(dir) && has_newer_source(dir, &file) {
-        say(&format!("warning: {} is older than its sources; --build builds it first", file.display()));
+        print_to_stderr(&format!(
+            "warning: {} is older than its sources; --build builds it first",
+            file.display()
+        ));
     }
     Ok(file)
 }

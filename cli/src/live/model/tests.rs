@@ -7,7 +7,7 @@ use lobster_runtime::store::Blob;
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::super::draw::{Look, line, moving, plain, summary};
+use super::super::draw::{Look, changing_lines, plain_line, step_line, summary_line};
 use super::*;
 
 const LOOK: Look = Look { columns: 80, rows: 24, styled: false };
@@ -20,7 +20,7 @@ fn ended(path: &str, attempt: u32, status: StepStatus) -> Event {
     let mut outcome = StepOutcome::new(status);
     outcome.duration_us = 1_200_000;
     if attempt > 0 {
-        outcome.stdout = Some(Blob { digest: Digest::of(b"x"), len: 2048 });
+        outcome.stdout = Some(Blob { digest: Digest::of_bytes(b"x"), len: 2048 });
     }
     Event::StepEnded { path: path.to_owned(), attempt, begun: None, outcome: Arc::new(outcome) }
 }
@@ -45,27 +45,27 @@ fn marks(model: &Model) -> Vec<Mark> {
 #[test]
 fn each_end_has_its_mark_and_lines_stay_in_order() {
     let mut model = Model::default();
-    model.start("fetch", "native", ms(0));
-    assert_eq!(model.lines()[0].words(), None);
-    model.hear("fetch", &Heard::Stderr("second".to_owned()));
-    assert_eq!(model.lines()[0].words(), Some("second"));
-    model.hear("fetch|0.0", &Heard::Answering(1234));
-    assert_eq!(model.lines()[0].words(), Some("1234 characters of the answer so far"));
-    model.end("fetch");
-    model.record(&ended("fetch", 1, StepStatus::Ok), ms(1200));
+    model.record_start("fetch", "native", ms(0));
+    assert_eq!(model.lines()[0].stderr_line(), None);
+    model.record_report("fetch", &Heard::Stderr("second".to_owned()));
+    assert_eq!(model.lines()[0].stderr_line(), Some("second"));
+    model.record_report("fetch|0.0", &Heard::Answering(1234));
+    assert_eq!(model.lines()[0].stderr_line(), Some("1234 characters of the answer so far"));
+    model.record_end("fetch");
+    model.record_event(&ended("fetch", 1, StepStatus::Ok), ms(1200));
     assert_eq!(marks(&model), [Mark::Running], "the step itself has not ended");
-    model.record(&ended("fetch", 0, StepStatus::Ok), ms(1200));
-    model.record(&cached("sum"), ms(1300));
-    model.record(&ended("sum", 0, StepStatus::Ok), ms(1300));
-    model.record(&ended("maybe", 0, StepStatus::Skipped), ms(1300));
-    model.start("push", "native", ms(1300));
-    model.record(&ended("push", 1, StepStatus::Failed), ms(1400));
-    model.stop(ms(1500));
+    model.record_event(&ended("fetch", 0, StepStatus::Ok), ms(1200));
+    model.record_event(&cached("sum"), ms(1300));
+    model.record_event(&ended("sum", 0, StepStatus::Ok), ms(1300));
+    model.record_event(&ended("maybe", 0, StepStatus::Skipped), ms(1300));
+    model.record_start("push", "native", ms(1300));
+    model.record_event(&ended("push", 1, StepStatus::Failed), ms(1400));
+    model.end_run(ms(1500));
     assert_eq!(marks(&model), [Mark::Ok, Mark::Reused, Mark::Skipped, Mark::Failed]);
     assert_eq!(model.sums.fuel, 0, "what was reused used nothing");
-    assert_eq!(plain(&model.lines()[0]), "ok fetch (1.2 s, 2.0 KiB)");
-    assert_eq!(plain(&model.lines()[1]), "reused sum");
-    let sum = summary(&model, None, ms(2000), &LOOK).unwrap();
+    assert_eq!(plain_line(&model.lines()[0]), "ok fetch (1.2 s, 2.0 KiB)");
+    assert_eq!(plain_line(&model.lines()[1]), "reused sum");
+    let sum = summary_line(&model, None, ms(2000), &LOOK).unwrap();
     assert_eq!(sum, "4 steps, 1 reused, 1 skipped, 1 failed, 2.0 s");
 }
 
@@ -74,23 +74,23 @@ fn a_loop_is_one_line_with_its_rounds_and_their_rate() {
     let mut model = looped(2);
     model.count_rounds("each", 40, ms(0));
     for round in 0..10 {
-        model.start(&format!("each[{round}]/a"), "native", ms(0));
+        model.record_start(&format!("each[{round}]/a"), "native", ms(0));
         for step in ["a", "b"] {
-            model.record(&ended(&format!("each[{round}]/{step}"), 1, StepStatus::Ok), ms(0));
-            model.record(&ended(&format!("each[{round}]/{step}"), 0, StepStatus::Ok), ms(0));
+            model.record_event(&ended(&format!("each[{round}]/{step}"), 1, StepStatus::Ok), ms(0));
+            model.record_event(&ended(&format!("each[{round}]/{step}"), 0, StepStatus::Ok), ms(0));
         }
-        model.end(&format!("each[{round}]/a"));
+        model.record_end(&format!("each[{round}]/a"));
     }
-    model.start("each[10]/a", "native", ms(0));
-    let shown = line(&model.lines()[0], &model, ms(4000), &LOOK);
+    model.record_start("each[10]/a", "native", ms(0));
+    let shown = step_line(&model.lines()[0], &model, ms(4000), &LOOK);
     assert!(shown.contains("10/40 rounds, 2.5/s · a") && shown.contains("40.0 KiB"), "{shown}");
     assert_eq!(model.lines().len(), 1);
     // The steps of a nested loop are not rounds of the outer one.
-    model.record(&ended("each[10]/in[0]/x", 0, StepStatus::Ok), ms(0));
-    assert_eq!(model.lines()[0].fold.as_ref().unwrap().done(), 10);
+    model.record_event(&ended("each[10]/in[0]/x", 0, StepStatus::Ok), ms(0));
+    assert_eq!(model.lines()[0].fold.as_ref().unwrap().rounds_done(), 10);
     // Another attempt starts at zero.
-    model.start("each#2[0]/a", "native", ms(5000));
-    assert_eq!((model.lines()[0].attempt, model.lines()[0].fold.as_ref().unwrap().done()), (2, 0));
+    model.record_start("each#2[0]/a", "native", ms(5000));
+    assert_eq!((model.lines()[0].attempt, model.lines()[0].fold.as_ref().unwrap().rounds_done()), (2, 0));
 }
 
 #[test]
@@ -106,16 +106,16 @@ fn what_a_fork_takes_over_is_reused_and_what_is_done_before_a_resume_says_so() {
         decision: Value::Null,
         detail: json!({"reused": true}),
     };
-    model.record(&started, ms(0));
-    model.record(&ended("a", 1, StepStatus::Ok), ms(0));
-    model.record(&ended("a", 0, StepStatus::Ok), ms(0));
-    model.start("b", "native", ms(0));
-    model.record(&ended("b", 1, StepStatus::Failed), ms(0));
+    model.record_event(&started, ms(0));
+    model.record_event(&ended("a", 1, StepStatus::Ok), ms(0));
+    model.record_event(&ended("a", 0, StepStatus::Ok), ms(0));
+    model.record_start("b", "native", ms(0));
+    model.record_event(&ended("b", 1, StepStatus::Failed), ms(0));
     assert_eq!(marks(&model)[0], Mark::Reused);
     model.leave_to_earlier();
     assert_eq!(marks(&model), [Mark::Reused]);
-    assert!(line(&model.lines()[0], &model, ms(0), &LOOK).contains("done before"));
-    model.start("b", "native", ms(10));
+    assert!(step_line(&model.lines()[0], &model, ms(0), &LOOK).contains("done before"));
+    model.record_start("b", "native", ms(10));
     assert_eq!(marks(&model), [Mark::Reused, Mark::Running]);
     model.wait_for_answer("b!approval");
     assert_eq!(marks(&model)[1], Mark::Waiting);
@@ -124,9 +124,9 @@ fn what_a_fork_takes_over_is_reused_and_what_is_done_before_a_resume_says_so() {
 #[test]
 fn short_steps_do_not_flicker() {
     let mut model = Model::default();
-    model.start("a", "native", ms(1000));
-    assert!(moving(&model, 0, ms(1200), &LOOK).is_empty());
-    assert_eq!(moving(&model, 0, ms(1400), &LOOK).len(), 1);
+    model.record_start("a", "native", ms(1000));
+    assert!(changing_lines(&model, 0, ms(1200), &LOOK).is_empty());
+    assert_eq!(changing_lines(&model, 0, ms(1400), &LOOK).len(), 1);
 }
 
 proptest! {
@@ -145,22 +145,22 @@ proptest! {
         for (at, (what, place, status, words)) in happenings.iter().enumerate() {
             let (place, now) = (places[*place], ms(at as u64 * 70));
             match what {
-                0 => model.start(place, words, now),
-                1 => model.end(place),
-                2 => model.record(&ended(place, 1, statuses[*status]), now),
-                3 => model.record(&ended(place, 0, statuses[*status]), now),
-                4 => model.hear(place, &Heard::Stderr(words.clone())),
+                0 => model.record_start(place, words, now),
+                1 => model.record_end(place),
+                2 => model.record_event(&ended(place, 1, statuses[*status]), now),
+                3 => model.record_event(&ended(place, 0, statuses[*status]), now),
+                4 => model.record_report(place, &Heard::Stderr(words.clone())),
                 _ => model.count_rounds(place, *status, now),
             }
-            let picture = moving(&model, 0, now, &look);
+            let picture = changing_lines(&model, 0, now, &look);
             prop_assert!(picture.len() < rows.max(3), "{} lines in {rows} rows", picture.len());
             for (text, wide) in picture {
-                prop_assert_eq!(crate::render::text::width(&text), wide, "{:?}", text);
+                prop_assert_eq!(crate::render::text::display_width(&text), wide, "{:?}", text);
                 prop_assert!(wide < columns.max(2), "{wide} of {columns}: {text:?}");
                 prop_assert!(!text.contains(['\n', '\u{1b}']), "{text:?}");
             }
         }
-        model.stop(ms(9000));
+        model.end_run(ms(9000));
         prop_assert!(model.lines().iter().all(Line::has_ended));
     }
 }

@@ -33,7 +33,7 @@ impl EchoMask {
     pub fn push(&mut self, piece: &[u8]) -> Vec<u8> {
         let mut bytes = std::mem::take(&mut self.held);
         bytes.extend_from_slice(piece);
-        self.hide(&mut bytes);
+        self.hide_values(&mut bytes);
         let keep = self.needles.iter().map(|needle| longest_beginning(needle, &bytes)).max().unwrap_or(0);
         self.held = bytes.split_off(bytes.len() - keep);
         bytes
@@ -45,7 +45,7 @@ impl EchoMask {
     }
 
     /// Hides the values in a whole text.
-    pub fn hide(&self, bytes: &mut [u8]) {
+    pub fn hide_values(&self, bytes: &mut [u8]) {
         for needle in &self.needles {
             let mut from = 0;
             while let Some(at) = bytes.get(from..).and_then(|rest| memmem::find(rest, needle)) {

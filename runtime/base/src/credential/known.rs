@@ -51,7 +51,7 @@ impl KnownHost {
         KNOWN.iter().find(|known| host.port == HTTPS && known.name == host.name)
     }
 
-    pub(super) fn header(&self) -> &'static str {
+    pub(super) fn header_name(&self) -> &'static str {
         match self.sent {
             Sent::Bearer | Sent::Basic(_) => "authorization",
             Sent::Header(name) => name,
@@ -66,7 +66,7 @@ impl KnownHost {
         }
     }
 
-    pub(super) fn variables(&self) -> Vec<(String, String)> {
+    pub(super) fn owned_variables(&self) -> Vec<(String, String)> {
         self.variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     }
 }

@@ -69,7 +69,7 @@ pub struct WrongTerm {
 }
 
 impl WrongTerm {
-    fn of(field: &'static str, message: impl Into<String>) -> Self {
+    fn in_field(field: &'static str, message: impl Into<String>) -> Self {
         Self { field, message: message.into(), is_conflict: false }
     }
 }
@@ -79,15 +79,15 @@ impl CredentialTerms {
     ///
     /// # Errors
     /// The first invalid field.
-    pub fn grant(self, host: CredentialHost) -> Result<CredentialGrant, WrongTerm> {
-        let scheme = self.scheme()?;
+    pub fn grant_for(self, host: CredentialHost) -> Result<CredentialGrant, WrongTerm> {
+        let scheme = self.parse_scheme()?;
         let mut grant = CredentialGrant::new(host, self.secret);
         if let Some(header) = self.header {
             let header = header.to_ascii_lowercase();
             let is_token = header.chars().all(|c| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c));
             if header.is_empty() || !is_token || HEADERS_OF_THE_HOST.contains(&header.as_str()) {
                 let message = format!(": {header:?} is not a header that a credential can be sent in");
-                return Err(WrongTerm::of("header", message));
+                return Err(WrongTerm::in_field("header", message));
             }
             // A header other than the usual one contains the value alone, unless the file says otherwise.
             if header != grant.header {
@@ -100,7 +100,7 @@ impl CredentialTerms {
         }
         let is_method = |method: &String| method.chars().all(|c| c.is_ascii_alphabetic());
         if let Some(method) = self.methods.iter().find(|method| !is_method(method)) {
-            return Err(WrongTerm::of("methods", format!(": {method:?} is not a method")));
+            return Err(WrongTerm::in_field("methods", format!(": {method:?} is not a method")));
         }
         grant.methods = self.methods.into_iter().map(|method| method.to_ascii_uppercase()).collect();
         let is_plain = |path: &String| {
@@ -110,33 +110,33 @@ impl CredentialTerms {
                 && !path.split('/').any(|segment| matches!(segment, "." | ".."))
         };
         if let Some(path) = self.paths.iter().find(|path| !is_plain(path)) {
-            return Err(WrongTerm::of(
+            return Err(WrongTerm::in_field(
                 "paths",
                 format!(": {path:?} must be a plain path, such as /repos/acme"),
             ));
         }
         grant.paths = self.paths;
         if let Some(variables) = self.env {
-            grant.variables = variables.texts()?;
+            grant.variables = variables.variable_texts()?;
         }
         Ok(grant)
     }
 
-    fn scheme(&self) -> Result<Option<Scheme>, WrongTerm> {
+    fn parse_scheme(&self) -> Result<Option<Scheme>, WrongTerm> {
         let is_word = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
         match (self.scheme.as_deref(), self.user.as_deref()) {
             (Some(scheme), user) if scheme.eq_ignore_ascii_case("basic") => match user.unwrap_or_default() {
-                user if user.contains(':') => Err(WrongTerm::of("user", " must not have a colon")),
+                user if user.contains(':') => Err(WrongTerm::in_field("user", " must not have a colon")),
                 user => Ok(Some(Scheme::Basic(user.to_owned()))),
             },
             (_, Some(_)) => {
-                Err(WrongTerm { is_conflict: true, ..WrongTerm::of("user", " needs `scheme: basic`") })
+                Err(WrongTerm { is_conflict: true, ..WrongTerm::in_field("user", " needs `scheme: basic`") })
             }
             (Some("none"), None) => Ok(Some(Scheme::Plain)),
             (Some(scheme), None) if is_word(scheme) => Ok(Some(Scheme::Word(scheme.to_owned()))),
             (Some(scheme), None) => {
                 let must = "must be basic, none, or the word before the value, such as Bearer";
-                Err(WrongTerm::of("scheme", format!(": {scheme:?} {must}")))
+                Err(WrongTerm::in_field("scheme", format!(": {scheme:?} {must}")))
             }
             (None, None) => Ok(None),
         }
@@ -145,7 +145,7 @@ impl CredentialTerms {
 
 impl AddressVariables {
     /// Each variable with its text, in which [`ADDRESS`] is the placeholder of the address.
-    fn texts(self) -> Result<Vec<(String, String)>, WrongTerm> {
+    fn variable_texts(self) -> Result<Vec<(String, String)>, WrongTerm> {
         let is_variable = |text: &str| {
             text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
                 && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
@@ -159,6 +159,6 @@ impl AddressVariables {
             return Ok(texts);
         }
         let must = "must be the name of a variable, or a map of variables to texts with";
-        Err(WrongTerm::of("env", format!(" {must} {ADDRESS} in them")))
+        Err(WrongTerm::in_field("env", format!(" {must} {ADDRESS} in them")))
     }
 }

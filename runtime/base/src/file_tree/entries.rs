@@ -12,7 +12,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, openat, statat};
 use rustix::io::Errno;
 
-use super::identity;
+use super::file_identity;
 
 /// Deepest nesting of directories that are entered.
 const MAX_DEPTH: usize = 200;
@@ -66,8 +66,8 @@ pub(super) fn each_entry<E>(
         let dir = Arc::clone(&top);
         let looks = move || {
             let mut batches = Batches { to, batch: Vec::with_capacity(BATCH) };
-            let mut finder = Finder { leaves_out, give: &mut |found| batches.add(found) };
-            let _ = finder.walk_directory(&dir, &mut Vec::new(), 0).and_then(|()| batches.send());
+            let mut finder = Finder { leaves_out, give: &mut |found| batches.add_entry(found) };
+            let _ = finder.walk_directory(&dir, &mut Vec::new(), 0).and_then(|()| batches.send_batch());
         };
         if std::thread::Builder::new().spawn_scoped(scope, looks).is_ok() {
             return from.into_iter().flatten().try_for_each(note);
@@ -92,12 +92,12 @@ struct Batches {
 }
 
 impl Batches {
-    fn add(&mut self, found: FoundEntry) -> Result<(), Stopped> {
+    fn add_entry(&mut self, found: FoundEntry) -> Result<(), Stopped> {
         self.batch.push(found);
-        if self.batch.len() < BATCH { Ok(()) } else { self.send() }
+        if self.batch.len() < BATCH { Ok(()) } else { self.send_batch() }
     }
 
-    fn send(&mut self) -> Result<(), Stopped> {
+    fn send_batch(&mut self) -> Result<(), Stopped> {
         let full = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH));
         self.to.send(full).map_err(|_| Stopped)
     }
@@ -160,7 +160,7 @@ impl Finder<'_> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = openat(dir, name, flags, Mode::empty());
         match opened.and_then(|inner| Ok((fstat(&inner)?, inner))) {
-            Ok((own, inner)) if identity(&own) == identity(&stat) && depth < MAX_DEPTH => {
+            Ok((own, inner)) if file_identity(&own) == file_identity(&stat) && depth < MAX_DEPTH => {
                 self.walk_directory(&Arc::new(inner), path, depth + 1)
             }
             Ok(_) => self.give_gap(path, "it changes, or directories lie too deep in it".to_owned()),

@@ -15,7 +15,7 @@ const MAX_KEPT: u64 = 256 << 20;
 const FORM: &[u8] = b"2 ";
 
 pub(super) fn latest_name(root: &Path) -> String {
-    Digest::of(&[FORM, root.as_os_str().as_bytes()].concat()).short()
+    Digest::of_bytes(&[FORM, root.as_os_str().as_bytes()].concat()).short()
 }
 
 pub(super) fn kept_name(root: &Path, digest: &Digest) -> String {

@@ -15,14 +15,14 @@ enum Fault {
 }
 
 /// The message of `JSON.parse`; `None` if it accepts the text.
-pub fn complaint(text: &str) -> Option<String> {
+pub fn js_parse_error(text: &str) -> Option<String> {
     let units: Vec<u16> = text.encode_utf16().collect();
     let mut reader = Reader { units: &units, at: 0 };
-    let fault = reader.document().err()?;
+    let fault = reader.read_document().err()?;
     Some(match fault {
         Fault::End => "Unexpected end of JSON input".to_owned(),
-        Fault::At(what, at) => reader.placed(what, at),
-        Fault::Token(at) => reader.token(at),
+        Fault::At(what, at) => reader.message_at(what, at),
+        Fault::Token(at) => reader.token_message(at),
     })
 }
 
@@ -43,7 +43,7 @@ enum Open {
 type Step<T> = Result<T, Fault>;
 
 impl Reader<'_> {
-    fn document(&mut self) -> Step<()> {
+    fn read_document(&mut self) -> Step<()> {
         let mut open: Vec<Open> = Vec::new();
         loop {
             // A value begins here.
@@ -59,13 +59,13 @@ impl Reader<'_> {
                 Some(b'{') => {
                     self.at += 1;
                     if self.next() != Some(b'}') {
-                        self.name("Expected property name or '}'")?;
+                        self.read_name("Expected property name or '}'")?;
                         open.push(Open::Object);
                         continue;
                     }
                     self.at += 1;
                 }
-                _ => self.scalar()?,
+                _ => self.read_scalar()?,
             }
             // A value has ended: its list or object continues or ends.
             loop {
@@ -83,7 +83,7 @@ impl Reader<'_> {
                     }
                     (Open::Object, Some(b',')) => {
                         self.at += 1;
-                        self.name("Expected double-quoted property name")?;
+                        self.read_name("Expected double-quoted property name")?;
                         break;
                     }
                     (Open::List, Some(b']')) | (Open::Object, Some(b'}')) => {
@@ -102,11 +102,11 @@ impl Reader<'_> {
     }
 
     /// A field's name and its colon.
-    fn name(&mut self, wanted: &'static str) -> Step<()> {
+    fn read_name(&mut self, wanted: &'static str) -> Step<()> {
         if self.next() != Some(b'"') {
             return Err(Fault::At(wanted, self.at));
         }
-        self.string()?;
+        self.read_string()?;
         if self.next() != Some(b':') {
             return Err(Fault::At("Expected ':' after property name", self.at));
         }
@@ -114,69 +114,69 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn scalar(&mut self) -> Step<()> {
+    fn read_scalar(&mut self) -> Step<()> {
         match self.next() {
-            Some(b'"') => self.string(),
-            Some(b'-' | b'0'..=b'9') => self.number(),
-            Some(b't') => self.literal("true"),
-            Some(b'f') => self.literal("false"),
-            Some(b'n') => self.literal("null"),
-            _ => Err(self.unexpected()),
+            Some(b'"') => self.read_string(),
+            Some(b'-' | b'0'..=b'9') => self.read_number(),
+            Some(b't') => self.read_literal("true"),
+            Some(b'f') => self.read_literal("false"),
+            Some(b'n') => self.read_literal("null"),
+            _ => Err(self.unexpected_fault()),
         }
     }
 
-    fn literal(&mut self, word: &str) -> Step<()> {
+    fn read_literal(&mut self, word: &str) -> Step<()> {
         for expected in word.bytes() {
-            if self.peek() != Some(expected) {
-                return Err(self.unexpected());
+            if self.peek_ascii() != Some(expected) {
+                return Err(self.unexpected_fault());
             }
             self.at += 1;
         }
         Ok(())
     }
 
-    fn number(&mut self) -> Step<()> {
-        if self.peek() == Some(b'-') {
+    fn read_number(&mut self) -> Step<()> {
+        if self.peek_ascii() == Some(b'-') {
             self.at += 1;
-            if !self.peek().is_some_and(|c| c.is_ascii_digit()) {
+            if !self.peek_ascii().is_some_and(|c| c.is_ascii_digit()) {
                 return Err(Fault::At("No number after minus sign", self.at));
             }
         }
-        if self.peek() == Some(b'0') {
+        if self.peek_ascii() == Some(b'0') {
             self.at += 1;
-            if self.peek().is_some_and(|c| c.is_ascii_digit()) {
+            if self.peek_ascii().is_some_and(|c| c.is_ascii_digit()) {
                 return Err(Fault::At("Unexpected number", self.at));
             }
         } else {
-            self.digits();
+            self.read_digits();
         }
-        if self.peek() == Some(b'.') {
+        if self.peek_ascii() == Some(b'.') {
             self.at += 1;
-            if !self.digits() {
+            if !self.read_digits() {
                 return Err(Fault::At("Unterminated fractional number", self.at));
             }
         }
-        if matches!(self.peek(), Some(b'e' | b'E')) {
+        if matches!(self.peek_ascii(), Some(b'e' | b'E')) {
             self.at += 1;
-            if matches!(self.peek(), Some(b'+' | b'-')) {
+            if matches!(self.peek_ascii(), Some(b'+' | b'-')) {
                 self.at += 1;
             }
-            if !self.digits() {
+            if !self.read_digits() {
                 return Err(Fault::At("Exponent part is missing a number", self.at));
             }
         }
         Ok(())
     }
 
-    fn digits(&mut self) -> bool {
+    fn read_digits(&mut self) -> bool {
         let begin = self.at;
-        while self.peek().is_some_and(|c| c.is_ascii_digit()) {
+        while self.peek_ascii().is_some_and(|c| c.is_ascii_digit()) {
             self.at += 1;
         }
         self.at > begin
     }
 
-    fn string(&mut self) -> Step<()> {
+    fn read_string(&mut self) -> Step<()> {
         self.at += 1;
         loop {
             match self.units.get(self.at).copied() {
@@ -190,20 +190,20 @@ impl Reader<'_> {
                 }
                 Some(0x5c) => {
                     self.at += 1;
-                    self.escape()?;
+                    self.read_escape()?;
                 }
                 Some(_) => self.at += 1,
             }
         }
     }
 
-    fn escape(&mut self) -> Step<()> {
-        match self.peek() {
+    fn read_escape(&mut self) -> Step<()> {
+        match self.peek_ascii() {
             Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 1,
             Some(b'u') => {
                 self.at += 1;
                 for _ in 0..4 {
-                    if !self.peek().is_some_and(|c| c.is_ascii_hexdigit()) {
+                    if !self.peek_ascii().is_some_and(|c| c.is_ascii_hexdigit()) {
                         return Err(Fault::At("Bad Unicode escape", self.at));
                     }
                     self.at += 1;
@@ -216,20 +216,20 @@ impl Reader<'_> {
     }
 
     /// The current character, if it is ASCII.
-    fn peek(&self) -> Option<u8> {
+    fn peek_ascii(&self) -> Option<u8> {
         self.units.get(self.at).and_then(|unit| u8::try_from(*unit).ok()).filter(u8::is_ascii)
     }
 
     /// The next character that is not a blank, if it is ASCII.
     fn next(&mut self) -> Option<u8> {
-        while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+        while matches!(self.peek_ascii(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
             self.at += 1;
         }
-        self.peek()
+        self.peek_ascii()
     }
 
-    fn unexpected(&self) -> Fault {
-        match self.peek() {
+    fn unexpected_fault(&self) -> Fault {
+        match self.peek_ascii() {
             None if self.at == self.units.len() => Fault::End,
             Some(b'"') => Fault::At("Unexpected string", self.at),
             Some(b'-' | b'0'..=b'9') => Fault::At("Unexpected number", self.at),
@@ -237,7 +237,7 @@ impl Reader<'_> {
         }
     }
 
-    fn placed(&self, what: &str, at: usize) -> String {
+    fn message_at(&self, what: &str, at: usize) -> String {
         let before = &self.units[..at];
         let line = before.iter().filter(|unit| **unit == 0x0a).count() + 1;
         let begin = before.iter().rposition(|unit| *unit == 0x0a).map_or(0, |at| at + 1);
@@ -245,7 +245,7 @@ impl Reader<'_> {
         format!("{what}{whole} at position {at} (line {line} column {})", at - begin + 1)
     }
 
-    fn token(&self, at: usize) -> String {
+    fn token_message(&self, at: usize) -> String {
         let all = String::from_utf16_lossy(self.units);
         if matches!(all.as_str(), "NaN" | "Infinity" | "undefined" | "[object Object]") {
             return format!("\"{all}\" is not valid JSON");
@@ -277,7 +277,7 @@ mod tests {
         let mut wrong = Vec::new();
         for line in SAID.lines() {
             let (text, said): (String, Option<String>) = serde_json::from_str(line).unwrap();
-            let ours = complaint(&text);
+            let ours = js_parse_error(&text);
             if ours != said {
                 wrong.push(format!("{text:?}: {ours:?} instead of {said:?}"));
             }
@@ -289,7 +289,7 @@ mod tests {
         #[test]
         fn no_text_panics_and_json_has_no_complaint(text in r#"[\[\]{}:,"\\0-9eE+.truefalsn é😀\n-]{0,30}"#) {
             let is_json = serde_json::from_str::<serde::de::IgnoredAny>(&text).is_ok();
-            proptest::prop_assert!(!is_json || complaint(&text).is_none(), "{}", text);
+            proptest::prop_assert!(!is_json || js_parse_error(&text).is_none(), "{}", text);
         }
     }
 }

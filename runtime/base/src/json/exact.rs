@@ -26,7 +26,7 @@ pub enum Exact {
 impl Exact {
     /// The value of a JSON number.
     #[must_use]
-    pub fn of(number: &Number) -> Self {
+    pub fn of_number(number: &Number) -> Self {
         match (number.as_i64(), number.as_u64()) {
             (Some(int), _) => Self::Int(int),
             (None, Some(big)) => Self::Big(big),
@@ -73,10 +73,10 @@ impl Exact {
         clippy::cast_precision_loss,
         reason = "rounding a whole number leaves it on its side of a `Float`"
     )]
-    pub fn order(self, other: Self) -> Option<Ordering> {
+    pub fn compare_to(self, other: Self) -> Option<Ordering> {
         match (self, other) {
             (Self::Float(a), Self::Float(b)) => a.partial_cmp(&b),
-            (Self::Float(_), _) => other.order(self).map(Ordering::reverse),
+            (Self::Float(_), _) => other.compare_to(self).map(Ordering::reverse),
             (Self::Int(int), Self::Float(float)) => (int as f64).partial_cmp(&float),
             // Equal only to 2^64, if it was rounded up to it.
             (Self::Big(big), Self::Float(float)) => {
@@ -91,13 +91,13 @@ impl Exact {
 
     /// True if the values are the same number.
     #[must_use]
-    pub fn is(self, other: Self) -> bool {
-        self.order(other) == Some(Ordering::Equal)
+    pub fn is_equal(self, other: Self) -> bool {
+        self.compare_to(other) == Some(Ordering::Equal)
     }
 
     /// The same text for all numbers of the same value: whole numbers with all their digits.
     #[must_use]
-    pub fn text(self) -> String {
+    pub fn to_text(self) -> String {
         match self {
             Self::Int(int) => int.to_string(),
             Self::Big(big) => big.to_string(),
@@ -117,7 +117,7 @@ mod tests {
     type Decimal = (bool, String, i64);
 
     /// The exact value of a text as decimal digits: the model, which does not use binary numbers.
-    fn decimal(text: &str) -> Decimal {
+    fn exact_decimal(text: &str) -> Decimal {
         let (negative, rest) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
         let (mantissa, exponent) = rest.split_once(['e', 'E']).unwrap_or((rest, "0"));
         let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
@@ -130,7 +130,7 @@ mod tests {
         if digits.is_empty() { (false, digits, 0) } else { (negative, digits, power) }
     }
 
-    fn compare(a: &Decimal, b: &Decimal) -> Ordering {
+    fn compare_decimals(a: &Decimal, b: &Decimal) -> Ordering {
         let signed = |(negative, digits, _): &Decimal| match (digits.is_empty(), negative) {
             (true, _) => 0,
             (false, true) => -1,
@@ -200,17 +200,17 @@ mod tests {
                 other => panic!("{text}: {other:?}"),
             };
             let (left, right) = (read(&a), read(&b));
-            let model = compare(&decimal(&digits_of(&left)), &decimal(&digits_of(&right)));
-            let (x, y) = (Exact::of(&left), Exact::of(&right));
-            prop_assert_eq!(x.order(y), Some(model), "{} {}", a, b);
-            prop_assert_eq!(y.order(x), Some(model.reverse()));
-            prop_assert_eq!(x.text() == y.text(), model == Ordering::Equal, "{} {}", a, b);
+            let model = compare_decimals(&exact_decimal(&digits_of(&left)), &exact_decimal(&digits_of(&right)));
+            let (x, y) = (Exact::of_number(&left), Exact::of_number(&right));
+            prop_assert_eq!(x.compare_to(y), Some(model), "{} {}", a, b);
+            prop_assert_eq!(y.compare_to(x), Some(model.reverse()));
+            prop_assert_eq!(x.to_text() == y.to_text(), model == Ordering::Equal, "{} {}", a, b);
         }
 
         #[test]
         fn whole_numbers_in_texts_keep_their_digits(a in any::<i64>(), by in -2_i64..=2) {
             let b = a.saturating_add(by);
-            prop_assert_eq!(Exact::of_text(&format!(" {a}\n")).order(Exact::of_text(&b.to_string())), Some(a.cmp(&b)));
+            prop_assert_eq!(Exact::of_text(&format!(" {a}\n")).compare_to(Exact::of_text(&b.to_string())), Some(a.cmp(&b)));
         }
     }
 
@@ -218,10 +218,13 @@ mod tests {
     fn what_is_no_number_has_no_order() {
         for text in ["x", "1_0", "\u{85}1", "0x", "--1"] {
             assert!(Exact::of_text(text).is_nan(), "{text}");
-            assert_eq!(Exact::of_text(text).order(Exact::Int(1)), None);
-            assert_eq!(Exact::Big(u64::MAX).order(Exact::of_text(text)), None);
+            assert_eq!(Exact::of_text(text).compare_to(Exact::Int(1)), None);
+            assert_eq!(Exact::Big(u64::MAX).compare_to(Exact::of_text(text)), None);
         }
-        assert!(Exact::of_text("1e400").order(Exact::Big(u64::MAX)) == Some(Ordering::Greater));
-        assert!(Exact::of_text("0x10").is(Exact::Int(16)) && Exact::of_text("1e3").is(Exact::Int(1000)));
+        assert!(Exact::of_text("1e400").compare_to(Exact::Big(u64::MAX)) == Some(Ordering::Greater));
+        assert!(
+            Exact::of_text("0x10").is_equal(Exact::Int(16))
+                && Exact::of_text("1e3").is_equal(Exact::Int(1000))
+        );
     }
 }

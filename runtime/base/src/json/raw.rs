@@ -19,7 +19,7 @@ impl<'t> RawItem<'t> {
     ///
     /// # Errors
     /// If the text is not JSON after all.
-    pub fn read(self) -> serde_json::Result<Value> {
+    pub fn parse_value(self) -> serde_json::Result<Value> {
         let mut deserializer = serde_json::Deserializer::from_slice(self.0);
         deserializer.disable_recursion_limit();
         Value::deserialize(&mut deserializer)
@@ -27,9 +27,9 @@ impl<'t> RawItem<'t> {
 
     /// The value of a field of an object; `None` if a quick scan cannot tell: the text is not an object, or a field's
     /// name contains escapes.
-    pub fn field(self, name: &str) -> Option<Option<Self>> {
+    pub fn find_field(self, name: &str) -> Option<Option<Self>> {
         let mut found = None;
-        for field in self.fields()? {
+        for field in self.object_fields()? {
             let (field, value) = field?;
             // As everywhere, the last field with a name wins.
             if field == name.as_bytes() {
@@ -40,7 +40,7 @@ impl<'t> RawItem<'t> {
     }
 
     /// Names and values of an object; `None` for a name with escapes.
-    fn fields(self) -> Option<Fields<'t>> {
+    fn object_fields(self) -> Option<Fields<'t>> {
         (self.0.first() == Some(&b'{')).then_some(Fields { text: self.0, at: 1 })
     }
 }
@@ -125,8 +125,8 @@ mod tests {
     fn fields_are_found_and_the_last_counts() {
         let text =
             br#"{"a" : {"b":["}",{}]} ,"x":[1,[2]],"n":-1.5e3 ,"t":"q\"}\\","u":"\u00e9","a":7,"e":{} }"#;
-        let field = |name: &str| RawItem::new(text).field(name);
-        let value = |name: &str| field(name).flatten().map(|raw| raw.read().unwrap().to_string());
+        let field = |name: &str| RawItem::new(text).find_field(name);
+        let value = |name: &str| field(name).flatten().map(|raw| raw.parse_value().unwrap().to_string());
         for (name, expected) in [
             ("a", "7"),
             ("x", "[1,[2]]"),
@@ -138,9 +138,9 @@ mod tests {
             assert_eq!(value(name).as_deref(), Some(expected), "{name}");
         }
         assert!(matches!(field("b"), Some(None)));
-        assert!(matches!(RawItem::new(b"{}").field("a"), Some(None)));
+        assert!(matches!(RawItem::new(b"{}").find_field("a"), Some(None)));
         for unclear in [&br#"{"\u0061":1}"#[..], b"[1]", b"7", b"\"a\"", b"null"] {
-            assert!(RawItem::new(unclear).field("a").is_none());
+            assert!(RawItem::new(unclear).find_field("a").is_none());
         }
     }
 }

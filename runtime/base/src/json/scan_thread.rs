@@ -44,7 +44,7 @@ impl ScanThread {
         if self.scan.is_none() {
             let (pieces, coming) = sync_channel(AHEAD);
             let thread = std::thread::Builder::new().name("json".to_owned());
-            self.scan = Some(Scan { pieces, thread: thread.spawn(move || scan(&coming)).ok()? });
+            self.scan = Some(Scan { pieces, thread: thread.spawn(move || scan_pieces(&coming)).ok()? });
         }
         self.scan.as_ref()?.pieces.send(piece).ok()
     }
@@ -61,19 +61,19 @@ impl ScanThread {
     }
 }
 
-fn scan(pieces: &Receiver<Vec<u8>>) -> Result<(), NotPlain> {
+fn scan_pieces(pieces: &Receiver<Vec<u8>>) -> Result<(), NotPlain> {
     let mut scanner = Scanner::new();
     for piece in pieces {
         scanner.push(&piece)?;
     }
-    scanner.end()
+    scanner.finish_text()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn verdict(text: &[u8]) -> Option<bool> {
+    fn scan_verdict(text: &[u8]) -> Option<bool> {
         let mut aside = ScanThread::default();
         text.chunks(50_000).for_each(|chunk| aside.push(chunk));
         aside.finish()
@@ -82,10 +82,10 @@ mod tests {
     #[test]
     fn long_text_is_judged_and_short_text_left_alone() {
         let long = |end: &str| format!("[{}{end}", "[1,\"é\"],\n".repeat(400_000)).into_bytes();
-        assert_eq!(verdict(&long("2]")), Some(true));
-        assert_eq!(verdict(&long("2")), Some(false));
-        assert_eq!(verdict(&long("oops]")), Some(false));
-        assert_eq!(verdict(&[b"oops".as_slice(), &long("2]")].concat()), Some(false));
-        assert_eq!(verdict(b"[1, 2]"), None);
+        assert_eq!(scan_verdict(&long("2]")), Some(true));
+        assert_eq!(scan_verdict(&long("2")), Some(false));
+        assert_eq!(scan_verdict(&long("oops]")), Some(false));
+        assert_eq!(scan_verdict(&[b"oops".as_slice(), &long("2]")].concat()), Some(false));
+        assert_eq!(scan_verdict(b"[1, 2]"), None);
     }
 }

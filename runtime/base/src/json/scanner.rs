@@ -117,7 +117,7 @@ impl Scanner {
     }
 
     /// Ends the text.
-    pub fn end(mut self) -> Scanned<()> {
+    pub fn finish_text(mut self) -> Scanned<()> {
         if let State::Number(part) = self.state {
             self.end_number(part, &[])?;
         }
@@ -130,13 +130,13 @@ impl Scanner {
         while let Some(&byte) = piece.get(at) {
             match self.state {
                 State::Text(text) => {
-                    at = self.text(text, piece, at)?;
+                    at = self.scan_text(text, piece, at)?;
                     if self.is_between_items() {
                         return Ok(Some(at));
                     }
                 }
                 State::Number(part) => {
-                    at = self.number(part, piece, at)?;
+                    at = self.scan_number(part, piece, at)?;
                     if self.is_between_items() {
                         return Ok(Some(at));
                     }
@@ -148,7 +148,7 @@ impl Scanner {
                 }
                 State::Value | State::FirstValue => {
                     at += 1;
-                    self.value(byte)?;
+                    self.begin_value(byte)?;
                     if self.is_between_items() {
                         return Ok(Some(at));
                     }
@@ -161,7 +161,7 @@ impl Scanner {
                             self.state = State::Text(Text::Plain);
                         }
                         b'}' if self.state == State::FirstName => {
-                            self.close(Bracket::Object)?;
+                            self.close_bracket(Bracket::Object)?;
                             if self.is_between_items() {
                                 return Ok(Some(at));
                             }
@@ -179,8 +179,8 @@ impl Scanner {
                     match (byte, self.open.last()) {
                         (b',', Some(Bracket::List)) => self.state = State::Value,
                         (b',', Some(Bracket::Object)) => self.state = State::Name,
-                        (b']', _) => self.close(Bracket::List)?,
-                        (b'}', _) => self.close(Bracket::Object)?,
+                        (b']', _) => self.close_bracket(Bracket::List)?,
+                        (b'}', _) => self.close_bracket(Bracket::Object)?,
                         _ => return Err(NotPlain),
                     }
                     if byte != b',' && self.is_between_items() {
@@ -209,15 +209,15 @@ impl Scanner {
         self.by_item && self.state == State::AfterValue && self.open.as_slice() == [Bracket::List]
     }
 
-    fn value(&mut self, byte: u8) -> Scanned<()> {
+    fn begin_value(&mut self, byte: u8) -> Scanned<()> {
         self.state = match byte {
             b'"' => {
                 self.in_name = false;
                 State::Text(Text::Plain)
             }
-            b'{' => self.open(Bracket::Object, State::FirstName)?,
-            b'[' => self.open(Bracket::List, State::FirstValue)?,
-            b']' if self.state == State::FirstValue => return self.close(Bracket::List),
+            b'{' => self.open_bracket(Bracket::Object, State::FirstName)?,
+            b'[' => self.open_bracket(Bracket::List, State::FirstValue)?,
+            b']' if self.state == State::FirstValue => return self.close_bracket(Bracket::List),
             b't' => State::Word(b"rue"),
             b'f' => State::Word(b"alse"),
             b'n' => State::Word(b"ull"),
@@ -229,7 +229,7 @@ impl Scanner {
         Ok(())
     }
 
-    fn open(&mut self, bracket: Bracket, then: State) -> Scanned<State> {
+    fn open_bracket(&mut self, bracket: Bracket, then: State) -> Scanned<State> {
         if self.open.len() == MAX_DEPTH {
             return Err(NotPlain);
         }
@@ -237,7 +237,7 @@ impl Scanner {
         Ok(then)
     }
 
-    fn close(&mut self, bracket: Bracket) -> Scanned<()> {
+    fn close_bracket(&mut self, bracket: Bracket) -> Scanned<()> {
         if self.open.pop() != Some(bracket) {
             return Err(NotPlain);
         }
@@ -245,7 +245,7 @@ impl Scanner {
         Ok(())
     }
 
-    fn text(&mut self, mut text: Text, piece: &[u8], mut at: usize) -> Scanned<usize> {
+    fn scan_text(&mut self, mut text: Text, piece: &[u8], mut at: usize) -> Scanned<usize> {
         loop {
             if text == Text::Plain {
                 at = end_of_plain(piece, at);
@@ -262,14 +262,14 @@ impl Scanner {
                         return Ok(at);
                     }
                     b'\\' => Text::Escape,
-                    _ => character(byte)?,
+                    _ => begin_character(byte)?,
                 },
                 Text::Escape => match byte {
                     b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Text::Plain,
                     b'u' => Text::Hex { left: 4, value: 0, second: false },
                     _ => return Err(NotPlain),
                 },
-                Text::Hex { left, value, second } => hex(byte, left, value, second)?,
+                Text::Hex { left, value, second } => add_hex_digit(byte, left, value, second)?,
                 Text::SecondHalf { u: false } if byte == b'\\' => Text::SecondHalf { u: true },
                 Text::SecondHalf { u: true } if byte == b'u' => Text::Hex { left: 4, value: 0, second: true },
                 Text::SecondHalf { .. } => return Err(NotPlain),
@@ -288,7 +288,7 @@ impl Scanner {
         State::Number(part)
     }
 
-    fn number(&mut self, mut part: Number, piece: &[u8], begin: usize) -> Scanned<usize> {
+    fn scan_number(&mut self, mut part: Number, piece: &[u8], begin: usize) -> Scanned<usize> {
         let mut at = begin;
         while let Some(&byte) = piece.get(at) {
             part = match (part, byte) {
@@ -352,7 +352,7 @@ pub(super) fn end_of_plain(piece: &[u8], mut at: usize) -> usize {
 }
 
 /// The expected further bytes of a multi-byte character: the well-formed sequences of the Unicode Standard, table 3-7.
-fn character(first: u8) -> Scanned<Text> {
+fn begin_character(first: u8) -> Scanned<Text> {
     let (left, low, high) = match first {
         0xc2..=0xdf => (1, 0x80, 0xbf),
         0xe0 => (2, 0xa0, 0xbf),
@@ -367,7 +367,7 @@ fn character(first: u8) -> Scanned<Text> {
 }
 
 /// One digit of a `\u` escape. Half of a pair requires the other half.
-fn hex(byte: u8, left: u8, value: u16, second: bool) -> Scanned<Text> {
+fn add_hex_digit(byte: u8, left: u8, value: u16, second: bool) -> Scanned<Text> {
     let digit = (byte as char).to_digit(16).ok_or(NotPlain)?;
     let value = value << 4 | u16::try_from(digit).map_err(|_| NotPlain)?;
     if left > 1 {

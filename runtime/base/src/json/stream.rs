@@ -137,9 +137,9 @@ struct Compaction<R> {
 
 impl<R: BufRead> Compaction<R> {
     fn run(mut self, out: &mut impl Write) -> io::Result<Compacted> {
-        while let Some(byte) = self.peek()? {
+        while let Some(byte) = self.peek_byte()? {
             if let b'-' | b'0'..=b'9' = byte {
-                self.number(out)?;
+                self.write_number(out)?;
                 continue;
             }
             self.text.consume(1);
@@ -147,13 +147,13 @@ impl<R: BufRead> Compaction<R> {
                 b' ' | b'\n' | b'\t' | b'\r' => continue,
                 b'"' if self.name_comes => {
                     self.name_comes = false;
-                    if !self.name(out)? {
+                    if !self.write_name(out)? {
                         return Ok(Compacted::RepeatsAName);
                     }
                     continue;
                 }
                 b'"' => {
-                    string(&mut self.text, out)?;
+                    write_string(&mut self.text, out)?;
                     continue;
                 }
                 b'{' => self.open.push(Some(HashSet::new())),
@@ -170,13 +170,13 @@ impl<R: BufRead> Compaction<R> {
         Ok(Compacted::Whole)
     }
 
-    fn peek(&mut self) -> io::Result<Option<u8>> {
+    fn peek_byte(&mut self) -> io::Result<Option<u8>> {
         Ok(self.text.fill_buf()?.first().copied())
     }
 
-    fn number(&mut self, out: &mut impl Write) -> io::Result<()> {
+    fn write_number(&mut self, out: &mut impl Write) -> io::Result<()> {
         self.token.clear();
-        while let Some(byte @ (b'-' | b'+' | b'.' | b'e' | b'E' | b'0'..=b'9')) = self.peek()? {
+        while let Some(byte @ (b'-' | b'+' | b'.' | b'e' | b'E' | b'0'..=b'9')) = self.peek_byte()? {
             self.token.push(byte);
             self.text.consume(1);
         }
@@ -185,9 +185,9 @@ impl<R: BufRead> Compaction<R> {
     }
 
     /// Writes a name; true if it is new in its object.
-    fn name(&mut self, out: &mut impl Write) -> io::Result<bool> {
+    fn write_name(&mut self, out: &mut impl Write) -> io::Result<bool> {
         self.token.clear();
-        string(&mut self.text, &mut self.token)?;
+        write_string(&mut self.text, &mut self.token)?;
         out.write_all(&self.token)?;
         let hash = self.hasher.hash_one(&self.token);
         // Two names with the same hash are treated as equal: the caller then loads the value.
@@ -196,7 +196,7 @@ impl<R: BufRead> Compaction<R> {
 }
 
 /// Writes the rest of a string, after its opening quote, in the standard spelling.
-fn string(text: &mut impl BufRead, out: &mut impl Write) -> io::Result<()> {
+fn write_string(text: &mut impl BufRead, out: &mut impl Write) -> io::Result<()> {
     out.write_all(b"\"")?;
     loop {
         let piece = text.fill_buf()?;
@@ -213,7 +213,7 @@ fn string(text: &mut impl BufRead, out: &mut impl Write) -> io::Result<()> {
             }
             Some(b'\\') => {
                 text.consume(1);
-                escape(text, out)?;
+                write_escape(text, out)?;
             }
             _ => {}
         }
@@ -221,15 +221,15 @@ fn string(text: &mut impl BufRead, out: &mut impl Write) -> io::Result<()> {
 }
 
 /// Writes the character after a backslash as an escape, or plainly if it needs none.
-fn escape(text: &mut impl BufRead, out: &mut impl Write) -> io::Result<()> {
+fn write_escape(text: &mut impl BufRead, out: &mut impl Write) -> io::Result<()> {
     let mut kind = [0];
     text.read_exact(&mut kind)?;
     match kind {
         [b'u'] => {
-            let mut units = vec![hex(text)?];
+            let mut units = vec![read_hex(text)?];
             if matches!(units[0], 0xd800..=0xdbff) {
                 text.read_exact(&mut [0; 2])?;
-                units.push(hex(text)?);
+                units.push(read_hex(text)?);
             }
             let character = String::from_utf16(&units).map_err(|_| io::ErrorKind::InvalidData)?;
             let quoted = serde_json::to_string(&character)?;
@@ -240,7 +240,7 @@ fn escape(text: &mut impl BufRead, out: &mut impl Write) -> io::Result<()> {
     }
 }
 
-fn hex(text: &mut impl BufRead) -> io::Result<u16> {
+fn read_hex(text: &mut impl BufRead) -> io::Result<u16> {
     let mut digits = [0; 4];
     text.read_exact(&mut digits)?;
     let digits = str::from_utf8(&digits).map_err(|_| io::ErrorKind::InvalidData)?;
@@ -257,7 +257,7 @@ mod tests {
     use super::super::{self as json, scanner::Scanner};
     use super::*;
 
-    fn compacted(text: &str, piece: usize) -> Option<String> {
+    fn compact_text(text: &str, piece: usize) -> Option<String> {
         let mut out = Vec::new();
         match compact(BufReader::with_capacity(piece, text.as_bytes()), &mut out).expect("reads") {
             Compacted::Whole => Some(String::from_utf8(out).expect("is UTF-8")),
@@ -271,14 +271,17 @@ mod tests {
             "\ud83d\ude00\u0001\u000a\u0022\\" : "\u00e9 \t \b\f\u007f" , "" : { } , "x":[ ], "t" : [ true,false , null ] } "#;
         let value = json::parse(text).expect("is JSON");
         for piece in [1, 2, 3, 7, 4096] {
-            assert_eq!(compacted(text, piece), Some(json::compact(&value)));
+            assert_eq!(compact_text(text, piece), Some(json::compact(&value)));
         }
     }
 
     #[test]
     fn a_name_twice_is_left_to_others() {
-        assert_eq!(compacted(r#"{"a":1,"\u0061":2}"#, 9), None);
-        assert_eq!(compacted(r#"[{"a":{"a":1}},{"a":2}]"#, 9).as_deref(), Some(r#"[{"a":{"a":1}},{"a":2}]"#));
+        assert_eq!(compact_text(r#"{"a":1,"\u0061":2}"#, 9), None);
+        assert_eq!(
+            compact_text(r#"[{"a":{"a":1}},{"a":2}]"#, 9).as_deref(),
+            Some(r#"[{"a":{"a":1}},{"a":2}]"#)
+        );
     }
 
     #[test]
@@ -316,9 +319,9 @@ mod tests {
         fn what_flows_is_what_is_loaded(value in any_json(), pretty: bool, piece in 1..64usize, path in proptest::collection::vec("[ab0-2]{1,2}", 0..4)) {
             let text = if pretty { json::pretty(&value) } else { json::compact(&value) };
             let mut scanner = Scanner::new();
-            prop_assert!(scanner.push(text.as_bytes()).is_ok() && scanner.end().is_ok());
+            prop_assert!(scanner.push(text.as_bytes()).is_ok() && scanner.finish_text().is_ok());
             let value = json::parse(&text).expect("is JSON");
-            prop_assert_eq!(compacted(&text, piece), Some(json::compact(&value)));
+            prop_assert_eq!(compact_text(&text, piece), Some(json::compact(&value)));
             let path: Vec<_> = path.iter().map(String::as_str).collect();
             prop_assert_eq!(select(text.as_bytes(), &path).expect("reads"), descend(&value, &path).cloned());
         }

@@ -40,14 +40,14 @@ const DRAFTS: [&str; 6] = [
     "https://json-schema.org/schema",
 ];
 
-pub(super) fn compile(document: &Value) -> Result<Schema, String> {
+pub(super) fn compile_ajv(document: &Value) -> Result<Schema, String> {
     if !document.is_object() && !document.is_boolean() {
         return Err("schema must be object or boolean".to_owned());
     }
     if let Some(other) = document.get("$schema").filter(|uri| !is_draft_07(uri)) {
         return Err(format!("no schema with key or ref \"{}\"", js_string(other)));
     }
-    checked(document, Dialect::Ajv)
+    check_and_compile(document, Dialect::Ajv)
 }
 
 pub(super) fn compile_foreign(document: &Value) -> Result<Schema, String> {
@@ -58,13 +58,13 @@ pub(super) fn compile_foreign(document: &Value) -> Result<Schema, String> {
     if let Some(other) = document.get("$schema").filter(|uri| !known(uri)) {
         return Err(format!("its $schema \"{}\" is not a draft from 06 to 2020-12", js_string(other)));
     }
-    checked(document, Dialect::Foreign)
+    check_and_compile(document, Dialect::Foreign)
 }
 
 /// Later drafts add keywords, and change none in a way that the meta-schema of draft-07 would reject.
-fn checked(document: &Value, dialect: Dialect) -> Result<Schema, String> {
+fn check_and_compile(document: &Value, dialect: Dialect) -> Result<Schema, String> {
     let (meta_document, meta) = META.as_ref().map_err(Clone::clone)?;
-    let errors = validate::errors(meta, document, false);
+    let errors = validate::find_errors(meta, document, false);
     if !errors.is_empty() {
         let errors: Vec<_> =
             errors.iter().map(|error| format!("data{} {}", error.pointer, error.message)).collect();
@@ -107,7 +107,7 @@ impl<'a> Compiler<'a> {
         let root = Place { schema: document, base };
         compiler.by_uri.insert(root.base.clone(), root.clone());
         compiler.collect_ids(&root);
-        let root = compiler.node(root)?;
+        let root = compiler.add_node(root)?;
         let schema = Schema { nodes: compiler.nodes, root, dialect };
         schema.refuse_endless()?;
         Ok(schema)
@@ -118,7 +118,7 @@ impl<'a> Compiler<'a> {
             Value::Object(map) => {
                 let mut place = place.clone();
                 if let Some(id) = own_id(place.schema) {
-                    let uri = join(&place.base, id);
+                    let uri = join_uri(&place.base, id);
                     let here = place.clone();
                     place.base = without_fragment(&uri).to_owned();
                     self.by_uri.entry(uri.trim_end_matches('#').to_owned()).or_insert(here);
@@ -150,7 +150,7 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    fn node(&mut self, place: Place<'a>) -> Result<usize, String> {
+    fn add_node(&mut self, place: Place<'a>) -> Result<usize, String> {
         let key = ptr::from_ref(place.schema);
         if let Some(index) = self.done.get(&key) {
             return Ok(*index);
@@ -159,7 +159,7 @@ impl<'a> Compiler<'a> {
         self.nodes.push(Node::default());
         self.done.insert(key, index);
         let node = match place.schema {
-            Value::Object(map) => self.keywords(map, &place)?,
+            Value::Object(map) => self.compile_keywords(map, &place)?,
             Value::Bool(false) => Node { never: true, ..Node::default() },
             _ => Node::default(),
         };
@@ -169,14 +169,14 @@ impl<'a> Compiler<'a> {
         Ok(index)
     }
 
-    fn keywords(&mut self, map: &'a Map<String, Value>, place: &Place<'a>) -> Result<Node, String> {
+    fn compile_keywords(&mut self, map: &'a Map<String, Value>, place: &Place<'a>) -> Result<Node, String> {
         let base = match map.get("$id").and_then(Value::as_str) {
-            Some(id) if !id.starts_with('#') => without_fragment(&join(&place.base, id)).to_owned(),
+            Some(id) if !id.starts_with('#') => without_fragment(&join_uri(&place.base, id)).to_owned(),
             _ => place.base.clone(),
         };
         let dialect = self.dialect;
-        let mut sub = |schema: &'a Value| self.node(Place { schema, base: base.clone() });
-        let mut node = Node { types: types(map, dialect)?, ..Node::default() };
+        let mut sub = |schema: &'a Value| self.add_node(Place { schema, base: base.clone() });
+        let mut node = Node { types: read_types(map, dialect)?, ..Node::default() };
         node.not = map.get("not").map(&mut sub).transpose()?;
         let mut list = |name| -> Result<Option<Vec<usize>>, String> {
             map.get(name)
@@ -199,13 +199,15 @@ impl<'a> Compiler<'a> {
         if node.choices.as_ref().is_some_and(Vec::is_empty) {
             return Err("enum must have non-empty array".to_owned());
         }
-        node.number = has(map, NUMBER).then(|| number_rules(map));
-        node.string = has(map, STRING).then(|| string_rules(map, dialect)).transpose()?;
-        node.array = has(map, ARRAY).then(|| array_rules(map, dialect, &mut sub)).transpose()?;
-        node.object = has(map, OBJECT).then(|| object_rules(map, dialect, &mut sub)).transpose()?;
+        node.number = has_any_keyword(map, NUMBER).then(|| number_rules(map));
+        node.string = has_any_keyword(map, STRING).then(|| string_rules(map, dialect)).transpose()?;
+        node.array = has_any_keyword(map, ARRAY).then(|| array_rules(map, dialect, &mut sub)).transpose()?;
+        node.object =
+            has_any_keyword(map, OBJECT).then(|| object_rules(map, dialect, &mut sub)).transpose()?;
         if dialect == Dialect::Foreign {
-            node.unevaluated_items = additional(map.get("unevaluatedItems"), dialect, &mut sub)?;
-            node.unevaluated_properties = additional(map.get("unevaluatedProperties"), dialect, &mut sub)?;
+            node.unevaluated_items = additional_rule(map.get("unevaluatedItems"), dialect, &mut sub)?;
+            node.unevaluated_properties =
+                additional_rule(map.get("unevaluatedProperties"), dialect, &mut sub)?;
             for name in ["$dynamicRef", "$recursiveRef"] {
                 if let Some(reference) = map.get(name).and_then(Value::as_str) {
                     // With several such anchors, the target depends on the way in which the reference was reached.
@@ -213,26 +215,26 @@ impl<'a> Compiler<'a> {
                     if self.dynamic.get(anchor).is_some_and(|count| *count > 1) {
                         return Err(format!("its {name} \"{reference}\" could lead to more than one place"));
                     }
-                    node.all_of.push(self.reference(reference, &base)?);
+                    node.all_of.push(self.resolve_reference(reference, &base)?);
                 }
             }
         }
         if let Some(reference) = map.get("$ref").and_then(Value::as_str) {
-            node.reference = Some(self.reference(reference, &base)?);
+            node.reference = Some(self.resolve_reference(reference, &base)?);
         }
         Ok(node)
     }
 
-    fn reference(&mut self, reference: &str, base: &str) -> Result<usize, String> {
-        let place = self.find(reference, base).ok_or_else(|| {
+    fn resolve_reference(&mut self, reference: &str, base: &str) -> Result<usize, String> {
+        let place = self.find_target(reference, base).ok_or_else(|| {
             let from = if base.is_empty() { "#" } else { base };
             format!("can't resolve reference {reference} from id {from}")
         })?;
-        self.node(place)
+        self.add_node(place)
     }
 
-    fn find(&self, reference: &str, base: &str) -> Option<Place<'a>> {
-        let uri = join(base, reference);
+    fn find_target(&self, reference: &str, base: &str) -> Option<Place<'a>> {
+        let uri = join_uri(base, reference);
         let (document, fragment) = uri.split_once('#').unwrap_or((&uri, ""));
         if let Some(place) = self.by_uri.get(&uri) {
             return Some(place.clone());
@@ -245,7 +247,7 @@ impl<'a> Compiler<'a> {
         for name in pointer.strip_prefix('/')?.split('/') {
             let name = name.replace("~1", "/").replace("~0", "~");
             if let Some(id) = own_id(place.schema) {
-                place.base = without_fragment(&join(&place.base, id)).to_owned();
+                place.base = without_fragment(&join_uri(&place.base, id)).to_owned();
             }
             place.schema = match place.schema {
                 Value::Object(map) => map.get(&name)?,
@@ -266,7 +268,7 @@ fn without_fragment(uri: &str) -> &str {
 }
 
 /// RFC 3986 §5.2 as far as schema addresses need it: fragments, absolute addresses, and names relative to the base.
-fn join(base: &str, reference: &str) -> String {
+fn join_uri(base: &str, reference: &str) -> String {
     if reference.is_empty() || reference.starts_with('#') {
         return format!("{}{reference}", without_fragment(base));
     }
@@ -303,11 +305,11 @@ const OBJECT: &[&str] = &[
     "dependentSchemas",
 ];
 
-fn has(map: &Map<String, Value>, keywords: &[&str]) -> bool {
+fn has_any_keyword(map: &Map<String, Value>, keywords: &[&str]) -> bool {
     keywords.iter().any(|keyword| map.contains_key(*keyword))
 }
 
-fn types(map: &Map<String, Value>, dialect: Dialect) -> Result<Option<Types>, String> {
+fn read_types(map: &Map<String, Value>, dialect: Dialect) -> Result<Option<Types>, String> {
     let nullable = map.get("nullable").filter(|_| dialect == Dialect::Ajv);
     let Some(value) = map.get("type") else {
         return match nullable {
@@ -328,10 +330,10 @@ fn types(map: &Map<String, Value>, dialect: Dialect) -> Result<Option<Types>, St
         _ => {}
     }
     let own_keywords = match allowed.as_slice() {
-        [Type::Number] => has(map, NUMBER),
-        [Type::String] => has(map, STRING),
-        [Type::Array] => has(map, ARRAY),
-        [Type::Object] => has(map, OBJECT),
+        [Type::Number] => has_any_keyword(map, NUMBER),
+        [Type::String] => has_any_keyword(map, STRING),
+        [Type::Array] => has_any_keyword(map, ARRAY),
+        [Type::Object] => has_any_keyword(map, OBJECT),
         _ => false,
     };
     Ok(Some(Types { allowed, text: js_string(value), first: !own_keywords }))
@@ -354,34 +356,34 @@ fn type_list(value: &Value) -> Vec<Type> {
     }
 }
 
-fn number(map: &Map<String, Value>, keyword: &str) -> Option<f64> {
+fn number_keyword(map: &Map<String, Value>, keyword: &str) -> Option<f64> {
     map.get(keyword).and_then(Value::as_f64)
 }
 
 fn number_rules(map: &Map<String, Value>) -> NumberRules {
-    let limit = |keyword| map.get(keyword).and_then(Value::as_number).map(Exact::of);
+    let limit = |keyword| map.get(keyword).and_then(Value::as_number).map(Exact::of_number);
     NumberRules {
         maximum: limit("maximum"),
         minimum: limit("minimum"),
         exclusive_maximum: limit("exclusiveMaximum"),
         exclusive_minimum: limit("exclusiveMinimum"),
-        multiple_of: number(map, "multipleOf"),
+        multiple_of: number_keyword(map, "multipleOf"),
     }
 }
 
 fn string_rules(map: &Map<String, Value>, dialect: Dialect) -> Result<StringRules, String> {
     Ok(StringRules {
-        max_length: number(map, "maxLength"),
-        min_length: number(map, "minLength"),
+        max_length: number_keyword(map, "maxLength"),
+        min_length: number_keyword(map, "minLength"),
         pattern: map
             .get("pattern")
             .and_then(Value::as_str)
-            .map(|source| pattern(source, dialect))
+            .map(|source| compile_pattern(source, dialect))
             .transpose()?,
     })
 }
 
-fn pattern(source: &str, dialect: Dialect) -> Result<Pattern, String> {
+fn compile_pattern(source: &str, dialect: Dialect) -> Result<Pattern, String> {
     let steps = match dialect {
         Dialect::Ajv => BACKTRACKING_STEPS,
         Dialect::Foreign => FOREIGN_BACKTRACKING_STEPS,
@@ -396,7 +398,7 @@ fn pattern(source: &str, dialect: Dialect) -> Result<Pattern, String> {
 }
 
 /// The rule for parts that other keywords do not mention. In foreign schemas, `true` counts as mentioning them.
-fn additional<'a>(
+fn additional_rule<'a>(
     schema: Option<&'a Value>,
     dialect: Dialect,
     sub: &mut dyn FnMut(&'a Value) -> Result<usize, String>,
@@ -423,7 +425,7 @@ fn array_rules<'a>(
     let items = match (tuple, others) {
         (Some(schemas), others) => {
             let schemas = schemas.iter().map(&mut *sub).collect::<Result<_, _>>()?;
-            let rest = match additional(others, dialect, sub)? {
+            let rest = match additional_rule(others, dialect, sub)? {
                 None => Rest::Any,
                 Some(Additional::Nothing) => Rest::Nothing,
                 Some(Additional::All(schema)) => Rest::All(schema),
@@ -434,7 +436,7 @@ fn array_rules<'a>(
         (None, Some(schema)) => Items::All(sub(schema)?),
     };
     let unique = (map.get("uniqueItems") == Some(&Value::Bool(true))).then(|| {
-        let types = map.get("items").and_then(|items| types(items.as_object()?, dialect).ok()?);
+        let types = map.get("items").and_then(|items| read_types(items.as_object()?, dialect).ok()?);
         match types.map(|types| types.allowed) {
             Some(types)
                 if !types.is_empty() && !types.iter().any(|t| matches!(t, Type::Array | Type::Object)) =>
@@ -445,21 +447,21 @@ fn array_rules<'a>(
         }
     });
     Ok(ArrayRules {
-        max_items: number(map, "maxItems"),
-        min_items: number(map, "minItems"),
+        max_items: number_keyword(map, "maxItems"),
+        min_items: number_keyword(map, "minItems"),
         items,
-        contains: contains(map, dialect, sub)?,
+        contains: contains_rule(map, dialect, sub)?,
         unique,
     })
 }
 
-fn contains<'a>(
+fn contains_rule<'a>(
     map: &'a Map<String, Value>,
     dialect: Dialect,
     sub: &mut dyn FnMut(&'a Value) -> Result<usize, String>,
 ) -> Result<Option<Contains>, String> {
     let Some(schema) = map.get("contains") else { return Ok(None) };
-    let limit = |keyword| number(map, keyword).filter(|_| dialect == Dialect::Foreign);
+    let limit = |keyword| number_keyword(map, keyword).filter(|_| dialect == Dialect::Foreign);
     let least = limit("minContains").unwrap_or(1.0);
     Ok(Some(Contains { schema: sub(schema)?, least, most: limit("maxContains") }))
 }
@@ -471,22 +473,22 @@ fn object_rules<'a>(
 ) -> Result<ObjectRules, String> {
     let fields = |keyword: &str| map.get(keyword).and_then(Value::as_object).into_iter().flatten();
     let mut rules = ObjectRules {
-        max_properties: number(map, "maxProperties"),
-        min_properties: number(map, "minProperties"),
-        required: map.get("required").map(texts).unwrap_or_default(),
+        max_properties: number_keyword(map, "maxProperties"),
+        min_properties: number_keyword(map, "minProperties"),
+        required: map.get("required").map(string_items).unwrap_or_default(),
         names: map.get("propertyNames").map(&mut *sub).transpose()?,
-        additional: additional(map.get("additionalProperties"), dialect, sub)?,
+        additional: additional_rule(map.get("additionalProperties"), dialect, sub)?,
         ..ObjectRules::default()
     };
     for (name, dependency) in fields("dependencies") {
         match dependency {
-            Value::Array(_) => rules.needed_with.push((name.clone(), texts(dependency))),
+            Value::Array(_) => rules.needed_with.push((name.clone(), string_items(dependency))),
             schema => rules.schema_with.push((name.clone(), sub(schema)?)),
         }
     }
     if dialect == Dialect::Foreign {
         for (name, needed) in fields("dependentRequired") {
-            rules.needed_with.push((name.clone(), texts(needed)));
+            rules.needed_with.push((name.clone(), string_items(needed)));
         }
         for (name, schema) in fields("dependentSchemas") {
             rules.schema_with.push((name.clone(), sub(schema)?));
@@ -496,12 +498,12 @@ fn object_rules<'a>(
         rules.properties.push((name.clone(), sub(schema)?));
     }
     for (source, schema) in fields("patternProperties") {
-        rules.patterns.push((pattern(source, dialect)?, sub(schema)?));
+        rules.patterns.push((compile_pattern(source, dialect)?, sub(schema)?));
     }
     Ok(rules)
 }
 
-fn texts(list: &Value) -> Vec<String> {
+fn string_items(list: &Value) -> Vec<String> {
     list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 

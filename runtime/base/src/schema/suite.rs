@@ -38,7 +38,7 @@ fn foreign_schemas_mean_what_the_official_suite_says() {
     let mut wrong = Vec::new();
     for group in groups.as_array().unwrap() {
         let name = format!("{}: {}", group["file"].as_str().unwrap(), group["description"].as_str().unwrap());
-        let found = differences(group, &mut checked);
+        let found = find_differences(group, &mut checked);
         let refused = Schema::compile_foreign(&group["schema"]).is_err();
         if refused != REFUSED.contains(&name.as_str()) || !refused && !found.is_empty() {
             wrong.push(format!(
@@ -52,7 +52,7 @@ fn foreign_schemas_mean_what_the_official_suite_says() {
     assert!(wrong.is_empty(), "{} groups:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-fn differences(group: &Value, checked: &mut usize) -> Vec<String> {
+fn find_differences(group: &Value, checked: &mut usize) -> Vec<String> {
     let schema = match Schema::compile_foreign(&group["schema"]) {
         Ok(schema) => schema,
         Err(error) => return vec![error],

@@ -11,13 +11,13 @@ use super::{
     SchemaError, StringRules, Type, Types, Unique,
 };
 use crate::json::exact::Exact;
-use crate::json::{float_text, stable};
+use crate::json::{float_text, stable_text};
 
 /// Most schemas against which one value and its parts are checked, including repetitions: about a second's work. With
 /// references, a short schema could otherwise take arbitrarily long.
 const FOREIGN_STEPS: u64 = 10_000_000;
 
-pub(super) fn errors(schema: &Schema, value: &Value, all: bool) -> Vec<SchemaError> {
+pub(super) fn find_errors(schema: &Schema, value: &Value, all: bool) -> Vec<SchemaError> {
     let steps = match schema.dialect {
         Dialect::Ajv => u64::MAX,
         Dialect::Foreign => FOREIGN_STEPS,
@@ -28,7 +28,7 @@ pub(super) fn errors(schema: &Schema, value: &Value, all: bool) -> Vec<SchemaErr
 pub(super) fn errors_within(schema: &Schema, value: &Value, all: bool, steps: u64) -> Vec<SchemaError> {
     let left = Cell::new(steps);
     let mut check = Check { schema, all, left: &left, path: String::new(), errors: Vec::new() };
-    check.node(schema.root, value, false);
+    check.check_node(schema.root, value, false);
     if left.get() == 0 {
         // Errors found after that are meaningless: a `not` may have taken the end of the steps for a mismatch.
         let message = format!("checking it takes more than {steps} steps");
@@ -60,7 +60,7 @@ macro_rules! in_order {
 impl<'s> Check<'s> {
     /// True if `value` matches. `branch`: errors found here may be irrelevant, so the errors of parts are kept
     /// separate from those of the whole.
-    fn node(&mut self, index: usize, value: &Value, branch: bool) -> bool {
+    fn check_node(&mut self, index: usize, value: &Value, branch: bool) -> bool {
         let schema = self.schema;
         let Some(node) = schema.nodes.get(index) else { return true };
         if self.left.get() == 0 {
@@ -68,12 +68,12 @@ impl<'s> Check<'s> {
         }
         self.left.set(self.left.get() - 1);
         if node.never {
-            return self.fail("boolean schema is false");
+            return self.add_error("boolean schema is false");
         }
-        let fits_type = |types: &&'s Types| !types.allowed.iter().any(|t| t.holds(value));
+        let fits_type = |types: &&'s Types| !types.allowed.iter().any(|t| t.matches_value(value));
         let wrong_type = node.types.as_ref().filter(fits_type);
         if let Some(types) = wrong_type.filter(|types| types.first) {
-            self.fail(format!("must be {}", types.text));
+            self.add_error(format!("must be {}", types.text));
             if !self.all {
                 return false;
             }
@@ -82,38 +82,41 @@ impl<'s> Check<'s> {
         let late = wrong_type.filter(|types| !types.first);
         let rest = in_order!(
             self,
-            self.general(node, value, branch),
-            self.typed(node, value, late, branch),
-            self.unevaluated(node, value, branch),
+            self.check_general(node, value, branch),
+            self.check_typed(node, value, late, branch),
+            self.check_unevaluated(node, value, branch),
         );
         rest && type_fits
     }
 
     /// Checks the keywords for all types.
-    fn general(&mut self, node: &'s Node, value: &Value, branch: bool) -> bool {
+    fn check_general(&mut self, node: &'s Node, value: &Value, branch: bool) -> bool {
         in_order!(
             self,
-            node.reference.is_none_or(|schema| self.node(schema, value, branch)),
-            node.constant
-                .as_ref()
-                .is_none_or(|constant| { equal(constant, value) || self.fail("must be equal to constant") }),
+            node.reference.is_none_or(|schema| self.check_node(schema, value, branch)),
+            node.constant.as_ref().is_none_or(|constant| {
+                json_equal(constant, value) || self.add_error("must be equal to constant")
+            }),
             node.choices.as_ref().is_none_or(|choices| {
-                choices.iter().any(|choice| equal(choice, value))
+                choices.iter().any(|choice| json_equal(choice, value))
                     || self.fail_with("must be equal to one of the allowed values", || {
                         choices.iter().map(Value::to_string).collect::<Vec<_>>().join(", ")
                     })
             }),
-            node.not.is_none_or(|schema| !self.silently(schema, value) || self.fail("must NOT be valid")),
+            node.not.is_none_or(
+                |schema| !self.matches_silently(schema, value) || self.add_error("must NOT be valid")
+            ),
             node.any_of.as_ref().is_none_or(|schemas| self.any_of(schemas, value)),
             node.one_of.as_ref().is_none_or(|schemas| self.one_of(schemas, value)),
-            self.each(&node.all_of, |check, schema| check.node(*schema, value, branch)),
+            self.check_each(&node.all_of, |check, schema| check.check_node(*schema, value, branch)),
             node.condition.as_ref().is_none_or(|condition| {
-                let (clause, name) = match self.silently(condition.test, value) {
+                let (clause, name) = match self.matches_silently(condition.test, value) {
                     true => (condition.then, "then"),
                     false => (condition.otherwise, "else"),
                 };
                 clause.is_none_or(|schema| {
-                    self.node(schema, value, branch) || self.fail(format!("must match \"{name}\" schema"))
+                    self.check_node(schema, value, branch)
+                        || self.add_error(format!("must match \"{name}\" schema"))
                 })
             }),
         )
@@ -121,7 +124,13 @@ impl<'s> Check<'s> {
 
     /// Checks the keywords of each type in order, each group together with the mismatch of its type: number, string,
     /// array, object.
-    fn typed(&mut self, node: &'s Node, value: &Value, wrong_type: Option<&Types>, branch: bool) -> bool {
+    fn check_typed(
+        &mut self,
+        node: &'s Node,
+        value: &Value,
+        wrong_type: Option<&Types>,
+        branch: bool,
+    ) -> bool {
         let rank = |t: Type| match t {
             Type::Null | Type::Boolean | Type::Integer | Type::Number => 0,
             Type::String => 1,
@@ -138,20 +147,24 @@ impl<'s> Check<'s> {
         let last = wrong_type.filter(|_| first.is_none());
         in_order!(
             self,
-            first.is_none_or(|types| self.fail(format!("must be {}", types.text))),
-            self.own(node, value, branch),
-            last.is_none_or(|types| self.fail(format!("must be {}", types.text))),
+            first.is_none_or(|types| self.add_error(format!("must be {}", types.text))),
+            self.check_own_type(node, value, branch),
+            last.is_none_or(|types| self.add_error(format!("must be {}", types.text))),
         )
     }
 
     /// Checks the keywords of the value's own type.
-    fn own(&mut self, node: &'s Node, value: &Value, branch: bool) -> bool {
+    fn check_own_type(&mut self, node: &'s Node, value: &Value, branch: bool) -> bool {
         match value {
-            Value::Number(number) => node.number.as_ref().is_none_or(|rules| self.number(rules, number)),
-            Value::String(text) => node.string.as_ref().is_none_or(|rules| self.string(rules, text)),
-            Value::Array(items) => node.array.as_ref().is_none_or(|rules| self.array(rules, items, branch)),
+            Value::Number(number) => {
+                node.number.as_ref().is_none_or(|rules| self.check_number(rules, number))
+            }
+            Value::String(text) => node.string.as_ref().is_none_or(|rules| self.check_string(rules, text)),
+            Value::Array(items) => {
+                node.array.as_ref().is_none_or(|rules| self.check_array(rules, items, branch))
+            }
             Value::Object(map) => {
-                node.object.as_ref().is_none_or(|rules| self.object(rules, map, value, branch))
+                node.object.as_ref().is_none_or(|rules| self.check_object(rules, map, value, branch))
             }
             Value::Null | Value::Bool(_) => true,
         }
@@ -161,20 +174,20 @@ impl<'s> Check<'s> {
         let before = self.errors.len();
         let mut fits = false;
         for schema in schemas {
-            fits |= self.node(*schema, value, true);
+            fits |= self.check_node(*schema, value, true);
             if fits {
                 self.errors.truncate(before);
                 return true;
             }
         }
-        self.fail("must match a schema in anyOf")
+        self.add_error("must match a schema in anyOf")
     }
 
     fn one_of(&mut self, schemas: &[usize], value: &Value) -> bool {
         let before = self.errors.len();
         let mut fitting = 0;
         for schema in schemas {
-            fitting += usize::from(self.node(*schema, value, true));
+            fitting += usize::from(self.check_node(*schema, value, true));
             if fitting > 1 {
                 break;
             }
@@ -183,13 +196,13 @@ impl<'s> Check<'s> {
             self.errors.truncate(before);
             return true;
         }
-        self.fail("must match exactly one schema in oneOf")
+        self.add_error("must match exactly one schema in oneOf")
     }
 
-    fn number(&mut self, rules: &NumberRules, number: &Number) -> bool {
-        let exact = Exact::of(number);
+    fn check_number(&mut self, rules: &NumberRules, number: &Number) -> bool {
+        let exact = Exact::of_number(number);
         let fits = |limit: Option<Exact>, holds: fn(Ordering) -> bool| {
-            limit.is_none_or(|limit| exact.order(limit).is_some_and(holds))
+            limit.is_none_or(|limit| exact.compare_to(limit).is_some_and(holds))
         };
         let limits = [
             (rules.maximum, "<=", fits(rules.maximum, Ordering::is_le)),
@@ -201,16 +214,20 @@ impl<'s> Check<'s> {
         let multiple = |of: f64| of != 0.0 && (number / of).fract() == 0.0;
         in_order!(
             self,
-            self.each(&limits, |check, (limit, sign, fits)| {
-                *fits || check.fail(format!("must be {sign} {}", limit.map(Exact::text).unwrap_or_default()))
+            self.check_each(&limits, |check, (limit, sign, fits)| {
+                *fits
+                    || check.add_error(format!(
+                        "must be {sign} {}",
+                        limit.map(Exact::to_text).unwrap_or_default()
+                    ))
             }),
             rules.multiple_of.is_none_or(|of| {
-                multiple(of) || self.fail(format!("must be multiple of {}", float_text(of)))
+                multiple(of) || self.add_error(format!("must be multiple of {}", float_text(of)))
             }),
         )
     }
 
-    fn string(&mut self, rules: &StringRules, text: &str) -> bool {
+    fn check_string(&mut self, rules: &StringRules, text: &str) -> bool {
         let counted = rules.max_length.is_some() || rules.min_length.is_some();
         let length = if counted { text.chars().count() } else { 0 };
         in_order!(
@@ -218,33 +235,36 @@ impl<'s> Check<'s> {
             self.at_most(rules.max_length, length, "characters"),
             self.at_least(rules.min_length, length, "characters"),
             rules.pattern.as_ref().is_none_or(|pattern| {
-                pattern.matches(text) || self.fail(format!("must match pattern \"{}\"", pattern.source))
+                pattern.matches_text(text)
+                    || self.add_error(format!("must match pattern \"{}\"", pattern.source))
             }),
         )
     }
 
-    fn array(&mut self, rules: &'s ArrayRules, items: &[Value], branch: bool) -> bool {
+    fn check_array(&mut self, rules: &'s ArrayRules, items: &[Value], branch: bool) -> bool {
         in_order!(
             self,
             self.at_most(rules.max_items, items.len(), "items"),
             self.at_least(rules.min_items, items.len(), "items"),
-            self.items(&rules.items, items, branch),
-            rules.contains.as_ref().is_none_or(|contains| self.contains(contains, items, branch)),
-            rules.unique.as_ref().is_none_or(|unique| match duplicates(unique, items) {
+            self.check_items(&rules.items, items, branch),
+            rules.contains.as_ref().is_none_or(|contains| self.check_contains(contains, items, branch)),
+            rules.unique.as_ref().is_none_or(|unique| match find_duplicates(unique, items) {
                 None => true,
                 Some((a, b)) => {
-                    self.fail(format!("must NOT have duplicate items (items ## {a} and {b} are identical)"))
+                    self.add_error(format!(
+                        "must NOT have duplicate items (items ## {a} and {b} are identical)"
+                    ))
                 }
             }),
         )
     }
 
-    fn items(&mut self, rules: &Items, items: &[Value], branch: bool) -> bool {
+    fn check_items(&mut self, rules: &Items, items: &[Value], branch: bool) -> bool {
         let indexed: Vec<_> = items.iter().enumerate().collect();
         match rules {
             Items::Any => true,
             Items::All(schema) => {
-                self.each(&indexed, |check, (at, item)| check.inside(at, *schema, item, branch))
+                self.check_each(&indexed, |check, (at, item)| check.check_part(at, *schema, item, branch))
             }
             Items::Tuple(schemas, rest) => {
                 let (tuple, after) = indexed.split_at(indexed.len().min(schemas.len()));
@@ -253,25 +273,28 @@ impl<'s> Check<'s> {
                     self,
                     match rest {
                         Rest::Nothing if !after.is_empty() => {
-                            self.fail(format!("must NOT have more than {} items", schemas.len()))
+                            self.add_error(format!("must NOT have more than {} items", schemas.len()))
                         }
                         Rest::Any | Rest::Nothing => true,
                         Rest::All(schema) => {
-                            self.each(after, |check, (at, item)| check.inside(at, *schema, item, branch))
+                            self.check_each(after, |check, (at, item)| {
+                                check.check_part(at, *schema, item, branch)
+                            })
                         }
                     },
-                    self.each(&pairs, |check, ((at, item), schema)| check.inside(at, **schema, item, branch)),
+                    self.check_each(&pairs, |check, ((at, item), schema)| check
+                        .check_part(at, **schema, item, branch)),
                 )
             }
         }
     }
 
-    fn contains(&mut self, rule: &Contains, items: &[Value], branch: bool) -> bool {
+    fn check_contains(&mut self, rule: &Contains, items: &[Value], branch: bool) -> bool {
         let before = self.errors.len();
         let most = rule.most.unwrap_or(f64::INFINITY);
         let mut fitting = 0;
         for (at, item) in items.iter().enumerate() {
-            fitting += usize::from(self.inside(&at, rule.schema, item, true));
+            fitting += usize::from(self.check_part(&at, rule.schema, item, true));
             if rule.most.is_none() && as_float(fitting) >= rule.least {
                 break;
             }
@@ -284,7 +307,7 @@ impl<'s> Check<'s> {
             self.errors.truncate(before);
         }
         let least = float_text(rule.least);
-        self.fail(match rule.most {
+        self.add_error(match rule.most {
             None => format!("must contain at least {least} valid item(s)"),
             Some(most) => {
                 format!("must contain at least {least} and no more than {} valid item(s)", float_text(most))
@@ -292,7 +315,7 @@ impl<'s> Check<'s> {
         })
     }
 
-    fn object(
+    fn check_object(
         &mut self,
         rules: &'s ObjectRules,
         map: &Map<String, Value>,
@@ -303,37 +326,40 @@ impl<'s> Check<'s> {
             self,
             self.at_most(rules.max_properties, map.len(), "properties"),
             self.at_least(rules.min_properties, map.len(), "properties"),
-            self.each(&rules.required, |check, name| {
-                map.contains_key(name) || check.fail(format!("must have required property '{name}'"))
+            self.check_each(&rules.required, |check, name| {
+                map.contains_key(name) || check.add_error(format!("must have required property '{name}'"))
             }),
-            rules.names.is_none_or(|schema| self.names(schema, map)),
+            rules.names.is_none_or(|schema| self.check_names(schema, map)),
             rules
                 .additional
                 .as_ref()
-                .is_none_or(|additional| self.additional(additional, rules, map, branch)),
-            self.each(&rules.needed_with, |check, (name, needed)| check.needed(map, name, needed)),
-            self.each(&rules.schema_with, |check, (name, schema)| {
-                !map.contains_key(name) || check.node(*schema, value, branch)
+                .is_none_or(|additional| self.check_additional(additional, rules, map, branch)),
+            self.check_each(&rules.needed_with, |check, (name, needed)| check
+                .check_needed(map, name, needed)),
+            self.check_each(&rules.schema_with, |check, (name, schema)| {
+                !map.contains_key(name) || check.check_node(*schema, value, branch)
             }),
-            self.each(&rules.properties, |check, (name, schema)| {
-                map.get(name).is_none_or(|value| check.inside(name, *schema, value, branch))
+            self.check_each(&rules.properties, |check, (name, schema)| {
+                map.get(name).is_none_or(|value| check.check_part(name, *schema, value, branch))
             }),
-            self.each(&rules.patterns, |check, (pattern, schema)| {
-                let fields: Vec<_> = map.iter().filter(|(name, _)| pattern.matches(name)).collect();
-                check.each(&fields, |check, (name, value)| check.inside(name, *schema, value, branch))
+            self.check_each(&rules.patterns, |check, (pattern, schema)| {
+                let fields: Vec<_> = map.iter().filter(|(name, _)| pattern.matches_text(name)).collect();
+                check.check_each(&fields, |check, (name, value)| {
+                    check.check_part(name, *schema, value, branch)
+                })
             }),
         )
     }
 
-    fn names(&mut self, schema: usize, map: &Map<String, Value>) -> bool {
+    fn check_names(&mut self, schema: usize, map: &Map<String, Value>) -> bool {
         let names: Vec<_> = map.keys().collect();
-        self.each(&names, |check, name| {
-            check.node(schema, &Value::String((*name).clone()), true)
-                || check.fail("property name must be valid")
+        self.check_each(&names, |check, name| {
+            check.check_node(schema, &Value::String((*name).clone()), true)
+                || check.add_error("property name must be valid")
         })
     }
 
-    fn additional(
+    fn check_additional(
         &mut self,
         additional: &Additional,
         rules: &ObjectRules,
@@ -342,45 +368,45 @@ impl<'s> Check<'s> {
     ) -> bool {
         let known = |name: &String| {
             rules.properties.iter().any(|(property, _)| property == name)
-                || rules.patterns.iter().any(|(pattern, _)| pattern.matches(name))
+                || rules.patterns.iter().any(|(pattern, _)| pattern.matches_text(name))
         };
         let others: Vec<_> = map.iter().filter(|(name, _)| !known(name)).collect();
-        self.each(&others, |check, (name, value)| match additional {
+        self.check_each(&others, |check, (name, value)| match additional {
             Additional::Nothing => {
                 check.fail_with("must NOT have additional properties", || format!("'{name}'"))
             }
-            Additional::All(schema) => check.inside(name, *schema, value, branch),
+            Additional::All(schema) => check.check_part(name, *schema, value, branch),
         })
     }
 
-    fn needed(&mut self, map: &Map<String, Value>, name: &str, needed: &[String]) -> bool {
+    fn check_needed(&mut self, map: &Map<String, Value>, name: &str, needed: &[String]) -> bool {
         if !map.contains_key(name) {
             return true;
         }
         let what = if needed.len() == 1 { "property" } else { "properties" };
         let list = needed.join(", ");
-        self.each(needed, |check, other| {
+        self.check_each(needed, |check, other| {
             map.contains_key(other)
-                || check.fail(format!("must have {what} {list} when property {name} is present"))
+                || check.add_error(format!("must have {what} {list} when property {name} is present"))
         })
     }
 
     fn at_most(&mut self, limit: Option<f64>, count: usize, what: &str) -> bool {
         limit.is_none_or(|limit| {
             as_float(count) <= limit
-                || self.fail(format!("must NOT have more than {} {what}", float_text(limit)))
+                || self.add_error(format!("must NOT have more than {} {what}", float_text(limit)))
         })
     }
 
     fn at_least(&mut self, limit: Option<f64>, count: usize, what: &str) -> bool {
         limit.is_none_or(|limit| {
             as_float(count) >= limit
-                || self.fail(format!("must NOT have fewer than {} {what}", float_text(limit)))
+                || self.add_error(format!("must NOT have fewer than {} {what}", float_text(limit)))
         })
     }
 
     /// Goes through `list` until a check fails, or through all of it if all errors are wanted.
-    pub(super) fn each<T>(&mut self, list: &[T], mut check: impl FnMut(&mut Self, &T) -> bool) -> bool {
+    pub(super) fn check_each<T>(&mut self, list: &[T], mut check: impl FnMut(&mut Self, &T) -> bool) -> bool {
         let mut fits = true;
         for item in list {
             fits &= check(self, item);
@@ -392,7 +418,7 @@ impl<'s> Check<'s> {
     }
 
     /// Checks a part of the current value, given by its key or index.
-    pub(super) fn inside(
+    pub(super) fn check_part(
         &mut self,
         name: &impl ToString,
         schema: usize,
@@ -402,34 +428,34 @@ impl<'s> Check<'s> {
         let outer = self.path.len();
         self.path.push('/');
         self.path.push_str(&name.to_string().replace('~', "~0").replace('/', "~1"));
-        let fits = self.node(schema, value, branch);
+        let fits = self.check_node(schema, value, branch);
         self.path.truncate(outer);
         fits
     }
 
     /// True if `value` matches; no errors are kept.
-    pub(super) fn silently(&self, schema: usize, value: &Value) -> bool {
+    pub(super) fn matches_silently(&self, schema: usize, value: &Value) -> bool {
         let (path, errors) = (String::new(), Vec::new());
         let mut check = Check { schema: self.schema, all: false, left: self.left, path, errors };
-        check.node(schema, value, true)
+        check.check_node(schema, value, true)
     }
 
     /// Fails with Ajv's message, which lacks details; for foreign schemas they are added in brackets.
     pub(super) fn fail_with(&mut self, message: &str, detail: impl FnOnce() -> String) -> bool {
-        self.fail(match self.schema.dialect {
+        self.add_error(match self.schema.dialect {
             Dialect::Ajv => message.to_owned(),
             Dialect::Foreign => format!("{message} ({})", detail()),
         })
     }
 
-    fn fail(&mut self, message: impl Into<String>) -> bool {
+    fn add_error(&mut self, message: impl Into<String>) -> bool {
         self.errors.push(SchemaError { pointer: self.path.clone(), message: message.into() });
         false
     }
 }
 
 impl Type {
-    fn holds(self, value: &Value) -> bool {
+    fn matches_value(self, value: &Value) -> bool {
         match (self, value) {
             (Self::Null, Value::Null)
             | (Self::Boolean, Value::Bool(_))
@@ -447,7 +473,7 @@ impl Type {
 
 impl Pattern {
     /// A text that would take too many steps does not match.
-    pub(super) fn matches(&self, text: &str) -> bool {
+    pub(super) fn matches_text(&self, text: &str) -> bool {
         self.regex.is_match(text).unwrap_or(false)
     }
 }
@@ -458,27 +484,29 @@ fn as_float(count: usize) -> f64 {
 }
 
 /// True if two values are equal as JSON: the order of keys is ignored, and `1` equals `1.0`.
-fn equal(a: &Value, b: &Value) -> bool {
+fn json_equal(a: &Value, b: &Value) -> bool {
     match (a, b) {
-        (Value::Number(a), Value::Number(b)) => Exact::of(a).is(Exact::of(b)),
-        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal(a, b)),
+        (Value::Number(a), Value::Number(b)) => Exact::of_number(a).is_equal(Exact::of_number(b)),
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| json_equal(a, b))
+        }
         (Value::Object(a), Value::Object(b)) => {
-            a.len() == b.len() && a.iter().all(|(key, a)| b.get(key).is_some_and(|b| equal(a, b)))
+            a.len() == b.len() && a.iter().all(|(key, a)| b.get(key).is_some_and(|b| json_equal(a, b)))
         }
         _ => a == b,
     }
 }
 
 /// The pair of equal items that Ajv finds first, in its order.
-fn duplicates(unique: &Unique, items: &[Value]) -> Option<(usize, usize)> {
+fn find_duplicates(unique: &Unique, items: &[Value]) -> Option<(usize, usize)> {
     let counts = |item: &Value| match unique {
         Unique::AnyType => true,
-        Unique::Scalars(types) => types.iter().any(|t| t.holds(item)),
+        Unique::Scalars(types) => types.iter().any(|t| t.matches_value(item)),
     };
     let mut last = HashMap::new();
     let mut pairs = Vec::new();
     for (at, item) in items.iter().enumerate().filter(|(_, item)| counts(item)) {
-        if let Some(before) = last.insert(stable(item), at) {
+        if let Some(before) = last.insert(stable_text(item), at) {
             pairs.push((before, at));
         }
     }

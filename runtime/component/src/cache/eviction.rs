@@ -55,13 +55,13 @@ struct Entry {
 }
 
 impl Entry {
-    fn file(&self, extension: &str) -> PathBuf {
+    fn program_file(&self, extension: &str) -> PathBuf {
         self.stem.with_extension(extension)
     }
 
     /// Removes the code unless it is being compiled; false if it stays.
-    fn remove(&self) -> bool {
-        let path = self.file("lock");
+    fn try_remove(&self) -> bool {
+        let path = self.program_file("lock");
         let mut options = File::options();
         options.create(true).truncate(false).write(true);
         let Ok(lock) = regular_file::open_own(&mut options, &path) else {
@@ -72,7 +72,7 @@ impl Entry {
         }
         // The record goes first: code without a record is not read.
         let gone = ["blake3", "seen", "cwasm", "refused"].iter().all(|extension| {
-            let removed = fs::remove_file(self.file(extension));
+            let removed = fs::remove_file(self.program_file(extension));
             removed.is_ok() || removed.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
         });
         let _ = fs::remove_file(path);
@@ -96,21 +96,21 @@ pub(super) fn note_use(record: &Path) {
 
 /// Size of the cache in `dir`.
 pub(crate) fn usage(dir: &Path) -> CodeUse {
-    total(&entries(dir))
+    total_use(&list_entries(dir))
 }
 
 /// Removes code until the cache in `dir` fits `limits`; returns the size of the removed code.
 pub(crate) fn prune(dir: &Path, limits: &CodeLimits) -> CodeUse {
-    let mut entries = entries(dir);
+    let mut entries = list_entries(dir);
     entries.sort_by_key(|entry| entry.used);
-    let mut left = total(&entries).bytes;
+    let mut left = total_use(&entries).bytes;
     let mut gone = CodeUse::default();
     for entry in &entries {
         let old = limits.max_age.is_some_and(|most| entry.used.elapsed().is_ok_and(|age| age > most));
         if !old && left <= limits.max_bytes {
             continue;
         }
-        if limits.dry_run || entry.remove() {
+        if limits.dry_run || entry.try_remove() {
             left -= entry.bytes;
             gone.bytes += entry.bytes;
             gone.programs += 1;
@@ -122,12 +122,12 @@ pub(crate) fn prune(dir: &Path, limits: &CodeLimits) -> CodeUse {
     gone
 }
 
-fn total(entries: &[Entry]) -> CodeUse {
+fn total_use(entries: &[Entry]) -> CodeUse {
     CodeUse { programs: entries.len() as u64, bytes: entries.iter().map(|entry| entry.bytes).sum() }
 }
 
 /// All code below `dir`, including the code of other compilers. Unreadable entries are left out.
-fn entries(dir: &Path) -> Vec<Entry> {
+fn list_entries(dir: &Path) -> Vec<Entry> {
     let entry = |path: PathBuf| -> Option<Entry> {
         let code = fs::symlink_metadata(&path).ok().filter(fs::Metadata::is_file)?;
         let stem = path.with_extension("");
@@ -136,11 +136,11 @@ fn entries(dir: &Path) -> Vec<Entry> {
         Some(Entry { stem, bytes: code.len(), used: used.ok()? })
     };
     let is_code = |path: &PathBuf| path.extension().is_some_and(|end| end == "cwasm" || end == "refused");
-    files(dir).into_iter().filter(is_code).filter_map(entry).collect()
+    list_files(dir).into_iter().filter(is_code).filter_map(entry).collect()
 }
 
 /// The files in the directories of all compilers.
-fn files(dir: &Path) -> Vec<PathBuf> {
+fn list_files(dir: &Path) -> Vec<PathBuf> {
     let list = |dir: &Path| {
         let entries = fs::read_dir(dir).into_iter().flatten();
         entries.filter_map(|entry| Some(entry.ok()?.path())).collect::<Vec<_>>()
@@ -152,7 +152,7 @@ fn remove_drafts(dir: &Path) {
     let is_draft = |path: &&PathBuf| {
         path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(super::DRAFT))
     };
-    for draft in files(dir).iter().filter(is_draft) {
+    for draft in list_files(dir).iter().filter(is_draft) {
         let written = fs::symlink_metadata(draft).and_then(|meta| meta.modified());
         if written.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > DRAFT_AGE)) {
             let _ = fs::remove_file(draft);
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     /// A cache with programs of 100 bytes, each used this many hours ago.
-    fn cache(hours: &[u64]) -> tempfile::TempDir {
+    fn aged_cache(hours: &[u64]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().expect("temporary directory");
         for (n, hours) in hours.iter().enumerate() {
             let stem = dir.path().join(format!("compiler{}/{n}", n % 2));
@@ -179,8 +179,8 @@ mod tests {
         dir
     }
 
-    fn names(dir: &Path) -> Vec<String> {
-        let mut names: Vec<_> = files(dir)
+    fn file_names(dir: &Path) -> Vec<String> {
+        let mut names: Vec<_> = list_files(dir)
             .iter()
             .map(|path| path.file_name().expect("a name").to_string_lossy().into_owned())
             .collect();
@@ -190,33 +190,33 @@ mod tests {
 
     #[test]
     fn what_was_not_used_for_the_longest_time_goes_first() {
-        let dir = cache(&[5, 50, 2, 1]);
+        let dir = aged_cache(&[5, 50, 2, 1]);
         let limits = CodeLimits { max_bytes: 250, ..CodeLimits::default() };
         let would = prune(dir.path(), &CodeLimits { dry_run: true, ..limits });
         assert_eq!((would, usage(dir.path()).bytes), (CodeUse { programs: 2, bytes: 200 }, 400));
         assert_eq!(prune(dir.path(), &limits), would);
-        assert_eq!(names(dir.path()), ["2.blake3", "2.cwasm", "3.blake3", "3.cwasm"]);
+        assert_eq!(file_names(dir.path()), ["2.blake3", "2.cwasm", "3.blake3", "3.cwasm"]);
         assert_eq!(usage(dir.path()), CodeUse { programs: 2, bytes: 200 });
         let old = CodeLimits { max_age: Some(Duration::from_secs(90 * 60)), ..CodeLimits::default() };
         assert_eq!(prune(dir.path(), &old).programs, 1);
-        assert_eq!(names(dir.path()), ["3.blake3", "3.cwasm"]);
+        assert_eq!(file_names(dir.path()), ["3.blake3", "3.cwasm"]);
     }
 
     #[test]
     fn what_is_being_compiled_stays() {
-        let dir = cache(&[5]);
+        let dir = aged_cache(&[5]);
         let lock = File::create(dir.path().join("compiler0/0.lock")).expect("creates");
         lock.lock().expect("locks");
         let all = CodeLimits { max_bytes: 0, ..CodeLimits::default() };
         assert_eq!(prune(dir.path(), &all), CodeUse::default());
         drop(lock);
         assert_eq!(prune(dir.path(), &all).programs, 1);
-        assert_eq!(names(dir.path()), [""; 0]);
+        assert_eq!(file_names(dir.path()), [""; 0]);
     }
 
     #[test]
     fn drafts_of_dead_processes_go() {
-        let dir = cache(&[1]);
+        let dir = aged_cache(&[1]);
         let draft = |name: &str, hours: u64| {
             let file = File::create(dir.path().join("compiler0").join(name)).expect("creates");
             file.set_modified(SystemTime::now() - Duration::from_secs(hours * 3600)).expect("sets the time");
@@ -224,6 +224,6 @@ mod tests {
         draft(".new-old", 2);
         draft(".new-fresh", 0);
         prune(dir.path(), &CodeLimits::default());
-        assert_eq!(names(dir.path()), [".new-fresh", "0.blake3", "0.cwasm"]);
+        assert_eq!(file_names(dir.path()), [".new-fresh", "0.blake3", "0.cwasm"]);
     }
 }

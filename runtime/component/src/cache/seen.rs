@@ -24,7 +24,7 @@ pub(super) struct SeenMark(String);
 
 impl SeenMark {
     /// `None` if the kernel does not report this, or if the file has changed very recently.
-    pub(super) fn of(file: &Path) -> Option<Self> {
+    pub(super) fn for_file(file: &Path) -> Option<Self> {
         let boot = fs::read_to_string(BOOT_ID).ok()?;
         let meta = fs::metadata(file).ok()?;
         is_settled(&meta).then(|| {
@@ -59,18 +59,18 @@ mod tests {
         let dir = tempfile::tempdir().expect("temporary directory");
         let (file, note) = (dir.path().join("code"), dir.path().join("note"));
         fs::write(&file, "code").expect("writes");
-        assert!(SeenMark::of(&file).is_none(), "it has changed just now");
+        assert!(SeenMark::for_file(&file).is_none(), "it has changed just now");
         std::thread::sleep(SETTLED + Duration::from_millis(1100));
-        let mark = SeenMark::of(&file).expect("a kernel that tells");
+        let mark = SeenMark::for_file(&file).expect("a kernel that tells");
         assert!(!mark.is_noted(&note));
         fs::write(&note, mark.as_bytes()).expect("writes");
-        assert!(mark.is_noted(&note) && SeenMark::of(&file).is_some_and(|again| again.is_noted(&note)));
+        assert!(mark.is_noted(&note) && SeenMark::for_file(&file).is_some_and(|again| again.is_noted(&note)));
         // The length is the same and the modification time is set back; the earlier content cannot be
         // known.
         let content = fs::metadata(&file).and_then(|meta| meta.modified()).expect("a time");
         fs::write(&file, "c0de").expect("writes");
         fs::File::options().append(true).open(&file).and_then(|f| f.set_modified(content)).expect("sets");
         std::thread::sleep(SETTLED + Duration::from_millis(1100));
-        assert!(SeenMark::of(&file).is_some_and(|other| !other.is_noted(&note)));
+        assert!(SeenMark::for_file(&file).is_some_and(|other| !other.is_noted(&note)));
     }
 }

@@ -39,17 +39,17 @@ pub(crate) struct Virtual {
 }
 
 impl Clock {
-    pub(crate) fn real(tracer: Tracer) -> Self {
+    pub(crate) fn real_time(tracer: Tracer) -> Self {
         Self::Real { start: Instant::now(), tracer }
     }
 
-    pub(crate) fn at(start: SystemTime) -> Self {
+    pub(crate) fn virtual_from(start: SystemTime) -> Self {
         let wall_start = start.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Self::Virtual(Arc::new(Mutex::new(Virtual { now: 0, wall_start, waiting: BTreeMap::new() })))
     }
 
     /// Skips `nanos` at once if the clock is virtual; false if the caller has to wait.
-    pub(super) fn skip(&self, nanos: u64) -> bool {
+    pub(super) fn try_skip(&self, nanos: u64) -> bool {
         match self {
             Self::Real { .. } => false,
             Self::Virtual(clock) => {
@@ -61,27 +61,27 @@ impl Clock {
     }
 
     /// Nanoseconds since the run began.
-    pub(super) fn monotonic(&self) -> u64 {
+    pub(super) fn monotonic_nanos(&self) -> u64 {
         match self {
             Self::Real { start, tracer } => {
                 let live = || u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-                u64::from_le_bytes(tracer.answer("monotonic-clock.now", || live().to_le_bytes()))
+                u64::from_le_bytes(tracer.traced_answer("monotonic-clock.now", || live().to_le_bytes()))
             }
-            Self::Virtual(clock) => lock(clock).look(),
+            Self::Virtual(clock) => lock(clock).read_time(),
         }
     }
 
     /// Time since the Unix epoch.
-    pub(super) fn wall(&self) -> Duration {
+    pub(super) fn wall_time(&self) -> Duration {
         match self {
             Self::Real { tracer, .. } => {
                 let live = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-                let nanos = tracer.answer("wall-clock.now", || live().as_nanos().to_le_bytes());
+                let nanos = tracer.traced_answer("wall-clock.now", || live().as_nanos().to_le_bytes());
                 nanos_to_duration(u128::from_le_bytes(nanos))
             }
             Self::Virtual(clock) => {
                 let mut clock = lock(clock);
-                let now = clock.look();
+                let now = clock.read_time();
                 clock.wall_start.saturating_add(Duration::from_nanos(now))
             }
         }
@@ -94,7 +94,7 @@ fn nanos_to_duration(nanos: u128) -> Duration {
 }
 
 impl Virtual {
-    fn look(&mut self) -> u64 {
+    fn read_time(&mut self) -> u64 {
         self.now = self.now.saturating_add(LOOK);
         self.now
     }
@@ -106,13 +106,13 @@ impl HostWallClock for Clock {
     }
 
     fn now(&self) -> Duration {
-        self.wall()
+        self.wall_time()
     }
 }
 
 impl monotonic_clock::Host for State {
     fn now(&mut self) -> wasmtime::Result<u64> {
-        Ok(self.clock.monotonic())
+        Ok(self.clock.monotonic_nanos())
     }
 
     fn resolution(&mut self) -> wasmtime::Result<u64> {
@@ -121,7 +121,7 @@ impl monotonic_clock::Host for State {
 
     fn subscribe_instant(&mut self, when: u64) -> wasmtime::Result<Resource<DynPollable>> {
         let timer = match &self.clock {
-            Clock::Real { start, .. } => Timer::real(start.checked_add(Duration::from_nanos(when))),
+            Clock::Real { start, .. } => Timer::real_until(start.checked_add(Duration::from_nanos(when))),
             Clock::Virtual(clock) => Timer::Virtual { clock: clock.clone(), when },
         };
         let timer = self.table.push(timer)?;
@@ -130,7 +130,9 @@ impl monotonic_clock::Host for State {
 
     fn subscribe_duration(&mut self, duration: u64) -> wasmtime::Result<Resource<DynPollable>> {
         let timer = match &self.clock {
-            Clock::Real { .. } => Timer::real(Instant::now().checked_add(Duration::from_nanos(duration))),
+            Clock::Real { .. } => {
+                Timer::real_until(Instant::now().checked_add(Duration::from_nanos(duration)))
+            }
             Clock::Virtual(clock) => {
                 let when = lock(clock).now.saturating_add(duration);
                 Timer::Virtual { clock: clock.clone(), when }
@@ -152,7 +154,7 @@ enum Timer {
 }
 
 impl Timer {
-    fn real(when: Option<Instant>) -> Self {
+    fn real_until(when: Option<Instant>) -> Self {
         when.map_or(Self::Never, |when| Self::Real(when.into()))
     }
 }
@@ -223,7 +225,7 @@ mod tests {
 
     #[test]
     fn virtual_time_jumps_to_the_earliest_timer_only() {
-        let Clock::Virtual(clock) = Clock::at(SystemTime::UNIX_EPOCH) else { panic!("virtual") };
+        let Clock::Virtual(clock) = Clock::virtual_from(SystemTime::UNIX_EPOCH) else { panic!("virtual") };
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         let Ok(runtime) = runtime else { panic!("no runtime") };
         runtime.block_on(async {
@@ -246,8 +248,8 @@ mod tests {
 
     #[test]
     fn virtual_clock_starts_where_told_and_moves_when_looked_at() {
-        let clock = Clock::at(SystemTime::UNIX_EPOCH + Duration::from_secs(5));
-        assert_eq!(clock.wall(), Duration::new(5, 1_000));
-        assert_eq!(clock.monotonic(), 2_000);
+        let clock = Clock::virtual_from(SystemTime::UNIX_EPOCH + Duration::from_secs(5));
+        assert_eq!(clock.wall_time(), Duration::new(5, 1_000));
+        assert_eq!(clock.monotonic_nanos(), 2_000);
     }
 }

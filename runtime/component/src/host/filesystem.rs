@@ -70,7 +70,9 @@ impl Filesystem {
         let stage = StageHost::new(staging, budget, stop);
         if !grants.write.is_empty() {
             let dirs = grants.write.iter().map(|grant| grant.host.as_path());
-            stage.begin(dirs).map_err(|error| RunError::StageFailed { message: error.to_string() })?;
+            stage
+                .record_beginning(dirs)
+                .map_err(|error| RunError::StageFailed { message: error.to_string() })?;
         }
         let bad = |message: &str| RunError::BadGrant {
             grant: "directories".to_owned(),
@@ -105,11 +107,11 @@ impl Filesystem {
         self.mounts
     }
 
-    pub(super) fn tree(&mut self, mount: usize) -> Result<&mut Tree, FsError> {
+    pub(super) fn mounted_tree(&mut self, mount: usize) -> Result<&mut Tree, FsError> {
         self.mounts.get_mut(mount).map(|mount| &mut mount.tree).ok_or_else(|| ErrorCode::BadDescriptor.into())
     }
 
-    pub(super) fn ticket(&self) -> Result<OpenTicket, FsError> {
+    pub(super) fn take_ticket(&self) -> Result<OpenTicket, FsError> {
         if self.open.fetch_add(1, Ordering::Relaxed) >= MAX_OPEN {
             self.open.fetch_sub(1, Ordering::Relaxed);
             return Err(ErrorCode::Quota.into());
@@ -118,13 +120,16 @@ impl Filesystem {
     }
 
     #[cfg(test)]
-    pub(crate) fn root(&self, mount: usize) -> Place {
+    pub(crate) fn root_place(&self, mount: usize) -> Place {
         Place { mount, path: String::new() }
     }
 
     /// Names in a directory, charged for as long as the program holds them.
-    pub(crate) fn list(&mut self, place: &Place) -> Result<(BTreeMap<String, Kind>, ListTicket), FsError> {
-        let names = self.tree(place.mount)?.list(&place.path)?;
+    pub(crate) fn list_charged(
+        &mut self,
+        place: &Place,
+    ) -> Result<(BTreeMap<String, Kind>, ListTicket), FsError> {
+        let names = self.mounted_tree(place.mount)?.list_names(&place.path)?;
         let bytes = names.keys().map(|name| name.len() as u64 + NAME).sum();
         let ticket = ListTicket { held: self.listed.clone(), bytes };
         if self.listed.fetch_add(bytes, Ordering::Relaxed) + bytes > MAX_LISTED {
@@ -133,8 +138,8 @@ impl Filesystem {
         Ok((names, ticket))
     }
 
-    fn stat(&mut self, place: &Place) -> Result<types::DescriptorStat, FsError> {
-        let info = self.tree(place.mount)?.info(&place.path)?.ok_or(ErrorCode::NoEntry)?;
+    fn stat_place(&mut self, place: &Place) -> Result<types::DescriptorStat, FsError> {
+        let info = self.mounted_tree(place.mount)?.path_info(&place.path)?.ok_or(ErrorCode::NoEntry)?;
         let shown = self.shown_time(info.modified);
         let time = shown.and_then(|time| {
             let since = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
@@ -159,7 +164,7 @@ impl Filesystem {
     }
 
     /// Time of a file that is touched now.
-    pub(super) fn now(&self) -> SystemTime {
+    pub(super) fn touch_time(&self) -> SystemTime {
         match self.times {
             Times::Real => SystemTime::now(),
             Times::All(start) => start,
@@ -167,14 +172,14 @@ impl Filesystem {
     }
 
     /// Guest paths of the directories, in the order of their numbers.
-    pub(crate) fn guests(&self) -> Vec<String> {
+    pub(crate) fn guest_paths(&self) -> Vec<String> {
         self.mounts.iter().map(|mount| mount.guest.clone()).collect()
     }
 
     /// Target of a link, unless it is a path of the host.
     pub(super) fn link_target(&mut self, place: &Place) -> Result<String, FsError> {
-        let tree = self.tree(place.mount)?;
-        match tree.info(&place.path)?.map(|info| info.kind) {
+        let tree = self.mounted_tree(place.mount)?;
+        match tree.path_info(&place.path)?.map(|info| info.kind) {
             Some(Kind::Link) => {
                 let target = tree.read_link(&place.path)?;
                 if target.starts_with('/') { Err(ErrorCode::NotPermitted.into()) } else { Ok(target) }
@@ -187,7 +192,7 @@ impl Filesystem {
     fn new_time(&self, time: types::NewTimestamp) -> Result<Option<SystemTime>, FsError> {
         Ok(match time {
             types::NewTimestamp::NoChange => None,
-            types::NewTimestamp::Now => Some(self.now()),
+            types::NewTimestamp::Now => Some(self.touch_time()),
             types::NewTimestamp::Timestamp(at) => {
                 if at.nanoseconds >= 1_000_000_000 {
                     return Err(ErrorCode::Invalid.into());
@@ -207,21 +212,21 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    fn at(&self, path: String) -> Self {
+    fn with_path(&self, path: String) -> Self {
         Self { mount: self.mount, path }
     }
 
     pub(super) fn child(&self, name: &str) -> Self {
         let path = if self.path.is_empty() { name.to_owned() } else { format!("{}/{name}", self.path) };
-        self.at(path)
+        self.with_path(path)
     }
 
     /// Place of a listed name: `.` is the directory itself, and no name leads above the granted
     /// directory.
-    pub(super) fn named(&self, name: &str) -> Self {
+    pub(super) fn resolve_name(&self, name: &str) -> Self {
         match name {
             "." => self.clone(),
-            ".." => self.at(self.path.rsplit_once('/').map_or("", |(above, _)| above).to_owned()),
+            ".." => self.with_path(self.path.rsplit_once('/').map_or("", |(above, _)| above).to_owned()),
             name => self.child(name),
         }
     }
@@ -279,15 +284,15 @@ pub struct Listing {
 }
 
 impl Descriptor {
-    fn file(&self) -> Result<&Opened, FsError> {
+    fn opened_file(&self) -> Result<&Opened, FsError> {
         self.file.as_ref().ok_or_else(|| ErrorCode::IsDirectory.into())
     }
 
-    fn dir(&self) -> Result<&Place, FsError> {
+    fn dir_place(&self) -> Result<&Place, FsError> {
         if self.file.is_some() { Err(ErrorCode::NotDirectory.into()) } else { Ok(&self.place) }
     }
 
-    fn writer(&self) -> Result<(&Arc<File>, &Writer), FsError> {
+    fn file_and_writer(&self) -> Result<(&Arc<File>, &Writer), FsError> {
         let opened = self.file.as_ref().ok_or(ErrorCode::BadDescriptor)?;
         match &opened.writer {
             Some(writer) if self.flags.contains(types::DescriptorFlags::WRITE) => Ok((&opened.file, writer)),
@@ -312,7 +317,7 @@ impl preopens::Host for State {
         let mut directories = Vec::new();
         for (mount, granted) in self.files.mounts.iter().enumerate() {
             let mut flags = types::DescriptorFlags::READ;
-            if granted.tree.writable() {
+            if granted.tree.is_writable() {
                 flags |= types::DescriptorFlags::MUTATE_DIRECTORY;
             }
             let place = Place { mount, path: String::new() };
@@ -344,15 +349,15 @@ impl types::Host for State {
 }
 
 impl State {
-    fn place(&self, fd: &Resource<Descriptor>) -> Fs<Place> {
+    fn descriptor_place(&self, fd: &Resource<Descriptor>) -> Fs<Place> {
         Ok(self.table.get(fd)?.place.clone())
     }
 
-    fn resolve(&mut self, fd: &Resource<Descriptor>, flags: types::PathFlags, path: &str) -> Fs<Place> {
-        let dir = self.table.get(fd)?.dir()?.clone();
+    fn resolve_place(&mut self, fd: &Resource<Descriptor>, flags: types::PathFlags, path: &str) -> Fs<Place> {
+        let dir = self.table.get(fd)?.dir_place()?.clone();
         let follow = flags.contains(types::PathFlags::SYMLINK_FOLLOW);
-        let path = self.files.tree(dir.mount)?.resolve(&dir.path, path, follow)?;
-        Ok(dir.at(path))
+        let path = self.files.mounted_tree(dir.mount)?.resolve_path(&dir.path, path, follow)?;
+        Ok(dir.with_path(path))
     }
 
     fn set_times_of(
@@ -364,7 +369,7 @@ impl State {
         // Access times are not stored: programs cannot rely on them anyway (`noatime`).
         self.files.new_time(accessed)?;
         match self.files.new_time(modified)? {
-            Some(time) => self.files.tree(place.mount)?.set_modified(&place.path, time),
+            Some(time) => self.files.mounted_tree(place.mount)?.set_modified(&place.path, time),
             None => Ok(()),
         }
     }
@@ -373,7 +378,7 @@ impl State {
 impl types::HostDescriptor for State {
     fn read_via_stream(&mut self, fd: Resource<Descriptor>, offset: u64) -> Fs<Resource<DynInputStream>> {
         let descriptor = self.table.get(&fd)?;
-        let file = descriptor.file()?.file.clone();
+        let file = descriptor.opened_file()?.file.clone();
         if !descriptor.flags.contains(types::DescriptorFlags::READ) {
             return Err(ErrorCode::NotPermitted.into());
         }
@@ -382,14 +387,14 @@ impl types::HostDescriptor for State {
     }
 
     fn write_via_stream(&mut self, fd: Resource<Descriptor>, offset: u64) -> Fs<Resource<DynOutputStream>> {
-        let (file, writer) = self.table.get(&fd)?.writer()?;
+        let (file, writer) = self.table.get(&fd)?.file_and_writer()?;
         let stream: DynOutputStream =
             Box::new(StreamWriter { file: file.clone(), writer: writer.clone(), offset: Some(offset) });
         Ok(self.table.push(stream)?)
     }
 
     fn append_via_stream(&mut self, fd: Resource<Descriptor>) -> Fs<Resource<DynOutputStream>> {
-        let (file, writer) = self.table.get(&fd)?.writer()?;
+        let (file, writer) = self.table.get(&fd)?.file_and_writer()?;
         let stream: DynOutputStream =
             Box::new(StreamWriter { file: file.clone(), writer: writer.clone(), offset: None });
         Ok(self.table.push(stream)?)
@@ -397,16 +402,16 @@ impl types::HostDescriptor for State {
 
     /// Advice may be ignored, but an invalid handle is an error.
     fn advise(&mut self, fd: Resource<Descriptor>, _: u64, _: u64, _: types::Advice) -> Fs<()> {
-        self.table.get(&fd)?.file().map(|_| ())
+        self.table.get(&fd)?.opened_file().map(|_| ())
     }
 
     /// Nothing is durable before the run's writes are committed.
     fn sync_data(&mut self, fd: Resource<Descriptor>) -> Fs<()> {
-        self.place(&fd).map(|_| ())
+        self.descriptor_place(&fd).map(|_| ())
     }
 
     fn sync(&mut self, fd: Resource<Descriptor>) -> Fs<()> {
-        self.place(&fd).map(|_| ())
+        self.descriptor_place(&fd).map(|_| ())
     }
 
     fn get_flags(&mut self, fd: Resource<Descriptor>) -> Fs<types::DescriptorFlags> {
@@ -419,7 +424,7 @@ impl types::HostDescriptor for State {
     }
 
     fn set_size(&mut self, fd: Resource<Descriptor>, size: u64) -> Fs<()> {
-        let (file, writer) = self.table.get(&fd)?.writer()?;
+        let (file, writer) = self.table.get(&fd)?.file_and_writer()?;
         writer.set_len(file, size)
     }
 
@@ -429,7 +434,7 @@ impl types::HostDescriptor for State {
         accessed: types::NewTimestamp,
         modified: types::NewTimestamp,
     ) -> Fs<()> {
-        let place = self.place(&fd)?;
+        let place = self.descriptor_place(&fd)?;
         self.set_times_of(&place, accessed, modified)
     }
 
@@ -441,13 +446,13 @@ impl types::HostDescriptor for State {
         accessed: types::NewTimestamp,
         modified: types::NewTimestamp,
     ) -> Fs<()> {
-        let place = self.resolve(&fd, flags, &path)?;
+        let place = self.resolve_place(&fd, flags, &path)?;
         self.set_times_of(&place, accessed, modified)
     }
 
     fn read(&mut self, fd: Resource<Descriptor>, length: u64, offset: u64) -> Fs<(Vec<u8>, bool)> {
         let descriptor = self.table.get(&fd)?;
-        let file = &descriptor.file()?.file;
+        let file = &descriptor.opened_file()?.file;
         if !descriptor.flags.contains(types::DescriptorFlags::READ) {
             return Err(ErrorCode::NotPermitted.into());
         }
@@ -455,20 +460,20 @@ impl types::HostDescriptor for State {
         let read = file.read_at(&mut buffer, offset)?;
         let at_end = read == 0 && length > 0;
         buffer.truncate(read);
-        self.pipes.moving(read);
+        self.pipes.count_moved(read);
         Ok((buffer, at_end))
     }
 
     fn write(&mut self, fd: Resource<Descriptor>, buffer: Vec<u8>, offset: u64) -> Fs<u64> {
-        self.pipes.moving(buffer.len());
-        let (file, writer) = self.table.get(&fd)?.writer()?;
+        self.pipes.count_moved(buffer.len());
+        let (file, writer) = self.table.get(&fd)?.file_and_writer()?;
         Ok(writer.write_at(file, &buffer, offset)? as u64)
     }
 
     fn read_directory(&mut self, fd: Resource<Descriptor>) -> Fs<Resource<Listing>> {
-        let place = self.table.get(&fd)?.dir()?.clone();
-        let (names, ticket) = self.files.list(&place)?;
-        self.pipes.moving(names.len() * 64);
+        let place = self.table.get(&fd)?.dir_place()?.clone();
+        let (names, ticket) = self.files.list_charged(&place)?;
+        self.pipes.count_moved(names.len() * 64);
         let entries: Vec<_> = names
             .into_iter()
             .map(|(name, kind)| types::DirectoryEntry { type_: descriptor_type(kind), name })
@@ -477,14 +482,14 @@ impl types::HostDescriptor for State {
     }
 
     fn create_directory_at(&mut self, fd: Resource<Descriptor>, path: String) -> Fs<()> {
-        let place = self.resolve(&fd, types::PathFlags::empty(), &path)?;
-        self.files.tree(place.mount)?.create_dir(&place.path)
+        let place = self.resolve_place(&fd, types::PathFlags::empty(), &path)?;
+        self.files.mounted_tree(place.mount)?.create_dir(&place.path)
     }
 
     fn stat(&mut self, fd: Resource<Descriptor>) -> Fs<types::DescriptorStat> {
-        let place = self.place(&fd)?;
+        let place = self.descriptor_place(&fd)?;
         let open = self.table.get(&fd)?.file.as_ref().map(|opened| opened.file.clone());
-        let stat = self.files.stat(&place);
+        let stat = self.files.stat_place(&place);
         match (stat, open) {
             // An open file outlives its name and has its own size.
             (stat, Some(file)) => {
@@ -511,8 +516,8 @@ impl types::HostDescriptor for State {
         flags: types::PathFlags,
         path: String,
     ) -> Fs<types::DescriptorStat> {
-        let place = self.resolve(&fd, flags, &path)?;
-        self.files.stat(&place)
+        let place = self.resolve_place(&fd, flags, &path)?;
+        self.files.stat_place(&place)
     }
 
     /// Hard links are not supported: a layer is committed name by name and cannot hold one file under
@@ -536,7 +541,7 @@ impl types::HostDescriptor for State {
         open: types::OpenFlags,
         flags: types::DescriptorFlags,
     ) -> Fs<Resource<Descriptor>> {
-        let place = self.resolve(&fd, path_flags, &path)?;
+        let place = self.resolve_place(&fd, path_flags, &path)?;
         let parent = self.table.get(&fd)?.flags;
         let may_change = parent.contains(types::DescriptorFlags::MUTATE_DIRECTORY);
         let how = Open {
@@ -545,9 +550,9 @@ impl types::HostDescriptor for State {
             exclusive: open.contains(types::OpenFlags::EXCLUSIVE),
             truncate: open.contains(types::OpenFlags::TRUNCATE),
         };
-        let ticket = self.files.ticket()?;
-        let tree = self.files.tree(place.mount)?;
-        let kind = tree.info(&place.path)?.map(|info| info.kind);
+        let ticket = self.files.take_ticket()?;
+        let tree = self.files.mounted_tree(place.mount)?;
+        let kind = tree.path_info(&place.path)?.map(|info| info.kind);
         let wants_dir = open.contains(types::OpenFlags::DIRECTORY);
         let descriptor = if kind == Some(Kind::Directory) {
             if how.create && how.exclusive {
@@ -573,13 +578,13 @@ impl types::HostDescriptor for State {
     }
 
     fn readlink_at(&mut self, fd: Resource<Descriptor>, path: String) -> Fs<String> {
-        let place = self.resolve(&fd, types::PathFlags::empty(), &path)?;
+        let place = self.resolve_place(&fd, types::PathFlags::empty(), &path)?;
         self.files.link_target(&place)
     }
 
     fn remove_directory_at(&mut self, fd: Resource<Descriptor>, path: String) -> Fs<()> {
-        let place = self.resolve(&fd, types::PathFlags::empty(), &path)?;
-        self.files.tree(place.mount)?.remove_dir(&place.path)
+        let place = self.resolve_place(&fd, types::PathFlags::empty(), &path)?;
+        self.files.mounted_tree(place.mount)?.remove_dir(&place.path)
     }
 
     fn rename_at(
@@ -589,22 +594,22 @@ impl types::HostDescriptor for State {
         to_fd: Resource<Descriptor>,
         to: String,
     ) -> Fs<()> {
-        let from = self.resolve(&fd, types::PathFlags::empty(), &from)?;
-        let to = self.resolve(&to_fd, types::PathFlags::empty(), &to)?;
+        let from = self.resolve_place(&fd, types::PathFlags::empty(), &from)?;
+        let to = self.resolve_place(&to_fd, types::PathFlags::empty(), &to)?;
         if from.mount != to.mount {
             return Err(ErrorCode::CrossDevice.into());
         }
-        self.files.tree(from.mount)?.rename(&from.path, &to.path)
+        self.files.mounted_tree(from.mount)?.rename(&from.path, &to.path)
     }
 
     fn symlink_at(&mut self, fd: Resource<Descriptor>, target: String, path: String) -> Fs<()> {
-        let place = self.resolve(&fd, types::PathFlags::empty(), &path)?;
-        self.files.tree(place.mount)?.symlink(&target, &place.path, path.ends_with('/'))
+        let place = self.resolve_place(&fd, types::PathFlags::empty(), &path)?;
+        self.files.mounted_tree(place.mount)?.create_symlink(&target, &place.path, path.ends_with('/'))
     }
 
     fn unlink_file_at(&mut self, fd: Resource<Descriptor>, path: String) -> Fs<()> {
-        let place = self.resolve(&fd, types::PathFlags::empty(), &path)?;
-        self.files.tree(place.mount)?.remove_file(&place.path)
+        let place = self.resolve_place(&fd, types::PathFlags::empty(), &path)?;
+        self.files.mounted_tree(place.mount)?.remove_file(&place.path)
     }
 
     fn is_same_object(
@@ -616,7 +621,7 @@ impl types::HostDescriptor for State {
     }
 
     fn metadata_hash(&mut self, fd: Resource<Descriptor>) -> Fs<types::MetadataHashValue> {
-        Ok(self.place(&fd)?.hash())
+        Ok(self.descriptor_place(&fd)?.hash())
     }
 
     fn metadata_hash_at(
@@ -625,8 +630,8 @@ impl types::HostDescriptor for State {
         flags: types::PathFlags,
         path: String,
     ) -> Fs<types::MetadataHashValue> {
-        let place = self.resolve(&fd, flags, &path)?;
-        match self.files.tree(place.mount)?.info(&place.path)? {
+        let place = self.resolve_place(&fd, flags, &path)?;
+        match self.files.mounted_tree(place.mount)?.path_info(&place.path)? {
             Some(_) => Ok(place.hash()),
             None => Err(ErrorCode::NoEntry.into()),
         }

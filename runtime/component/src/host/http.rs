@@ -91,9 +91,9 @@ impl WasiHttpHooks for Http {
         let options = options.unwrap_or_default();
         Box::new(async move {
             if tracer.is_on() {
-                recorded(&way, &tracer, request, options).await
+                replay_or_send(&way, &tracer, request, options).await
             } else {
-                send(&way, request, options).await
+                send_with_credential(&way, request, options).await
             }
         })
     }
@@ -142,36 +142,37 @@ pub(super) fn bound_requests(linker: &mut Linker<State>) -> wasmtime::Result<()>
 
 /// Sends a request with its credential, and again with a new token if the server rejected the first
 /// one.
-async fn send(way: &Way, request: Request<WasiBody>, options: RequestOptions) -> Answer {
-    let to = Destination::of(&request)?;
+async fn send_with_credential(way: &Way, request: Request<WasiBody>, options: RequestOptions) -> Answer {
+    let to = Destination::from_request(&request)?;
     let credential = way.credentials.iter().find(|known| to.https && known.is_for(&to.host, to.port));
-    let Some(credential) = credential else { return to.exchange(way, request, &options).await };
+    let Some(credential) = credential else { return to.send_once(way, request, &options).await };
     let (parts, body) = request.into_parts();
-    let proof = match credential.proof(parts.method.as_str(), &to.path.to_string(), &parts.headers).await {
+    let proof = match credential.proof_for(parts.method.as_str(), &to.path.to_string(), &parts.headers).await
+    {
         Ok(proof) => proof,
         // Outside of the credential's bounds, the request goes out unchanged.
         Err(Unready::OutOfBounds(_)) => {
-            return to.exchange(way, Request::from_parts(parts, body), &options).await;
+            return to.send_once(way, Request::from_parts(parts, body), &options).await;
         }
         Err(error) => return Err(Error::InternalError(Some(error.to_string()))),
     };
-    let body = Sent::of(body, credential.is_renewed()).await?;
+    let body = Sent::from_body(body, credential.is_renewed()).await?;
     let again = body.copy_to_resend();
     let request = |proof: &Proof, body: Sent<WasiBody>| {
         let mut parts = parts.clone();
         proof.add_to(&mut parts.headers);
         Request::from_parts(parts, wasi_body(body))
     };
-    let mut answer = to.exchange(way, request(&proof, body), &options).await?;
+    let mut answer = to.send_once(way, request(&proof, body), &options).await?;
     if answer.0.status() == StatusCode::UNAUTHORIZED
         && let (Ok(Some(other)), Some(body)) = (credential.proof_in_place_of(&proof).await, again)
     {
-        answer = to.exchange(way, request(&other, body), &options).await?;
+        answer = to.send_once(way, request(&other, body), &options).await?;
     }
     let (response, driver) = answer;
     let (mut head, body) = response.into_parts();
     credential.hide_in(&mut head.headers);
-    let body = Masked::new(body, credential.mask());
+    let body = Masked::new(body, credential.echo_mask());
     Ok((Response::from_parts(head, body.boxed_unsync()), driver))
 }
 
@@ -193,7 +194,7 @@ struct Destination {
 }
 
 impl Destination {
-    fn of(request: &Request<WasiBody>) -> Result<Self, Error> {
+    fn from_request(request: &Request<WasiBody>) -> Result<Self, Error> {
         let https = request.uri().scheme() == Some(&Scheme::HTTPS);
         let authority = request.uri().authority().ok_or(Error::HttpRequestUriInvalid)?;
         let path = request.uri().path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
@@ -206,15 +207,15 @@ impl Destination {
     }
 
     /// Sends one request over its own connection.
-    async fn exchange(&self, way: &Way, mut request: Request<WasiBody>, options: &RequestOptions) -> Answer {
+    async fn send_once(&self, way: &Way, mut request: Request<WasiBody>, options: &RequestOptions) -> Answer {
         let place = way.connections.clone().try_acquire_owned();
         let place = place.map_err(|_| Error::ConnectionLimitReached)?;
         let patience = options.connect_timeout.unwrap_or(CONNECT_TIMEOUT);
         let connecting = async {
-            let stream = connect(&way.net, &self.host, self.port).await?;
+            let stream = connect_granted(&way.net, &self.host, self.port).await?;
             stream.set_nodelay(true).map_err(Error::Connect)?;
             let stream: Box<dyn Stream> =
-                if self.https { Box::new(encrypt(stream, &self.host).await?) } else { Box::new(stream) };
+                if self.https { Box::new(start_tls(stream, &self.host).await?) } else { Box::new(stream) };
             Ok::<_, Error>(http1::handshake(TokioIo::new(stream)).await?)
         };
         let (mut sender, connection) =
@@ -240,8 +241,8 @@ impl Destination {
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-async fn connect(net: &NetGrants, host: &str, port: u16) -> Result<TcpStream, Error> {
-    let addresses = net.resolve(host).await.map_err(|code| match code {
+async fn connect_granted(net: &NetGrants, host: &str, port: u16) -> Result<TcpStream, Error> {
+    let addresses = net.resolve_host(host).await.map_err(|code| match code {
         ErrorCode::AccessDenied => Error::HttpRequestDenied,
         ErrorCode::InvalidArgument => Error::HttpRequestUriInvalid,
         _ => Error::DestinationNotFound,
@@ -260,7 +261,10 @@ async fn connect(net: &NetGrants, host: &str, port: u16) -> Result<TcpStream, Er
     Err(last)
 }
 
-async fn encrypt(stream: TcpStream, host: &str) -> Result<tokio_rustls::client::TlsStream<TcpStream>, Error> {
+async fn start_tls(
+    stream: TcpStream,
+    host: &str,
+) -> Result<tokio_rustls::client::TlsStream<TcpStream>, Error> {
     let internal = |message: String| Error::InternalError(Some(message));
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)
@@ -289,23 +293,29 @@ struct Head {
 }
 
 /// Sends a request unless the record has its answer. Bodies are held in memory as a whole.
-async fn recorded(way: &Way, tracer: &Tracer, request: Request<WasiBody>, options: RequestOptions) -> Answer {
+async fn replay_or_send(
+    way: &Way,
+    tracer: &Tracer,
+    request: Request<WasiBody>,
+    options: RequestOptions,
+) -> Answer {
     let (parts, body) = request.into_parts();
-    let body = whole(body, || Error::HttpRequestBodySize(None)).await?;
+    let body = collect_body(body, || Error::HttpRequestBodySize(None)).await?;
     let question = Question {
         method: parts.method.as_str(),
         uri: parts.uri.to_string(),
-        headers: plain(&parts.headers),
+        headers: plain_headers(&parts.headers),
         body: blake3::hash(&body).to_hex().to_string(),
     };
     let internal = |message: String| Error::InternalError(Some(message));
     let question = serde_json::to_vec(&question).map_err(|error| internal(error.to_string()))?;
-    match tracer.recorded("http", &question) {
+    match tracer.recorded_answer("http", &question) {
         Ok(Some(answer)) => {
             if let Some(name) = answer.strip_prefix(FAILED) {
-                return Err(failure(&String::from_utf8_lossy(name)));
+                return Err(error_from_name(&String::from_utf8_lossy(name)));
             }
-            return parse(&answer).ok_or_else(|| internal("the recorded answer is damaged".to_owned()));
+            return parse_recorded(&answer)
+                .ok_or_else(|| internal("the recorded answer is damaged".to_owned()));
         }
         Ok(None) => {}
         // The run ends at its next check; until then, the request has failed.
@@ -317,12 +327,12 @@ async fn recorded(way: &Way, tracer: &Tracer, request: Request<WasiBody>, option
         Err(error) => {
             // The program gets only as much detail as the record can repeat.
             let name = failure_name(&error);
-            tracer.record("http", &question, &[FAILED, name.as_bytes()].concat());
-            return Err(failure(&name));
+            tracer.record_answer("http", &question, &[FAILED, name.as_bytes()].concat());
+            return Err(error_from_name(&name));
         }
     };
-    tracer.record("http", &question, &answer);
-    parse(&answer).ok_or_else(|| internal("the answer cannot be recorded".to_owned()))
+    tracer.record_answer("http", &question, &answer);
+    parse_recorded(&answer).ok_or_else(|| internal("the answer cannot be recorded".to_owned()))
 }
 
 /// Sends a request and returns its answer in recorded form: the head as JSON, a line end, the body.
@@ -331,11 +341,11 @@ async fn whole_answer(
     request: Request<WasiBody>,
     options: RequestOptions,
 ) -> Result<Vec<u8>, Error> {
-    let (response, driver) = send(way, request, options).await?;
+    let (response, driver) = send_with_credential(way, request, options).await?;
     let (parts, body) = response.into_parts();
-    let body = whole(body, || Error::HttpResponseBodySize(None)).await?;
+    let body = collect_body(body, || Error::HttpResponseBodySize(None)).await?;
     drop(driver);
-    let head = Head { status: parts.status.as_u16(), headers: plain(&parts.headers) };
+    let head = Head { status: parts.status.as_u16(), headers: plain_headers(&parts.headers) };
     let mut answer =
         serde_json::to_vec(&head).map_err(|error| Error::InternalError(Some(error.to_string())))?;
     answer.push(b'\n');
@@ -346,7 +356,7 @@ async fn whole_answer(
 /// First byte of the recorded answer to a failed request.
 const FAILED: &[u8] = b"!";
 
-/// Name of the error, for [`failure`].
+/// Name of the error, for [`error_from_name`].
 fn failure_name(error: &Error) -> String {
     match error {
         Error::HttpRequestDenied => "denied".to_owned(),
@@ -366,7 +376,7 @@ fn failure_name(error: &Error) -> String {
     }
 }
 
-fn failure(name: &str) -> Error {
+fn error_from_name(name: &str) -> Error {
     match name {
         "denied" => Error::HttpRequestDenied,
         "uri-invalid" => Error::HttpRequestUriInvalid,
@@ -382,7 +392,7 @@ fn failure(name: &str) -> Error {
     }
 }
 
-pub(crate) async fn whole(body: WasiBody, too_large: impl FnOnce() -> Error) -> Result<Bytes, Error> {
+pub(crate) async fn collect_body(body: WasiBody, too_large: impl FnOnce() -> Error) -> Result<Bytes, Error> {
     match Limited::new(body, MAX_RECORDED).collect().await {
         Ok(body) => Ok(body.to_bytes()),
         Err(error) => Err(error.downcast::<Error>().map_or_else(|_| too_large(), |own| *own)),
@@ -390,7 +400,7 @@ pub(crate) async fn whole(body: WasiBody, too_large: impl FnOnce() -> Error) -> 
 }
 
 /// Parses the recorded head up to the first line end, then the body.
-fn parse(answer: &[u8]) -> Option<(Response<WasiBody>, Driver)> {
+fn parse_recorded(answer: &[u8]) -> Option<(Response<WasiBody>, Driver)> {
     let end = answer.iter().position(|byte| *byte == b'\n')?;
     let (head, body) = (answer.get(..end)?, answer.get(end + 1..)?);
     let head: Head = serde_json::from_slice(head).ok()?;
@@ -405,7 +415,7 @@ fn parse(answer: &[u8]) -> Option<(Response<WasiBody>, Driver)> {
 }
 
 /// Headers as text: each byte is one character.
-pub(crate) fn plain(headers: &HeaderMap) -> Vec<(String, String)> {
+pub(crate) fn plain_headers(headers: &HeaderMap) -> Vec<(String, String)> {
     let text = |value: &HeaderValue| value.as_bytes().iter().map(|byte| char::from(*byte)).collect();
     headers.iter().map(|(name, value)| (name.as_str().to_owned(), text(value))).collect()
 }
@@ -425,7 +435,7 @@ mod tests {
     use std::sync::Mutex;
 
     /// Answers `count` requests on a free port of this machine.
-    fn server(count: usize) -> u16 {
+    fn start_server(count: usize) -> u16 {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap_or_else(|e| panic!("{e}"));
         let port = listener.local_addr().map_or(0, |address| address.port());
         std::thread::spawn(move || {
@@ -459,15 +469,15 @@ mod tests {
         })
     }
 
-    fn http(grants: &[String], trace: Option<Box<dyn HostCallTrace>>) -> Http {
-        let net = NetGrants::read(grants).unwrap_or_else(|error| panic!("{error}"));
+    fn http_client(grants: &[String], trace: Option<Box<dyn HostCallTrace>>) -> Http {
+        let net = NetGrants::parse_hosts(grants).unwrap_or_else(|error| panic!("{error}"));
         Http::new(net, Tracer::new(trace), Vec::new())
     }
 
     #[test]
     fn requests_go_to_granted_hosts_only() {
-        let port = server(1);
-        let mut granted = http(&[format!("localhost:{port}")], None);
+        let port = start_server(1);
+        let mut granted = http_client(&[format!("localhost:{port}")], None);
         assert_eq!(
             get(&mut granted, &format!("http://localhost:{port}/a?b")),
             Ok((203, "/a?b".into(), "body".into()))
@@ -486,30 +496,30 @@ mod tests {
     struct Tape(Vec<(Vec<u8>, Vec<u8>)>, Option<usize>);
 
     impl HostCallTrace for Tape {
-        fn recorded(&mut self, call: &HostCall<'_>) -> Result<Option<Vec<u8>>, String> {
+        fn recorded_answer(&mut self, call: &HostCall<'_>) -> Result<Option<Vec<u8>>, String> {
             let Some(at) = &mut self.1 else { return Ok(None) };
             let (request, answer) = self.0.get(*at).ok_or("the record is at its end")?;
             *at += 1;
             if request == call.request { Ok(Some(answer.clone())) } else { Err("another request".to_owned()) }
         }
 
-        fn record(&mut self, call: &HostCall<'_>, answer: &[u8]) {
+        fn record_answer(&mut self, call: &HostCall<'_>, answer: &[u8]) {
             self.0.push((call.request.to_vec(), answer.to_vec()));
         }
     }
 
     #[test]
     fn a_recorded_answer_is_given_again_without_the_network() {
-        let port = server(1);
+        let port = start_server(1);
         let tape = Arc::new(Mutex::new(Tape::default()));
         let uri = format!("http://localhost:{port}/once");
         let grants = [format!("localhost:{port}")];
-        let live = get(&mut http(&grants, Some(Box::new(tape.clone()))), &uri);
+        let live = get(&mut http_client(&grants, Some(Box::new(tape.clone()))), &uri);
         assert_eq!(live, Ok((203, "/once".into(), "body".into())));
         lock(&tape).1 = Some(0);
-        let mut replay = http(&grants, Some(Box::new(tape.clone())));
+        let mut replay = http_client(&grants, Some(Box::new(tape.clone())));
         assert_eq!(get(&mut replay, &uri), live);
         assert!(get(&mut replay, &uri).is_err());
-        assert!(replay.tracer.diverged().is_some());
+        assert!(replay.tracer.take_divergence().is_some());
     }
 }

@@ -117,13 +117,13 @@ impl Pipes {
     }
 
     /// Counts bytes that the run pays for in fuel.
-    pub(crate) fn moving(&self, bytes: usize) {
+    pub(crate) fn count_moved(&self, bytes: usize) {
         self.moved.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Counts bytes of log output that do not go to stderr.
-    pub(crate) fn talked(&self, bytes: usize) -> wasmtime::Result<()> {
-        lock(&self.stderr).count(bytes).map_err(wasmtime::Error::new)
+    pub(crate) fn count_logged(&self, bytes: usize) -> wasmtime::Result<()> {
+        lock(&self.stderr).count_bytes(bytes).map_err(wasmtime::Error::new)
     }
 
     /// Bytes moved since the last call of this function.
@@ -131,13 +131,13 @@ impl Pipes {
         self.moved.swap(0, Ordering::Relaxed)
     }
 
-    pub(crate) fn carried(&self) -> Carried {
+    pub(crate) fn carried_output(&self) -> Carried {
         let output = lock(&self.output);
         Carried { bytes: output.bytes, items: output.items }
     }
 
     /// Error of a stream, even if the program ignored it.
-    pub(crate) fn failure(&self) -> Option<RunError> {
+    pub(crate) fn stream_failure(&self) -> Option<RunError> {
         if let Some(message) = lock(&self.input).failed.take() {
             return Some(RunError::InputFailed { message });
         }
@@ -157,7 +157,7 @@ impl Pipes {
 }
 
 impl InputPipe {
-    fn failed(&mut self, error: &io::Error) -> wit::StreamError {
+    fn record_failure(&mut self, error: &io::Error) -> wit::StreamError {
         self.failed.get_or_insert_with(|| error.to_string());
         stream_error("io", error.to_string())
     }
@@ -169,7 +169,7 @@ impl InputPipe {
         if let Some(Ok(item)) = &item {
             if let Some(schema) = &self.schema {
                 let misfit = match parse_to_check(item) {
-                    Ok(value) => schema.check(&value).err().map(|m| (m.path, m.message)),
+                    Ok(value) => schema.check_value(&value).err().map(|m| (m.path, m.message)),
                     Err(message) => Some(("$".to_owned(), message)),
                 };
                 if let Some((path, message)) = misfit {
@@ -183,7 +183,7 @@ impl InputPipe {
     }
 
     /// Up to `max` bytes; empty at the end. Items are returned as JSON Lines.
-    fn read(&mut self, max: usize) -> wasmtime::Result<io::Result<Vec<u8>>> {
+    fn read_chunk(&mut self, max: usize) -> wasmtime::Result<io::Result<Vec<u8>>> {
         let max = max.min(MAX_CHUNK);
         if let Input::Bytes(reader) = &mut self.source {
             return Ok(read_some(reader, max));
@@ -274,7 +274,7 @@ type Put = wasmtime::Result<Result<(), wit::StreamError>>;
 impl OutputPipe {
     /// Reports output over the limit to the step once, so that it can write to stderr; the next write
     /// ends the run.
-    fn admit(&mut self, form: Form, size: u64) -> Put {
+    fn admit_output(&mut self, form: Form, size: u64) -> Put {
         if *self.form.get_or_insert(form) != form {
             let message = "a step writes bytes or emits items, not both";
             return Ok(Err(stream_error("mixed-output", message)));
@@ -293,14 +293,14 @@ impl OutputPipe {
         Ok(Ok(()))
     }
 
-    fn write(&mut self, bytes: &[u8]) -> Put {
-        if let Err(refused) = self.admit(Form::Bytes, bytes.len() as u64)? {
+    fn write_bytes(&mut self, bytes: &[u8]) -> Put {
+        if let Err(refused) = self.admit_output(Form::Bytes, bytes.len() as u64)? {
             return Ok(Err(refused));
         }
-        self.sink.bytes(bytes).map(Ok).map_err(sink_failed)
+        self.sink.write_bytes(bytes).map(Ok).map_err(sink_failed)
     }
 
-    fn emit(&mut self, items: &[String]) -> Put {
+    fn emit_items(&mut self, items: &[String]) -> Put {
         for item in items {
             if let Err(refused) = self.emit_one(item)? {
                 return Ok(Err(refused));
@@ -319,7 +319,7 @@ impl OutputPipe {
     }
 
     fn emit_one(&mut self, item: &str) -> Put {
-        if let Err(refused) = self.admit(Form::Items, item.len() as u64 + 1)? {
+        if let Err(refused) = self.admit_output(Form::Items, item.len() as u64 + 1)? {
             return Ok(Err(refused));
         }
         let number = self.items + 1;
@@ -331,7 +331,7 @@ impl OutputPipe {
                 Ok(value) => value,
                 Err(message) => return invalid(message),
             };
-            if let Err(misfit) = schema.check(&value) {
+            if let Err(misfit) = schema.check_value(&value) {
                 let (path, message) = (misfit.path, misfit.message);
                 return Err(wasmtime::Error::new(RunError::BadOutput { item: number, path, message }));
             }
@@ -342,9 +342,9 @@ impl OutputPipe {
         // In valid JSON, a line break can only occur between tokens.
         let item = item.trim();
         let kept = if item.contains(['\n', '\r']) {
-            self.sink.item(&item.replace(['\n', '\r'], " "))
+            self.sink.write_item(&item.replace(['\n', '\r'], " "))
         } else {
-            self.sink.item(item)
+            self.sink.write_item(item)
         };
         kept.map(Ok).map_err(sink_failed)
     }
@@ -355,7 +355,7 @@ fn sink_failed(error: io::Error) -> wasmtime::Error {
 }
 
 impl ErrPipe {
-    fn count(&mut self, bytes: usize) -> Result<(), RunError> {
+    fn count_bytes(&mut self, bytes: usize) -> Result<(), RunError> {
         let total = self.bytes.saturating_add(bytes as u64);
         if total > self.limits.output {
             return Err(self.limits.output_exceeded());
@@ -364,8 +364,8 @@ impl ErrPipe {
         Ok(())
     }
 
-    fn write(&mut self, bytes: &[u8]) -> Result<(), RunError> {
-        self.count(bytes.len())?;
+    fn write_bytes(&mut self, bytes: &[u8]) -> Result<(), RunError> {
+        self.count_bytes(bytes.len())?;
         self.tail.extend(&bytes[bytes.len().saturating_sub(TAIL)..]);
         let excess = self.tail.len().saturating_sub(TAIL);
         self.tail.drain(..excess);
@@ -402,10 +402,10 @@ impl wit::HostInput for State {
         max: u32,
     ) -> wasmtime::Result<Result<Vec<u8>, wit::StreamError>> {
         let mut input = lock(&self.pipes.input);
-        let read = input.read(max as usize)?;
-        self.pipes.moving(read.as_ref().map_or(0, Vec::len));
-        self.given.bytes(read.as_deref().unwrap_or_default());
-        Ok(read.map_err(|error| input.failed(&error)))
+        let read = input.read_chunk(max as usize)?;
+        self.pipes.count_moved(read.as_ref().map_or(0, Vec::len));
+        self.given.add_bytes(read.as_deref().unwrap_or_default());
+        Ok(read.map_err(|error| input.record_failure(&error)))
     }
 
     fn next(
@@ -415,9 +415,9 @@ impl wit::HostInput for State {
     ) -> wasmtime::Result<Result<Vec<String>, wit::StreamError>> {
         let mut input = lock(&self.pipes.input);
         let items = input.next(max)?;
-        self.pipes.moving(items.iter().flatten().map(String::len).sum());
-        items.iter().flatten().for_each(|item| self.given.text(item));
-        Ok(items.map_err(|error| input.failed(&error)))
+        self.pipes.count_moved(items.iter().flatten().map(String::len).sum());
+        items.iter().flatten().for_each(|item| self.given.add_text(item));
+        Ok(items.map_err(|error| input.record_failure(&error)))
     }
 
     fn drop(&mut self, input: Resource<StepInput>) -> wasmtime::Result<()> {
@@ -428,16 +428,16 @@ impl wit::HostInput for State {
 
 impl wit::HostOutput for State {
     fn write(&mut self, _: Resource<StepOutput>, bytes: Vec<u8>) -> Put {
-        self.pipes.moving(bytes.len());
+        self.pipes.count_moved(bytes.len());
         let mut output = lock(&self.pipes.output);
-        let put = output.write(&bytes);
+        let put = output.write_bytes(&bytes);
         output.keep_refusal(put)
     }
 
     fn emit(&mut self, _: Resource<StepOutput>, items: Vec<String>) -> Put {
-        self.pipes.moving(items.iter().map(String::len).sum());
+        self.pipes.count_moved(items.iter().map(String::len).sum());
         let mut output = lock(&self.pipes.output);
-        let put = output.emit(&items);
+        let put = output.emit_items(&items);
         output.keep_refusal(put)
     }
 
@@ -497,14 +497,14 @@ impl InputStream for Stdio {
             return Ok(Bytes::new());
         }
         let mut input = lock(&pipes.input);
-        match input.read(size.min(STREAM_CHUNK)).map_err(StreamError::Trap)? {
+        match input.read_chunk(size.min(STREAM_CHUNK)).map_err(StreamError::Trap)? {
             Ok(bytes) if bytes.is_empty() => Err(StreamError::Closed),
             Ok(bytes) => {
-                pipes.moving(bytes.len());
+                pipes.count_moved(bytes.len());
                 Ok(bytes.into())
             }
             Err(error) => {
-                input.failed(&error);
+                input.record_failure(&error);
                 Err(StreamError::LastOperationFailed(wasmtime::Error::new(error)))
             }
         }
@@ -516,9 +516,9 @@ impl OutputStream for Stdio {
     fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
         match self {
             Self::Output(pipes) => {
-                pipes.moving(bytes.len());
+                pipes.count_moved(bytes.len());
                 let mut output = lock(&pipes.output);
-                let refused = output.write(&bytes).map_err(StreamError::Trap)?.is_err();
+                let refused = output.write_bytes(&bytes).map_err(StreamError::Trap)?.is_err();
                 if refused {
                     let exceeded = output.limits.output_exceeded();
                     return Err(StreamError::Trap(wasmtime::Error::new(exceeded)));
@@ -526,8 +526,10 @@ impl OutputStream for Stdio {
                 Ok(())
             }
             Self::Talk(pipes) => {
-                pipes.moving(bytes.len());
-                lock(&pipes.stderr).write(&bytes).map_err(|e| StreamError::Trap(wasmtime::Error::new(e)))
+                pipes.count_moved(bytes.len());
+                lock(&pipes.stderr)
+                    .write_bytes(&bytes)
+                    .map_err(|e| StreamError::Trap(wasmtime::Error::new(e)))
             }
             Self::Input(_) => Err(StreamError::Closed),
         }
@@ -546,21 +548,21 @@ impl OutputStream for Stdio {
 mod tests {
     use super::*;
 
-    fn items(texts: &[&str]) -> Input {
+    fn item_source(texts: &[&str]) -> Input {
         let texts: Vec<_> = texts.iter().map(|t| Ok((*t).to_owned())).collect();
         Input::Items(Box::new(texts.into_iter()))
     }
 
-    fn input(source: Input) -> InputPipe {
+    fn input_pipe(source: Input) -> InputPipe {
         InputPipe { source, pending: VecDeque::new(), schema: None, items: 0, failed: None }
     }
 
     #[test]
     fn items_read_as_json_lines_in_any_portion() {
-        let mut pipe = input(items(&["1", "[2]", "\"three\""]));
+        let mut pipe = input_pipe(item_source(&["1", "[2]", "\"three\""]));
         let mut text = Vec::new();
         loop {
-            let Ok(Ok(part)) = pipe.read(3) else { panic!("reads") };
+            let Ok(Ok(part)) = pipe.read_chunk(3) else { panic!("reads") };
             assert!(part.len() <= 3);
             if part.is_empty() {
                 break;
@@ -572,10 +574,10 @@ mod tests {
 
     #[test]
     fn bytes_are_one_text_item() {
-        let mut pipe = input(Input::Bytes(Box::new(&b"a\"b"[..])));
+        let mut pipe = input_pipe(Input::Bytes(Box::new(&b"a\"b"[..])));
         assert!(matches!(pipe.next(9), Ok(Ok(items)) if items == [r#""a\"b""#]));
         assert!(matches!(pipe.next(9), Ok(Ok(items)) if items.is_empty()));
-        let mut bad = input(Input::Bytes(Box::new(&[0xff][..])));
+        let mut bad = input_pipe(Input::Bytes(Box::new(&[0xff][..])));
         assert!(matches!(bad.next(1), Ok(Err(_))));
     }
 
@@ -593,10 +595,10 @@ mod tests {
             refused: None,
         };
         let code = |put: Put| put.map(|r| r.err().map(|e| e.code)).ok().flatten();
-        assert_eq!(code(pipe.emit(&["{\n \"a\": 1}".into()])), None);
-        assert_eq!(code(pipe.emit(&["{".into()])), Some("invalid-json".into()));
-        assert_eq!(code(pipe.write(b"x")), Some("mixed-output".into()));
-        assert_eq!(code(pipe.emit(&["\"0123456789\"".into()])), Some("output-limit".into()));
+        assert_eq!(code(pipe.emit_items(&["{\n \"a\": 1}".into()])), None);
+        assert_eq!(code(pipe.emit_items(&["{".into()])), Some("invalid-json".into()));
+        assert_eq!(code(pipe.write_bytes(b"x")), Some("mixed-output".into()));
+        assert_eq!(code(pipe.emit_items(&["\"0123456789\"".into()])), Some("output-limit".into()));
         assert!(pipe.overflowed);
         assert_eq!(kept.lock().map(|k| k.clone()).unwrap_or_default(), b"{  \"a\": 1}\n");
     }

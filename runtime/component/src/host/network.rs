@@ -45,7 +45,7 @@ enum Name {
 
 impl NetGrants {
     /// Parses `host:port`, `host`, `[v6]:port` and so on.
-    pub(crate) fn read(grants: &[String]) -> Result<Arc<Self>, RunError> {
+    pub(crate) fn parse_hosts(grants: &[String]) -> Result<Arc<Self>, RunError> {
         let hosts = grants.iter().map(|grant| {
             read_host(grant).ok_or_else(|| RunError::BadGrant {
                 grant: format!("net {grant}"),
@@ -57,10 +57,14 @@ impl NetGrants {
     }
 
     /// Addresses of a granted name without the forbidden ones.
-    pub(crate) async fn resolve(&self, name: &str) -> Result<Vec<IpAddr>, ErrorCode> {
+    pub(crate) async fn resolve_host(&self, name: &str) -> Result<Vec<IpAddr>, ErrorCode> {
         if let Some(address) = parse_address(name) {
             let granted = self.hosts.iter().any(|host| host.is_address(address));
-            return if granted { Ok(vec![address]) } else { Err(self.deny(name, ErrorCode::AccessDenied)) };
+            return if granted {
+                Ok(vec![address])
+            } else {
+                Err(self.record_denial(name, ErrorCode::AccessDenied))
+            };
         }
         let name = dns_name(name).ok_or(ErrorCode::InvalidArgument)?;
         let ports: Vec<u16> = self
@@ -70,7 +74,7 @@ impl NetGrants {
             .flat_map(|host| host.ports.clone())
             .collect();
         if ports.is_empty() {
-            return Err(self.deny(&name, ErrorCode::AccessDenied));
+            return Err(self.record_denial(&name, ErrorCode::AccessDenied));
         }
         let found = tokio::net::lookup_host((name.as_str(), 0)).await.map_err(|error| {
             tracing::debug!(name, %error, "a granted host does not resolve");
@@ -82,7 +86,7 @@ impl NetGrants {
         let local = name == "localhost" || name.ends_with(".localhost");
         let refused = |address: &IpAddr| !(is_public(*address) || (local && address.is_loopback()));
         if !addresses.is_empty() && addresses.iter().all(refused) {
-            return Err(self.deny(&format!("{name} (a private address)"), ErrorCode::AccessDenied));
+            return Err(self.record_denial(&format!("{name} (a private address)"), ErrorCode::AccessDenied));
         }
         addresses.retain(|address| !refused(address));
         let mut resolved = lock(&self.resolved);
@@ -104,7 +108,7 @@ impl NetGrants {
                 let known = || lock(&self.resolved).contains(&address);
                 let allowed = literal || known();
                 if !allowed {
-                    self.deny(&address.to_string(), ErrorCode::AccessDenied);
+                    self.record_denial(&address.to_string(), ErrorCode::AccessDenied);
                 }
                 allowed
             }
@@ -117,11 +121,11 @@ impl NetGrants {
     }
 
     /// Hosts and addresses that the program tried without a grant.
-    pub(crate) fn denied(&self) -> Vec<String> {
+    pub(crate) fn denied_hosts(&self) -> Vec<String> {
         lock(&self.denied).iter().cloned().collect()
     }
 
-    fn deny(&self, what: &str, code: ErrorCode) -> ErrorCode {
+    fn record_denial(&self, what: &str, code: ErrorCode) -> ErrorCode {
         let mut denied = lock(&self.denied);
         if denied.len() < MAX_DENIED {
             denied.insert(format!("net {what}"));
@@ -310,7 +314,7 @@ impl ip_name_lookup::Host for State {
         name: String,
     ) -> Result<Resource<Addresses>, SocketError> {
         self.table.get(&network)?;
-        let found = self.net.resolve(&name).await?;
+        let found = self.net.resolve_host(&name).await?;
         Ok(self.table.push(Addresses(found.into_iter()))?)
     }
 }
@@ -340,15 +344,15 @@ impl ip_name_lookup::HostResolveAddressStream for State {
 mod tests {
     use super::*;
 
-    fn grants(hosts: &[&str]) -> Arc<NetGrants> {
+    fn net_grants(hosts: &[&str]) -> Arc<NetGrants> {
         let hosts: Vec<_> = hosts.iter().map(|host| (*host).to_owned()).collect();
-        NetGrants::read(&hosts).unwrap_or_else(|error| panic!("{error}"))
+        NetGrants::parse_hosts(&hosts).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    fn resolve(grants: &NetGrants, name: &str) -> Result<Vec<IpAddr>, ErrorCode> {
+    fn resolve_blocking(grants: &NetGrants, name: &str) -> Result<Vec<IpAddr>, ErrorCode> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let Ok(runtime) = runtime else { panic!("no runtime") };
-        runtime.block_on(grants.resolve(name))
+        runtime.block_on(grants.resolve_host(name))
     }
 
     #[test]
@@ -415,24 +419,26 @@ mod tests {
 
     #[test]
     fn names_and_addresses_need_their_grant() {
-        let net = grants(&["localhost:9999", "10.0.0.1:80", "[::ffff:10.0.0.2]:81"]);
-        assert!(matches!(resolve(&net, "example.com"), Err(ErrorCode::AccessDenied)));
-        assert!(matches!(resolve(&net, "127.0.0.1"), Err(ErrorCode::AccessDenied)));
-        assert!(matches!(resolve(&net, "2130706433"), Err(ErrorCode::InvalidArgument)));
-        assert!(matches!(resolve(&net, "10.0.0.1"), Ok(found) if found == [IpAddr::from([10, 0, 0, 1])]));
+        let net = net_grants(&["localhost:9999", "10.0.0.1:80", "[::ffff:10.0.0.2]:81"]);
+        assert!(matches!(resolve_blocking(&net, "example.com"), Err(ErrorCode::AccessDenied)));
+        assert!(matches!(resolve_blocking(&net, "127.0.0.1"), Err(ErrorCode::AccessDenied)));
+        assert!(matches!(resolve_blocking(&net, "2130706433"), Err(ErrorCode::InvalidArgument)));
+        assert!(
+            matches!(resolve_blocking(&net, "10.0.0.1"), Ok(found) if found == [IpAddr::from([10, 0, 0, 1])])
+        );
         let at = |text: &str| text.parse::<SocketAddr>().unwrap_or_else(|error| panic!("{error}"));
         let connect = |address: &str| net.allows(at(address), SocketAddrUse::TcpConnect);
         assert!(connect("10.0.0.1:80") && !connect("10.0.0.1:81"));
         assert!(connect("[::ffff:10.0.0.2]:81") && connect("10.0.0.2:81"));
         // Not before the name was resolved, and then on the granted port only.
         assert!(!connect("127.0.0.1:9999"));
-        assert!(matches!(resolve(&net, "localhost"), Ok(found) if !found.is_empty()));
+        assert!(matches!(resolve_blocking(&net, "localhost"), Ok(found) if !found.is_empty()));
         assert!(connect("127.0.0.1:9999") && !connect("127.0.0.1:80"));
         assert!(!net.allows(at("0.0.0.0:8080"), SocketAddrUse::TcpBind));
         assert!(net.allows(at("0.0.0.0:0"), SocketAddrUse::TcpBind));
         assert!(!net.allows(at("0.0.0.0:0"), SocketAddrUse::TcpListen));
         assert_eq!(
-            net.denied(),
+            net.denied_hosts(),
             ["net 10.0.0.1:81", "net 127.0.0.1", "net 127.0.0.1:80", "net 127.0.0.1:9999", "net example.com"]
         );
     }

@@ -92,13 +92,13 @@ impl Tree {
         &self.stage
     }
 
-    pub(crate) fn writable(&self) -> bool {
+    pub(crate) fn is_writable(&self) -> bool {
         self.writable
     }
 
     /// Resolves `path` from the directory `base`. The result contains no links, except for a last name
     /// that is a link and must not be followed, and never leaves `base`. The last name may be missing.
-    pub(crate) fn resolve(&self, base: &str, path: &str, follow: bool) -> Result<String, FsError> {
+    pub(crate) fn resolve_path(&self, base: &str, path: &str, follow: bool) -> Result<String, FsError> {
         if path.is_empty() {
             return Err(ErrorCode::NoEntry.into());
         }
@@ -109,14 +109,14 @@ impl Tree {
             return Err(ErrorCode::Invalid.into());
         }
         let must_be_dir = path.ends_with('/') || path.ends_with("/.") || path == ".";
-        let mut at: Vec<String> = split(base).map(str::to_owned).collect();
+        let mut at: Vec<String> = path_names(base).map(str::to_owned).collect();
         let floor = at.len();
-        let mut rest = pending(path)?;
+        let mut rest = reversed_names(path)?;
         let (mut links, mut seen) = (0, 0_usize);
         while let Some(name) = rest.pop() {
             seen += 1;
             if seen.is_multiple_of(LOOK_AFTER) {
-                self.stage.look()?;
+                self.stage.check_stop()?;
             }
             if name == ".." {
                 if at.len() <= floor {
@@ -132,7 +132,7 @@ impl Tree {
                 return Err(ErrorCode::NameTooLong.into());
             }
             let last = rest.is_empty();
-            match self.info(&here)?.map(|info| info.kind) {
+            match self.path_info(&here)?.map(|info| info.kind) {
                 Some(Kind::Link) if !last || follow || must_be_dir => {
                     links += 1;
                     if links > MAX_LINKS {
@@ -140,7 +140,7 @@ impl Tree {
                     }
                     let target = self.read_link(&here)?;
                     at.pop();
-                    rest.extend(pending(&target)?);
+                    rest.extend(reversed_names(&target)?);
                 }
                 Some(Kind::Directory) => {}
                 Some(_) if last && !must_be_dir => {}
@@ -153,14 +153,14 @@ impl Tree {
     }
 
     /// Metadata of a resolved path.
-    pub(crate) fn info(&self, path: &str) -> Result<Option<Info>, FsError> {
+    pub(crate) fn path_info(&self, path: &str) -> Result<Option<Info>, FsError> {
         let new = |kind, size, modified: SystemTime| Ok(Some(Info { kind, size, modified: Some(modified) }));
         match self.changes.get(path) {
             Some(Change::Gone) => Ok(None),
             Some(Change::Directory { made }) => new(Kind::Directory, 0, *made),
             Some(Change::Link { target, modified, .. }) => new(Kind::Link, target.len() as u64, *modified),
             Some(Change::File(staged)) => {
-                let meta = self.stage.metadata(&staged.name)?;
+                let meta = self.stage.file_metadata(&staged.name)?;
                 let modified = if staged.is_written() { meta.modified().ok() } else { staged.modified };
                 Ok(Some(Info { kind: Kind::File, size: meta.len(), modified }))
             }
@@ -179,7 +179,7 @@ impl Tree {
             }
             Err(error) => return Err(error.into()),
         };
-        let kind = kind(meta.file_type());
+        let kind = file_kind(meta.file_type());
         // The size of a directory only reveals details of the host's file system.
         let size = if kind == Kind::Directory { 0 } else { meta.len() };
         Ok(Some(Info { kind, size, modified: meta.modified().ok().map(cap_std::time::SystemTime::into_std) }))
@@ -203,19 +203,19 @@ impl Tree {
     }
 
     /// Names in a directory, in order.
-    pub(crate) fn list(&self, path: &str) -> Result<BTreeMap<String, Kind>, FsError> {
+    pub(crate) fn list_names(&self, path: &str) -> Result<BTreeMap<String, Kind>, FsError> {
         let mut names = BTreeMap::new();
         if !self.changes.contains_key(path) && !self.lower_hidden(path) {
             let entries = if path.is_empty() { self.lower.entries()? } else { self.lower.read_dir(path)? };
             for (index, entry) in entries.enumerate() {
                 if index.is_multiple_of(LOOK_AFTER) {
-                    self.stage.look()?;
+                    self.stage.check_stop()?;
                 }
                 let entry = entry?;
                 let Ok(name) = entry.file_name().into_string() else {
                     return Err(ErrorCode::IllegalByteSequence.into());
                 };
-                names.insert(name, kind(entry.file_type()?));
+                names.insert(name, file_kind(entry.file_type()?));
             }
         }
         let prefix = if path.is_empty() { String::new() } else { format!("{path}/") };
@@ -238,26 +238,26 @@ impl Tree {
     pub(crate) fn open_file(&mut self, path: &str, how: Open) -> Result<Opened, FsError> {
         if (how.write || how.create || how.truncate) && !self.writable {
             // If the file exists, a request to create it only opens it.
-            if how.write || how.truncate || self.info(path)?.is_none() {
+            if how.write || how.truncate || self.path_info(path)?.is_none() {
                 return Err(ErrorCode::ReadOnly.into());
             }
         }
-        match self.info(path)?.map(|info| info.kind) {
+        match self.path_info(path)?.map(|info| info.kind) {
             Some(_) if how.exclusive && how.create => Err(ErrorCode::Exist.into()),
             Some(Kind::File) if how.write || how.truncate => {
                 self.copy_up(path, !how.truncate)?;
-                let opened = self.staged(path)?;
+                let opened = self.open_staged(path)?;
                 if how.truncate {
                     opened.file.set_len(0)?;
                     if let Some(writer) = &opened.writer {
-                        writer.marks.write();
+                        writer.marks.mark_written();
                     }
                 }
                 Ok(opened)
             }
             Some(Kind::File) => match self.changes.get(path) {
                 Some(Change::File(staged)) => {
-                    Ok(Opened { file: Arc::new(self.stage.open(&staged.name)?), writer: None })
+                    Ok(Opened { file: Arc::new(self.stage.open_private_file(&staged.name)?), writer: None })
                 }
                 _ => Ok(Opened { file: Arc::new(self.open_lower(path)?), writer: None }),
             },
@@ -265,10 +265,10 @@ impl Tree {
             Some(Kind::Directory) => Err(ErrorCode::IsDirectory.into()),
             Some(Kind::Other) => Err(ErrorCode::NotPermitted.into()),
             None if how.create => {
-                let (_, name) = self.stage.create()?;
+                let (_, name) = self.stage.create_file()?;
                 let staged = Staged { name, marks: Marks::of_new(), mode: 0o644, modified: None };
-                self.put(path, Change::File(staged))?;
-                self.staged(path)
+                self.put_change(path, Change::File(staged))?;
+                self.open_staged(path)
             }
             None => Err(ErrorCode::NoEntry.into()),
         }
@@ -286,11 +286,14 @@ impl Tree {
         Ok(file)
     }
 
-    fn staged(&self, path: &str) -> Result<Opened, FsError> {
+    fn open_staged(&self, path: &str) -> Result<Opened, FsError> {
         match self.changes.get(path) {
             Some(Change::File(staged)) => {
                 let writer = Writer { marks: staged.marks.clone(), stage: self.stage.clone() };
-                Ok(Opened { file: Arc::new(self.stage.open(&staged.name)?), writer: Some(writer) })
+                Ok(Opened {
+                    file: Arc::new(self.stage.open_private_file(&staged.name)?),
+                    writer: Some(writer),
+                })
             }
             _ => Err(ErrorCode::NoEntry.into()),
         }
@@ -303,32 +306,32 @@ impl Tree {
         }
         let source = self.open_lower(path)?;
         let meta = source.metadata()?;
-        let (mut file, name) = self.stage.create()?;
+        let (mut file, name) = self.stage.create_file()?;
         if content {
-            self.stage.spend(meta.len())?;
-            stage::copy(&source, &mut file, || self.stage.look())?;
+            self.stage.spend_bytes(meta.len())?;
+            stage::copy_sparse(&source, &mut file, || self.stage.check_stop())?;
         }
         let mode = std::os::unix::fs::MetadataExt::mode(&meta) & 0o777;
         let staged = Staged { name, marks: Arc::default(), mode, modified: meta.modified().ok() };
-        self.put(path, Change::File(staged))
+        self.put_change(path, Change::File(staged))
     }
 
     /// Records a change if there is room for its name.
-    fn put(&mut self, path: &str, change: Change) -> Result<(), FsError> {
-        self.stage.names_fit(change.weight(path))?;
+    fn put_change(&mut self, path: &str, change: Change) -> Result<(), FsError> {
+        self.stage.names_fit(change.memory_use(path))?;
         self.put_anyway(path.to_owned(), change);
         Ok(())
     }
 
     fn put_anyway(&mut self, path: String, change: Change) {
-        self.take(&path);
-        self.stage.hold_name(change.weight(&path));
+        self.take_change(&path);
+        self.stage.hold_name(change.memory_use(&path));
         self.changes.insert(path, change);
     }
 
-    fn take(&mut self, path: &str) -> Option<Change> {
+    fn take_change(&mut self, path: &str) -> Option<Change> {
         let change = self.changes.remove(path)?;
-        self.stage.drop_name(change.weight(path));
+        self.stage.drop_name(change.memory_use(path));
         Some(change)
     }
 
@@ -338,7 +341,7 @@ impl Tree {
 
     /// Like [`Tree::must_be_writable`], for a name that must be free.
     fn must_be_free(&self, path: &str) -> Result<(), FsError> {
-        if self.info(path)?.is_some() {
+        if self.path_info(path)?.is_some() {
             return Err(ErrorCode::Exist.into());
         }
         self.must_be_writable()?;
@@ -347,58 +350,58 @@ impl Tree {
 
     pub(crate) fn create_dir(&mut self, path: &str) -> Result<(), FsError> {
         self.must_be_free(path)?;
-        self.put(path, Change::Directory { made: SystemTime::now() })
+        self.put_change(path, Change::Directory { made: SystemTime::now() })
     }
 
     /// `slash` is true if the name ended with a slash, as that of a directory.
-    pub(crate) fn symlink(&mut self, target: &str, path: &str, slash: bool) -> Result<(), FsError> {
+    pub(crate) fn create_symlink(&mut self, target: &str, path: &str, slash: bool) -> Result<(), FsError> {
         if target.starts_with('/') || target.is_empty() || target.len() > MAX_PATH || target.contains('\0') {
             return Err(ErrorCode::NotPermitted.into());
         }
-        if slash && self.info(path)?.is_none() {
+        if slash && self.path_info(path)?.is_none() {
             return Err(ErrorCode::NoEntry.into());
         }
         self.must_be_free(path)?;
-        self.put(path, new_link(target.to_owned()))
+        self.put_change(path, new_link(target.to_owned()))
     }
 
     pub(crate) fn remove_file(&mut self, path: &str) -> Result<(), FsError> {
-        match self.info(path)?.map(|info| info.kind) {
+        match self.path_info(path)?.map(|info| info.kind) {
             None => Err(ErrorCode::NoEntry.into()),
             Some(Kind::Directory) => Err(ErrorCode::IsDirectory.into()),
             Some(Kind::File | Kind::Link | Kind::Other) => {
                 self.must_be_writable()?;
-                self.forget(path)
+                self.remove_name(path)
             }
         }
     }
 
     pub(crate) fn remove_dir(&mut self, path: &str) -> Result<(), FsError> {
-        match self.info(path)?.map(|info| info.kind) {
+        match self.path_info(path)?.map(|info| info.kind) {
             None => Err(ErrorCode::NoEntry.into()),
             Some(Kind::Directory) if path.is_empty() => Err(ErrorCode::Busy.into()),
-            Some(Kind::Directory) if !self.list(path)?.is_empty() => Err(ErrorCode::NotEmpty.into()),
+            Some(Kind::Directory) if !self.list_names(path)?.is_empty() => Err(ErrorCode::NotEmpty.into()),
             Some(Kind::Directory) => {
                 self.must_be_writable()?;
-                self.forget(path)
+                self.remove_name(path)
             }
             Some(Kind::File | Kind::Link | Kind::Other) => Err(ErrorCode::NotDirectory.into()),
         }
     }
 
     /// Removes the name.
-    fn forget(&mut self, path: &str) -> Result<(), FsError> {
-        self.take(path);
+    fn remove_name(&mut self, path: &str) -> Result<(), FsError> {
+        self.take_change(path);
         if self.lower_exists(path)? {
             self.stage.spend_entry()?;
-            self.put(path, Change::Gone)?;
+            self.put_change(path, Change::Gone)?;
         }
         Ok(())
     }
 
     pub(crate) fn rename(&mut self, from: &str, to: &str) -> Result<(), FsError> {
         self.must_be_writable()?;
-        let source = self.info(from)?.ok_or(ErrorCode::NoEntry)?.kind;
+        let source = self.path_info(from)?.ok_or(ErrorCode::NoEntry)?.kind;
         if from == to {
             return Ok(());
         }
@@ -410,7 +413,7 @@ impl Tree {
         if source == Kind::Directory && !matches!(self.changes.get(from), Some(Change::Directory { .. })) {
             return Err(ErrorCode::CrossDevice.into());
         }
-        match (source, self.info(to)?.map(|info| info.kind)) {
+        match (source, self.path_info(to)?.map(|info| info.kind)) {
             (Kind::Directory, Some(Kind::Directory)) => self.remove_dir(to)?,
             (Kind::Directory, Some(_)) => return Err(ErrorCode::NotDirectory.into()),
             (_, Some(Kind::Directory)) => return Err(ErrorCode::IsDirectory.into()),
@@ -427,7 +430,7 @@ impl Tree {
             }
             Kind::Link if !self.changes.contains_key(from) => {
                 let target = self.read_link(from)?;
-                self.put(from, new_link(target))?;
+                self.put_change(from, new_link(target))?;
             }
             Kind::Link | Kind::Directory => {}
         }
@@ -436,17 +439,17 @@ impl Tree {
             if matches!(self.changes.get(&path), Some(Change::Gone)) {
                 continue;
             }
-            if let Some(change) = self.take(&path) {
+            if let Some(change) = self.take_change(&path) {
                 if self.lower_exists(&path)? {
                     self.put_anyway(path, Change::Gone);
                 }
                 self.put_anyway(target, change);
             }
         }
-        if let Some(change) = self.take(from) {
+        if let Some(change) = self.take_change(from) {
             self.put_anyway(to.to_owned(), change);
         }
-        self.forget(from)
+        self.remove_name(from)
     }
 
     /// Everything below `from` with its new names, unless these are too long.
@@ -457,10 +460,10 @@ impl Tree {
         for path in self.changes.range(below.clone()..).map(|(path, _)| path) {
             let Some(rest) = path.strip_prefix(&below) else { break };
             if moved.len().is_multiple_of(LOOK_AFTER) {
-                self.stage.look()?;
+                self.stage.check_stop()?;
             }
             let target = format!("{to}/{rest}");
-            if target.len() > MAX_PATH || split(&target).count() > MAX_DEPTH {
+            if target.len() > MAX_PATH || path_names(&target).count() > MAX_DEPTH {
                 return Err(ErrorCode::NameTooLong.into());
             }
             // The marks left at the old names use room as well.
@@ -485,12 +488,12 @@ impl Tree {
     /// Sets the modification time of a file or a link.
     pub(crate) fn set_modified(&mut self, path: &str, time: SystemTime) -> Result<(), FsError> {
         self.must_be_writable()?;
-        match self.info(path)?.map(|info| info.kind) {
+        match self.path_info(path)?.map(|info| info.kind) {
             Some(Kind::File) => self.copy_up(path, true)?,
             Some(Kind::Link) if !self.changes.contains_key(path) => {
                 let target = self.read_link(path)?;
                 self.stage.spend_entry()?;
-                self.put(path, new_link(target))?;
+                self.put_change(path, new_link(target))?;
             }
             Some(Kind::Link) => {}
             Some(_) => return Err(ErrorCode::Unsupported.into()),
@@ -507,7 +510,7 @@ impl Tree {
         Ok(())
     }
 
-    pub(crate) fn lower(&self) -> &Dir {
+    pub(crate) fn lower_dir(&self) -> &Dir {
         &self.lower
     }
 }
@@ -516,7 +519,7 @@ fn new_link(target: String) -> Change {
     Change::Link { target, modified: SystemTime::now(), times_set: false }
 }
 
-fn kind(file_type: FileType) -> Kind {
+fn file_kind(file_type: FileType) -> Kind {
     if file_type.is_dir() {
         Kind::Directory
     } else if file_type.is_file() {
@@ -528,14 +531,14 @@ fn kind(file_type: FileType) -> Kind {
     }
 }
 
-fn split(path: &str) -> impl DoubleEndedIterator<Item = &str> {
+fn path_names(path: &str) -> impl DoubleEndedIterator<Item = &str> {
     path.split('/').filter(|name| !name.is_empty() && *name != ".")
 }
 
 /// Names of `path`, last first. An absolute path leads out of the grant.
-fn pending(path: &str) -> Result<Vec<String>, FsError> {
+fn reversed_names(path: &str) -> Result<Vec<String>, FsError> {
     if path.starts_with('/') {
         return Err(ErrorCode::NotPermitted.into());
     }
-    Ok(split(path).rev().map(str::to_owned).collect())
+    Ok(path_names(path).rev().map(str::to_owned).collect())
 }

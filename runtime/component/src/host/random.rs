@@ -16,7 +16,7 @@ impl Seeded {
         Self(blake3::Hasher::new_keyed(seed).update(purpose.as_bytes()).finalize_xof())
     }
 
-    pub(crate) fn u128(&mut self) -> u128 {
+    pub(crate) fn next_u128(&mut self) -> u128 {
         let mut bytes = [0; 16];
         self.0.fill(&mut bytes);
         u128::from_le_bytes(bytes)
@@ -67,7 +67,7 @@ impl TryRng for Real {
 
     fn try_fill_bytes(&mut self, buffer: &mut [u8]) -> Result<(), Infallible> {
         let source = &mut self.source;
-        self.tracer.fill("random.get", buffer, |buffer| source.fill_bytes(buffer));
+        self.tracer.fill_answer("random.get", buffer, |buffer| source.fill_bytes(buffer));
         Ok(())
     }
 }

@@ -28,18 +28,18 @@ impl ReadableBlobs {
     pub(crate) fn new(opens_blobs: bool, args: &str) -> Self {
         let mut given =
             Self { watching: opens_blobs, recent: HashSet::new(), older: HashSet::new(), digits: Vec::new() };
-        given.text(args);
+        given.add_text(args);
         given
     }
 
     /// Adds a complete text.
-    pub(crate) fn text(&mut self, text: &str) {
-        self.bytes(text.as_bytes());
+    pub(crate) fn add_text(&mut self, text: &str) {
+        self.add_bytes(text.as_bytes());
         self.digits.clear();
     }
 
     /// Adds a part of a stream; the next part continues it.
-    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+    pub(crate) fn add_bytes(&mut self, bytes: &[u8]) {
         if !self.watching {
             return;
         }
@@ -55,13 +55,13 @@ impl ReadableBlobs {
             if self.digits.len() == DIGITS
                 && let Ok(digest) = Digest::from_hex(&self.digits)
             {
-                self.digest(digest);
+                self.add_digest(digest);
             }
         }
     }
 
     /// Adds a blob that the program wrote.
-    pub(crate) fn digest(&mut self, digest: Digest) {
+    pub(crate) fn add_digest(&mut self, digest: Digest) {
         if self.recent.len() == REMEMBERED {
             self.older = std::mem::take(&mut self.recent);
         }
@@ -82,13 +82,13 @@ impl ReadableBlobs {
 mod tests {
     use super::*;
 
-    fn digest(n: usize) -> Digest {
+    fn nth_digest(n: usize) -> Digest {
         blake3::hash(&n.to_le_bytes())
     }
 
     #[test]
     fn digests_are_found_wherever_they_stand() {
-        let [a, b, c] = [1, 2, 3].map(digest);
+        let [a, b, c] = [1, 2, 3].map(nth_digest);
         let given = ReadableBlobs::new(
             true,
             &format!(r#"{{"a":"blake3:{a}","b":["x","{}"]}}"#, b.to_hex().to_uppercase()),
@@ -99,28 +99,28 @@ mod tests {
 
     #[test]
     fn a_digest_may_be_cut_by_the_stream_but_not_put_together_from_texts() {
-        let hex = digest(1).to_hex();
+        let hex = nth_digest(1).to_hex();
         let (begin, end) = hex.split_at(20);
         let mut given = ReadableBlobs::new(true, "{}");
-        given.text(begin);
-        given.text(end);
-        assert!(!given.holds(&digest(1)));
-        given.bytes(begin.as_bytes());
-        given.bytes(end.as_bytes());
-        assert!(given.holds(&digest(1)));
+        given.add_text(begin);
+        given.add_text(end);
+        assert!(!given.holds(&nth_digest(1)));
+        given.add_bytes(begin.as_bytes());
+        given.add_bytes(end.as_bytes());
+        assert!(given.holds(&nth_digest(1)));
         // A text with one digit more or less is a different name.
         let mut given = ReadableBlobs::new(true, "{}");
-        given.text(&format!("0{hex}"));
-        given.text(&hex[1..]);
-        assert!(!given.holds(&digest(1)));
+        given.add_text(&format!("0{hex}"));
+        given.add_text(&hex[1..]);
+        assert!(!given.holds(&nth_digest(1)));
     }
 
     #[test]
     fn what_is_remembered_is_bounded() {
         let mut given = ReadableBlobs::new(true, "");
-        (0..3 * REMEMBERED).for_each(|n| given.digest(digest(n)));
+        (0..3 * REMEMBERED).for_each(|n| given.add_digest(nth_digest(n)));
         assert!(given.recent.len() + given.older.len() <= 2 * REMEMBERED);
-        assert!((2 * REMEMBERED..3 * REMEMBERED).all(|n| given.holds(&digest(n))));
-        assert!(!given.holds(&digest(0)));
+        assert!((2 * REMEMBERED..3 * REMEMBERED).all(|n| given.holds(&nth_digest(n))));
+        assert!(!given.holds(&nth_digest(0)));
     }
 }

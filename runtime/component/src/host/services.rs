@@ -54,17 +54,17 @@ impl host::Host for State {
             host::Level::Warn => Level::Warn,
             host::Level::Error => Level::Error,
         };
-        self.pipes.moving(message.len() + fields.len());
-        self.pipes.talked(message.len() + fields.len())?;
+        self.pipes.count_moved(message.len() + fields.len());
+        self.pipes.count_logged(message.len() + fields.len())?;
         self.services.log(level, &message, &fields);
         Ok(())
     }
 
     fn progress(&mut self, done: u64, total: Option<u64>, message: Option<String>) -> wasmtime::Result<()> {
         let length = message.as_ref().map_or(0, String::len);
-        self.pipes.moving(length);
-        self.pipes.talked(length)?;
-        self.services.progress(done, total, message.as_deref());
+        self.pipes.count_moved(length);
+        self.pipes.count_logged(length)?;
+        self.services.report_progress(done, total, message.as_deref());
         Ok(())
     }
 
@@ -72,12 +72,12 @@ impl host::Host for State {
         self.read_state = true;
         self.read_values = true;
         let value = self.services.state_get(&key);
-        self.pipes.moving(key.len() + value.as_ref().map_or(0, String::len));
+        self.pipes.count_moved(key.len() + value.as_ref().map_or(0, String::len));
         Ok(value)
     }
 
     fn state_set(&mut self, key: String, value: String) -> wasmtime::Result<()> {
-        self.pipes.moving(key.len() + value.len());
+        self.pipes.count_moved(key.len() + value.len());
         let fail = |message: String| {
             let code = "state".to_owned();
             Err(wasmtime::Error::new(RunError::Step(crate::StepError { code, message, retryable: false })))
@@ -86,7 +86,7 @@ impl host::Host for State {
             let why = explain_rejected("the value is", &value, &error);
             return fail(format!("state-set({key:?}): {why}"));
         }
-        self.spend(key.len() + value.len())?;
+        self.spend_bytes(key.len() + value.len())?;
         match self.services.state_set(&key, &value) {
             Ok(()) => Ok(()),
             Err(error) => fail(format!("state-set({key:?}): {error}")),
@@ -101,7 +101,7 @@ impl host::HostBlobReader for State {
             return Ok(Err(blob_error(BlobError::NotGranted(digest))));
         }
         self.read_state = true;
-        let Ok(ticket) = self.files.ticket() else { return Ok(Err(blob_error(too_many_open()))) };
+        let Ok(ticket) = self.files.take_ticket() else { return Ok(Err(blob_error(too_many_open()))) };
         match self.services.blob_open(&digest) {
             Ok(blob) => Ok(Ok(self.table.push(BlobReader { blob, _ticket: ticket })?)),
             Err(error) => Ok(Err(blob_error(error))),
@@ -120,7 +120,7 @@ impl host::HostBlobReader for State {
         let blob = &mut self.table.get_mut(&reader)?.blob;
         let mut bytes = Vec::new();
         let read = blob.take(max.min(MAX_CHUNK).into()).read_to_end(&mut bytes);
-        self.pipes.moving(bytes.len());
+        self.pipes.count_moved(bytes.len());
         Ok(read.map(|_| bytes).map_err(|error| blob_error(error.into())))
     }
 
@@ -140,10 +140,10 @@ impl host::HostBlobWriter for State {
         writer: Resource<BlobWriter>,
         bytes: Vec<u8>,
     ) -> wasmtime::Result<Result<(), host::BlobError>> {
-        self.pipes.moving(bytes.len());
-        self.spend(bytes.len())?;
+        self.pipes.count_moved(bytes.len());
+        self.spend_bytes(bytes.len())?;
         let limit = self.stop.limits.output;
-        let ticket = self.files.ticket();
+        let ticket = self.files.take_ticket();
         let writer = self.table.get_mut(&writer)?;
         writer.written = writer.written.saturating_add(bytes.len() as u64);
         if writer.written > limit {
@@ -169,7 +169,7 @@ impl host::HostBlobWriter for State {
         };
         let digest = blob.and_then(BlobWrite::finish);
         if let Some(digest) = digest.as_ref().ok().and_then(|digest| Digest::from_hex(digest).ok()) {
-            self.given.digest(digest);
+            self.given.add_digest(digest);
         }
         Ok(digest.map_err(blob_error))
     }
@@ -182,9 +182,9 @@ impl host::HostBlobWriter for State {
 
 impl State {
     /// Charges the sizes of blobs and values to the write budget of the run.
-    fn spend(&self, bytes: usize) -> wasmtime::Result<()> {
+    fn spend_bytes(&self, bytes: usize) -> wasmtime::Result<()> {
         let limit = self.stop.limits.files;
-        let spent = self.files.stage.spend(bytes as u64);
+        let spent = self.files.stage.spend_bytes(bytes as u64);
         spent.map_err(|_| wasmtime::Error::new(RunError::FilesLimit { limit }))
     }
 }
@@ -212,39 +212,44 @@ impl Tracer {
     }
 
     /// Returns an answer of fixed size: the recorded one, or a live one that is then recorded.
-    pub(crate) fn answer<const N: usize>(
+    pub(crate) fn traced_answer<const N: usize>(
         &self,
         function: &'static str,
         live: impl FnOnce() -> [u8; N],
     ) -> [u8; N] {
         let mut answer = [0; N];
-        self.fill(function, &mut answer, |buffer| buffer.copy_from_slice(&live()));
+        self.fill_answer(function, &mut answer, |buffer| buffer.copy_from_slice(&live()));
         answer
     }
 
-    /// Like [`Tracer::answer`], into a buffer. After a divergence the buffer is unchanged and the run
+    /// Like [`Tracer::traced_answer`], into a buffer. After a divergence the buffer is unchanged and the run
     /// ends at its next check.
-    pub(crate) fn fill(&self, function: &'static str, buffer: &mut [u8], live: impl FnOnce(&mut [u8])) {
-        let Some(mut trace) = self.lock() else { return live(buffer) };
+    pub(crate) fn fill_answer(
+        &self,
+        function: &'static str,
+        buffer: &mut [u8],
+        live: impl FnOnce(&mut [u8]),
+    ) {
+        let Some(mut trace) = self.lock_trace() else { return live(buffer) };
         let size = (buffer.len() as u64).to_le_bytes();
         let call = HostCall { function, request: &size };
         trace.calls += 1;
-        match trace.inner.recorded(&call) {
+        match trace.inner.recorded_answer(&call) {
             Ok(None) => {
                 live(buffer);
-                trace.inner.record(&call, buffer);
-                trace.count(size.len() + buffer.len());
+                trace.inner.record_answer(&call, buffer);
+                trace.count_recorded(size.len() + buffer.len());
             }
             Ok(Some(answer)) if answer.len() == buffer.len() => {
                 buffer.copy_from_slice(&answer);
-                trace.count(size.len() + buffer.len());
+                trace.count_recorded(size.len() + buffer.len());
             }
             Ok(Some(answer)) => {
                 let message =
                     format!("{function}: the record has {} bytes for {}", answer.len(), buffer.len());
-                trace.diverge(message);
+                trace.record_divergence(message);
             }
-            Err(message) => trace.diverge(message),
+            Err(message) => trace.record_divergence(message),
         }
     }
 
@@ -254,45 +259,49 @@ impl Tracer {
     }
 
     /// Recorded answer, if answers come from a record.
-    pub(crate) fn recorded(&self, function: &'static str, request: &[u8]) -> Result<Option<Vec<u8>>, ()> {
-        let Some(mut trace) = self.lock() else { return Ok(None) };
+    pub(crate) fn recorded_answer(
+        &self,
+        function: &'static str,
+        request: &[u8],
+    ) -> Result<Option<Vec<u8>>, ()> {
+        let Some(mut trace) = self.lock_trace() else { return Ok(None) };
         trace.calls += 1;
-        let answer = trace.inner.recorded(&HostCall { function, request });
+        let answer = trace.inner.recorded_answer(&HostCall { function, request });
         if let Ok(Some(answer)) = &answer {
-            trace.count(request.len() + answer.len());
+            trace.count_recorded(request.len() + answer.len());
         }
-        answer.map_err(|message| trace.diverge(message))
+        answer.map_err(|message| trace.record_divergence(message))
     }
 
     /// Records the world's answer to the call that was requested last.
-    pub(crate) fn record(&self, function: &'static str, request: &[u8], answer: &[u8]) {
-        if let Some(mut trace) = self.lock() {
-            trace.inner.record(&HostCall { function, request }, answer);
-            trace.count(request.len() + answer.len());
+    pub(crate) fn record_answer(&self, function: &'static str, request: &[u8], answer: &[u8]) {
+        if let Some(mut trace) = self.lock_trace() {
+            trace.inner.record_answer(&HostCall { function, request }, answer);
+            trace.count_recorded(request.len() + answer.len());
         }
     }
 
     /// Error of a run whose record is full. A replay fails after the same call.
-    pub(crate) fn overfull(&self) -> Option<RunError> {
-        let is_full = self.lock()?.recorded > MAX_RECORD;
+    pub(crate) fn overfull_error(&self) -> Option<RunError> {
+        let is_full = self.lock_trace()?.recorded > MAX_RECORD;
         is_full.then_some(RunError::AnswersLimit { limit: MAX_RECORD })
     }
 
-    pub(crate) fn diverged(&self) -> Option<RunError> {
-        self.lock()?.diverged.take()
+    pub(crate) fn take_divergence(&self) -> Option<RunError> {
+        self.lock_trace()?.diverged.take()
     }
 
-    fn lock(&self) -> Option<MutexGuard<'_, Trace>> {
+    fn lock_trace(&self) -> Option<MutexGuard<'_, Trace>> {
         self.0.as_ref().map(|trace| lock(trace))
     }
 }
 
 impl Trace {
-    fn count(&mut self, bytes: usize) {
+    fn count_recorded(&mut self, bytes: usize) {
         self.recorded = self.recorded.saturating_add(bytes as u64);
     }
 
-    fn diverge(&mut self, message: String) {
+    fn record_divergence(&mut self, message: String) {
         let call = self.calls;
         self.diverged.get_or_insert(RunError::Diverged { call, message });
     }

@@ -61,7 +61,7 @@ impl StageHost {
 
     /// Records the time from which the run sees these directories: later changes by others are
     /// conflicts.
-    pub(crate) fn begin<'d>(&self, dirs: impl Iterator<Item = &'d Path>) -> io::Result<()> {
+    pub(crate) fn record_beginning<'d>(&self, dirs: impl Iterator<Item = &'d Path>) -> io::Result<()> {
         let began: io::Result<_> =
             dirs.map(|dir| Ok((dir.to_owned(), Beginning::now(dir, &self.parent)?))).collect();
         let began = began?;
@@ -70,17 +70,17 @@ impl StageHost {
     }
 
     /// Parent of its directory.
-    pub(crate) fn parent(&self) -> &Path {
+    pub(crate) fn parent_dir(&self) -> &Path {
         &self.parent
     }
 
     /// Time recorded for a directory.
-    pub(crate) fn began(&self, dir: &Path) -> Option<&Beginning> {
+    pub(crate) fn dir_beginning(&self, dir: &Path) -> Option<&Beginning> {
         self.began.get()?.get(dir)
     }
 
     /// Returns an error if the run has to end.
-    pub(crate) fn look(&self) -> Result<(), FsError> {
+    pub(crate) fn check_stop(&self) -> Result<(), FsError> {
         match self.stop.reason() {
             Some(reason) => Err(FsError::Trap(wasmtime::Error::new(reason))),
             None => Ok(()),
@@ -88,21 +88,21 @@ impl StageHost {
     }
 
     /// Directory of the private files, once there are any.
-    fn path(&self) -> Option<&Path> {
+    fn private_dir(&self) -> Option<&Path> {
         self.dir.get().map(tempfile::TempDir::path)
     }
 
-    pub(crate) fn open(&self, name: &str) -> io::Result<File> {
-        let dir = self.path().ok_or(io::ErrorKind::NotFound)?;
+    pub(crate) fn open_private_file(&self, name: &str) -> io::Result<File> {
+        let dir = self.private_dir().ok_or(io::ErrorKind::NotFound)?;
         File::options().read(true).write(true).open(dir.join(name))
     }
 
-    pub(super) fn metadata(&self, name: &str) -> io::Result<std::fs::Metadata> {
-        let dir = self.path().ok_or(io::ErrorKind::NotFound)?;
+    pub(super) fn file_metadata(&self, name: &str) -> io::Result<std::fs::Metadata> {
+        let dir = self.private_dir().ok_or(io::ErrorKind::NotFound)?;
         std::fs::metadata(dir.join(name))
     }
 
-    pub(super) fn create(&self) -> Result<(File, String), FsError> {
+    pub(super) fn create_file(&self) -> Result<(File, String), FsError> {
         self.spend_entry()?;
         let dir = match self.dir.get() {
             Some(dir) => dir,
@@ -117,14 +117,14 @@ impl StageHost {
     }
 
     /// Charges `bytes` to the write budget of the run.
-    pub(crate) fn spend(&self, bytes: u64) -> Result<(), FsError> {
+    pub(crate) fn spend_bytes(&self, bytes: u64) -> Result<(), FsError> {
         let spent = self.budget.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |b| b.checked_sub(bytes));
-        spent.map(|_| ()).map_err(|_| self.exceed())
+        spent.map(|_| ()).map_err(|_| self.record_excess())
     }
 
     pub(super) fn spend_entry(&self) -> Result<(), FsError> {
         if self.entries.fetch_add(1, Ordering::Relaxed) >= MAX_CHANGES {
-            return Err(self.exceed());
+            return Err(self.record_excess());
         }
         Ok(())
     }
@@ -132,7 +132,7 @@ impl StageHost {
     /// Fails if there is no room for this many more bytes of names.
     pub(super) fn names_fit(&self, more: u64) -> Result<(), FsError> {
         if self.names.load(Ordering::Relaxed).saturating_add(more) > MAX_NAMES {
-            return Err(self.exceed());
+            return Err(self.record_excess());
         }
         Ok(())
     }
@@ -145,7 +145,7 @@ impl StageHost {
         self.names.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    fn exceed(&self) -> FsError {
+    fn record_excess(&self) -> FsError {
         self.exceeded.store(true, Ordering::Relaxed);
         ErrorCode::InsufficientSpace.into()
     }
@@ -170,7 +170,7 @@ pub(crate) enum Change {
 
 impl Change {
     /// Host memory that it uses under this name.
-    pub(super) fn weight(&self, path: &str) -> u64 {
+    pub(super) fn memory_use(&self, path: &str) -> u64 {
         let target = match self {
             Self::Link { target, .. } => target.len(),
             Self::Gone | Self::Directory { .. } | Self::File(_) => 0,
@@ -204,11 +204,11 @@ pub(crate) struct Marks {
 impl Marks {
     pub(super) fn of_new() -> Arc<Self> {
         let marks = Self::default();
-        marks.write();
+        marks.mark_written();
         Arc::new(marks)
     }
 
-    pub(super) fn write(&self) {
+    pub(super) fn mark_written(&self) {
         self.changed.store(true, Ordering::Relaxed);
         self.written.store(true, Ordering::Relaxed);
     }
@@ -246,22 +246,22 @@ impl Writer {
         if bytes.is_empty() {
             return Ok(0);
         }
-        self.stage.look()?;
+        self.stage.check_stop()?;
         let end = offset.checked_add(bytes.len() as u64).ok_or(ErrorCode::FileTooLarge)?;
-        self.stage.spend(end.saturating_sub(file.metadata()?.len()))?;
-        self.marks.write();
+        self.stage.spend_bytes(end.saturating_sub(file.metadata()?.len()))?;
+        self.marks.mark_written();
         Ok(std::os::unix::fs::FileExt::write_at(file, bytes, offset)?)
     }
 
     pub(crate) fn set_len(&self, file: &File, size: u64) -> Result<(), FsError> {
-        self.stage.spend(size.saturating_sub(file.metadata()?.len()))?;
-        self.marks.write();
+        self.stage.spend_bytes(size.saturating_sub(file.metadata()?.len()))?;
+        self.marks.mark_written();
         Ok(file.set_len(size)?)
     }
 }
 
 /// Copies a file into an empty one and keeps its holes.
-pub(crate) fn copy<E: From<io::Error>>(
+pub(crate) fn copy_sparse<E: From<io::Error>>(
     from: &File,
     to: &mut File,
     look: impl Fn() -> Result<(), E>,
@@ -308,7 +308,7 @@ fn next_data(file: &File, at: u64, len: u64) -> io::Result<Option<(u64, u64)>> {
 }
 
 /// Digest and size of a file's content.
-pub(crate) fn digest<E: From<io::Error>>(
+pub(crate) fn digest_file<E: From<io::Error>>(
     file: &File,
     look: impl Fn() -> Result<(), E>,
 ) -> Result<(crate::Digest, u64), E> {

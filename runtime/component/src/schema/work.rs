@@ -24,9 +24,9 @@ const LEVELS: usize = crate::MAX_NESTING + 1;
 const DRAFT: Cost = Cost { work: 1_000, depth: 100 };
 
 /// Returns the reason if checks against `schema` could take too much work.
-pub(super) fn check(schema: &Value) -> Result<(), String> {
+pub(super) fn reject_expensive(schema: &Value) -> Result<(), String> {
     let mut parts = Parts::default();
-    parts.collect(schema, true);
+    parts.collect_from(schema, true);
     if parts.count as u64 > MAX_WORK || parts.refers && parts.count > MAX_PARTS {
         return Err(format!("it has {} parts, which are too many to check values against", parts.count));
     }
@@ -37,7 +37,7 @@ pub(super) fn check(schema: &Value) -> Result<(), String> {
         return Err("it has both references and an inner $id; give the parts names in $defs".to_owned());
     }
     let mut walk = Walk { root: schema, parts: &parts, known: HashMap::new() };
-    let cost = walk.cost(schema, LEVELS, 0);
+    let cost = walk.subschema_cost(schema, LEVELS, 0);
     if cost.work > MAX_WORK || cost.depth > MAX_DEPTH {
         return Err(
             "its references multiply: checking one value could take longer than is acceptable".to_owned()
@@ -56,7 +56,7 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    fn collect(&mut self, value: &'a Value, root: bool) {
+    fn collect_from(&mut self, value: &'a Value, root: bool) {
         match value {
             Value::Object(map) => {
                 self.count += 1;
@@ -68,11 +68,11 @@ impl<'a> Parts<'a> {
                         self.anchors.entry(name).or_default().push(value);
                     }
                 }
-                map.values().for_each(|part| self.collect(part, false));
+                map.values().for_each(|part| self.collect_from(part, false));
             }
             Value::Array(list) => {
                 self.count += list.iter().filter(|part| part.is_boolean()).count();
-                list.iter().for_each(|part| self.collect(part, false));
+                list.iter().for_each(|part| self.collect_from(part, false));
             }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
@@ -115,7 +115,7 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     /// `chain` is the number of subschemas above.
-    fn cost(&mut self, schema: &'a Value, levels: usize, chain: u64) -> Cost {
+    fn subschema_cost(&mut self, schema: &'a Value, levels: usize, chain: u64) -> Cost {
         let Value::Object(map) = schema else { return Cost { work: 1, depth: 1 } };
         if chain > MAX_DEPTH {
             return TOO_MUCH;
@@ -128,20 +128,23 @@ impl<'a> Walk<'a> {
         let mut add = |more: Cost| {
             cost = Cost { work: cost.work.saturating_add(more.work), depth: cost.depth.max(more.depth) };
         };
-        for part in self.same(map) {
+        for part in self.same_value_parts(map) {
             add(match part {
-                Part::Here(part) => self.cost(part, levels, chain + 1),
+                Part::Here(part) => self.subschema_cost(part, levels, chain + 1),
                 Part::Elsewhere => DRAFT,
             });
         }
         if let Some(below) = levels.checked_sub(1) {
             for part in PARTS.iter().filter_map(|name| map.get(*name)).flat_map(subschemas) {
-                add(self.cost(part, below, chain + 1));
+                add(self.subschema_cost(part, below, chain + 1));
             }
             // Each property is one of the costs.
             let named = map.get("properties").and_then(Value::as_object);
-            let costs: Vec<_> =
-                named.into_iter().flat_map(Map::values).map(|p| self.cost(p, below, chain + 1)).collect();
+            let costs: Vec<_> = named
+                .into_iter()
+                .flat_map(Map::values)
+                .map(|p| self.subschema_cost(p, below, chain + 1))
+                .collect();
             let work = costs.iter().map(|cost| cost.work).max().unwrap_or(0);
             add(Cost { work, depth: costs.iter().map(|cost| cost.depth).max().unwrap_or(0) });
         }
@@ -150,14 +153,14 @@ impl<'a> Walk<'a> {
         cost
     }
 
-    fn same(&self, map: &'a Map<String, Value>) -> Vec<Part<'a>> {
+    fn same_value_parts(&self, map: &'a Map<String, Value>) -> Vec<Part<'a>> {
         let mut parts: Vec<_> =
             SAME.iter().filter_map(|name| map.get(*name)).flat_map(subschemas).map(Part::Here).collect();
         for target in REFERENCES.iter().filter_map(|name| map.get(*name)?.as_str()) {
             match target.strip_prefix('#') {
                 None => parts.push(Part::Elsewhere),
                 Some(place) if place.is_empty() || place.starts_with('/') => {
-                    parts.extend(self.root.pointer(&unescaped(place)).map(Part::Here));
+                    parts.extend(self.root.pointer(&percent_decoded(place)).map(Part::Here));
                 }
                 Some(name) => {
                     let named = self.parts.anchors.get(name).into_iter().flatten();
@@ -185,6 +188,6 @@ fn subschemas(value: &Value) -> Vec<&Value> {
 }
 
 /// A reference is a part of a URL, where `%25` is a percent sign.
-fn unescaped(place: &str) -> String {
+fn percent_decoded(place: &str) -> String {
     percent_decode_str(place).decode_utf8_lossy().into_owned()
 }

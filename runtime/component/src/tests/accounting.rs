@@ -19,7 +19,7 @@ fn dir() -> tempfile::TempDir {
 }
 
 fn collect(tree: Tree) -> Result<StagedWrites, RunError> {
-    StagedWrites::collect(vec![Mount { guest: "/w".to_owned(), tree }])
+    StagedWrites::from_mounts(vec![Mount { guest: "/w".to_owned(), tree }])
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn holes_stay_holes() {
     opened.writer.expect("writable").write_at(&opened.file, b"begin", 0).expect("writes");
     let staged = collect(tree).expect("collects");
     let expected: Vec<_> =
-        ["lower", "new"].map(|name| staged.list().iter().any(|w| w.guest.ends_with(name))).into();
+        ["lower", "new"].map(|name| staged.written_entries().iter().any(|w| w.guest.ends_with(name))).into();
     assert_eq!(expected, [true, true]);
     staged.commit().expect("commits");
     for (name, len, begin) in [("lower", 256 << 20, &b"begin"[..]), ("new", (200 << 20) + 3, &b"\0\0"[..])] {
@@ -72,13 +72,13 @@ fn names_are_bounded_in_length_depth_and_sum() {
     let mut tree = tree(dir.path());
     let long = "n".repeat(256);
     let too_long = Some(ErrorCode::NameTooLong);
-    assert_eq!(code(tree.resolve("", &long, true)), too_long);
-    assert_eq!(code(tree.resolve("", &long[1..], true)), None);
+    assert_eq!(code(tree.resolve_path("", &long, true)), too_long);
+    assert_eq!(code(tree.resolve_path("", &long[1..], true)), None);
     // A chain of directories, each made below the one before.
     let mut at = String::new();
     let mut depth = 0;
     let refused = loop {
-        match tree.resolve(&at, &long[..250], true) {
+        match tree.resolve_path(&at, &long[..250], true) {
             Ok(path) => {
                 assert_eq!(code(tree.create_dir(&path)), None);
                 at = path;
@@ -89,7 +89,7 @@ fn names_are_bounded_in_length_depth_and_sum() {
     };
     assert_eq!((refused, depth), (too_long, 16));
     let mut at = String::new();
-    let depth = (0..).take_while(|_| match tree.resolve(&at, "d", true) {
+    let depth = (0..).take_while(|_| match tree.resolve_path(&at, "d", true) {
         Ok(path) => {
             at = path;
             tree.create_dir(&at).is_ok()
@@ -103,14 +103,15 @@ fn names_are_bounded_in_length_depth_and_sum() {
     assert_eq!(code(tree.rename("d", "e/f/d")), too_long);
     // Names and link targets together.
     let target = "t".repeat(4000);
-    let made = (0..100_000).take_while(|n| tree.symlink(&target, &format!("link{n}"), false).is_ok()).count();
+    let made =
+        (0..100_000).take_while(|n| tree.create_symlink(&target, &format!("link{n}"), false).is_ok()).count();
     assert!((10_000..17_000).contains(&made), "{made}");
     assert!((made as u64 + 1) * 4100 > MAX_NAMES - (1 << 20), "{made}");
     // Removing a name frees its room.
     for n in 0..100 {
         assert_eq!(code(tree.remove_file(&format!("link{n}"))), None);
     }
-    assert_eq!(code(tree.symlink(&target, "again", false)), None);
+    assert_eq!(code(tree.create_symlink(&target, "again", false)), None);
 }
 
 #[test]
@@ -124,12 +125,12 @@ fn listings_that_are_held_are_bounded() {
     let start = SystemTime::UNIX_EPOCH;
     let grants = Grants { read: vec![grant], ..Grants::default() };
     let mut files =
-        Filesystem::open(&grants, grants.open(), staging, 0, start, Stop::never()).expect("opens");
-    let root = files.root(0);
-    let held: Vec<_> = std::iter::from_fn(|| files.list(&root).ok()).take(10_000).collect();
+        Filesystem::open(&grants, grants.open_dirs(), staging, 0, start, Stop::never()).expect("opens");
+    let root = files.root_place(0);
+    let held: Vec<_> = std::iter::from_fn(|| files.list_charged(&root).ok()).take(10_000).collect();
     assert!((50..300).contains(&held.len()), "{}", held.len());
     drop(held);
-    assert!(files.list(&root).is_ok());
+    assert!(files.list_charged(&root).is_ok());
 }
 
 #[test]
@@ -144,7 +145,7 @@ fn with_a_clock_what_is_written_is_new() {
     let mut tree = tree(dir.path());
     let begun = SystemTime::now() - Duration::from_secs(1);
     let shown = |tree: &Tree, name: &str| {
-        let info = tree.info(name).ok().flatten();
+        let info = tree.path_info(name).ok().flatten();
         info.and_then(|info| info.modified).expect("has a time")
     };
     assert_eq!(shown(&tree, "lower"), old);
@@ -156,7 +157,7 @@ fn with_a_clock_what_is_written_is_new() {
     put(&mut tree, "lower", "newer");
     assert!(shown(&tree, "lower") >= begun);
     tree.create_dir("d").expect("makes");
-    tree.symlink("new", "link", false).expect("links");
+    tree.create_symlink("new", "link", false).expect("links");
     assert!(shown(&tree, "d") >= begun && shown(&tree, "link") >= begun);
     for name in ["new", "link"] {
         tree.set_modified(name, old).expect("sets");
@@ -208,7 +209,7 @@ fn a_commit_that_is_stopped_leaves_nothing() {
         put(&mut tree, "a", "new a");
         put(&mut tree, "c", "new c");
         put(&mut tree, "d/f", "deep");
-        tree.symlink("a", "l", false).expect("links");
+        tree.create_symlink("a", "l", false).expect("links");
         tree.remove_file("b").expect("removes");
         left.store(looks, Ordering::Relaxed);
         match collect(tree) {

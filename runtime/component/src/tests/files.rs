@@ -16,7 +16,7 @@ use crate::{DirGrant, Grants, RunError, StagedWrites, WritesError, WrittenKind};
 /// The stage of a run that has begun, for one directory.
 pub(super) fn stage(dir: &Path, budget: u64, stop: Arc<Stop>) -> Arc<StageHost> {
     let stage = StageHost::new(std::env::temp_dir(), budget, stop);
-    stage.begin(std::iter::once(dir)).expect("begins");
+    stage.record_beginning(std::iter::once(dir)).expect("begins");
     stage
 }
 
@@ -51,7 +51,7 @@ pub(super) fn get(tree: &mut Tree, path: &str) -> Option<String> {
 
 fn commit(tree: Tree) -> Vec<(String, WrittenKind)> {
     let mounts = vec![Mount { guest: "/w".to_owned(), tree }];
-    let staged = StagedWrites::collect(mounts).expect("collects");
+    let staged = StagedWrites::from_mounts(mounts).expect("collects");
     let written = staged.commit().expect("commits");
     written.into_iter().map(|w| (w.guest, w.what)).collect()
 }
@@ -87,17 +87,17 @@ fn paths_never_leave_the_directory() {
         ("sub/file/", ErrorCode::NotDirectory),
         ("none/x", ErrorCode::NoEntry),
     ] {
-        assert_eq!(code(tree.resolve("", path, true)), Some(expected), "{path}");
+        assert_eq!(code(tree.resolve_path("", path, true)), Some(expected), "{path}");
     }
-    assert_eq!(tree.resolve("", "inside/./deep/../file", true).ok().as_deref(), Some("sub/file"));
-    assert_eq!(tree.resolve("", "inside", false).ok().as_deref(), Some("inside"));
+    assert_eq!(tree.resolve_path("", "inside/./deep/../file", true).ok().as_deref(), Some("sub/file"));
+    assert_eq!(tree.resolve_path("", "inside", false).ok().as_deref(), Some("inside"));
     // A handle of a subdirectory does not lead to its parent.
-    assert_eq!(code(tree.resolve("sub", "..", true)), Some(ErrorCode::NotPermitted));
+    assert_eq!(code(tree.resolve_path("sub", "..", true)), Some(ErrorCode::NotPermitted));
     assert_eq!(get(&mut tree, "sub/file").as_deref(), Some("f"));
     // A link that the program makes itself is resolved like any other.
-    assert_eq!(code(tree.symlink("/etc/passwd", "mine", false)), Some(ErrorCode::NotPermitted));
-    assert_eq!(code(tree.symlink("../secret", "mine", false)), None);
-    assert_eq!(code(tree.resolve("", "mine", true)), Some(ErrorCode::NotPermitted));
+    assert_eq!(code(tree.create_symlink("/etc/passwd", "mine", false)), Some(ErrorCode::NotPermitted));
+    assert_eq!(code(tree.create_symlink("../secret", "mine", false)), None);
+    assert_eq!(code(tree.resolve_path("", "mine", true)), Some(ErrorCode::NotPermitted));
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn only_files_are_opened() {
     )
     .expect("makes a pipe");
     let mut tree = tree(dir.path());
-    assert_eq!(tree.info("pipe").ok().flatten().map(|info| info.kind), Some(Kind::Other));
+    assert_eq!(tree.path_info("pipe").ok().flatten().map(|info| info.kind), Some(Kind::Other));
     for how in [READ, WRITE] {
         assert_eq!(code(tree.open_file("pipe", how)), Some(ErrorCode::NotPermitted));
     }
@@ -138,10 +138,10 @@ fn writes_are_private_until_committed() {
     assert_eq!(code(tree.create_dir("dir")), None);
     put(&mut tree, "dir/x", "x");
     assert_eq!(code(tree.rename("dir", "moved")), None);
-    assert_eq!(code(tree.symlink("moved/x", "link", false)), None);
+    assert_eq!(code(tree.create_symlink("moved/x", "link", false)), None);
     assert_eq!(get(&mut tree, "moved/x").as_deref(), Some("x"));
     assert_eq!(get(&mut tree, "dir/x"), None);
-    let names: Vec<_> = tree.list("").expect("lists").into_keys().collect();
+    let names: Vec<_> = tree.list_names("").expect("lists").into_keys().collect();
     assert_eq!(names, ["b", "link", "moved", "new", "same"]);
     // None of this is in the real directory.
     assert_eq!(fs::read_to_string(at("b")).ok().as_deref(), Some("b"));
@@ -175,11 +175,11 @@ fn a_directory_made_anew_hides_what_was_there() {
     assert_eq!(code(tree.remove_file("d/old")), None);
     assert_eq!(code(tree.remove_dir("d")), None);
     assert_eq!(code(tree.create_dir("d")), None);
-    assert_eq!(tree.list("d").map(|l| l.len()).ok(), Some(0));
+    assert_eq!(tree.list_names("d").map(|l| l.len()).ok(), Some(0));
     put(&mut tree, "d/new", "new");
     assert_eq!(code(tree.rename("d", "e")), None);
     assert_eq!(get(&mut tree, "e/new").as_deref(), Some("new"));
-    assert_eq!(code(tree.resolve("", "d/old", true)), Some(ErrorCode::NoEntry));
+    assert_eq!(code(tree.resolve_path("", "d/old", true)), Some(ErrorCode::NoEntry));
     commit(tree);
     assert!(!dir.path().join("d").exists());
     assert_eq!(fs::read_to_string(dir.path().join("e/new")).ok().as_deref(), Some("new"));
@@ -211,7 +211,7 @@ fn read_grants_are_read_only() {
     assert_eq!(code(tree.create_dir("d")), read_only);
     assert_eq!(code(tree.remove_file("f")), read_only);
     assert_eq!(code(tree.rename("f", "g")), read_only);
-    assert_eq!(code(tree.symlink("f", "l", false)), read_only);
+    assert_eq!(code(tree.create_symlink("f", "l", false)), read_only);
     assert_eq!(get(&mut tree, "f").as_deref(), Some("f"));
     assert!(tree.changes.is_empty());
 }
@@ -222,7 +222,7 @@ fn grants_that_cannot_be_given_are_named() {
     let grants = Grants { read: vec![missing], ..Grants::default() };
     let stop = Stop::never();
     let start = std::time::UNIX_EPOCH;
-    let opened = Filesystem::open(&grants, grants.open(), std::env::temp_dir(), 0, start, stop);
+    let opened = Filesystem::open(&grants, grants.open_dirs(), std::env::temp_dir(), 0, start, stop);
     let Err(RunError::BadGrant { grant, .. }) = opened else { panic!("is refused") };
     assert_eq!(grant, "read /nonexistent/dir");
 }
@@ -302,7 +302,7 @@ proptest! {
             match op {
                 Op::Put(path, text) => {
                     let how = Open { truncate: true, ..CREATE };
-                    let opened = tree.resolve("", path, true).and_then(|path| tree.open_file(&path, how));
+                    let opened = tree.resolve_path("", path, true).and_then(|path| tree.open_file(&path, how));
                     if let Ok(opened) = &opened {
                         let writer = opened.writer.as_ref().expect("writable");
                         prop_assert!(writer.write_at(&opened.file, text.as_bytes(), 0).is_ok());
@@ -310,24 +310,24 @@ proptest! {
                     prop_assert_eq!(opened.is_ok(), fs::write(at(path), text).is_ok(), "{:?}", op);
                 }
                 Op::MakeDir(path) => {
-                    let made = tree.resolve("", path, false).and_then(|path| tree.create_dir(&path));
+                    let made = tree.resolve_path("", path, false).and_then(|path| tree.create_dir(&path));
                     prop_assert_eq!(made.is_ok(), fs::create_dir(at(path)).is_ok(), "{:?}", op);
                 }
                 Op::Remove(path) => {
-                    let removed = tree.resolve("", path, false).and_then(|path| tree.remove_file(&path));
+                    let removed = tree.resolve_path("", path, false).and_then(|path| tree.remove_file(&path));
                     prop_assert_eq!(removed.is_ok(), fs::remove_file(at(path)).is_ok(), "{:?}", op);
                 }
                 Op::RemoveDir(path) => {
-                    let removed = tree.resolve("", path, false).and_then(|path| tree.remove_dir(&path));
+                    let removed = tree.resolve_path("", path, false).and_then(|path| tree.remove_dir(&path));
                     prop_assert_eq!(removed.is_ok(), fs::remove_dir(at(path)).is_ok(), "{:?}", op);
                 }
                 Op::Link(target, path) => {
-                    let made = tree.resolve("", path, false).and_then(|path| tree.symlink(target, &path, false));
+                    let made = tree.resolve_path("", path, false).and_then(|path| tree.create_symlink(target, &path, false));
                     prop_assert_eq!(made.is_ok(), symlink(target, at(path)).is_ok(), "{:?}", op);
                 }
                 Op::Rename(from, to) => {
-                    let renamed = tree.resolve("", from, false).and_then(|from| {
-                        let to = tree.resolve("", to, false)?;
+                    let renamed = tree.resolve_path("", from, false).and_then(|from| {
+                        let to = tree.resolve_path("", to, false)?;
                         tree.rename(&from, &to)
                     });
                     // Directories that the program did not create are moved by copying.
@@ -397,21 +397,21 @@ proptest! {
                 // A forbidden operation fails, and the program continues.
                 let _ = match op {
                     Op::Put(path, _) | Op::MakeDir(path) => {
-                        tree.resolve("", path, false).and_then(|path| tree.create_dir(&path))
+                        tree.resolve_path("", path, false).and_then(|path| tree.create_dir(&path))
                     }
-                    Op::Remove(path) => tree.resolve("", path, false).and_then(|path| tree.remove_file(&path)),
-                    Op::RemoveDir(path) => tree.resolve("", path, false).and_then(|path| tree.remove_dir(&path)),
+                    Op::Remove(path) => tree.resolve_path("", path, false).and_then(|path| tree.remove_file(&path)),
+                    Op::RemoveDir(path) => tree.resolve_path("", path, false).and_then(|path| tree.remove_dir(&path)),
                     Op::Link(target, path) => {
-                        tree.resolve("", path, false).and_then(|path| tree.symlink(target, &path, false))
+                        tree.resolve_path("", path, false).and_then(|path| tree.create_symlink(target, &path, false))
                     }
-                    Op::Rename(from, to) => tree.resolve("", from, false).and_then(|from| {
-                        let to = tree.resolve("", to, false)?;
+                    Op::Rename(from, to) => tree.resolve_path("", from, false).and_then(|from| {
+                        let to = tree.resolve_path("", to, false)?;
                         tree.rename(&from, &to)
                     }),
                 };
             }
             let mounts = vec![Mount { guest: "/w".to_owned(), tree }];
-            let committed = StagedWrites::collect(mounts).expect("collects").commit();
+            let committed = StagedWrites::from_mounts(mounts).expect("collects").commit();
             let is_fine = matches!(committed, Ok(_) | Err(WritesError::Commit(CommitError::Link(_))));
             prop_assert!(is_fine, "{:?}", committed.err());
             for (path, what) in all(real.path()) {
@@ -438,8 +438,9 @@ fn a_link_that_leads_away_is_refused_with_its_path() {
     ] {
         let mut tree = tree(&root);
         let _ = tree.remove_file(path);
-        assert_eq!(code(tree.symlink(target, path, false)), None);
-        let staged = StagedWrites::collect(vec![Mount { guest: "/w".to_owned(), tree }]).expect("collects");
+        assert_eq!(code(tree.create_symlink(target, path, false)), None);
+        let staged =
+            StagedWrites::from_mounts(vec![Mount { guest: "/w".to_owned(), tree }]).expect("collects");
         let said = staged.commit().err().map(|error| error.to_string());
         let link = root.join(path);
         let wanted =
@@ -500,7 +501,7 @@ fn a_program_reads_what_is_granted_and_nothing_else() {
     assert_eq!(read("none", &grants), ("E".into(), 44));
     assert_eq!(read("file", &Grants::default()), ("E".into(), 8));
     let ran = run(&load(&opener("file", true, "x")), "", |i| i.grants = grants);
-    assert_eq!((ran.outcome().exit_code, ran.outcome().writes.list().len()), (69, 0));
+    assert_eq!((ran.outcome().exit_code, ran.outcome().writes.written_entries().len()), (69, 0));
 }
 
 #[test]
@@ -510,13 +511,13 @@ fn a_program_writes_into_its_layer() {
     let grant = DirGrant { host: dir.path().to_owned(), guest: "/out".into() };
     let write = || run(&writer, "", |i| i.grants.write = vec![grant.clone()]);
     let discarded = write();
-    assert_eq!(discarded.outcome().writes.list().len(), 1);
+    assert_eq!(discarded.outcome().writes.written_entries().len(), 1);
     drop(discarded);
     assert!(!dir.path().join("new").exists());
     let Ok(outcome) = write().result else { panic!("runs") };
     let mut text = String::new();
-    let listed = outcome.writes.list()[0].clone();
-    let read = outcome.writes.open(&listed).and_then(|mut file| file.read_to_string(&mut text));
+    let listed = outcome.writes.written_entries()[0].clone();
+    let read = outcome.writes.open_written(&listed).and_then(|mut file| file.read_to_string(&mut text));
     assert_eq!((read.ok(), text.as_str()), (Some(4), "text"));
     let written = outcome.writes.commit().expect("commits");
     assert_eq!((written[0].guest.as_str(), &written[0].what), ("/out/new", &file("text")));

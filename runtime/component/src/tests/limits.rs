@@ -31,7 +31,7 @@ fn advice(component: &Component, set: Ceilings, by: SetBy) -> String {
     let limits = match by {
         SetBy::Step => Limits::of_step(set),
         SetBy::Default | SetBy::Policy | SetBy::Description | SetBy::Host => {
-            Limits::default().lowered(set, by)
+            Limits::default().lowered_to(set, by)
         }
     };
     let said = says(component, limits);
@@ -97,8 +97,8 @@ fn the_lowest_limit_counts_and_a_step_may_go_beyond_the_default() {
     assert_eq!(whose(Limits::of_step(Ceilings::default())), (usual, SetBy::Default));
     let beyond = Limits::of_step(fuel(2 * usual));
     assert_eq!(whose(beyond), (2 * usual, SetBy::Step));
-    assert_eq!(whose(beyond.lowered(fuel(7), SetBy::Policy)), (7, SetBy::Policy));
-    assert_eq!(whose(beyond.lowered(fuel(3 * usual), SetBy::Policy)), (2 * usual, SetBy::Step));
+    assert_eq!(whose(beyond.lowered_to(fuel(7), SetBy::Policy)), (7, SetBy::Policy));
+    assert_eq!(whose(beyond.lowered_to(fuel(3 * usual), SetBy::Policy)), (2 * usual, SetBy::Step));
     // A description never raises anything.
     let eager = described([Some(u64::MAX), None, None, None], SPIN);
     assert!(says(&eager, Limits::of_step(fuel(1000))).contains("(1000); the step sets this"));

@@ -60,6 +60,6 @@ impl crate::StagedWrites {
     fn commit(self) -> Result<Vec<crate::Written>, crate::WritesError> {
         let journals = tempfile::tempdir().expect("temporary directory");
         self.commit_unrecorded(journals.path(), &lobster_changes::LinkRule::default(), &|_| Ok(()))?;
-        Ok(self.list().to_vec())
+        Ok(self.written_entries().to_vec())
     }
 }

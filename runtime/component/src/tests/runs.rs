@@ -107,7 +107,7 @@ fn a_description_is_what_it_looks_like() {
 #[test]
 fn a_command_program_takes_words_and_nothing_else() {
     let command = load(&fixture::command("", ""));
-    let words = |args: &str| command.words(args).map_err(|error| error.to_string());
+    let words = |args: &str| command.command_words(args).map_err(|error| error.to_string());
     assert_eq!(words("{}"), Ok(Vec::new()));
     assert_eq!(
         words(r#"{"argv":["x",1,true]}"#),
@@ -388,11 +388,11 @@ fn a_memory_limit_bounds_the_process() {
     assert_eq!(run(&glutton, "{}", |i| i.limits.memory = 4 << 20).name(), "memory-limit");
     struct Sampler(u64);
     impl crate::OutputSink for Sampler {
-        fn bytes(&mut self, _: &[u8]) -> std::io::Result<()> {
+        fn write_bytes(&mut self, _: &[u8]) -> std::io::Result<()> {
             self.0 = self.0.max(resident());
             Ok(())
         }
-        fn item(&mut self, _: &str) -> std::io::Result<()> {
+        fn write_item(&mut self, _: &str) -> std::io::Result<()> {
             Ok(())
         }
     }
@@ -448,10 +448,10 @@ fn network_imports_need_a_grant() {
 fn raw_sockets_cannot_be_recorded() {
     struct Silent;
     impl crate::HostCallTrace for Silent {
-        fn recorded(&mut self, _: &crate::HostCall<'_>) -> Result<Option<Vec<u8>>, String> {
+        fn recorded_answer(&mut self, _: &crate::HostCall<'_>) -> Result<Option<Vec<u8>>, String> {
             Ok(None)
         }
-        fn record(&mut self, _: &crate::HostCall<'_>, _: &[u8]) {}
+        fn record_answer(&mut self, _: &crate::HostCall<'_>, _: &[u8]) {}
     }
     let program = load(&with_import("wasi:sockets/tcp@0.2.0"));
     let ran = run(&program, "", |i| {
@@ -469,7 +469,7 @@ pub(super) struct Tape {
 }
 
 impl crate::HostCallTrace for Tape {
-    fn recorded(&mut self, call: &crate::HostCall<'_>) -> Result<Option<Vec<u8>>, String> {
+    fn recorded_answer(&mut self, call: &crate::HostCall<'_>) -> Result<Option<Vec<u8>>, String> {
         let Some(at) = &mut self.replay else { return Ok(None) };
         let (function, answer) = self.calls.get(*at).ok_or("the record is at its end")?;
         *at += 1;
@@ -480,7 +480,7 @@ impl crate::HostCallTrace for Tape {
         }
     }
 
-    fn record(&mut self, call: &crate::HostCall<'_>, answer: &[u8]) {
+    fn record_answer(&mut self, call: &crate::HostCall<'_>, answer: &[u8]) {
         self.calls.push((call.function, answer.to_vec()));
     }
 }

@@ -58,8 +58,8 @@ fn what_was_decided_about_is_what_is_written_to() {
             }
             let grant = DirGrant { host: out.clone(), guest: "/out".into() };
             let grants = Grants { write: vec![grant], ..Grants::default() };
-            let opened = grants.open();
-            if !opened.write().all(allowed) {
+            let opened = grants.open_dirs();
+            if !opened.write_paths().all(allowed) {
                 refused += 1;
                 continue;
             }
@@ -70,13 +70,13 @@ fn what_was_decided_about_is_what_is_written_to() {
             let mut mounts = files.into_mounts();
             for path in [format!("f{}", turn % 10), format!("sub/g{}", turn % 10)] {
                 // A name below a directory that has become a link is refused.
-                let Ok(path) = mounts[0].tree.resolve("", &path, true) else { continue };
+                let Ok(path) = mounts[0].tree.resolve_path("", &path, true) else { continue };
                 if let Ok(opened) = mounts[0].tree.open_file(&path, CREATE) {
                     let writer = opened.writer.expect("writable");
                     assert_eq!(writer.write_at(&opened.file, b"inside", 0).ok(), Some(6));
                 }
             }
-            match StagedWrites::collect(mounts).map(StagedWrites::commit) {
+            match StagedWrites::from_mounts(mounts).map(StagedWrites::commit) {
                 Ok(Ok(_)) => written += 1,
                 Ok(Err(_)) | Err(_) => failed += 1,
             }

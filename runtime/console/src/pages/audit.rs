@@ -6,31 +6,31 @@ use maud::html;
 use serde_json::Value;
 
 use crate::shell::{self, Place};
-use crate::words::{empty, short, time};
+use crate::words::{clip_line, empty_placeholder, relative_time};
 
 const ROWS: usize = 200;
 
 pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let now = app.store.clock_ms();
-    let deeds = app.service.deeds(ROWS)?;
+    let deeds = app.service.list_deeds(ROWS)?;
     let body = html! {
         div class="top" { div class="title" { h1 { "Audit" } } }
         p class="lead" { "Actions of people and programs through the service. Actions of runs are in their records: " code { "lobster audit" } "." }
         section class="card scroll" tabindex="0" id="deeds" data-live="" {
             h2 class="hide" { "Deeds" }
-            @if deeds.is_empty() { (empty("No actions yet", "Starts, answers, pauses and changes of access appear here.", None)) }
+            @if deeds.is_empty() { (empty_placeholder("No actions yet", "Starts, answers, pauses and changes of access appear here.", None)) }
             @else { table class="table" {
                 thead { tr { th scope="col" { "When" } th scope="col" { "Who" } th scope="col" { "Did" } th scope="col" { "To" } th scope="col" class="spare" { "From" } th scope="col" class="spare" { "Detail" } } }
                 tbody { @for deed in &deeds { tr {
-                    td { (time(deed.at, now)) }
-                    td { (short(deed.actor.as_deref().unwrap_or("—"), 60)) }
+                    td { (relative_time(deed.at, now)) }
+                    td { (clip_line(deed.actor.as_deref().unwrap_or("—"), 60)) }
                     td { strong { (deed.verb.replace('-', " ")) } }
-                    td { code { (short(&deed.object, 60)) } }
-                    td class="spare muted" { (short(deed.origin.as_deref().unwrap_or_default(), 60)) }
-                    td class="spare" { @if !matches!(deed.detail, Value::Null) { code { (short(&json::compact(&deed.detail), 120)) } } }
+                    td { code { (clip_line(&deed.object, 60)) } }
+                    td class="spare muted" { (clip_line(deed.origin.as_deref().unwrap_or_default(), 60)) }
+                    td class="spare" { @if !matches!(deed.detail, Value::Null) { code { (clip_line(&json::compact(&deed.detail), 120)) } } }
                 } } }
             } }
         }
     };
-    Ok(shell::page(app, asked, "Audit", Place::Audit, &body))
+    Ok(shell::full_page(app, asked, "Audit", Place::Audit, &body))
 }

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use axum::http::{HeaderValue, header};
-use lobster_runtime::figures::bytes;
+use lobster_runtime::figures::format_bytes;
 use lobster_runtime::replay::bundle::{ExportOptions, export_bundle_to};
 use lobster_runtime::store::{Event, Record};
 use lobster_serve::http::{App, Asked, Problem, Reply, run_of};
@@ -19,7 +19,7 @@ impl Write for Bounded {
         if self.0.len() + more.len() > MOST {
             return Err(io::Error::other(format!(
                 "it is larger than {}; `lobster bundle export` writes it into a file",
-                bytes(MOST as u64)
+                format_bytes(MOST as u64)
             )));
         }
         self.0.extend_from_slice(more);
@@ -32,7 +32,7 @@ impl Write for Bounded {
 }
 
 /// The places of effects. Values computed only from their results are left out with them.
-fn effects(journal: &[Record]) -> Vec<String> {
+fn effect_paths(journal: &[Record]) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for record in journal {
         if let Event::StepStarted { path, .. } = &record.event
@@ -47,14 +47,17 @@ fn effects(journal: &[Record]) -> Vec<String> {
 pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let id = run_of(app, asked)?;
     let is_whole = asked.query("results") == Some("with");
-    let redact = if is_whole { Vec::new() } else { effects(&app.store.found_events(id)?.0) };
+    let redact = if is_whole { Vec::new() } else { effect_paths(&app.store.found_events(id)?.0) };
     let options = ExportOptions { redact, ..ExportOptions::default() };
     let mut out = Bounded(Vec::new());
     export_bundle_to(&app.runtime, &id.to_string(), &mut out, &options)
         .map_err(|failure| Problem::conflict("not_bundled", failure.message))?;
-    let file = format!("attachment; filename=\"{}.lobster-bundle\"", id.short());
+    let file = format!("attachment; filename=\"{}.lobster-bundle\"", id.short_id());
     let file = HeaderValue::from_str(&file).unwrap_or(HeaderValue::from_static("attachment"));
     Ok(Reply::bytes("application/octet-stream", out.0)
-        .header(header::CONTENT_DISPOSITION, file)
-        .header(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; sandbox")))
+        .with_header(header::CONTENT_DISPOSITION, file)
+        .with_header(
+            header::CONTENT_SECURITY_POLICY,
+            HeaderValue::from_static("default-src 'none'; sandbox"),
+        ))
 }

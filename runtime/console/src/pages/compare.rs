@@ -1,8 +1,8 @@
 //! The differences between a run and an earlier one, step by step, with reasons.
 
-use lobster_runtime::figures::counted;
+use lobster_runtime::figures::count_noun;
 use lobster_runtime::json;
-use lobster_runtime::replay::{self, Difference, RunDiff, StepChange, Why, standing};
+use lobster_runtime::replay::{self, Difference, RunDiff, StepChange, Why, read_standing};
 use lobster_runtime::store::{RunFilter, RunId, RunStatus, RunSummary};
 use lobster_runtime::visible::harmless;
 use lobster_serve::http::{App, Asked, Problem, Reply, run_of, workflow_of_run};
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::run::step_address;
 use crate::shell::{self, Place};
-use crate::words::{empty, encoded, short, state, time};
+use crate::words::{clip_line, empty_placeholder, relative_time, state_label, url_encode};
 
 /// Earlier runs that are searched for a successful one.
 const LOOKED: usize = 50;
@@ -30,7 +30,7 @@ pub(crate) fn last_good(app: &App, asked: &Asked, run: &RunSummary) -> Result<Op
         limit: LOOKED,
         ..RunFilter::default()
     };
-    let mut good = app.store.runs(&filter)?;
+    let mut good = app.store.list_runs(&filter)?;
     good.retain(|run| run.status == RunStatus::Ok);
     let ids: Vec<RunId> = good.iter().map(|run| run.id).collect();
     let starts = app.service.starts_of(&ids)?;
@@ -40,8 +40,8 @@ pub(crate) fn last_good(app: &App, asked: &Asked, run: &RunSummary) -> Result<Op
 }
 
 /// The address of a comparison of two runs; with a step, it explains why that step differs.
-pub(crate) fn address(run: RunId, with: RunId, step: Option<&str>) -> String {
-    let step = step.map(|step| format!("&step={}", encoded(step))).unwrap_or_default();
+pub(crate) fn comparison_url(run: RunId, with: RunId, step: Option<&str>) -> String {
+    let step = step.map(|step| format!("&step={}", url_encode(step))).unwrap_or_default();
     format!("/runs/{run}/compare?with={with}{step}")
 }
 
@@ -63,56 +63,56 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
             ))
         })?,
     };
-    let of_runs = replay::diff(&app.runtime, &before.id.to_string(), &id.to_string())
+    let of_runs = replay::compare_runs(&app.runtime, &before.id.to_string(), &id.to_string())
         .map_err(|failure| Problem::conflict("not_compared", failure.message))?;
     let step = asked.query("step").filter(|step| !step.is_empty());
     let why = step.map(|step| {
-        replay::why(&app.runtime, &id.to_string(), step, Some(&before.id.to_string()))
+        replay::explain_step(&app.runtime, &id.to_string(), step, Some(&before.id.to_string()))
             .map_err(|error| error.to_string())
     });
     let now = app.store.clock_ms();
     let shown = |run: &RunSummary| {
-        html! { div class="bar" { a href=(format!("/runs/{}", run.id)) { code { (run.id.short()) } } (state(standing(&app.store, run).as_str(), false)) (time(run.started_at, now)) } }
+        html! { div class="bar" { a href=(format!("/runs/{}", run.id)) { code { (run.id.short_id()) } } (state_label(read_standing(&app.store, run).as_str(), false)) (relative_time(run.started_at, now)) } }
     };
     let body = html! {
-        div class="crumbs" { a href="/runs" { "Runs" } "/" a href=(format!("/runs/{id}")) { code { (id.short()) } } "/ compare" }
-        h1 { "Differences: " (short(&run.name, 120)) }
+        div class="crumbs" { a href="/runs" { "Runs" } "/" a href=(format!("/runs/{id}")) { code { (id.short_id()) } } "/ compare" }
+        h1 { "Differences: " (clip_line(&run.name, 120)) }
         @for broken in &of_runs.broken { div class="note is-bad" { strong { "The record of a run is damaged" } p { (broken.to_string()) } } }
         dl class="card pad facts" {
             dt { "Before" } dd { (shown(&before)) }
             dt { "Now" } dd { (shown(&run)) }
             dt { "Plan" } dd { @if of_runs.same_plan { "the same" } @else { "different" } }
             dt { "Arguments" } dd { @if of_runs.same_args { "the same" } @else { "different" } }
-            dt { "Steps" } dd { (counted(of_runs.same, "step")) " the same, " (of_runs.steps.len()) " not" }
+            dt { "Steps" } dd { (count_noun(of_runs.same, "step")) " the same, " (of_runs.steps.len()) " not" }
         }
         @if let Some((step, why)) = step.zip(why) { (of_step(step, &why)) }
-        (steps(&of_runs, id, before.id))
-        @if let Some(output) = &of_runs.output { section { h2 { "The result of the run" } (difference(output)) } }
+        (render_steps(&of_runs, id, before.id))
+        @if let Some(output) = &of_runs.output { section { h2 { "The result of the run" } (render_difference(output)) } }
     };
-    Ok(shell::page(app, asked, "Differences", Place::Runs, &body))
+    Ok(shell::full_page(app, asked, "Differences", Place::Runs, &body))
 }
 
 fn of_step(step: &str, why: &Result<Why, String>) -> Markup {
     html! {
         section id="why" {
-            h2 { "Why " code { (short(step, 120)) } " differs" }
+            h2 { "Why " code { (clip_line(step, 120)) } " differs" }
             @match why {
                 Err(none) => div class="note" { p class="prompt" { (harmless(none)) } },
                 Ok(why) => {
-                    p class="prompt" { (harmless(&why.sentence())) }
-                    @for one in why.differences.iter().chain(&why.outcome).take(40) { (difference(one)) }
+                    p class="prompt" { (harmless(&why.to_sentence())) }
+                    @for one in why.differences.iter().chain(&why.outcome).take(40) { (render_difference(one)) }
                 }
             }
         }
     }
 }
 
-fn steps(of_runs: &RunDiff, run: RunId, before: RunId) -> Markup {
+fn render_steps(of_runs: &RunDiff, run: RunId, before: RunId) -> Markup {
     html! {
         section {
             header { h2 { "Steps" } }
             div class="card scroll" tabindex="0" {
-                @if of_runs.steps.is_empty() { (empty("Every step did the same", "Both runs did the same with the same results.", None)) }
+                @if of_runs.steps.is_empty() { (empty_placeholder("Every step did the same", "Both runs did the same with the same results.", None)) }
                 @else {
                     table class="table" {
                         thead { tr { th scope="col" { "Step" } th scope="col" { "Change" } th scope="col" { "First difference" } th scope="col" { span class="hide" { "Why" } } } }
@@ -120,22 +120,22 @@ fn steps(of_runs: &RunDiff, run: RunId, before: RunId) -> Markup {
                             @for one in of_runs.steps.iter().take(MOST) {
                                 @let of = match one.change { StepChange::Removed | StepChange::NotReached => before, StepChange::Added | StepChange::Action | StepChange::Outcome => run };
                                 tr {
-                                    td { a href=(step_address(of, &one.step)) { (short(&one.step, 80)) } }
-                                    td class="small" { (word(one.change)) }
-                                    td class="small prompt" { @if let Some(first) = &one.first { (short(&first.sentence(), 300)) } }
-                                    td class="small" { @if matches!(one.change, StepChange::Action | StepChange::Outcome) { a href=(address(run, before, Some(&one.step)) + "#why") { "why" } } }
+                                    td { a href=(step_address(of, &one.step)) { (clip_line(&one.step, 80)) } }
+                                    td class="small" { (change_word(one.change)) }
+                                    td class="small prompt" { @if let Some(first) = &one.first { (clip_line(&first.to_sentence(), 300)) } }
+                                    td class="small" { @if matches!(one.change, StepChange::Action | StepChange::Outcome) { a href=(comparison_url(run, before, Some(&one.step)) + "#why") { "why" } } }
                                 }
                             }
                         }
                     }
                 }
             }
-            @if of_runs.steps.len() > MOST { p class="muted small" { "… and " (of_runs.steps.len() - MOST) " more; " code { "lobster diff " (before.short()) " " (run.short()) } " lists all." } }
+            @if of_runs.steps.len() > MOST { p class="muted small" { "… and " (of_runs.steps.len() - MOST) " more; " code { "lobster diff " (before.short_id()) " " (run.short_id()) } " lists all." } }
         }
     }
 }
 
-fn word(change: StepChange) -> &'static str {
+fn change_word(change: StepChange) -> &'static str {
     match change {
         StepChange::Removed => "only before",
         StepChange::NotReached => "not reached",
@@ -145,15 +145,15 @@ fn word(change: StepChange) -> &'static str {
     }
 }
 
-fn difference(one: &Difference) -> Markup {
+fn render_difference(one: &Difference) -> Markup {
     let value = |value: &Value| match value {
         Value::Null => "(nothing)".to_owned(),
-        Value::String(text) => short(text, VALUE),
-        other => short(&json::compact(other), VALUE),
+        Value::String(text) => clip_line(text, VALUE),
+        other => clip_line(&json::compact(other), VALUE),
     };
     html! {
         dl class="card pad facts" {
-            dt { "What" } dd { (harmless(&one.sentence())) @if let Some(step) = &one.made_by { ", made by step " code { (harmless(step)) } } }
+            dt { "What" } dd { (harmless(&one.to_sentence())) @if let Some(step) = &one.made_by { ", made by step " code { (harmless(step)) } } }
             dt { "Before" } dd { pre class="out" tabindex="0" { (value(&one.was)) } }
             dt { "Now" } dd { pre class="out" tabindex="0" { (value(&one.is)) } }
         }

@@ -5,7 +5,7 @@
 
 use axum::http::StatusCode;
 use lobster_runtime::digest::Digest;
-use lobster_runtime::figures::counted;
+use lobster_runtime::figures::count_noun;
 use lobster_runtime::graph::Graph;
 use lobster_runtime::language::diagnostic::{Diagnostic, Severity};
 use lobster_runtime::runtime::Draft;
@@ -21,7 +21,7 @@ use crate::assets;
 use crate::chart;
 use crate::diff;
 use crate::shell::{self, Place};
-use crate::words::{empty, state};
+use crate::words::{empty_placeholder, state_label};
 
 /// Most steps in the graph beside the text.
 const DRAWN: usize = 120;
@@ -52,13 +52,13 @@ enum Stage {
 }
 
 fn digest_of(text: &str) -> Digest {
-    Digest::of(text.as_bytes())
+    Digest::of_bytes(text.as_bytes())
 }
 
 /// The current content of the workflow's file; none if it does not exist.
 fn file_now(app: &App, asked: &Asked) -> Result<Option<Content>, Problem> {
     let file = acts::file_of_workflow(app, asked)?;
-    app.files.read(file.editable()?).map_err(|problem| acts::file_problem(&file.path, problem))
+    app.files.read_file(file.editable_place()?).map_err(|problem| acts::file_problem(&file.path, problem))
 }
 
 pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
@@ -66,10 +66,10 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         Some(content) => (content.text, Some(content.digest)),
         None => (FIRST.to_owned(), None),
     };
-    page(app, asked, text, base, &Stage::Writing)
+    render_page(app, asked, text, base, &Stage::Writing)
 }
 
-pub(crate) fn act(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn check_or_save(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let now = file_now(app, asked)?;
     let known = now.as_ref().map(|now| now.digest);
     // Browsers send line ends as two characters.
@@ -83,33 +83,35 @@ pub(crate) fn act(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let base: Option<Digest> = digest("base")?;
     let act = asked.field("act").unwrap_or_default();
     if let Some(number) = act.strip_prefix("fix:") {
-        text = corrected(&acts::check_draft(app, asked, &text)?, number, text);
+        text = apply_fix(&acts::check_draft(app, asked, &text)?, number, text);
     }
     let is_seen = asked.field("seen") == Some(digest_of(&text).to_string().as_str());
     let before = |now: Option<Content>| now.map(|now| now.text).unwrap_or_default();
     match act {
         "write" | "register" if is_seen => match acts::save_file(app, asked, base, &text)? {
-            Saved::Yes(digest) => saved(app, asked, digest, act == "register"),
+            Saved::Yes(digest) => finish_save(app, asked, digest, act == "register"),
             Saved::Changed(now) => {
                 let stage = Stage::Conflict { now };
-                Ok(page(app, asked, text, base, &stage)?.status(StatusCode::CONFLICT))
+                Ok(render_page(app, asked, text, base, &stage)?.with_status(StatusCode::CONFLICT))
             }
         },
         // The text differs from the one that was shown, so the difference is shown again.
         "save" | "write" | "register" if known == base => {
-            page(app, asked, text, base, &Stage::Saving { before: before(now) })
+            render_page(app, asked, text, base, &Stage::Saving { before: before(now) })
         }
         // The current file replaces the base version, and the difference to it is shown.
         "over" if known == digest("now")? => {
-            page(app, asked, text, known, &Stage::Saving { before: before(now) })
+            render_page(app, asked, text, known, &Stage::Saving { before: before(now) })
         }
-        "save" | "write" | "register" | "over" => page(app, asked, text, base, &Stage::Conflict { now }),
-        _ => page(app, asked, text, base, &Stage::Writing),
+        "save" | "write" | "register" | "over" => {
+            render_page(app, asked, text, base, &Stage::Conflict { now })
+        }
+        _ => render_page(app, asked, text, base, &Stage::Writing),
     }
 }
 
 /// Applies the correction of one finding.
-fn corrected(draft: &Draft, number: &str, text: String) -> String {
+fn apply_fix(draft: &Draft, number: &str, text: String) -> String {
     let finding = number.parse().ok().and_then(|number: usize| draft.findings.get(number));
     match finding.and_then(|finding| finding.fix.as_ref()) {
         Some(fix) if text.get(fix.span.start..fix.span.end).is_some() => {
@@ -121,11 +123,11 @@ fn corrected(draft: &Draft, number: &str, text: String) -> String {
     }
 }
 
-fn saved(app: &App, asked: &Asked, digest: Digest, is_to_register: bool) -> Result<Reply, Problem> {
+fn finish_save(app: &App, asked: &Asked, digest: Digest, is_to_register: bool) -> Result<Reply, Problem> {
     let address = format!("/workflows/{}/edit?saved=yes", asked.param("workflow"));
     if is_to_register {
         let file = acts::file_of_workflow(app, asked)?;
-        let candidate = workflows::read(&app.runtime, &file.path).map_err(|why| {
+        let candidate = workflows::read_candidate(&app.runtime, &file.path).map_err(|why| {
             Problem::new(
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "workflow",
@@ -133,7 +135,7 @@ fn saved(app: &App, asked: &Asked, digest: Digest, is_to_register: bool) -> Resu
             )
         })?;
         // Only the text that was saved here is registered, never another person's text.
-        let now = file.place.and_then(|place| app.files.read(&place).ok().flatten());
+        let now = file.place.and_then(|place| app.files.read_file(&place).ok().flatten());
         if now.is_none_or(|now| now.digest != digest) {
             return Err(Problem::conflict(
                 "changed",
@@ -142,17 +144,17 @@ fn saved(app: &App, asked: &Asked, digest: Digest, is_to_register: bool) -> Resu
         }
         acts::register_file(app, asked, &file.path, &candidate.digest.to_string())?;
     }
-    Ok(Reply::see(&address))
+    Ok(Reply::redirect_to(&address))
 }
 
 pub(crate) fn register(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let file = acts::file_of_workflow(app, asked)?;
     acts::register_file(app, asked, &file.path, asked.field("digest").unwrap_or_default())?;
-    Ok(Reply::see(&format!("/workflows/{}", asked.param("workflow"))))
+    Ok(Reply::redirect_to(&format!("/workflows/{}", asked.param("workflow"))))
 }
 
 /// Redirects to the editor of a new workflow.
-pub(crate) fn begin(_: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn redirect_to_editor(_: &App, asked: &Asked) -> Result<Reply, Problem> {
     let name = asked.query("name").unwrap_or_default().trim();
     let name = name.strip_suffix(".lobster").unwrap_or(name);
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -161,10 +163,10 @@ pub(crate) fn begin(_: &App, asked: &Asked) -> Result<Reply, Problem> {
             "a workflow is named after its file: use letters, digits, `-`, `_` and `.`",
         ));
     }
-    Ok(Reply::see(&format!("/workflows/{name}/edit")))
+    Ok(Reply::redirect_to(&format!("/workflows/{name}/edit")))
 }
 
-fn page(
+fn render_page(
     app: &App,
     asked: &Asked,
     text: String,
@@ -183,9 +185,9 @@ fn page(
             @if file.is_registered { a href=(format!("/workflows/{name}")) { (name) } } @else { span { (name) } }
             "/ edit"
         }
-        div class="title" { h1 { "Edit " (name) } @if writing.is_new { (state("new", true)) } }
-        @if is_saved { (standing(app, asked, &file.path)?) }
-        form method="post" action=(address) class="stack" data-editor=(assets::editor()) data-workflow=(name) data-saved=[is_saved.then_some("")] {
+        div class="title" { h1 { "Edit " (name) } @if writing.is_new { (state_label("new", true)) } }
+        @if is_saved { (registration_note(app, asked, &file.path)?) }
+        form method="post" action=(address) class="stack" data-editor=(assets::editor_url()) data-workflow=(name) data-saved=[is_saved.then_some("")] {
             input type="hidden" name="base" value=(base.map(|base| base.to_string()).unwrap_or_default());
             (stage_markup(app, &writing, stage, file.is_registered))
             div class="split writing" {
@@ -205,22 +207,22 @@ fn page(
                     }
                 }
                 div class="stack" {
-                    (findings(&writing.draft, &writing.path))
-                    (picture(&writing.draft))
+                    (render_findings(&writing.draft, &writing.path))
+                    (render_graph(&writing.draft))
                     (dry_run(&writing.draft))
                 }
             }
         }
     };
-    Ok(shell::page(app, asked, &format!("Edit {name}"), Place::Workflows, &body))
+    Ok(shell::full_page(app, asked, &format!("Edit {name}"), Place::Workflows, &body))
 }
 
 /// Compares the saved file with the registered version.
-fn standing(app: &App, asked: &Asked, path: &std::path::Path) -> Result<Markup, Problem> {
+fn registration_note(app: &App, asked: &Asked, path: &std::path::Path) -> Result<Markup, Problem> {
     let name = asked.param("workflow");
-    let candidate = workflows::read(&app.runtime, path);
+    let candidate = workflows::read_candidate(&app.runtime, path);
     let word = match &candidate {
-        Ok(candidate) => Some(workflows::compare(&app.service, candidate)?),
+        Ok(candidate) => Some(workflows::compare_registration(&app.service, candidate)?),
         Err(_) => None,
     };
     Ok(html! {
@@ -252,8 +254,8 @@ fn stage_markup(app: &App, writing: &Writing, stage: &Stage, is_registered: bool
             Stage::Saving { before } if *before == writing.text && !writing.is_new => div class="note" { strong { "Nothing to save" } p { "The file already has this text." } },
             Stage::Saving { before } => section id="saving" {
                 header { h2 { @if writing.is_new { "A new file" } @else { "Changes to the file" } } code class="muted small" { (harmless(&writing.path)) } }
-                (diff::lines(before, &writing.text))
-                @if errors > 0 { div class="note is-wait" { strong { (counted(errors as u64, "error")) } p { "It can be saved, but nothing can start it." } } }
+                (diff::compare_texts(before, &writing.text))
+                @if errors > 0 { div class="note is-wait" { strong { (count_noun(errors as u64, "error")) } p { "It can be saved, but nothing can start it." } } }
                 @else if is_registered && !app.files.is_trusted { p class="muted" { "The registered version differs: runs are refused until this version is registered." } }
                 input type="hidden" name="seen" value=(seen);
                 div class="bar" {
@@ -268,7 +270,7 @@ fn stage_markup(app: &App, writing: &Writing, stage: &Stage, is_registered: bool
                     p { "Nothing was saved. Your text is below." @if now.is_some() { " Saving it would change the current file as follows:" } }
                 }
                 @if let Some(now) = now {
-                    (diff::lines(&now.text, &writing.text))
+                    (diff::compare_texts(&now.text, &writing.text))
                     input type="hidden" name="now" value=(now.digest);
                 }
                 div class="bar" {
@@ -280,16 +282,16 @@ fn stage_markup(app: &App, writing: &Writing, stage: &Stage, is_registered: bool
     }
 }
 
-fn findings(draft: &Draft, path: &str) -> Markup {
+fn render_findings(draft: &Draft, path: &str) -> Markup {
     let own = path.rsplit('/').next().unwrap_or(path);
     html! {
         section id="findings" data-part="" {
-            header { h2 { "Findings" } @if !draft.findings.is_empty() { span class="muted small" { (counted(draft.findings.len() as u64, "finding")) } } }
+            header { h2 { "Findings" } @if !draft.findings.is_empty() { span class="muted small" { (count_noun(draft.findings.len() as u64, "finding")) } } }
             div class="card calm" {
-                @if draft.findings.is_empty() { (empty("No problems found", "Findings of `lobster check` appear here.", None)) }
+                @if draft.findings.is_empty() { (empty_placeholder("No problems found", "Findings of `lobster check` appear here.", None)) }
                 @else {
                     ul class="rows findings" {
-                        @for (number, finding) in draft.findings.iter().enumerate() { li { (one(finding, number, own)) } }
+                        @for (number, finding) in draft.findings.iter().enumerate() { li { (render_finding(finding, number, own)) } }
                     }
                 }
             }
@@ -297,7 +299,7 @@ fn findings(draft: &Draft, path: &str) -> Markup {
     }
 }
 
-fn one(finding: &Diagnostic, number: usize, own: &str) -> Markup {
+fn render_finding(finding: &Diagnostic, number: usize, own: &str) -> Markup {
     let word = match finding.severity {
         Severity::Error => "error",
         Severity::Warning => "warning",
@@ -305,7 +307,7 @@ fn one(finding: &Diagnostic, number: usize, own: &str) -> Markup {
     let (line, column) = (finding.line, finding.column);
     html! {
         div class="row" {
-            (state(word, false))
+            (state_label(word, false))
             div class="what" {
                 p class="prompt" { (harmless(&finding.message)) }
                 @if let Some(help) = &finding.help { p class="muted small prompt" { (harmless(help)) } }
@@ -323,15 +325,15 @@ fn one(finding: &Diagnostic, number: usize, own: &str) -> Markup {
     }
 }
 
-fn picture(draft: &Draft) -> Markup {
-    let graph = draft.workflow.as_ref().map(|workflow| Graph::of(workflow, &Map::new()));
+fn render_graph(draft: &Draft) -> Markup {
+    let graph = draft.workflow.as_ref().map(|workflow| Graph::from_workflow(workflow, &Map::new()));
     html! {
         section id="picture" data-part="" {
             header { h2 { "Steps" } }
             div class="card pad" {
                 @match &graph {
-                    Some(graph) if graph.nodes.len() <= DRAWN => (chart::graph(graph, &|_| None, &|_| None)),
-                    Some(graph) => p class="muted" { (counted(graph.nodes.len() as u64, "step")) ", which is too many to draw" },
+                    Some(graph) if graph.nodes.len() <= DRAWN => (chart::draw_graph(graph, &|_| None, &|_| None)),
+                    Some(graph) => p class="muted" { (count_noun(graph.nodes.len() as u64, "step")) ", which is too many to draw" },
                     None => p class="muted" { "The text cannot be read yet." },
                 }
             }

@@ -5,16 +5,16 @@ use lobster_serve::http::{App, Asked, Problem, Reply, acts};
 use maud::html;
 use serde_json::json;
 
-use super::problem::typed;
+use super::problem::typed_fields;
 use crate::assets;
 use crate::shell;
 
 pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
-    Ok(page(app, asked, None))
+    Ok(render_page(app, asked, None))
 }
 
 /// The login page, which callers without a session also see instead of other pages.
-pub(crate) fn page(app: &App, asked: &Asked, wrong: Option<&str>) -> Reply {
+pub(crate) fn render_page(app: &App, asked: &Asked, wrong: Option<&str>) -> Reply {
     let next = match asked.field("next").or_else(|| asked.query("next")) {
         Some(next) => next,
         None if asked.method == Method::GET && !asked.target.starts_with("/login") => &asked.target,
@@ -25,13 +25,13 @@ pub(crate) fn page(app: &App, asked: &Asked, wrong: Option<&str>) -> Reply {
     // The code of the problem, for programs.
     let problem = (!asked.target.starts_with("/login")).then_some("login");
     let body = html! {
-        div class="top" data-problem=[problem] { (shell::brand()) }
+        div class="top" data-problem=[problem] { (shell::brand_link()) }
         h1 { "Log in" }
         p class="lead" { "One-time links open this console. Print one where lobster runs:" }
         pre class="cmd" { "lobster serve link" }
         @if let Some(wrong) = wrong { div class="note is-bad" role="alert" { strong { (wrong) } } }
         form method="post" action="/login" class="answer" data-login="" {
-            input type="hidden" name="next" value=(local(next));
+            input type="hidden" name="next" value=(local_path(next));
             div class="field" {
                 label for="link" { "Link" }
                 input id="link" name="link" autocomplete="off" spellcheck="false" required placeholder="http://…/login#lob_…" aria-describedby="about-link";
@@ -39,9 +39,9 @@ pub(crate) fn page(app: &App, asked: &Asked, wrong: Option<&str>) -> Reply {
             }
             button class="primary big" { "Log in" }
         }
-        div class="answer" data-passkeys=(assets::passkey()) hidden {
+        div class="answer" data-passkeys=(assets::passkey_url()) hidden {
             p class="muted" { "Or with a passkey, if you have added one on this device:" }
-            button type="button" class="big" data-passkey="login" data-next=(local(next)) { "Log in with a passkey" }
+            button type="button" class="big" data-passkey="login" data-next=(local_path(next)) { "Log in with a passkey" }
             p role="alert" {}
         }
         @if asked.method == Method::POST && !asked.target.starts_with("/login") {
@@ -49,58 +49,58 @@ pub(crate) fn page(app: &App, asked: &Asked, wrong: Option<&str>) -> Reply {
                 strong { "Your session had ended" }
                 p { "Nothing was sent. Log in, and send it again: what you typed is below." }
             }
-            (typed(asked))
+            (typed_fields(asked))
         }
     };
-    shell::narrow(app, "Log in", &body)
+    shell::narrow_page(app, "Log in", &body)
 }
 
 /// Returns a path of this server, or `/` for anything else.
-fn local(next: &str) -> &str {
+fn local_path(next: &str) -> &str {
     let is_local =
         next.starts_with('/') && !next.starts_with("//") && !next.contains(['\\', '\n', '\r', '\t']);
     if is_local { next } else { "/" }
 }
 
-pub(crate) fn enter(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn open_session(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let link = asked.field("link").unwrap_or_default().trim();
     let secret = link.rsplit('#').next().unwrap_or_default();
     match acts::login(app, &asked.with_json(json!({ "link": secret }))) {
         Ok(reply) => {
             let cookie = reply.headers().iter().find(|(name, _)| *name == header::SET_COOKIE).cloned();
-            let see = Reply::see(local(asked.field("next").unwrap_or("/")));
+            let see = Reply::redirect_to(local_path(asked.field("next").unwrap_or("/")));
             Ok(match cookie {
-                Some((name, value)) => see.header(name, value),
+                Some((name, value)) => see.with_header(name, value),
                 None => see,
             })
         }
         Err(problem) => {
             let status = problem.status;
-            Ok(shell::with_status(page(app, asked, Some(&problem.detail)), status))
+            Ok(shell::with_status(render_page(app, asked, Some(&problem.detail)), status))
         }
     }
 }
 
-pub(crate) fn leave(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn end_session(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let reply = acts::logout(app, asked)?;
     let cookie = reply.headers().iter().find(|(name, _)| *name == header::SET_COOKIE).cloned();
-    let see = Reply::see("/login");
+    let see = Reply::redirect_to("/login");
     Ok(match cookie {
-        Some((name, value)) => see.header(name, value),
+        Some((name, value)) => see.with_header(name, value),
         None => see,
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::local;
+    use super::local_path;
 
     #[test]
     fn a_login_leads_to_this_server_only() {
         for bad in ["https://evil.example", "//evil.example", "/\\evil.example", "javascript:1", "", "/a\nb"]
         {
-            assert_eq!(local(bad), "/", "{bad}");
+            assert_eq!(local_path(bad), "/", "{bad}");
         }
-        assert_eq!(local("/runs?status=failed"), "/runs?status=failed");
+        assert_eq!(local_path("/runs?status=failed"), "/runs?status=failed");
     }
 }

@@ -15,7 +15,7 @@ use maud::{Markup, html};
 use super::runs;
 use crate::cache::Cache;
 use crate::shell::{self, Place};
-use crate::words::{empty, short, state, time};
+use crate::words::{clip_line, empty_placeholder, relative_time, state_label};
 
 /// Most rows of each part.
 const ROWS: usize = 20;
@@ -34,7 +34,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let now = app.store.clock_ms();
     let of = |status, since| -> Result<_, Problem> {
         let filter = RunFilter { status: Some(status), since, limit: ROWS, ..RunFilter::default() };
-        runs::rows(app, asked, app.store.runs(&filter)?, None)
+        runs::readable_rows(app, asked, app.store.list_runs(&filter)?, None)
     };
     let is_stuck = |row: &runs::Row| row.state == Standing::Interrupted;
     let (mut stuck, running): (Vec<_>, Vec<_>) =
@@ -48,38 +48,38 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         div class="top" { div class="title" { h1 { "Now" } } }
         div class="split" {
             div class="stack" {
-                (questions(app, asked, now)?)
+                (render_approvals(app, asked, now)?)
                 section id="running" data-live="" {
                     header { h2 { "Running" } a href="/runs?status=running" class="muted small" { "all" } }
                     div class="card calm" {
-                        @if running.is_empty() { (empty("Nothing is running", "Start a workflow from its page, or in a terminal.", None)) }
-                        @else { (runs::list(&running, now)) }
+                        @if running.is_empty() { (empty_placeholder("Nothing is running", "Start a workflow from its page, or in a terminal.", None)) }
+                        @else { (runs::render_list(&running, now)) }
                     }
                 }
                 @if !stuck.is_empty() {
                     section id="stuck" {
                         header { h2 { "Interrupted" } }
-                        div class="card calm" { (runs::list(&stuck, now)) }
+                        div class="card calm" { (runs::render_list(&stuck, now)) }
                     }
                 }
                 section id="failed" data-live="" {
                     header { h2 { "Failed in the last three days" } a href="/runs?status=failed" class="muted small" { "all" } }
                     div class="card calm" {
-                        @if failed.is_empty() { (empty("Nothing failed", "Runs that fail appear here with their error.", None)) }
-                        @else { (runs::list(&failed, now)) }
+                        @if failed.is_empty() { (empty_placeholder("Nothing failed", "Runs that fail appear here with their error.", None)) }
+                        @else { (runs::render_list(&failed, now)) }
                     }
                 }
             }
             div class="stack" {
-                (queued(app, asked, now)?)
-                (due(app, asked, now)?)
+                (render_queue(app, asked, now)?)
+                (render_due(app, asked, now)?)
                 @if could_have_passkey(app, asked)? {
                     p class="muted small js-only" { a href="/passkeys" { "Add a passkey" } ", and this device logs you in." }
                 }
             }
         }
     };
-    Ok(shell::page(app, asked, "Now", Place::Now, &body))
+    Ok(shell::full_page(app, asked, "Now", Place::Now, &body))
 }
 
 /// True if the viewer has no passkey, may add one, and the address of the server is a name.
@@ -89,21 +89,21 @@ fn could_have_passkey(app: &App, asked: &Asked) -> Result<bool, Problem> {
     Ok(has_name && acts::may_add_passkey(app, asked) && acts::passkeys_of(app, asked)?.is_empty())
 }
 
-fn questions(app: &App, asked: &Asked, now: i64) -> Result<Markup, Problem> {
+fn render_approvals(app: &App, asked: &Asked, now: i64) -> Result<Markup, Problem> {
     let asking = app.store.runs_that_ask(COUNTED)?;
     let starts = app.service.starts_of(&asking)?;
     let may = |run: &RunId| asked.may_read(starts.get(run).and_then(|start| start.workflow.as_deref()));
     let open = asking.iter().filter(|run| may(run)).count();
     let filter = GateFilter { status: Some(GateStatus::Open), run: None, limit: QUESTIONS };
-    let mut gates = app.store.gates(&filter)?;
+    let mut gates = app.store.list_approvals(&filter)?;
     gates.retain(|gate| may(&gate.run));
     Ok(html! {
         section id="questions" data-live="" {
             header { h2 { "Waiting for you" } }
             div class="card calm" {
-                @if gates.is_empty() { (empty("No question is open", "A run that needs a person stops, and its question appears here.", None)) }
+                @if gates.is_empty() { (empty_placeholder("No question is open", "A run that needs a person stops, and its question appears here.", None)) }
                 ul class="rows" {
-                    @for gate in &gates { li data-key=(gate.id) { (question(app, gate, now)) } }
+                    @for gate in &gates { li data-key=(gate.id) { (render_approval(app, gate, now)) } }
                 }
                 @if open > gates.len() {
                     p class="muted small pad" { "and " (open - gates.len()) @if asking.len() == COUNTED { " or more" } " that came earlier; they move up when these are answered. " code { "lobster approvals" } " lists all." }
@@ -138,9 +138,9 @@ fn asked_in(app: &App, gate: &Gate) -> Arc<Asks> {
     let by = view.as_ref().and_then(|view| view.facts.iter().find(|fact| fact.label == "asked by"));
     let asks = Arc::new(Asks {
         kind,
-        prompt: view.as_ref().map(|view| short(&view.prompt, 200)).unwrap_or_default(),
-        by: by.and_then(|fact| fact.values.first()).map(|by| short(by, 90)).unwrap_or_default(),
-        items: view.as_ref().map_or(0, QuestionView::count),
+        prompt: view.as_ref().map(|view| clip_line(&view.prompt, 200)).unwrap_or_default(),
+        by: by.and_then(|fact| fact.values.first()).map(|by| clip_line(by, 90)).unwrap_or_default(),
+        items: view.as_ref().map_or(0, QuestionView::item_count),
     });
     if view.is_some() {
         ASKED.put(key, Arc::clone(&asks), 200 + asks.prompt.len() + asks.by.len());
@@ -148,11 +148,11 @@ fn asked_in(app: &App, gate: &Gate) -> Arc<Asks> {
     asks
 }
 
-fn question(app: &App, gate: &Gate, now: i64) -> Markup {
+fn render_approval(app: &App, gate: &Gate, now: i64) -> Markup {
     let asks = asked_in(app, gate);
     html! {
         a class="row" href=(format!("/questions/{}", gate.id)) {
-            (state("waiting", false))
+            (state_label("waiting", false))
             span class="what" {
                 span class="name clip" { (asks.prompt) }
                 span class="muted small clip" {
@@ -161,16 +161,16 @@ fn question(app: &App, gate: &Gate, now: i64) -> Markup {
                 }
             }
             span class="when" {
-                (time(gate.created_at, now))
-                @if let Some(until) = gate.expires_at { br; "until " (time(until, now)) }
+                (relative_time(gate.created_at, now))
+                @if let Some(until) = gate.expires_at { br; "until " (relative_time(until, now)) }
             }
         }
     }
 }
 
-fn queued(app: &App, asked: &Asked, now: i64) -> Result<Markup, Problem> {
+fn render_queue(app: &App, asked: &Asked, now: i64) -> Result<Markup, Problem> {
     let mut rows = Vec::new();
-    let starts = app.service.starts(false, ROWS)?;
+    let starts = app.service.list_starts(false, ROWS)?;
     let ids: Vec<RunId> = starts.iter().map(|start| start.run).collect();
     let mut names = app.service.starts_of(&ids)?;
     for start in starts {
@@ -186,9 +186,9 @@ fn queued(app: &App, asked: &Asked, now: i64) -> Result<Markup, Problem> {
                 ul class="card rows" {
                     @for (start, workflow) in &rows {
                         li { a class="row" href=(format!("/runs/{}", start.run)) {
-                            (state(start.state.as_str(), false))
+                            (state_label(start.state.as_str(), false))
                             span class="what" { span class="name clip" { (workflow) } span class="muted small clip" { (start.cause.replace('_', " ")) } }
-                            span class="when" { (time(start.queued_at, now)) }
+                            span class="when" { (relative_time(start.queued_at, now)) }
                         } }
                     }
                 }
@@ -197,7 +197,7 @@ fn queued(app: &App, asked: &Asked, now: i64) -> Result<Markup, Problem> {
     })
 }
 
-fn due(app: &App, asked: &Asked, now: i64) -> Result<Markup, Problem> {
+fn render_due(app: &App, asked: &Asked, now: i64) -> Result<Markup, Problem> {
     let rows: Vec<_> = app
         .service
         .next_schedules(DUE)?
@@ -209,13 +209,13 @@ fn due(app: &App, asked: &Asked, now: i64) -> Result<Markup, Problem> {
         section id="due" data-live="" {
             header { h2 { "Due next" } a href="/schedules" class="muted small" { "schedules" } }
             div class="card calm" {
-                @if rows.is_empty() { (empty("Nothing is due", "A workflow declares under `on:` when it starts. Paused schedules are not due.", Some("lobster schedule register FILE"))) }
+                @if rows.is_empty() { (empty_placeholder("Nothing is due", "A workflow declares under `on:` when it starts. Paused schedules are not due.", Some("lobster schedule register FILE"))) }
                 @else {
                     table class="table" {
                         thead { tr { th scope="col" { "Workflow" } th scope="col" class="num" { "Due" } } }
                         tbody {
                             @for (next, row) in rows.iter().take(8) {
-                                tr { td { a href=(format!("/workflows/{}", row.workflow_name)) { (row.title()) } } td class="num" { (time(*next, now)) } }
+                                tr { td { a href=(format!("/workflows/{}", row.workflow_name)) { (row.display_name()) } } td class="num" { (relative_time(*next, now)) } }
                             }
                         }
                     }

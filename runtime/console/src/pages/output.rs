@@ -22,12 +22,15 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         _ => None,
     });
     let Some(blob) = blob.filter(|blob| blob.len > 0) else {
-        return Err(Problem::not_found(format!("run {} has no {name} of that step", id.short())));
+        return Err(Problem::not_found(format!("run {} has no {name} of that step", id.short_id())));
     };
-    let bytes = app.store.load(&blob.digest, MOST)?;
-    let file = format!("attachment; filename=\"{}-{name}.txt\"", id.short());
+    let bytes = app.store.load_blob(&blob.digest, MOST)?;
+    let file = format!("attachment; filename=\"{}-{name}.txt\"", id.short_id());
     let file = HeaderValue::from_str(&file).unwrap_or(HeaderValue::from_static("attachment"));
     Ok(Reply::bytes("text/plain; charset=utf-8", bytes)
-        .header(header::CONTENT_DISPOSITION, file)
-        .header(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; sandbox")))
+        .with_header(header::CONTENT_DISPOSITION, file)
+        .with_header(
+            header::CONTENT_SECURITY_POLICY,
+            HeaderValue::from_static("default-src 'none'; sandbox"),
+        ))
 }

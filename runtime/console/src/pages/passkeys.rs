@@ -5,27 +5,27 @@ use maud::html;
 
 use crate::assets;
 use crate::shell::{self, Place};
-use crate::words::{empty, time};
+use crate::words::{empty_placeholder, relative_time};
 
 pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let now = app.store.clock_ms();
     let keys = acts::passkeys_of(app, asked)?;
     let is_person = asked.actor.as_ref().is_some_and(|actor| actor.logged_in_at.is_some());
-    let name = asked.name().unwrap_or_default();
+    let name = asked.caller_name().unwrap_or_default();
     let body = html! {
         div class="top" { div class="title" { h1 { "Passkeys" } } }
         p class="lead" { "The key that a phone or computer keeps for you logs you in there, with a finger, a face or a PIN. It has the rights of the session that adds it, for a year." }
         section class="card scroll" tabindex="0" {
             h2 class="hide" { "Yours" }
-            @if keys.is_empty() { (empty("You have no passkey", "Add one on each device that you approve from.", None)) }
+            @if keys.is_empty() { (empty_placeholder("You have no passkey", "Add one on each device that you approve from.", None)) }
             @else { table class="table" {
                 thead { tr { th scope="col" { "Key" } th scope="col" { "Role" } th scope="col" { "Added" } th scope="col" { "Used" } th scope="col" { "Until" } th scope="col" { span class="hide" { "Forget" } } } }
                 tbody { @for key in &keys { tr {
                     td { code { (key.id) } }
                     td { (key.role) }
-                    td { (time(key.made_at, now)) }
-                    td { @match key.used_at { Some(at) => (time(at, now)), None => "never" } }
-                    td { @if let Some(at) = key.expires_at { (time(at, now)) } }
+                    td { (relative_time(key.made_at, now)) }
+                    td { @match key.used_at { Some(at) => (relative_time(at, now)), None => "never" } }
+                    td { @if let Some(at) = key.expires_at { (relative_time(at, now)) } }
                     td { form method="post" action=(format!("/passkeys/{}/forget", key.id)) { button class="danger" data-confirm="Forget this passkey?" { "Forget" } } }
                 } } }
             } }
@@ -35,7 +35,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         } @else if !acts::may_add_passkey(app, asked) {
             div class="note" { strong { "Log in again to add one" } p { "A passkey can be added within ten minutes of a login, so that no one can add a key to a session that was left open." } }
         } @else {
-            div data-passkeys=(assets::passkey()) hidden {
+            div data-passkeys=(assets::passkey_url()) hidden {
                 button type="button" class="primary" data-passkey="add" data-name=(name) { "Add a passkey of this device" }
                 p role="alert" {}
             }
@@ -45,10 +45,10 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
             }
         }
     };
-    Ok(shell::page(app, asked, "Passkeys", Place::Elsewhere, &body))
+    Ok(shell::full_page(app, asked, "Passkeys", Place::Elsewhere, &body))
 }
 
 pub(crate) fn forget(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     acts::forget_passkey(app, asked)?;
-    Ok(Reply::see("/passkeys"))
+    Ok(Reply::redirect_to("/passkeys"))
 }

@@ -3,16 +3,16 @@
 
 use std::collections::BTreeMap;
 
-use lobster_runtime::figures::counted;
+use lobster_runtime::figures::count_noun;
 use lobster_runtime::policy::{Observed, Policy, Proposal, Verdict};
-use lobster_runtime::replay::{observed, rules_of_approvals};
+use lobster_runtime::replay::{observed_commands, rules_of_approvals};
 use lobster_runtime::store::{RunFilter, RunId};
 use lobster_runtime::visible::harmless;
 use lobster_serve::http::{App, Asked, Problem, Reply};
 use maud::{Markup, html};
 
 use crate::shell::{self, Place};
-use crate::words::{empty, short, state};
+use crate::words::{clip_line, empty_placeholder, state_label};
 
 /// The choices for the number of latest runs.
 const LATEST: [usize; 3] = [20, 100, 500];
@@ -40,14 +40,14 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
             div class="bar" { button class="primary" { "Explain" } }
         }
         @if let Some(decision) = &decision {
-            section { header { h2 { "The decision" } (state(word(decision.verdict), true)) } pre class="out" tabindex="0" { (harmless(&decision.explain(&env))) } }
+            section { header { h2 { "The decision" } (state_label(verdict_word(decision.verdict), true)) } pre class="out" tabindex="0" { (harmless(&decision.explain(&env))) } }
         }
         (look_back(app, asked)?)
     };
-    Ok(shell::page(app, asked, "Policy", Place::Policy, &body))
+    Ok(shell::full_page(app, asked, "Policy", Place::Policy, &body))
 }
 
-fn word(verdict: Verdict) -> &'static str {
+fn verdict_word(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Allow => "allow",
         Verdict::Ask => "ask",
@@ -57,7 +57,7 @@ fn word(verdict: Verdict) -> &'static str {
 
 /// The form about recorded runs, and its result.
 fn look_back(app: &App, asked: &Asked) -> Result<Markup, Problem> {
-    let count = asked.number("latest", LATEST[0])?.min(LATEST[2]);
+    let count = asked.query_number("latest", LATEST[0])?.min(LATEST[2]);
     let look = asked.query("look").unwrap_or_default();
     Ok(html! {
         section id="back" {
@@ -80,38 +80,39 @@ fn look_back(app: &App, asked: &Asked) -> Result<Markup, Problem> {
 }
 
 /// Reads the commands of the latest runs, and counts the runs whose record cannot be read.
-fn observations(app: &App, count: usize) -> Result<(Vec<RunId>, Vec<Observed>, usize), Problem> {
+fn read_observations(app: &App, count: usize) -> Result<(Vec<RunId>, Vec<Observed>, usize), Problem> {
     let env = app.runtime.decision_env();
     let filter = RunFilter { limit: count, ..RunFilter::default() };
-    let runs: Vec<RunId> = app.store.runs(&filter)?.into_iter().map(|run| run.id).collect();
-    let found: Vec<Observed> = runs.iter().filter_map(|run| observed(&app.store, *run, &env).ok()).collect();
+    let runs: Vec<RunId> = app.store.list_runs(&filter)?.into_iter().map(|run| run.id).collect();
+    let found: Vec<Observed> =
+        runs.iter().filter_map(|run| observed_commands(&app.store, *run, &env).ok()).collect();
     let unread = runs.len() - found.len();
     Ok((runs, found, unread))
 }
 
 fn unread_note(unread: usize) -> Markup {
-    html! { @if unread > 0 { div class="note is-wait" { strong { (counted(unread as u64, "run")) " could not be read" } p { code { "lobster store verify" } " lists the damage." } } } }
+    html! { @if unread > 0 { div class="note is-wait" { strong { (count_noun(unread as u64, "run")) " could not be read" } p { code { "lobster store verify" } " lists the damage." } } } }
 }
 
 /// Lists the commands that the policy would stop.
 fn list_stopped(app: &App, count: usize) -> Result<Markup, Problem> {
-    let (_, runs, unread) = observations(app, count)?;
+    let (_, runs, unread) = read_observations(app, count)?;
     let env = app.runtime.decision_env();
     let difference = app.runtime.policy().check_against(&runs, &env);
     let unused: Vec<&String> = difference.unused_rules.iter().chain(&difference.unused_rights).collect();
     Ok(html! {
         (unread_note(unread))
         div class="card scroll" tabindex="0" {
-            @if difference.stopped.is_empty() { (empty("Nothing would be stopped", "The policy lets every command of these runs run as it did.", None)) }
+            @if difference.stopped.is_empty() { (empty_placeholder("Nothing would be stopped", "The policy lets every command of these runs run as it did.", None)) }
             @else {
                 table class="table" {
                     thead { tr { th scope="col" { "Decision" } th scope="col" { "Command" } th scope="col" { "Why" } th scope="col" { "Run" } } }
                     tbody {
                         @for one in difference.stopped.iter().take(LISTED) {
                             tr {
-                                td { (state(word(one.verdict), false)) }
-                                td class="prompt" { code { (short(&one.argv.join(" "), 300)) } }
-                                td class="small prompt" { (short(&one.reason, 300)) }
+                                td { (state_label(verdict_word(one.verdict), false)) }
+                                td class="prompt" { code { (clip_line(&one.argv.join(" "), 300)) } }
+                                td class="small prompt" { (clip_line(&one.reason, 300)) }
                                 td { a href=(format!("/runs/{}", one.run)) { code { (one.run.to_string().get(..8).unwrap_or_default()) } } }
                             }
                         }
@@ -121,14 +122,14 @@ fn list_stopped(app: &App, count: usize) -> Result<Markup, Problem> {
         }
         @if difference.stopped.len() > LISTED { p class="muted small" { "… and " (difference.stopped.len() - LISTED) " more; " code { "lobster policy check --against RUN" } " lists all." } }
         @if !unused.is_empty() && !app.runtime.policy().is_open() {
-            details class="card pad" { summary { (counted(unused.len() as u64, "rule")) " that none of these runs needs" } ul { @for one in unused.iter().take(LISTED) { li { code { (short(one, 200)) } } } } }
+            details class="card pad" { summary { (count_noun(unused.len() as u64, "rule")) " that none of these runs needs" } ul { @for one in unused.iter().take(LISTED) { li { code { (clip_line(one, 200)) } } } } }
         }
     })
 }
 
 /// Proposes rules under which these runs need no questions, and rules that people have agreed to keep.
 fn propose_rules(app: &App, count: usize) -> Result<Markup, Problem> {
-    let (ids, runs, unread) = observations(app, count)?;
+    let (ids, runs, unread) = read_observations(app, count)?;
     let suggestion = Policy::suggest(&runs, &app.runtime.decision_env());
     let mut kept: BTreeMap<String, Vec<RunId>> = BTreeMap::new();
     for run in ids {
@@ -143,14 +144,14 @@ fn propose_rules(app: &App, count: usize) -> Result<Markup, Problem> {
             h3 { "Proposed at approved questions" }
             @for (rule, runs) in &kept {
                 pre class="out" tabindex="0" { (harmless(rule)) }
-                p class="small muted" { "approved in " @for run in runs.iter().take(8) { a href=(format!("/runs/{run}")) { code { (run.short()) } } " " } }
+                p class="small muted" { "approved in " @for run in runs.iter().take(8) { a href=(format!("/runs/{run}")) { code { (run.short_id()) } } " " } }
             }
         }
         h3 { "A policy for these runs" }
         pre class="out" tabindex="0" { (harmless(&suggestion.toml)) }
         div class="bar" { button type="button" class="js-only" data-copy=(suggestion.toml) { "Copy" } }
         @if !suggestion.uncovered.is_empty() {
-            details class="card pad" { summary { (counted(suggestion.uncovered.len() as u64, "command")) " that it does not cover" } ul { @for one in suggestion.uncovered.iter().take(LISTED) { li { code { (short(&one.argv.join(" "), 200)) } " " span class="muted small" { (short(&one.reason, 200)) } } } } }
+            details class="card pad" { summary { (count_noun(suggestion.uncovered.len() as u64, "command")) " that it does not cover" } ul { @for one in suggestion.uncovered.iter().take(LISTED) { li { code { (clip_line(&one.argv.join(" "), 200)) } " " span class="muted small" { (clip_line(&one.reason, 200)) } } } } }
         }
     })
 }

@@ -17,14 +17,15 @@ pub(crate) fn show(app: &App, asked: &Asked, problem: &Problem) -> Reply {
         if asked.method == Method::GET && from.is_some_and(|from| from == "cross-site" || from == "same-site")
         {
             let again = HeaderValue::from_static("0");
-            return login::page(app, asked, None).header(HeaderName::from_static("refresh"), again);
+            return login::render_page(app, asked, None)
+                .with_header(HeaderName::from_static("refresh"), again);
         }
-        return login::page(app, asked, None).status(StatusCode::UNAUTHORIZED);
+        return login::render_page(app, asked, None).with_status(StatusCode::UNAUTHORIZED);
     }
-    let (title, _) = words(problem);
+    let (title, _) = title_and_advice(problem);
     let body = html! {
         (explain(problem))
-        (typed(asked))
+        (typed_fields(asked))
         div class="bar" {
             @if asked.method == Method::GET { a class="button" href=(asked.target) { "Try again" } }
             a class="button" href="/runs" { "Runs" }
@@ -32,15 +33,15 @@ pub(crate) fn show(app: &App, asked: &Asked, problem: &Problem) -> Reply {
         }
     };
     let page = match asked.actor {
-        Some(_) => shell::page(app, asked, &title, Place::Elsewhere, &body),
-        None => shell::narrow(app, &title, &body),
+        Some(_) => shell::full_page(app, asked, &title, Place::Elsewhere, &body),
+        None => shell::narrow_page(app, &title, &body),
     };
-    page.status(problem.status)
+    page.with_status(problem.status)
 }
 
 /// The description of a problem, for any page.
 pub(crate) fn explain(problem: &Problem) -> Markup {
-    let (title, next) = words(problem);
+    let (title, next) = title_and_advice(problem);
     html! {
         div class="top" { div class="title" { h1 { (title) } } }
         div class="note is-bad" data-problem=(problem.code) {
@@ -52,7 +53,7 @@ pub(crate) fn explain(problem: &Problem) -> Markup {
 }
 
 /// A title and the next step.
-fn words(problem: &Problem) -> (String, Markup) {
+fn title_and_advice(problem: &Problem) -> (String, Markup) {
     let (title, next) = match (problem.status, problem.code) {
         (StatusCode::NOT_FOUND, _) => (
             "Not found",
@@ -98,7 +99,7 @@ fn words(problem: &Problem) -> (String, Markup) {
 const UNTYPED: [&str; 4] = ["digest", "decision", "next", "link"];
 
 /// The text typed into a form that failed, so that it is not lost.
-pub(crate) fn typed(asked: &Asked) -> Markup {
+pub(crate) fn typed_fields(asked: &Asked) -> Markup {
     let fields: Vec<_> = asked
         .form
         .iter()

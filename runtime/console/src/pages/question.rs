@@ -6,7 +6,7 @@
 use axum::http::StatusCode;
 use lobster_runtime::engine::{Fact, QuestionView, SetsGoing, Weight};
 use lobster_runtime::json;
-use lobster_runtime::replay::ahead;
+use lobster_runtime::replay::preview_steps;
 use lobster_runtime::schema::Schema;
 use lobster_runtime::store::{Event, Gate, GateAnswer, GateKind, GateStatus};
 use lobster_runtime::text::{Count, prefix};
@@ -19,7 +19,7 @@ use serde_json::{Map, Value, json};
 use crate::assets;
 use crate::fields;
 use crate::shell;
-use crate::words::{short, state, time};
+use crate::words::{clip_line, relative_time, state_label};
 
 /// Most bytes of one text that are shown at first; the rest can be unfolded.
 const TEXT: usize = 64 << 10;
@@ -38,86 +38,90 @@ const REASON_NOTE: &str = "the reason of the answer";
 
 pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let gate = app.store.find_gate(asked.param("approval"))?;
-    page(app, asked, &gate, None)
+    render_page(app, asked, &gate, None)
 }
 
-fn page(app: &App, asked: &Asked, gate: &Gate, wrong: Option<&str>) -> Result<Reply, Problem> {
+fn render_page(app: &App, asked: &Asked, gate: &Gate, wrong: Option<&str>) -> Result<Reply, Problem> {
     let now = app.store.clock_ms();
     let mut view = QuestionView::of_gate(&app.store, gate)?;
     let is_open = gate.status == GateStatus::Open;
     // The current consequences of an approval.
-    let going = is_open.then(|| ahead(&app.runtime, gate).ok()).flatten();
-    let changed = going.as_ref().is_some_and(|going| view.update_sets_going(&SetsGoing::of(going)));
+    let going = is_open.then(|| preview_steps(&app.runtime, gate).ok()).flatten();
+    let changed = going.as_ref().is_some_and(|going| view.update_sets_going(&SetsGoing::from_ahead(going)));
     let is_stale = going.as_ref().is_some_and(|going| going.stale);
     let workflow = workflow_of_run(app, gate.run)?;
-    let may = asked.may(Verb::Answer, workflow.as_deref());
+    let may = asked.has_right(Verb::Answer, workflow.as_deref());
     let body = html! {
-        div class="top" { (shell::brand()) a href="/" { "All questions" } }
+        div class="top" { (shell::brand_link()) a href="/" { "All questions" } }
         header class="stack" {
-            div { (state(if is_open { "waiting" } else { gate.status.as_str() }, true)) " " span class="muted small" { "asked " (time(gate.created_at, now)) @if let Some(until) = gate.expires_at.filter(|_| is_open) { ", open until " (time(until, now)) } } }
+            div { (state_label(if is_open { "waiting" } else { gate.status.as_str() }, true)) " " span class="muted small" { "asked " (relative_time(gate.created_at, now)) @if let Some(until) = gate.expires_at.filter(|_| is_open) { ", open until " (relative_time(until, now)) } } }
             h1 class="prompt" { (harmless(&view.prompt)) }
         }
         @if let Some(wrong) = wrong { div class="note is-bad" role="alert" { strong { "Not sent" } p { (harmless(wrong)) } } }
         @if is_stale { div class="note is-bad" { strong { "An answer would be refused" } p { "The question, the plan or the policy has changed since it was asked." } } }
         @if changed { div class="note is-wait" { strong { "Something changed" } p { "An approval would start something else than when the question was asked. This page shows the current state." } } }
-        (about(&view))
-        (facts(&view))
+        (render_subject(&view))
+        (render_facts(&view))
         @if !view.then.is_empty() {
             details class="card pad" { summary { "Next steps" } pre class="out" tabindex="0" { @for line in &view.then { (harmless(line)) "\n" } } }
         }
-        @if is_open { @if may { (form(app, asked, gate)) } @else { div class="note" { strong { "You can read this" } p { "Answering needs the role approver." } } } }
-        @else { (closed(app, gate, now)) }
-        p class="small muted" { "Run " a href=(format!("/runs/{}", gate.run)) { code { (gate.run.short()) } } " · question " code { (gate.id) } " · digest " code { (gate.binding) } }
+        @if is_open { @if may { (render_form(app, asked, gate)) } @else { div class="note" { strong { "You can read this" } p { "Answering needs the role approver." } } } }
+        @else { (render_closed(app, gate, now)) }
+        p class="small muted" { "Run " a href=(format!("/runs/{}", gate.run)) { code { (gate.run.short_id()) } } " · question " code { (gate.id) } " · digest " code { (gate.binding) } }
     };
-    Ok(shell::narrow(app, &short(&view.prompt, 60), &html! { (shell::rollback(app)) (body) }))
+    Ok(shell::narrow_page(
+        app,
+        &clip_line(&view.prompt, 60),
+        &html! { (shell::rollback_warning(app)) (body) },
+    ))
 }
 
 /// The subject of the question: preview, subject, items.
-fn about(view: &QuestionView) -> Markup {
+fn render_subject(view: &QuestionView) -> Markup {
     html! {
-        @if let Some(preview) = &view.preview { (prose("Preview", preview)) }
+        @if let Some(preview) = &view.preview { (render_prose("Preview", preview)) }
         @match &view.subject {
             None => {}
-            Some(Value::String(text)) => (prose("About", text)),
-            Some(Value::Object(map)) if map.len() == 1 && map.get("text").is_some_and(Value::is_string) => (prose("About", map["text"].as_str().unwrap_or_default())),
-            Some(Value::Array(items)) => (table(items)),
-            Some(other) => (table(std::slice::from_ref(other))),
+            Some(Value::String(text)) => (render_prose("About", text)),
+            Some(Value::Object(map)) if map.len() == 1 && map.get("text").is_some_and(Value::is_string) => (render_prose("About", map["text"].as_str().unwrap_or_default())),
+            Some(Value::Array(items)) => (render_items(items)),
+            Some(other) => (render_items(std::slice::from_ref(other))),
         }
-        (table(&view.items))
+        (render_items(&view.items))
     }
 }
 
-fn prose(title: &str, text: &str) -> Markup {
+fn render_prose(title: &str, text: &str) -> Markup {
     let first = prefix(text, TEXT, Count::Bytes);
     html! {
         section {
             h2 { (title) }
             pre class="out" tabindex="0" { (harmless(first)) }
             @if first.len() < text.len() {
-                details { summary { "The other " (lobster_runtime::figures::bytes((text.len() - first.len()) as u64)) } pre class="out" tabindex="0" { (harmless(&text[first.len()..])) } }
+                details { summary { "The other " (lobster_runtime::figures::format_bytes((text.len() - first.len()) as u64)) } pre class="out" tabindex="0" { (harmless(&text[first.len()..])) } }
             }
         }
     }
 }
 
 /// Items: similar objects as a table, a single object field by field, anything else line by line.
-fn table(items: &[Value]) -> Markup {
+fn render_items(items: &[Value]) -> Markup {
     let objects: Option<Vec<&Map<String, Value>>> = items.iter().map(Value::as_object).collect();
     let objects = objects.filter(|objects| objects.iter().all(|object| !object.is_empty()));
     html! {
         @if !items.is_empty() {
             section {
-                header { h2 { (lobster_runtime::figures::counted(items.len() as u64, "item")) } }
+                header { h2 { (lobster_runtime::figures::count_noun(items.len() as u64, "item")) } }
                 @match &objects {
-                    Some(objects) if objects.len() == 1 => dl class="card pad facts" { @for (name, value) in objects[0] { dt { (harmless(name)) } dd { span { (cell(value)) } } } },
-                    Some(objects) if columns(objects).len() <= COLUMNS => {
-                        @let columns = columns(objects);
+                    Some(objects) if objects.len() == 1 => dl class="card pad facts" { @for (name, value) in objects[0] { dt { (harmless(name)) } dd { span { (cell_text(value)) } } } },
+                    Some(objects) if column_names(objects).len() <= COLUMNS => {
+                        @let columns = column_names(objects);
                         div class="card items" tabindex="0" { table class="table" {
                             thead { tr { @for name in &columns { th scope="col" class=[is_figures(objects, name).then_some("num")] { (harmless(name)) } } } }
-                            tbody { @for object in objects.iter().take(ITEMS) { tr { @for name in &columns { @let value = object.get(*name); td data-label=(harmless(name)) class=[class_of(value)] { @if let Some(value) = value { (cell(value)) } } } } } }
+                            tbody { @for object in objects.iter().take(ITEMS) { tr { @for name in &columns { @let value = object.get(*name); td data-label=(harmless(name)) class=[class_of(value)] { @if let Some(value) = value { (cell_text(value)) } } } } } }
                         } }
                     }
-                    _ => ol class="card items rows" tabindex="0" { @for item in items.iter().take(ITEMS) { li { pre class="pad" { (cell(item)) } } } },
+                    _ => ol class="card items rows" tabindex="0" { @for item in items.iter().take(ITEMS) { li { pre class="pad" { (cell_text(item)) } } } },
                 }
                 @if items.len() > ITEMS { div class="note is-wait" { strong { "Only the first " (ITEMS) " are shown" } p { "All of them: " code { "lobster approvals show ID" } } } }
             }
@@ -125,7 +129,7 @@ fn table(items: &[Value]) -> Markup {
     }
 }
 
-fn columns<'o>(objects: &[&'o Map<String, Value>]) -> Vec<&'o str> {
+fn column_names<'o>(objects: &[&'o Map<String, Value>]) -> Vec<&'o str> {
     let mut names: Vec<&str> = Vec::new();
     for object in objects {
         for name in object.keys() {
@@ -157,7 +161,7 @@ fn is_figures(objects: &[&Map<String, Value>], name: &str) -> bool {
     objects.iter().filter_map(|object| object.get(name)).all(Value::is_number)
 }
 
-fn cell(value: &Value) -> String {
+fn cell_text(value: &Value) -> String {
     match value {
         Value::String(text) => harmless(text).into_owned(),
         Value::Array(_) | Value::Object(_) => harmless(&json::pretty(value)).into_owned(),
@@ -165,7 +169,7 @@ fn cell(value: &Value) -> String {
     }
 }
 
-fn facts(view: &QuestionView) -> Markup {
+fn render_facts(view: &QuestionView) -> Markup {
     let (minor, main): (Vec<&Fact>, Vec<&Fact>) =
         view.facts.iter().partition(|fact| fact.weight == Weight::Minor);
     html! {
@@ -189,13 +193,13 @@ fn one_fact(fact: &Fact) -> Markup {
     }
 }
 
-fn form(app: &App, asked: &Asked, gate: &Gate) -> Markup {
+fn render_form(app: &App, asked: &Asked, gate: &Gate) -> Markup {
     let typed = |name: &str| asked.field(name).map(str::to_owned);
     let digest = gate.binding.to_string();
     let action = format!("/questions/{}", gate.id);
     // An approval that requires a device's key.
     let (script, question) = match app.confirms_by_passkey {
-        true => (Some(assets::passkey()), Some(format!("{} {digest}", gate.id))),
+        true => (Some(assets::passkey_url()), Some(format!("{} {digest}", gate.id))),
         false => (None, None),
     };
     html! {
@@ -203,7 +207,7 @@ fn form(app: &App, asked: &Asked, gate: &Gate) -> Markup {
             GateKind::Approval => {
                 form method="post" action=(action) class="answer" data-passkeys=[script] data-question=[question] {
                     input type="hidden" name="digest" value=(digest);
-                    (unlocking(app))
+                    (passkey_field(app))
                     button name="decision" value="approve" class="primary big" { "Yes, do it" }
                 }
                 form method="post" action=(action) class="answer" data-keep=(gate.id) {
@@ -218,8 +222,8 @@ fn form(app: &App, asked: &Asked, gate: &Gate) -> Markup {
             GateKind::Input => {
                 form method="post" action=(action) class="answer" data-keep=(gate.id) data-passkeys=[script] data-question=[question] {
                     input type="hidden" name="digest" value=(digest);
-                    (unlocking(app))
-                    (fields::fields(schema(gate), &defaults(gate), &typed))
+                    (passkey_field(app))
+                    (fields::render_fields(answer_schema(gate), &answer_defaults(gate), &typed))
                     button name="decision" value="respond" class="primary big" { "Send the answer" }
                     button name="decision" value="cancel" class="danger" formnovalidate data-confirm="Cancel the run?" { "Cancel the run" }
                 }
@@ -229,7 +233,7 @@ fn form(app: &App, asked: &Asked, gate: &Gate) -> Markup {
 }
 
 /// The note about the required passkey, and the field for its signature.
-fn unlocking(app: &App) -> Markup {
+fn passkey_field(app: &App) -> Markup {
     html! {
         @if app.confirms_by_passkey {
             input type="hidden" name="passkey" value="";
@@ -239,19 +243,19 @@ fn unlocking(app: &App) -> Markup {
     }
 }
 
-fn schema(gate: &Gate) -> &Value {
+fn answer_schema(gate: &Gate) -> &Value {
     gate.detail
         .pointer("/question/input/schema")
         .or_else(|| gate.question.get("responseSchema"))
         .unwrap_or(&Value::Null)
 }
 
-fn defaults(gate: &Gate) -> Value {
+fn answer_defaults(gate: &Gate) -> Value {
     let found = gate.detail.pointer("/question/input/defaults").or_else(|| gate.question.get("defaults"));
     found.cloned().unwrap_or_default()
 }
 
-fn closed(app: &App, gate: &Gate, now: i64) -> Markup {
+fn render_closed(app: &App, gate: &Gate, now: i64) -> Markup {
     let answer = gate.answer.as_ref().map(|answer| json::parse(&json::compact(answer)).unwrap_or_default());
     let word = match &answer {
         Some(Value::String(word)) => word.clone(),
@@ -260,8 +264,8 @@ fn closed(app: &App, gate: &Gate, now: i64) -> Markup {
     };
     html! {
         div class="note" data-forget=(format!("/questions/{}", gate.id)) {
-            p { (state(&word, true)) @if let Some(by) = &gate.answered_by { " by " strong { (short(by, 80)) } } @if let Some(at) = gate.answered_at { " " (time(at, now)) } }
-            @if let Some(reason) = reason(app, gate) { p class="prompt" { (harmless(&reason)) } }
+            p { (state_label(&word, true)) @if let Some(by) = &gate.answered_by { " by " strong { (clip_line(by, 80)) } } @if let Some(at) = gate.answered_at { " " (relative_time(at, now)) } }
+            @if let Some(reason) = rejection_reason(app, gate) { p class="prompt" { (harmless(&reason)) } }
             @if let Some(Value::Object(map)) = &answer { pre class="out" tabindex="0" { (harmless(&json::pretty(map.get("response").unwrap_or(&Value::Null)))) } }
             div class="bar" { a class="button" href=(format!("/runs/{}", gate.run)) { "See the run" } a class="button" href="/" { "Other questions" } }
         }
@@ -269,7 +273,7 @@ fn closed(app: &App, gate: &Gate, now: i64) -> Markup {
 }
 
 /// The reason of a rejection, if one was given.
-fn reason(app: &App, gate: &Gate) -> Option<String> {
+fn rejection_reason(app: &App, gate: &Gate) -> Option<String> {
     if gate.answer != Some(GateAnswer::Rejected) {
         return None;
     }
@@ -292,13 +296,15 @@ pub(crate) fn answer(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let mut body = json!({ "decision": decision, "digest": asked.field("digest").unwrap_or_default() });
     if decision == "respond" {
         let typed = |name: &str| asked.field(name).map(str::to_owned);
-        let value = fields::value_of(schema(&gate), &typed).and_then(|value| {
-            let schema = Schema::compile(schema(&gate)).map_err(|error| error.to_string())?;
+        let value = fields::value_of(answer_schema(&gate), &typed).and_then(|value| {
+            let schema = Schema::compile(answer_schema(&gate)).map_err(|error| error.to_string())?;
             schema.first_error(&value).map_or(Ok(value), |why| Err(why.to_string()))
         });
         match value {
             Ok(value) => body["response"] = value,
-            Err(why) => return Ok(page(app, asked, &gate, Some(&why))?.status(StatusCode::BAD_REQUEST)),
+            Err(why) => {
+                return Ok(render_page(app, asked, &gate, Some(&why))?.with_status(StatusCode::BAD_REQUEST));
+            }
         }
     }
     if decision == "reject" {
@@ -311,9 +317,9 @@ pub(crate) fn answer(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     match acts::answer_gate(app, &asked.with_json(body)) {
         // Nothing was answered, so the question is shown again with the typed text.
         Err(problem) if problem.code == "passkey" => {
-            return Ok(page(app, asked, &gate, Some(&problem.detail))?.status(problem.status));
+            return Ok(render_page(app, asked, &gate, Some(&problem.detail))?.with_status(problem.status));
         }
         answered => answered?,
     };
-    Ok(Reply::see(&format!("/questions/{}", gate.id)))
+    Ok(Reply::redirect_to(&format!("/questions/{}", gate.id)))
 }

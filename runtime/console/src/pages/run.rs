@@ -11,7 +11,7 @@ use lobster_runtime::json;
 use lobster_runtime::model::cost::Payment;
 use lobster_runtime::model::pricing::Pricing;
 use lobster_runtime::replay::timeline::Line;
-use lobster_runtime::replay::{Standing, place_in_plan, standing};
+use lobster_runtime::replay::{Standing, place_in_plan, read_standing};
 use lobster_runtime::store::service::Start;
 use lobster_runtime::store::{GateFilter, GateStatus, RunId, RunStatus, RunSummary, StepOutcome, StoreError};
 use lobster_runtime::visible::harmless;
@@ -28,7 +28,9 @@ use crate::cache::Cache;
 use crate::chart;
 use crate::shell::{self, Place};
 use crate::views::{self, View};
-use crate::words::{empty, encoded, short, since, span, state, time, tone};
+use crate::words::{
+    clip_line, empty_placeholder, format_ms, relative_time, running_time, state_label, tone_class, url_encode,
+};
 
 /// Steps of one page, which keeps it below 100 kB.
 const STEPS: usize = 100;
@@ -69,7 +71,7 @@ struct Seen {
 }
 
 impl Seen {
-    fn failed(&self) -> Option<(&str, &StepOutcome)> {
+    fn failed_step(&self) -> Option<(&str, &StepOutcome)> {
         self.view.failed.as_ref().map(|(path, outcome)| (path.as_str(), outcome))
     }
 }
@@ -79,21 +81,29 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let start = app.service.start_of(id)?;
     let run = match app.store.run(id) {
         Ok(run) => run,
-        Err(StoreError::UnknownRun(_)) if start.is_some() => return queued(app, asked, id, start.as_ref()),
+        Err(StoreError::UnknownRun(_)) if start.is_some() => {
+            return render_queued(app, asked, id, start.as_ref());
+        }
         Err(error) => return Err(error.into()),
     };
-    let state = standing(&app.store, &run);
-    let title = format!("{} · {state}", short(&run.name, 60));
+    let state = read_standing(&app.store, &run);
+    let title = format!("{} · {state}", clip_line(&run.name, 60));
     if !views::takes_a_while(id, run.records) {
-        return Ok(shell::page(app, asked, &title, Place::Runs, &page(app, asked, run, start, state)?));
+        return Ok(shell::full_page(
+            app,
+            asked,
+            &title,
+            Place::Runs,
+            &render_page(app, asked, run, start, state)?,
+        ));
     }
     Ok(shell::page_with_streamed_rest(app, asked, &title, Place::Runs, move |app, asked| {
-        page(app, asked, run, start, state).unwrap_or_else(|problem| problem::explain(&problem))
+        render_page(app, asked, run, start, state).unwrap_or_else(|problem| problem::explain(&problem))
     }))
 }
 
 /// The whole page of a run.
-fn page(
+fn render_page(
     app: &App,
     asked: &Asked,
     run: RunSummary,
@@ -106,7 +116,7 @@ fn page(
     let heard = app.tidings.of_run(run.id);
     let seen = Seen { run, start, workflow, state, view, good, now: app.store.clock_ms(), heard };
     Ok(html! {
-        (head(&seen))
+        (render_head(&seen))
         @if let Some(broken) = &seen.view.broken {
             div class="note is-bad" {
                 strong { "The record is damaged" }
@@ -114,55 +124,55 @@ fn page(
                 p { "The rest is shown. " code { "lobster store salvage" } " saves what can be read; a run with a damaged record cannot be resumed or forked." }
             }
         }
-        (questions(app, &seen)?)
-        (failure(app, &seen))
-        (buttons(app, asked, &seen)?)
+        (render_approvals(app, &seen)?)
+        (render_failure(app, &seen))
+        (render_buttons(app, asked, &seen)?)
         div class="split late" {
             div class="stack" {
                 section id="timeline" data-live="" {
                     header { h2 { "Timeline" } }
                     div class="card pad" {
-                        @match chart::timeline(&seen.run.id.to_string(), &seen.view.lines, seen.now) {
+                        @match chart::draw_timeline(&seen.run.id.to_string(), &seen.view.lines, seen.now) {
                             Some(chart) => (chart),
                             None => p class="muted" { "No step has begun." },
                         }
                     }
                 }
                 (run_graph::show(app, &seen.run, &seen.view.lines))
-                (steps(app, asked, &seen)?)
-                (result(app, &seen))
+                (render_steps(app, asked, &seen)?)
+                (render_result(app, &seen))
             }
-            (facts(app, &seen))
+            (render_facts(app, &seen))
         }
     })
 }
 
-fn head(seen: &Seen) -> Markup {
+fn render_head(seen: &Seen) -> Markup {
     let run = &seen.run;
     html! {
         header class="stack" id="head" data-live="" data-run=(run.id) {
             div class="crumbs" {
                 a href="/runs" { "Runs" } "/"
                 @if let Some(workflow) = &seen.workflow { a href=(format!("/workflows/{workflow}")) { (workflow) } "/" }
-                code { (run.id.short()) }
+                code { (run.id.short_id()) }
             }
-            div class="title" { h1 { (short(&run.name, 200)) } (state(seen.state.as_str(), true)) }
+            div class="title" { h1 { (clip_line(&run.name, 200)) } (state_label(seen.state.as_str(), true)) }
             dl class="glance" {
-                div { dt { "Started" } dd { (time(run.started_at, seen.now)) } }
+                div { dt { "Started" } dd { (relative_time(run.started_at, seen.now)) } }
                 div { dt { @if run.ended_at.is_some() { "Took" } @else { "For" } } dd {
-                    @match run.ended_at { Some(end) => (span(end - run.started_at)), None => (since(run.started_at, seen.now)) }
+                    @match run.ended_at { Some(end) => (format_ms(end - run.started_at)), None => (running_time(run.started_at, seen.now)) }
                 } }
-                @if let Some(start) = &seen.start { div { dt { "Started by" } dd { (start.cause.replace('_', " ")) @if let Some(actor) = &start.actor { ", " (short(actor, 60)) } } } }
-                @else if let Some(actor) = &run.actor { div { dt { "Started by" } dd { (short(actor, 60)) } } }
+                @if let Some(start) = &seen.start { div { dt { "Started by" } dd { (start.cause.replace('_', " ")) @if let Some(actor) = &start.actor { ", " (clip_line(actor, 60)) } } } }
+                @else if let Some(actor) = &run.actor { div { dt { "Started by" } dd { (clip_line(actor, 60)) } } }
                 div { dt { "Steps" } dd { (seen.view.lines.len()) } }
-                @if let Some(cost) = cost(&seen.view.payments) { div { dt { "Models" } dd { (cost) } } }
+                @if let Some(cost) = model_cost(&seen.view.payments) { div { dt { "Models" } dd { (cost) } } }
             }
         }
     }
 }
 
 /// The cost of the model calls.
-fn cost(payments: &[Payment]) -> Option<String> {
+fn model_cost(payments: &[Payment]) -> Option<String> {
     if payments.is_empty() {
         return None;
     }
@@ -170,14 +180,14 @@ fn cost(payments: &[Payment]) -> Option<String> {
     let (mut calls, mut usd) = (0_u64, 0.0);
     for payment in payments {
         calls += 1;
-        usd += payment.priced(&pricing).cost_usd.unwrap_or(0.0);
+        usd += payment.price_with(&pricing).cost_usd.unwrap_or(0.0);
     }
-    Some(format!("{}, ${usd:.4}", figures::counted(calls, "call")))
+    Some(format!("{}, ${usd:.4}", figures::count_noun(calls, "call")))
 }
 
-fn questions(app: &App, seen: &Seen) -> Result<Markup, Problem> {
+fn render_approvals(app: &App, seen: &Seen) -> Result<Markup, Problem> {
     let filter = GateFilter { status: Some(GateStatus::Open), run: Some(seen.run.id), limit: 20 };
-    let gates = app.store.gates(&filter)?;
+    let gates = app.store.list_approvals(&filter)?;
     let held_up = seen.start.as_ref().filter(|_| seen.run.status == RunStatus::Waiting);
     Ok(html! {
         div id="asks" data-live="" class="stack" {
@@ -192,7 +202,7 @@ fn questions(app: &App, seen: &Seen) -> Result<Markup, Problem> {
                 @let prompt = QuestionView::of_gate(&app.store, gate).map(|view| view.prompt).unwrap_or_default();
                 div class="note is-wait" data-key=(gate.id) {
                     strong { "Waiting for a person" }
-                    p class="prompt" { (short(&prompt, 400)) }
+                    p class="prompt" { (clip_line(&prompt, 400)) }
                     div class="bar" { a class="button primary" href=(format!("/questions/{}", gate.id)) { "Read and answer" } }
                 }
             }
@@ -200,9 +210,9 @@ fn questions(app: &App, seen: &Seen) -> Result<Markup, Problem> {
     })
 }
 
-fn failure(app: &App, seen: &Seen) -> Markup {
+fn render_failure(app: &App, seen: &Seen) -> Markup {
     let run = &seen.run;
-    let found = seen.failed().filter(|_| matches!(seen.state, Standing::Failed | Standing::Interrupted));
+    let found = seen.failed_step().filter(|_| matches!(seen.state, Standing::Failed | Standing::Interrupted));
     let error = run.error.clone().or_else(|| found.and_then(|(_, outcome)| outcome.error.clone()));
     html! {
         div id="failure" data-live="" {
@@ -210,13 +220,13 @@ fn failure(app: &App, seen: &Seen) -> Markup {
                 div class="note is-bad" {
                     strong {
                         @match found {
-                            Some((path, _)) => { "Failed at " a href=(step_address(run.id, path)) { (short(path, 120)) } },
+                            Some((path, _)) => { "Failed at " a href=(step_address(run.id, path)) { (clip_line(path, 120)) } },
                             None => "Failed",
                         }
                     }
                     @if let Some(error) = &error { p class="prompt" { (harmless(text::prefix(error, 2000, text::Count::Chars))) } }
                     @if let Some((path, outcome)) = found {
-                        @if let Some(place) = views::plan(&app.store, &run.plan).and_then(|plan| place_in_plan(&plan, path)) {
+                        @if let Some(place) = views::load_plan(&app.store, &run.plan).and_then(|plan| place_in_plan(&plan, path)) {
                             p class="muted small" { code { (place.file) ":" (place.line) } }
                             pre class="out src" tabindex="0" { @for (at, line) in &place.around { span class=[(*at == place.line).then_some("hit")] { i { (at) } (harmless(line)) "\n" } } }
                         }
@@ -245,23 +255,23 @@ fn is_told(message: Option<&str>, words: &str) -> bool {
 
 fn last_words(app: &App, outcome: &StepOutcome) -> String {
     let Some(blob) = outcome.stderr.filter(|blob| blob.len > 0) else { return String::new() };
-    match app.store.load(&blob.digest, STREAM) {
+    match app.store.load_blob(&blob.digest, STREAM) {
         Ok(bytes) => {
             let text = String::from_utf8_lossy(&bytes);
             let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
             let last = &lines[lines.len().saturating_sub(LAST_WORDS)..];
             last.iter().map(|line| text::prefix(line, 400, text::Count::Chars)).collect::<Vec<_>>().join("\n")
         }
-        Err(error) => format!("({} of stderr cannot be shown: {error})", figures::bytes(blob.len)),
+        Err(error) => format!("({} of stderr cannot be shown: {error})", figures::format_bytes(blob.len)),
     }
 }
 
-fn buttons(app: &App, asked: &Asked, seen: &Seen) -> Result<Markup, Problem> {
+fn render_buttons(app: &App, asked: &Asked, seen: &Seen) -> Result<Markup, Problem> {
     let id = seen.run.id;
-    let may = asked.may(Verb::Operate, seen.workflow.as_deref());
-    let may_rerun = asked.may(rerun_verb(app, id)?, seen.workflow.as_deref());
+    let may = asked.has_right(Verb::Operate, seen.workflow.as_deref());
+    let may_rerun = asked.has_right(rerun_verb(app, id)?, seen.workflow.as_deref());
     let post = |what: &str| format!("/runs/{id}/{what}");
-    let failed = seen.failed().map(|(path, _)| path);
+    let failed = seen.failed_step().map(|(path, _)| path);
     Ok(html! {
         div id="buttons" data-live="" class="bar" {
             @if may {
@@ -284,9 +294,9 @@ fn buttons(app: &App, asked: &Asked, seen: &Seen) -> Result<Markup, Problem> {
             }
             @if let Some(good) = &seen.good {
                 @if let Some(step) = failed.filter(|_| seen.state == Standing::Failed) {
-                    a class="button" href=(compare::address(id, good.id, Some(step))) { "Why not as last time?" }
+                    a class="button" href=(compare::comparison_url(id, good.id, Some(step))) { "Why not as last time?" }
                 }
-                a class="button" href=(compare::address(id, good.id, None)) { "Diff with the last good run" }
+                a class="button" href=(compare::comparison_url(id, good.id, None)) { "Diff with the last good run" }
             }
             @if seen.run.status.is_over() { a class="button" href=(post("bundle")) download { "Bundle" } }
         }
@@ -294,16 +304,16 @@ fn buttons(app: &App, asked: &Asked, seen: &Seen) -> Result<Markup, Problem> {
 }
 
 pub(crate) fn step_address(run: RunId, path: &str) -> String {
-    format!("/runs/{run}/step?path={}", encoded(path))
+    format!("/runs/{run}/step?path={}", url_encode(path))
 }
 
-fn steps(app: &App, asked: &Asked, seen: &Seen) -> Result<Markup, Problem> {
-    let failed = seen.failed().map(|(path, _)| path);
+fn render_steps(app: &App, asked: &Asked, seen: &Seen) -> Result<Markup, Problem> {
+    let failed = seen.failed_step().map(|(path, _)| path);
     let at = failed.and_then(|path| seen.view.lines.iter().position(|line| line.path == path)).unwrap_or(0);
     // The table opens at the failed step.
-    let from = asked.number("from", if at < STEPS { 0 } else { at - 20 })?.min(seen.view.lines.len());
+    let from = asked.query_number("from", if at < STEPS { 0 } else { at - 20 })?.min(seen.view.lines.len());
     let page = &seen.view.lines[from..seen.view.lines.len().min(from + STEPS)];
-    let commands = commands(app, page);
+    let commands = step_commands(app, page);
     // Columns without values on this page are left out.
     let has =
         |of: &dyn Fn(&StepOutcome) -> bool| page.iter().filter_map(|line| line.outcome.as_ref()).any(of);
@@ -315,17 +325,17 @@ fn steps(app: &App, asked: &Asked, seen: &Seen) -> Result<Markup, Problem> {
         most_memory: most(&|outcome| outcome.peak_memory),
         fuel: has(&|outcome| outcome.fuel.is_some()),
         memory: has(&|outcome| outcome.peak_memory.is_some()),
-        enforced: has(&|outcome| views::enforced(outcome).is_some()),
+        enforced: has(&|outcome| views::enforcement_summary(outcome).is_some()),
     };
     let link = |from: usize| format!("/runs/{}?from={from}#steps", seen.run.id);
     Ok(html! {
         section id="steps" data-live="" {
             header {
                 h2 { "Steps" }
-                @if seen.view.lines.len() > STEPS { span class="muted small fig" { (from + 1) "–" (from + page.len()) " of " (figures::count(seen.view.lines.len() as u64)) } }
+                @if seen.view.lines.len() > STEPS { span class="muted small fig" { (from + 1) "–" (from + page.len()) " of " (figures::format_count(seen.view.lines.len() as u64)) } }
             }
             div class="card scroll" tabindex="0" {
-                @if page.is_empty() { (empty("No step has begun", "The steps appear here as they begin.", None)) }
+                @if page.is_empty() { (empty_placeholder("No step has begun", "The steps appear here as they begin.", None)) }
                 @else {
                     table class="table steps" {
                         thead { tr {
@@ -335,7 +345,7 @@ fn steps(app: &App, asked: &Asked, seen: &Seen) -> Result<Markup, Problem> {
                             th scope="col" class="num spare" { "Output" }
                             @if columns.enforced { th scope="col" class="spare" { "Enforced" } }
                         } }
-                        tbody { @for line in page { (row(seen, line, columns, commands.get(&line.path))) } }
+                        tbody { @for line in page { (render_row(seen, line, columns, commands.get(&line.path))) } }
                     }
                 }
             }
@@ -358,38 +368,38 @@ struct Columns {
     most_memory: u64,
 }
 
-fn row(seen: &Seen, line: &Line, columns: Columns, command: Option<&Arc<str>>) -> Markup {
+fn render_row(seen: &Seen, line: &Line, columns: Columns, command: Option<&Arc<str>>) -> Markup {
     let outcome = line.outcome.as_ref();
     let name = line.path.rsplit('/').next().unwrap_or(&line.path);
-    let bad = tone(&line.state) == "is-bad";
+    let bad = tone_class(&line.state) == "is-bad";
     html! {
         tr class=[bad.then_some("is-bad")] {
             td {
                 span class="tree clip" {
                     @if line.depth > 0 { span class="in" { ("│ ".repeat(line.depth.min(12) - 1)) "└ " } }
-                    a href=(step_address(seen.run.id, &line.path)) { (short(if line.depth > 0 { name } else { &line.path }, 70)) }
+                    a href=(step_address(seen.run.id, &line.path)) { (clip_line(if line.depth > 0 { name } else { &line.path }, 70)) }
                 }
-                span class="say clip" { (line.kind) @if let Some(command) = command { " $ " (short(command, 90)) } }
-                @if let Some(said) = seen.heard.get(&line.path).filter(|_| outcome.is_none()) { span class="say clip" { (short(&said.to_string(), 120)) } }
+                span class="say clip" { (line.kind) @if let Some(command) = command { " $ " (clip_line(command, 90)) } }
+                @if let Some(said) = seen.heard.get(&line.path).filter(|_| outcome.is_none()) { span class="say clip" { (clip_line(&said.to_string(), 120)) } }
             }
-            td { (state(&short(&line.state, 60), false)) }
+            td { (state_label(&clip_line(&line.state, 60), false)) }
             td class="num" {
                 @match (outcome, line.spans.last()) {
-                    (Some(outcome), _) if !outcome.cached => (figures::duration(outcome.duration_us)),
-                    (None, Some(span)) if span.ended.is_none() => (since(span.begun, seen.now)),
+                    (Some(outcome), _) if !outcome.cached => (figures::format_duration(outcome.duration_us)),
+                    (None, Some(span)) if span.ended.is_none() => (running_time(span.begun, seen.now)),
                     _ => {}
                 }
             }
-            @if columns.fuel { td class="num spare" { @if let Some(fuel) = outcome.and_then(|outcome| outcome.fuel) { (figures::count(fuel)) (chart::meter(fuel, columns.most_fuel)) } } }
-            @if columns.memory { td class="num spare" { @if let Some(memory) = outcome.and_then(|outcome| outcome.peak_memory) { (figures::bytes(memory)) (chart::meter(memory, columns.most_memory)) } } }
-            td class="num spare" { @if let Some(blob) = outcome.and_then(|outcome| outcome.output.or(outcome.stdout)) { (figures::bytes(blob.len)) } }
-            @if columns.enforced { td class="spare small" { @if let Some(outcome) = outcome { (views::enforced(outcome).unwrap_or_default()) } } }
+            @if columns.fuel { td class="num spare" { @if let Some(fuel) = outcome.and_then(|outcome| outcome.fuel) { (figures::format_count(fuel)) (chart::draw_meter(fuel, columns.most_fuel)) } } }
+            @if columns.memory { td class="num spare" { @if let Some(memory) = outcome.and_then(|outcome| outcome.peak_memory) { (figures::format_bytes(memory)) (chart::draw_meter(memory, columns.most_memory)) } } }
+            td class="num spare" { @if let Some(blob) = outcome.and_then(|outcome| outcome.output.or(outcome.stdout)) { (figures::format_bytes(blob.len)) } }
+            @if columns.enforced { td class="spare small" { @if let Some(outcome) = outcome { (views::enforcement_summary(outcome).unwrap_or_default()) } } }
         }
     }
 }
 
 /// The commands of native steps, by path.
-fn commands(app: &App, lines: &[Line]) -> HashMap<String, Arc<str>> {
+fn step_commands(app: &App, lines: &[Line]) -> HashMap<String, Arc<str>> {
     let mut known: HashMap<Digest, Option<Arc<str>>> = HashMap::new();
     let mut missing = Vec::new();
     for digest in lines.iter().filter_map(|line| line.action) {
@@ -408,7 +418,7 @@ fn commands(app: &App, lines: &[Line]) -> HashMap<String, Arc<str>> {
     }
     // Large or unreadable actions are read one by one, so that their rows also show a command.
     for digest in missing {
-        known.entry(digest).or_insert_with(|| match app.store.load(&digest, STREAM) {
+        known.entry(digest).or_insert_with(|| match app.store.load_blob(&digest, STREAM) {
             Ok(bytes) => {
                 let action: Value = serde_json::from_slice(&bytes).unwrap_or_default();
                 Some(text::prefix(&command_of(&action)?, COMMAND, text::Count::Chars).into())
@@ -430,20 +440,20 @@ pub(crate) fn command_of(action: &Value) -> Option<String> {
     }
 }
 
-fn result(app: &App, seen: &Seen) -> Markup {
+fn render_result(app: &App, seen: &Seen) -> Markup {
     html! {
         @if let Some(digest) = &seen.run.output {
             section id="result" data-live="" {
                 header { h2 { "Result" } }
-                div class="card pad" { (value(app, digest)) }
+                div class="card pad" { (render_value(app, digest)) }
             }
         }
     }
 }
 
 /// A value of the record, or the reason why it cannot be read.
-pub(crate) fn value(app: &App, digest: &Digest) -> Markup {
-    match app.store.load(digest, VALUE) {
+pub(crate) fn render_value(app: &App, digest: &Digest) -> Markup {
+    match app.store.load_blob(digest, VALUE) {
         Ok(bytes) => {
             let text = String::from_utf8_lossy(&bytes);
             let pretty =
@@ -451,7 +461,7 @@ pub(crate) fn value(app: &App, digest: &Digest) -> Markup {
             html! { pre class="out" tabindex="0" { (harmless(&pretty)) } }
         }
         Err(StoreError::BlobTooLarge { len, .. }) => {
-            html! { p class="muted" { (figures::bytes(len)) ", too large to be shown here" } }
+            html! { p class="muted" { (figures::format_bytes(len)) ", too large to be shown here" } }
         }
         Err(error) => html! {
             div class="note is-bad" { strong { "This is missing from the store" } p { (error.to_string()) } p { code { "lobster store verify" } " lists all that is missing." } }
@@ -459,7 +469,7 @@ pub(crate) fn value(app: &App, digest: &Digest) -> Markup {
     }
 }
 
-fn facts(app: &App, seen: &Seen) -> Markup {
+fn render_facts(app: &App, seen: &Seen) -> Markup {
     let run = &seen.run;
     let args = run.args.map(|digest| recorded_arguments(app, &digest)).unwrap_or_default();
     html! {
@@ -469,13 +479,13 @@ fn facts(app: &App, seen: &Seen) -> Markup {
                 div class="card pad" {
                     dl class="facts" {
                         dt { "Run" } dd { code { (run.id) } }
-                        @if let Some(parent) = run.parent { dt { "Of run" } dd { a href=(format!("/runs/{parent}")) { code { (parent.short()) } } } }
+                        @if let Some(parent) = run.parent { dt { "Of run" } dd { a href=(format!("/runs/{parent}")) { code { (parent.short_id()) } } } }
                         @if !args.is_empty() { dt { "Arguments" } dd { code { (args) } } }
                         dt { "Directory" } dd { code { (harmless(&run.cwd)) } }
                         dt { "Kind" } dd { (run.kind) ", " (run.mode) }
                         dt { "Plan" } dd { code { (run.plan.to_string().get(..16).unwrap_or_default()) } }
                         dt { "Record" } dd {
-                            (figures::counted(run.records, "record")) ", "
+                            (figures::count_noun(run.records, "record")) ", "
                             @if seen.view.broken.is_some() { "damaged" } @else { "journal intact" }
                         }
                     }
@@ -484,31 +494,31 @@ fn facts(app: &App, seen: &Seen) -> Markup {
             section {
                 header { h2 { "In a terminal" } }
                 div class="card pad small" {
-                    @for command in ["show", "replay", "why", "bundle export"] { pre class="cmd" { "lobster " (command) " " (run.id.short()) } }
+                    @for command in ["show", "replay", "why", "bundle export"] { pre class="cmd" { "lobster " (command) " " (run.id.short_id()) } }
                 }
             }
         }
     }
 }
 
-fn queued(app: &App, asked: &Asked, id: RunId, start: Option<&Start>) -> Result<Reply, Problem> {
+fn render_queued(app: &App, asked: &Asked, id: RunId, start: Option<&Start>) -> Result<Reply, Problem> {
     let now = app.store.clock_ms();
     let workflow = workflow_of_run(app, id)?.unwrap_or_default();
     let word = start.map_or("queued", |start| start.state.as_str());
     let body = html! {
         header class="stack" id="head" data-live="" data-run=(id) {
-            div class="crumbs" { a href="/runs" { "Runs" } "/" a href=(format!("/workflows/{workflow}")) { (workflow) } "/" code { (id.short()) } }
-            div class="title" { h1 { (workflow) } (state(word, true)) }
+            div class="crumbs" { a href="/runs" { "Runs" } "/" a href=(format!("/workflows/{workflow}")) { (workflow) } "/" code { (id.short_id()) } }
+            div class="title" { h1 { (workflow) } (state_label(word, true)) }
             @if let Some(start) = start {
-                p class="lead" { "Queued " (time(start.queued_at, now)) ". It begins when a worker is free." }
+                p class="lead" { "Queued " (relative_time(start.queued_at, now)) ". It begins when a worker is free." }
                 @if let Some(why) = &start.why { div class="note is-bad" { strong { "It did not begin" } p { (harmless(why)) } } }
-                @if !start.state.is_over() && asked.may(Verb::Operate, Some(&workflow)) {
+                @if !start.state.is_over() && asked.has_right(Verb::Operate, Some(&workflow)) {
                     form method="post" action=(format!("/runs/{id}/cancel")) { button class="danger" { "Withdraw" } }
                 }
             }
         }
     };
-    Ok(shell::page(app, asked, &workflow, Place::Runs, &body))
+    Ok(shell::full_page(app, asked, &workflow, Place::Runs, &body))
 }
 
 // ---- buttons
@@ -525,19 +535,21 @@ pub(crate) fn cancel(app: &App, asked: &Asked) -> Result<Reply, Problem> {
             }
             let words = ["resume", &id.to_string(), "--cancel", "--mode", "tool"].map(str::to_owned);
             let is_over = || app.store.run(id).is_ok_and(|run| run.status.is_over());
-            let said = app.start(app.command(&by(asked), &run.cwd, &words))?.wait(BEGIN, is_over);
+            let said = app
+                .start_process(app.build_command(&on_behalf(asked), &run.cwd, &words))?
+                .wait_for_exit(BEGIN, is_over);
             if let Some(said) = said.filter(|_| !is_over()) {
-                return Err(Problem::conflict("over", said.why()));
+                return Err(Problem::conflict("over", said.failure_reason()));
             }
         }
         Err(problem) => return Err(problem),
     }
-    Ok(Reply::see(&format!("/runs/{id}")))
+    Ok(Reply::redirect_to(&format!("/runs/{id}")))
 }
 
 /// On behalf of the person who pressed a button.
-fn by(asked: &Asked) -> Behalf<'_> {
-    Behalf::of_person(asked.name().unwrap_or_default(), None)
+fn on_behalf(asked: &Asked) -> Behalf<'_> {
+    Behalf::of_person(asked.caller_name().unwrap_or_default(), None)
 }
 
 pub(crate) fn resume(app: &App, asked: &Asked) -> Result<Reply, Problem> {
@@ -554,11 +566,14 @@ pub(crate) fn resume(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let records = run.records;
     let is_taken_up = || start.is_none() && app.store.run(id).is_ok_and(|run| run.records > records);
     let initiator = start.as_ref().and_then(|start| start.actor.as_deref());
-    let behalf = Behalf { initiator, ..by(asked) };
-    let said = app.start(app.command(&behalf, &run.cwd, &words))?.wait(BEGIN, is_taken_up);
+    let behalf = Behalf { initiator, ..on_behalf(asked) };
+    let said =
+        app.start_process(app.build_command(&behalf, &run.cwd, &words))?.wait_for_exit(BEGIN, is_taken_up);
     let not_resumed = |why: String| Problem::new(StatusCode::CONFLICT, "not_resumed", why);
     match said {
-        Some(said) if said.code != Some(0) && !is_taken_up() => return Err(not_resumed(said.why())),
+        Some(said) if said.code != Some(0) && !is_taken_up() => {
+            return Err(not_resumed(said.failure_reason()));
+        }
         None if start.is_some() => return Err(not_resumed("it takes too long; reload the page".to_owned())),
         Some(_) | None => {}
     }
@@ -566,30 +581,32 @@ pub(crate) fn resume(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         app.service.take_up(id)?;
         app.waker.wake();
     }
-    Ok(Reply::see(&format!("/runs/{id}")))
+    Ok(Reply::redirect_to(&format!("/runs/{id}")))
 }
 
 pub(crate) fn replay(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let id = run_of(app, asked)?;
     let run = app.store.run(id)?;
     let words = ["replay".to_owned(), id.to_string(), "--json".to_owned()];
-    let said = app.start(app.command(&by(asked), &run.cwd, &words))?.wait(REPLAY, || false);
+    let said = app
+        .start_process(app.build_command(&on_behalf(asked), &run.cwd, &words))?
+        .wait_for_exit(REPLAY, || false);
     let said = said.ok_or_else(|| {
         let detail = format!(
             "the replay takes too long for a page; `lobster replay {}` has no time limit",
-            id.short()
+            id.short_id()
         );
         Problem::new(StatusCode::GATEWAY_TIMEOUT, "slow", detail)
     })?;
     let Ok(report) = json::parse(&said.out) else {
-        return Err(Problem::new(StatusCode::CONFLICT, "not_replayed", said.why()));
+        return Err(Problem::new(StatusCode::CONFLICT, "not_replayed", said.failure_reason()));
     };
     let list = |name: &str| report[name].as_array().cloned().unwrap_or_default();
     let (differs, unverified) = (list("divergences"), list("unverified"));
     let count = |name: &str| report[name].as_u64().unwrap_or(0);
     let body = html! {
-        div class="crumbs" { a href="/runs" { "Runs" } "/" a href=(format!("/runs/{id}")) { code { (id.short()) } } "/ replay" }
-        div class="title" { h1 { "Replay of " (short(&run.name, 120)) } @if differs.is_empty() { (state("ok", true)) } @else { (state("failed", true)) } }
+        div class="crumbs" { a href="/runs" { "Runs" } "/" a href=(format!("/runs/{id}")) { code { (id.short_id()) } } "/ replay" }
+        div class="title" { h1 { "Replay of " (clip_line(&run.name, 120)) } @if differs.is_empty() { (state_label("ok", true)) } @else { (state_label("failed", true)) } }
         @match differs.first() {
             None => {
                 div class="note is-ok" {
@@ -599,7 +616,7 @@ pub(crate) fn replay(app: &App, asked: &Asked) -> Result<Reply, Problem> {
             }
             Some(first) => {
                 div class="note is-bad" {
-                    strong { "Not the same: the first difference is at " (short(first["step"].as_str().unwrap_or("the run itself"), 120)) }
+                    strong { "Not the same: the first difference is at " (clip_line(first["step"].as_str().unwrap_or("the run itself"), 120)) }
                     dl class="facts" {
                         dt { "Differs" } dd { (harmless(first["what"].as_str().unwrap_or_default())) @if let Some(path) = first["path"].as_str() { " at " code { (harmless(path)) } } }
                         dt { "Recorded" } dd { pre class="out" tabindex="0" { (harmless(&json::pretty(&first["recorded"]))) } }
@@ -617,5 +634,5 @@ pub(crate) fn replay(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         }
         div class="bar" { a class="button" href=(format!("/runs/{id}")) { "Back to the run" } }
     };
-    Ok(shell::page(app, asked, "Replay", Place::Runs, &body))
+    Ok(shell::full_page(app, asked, "Replay", Place::Runs, &body))
 }

@@ -1,6 +1,6 @@
 //! The graph of a run's steps with their states.
 
-use lobster_runtime::figures::counted;
+use lobster_runtime::figures::count_noun;
 use lobster_runtime::graph::Graph;
 use lobster_runtime::language::plan::Plan;
 use lobster_runtime::replay::timeline::Line;
@@ -21,7 +21,7 @@ const GLANCE: usize = 12;
 
 /// The plan of a run as a graph. A pipeline has none.
 pub(crate) fn show(app: &App, run: &RunSummary, lines: &[Line]) -> Markup {
-    let plan = views::plan(&app.store, &run.plan);
+    let plan = views::load_plan(&app.store, &run.plan);
     let Some(Plan::Workflow(workflow)) = plan.as_deref() else { return html! {} };
     let count = workflow.steps.len();
     if count < 2 {
@@ -29,10 +29,10 @@ pub(crate) fn show(app: &App, run: &RunSummary, lines: &[Line]) -> Markup {
     }
     if count > DRAWN {
         return html! {
-            section id="graph" { p class="muted small" { "Its graph has " (counted(count as u64, "step")) ", which is too many to draw." } }
+            section id="graph" { p class="muted small" { "Its graph has " (count_noun(count as u64, "step")) ", which is too many to draw." } }
         };
     }
-    let graph = Graph::of(workflow, &Map::new());
+    let graph = Graph::from_workflow(workflow, &Map::new());
     let line = |id: &str| lines.iter().find(|line| line.path == id);
     let state = |id: &str| {
         let state = line(id).map(|line| line.state.clone());
@@ -43,7 +43,7 @@ pub(crate) fn show(app: &App, run: &RunSummary, lines: &[Line]) -> Markup {
         section id="graph" data-live="" {
             details open[count <= GLANCE] {
                 summary { "Graph" }
-                div class="card pad" { (chart::graph(&graph, &href, &state)) }
+                div class="card pad" { (chart::draw_graph(&graph, &href, &state)) }
             }
         }
     }

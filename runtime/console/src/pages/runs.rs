@@ -11,7 +11,9 @@ use maud::{Markup, PreEscaped, html};
 
 use super::problem;
 use crate::shell::{self, Place};
-use crate::words::{empty, encoded, short, since, span, time_in_list, tone};
+use crate::words::{
+    clip_line, empty_placeholder, format_ms, running_time, time_in_list, tone_class, url_encode,
+};
 
 /// Default number of rows of a page.
 const ROWS: usize = 50;
@@ -31,7 +33,7 @@ pub(crate) struct Row {
 
 /// Makes the rows of the runs that the caller may read. `known` is the common state of all runs, if they were selected
 /// by it.
-pub(crate) fn rows(
+pub(crate) fn readable_rows(
     app: &App,
     asked: &Asked,
     runs: Vec<RunSummary>,
@@ -43,11 +45,11 @@ pub(crate) fn rows(
         .small_blobs(&digests)
         .unwrap_or_default()
         .into_iter()
-        .map(|(digest, bytes)| (digest, arguments(&String::from_utf8_lossy(&bytes))))
+        .map(|(digest, bytes)| (digest, format_arguments(&String::from_utf8_lossy(&bytes))))
         .collect();
     let ids: Vec<RunId> = runs.iter().map(|run| run.id).collect();
     let mut starts = app.service.starts_of(&ids)?;
-    let standings = Standings::among(&app.store, if known.is_some() { &[] } else { &runs });
+    let standings = Standings::of_runs(&app.store, if known.is_some() { &[] } else { &runs });
     let mut rows = Vec::with_capacity(runs.len());
     for run in runs {
         let start = starts.remove(&run.id);
@@ -67,22 +69,22 @@ const ARGUMENTS: u64 = 1 << 20;
 
 /// The arguments of a run in one line, or why they cannot be read.
 pub(crate) fn recorded_arguments(app: &App, digest: &Digest) -> String {
-    match app.store.load(digest, ARGUMENTS) {
-        Ok(bytes) => arguments(&String::from_utf8_lossy(&bytes)),
+    match app.store.load_blob(digest, ARGUMENTS) {
+        Ok(bytes) => format_arguments(&String::from_utf8_lossy(&bytes)),
         Err(error) => format!("(cannot be read: {error})"),
     }
 }
 
 /// Formats arguments on one line: `day=2026-05-01 limit=20`.
-fn arguments(text: &str) -> String {
+fn format_arguments(text: &str) -> String {
     let Ok(serde_json::Value::Object(args)) = lobster_runtime::json::parse(text) else {
-        return short(text, SHOWN);
+        return clip_line(text, SHOWN);
     };
     let one = |(name, value): (&String, &serde_json::Value)| {
         let value = value.as_str().map_or_else(|| lobster_runtime::json::compact(value), str::to_owned);
-        format!("{name}={}", short(&value, 60))
+        format!("{name}={}", clip_line(&value, 60))
     };
-    short(&args.iter().map(one).collect::<Vec<_>>().join("  "), SHOWN)
+    clip_line(&args.iter().map(one).collect::<Vec<_>>().join("  "), SHOWN)
 }
 
 /// Number of rows above which a list omits what its addresses and its heading already contain.
@@ -92,8 +94,8 @@ const LONG: usize = 100;
 const ROOM: usize = 96_000;
 
 /// Rows as a list. There may be hundreds, so their markup is small: the style identifies parts by their position.
-pub(crate) fn list(rows: &[Row], now: i64) -> Markup {
-    List::of(rows, None, now).markup
+pub(crate) fn render_list(rows: &[Row], now: i64) -> Markup {
+    List::from_rows(rows, None, now).markup
 }
 
 /// The rows that fit, with their number.
@@ -104,13 +106,13 @@ struct List {
 
 impl List {
     /// `state` is the state in the heading.
-    fn of(rows: &[Row], state: Option<Standing>, now: i64) -> Self {
+    fn from_rows(rows: &[Row], state: Option<Standing>, now: i64) -> Self {
         let is_long = rows.len() > LONG;
         let said = state.filter(|_| is_long && rows.iter().all(|row| Some(row.state) == state));
         let mut list = String::new();
         let mut shown = 0;
         for row in rows {
-            let PreEscaped(item) = item(row, (is_long, said.is_some()), now);
+            let PreEscaped(item) = render_item(row, (is_long, said.is_some()), now);
             if shown > 0 && list.len() + item.len() > ROOM {
                 break;
             }
@@ -122,30 +124,30 @@ impl List {
     }
 }
 
-fn item(row: &Row, (is_long, is_said): (bool, bool), now: i64) -> Markup {
+fn render_item(row: &Row, (is_long, is_said): (bool, bool), now: i64) -> Markup {
     let run = &row.run;
     let error = run.error.as_deref().filter(|_| row.state == Standing::Failed);
     html! {
         li {
             a href=(format!("/runs/{}", run.id)) {
-                @if !is_said { b class=(tone(row.state.as_str())) { (row.state.as_str()) } }
+                @if !is_said { b class=(tone_class(row.state.as_str())) { (row.state.as_str()) } }
                 p {
-                    (short(&run.name, 90))
+                    (clip_line(&run.name, 90))
                     @if !row.args.is_empty() { i { (row.args) } }
                     @if let Some(error) = error {
-                        em { (short(if is_long { reason(error) } else { error }, SHOWN)) }
+                        em { (clip_line(if is_long { short_reason(error) } else { error }, SHOWN)) }
                     } @else if !is_long || row.args.is_empty() {
                         small {
-                            (run.id.short())
+                            (run.id.short_id())
                             @if let Some(start) = &row.start { " · " (start.cause.replace('_', " ")) }
-                            @if let Some(actor) = &run.actor { " · " (short(actor, 40)) }
+                            @if let Some(actor) = &run.actor { " · " (clip_line(actor, 40)) }
                         }
                     }
                 }
                 (time_in_list(run.started_at, now))
                 @match run.ended_at {
-                    Some(end) => (span(end - run.started_at)),
-                    None => (since(run.started_at, now)),
+                    Some(end) => (format_ms(end - run.started_at)),
+                    None => (running_time(run.started_at, now)),
                 }
             }
         }
@@ -153,7 +155,7 @@ fn item(row: &Row, (is_long, is_said): (bool, bool), now: i64) -> Markup {
 }
 
 /// The failed step's own message: `no such file` in `workflow command failed (1): no such file`.
-fn reason(error: &str) -> &str {
+fn short_reason(error: &str) -> &str {
     let said = error.strip_prefix("workflow command failed (").and_then(|rest| rest.split_once("): "));
     said.map(|(_, said)| said).filter(|said| !said.trim().is_empty()).unwrap_or(error)
 }
@@ -176,33 +178,38 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
             .filter(|text| !text.is_empty())
             .map(|text| app.store.find_run(text))
             .transpose()?,
-        limit: asked.number("limit", ROWS)?.clamp(1, MOST),
+        limit: asked.query_number("limit", ROWS)?.clamp(1, MOST),
     };
     let found = match status {
-        None => app.store.runs(&filter)?,
+        None => app.store.list_runs(&filter)?,
         Some(_) => runs_with_standing(&app.store, &filter, status)?.into_iter().map(|(run, _)| run).collect(),
     };
     let next = found.last().filter(|_| found.len() == filter.limit).map(|run| run.id);
     if found.len() <= LONG {
-        return Ok(shell::page(app, asked, "Runs", Place::Runs, &page(app, asked, found, next)?));
+        return Ok(shell::full_page(app, asked, "Runs", Place::Runs, &render_page(app, asked, found, next)?));
     }
     Ok(shell::page_with_streamed_rest(app, asked, "Runs", Place::Runs, move |app, asked| {
-        page(app, asked, found, next).unwrap_or_else(|problem| problem::explain(&problem))
+        render_page(app, asked, found, next).unwrap_or_else(|problem| problem::explain(&problem))
     }))
 }
 
 /// The page of these runs. `next` is the last of them if there are more.
-fn page(app: &App, asked: &Asked, found: Vec<RunSummary>, next: Option<RunId>) -> Result<Markup, Problem> {
+fn render_page(
+    app: &App,
+    asked: &Asked,
+    found: Vec<RunSummary>,
+    next: Option<RunId>,
+) -> Result<Markup, Problem> {
     let (status, name) = asked_for(asked)?;
-    let rows = rows(app, asked, found, status)?;
+    let rows = readable_rows(app, asked, found, status)?;
     let now = app.store.clock_ms();
-    let list = List::of(&rows, status, now);
+    let list = List::from_rows(&rows, status, now);
     // Rows that do not fit are on the next page.
     let next = if list.rows < rows.len() { rows.get(list.rows - 1).map(|row| row.run.id) } else { next };
     let address = |status: Option<Standing>, before: Option<String>| {
         let mut parts = Vec::new();
         parts.extend(status.map(|status| format!("status={status}")));
-        parts.extend(name.map(|name| format!("name={}", encoded(name))));
+        parts.extend(name.map(|name| format!("name={}", url_encode(name))));
         parts.extend(before.map(|before| format!("before={before}")));
         format!("/runs?{}", parts.join("&"))
     };
@@ -227,9 +234,9 @@ fn page(app: &App, asked: &Asked, found: Vec<RunSummary>, next: Option<RunId>) -
             h2 class="hide" { @match status { Some(status) => { "Runs with the state " (status.as_str()) }, None => "Runs" } ", newest first" }
             @if rows.is_empty() {
                 @if status.is_some() || name.is_some() {
-                    (empty("No run matches", "Choose another state or name, or list all runs.", None))
+                    (empty_placeholder("No run matches", "Choose another state or name, or list all runs.", None))
                 } @else {
-                    (empty("Nothing has run yet", "Runs of this store appear here, including those started in a terminal.", Some("lobster run examples/inbox-triage/triage.lobster")))
+                    (empty_placeholder("Nothing has run yet", "Runs of this store appear here, including those started in a terminal.", Some("lobster run examples/inbox-triage/triage.lobster")))
                 }
             } @else { (list.markup) }
         }
@@ -244,7 +251,7 @@ fn page(app: &App, asked: &Asked, found: Vec<RunSummary>, next: Option<RunId>) -
 mod tests {
     use super::*;
 
-    fn row(state: Standing, name: &str, args: &str, error: &str) -> Row {
+    fn sample_row(state: Standing, name: &str, args: &str, error: &str) -> Row {
         let status = state.as_str().parse().unwrap();
         let run = RunSummary {
             id: "01a21578-e049-71b5-904e-546e8bee79f0".parse().unwrap(),
@@ -255,7 +262,7 @@ mod tests {
             actor: None,
             cwd: "/".to_owned(),
             parent: None,
-            plan: Digest::of(b""),
+            plan: Digest::of_bytes(b""),
             args: None,
             started_at: 1_790_000_000_000,
             ended_at: Some(1_790_000_012_345),
@@ -264,7 +271,12 @@ mod tests {
             pinned: false,
             records: 4,
         };
-        Row { run, start: None, state, args: arguments(&serde_json::json!({ "day": args }).to_string()) }
+        Row {
+            run,
+            start: None,
+            state,
+            args: format_arguments(&serde_json::json!({ "day": args }).to_string()),
+        }
     }
 
     /// Bytes that a page takes around its rows at most.
@@ -276,7 +288,9 @@ mod tests {
         let error = "workflow command failed (1): no line 95980";
         let rows = |state, text: &str| -> Vec<Row> {
             (0..MOST)
-                .map(|_| row(state, "workflow 7", text, if state == Standing::Failed { error } else { "" }))
+                .map(|_| {
+                    sample_row(state, "workflow 7", text, if state == Standing::Failed { error } else { "" })
+                })
                 .collect()
         };
         for (state, filter) in [
@@ -284,15 +298,16 @@ mod tests {
             (Standing::Ok, Some(Standing::Ok)),
             (Standing::Failed, Some(Standing::Failed)),
         ] {
-            let list = List::of(&rows(state, "95  n=95980"), filter, now);
+            let list = List::from_rows(&rows(state, "95  n=95980"), filter, now);
             assert_eq!(list.rows, MOST, "{state}");
             assert!(list.markup.0.len() + AROUND < 100_000, "{state}: {}", list.markup.0.len());
         }
         // For any texts, rows that do not fit are on the next page.
         for text in ["x".repeat(150), "<&\">".repeat(150), "\u{1f980}".repeat(150), "\u{202e}\n".repeat(150)]
         {
-            let rows: Vec<Row> = (0..MOST).map(|_| row(Standing::Failed, &text, &text, &text)).collect();
-            let list = List::of(&rows, None, now);
+            let rows: Vec<Row> =
+                (0..MOST).map(|_| sample_row(Standing::Failed, &text, &text, &text)).collect();
+            let list = List::from_rows(&rows, None, now);
             assert!((50..MOST).contains(&list.rows), "{}", list.rows);
             assert!(list.markup.0.len() + AROUND < 100_000, "{}", list.markup.0.len());
         }
@@ -300,13 +315,13 @@ mod tests {
 
     #[test]
     fn a_long_list_says_what_its_heading_does_not() {
-        let mut rows: Vec<Row> = (0..=LONG).map(|_| row(Standing::Failed, "a", "", "boom")).collect();
+        let mut rows: Vec<Row> = (0..=LONG).map(|_| sample_row(Standing::Failed, "a", "", "boom")).collect();
         let word = ">failed<";
-        assert!(!List::of(&rows, Some(Standing::Failed), 0).markup.0.contains(word));
-        assert!(List::of(&rows, None, 0).markup.0.contains(word));
+        assert!(!List::from_rows(&rows, Some(Standing::Failed), 0).markup.0.contains(word));
+        assert!(List::from_rows(&rows, None, 0).markup.0.contains(word));
         rows[3].state = Standing::Interrupted;
-        assert!(List::of(&rows, Some(Standing::Failed), 0).markup.0.contains(word));
-        assert!(List::of(&rows[..LONG], Some(Standing::Failed), 0).markup.0.contains(word));
+        assert!(List::from_rows(&rows, Some(Standing::Failed), 0).markup.0.contains(word));
+        assert!(List::from_rows(&rows[..LONG], Some(Standing::Failed), 0).markup.0.contains(word));
     }
 
     #[test]
@@ -317,7 +332,7 @@ mod tests {
             ("workflow command failed (timeout)", "workflow command failed (timeout)"),
             ("no: workflow command failed (1): x", "no: workflow command failed (1): x"),
         ] {
-            assert_eq!(reason(error), said);
+            assert_eq!(short_reason(error), said);
         }
     }
 }

@@ -9,7 +9,7 @@ use lobster_serve::http::{App, Asked, Problem, Reply, acts};
 use maud::{Markup, html};
 
 use crate::shell::{self, Place};
-use crate::words::{empty, span, state, time, tone};
+use crate::words::{empty_placeholder, format_ms, relative_time, state_label, tone_class};
 
 /// Schedules per page.
 const PAGE: usize = 50;
@@ -20,21 +20,25 @@ const TABLE: usize = 15;
 
 pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let now = app.store.clock_ms();
-    let rows: Vec<ScheduleRow> =
-        app.service.schedules()?.into_iter().filter(|row| asked.may_read(Some(&row.workflow_name))).collect();
-    let (count, from) = (rows.len(), asked.number("from", 0)?);
+    let rows: Vec<ScheduleRow> = app
+        .service
+        .list_schedules()?
+        .into_iter()
+        .filter(|row| asked.may_read(Some(&row.workflow_name)))
+        .collect();
+    let (count, from) = (rows.len(), asked.query_number("from", 0)?);
     let mut all = Vec::new();
     for row in rows.into_iter().skip(from).take(PAGE) {
-        let ticks = app.service.ticks(row.n, i64::MIN, STRIP)?;
+        let ticks = app.service.list_ticks(row.n, i64::MIN, STRIP)?;
         all.push((row, ticks));
     }
     let body = html! {
         div class="top" { div class="title" { h1 { "Schedules" } } }
-        @if all.is_empty() { div class="card" { (empty("Nothing is scheduled", "A workflow declares its schedule under `on: schedule:`; register it to list it here.", Some("lobster schedule register report.lobster"))) } }
+        @if all.is_empty() { div class="card" { (empty_placeholder("Nothing is scheduled", "A workflow declares its schedule under `on: schedule:`; register it to list it here.", Some("lobster schedule register report.lobster"))) } }
         @else {
-            p class="legend" { @for (word, what) in [("fired", "started"), ("caught_up", "started late"), ("backfilled", "backfilled"), ("missed", "missed"), ("paused", "skipped, paused or superseded")] { span class=(tone(word)) { i {} (what) } } }
+            p class="legend" { @for (word, what) in [("fired", "started"), ("caught_up", "started late"), ("backfilled", "backfilled"), ("missed", "missed"), ("paused", "skipped, paused or superseded")] { span class=(tone_class(word)) { i {} (what) } } }
         }
-        div id="schedules" data-live="" class="stack" { @for (row, ticks) in &all { (schedule(asked, row, ticks, now)) } }
+        div id="schedules" data-live="" class="stack" { @for (row, ticks) in &all { (render_schedule(asked, row, ticks, now)) } }
         @if count > all.len() {
             nav class="bar" aria-label="More schedules" {
                 @if from > 0 { a class="button" href=(format!("/schedules?from={}", from.saturating_sub(PAGE))) { "Earlier schedules" } }
@@ -43,22 +47,22 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
             }
         }
     };
-    Ok(shell::page(app, asked, "Schedules", Place::Schedules, &body))
+    Ok(shell::full_page(app, asked, "Schedules", Place::Schedules, &body))
 }
 
-fn schedule(asked: &Asked, row: &ScheduleRow, ticks: &[Tick], now: i64) -> Markup {
+fn render_schedule(asked: &Asked, row: &ScheduleRow, ticks: &[Tick], now: i64) -> Markup {
     let address = format!("/schedules/{}/{}", row.workflow_name, row.name);
     html! {
-        section class="card pad" data-key=(row.title()) {
+        section class="card pad" data-key=(row.display_name()) {
             header {
-                div class="title" { h2 { a href=(format!("/workflows/{}", row.workflow_name)) { (row.title()) } } code class="muted" { (spec(row)) } }
+                div class="title" { h2 { a href=(format!("/workflows/{}", row.workflow_name)) { (row.display_name()) } } code class="muted" { (describe_due(row)) } }
                 div class="bar" {
                     @match (&row.paused, row.next) {
-                        (Some((at, by)), _) => span class="muted" { "paused " (time(*at, now)) @if let Some(by) = by { " by " (by) } },
-                        (None, Some(next)) => span { "due " (time(next, now)) },
+                        (Some((at, by)), _) => span class="muted" { "paused " (relative_time(*at, now)) @if let Some(by) = by { " by " (by) } },
+                        (None, Some(next)) => span { "due " (relative_time(next, now)) },
                         (None, None) => span class="muted" { "never due again" },
                     }
-                    @if asked.may(Verb::Operate, Some(&row.workflow_name)) {
+                    @if asked.has_right(Verb::Operate, Some(&row.workflow_name)) {
                         @if row.paused.is_some() { form method="post" action=(format!("{address}/resume")) { button { "Resume" } } }
                         @else { form method="post" action=(format!("{address}/pause")) { button { "Pause" } } }
                     }
@@ -66,13 +70,13 @@ fn schedule(asked: &Asked, row: &ScheduleRow, ticks: &[Tick], now: i64) -> Marku
             }
             @if ticks.is_empty() { p class="muted" { "No tick was due yet." } }
             @else {
-                ol class="strip" aria-label=(summary(ticks)) {
+                ol class="strip" aria-label=(summarize_ticks(ticks)) {
                     @for tick in ticks.iter().rev() {
                         @let title = format!("{} {}{}", iso(tick.due), tick.state, tick.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default());
                         li {
                             @match tick.run {
-                                Some(run) => a href=(format!("/runs/{run}")) class=(tone(tick.state.as_str())) title=(title) tabindex="-1" { span class="hide" { (title) } },
-                                None => span class=(format!("is-hollow {}", tone(tick.state.as_str()))) title=(title) { span class="hide" { (title) } },
+                                Some(run) => a href=(format!("/runs/{run}")) class=(tone_class(tick.state.as_str())) title=(title) tabindex="-1" { span class="hide" { (title) } },
+                                None => span class=(format!("is-hollow {}", tone_class(tick.state.as_str()))) title=(title) { span class="hide" { (title) } },
                             }
                         }
                     }
@@ -82,10 +86,10 @@ fn schedule(asked: &Asked, row: &ScheduleRow, ticks: &[Tick], now: i64) -> Marku
                     div class="scroll" tabindex="0" { table class="table" {
                         thead { tr { th scope="col" { "Due" } th scope="col" { "Result" } th scope="col" { "Why" } th scope="col" { "Run" } } }
                         tbody { @for tick in ticks.iter().take(TABLE) { tr {
-                            td { (time(tick.due, now)) @if tick.count > 1 { " ×" (tick.count) } }
-                            td { (state(tick.state.as_str(), false)) }
+                            td { (relative_time(tick.due, now)) @if tick.count > 1 { " ×" (tick.count) } }
+                            td { (state_label(tick.state.as_str(), false)) }
                             td { (harmless(tick.reason.as_deref().unwrap_or_default())) }
-                            td { @if let Some(run) = tick.run { a href=(format!("/runs/{run}")) { code { (run.short()) } } } }
+                            td { @if let Some(run) = tick.run { a href=(format!("/runs/{run}")) { code { (run.short_id()) } } } }
                         } } }
                     } }
                 }
@@ -95,11 +99,11 @@ fn schedule(asked: &Asked, row: &ScheduleRow, ticks: &[Tick], now: i64) -> Marku
 }
 
 /// The due times in a few words.
-fn spec(row: &ScheduleRow) -> String {
+fn describe_due(row: &ScheduleRow) -> String {
     let spec = json::parse(&row.spec).unwrap_or_default();
     let due = &spec["due"];
     if let Some(ms) = due["every"]["ms"].as_i64() {
-        return format!("every {}", span(ms));
+        return format!("every {}", format_ms(ms));
     }
     match (due["cron"]["pattern"].as_str(), due["cron"]["timezone"].as_str()) {
         (Some(pattern), Some(zone)) => format!("{pattern} in {zone}"),
@@ -107,17 +111,17 @@ fn spec(row: &ScheduleRow) -> String {
     }
 }
 
-fn summary(ticks: &[Tick]) -> String {
+fn summarize_ticks(ticks: &[Tick]) -> String {
     let ran = ticks.iter().filter(|tick| tick.run.is_some()).count();
     format!("The last {} entries of its ledger: {ran} ran, {} did not", ticks.len(), ticks.len() - ran)
 }
 
 pub(crate) fn pause(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     acts::pause_schedule(app, asked)?;
-    Ok(Reply::see("/schedules"))
+    Ok(Reply::redirect_to("/schedules"))
 }
 
 pub(crate) fn resume(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     acts::resume_schedule(app, asked)?;
-    Ok(Reply::see("/schedules"))
+    Ok(Reply::redirect_to("/schedules"))
 }

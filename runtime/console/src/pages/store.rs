@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use lobster_runtime::figures::{bytes, count};
+use lobster_runtime::figures::{format_bytes, format_count};
 use lobster_runtime::json;
 use lobster_runtime::store::{Store, StoreError, StoreStats, iso};
 use lobster_runtime::visible::harmless;
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::cache::Cache;
 use crate::shell::{self, Place};
-use crate::words::time;
+use crate::words::relative_time;
 
 /// Time limit for reading the whole store.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -37,7 +37,7 @@ const AGES: [(&str, &str); 5] = [
 ];
 
 pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
-    page(app, asked, &html! {}, AGES[0].0)
+    render_page(app, asked, &html! {}, AGES[0].0)
 }
 
 /// Time and result of the last count of a store.
@@ -74,20 +74,20 @@ fn count_anew(store: &Store) -> Result<(i64, StoreStats), StoreError> {
 }
 
 /// The page with a report of the last action, and the age that was chosen for it.
-fn page(app: &App, asked: &Asked, report: &Markup, chosen: &str) -> Result<Reply, Problem> {
+fn render_page(app: &App, asked: &Asked, report: &Markup, chosen: &str) -> Result<Reply, Problem> {
     let (at, stats) = counted_last(app)?;
     let now = app.store.clock_ms();
-    let is_admin = asked.may(Verb::Administer, None);
+    let is_admin = asked.has_right(Verb::Administer, None);
     let body = html! {
         div class="top" { div class="title" { h1 { "Store" } } code class="muted" { (app.store.dir().display()) } }
         div class="tiles" {
-            a class="card tile" href="/runs" { b { (count(stats.runs)) } span { "runs" } }
-            div class="card tile" { b { (count(stats.records)) } span { "records" } }
-            a class="card tile" href="/" { b { (count(stats.open_gates)) } span { "open questions" } }
-            div class="card tile" { b { (count(stats.cached_outcomes)) } span { "cached outcomes" } }
-            div class="card tile" { b { (bytes(stats.blob_bytes)) } span { (count(stats.blobs)) " blobs" } }
+            a class="card tile" href="/runs" { b { (format_count(stats.runs)) } span { "runs" } }
+            div class="card tile" { b { (format_count(stats.records)) } span { "records" } }
+            a class="card tile" href="/" { b { (format_count(stats.open_gates)) } span { "open questions" } }
+            div class="card tile" { b { (format_count(stats.cached_outcomes)) } span { "cached outcomes" } }
+            div class="card tile" { b { (format_bytes(stats.blob_bytes)) } span { (format_count(stats.blobs)) " blobs" } }
         }
-        @if now - at > FRESH { p class="muted small" { "Counted " (time(at, now)) "; it is being counted again." } }
+        @if now - at > FRESH { p class="muted small" { "Counted " (relative_time(at, now)) "; it is being counted again." } }
         (report)
         div class="split" {
             section {
@@ -127,14 +127,14 @@ fn page(app: &App, asked: &Asked, report: &Markup, chosen: &str) -> Result<Reply
             }
         }
     };
-    Ok(shell::page(app, asked, "Store", Place::Store, &body))
+    Ok(shell::full_page(app, asked, "Store", Place::Store, &body))
 }
 
 /// Runs a command of lobster.
 fn have_done(app: &App, asked: &Asked, words: &[&str]) -> Result<Said, Problem> {
     let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-    let behalf = Behalf::of_person(asked.name().unwrap_or_default(), None);
-    app.start(app.command(&behalf, "/", &words))?.wait(PATIENCE, || false).ok_or_else(|| {
+    let behalf = Behalf::of_person(asked.caller_name().unwrap_or_default(), None);
+    app.start_process(app.build_command(&behalf, "/", &words))?.wait_for_exit(PATIENCE, || false).ok_or_else(|| {
         let command = words.iter().filter(|word| *word != "--json").cloned().collect::<Vec<_>>().join(" ");
         Problem::new(
             StatusCode::GATEWAY_TIMEOUT,
@@ -145,14 +145,15 @@ fn have_done(app: &App, asked: &Asked, words: &[&str]) -> Result<Said, Problem> 
 }
 
 /// Records who requests an action before it is done.
-fn note(app: &App, asked: &Asked, verb: &str, detail: Value) -> Result<(), Problem> {
+fn record_request(app: &App, asked: &Asked, verb: &str, detail: Value) -> Result<(), Problem> {
     let store = app.store.dir().display().to_string();
-    Ok(app.service.note(verb, &store, (asked.name(), &asked.origin()), detail)?)
+    Ok(app.service.record_deed(verb, &store, (asked.caller_name(), &asked.caller_origin()), detail)?)
 }
 
 /// A report that can be unfolded.
-fn details(is_good: bool, title: &str, said: &Said) -> Markup {
-    let report = json::parse(&said.out).map(|report| json::pretty(&report)).unwrap_or_else(|_| said.why());
+fn render_report(is_good: bool, title: &str, said: &Said) -> Markup {
+    let report =
+        json::parse(&said.out).map(|report| json::pretty(&report)).unwrap_or_else(|_| said.failure_reason());
     html! {
         div class=(if is_good { "note is-ok" } else { "note is-bad" }) role="status" {
             strong { (title) }
@@ -165,7 +166,7 @@ pub(crate) fn verify(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let said = have_done(app, asked, &["store", "verify", "--json"])?;
     let is_whole = said.code == Some(0);
     let title = if is_whole { "The store is whole" } else { "The store is damaged" };
-    page(app, asked, &details(is_whole, title, &said), AGES[0].0)
+    render_page(app, asked, &render_report(is_whole, title, &said), AGES[0].0)
 }
 
 /// Shows which runs would be removed, and removes them after that.
@@ -186,13 +187,13 @@ pub(crate) fn collect(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         words.extend(["--older-than", age]);
     }
     if removes {
-        note(app, asked, "remove-runs", json!({ "olderThan": age }))?;
+        record_request(app, asked, "remove-runs", json!({ "olderThan": age }))?;
     } else {
         words.push("--dry-run");
     }
     let said = have_done(app, asked, &words)?;
     if said.code != Some(0) {
-        return page(app, asked, &details(false, "Nothing was removed", &said), age);
+        return render_page(app, asked, &render_report(false, "Nothing was removed", &said), age);
     }
     if removes {
         count_anew(&app.store)?;
@@ -212,13 +213,13 @@ pub(crate) fn collect(app: &App, asked: &Asked) -> Result<Reply, Problem> {
             }
         }
     };
-    page(app, asked, &report, age)
+    render_page(app, asked, &report, age)
 }
 
 /// Makes a copy of the store next to it.
 pub(crate) fn backup(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let state = app.store.dir().parent().unwrap_or_else(|| app.store.dir());
-    let copies = beside(state);
+    let copies = copies_dir(state);
     let made = DirBuilder::new().mode(0o700).recursive(true).create(&copies);
     made.map_err(|why| {
         let why = format!("{} cannot be made: {why}", copies.display());
@@ -226,18 +227,18 @@ pub(crate) fn backup(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     })?;
     let target = copies.join(iso(app.store.clock_ms()).replace(':', "-"));
     let target = target.display().to_string();
-    note(app, asked, "copy-store", json!({ "to": target }))?;
+    record_request(app, asked, "copy-store", json!({ "to": target }))?;
     let said = have_done(app, asked, &["store", "backup", "--json", "--", &target])?;
     let title = match said.code {
         Some(0) => format!("A copy is in {target}"),
         _ if Path::new(&target).exists() => format!("A copy without the damaged parts is in {target}"),
         _ => "No copy was made".to_owned(),
     };
-    page(app, asked, &details(said.code == Some(0), &title, &said), AGES[0].0)
+    render_page(app, asked, &render_report(said.code == Some(0), &title, &said), AGES[0].0)
 }
 
 /// The directory of copies of a state directory: `.lobster-copies` for `.lobster`.
-fn beside(state: &Path) -> PathBuf {
+fn copies_dir(state: &Path) -> PathBuf {
     let mut name = state.file_name().unwrap_or_default().to_owned();
     name.push("-copies");
     state.with_file_name(name)

@@ -17,31 +17,31 @@ use super::runs::{self, Row};
 use crate::chart::{self, Bar};
 use crate::fields;
 use crate::shell::{self, Place};
-use crate::words::{empty, span, time, tone};
+use crate::words::{empty_placeholder, format_ms, relative_time, tone_class};
 
 /// Most runs of the history.
 const HISTORY: usize = 60;
 
-fn found(app: &App, asked: &Asked) -> Result<Registered, Problem> {
+fn find_workflow(app: &App, asked: &Asked) -> Result<Registered, Problem> {
     let name = asked.param("workflow");
     app.service
-        .workflow(name)?
+        .find_workflow(name)?
         .ok_or_else(|| Problem::not_found(format!("no workflow {name:?} is registered")))
 }
 
 pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
-    page(app, asked, None)
+    render_page(app, asked, None)
 }
 
-fn page(app: &App, asked: &Asked, wrong: Option<&str>) -> Result<Reply, Problem> {
-    let registered = found(app, asked)?;
-    let content = Content::of(&registered);
+fn render_page(app: &App, asked: &Asked, wrong: Option<&str>) -> Result<Reply, Problem> {
+    let registered = find_workflow(app, asked)?;
+    let content = Content::from_registered(&registered);
     let now = app.store.clock_ms();
     let typed = |name: &str| asked.field(name).map(str::to_owned);
-    let candidate = workflows::read(&app.runtime, Path::new(&registered.path));
-    let rows = history(app, asked, &registered)?;
+    let candidate = workflows::read_candidate(&app.runtime, Path::new(&registered.path));
+    let rows = past_runs(app, asked, &registered)?;
     let schema = fields::schema_of(&content.args);
-    let may_write = asked.may(Verb::Register, Some(&registered.name))
+    let may_write = asked.has_right(Verb::Register, Some(&registered.name))
         && app.files.place_of(Path::new(&registered.path)).is_some();
     let body = html! {
         div class="crumbs" { a href="/workflows" { "Workflows" } "/" span { (registered.name) } }
@@ -55,7 +55,7 @@ fn page(app: &App, asked: &Asked, wrong: Option<&str>) -> Result<Reply, Problem>
             Ok(candidate) if candidate.digest != registered.digest => div class="note is-wait" {
                 strong { "The file has changed since it was registered" }
                 p { "Its runs are refused until it is registered again: " code { "lobster schedule register " (registered.path) } }
-                @if asked.may(Verb::Register, Some(&registered.name)) {
+                @if asked.has_right(Verb::Register, Some(&registered.name)) {
                     form method="post" action=(format!("/workflows/{}/register", registered.name)) class="bar" {
                         input type="hidden" name="digest" value=(candidate.digest);
                         button data-confirm="Register this version? From now on it may run." { "Register this version" }
@@ -70,24 +70,24 @@ fn page(app: &App, asked: &Asked, wrong: Option<&str>) -> Result<Reply, Problem>
                     header { h2 { "Steps" } code class="muted small" { (registered.path) } }
                     div class="card pad" {
                         @match &candidate {
-                            Ok(candidate) => (chart::graph(&Graph::of(&candidate.workflow, &Map::new()), &|_| None, &|_| None)),
+                            Ok(candidate) => (chart::draw_graph(&Graph::from_workflow(&candidate.workflow, &Map::new()), &|_| None, &|_| None)),
                             Err(_) => p class="muted" { "The file cannot be read now." },
                         }
                     }
                 }
                 section id="history" data-live="" {
                     header { h2 { "Runs" } }
-                    (durations(&rows))
-                    div class="card" { @if rows.is_empty() { (empty("It has not run yet", "Start it with the form, or by its schedule.", None)) } (runs::list(&rows[..rows.len().min(10)], now)) }
+                    (render_durations(&rows))
+                    div class="card" { @if rows.is_empty() { (empty_placeholder("It has not run yet", "Start it with the form, or by its schedule.", None)) } (runs::render_list(&rows[..rows.len().min(10)], now)) }
                 }
             }
             div class="stack" {
-                @if asked.may(Verb::Operate, Some(&registered.name)) {
+                @if asked.has_right(Verb::Operate, Some(&registered.name)) {
                     section {
                         h2 { "Start a run" }
                         form method="post" action=(format!("/workflows/{}/runs", registered.name)) class="card pad" data-keep="start" {
                             @if let Some(wrong) = wrong { div class="note is-bad" role="alert" { strong { "Not started" } p { (harmless(wrong)) } } }
-                            @if content.args.is_empty() { p class="muted" { "It takes no arguments." } } @else { (fields::fields(&schema, &json!({}), &typed)) }
+                            @if content.args.is_empty() { p class="muted" { "It takes no arguments." } } @else { (fields::render_fields(&schema, &json!({}), &typed)) }
                             button class="primary" { "Start" }
                         }
                     }
@@ -95,7 +95,7 @@ fn page(app: &App, asked: &Asked, wrong: Option<&str>) -> Result<Reply, Problem>
                 section {
                     h2 { "About" }
                     dl class="card pad facts" {
-                        dt { "Registered" } dd { (time(registered.registered_at, now)) @if let Some(by) = &registered.registered_by { " by " (by) } }
+                        dt { "Registered" } dd { (relative_time(registered.registered_at, now)) @if let Some(by) = &registered.registered_by { " by " (by) } }
                         dt { "Digest" } dd { code { (registered.digest.to_string().get(..16).unwrap_or_default()) } }
                         @for schedule in &content.triggers.schedules { dt { "Schedule" } dd { a href="/schedules" { (schedule.name) } } }
                         @for hook in &content.triggers.webhooks { dt { "Webhook" } dd { code { "/hooks/" (hook.path) } } }
@@ -104,38 +104,38 @@ fn page(app: &App, asked: &Asked, wrong: Option<&str>) -> Result<Reply, Problem>
             }
         }
     };
-    Ok(shell::page(app, asked, &registered.name, Place::Workflows, &body))
+    Ok(shell::full_page(app, asked, &registered.name, Place::Workflows, &body))
 }
 
 /// Its runs, newest first.
-fn history(app: &App, asked: &Asked, registered: &Registered) -> Result<Vec<Row>, Problem> {
-    runs::rows(app, asked, app.service.runs_of(registered.n, HISTORY)?, None)
+fn past_runs(app: &App, asked: &Asked, registered: &Registered) -> Result<Vec<Row>, Problem> {
+    runs::readable_rows(app, asked, app.service.runs_of(registered.n, HISTORY)?, None)
 }
 
 /// A chart of the durations of the runs, oldest on the left.
-fn durations(rows: &[Row]) -> Markup {
+fn render_durations(rows: &[Row]) -> Markup {
     let took = |row: &Row| row.run.ended_at.map(|end| (end - row.run.started_at).max(1));
     let Some(longest) = rows.iter().filter_map(took).max().filter(|_| rows.len() > 2) else {
         return html! {};
     };
     let bar = |row: &Row| Bar {
         href: format!("/runs/{}", row.run.id),
-        says: format!("{} {}", row.state, took(row).map(span).unwrap_or_default()),
+        says: format!("{} {}", row.state, took(row).map(format_ms).unwrap_or_default()),
         size: took(row).unwrap_or(1).unsigned_abs(),
-        tone: tone(row.state.as_str()),
+        tone: tone_class(row.state.as_str()),
     };
     let bars: Vec<Bar> = rows.iter().rev().map(bar).collect();
     html! {
         div class="card pad" {
-            (chart::bars(&bars, &format!("Durations of {} runs; longest {}", rows.len(), span(longest))))
-            p class="muted small" { "Durations of its runs, newest on the right; longest " (span(longest)) "." }
+            (chart::draw_bars(&bars, &format!("Durations of {} runs; longest {}", rows.len(), format_ms(longest))))
+            p class="muted small" { "Durations of its runs, newest on the right; longest " (format_ms(longest)) "." }
         }
     }
 }
 
 pub(crate) fn start(app: &App, asked: &Asked) -> Result<Reply, Problem> {
-    let registered = found(app, asked)?;
-    let content = Content::of(&registered);
+    let registered = find_workflow(app, asked)?;
+    let content = Content::from_registered(&registered);
     let schema = fields::schema_of(&content.args);
     let typed = |name: &str| asked.field(name).map(str::to_owned);
     let args = match content.args.is_empty() {
@@ -148,10 +148,10 @@ pub(crate) fn start(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     });
     let args = match args {
         Ok(args) => args,
-        Err(why) => return Ok(page(app, asked, Some(&why))?.status(StatusCode::BAD_REQUEST)),
+        Err(why) => return Ok(render_page(app, asked, Some(&why))?.with_status(StatusCode::BAD_REQUEST)),
     };
     match acts::start_run(app, &asked.with_json(json!({ "args": args }))) {
-        Ok(run) => Ok(Reply::see(&format!("/runs/{run}"))),
-        Err(problem) => Ok(page(app, asked, Some(&problem.detail))?.status(problem.status)),
+        Ok(run) => Ok(Reply::redirect_to(&format!("/runs/{run}"))),
+        Err(problem) => Ok(render_page(app, asked, Some(&problem.detail))?.with_status(problem.status)),
     }
 }

@@ -1,6 +1,6 @@
 //! The registered workflows, and the problems of files.
 
-use lobster_runtime::figures::counted;
+use lobster_runtime::figures::count_noun;
 use lobster_runtime::visible::harmless;
 use lobster_serve::access::Verb;
 use lobster_serve::http::{App, Asked, Problem, Reply};
@@ -8,23 +8,23 @@ use lobster_serve::workflows::Content;
 use maud::html;
 
 use crate::shell::{self, Place};
-use crate::words::{empty, short, state, time};
+use crate::words::{clip_line, empty_placeholder, relative_time, state_label};
 
 pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let now = app.store.clock_ms();
-    let all = app.service.workflows()?;
+    let all = app.service.list_workflows()?;
     let rows: Vec<_> = all.iter().filter(|workflow| asked.may_read(Some(&workflow.name))).collect();
-    let problems = if asked.may_read(None) { app.problems.list() } else { Vec::new() };
+    let problems = if asked.may_read(None) { app.problems.to_sentences() } else { Vec::new() };
     let is_registered = |name: &String| all.iter().any(|workflow| workflow.name == *name);
-    let is_ours = |name: &String| !is_registered(name) && asked.may(Verb::Register, Some(name));
-    let unregistered: Vec<String> = app.problems.names().into_iter().filter(is_ours).collect();
-    let may_write = !app.files.is_empty() && asked.may(Verb::Register, None);
+    let is_ours = |name: &String| !is_registered(name) && asked.has_right(Verb::Register, Some(name));
+    let unregistered: Vec<String> = app.problems.file_names().into_iter().filter(is_ours).collect();
+    let may_write = !app.files.is_empty() && asked.has_right(Verb::Register, None);
     let body = html! {
         div class="top" { div class="title" { h1 { "Workflows" } } }
         @if !problems.is_empty() {
             div class="note is-wait" {
                 details open[problems.len() <= 3] {
-                    summary { (counted(problems.len() as u64, "file")) " that cannot start" }
+                    summary { (count_noun(problems.len() as u64, "file")) " that cannot start" }
                     @for problem in &problems { p class="prompt small" { (harmless(problem)) } }
                 }
             }
@@ -38,17 +38,17 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         }
         section class="card" {
             h2 class="hide" { "Registered workflows" }
-            @if rows.is_empty() { (empty("No workflow is registered", "Registering a file allows this version of it to run.", Some("lobster schedule register report.lobster"))) }
+            @if rows.is_empty() { (empty_placeholder("No workflow is registered", "Registering a file allows this version of it to run.", Some("lobster schedule register report.lobster"))) }
             ul class="rows" {
                 @for workflow in &rows {
-                    @let content = Content::of(workflow);
+                    @let content = Content::from_registered(workflow);
                     li { a class="row" href=(format!("/workflows/{}", workflow.name)) {
-                        span class="muted small" { (counted(content.args.len() as u64, "argument")) }
+                        span class="muted small" { (count_noun(content.args.len() as u64, "argument")) }
                         span class="what" {
-                            span class="name clip" { (workflow.name) @if let Some(title) = &content.title { span class="muted" { "  " (short(title, 80)) } } }
-                            span class="muted small clip" { (short(content.description.as_deref().unwrap_or(&workflow.path), 160)) }
+                            span class="name clip" { (workflow.name) @if let Some(title) = &content.title { span class="muted" { "  " (clip_line(title, 80)) } } }
+                            span class="muted small clip" { (clip_line(content.description.as_deref().unwrap_or(&workflow.path), 160)) }
                         }
-                        span class="when" { @if !content.triggers.schedules.is_empty() { "scheduled" br; } (time(workflow.registered_at, now)) }
+                        span class="when" { @if !content.triggers.schedules.is_empty() { "scheduled" br; } (relative_time(workflow.registered_at, now)) }
                     } }
                 }
             }
@@ -56,9 +56,9 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         @if !unregistered.is_empty() {
             section {
                 h2 { "Not registered" }
-                ul class="card rows" { @for name in &unregistered { li { a class="row" href=(format!("/workflows/{name}/edit")) { (state("new", false)) span class="what" { span class="name clip" { (name) } } span class="when" { "edit" } } } } }
+                ul class="card rows" { @for name in &unregistered { li { a class="row" href=(format!("/workflows/{name}/edit")) { (state_label("new", false)) span class="what" { span class="name clip" { (name) } } span class="when" { "edit" } } } } }
             }
         }
     };
-    Ok(shell::page(app, asked, "Workflows", Place::Workflows, &body))
+    Ok(shell::full_page(app, asked, "Workflows", Place::Workflows, &body))
 }

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::LoginError;
-use super::http::{Reply, encoded, post_form, post_json, usable};
+use super::http::{Reply, encode_fields, parse_login_url, post_form, post_json};
 use super::kept::Login;
-use super::metadata::{Authority, discover};
+use super::metadata::{Authority, discover_authority};
 
 /// Name under which the client registers.
 const CLIENT_NAME: &str = "lobster";
@@ -61,8 +61,8 @@ impl LoginAttempt {
     /// # Errors
     /// Fails if the server names no authorization server, or if its metadata is invalid.
     pub fn begin(terms: &LoginTerms, cancel: &CancelToken) -> Result<Self, LoginError> {
-        let server = usable(&terms.server)?;
-        let authority = discover(&server, cancel)?;
+        let server = parse_login_url(&terms.server)?;
+        let authority = discover_authority(&server, cancel)?;
         let client = match &terms.client_id {
             Some(id) => Client {
                 id: id.clone(),
@@ -70,9 +70,9 @@ impl LoginAttempt {
                 is_registered: false,
                 is_in_form: authority.wants_secret_in_form,
             },
-            None => register(&authority, &terms.redirect, cancel)?,
+            None => register_client(&authority, &terms.redirect, cancel)?,
         };
-        let (state, verifier) = (unguessable()?, unguessable()?);
+        let (state, verifier) = (random_token()?, random_token()?);
         let challenge = URL_SAFE_NO_PAD.encode(Sha256::digest(verifier.as_bytes()));
         let scopes = if terms.scopes.is_empty() { &authority.scopes } else { &terms.scopes }.join(" ");
         let mut fields = vec![
@@ -90,7 +90,7 @@ impl LoginAttempt {
         let mut address = authority.authorization.clone();
         // The endpoint's own query comes first.
         let own = address.query().filter(|own| !own.is_empty()).map(|own| format!("{own}&"));
-        address.set_query(Some(&format!("{}{}", own.unwrap_or_default(), encoded(&fields)?)));
+        address.set_query(Some(&format!("{}{}", own.unwrap_or_default(), encode_fields(&fields)?)));
         Ok(Self {
             server: terms.server.clone(),
             redirect: terms.redirect.clone(),
@@ -104,14 +104,14 @@ impl LoginAttempt {
 
     /// The address that a person opens.
     #[must_use]
-    pub fn address(&self) -> &str {
+    pub fn login_address(&self) -> &str {
         &self.address
     }
 
     /// True if a query at the callback belongs to this login. Any web page can make a browser send one.
     #[must_use]
     pub fn is_mine(&self, query: &str) -> bool {
-        field(query, "state").is_some_and(|state| state == self.state)
+        query_field(query, "state").is_some_and(|state| state == self.state)
     }
 
     /// Exchanges the browser's answer for tokens.
@@ -123,7 +123,7 @@ impl LoginAttempt {
             return Err(LoginError::Forged("its `state` is another one"));
         }
         // The answer of another authorization server must not be sent to this one (RFC 9207).
-        match field(query, "iss") {
+        match query_field(query, "iss") {
             Some(issuer) if issuer != self.authority.issuer => {
                 return Err(LoginError::Forged("its `iss` names another authorization server"));
             }
@@ -132,12 +132,12 @@ impl LoginAttempt {
             }
             Some(_) | None => {}
         }
-        if let Some(error) = field(query, "error") {
-            let why =
-                field(query, "error_description").map_or(error.clone(), |more| format!("{error}: {more}"));
-            return Err(refused(&self.authority.issuer, "the login", &why));
+        if let Some(error) = query_field(query, "error") {
+            let why = query_field(query, "error_description")
+                .map_or(error.clone(), |more| format!("{error}: {more}"));
+            return Err(refusal_error(&self.authority.issuer, "the login", &why));
         }
-        let code = field(query, "code").ok_or(LoginError::Forged("it has no `code`"))?;
+        let code = query_field(query, "code").ok_or(LoginError::Forged("it has no `code`"))?;
         let fields = [
             ("grant_type", "authorization_code"),
             ("code", &code),
@@ -145,8 +145,8 @@ impl LoginAttempt {
             ("code_verifier", &self.verifier),
             ("resource", &self.authority.resource),
         ];
-        let tokens = ask(&self.authority.token, &self.client, &fields, cancel)?;
-        let tokens = granted(&tokens, &self.authority.issuer, "the code of this login")?;
+        let tokens = request_tokens(&self.authority.token, &self.client, &fields, cancel)?;
+        let tokens = granted_tokens(&tokens, &self.authority.issuer, "the code of this login")?;
         let mut login = Login {
             version: 1,
             server: self.server.clone(),
@@ -161,13 +161,17 @@ impl LoginAttempt {
             expires_at: None,
             renew_at: None,
         };
-        login.take(&tokens);
+        login.update_tokens(&tokens);
         Ok(login)
     }
 }
 
 /// Registers this client at an authorization server (RFC 7591).
-fn register(authority: &Authority, redirect: &str, cancel: &CancelToken) -> Result<Client, LoginError> {
+fn register_client(
+    authority: &Authority,
+    redirect: &str,
+    cancel: &CancelToken,
+) -> Result<Client, LoginError> {
     let Some(place) = &authority.registration else {
         return Err(LoginError::NoRegistration { issuer: authority.issuer.clone() });
     };
@@ -181,11 +185,11 @@ fn register(authority: &Authority, redirect: &str, cancel: &CancelToken) -> Resu
     });
     let reply = post_json(place, &asked, cancel)?;
     let what = "to register this client";
-    let Some(given) = reply.object().filter(|_| reply.status.is_success()) else {
-        return Err(refusal(&reply, &authority.issuer, what));
+    let Some(given) = reply.json_object().filter(|_| reply.status.is_success()) else {
+        return Err(server_refusal(&reply, &authority.issuer, what));
     };
     let Some(id) = given["client_id"].as_str() else {
-        return Err(refused(&authority.issuer, what, "it answers without a client_id"));
+        return Err(refusal_error(&authority.issuer, what, "it answers without a client_id"));
     };
     Ok(Client {
         id: id.to_owned(),
@@ -196,7 +200,7 @@ fn register(authority: &Authority, redirect: &str, cancel: &CancelToken) -> Resu
 }
 
 /// Requests tokens.
-pub(super) fn ask(
+pub(super) fn request_tokens(
     endpoint: &Url,
     client: &Client,
     fields: &[(&str, &str)],
@@ -208,7 +212,7 @@ pub(super) fn ask(
         Some(secret) if !client.is_in_form => {
             // Both are encoded as in a form before they are joined (RFC 6749 §2.3.1).
             let part =
-                |text: &str| encoded(&[("", text)]).map(|text| text.trim_start_matches('=').to_owned());
+                |text: &str| encode_fields(&[("", text)]).map(|text| text.trim_start_matches('=').to_owned());
             let pair = format!("{}:{}", part(&client.id)?, part(secret)?);
             header = Some(format!("Basic {}", STANDARD.encode(pair)));
         }
@@ -221,35 +225,35 @@ pub(super) fn ask(
 }
 
 /// The tokens of an answer.
-pub(super) fn granted(reply: &Reply, issuer: &str, what: &'static str) -> Result<Value, LoginError> {
-    let Some(tokens) = reply.object().filter(|_| reply.status.is_success()) else {
-        return Err(refusal(reply, issuer, what));
+pub(super) fn granted_tokens(reply: &Reply, issuer: &str, what: &'static str) -> Result<Value, LoginError> {
+    let Some(tokens) = reply.json_object().filter(|_| reply.status.is_success()) else {
+        return Err(server_refusal(reply, issuer, what));
     };
     let is_bearer = tokens["token_type"].as_str().is_some_and(|kind| kind.eq_ignore_ascii_case("bearer"));
     let fits = |token: &str| !token.is_empty() && token.bytes().all(|byte| (b'!'..=b'~').contains(&byte));
     match tokens["access_token"].as_str() {
         Some(token) if is_bearer && fits(token) => Ok(tokens),
-        Some(_) => Err(refused(issuer, what, "its token is not a bearer token")),
-        None => Err(refused(issuer, what, "it answers without an access_token")),
+        Some(_) => Err(refusal_error(issuer, what, "its token is not a bearer token")),
+        None => Err(refusal_error(issuer, what, "it answers without an access_token")),
     }
 }
 
 /// A refusal in the server's words. The request is not repeated in it.
-fn refusal(reply: &Reply, issuer: &str, what: &'static str) -> LoginError {
-    let said = reply.object().unwrap_or_default();
+fn server_refusal(reply: &Reply, issuer: &str, what: &'static str) -> LoginError {
+    let said = reply.json_object().unwrap_or_default();
     let words: Vec<&str> =
         ["error", "error_description"].iter().filter_map(|name| said[*name].as_str()).collect();
     let why = if words.is_empty() { format!("HTTP {}", reply.status.as_u16()) } else { words.join(": ") };
-    refused(issuer, what, &why)
+    refusal_error(issuer, what, &why)
 }
 
-fn refused(issuer: &str, what: &'static str, why: &str) -> LoginError {
+fn refusal_error(issuer: &str, what: &'static str, why: &str) -> LoginError {
     let plain: String = why.chars().filter(|c| !c.is_control()).take(MOST_WORDS).collect();
     LoginError::Refused { issuer: issuer.to_owned(), what, why: plain }
 }
 
 /// Returns a field of a query, or `None` if it occurs twice.
-fn field(query: &str, name: &str) -> Option<String> {
+fn query_field(query: &str, name: &str) -> Option<String> {
     let mut url = Url::parse("http://callback.invalid/").ok()?;
     url.set_query(Some(query));
     let mut values = url.query_pairs().filter(|(key, _)| key == name).map(|(_, value)| value.into_owned());
@@ -258,7 +262,7 @@ fn field(query: &str, name: &str) -> Option<String> {
 }
 
 /// 256 random bits, encoded for a URL.
-fn unguessable() -> std::io::Result<String> {
+fn random_token() -> std::io::Result<String> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
     Ok(URL_SAFE_NO_PAD.encode(bytes))
@@ -266,7 +270,7 @@ fn unguessable() -> std::io::Result<String> {
 
 impl Login {
     /// Stores the tokens of an answer.
-    pub(super) fn take(&mut self, tokens: &Value) {
+    pub(super) fn update_tokens(&mut self, tokens: &Value) {
         if let Some(token) = tokens["access_token"].as_str() {
             token.clone_into(&mut self.access_token);
         }
@@ -286,13 +290,13 @@ mod tests {
 
     #[test]
     fn a_field_that_stands_twice_is_none() {
-        assert_eq!(field("state=a%20b&code=c", "state").as_deref(), Some("a b"));
-        assert_eq!(field("state=a&state=a", "state"), None);
-        assert_eq!(field("", "state"), None);
+        assert_eq!(query_field("state=a%20b&code=c", "state").as_deref(), Some("a b"));
+        assert_eq!(query_field("state=a&state=a", "state"), None);
+        assert_eq!(query_field("", "state"), None);
     }
 
     #[test]
     fn secrets_are_encoded_before_they_are_joined() {
-        assert_eq!(encoded(&[("", "a:b c&")]).unwrap(), "=a%3Ab+c%26");
+        assert_eq!(encode_fields(&[("", "a:b c&")]).unwrap(), "=a%3Ab+c%26");
     }
 }

@@ -39,7 +39,7 @@ impl Callback {
     ///
     /// # Errors
     /// Fails if the system does not know the port.
-    pub fn address(&self) -> io::Result<String> {
+    pub fn redirect_address(&self) -> io::Result<String> {
         Ok(format!("http://127.0.0.1:{}{PATH}", self.0.local_addr()?.port()))
     }
 
@@ -47,7 +47,7 @@ impl Callback {
     ///
     /// # Errors
     /// Fails if none came in time, or if the wait was cancelled.
-    pub fn wait(
+    pub fn wait_for_query(
         &self,
         patience: Duration,
         is_mine: &dyn Fn(&str) -> bool,
@@ -58,11 +58,11 @@ impl Callback {
             match self.0.accept() {
                 Ok((browser, _)) => {
                     // A connection that breaks off is not the expected browser.
-                    if let Ok(Some(query)) = serve(&browser, is_mine) {
+                    if let Ok(Some(query)) = answer_request(&browser, is_mine) {
                         return Ok(query);
                     }
                 }
-                Err(_) if cancel.wait(LOOK) => return Err(LoginError::Cancelled),
+                Err(_) if cancel.sleep_or_cancel(LOOK) => return Err(LoginError::Cancelled),
                 Err(_) => {}
             }
         }
@@ -71,7 +71,7 @@ impl Callback {
 }
 
 /// Answers one request, and returns its query if it is the expected one.
-fn serve(mut browser: &TcpStream, is_mine: &dyn Fn(&str) -> bool) -> io::Result<Option<String>> {
+fn answer_request(mut browser: &TcpStream, is_mine: &dyn Fn(&str) -> bool) -> io::Result<Option<String>> {
     browser.set_nonblocking(false)?;
     browser.set_read_timeout(Some(PATIENCE))?;
     browser.set_write_timeout(Some(PATIENCE))?;
@@ -106,7 +106,7 @@ fn serve(mut browser: &TcpStream, is_mine: &dyn Fn(&str) -> bool) -> io::Result<
 mod tests {
     use super::*;
 
-    fn visit(address: &str, target: &str) -> String {
+    fn visit_address(address: &str, target: &str) -> String {
         let host = address.trim_start_matches("http://").trim_end_matches(PATH);
         let mut stream = TcpStream::connect(host).unwrap();
         write!(stream, "GET {target} HTTP/1.1\r\nhost: {host}\r\n\r\n").unwrap();
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn only_the_answer_that_is_waited_for_is_taken() {
         let callback = Callback::open(0).unwrap();
-        let address = callback.address().unwrap();
+        let address = callback.redirect_address().unwrap();
         let browser = std::thread::spawn(move || {
             [
                 "/favicon.ico",
@@ -127,10 +127,10 @@ mod tests {
                 "/callbackx?state=mine",
                 "/callback?state=mine&code=c",
             ]
-            .map(|target| visit(&address, target).contains("200 OK"))
+            .map(|target| visit_address(&address, target).contains("200 OK"))
         });
         let is_mine = |query: &str| query.starts_with("state=mine");
-        let query = callback.wait(Duration::from_secs(60), &is_mine, &CancelToken::new()).unwrap();
+        let query = callback.wait_for_query(Duration::from_secs(60), &is_mine, &CancelToken::new()).unwrap();
         assert_eq!(query, "state=mine&code=c");
         assert_eq!(browser.join().unwrap(), [false, false, false, false, true]);
     }
@@ -139,7 +139,7 @@ mod tests {
     fn it_ends_when_it_is_cancelled() {
         let cancel = CancelToken::new();
         cancel.cancel(lobster_base::cancel::CancelReason::Superseded);
-        let waited = Callback::open(0).unwrap().wait(Duration::from_secs(60), &|_| true, &cancel);
+        let waited = Callback::open(0).unwrap().wait_for_query(Duration::from_secs(60), &|_| true, &cancel);
         assert!(matches!(waited, Err(LoginError::Cancelled)));
     }
 }

@@ -98,8 +98,8 @@ impl HeldLogin {
     #[must_use]
     pub fn at_hand(&self) -> Option<Arc<str>> {
         let state = lock(&self.state);
-        let token = state.token.as_ref().filter(|token| token.lasts())?;
-        let is_kept = self.logins.stamp(&self.term.server) == Some(token.stamp);
+        let token = state.token.as_ref().filter(|token| token.is_fresh())?;
+        let is_kept = self.logins.file_stamp(&self.term.server) == Some(token.stamp);
         is_kept.then(|| Arc::clone(token.reveal()))
     }
 
@@ -114,7 +114,7 @@ impl HeldLogin {
         let _one = lock(&self.asking);
         match self.at_hand() {
             Some(token) => Ok(token),
-            None => self.ask(Want::Good),
+            None => self.fetch_token(Want::Good),
         }
     }
 
@@ -128,16 +128,16 @@ impl HeldLogin {
         if let Some(token) = self.at_hand().filter(|token| **token != *refused) {
             return Ok(Some(token));
         }
-        let kept = self.logins.kept(&self.term.server, Want::OtherThan(refused));
-        if let Some(token) = kept.map_err(|error| self.problem(error))? {
-            return Ok(Some(self.hold(token)));
+        let kept = self.logins.stored_token(&self.term.server, Want::OtherThan(refused));
+        if let Some(token) = kept.map_err(|error| self.token_error(error))? {
+            return Ok(Some(self.remember_token(token)));
         }
         let is_soon = lock(&self.state).replaced.is_some_and(|at| at.elapsed() < self.pause);
         if is_soon {
             return Ok(None);
         }
         lock(&self.state).replaced = Some(Instant::now());
-        self.ask(Want::OtherThan(refused)).map(Some)
+        self.fetch_token(Want::OtherThan(refused)).map(Some)
     }
 
     /// All tokens that were handed out.
@@ -146,8 +146,8 @@ impl HeldLogin {
         lock(&self.state).given.clone()
     }
 
-    fn ask(&self, want: Want<'_>) -> Result<Arc<str>, TokenError> {
-        let stamp = self.logins.stamp(&self.term.server);
+    fn fetch_token(&self, want: Want<'_>) -> Result<Arc<str>, TokenError> {
+        let stamp = self.logins.file_stamp(&self.term.server);
         if let Some((at, error, then)) = &lock(&self.state).failed
             && *then == stamp
             && at.elapsed() < self.pause
@@ -155,19 +155,19 @@ impl HeldLogin {
             return Err(error.clone());
         }
         let LoginTerm { server, client_secret, .. } = &self.term;
-        let token = self.logins.token(server, client_secret.as_deref(), want, &self.cancel);
+        let token = self.logins.valid_token(server, client_secret.as_deref(), want, &self.cancel);
         let token = token.and_then(|token| token.ok_or(LoginError::Nobody { server: server.clone() }));
         match token {
-            Ok(token) => Ok(self.hold(token)),
+            Ok(token) => Ok(self.remember_token(token)),
             Err(error) => {
-                let error = self.problem(error);
+                let error = self.token_error(error);
                 lock(&self.state).failed = Some((Instant::now(), error.clone(), stamp));
                 Err(error)
             }
         }
     }
 
-    fn hold(&self, token: AccessToken) -> Arc<str> {
+    fn remember_token(&self, token: AccessToken) -> Arc<str> {
         let text = Arc::clone(token.reveal());
         if !lock(&self.state).given.contains(&text) {
             (self.learn)(&text);
@@ -181,7 +181,7 @@ impl HeldLogin {
         text
     }
 
-    pub(crate) fn problem(&self, error: LoginError) -> TokenError {
+    pub(crate) fn token_error(&self, error: LoginError) -> TokenError {
         let LoginTerm { secret, name, .. } = &self.term;
         TokenError { secret: secret.clone(), name: name.clone(), why: Arc::new(error) }
     }

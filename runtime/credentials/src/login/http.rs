@@ -12,7 +12,7 @@ use reqwest::{Client, RequestBuilder, Url, redirect};
 use serde_json::Value;
 
 use super::LoginError;
-use crate::outward::outward;
+use crate::outward::shared_connections;
 
 /// Time limit of one request.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -33,13 +33,13 @@ pub(super) struct Reply {
 
 impl Reply {
     /// The body, if it is a JSON object.
-    pub(super) fn object(&self) -> Option<Value> {
+    pub(super) fn json_object(&self) -> Option<Value> {
         lobster_base::json::parse_message(&self.body).ok().filter(Value::is_object)
     }
 }
 
 /// Parses an address that a login may use. The requests carry secrets, so it must be https or on this machine.
-pub(super) fn usable(text: &str) -> Result<Url, LoginError> {
+pub(super) fn parse_login_url(text: &str) -> Result<Url, LoginError> {
     let refuse = || LoginError::Unsafe { url: text.to_owned() };
     let url = Url::parse(text).map_err(|_| refuse())?;
     let is_bare = url.username().is_empty() && url.password().is_none() && url.fragment().is_none();
@@ -52,7 +52,7 @@ pub(super) fn usable(text: &str) -> Result<Url, LoginError> {
 
 /// Asks for a document.
 pub(super) fn get(url: &Url, cancel: &CancelToken) -> Result<Reply, LoginError> {
-    send(url, |client| client.get(url.clone()).header(ACCEPT, "application/json"), cancel)
+    send_request(url, |client| client.get(url.clone()).header(ACCEPT, "application/json"), cancel)
 }
 
 /// Sends JSON.
@@ -61,7 +61,7 @@ pub(super) fn post_json(url: &Url, body: &Value, cancel: &CancelToken) -> Result
         let request = client.post(url.clone()).header(CONTENT_TYPE, "application/json");
         request.header(ACCEPT, "application/json, text/event-stream").body(body.to_string())
     };
-    send(url, build, cancel)
+    send_request(url, build, cancel)
 }
 
 /// Sends a form, with a header that proves who the client is.
@@ -71,7 +71,7 @@ pub(super) fn post_form(
     authorization: Option<&str>,
     cancel: &CancelToken,
 ) -> Result<Reply, LoginError> {
-    let body = encoded(fields)?;
+    let body = encode_fields(fields)?;
     let build = |client: &Client| {
         let request = client.post(url.clone()).header(CONTENT_TYPE, "application/x-www-form-urlencoded");
         let request = request.header(ACCEPT, "application/json").body(body.clone());
@@ -80,28 +80,28 @@ pub(super) fn post_form(
             None => request,
         }
     };
-    send(url, build, cancel)
+    send_request(url, build, cancel)
 }
 
 /// Encodes fields as in a form or a query.
-pub(super) fn encoded(fields: &[(&str, &str)]) -> Result<String, LoginError> {
+pub(super) fn encode_fields(fields: &[(&str, &str)]) -> Result<String, LoginError> {
     let url = Url::parse_with_params("http://form.invalid/", fields);
     let url = url.map_err(|_| LoginError::Unsafe { url: "form".to_owned() })?;
     Ok(url.query().unwrap_or_default().to_owned())
 }
 
-fn send(
+fn send_request(
     url: &Url,
     build: impl FnOnce(&Client) -> RequestBuilder,
     cancel: &CancelToken,
 ) -> Result<Reply, LoginError> {
     let unreachable = |why: String| LoginError::Unreachable { url: without_query(url), why };
-    let outward = outward().map_err(|error| unreachable(error.to_string()))?;
-    let client = client().map_err(|error| unreachable(request_causes(&error)))?;
+    let outward = shared_connections().map_err(|error| unreachable(error.to_string()))?;
+    let client = build_client().map_err(|error| unreachable(request_causes(&error)))?;
     let request = build(&client);
     let (answer, given) = mpsc::sync_channel(1);
     let work = outward.runtime.spawn(async move {
-        let _ = answer.send(read(request).await);
+        let _ = answer.send(read_reply(request).await);
     });
     loop {
         match given.recv_timeout(LOOK) {
@@ -118,7 +118,7 @@ fn send(
     }
 }
 
-async fn read(request: RequestBuilder) -> Result<Reply, String> {
+async fn read_reply(request: RequestBuilder) -> Result<Reply, String> {
     let mut response = request.send().await.map_err(|error| request_causes(&error))?;
     let challenge = response.headers().get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok());
     let challenge = challenge.map(str::to_owned);
@@ -138,7 +138,7 @@ async fn read(request: RequestBuilder) -> Result<Reply, String> {
 }
 
 /// Builds a separate client: the client of [`outward`] uses https only, and a server on this machine may use http.
-fn client() -> reqwest::Result<Client> {
+fn build_client() -> reqwest::Result<Client> {
     Client::builder()
         .no_proxy()
         .redirect(redirect::Policy::none())

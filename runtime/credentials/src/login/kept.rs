@@ -14,8 +14,8 @@ use lobster_base::regular_file;
 use serde::{Deserialize, Serialize};
 
 use super::LoginError;
-use super::attempt::{Client, ask, granted};
-use super::http::usable;
+use super::attempt::{Client, granted_tokens, request_tokens};
+use super::http::parse_login_url;
 
 /// A token is renewed this many seconds before it expires, so that it does not expire during a call.
 const BEFORE_END: i64 = 60;
@@ -69,13 +69,13 @@ impl Login {
         self.expires_at
     }
 
-    fn token(&self, stamp: Stamp) -> AccessToken {
+    fn to_access_token(&self, stamp: Stamp) -> AccessToken {
         AccessToken { text: self.access_token.as_str().into(), renew_at: self.renew_at, stamp }
     }
 
     /// Sets the expiry and renewal times from the token's lifetime in seconds, if the server gave one.
     pub(super) fn runs_out_in(&mut self, seconds: Option<i64>) {
-        let at = |after: i64| now().saturating_add(after);
+        let at = |after: i64| unix_seconds().saturating_add(after);
         self.expires_at = seconds.map(at);
         self.renew_at = seconds.map(|seconds| at(seconds - BEFORE_END.min(seconds / LAST_PART)));
     }
@@ -85,7 +85,7 @@ impl Login {
             Want::Good => true,
             Want::OtherThan(token) => self.access_token != token,
         };
-        is_wanted && lasts(self.renew_at)
+        is_wanted && is_before_renewal(self.renew_at)
     }
 }
 
@@ -124,13 +124,13 @@ impl AccessToken {
 
     /// True if the token will not expire during a call that is sent now.
     #[must_use]
-    pub fn lasts(&self) -> bool {
-        lasts(self.renew_at)
+    pub fn is_fresh(&self) -> bool {
+        is_before_renewal(self.renew_at)
     }
 }
 
-fn lasts(renew_at: Option<i64>) -> bool {
-    renew_at.is_none_or(|at| now() < at)
+fn is_before_renewal(renew_at: Option<i64>) -> bool {
+    renew_at.is_none_or(|at| unix_seconds() < at)
 }
 
 /// Distinguishes versions of a file: each version is a new file.
@@ -142,7 +142,7 @@ pub(super) struct Stamp {
 }
 
 impl Stamp {
-    fn of(file: &fs::Metadata) -> Self {
+    fn from_metadata(file: &fs::Metadata) -> Self {
         Self { file: file.ino(), length: file.len(), changed: (file.mtime(), file.mtime_nsec()) }
     }
 }
@@ -163,7 +163,7 @@ pub struct Logins(PathBuf);
 impl Logins {
     /// The logins in this state directory of lobster.
     #[must_use]
-    pub fn below(state_dir: &Path) -> Self {
+    pub fn in_state_dir(state_dir: &Path) -> Self {
         Self(Self::dir_below(state_dir))
     }
 
@@ -177,28 +177,28 @@ impl Logins {
     ///
     /// # Errors
     /// Fails if the file cannot be read.
-    pub fn login(&self, server: &str) -> Result<Option<Login>, LoginError> {
-        Ok(self.read(server)?.map(|(login, _)| login))
+    pub fn find_login(&self, server: &str) -> Result<Option<Login>, LoginError> {
+        Ok(self.read_login(server)?.map(|(login, _)| login))
     }
 
     /// Stores a login and replaces an earlier one.
     ///
     /// # Errors
     /// Fails if the file cannot be written.
-    pub fn keep(&self, login: &Login) -> Result<(), LoginError> {
-        let _locked = self.lock(&login.server)?;
-        self.write(login).map(drop)
+    pub fn store_login(&self, login: &Login) -> Result<(), LoginError> {
+        let _locked = self.lock_login(&login.server)?;
+        self.write_login(login).map(drop)
     }
 
     /// Deletes a login. Returns true if there was one.
     ///
     /// # Errors
     /// Fails if the file cannot be removed.
-    pub fn forget(&self, server: &str) -> Result<bool, LoginError> {
-        match fs::remove_file(self.path(server)) {
+    pub fn delete_login(&self, server: &str) -> Result<bool, LoginError> {
+        match fs::remove_file(self.login_path(server)) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(source) => Err(self.problem(server, source)),
+            Err(source) => Err(self.file_error(server, source)),
         }
     }
 
@@ -207,58 +207,62 @@ impl Logins {
     ///
     /// # Errors
     /// Fails if the login has ended, or its file cannot be read or written.
-    pub fn token(
+    pub fn valid_token(
         &self,
         server: &str,
         secret: Option<&str>,
         want: Want<'_>,
         cancel: &CancelToken,
     ) -> Result<Option<AccessToken>, LoginError> {
-        match self.read(server)? {
+        match self.read_login(server)? {
             None => return Ok(None),
-            Some((login, stamp)) if login.is_good(want) => return Ok(Some(login.token(stamp))),
+            Some((login, stamp)) if login.is_good(want) => return Ok(Some(login.to_access_token(stamp))),
             Some(_) => {}
         }
         // Many refresh tokens are valid for one use, so two processes must not use the same one.
-        let _locked = self.lock(server)?;
-        let Some((mut login, mut stamp)) = self.read(server)? else { return Ok(None) };
+        let _locked = self.lock_login(server)?;
+        let Some((mut login, mut stamp)) = self.read_login(server)? else { return Ok(None) };
         if !login.is_good(want) {
-            renew(&mut login, secret, cancel)?;
-            stamp = self.write(&login)?;
+            renew_login(&mut login, secret, cancel)?;
+            stamp = self.write_login(&login)?;
         }
-        Ok(Some(login.token(stamp)))
+        Ok(Some(login.to_access_token(stamp)))
     }
 
     /// Returns the stored token for a server if it meets `want`. No other token is requested.
     ///
     /// # Errors
     /// Fails if the file cannot be read.
-    pub(super) fn kept(&self, server: &str, want: Want<'_>) -> Result<Option<AccessToken>, LoginError> {
-        let read = self.read(server)?;
-        Ok(read.filter(|(login, _)| login.is_good(want)).map(|(login, stamp)| login.token(stamp)))
+    pub(super) fn stored_token(
+        &self,
+        server: &str,
+        want: Want<'_>,
+    ) -> Result<Option<AccessToken>, LoginError> {
+        let read = self.read_login(server)?;
+        Ok(read.filter(|(login, _)| login.is_good(want)).map(|(login, stamp)| login.to_access_token(stamp)))
     }
 
     /// The version of a server's file, without its content.
-    pub(super) fn stamp(&self, server: &str) -> Option<Stamp> {
-        fs::metadata(self.path(server)).ok().map(|file| Stamp::of(&file))
+    pub(super) fn file_stamp(&self, server: &str) -> Option<Stamp> {
+        fs::metadata(self.login_path(server)).ok().map(|file| Stamp::from_metadata(&file))
     }
 
-    fn path(&self, server: &str) -> PathBuf {
-        self.0.join(format!("{}.json", Digest::of(server.as_bytes()).short()))
+    fn login_path(&self, server: &str) -> PathBuf {
+        self.0.join(format!("{}.json", Digest::of_bytes(server.as_bytes()).short()))
     }
 
-    fn problem(&self, server: &str, source: io::Error) -> LoginError {
-        LoginError::File { path: self.path(server).display().to_string(), source }
+    fn file_error(&self, server: &str, source: io::Error) -> LoginError {
+        LoginError::File { path: self.login_path(server).display().to_string(), source }
     }
 
-    fn read(&self, server: &str) -> Result<Option<(Login, Stamp)>, LoginError> {
-        let problem = |source| self.problem(server, source);
-        let mut file = match regular_file::open_own(File::options().read(true), &self.path(server)) {
+    fn read_login(&self, server: &str) -> Result<Option<(Login, Stamp)>, LoginError> {
+        let problem = |source| self.file_error(server, source);
+        let mut file = match regular_file::open_own(File::options().read(true), &self.login_path(server)) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(problem(source)),
         };
-        let stamp = Stamp::of(&file.metadata().map_err(problem)?);
+        let stamp = Stamp::from_metadata(&file.metadata().map_err(problem)?);
         let mut text = String::new();
         file.read_to_string(&mut text).map_err(problem)?;
         let login: Login = serde_json::from_str(&text)
@@ -266,20 +270,20 @@ impl Logins {
         Ok(Some((login, stamp)).filter(|(login, _)| login.server == server && login.version == 1))
     }
 
-    fn write(&self, login: &Login) -> Result<Stamp, LoginError> {
-        let problem = |source| self.problem(&login.server, source);
+    fn write_login(&self, login: &Login) -> Result<Stamp, LoginError> {
+        let problem = |source| self.file_error(&login.server, source);
         let text = serde_json::to_string(login).map_err(|error| problem(error.into()))?;
         // The file has mode 0600 from the start.
         let mut file = tempfile::NamedTempFile::new_in(&self.0).map_err(problem)?;
         file.write_all(text.as_bytes()).and_then(|()| file.as_file().sync_all()).map_err(problem)?;
-        let file = file.persist(self.path(&login.server)).map_err(|error| problem(error.error))?;
-        Ok(Stamp::of(&file.metadata().map_err(problem)?))
+        let file = file.persist(self.login_path(&login.server)).map_err(|error| problem(error.error))?;
+        Ok(Stamp::from_metadata(&file.metadata().map_err(problem)?))
     }
 
-    fn lock(&self, server: &str) -> Result<File, LoginError> {
-        let problem = |source| self.problem(server, source);
+    fn lock_login(&self, server: &str) -> Result<File, LoginError> {
+        let problem = |source| self.file_error(server, source);
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0).map_err(problem)?;
-        let path = self.path(server).with_extension("lock");
+        let path = self.login_path(server).with_extension("lock");
         let mut options = OpenOptions::new();
         options.create(true).truncate(false).write(true).mode(0o600);
         let file = regular_file::open_own(&mut options, &path).map_err(problem)?;
@@ -289,7 +293,7 @@ impl Logins {
 }
 
 /// Requests a new token from the server.
-fn renew(login: &mut Login, secret: Option<&str>, cancel: &CancelToken) -> Result<(), LoginError> {
+fn renew_login(login: &mut Login, secret: Option<&str>, cancel: &CancelToken) -> Result<(), LoginError> {
     let Some(refresh) = login.refresh_token.clone() else { return Err(LoginError::Expired) };
     let client = Client {
         id: login.client_id.clone(),
@@ -299,13 +303,13 @@ fn renew(login: &mut Login, secret: Option<&str>, cancel: &CancelToken) -> Resul
     };
     let fields =
         [("grant_type", "refresh_token"), ("refresh_token", &refresh), ("resource", &login.resource)];
-    let reply = ask(&usable(&login.token_endpoint)?, &client, &fields, cancel)?;
-    let tokens = granted(&reply, &login.issuer, "to renew the login")?;
-    login.take(&tokens);
+    let reply = request_tokens(&parse_login_url(&login.token_endpoint)?, &client, &fields, cancel)?;
+    let tokens = granted_tokens(&reply, &login.issuer, "to renew the login")?;
+    login.update_tokens(&tokens);
     Ok(())
 }
 
-pub(super) fn now() -> i64 {
+pub(super) fn unix_seconds() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
@@ -316,7 +320,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    pub(in crate::login) fn login(seconds: Option<i64>) -> Login {
+    pub(in crate::login) fn sample_login(seconds: Option<i64>) -> Login {
         let mut login = Login {
             version: 1,
             server: "https://h.example/mcp".to_owned(),
@@ -338,22 +342,22 @@ pub(super) mod tests {
     #[test]
     fn a_token_is_renewed_before_its_end() {
         for (seconds, renewed) in [(3600, 3540), (240, 180), (60, 45), (1, 1), (0, 0)] {
-            let begun = now();
-            let at = login(Some(seconds)).renew_at.unwrap();
-            assert!((begun + renewed..=now() + renewed).contains(&at), "{seconds}");
+            let begun = unix_seconds();
+            let at = sample_login(Some(seconds)).renew_at.unwrap();
+            assert!((begun + renewed..=unix_seconds() + renewed).contains(&at), "{seconds}");
         }
-        assert_eq!(login(None).renew_at, None);
+        assert_eq!(sample_login(None).renew_at, None);
     }
 
     #[test]
     fn a_login_is_kept_for_its_server_and_its_user_alone() {
         let dir = tempfile::tempdir().unwrap();
-        let logins = Logins::below(dir.path());
+        let logins = Logins::in_state_dir(dir.path());
         let server = "https://h.example/mcp";
-        let token = |want| logins.token(server, None, want, &CancelToken::new());
-        let has = |server| logins.login(server).unwrap().is_some();
-        assert!(!has(server) && !logins.forget(server).unwrap());
-        logins.keep(&login(None)).unwrap();
+        let token = |want| logins.valid_token(server, None, want, &CancelToken::new());
+        let has = |server| logins.find_login(server).unwrap().is_some();
+        assert!(!has(server) && !logins.delete_login(server).unwrap());
+        logins.store_login(&sample_login(None)).unwrap();
         assert_eq!(token(Want::Good).unwrap().map(|token| token.text.to_string()).as_deref(), Some("t"));
         assert!(!has("https://h.example/other"));
         for entry in fs::read_dir(dir.path().join("logins")).unwrap() {
@@ -361,9 +365,9 @@ pub(super) mod tests {
         }
         assert_eq!(fs::metadata(dir.path().join("logins")).unwrap().permissions().mode() & 0o777, 0o700);
         assert!(matches!(token(Want::OtherThan("t")), Err(LoginError::Expired)));
-        logins.keep(&login(Some(0))).unwrap();
+        logins.store_login(&sample_login(Some(0))).unwrap();
         assert!(matches!(token(Want::Good), Err(LoginError::Expired)));
-        assert!(logins.forget(server).unwrap());
+        assert!(logins.delete_login(server).unwrap());
         assert!(token(Want::Good).unwrap().is_none());
     }
 }

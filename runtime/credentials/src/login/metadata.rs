@@ -6,7 +6,7 @@ use reqwest::Url;
 use serde_json::{Value, json};
 
 use super::LoginError;
-use super::http::{get, post_json, usable, without_query};
+use super::http::{get, parse_login_url, post_json, without_query};
 
 /// Facts about a server that a login needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,25 +26,26 @@ pub(super) struct Authority {
 }
 
 /// Queries the server, and then the authorization server that it names.
-pub(super) fn discover(server: &Url, cancel: &CancelToken) -> Result<Authority, LoginError> {
-    let challenge = challenge(server, cancel)?;
-    let said = |name| challenge.as_deref().and_then(|text| parameter(text, name));
-    let named = said("resource_metadata").map(|text| usable(&text)).transpose()?;
+pub(super) fn discover_authority(server: &Url, cancel: &CancelToken) -> Result<Authority, LoginError> {
+    let challenge = fetch_challenge(server, cancel)?;
+    let said = |name| challenge.as_deref().and_then(|text| challenge_parameter(text, name));
+    let named = said("resource_metadata").map(|text| parse_login_url(&text)).transpose()?;
     let resource = protected_resource(server, named, cancel)?;
     let (identifier, issuers, supported) = match &resource {
         Some(found) => (found.identifier.clone(), found.issuers.clone(), found.scopes.clone()),
         // Before metadata of resources existed, servers were their own authorization servers.
         None => (without_query(server), vec![server.origin().ascii_serialization()], Vec::new()),
     };
-    let mut scopes = said("scope").map_or(supported, |text| words(&text));
+    let mut scopes = said("scope").map_or(supported, |text| split_words(&text));
     let mut problem = LoginError::NoLogin { server: without_query(server) };
     for issuer in &issuers {
-        match authority(issuer, cancel) {
+        match fetch_metadata(issuer, cancel) {
             Ok(Some(metadata)) => {
-                let mut found = read(issuer, &metadata)?;
+                let mut found = read_authority(issuer, &metadata)?;
                 // Most servers give no refresh token without it.
                 let offline = "offline_access".to_owned();
-                if texts(&metadata, "scopes_supported").contains(&offline) && !scopes.contains(&offline) {
+                if string_list(&metadata, "scopes_supported").contains(&offline) && !scopes.contains(&offline)
+                {
                     scopes.push(offline);
                 }
                 found.resource = identifier;
@@ -60,7 +61,7 @@ pub(super) fn discover(server: &Url, cancel: &CancelToken) -> Result<Authority, 
 }
 
 /// Returns the server's challenge to a client without a token.
-fn challenge(server: &Url, cancel: &CancelToken) -> Result<Option<String>, LoginError> {
+fn fetch_challenge(server: &Url, cancel: &CancelToken) -> Result<Option<String>, LoginError> {
     let reply = get(server, cancel)?;
     if reply.challenge.is_some() {
         return Ok(reply.challenge);
@@ -86,32 +87,36 @@ fn protected_resource(
     }
     for place in places {
         let reply = get(&place, cancel)?;
-        let Some(metadata) = reply.object().filter(|_| reply.status.is_success()) else { continue };
+        let Some(metadata) = reply.json_object().filter(|_| reply.status.is_success()) else { continue };
         let wrong = |why: String| LoginError::Metadata { url: without_query(&place), why };
         let identifier = metadata["resource"].as_str().unwrap_or_default().to_owned();
-        if !covers(&identifier, server) {
+        if !resource_covers(&identifier, server) {
             let why = format!("it is about {identifier:?} and not about {}", without_query(server));
             return Err(wrong(why));
         }
-        let issuers = texts(&metadata, "authorization_servers");
+        let issuers = string_list(&metadata, "authorization_servers");
         if issuers.is_empty() {
             return Err(wrong("it names no authorization server".to_owned()));
         }
-        return Ok(Some(Resource { identifier, issuers, scopes: texts(&metadata, "scopes_supported") }));
+        return Ok(Some(Resource {
+            identifier,
+            issuers,
+            scopes: string_list(&metadata, "scopes_supported"),
+        }));
     }
     Ok(None)
 }
 
 /// True if a token for this resource is valid at the server: the same origin, and the same path or a parent of it.
-fn covers(resource: &str, server: &Url) -> bool {
+fn resource_covers(resource: &str, server: &Url) -> bool {
     let Ok(resource) = Url::parse(resource) else { return false };
     let above = resource.path().trim_end_matches('/');
     let rest = server.path().strip_prefix(above);
     resource.origin() == server.origin() && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-fn authority(issuer: &str, cancel: &CancelToken) -> Result<Option<Value>, LoginError> {
-    let url = usable(issuer)?;
+fn fetch_metadata(issuer: &str, cancel: &CancelToken) -> Result<Option<Value>, LoginError> {
+    let url = parse_login_url(issuer)?;
     let mut places = well_known(&url, "oauth-authorization-server");
     places.truncate(1);
     places.extend(well_known(&url, "openid-configuration").into_iter().take(1));
@@ -122,26 +127,26 @@ fn authority(issuer: &str, cancel: &CancelToken) -> Result<Option<Value>, LoginE
     }
     for place in places {
         let reply = get(&place, cancel)?;
-        if let Some(metadata) = reply.object().filter(|_| reply.status.is_success()) {
+        if let Some(metadata) = reply.json_object().filter(|_| reply.status.is_success()) {
             return Ok(Some(metadata));
         }
     }
     Ok(None)
 }
 
-fn read(issuer: &str, metadata: &Value) -> Result<Authority, LoginError> {
+fn read_authority(issuer: &str, metadata: &Value) -> Result<Authority, LoginError> {
     let wrong = |why: String| LoginError::Metadata { url: issuer.to_owned(), why };
     let claimed = metadata["issuer"].as_str().unwrap_or_default();
     // A server that claims another's name could get clients to send it codes of that other server.
     if claimed.trim_end_matches('/') != issuer.trim_end_matches('/') {
         return Err(wrong(format!("it says that its issuer is {claimed:?}")));
     }
-    if !texts(metadata, "code_challenge_methods_supported").iter().any(|method| method == "S256") {
+    if !string_list(metadata, "code_challenge_methods_supported").iter().any(|method| method == "S256") {
         return Err(wrong("it does not offer PKCE with S256, which MCP requires".to_owned()));
     }
-    let endpoint = |name: &str| metadata[name].as_str().map(usable).transpose();
+    let endpoint = |name: &str| metadata[name].as_str().map(parse_login_url).transpose();
     let needed = |name: &str| endpoint(name)?.ok_or_else(|| wrong(format!("it has no {name}")));
-    let methods = texts(metadata, "token_endpoint_auth_methods_supported");
+    let methods = string_list(metadata, "token_endpoint_auth_methods_supported");
     let offers = |method: &str| methods.iter().any(|known| known == method);
     Ok(Authority {
         resource: String::new(),
@@ -167,17 +172,17 @@ fn well_known(url: &Url, name: &str) -> Vec<Url> {
     if path.is_empty() { vec![at("")] } else { vec![at(path), at("")] }
 }
 
-fn texts(value: &Value, name: &str) -> Vec<String> {
+fn string_list(value: &Value, name: &str) -> Vec<String> {
     let list = value[name].as_array().map(Vec::as_slice).unwrap_or_default();
     list.iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-fn words(text: &str) -> Vec<String> {
+fn split_words(text: &str) -> Vec<String> {
     text.split_ascii_whitespace().map(str::to_owned).collect()
 }
 
 /// A parameter of a challenge, `Bearer a="b", c=d`, quoted or not.
-fn parameter(challenge: &str, name: &str) -> Option<String> {
+fn challenge_parameter(challenge: &str, name: &str) -> Option<String> {
     let mut rest = challenge;
     while let Some(equals) = rest.find('=') {
         let key = rest[..equals].rsplit([' ', ',', '\t']).next().unwrap_or_default();
@@ -218,12 +223,12 @@ mod tests {
     #[test]
     fn parameters_of_challenges() {
         let text = r#"Bearer realm="a, \"scope=x\"", error=invalid_token,scope="a b", resource_metadata="https://h/m=1""#;
-        assert_eq!(parameter(text, "resource_metadata").as_deref(), Some("https://h/m=1"));
-        assert_eq!(parameter(text, "scope").as_deref(), Some("a b"));
-        assert_eq!(parameter(text, "error").as_deref(), Some("invalid_token"));
-        assert_eq!(parameter(text, "realm").as_deref(), Some("a, \"scope=x\""));
+        assert_eq!(challenge_parameter(text, "resource_metadata").as_deref(), Some("https://h/m=1"));
+        assert_eq!(challenge_parameter(text, "scope").as_deref(), Some("a b"));
+        assert_eq!(challenge_parameter(text, "error").as_deref(), Some("invalid_token"));
+        assert_eq!(challenge_parameter(text, "realm").as_deref(), Some("a, \"scope=x\""));
         for text in ["", "Bearer", "Bearer x", "=", "a=\"", "a=\"\\"] {
-            assert_eq!(parameter(text, "scope"), None, "{text}");
+            assert_eq!(challenge_parameter(text, "scope"), None, "{text}");
         }
     }
 
@@ -241,7 +246,7 @@ mod tests {
             ("https://h.example.evil/a/mcp", false),
             ("", false),
         ] {
-            assert_eq!(covers(resource, &server), covered, "{resource}");
+            assert_eq!(resource_covers(resource, &server), covered, "{resource}");
         }
     }
 
@@ -251,7 +256,7 @@ mod tests {
             "issuer": "https://as.example/", "code_challenge_methods_supported": ["plain", "S256"],
             "authorization_endpoint": "https://as.example/authorize", "token_endpoint": "https://as.example/token",
         });
-        assert!(read("https://as.example", &good).is_ok());
+        assert!(read_authority("https://as.example", &good).is_ok());
         for (field, value, says) in [
             ("issuer", json!("https://evil.example"), "its issuer is"),
             ("issuer", json!(null), "its issuer is"),
@@ -263,7 +268,7 @@ mod tests {
         ] {
             let mut bad = good.clone();
             bad[field] = value;
-            let error = read("https://as.example", &bad).unwrap_err().to_string();
+            let error = read_authority("https://as.example", &bad).unwrap_err().to_string();
             assert!(error.contains(says), "{field}: {error}");
         }
     }

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     fn env(vars: &[(&str, &str)]) -> Env {
-        Env::inherited(vars.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))))
+        Env::from_inherited(vars.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))))
     }
 
     #[test]

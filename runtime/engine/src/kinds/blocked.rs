@@ -19,7 +19,7 @@ use crate::run::Run;
 use crate::value::Text;
 use lobster_base::credential::CredentialGrant;
 use lobster_policy::{
-    DecisionEnv, GIT_RUNS_CODE, HostPrograms, Policy, Resolve, Roots, named, secret_patterns,
+    DecisionEnv, GIT_RUNS_CODE, HostPrograms, Policy, Resolve, Roots, rule_path, secret_patterns,
 };
 use lobster_sandbox::{Denial, Enforcement, JailSpec, Net, Promise};
 use lobster_stage::SANDBOX_BLOCKED;
@@ -71,25 +71,25 @@ pub(super) fn note_hints(
     if outcome.status != StepStatus::Failed || outcome.exit == Some(0) || is_cut_off {
         return;
     }
-    let (Some(spec), Some(stderr)) = (decision.confinement.spec(), outcome.stderr) else { return };
+    let (Some(spec), Some(stderr)) = (decision.confinement.jail_spec(), outcome.stderr) else { return };
     let (policy, secrets) = (&run.services.policy, &run.services.secrets);
     let place = decision_env(policy, &run.surroundings, &run.cwd, &job.env);
     let enforcement = serde_json::from_value::<Enforcement>(outcome.enforcement.clone()).unwrap_or_default();
     let blocked = |said: Blob| {
         Blocked {
-            stderr: &Text::stored(&run.store, said).load().unwrap_or_default(),
+            stderr: &Text::from_blob(&run.store, said).load().unwrap_or_default(),
             argv,
             cwd: &job.cwd,
             spec,
             denied: &enforcement.denied,
             env: &decision.env,
-            roots: &policy.roots(&place),
+            roots: &policy.resolve_roots(&place),
             place: &place,
             credentials: job.env.credentials(),
             bound: &|host| secrets.bound_to_host(host).map(str::to_owned),
-            variable: &|name| job.env.passed(name),
+            variable: &|name| job.env.get_passed(name),
         }
-        .hints()
+        .missing_grants()
     };
     let mut hints = blocked(stderr);
     // Some programs print their errors to stdout.
@@ -101,7 +101,7 @@ pub(super) fn note_hints(
     let known = outcome.detail.get(SANDBOX_BLOCKED).and_then(Value::as_array).cloned().unwrap_or_default();
     hints.extend(known.iter().filter_map(Value::as_str).map(str::to_owned));
     if !hints.is_empty() {
-        outcome.note(SANDBOX_BLOCKED, json!(hints));
+        outcome.add_detail(SANDBOX_BLOCKED, json!(hints));
     }
 }
 
@@ -138,7 +138,7 @@ struct Blocked<'a> {
 
 impl Blocked<'_> {
     /// The grants that the command seems to lack, each with its reason.
-    fn hints(&self) -> Vec<String> {
+    fn missing_grants(&self) -> Vec<String> {
         let mut hints = Vec::new();
         let mut say = |hint: String| {
             if !hints.contains(&hint) && hints.len() < MOST {
@@ -147,7 +147,9 @@ impl Blocked<'_> {
         };
         for denial in self.denied {
             match denial.promise {
-                Promise::NetHosts => say(self.host(&denial.what, &endpoints::granted_host(&denial.what))),
+                Promise::NetHosts => {
+                    say(self.host_hint(&denial.what, &endpoints::granted_host(&denial.what)))
+                }
                 Promise::TreeLimits => say(format!("it wanted {}; see [limits] of the policy", denial.what)),
                 _ => say(format!("it was refused {}", denial.what)),
             }
@@ -188,7 +190,7 @@ impl Blocked<'_> {
         // dash gives no reason.
         let entered = line.split_once("can't cd").and_then(|(_, rest)| rest.strip_prefix(" to "));
         if let Some(directory) = entered {
-            let hint = self.about(&joined(cwd, directory.trim_matches(is_quote)), Want::Read);
+            let hint = self.path_hint(&joined(cwd, directory.trim_matches(is_quote)), Want::Read);
             return hint.filter(|hint| is_accepted(hint)).into_iter().collect();
         }
         let said = REFUSED.iter().chain(&ABSENT).find_map(|words| Some((lower.find(words)?, *words)));
@@ -220,13 +222,13 @@ impl Blocked<'_> {
         for path in paths(line, at, words, cwd) {
             let hint = match words {
                 NO_DIRECTORY if !path.is_dir() => None,
-                _ if !is_absent => self.about(&path, want),
-                _ if want != Want::Read && self.is_hidden_place(&path) => self.about(&path, want),
+                _ if !is_absent => self.path_hint(&path, want),
+                _ if want != Want::Read && self.is_hidden_place(&path) => self.path_hint(&path, want),
                 _ if says(&MAY_MAKE) && path.symlink_metadata().is_err() && self.is_hidden_place(&path) => {
-                    let hint = self.about(&path, Want::Write);
-                    hint.map(|hint| format!("if it makes {}: {hint}", self.name(&path)))
+                    let hint = self.path_hint(&path, Want::Write);
+                    hint.map(|hint| format!("if it makes {}: {hint}", self.rule_path(&path)))
                 }
-                _ => self.about(&path, Want::Read),
+                _ => self.path_hint(&path, Want::Read),
             };
             hints.extend(hint.filter(|hint| is_accepted(hint)));
         }
@@ -249,9 +251,10 @@ impl Blocked<'_> {
         }
         let has_none = self.spec.net == Net::None;
         let host = has_none.then(|| endpoints::unreached_address(line, all)).flatten();
-        let host = host.or_else(|| endpoints::unresolved(line, all));
-        let host = host.or_else(|| endpoints::refused_on_loopback(line, all).map(endpoints::loopback))?;
-        Some(self.host(&host, &host))
+        let host = host.or_else(|| endpoints::unresolved_endpoint(line, all));
+        let host =
+            host.or_else(|| endpoints::refused_on_loopback(line, all).map(endpoints::loopback_endpoint))?;
+        Some(self.host_hint(&host, &host))
     }
 
     /// The ports of a command that was refused something and names nothing.
@@ -267,11 +270,11 @@ impl Blocked<'_> {
     }
 
     /// The grant for a host that the command did not reach: a credential, else the network.
-    fn host(&self, what: &str, grant: &str) -> String {
+    fn host_hint(&self, what: &str, grant: &str) -> String {
         if let Some(own) =
             self.credentials.iter().find(|own| format!("{}:{}", own.host.name, own.host.port) == grant)
         {
-            let names: Vec<String> = own.environment("").into_iter().map(|(name, _)| name).collect();
+            let names: Vec<String> = own.environment_for("").into_iter().map(|(name, _)| name).collect();
             return format!(
                 "it may not connect to {grant}, which it reaches with the secret {} at the address in {}",
                 own.secret,
@@ -294,12 +297,12 @@ impl Blocked<'_> {
         UNSET.iter().find(|words| lower.contains(*words))?;
         let mut words = line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
         let name = words.find(|word| {
-            !word.is_empty() && self.received(word).is_none() && (self.variable)(word).is_some()
+            !word.is_empty() && self.received_variable(word).is_none() && (self.variable)(word).is_some()
         })?;
         Some(format!("it does not receive the variable {name}; missing grant: env = [{name:?}]"))
     }
 
-    fn received(&self, name: &str) -> Option<&OsStr> {
+    fn received_variable(&self, name: &str) -> Option<&OsStr> {
         self.env.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_os_str())
     }
 
@@ -311,8 +314,10 @@ impl Blocked<'_> {
         if name.is_empty() || name.contains('/') {
             return None;
         }
-        let own: Vec<PathBuf> =
-            self.received("PATH").map(|path| std::env::split_paths(path).collect()).unwrap_or_default();
+        let own: Vec<PathBuf> = self
+            .received_variable("PATH")
+            .map(|path| std::env::split_paths(path).collect())
+            .unwrap_or_default();
         let callers = (self.variable)("PATH").unwrap_or_default();
         let file = own.iter().cloned().chain(std::env::split_paths(&callers)).map(|dir| dir.join(name));
         let (file, real) =
@@ -326,12 +331,12 @@ impl Blocked<'_> {
         let mut files: Vec<String> = [&file, &real]
             .into_iter()
             .filter(|file| !self.is_seen(file))
-            .map(|file| self.name(file))
+            .map(|file| self.rule_path(file))
             .collect();
         files.dedup();
         let on_path = own.iter().any(|dir| file.parent() == Some(dir));
         let path = (!on_path).then(|| {
-            format!("{} in the PATH of [sandbox.env] set", self.name(file.parent().unwrap_or(&file)))
+            format!("{} in the PATH of [sandbox.env] set", self.rule_path(file.parent().unwrap_or(&file)))
         });
         let grant = (!files.is_empty()).then(|| format!("fs_read = {files:?}"));
         let missing: Vec<String> = grant.into_iter().chain(path).collect();
@@ -353,7 +358,7 @@ impl Blocked<'_> {
         let roots = &self.spec.write;
         lacked
             .filter_map(|path| {
-                let shown = self.name(&path);
+                let shown = self.rule_path(&path);
                 if is_taken && roots.iter().any(|root| path.starts_with(root)) {
                     return Some(format!(
                         "the socket {shown} exists, and a step may not replace one from before its start: remove it \
@@ -376,12 +381,12 @@ impl Blocked<'_> {
             let parent = file.parent().filter(|_| file.symlink_metadata().is_err());
             parent.is_some_and(|parent| self.is_seen(parent) && (parent.is_dir() || line.contains("create")))
         };
-        files.filter(is_made_there).find_map(|file| self.about(&file, Want::Write))
+        files.filter(is_made_there).find_map(|file| self.path_hint(&file, Want::Write))
     }
 
     /// A path as rules spell it.
-    fn name(&self, path: &Path) -> String {
-        named(&path.to_string_lossy(), self.place)
+    fn rule_path(&self, path: &Path) -> String {
+        rule_path(&path.to_string_lossy(), self.place)
     }
 
     fn is_seen(&self, path: &Path) -> bool {
@@ -394,15 +399,15 @@ impl Blocked<'_> {
     }
 
     /// The hint for a path that a command wanted, if the sandbox was in its way.
-    fn about(&self, path: &Path, want: Want) -> Option<String> {
+    fn path_hint(&self, path: &Path, want: Want) -> Option<String> {
         let spec = self.spec;
-        let shown = self.name(path);
+        let shown = self.rule_path(path);
         let changes = matches!(want, Want::Write | Want::Replace);
         if changes && KERNEL_VIEWS.iter().any(|view| path.starts_with(view)) {
             return Some(format!("it may not write {shown}, which is the kernel's: no grant allows that"));
         }
         if want != Want::Read && spec.hides(path) {
-            return Some(self.hidden(path, &shown));
+            return Some(self.hidden_path_hint(path, &shown));
         }
         if want != Want::Read
             && let Some(hint) = self.in_repository(path, changes)
@@ -431,7 +436,7 @@ impl Blocked<'_> {
             // A link there may lead to a place that the command does not see.
             (Some(2 | 3), Want::Read) => {
                 let real = path.canonicalize().ok().filter(|real| real != path && !self.is_seen(real))?;
-                self.about(&real, want)
+                self.path_hint(&real, want)
             }
             (Some(4) | None, Want::Read | Want::See) => {
                 path.symlink_metadata().ok()?;
@@ -450,16 +455,16 @@ impl Blocked<'_> {
         let root = if replaces || !is_there(path) { made.parent().unwrap_or(path) } else { path };
         let is_too_much = !replaces && !is_there(path) && !root.starts_with(&self.place.workspace);
         if is_too_much || self.roots.is_vital(&root.to_string_lossy()) {
-            let made = self.name(made);
+            let made = self.rule_path(made);
             return format!(
                 "it may not write {shown}; missing grant: fs_write = [{made:?}], which has to exist first"
             );
         }
-        format!("it may not write {shown}; missing grant: fs_write = [{:?}]", self.name(root))
+        format!("it may not write {shown}; missing grant: fs_write = [{:?}]", self.rule_path(root))
     }
 
     /// A built-in secret is shown to a command whose rule names it, unless the policy's own list hides it.
-    fn hidden(&self, path: &Path, shown: &str) -> String {
+    fn hidden_path_hint(&self, path: &Path, shown: &str) -> String {
         let builtin = secret_patterns(self.place, &[]);
         if self.spec.deny.iter().any(|denied| path.starts_with(denied)) {
             return format!("it may not see {shown}: sandbox.fs.deny hides it");
@@ -481,18 +486,18 @@ impl Blocked<'_> {
         if !spec.protect_repositories || !(is_changeable || is_workspaces && changes) {
             return None;
         }
-        let shown = self.name(path);
+        let shown = self.rule_path(path);
         if is_workspaces && repository.symlink_metadata().is_err() {
             return Some(format!(
                 "it may not make {}: no step makes the workspace's repository, so no grant allows that",
-                self.name(repository)
+                self.rule_path(repository)
             ));
         }
         let runs_code = GIT_RUNS_CODE.iter().any(|name| path.starts_with(repository.join(name)));
         Some(if runs_code || spec.write.iter().any(|root| root == repository) {
             format!("it may not change {shown}: git would run programs from it, so no grant allows that")
         } else {
-            format!("it may not change {shown}; missing grant: fs_write = [{:?}]", self.name(repository))
+            format!("it may not change {shown}; missing grant: fs_write = [{:?}]", self.rule_path(repository))
         })
     }
 }

@@ -34,7 +34,7 @@ pub(super) fn find_executed(
     decision: &Decision,
 ) -> Result<Vec<BoundFile>, Unreadable> {
     let cwd = PathBuf::from(proposal.cwd.as_ref().unwrap_or(&place.workspace));
-    let roots = policy.roots(place);
+    let roots = policy.resolve_roots(place);
     let is_system = |path: &Path| policy.is_system_file(&path.to_string_lossy(), &roots);
     let written: BTreeSet<PathBuf> = decision
         .commands

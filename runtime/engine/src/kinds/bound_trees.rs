@@ -16,7 +16,7 @@ use lobster_policy::{
 use lobster_sandbox::{Confinement, Enforcement, HeldPlaceholders, HeldRoot, Missing, Promise, Sandbox};
 
 use super::bound_files::NotHeld;
-use super::jail_spec::real;
+use super::jail_spec::real_path;
 use super::own_places::kept_from_steps;
 
 /// Largest tree that one approval binds; a larger tree is a gap.
@@ -112,7 +112,7 @@ impl Trees {
             let wanted = &policy.file().sandbox;
             let is_kept_in = wanted.mode == SandboxMode::Strict || wanted.minimum.contains(&Control::FsRead);
             let reads_are_held = || {
-                let probe = sandbox.probe();
+                let probe = sandbox.probe_host();
                 probe.is_ok_and(|probe| probe.jail.held.iter().any(|(held, _)| *held == Promise::FsRead))
             };
             if !is_kept_in && !reads_are_held() {
@@ -262,9 +262,9 @@ impl Trees {
 /// The parts of lobster's state that a command does not see. If it has a root in the state, it sees the rest of the
 /// state as well when a granted root is around it.
 fn hidden_state(state_dir: &Path, granted: &[PathBuf]) -> Vec<PathBuf> {
-    let state = real(state_dir);
+    let state = real_path(state_dir);
     match granted.iter().any(|root| root.starts_with(&state)) {
-        true => kept_from_steps(&state).iter().map(real).collect(),
+        true => kept_from_steps(&state).iter().map(real_path).collect(),
         false => vec![state],
     }
 }

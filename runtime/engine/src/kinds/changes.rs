@@ -11,7 +11,9 @@ use std::sync::Arc;
 
 use lobster_base::code::Code;
 use lobster_base::digest::Digest;
-use lobster_changes::{ChangeSet, CommitError, LinkRule, Recovered, Resolution, Terms, conflicts, resolve};
+use lobster_changes::{
+    ChangeSet, CommitError, LinkRule, Recovered, Resolution, Terms, find_conflicts, resolve_set,
+};
 use lobster_language::plan::ChangesMode;
 use lobster_policy::{DecisionEnv, LeastChanges, Policy};
 use lobster_sandbox::{Confinement, JailSpec, Mode, Net, Promise};
@@ -29,7 +31,7 @@ use crate::action::{ActionRecord, Preimage};
 use crate::path::StepPath;
 use crate::run::Run;
 use lobster_executor::change_sets::{CHANGES, InStore};
-pub use lobster_executor::change_sets::{COMMIT, load};
+pub use lobster_executor::change_sets::{COMMIT, load_change_set};
 use lobster_executor::{Kept, failed_outcome, keep_set, outcome_error};
 
 /// In the value of a failed commit: its change set.
@@ -40,7 +42,11 @@ const MEMORY: &str = "/dev/shm";
 
 /// Confines a process to layers, and returns the directories under them: the write roots of the policy if there is
 /// one, else the working directory.
-pub(super) fn stage(run: &Run<'_>, cwd: &Path, decided: &mut Decided) -> Result<Vec<PathBuf>, StageError> {
+pub(super) fn confine_to_layers(
+    run: &Run<'_>,
+    cwd: &Path,
+    decided: &mut Decided,
+) -> Result<Vec<PathBuf>, StageError> {
     let failed = |message: String| StageError::permanent(message).with_code(Code::Changes);
     if run.services.has_other_executor() {
         return Err(failed(
@@ -71,7 +77,7 @@ pub(super) fn stage(run: &Run<'_>, cwd: &Path, decided: &mut Decided) -> Result<
                     "a staged step cannot have / as its working directory; give it a `cwd`".to_owned(),
                 ));
             }
-            let mut spec = jail(&root).map_err(|error| failed(format!("cannot list /: {error}")))?;
+            let mut spec = staging_jail(&root).map_err(|error| failed(format!("cannot list /: {error}")))?;
             hide_state(&mut spec, &run.services.state_dir);
             if !spec.private.iter().any(|path| path == Path::new("/tmp")) {
                 decided.env.retain(|(name, _)| name != "TMPDIR");
@@ -99,7 +105,7 @@ fn refuse_nested(roots: &[PathBuf]) -> Result<(), String> {
 
 /// A jail that may read all that the user may, and write `root`. It has its own temporary directories and reaches no
 /// unix socket, since a request to a service could not be undone.
-fn jail(root: &Path) -> io::Result<JailSpec> {
+fn staging_jail(root: &Path) -> io::Result<JailSpec> {
     let defaults = JailSpec::default();
     let mut private = defaults.private.clone();
     private.retain(|path| !root.starts_with(path));
@@ -123,7 +129,7 @@ fn jail(root: &Path) -> io::Result<JailSpec> {
 
 /// The stricter of the step's own mode and the mode that the policy demands. The action holds only the step's own, so
 /// that the same record can be read under another policy.
-pub(super) fn least(run: &Run<'_>, said: ChangesMode) -> ChangesMode {
+pub(super) fn stricter_mode(run: &Run<'_>, said: ChangesMode) -> ChangesMode {
     let sandbox = &run.services.policy.file().sandbox;
     let of_agent = if run.is_of_agent { sandbox.agent_changes } else { LeastChanges::Direct };
     said.max(mode_of(sandbox.changes.max(of_agent)))
@@ -139,7 +145,7 @@ pub(super) fn mode_of(least: LeastChanges) -> ChangesMode {
 }
 
 /// Directory of the journals of commits.
-fn journals(store: &Store) -> PathBuf {
+fn journals_directory(store: &Store) -> PathBuf {
     store.dir().join(COMMITS)
 }
 
@@ -147,8 +153,10 @@ fn journals(store: &Store) -> PathBuf {
 ///
 /// # Errors
 /// If one of them cannot be finished.
-pub fn recover(store: &Store) -> Result<Vec<Recovered>, CommitError> {
-    lobster_changes::recover(&journals(store), &|finished| finished_commits::tell_owner(store, finished))
+pub fn recover_commits(store: &Store) -> Result<Vec<Recovered>, CommitError> {
+    lobster_changes::recover_commits(&journals_directory(store), &|finished| {
+        finished_commits::tell_owner(store, finished)
+    })
 }
 
 /// The change set of a process that succeeded.
@@ -169,16 +177,16 @@ pub(super) fn check_made(
     maker: Maker,
     granted: &[PathBuf],
 ) -> Result<(), StageError> {
-    check_repositories(&run.services.policy, &load(&run.store, &set.digest)?, maker, granted)
+    check_repositories(&run.services.policy, &load_change_set(&run.store, &set.digest)?, maker, granted)
 }
 
 /// True if the changes that an earlier run of an action made can be committed for this run: the files are as they were
 /// before that run, or as it left them. Otherwise the action is executed again.
 pub(crate) fn are_applicable(store: &Store, outcome: &StepOutcome) -> bool {
     let Some(blob) = of_outcome(outcome) else { return true };
-    let Ok(set) = load(store, &blob.digest) else { return false };
-    let has_all = set.contents().iter().all(|digest| matches!(store.blob_len(digest), Ok(Some(_))));
-    let fits = |set: &ChangeSet| conflicts(set).is_ok_and(|found| found.is_empty());
+    let Ok(set) = load_change_set(store, &blob.digest) else { return false };
+    let has_all = set.content_digests().iter().all(|digest| matches!(store.blob_len(digest), Ok(Some(_))));
+    let fits = |set: &ChangeSet| find_conflicts(set).is_ok_and(|found| found.is_empty());
     has_all && (fits(&set) || fits(&set.inverse()))
 }
 
@@ -186,12 +194,17 @@ pub(crate) fn are_applicable(store: &Store, outcome: &StepOutcome) -> bool {
 #[must_use]
 pub fn is_still_committed(store: &Store, outcome: &StepOutcome) -> bool {
     let digest = |outcome: &StepOutcome| outcome.value.get("committed")?.as_str()?.parse::<Digest>().ok();
-    let set = digest(outcome).and_then(|digest| load(store, &digest).ok());
-    set.is_some_and(|set| conflicts(&set.inverse()).is_ok_and(|found| found.is_empty()))
+    let set = digest(outcome).and_then(|digest| load_change_set(store, &digest).ok());
+    set.is_some_and(|set| find_conflicts(&set.inverse()).is_ok_and(|found| found.is_empty()))
 }
 
 /// Commits a change set, once a run. `steps` are the steps that made it, if there are several.
-pub(crate) fn commit(run: &Run<'_>, path: &StepPath, set: Digest, steps: &[StepPath]) -> Result<(), Stop> {
+pub(crate) fn commit_set(
+    run: &Run<'_>,
+    path: &StepPath,
+    set: Digest,
+    steps: &[StepPath],
+) -> Result<(), Stop> {
     let own = [path.clone()];
     run.refuse_changes_from_elsewhere(if steps.is_empty() { &own } else { steps }, &path.changes())?;
     commit_checked(run, path, set, steps, |policy, place, more, set| {
@@ -204,8 +217,8 @@ pub(crate) fn commit(run: &Run<'_>, path: &StepPath, set: Digest, steps: &[StepP
 pub(super) fn check_links(run: &Run<'_>, set: &ChangeSet) -> Result<(), StageError> {
     let services = run.services;
     let place = decision_env(&services.policy, &run.surroundings, &run.cwd, &services.env);
-    guarded::link_rule(&services.policy, &place, &services.protected(), &services.state_dir)
-        .check(set)
+    guarded::link_rule(&services.policy, &place, &services.protected_paths(), &services.state_dir)
+        .check_links(set)
         .map_err(|error| StageError::permanent(error.to_string()).with_code(Code::Changes))
 }
 
@@ -217,21 +230,21 @@ fn commit_checked(
     steps: &[StepPath],
     check: impl Fn(&Policy, &DecisionEnv, &[String], &ChangeSet) -> Result<LinkRule, StageError>,
 ) -> Result<(), Stop> {
-    let (path, set) = (path.changes(), run.resolved(set));
+    let (path, set) = (path.changes(), run.resolved_set(set));
     let record = ActionRecord {
         kind: COMMIT.to_owned(),
-        preimage: Preimage::of(&json!({ "kind": COMMIT, CHANGES: set }))?,
+        preimage: Preimage::from_json(&json!({ "kind": COMMIT, CHANGES: set }))?,
         decision: Value::Null,
         // The journal of the commit makes it so.
         idempotent: true,
         on_record: None,
         variables: Arc::default(),
     };
-    let perform = || match load(&run.store, &set).and_then(|changes| {
+    let perform = || match load_change_set(&run.store, &set).and_then(|changes| {
         let services = run.services;
         let place = decision_env(&services.policy, &run.surroundings, &run.cwd, &services.env);
-        let links = check(&services.policy, &place, &services.protected(), &changes)?;
-        perform(run, &path, &changes, &links)
+        let links = check(&services.policy, &place, &services.protected_paths(), &changes)?;
+        perform_commit(run, &path, &changes, &links)
     }) {
         Ok(files) => {
             let mut outcome = StepOutcome::new(StepStatus::Ok);
@@ -253,14 +266,19 @@ fn commit_checked(
     })
 }
 
-fn perform(run: &Run<'_>, path: &StepPath, set: &ChangeSet, links: &LinkRule) -> Result<usize, StageError> {
-    let (journals, contents) = (journals(&run.store), InStore(&run.store));
+fn perform_commit(
+    run: &Run<'_>,
+    path: &StepPath,
+    set: &ChangeSet,
+    links: &LinkRule,
+) -> Result<usize, StageError> {
+    let (journals, contents) = (journals_directory(&run.store), InStore(&run.store));
     let id = finished_commits::commit_id(run.id, path.as_str());
     let tell = |finished: &Recovered| finished_commits::tell_owner(&run.store, finished);
     let step = path.as_str().trim_end_matches("!changes");
     let terms = Terms { journals: &journals, id: &id, links: Some(links), cancel: &run.cancel, tell: &tell };
     let committed = lobster_changes::recover_for(&journals, set, &tell)
-        .and_then(|_| lobster_changes::commit(set, &contents, &terms));
+        .and_then(|_| lobster_changes::commit_changes(set, &contents, &terms));
     match committed {
         Ok(()) => Ok(set.changes().count()),
         Err(error @ CommitError::Link(_)) => {
@@ -279,7 +297,7 @@ fn perform(run: &Run<'_>, path: &StepPath, set: &ChangeSet, links: &LinkRule) ->
                 "step {step}: its changes to files were not committed, none of them: {error}. Restore these files and \
                  `lobster resume {0}` commits; `lobster resume {0} --conflicts merge`, `keep` or `overwrite` continues from what \
                  they are now; `lobster changes {0} --patch` shows the changes",
-                run.id.short()
+                run.id.short_id()
             );
             Err(StageError::permanent(message).with_code(Code::ChangesConflict))
         }
@@ -287,7 +305,7 @@ fn perform(run: &Run<'_>, path: &StepPath, set: &ChangeSet, links: &LinkRule) ->
             let message = format!(
                 "step {step}: its changes to files were not committed: {error}. The record keeps them: fix that, and \
                  `lobster resume {}` commits them",
-                run.id.short()
+                run.id.short_id()
             );
             Err(StageError::permanent(message).with_code(Code::Changes))
         }
@@ -299,7 +317,7 @@ fn perform(run: &Run<'_>, path: &StepPath, set: &ChangeSet, links: &LinkRule) ->
 /// # Errors
 /// If a conflict cannot be resolved this way, or the store cannot be read or written.
 pub fn resolve_conflicts(store: &Store, digest: &Digest, how: Resolution) -> Result<Digest, StageError> {
-    let set = resolve(&load(store, digest)?, how, &InStore(store), &mut Kept::new(store))
+    let set = resolve_set(&load_change_set(store, digest)?, how, &InStore(store), &mut Kept::new(store))
         .map_err(|error| StageError::permanent(error.to_string()).with_code(Code::ChangesConflict))?;
     Ok(keep_set(store, &set)?.digest)
 }
@@ -307,7 +325,7 @@ pub fn resolve_conflicts(store: &Store, digest: &Digest, how: Resolution) -> Res
 /// Commits the change set that a step of an undo names.
 pub(crate) fn commit_step(run: &Run<'_>, path: &StepPath, set: Digest) -> Result<(), Stop> {
     // It could be read when the plan was made, so a failure is the store's.
-    load(&run.store, &set).map_err(store_failure)?;
+    load_change_set(&run.store, &set).map_err(store_failure)?;
     run.refuse_plan_from_elsewhere()?;
     // The inverse of a commit: a repository that the commit added is removed with it.
     commit_checked(run, path, set, &[], |policy, place, more, set| {

@@ -38,7 +38,7 @@ use lobster_base::digest::Digest;
 use lobster_base::json;
 use lobster_executor::RecordedCalls;
 use lobster_executor::Scratch;
-use lobster_executor::{self as execute, Keeper, Prepared, RunServices, command_arguments, failure};
+use lobster_executor::{self as execute, Keeper, Prepared, RunServices, command_arguments, failure_outcome};
 use lobster_executor::{failed_outcome, note_changed_files, outcome_error};
 use lobster_language::plan::{self, ChangesMode, Step, Work};
 use lobster_stage::{Payload, StageError, Stop, store_failure};
@@ -46,13 +46,13 @@ use lobster_store::{Blob, StepOutcome, StepStatus, Store, StoreError};
 
 use action::ReadDirs;
 pub use action::tree_digest;
-pub use grants::{denied, proposal, withhold};
+pub use grants::{component_proposal, denial_error, withhold_undeclared};
 use inline::js_args;
 #[cfg(test)]
 pub(crate) use loading::JS_EVALUATOR;
 pub(crate) use loading::of_stage;
 use loading::{Program, js_evaluator, load, not_loaded};
-pub use loading::{js_evaluator_digest, keep};
+pub use loading::{js_evaluator_digest, store_component};
 pub use lobster_executor::NO_CALLS;
 pub use recompute::compute_recorded;
 
@@ -175,7 +175,7 @@ pub(crate) struct Output {
 }
 
 /// A `component:` or `js:` step.
-pub(crate) fn step(
+pub(crate) fn run_step(
     frame: &Frame<'_>,
     step: &Step,
     scope: &Scope<'_>,
@@ -185,10 +185,10 @@ pub(crate) fn step(
     cancel: &CancelToken,
 ) -> Result<Record, Stop> {
     let run = frame.run;
-    let patience = loading::patience(cancel);
+    let patience = loading::compile_patience(cancel);
     let (program, args) = match &step.work {
         Work::Component { component, args } => {
-            let named = frame.fill(component, scope, path)?;
+            let named = frame.fill_template(component, scope, path)?;
             let base = frame.workflow.file.parent().unwrap_or(Path::new("/"));
             let pinned = frame.workflow.components.get(component).filter(|_| *component == named);
             let loaded = load(run, path, base, &named, pinned, &patience).map_err(|error| {
@@ -224,10 +224,10 @@ pub(crate) fn step(
         opened: None,
         secrets: env.secrets().clone(),
         credentials: env.credentials().to_vec(),
-        limits: grants::limits(step),
+        limits: grants::step_limits(step),
         withheld: Vec::new(),
         asker: Asker::Step(step.id.clone()),
-        reuse: Reuse::of(&step.extras),
+        reuse: Reuse::from_extras(&step.extras),
         idempotent: step.extras.idempotent,
         changes: frame.changes_of(step),
         pile: Arc::clone(pile),
@@ -236,8 +236,8 @@ pub(crate) fn step(
         args,
         input,
     };
-    let done = run_component(run, path, job, cancel).map_err(|stop| naming(step, stop))?;
-    record(frame, step, done)
+    let done = run_component(run, path, job, cancel).map_err(|stop| add_step_name(step, stop))?;
+    output_record(frame, step, done)
 }
 
 /// True if a step may read or keep values of the run, or if that cannot be known before its turn comes.
@@ -245,19 +245,19 @@ pub(crate) fn may_use_values(frame: &Frame<'_>, step: &Step, path: &StepPath, ca
     // Code in the evaluator reaches nothing outside.
     let Work::Component { component, .. } = &step.work else { return false };
     let Some(pinned) = frame.workflow.components.get(component) else { return true };
-    let patience = loading::patience(cancel);
+    let patience = loading::compile_patience(cancel);
     let base = frame.workflow.file.parent().unwrap_or(Path::new("/"));
     load(frame.run, path, base, component, Some(pinned), &patience)
         .map_or(true, |program| program.component.uses_values())
 }
 
 /// The record of a component's output for later steps.
-pub(crate) fn record(frame: &Frame<'_>, step: &Step, output: Output) -> Result<Record, Stop> {
+pub(crate) fn output_record(frame: &Frame<'_>, step: &Step, output: Output) -> Result<Record, Stop> {
     let mut record = Record::new(&step.id);
     match output {
         Output { items: Some(items), .. } => {
             record.stdout = Some(frame.text_of(&items)?);
-            record.json = if items.len() == 0 { Json::value(json!([])) } else { Json::of_items(items) };
+            record.json = if items.len() == 0 { Json::from_value(json!([])) } else { Json::of_items(items) };
         }
         Output { bytes: Some(text), .. } => {
             record.stdout = Some(text);
@@ -278,9 +278,9 @@ fn component_input(
     if let Some(items) = frame.large_stdin(step, scope) {
         return Ok(JobInput::Items(items));
     }
-    Ok(match frame.stdin(step, scope, path)? {
+    Ok(match frame.step_input(step, scope, path)? {
         StepInput::Nothing => JobInput::Empty,
-        StepInput::Text(text) => JobInput::Bytes(text.payload().map_err(store_failure)?),
+        StepInput::Text(text) => JobInput::Bytes(text.to_payload().map_err(store_failure)?),
         StepInput::Json(value) => match &*value {
             Value::Array(items) => JobInput::Items(items.clone().into()),
             single => JobInput::Items(vec![single.clone()].into()),
@@ -289,12 +289,12 @@ fn component_input(
 }
 
 /// Adds the step to a failure, whose own message names only the work.
-fn naming(step: &Step, stop: Stop) -> Stop {
+fn add_step_name(step: &Step, stop: Stop) -> Stop {
     let kind = if matches!(step.work, Work::Js(_)) { "js" } else { "component" };
     match stop {
         Stop::Failed(error) => {
             let message = format!("Workflow step {} {kind}: {}", step.id, error.message);
-            Stop::Failed(error.reworded(message))
+            Stop::Failed(error.with_message(message))
         }
         other => other,
     }
@@ -309,8 +309,9 @@ pub(crate) fn fill_all(
 ) -> Result<Value, Stop> {
     Ok(match value {
         Value::String(text) => {
-            let filled = frame.resolve(text, scope).map_err(|error| frame.failed(path, &error))?;
-            filled.load()?.map_or(Value::Null, Arc::unwrap_or_clone)
+            let filled =
+                frame.resolve_text(text, scope).map_err(|error| frame.expression_failure(path, &error))?;
+            filled.load_value()?.map_or(Value::Null, Arc::unwrap_or_clone)
         }
         Value::Array(items) => Value::Array(
             items.iter().map(|item| fill_all(frame, item, scope, path)).collect::<Result<_, _>>()?,
@@ -337,7 +338,8 @@ pub(crate) fn run_component(
     }
     if let Some(overseer) = run.overseer() {
         for (index, dir) in job.grants.read.iter_mut().enumerate() {
-            dir.host = overseer.directory(path, index).unwrap_or_else(|| std::mem::take(&mut dir.host));
+            dir.host =
+                overseer.granted_directory(path, index).unwrap_or_else(|| std::mem::take(&mut dir.host));
         }
     }
     // An action only names its secrets, so it does not identify an outcome that depends on one.
@@ -345,18 +347,18 @@ pub(crate) fn run_component(
         && job.grants.write.is_empty()
         && job.secrets.is_empty()
         && job.credentials.is_empty();
-    let preimage = action::preimage(run, path, &job)?;
+    let preimage = action::build_preimage(run, path, &job)?;
     let action = preimage.digest;
-    let read_dirs = run.journals().then(|| ReadDirs::of_job(&job, &preimage)).flatten();
+    let read_dirs = run.is_journaled().then(|| ReadDirs::of_job(&job, &preimage)).flatten();
     let as_read = |mut outcome: StepOutcome| {
-        if read_dirs.as_ref().is_some_and(|dirs| !dirs.stayed(&run.services.files)) {
+        if read_dirs.as_ref().is_some_and(|dirs| !dirs.is_unchanged(&run.services.files)) {
             note_changed_files(&mut outcome);
         }
         outcome
     };
     let store = run.store.clone();
     if !pure {
-        let (mode, settles) = (changes::least(run, job.changes), job.settles);
+        let (mode, settles) = (changes::stricter_mode(run, job.changes), job.settles);
         let (pile, asker) = (Arc::clone(&job.pile), job.asker.clone());
         let granted: Vec<PathBuf> = job.grants.write.iter().map(|dir| dir.host.clone()).collect();
         let on_record = run.overseer().and_then(|overseer| overseer.recorded_outside(path));
@@ -374,7 +376,8 @@ pub(crate) fn run_component(
             Some(outside) => execute_with_recorded_calls(run, job, action, outside, cancel),
             None => as_read(ordered::carry_out(run, path, job, action, cancel)),
         };
-        let decode = |outcome: &StepOutcome| Ok((output(&store, outcome)?, changes::of_outcome(outcome)));
+        let decode =
+            |outcome: &StepOutcome| Ok((load_output(&store, outcome)?, changes::of_outcome(outcome)));
         let (output, set) = match reuse.covers(false) {
             true => run.perform_once_cached(path, &record, (action, reuse), perform, || true, decode)?,
             false => run.perform_once(path, &record, perform, decode)?,
@@ -382,34 +385,34 @@ pub(crate) fn run_component(
         if let Some(set) = set {
             let taken = changes::check_made(run, &set, Maker::Component, &granted)
                 .map_err(Stop::Failed)
-                .and_then(|()| pile.take(run, path, set, mode, asker));
+                .and_then(|()| pile.add_changes(run, path, set, mode, asker));
             taken.inspect_err(|_| run.record_failure(path))?;
             if settles && mode == ChangesMode::Review {
-                pile.settle(run, cancel)?;
+                pile.commit_waiting(run, cancel)?;
             }
         }
         return Ok(output);
     }
     let reuse = job.reuse;
-    let cache = reuse.covers(true) && run.journals();
+    let cache = reuse.covers(true) && run.is_journaled();
     let compute = || {
         if cache
             && run.store.may_be_cached(&action)
-            && let Some(outcome) = run.cached(&action, reuse)?
+            && let Some(outcome) = run.cached_outcome(&action, reuse)?
         {
             return Ok(outcome);
         }
         let begun = std::time::Instant::now();
         let _shown = run.services.show_progress(path, "component");
-        let mut outcome = as_read(compute(run, job, action, None, run.scratch(), cancel));
+        let mut outcome = as_read(run_in_process(run, job, action, None, run.scratch(), cancel));
         outcome.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         if cache && run.is_lasting(&outcome) {
-            run.cache(action, &outcome, reuse);
+            run.cache_outcome(action, &outcome, reuse);
         }
         Ok(outcome)
     };
-    let outcome = run.pure(path, COMPONENT, preimage, decision, compute)?;
-    output(&store, &outcome).inspect_err(|_| run.record_failure(path))
+    let outcome = run.compute_once(path, COMPONENT, preimage, decision, compute)?;
+    load_output(&store, &outcome).inspect_err(|_| run.record_failure(path))
 }
 
 /// Executes an effect again with its recorded answers. A call that is not the next one in the record is a failure.
@@ -421,25 +424,25 @@ fn execute_with_recorded_calls(
     cancel: &CancelToken,
 ) -> StepOutcome {
     let calls = match outside {
-        RecordedOutside::Nothing => Ok(RecordedCalls::nothing()),
+        RecordedOutside::Nothing => Ok(RecordedCalls::without_calls()),
         RecordedOutside::Calls(record) => RecordedCalls::open(&run.store, &record),
     };
     let calls = match calls {
         Ok(calls) => Arc::new(Mutex::new(calls)),
         Err(error) => return failed_outcome(&StageError::permanent_from(error).with_code(Code::Diverged)),
     };
-    let outcome = compute(run, job, action, Some(Arc::clone(&calls)), run.scratch(), cancel);
-    if Code::Diverged.is(outcome.code.as_deref()) {
+    let outcome = run_in_process(run, job, action, Some(Arc::clone(&calls)), run.scratch(), cancel);
+    if Code::Diverged.matches_name(outcome.code.as_deref()) {
         return outcome;
     }
-    match lobster_base::sync::lock(&calls).finish() {
+    match lobster_base::sync::lock(&calls).check_complete() {
         Ok(()) => outcome,
         Err(message) => failed_outcome(&StageError::permanent(message).with_code(Code::Diverged)),
     }
 }
 
 /// Runs a component in this process: a pure one, or an effect with recorded answers.
-fn compute(
+fn run_in_process(
     run: &Run<'_>,
     mut job: Job,
     action: Digest,
@@ -447,15 +450,15 @@ fn compute(
     scratch: Option<Scratch>,
     cancel: &CancelToken,
 ) -> StepOutcome {
-    let input = match input(&job.input) {
+    let input = match open_input(&job.input) {
         Ok(input) => input,
         Err(error) => {
             return failed_outcome(&StageError::new(format!("cannot read the step's input: {error}")));
         }
     };
-    let argv = match argv(&job) {
+    let argv = match checked_argv(&job) {
         Ok(argv) => argv,
-        Err(error) => return failure(&error, cancel),
+        Err(error) => return failure_outcome(&error, cancel),
     };
     // Only their text is used from here on.
     job.args.members = Members::default();
@@ -465,7 +468,7 @@ fn compute(
             return failed_outcome(&StageError::permanent_from(error).with_code(Code::Secret));
         }
     };
-    let (enforcement, withheld) = (grants::statement(&job), grants::told_withheld(&job));
+    let (enforcement, withheld) = (grants::enforcement_statement(&job), grants::told_withheld(&job));
     let described_limits = !job.profile().is_js();
     job.grants.env.retain(|(name, _)| !job.secrets.contains_key(name));
     job.grants.env.extend(secrets);
@@ -503,7 +506,7 @@ fn values_not_kept(error: &StoreError) -> StepOutcome {
 }
 
 /// The command line of a program that is not a step, whose arguments are checked.
-fn argv(job: &Job) -> Result<Vec<String>, RunError> {
+fn checked_argv(job: &Job) -> Result<Vec<String>, RunError> {
     let component = &job.program.component;
     if component.kind() == Kind::Step {
         return Ok(Vec::new());
@@ -515,7 +518,7 @@ fn argv(job: &Job) -> Result<Vec<String>, RunError> {
     Ok(command_arguments(job.args.members.get("argv")))
 }
 
-fn input(input: &JobInput) -> io::Result<Input> {
+fn open_input(input: &JobInput) -> io::Result<Input> {
     Ok(match input {
         JobInput::Empty => Input::Empty,
         JobInput::Bytes(payload) => Input::Bytes(payload.open()?),
@@ -536,14 +539,14 @@ fn input(input: &JobInput) -> io::Result<Input> {
 }
 
 /// An outcome as items or text.
-pub(crate) fn output(store: &Store, outcome: &StepOutcome) -> Result<Output, Stop> {
+pub(crate) fn load_output(store: &Store, outcome: &StepOutcome) -> Result<Output, Stop> {
     match outcome.status {
         StepStatus::Ok => {}
         StepStatus::Cancelled => return Err(Stop::Cancelled),
         _ => return Err(Stop::Failed(outcome_error(outcome))),
     }
     let items = outcome.output.map(|blob| items_of(store, blob, outcome)).transpose()?;
-    Ok(Output { items, bytes: outcome.stdout.map(|blob| Text::stored(store, blob)) })
+    Ok(Output { items, bytes: outcome.stdout.map(|blob| Text::from_blob(store, blob)) })
 }
 
 /// Up to this many bytes of items are parsed at once; a longer list stays in the store.
@@ -556,5 +559,5 @@ fn items_of(store: &Store, blob: Blob, outcome: &StepOutcome) -> Result<Items, S
         blob,
         count: usize::try_from(count).unwrap_or(usize::MAX),
     };
-    if blob.len > SMALL_ITEMS { Ok(stored) } else { Ok(Items::Memory(stored.load()?)) }
+    if blob.len > SMALL_ITEMS { Ok(stored) } else { Ok(Items::Memory(stored.load_all()?)) }
 }

@@ -37,7 +37,7 @@ pub(crate) struct Decided {
 
 impl Decided {
     /// Makes sure that the step finds `files` as approved, and that its record names what the approval does not cover.
-    pub(super) fn hold(
+    pub(super) fn hold_files(
         &mut self,
         files: &[BoundFile],
         trees: Trees,
@@ -51,9 +51,9 @@ impl Decided {
         if files.is_empty() {
             return Ok(());
         }
-        let held = HeldCopies::take(files, state_dir, spec)
+        let held = HeldCopies::copy_files(files, state_dir, spec)
             .map_err(|error| StageError::permanent_from(error).with_code(Code::ApprovalStale))?;
-        held.confine(spec);
+        held.replace_originals(spec);
         self.approved = Some(held);
         Ok(())
     }
@@ -68,7 +68,7 @@ impl Decided {
 
     /// Lists the trees directly before the start; they must still be as approved.
     pub(super) fn check_trees(&self) -> Result<Option<Trees>, NotHeld> {
-        let held = self.confinement.spec().map_or(&[][..], |spec| &spec.held);
+        let held = self.confinement.jail_spec().map_or(&[][..], |spec| &spec.held);
         self.trees.as_ref().map(|trees| trees.check_before_start(held, &self.placeholders)).transpose()
     }
 }

@@ -19,7 +19,7 @@ pub(crate) fn decision_env(
     env: &Env,
 ) -> DecisionEnv {
     let vars: BTreeMap<String, String> = if policy.is_open() {
-        env.vars()
+        env.child_vars()
             .filter_map(|(name, value)| Some((name.to_str()?.to_owned(), value.to_str()?.to_owned())))
             .collect()
     } else {
@@ -27,7 +27,7 @@ pub(crate) fn decision_env(
         vars.entry("HOME".to_owned()).or_insert_with(|| "@step-home".to_owned());
         vars.extend(given_by_plan(env));
         // The address is known only when the step starts; `{url}` is its placeholder.
-        vars.extend(env.credentials().iter().flat_map(|grant| grant.environment(ADDRESS)));
+        vars.extend(env.credentials().iter().flat_map(|grant| grant.environment_for(ADDRESS)));
         vars
     };
     let mut given: BTreeMap<String, String> = given_by_plan(env).collect();
@@ -41,7 +41,7 @@ pub(crate) fn decision_env(
         vars,
         given,
         programs: Arc::new(HostPrograms),
-        shell: shell(policy, env),
+        shell: configured_shell(policy, env),
     };
     if !policy.is_open() {
         expand_set_values(policy, &mut place);
@@ -61,16 +61,16 @@ fn expand_set_values(policy: &Policy, place: &mut DecisionEnv) {
 
 /// The variables that the plan itself sets. The policy must not read values from a token.
 pub(super) fn given_by_plan(env: &Env) -> impl Iterator<Item = (String, String)> {
-    let given = env.granted().iter().filter(|(name, value)| !env.is_reference(name, value));
+    let given = env.plan_vars().iter().filter(|(name, value)| !env.is_reference(name, value));
     given.map(|(name, value)| (name.clone(), value.clone()))
 }
 
 /// The shell that runs shell text: `LOBSTER_SHELL`, else `/bin/sh`. Under a policy `PATH` does not influence which
 /// file that is.
-fn shell(policy: &Policy, env: &Env) -> Shell {
+fn configured_shell(policy: &Policy, env: &Env) -> Shell {
     let asked = env.non_blank("LOBSTER_SHELL").unwrap_or_else(|| "/bin/sh".to_owned());
     let search: Vec<PathBuf> = if policy.is_open() {
-        env.passed("PATH").map(|path| std::env::split_paths(&path).collect()).unwrap_or_default()
+        env.get_passed("PATH").map(|path| std::env::split_paths(&path).collect()).unwrap_or_default()
     } else {
         policy.file().programs.trusted_dirs.iter().map(PathBuf::from).collect()
     };

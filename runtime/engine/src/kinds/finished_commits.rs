@@ -5,18 +5,18 @@ use std::io;
 use std::sync::Arc;
 
 use lobster_base::digest::Digest;
-use lobster_changes::{ChangeSet, Recovered, conflicts};
+use lobster_changes::{ChangeSet, Recovered, find_conflicts};
 use lobster_store::{Durability, Event, Record, RunId, StepOutcome, StepStatus, Store, StoreError};
 use serde_json::{Value, json};
 
-use lobster_executor::change_sets::{CHANGES, COMMIT, load};
+use lobster_executor::change_sets::{CHANGES, COMMIT, load_change_set};
 
 /// Most bytes of a commit's action; it has only a few words.
 const MAX_ACTION: u64 = 1 << 20;
 
 /// The id of a commit by this run at this path. The id contains the run, so that a journal of a commit leads to it.
 pub(super) fn commit_id(run: RunId, path: &str) -> String {
-    format!("{run}-{}", Digest::of(path.as_bytes()).short())
+    format!("{run}-{}", Digest::of_bytes(path.as_bytes()).short())
 }
 
 /// A commit whose record has a beginning and no success.
@@ -43,7 +43,7 @@ pub fn tell_owner(store: &Store, finished: &Recovered) -> io::Result<()> {
 /// If an end cannot be recorded.
 pub fn record_unseen_ends(store: &Store, run: RunId) -> Result<(), StoreError> {
     record_ends(store, run, |_, set| {
-        let fits = |set: &ChangeSet| conflicts(set).is_ok_and(|found| found.is_empty());
+        let fits = |set: &ChangeSet| find_conflicts(set).is_ok_and(|found| found.is_empty());
         !set.is_empty() && fits(&set.inverse()) && !fits(set)
     })
 }
@@ -65,7 +65,7 @@ fn record_ends(
     let journal = own_events(store, run)?;
     for begun in begun_commits(store, &journal) {
         // Without its change set the commit could be neither shown nor undone.
-        let Ok(set) = load(store, &begun.set) else { continue };
+        let Ok(set) = load_change_set(store, &begun.set) else { continue };
         if !is_done(&begun, &set) {
             continue;
         }
@@ -77,7 +77,7 @@ fn record_ends(
         }
         let Begun { path, attempt, .. } = begun;
         let event = Event::StepEnded { path, attempt, begun: None, outcome: Arc::new(outcome) };
-        store.append(run, vec![event], Durability::Synced)?;
+        store.append_events(run, vec![event], Durability::Synced)?;
     }
     Ok(())
 }
@@ -95,7 +95,7 @@ fn begun_commits(store: &Store, journal: &[Record]) -> Vec<Begun> {
             Event::StepStarted { path, attempt, kind, action: Some(action), .. } if kind == COMMIT => {
                 found.retain(|begun| begun.path != *path);
                 let set = store
-                    .load(action, MAX_ACTION)
+                    .load_blob(action, MAX_ACTION)
                     .ok()
                     .and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok())
                     .and_then(|action| action.get(CHANGES)?.as_str()?.parse().ok());
@@ -125,7 +125,8 @@ fn steps_together(store: &Store, journal: &[Record], begun: &Begun, set: &Change
     if parts.iter().any(|(_, digest)| *digest == begun.set) {
         return Vec::new();
     }
-    let sets: Option<Vec<ChangeSet>> = parts.iter().map(|(_, digest)| load(store, digest).ok()).collect();
+    let sets: Option<Vec<ChangeSet>> =
+        parts.iter().map(|(_, digest)| load_change_set(store, digest).ok()).collect();
     let Some(sets) = sets else { return Vec::new() };
     // Changes before these steps had been committed before.
     let sums_up = |first: &usize| ChangeSet::compose(&sets[*first..].iter().collect::<Vec<_>>()) == *set;

@@ -31,7 +31,7 @@ const COUNT: &str = "GIT_CONFIG_COUNT";
 
 /// Adds variables to the environment of a step that keep `git` from running code of the repository in `cwd`. If the
 /// settings cannot be listed, the step does not run.
-pub(super) fn hold(
+pub(super) fn add_overrides(
     sandbox: &Sandbox,
     git: &str,
     cwd: &Path,
@@ -151,12 +151,12 @@ fn only_reading(spec: &JailSpec) -> JailSpec {
 struct Output(Vec<u8>);
 
 impl OutputSinks for Output {
-    fn stdout(&mut self, chunk: &[u8]) -> io::Result<()> {
+    fn write_stdout(&mut self, chunk: &[u8]) -> io::Result<()> {
         self.0.extend_from_slice(chunk);
         Ok(())
     }
 
-    fn stderr(&mut self, _: &[u8]) -> io::Result<()> {
+    fn write_stderr(&mut self, _: &[u8]) -> io::Result<()> {
         Ok(())
     }
 }

@@ -19,7 +19,7 @@ pub(super) struct RootOpener {
 }
 
 impl RootOpener {
-    pub(super) fn of(policy: &Policy, place: &DecisionEnv) -> Self {
+    pub(super) fn from_policy(policy: &Policy, place: &DecisionEnv) -> Self {
         let mut changeable = vec![PathBuf::from(&place.workspace)];
         changeable.extend(write_roots(policy, place).map(PathBuf::from));
         // If the working directory is `/`, that does not make every path the step's.
@@ -28,7 +28,7 @@ impl RootOpener {
     }
 
     /// Opens the granted `path`; `None` if it does not exist. `to` is the step's access to it, for messages.
-    pub(super) fn open(&self, to: &str, path: &str) -> Result<Option<HeldRoot>, StageError> {
+    pub(super) fn open_root(&self, to: &str, path: &str) -> Result<Option<HeldRoot>, StageError> {
         let failed =
             |why: String| StageError::permanent(format!("the policy lets the command {to} {path:?}, {why}"));
         let held = match HeldRoot::open(Path::new(path)) {
@@ -83,7 +83,7 @@ mod tests {
         let below = |root: &str| RootOpener { changeable: vec![real.join(root)] };
         let open = |roots: &RootOpener, path: &str| {
             let path = real.join(path);
-            let held = roots.open("write", path.to_str().unwrap());
+            let held = roots.open_root("write", path.to_str().unwrap());
             held.map(|held| held.map(|held| held.path().strip_prefix(&real).unwrap().to_owned()))
         };
         for (root, path, found) in [

@@ -12,12 +12,12 @@ use std::path::{Component, Path, PathBuf};
 use lobster_base::code::Code;
 use lobster_changes::{Change, ChangeSet, Entry, LinkRule};
 use lobster_policy::{
-    DecisionEnv, GIT_RUNS_CODE, Policy, SYSTEM_READ_ONLY, denial, protected_places, write_roots,
+    DecisionEnv, GIT_RUNS_CODE, Policy, SYSTEM_READ_ONLY, denial_message, protected_places, write_roots,
 };
 use lobster_stage::StageError;
 
 use super::bound_trees::KERNEL_VIEWS;
-use super::jail_spec::{real, real_place};
+use super::jail_spec::{real_path, real_place};
 
 /// The maker of a change set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub(super) fn check_all(
     check_protected(policy, place, more, set)?;
     let roots: Vec<PathBuf> = write_roots(policy, place).map(PathBuf::from).collect();
     // If the workspace has no repository, no step may create one there.
-    let closed = real(&place.workspace).join(".git");
+    let closed = real_path(&place.workspace).join(".git");
     refuse_repositories(policy, set, Maker::Process, &roots, Some(&closed))
 }
 
@@ -64,8 +64,8 @@ pub(super) fn check_protected(
     if policy.is_open() {
         return Ok(());
     }
-    match reaches(set, &real_protected(policy, place, more)) {
-        Some(path) => Err(refused(&path, "the policy protects it", "no rule can grant it")),
+    match protected_change(set, &real_protected(policy, place, more)) {
+        Some(path) => Err(refusal_error(&path, "the policy protects it", "no rule can grant it")),
         None => Ok(()),
     }
 }
@@ -103,7 +103,7 @@ fn refuse_repositories(
     }
     let granted: Vec<PathBuf> = granted.iter().map(|root| real_place(root)).collect();
     match into_repository(set, maker, &granted, closed) {
-        Some(path) => Err(refused(
+        Some(path) => Err(refusal_error(
             &path,
             "git's directories are read-only",
             "a rule has to name the directory: fs_write = [\"@workspace/.git\"], for components [components] write",
@@ -112,15 +112,15 @@ fn refuse_repositories(
     }
 }
 
-fn refused(path: &Path, why: &str, hint: &str) -> StageError {
+fn refusal_error(path: &Path, why: &str, hint: &str) -> StageError {
     let message =
         format!("{} would change, and {why}; none of the step's changes were committed", path.display());
-    StageError::permanent(denial("the changes", &message, "protected", Some(hint)))
+    StageError::permanent(denial_message("the changes", &message, "protected", Some(hint)))
         .with_code(Code::PolicyDenied)
 }
 
 /// All changes by whole paths.
-fn whole(set: &ChangeSet) -> impl Iterator<Item = (PathBuf, &Change)> {
+fn whole_path_changes(set: &ChangeSet) -> impl Iterator<Item = (PathBuf, &Change)> {
     set.changes().map(|(root, change)| {
         let root = Path::new(OsStr::from_bytes(root.as_bytes()));
         (root.join(OsStr::from_bytes(change.path.as_bytes())), change)
@@ -137,8 +137,8 @@ fn changes_place(path: &Path, change: &Change, place: &Path) -> bool {
 }
 
 /// The path of the first change to one of these places.
-fn reaches(set: &ChangeSet, protected: &[PathBuf]) -> Option<PathBuf> {
-    whole(set)
+fn protected_change(set: &ChangeSet, protected: &[PathBuf]) -> Option<PathBuf> {
+    whole_path_changes(set)
         .find(|(path, change)| protected.iter().any(|place| changes_place(path, change, place)))
         .map(|(path, _)| path)
 }
@@ -152,8 +152,8 @@ fn into_repository(
 ) -> Option<PathBuf> {
     let mut bare = BTreeMap::new();
     let made: BTreeSet<PathBuf> =
-        whole(set).filter(|(_, change)| change.before.is_none()).map(|(path, _)| path).collect();
-    let found = whole(set).find(|(path, change)| {
+        whole_path_changes(set).filter(|(_, change)| change.before.is_none()).map(|(path, _)| path).collect();
+    let found = whole_path_changes(set).find(|(path, change)| {
         let Some(repository) = repository_of(path).or_else(|| bare_repository_of(path, &mut bare)) else {
             return false;
         };
@@ -196,10 +196,10 @@ mod tests {
 
     const ROOT: &str = "/nowhere/at/all";
 
-    fn file(text: &str) -> Entry {
+    fn file_entry(text: &str) -> Entry {
         let bytes = text.as_bytes();
         Entry::File {
-            digest: Digest::of(bytes),
+            digest: Digest::of_bytes(bytes),
             size: bytes.len() as u64,
             mode: 0o644,
             modified: None,
@@ -229,7 +229,7 @@ mod tests {
             usize::try_from(self.0 >> 33).unwrap() % below
         }
 
-        fn path(&mut self) -> String {
+        fn random_path(&mut self) -> String {
             let names: Vec<&str> =
                 (0..=self.next(3)).map(|_| ["a", "b", "ab", ".git"][self.next(4)]).collect();
             names.join("/")
@@ -237,8 +237,8 @@ mod tests {
 
         /// Puts an entry at a path, or removes the entry there with everything below it. A file on the way becomes a
         /// directory.
-        fn change(&mut self, tree: &mut Tree, number: usize) {
-            let path = self.path();
+        fn change_tree(&mut self, tree: &mut Tree, number: usize) {
+            let path = self.random_path();
             let below = format!("{path}/");
             tree.retain(|known, _| *known != path && !known.starts_with(&below));
             for (at, _) in path.match_indices('/') {
@@ -251,14 +251,14 @@ mod tests {
                 0 => None,
                 1 => Some(Entry::Directory { mode: 0o755, acl: None }),
                 2 => Some(Entry::Link { target: b"a".to_vec().into(), modified: None }),
-                _ => Some(file(&number.to_string())),
+                _ => Some(file_entry(&number.to_string())),
             };
             tree.extend(entry.map(|entry| (path, entry)));
         }
     }
 
     /// The entries at and below the places, and the directories above each of them.
-    fn seen(tree: &Tree, places: &[PathBuf]) -> (Tree, Vec<PathBuf>) {
+    fn visible_tree(tree: &Tree, places: &[PathBuf]) -> (Tree, Vec<PathBuf>) {
         let whole = |path: &str| Path::new(ROOT).join(path);
         let mut at_or_below = tree.clone();
         at_or_below.retain(|path, _| places.iter().any(|place| whole(path).starts_with(place)));
@@ -275,18 +275,18 @@ mod tests {
         for seed in 1..=total {
             let mut dice = Dice(seed);
             let places: Vec<PathBuf> =
-                (0..=dice.next(2)).map(|_| Path::new(ROOT).join(dice.path())).collect();
+                (0..=dice.next(2)).map(|_| Path::new(ROOT).join(dice.random_path())).collect();
             let mut before = Tree::new();
-            (0..dice.next(6)).for_each(|number| dice.change(&mut before, number));
+            (0..dice.next(6)).for_each(|number| dice.change_tree(&mut before, number));
             let mut after = before.clone();
-            (0..=dice.next(3)).for_each(|number| dice.change(&mut after, 10 + number));
+            (0..=dice.next(3)).for_each(|number| dice.change_tree(&mut after, 10 + number));
             let paths: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
             let changed = paths.into_iter().filter(|path| before.get(*path) != after.get(*path));
             let changed =
                 changed.map(|path| (path.clone(), before.get(path).cloned(), after.get(path).cloned()));
             let set = set(changed);
-            let stayed = seen(&before, &places) == seen(&after, &places);
-            match reaches(&set, &places) {
+            let stayed = visible_tree(&before, &places) == visible_tree(&after, &places);
+            match protected_change(&set, &places) {
                 None => {
                     assert!(stayed, "seed {seed}: {places:?} in {set:?}");
                     passed += 1;
@@ -299,7 +299,7 @@ mod tests {
                 ),
             }
             // None of this is on disk, so a component may change it unless a name is protected.
-            let of_git = whole(&set).any(|(path, _)| repository_of(&path).is_some());
+            let of_git = whole_path_changes(&set).any(|(path, _)| repository_of(&path).is_some());
             assert_eq!(into_repository(&set, Maker::Component, &[], None).is_some(), of_git, "seed {seed}");
         }
         assert!(passed > total / 5 && passed < total * 4 / 5, "{passed}");
@@ -315,9 +315,9 @@ mod tests {
         std::fs::write(real.join("bare/HEAD"), "").unwrap();
         let text = real.to_str().unwrap().to_owned();
         let refused = |changes: &[(&str, bool)], maker, granted: &[&str]| {
-            let changes = changes
-                .iter()
-                .map(|(path, is_new)| (path.to_string(), (!is_new).then(|| file("old")), Some(file("new"))));
+            let changes = changes.iter().map(|(path, is_new)| {
+                (path.to_string(), (!is_new).then(|| file_entry("old")), Some(file_entry("new")))
+            });
             let changed =
                 RootChanges { root: text.clone().into_bytes().into(), ..set(changes).roots.remove(0) };
             let granted: Vec<PathBuf> = granted.iter().map(|root| real.join(root)).collect();

@@ -29,7 +29,7 @@ pub(crate) enum InputError {
 ///
 /// `*`, `?` and `[…]` match within a name, `**` any number of directories. A matching directory stands for everything
 /// in it. Links to files are read; links to directories are followed only if a pattern names them.
-pub(crate) fn digests(
+pub(crate) fn digest_files(
     dir: &Path,
     patterns: &[String],
     files: &FileDigests,
@@ -41,7 +41,7 @@ pub(crate) fn digests(
         words.dedup_by(|word, before| *word == "**" && *before == "**");
         let (root, name) = if pattern.starts_with('/') { (Path::new("/"), "/") } else { (dir, "") };
         search.matched = false;
-        search.walk(root, name, &words)?;
+        search.find_matches(root, name, &words)?;
         if !search.matched {
             search.found.insert(format!("{name}{}", words.join("/")), Value::Null);
         }
@@ -58,42 +58,42 @@ struct Search<'f> {
 
 impl Search<'_> {
     /// Takes the paths that match `words`, from the directory `at` on, which is called `name`.
-    fn walk(&mut self, at: &Path, name: &str, words: &[&str]) -> Result<(), InputError> {
-        let Some((word, rest)) = words.split_first() else { return self.take(at, name) };
+    fn find_matches(&mut self, at: &Path, name: &str, words: &[&str]) -> Result<(), InputError> {
+        let Some((word, rest)) = words.split_first() else { return self.add_path(at, name) };
         if *word == "**" {
-            self.walk(at, name, rest)?;
+            self.find_matches(at, name, rest)?;
             if rest.is_empty() {
                 return Ok(()); // the whole pattern is matched
             }
-            for entry in entries(at)? {
+            for entry in list_directory(at)? {
                 if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                    self.walk(&entry.path(), &below(name, &entry.file_name()), words)?;
+                    self.find_matches(&entry.path(), &entry_name(name, &entry.file_name()), words)?;
                 }
             }
             return Ok(());
         }
         if !word.contains(['*', '?', '[', '\\']) {
-            return self.walk(&at.join(word), &below(name, OsStr::new(word)), rest);
+            return self.find_matches(&at.join(word), &entry_name(name, OsStr::new(word)), rest);
         }
-        for entry in entries(at)? {
+        for entry in list_directory(at)? {
             let own = entry.file_name();
             if glob_match(word, &own.to_string_lossy()) {
-                self.walk(&entry.path(), &below(name, &own), rest)?;
+                self.find_matches(&entry.path(), &entry_name(name, &own), rest)?;
             }
         }
         Ok(())
     }
 
     /// Takes a file, or everything in a directory.
-    fn take(&mut self, at: &Path, name: &str) -> Result<(), InputError> {
+    fn add_path(&mut self, at: &Path, name: &str) -> Result<(), InputError> {
         let Some(metadata) = none_if_missing(at, fs::metadata(at))? else { return Ok(()) };
         if metadata.is_dir() {
-            for entry in entries(at)? {
-                let (path, name) = (entry.path(), below(name, &entry.file_name()));
+            for entry in list_directory(at)? {
+                let (path, name) = (entry.path(), entry_name(name, &entry.file_name()));
                 let link_to_directory =
                     entry.file_type().is_ok_and(|kind| kind.is_symlink()) && path.is_dir();
                 if !link_to_directory {
-                    self.take(&path, &name)?;
+                    self.add_path(&path, &name)?;
                 }
             }
         } else if metadata.is_file()
@@ -110,7 +110,7 @@ impl Search<'_> {
 }
 
 /// The name of a directory entry; bytes that are not text are escaped.
-fn below(dir: &str, name: &OsStr) -> String {
+fn entry_name(dir: &str, name: &OsStr) -> String {
     let slash = if dir.is_empty() || dir.ends_with('/') { "" } else { "/" };
     match name.to_str() {
         Some(name) => format!("{dir}{slash}{name}"),
@@ -119,7 +119,7 @@ fn below(dir: &str, name: &OsStr) -> String {
 }
 
 /// The entries of a directory; empty if it is missing or not a directory.
-fn entries(dir: &Path) -> Result<Vec<DirEntry>, InputError> {
+fn list_directory(dir: &Path) -> Result<Vec<DirEntry>, InputError> {
     let read = fs::read_dir(dir).and_then(Iterator::collect::<io::Result<Vec<_>>>);
     Ok(none_if_missing(dir, read)?.unwrap_or_default())
 }
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
     use lobster_base::digest::Digest;
 
-    fn place() -> tempfile::TempDir {
+    fn sample_directory() -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         for name in ["a.txt", "b.txt", "c.md", ".hidden", "sub/a.txt", "sub/deep/a.txt", "sub/deep/x"] {
             let path = dir.path().join(name);
@@ -152,9 +152,9 @@ mod tests {
         dir
     }
 
-    fn names(dir: &Path, patterns: &[&str]) -> Vec<String> {
+    fn matching_names(dir: &Path, patterns: &[&str]) -> Vec<String> {
         let patterns: Vec<_> = patterns.iter().map(|&pattern| pattern.to_owned()).collect();
-        let found = digests(dir, &patterns, &FileDigests::default()).unwrap();
+        let found = digest_files(dir, &patterns, &FileDigests::default()).unwrap();
         let mut names: Vec<_> = found
             .into_iter()
             .map(|(name, digest)| if digest.is_null() { format!("no {name}") } else { name })
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn patterns_match_files() {
-        let dir = place();
+        let dir = sample_directory();
         let root = dir.path();
         symlink("sub", root.join("link")).unwrap();
         symlink("gone", root.join("dangling")).unwrap();
@@ -185,27 +185,27 @@ mod tests {
             ),
             (&["sub/../a.txt"], &["sub/../a.txt"]),
         ] {
-            assert_eq!(names(root, patterns), found, "{patterns:?}");
+            assert_eq!(matching_names(root, patterns), found, "{patterns:?}");
         }
-        let all = names(root, &["**"]);
+        let all = matching_names(root, &["**"]);
         assert!(!all.iter().any(|name| name.starts_with("link") || name == "dangling"), "{all:?}");
         assert_eq!(all.len(), 7);
         let absolute = root.join("a.txt").display().to_string();
-        assert_eq!(names(root, &[&absolute]), [absolute]);
+        assert_eq!(matching_names(root, &[&absolute]), [absolute]);
     }
 
     #[test]
     fn digests_are_those_of_the_contents() {
-        let dir = place();
-        let found = digests(dir.path(), &["a.txt".to_owned()], &FileDigests::default()).unwrap();
-        assert_eq!(Value::from(found), json!({ "a.txt": Digest::of(b"a.txt") }));
+        let dir = sample_directory();
+        let found = digest_files(dir.path(), &["a.txt".to_owned()], &FileDigests::default()).unwrap();
+        assert_eq!(Value::from(found), json!({ "a.txt": Digest::of_bytes(b"a.txt") }));
     }
 
     #[test]
     fn what_cannot_be_read_is_named() {
-        let dir = place();
+        let dir = sample_directory();
         let long = "x".repeat(5000);
-        let error = digests(dir.path(), &[long], &FileDigests::default()).unwrap_err().to_string();
+        let error = digest_files(dir.path(), &[long], &FileDigests::default()).unwrap_err().to_string();
         assert!(error.starts_with("cannot read the input ") && error.contains("xxx"), "{error}");
     }
 }

@@ -16,7 +16,7 @@ const OF_HOST_NETWORK: [&str; 2] = ["/etc/hosts", "/etc/resolv.conf"];
 
 /// The jail for a command with this grant. `home` is the step's own; `network` names the network that the steps of its
 /// run share.
-pub(super) fn jail(
+pub(super) fn command_jail(
     policy: &Policy,
     grant: &Grant,
     home: &Path,
@@ -27,7 +27,7 @@ pub(super) fn jail(
     let own = vec![home.to_owned()];
     let mut spec = JailSpec { read: Vec::new(), write: own.clone(), own, own_sockets: true, ..defaults };
     let mut granted = Vec::new();
-    let roots = RootOpener::of(policy, place);
+    let roots = RootOpener::from_policy(policy, place);
     for root in &grant.fs_read {
         match root.as_str() {
             SYSTEM_ROOTS => {
@@ -41,7 +41,7 @@ pub(super) fn jail(
             path if path.starts_with('@') => {}
             // A missing root is also missing for the step.
             path => {
-                let Some(held) = roots.open("read", &expand_root(path, place))? else { continue };
+                let Some(held) = roots.open_root("read", &expand_root(path, place))? else { continue };
                 spec.read.push(held.path().to_owned());
                 granted.push(held.path().to_owned());
                 spec.held.push(held);
@@ -49,7 +49,7 @@ pub(super) fn jail(
         }
     }
     for root in grant.fs_write.iter().filter(|root| !root.starts_with('@')) {
-        let Some(held) = roots.open("write", &expand_root(root, place))? else { continue };
+        let Some(held) = roots.open_root("write", &expand_root(root, place))? else { continue };
         spec.write.push(held.path().to_owned());
         granted.push(held.path().to_owned());
         spec.held.push(held);
@@ -64,13 +64,13 @@ pub(super) fn jail(
         paths.iter().map(whole).collect()
     };
     let (denied, protected) = (expanded(&grant.fs_deny), expanded(&grant.fs_protect));
-    spec.deny = denied.iter().filter(|path| is_plain(path)).map(real).collect();
+    spec.deny = denied.iter().filter(|path| is_plain(path)).map(real_path).collect();
     spec.deny_patterns = secret_patterns(place, &granted);
     spec.deny_patterns.extend(denied.iter().map(|pattern| real_pattern(pattern)));
-    let repository = real(&place.workspace).join(".git");
-    let protected = protected.iter().filter(|path| is_plain(path)).map(real);
+    let repository = real_path(&place.workspace).join(".git");
+    let protected = protected.iter().filter(|path| is_plain(path)).map(real_path);
     // The sandbox knows which files of a repository to protect, in this directory and below.
-    let builtin = builtin_protected(place).map(|path| real(&path));
+    let builtin = builtin_protected(place).map(|path| real_path(&path));
     let builtin = builtin.filter(|path| !path.starts_with(&repository));
     spec.protect = protected.chain(builtin).map(first_file).collect();
     protect_repository(&mut spec, &repository);
@@ -95,7 +95,8 @@ pub(super) fn jail(
     spec.mode = match sandbox.mode {
         SandboxMode::Strict => Mode::Strict,
         SandboxMode::Degrade => {
-            let mut minimum: Vec<Promise> = sandbox.minimum.iter().map(|control| promise(*control)).collect();
+            let mut minimum: Vec<Promise> =
+                sandbox.minimum.iter().map(|control| required_promise(*control)).collect();
             // Takes the place of `NetDeny` for commands with granted ports.
             if minimum.contains(&Promise::NetDeny) {
                 minimum.push(Promise::NetPorts);
@@ -130,7 +131,7 @@ fn open_sockets(
 ) -> Result<(), StageError> {
     for path in paths {
         // A socket that does not exist yet cannot be reached.
-        let Some(held) = roots.open("reach", &path)? else { continue };
+        let Some(held) = roots.open_root("reach", &path)? else { continue };
         if !held.is_socket() {
             let message = format!(
                 "the policy grants unix = [{path:?}], which is not a socket; name each socket by its own path"
@@ -144,7 +145,7 @@ fn open_sockets(
 }
 
 /// The path without links, as mounts need it.
-pub(super) fn real(path: impl AsRef<Path>) -> PathBuf {
+pub(super) fn real_path(path: impl AsRef<Path>) -> PathBuf {
     fs::canonicalize(&path).unwrap_or_else(|_| path.as_ref().to_owned())
 }
 
@@ -193,7 +194,7 @@ pub(super) fn first_file(path: PathBuf) -> PathBuf {
     }
 }
 
-fn promise(control: Control) -> Promise {
+fn required_promise(control: Control) -> Promise {
     match control {
         Control::FsWrite => Promise::FsWrite,
         Control::FsRead => Promise::FsRead,

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::mcp_servers::CalledServer;
 use super::native::{Job, ShellText, stop_grace};
-use super::own_places::homes;
+use super::own_places::homes_directory;
 use super::pile::Pile;
 use super::{Decided, decision_env, policy_gate};
 use crate::action::{ActionRecord, Preimage};
@@ -31,7 +31,7 @@ use lobster_executor::{failed_outcome as failed, outcome_error};
 use lobster_language::plan::ChangesMode;
 use lobster_mcp_client::{Launch, ServerTerms, Session, Way};
 use lobster_models::http::Secret;
-use lobster_policy::{Command, Proposal, Verdict, denial};
+use lobster_policy::{Command, Proposal, Verdict, denial_message};
 use lobster_sandbox::HeldRoot;
 use lobster_stage::{MCP_TOKEN, McpServer, StageError, Stop, ToolCall};
 use lobster_store::{StepOutcome, StepStatus};
@@ -47,7 +47,12 @@ pub(crate) struct Place<'p> {
 }
 
 /// Calls a tool once per run: decision, journal, call, journal.
-pub(crate) fn call(run: &Run<'_>, path: &StepPath, call: &ToolCall, place: Place<'_>) -> Result<Value, Stop> {
+pub(crate) fn call_tool(
+    run: &Run<'_>,
+    path: &StepPath,
+    call: &ToolCall,
+    place: Place<'_>,
+) -> Result<Value, Stop> {
     let mut action = json!({ "kind": "mcp", "server": call.server, "tool": call.tool, "args": call.args });
     if place.is_whole_step && !place.env.secrets().is_empty() {
         action["secrets"] = run.named_secrets(path, place.env.secrets());
@@ -57,7 +62,7 @@ pub(crate) fn call(run: &Run<'_>, path: &StepPath, call: &ToolCall, place: Place
     }
     let record = ActionRecord {
         kind: "mcp".to_owned(),
-        preimage: Preimage::of(&action)?,
+        preimage: Preimage::from_json(&action)?,
         decision: Value::Null,
         idempotent: call.idempotent,
         on_record: None,
@@ -70,10 +75,10 @@ pub(crate) fn call(run: &Run<'_>, path: &StepPath, call: &ToolCall, place: Place
         if !call.idempotent {
             run.forbid_retry(path);
         }
-        return answer(&outcome).inspect_err(|_| run.record_failure(path));
+        return answer_value(&outcome).inspect_err(|_| run.record_failure(path));
     }
     if let Some(outcome) = run.ask_overseer(path, &record)? {
-        return answer(&outcome).inspect_err(|_| run.record_failure(path));
+        return answer_value(&outcome).inspect_err(|_| run.record_failure(path));
     }
     let mut target = find_target(run.services, call, &place).map_err(|error| {
         run.record_failure(path);
@@ -83,13 +88,13 @@ pub(crate) fn call(run: &Run<'_>, path: &StepPath, call: &ToolCall, place: Place
     let place = Place { env: &env, ..place };
     let secrets = target.reach.secrets();
     let held = held_with(&target, place.env);
-    let session = run.servers.newest(&call.server, &held).filter(|session| run.has_session(session));
+    let session = run.servers.newest_session(&call.server, &held).filter(|session| run.has_session(session));
     let mut decided = None;
     if let (None, Reach::Program { argv, env, .. }) = (&session, &target.reach) {
         let job = Job {
             program: ShellText::Argv(argv.clone()),
             stdin: None,
-            env: place.env.with(env.clone()).holding_secrets(secrets),
+            env: place.env.with_vars(env.clone()).holding_secrets(secrets),
             cwd: place.cwd.to_owned(),
             idempotent: false,
             stop_grace: stop_grace(None),
@@ -111,7 +116,7 @@ pub(crate) fn call(run: &Run<'_>, path: &StepPath, call: &ToolCall, place: Place
     let action = record.preimage.digest;
     let perform = || {
         let send = |target: &Target, session, decided| {
-            let task = task(run, path, call, target, session, decided, &place)?;
+            let task = build_task(run, path, call, target, session, decided, &place)?;
             let order = Order { id: run.order_id(path), action, task: Task::Mcp(Box::new(task)) };
             Ok(run.carry_out(order, place.cancel))
         };
@@ -127,13 +132,13 @@ pub(crate) fn call(run: &Run<'_>, path: &StepPath, call: &ToolCall, place: Place
         if outcome.as_ref().is_ok_and(|outcome| outcome.dispatched) {
             run.forbid_retry(path);
         }
-        described(outcome.map_or_else(|error| failed(&error), |outcome| outcome.step), call, &target)
+        describe_call(outcome.map_or_else(|error| failed(&error), |outcome| outcome.step), call, &target)
     };
-    run.perform_once(path, &record, perform, answer)
+    run.perform_once(path, &record, perform, answer_value)
 }
 
 /// Adds the server and the tool to the outcome.
-fn described(mut outcome: StepOutcome, call: &ToolCall, target: &Target) -> StepOutcome {
+fn describe_call(mut outcome: StepOutcome, call: &ToolCall, target: &Target) -> StepOutcome {
     if !outcome.detail.is_object() {
         outcome.detail = json!({});
     }
@@ -147,8 +152,8 @@ fn described(mut outcome: StepOutcome, call: &ToolCall, target: &Target) -> Step
 
 /// The server of a call, if the server and the operator accept the call.
 fn find_target(services: &Services, call: &ToolCall, place: &Place<'_>) -> Result<Target, StageError> {
-    let target = Target::find(services, place.env, place.cwd, &call.server)?;
-    if !target.allows(&call.tool) {
+    let target = Target::find_server(services, place.env, place.cwd, &call.server)?;
+    if !target.allows_tool(&call.tool) {
         let message =
             format!("mcp server {}: the operator does not allow its tool {:?}", target.name, call.tool);
         return Err(StageError::permanent(message).with_code(Code::PolicyDenied));
@@ -189,13 +194,13 @@ fn held_with(target: &Target, env: &Env) -> BTreeMap<String, String> {
     if let Reach::Address { token: Some(token), login, secret, .. } = &target.reach
         && (login.is_some() || secret.is_some())
     {
-        held.insert("login".to_owned(), Digest::of(token.reveal().as_bytes()).to_string());
+        held.insert("login".to_owned(), Digest::of_bytes(token.reveal().as_bytes()).to_string());
     }
     held
 }
 
 /// The call as part of an order. The first call opens a session, whose needs are held from then on.
-fn task(
+fn build_task(
     run: &Run<'_>,
     path: &StepPath,
     call: &ToolCall,
@@ -204,7 +209,7 @@ fn task(
     decided: Option<Decided>,
     place: &Place<'_>,
 ) -> Result<McpTask, StageError> {
-    let pin = pin(run.services, target, call)?;
+    let pin = tool_pin(run.services, target, call)?;
     let (session, reach) = match session {
         Some(session) => (session, None),
         None => {
@@ -213,10 +218,10 @@ fn task(
                 let checked = decided.check_trees();
                 checked.map_err(|error| StageError::permanent_from(error).with_code(Code::ApprovalStale))?;
             }
-            let reach = reach(target, decided.as_ref(), place)?;
+            let reach = server_reach(target, decided.as_ref(), place)?;
             let server = CalledServer::new(run.session_end(&session), decided)
                 .map_err(|error| StageError::new(format!("cannot start a thread: {error}")))?;
-            run.servers.hold(&call.server, &held_with(target, place.env), session.clone(), server);
+            run.servers.hold_session(&call.server, &held_with(target, place.env), session.clone(), server);
             (session, Some(reach))
         }
     };
@@ -234,12 +239,16 @@ fn task(
 }
 
 /// The way to a server, in an order's terms.
-fn reach(target: &Target, decided: Option<&Decided>, place: &Place<'_>) -> Result<McpReach, StageError> {
+fn server_reach(
+    target: &Target,
+    decided: Option<&Decided>,
+    place: &Place<'_>,
+) -> Result<McpReach, StageError> {
     Ok(match (&target.reach, decided) {
         (Reach::Program { argv, secrets, .. }, Some(decided)) => {
             let variable = |(name, value): &(OsString, OsString)| (name.clone().into(), value.clone().into());
             let is_secret = |name: &OsString| name.to_str().is_some_and(|name| secrets.contains_key(name));
-            let held = decided.confinement.spec().map(|spec| &spec.held);
+            let held = decided.confinement.jail_spec().map(|spec| &spec.held);
             McpReach::Program(Box::new(McpProgram {
                 argv: argv.clone(),
                 env: decided.env.iter().filter(|(name, _)| !is_secret(name)).map(variable).collect(),
@@ -266,7 +275,7 @@ fn reach(target: &Target, decided: Option<&Decided>, place: &Place<'_>) -> Resul
 }
 
 /// The tools that a person has reviewed, or the rule without a review.
-fn pin(services: &Services, target: &Target, call: &ToolCall) -> Result<McpPin, StageError> {
+fn tool_pin(services: &Services, target: &Target, call: &ToolCall) -> Result<McpPin, StageError> {
     let lock = Lock::read(&target.lock).map_err(|error| StageError::permanent(error.to_string()))?;
     let pinned = lock.as_ref().and_then(|lock| lock.servers.get(&target.name));
     Ok(match (pinned, pinned.and_then(|tools| tools.get(&call.tool))) {
@@ -281,7 +290,7 @@ fn pin(services: &Services, target: &Target, call: &ToolCall) -> Result<McpPin, 
             target.lock.display()
         )),
         (None, None) => {
-            services.note(&format!(
+            services.print_note(&format!(
                 "note: the tools of mcp server {} are not pinned; `lobster mcp lock` pins them",
                 target.name
             ));
@@ -298,7 +307,7 @@ fn with_secrets(env: &[(OsString, OsString)], secrets: Vec<(String, String)>) ->
     all
 }
 
-fn answer(outcome: &StepOutcome) -> Result<Value, Stop> {
+fn answer_value(outcome: &StepOutcome) -> Result<Value, Stop> {
     match outcome.status {
         StepStatus::Ok => Ok(outcome.value.clone()),
         StepStatus::Cancelled => Err(Stop::Cancelled),
@@ -314,9 +323,9 @@ impl Runtime {
     /// If the server cannot be asked.
     pub fn mcp_tools(&self, server: &McpServer) -> Result<BTreeMap<String, PinnedTool>, StageError> {
         let services = &self.services;
-        let target = Target::find(services, &services.env, &services.cwd, server)?;
+        let target = Target::find_server(services, &services.env, &services.cwd, server)?;
         let mut home = None;
-        let secrets = services.values(&target.reach.secrets())?;
+        let secrets = services.secret_values(&target.reach.secrets())?;
         let way = match &target.reach {
             Reach::Address { url, token, credential, .. } => {
                 let secret = secrets.first().and_then(|(_, value)| Secret::new(value));
@@ -324,26 +333,28 @@ impl Runtime {
                 Way::Address { url: url.clone(), token, credential }
             }
             Reach::Program { argv, env, .. } => {
-                let env = services.env.with(env.clone());
+                let env = services.env.with_vars(env.clone());
                 let cwd = Some(services.cwd.display().to_string());
                 let proposal = Proposal { command: Command::Argv(argv.clone()), cwd };
                 let place = decision_env(&services.policy, &services.surroundings(), &services.cwd, &env);
                 let decision = services.policy.decide(&proposal, &place);
                 if decision.verdict == Verdict::Deny {
                     let hint = decision.hint.as_deref();
-                    let message = denial("the command", &decision.message, &decision.reason_code, hint);
+                    let message =
+                        denial_message("the command", &decision.message, &decision.reason_code, hint);
                     return Err(StageError::permanent(message).with_code(Code::PolicyDenied));
                 }
-                let statement = policy_gate::statement(&services.policy, &decision);
+                let statement = policy_gate::decision_statement(&services.policy, &decision);
                 // It belongs to no run, so it has a network of its own.
                 let network = format!("mcp server {}", target.name);
-                let homes = homes(&services.state_dir);
-                let decided =
-                    policy_gate::decided(services, &decision, statement, &env, &place, &network, &homes)
-                        .map_err(|stop| match stop {
-                            Stop::Failed(error) => error,
-                            _ => StageError::permanent("it cannot be confined"),
-                        })?;
+                let homes = homes_directory(&services.state_dir);
+                let decided = policy_gate::prepare_rights(
+                    services, &decision, statement, &env, &place, &network, &homes,
+                )
+                .map_err(|stop| match stop {
+                    Stop::Failed(error) => error,
+                    _ => StageError::permanent("it cannot be confined"),
+                })?;
                 let launch = Launch {
                     sandbox: Arc::clone(&services.sandbox),
                     argv: argv.clone(),
@@ -362,12 +373,12 @@ impl Runtime {
             ServerTerms { name: target.name.clone(), timeout: target.timeout, max_bytes: target.max_bytes };
         let session = Session::open(&terms, way, &services.cancel)
             .map_err(|problem| StageError::new(format!("mcp server {}: {problem}", target.name)))?;
-        let tools = session.tools();
+        let tools = session.listed_tools();
         drop(session);
         // The home is removed after the server has ended.
         drop(home);
         let tools: BTreeMap<_, _> =
-            tools.iter().map(|tool| (tool.name.to_string(), PinnedTool::of(tool))).collect();
+            tools.iter().map(|tool| (tool.name.to_string(), PinnedTool::from_tool(tool))).collect();
         // The lock is a file that is committed.
         services
             .secrets
@@ -383,7 +394,7 @@ impl Runtime {
     pub fn mcp_servers(
         &self,
     ) -> Result<(std::path::PathBuf, crate::mcp::McpConfig), crate::mcp::ConfigError> {
-        let (path, config) = crate::mcp::operators(&self.services, &self.services.cwd)?;
+        let (path, config) = crate::mcp::read_operator_config(&self.services, &self.services.cwd)?;
         Ok((path.with_file_name(Lock::FILE), config))
     }
 }

@@ -29,12 +29,16 @@ struct Known {
 
 impl Servers {
     /// The newest session of this server with these secrets.
-    pub(super) fn newest(&self, server: &McpServer, secrets: &BTreeMap<String, String>) -> Option<OrderId> {
+    pub(super) fn newest_session(
+        &self,
+        server: &McpServer,
+        secrets: &BTreeMap<String, String>,
+    ) -> Option<OrderId> {
         lock(&self.0).newest.get(&(server.clone(), secrets.clone())).cloned()
     }
 
     /// Keeps what a session needs until the run is over.
-    pub(super) fn hold(
+    pub(super) fn hold_session(
         &self,
         server: &McpServer,
         secrets: &BTreeMap<String, String>,
@@ -66,7 +70,7 @@ impl CalledServer {
                 let (watched, end, over) = (Arc::clone(watched), Arc::clone(&end), over.clone());
                 let watch = move || {
                     let Some(held) = &watched.approved else { return };
-                    let ((), changed) = held.guard(&over, |stop| {
+                    let ((), changed) = held.run_guarded(&over, |stop| {
                         while !stop.is_cancelled() {
                             std::thread::sleep(LOOK);
                         }

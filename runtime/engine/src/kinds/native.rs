@@ -30,7 +30,7 @@ use lobster_observe::telemetry::TRACEPARENT;
 use lobster_policy::{LeastChanges, Shell};
 use lobster_sandbox::{Enforcement, HeldRoot, JailSpec, ProcessLimits, Promise};
 use lobster_stage::{
-    MAX_OUTPUT, Payload, SANDBOX_BLOCKED, StageError, Stop, byte_limit, explained, store_failure,
+    MAX_OUTPUT, Payload, SANDBOX_BLOCKED, StageError, Stop, byte_limit, command_failure, store_failure,
 };
 use lobster_store::{Blob, INLINE_MAX, PARTIAL_STDOUT, RunId, StepOutcome, StepStatus, Store};
 
@@ -115,8 +115,8 @@ pub(crate) struct Finished {
 
 impl Finished {
     /// A failure with this message, with the hints about the sandbox and the withheld keys.
-    pub(crate) fn failure(&self, message: String) -> StageError {
-        explained(message, &self.withheld, &self.blocked).or_code(Code::CommandFailed)
+    pub(crate) fn failure_with_hints(&self, message: String) -> StageError {
+        command_failure(message, &self.withheld, &self.blocked).or_code(Code::CommandFailed)
     }
 
     /// The explanation of a failed command: its stderr, else its stdout, else its own text.
@@ -143,9 +143,9 @@ pub(crate) fn run(run: &Run<'_>, path: &StepPath, job: Job, cancel: &CancelToken
     }
     let done = run_process(run, path, job, mode, cancel)?;
     if let Some(set) = done.changes {
-        pile.take(run, path, set, mode, asker).inspect_err(|_| run.record_failure(path))?;
+        pile.add_changes(run, path, set, mode, asker).inspect_err(|_| run.record_failure(path))?;
         if settles && mode == ChangesMode::Review {
-            pile.settle(run, cancel)?;
+            pile.commit_waiting(run, cancel)?;
         }
     }
     Ok(done)
@@ -154,7 +154,7 @@ pub(crate) fn run(run: &Run<'_>, path: &StepPath, job: Job, cancel: &CancelToken
 /// Mode for the changes of the command: the strictest among its step's, the policy's for all steps, and the policy
 /// rules' for the command.
 pub(super) fn mode_of(run: &Run<'_>, job: &Job) -> ChangesMode {
-    let least = changes::least(run, job.changes);
+    let least = changes::stricter_mode(run, job.changes);
     let rules = &run.services.policy.file().rules;
     match rules.iter().any(|rule| rule.changes != LeastChanges::Direct) {
         true => least.max(changes::mode_of(super::policy_gate::least_changes(run, job))),
@@ -173,11 +173,11 @@ fn run_process(
     if run.overseer().is_none()
         && let Some(outcome) = run.remembered_for_certain(path)
     {
-        return finished(&run.store, &outcome).inspect_err(|_| run.record_failure(path));
+        return load_finished(&run.store, &outcome).inspect_err(|_| run.record_failure(path));
     }
-    let argv = argv(&job);
+    let argv = action_argv(&job);
     let store = &run.store;
-    for text in argv.iter().chain(job.env.granted().values()) {
+    for text in argv.iter().chain(job.env.plan_vars().values()) {
         let clear = run.services.secrets.check_clear("the command holds", text);
         clear.map_err(|error| {
             run.record_failure(path);
@@ -187,7 +187,7 @@ fn run_process(
     let (stdin, stdin_digest) = keep_input(run, job.stdin.as_ref())?;
     let mut record = ActionRecord {
         kind: "native".to_owned(),
-        preimage: Preimage::of(&preimage(run, path, &job, &argv, stdin_digest)?)?,
+        preimage: Preimage::from_json(&build_preimage(run, path, &job, &argv, stdin_digest)?)?,
         decision: Value::Null,
         idempotent: job.idempotent,
         on_record: None,
@@ -195,13 +195,14 @@ fn run_process(
     };
     // Replay or fork supplies the result: no policy check.
     if let Some(outcome) = run.ask_overseer(path, &record)? {
-        return finished(store, &outcome).inspect_err(|_| run.record_failure(path));
+        return load_finished(store, &outcome).inspect_err(|_| run.record_failure(path));
     }
     let mut decision = super::policy_gate::decide(run, path, &job, cancel)?;
     let layered = match mode {
         ChangesMode::Direct => Vec::new(),
         ChangesMode::Staged | ChangesMode::Review | ChangesMode::Preview => {
-            changes::stage(run, &job.cwd, &mut decision).inspect_err(|_| run.record_failure(path))?
+            changes::confine_to_layers(run, &job.cwd, &mut decision)
+                .inspect_err(|_| run.record_failure(path))?
         }
     };
     record.decision = decision.statement.clone();
@@ -209,11 +210,11 @@ fn run_process(
     let withheld: Vec<&str> = job.env.withheld_tokens().collect();
     let received = |name: &str| decision.env.iter().any(|(received, _)| received == name);
     let withheld = json!(withheld.into_iter().filter(|name| !received(name)).collect::<Vec<_>>());
-    let pending = job.pile.total(run)?.map(|total| total.blob).filter(|_| !layered.is_empty());
+    let pending = job.pile.total_changes(run)?.map(|total| total.blob).filter(|_| !layered.is_empty());
     let prepared = Prepared { argv, stdin, action: record.preimage.digest, layered, pending };
-    let perform = || match order(run, path, &job, &prepared, &decision) {
+    let perform = || match build_order(run, path, &job, &prepared, &decision) {
         Ok(order) => {
-            let mut outcome = execute(run, order, &decision, cancel, &mut plain_json);
+            let mut outcome = execute_order(run, order, &decision, cancel, &mut plain_json);
             blocked::note_hints(run, &job, &prepared.argv, &decision, &mut outcome);
             if outcome.exit.is_some_and(|exit| exit != 0) && withheld != json!([]) {
                 outcome.detail[WITHHELD] = withheld.clone();
@@ -222,7 +223,7 @@ fn run_process(
         }
         Err(error) => failed(&error),
     };
-    let decode = |outcome: &StepOutcome| finished(store, outcome);
+    let decode = |outcome: &StepOutcome| load_finished(store, outcome);
     let done = if is_cached(&job) {
         let known_as = (cache_key(run, &job, &record, &decision)?, job.reuse);
         run.perform_once_cached(
@@ -257,7 +258,7 @@ fn cache_key(
     let mut env = serde_json::Map::new();
     if !run.services.policy.is_open() {
         for (name, value) in decision.env.iter().filter(|(name, _)| name != "HOME" && name != PYTHON_CACHE) {
-            let digest = Digest::of(value.as_encoded_bytes());
+            let digest = Digest::of_bytes(value.as_encoded_bytes());
             env.insert(name.to_string_lossy().into_owned(), json!(digest));
         }
     }
@@ -275,49 +276,50 @@ fn inputs_stayed(run: &Run<'_>, job: &Job, record: &ActionRecord) -> bool {
     if job.inputs.is_empty() {
         return true;
     }
-    let now = inputs::digests(&job.cwd, &job.inputs, &run.services.files);
-    now.is_ok_and(|now| record.preimage.value()["inputs"] == Value::Object(now))
+    let now = inputs::digest_files(&job.cwd, &job.inputs, &run.services.files);
+    now.is_ok_and(|now| record.preimage.to_json()["inputs"] == Value::Object(now))
 }
 
 /// The files that belong to the action: its inputs and, if its outcome is to be reused, the programs that it would
 /// start.
-fn declared(run: &Run<'_>, path: &StepPath, job: &Job, argv: &[String]) -> Result<Declared, Stop> {
-    if let Some(recorded) = run.overseer().and_then(|overseer| overseer.declared(path)) {
+fn declared_files(run: &Run<'_>, path: &StepPath, job: &Job, argv: &[String]) -> Result<Declared, Stop> {
+    if let Some(recorded) = run.overseer().and_then(|overseer| overseer.declared_files(path)) {
         return Ok(recorded);
     }
     let mut declared = Declared::default();
     if !job.inputs.is_empty() {
-        let found = inputs::digests(&job.cwd, &job.inputs, &run.services.files).map_err(|error| {
+        let found = inputs::digest_files(&job.cwd, &job.inputs, &run.services.files).map_err(|error| {
             run.record_failure(path);
             StageError::permanent_from(error).with_code(Code::Inputs)
         })?;
         declared.inputs = Value::Object(found);
     }
     if is_cached(job) {
-        declared.programs = programs(run, job, argv);
+        declared.programs = program_digests(run, job, argv);
     }
     Ok(declared)
 }
 
 /// The digests of the programs that the command would start, as far as its text shows.
-fn programs(run: &Run<'_>, job: &Job, argv: &[String]) -> Value {
-    let mut paths = super::policy_gate::programs(run, job);
+fn program_digests(run: &Run<'_>, job: &Job, argv: &[String]) -> Value {
+    let mut paths = super::policy_gate::program_files(run, job);
     paths.extend(argv.first().filter(|program| program.contains('/')).cloned());
     let digest = |path: &String| run.services.files.digest(&job.cwd.join(path)).ok();
     paths.iter().map(|path| (path.clone(), json!(digest(path)))).collect()
 }
 
-fn finished(store: &Store, outcome: &StepOutcome) -> Result<Finished, Stop> {
+fn load_finished(store: &Store, outcome: &StepOutcome) -> Result<Finished, Stop> {
     match outcome.status {
         // The reason why the call was not answered matters more than how the program ended.
-        StepStatus::Failed if Code::McpLogin.is(outcome.code.as_deref()) => {
+        StepStatus::Failed if Code::McpLogin.matches_name(outcome.code.as_deref()) => {
             return Err(Stop::Failed(outcome_error(outcome)));
         }
         StepStatus::Ok | StepStatus::Failed if outcome.stdout.is_some() => {}
         StepStatus::Cancelled => return Err(Stop::Cancelled),
         _ => return Err(Stop::Failed(outcome_error(outcome))),
     }
-    let text = |blob: Option<Blob>| blob.map_or_else(|| Text::inline(""), |blob| Text::stored(store, blob));
+    let text =
+        |blob: Option<Blob>| blob.map_or_else(|| Text::inline(""), |blob| Text::from_blob(store, blob));
     let (stdout, stderr) = (text(outcome.stdout), text(outcome.stderr));
     let noted = |name: &str| -> Vec<String> {
         let noted = outcome.detail.get(name).and_then(Value::as_array).into_iter().flatten();
@@ -336,11 +338,11 @@ fn finished(store: &Store, outcome: &StepOutcome) -> Result<Finished, Stop> {
 }
 
 /// The program and arguments in the action. Without a policy the same words are started; under a policy the same shell
-/// is started by its real path ([`Shell::argv`]).
+/// is started by its real path ([`Shell::command_line`]).
 ///
 /// Shell text goes to `LOBSTER_SHELL`, called as the incumbent calls it, else to `/bin/sh`. That is not a login shell
 /// (unless `LOBSTER_LOGIN_SHELL` is set): profiles would undo the step's `PATH` and print into its output.
-pub(super) fn argv(job: &Job) -> Vec<String> {
+pub(super) fn action_argv(job: &Job) -> Vec<String> {
     let text = match &job.program {
         ShellText::Argv(argv) => return argv.clone(),
         ShellText::Shell(text) => text.clone(),
@@ -381,18 +383,18 @@ pub(super) fn keep_input(run: &Run<'_>, payload: Option<&Payload>) -> Result<(St
     let (digest, kept) = match payload {
         None => return Ok((StdinSource::Empty, Value::Null)),
         Some(Payload::Bytes(bytes)) if bytes.len() <= INLINE_MAX => {
-            let blob = store.put(bytes).map_err(store_failure)?;
-            (blob.digest, Some(blob).filter(|blob| blob.digest == Digest::of(bytes)))
+            let blob = store.put_blob(bytes).map_err(store_failure)?;
+            (blob.digest, Some(blob).filter(|blob| blob.digest == Digest::of_bytes(bytes)))
         }
         Some(payload) => {
             let digest = Digest::of_reader(payload.open().map_err(store_failure)?).map_err(store_failure)?;
             let known = store.blob_len(&digest).map_err(store_failure)?.map(|len| Blob { digest, len });
             // A preview or a replay stores nothing.
             let kept = match known {
-                None if run.journals() => {
+                None if run.is_journaled() => {
                     let mut writer = store.blob_writer();
                     io::copy(&mut payload.open().map_err(store_failure)?, &mut writer)
-                        .map_err(|error| store_failure(writer.error(error)))?;
+                        .map_err(|error| store_failure(writer.store_error(error)))?;
                     Some(writer.finish().map_err(store_failure)?)
                 }
                 known => known,
@@ -415,23 +417,29 @@ pub(super) fn keep_input(run: &Run<'_>, payload: Option<&Payload>) -> Result<(St
 }
 
 /// Everything that determines what the process does, without its secrets.
-fn preimage(run: &Run<'_>, path: &StepPath, job: &Job, argv: &[String], stdin: Value) -> Result<Value, Stop> {
+fn build_preimage(
+    run: &Run<'_>,
+    path: &StepPath,
+    job: &Job,
+    argv: &[String],
+    stdin: Value,
+) -> Result<Value, Stop> {
     let recorded = run.overseer().and_then(|overseer| overseer.native_profile(path));
     let profile = recorded.unwrap_or_default();
     let place = |path: &Path| match profile {
         NativeProfile::HostPaths => Place::Host(path.to_owned()),
-        NativeProfile::Places => Place::of(&run.cwd, path),
+        NativeProfile::Places => Place::from_paths(&run.cwd, path),
     };
     let variable = |(name, value): (&String, &String)| {
-        let digest = || json!(Digest::of(value.as_bytes()));
+        let digest = || json!(Digest::of_bytes(value.as_bytes()));
         let shown = match place(Path::new(value)) {
-            here @ Place::Run(_) if name == WORKFLOW_DIR => here.value(),
+            here @ Place::Run(_) if name == WORKFLOW_DIR => here.to_json(),
             _ => digest(),
         };
         (name.clone(), shown)
     };
-    let env: serde_json::Map<_, _> = job.env.granted().iter().map(variable).collect();
-    let mut action = json!({ "kind": "native", "argv": argv, "stdin": stdin, "env": env, "cwd": place(&job.cwd).value(), "limits": { "stdout": job.max_output } });
+    let env: serde_json::Map<_, _> = job.env.plan_vars().iter().map(variable).collect();
+    let mut action = json!({ "kind": "native", "argv": argv, "stdin": stdin, "env": env, "cwd": place(&job.cwd).to_json(), "limits": { "stdout": job.max_output } });
     if let Some(name) = profile.name() {
         action["profile"] = json!(name);
     }
@@ -439,7 +447,7 @@ fn preimage(run: &Run<'_>, path: &StepPath, job: &Job, argv: &[String], stdin: V
         action["changes"] = json!(job.changes);
     }
     // The process reads the pending changes, so they are part of the action.
-    if let Some(total) = job.pile.total(run)? {
+    if let Some(total) = job.pile.total_changes(run)? {
         action["pending"] = json!(total.blob.digest);
     }
     if !job.env.secrets().is_empty() {
@@ -448,7 +456,7 @@ fn preimage(run: &Run<'_>, path: &StepPath, job: &Job, argv: &[String], stdin: V
     if !job.env.credentials().is_empty() {
         action["credentials"] = json!(job.env.credentials());
     }
-    let Declared { inputs, programs } = declared(run, path, job, argv)?;
+    let Declared { inputs, programs } = declared_files(run, path, job, argv)?;
     for (name, part) in [("inputs", inputs), ("programs", programs)] {
         if !part.is_null() {
             action[name] = part;
@@ -458,7 +466,7 @@ fn preimage(run: &Run<'_>, path: &StepPath, job: &Job, argv: &[String], stdin: V
 }
 
 /// The order for a job that has been decided.
-fn order(
+fn build_order(
     run: &Run<'_>,
     path: &StepPath,
     job: &Job,
@@ -476,7 +484,7 @@ fn order(
     let argv = match (&decision.shell, &job.program) {
         (Some(shell), ShellText::Shell(text)) => {
             env.retain(|(name, _)| !name.to_str().is_some_and(Shell::is_start_up_variable));
-            shell.argv(text)
+            shell.command_line(text)
         }
         _ => prepared.argv.clone(),
     };
@@ -484,11 +492,11 @@ fn order(
     env.retain(|(name, _)| name != RunId::VARIABLE);
     env.push((RunId::VARIABLE.into(), run.id.to_string().into()));
     // Spans that it exports itself belong below its own span, unless the step names another.
-    if let Some(trace) = run.trace.filter(|_| !job.env.granted().contains_key(TRACEPARENT)) {
+    if let Some(trace) = run.trace.filter(|_| !job.env.plan_vars().contains_key(TRACEPARENT)) {
         env.retain(|(name, _)| name != TRACEPARENT);
         env.push((TRACEPARENT.into(), trace.parent_for(&path.to_string(), path.attempt_number()).into()));
     }
-    let held = decision.confinement.spec().map(|spec| &spec.held);
+    let held = decision.confinement.jail_spec().map(|spec| &spec.held);
     let task = NativeTask {
         argv,
         when_missing: matches!(job.program, ShellText::Shell(_)).then(|| job.missing_shell.to_owned()),
@@ -514,7 +522,7 @@ fn order(
 }
 
 /// Executes the order, and meanwhile keeps the approved files from changing.
-fn execute(
+fn execute_order(
     run: &Run<'_>,
     order: Order,
     decision: &super::decided::Decided,
@@ -527,13 +535,13 @@ fn execute(
     };
     let start = |cancel: &CancelToken| run.carry_out(order, cancel);
     let (mut outcome, changed) = match &decision.approved {
-        Some(held) => held.guard(cancel, start),
+        Some(held) => held.run_guarded(cancel, start),
         None => (start(cancel), None),
     };
     let changed = changed.or_else(|| {
-        let spec = decision.confinement.spec()?;
+        let spec = decision.confinement.jail_spec()?;
         let approved = decision.approved.as_ref().filter(|_| ran_uncopied(&outcome.step, spec))?;
-        approved.uncopied()
+        approved.uncopied_change()
     });
     // An approved file was replaced, so its output is not that of the approved command.
     if let Some(changed) = changed {
@@ -542,7 +550,7 @@ fn execute(
     if let Some(trees) = trees {
         trees.judge_end(&decision.confinement, &mut outcome.step.enforcement);
     }
-    let roots = decision.confinement.spec().map_or(&[][..], |spec| &spec.write);
+    let roots = decision.confinement.jail_spec().map_or(&[][..], |spec| &spec.write);
     let made = changes::of_outcome(&outcome.step);
     if let Some(Err(error)) = made.map(|set| changes::check_made(run, &set, Maker::Process, roots)) {
         return failed(&error);

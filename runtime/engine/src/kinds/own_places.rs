@@ -11,7 +11,7 @@ use lobster_sandbox::JailSpec;
 use lobster_stage::StageError;
 use rustix::fs::{Access, access};
 
-use super::jail_spec::{first_file, real, real_place};
+use super::jail_spec::{first_file, real_path, real_place};
 
 /// Most symbolic links on one path, the same as the kernel's limit.
 const MOST_LINKS: usize = 40;
@@ -26,7 +26,7 @@ pub(super) fn protect(
         let message = format!("{} {why}", place.display());
         Err(StageError::permanent(message).with_code(Code::PolicyDenied))
     };
-    let state = real(state_dir);
+    let state = real_path(state_dir);
     let is_around = spec.write.iter().any(|root| state.starts_with(root));
     let is_kept =
         |root: &PathBuf| ["store", "logins", "models"].iter().any(|name| root.starts_with(state.join(name)));
@@ -60,7 +60,7 @@ pub(super) fn kept_from_steps(state_dir: &Path) -> [PathBuf; 2] {
 }
 
 /// Directory of the steps' homes. Each step finds only its own there.
-pub(super) fn homes(state_dir: &Path) -> PathBuf {
+pub(super) fn homes_directory(state_dir: &Path) -> PathBuf {
     state_dir.join("store").join("homes")
 }
 
@@ -68,7 +68,7 @@ pub(super) fn homes(state_dir: &Path) -> PathBuf {
 /// trusted policies. A step that may read the directory around it finds nothing there. A step with a root inside it
 /// finds that root, and neither the store nor the logins. In any case it finds the directories that were made for it.
 pub(super) fn hide_state(spec: &mut JailSpec, state_dir: &Path) {
-    let state = real(state_dir);
+    let state = real_path(state_dir);
     let covers =
         |spec: &JailSpec, dir: &Path| spec.read.iter().chain(&spec.write).any(|root| dir.starts_with(root));
     let mut granted = spec.read.iter().chain(&spec.write).filter(|root| !spec.own.contains(root));
@@ -84,7 +84,7 @@ pub(super) fn hide_state(spec: &mut JailSpec, state_dir: &Path) {
         if covers(spec, &state) && !dir.exists() {
             let _ = fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir);
         }
-        let dir = real(&dir);
+        let dir = real_path(&dir);
         if covers(spec, &dir) {
             spec.deny.push(dir);
         }

@@ -47,7 +47,7 @@ pub(super) fn digest_passed(run: &Run<'_>, grant: &Grant, env: &Env) -> BTreeMap
     let is_set = |name: &str| name == "HOME" || policy.file().sandbox.env.set.contains_key(name);
     let digest = |(name, value): (OsString, OsString)| {
         let name = name.into_string().ok().filter(|name| !is_set(name) && !env.is_token(OsStr::new(name)))?;
-        Some((name, Digest::of(value.as_encoded_bytes())))
+        Some((name, Digest::of_bytes(value.as_encoded_bytes())))
     };
     list_passed(grant, &restore_terminal(run, env)).into_iter().filter_map(digest).collect()
 }
@@ -55,7 +55,7 @@ pub(super) fn digest_passed(run: &Run<'_>, grant: &Grant, env: &Env) -> BTreeMap
 /// The variables that a component is granted, by the digests of their values, without lobster's own keys.
 pub(super) fn digest_granted(granted: &[(String, String)], env: &Env) -> BTreeMap<String, Digest> {
     let granted = granted.iter().filter(|(name, _)| !env.is_token(OsStr::new(name)));
-    granted.map(|(name, value)| (name.clone(), Digest::of(value.as_bytes()))).collect()
+    granted.map(|(name, value)| (name.clone(), Digest::of_bytes(value.as_bytes()))).collect()
 }
 
 /// The variables whose values are not those of the question, given the question's field.
@@ -76,7 +76,9 @@ mod tests {
     #[test]
     fn a_changed_variable_is_named_without_its_value() {
         let of = |vars: &[(&str, &str)]| -> BTreeMap<String, Digest> {
-            vars.iter().map(|(name, value)| ((*name).to_owned(), Digest::of(value.as_bytes()))).collect()
+            vars.iter()
+                .map(|(name, value)| ((*name).to_owned(), Digest::of_bytes(value.as_bytes())))
+                .collect()
         };
         let asked = serde_json::to_value(of(&[("A", "1"), ("B", "1"), ("C", "1")])).unwrap();
         let now = of(&[("A", "1"), ("B", "2"), ("D", "1")]);

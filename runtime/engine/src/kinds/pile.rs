@@ -82,7 +82,7 @@ impl Total {
                 Some(Entry::Directory { .. }) | None => format!("{kind} {root}/{path}"),
             }
         });
-        let first = format!("of {}, not committed  {}", names(&self.steps), short(&self.blob.digest));
+        let first = format!("of {}, not committed  {}", step_names(&self.steps), short(&self.blob.digest));
         let more = self.set.changes().count().saturating_sub(MAX_NAMED);
         let more = (more > 0).then(|| format!("{more} more"));
         std::iter::once(first).chain(named).chain(more).collect()
@@ -99,7 +99,7 @@ impl Total {
                 })
             })
         };
-        files.retain(|file| !decides(&file.path) && !decides(file.real()));
+        files.retain(|file| !decides(&file.path) && !decides(file.real_path()));
     }
 }
 
@@ -111,15 +111,15 @@ impl Pile {
     }
 
     /// A pile for a branch, which sees the changes of this one.
-    pub(crate) fn branch(&self) -> Arc<Self> {
+    pub(crate) fn new_branch(&self) -> Arc<Self> {
         let kind = if self.kind == Kind::Preview { Kind::Preview } else { Kind::Branch };
-        Arc::new(Self { kind, seen: self.all(), own: Mutex::default() })
+        Arc::new(Self { kind, seen: self.all_waiting(), own: Mutex::default() })
     }
 
     /// A pile for a step of a graph, which sees the changes of this one and those of the steps that it needs.
     pub(crate) fn of_step(&self, needed: &[Arc<Self>]) -> Arc<Self> {
         let left = needed.iter().flat_map(|pile| lock(&pile.own).clone());
-        let seen = self.all().into_iter().chain(left).collect();
+        let seen = self.all_waiting().into_iter().chain(left).collect();
         Arc::new(Self { kind: self.kind, seen, own: Mutex::default() })
     }
 
@@ -135,17 +135,17 @@ impl Pile {
         self.kind == Kind::Preview
     }
 
-    fn all(&self) -> Vec<Waiting> {
+    fn all_waiting(&self) -> Vec<Waiting> {
         self.seen.iter().chain(lock(&self.own).iter()).cloned().collect()
     }
 
     /// The sum of the changes that a step finds if it begins now, or `None`.
-    pub(crate) fn total(&self, run: &Run<'_>) -> Result<Option<Total>, Stop> {
-        total(run, &self.all())
+    pub(crate) fn total_changes(&self, run: &Run<'_>) -> Result<Option<Total>, Stop> {
+        sum_changes(run, &self.all_waiting())
     }
 
     /// Takes the changes of a step; commits them at once if nothing requires them to wait.
-    pub(crate) fn take(
+    pub(crate) fn add_changes(
         &self,
         run: &Run<'_>,
         path: &StepPath,
@@ -156,15 +156,15 @@ impl Pile {
         let is_asked = mode == ChangesMode::Review;
         if self.kind == Kind::Sequence && !is_asked {
             // An effect costs two syncs, and here there is nothing to commit.
-            if changes::load(&run.store, &set.digest).map_err(Stop::Failed)?.is_empty() {
+            if changes::load_change_set(&run.store, &set.digest).map_err(Stop::Failed)?.is_empty() {
                 return Ok(());
             }
-            return changes::commit(run, path, set.digest, &[]);
+            return changes::commit_set(run, path, set.digest, &[]);
         }
-        let mut all = self.all();
+        let mut all = self.all_waiting();
         all.push(Waiting { path: path.clone(), set, asker, is_asked });
         // Checked before a question is asked, so that the step that left the link fails.
-        if let Some(total) = total(run, &all)? {
+        if let Some(total) = sum_changes(run, &all)? {
             changes::check_links(run, &total.set).map_err(Stop::Failed)?;
         }
         lock(&self.own).extend(all.pop());
@@ -179,7 +179,7 @@ impl Pile {
         cwd: &Path,
         cancel: &CancelToken,
     ) -> Result<(), Stop> {
-        if self.all().is_empty() {
+        if self.all_waiting().is_empty() {
             return Ok(());
         }
         let waits = match mode {
@@ -188,7 +188,7 @@ impl Pile {
             ChangesMode::Review | ChangesMode::Preview => true,
         };
         let replaces_cwd = || -> Result<bool, Stop> {
-            Ok(self.total(run)?.is_some_and(|total| total.set.replaces(&real_place(cwd))))
+            Ok(self.total_changes(run)?.is_some_and(|total| total.set.replaces_directory(&real_place(cwd))))
         };
         if waits && !replaces_cwd()? {
             return Ok(());
@@ -202,7 +202,7 @@ impl Pile {
             .with_code(Code::Preview)
             .into());
         }
-        self.settle(run, cancel)
+        self.commit_waiting(run, cancel)
     }
 
     /// Settles the pile before work on files without a layer. A preview cannot do that, and ends.
@@ -214,7 +214,7 @@ impl Pile {
             .with_code(Code::Preview)
             .into());
         }
-        self.settle(run, cancel)
+        self.commit_waiting(run, cancel)
     }
 
     /// Settles the pile before a step that reads or writes files without a layer. In a preview, no changes may be
@@ -225,7 +225,7 @@ impl Pile {
         path: &StepPath,
         cancel: &CancelToken,
     ) -> Result<(), Stop> {
-        if self.is_preview() && self.total(run)?.is_none() {
+        if self.is_preview() && self.total_changes(run)?.is_none() {
             return Ok(());
         }
         let what = format!("step {path} would not see what the steps before it changed");
@@ -234,21 +234,27 @@ impl Pile {
 
     /// Settles the pile after a step of a graph, unless other steps have to end first.
     pub(crate) fn settle_step(&self, run: &Run<'_>, cancel: &CancelToken) -> Result<(), Stop> {
-        if self.kind == Kind::Sequence { self.settle(run, cancel) } else { Ok(()) }
+        if self.kind == Kind::Sequence { self.commit_waiting(run, cancel) } else { Ok(()) }
     }
 
     /// Asks a person to approve the waiting changes, if any of them needs that, and commits them.
-    pub(crate) fn settle(&self, run: &Run<'_>, cancel: &CancelToken) -> Result<(), Stop> {
+    pub(crate) fn commit_waiting(&self, run: &Run<'_>, cancel: &CancelToken) -> Result<(), Stop> {
         let own = lock(&self.own).clone();
         let Some(last) = own.last().filter(|_| !self.is_preview()) else { return Ok(()) };
-        if let Some(total) = total(run, &own)? {
+        if let Some(total) = sum_changes(run, &own)? {
             run.refuse_changes_from_elsewhere(&total.steps, &last.path.changes())?;
             let is_asked = own.iter().any(|waiting| waiting.is_asked);
             let part = match is_asked {
-                true => review::ask(run, &last.path.gate("review"), &total, last.asker.clone(), cancel)?,
+                true => review::request_approval(
+                    run,
+                    &last.path.gate("review"),
+                    &total,
+                    last.asker.clone(),
+                    cancel,
+                )?,
                 false => None,
             };
-            commit(run, &part_of(run, total, part)?, is_asked.then(|| last.asker.clone()), cancel)?;
+            commit_total(run, &part_of(run, total, part)?, is_asked.then(|| last.asker.clone()), cancel)?;
         }
         lock(&self.own).clear();
         Ok(())
@@ -260,12 +266,12 @@ impl Pile {
         run: &Run<'_>,
         gate: &StepPath,
     ) -> Result<Option<(Total, review::Shown)>, Stop> {
-        let own = if self.is_preview() { self.all() } else { lock(&self.own).clone() };
-        let Some(total) = total(run, &own)? else { return Ok(None) };
+        let own = if self.is_preview() { self.all_waiting() } else { lock(&self.own).clone() };
+        let Some(total) = sum_changes(run, &own)? else { return Ok(None) };
         if let Some(last) = total.steps.last().filter(|_| !self.is_preview()) {
             run.refuse_changes_from_elsewhere(&total.steps, &last.changes())?;
         }
-        let shown = review::render(run, gate, &total)?;
+        let shown = review::render_changes(run, gate, &total)?;
         Ok(Some((total, shown)))
     }
 
@@ -280,14 +286,14 @@ impl Pile {
         let Some(last) = lock(&self.own).last().cloned().filter(|_| !self.is_preview()) else {
             return Ok(());
         };
-        commit(run, &part_of(run, total, part)?, Some(last.asker), cancel)?;
+        commit_total(run, &part_of(run, total, part)?, Some(last.asker), cancel)?;
         lock(&self.own).clear();
         Ok(())
     }
 
     /// Takes over the changes of branches, and commits those that need not wait. If two branches changed the same
     /// file, nothing of any branch is committed.
-    pub(crate) fn join(
+    pub(crate) fn join_branches(
         &self,
         run: &Run<'_>,
         branches: &[Arc<Self>],
@@ -297,11 +303,11 @@ impl Pile {
         let mut joined = Vec::new();
         for branch in branches {
             let own = lock(&branch.own).clone();
-            let Some(found) = total(run, &own)? else { continue };
+            let Some(found) = sum_changes(run, &own)? else { continue };
             let changed = by_path(&found.set);
-            let name = names(&found.steps);
+            let name = step_names(&found.steps);
             for (theirs, other) in &known {
-                if let Some(path) = clash(theirs, &changed) {
+                if let Some(path) = conflicting_path(theirs, &changed) {
                     return Err(StageError::permanent(format!(
                         "{other} and {name} run at the same time and both changed {}; nothing that these branches \
                          changed in files was committed. Let one `needs` the other, or put them one after the other",
@@ -316,42 +322,48 @@ impl Pile {
         }
         let is_asked = joined.iter().any(|waiting| waiting.is_asked);
         lock(&self.own).extend(joined);
-        if is_asked || self.kind != Kind::Sequence { Ok(()) } else { self.settle(run, cancel) }
+        if is_asked || self.kind != Kind::Sequence { Ok(()) } else { self.commit_waiting(run, cancel) }
     }
 }
 
 /// The part that a person approved.
 fn part_of(run: &Run<'_>, total: Total, part: Option<Digest>) -> Result<Total, Stop> {
     let Some(digest) = part else { return Ok(total) };
-    let set = changes::load(&run.store, &digest).map_err(Stop::Failed)?;
+    let set = changes::load_change_set(&run.store, &digest).map_err(Stop::Failed)?;
     Ok(Total { blob: Blob { digest, ..total.blob }, set, steps: total.steps })
 }
 
 /// Commits the changes, or the change set that a person chose after a conflict. If the changes needed approval, that
 /// choice needs it as well.
-fn commit(run: &Run<'_>, total: &Total, asker: Option<Asker>, cancel: &CancelToken) -> Result<(), Stop> {
+fn commit_total(
+    run: &Run<'_>,
+    total: &Total,
+    asker: Option<Asker>,
+    cancel: &CancelToken,
+) -> Result<(), Stop> {
     let Some(last) = total.steps.last() else { return Ok(()) };
     let several: &[StepPath] = if total.steps.len() > 1 { &total.steps } else { &[] };
-    let mut digest = run.resolved(total.blob.digest);
+    let mut digest = run.resolved_set(total.blob.digest);
     if let Some(asker) = asker
         && digest != total.blob.digest
     {
-        let set = changes::load(&run.store, &digest).map_err(Stop::Failed)?;
+        let set = changes::load_change_set(&run.store, &digest).map_err(Stop::Failed)?;
         if !set.is_empty() {
             let gate = last.gate(&format!("review-{}", digest.short()));
             let resolved = Total { blob: Blob { digest, ..total.blob }, set, steps: total.steps.clone() };
-            if let Some(part) = review::ask(run, &gate, &resolved, asker, cancel)? {
+            if let Some(part) = review::request_approval(run, &gate, &resolved, asker, cancel)? {
                 digest = part;
             }
         }
     }
-    changes::commit(run, last, digest, several).inspect_err(|_| run.record_failure(last))
+    changes::commit_set(run, last, digest, several).inspect_err(|_| run.record_failure(last))
 }
 
 /// The sum of the waiting changes; `None` if they change nothing.
-fn total(run: &Run<'_>, waiting: &[Waiting]) -> Result<Option<Total>, Stop> {
+fn sum_changes(run: &Run<'_>, waiting: &[Waiting]) -> Result<Option<Total>, Stop> {
     let steps: Vec<StepPath> = waiting.iter().map(|waiting| waiting.path.clone()).collect();
-    let load = |waiting: &Waiting| changes::load(&run.store, &waiting.set.digest).map_err(Stop::Failed);
+    let load =
+        |waiting: &Waiting| changes::load_change_set(&run.store, &waiting.set.digest).map_err(Stop::Failed);
     let (set, blob) = match waiting {
         [] => return Ok(None),
         [only] => (load(only)?, only.set),
@@ -359,10 +371,10 @@ fn total(run: &Run<'_>, waiting: &[Waiting]) -> Result<Option<Total>, Stop> {
             let sets: Vec<ChangeSet> = several.iter().map(load).collect::<Result<_, _>>()?;
             let set = ChangeSet::compose(&sets.iter().collect::<Vec<_>>());
             let text = serde_json::to_vec(&set).map_err(store_failure)?;
-            let blob = if run.journals() {
+            let blob = if run.is_journaled() {
                 run.store.put_verbatim(&text).map_err(store_failure)?
             } else {
-                Blob { digest: Digest::of(&text), len: text.len() as u64 }
+                Blob { digest: Digest::of_bytes(&text), len: text.len() as u64 }
             };
             (set, blob)
         }
@@ -381,7 +393,10 @@ fn by_path(set: &ChangeSet) -> BTreeMap<PathBuf, Change> {
 
 /// A path that two branches changed, or that one changed inside a directory which the other removed. Both may have
 /// created the same directory.
-fn clash<'c>(one: &'c BTreeMap<PathBuf, Change>, other: &'c BTreeMap<PathBuf, Change>) -> Option<&'c Path> {
+fn conflicting_path<'c>(
+    one: &'c BTreeMap<PathBuf, Change>,
+    other: &'c BTreeMap<PathBuf, Change>,
+) -> Option<&'c Path> {
     let is_directory = |change: &Change| matches!(change.after, Some(Entry::Directory { .. }));
     let within = |inner: &'c BTreeMap<PathBuf, Change>, outer: &BTreeMap<PathBuf, Change>| {
         inner.keys().map(PathBuf::as_path).find(|path| {
@@ -396,7 +411,7 @@ fn clash<'c>(one: &'c BTreeMap<PathBuf, Change>, other: &'c BTreeMap<PathBuf, Ch
 }
 
 /// Names steps for a sentence.
-pub(crate) fn names(steps: &[StepPath]) -> String {
+pub(crate) fn step_names(steps: &[StepPath]) -> String {
     let list: Vec<&str> = steps.iter().map(StepPath::as_str).collect();
     match list.as_slice() {
         [only] => format!("step {only}"),

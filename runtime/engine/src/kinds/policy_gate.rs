@@ -15,9 +15,9 @@ use super::bound_trees::{Trees, system_roots};
 use super::decided::Decided;
 use super::decision_env::{decision_env, given_by_plan};
 use super::git_settings;
-use super::jail_spec::{jail, real};
+use super::jail_spec::{command_jail, real_path};
 use super::native::{Job, ShellText, mode_of};
-use super::own_places::{self, homes};
+use super::own_places::{self, homes_directory};
 use super::passed;
 use super::pile::Total;
 use crate::binding::{GateQuestion, Identity, VARIABLES};
@@ -36,7 +36,7 @@ use lobster_models::channel::Provider;
 use lobster_policy::{
     AuditSync, Binding, BoundFile, BoundTree, Command, Decision, DecisionEnv, Grant, HostPrograms,
     LeastChanges, Limits, Overflow, PROPOSED_RULE, Policy, Proposal, Remember, Resolve, Verdict,
-    catalogued_git, changed_files, denial, expand_set_value,
+    catalogued_git, changed_files, denial_message, expand_set_value,
 };
 use lobster_sandbox::{Confinement, HeldPlaceholders, JailSpec, Net, ProcessLimits};
 use lobster_stage::{Question, StageError, Stop, store_failure};
@@ -50,8 +50,8 @@ pub(crate) fn decide(
     cancel: &CancelToken,
 ) -> Result<Decided, Stop> {
     let policy = &run.services.policy;
-    let (proposal, place, decision) = judge(run, job);
-    let mut statement = statement(policy, &decision);
+    let (proposal, place, decision) = policy_decision(run, job);
+    let mut statement = decision_statement(policy, &decision);
     let shell =
         (!policy.is_open() && matches!(proposal.command, Command::Shell(_))).then(|| place.shell.clone());
     if let Some(shell) = &shell {
@@ -61,36 +61,42 @@ pub(crate) fn decide(
     match decision.verdict {
         Verdict::Allow => {}
         Verdict::Deny => {
-            let message =
-                denial("the command", &decision.message, &decision.reason_code, decision.hint.as_deref());
+            let message = denial_message(
+                "the command",
+                &decision.message,
+                &decision.reason_code,
+                decision.hint.as_deref(),
+            );
             run.record_failure(path);
             journal_decision(run, path, json!(proposal), statement)?;
             return Err(Stop::Failed(StageError::permanent(message).with_code(Code::PolicyDenied)));
         }
         Verdict::Ask => {
             run.check_asks(path)?;
-            approved = Some(ask(run, path, job, (&proposal, &place, &decision), &statement, cancel)?);
+            approved =
+                Some(request_approval(run, path, job, (&proposal, &place, &decision), &statement, cancel)?);
         }
     }
     // A preview starts nothing, and leaves nothing in the state directory.
-    let starts = run.journals() || run.performs_unjournaled(path);
-    let homes = if starts { homes(&run.services.state_dir) } else { std::env::temp_dir() };
+    let starts = run.is_journaled() || run.performs_unjournaled(path);
+    let homes = if starts { homes_directory(&run.services.state_dir) } else { std::env::temp_dir() };
     let network = run.id.to_string();
     let env = passed::restore_terminal(run, &job.env);
-    let mut decided = decided(run.services, &decision, statement, &env, &place, &network, &homes)?;
+    let mut decided = prepare_rights(run.services, &decision, statement, &env, &place, &network, &homes)?;
     decided.shell = shell;
     admit_credentials(run, job, &mut decided).inspect_err(|_| run.record_failure(path))?;
-    if let Some((files, trees)) = approved.filter(|_| run.journals()) {
-        if decided.confinement.spec().is_some() {
+    if let Some((files, trees)) = approved.filter(|_| run.is_journaled()) {
+        if decided.confinement.jail_spec().is_some() {
             keep_caches_out(&mut decided.env);
         }
-        let held = decided.hold(&files, trees, (&*run.services.sandbox, run.services.state_dir.as_path()));
+        let held =
+            decided.hold_files(&files, trees, (&*run.services.sandbox, run.services.state_dir.as_path()));
         held.inspect_err(|_| run.record_failure(path))?;
     }
     if !policy.is_open()
         && let Some(git) = catalogued_git(&decision)
     {
-        git_settings::hold(&run.services.sandbox, git, &job.cwd, &mut decided, cancel)
+        git_settings::add_overrides(&run.services.sandbox, git, &job.cwd, &mut decided, cancel)
             .inspect_err(|_| run.record_failure(path))?;
     }
     Ok(decided)
@@ -98,7 +104,7 @@ pub(crate) fn decide(
 
 /// Asks a person to approve the command, unless an equal one was approved for the run. Returns the files and trees
 /// that the approval covers.
-fn ask(
+fn request_approval(
     run: &Run<'_>,
     path: &StepPath,
     job: &Job,
@@ -125,7 +131,7 @@ fn ask(
     let waiting = waiting_changes(run, job, decision)?;
     waiting.iter().for_each(|total| total.remove_changed(&mut files));
     let services = (&**policy, &*run.services.sandbox);
-    let trees = Trees::list_granted(services, &run.services.state_dir, decision, place, run.journals());
+    let trees = Trees::list_granted(services, &run.services.state_dir, decision, place, run.is_journaled());
     let binding = binding.with_files(files).with_trees(trees.to_bound());
     let binding = binding.with_waiting_changes(waiting.as_ref().map(|total| total.blob.digest));
     let binding = binding.with_credentials(job.env.credentials().to_vec());
@@ -157,22 +163,22 @@ fn ask(
     }
     // True if the same command, bound to the same files and rights, was approved for the whole run.
     let approved = StepPath::root().gate(&format!("{APPROVED}{}", binding.digest().map_err(store_failure)?));
-    if terms.remember == Remember::Never || run.kept(&approved).is_none() {
-        let asked = run.gate(&gate, question, cancel);
+    if terms.remember == Remember::Never || run.recorded_value(&approved).is_none() {
+        let asked = run.ask_person(&gate, question, cancel);
         asked.map_err(|stop| {
             naming_changes(run, &gate.gate("approval"), stop, (&binding.files[..], &trees, &passed))
         })?;
         // A fork does not approve its own commands by an answer that it took over.
         let given = run.is_answered(&gate.gate("approval"));
         if given && terms.remember != Remember::Never {
-            run.keep(&approved, || Ok(json!(path.as_str())))?;
+            run.record_value(&approved, || Ok(json!(path.as_str())))?;
         }
         if given
             && terms.remember == Remember::Policy
             && let Some(rule) =
                 run.services.policy.rules_of_approval(decision, proposal.cwd.as_deref(), place)
         {
-            propose(run, path, &rule)?;
+            record_proposal(run, path, &rule)?;
         }
     }
     Ok((binding.files, trees))
@@ -225,7 +231,7 @@ fn describe_item(
 /// The uncommitted changes of earlier steps that the command finds below its layers. They are never changed, so the
 /// digest of their set and those of the trees identify what it reads.
 fn waiting_changes(run: &Run<'_>, job: &Job, decision: &Decision) -> Result<Option<Total>, Stop> {
-    let Some(total) = job.pile.total(run)? else { return Ok(None) };
+    let Some(total) = job.pile.total_changes(run)? else { return Ok(None) };
     // A command that may write nowhere has no layer, and finds the files as they are.
     let mut writes = decision.grant.fs_write.iter();
     let has_layer = run.services.policy.is_open() || writes.any(|root| !root.starts_with('@'));
@@ -248,7 +254,7 @@ fn refuse_many_commands(decision: &Decision) -> Result<(), Stop> {
         commands.len()
     );
     let hint = "split it into several steps, put the commands into a script, or allow some of them by a rule";
-    let message = denial("the command", &message, "too-many-commands", Some(hint));
+    let message = denial_message("the command", &message, "too-many-commands", Some(hint));
     Err(Stop::Failed(StageError::permanent(message).with_code(Code::PolicyDenied)))
 }
 
@@ -284,7 +290,7 @@ fn admit_credentials(run: &Run<'_>, job: &Job, decided: &mut Decided) -> Result<
             Net::Host => true,
         };
         if !is_bound && !is_reached {
-            let message = denial(
+            let message = denial_message(
                 "the credential",
                 &format!("the command may not reach {name}:{port}, so it may not use {} there", grant.secret),
                 "credential-host",
@@ -336,10 +342,10 @@ fn naming_changes(
     (now, trees, passed): (&[BoundFile], &Trees, &BTreeMap<String, Digest>),
 ) -> Stop {
     let Stop::Failed(error) = stop else { return stop };
-    if !error.is(Code::ApprovalStale) {
+    if !error.has_code(Code::ApprovalStale) {
         return Stop::Failed(error);
     }
-    let asked = run.store.gates(&GateFilter { run: Some(run.id), ..GateFilter::default() });
+    let asked = run.store.list_approvals(&GateFilter { run: Some(run.id), ..GateFilter::default() });
     let asked = asked.into_iter().flatten().rfind(|asked| asked.path == gate.as_str());
     let item = asked.and_then(|asked| {
         let mut places = ["/question/items/0", "/items/0"].iter();
@@ -358,11 +364,11 @@ fn naming_changes(
         return Stop::Failed(error);
     }
     let message = format!("{} Changed since the question: {}.", error.message, changes.join(", "));
-    Stop::Failed(error.reworded(message))
+    Stop::Failed(error.with_message(message))
 }
 
 /// The policy's decision, before any person is asked.
-fn judge(run: &Run<'_>, job: &Job) -> (Proposal, DecisionEnv, Decision) {
+fn policy_decision(run: &Run<'_>, job: &Job) -> (Proposal, DecisionEnv, Decision) {
     let command = match &job.program {
         ShellText::Shell(text) => Command::Shell(text.clone()),
         ShellText::Argv(argv) => Command::Argv(argv.clone()),
@@ -375,17 +381,17 @@ fn judge(run: &Run<'_>, job: &Job) -> (Proposal, DecisionEnv, Decision) {
 
 /// The least separation that the policy's rules for the command demand for its changes to files.
 pub(super) fn least_changes(run: &Run<'_>, job: &Job) -> LeastChanges {
-    judge(run, job).2.changes
+    policy_decision(run, job).2.changes
 }
 
 /// The program files that a command would start, as far as its text shows.
-pub(super) fn programs(run: &Run<'_>, job: &Job) -> BTreeSet<String> {
-    let (_, _, decision) = judge(run, job);
+pub(super) fn program_files(run: &Run<'_>, job: &Job) -> BTreeSet<String> {
+    let (_, _, decision) = policy_decision(run, job);
     let found = |name: &String| -> Option<String> {
         let path = if name.contains('/') {
             job.cwd.join(name)
         } else {
-            let path = job.env.passed("PATH")?;
+            let path = job.env.get_passed("PATH")?;
             let mut places = std::env::split_paths(&path).map(|dir| job.cwd.join(dir).join(name));
             places.find(|place| place.is_file())?
         };
@@ -396,18 +402,18 @@ pub(super) fn programs(run: &Run<'_>, job: &Job) -> BTreeSet<String> {
 }
 
 /// Notes the rule that an approval proposes. It has no effect until a person commits it.
-fn propose(run: &Run<'_>, path: &StepPath, rule: &str) -> Result<(), Stop> {
+fn record_proposal(run: &Run<'_>, path: &StepPath, rule: &str) -> Result<(), Stop> {
     let note = Event::Note {
         path: Some(path.to_string()),
         text: "the approval proposes a rule for the policy".to_owned(),
         detail: json!({ PROPOSED_RULE: rule }),
     };
-    run.append(vec![note], Durability::Lazy)
+    run.append_events(vec![note], Durability::Lazy)
 }
 
 /// The rights of a process after the decision. `network` names the network that it shares with other steps of its run,
 /// if it is granted ports. Its home is created in `homes`.
-pub(crate) fn decided(
+pub(crate) fn prepare_rights(
     services: &Services,
     decision: &Decision,
     statement: Value,
@@ -436,10 +442,11 @@ pub(crate) fn decided(
         store_failure(std::io::Error::new(error.kind(), message))
     })?;
     let limits = &policy.file().limits;
-    let mut jail = jail(policy, &decision.grant, home.path(), place, network).map_err(Stop::Failed)?;
+    let mut jail =
+        command_jail(policy, &decision.grant, home.path(), place, network).map_err(Stop::Failed)?;
     // The decision protects the paths that were known when the run began; paths that became known later are protected
     // here.
-    jail.protect.extend(services.protected().iter().map(real));
+    jail.protect.extend(services.protected_paths().iter().map(real_path));
     let own = services.own_places();
     own_places::protect(&mut jail, &own, &services.state_dir).map_err(Stop::Failed)?;
     let mut env = granted_env(policy, &decision.grant, env, place, home.path());
@@ -474,11 +481,11 @@ pub(crate) fn journal_decision(
         AuditSync::None => Durability::Lazy,
         AuditSync::Decision | AuditSync::Every => Durability::Synced,
     };
-    run.append(vec![Event::Decision { path: path.to_string(), decision: statement }], durability)
+    run.append_events(vec![Event::Decision { path: path.to_string(), decision: statement }], durability)
 }
 
 /// The history's form of a decision. Under the open policy, an ordinary command needs no more than its verdict.
-pub(crate) fn statement(policy: &Policy, decision: &Decision) -> Value {
+pub(crate) fn decision_statement(policy: &Policy, decision: &Decision) -> Value {
     if policy.is_open() && decision.verdict == Verdict::Allow {
         let mut programs: Vec<_> =
             decision.commands.iter().filter_map(|command| command.argv.first()).collect();
@@ -524,7 +531,7 @@ fn open_env(decision: &Decision, env: &Env) -> Vec<(OsString, OsString)> {
         all || !env.is_token(name) || gateway && name.to_str().is_some_and(|name| gateways.contains(&name))
     };
     let more = env.for_operator().filter(|(name, _)| passes(name));
-    let vars: BTreeMap<&OsStr, &OsStr> = env.vars().chain(more).collect();
+    let vars: BTreeMap<&OsStr, &OsStr> = env.child_vars().chain(more).collect();
     vars.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
@@ -619,7 +626,7 @@ fn check_programs(
         let mut files = std::env::split_paths(path).filter_map(|dir| HostPrograms.real_path(&dir.join(name)));
         let Some(found) = files.find(is_seen) else { continue };
         if found != Path::new(judged) && !policy.trusts_program(name, &found, place) {
-            let message = denial(
+            let message = denial_message(
                 "the command",
                 &format!("PATH finds {name} at {}, but {judged} was judged", found.display()),
                 "program-path",

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use similar::TextDiff;
 
-use super::pile::{Total, names};
+use super::pile::{Total, step_names};
 use crate::binding::{Asker, GateQuestion, Identity};
 use crate::path::StepPath;
 use crate::run::Run;
@@ -59,7 +59,7 @@ pub(crate) struct Shown {
 
 impl Shown {
     /// The change set as an item of a question: its digest, and the change to each file.
-    fn item(&self, total: &Total) -> Value {
+    fn question_item(&self, total: &Total) -> Value {
         let mut item = json!({ "changes": total.blob.digest, "files": self.files, "kept": self.kept });
         if self.more > 0 {
             item["more"] = json!(self.more);
@@ -68,9 +68,9 @@ impl Shown {
     }
 
     /// Adds it to a question that also asks about something else.
-    pub(crate) fn join(&self, question: &mut Question, total: &Total) {
+    pub(crate) fn add_to_question(&self, question: &mut Question, total: &Total) {
         if let Question::Approval { items, preview, .. } = question {
-            items.push(self.item(total));
+            items.push(self.question_item(total));
             let own = preview.take().map(|text| text + "\n").unwrap_or_default();
             *preview = Some(own + &self.difference).filter(|text| !text.is_empty());
         }
@@ -78,36 +78,37 @@ impl Shown {
 }
 
 /// Renders the changes for a question at `gate`.
-pub(crate) fn render(run: &Run<'_>, gate: &StepPath, total: &Total) -> Result<Shown, Stop> {
+pub(crate) fn render_changes(run: &Run<'_>, gate: &StepPath, total: &Total) -> Result<Shown, Stop> {
     // Hidden text depends on the secrets that a process knows, and the answer may come in another process.
-    let shown = run.keep(&gate.gate("shown"), || {
-        serde_json::to_value(show(&run.store, &total.set, run.id.short())).map_err(StageError::permanent_from)
+    let shown = run.record_value(&gate.gate("shown"), || {
+        serde_json::to_value(show_changes(&run.store, &total.set, run.id.short_id()))
+            .map_err(StageError::permanent_from)
     })?;
     serde_json::from_value(shown).map_err(store_failure)
 }
 
 /// Asks a person to commit the waiting changes; returns the change set that the person approved, if that is only a
 /// part.
-pub(crate) fn ask(
+pub(crate) fn request_approval(
     run: &Run<'_>,
     gate: &StepPath,
     total: &Total,
     asker: Asker,
     cancel: &CancelToken,
 ) -> Result<Option<Digest>, Stop> {
-    let shown = render(run, gate, total)?;
+    let shown = render_changes(run, gate, total)?;
     let noun = if shown.count == 1 { "path" } else { "paths" };
     let question = GateQuestion {
         question: Question::Approval {
-            prompt: format!("Commit the changes of {} to {} {noun}?", names(&total.steps), shown.count),
-            items: vec![shown.item(total)],
+            prompt: format!("Commit the changes of {} to {} {noun}?", step_names(&total.steps), shown.count),
+            items: vec![shown.question_item(total)],
             preview: Some(shown.difference).filter(|text| !text.is_empty()),
             emit: false,
         },
         identity: Identity::default(),
         asker,
     };
-    Ok(match run.gate(gate, question, cancel)? {
+    Ok(match run.ask_person(gate, question, cancel)? {
         Answer::Approved { part, .. } => part,
         Answer::Response(_) => None,
     })
@@ -120,10 +121,10 @@ pub fn changes_of_question(question: &Question) -> Option<Digest> {
     items.iter().rev().find_map(|item| item.get("changes")?.as_str()?.parse().ok())
 }
 
-fn show(store: &Store, set: &ChangeSet, run: impl std::fmt::Display) -> Shown {
-    let readings = set.readings();
+fn show_changes(store: &Store, set: &ChangeSet, run: impl std::fmt::Display) -> Shown {
+    let readings = set.in_reading_order();
     let files = readings.iter().take(MAX_FILES);
-    let files = files.map(|reading| store.hide(&line(reading)).into_owned()).collect();
+    let files = files.map(|reading| store.hide_secrets(&change_line(reading)).into_owned()).collect();
     let mut difference = String::new();
     let (mut room, mut folded) = (LINES_OF_ALL, 0);
     for reading in &readings {
@@ -142,7 +143,7 @@ fn show(store: &Store, set: &ChangeSet, run: impl std::fmt::Display) -> Shown {
         }
         room -= kept;
         for line in &lines[..kept] {
-            difference.push_str(&cut(line));
+            difference.push_str(&shorten_line(line));
             difference.push('\n');
         }
         if kept < lines.len() {
@@ -186,7 +187,7 @@ fn path_of(reading: &Reading<'_>) -> String {
 }
 
 /// The change to a path, in one line.
-fn line(reading: &Reading<'_>) -> String {
+fn change_line(reading: &Reading<'_>) -> String {
     let (path, change) = (path_of(reading), reading.change);
     if let Some(from) = reading.renamed_from {
         return format!("renamed {}/{from} -> {}", reading.root, change.path);
@@ -225,9 +226,9 @@ fn difference_of(store: &Store, path: &str, change: &Change) -> Option<String> {
             .context_radius(CONTEXT)
             .header(&old, &new)
             .to_string(),
-        _ => format!("--- {old}\n+++ {new}\nnot shown: {}\n", sizes(change)),
+        _ => format!("--- {old}\n+++ {new}\nnot shown: {}\n", describe_sizes(change)),
     };
-    Some(store.hide(&text).into_owned())
+    Some(store.hide_secrets(&text).into_owned())
 }
 
 /// True if the content names a program that runs it, or cannot be read.
@@ -241,7 +242,7 @@ fn text_of(store: &Store, entry: Option<&Entry>) -> Option<String> {
     store.load_shown_text(&Blob { digest: *digest, len: *size }, MAX_TEXT)
 }
 
-fn sizes(change: &Change) -> String {
+fn describe_sizes(change: &Change) -> String {
     let size = |entry: &Option<Entry>| match entry {
         Some(Entry::File { size, .. }) => format!("{size} bytes"),
         _ => "nothing".to_owned(),
@@ -249,7 +250,7 @@ fn sizes(change: &Change) -> String {
     format!("{} -> {}", size(&change.before), size(&change.after))
 }
 
-fn cut(line: &str) -> String {
+fn shorten_line(line: &str) -> String {
     match line.char_indices().nth(MAX_LINE) {
         Some((end, _)) => format!("{}[… {} more bytes]", &line[..end], line.len() - end),
         None => line.to_owned(),

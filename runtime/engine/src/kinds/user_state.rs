@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::path::Path;
 
 use lobster_base::code::Code;
-use lobster_policy::denial;
+use lobster_policy::denial_message;
 use lobster_stage::StageError;
 use lobster_store::state_dir;
 
@@ -45,7 +45,7 @@ pub(crate) fn directory<'s>(
     // The policy does not judge what lobster itself writes there. Other effects do without the directory.
     if kind.starts_with("state.") {
         let hint = "without that variable it uses the state directory";
-        let message = denial(kind, &named, "state-directory", Some(hint));
+        let message = denial_message(kind, &named, "state-directory", Some(hint));
         return Err(StageError::permanent(message).with_code(Code::PolicyDenied));
     }
     Ok(usual)

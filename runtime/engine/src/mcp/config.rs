@@ -124,7 +124,7 @@ impl McpConfig {
     ///
     /// # Errors
     /// If it cannot be read, or the fields of a server contradict each other.
-    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+    pub fn read_file(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
         let wrong = |message: String| ConfigError::Wrong { path: path.to_owned(), message };
@@ -140,7 +140,7 @@ impl McpConfig {
             if has_program == server.url.is_some() {
                 return Err(wrong(format!("server {name:?} needs `command` or `url`, one of them")));
             }
-            if let Some(message) = server.problem() {
+            if let Some(message) = server.field_conflict() {
                 return Err(wrong(format!("server {name:?}: {message}")));
             }
         }
@@ -150,7 +150,7 @@ impl McpConfig {
 
 impl ServerSpec {
     /// The reason why its fields do not fit together.
-    fn problem(&self) -> Option<String> {
+    fn field_conflict(&self) -> Option<String> {
         let misplaced = |field: &str, of: &str, instead: &str| {
             Some(format!("`{field}` belongs to `{of}`; use `{instead}`"))
         };
@@ -194,7 +194,7 @@ impl ServerSpec {
                 CredentialSpec::Secret(secret) => CredentialTerms { secret, ..CredentialTerms::default() },
                 CredentialSpec::Terms(terms) => terms,
             };
-            terms.grant(at).map_err(|wrong| format!("credentials.{host}.{wrong}"))
+            terms.grant_for(at).map_err(|wrong| format!("credentials.{host}.{wrong}"))
         };
         self.credentials.iter().map(grant).collect()
     }
@@ -233,7 +233,7 @@ impl ServerSpec {
     }
 
     /// The secrets that the file itself grants, with their variables.
-    pub(crate) fn grants(&self) -> impl Iterator<Item = SecretGrant> {
+    pub(crate) fn secret_grants(&self) -> impl Iterator<Item = SecretGrant> {
         let token = self.token_secret.iter().map(|secret| (URL_TOKEN, secret));
         let own = self.secrets.iter().map(|(variable, secret)| (variable.as_str(), secret));
         own.chain(token)
@@ -293,7 +293,7 @@ pub(crate) struct Target {
 
 impl Target {
     /// Finds the server that a plan names.
-    pub(crate) fn find(
+    pub(crate) fn find_server(
         services: &Services,
         env: &Env,
         cwd: &Path,
@@ -302,7 +302,8 @@ impl Target {
         let refuse = |message: String| StageError::permanent(message).with_code(Code::McpServer);
         let spec = match server {
             McpServer::Named(name) => {
-                let (path, config) = operators(services, cwd).map_err(|error| refuse(error.to_string()))?;
+                let (path, config) =
+                    read_operator_config(services, cwd).map_err(|error| refuse(error.to_string()))?;
                 let Some(spec) = config.servers.get(name).cloned() else {
                     let known: Vec<&str> = config.servers.keys().map(String::as_str).collect();
                     return Err(refuse(format!(
@@ -311,7 +312,7 @@ impl Target {
                         if known.is_empty() { "none".to_owned() } else { known.join(", ") }
                     )));
                 };
-                let mut target = Self::of(server, &spec, env, &path)?;
+                let mut target = Self::from_spec(server, &spec, env, &path)?;
                 target.log_in(services, &spec)?;
                 target.take_token_of_secret(services)?;
                 return Ok(target);
@@ -322,15 +323,15 @@ impl Target {
                     McpServer::Url(url.clone())
                 )));
             }
-            McpServer::Url(url) => ServerSpec { url: Some(url.clone()), ..inline() },
-            McpServer::Command(argv) => ServerSpec { command: Some(argv.clone()), ..inline() },
+            McpServer::Url(url) => ServerSpec { url: Some(url.clone()), ..inline_spec() },
+            McpServer::Command(argv) => ServerSpec { command: Some(argv.clone()), ..inline_spec() },
         };
-        let mut target = Self::of(server, &spec, env, &cwd.join(FILE))?;
+        let mut target = Self::from_spec(server, &spec, env, &cwd.join(FILE))?;
         target.take_token_of_secret(services)?;
         Ok(target)
     }
 
-    fn of(server: &McpServer, spec: &ServerSpec, env: &Env, file: &Path) -> Result<Self, StageError> {
+    fn from_spec(server: &McpServer, spec: &ServerSpec, env: &Env, file: &Path) -> Result<Self, StageError> {
         let refuse = |message: String| StageError::permanent(message).with_code(Code::McpServer);
         let credentials =
             spec.granted_credentials().map_err(|why| refuse(format!("mcp server {server}: {why}")))?;
@@ -402,7 +403,7 @@ impl Target {
     /// opened.
     fn take_token_of_secret(&mut self, services: &Services) -> Result<(), StageError> {
         if let Reach::Address { token, secret: Some((_, secret)), .. } = &mut self.reach
-            && let Some(login) = services.login(secret)?
+            && let Some(login) = services.secret_login(secret)?
         {
             *token = Secret::new(&login.token().map_err(no_token)?);
         }
@@ -417,7 +418,7 @@ impl Target {
         let refused = token.reveal().to_owned();
         let text = match (login, secret) {
             (Some(terms), _) => token_of(services, &self.name, url, terms, Want::OtherThan(&refused))?,
-            (None, Some((_, secret))) => match services.login(secret)? {
+            (None, Some((_, secret))) => match services.secret_login(secret)? {
                 Some(login) => {
                     login.token_in_place_of(&refused).map_err(no_token)?.map(|text| text.to_string())
                 }
@@ -442,7 +443,7 @@ impl Target {
     }
 
     /// True if the operator allows this tool.
-    pub(crate) fn allows(&self, tool: &str) -> bool {
+    pub(crate) fn allows_tool(&self, tool: &str) -> bool {
         let fits = |pattern: &String| match pattern.strip_suffix('*') {
             Some(prefix) => tool.starts_with(prefix),
             None => pattern == tool,
@@ -454,14 +455,14 @@ impl Target {
 /// The credential that is granted for the address of a server.
 fn granted_for(url: &Url, env: &Env) -> Result<Option<CredentialGrant>, String> {
     let Some(grant) = env.credentials().iter().find(|grant| is_for(grant, url)) else { return Ok(None) };
-    grant.check("POST", url.path()).map_err(|error| error.to_string())?;
+    grant.check_bounds("POST", url.path()).map_err(|error| error.to_string())?;
     Ok(Some(grant.clone()))
 }
 
 /// True if a credential is for the host of this address.
 pub(crate) fn is_for(grant: &CredentialGrant, url: &Url) -> bool {
     let at = url.host_str().zip(url.port_or_known_default());
-    url.scheme() == "https" && at.is_some_and(|(host, port)| grant.host.is(host, port))
+    url.scheme() == "https" && at.is_some_and(|(host, port)| grant.host.is_for(host, port))
 }
 
 /// True if a credential is sent like most tokens of MCP servers.
@@ -484,24 +485,25 @@ fn token_of(
     terms: &LoginSpec,
     want: Want<'_>,
 ) -> Result<Option<String>, StageError> {
-    let logins = Logins::below(&services.state_dir);
+    let logins = Logins::in_state_dir(&services.state_dir);
     let refuse = |error: LoginError| {
         let message = format!("mcp server {name}: {error}{}", error.advice(name));
         StageError::permanent(message).with_code(Code::McpLogin)
     };
-    if logins.login(url.as_str()).map_err(refuse)?.is_none() {
+    if logins.find_login(url.as_str()).map_err(refuse)?.is_none() {
         return Ok(None);
     }
     let secret = services.client_secret(terms)?;
-    let token = logins.token(url.as_str(), secret.as_deref(), want, &services.cancel).map_err(refuse)?;
+    let token =
+        logins.valid_token(url.as_str(), secret.as_deref(), want, &services.cancel).map_err(refuse)?;
     Ok(token.map(|token| {
-        services.secrets.hide(name, token.reveal());
+        services.secrets.hide_token(name, token.reveal());
         token.reveal().to_string()
     }))
 }
 
 /// A server that only the plan names: default limits, all its tools.
-fn inline() -> ServerSpec {
+fn inline_spec() -> ServerSpec {
     ServerSpec {
         command: None,
         env: BTreeMap::new(),
@@ -519,8 +521,11 @@ fn inline() -> ServerSpec {
 
 /// Reads the operator's file. Under a policy only the variable names it, since a step could have written the one in
 /// the working directory.
-pub(crate) fn operators(services: &Services, cwd: &Path) -> Result<(PathBuf, McpConfig), ConfigError> {
-    let path = match services.env.path(VARIABLE) {
+pub(crate) fn read_operator_config(
+    services: &Services,
+    cwd: &Path,
+) -> Result<(PathBuf, McpConfig), ConfigError> {
+    let path = match services.env.get_path(VARIABLE) {
         Some(path) => services.cwd.join(path),
         None if services.policy.is_open() => cwd.join(FILE),
         None => {
@@ -528,7 +533,7 @@ pub(crate) fn operators(services: &Services, cwd: &Path) -> Result<(PathBuf, Mcp
             return Err(ConfigError::Wrong { path: PathBuf::from(FILE), message });
         }
     };
-    Ok((path.clone(), McpConfig::read(&path)?))
+    Ok((path.clone(), McpConfig::read_file(&path)?))
 }
 
 /// The operator's servers that a plan calls by name.
@@ -558,14 +563,14 @@ fn of_workflow(workflow: &Workflow, names: &mut BTreeSet<String>) {
 
 fn of_pipeline(pipeline: &Pipeline, names: &mut BTreeSet<String>) {
     let calls = pipeline.stages.iter().filter(|stage| stage.name == "mcp.call");
-    names.extend(calls.filter_map(|call| call.args.value("server")).map(|name| name.trim().to_owned()));
+    names.extend(calls.filter_map(|call| call.args.text_value("server")).map(|name| name.trim().to_owned()));
 }
 
 /// The variables from which servers' tokens are taken: those in the operator's file, else in the file of this
 /// directory. An unreadable file names none; a call to a server reports the reason.
 pub(crate) fn token_variables(file: Option<&Path>, cwd: &Path) -> Vec<String> {
     let path = cwd.join(file.unwrap_or(Path::new(FILE)));
-    let config = McpConfig::read(&path).ok();
+    let config = McpConfig::read_file(&path).ok();
     config
         .into_iter()
         .flat_map(|config| config.servers.into_values())
@@ -577,16 +582,16 @@ pub(crate) fn token_variables(file: Option<&Path>, cwd: &Path) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<McpConfig, String> {
+    fn read_config(text: &str) -> Result<McpConfig, String> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(FILE);
         std::fs::write(&path, text).unwrap();
-        McpConfig::read(&path).map_err(|error| error.to_string())
+        McpConfig::read_file(&path).map_err(|error| error.to_string())
     }
 
     #[test]
     fn a_server_is_a_program_or_an_address() {
-        let config = read(
+        let config = read_config(
             "version = 1\n[server.files]\ncommand = [\"files\", \".\"]\ntools = [\"read_*\"]\nmax_bytes = \"1MiB\"\n\
              [server.web]\nurl = \"https://x.example/mcp\"\ntoken_env = \"T\"\ntimeout = \"5s\"\n",
         )
@@ -630,7 +635,7 @@ mod tests {
             ("version = 1\n[server.x]\nurl = \"http://b\"\nlogin = {}\ntoken_env = \"A\"", "not both"),
             ("version = 1\n[server.x]\nurl = \"http://b\"\nlogin = {scope = \"A\"}", "scope"),
         ] {
-            let error = read(text).unwrap_err();
+            let error = read_config(text).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::config::{LoginSpec, ServerSpec, operators};
+use super::config::{LoginSpec, ServerSpec, read_operator_config};
 use crate::runtime::Runtime;
 use crate::secrets::LoginServers;
 use crate::services::Services;
@@ -27,7 +27,7 @@ impl McpLogin {
     /// The address for the person's browser.
     #[must_use]
     pub fn address(&self) -> &str {
-        self.attempt.address()
+        self.attempt.login_address()
     }
 
     /// Waits for the person, and keeps the tokens.
@@ -37,12 +37,12 @@ impl McpLogin {
     pub fn complete(&self, patience: Duration) -> Result<Login, StageError> {
         let complete = || {
             let is_mine = |query: &str| self.attempt.is_mine(query);
-            let query = self.callback.wait(patience, &is_mine, &self.cancel)?;
+            let query = self.callback.wait_for_query(patience, &is_mine, &self.cancel)?;
             let login = self.attempt.finish(&query, &self.cancel)?;
-            self.logins.keep(&login)?;
+            self.logins.store_login(&login)?;
             Ok(login)
         };
-        complete().map_err(|error| problem(&self.name, &error))
+        complete().map_err(|error| login_failure(&self.name, &error))
     }
 }
 
@@ -63,17 +63,17 @@ impl Runtime {
                 client_id: terms.client_id,
                 client_secret,
                 scopes: terms.scopes,
-                redirect: callback.address()?,
+                redirect: callback.redirect_address()?,
             };
             Ok(McpLogin {
                 name: name.to_owned(),
                 attempt: LoginAttempt::begin(&terms, &services.cancel)?,
                 callback,
-                logins: Logins::below(&services.state_dir),
+                logins: Logins::in_state_dir(&services.state_dir),
                 cancel: services.cancel.clone(),
             })
         };
-        begin().map_err(|error| problem(name, &error))
+        begin().map_err(|error| login_failure(name, &error))
     }
 
     /// Removes the tokens of a login. Returns true if there were any.
@@ -82,7 +82,9 @@ impl Runtime {
     /// If the server is unknown, or the file of the login cannot be removed.
     pub fn forget_mcp_login(&self, name: &str) -> Result<bool, StageError> {
         let (_, server) = login_server(&self.services, name)?;
-        Logins::below(&self.services.state_dir).forget(&server).map_err(|error| problem(name, &error))
+        Logins::in_state_dir(&self.services.state_dir)
+            .delete_login(&server)
+            .map_err(|error| login_failure(name, &error))
     }
 }
 
@@ -91,7 +93,7 @@ impl Services {
     pub(super) fn client_secret(&self, terms: &LoginSpec) -> Result<Option<String>, StageError> {
         let Some(secret) = &terms.client_secret else { return Ok(None) };
         let named = BTreeMap::from([("client_secret".to_owned(), secret.clone())]);
-        Ok(self.values(&named)?.into_iter().next().map(|(_, value)| value))
+        Ok(self.secret_values(&named)?.into_iter().next().map(|(_, value)| value))
     }
 }
 
@@ -116,14 +118,15 @@ impl LoginServers for Services {
     }
 
     fn logins(&self) -> Logins {
-        Logins::below(&self.state_dir)
+        Logins::in_state_dir(&self.state_dir)
     }
 }
 
 /// The server of this name, and its address as the key of its logins.
 fn login_server(services: &Services, name: &str) -> Result<(ServerSpec, String), StageError> {
     let refuse = |message: String| StageError::permanent(message).with_code(Code::McpServer);
-    let (path, config) = operators(services, &services.cwd).map_err(|error| refuse(error.to_string()))?;
+    let (path, config) =
+        read_operator_config(services, &services.cwd).map_err(|error| refuse(error.to_string()))?;
     let Some(spec) = config.servers.get(name) else {
         return Err(refuse(format!("mcp server {name:?} is not named in {}", path.display())));
     };
@@ -136,6 +139,6 @@ fn login_server(services: &Services, name: &str) -> Result<(ServerSpec, String),
     Ok((spec.clone(), url.as_str().to_owned()))
 }
 
-fn problem(name: &str, error: &LoginError) -> StageError {
+fn login_failure(name: &str, error: &LoginError) -> StageError {
     StageError::permanent(format!("mcp server {name}: {error}")).with_code(Code::McpLogin)
 }

@@ -10,4 +10,4 @@ pub use config::{ConfigError, CredentialSpec, LoginSpec, McpConfig, ServerSpec};
 pub use lobster_mcp_client::{Lock, LockError, PinnedTool};
 pub use login::McpLogin;
 
-pub(crate) use config::{Reach, Target, VARIABLE, is_for, operators, servers_of, token_variables};
+pub(crate) use config::{Reach, Target, VARIABLE, is_for, read_operator_config, servers_of, token_variables};

@@ -33,13 +33,13 @@ use lobster_store::{Store, StoreError};
 /// Adds to the plan the digest of each component with a fixed path, and returns the errors of its components. Grants
 /// and arguments are only checked if all components were found. A missing program is reported now, unless the step
 /// handles its failure.
-pub(super) fn check(services: &Services, workflow: &mut Workflow) -> FoundComponent {
+pub(super) fn check_workflow(services: &Services, workflow: &mut Workflow) -> FoundComponent {
     let mut found = FoundComponent::default();
-    find(workflow, &mut found);
-    if found.error().is_none() {
+    pin_components(workflow, &mut found);
+    if found.first_error().is_none() {
         // A step that sets a directory may contain others.
         let cwd = (!sets_cwd(workflow)).then_some(services.cwd.as_path());
-        look(services, workflow, cwd, &mut found);
+        check_components(services, workflow, cwd, &mut found);
     }
     found
 }
@@ -54,23 +54,23 @@ pub(super) struct FoundComponent {
 
 impl FoundComponent {
     /// All findings, for a check of the file.
-    pub(super) fn all(self) -> Vec<Diagnostic> {
+    pub(super) fn all_findings(self) -> Vec<Diagnostic> {
         self.diagnostics.into_iter().chain(self.denials).collect()
     }
 
-    fn error(&self) -> Option<&Diagnostic> {
+    fn first_error(&self) -> Option<&Diagnostic> {
         self.diagnostics.iter().find(|diagnostic| diagnostic.severity == Severity::Error)
     }
 
     /// The first error as a failure of the run, or else the warnings.
     pub(super) fn into_warnings(self) -> Result<Vec<Diagnostic>, Failure> {
-        match self.error() {
+        match self.first_error() {
             Some(error) => Err(Failure::from(error)),
             None => Ok(self.diagnostics),
         }
     }
 
-    fn push(&mut self, problem: &Problem, at: Diagnostic) {
+    fn push_problem(&mut self, problem: &Problem, at: Diagnostic) {
         if problem.is_denial { self.denials.push(at) } else { self.diagnostics.push(at) }
     }
 }
@@ -88,9 +88,9 @@ impl Problem {
     }
 }
 
-fn find(workflow: &mut Workflow, found: &mut FoundComponent) {
+fn pin_components(workflow: &mut Workflow, found: &mut FoundComponent) {
     let mut digests = BTreeMap::new();
-    let base = base(workflow).to_owned();
+    let base = base_directory(workflow).to_owned();
     for step in workflow.all_steps() {
         let Work::Component { component, .. } = &step.work else { continue };
         if !template::is_constant(component)
@@ -104,7 +104,7 @@ fn find(workflow: &mut Workflow, found: &mut FoundComponent) {
             Ok(digest) => {
                 if let Err(error) = component_lock::check(&path, &digest) {
                     let message = format!("Workflow step {} component {component}: {error}", step.id);
-                    found.diagnostics.push(places(workflow).error(
+                    found.diagnostics.push(source_places(workflow).step_error(
                         codes::COMPONENT,
                         step,
                         &["component"],
@@ -120,18 +120,18 @@ fn find(workflow: &mut Workflow, found: &mut FoundComponent) {
                     step.id,
                     path.display()
                 );
-                let places = places(workflow);
-                found.diagnostics.push(places.error(codes::COMPONENT, step, &["component"], message));
+                let places = source_places(workflow);
+                found.diagnostics.push(places.step_error(codes::COMPONENT, step, &["component"], message));
             }
         }
     }
     workflow.components = digests;
-    workflow.children.values_mut().for_each(|child| find(child, found));
+    workflow.children.values_mut().for_each(|child| pin_components(child, found));
 }
 
 /// Puts the components that a plan pinned into the store.
-pub(crate) fn keep(store: &Store, workflow: &Workflow) -> Result<(), StoreError> {
-    let base = base(workflow);
+pub(crate) fn store_pinned(store: &Store, workflow: &Workflow) -> Result<(), StoreError> {
+    let base = base_directory(workflow);
     for (component, digest) in &workflow.components {
         if store.blob_len(digest)?.is_some() {
             continue;
@@ -141,7 +141,7 @@ pub(crate) fn keep(store: &Store, workflow: &Workflow) -> Result<(), StoreError>
         let bytes = read().map_err(|source| StoreError::Io { doing: "read", path, source })?;
         crate::keep_component(store, &bytes)?;
     }
-    workflow.children.values().try_for_each(|child| keep(store, child))
+    workflow.children.values().try_for_each(|child| store_pinned(store, child))
 }
 
 fn sets_cwd(workflow: &Workflow) -> bool {
@@ -150,12 +150,12 @@ fn sets_cwd(workflow: &Workflow) -> bool {
         || workflow.children.values().any(sets_cwd)
 }
 
-fn base(workflow: &Workflow) -> &Path {
+fn base_directory(workflow: &Workflow) -> &Path {
     workflow.file.parent().unwrap_or(Path::new("/"))
 }
 
 /// Parses the file again for positions in it: plans only know where steps begin.
-fn places(workflow: &Workflow) -> Places {
+fn source_places(workflow: &Workflow) -> Places {
     let source = super::read_source(&workflow.file).unwrap_or_else(|_| {
         let name = workflow.file.file_name().unwrap_or_default().to_string_lossy().into_owned();
         Arc::new(Source::new(name, &workflow.file, b""))
@@ -165,7 +165,12 @@ fn places(workflow: &Workflow) -> Places {
 
 /// Loads the components that are certain to run, and checks the grants and arguments that are already known. They stay
 /// loaded for the run. `cwd` is the directory of the pipelines, if all of them run in the same one.
-fn look(services: &Services, workflow: &Workflow, cwd: Option<&Path>, found: &mut FoundComponent) {
+fn check_components(
+    services: &Services,
+    workflow: &Workflow,
+    cwd: Option<&Path>,
+    found: &mut FoundComponent,
+) {
     for step in workflow.all_steps() {
         let certain = !step.on_error.passes_over() && step.when.is_always();
         let refused = match &step.work {
@@ -173,8 +178,8 @@ fn look(services: &Services, workflow: &Workflow, cwd: Option<&Path>, found: &mu
                 look_at_step(services, workflow, step, component, args, found)
             }
             Work::Js(_) if certain => {
-                let grants = literal(services, workflow, step);
-                allowed(services, crate::js_evaluator_digest, &grants).map_err(|problem| Problem {
+                let grants = known_grants(services, workflow, step);
+                check_policy(services, crate::js_evaluator_digest, &grants).map_err(|problem| Problem {
                     message: format!("Workflow step {} js: {}", step.id, problem.message),
                     ..problem
                 })
@@ -186,11 +191,16 @@ fn look(services: &Services, workflow: &Workflow, cwd: Option<&Path>, found: &mu
             _ => Ok(()),
         };
         if let Err(problem) = refused {
-            let at = places(workflow).error(codes::COMPONENT, step, problem.fields, problem.message.clone());
-            found.push(&problem, at);
+            let at = source_places(workflow).step_error(
+                codes::COMPONENT,
+                step,
+                problem.fields,
+                problem.message.clone(),
+            );
+            found.push_problem(&problem, at);
         }
     }
-    workflow.children.values().for_each(|child| look(services, child, cwd, found));
+    workflow.children.values().for_each(|child| check_components(services, child, cwd, found));
 }
 
 fn look_at_step(
@@ -202,17 +212,18 @@ fn look_at_step(
     found: &mut FoundComponent,
 ) -> Result<(), Problem> {
     let Some(pinned) = workflow.components.get(component) else { return Ok(()) };
-    let loaded = load_pinned(services, &base(workflow).join(component), *pinned).map_err(|error| {
-        Problem::new(format!("Workflow step {} component {component}: {error}", step.id), &["component"])
-    })?;
+    let loaded =
+        load_pinned(services, &base_directory(workflow).join(component), *pinned).map_err(|error| {
+            Problem::new(format!("Workflow step {} component {component}: {error}", step.id), &["component"])
+        })?;
     let name = format!("Workflow step {} component", step.id);
     check_args(&loaded, args, &name)?;
-    let (grants, withheld) = admitted(&loaded, literal(services, workflow, step));
+    let (grants, withheld) = admit_grants(&loaded, known_grants(services, workflow, step));
     for refused in withheld {
         let message = format!("Workflow step {} component {component}: not granted: {refused}", step.id);
-        let places = places(workflow);
+        let places = source_places(workflow);
         let fields = ["grants"];
-        found.diagnostics.push(places.warning(codes::UNASKED_GRANT, step, &fields, message));
+        found.diagnostics.push(places.step_warning(codes::UNASKED_GRANT, step, &fields, message));
     }
     let denied = may_start(services, &loaded, &grants, &name);
     lock(&services.checked).push(loaded);
@@ -233,7 +244,7 @@ fn look_at_pipeline(
     let Err((stage, problem)) = look_at_stages(services, &pipeline, cwd, |_| {}) else { return };
     let message = format!("Workflow step {} pipeline: {}", step.id, problem.message);
     let part = ("pipeline", pipeline.stages[stage].span.clone());
-    found.push(&problem, places(workflow).error_in(codes::COMPONENT, step, part, message));
+    found.push_problem(&problem, source_places(workflow).error_in(codes::COMPONENT, step, part, message));
 }
 
 /// Checks the components of a pipeline in the working directory, and its other stages that are lobster's own. The
@@ -246,7 +257,7 @@ pub(super) fn check_pipeline(services: &Services, pipeline: &Pipeline) -> Result
             built.map_err(|error| Failure::new(Code::Component, error.message))?;
         }
     }
-    let warn = |warning| services.note(&format!("warning: {warning}"));
+    let warn = |warning| services.print_note(&format!("warning: {warning}"));
     match look_at_stages(services, pipeline, Some(&services.cwd), warn) {
         Err((_, problem)) if !problem.is_denial => Err(Failure::new(Code::Component, problem.message)),
         _ => Ok(()),
@@ -288,21 +299,21 @@ fn look_at_stage(
     component_lock::check(&path, &digest).map_err(|error| wrong(&error))?;
     let loaded = load_pinned(services, &path, digest).map_err(|error| wrong(&error))?;
     let fitting = loaded.check_args(&json::compact(&call.args));
-    fitting.or_else(forgiving).map_err(|error| Problem::new(format!("{name}: {error}"), &[]))?;
+    fitting.or_else(ignore_transient).map_err(|error| Problem::new(format!("{name}: {error}"), &[]))?;
     let dirs = |dirs: &[lobster_stage::ComponentDir]| {
         let dirs = dirs.iter().map(|dir| (cwd.join(&dir.host), dir.guest.clone()));
-        existing(dirs)
+        existing_directories(dirs)
     };
     let asked = &call.grants;
     let grants = Grants {
         read: dirs(&asked.read),
         write: dirs(&asked.write),
-        env: variables(services, &asked.env, &[]),
+        env: step_variables(services, &asked.env, &[]),
         net: asked.net.clone(),
         clock: asked.clock,
         random: asked.random,
     };
-    let (grants, withheld) = admitted(&loaded, grants);
+    let (grants, withheld) = admit_grants(&loaded, grants);
     withheld.into_iter().for_each(|refused| warn(format!("{name}: not granted: {refused}")));
     let denied = may_start(services, &loaded, &grants, &name);
     lock(&services.checked).push(loaded);
@@ -317,7 +328,7 @@ fn load_pinned(services: &Services, path: &Path, pinned: Digest) -> Result<Compo
     let digest = blake3::Hash::from_bytes(*pinned.as_bytes());
     services.components().load_known(digest, size, &patience, || {
         let bytes = read_file(path)?;
-        if Digest::of(&bytes) != pinned {
+        if Digest::of_bytes(&bytes) != pinned {
             return Err(fail(std::io::Error::other("it has changed meanwhile")));
         }
         Ok(bytes.into())
@@ -331,12 +342,12 @@ fn check_args(component: &Component, args: &Map<String, Value>, name: &str) -> R
     }
     component
         .check_args(&json::compact(&args))
-        .or_else(forgiving)
+        .or_else(ignore_transient)
         .map_err(|error| Problem::new(format!("{name}: {error}"), &["args", "component"]))
 }
 
 /// Ignores errors that depend on the moment, which only the run can report.
-fn forgiving(error: RunError) -> Result<(), RunError> {
+fn ignore_transient(error: RunError) -> Result<(), RunError> {
     let lasting = error.is_deterministic()
         || matches!(error, RunError::BadDescription { .. } | RunError::BadGrant { .. });
     if lasting { Err(error) } else { Ok(()) }
@@ -344,40 +355,39 @@ fn forgiving(error: RunError) -> Result<(), RunError> {
 
 /// The grants of a step that are already known. A directory or a variable may still be created before the step runs,
 /// so a missing one is not refused here.
-fn literal(services: &Services, workflow: &Workflow, step: &Step) -> Grants {
+fn known_grants(services: &Services, workflow: &Workflow, step: &Step) -> Grants {
     let Some(grants) = &step.extras.grants else { return Grants::default() };
-    let dirs =
-        |dirs: &[plan::DirGrant]| {
-            let fixed = dirs.iter().filter(|dir| template::is_constant(&dir.from));
-            existing(fixed.map(|dir| {
-                (base(workflow).join(&dir.from), dir.to.clone().unwrap_or_else(|| dir.from.clone()))
-            }))
-        };
+    let dirs = |dirs: &[plan::DirGrant]| {
+        let fixed = dirs.iter().filter(|dir| template::is_constant(&dir.from));
+        existing_directories(fixed.map(|dir| {
+            (base_directory(workflow).join(&dir.from), dir.to.clone().unwrap_or_else(|| dir.from.clone()))
+        }))
+    };
     let own: Vec<_> = workflow.env.iter().chain(&step.env).map(|(name, _)| name.as_str()).collect();
     Grants {
         read: dirs(&grants.read),
         write: dirs(&grants.write),
-        env: variables(services, &grants.env, &own),
+        env: step_variables(services, &grants.env, &own),
         net: grants.net.clone(),
         clock: grants.clock,
         random: grants.random,
     }
 }
 
-fn existing(dirs: impl Iterator<Item = (PathBuf, String)>) -> Vec<DirGrant> {
+fn existing_directories(dirs: impl Iterator<Item = (PathBuf, String)>) -> Vec<DirGrant> {
     dirs.filter(|(host, _)| host.is_dir()).map(|(host, guest)| DirGrant { host, guest }).collect()
 }
 
 /// The variables that will reach a step; their values do not matter here.
-fn variables(services: &Services, names: &[String], own: &[&str]) -> Vec<(String, String)> {
-    let is_set = |name: &&String| own.contains(&name.as_str()) || services.env.passed(name).is_some();
+fn step_variables(services: &Services, names: &[String], own: &[&str]) -> Vec<(String, String)> {
+    let is_set = |name: &&String| own.contains(&name.as_str()) || services.env.get_passed(name).is_some();
     names.iter().filter(is_set).map(|name| (name.clone(), String::new())).collect()
 }
 
 /// The grants that a component gets, and the names of those that it does not get.
-fn admitted(component: &Component, mut grants: Grants) -> (Grants, Vec<String>) {
+fn admit_grants(component: &Component, mut grants: Grants) -> (Grants, Vec<String>) {
     let withheld = match component.describe() {
-        Ok(Some(description)) => crate::withhold(description, &mut grants, &mut BTreeMap::new()),
+        Ok(Some(description)) => crate::withhold_undeclared(description, &mut grants, &mut BTreeMap::new()),
         Ok(None) | Err(_) => Vec::new(),
     };
     (grants, withheld)
@@ -387,17 +397,21 @@ fn may_start(services: &Services, component: &Component, grants: &Grants, name: 
     component
         .check_grants(grants)
         .map_err(|error| Problem::new(format!("{name}: {error}"), &["grants", "component"]))?;
-    allowed(services, || component.digest().into(), grants)
+    check_policy(services, || component.digest().into(), grants)
         .map_err(|problem| Problem { message: format!("{name}: {}", problem.message), ..problem })
 }
 
 /// Checks that the policy lets a step give these grants. The contents of a directory may still change, so only the
 /// directory itself is judged now.
-fn allowed(services: &Services, component: impl FnOnce() -> Digest, grants: &Grants) -> Result<(), Problem> {
+fn check_policy(
+    services: &Services,
+    component: impl FnOnce() -> Digest,
+    grants: &Grants,
+) -> Result<(), Problem> {
     if *grants == Grants::default() {
         return Ok(());
     }
-    let proposal = crate::proposal(component(), grants, &grants.open());
+    let proposal = crate::component_proposal(component(), grants, &grants.open_dirs());
     let place =
         crate::kinds::decision_env(&services.policy, &services.surroundings(), &services.cwd, &services.env);
     let itself = |dir: &str, fits: &dyn Fn(&str) -> bool| fits(dir).then(|| dir.to_owned());
@@ -405,7 +419,7 @@ fn allowed(services: &Services, component: impl FnOnce() -> Digest, grants: &Gra
     match decision.verdict {
         Verdict::Allow | Verdict::Ask => Ok(()),
         Verdict::Deny => Err(Problem {
-            message: crate::denied(&decision).message,
+            message: crate::denial_error(&decision).message,
             fields: &["grants", "component"],
             is_denial: true,
         }),

@@ -23,7 +23,7 @@ pub struct Draft {
 }
 
 /// Reads a file that a draft refers to. Only workflow files are read, since the text may come from a stranger.
-fn referred(path: &Path) -> io::Result<Arc<Source>> {
+fn read_referred(path: &Path) -> io::Result<Arc<Source>> {
     workflow_file(path).map_err(io::Error::other)?;
     read_source(path)
 }
@@ -33,10 +33,10 @@ impl Runtime {
     /// searched relative to its path.
     #[must_use]
     pub fn look_at_draft(&self, source: &Arc<Source>) -> Draft {
-        let mut findings = workflow::check(source, &referred, self.registry()).diagnostics;
-        let loaded = workflow::load_to_draw(source, &referred).ok().map(|(workflow, _)| workflow);
+        let mut findings = workflow::check(source, &read_referred, self.registry()).diagnostics;
+        let loaded = workflow::load_to_draw(source, &read_referred).ok().map(|(workflow, _)| workflow);
         if let Some(mut checked) = loaded.clone() {
-            findings.extend(components::check(&self.services, &mut checked).all());
+            findings.extend(components::check_workflow(&self.services, &mut checked).all_findings());
         }
         let dry_run = match &loaded {
             None => Err("there is no plan while the text cannot be read".to_owned()),

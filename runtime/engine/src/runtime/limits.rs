@@ -40,7 +40,7 @@ struct Check<'c> {
 }
 
 /// Warnings about the limits of a workflow.
-pub(super) fn check(env: &Env, source: Arc<Source>, workflow: &Workflow) -> Vec<Diagnostic> {
+pub(super) fn check_workflow(env: &Env, source: Arc<Source>, workflow: &Workflow) -> Vec<Diagnostic> {
     let (pricing, _) = Pricing::configured(|name| env.get(name));
     let mut check = Check { env, pricing, places: Places::new(source), found: Vec::new() };
     let mut holds = Vec::new();
@@ -58,7 +58,7 @@ pub(super) fn check(env: &Env, source: Arc<Source>, workflow: &Workflow) -> Vec<
         holds.extend([of("budget", budget.limits), of("budget.day", budget.day)]);
     }
     for step in &workflow.steps {
-        check.step(step, &holds);
+        check.check_step(step, &holds);
     }
     check.found
 }
@@ -66,11 +66,11 @@ pub(super) fn check(env: &Env, source: Arc<Source>, workflow: &Workflow) -> Vec<
 /// True if a step, or one inside it, can ask a model.
 fn may_ask(step: &Step) -> bool {
     matches!(step.work, Work::Pipeline(_) | Work::Workflow { .. })
-        || step.work.inside().into_iter().any(may_ask)
+        || step.work.inner_steps().into_iter().any(may_ask)
 }
 
 impl Check<'_> {
-    fn step(&mut self, step: &Step, around: &[Holds]) {
+    fn check_step(&mut self, step: &Step, around: &[Holds]) {
         let mut holds = around.to_vec();
         if let Some(budget) = &step.extras.budget {
             if !may_ask(step) {
@@ -78,7 +78,7 @@ impl Check<'_> {
                     "Workflow step {} budget limits nothing: only pipelines ask models, and the step has no pipeline",
                     step.id
                 );
-                self.found.push(self.places.warning(codes::INPUT_OUTSIDE, step, &["budget"], message));
+                self.found.push(self.places.step_warning(codes::INPUT_OUTSIDE, step, &["budget"], message));
             }
             holds.push(Holds {
                 name: "budget of the step",
@@ -98,14 +98,14 @@ impl Check<'_> {
                             step.id, held.name
                         );
                         let at = ["pipeline"];
-                        self.found.push(self.places.warning(codes::REFUSING_LIMIT, step, &at, message));
+                        self.found.push(self.places.step_warning(codes::REFUSING_LIMIT, step, &at, message));
                         break;
                     }
                 }
             }
         }
-        for inner in step.work.inside() {
-            self.step(inner, &holds);
+        for inner in step.work.inner_steps() {
+            self.check_step(inner, &holds);
         }
     }
 
@@ -119,19 +119,20 @@ impl Check<'_> {
             return None;
         }
         let setting = |flag: &str, variable: &str| {
-            let given = stage.args.text(flag).filter(|text| !text.trim().is_empty());
+            let given = stage.args.text_or_true(flag).filter(|text| !text.trim().is_empty());
             given.or_else(|| self.env.non_blank(variable)).map(|text| text.trim().to_owned())
         };
         let provider = setting("provider", "LOBSTER_LLM_PROVIDER")?.to_lowercase();
         if !template::is_constant(&provider) || provider.starts_with("pool") {
             return None;
         }
-        let most = stage.args.text("max-output-tokens");
+        let most = stage.args.text_or_true("max-output-tokens");
         if most.as_deref().is_some_and(|most| !template::is_constant(most)) {
             return None;
         }
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates at both ends")]
-        let output = stage.args.number("max-output-tokens").filter(|n| *n >= 0.0).map(|n| n.ceil() as u64);
+        let output =
+            stage.args.number_value("max-output-tokens").filter(|n| *n >= 0.0).map(|n| n.ceil() as u64);
         let is_adapter = ADAPTERS.contains(&provider.as_str());
         let embeds = stage.name == "llm.embed";
         if is_adapter && output.is_none() {
@@ -142,7 +143,7 @@ impl Check<'_> {
         let output =
             if embeds { 0 } else { output.unwrap_or(lobster_models::channel::DEFAULT_OUTPUT_TOKENS) };
         if let Some(limit) = limits.tokens.filter(|limit| output > *limit) {
-            let limit = Unit::Tokens.text(limit);
+            let limit = Unit::Tokens.format_amount(limit);
             return Some(format!(
                 "one answer may have {output} tokens, and it allows {limit}; lower --max-output-tokens"
             ));
@@ -167,7 +168,7 @@ impl Check<'_> {
 /// The findings of `lobster check` about the limits of a file. A file with other errors is not checked.
 pub(super) fn check_file(env: &Env, path: &Path) -> Vec<Diagnostic> {
     match (super::load_workflow(path), super::read_source(path)) {
-        (Ok((workflow, _)), Ok(source)) => check(env, source, &workflow),
+        (Ok((workflow, _)), Ok(source)) => check_workflow(env, source, &workflow),
         _ => Vec::new(),
     }
 }

@@ -15,8 +15,8 @@ use crate::secrets::{NamedSecret, SecretError};
 impl Runtime {
     /// The secrets that the operator has named, and the file in which more can be named.
     #[must_use]
-    pub fn secrets(&self) -> (Vec<NamedSecret>, &str) {
-        (self.services.secrets.named_secrets(&self.services), self.services.secrets.place())
+    pub fn named_secrets(&self) -> (Vec<NamedSecret>, &str) {
+        (self.services.secrets.named_secrets(&self.services), self.services.secrets.secrets_file())
     }
 
     /// Finds the value of a secret without returning it.
@@ -45,14 +45,15 @@ impl Runtime {
         };
         let (services, places) = (&self.services, Places::new(source));
         let of_step = |step: &Step| {
-            let granted = step.extras.secrets.iter().filter_map(|grant| services.secrets.refusal(grant));
+            let granted =
+                step.extras.secrets.iter().filter_map(|grant| services.secrets.refusal_reason(grant));
             let refusal = |grant| services.secrets.refusal_of_credential(grant, services);
             let used = step.extras.credentials.iter().filter_map(refusal);
             let found =
                 granted.map(|error| ("secrets", error)).chain(used.map(|error| ("credentials", error)));
             let warn = |(field, error): (&str, SecretError)| {
                 let message = format!("Workflow step {}: {error}", step.id);
-                places.warning(codes::BOUND_SECRET, step, &[field], message)
+                places.step_warning(codes::BOUND_SECRET, step, &[field], message)
             };
             found.map(warn).collect::<Vec<_>>()
         };
@@ -90,7 +91,7 @@ impl Runtime {
             let warn = |key: &&str| {
                 let message = format!("Workflow step {} does not receive {key}, which is set here", step.id);
                 places
-                    .warning(codes::WITHHELD, step, &["run", "command", "exec"], message)
+                    .step_warning(codes::WITHHELD, step, &["run", "command", "exec"], message)
                     .with_help(format!("grant it with `env: {{ {key}: ${key} }}`"))
             };
             named.map(warn).collect::<Vec<_>>()

@@ -17,6 +17,7 @@ impl Planned {
         // A recorded plan outlives its file, and the file contains more than the plan.
         let mut text = std::fs::read_to_string(&workflow.file).unwrap_or_default();
         text.push_str(&json::compact(workflow));
-        workflow::check_declared(workflow, &text, names).map_err(|error| Failure::parse(error.to_string()))
+        workflow::check_declared(workflow, &text, names)
+            .map_err(|error| Failure::parse_error(error.to_string()))
     }
 }

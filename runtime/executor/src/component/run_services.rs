@@ -20,11 +20,11 @@ pub(super) struct Sink {
 }
 
 impl OutputSink for Sink {
-    fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn write_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.writer.write_all(bytes)
     }
 
-    fn item(&mut self, json: &str) -> io::Result<()> {
+    fn write_item(&mut self, json: &str) -> io::Result<()> {
         *self.items.get_or_insert(0) += 1;
         self.writer.write_all(json.as_bytes())?;
         self.writer.write_all(b"\n")
@@ -75,7 +75,7 @@ impl RunServices {
         if changed.is_empty() {
             return Ok(None);
         }
-        self.store.put(json::compact(&*changed).as_bytes()).map(Some)
+        self.store.put_blob(json::compact(&*changed).as_bytes()).map(Some)
     }
 
     /// The blobs that the component wrote.
@@ -86,7 +86,7 @@ impl RunServices {
 
 impl HostServices for RunServices {
     fn log(&self, level: Level, message: &str, fields: &str) {
-        let (message, fields) = (self.store.hide(message), self.store.hide(fields));
+        let (message, fields) = (self.store.hide_secrets(message), self.store.hide_secrets(fields));
         let fields = &*fields;
         match level {
             Level::Error => tracing::error!(target: "step", fields, "{message}"),
@@ -97,8 +97,8 @@ impl HostServices for RunServices {
         }
     }
 
-    fn progress(&self, done: u64, total: Option<u64>, message: Option<&str>) {
-        let message = message.map(|message| self.store.hide(message));
+    fn report_progress(&self, done: u64, total: Option<u64>, message: Option<&str>) {
+        let message = message.map(|message| self.store.hide_secrets(message));
         let message = message.as_deref();
         tracing::info!(target: "progress", done, total, message);
     }

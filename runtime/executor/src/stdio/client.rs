@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::connection::{Connection, ExecutorProgram, Printed};
 use super::message::{Request, send_chunks};
 use crate::change_sets::CHANGES;
-use crate::change_sets::load;
+use crate::change_sets::load_change_set;
 use crate::progress::Progress;
 use crate::{
     Executor, ExecutorError, HttpEnd, NO_CALLS, Order, OrderId, OrderText, Outcome, SecretSource, SessionEnd,
@@ -43,15 +43,15 @@ impl<'h> StdioExecutor<'h> {
     }
 
     /// The same, with a watcher of the run.
-    pub fn showing(self, progress: Option<&'h dyn Progress>) -> Self {
+    pub fn with_progress(self, progress: Option<&'h dyn Progress>) -> Self {
         Self { progress, ..self }
     }
 
-    fn connection(&self, id: &OrderId) -> Result<Arc<Connection>, ExecutorError> {
-        self.sent(id).map(|(connection, _)| connection)
+    fn order_connection(&self, id: &OrderId) -> Result<Arc<Connection>, ExecutorError> {
+        self.sent_order(id).map(|(connection, _)| connection)
     }
 
-    fn sent(&self, id: &OrderId) -> Result<(Arc<Connection>, Duration), ExecutorError> {
+    fn sent_order(&self, id: &OrderId) -> Result<(Arc<Connection>, Duration), ExecutorError> {
         let known = lock(&self.orders).get(id).cloned();
         known.ok_or_else(|| ExecutorError::Unknown { executor: self.program.name(), id: id.clone() })
     }
@@ -121,8 +121,8 @@ impl<'h> StdioExecutor<'h> {
         let blob: Blob = serde_json::from_value(told.clone())
             .map_err(|_| garbled(format!("{told} as the blob of a change set")))?;
         self.take_verbatim(connection, blob.digest)?;
-        let set = load(&self.store, &blob.digest).map_err(|error| garbled(error.message))?;
-        set.contents().iter().try_for_each(|content| self.take_verbatim(connection, *content))
+        let set = load_change_set(&self.store, &blob.digest).map_err(|error| garbled(error.message))?;
+        set.content_digests().iter().try_for_each(|content| self.take_verbatim(connection, *content))
     }
 
     fn take_verbatim(&self, connection: &Connection, digest: Digest) -> Result<(), ExecutorError> {
@@ -151,7 +151,7 @@ impl<'h> StdioExecutor<'h> {
     /// Takes over text that is not kept here.
     fn take_text(&self, connection: &Connection, blob: Blob) -> Result<String, ExecutorError> {
         let mut bytes = Vec::new();
-        self.receive(connection, blob.digest, |piece| {
+        self.receive_blob(connection, blob.digest, |piece| {
             bytes.extend_from_slice(piece);
             Ok(())
         })?;
@@ -162,14 +162,14 @@ impl<'h> StdioExecutor<'h> {
     }
 
     /// Receives the bytes of a blob, and compares them with its digest.
-    fn receive(
+    fn receive_blob(
         &self,
         connection: &Connection,
         digest: Digest,
         mut take: impl FnMut(&[u8]) -> Result<(), StoreError>,
     ) -> Result<(), ExecutorError> {
         let executor = || connection.name().to_owned();
-        let pieces = connection.fetch(digest)?;
+        let pieces = connection.fetch_blob(digest)?;
         let mut hasher = blake3::Hasher::new();
         loop {
             let (bytes, last) = match pieces.recv() {
@@ -198,7 +198,7 @@ impl<'h> StdioExecutor<'h> {
             // The same bytes under the same name, written again so that gc keeps them.
             let mut reader = self.store.open_blob(&blob.digest).map_err(store)?;
             let mut writer = self.store.blob_writer();
-            std::io::copy(&mut reader, &mut writer).map_err(|error| store(writer.error(error)))?;
+            std::io::copy(&mut reader, &mut writer).map_err(|error| store(writer.store_error(error)))?;
             return writer.finish().map_err(store);
         }
         self.take_into(connection, blob.digest, self.store.blob_writer(), cut)
@@ -212,8 +212,8 @@ impl<'h> StdioExecutor<'h> {
         cut: bool,
     ) -> Result<Blob, ExecutorError> {
         let store = |source| ExecutorError::Store { executor: connection.name().to_owned(), source };
-        self.receive(connection, digest, |piece| {
-            writer.write_all(piece).map_err(|error| writer.error(error))
+        self.receive_blob(connection, digest, |piece| {
+            writer.write_all(piece).map_err(|error| writer.store_error(error))
         })?;
         if cut { writer.finish_cut() } else { writer.finish() }.map_err(store)
     }
@@ -222,7 +222,7 @@ impl<'h> StdioExecutor<'h> {
 impl Executor for StdioExecutor<'_> {
     fn submit(&self, order: Order) -> Result<(), ExecutorError> {
         let secrets = order.task.secrets();
-        let values = self.secrets.values(&secrets).map_err(ExecutorError::Secret)?;
+        let values = self.secrets.secret_values(&secrets).map_err(ExecutorError::Secret)?;
         // By the names of the secrets, which the order has.
         let values = values.into_iter().filter_map(|(variable, value)| {
             let name = secrets.get(&variable)?;
@@ -230,7 +230,7 @@ impl Executor for StdioExecutor<'_> {
         });
         let secrets = values.collect();
         let connection = self.program.connect()?;
-        if !connection.can(order.task.kind()) {
+        if !connection.can_execute(order.task.kind()) {
             let why = format!("it carries out no {:?} tasks", order.task.kind());
             let refused = ExecutorError::Refused { executor: connection.name().to_owned(), why };
             return Err(ExecutorError::Unsent(Box::new(refused)));
@@ -245,24 +245,24 @@ impl Executor for StdioExecutor<'_> {
         };
         lock(&self.orders).insert(id.clone(), (Arc::clone(&connection), grace));
         if let Task::Native(_) = order.task {
-            connection.store_printed(&id, Printed::of(&self.store, &id));
+            connection.store_printed(&id, Printed::for_order(&self.store, &id));
         }
         connection.send(&Request::Submit { order: Box::new(order), secrets })?;
-        connection.taken(&id)
+        connection.wait_for_acceptance(&id)
     }
 
     fn wait(&self, id: &OrderId, cancel: &CancelToken) -> Result<Outcome, ExecutorError> {
-        let (connection, grace) = self.sent(id)?;
-        connection.follow(id);
+        let (connection, grace) = self.sent_order(id)?;
+        connection.follow_progress(id);
         connection.send(&Request::Wait { id: id.clone() })?;
         // Time at which the order was cancelled, and true if it was forced.
         let mut told: Option<(Instant, bool)> = None;
         let ended = loop {
-            if let Some(ended) = connection.ended(id, GLANCE)? {
+            if let Some(ended) = connection.wait_for_end(id, GLANCE)? {
                 break ended;
             }
-            if let (Some(progress), Some(said)) = (self.progress, connection.heard(id)) {
-                progress.heard(id.place(), &said);
+            if let (Some(progress), Some(said)) = (self.progress, connection.take_progress(id)) {
+                progress.output_arrived(id.place(), &said);
             }
             if let Some(reason) = cancel.reason() {
                 let forced = cancel.is_forced();
@@ -277,12 +277,12 @@ impl Executor for StdioExecutor<'_> {
                 return Err(connection.why_over());
             }
         };
-        connection.unfollow(id);
+        connection.unfollow_progress(id);
         let printed = connection.take_printed(id);
         let outcome = match ended {
             Ok(outcome) => {
                 let mut outcome = self.take_blobs(&connection, outcome)?;
-                let named = printed.map_or(Ok(()), |printed| printed.finish(&mut outcome.step));
+                let named = printed.map_or(Ok(()), |printed| printed.add_to_outcome(&mut outcome.step));
                 let executor = connection.name().to_owned();
                 named.map_err(|source| ExecutorError::Store { executor, source })?;
                 outcome
@@ -296,14 +296,14 @@ impl Executor for StdioExecutor<'_> {
         Ok(outcome)
     }
 
-    fn look(&self, id: &OrderId) -> Result<Standing, ExecutorError> {
-        let connection = match self.connection(id) {
+    fn order_standing(&self, id: &OrderId) -> Result<Standing, ExecutorError> {
+        let connection = match self.order_connection(id) {
             Ok(connection) => connection,
             // The current process may know about orders of an earlier one.
             Err(_) => self.program.connect()?,
         };
         connection.send(&Request::Look { id: id.clone() })?;
-        match connection.standing(id)? {
+        match connection.wait_for_standing(id)? {
             Standing::Ended(outcome) => {
                 Ok(Standing::Ended(Box::new(self.take_blobs(&connection, *outcome)?)))
             }
@@ -313,21 +313,21 @@ impl Executor for StdioExecutor<'_> {
 
     fn cancel(&self, id: &OrderId, reason: CancelReason, forced: bool) -> Result<(), ExecutorError> {
         let reason = reason.for_executor();
-        self.connection(id)?.send(&Request::Cancel { id: id.clone(), reason, forced })
+        self.order_connection(id)?.send(&Request::Cancel { id: id.clone(), reason, forced })
     }
 
     fn has_session(&self, session: &OrderId) -> Result<bool, ExecutorError> {
         // Asks the current process; the sessions of an earlier process ended with it.
         let connection = self.program.connect()?;
         connection.send(&Request::Session { session: session.clone() })?;
-        connection.session(session)
+        connection.wait_for_session(session)
     }
 
     fn session_end(&self, session: &OrderId) -> SessionEnd {
         let (program, session) = (Arc::clone(&self.program), session.clone());
         Arc::new(move |cut_off| {
             // If the process is gone, its sessions have ended.
-            let Some(connection) = program.connected() else { return };
+            let Some(connection) = program.running_connection() else { return };
             let request =
                 Request::EndSession { session: session.clone(), cut_off: cut_off.map(str::to_owned) };
             if connection.send(&request).is_ok() {

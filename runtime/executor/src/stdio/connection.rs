@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::message::{PROTOCOL, Reply, Request, clipped, decode, line, read_line};
+use super::message::{PROTOCOL, Reply, Request, clip_text, decode_bytes, message_line, read_line};
 use crate::progress::Heard;
 use crate::{ExecutorError, OrderId, Outcome, Standing};
 use lobster_base::digest::Digest;
@@ -48,7 +48,7 @@ impl ExecutorProgram {
     }
 
     /// The running process, if there is one.
-    pub(super) fn connected(&self) -> Option<Arc<Connection>> {
+    pub(super) fn running_connection(&self) -> Option<Arc<Connection>> {
         lock(&self.connection).as_ref().filter(|there| there.is_alive()).map(Arc::clone)
     }
 
@@ -107,29 +107,29 @@ impl std::fmt::Debug for Printed {
 
 impl Printed {
     /// Storage for this effect.
-    pub(super) fn of(store: &Store, id: &OrderId) -> Self {
+    pub(super) fn for_order(store: &Store, id: &OrderId) -> Self {
         Self {
             log: Some(store.output_log(id.run, &id.path)),
-            redactors: [store.redactor(), store.redactor()],
+            redactors: [store.new_redactor(), store.new_redactor()],
         }
     }
 
-    fn append(&mut self, stream: OutputStream, bytes: &[u8]) {
+    fn append_bytes(&mut self, stream: OutputStream, bytes: &[u8]) {
         let Some(log) = &mut self.log else { return };
         match &mut self.redactors[usize::from(stream == OutputStream::Stderr)] {
-            None => log.append(stream, bytes),
-            Some(redactor) => log.append(stream, &redactor.push_lines(bytes)),
+            None => log.append_piece(stream, bytes),
+            Some(redactor) => log.append_piece(stream, &redactor.push_lines(bytes)),
         }
     }
 
     /// Adds to the outcome the parts of the output that its streams lack.
-    pub(super) fn finish(mut self, outcome: &mut StepOutcome) -> Result<(), StoreError> {
+    pub(super) fn add_to_outcome(mut self, outcome: &mut StepOutcome) -> Result<(), StoreError> {
         let Some(mut log) = self.log.take() else { return Ok(()) };
         for (stream, redactor) in [OutputStream::Stdout, OutputStream::Stderr].into_iter().zip(self.redactors)
         {
             if let Some(redactor) = redactor {
                 // The last output of a stopped process may be the beginning of a secret.
-                log.append(stream, &redactor.finish_cut());
+                log.append_piece(stream, &redactor.finish_cut());
             }
         }
         let is_short = outcome.stderr.is_some_and(|stderr| stderr.len != log.stderr_len());
@@ -170,16 +170,16 @@ impl Connection {
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let hello = Request::Hello { protocol: PROTOCOL, version, output: true };
         // A program that does not read sends no hello either, which is reported below.
-        let _ = line(&hello).and_then(|line| stdin.write_all(line.as_bytes()));
+        let _ = message_line(&hello).and_then(|line| stdin.write_all(line.as_bytes()));
         let (tell, told) = sync_channel(1);
         let said = Arc::new((Mutex::<SaidReplies>::default(), Condvar::new()));
         let reader = Reader { child: Arc::clone(&child), said: Arc::clone(&said) };
         std::thread::Builder::new()
             .name("executor".to_owned())
-            .spawn(move || reader.read(stdout, &tell))
+            .spawn(move || reader.read_messages(stdout, &tell))
             .map_err(missing)?;
         let silent = |_| {
-            kill(&child);
+            kill_child(&child);
             Err(Hello::Silent)
         };
         let executor = name.clone();
@@ -212,7 +212,7 @@ impl Connection {
     }
 
     /// True if it executes tasks of this kind.
-    pub(super) fn can(&self, kind: &str) -> bool {
+    pub(super) fn can_execute(&self, kind: &str) -> bool {
         self.tasks.iter().any(|task| task == kind)
     }
 
@@ -224,7 +224,7 @@ impl Connection {
     pub(super) fn send(&self, request: &Request) -> Result<(), ExecutorError> {
         let refused =
             |error: io::Error| ExecutorError::Refused { executor: self.name.clone(), why: error.to_string() };
-        let line = line(request).map_err(refused)?;
+        let line = message_line(request).map_err(refused)?;
         let written = match lock(&self.stdin).as_mut() {
             Some(stdin) => stdin.write_all(line.as_bytes()).and_then(|()| stdin.flush()),
             None => Err(io::ErrorKind::BrokenPipe.into()),
@@ -233,14 +233,14 @@ impl Connection {
             return Ok(());
         }
         // A process that does not read is ending, and its exit will be known soon.
-        let gone = self.until(END_TIME, |said| said.over.clone());
-        kill(&self.child);
+        let gone = self.wait_until(END_TIME, |said| said.over.clone());
+        kill_child(&self.child);
         let over = gone.unwrap_or_else(|| Over::Died("closed its stdin".to_owned()));
         Err(error_of(&self.name, over))
     }
 
     /// Waits for its acceptance of the order.
-    pub(super) fn taken(&self, id: &OrderId) -> Result<(), ExecutorError> {
+    pub(super) fn wait_for_acceptance(&self, id: &OrderId) -> Result<(), ExecutorError> {
         match self.next(|said| said.taken.remove(id))? {
             None => Ok(()),
             Some(why) => Err(ExecutorError::Refused { executor: self.name.clone(), why }),
@@ -248,28 +248,29 @@ impl Connection {
     }
 
     /// The end of the order, if it is known within `patience`.
-    pub(super) fn ended(
+    pub(super) fn wait_for_end(
         &self,
         id: &OrderId,
         patience: Duration,
     ) -> Result<Option<Result<Outcome, String>>, ExecutorError> {
-        let found =
-            self.until(patience, |said| said.ended.remove(id).map(Ok).or_else(|| said.over.clone().map(Err)));
+        let found = self.wait_until(patience, |said| {
+            said.ended.remove(id).map(Ok).or_else(|| said.over.clone().map(Err))
+        });
         found.transpose().map_err(|over| error_of(&self.name, over))
     }
 
-    /// Stores the progress of the order, until [`unfollow`](Self::unfollow).
-    pub(super) fn follow(&self, id: &OrderId) {
+    /// Stores the progress of the order, until [`unfollow_progress`](Self::unfollow).
+    pub(super) fn follow_progress(&self, id: &OrderId) {
         lock(&self.said.0).heard.insert(id.clone(), None);
     }
 
     /// The latest progress of the order since the previous call.
-    pub(super) fn heard(&self, id: &OrderId) -> Option<Heard> {
+    pub(super) fn take_progress(&self, id: &OrderId) -> Option<Heard> {
         lock(&self.said.0).heard.get_mut(id)?.take()
     }
 
     /// Stops storing the progress of the order.
-    pub(super) fn unfollow(&self, id: &OrderId) {
+    pub(super) fn unfollow_progress(&self, id: &OrderId) {
         lock(&self.said.0).heard.remove(id);
     }
 
@@ -286,24 +287,24 @@ impl Connection {
     }
 
     /// The state of the order.
-    pub(super) fn standing(&self, id: &OrderId) -> Result<Standing, ExecutorError> {
+    pub(super) fn wait_for_standing(&self, id: &OrderId) -> Result<Standing, ExecutorError> {
         self.next(|said| said.standings.remove(id))
     }
 
     /// The executor's answer about a session: true if it is open.
-    pub(super) fn session(&self, session: &OrderId) -> Result<bool, ExecutorError> {
+    pub(super) fn wait_for_session(&self, session: &OrderId) -> Result<bool, ExecutorError> {
         self.next(|said| said.sessions.remove(session))
     }
 
     /// Waits a short time for the message that a session has ended.
     pub(super) fn session_ended(&self, session: &OrderId) {
-        self.until(END_TIME, |said| {
+        self.wait_until(END_TIME, |said| {
             said.sessions.remove(session).map(drop).or(said.over.as_ref().map(|_| ()))
         });
     }
 
     /// Requests a blob; its pieces arrive through the returned channel.
-    pub(super) fn fetch(&self, digest: Digest) -> Result<Receiver<Piece>, ExecutorError> {
+    pub(super) fn fetch_blob(&self, digest: Digest) -> Result<Receiver<Piece>, ExecutorError> {
         let request = self.requests.fetch_add(1, Ordering::Relaxed);
         let (give, take) = sync_channel(PIECES);
         lock(&self.said.0).pieces.insert(request, give);
@@ -313,19 +314,19 @@ impl Connection {
 
     /// The reason why nothing more arrives, for a caller that waits for a message.
     pub(super) fn why_over(&self) -> ExecutorError {
-        let over = self.until(END_TIME, |said| said.over.clone());
+        let over = self.wait_until(END_TIME, |said| said.over.clone());
         error_of(&self.name, over.unwrap_or_else(|| Over::Died("stopped answering".to_owned())))
     }
 
     /// Ends the process with everything that it is doing.
     pub(super) fn kill(&self) {
-        kill(&self.child);
+        kill_child(&self.child);
     }
 
     /// Waits for an immediate answer. An executor that does not answer is killed, since it may hang.
     fn next<T>(&self, mut find: impl FnMut(&mut SaidReplies) -> Option<T>) -> Result<T, ExecutorError> {
         let said =
-            self.until(self.patience, |said| find(said).map(Ok).or_else(|| said.over.clone().map(Err)));
+            self.wait_until(self.patience, |said| find(said).map(Ok).or_else(|| said.over.clone().map(Err)));
         match said {
             Some(Ok(found)) => Ok(found),
             Some(Err(over)) => Err(error_of(&self.name, over)),
@@ -338,7 +339,11 @@ impl Connection {
     }
 
     /// Waits up to `patience` for a message that `find` accepts.
-    fn until<T>(&self, patience: Duration, mut find: impl FnMut(&mut SaidReplies) -> Option<T>) -> Option<T> {
+    fn wait_until<T>(
+        &self,
+        patience: Duration,
+        mut find: impl FnMut(&mut SaidReplies) -> Option<T>,
+    ) -> Option<T> {
         let deadline = Instant::now() + patience;
         let (said, changed) = &*self.said;
         let mut said: MutexGuard<'_, SaidReplies> = lock(said);
@@ -356,14 +361,14 @@ impl Drop for Connection {
     /// An executor ends when its stdin is closed; otherwise it is killed.
     fn drop(&mut self) {
         drop(lock(&self.stdin).take());
-        let ended = self.until(END_TIME, |said| said.over.clone());
+        let ended = self.wait_until(END_TIME, |said| said.over.clone());
         if ended.is_none() {
-            kill(&self.child);
+            kill_child(&self.child);
         }
     }
 }
 
-fn kill(child: &Mutex<Child>) {
+fn kill_child(child: &Mutex<Child>) {
     // A process that is already gone cannot be killed.
     let _ = lock(child).kill();
 }
@@ -390,43 +395,43 @@ struct Reader {
 }
 
 impl Reader {
-    fn read(&self, stdout: ChildStdout, tell: &SyncSender<Result<Vec<String>, Hello>>) {
+    fn read_messages(&self, stdout: ChildStdout, tell: &SyncSender<Result<Vec<String>, Hello>>) {
         let mut stdout = BufReader::with_capacity(64 << 10, stdout);
         let hello = match read_line(&mut stdout) {
             Ok(Some(text)) => read_hello(&text),
-            Ok(None) => Err(Hello::Over(self.died())),
+            Ok(None) => Err(Hello::Over(self.wait_for_exit())),
             Err(error) => Err(Hello::Over(Over::Garbled(error.to_string()))),
         };
         let is_welcome = hello.is_ok();
         // If it was too late, the receiver is gone.
         let is_awaited = tell.send(hello).is_ok();
         if !(is_welcome && is_awaited) {
-            kill(&self.child);
-            self.end(Over::Died("was rejected".to_owned()));
-            return self.reap();
+            kill_child(&self.child);
+            self.record_end(Over::Died("was rejected".to_owned()));
+            return self.reap_child();
         }
         let over = loop {
             let text = match read_line(&mut stdout) {
                 Ok(Some(text)) => text,
-                Ok(None) => break self.died(),
+                Ok(None) => break self.wait_for_exit(),
                 Err(error) => break Over::Garbled(error.to_string()),
             };
             match serde_json::from_str::<Reply>(&text) {
-                Ok(Reply::Error { why }) => break Over::Garbled(format!("it gave up: {}", clipped(&why))),
+                Ok(Reply::Error { why }) => break Over::Garbled(format!("it gave up: {}", clip_text(&why))),
                 Ok(reply) => {
-                    if let Err(why) = self.take(reply) {
+                    if let Err(why) = self.take_reply(reply) {
                         break Over::Garbled(why);
                     }
                 }
-                Err(error) => break Over::Garbled(format!("{} ({error})", clipped(&text))),
+                Err(error) => break Over::Garbled(format!("{} ({error})", clip_text(&text))),
             }
         };
-        kill(&self.child);
-        self.end(over);
-        self.reap();
+        kill_child(&self.child);
+        self.record_end(over);
+        self.reap_child();
     }
 
-    fn take(&self, reply: Reply) -> Result<(), String> {
+    fn take_reply(&self, reply: Reply) -> Result<(), String> {
         let mut said = lock(&self.said.0);
         match reply {
             Reply::Hello { .. } => return Err("hello, twice".to_owned()),
@@ -438,10 +443,10 @@ impl Reader {
                 }
             }
             Reply::Printed { id, stream, data } => {
-                let bytes = decode(&data)?;
+                let bytes = decode_bytes(&data)?;
                 if let Some(printed) = said.printed.get(&id).cloned() {
                     drop(said);
-                    lock(&printed).append(stream, &bytes);
+                    lock(&printed).append_bytes(stream, &bytes);
                 }
                 return Ok(());
             }
@@ -450,7 +455,7 @@ impl Reader {
             Reply::Standing { id, standing } => drop(said.standings.insert(id, standing)),
             Reply::Session { session, open } => drop(said.sessions.insert(session, open)),
             Reply::Blob { request, data, last } => {
-                let bytes = decode(&data)?;
+                let bytes = decode_bytes(&data)?;
                 let Some(give) = said.pieces.get(&request).cloned() else {
                     return Err(format!("bytes of a blob for an unknown request ({request})"));
                 };
@@ -477,7 +482,7 @@ impl Reader {
     }
 
     /// Records that there will be no more messages.
-    fn end(&self, over: Over) {
+    fn record_end(&self, over: Over) {
         let mut said = lock(&self.said.0);
         said.over.get_or_insert(over);
         // Callers that wait for a piece see that there will be none.
@@ -487,7 +492,7 @@ impl Reader {
     }
 
     /// The way in which it ended, after it closed its stdout.
-    fn died(&self) -> Over {
+    fn wait_for_exit(&self) -> Over {
         let deadline = Instant::now() + END_TIME;
         while Instant::now() < deadline {
             if let Ok(Some(status)) = lock(&self.child).try_wait() {
@@ -503,7 +508,7 @@ impl Reader {
     }
 
     /// Waits for the child, so that no zombie remains.
-    fn reap(&self) {
+    fn reap_child(&self) {
         let deadline = Instant::now() + END_TIME;
         while Instant::now() < deadline {
             if !matches!(lock(&self.child).try_wait(), Ok(None)) {
@@ -516,7 +521,7 @@ impl Reader {
 
 /// The kinds of tasks that the executor names in its first line.
 fn read_hello(text: &str) -> Result<Vec<String>, Hello> {
-    let garbled = || Hello::Over(Over::Garbled(clipped(text)));
+    let garbled = || Hello::Over(Over::Garbled(clip_text(text)));
     // Another version may send more than its number, in another format.
     let value: Value = serde_json::from_str(text).map_err(|_| garbled())?;
     match value["protocol"].as_u64().filter(|_| value["type"] == "hello") {

@@ -187,12 +187,12 @@ pub enum Reply {
 }
 
 /// Bytes as messages carry them.
-pub(super) fn encode(bytes: &[u8]) -> String {
+pub(super) fn encode_bytes(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
 /// The bytes that a message carries.
-pub(super) fn decode(data: &str) -> Result<Vec<u8>, String> {
+pub(super) fn decode_bytes(data: &str) -> Result<Vec<u8>, String> {
     STANDARD.decode(data).map_err(|error| format!("a blob's bytes are not base64: {error}"))
 }
 
@@ -214,7 +214,7 @@ pub(super) fn send_chunks<E>(
         }
         // A full piece may be followed by an empty one, which is then the last.
         let last = filled < CHUNK;
-        send(encode(&piece[..filled]), last)?;
+        send(encode_bytes(&piece[..filled]), last)?;
         if last {
             return Ok(Ok(()));
         }
@@ -243,7 +243,7 @@ pub(super) fn read_line(from: &mut impl BufRead) -> io::Result<Option<String>> {
 }
 
 /// A message as a line.
-pub(super) fn line(message: &impl Serialize) -> io::Result<String> {
+pub(super) fn message_line(message: &impl Serialize) -> io::Result<String> {
     let mut line = serde_json::to_string(message)?;
     if line.len() >= MAX_LINE {
         let message = format!("a message of more than {MAX_LINE} bytes: the order is too large to be sent");
@@ -254,7 +254,7 @@ pub(super) fn line(message: &impl Serialize) -> io::Result<String> {
 }
 
 /// Text of another program, shortened for a message.
-pub(super) fn clipped(text: &str) -> String {
+pub(super) fn clip_text(text: &str) -> String {
     const MAX: usize = 200;
     let end = text.floor_char_boundary(MAX);
     let tail = if end < text.len() { "…" } else { "" };
@@ -271,7 +271,7 @@ mod tests {
             let bytes: Vec<u8> = (0..length).map(|n| u8::try_from(n % 251).unwrap()).collect();
             let (mut got, mut ends) = (Vec::new(), Vec::new());
             let sent = send_chunks(&bytes[..], |data, last| {
-                got.extend(decode(&data)?);
+                got.extend(decode_bytes(&data)?);
                 ends.push(last);
                 Ok::<(), String>(())
             });

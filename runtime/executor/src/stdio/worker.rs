@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::message::{
-    CHUNK, PROTOCOL, Reply, Request, clipped, decode, encode, line, read_line, send_chunks,
+    CHUNK, PROTOCOL, Reply, Request, clip_text, decode_bytes, encode_bytes, message_line, read_line,
+    send_chunks,
 };
 use crate::progress::Heard;
 use crate::{
@@ -81,23 +82,23 @@ impl WorkerServices {
         let worker = Worker {
             store,
             secrets: &secrets,
-            local: local.watched(Tells(&output, &tells_output)),
+            local: local.with_watcher(Tells(&output, &tells_output)),
             output: &output,
             tells_output: &tells_output,
             jobs: Mutex::default(),
-            cancel: self.cancel.child(),
+            cancel: self.cancel.child_token(),
         };
         let served = std::thread::scope(|scope| {
-            let served = worker.serve(scope, input);
+            let served = worker.serve_requests(scope, input);
             // Their sender is gone, so their ends would not be seen.
             worker
                 .cancel
-                .force(CancelReason::Requested("the lobster that sent the order is gone".to_owned()));
+                .force_cancel(CancelReason::Requested("the lobster that sent the order is gone".to_owned()));
             served
         });
         if let Err(error) = &served {
             // If the reader is gone, it needs no message.
-            let _ = worker.say(&Reply::Error { why: error.to_string() });
+            let _ = worker.send_reply(&Reply::Error { why: error.to_string() });
         }
         served
     }
@@ -107,15 +108,18 @@ impl WorkerServices {
 struct Tells<'w, W>(&'w Mutex<W>, &'w AtomicBool);
 
 impl<W: Write + Send> Watcher for Tells<'_, W> {
-    fn heard(&self, order: &OrderId, said: Heard) {
+    fn output_arrived(&self, order: &OrderId, said: Heard) {
         // If the reader is gone, the thread that reads orders notices that.
-        let _ = say(self.0, &Reply::Heard { id: order.clone(), said });
+        let _ = write_reply(self.0, &Reply::Heard { id: order.clone(), said });
     }
 
-    fn printed(&self, order: &OrderId, stream: OutputStream, bytes: &[u8]) {
+    fn bytes_printed(&self, order: &OrderId, stream: OutputStream, bytes: &[u8]) {
         if self.1.load(Ordering::Relaxed) {
             for piece in bytes.chunks(CHUNK) {
-                let _ = say(self.0, &Reply::Printed { id: order.clone(), stream, data: encode(piece) });
+                let _ = write_reply(
+                    self.0,
+                    &Reply::Printed { id: order.clone(), stream, data: encode_bytes(piece) },
+                );
             }
         }
     }
@@ -130,27 +134,27 @@ struct SentSecrets {
 impl SentSecrets {
     fn new(hidden: Redactions, store: Store) -> Self {
         if !hidden.is_empty() {
-            store.redact(hidden.clone());
+            store.set_redactions(hidden.clone());
         }
         Self { store, known: Mutex::new((BTreeMap::new(), hidden)) }
     }
 
     /// Adds values, and hides them from now on.
-    fn learn(&self, secrets: BTreeMap<String, String>) {
+    fn add_secrets(&self, secrets: BTreeMap<String, String>) {
         if secrets.is_empty() {
             return;
         }
         let mut known = lock(&self.known);
         for (name, value) in secrets {
-            let _ = known.1.add(&name, &value);
+            let _ = known.1.add_secret(&name, &value);
             known.0.insert(name, value);
         }
-        self.store.redact(known.1.clone());
+        self.store.set_redactions(known.1.clone());
     }
 }
 
 impl SecretSource for SentSecrets {
-    fn values(&self, secrets: &BTreeMap<String, String>) -> Result<Vec<(String, String)>, StageError> {
+    fn secret_values(&self, secrets: &BTreeMap<String, String>) -> Result<Vec<(String, String)>, StageError> {
         let known = lock(&self.known);
         let value = |(variable, name): (&String, &String)| {
             let value = known.0.get(name).ok_or_else(|| {
@@ -163,7 +167,7 @@ impl SecretSource for SentSecrets {
     }
 
     /// The sender of the orders has the logins.
-    fn login(&self, _: &str) -> Result<Option<Arc<HeldLogin>>, StageError> {
+    fn secret_login(&self, _: &str) -> Result<Option<Arc<HeldLogin>>, StageError> {
         Ok(None)
     }
 }
@@ -203,28 +207,28 @@ struct Incoming {
 }
 
 impl<'w, W: Write + Send> Worker<'w, W> {
-    fn serve<'scope>(
+    fn serve_requests<'scope>(
         &'scope self,
         scope: &'scope std::thread::Scope<'scope, '_>,
         mut input: impl BufRead,
     ) -> Result<(), WorkerError> {
-        self.greet(&mut input)?;
+        self.exchange_hello(&mut input)?;
         let mut incoming: HashMap<Digest, Incoming> = HashMap::new();
         while let Some(text) = read_line(&mut input)? {
             let request = match serde_json::from_str::<Request>(&text) {
                 Ok(request) => request,
                 Err(error) => match other_task(&text) {
                     Some((id, why)) => {
-                        self.say(&Reply::Refused { id, why })?;
+                        self.send_reply(&Reply::Refused { id, why })?;
                         continue;
                     }
-                    None => return Err(WorkerError::Garbled(format!("{} ({error})", clipped(&text)))),
+                    None => return Err(WorkerError::Garbled(format!("{} ({error})", clip_text(&text)))),
                 },
             };
             match request {
                 Request::Hello { .. } => return Err(WorkerError::Garbled("hello, twice".to_owned())),
                 Request::Blob { digest, data, last } => {
-                    let bytes = decode(&data).map_err(WorkerError::Garbled)?;
+                    let bytes = decode_bytes(&data).map_err(WorkerError::Garbled)?;
                     let blob = incoming.entry(digest).or_insert_with(|| Incoming {
                         writer: self.store.verbatim_writer(),
                         hasher: blake3::Hasher::new(),
@@ -240,40 +244,40 @@ impl<'w, W: Write + Send> Worker<'w, W> {
                         blob.writer.finish()?;
                     }
                 }
-                Request::Submit { order, secrets } => self.submit(scope, *order, secrets)?,
+                Request::Submit { order, secrets } => self.submit_order(scope, *order, secrets)?,
                 Request::Wait { id } => self.tell_end(id)?,
                 Request::Look { id } => {
-                    let standing = self.look(&id);
-                    self.say(&Reply::Standing { id, standing })?;
+                    let standing = self.order_standing(&id);
+                    self.send_reply(&Reply::Standing { id, standing })?;
                 }
                 Request::Cancel { id, reason, forced } => {
                     if let Some(token) = lock(&self.jobs).running.get(&id) {
-                        if forced { token.force(reason) } else { token.cancel(reason) }
+                        if forced { token.force_cancel(reason) } else { token.cancel(reason) }
                     }
                 }
                 Request::Session { session } => {
                     let open = self.local.has_session(&session).unwrap_or(false);
-                    self.say(&Reply::Session { session, open })?;
+                    self.send_reply(&Reply::Session { session, open })?;
                 }
                 Request::EndSession { session, cut_off } => {
                     let end = self.local.session_end(&session);
                     // A server may take long to end.
                     scope.spawn(move || {
                         end(cut_off.as_deref());
-                        let _ = self.say(&Reply::Session { session, open: false });
+                        let _ = self.send_reply(&Reply::Session { session, open: false });
                     });
                 }
-                Request::Fetch { request, digest } => self.give(request, &digest)?,
+                Request::Fetch { request, digest } => self.send_blob(request, &digest)?,
             }
         }
         Ok(())
     }
 
     /// Sends the hello, and reads the other side's.
-    fn greet(&self, input: &mut impl BufRead) -> Result<(), WorkerError> {
+    fn exchange_hello(&self, input: &mut impl BufRead) -> Result<(), WorkerError> {
         let tasks = TASKS.map(str::to_owned).to_vec();
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        self.say(&Reply::Hello { protocol: PROTOCOL, version, tasks })?;
+        self.send_reply(&Reply::Hello { protocol: PROTOCOL, version, tasks })?;
         let Some(text) = read_line(input)? else { return Ok(()) };
         // Another version may send more than its number, in another format.
         let hello: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
@@ -281,50 +285,50 @@ impl<'w, W: Write + Send> Worker<'w, W> {
         match hello["protocol"].as_u64().filter(|_| hello["type"] == "hello") {
             Some(PROTOCOL) => Ok(()),
             Some(theirs) => Err(WorkerError::Version(theirs)),
-            None => Err(WorkerError::Garbled(clipped(&text))),
+            None => Err(WorkerError::Garbled(clip_text(&text))),
         }
     }
 
-    fn submit<'scope>(
+    fn submit_order<'scope>(
         &'scope self,
         scope: &'scope std::thread::Scope<'scope, '_>,
         order: Order,
         secrets: BTreeMap<String, String>,
     ) -> io::Result<()> {
         let id = order.id.clone();
-        if let Err(why) = self.check(&order) {
-            return self.say(&Reply::Refused { id, why });
+        if let Err(why) = self.check_blobs(&order) {
+            return self.send_reply(&Reply::Refused { id, why });
         }
         let token = {
             let mut jobs = lock(&self.jobs);
             if jobs.running.contains_key(&id) || jobs.ended.contains_key(&id) {
                 drop(jobs);
-                return self.say(&Reply::Accepted { id });
+                return self.send_reply(&Reply::Accepted { id });
             }
-            let token = self.cancel.child();
+            let token = self.cancel.child_token();
             jobs.running.insert(id.clone(), token.clone());
             token
         };
-        self.secrets.learn(secrets);
+        self.secrets.add_secrets(secrets);
         if let Err(error) = self.local.submit(order) {
             lock(&self.jobs).running.remove(&id);
-            return self.say(&Reply::Refused { id, why: error.to_string() });
+            return self.send_reply(&Reply::Refused { id, why: error.to_string() });
         }
         let job = id.clone();
         let started = std::thread::Builder::new()
             .name("order".to_owned())
             .spawn_scoped(scope, move || self.carry_out(job, &token));
         match started {
-            Ok(_) => self.say(&Reply::Accepted { id }),
+            Ok(_) => self.send_reply(&Reply::Accepted { id }),
             Err(error) => {
                 lock(&self.jobs).running.remove(&id);
-                self.say(&Reply::Refused { id, why: error.to_string() })
+                self.send_reply(&Reply::Refused { id, why: error.to_string() })
             }
         }
     }
 
     /// Checks that everything that the order names is there.
-    fn check(&self, order: &Order) -> Result<(), String> {
+    fn check_blobs(&self, order: &Order) -> Result<(), String> {
         for blob in order.task.blobs() {
             match self.store.blob_len(&blob.digest) {
                 Ok(Some(_)) => {}
@@ -342,7 +346,7 @@ impl<'w, W: Write + Send> Worker<'w, W> {
             result = Err("the worker was stopped".to_owned());
         }
         if let Ok(outcome) = &mut result {
-            self.shorten(outcome);
+            self.shorten_body(outcome);
         }
         let is_awaited = {
             let mut jobs = lock(&self.jobs);
@@ -357,7 +361,7 @@ impl<'w, W: Write + Send> Worker<'w, W> {
     }
 
     /// Replaces the long body of an answer by a blob.
-    fn shorten(&self, outcome: &mut Outcome) {
+    fn shorten_body(&self, outcome: &mut Outcome) {
         if let Some(HttpEnd::Reply { body, .. }) = &mut outcome.http
             && let OrderText::Text(text) = body
             && text.len() > OrderText::MAX_INLINE
@@ -387,19 +391,19 @@ impl<'w, W: Write + Send> Worker<'w, W> {
             None => Ok(()),
             Some(Ok(outcome)) => {
                 let ended = Reply::Ended { id: id.clone(), outcome: Box::new(outcome) };
-                match self.say(&ended) {
+                match self.send_reply(&ended) {
                     // Longer than the longest line: without this message the end would not be known there.
                     Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                        self.say(&Reply::Unseen { id, why: error.to_string() })
+                        self.send_reply(&Reply::Unseen { id, why: error.to_string() })
                     }
                     said => said,
                 }
             }
-            Some(Err(why)) => self.say(&Reply::Unseen { id, why }),
+            Some(Err(why)) => self.send_reply(&Reply::Unseen { id, why }),
         }
     }
 
-    fn look(&self, id: &OrderId) -> Standing {
+    fn order_standing(&self, id: &OrderId) -> Standing {
         let jobs = lock(&self.jobs);
         match jobs.ended.get(id) {
             Some(Ok(outcome)) => Standing::Ended(Box::new(outcome.clone())),
@@ -409,25 +413,25 @@ impl<'w, W: Write + Send> Worker<'w, W> {
         }
     }
 
-    fn give(&self, request: u64, digest: &Digest) -> io::Result<()> {
-        let no_blob = |why: String| self.say(&Reply::NoBlob { request, why });
+    fn send_blob(&self, request: u64, digest: &Digest) -> io::Result<()> {
+        let no_blob = |why: String| self.send_reply(&Reply::NoBlob { request, why });
         let reader = match self.store.open_blob(digest) {
             Ok(reader) => reader,
             Err(error) => return no_blob(error.to_string()),
         };
-        match send_chunks(reader, |data, last| self.say(&Reply::Blob { request, data, last }))? {
+        match send_chunks(reader, |data, last| self.send_reply(&Reply::Blob { request, data, last }))? {
             Ok(()) => Ok(()),
             Err(error) => no_blob(error.to_string()),
         }
     }
 
-    fn say(&self, reply: &Reply) -> io::Result<()> {
-        say(self.output, reply)
+    fn send_reply(&self, reply: &Reply) -> io::Result<()> {
+        write_reply(self.output, reply)
     }
 }
 
-fn say(output: &Mutex<impl Write>, reply: &Reply) -> io::Result<()> {
-    let line = line(reply)?;
+fn write_reply(output: &Mutex<impl Write>, reply: &Reply) -> io::Result<()> {
+    let line = message_line(reply)?;
     let mut output = lock(output);
     output.write_all(line.as_bytes())?;
     output.flush()

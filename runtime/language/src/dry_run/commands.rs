@@ -19,7 +19,7 @@ pub(super) enum Nest<'a> {
 }
 
 impl Place<'_> {
-    fn subject(self) -> String {
+    fn describe_place(self) -> String {
         match self.nest {
             None => format!("Workflow step {} pipeline", self.id),
             Some(Nest::Branch(branch)) => format!("Parallel branch {branch} pipeline"),
@@ -27,8 +27,9 @@ impl Place<'_> {
         }
     }
 
-    pub(super) fn parse(self, text: &str) -> Result<Pipeline, PlanError> {
-        pipeline::parse(text).map_err(|error| PlanError(format!("{} parse failed: {error}", self.subject())))
+    pub(super) fn parse_pipeline(self, text: &str) -> Result<Pipeline, PlanError> {
+        pipeline::parse(text)
+            .map_err(|error| PlanError(format!("{} parse failed: {error}", self.describe_place())))
     }
 
     fn known_commands(self, pipeline: &Pipeline, commands: Commands<'_>) -> Result<(), PlanError> {
@@ -37,11 +38,13 @@ impl Place<'_> {
         match (unknown, self.nest) {
             (None, _) => Ok(()),
             (Some(stage), Some(Nest::SubStep(_))) => {
-                Err(PlanError(format!("{}: unknown command: {}", self.subject(), stage.name)))
+                Err(PlanError(format!("{}: unknown command: {}", self.describe_place(), stage.name)))
             }
-            (Some(stage), _) => {
-                Err(PlanError(format!("{} references unknown command: {}", self.subject(), stage.name)))
-            }
+            (Some(stage), _) => Err(PlanError(format!(
+                "{} references unknown command: {}",
+                self.describe_place(),
+                stage.name
+            ))),
         }
     }
 }
@@ -53,8 +56,8 @@ fn is_deferred(name: &str) -> bool {
 
 impl Planner<'_> {
     /// Checks a pipeline; true if the name of a command depends on results.
-    pub(super) fn pipeline(&self, place: Place<'_>, shown: &str) -> Result<bool, PlanError> {
-        let parsed = place.parse(shown)?;
+    pub(super) fn check_pipeline(&self, place: Place<'_>, shown: &str) -> Result<bool, PlanError> {
+        let parsed = place.parse_pipeline(shown)?;
         place.known_commands(&parsed, self.commands)?;
         Ok(parsed.stages.iter().any(|stage| is_deferred(&stage.name)))
     }

@@ -20,19 +20,19 @@ macro_rules! line {
 }
 
 /// Contents of a sub-workflow on one line.
-pub(super) fn contents(child: &Workflow) -> String {
-    fn count<'s>(steps: impl IntoIterator<Item = &'s Step>, gates: &mut usize) -> usize {
+pub(super) fn summarize_contents(child: &Workflow) -> String {
+    fn count_steps<'s>(steps: impl IntoIterator<Item = &'s Step>, gates: &mut usize) -> usize {
         let mut total = 0;
         for step in steps {
             total += 1;
             *gates += usize::from(step.approval.is_some() || matches!(step.work, Work::Input(_)));
-            total += count(step.work.inside(), gates);
+            total += count_steps(step.work.inner_steps(), gates);
         }
         total
     }
     let plural = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
     let mut gates = 0;
-    let steps = count(&child.steps, &mut gates);
+    let steps = count_steps(&child.steps, &mut gates);
     match gates {
         0 => format!("contains: {}", plural(steps, "step")),
         gates => format!("contains: {}, {}", plural(steps, "step"), plural(gates, "question")),
@@ -42,7 +42,7 @@ pub(super) fn contents(child: &Workflow) -> String {
 impl Planner<'_> {
     pub(super) fn top_step(&mut self, number: usize, step: &Step, out: &mut String) -> Result<(), PlanError> {
         let skipped_need = self.skipped_need(step);
-        let runs = if skipped_need.is_some() { Some(false) } else { self.runs(step)? };
+        let runs = if skipped_need.is_some() { Some(false) } else { self.will_run(step)? };
         if runs == Some(false) {
             match skipped_need {
                 Some(need) => {
@@ -50,19 +50,19 @@ impl Planner<'_> {
                 }
                 None => line!(out, "  {number}. {}  {SKIPPED}", step.id),
             }
-            self.visited(step, runs);
+            self.mark_visited(step, runs);
             return Ok(());
         }
-        line!(out, "  {number}. {}  [{}]{}", step.id, kind(&step.work), runs_if(step, runs));
+        line!(out, "  {number}. {}  [{}]{}", step.id, kind_name(&step.work), runs_if(step, runs));
         if let Some(needs) = step.needs.as_ref().filter(|needs| !needs.is_empty()) {
             line!(out, "     needs: {}", needs.join(", "));
         }
-        self.details(step, out)?;
-        self.visited(step, runs);
+        self.write_details(step, out)?;
+        self.mark_visited(step, runs);
         Ok(())
     }
 
-    fn details(&mut self, step: &Step, out: &mut String) -> Result<(), PlanError> {
+    fn write_details(&mut self, step: &Step, out: &mut String) -> Result<(), PlanError> {
         let indent = "     ";
         match &step.work {
             Work::Nothing => {}
@@ -71,7 +71,7 @@ impl Planner<'_> {
                 if let Some(timeout) = timeout_ms {
                     line!(out, "{indent}timeout: {timeout}ms");
                 }
-                self.branches(&step.id, branches, indent, out)?;
+                self.write_branches(&step.id, branches, indent, out)?;
             }
             Work::ForEach { over, item_var, index_var, batch_size, pause_ms, concurrency, steps } => {
                 line!(
@@ -106,7 +106,7 @@ impl Planner<'_> {
                     self.fill_known(on),
                     self.deciding_note(step, "switch", on)?
                 );
-                self.cases(step, indent, out)?;
+                self.write_cases(step, indent, out)?;
             }
             Work::Input(input) => {
                 line!(out, "{indent}prompt: {}", input.prompt);
@@ -119,7 +119,7 @@ impl Planner<'_> {
                 self.work_notes(step, place, indent, out)?;
             }
         }
-        self.settings(step, indent, out)
+        self.write_settings(step, indent, out)
     }
 
     /// Line of a step that is not a container: `run: echo hi`.
@@ -137,7 +137,7 @@ impl Planner<'_> {
             Work::Js(text) => format!("js: {text}"),
             Work::Mcp { server, tool, .. } => format!("mcp: {server} {tool}"),
             Work::Exec(argv) => {
-                let words: Vec<_> = argv.iter().map(|word| quoted(&self.fill_known(word))).collect();
+                let words: Vec<_> = argv.iter().map(|word| quote_word(&self.fill_known(word))).collect();
                 format!("exec: {}", words.join(" "))
             }
             Work::Input(input) => format!("prompt: {}", input.prompt),
@@ -159,7 +159,7 @@ impl Planner<'_> {
     ) -> Result<(), PlanError> {
         match &step.work {
             Work::Pipeline(text) => {
-                if self.pipeline(place, &self.fill_known(text))? {
+                if self.check_pipeline(place, &self.fill_known(text))? {
                     line!(out, "{indent}{DEFERRED}");
                 }
             }
@@ -168,7 +168,7 @@ impl Planner<'_> {
                     let names: Vec<&str> = args.keys().map(String::as_str).collect();
                     line!(out, "{indent}args: {}", names.join(", "));
                 }
-                line!(out, "{indent}{}", self.child(step, path, args)?);
+                line!(out, "{indent}{}", self.plan_child(step, path, args)?);
             }
             Work::Component { args, .. } | Work::Mcp { args, .. } if !args.is_empty() => {
                 line!(out, "{indent}args: {}", json::compact(args));
@@ -196,7 +196,7 @@ impl Planner<'_> {
 
     /// Note about the text of a field on which the further course of a step depends.
     fn deciding_note(&self, step: &Step, field: &str, text: &str) -> Result<&'static str, PlanError> {
-        Ok(match self.strict(text, &format!("Workflow step {} {field}", step.id))? {
+        Ok(match self.only_reference(text, &format!("Workflow step {} {field}", step.id))? {
             Some(reference) => self.note_of(&reference),
             None if self.depends_on_later_results(&template::fill_args(text, self.args)) => DEPENDS,
             None => "",
@@ -204,22 +204,22 @@ impl Planner<'_> {
     }
 
     /// Cases of a switch; only the chosen one, if arguments alone decide it.
-    fn cases(&mut self, step: &Step, indent: &str, out: &mut String) -> Result<(), PlanError> {
+    fn write_cases(&mut self, step: &Step, indent: &str, out: &mut String) -> Result<(), PlanError> {
         let Work::Switch { on, cases, default } = &step.work else { return Ok(()) };
         let value = self.fill_known(on);
         let is_known = template::is_constant(&value);
         let taken = cases.iter().position(|case| case.value == value).filter(|_| is_known);
         for (index, case) in cases.iter().enumerate() {
             let skipped = is_known && taken != Some(index);
-            self.case(&format!("case {}", case.value), &case.steps, skipped, (step, indent), out)?;
+            self.write_case(&format!("case {}", case.value), &case.steps, skipped, (step, indent), out)?;
         }
         if let Some(steps) = default {
-            self.case("default", steps, taken.is_some(), (step, indent), out)?;
+            self.write_case("default", steps, taken.is_some(), (step, indent), out)?;
         }
         Ok(())
     }
 
-    fn case(
+    fn write_case(
         &mut self,
         name: &str,
         steps: &[Step],
@@ -239,10 +239,10 @@ impl Planner<'_> {
     }
 
     /// Fields of a step besides its work.
-    fn settings(&self, step: &Step, indent: &str, out: &mut String) -> Result<(), PlanError> {
+    fn write_settings(&self, step: &Step, indent: &str, out: &mut String) -> Result<(), PlanError> {
         if let Stdin::Text(text) = &step.stdin {
             let shown = self.fill_known(text);
-            if let Some(reference) = self.strict(text, &format!("Workflow step {} stdin", step.id))? {
+            if let Some(reference) = self.only_reference(text, &format!("Workflow step {} stdin", step.id))? {
                 line!(out, "{indent}stdin: {shown}{}", self.note_of(&reference));
             } else if self.depends_on_results(&shown) {
                 let note = if self.depends_on_later_results(&shown) { DEPENDS } else { "" };
@@ -288,7 +288,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    fn branches(
+    fn write_branches(
         &mut self,
         id: &str,
         branches: &[Step],
@@ -296,7 +296,7 @@ impl Planner<'_> {
         out: &mut String,
     ) -> Result<(), PlanError> {
         for branch in branches {
-            let runs = self.runs(branch)?;
+            let runs = self.will_run(branch)?;
             if runs == Some(false) {
                 line!(out, "{indent}branch {}: {SKIPPED}", branch.id);
                 continue;
@@ -304,7 +304,7 @@ impl Planner<'_> {
             let text = self.branch_text(branch);
             line!(out, "{indent}branch {}: {text}{}", branch.id, runs_if(branch, runs));
             let place = Place { id, nest: Some(Nest::Branch(&branch.id)) };
-            self.inside(branch, place, &format!("{indent}  "), out)?;
+            self.write_inner_lines(branch, place, &format!("{indent}  "), out)?;
         }
         Ok(())
     }
@@ -314,7 +314,7 @@ impl Planner<'_> {
         let told = self.work_line(&branch.work);
         let text = told.split_once(": ").map_or("", |(_, text)| text);
         let text = text.strip_suffix(DEPENDS).unwrap_or(text);
-        match kind(&branch.work) {
+        match kind_name(&branch.work) {
             kind if text.is_empty() => format!("[{kind}]"),
             kind => format!("[{kind}] {text}"),
         }
@@ -331,7 +331,7 @@ impl Planner<'_> {
         let outside = self.known.clone();
         self.known.extend(variables.iter().map(|name| ((*name).clone(), Expectation::Variable)));
         for (index, step) in steps.iter().enumerate() {
-            let runs = self.runs(step)?;
+            let runs = self.will_run(step)?;
             let number = index + 1;
             if runs == Some(false) {
                 line!(out, "{indent}{number}. {}  {SKIPPED}", step.id);
@@ -339,19 +339,19 @@ impl Planner<'_> {
                 let told = self.work_line(&step.work);
                 let told = told.strip_suffix(DEPENDS).unwrap_or(&told);
                 let blank = if told.is_empty() { "" } else { " " };
-                let kind = kind(&step.work);
+                let kind = kind_name(&step.work);
                 line!(out, "{indent}{number}. {}  [{kind}]{blank}{told}{}", step.id, runs_if(step, runs));
                 let place = Place { id, nest: Some(Nest::SubStep(&step.id)) };
-                self.inside(step, place, &format!("{indent}   "), out)?;
+                self.write_inner_lines(step, place, &format!("{indent}   "), out)?;
             }
-            self.visited(step, runs);
+            self.mark_visited(step, runs);
         }
         self.known = outside;
         Ok(())
     }
 
     /// Lines below the line of a branch or sub-step.
-    fn inside(
+    fn write_inner_lines(
         &mut self,
         step: &Step,
         place: Place<'_>,
@@ -359,7 +359,7 @@ impl Planner<'_> {
         out: &mut String,
     ) -> Result<(), PlanError> {
         match &step.work {
-            Work::Parallel { branches, .. } => self.branches(&step.id, branches, indent, out)?,
+            Work::Parallel { branches, .. } => self.write_branches(&step.id, branches, indent, out)?,
             Work::ForEach { over, item_var, index_var, steps, .. } => {
                 line!(
                     out,
@@ -373,7 +373,7 @@ impl Planner<'_> {
                 line!(out, "{indent}{}", repeat_line(&step.work));
                 self.sub_steps(&step.id, &[index_var], steps, indent, out)?;
             }
-            Work::Switch { .. } => self.cases(step, indent, out)?,
+            Work::Switch { .. } => self.write_cases(step, indent, out)?,
             Work::Nothing
             | Work::Shell(_)
             | Work::Exec(_)
@@ -388,11 +388,11 @@ impl Planner<'_> {
         if matches!(step.work, Work::Input(_)) {
             line!(out, "{indent}[input required]");
         }
-        self.settings(step, indent, out)
+        self.write_settings(step, indent, out)
     }
 }
 
-fn kind(work: &Work) -> &'static str {
+fn kind_name(work: &Work) -> &'static str {
     match work {
         Work::Nothing => "no-op",
         Work::Shell(_) => "shell",
@@ -415,13 +415,13 @@ fn kind(work: &Work) -> &'static str {
 fn repeat_line(work: &Work) -> String {
     let Work::Repeat { until, every, max, .. } = work else { return String::new() };
     let every = every.as_ref().map(|every| format!(", every {every}")).unwrap_or_default();
-    format!("repeat: until {}{every}, at most {max} rounds", until.text())
+    format!("repeat: until {}{every}, at most {max} rounds", until.source_text())
 }
 
 fn runs_if(step: &Step, runs: Option<bool>) -> String {
     match runs {
         None if step.when.is_always() => "  [skipped if what it needs is]".to_owned(),
-        None => format!("  [runs if: {} — else skipped]", step.when.text()),
+        None => format!("  [runs if: {} — else skipped]", step.when.source_text()),
         Some(_) => String::new(),
     }
 }
@@ -458,7 +458,7 @@ fn grants_line(grants: &Grants) -> String {
 }
 
 /// A word in a form that separates it from the words around it.
-fn quoted(word: &str) -> String {
+fn quote_word(word: &str) -> String {
     let plain =
         !word.is_empty() && !word.contains(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '\\'));
     if plain { word.to_owned() } else { json::compact(&word) }

@@ -43,7 +43,7 @@ pub fn dry_run(
         out.push_str(&format!("  at most {concurrency} at once\n\n"));
     }
     let mut planner = Planner { workflow, args, commands, known: HashMap::new(), ended: HashSet::new() };
-    for (number, index) in workflow.order().into_iter().enumerate() {
+    for (number, index) in workflow.execution_order().into_iter().enumerate() {
         planner.top_step(number + 1, &workflow.steps[index], &mut out)?;
     }
     Ok(out)
@@ -53,7 +53,7 @@ pub fn dry_run(
 ///
 /// # Errors
 /// As [`dry_run`].
-pub fn after(
+pub fn remaining_plan(
     workflow: &Workflow,
     args: &Map<String, Value>,
     commands: Commands<'_>,
@@ -61,7 +61,7 @@ pub fn after(
 ) -> Result<String, PlanError> {
     let mut planner = Planner { workflow, args, commands, known: HashMap::new(), ended: HashSet::new() };
     let mut out = String::new();
-    for (number, index) in workflow.order().into_iter().enumerate() {
+    for (number, index) in workflow.execution_order().into_iter().enumerate() {
         let step = &workflow.steps[index];
         planner.top_step(number + 1, step, &mut out)?;
         if step.id == done {
@@ -94,7 +94,7 @@ struct Shape {
 }
 
 impl Shape {
-    fn of(step: &Step) -> Self {
+    fn from_step(step: &Step) -> Self {
         Self {
             gate: step.approval.is_some(),
             may_fail: step.on_error.passes_over(),
@@ -117,7 +117,7 @@ struct Planner<'a> {
 
 impl Planner<'_> {
     /// Fact about the value of a reference.
-    fn fact(&self, reference: &Reference) -> Result<Fact, PlanError> {
+    fn reference_fact(&self, reference: &Reference) -> Result<Fact, PlanError> {
         let Some(expectation) = self.known.get(&reference.id) else {
             return Err(PlanError(ExprError::UnknownStep(reference.clone()).to_string()));
         };
@@ -149,8 +149,8 @@ impl Planner<'_> {
     }
 
     /// True if the step runs; `None` if that depends on results.
-    fn runs(&self, step: &Step) -> Result<Option<bool>, PlanError> {
-        let runs = step.when.decide(&|reference| self.fact(reference))?;
+    fn will_run(&self, step: &Step) -> Result<Option<bool>, PlanError> {
+        let runs = step.when.evaluate_partially(&|reference| self.reference_fact(reference))?;
         let may_be_skipped = |need: &String| {
             let sure = matches!(self.known.get(need), Some(Expectation::Runs { surely: true, .. }));
             !sure && !step.asks_about(need)
@@ -165,10 +165,10 @@ impl Planner<'_> {
         step.needs.iter().flatten().find(|need| is_skipped(need) && !step.asks_about(need))
     }
 
-    fn visited(&mut self, step: &Step, runs: Option<bool>) {
+    fn mark_visited(&mut self, step: &Step, runs: Option<bool>) {
         let expectation = match runs {
             Some(false) => Expectation::Skipped,
-            runs => Expectation::Runs { surely: runs.is_some(), shape: Shape::of(step) },
+            runs => Expectation::Runs { surely: runs.is_some(), shape: Shape::from_step(step) },
         };
         self.known.insert(step.id.clone(), expectation);
         // Only the winner of `wait: any`, or the steps of the chosen case, have a result, and it is not
@@ -176,8 +176,8 @@ impl Planner<'_> {
         if let Work::Parallel { .. } | Work::Switch { .. } = &step.work
             && runs != Some(false)
         {
-            for inside in step.work.inside() {
-                self.visited(inside, None);
+            for inside in step.work.inner_steps() {
+                self.mark_visited(inside, None);
             }
         }
     }
@@ -189,7 +189,9 @@ impl Planner<'_> {
         let mut copied = 0;
         for (range, reference) in template::references_in(&filled) {
             let is_approval = reference.path == ["approved"];
-            let Some(value) = is_approval.then(|| self.fact(&reference).ok()).flatten() else { continue };
+            let Some(value) = is_approval.then(|| self.reference_fact(&reference).ok()).flatten() else {
+                continue;
+            };
             let text = match value {
                 Fact::Known(Some(value)) => value.to_string(),
                 Fact::Known(None) => "false".to_owned(),
@@ -215,7 +217,7 @@ impl Planner<'_> {
     }
 
     /// The only reference of a text, which must name a known step.
-    fn strict(&self, text: &str, place: &str) -> Result<Option<Reference>, PlanError> {
+    fn only_reference(&self, text: &str, place: &str) -> Result<Option<Reference>, PlanError> {
         let Some(reference) = template::strict_reference(&template::fill_args(text, self.args)) else {
             return Ok(None);
         };
@@ -226,7 +228,7 @@ impl Planner<'_> {
     }
 
     /// Plans the sub-workflow that a step calls.
-    fn child(&self, step: &Step, path: &str, given: &Map<String, Value>) -> Result<String, PlanError> {
+    fn plan_child(&self, step: &Step, path: &str, given: &Map<String, Value>) -> Result<String, PlanError> {
         let Some(child) = self.workflow.children.get(path) else {
             return Ok(if template::is_constant(path) {
                 "[file cannot be used now — it must be there when the step runs]".to_owned()
@@ -245,7 +247,7 @@ impl Planner<'_> {
             .collect();
         let args = bind_args(child, &Value::Object(given)).map_err(|error| failed(error.to_string()))?;
         dry_run(child, &args, self.commands).map_err(|error| failed(error.0))?;
-        Ok(describe::contents(child))
+        Ok(describe::summarize_contents(child))
     }
 }
 

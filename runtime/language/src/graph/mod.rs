@@ -44,8 +44,8 @@ impl FromStr for Format {
 
 /// Draws a workflow, with a final newline. Labels that use arguments show their values.
 #[must_use]
-pub fn draw(workflow: &Workflow, args: &Map<String, Value>, format: Format) -> String {
-    let graph = Graph::of(workflow, args);
+pub fn draw_workflow(workflow: &Workflow, args: &Map<String, Value>, format: Format) -> String {
+    let graph = Graph::from_workflow(workflow, args);
     match format {
         Format::Mermaid => render::mermaid(&graph),
         Format::Dot => render::dot(&graph),
@@ -89,29 +89,29 @@ const MAX_CONDITION: usize = 70;
 impl Graph {
     /// Builds the graph of a workflow. Labels that use arguments show their values.
     #[must_use]
-    pub fn of(workflow: &Workflow, args: &Map<String, Value>) -> Self {
-        let nodes = workflow.steps.iter().map(|step| Node::of(step, args)).collect();
+    pub fn from_workflow(workflow: &Workflow, args: &Map<String, Value>) -> Self {
+        let nodes = workflow.steps.iter().map(|step| Node::from_step(step, args)).collect();
         let ids = workflow.steps.iter().enumerate().map(|(index, step)| (step.id.as_str(), index)).collect();
         let mut edges = Edges { ids, seen: HashSet::new(), list: Vec::new() };
         for (to, step) in workflow.steps.iter().enumerate() {
             match &step.needs {
-                None if to > 0 => edges.add(to - 1, to, "next"),
+                None if to > 0 => edges.add_edge(to - 1, to, "next"),
                 None => {}
-                Some(needs) => needs.iter().for_each(|need| edges.need(need, to)),
+                Some(needs) => needs.iter().for_each(|need| edges.add_need(need, to)),
             }
             match &step.stdin {
                 Stdin::None => {}
-                Stdin::Text(text) => edges.references(text, to, "stdin"),
-                Stdin::Literal(value) => edges.inside(value, to),
+                Stdin::Text(text) => edges.add_references(text, to, "stdin"),
+                Stdin::Literal(value) => edges.add_value_references(value, to),
             }
             if let Work::ForEach { over, .. } = &step.work {
-                edges.references(over, to, "for_each");
+                edges.add_references(over, to, "for_each");
             }
             if let Work::Switch { on, .. } = &step.work {
-                edges.references(on, to, "switch");
+                edges.add_references(on, to, "switch");
             }
-            let label = cut(&format!("when: {}", one_line(step.when.text())), MAX_CONDITION);
-            edges.references(step.when.text(), to, &label);
+            let label = shorten_text(&format!("when: {}", one_line(step.when.source_text())), MAX_CONDITION);
+            edges.add_references(step.when.source_text(), to, &label);
         }
         Self { nodes, edges: edges.list }
     }
@@ -124,39 +124,39 @@ struct Edges<'a> {
 }
 
 impl Edges<'_> {
-    fn add(&mut self, from: usize, to: usize, label: &str) {
+    fn add_edge(&mut self, from: usize, to: usize, label: &str) {
         let edge = Edge { from, to, label: label.to_owned() };
         if self.seen.insert(edge.clone()) {
             self.list.push(edge);
         }
     }
 
-    fn need(&mut self, id: &str, to: usize) {
+    fn add_need(&mut self, id: &str, to: usize) {
         if let Some(from) = self.ids.get(id).copied() {
-            self.add(from, to, "needs");
+            self.add_edge(from, to, "needs");
         }
     }
 
-    fn references(&mut self, text: &str, to: usize, label: &str) {
+    fn add_references(&mut self, text: &str, to: usize, label: &str) {
         for (_, reference) in template::references_in(text) {
             if let Some(from) = self.ids.get(reference.id.as_str()).copied() {
-                self.add(from, to, label);
+                self.add_edge(from, to, label);
             }
         }
     }
 
-    fn inside(&mut self, value: &Value, to: usize) {
+    fn add_value_references(&mut self, value: &Value, to: usize) {
         match value {
-            Value::String(text) => self.references(text, to, "stdin"),
-            Value::Array(items) => items.iter().for_each(|item| self.inside(item, to)),
-            Value::Object(map) => map.values().for_each(|item| self.inside(item, to)),
+            Value::String(text) => self.add_references(text, to, "stdin"),
+            Value::Array(items) => items.iter().for_each(|item| self.add_value_references(item, to)),
+            Value::Object(map) => map.values().for_each(|item| self.add_value_references(item, to)),
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
     }
 }
 
 impl Node {
-    fn of(step: &Step, args: &Map<String, Value>) -> Self {
+    fn from_step(step: &Step, args: &Map<String, Value>) -> Self {
         let (kind, detail) = match &step.work {
             Work::Parallel { wait, .. } => {
                 let wait = if *wait == Wait::Any { "any" } else { "all" };
@@ -164,7 +164,7 @@ impl Node {
             }
             Work::ForEach { over, .. } => ("for_each", Some(format!("for_each: {over}"))),
             Work::Repeat { until, max, .. } => {
-                ("repeat", Some(format!("repeat until {}, at most {max} rounds", until.text())))
+                ("repeat", Some(format!("repeat until {}, at most {max} rounds", until.source_text())))
             }
             Work::Switch { on, cases, default } => {
                 let values = cases.iter().map(|case| case.value.as_str());
@@ -183,7 +183,8 @@ impl Node {
             Work::Nothing if step.approval.is_some() => ("approval", Some("approval gate".to_owned())),
             Work::Nothing => ("step", None),
         };
-        let detail = detail.map(|text| cut(&one_line(&template::fill_args(&text, args)), MAX_DETAIL));
+        let detail =
+            detail.map(|text| shorten_text(&one_line(&template::fill_args(&text, args)), MAX_DETAIL));
         Self { id: step.id.clone(), kind, detail, gate: step.approval.is_some() }
     }
 }
@@ -196,7 +197,7 @@ fn one_line(text: &str) -> String {
 }
 
 /// At most `max` UTF-16 code units; the last one is an ellipsis if something was cut.
-fn cut(text: &str, max: usize) -> String {
+fn shorten_text(text: &str, max: usize) -> String {
     text::fit(text, max, Count::Utf16).into_owned()
 }
 
@@ -229,11 +230,11 @@ steps:
     when: $ok-1.approved && $ask.response.ok == true && $nope.x && $send.y
 ";
 
-    fn drawn(text: &str, format: Format) -> String {
+    fn draw_text(text: &str, format: Format) -> String {
         let source = Arc::new(Source::new("t", "/t", text.as_bytes()));
         let (workflow, _) = load(&source, &|_| Err(io::ErrorKind::NotFound.into())).unwrap();
         let args = bind_args(&workflow, &json!({})).unwrap();
-        draw(&workflow, &args, format)
+        draw_workflow(&workflow, &args, format)
     }
 
     #[test]
@@ -268,9 +269,9 @@ Edges:
 ";
         let expected = expected.replace("&& $nope.x && $send.y", "&& $nope.x &&…");
         let expected = expected.replace("&& $nope.x &&…", &cut_rest());
-        assert_eq!(drawn(FULL, Format::Ascii), expected);
+        assert_eq!(draw_text(FULL, Format::Ascii), expected);
         assert_eq!(
-            drawn("steps: [{id: only, run: echo hi}]", Format::Ascii),
+            draw_text("steps: [{id: only, run: echo hi}]", Format::Ascii),
             "Workflow Graph\n\nNodes:\n- only [run] (run: echo hi)\n\nEdges:\n- (none)\n"
         );
     }
@@ -278,18 +279,18 @@ Edges:
     /// End of the long condition after the cut.
     fn cut_rest() -> String {
         let start = "when: $ok-1.approved && $ask.response.ok == true ";
-        cut(&format!("{start}&& $nope.x && $send.y"), MAX_CONDITION)[start.len()..].to_owned()
+        shorten_text(&format!("{start}&& $nope.x && $send.y"), MAX_CONDITION)[start.len()..].to_owned()
     }
 
     #[test]
     fn mermaid_keys_are_unique_and_text_is_escaped() {
         let text = "steps: [{id: a-b, run: x}, {id: a_b, run: x}, {id: a.b, run: x}, {id: 1-a, run: x}, {id: 1_a, run: x}, {id: '☃', run: 'a <b> & \"c\" | d\\n'}]";
         assert_eq!(
-            drawn(text, Format::Mermaid),
+            draw_text(text, Format::Mermaid),
             "flowchart TD\n  a_b[\"a-b\\nrun: x\"]\n  a_b_2[\"a_b\\nrun: x\"]\n  a_b_3[\"a.b\\nrun: x\"]\n  s_1_a[\"1-a\\nrun: x\"]\n  s_1_a_2[\"1_a\\nrun: x\"]\n  _[\"☃\\nrun: a &lt;b&gt; &amp; &quot;c&quot; &#124; d\\n\"]\n\n  a_b -->|next| a_b_2\n  a_b_2 -->|next| a_b_3\n  a_b_3 -->|next| s_1_a\n  s_1_a -->|next| s_1_a_2\n  s_1_a_2 -->|next| _\n"
         );
         assert_eq!(
-            drawn("steps: [{id: g, run: x, approval: true}]", Format::Mermaid),
+            draw_text("steps: [{id: g, run: x, approval: true}]", Format::Mermaid),
             "flowchart TD\n  g{\"g\\nrun: x\"}\n\n"
         );
     }
@@ -298,16 +299,16 @@ Edges:
     fn dot_breaks_the_line_inside_labels() {
         let text = "steps: [{id: 'q\"', run: 'say \"hi\" \\n'}, {id: g, approval: true}]";
         assert_eq!(
-            drawn(text, Format::Dot),
+            draw_text(text, Format::Dot),
             "digraph workflow {\n  rankdir=TB;\n  \"q\\\"\" [shape=box,label=\"q\\\"\\nrun: say \\\"hi\\\" \\\\n\"];\n  \"g\" [shape=diamond,label=\"g\\napproval gate\"];\n\n  \"q\\\"\" -> \"g\" [label=\"next\"];\n}\n"
         );
     }
 
     #[test]
     fn long_text_is_cut_in_utf16_units() {
-        let cut_to = |text: &str| cut(text, MAX_DETAIL).encode_utf16().count();
+        let cut_to = |text: &str| shorten_text(text, MAX_DETAIL).encode_utf16().count();
         assert_eq!(cut_to(&"x".repeat(80)), 80);
-        assert_eq!(cut(&"x".repeat(81), MAX_DETAIL), format!("{}…", "x".repeat(79)));
+        assert_eq!(shorten_text(&"x".repeat(81), MAX_DETAIL), format!("{}…", "x".repeat(79)));
         assert!(cut_to(&"😀".repeat(60)) <= 80);
         assert_eq!("DOT".parse::<Format>(), Err(FormatError));
     }

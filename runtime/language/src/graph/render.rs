@@ -14,7 +14,7 @@ pub(super) fn mermaid(graph: &Graph) -> String {
     let keys = mermaid_keys(&graph.nodes);
     let mut out = String::from("flowchart TD\n");
     for (node, key) in graph.nodes.iter().zip(&keys) {
-        let label = mermaid_text(&label(node, "\\n"));
+        let label = mermaid_text(&node_label(node, "\\n"));
         match node.gate {
             true => line!(out, "  {key}{{\"{label}\"}}"),
             false => line!(out, "  {key}[\"{label}\"]"),
@@ -66,7 +66,7 @@ pub(super) fn ascii(graph: &Graph) -> String {
     out
 }
 
-fn label(node: &Node, separator: &str) -> String {
+fn node_label(node: &Node, separator: &str) -> String {
     match &node.detail {
         Some(detail) => format!("{}{separator}{detail}", node.id),
         None => node.id.clone(),

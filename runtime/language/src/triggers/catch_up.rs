@@ -101,36 +101,39 @@ mod tests {
     use crate::plan::Span;
     use crate::triggers::Overlap;
 
-    fn schedule(due: Due, missed: Missed) -> Schedule {
+    fn sample_schedule(due: Due, missed: Missed) -> Schedule {
         let (jitter_ms, overlap) = (0, Overlap::default());
         let args = serde_json::Map::new();
         Schedule { span: Span::default(), name: "s".to_owned(), due, jitter_ms, missed, overlap, args }
     }
 
-    fn cron(pattern: &str, missed: Missed) -> Schedule {
+    fn cron_schedule(pattern: &str, missed: Missed) -> Schedule {
         let timezone = "America/New_York".to_owned();
-        schedule(Due::Cron { pattern: pattern.to_owned(), timezone }, missed)
+        sample_schedule(Due::Cron { pattern: pattern.to_owned(), timezone }, missed)
     }
 
-    fn at(text: &str) -> Timestamp {
+    fn parse_time(text: &str) -> Timestamp {
         text.parse().unwrap()
     }
 
     #[test]
     fn three_days_of_minutes_are_no_avalanche() {
         let zones = TimeZoneDatabase::bundled();
-        let (from, to) = (at("2026-11-20T12:00:00Z"), at("2026-11-23T12:00:00Z"));
-        let all = cron("* * * * *", Missed::All { max: 10, within_ms: None });
+        let (from, to) = (parse_time("2026-11-20T12:00:00Z"), parse_time("2026-11-23T12:00:00Z"));
+        let all = cron_schedule("* * * * *", Missed::All { max: 10, within_ms: None });
         let found = all.catch_up(from, to, &zones).unwrap();
         assert_eq!((found.run.len(), found.left_out, found.are_more), (10, 4310, false));
-        assert_eq!((found.run[0].due, found.run[9].due), (at("2026-11-23T11:51:00Z"), to));
+        assert_eq!((found.run[0].due, found.run[9].due), (parse_time("2026-11-23T11:51:00Z"), to));
         let (first, last) = found.span.unwrap();
-        assert_eq!((first.due, last.due), (at("2026-11-20T12:01:00Z"), at("2026-11-23T11:50:00Z")));
+        assert_eq!(
+            (first.due, last.due),
+            (parse_time("2026-11-20T12:01:00Z"), parse_time("2026-11-23T11:50:00Z"))
+        );
 
-        let short = cron("* * * * *", Missed::All { max: 10, within_ms: Some(180_000) });
+        let short = cron_schedule("* * * * *", Missed::All { max: 10, within_ms: Some(180_000) });
         let found = short.catch_up(from, to, &zones).unwrap();
         assert_eq!((found.run.len(), found.left_out), (4, 4316));
-        let none = cron("* * * * *", Missed::Skip).catch_up(from, to, &zones).unwrap();
+        let none = cron_schedule("* * * * *", Missed::Skip).catch_up(from, to, &zones).unwrap();
         assert_eq!((none.run.len(), none.left_out), (0, 4320));
         assert_eq!(all.catch_up(to, to, &zones).unwrap(), CatchUp::default());
         // A clock that was set back.
@@ -140,10 +143,12 @@ mod tests {
     #[test]
     fn a_count_without_end_stops() {
         let zones = TimeZoneDatabase::bundled();
-        let every = schedule(Due::Every { ms: 1000 }, Missed::Last { within_ms: None });
-        let found = every.catch_up(at("2000-01-01T00:00:00Z"), at("2026-01-01T00:00:00Z"), &zones).unwrap();
+        let every = sample_schedule(Due::Every { ms: 1000 }, Missed::Last { within_ms: None });
+        let found = every
+            .catch_up(parse_time("2000-01-01T00:00:00Z"), parse_time("2026-01-01T00:00:00Z"), &zones)
+            .unwrap();
         assert_eq!((found.run.len(), found.left_out, found.are_more), (1, MOST_COUNTED, true));
-        assert_eq!(found.run[0].due, at("2026-01-01T00:00:00Z"));
+        assert_eq!(found.run[0].due, parse_time("2026-01-01T00:00:00Z"));
     }
 
     proptest! {
@@ -167,11 +172,11 @@ mod tests {
             };
             let patterns = ["*/7 * * * *", "30 1 * * *", "30 2 * * *", "0 */4 * * *", "15,45 1,2 * * *"];
             let schedule = match patterns.get(which) {
-                Some(pattern) => cron(pattern, missed),
-                None => schedule(Due::Every { ms: 1_234_567 }, missed),
+                Some(pattern) => cron_schedule(pattern, missed),
+                None => sample_schedule(Due::Every { ms: 1_234_567 }, missed),
             };
             // Around the hour that occurs twice.
-            let start = at("2026-10-29T00:00:00Z");
+            let start = parse_time("2026-10-29T00:00:00Z");
             let minute = |n: i64| start + SignedDuration::from_mins(n);
             let end = minute(20_000);
             let (mut ran, mut left_out, mut from) = (HashSet::new(), 0, start);

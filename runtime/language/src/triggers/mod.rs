@@ -166,7 +166,7 @@ pub enum Source {
 impl Source {
     /// The value, if the trigger's data has it.
     #[must_use]
-    pub fn find<'v>(&'v self, brought: &'v Value) -> Option<&'v Value> {
+    pub fn find_value<'v>(&'v self, brought: &'v Value) -> Option<&'v Value> {
         match self {
             Self::Value(value) => Some(value),
             Self::Path(path) => path.iter().try_fold(brought, |at, part| match at {
@@ -182,7 +182,9 @@ impl Source {
 /// [`crate::workflow::bind_args`] checks the others against the declarations.
 #[must_use]
 pub fn find_args(args: &BTreeMap<String, Source>, brought: &Value) -> Map<String, Value> {
-    args.iter().filter_map(|(name, source)| Some((name.clone(), source.find(brought)?.clone()))).collect()
+    args.iter()
+        .filter_map(|(name, source)| Some((name.clone(), source.find_value(brought)?.clone())))
+        .collect()
 }
 
 /// One entry of `after:`. Its data is the envelope of the run that ended.

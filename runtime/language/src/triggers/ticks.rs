@@ -79,7 +79,7 @@ impl Schedule {
     /// `identity` (the service's name for the schedule).
     #[must_use]
     pub fn delay_ms(&self, identity: &str) -> u64 {
-        let digest = Digest::of(identity.as_bytes());
+        let digest = Digest::of_bytes(identity.as_bytes());
         let drawn = digest.to_string().get(..15).and_then(|hex| u64::from_str_radix(hex, 16).ok());
         drawn.unwrap_or_default().checked_rem(self.jitter_ms).unwrap_or_default()
     }

@@ -9,7 +9,7 @@ use super::super::diagnostic::Diagnostic;
 use super::super::plan::{ArgSpec, Workflow};
 use super::super::source::{MappingEntry, Node};
 use super::Lowering;
-use super::fields::nearest;
+use super::fields::nearest_field;
 use crate::mistyped::nearest_name;
 use lobster_base::json;
 use lobster_base::text::{self, Count};
@@ -50,13 +50,13 @@ pub fn bind_args(workflow: &Workflow, given: &Value) -> Result<Map<String, Value
     let args = merge_args(workflow, given);
     for spec in &workflow.args {
         if let Some(value) = args.get(&spec.name).filter(|_| argument_names(given).contains(&spec.name)) {
-            spec.check(value)?;
+            spec.check_value(value)?;
         }
     }
     // A null is no value: inserted into a path or a command, it would become the word.
     let is_missing = |spec: &&ArgSpec| args.get(&spec.name).is_none_or(Value::is_null);
     match workflow.args.iter().filter(|spec| spec.required).find(is_missing) {
-        Some(spec) => Err(spec.missing()),
+        Some(spec) => Err(spec.missing_error()),
         None => Ok(args),
     }
 }
@@ -69,9 +69,9 @@ pub fn bind_args(workflow: &Workflow, given: &Value) -> Result<Map<String, Value
 pub fn check_args(specs: &[ArgSpec], given: &Map<String, Value>) -> Result<(), ArgsError> {
     for spec in specs {
         match given.get(&spec.name) {
-            Some(Value::Null) if spec.required => return Err(spec.missing()),
-            Some(value) => spec.check(spec.read_text(value).as_ref().unwrap_or(value))?,
-            None if spec.required && spec.default.is_none() => return Err(spec.missing()),
+            Some(Value::Null) if spec.required => return Err(spec.missing_error()),
+            Some(value) => spec.check_value(spec.read_text(value).as_ref().unwrap_or(value))?,
+            None if spec.required && spec.default.is_none() => return Err(spec.missing_error()),
             None => {}
         }
     }
@@ -119,7 +119,7 @@ pub fn merge_args(workflow: &Workflow, given: &Value) -> Map<String, Value> {
             args.insert(spec.name.clone(), default.clone());
         }
     }
-    for (name, value) in entries(given) {
+    for (name, value) in object_entries(given) {
         let spec = workflow.args.iter().find(|spec| spec.name == name);
         let read = spec.and_then(|spec| spec.read_text(&value));
         args.insert(name, read.unwrap_or(value));
@@ -138,17 +138,17 @@ pub fn reread_arguments(workflow: &Workflow, given: &Value, is_text: impl Fn(&st
         let kind = spec.kind.as_deref().unwrap_or_default();
         Some(format!("argument {name:?} is of type {kind} and was given as text; {value} is taken as {read}"))
     };
-    entries(given).into_iter().filter(|(name, _)| !is_text(name)).filter_map(said).collect()
+    object_entries(given).into_iter().filter(|(name, _)| !is_text(name)).filter_map(said).collect()
 }
 
 /// Names of the arguments in `given`.
 #[must_use]
 pub fn argument_names(given: &Value) -> BTreeSet<String> {
-    entries(given).into_iter().map(|(name, _)| name).collect()
+    object_entries(given).into_iter().map(|(name, _)| name).collect()
 }
 
 /// ECMA-262 `Object.entries`.
-fn entries(given: &Value) -> Vec<(String, Value)> {
+fn object_entries(given: &Value) -> Vec<(String, Value)> {
     match given {
         Value::Object(map) => map.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
         Value::Array(items) => {
@@ -173,28 +173,30 @@ impl ArgSpec {
         json::parse(text).ok().filter(|read| !read.is_null() && has_type(read, wanted))
     }
 
-    fn missing(&self) -> ArgsError {
+    fn missing_error(&self) -> ArgsError {
         ArgsError::Missing { name: self.name.clone(), description: self.description.clone() }
     }
 
     /// A given null means "no value" and is accepted for every type; a required argument is then
     /// missing.
-    pub(super) fn check(&self, value: &Value) -> Result<(), ArgsError> {
+    pub(super) fn check_value(&self, value: &Value) -> Result<(), ArgsError> {
         if value.is_null() {
             return Ok(());
         }
         if let Some(wanted) = &self.kind
             && !has_type(value, wanted)
         {
-            let (name, wanted, given) = (self.name.clone(), wanted.clone(), abridged(value));
+            let (name, wanted, given) = (self.name.clone(), wanted.clone(), abridge_value(value));
             return Err(ArgsError::Type { name, wanted, given });
         }
         match &self.choices {
-            Some(choices) if !choices.iter().any(|choice| json::stable(choice) == json::stable(value)) => {
+            Some(choices)
+                if !choices.iter().any(|choice| json::stable_text(choice) == json::stable_text(value)) =>
+            {
                 Err(ArgsError::Choice {
                     name: self.name.clone(),
                     choices: choices.iter().map(json::compact).collect::<Vec<_>>().join(", "),
-                    given: abridged(value),
+                    given: abridge_value(value),
                 })
             }
             _ => Ok(()),
@@ -215,7 +217,7 @@ fn has_type(value: &Value, wanted: &str) -> bool {
 }
 
 /// A value shortened for a message.
-fn abridged(value: &Value) -> String {
+fn abridge_value(value: &Value) -> String {
     text::clip(&json::compact(value), 60, Count::Chars).into_owned()
 }
 
@@ -223,7 +225,7 @@ impl Lowering<'_> {
     pub(super) fn arg_specs(&mut self, root: &Node) -> Vec<ArgSpec> {
         let Some(node) = root.get_some("args") else { return Vec::new() };
         let Some(entries) = node.as_map() else {
-            let message = format!("args is {} instead of a map and declares nothing", node.kind());
+            let message = format!("args is {} instead of a map and declares nothing", node.kind_name());
             self.warn(codes::ARGUMENT_SPEC, node.span, message);
             return Vec::new();
         };
@@ -242,7 +244,7 @@ impl Lowering<'_> {
         if value.as_map().is_none() {
             if !value.is_null() {
                 let message =
-                    format!("the declaration of argument {key:?} is {} instead of a map", value.kind());
+                    format!("the declaration of argument {key:?} is {} instead of a map", value.kind_name());
                 let warning = Diagnostic::warning(self.source, codes::ARGUMENT_SPEC, value.span, message);
                 let written = self.source.text.get(value.span.start..value.span.end).unwrap_or_default();
                 let single_line = !written.contains('\n');
@@ -259,22 +261,22 @@ impl Lowering<'_> {
         self.unknown_fields(value, SPEC_FIELDS, &format!("the declaration of argument {key:?}"));
         spec.default = value.get("default").map(Node::to_value);
         spec.description = value.get("description").and_then(Node::as_text).map(str::to_owned);
-        spec.required = self.required(key, value);
+        spec.required = self.lower_required(key, value);
         spec.kind = self.arg_type(key, value);
-        spec.choices = self.choices(key, value);
+        spec.choices = self.lower_choices(key, value);
         if let (Some(default), Some(node)) = (&spec.default, value.get("default"))
-            && let Err(error) = spec.check(default)
+            && let Err(error) = spec.check_value(default)
         {
             self.warn(codes::ARGUMENT_SPEC, node.span, format!("the default does not fit: {error}"));
         }
         spec
     }
 
-    fn required(&mut self, name: &str, spec: &Node) -> bool {
+    fn lower_required(&mut self, name: &str, spec: &Node) -> bool {
         let Some(node) = spec.get_some("required") else { return false };
         node.as_bool().unwrap_or_else(|| {
             let message =
-                format!("required of argument {name:?} is {} instead of true or false", node.kind());
+                format!("required of argument {name:?} is {} instead of true or false", node.kind_name());
             self.warn(codes::ARGUMENT_SPEC, node.span, message);
             false
         })
@@ -293,7 +295,7 @@ impl Lowering<'_> {
                 "float" => Some("number"),
                 "list" => Some("array"),
                 "map" | "dict" | "json" => Some("object"),
-                _ => nearest(text, TYPES),
+                _ => nearest_field(text, TYPES),
             });
             self.warnings.push(match meant {
                 Some(meant) => {
@@ -305,7 +307,7 @@ impl Lowering<'_> {
         known.map(str::to_owned)
     }
 
-    fn choices(&mut self, name: &str, spec: &Node) -> Option<Vec<Value>> {
+    fn lower_choices(&mut self, name: &str, spec: &Node) -> Option<Vec<Value>> {
         let node = spec.get_some("enum")?;
         let choices = node.as_list().filter(|items| !items.is_empty());
         if choices.is_none() {

@@ -17,30 +17,35 @@ pub(super) enum Place {
 
 impl Lowering<'_> {
     /// Limits of model calls in a file or a step.
-    pub(super) fn budget(&mut self, holder: &Node, place: Place, prefix: &str) -> Checked<Option<Budget>> {
+    pub(super) fn lower_budget(
+        &mut self,
+        holder: &Node,
+        place: Place,
+        prefix: &str,
+    ) -> Checked<Option<Budget>> {
         let Some(node) = holder.get_some("budget") else { return Ok(None) };
         let name = format!("{prefix}budget");
         if node.as_map().is_none() {
-            return self.error(codes::FIELD_TYPE, node, format!("{name} must be an object"));
+            return self.reject_node(codes::FIELD_TYPE, node, format!("{name} must be an object"));
         }
         if place == Place::Step
             && let Some(day) = node.get("day")
         {
             let message = format!("{name}.day: only the file has a budget for a day");
-            return self.error(codes::CONFLICT, day, message);
+            return self.reject_node(codes::CONFLICT, day, message);
         }
         let known = match place {
             Place::File => fields::FILE_BUDGET_FIELDS,
             Place::Step => fields::BUDGET_FIELDS,
         };
-        self.only(node, known, &name)?;
+        self.reject_unknown_keys(node, known, &name)?;
         let mut budget = Budget { limits: self.budget_limits(node, &name)?, ..Budget::default() };
         if let Some(day) = node.get_some("day") {
             let name = format!("{name}.day");
             if day.as_map().is_none() {
-                return self.error(codes::FIELD_TYPE, day, format!("{name} must be an object"));
+                return self.reject_node(codes::FIELD_TYPE, day, format!("{name} must be an object"));
             }
-            self.only(day, fields::DAY_BUDGET_FIELDS, &name)?;
+            self.reject_unknown_keys(day, fields::DAY_BUDGET_FIELDS, &name)?;
             budget.day = self.budget_limits(day, &name)?;
         }
         if let Some(unpriced) = node.get_some("unpriced") {
@@ -49,13 +54,13 @@ impl Lowering<'_> {
                 Some("refuse") => {}
                 _ => {
                     let message = format!("{name}.unpriced must be \"allow\" or \"refuse\"");
-                    return self.error(codes::FIELD_TYPE, unpriced, message);
+                    return self.reject_node(codes::FIELD_TYPE, unpriced, message);
                 }
             }
         }
         if budget.limits.is_empty() && budget.day.is_empty() {
             let message = format!("{name} limits nothing: it needs calls, tokens or usd");
-            return self.error(codes::FIELD_TYPE, node, message);
+            return self.reject_node(codes::FIELD_TYPE, node, message);
         }
         Ok(Some(budget))
     }
@@ -69,23 +74,23 @@ impl Lowering<'_> {
     }
 
     fn whole_limit(&self, node: &Node, unit: Unit, name: &str) -> Checked<Option<u64>> {
-        let Some(limit) = node.get_some(unit.field()) else { return Ok(None) };
+        let Some(limit) = node.get_some(unit.field_name()) else { return Ok(None) };
         match limit.to_value().as_u64() {
             Some(count) => Ok(Some(count)),
             None => {
-                let message = format!("{name}.{} must be a whole number, 0 or more", unit.field());
-                self.error(codes::FIELD_TYPE, limit, message)
+                let message = format!("{name}.{} must be a whole number, 0 or more", unit.field_name());
+                self.reject_node(codes::FIELD_TYPE, limit, message)
             }
         }
     }
 
     fn usd_limit(&self, node: &Node, name: &str) -> Checked<Option<u64>> {
-        let Some(limit) = node.get_some(Unit::Usd.field()) else { return Ok(None) };
+        let Some(limit) = node.get_some(Unit::Usd.field_name()) else { return Ok(None) };
         let usd = validate::js_number_of(limit);
         if (0.0..=MOST_USD).contains(&usd) {
             return Ok(Some(nano_usd(usd)));
         }
         let message = format!("{name}.usd must be dollars, from 0 to {MOST_USD}");
-        self.error(codes::FIELD_TYPE, limit, message)
+        self.reject_node(codes::FIELD_TYPE, limit, message)
     }
 }

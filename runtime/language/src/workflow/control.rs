@@ -7,7 +7,7 @@ use super::super::source::Node;
 use super::super::template;
 use super::super::wait;
 use super::Lowering;
-use super::step::milliseconds;
+use super::step::whole_milliseconds;
 
 /// Steps inside a step, one level down.
 pub(super) fn steps_inside(step: &Node) -> Vec<&Node> {
@@ -20,7 +20,7 @@ pub(super) fn steps_inside(step: &Node) -> Vec<&Node> {
 
 impl Lowering<'_> {
     /// `repeat: {until: CONDITION, every: DURATION, max: N}` with `steps`.
-    pub(super) fn repeat(
+    pub(super) fn lower_repeat(
         &mut self,
         node: &Node,
         repeat: &Node,
@@ -31,29 +31,35 @@ impl Lowering<'_> {
         let every = repeat.get_some("every").and_then(Node::as_text).map(str::to_owned);
         if let Some((every, text)) = repeat.get_some("every").zip(every.as_deref())
             && template::is_constant(text)
-            && let Err(why) = wait::after(text, 0)
+            && let Err(why) = wait::deadline_after(text, 0)
         {
-            return self.error(codes::FIELD_TYPE, every, format!("{prefix}repeat.every: {why}"));
+            return self.reject_node(codes::FIELD_TYPE, every, format!("{prefix}repeat.every: {why}"));
         }
         let index_var = node.get("index_var").and_then(Node::as_text).unwrap_or("index").to_owned();
-        let mark = self.known.mark();
-        self.known.add(&index_var);
+        let mark = self.known.current_mark();
+        self.known.add_id(&index_var);
         let mut steps = Vec::new();
         for sub in node.get("steps").and_then(Node::as_list).unwrap_or_default() {
             // There is always a first round, before the condition is evaluated.
-            steps.push(self.step(sub, secrets, fatal)?);
+            steps.push(self.lower_step(sub, secrets, fatal)?);
         }
         // The condition can refer to the steps of the round.
         let until = self.condition_of(repeat.get_some("until"), fatal)?;
         if let Some(until) = repeat.get_some("until").filter(|_| self.lint.is_some() && !self.is_full()) {
             self.lint_condition(until);
         }
-        self.known.forget(mark);
-        Ok(Work::Repeat { until, every, max: milliseconds(repeat.get("max")).unwrap_or(1), index_var, steps })
+        self.known.forget_since(mark);
+        Ok(Work::Repeat {
+            until,
+            every,
+            max: whole_milliseconds(repeat.get("max")).unwrap_or(1),
+            index_var,
+            steps,
+        })
     }
 
     /// `switch: REFERENCE` with `cases` and `default`.
-    pub(super) fn switch(
+    pub(super) fn lower_switch(
         &mut self,
         node: &Node,
         switch: &Node,
@@ -81,27 +87,32 @@ impl Lowering<'_> {
         let mut visible = Vec::new();
         let mut cases = Vec::new();
         for case in node.get("cases").and_then(Node::as_map).unwrap_or_default() {
-            let steps = self.case(&case.value, secrets, &mut visible)?;
+            let steps = self.lower_case(&case.value, secrets, &mut visible)?;
             cases.push(Case { value: case.key.clone(), steps });
         }
         let default = match node.get_some("default") {
-            Some(default) => Some(self.case(default, secrets, &mut visible)?),
+            Some(default) => Some(self.lower_case(default, secrets, &mut visible)?),
             None => None,
         };
-        visible.iter().for_each(|id| self.known.add(id));
+        visible.iter().for_each(|id| self.known.add_id(id));
         Ok(Work::Switch { on, cases, default })
     }
 
     /// Steps of one case. Steps of other cases are not visible there; after the switch, all of them
     /// are.
-    fn case(&mut self, list: &Node, secrets: &[String], visible: &mut Vec<String>) -> Checked<Vec<Step>> {
-        let mark = self.known.mark();
+    fn lower_case(
+        &mut self,
+        list: &Node,
+        secrets: &[String],
+        visible: &mut Vec<String>,
+    ) -> Checked<Vec<Step>> {
+        let mark = self.known.current_mark();
         let mut steps = Vec::new();
         for step in list.as_list().unwrap_or_default() {
             // Another case may be chosen.
-            steps.push(self.step(step, secrets, false)?);
+            steps.push(self.lower_step(step, secrets, false)?);
         }
-        visible.extend(self.known.forget(mark));
+        visible.extend(self.known.forget_since(mark));
         Ok(steps)
     }
 }

@@ -14,7 +14,7 @@ pub(super) const CREDENTIAL_FIELDS: &[&str] =
 
 impl Lowering<'_> {
     /// `credentials: {HOST: secret}`, or a map with bounds in place of the secret.
-    pub(super) fn credentials(
+    pub(super) fn lower_credentials(
         &self,
         step: &Node,
         declared: &[String],
@@ -23,13 +23,13 @@ impl Lowering<'_> {
         let Some(node) = step.get_some("credentials") else { return Ok(Vec::new()) };
         let name = format!("{prefix}credentials");
         let Some(entries) = node.as_map() else {
-            let message = format!("{name} must be a map, not {}", node.kind());
+            let message = format!("{name} must be a map, not {}", node.kind_name());
             let error = Diagnostic::error(self.source, codes::FIELD_TYPE, node.span, message);
             return Err(error.with_help("write `credentials: {api.example.com: name_of_the_secret}`").into());
         };
         let mut grants: Vec<CredentialGrant> = Vec::new();
         for entry in entries {
-            let grant = self.credential(entry, &name)?;
+            let grant = self.lower_credential_grant(entry, &name)?;
             if !declared.contains(&grant.secret) {
                 let message = format!(
                     "{prefix}secret {:?} is not listed under `secrets:` at the top of the file",
@@ -43,18 +43,18 @@ impl Lowering<'_> {
                 let message = format!("{name} names {} twice", grant.host);
                 return Err(Diagnostic::error(self.source, codes::CONFLICT, entry.key_span, message));
             }
-            let set = grant.environment("").into_iter().map(|(variable, _)| variable);
+            let set = grant.environment_for("").into_iter().map(|(variable, _)| variable);
             let set = set.into_iter().find(|it| step.get("env").is_some_and(|env| env.get(it).is_some()));
             if let Some(variable) = set {
                 let message = format!("{prefix}variable {variable} is set by both env and credentials");
-                return self.error(codes::CONFLICT, &entry.value, message);
+                return self.reject_node(codes::CONFLICT, &entry.value, message);
             }
             grants.push(grant);
         }
         Ok(grants)
     }
 
-    fn credential(&self, entry: &MappingEntry, name: &str) -> Checked<CredentialGrant> {
+    fn lower_credential_grant(&self, entry: &MappingEntry, name: &str) -> Checked<CredentialGrant> {
         let host = CredentialHost::parse(&entry.key).map_err(|error| {
             Diagnostic::error(self.source, codes::FIELD_TYPE, entry.key_span, format!("{name}: {error}"))
         })?;
@@ -63,27 +63,27 @@ impl Lowering<'_> {
         if let Some(secret) = node.as_text().filter(|text| !text.is_empty()) {
             return Ok(CredentialGrant::new(host, secret.to_owned()));
         }
-        self.only(node, CREDENTIAL_FIELDS, &name)?;
+        self.reject_unknown_keys(node, CREDENTIAL_FIELDS, &name)?;
         let text = |key: &str| match node.get_some(key) {
             None => Ok(None),
             Some(value) => match value.as_text().filter(|text| !text.is_empty()) {
                 Some(text) => Ok(Some(text.to_owned())),
-                None => self.error(codes::FIELD_TYPE, value, format!("{name}.{key} must be a text")),
+                None => self.reject_node(codes::FIELD_TYPE, value, format!("{name}.{key} must be a text")),
             },
         };
         let Some(secret) = text("secret")? else {
-            return self.error(codes::FIELD_TYPE, node, format!("{name} must name its `secret`"));
+            return self.reject_node(codes::FIELD_TYPE, node, format!("{name} must name its `secret`"));
         };
         let terms = CredentialTerms {
             secret,
             header: text("header")?,
             scheme: text("scheme")?,
             user: text("user")?,
-            methods: self.texts(node, "methods", &format!("{name}.methods"))?,
-            paths: self.texts(node, "paths", &format!("{name}.paths"))?,
+            methods: self.text_list(node, "methods", &format!("{name}.methods"))?,
+            paths: self.text_list(node, "paths", &format!("{name}.paths"))?,
             env: node.get_some("env").map(address_variables),
         };
-        terms.grant(host).map_err(|wrong| {
+        terms.grant_for(host).map_err(|wrong| {
             let code = if wrong.is_conflict { codes::CONFLICT } else { codes::FIELD_TYPE };
             let at = node.get(wrong.field).unwrap_or(node);
             let error = Diagnostic::error(self.source, code, at.span, format!("{name}.{wrong}"));

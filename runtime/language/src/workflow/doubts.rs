@@ -53,7 +53,7 @@ impl Lowering<'_> {
             }
             let is_same = |(_, found): &(Range<usize>, template::Reference)| found == reference;
             let Some((range, _)) = template::references_in(text).find(is_same) else { continue };
-            let (id, span) = (&reference.id, node.part(self.source, range));
+            let (id, span) = (&reference.id, node.part_span(self.source, range));
             let (code, message, help) = match doubt {
                 DoubtfulUse::Truth => (
                     codes::OUTPUT_AS_TRUTH,
@@ -108,7 +108,7 @@ impl Lowering<'_> {
                     Some(_) => format!("write `{fixed}`"),
                     None => format!("write `{fixed}` for the value of {name} that lobster was started with"),
                 };
-                let span = entry.value.part(self.source, range);
+                let span = entry.value.part_span(self.source, range);
                 // Unquoted braces could begin a map where there was none before.
                 let value = self.source.text.get(entry.value.span.start..).unwrap_or_default();
                 let fix = Some(fixed).filter(|_| written.contains('{') || value.starts_with(['"', '\'']));
@@ -166,7 +166,7 @@ pub(super) fn warn_of_half_pairs(source: &Arc<Source>, root: &Node, warnings: &m
 fn warn_in(source: &Arc<Source>, node: &Node, warnings: &mut Vec<Diagnostic>) {
     match &node.data {
         Data::Text(text) if text.contains(char::REPLACEMENT_CHARACTER) => {
-            let Span { start, end } = source.clamp(node.span);
+            let Span { start, end } = source.clamp_span(node.span);
             let written = &source.text[start..end];
             if written.starts_with('"') && json::has_half_pair(written) {
                 let message = "the text escapes half a surrogate pair, which is read as U+FFFD";

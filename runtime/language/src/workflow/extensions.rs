@@ -10,22 +10,22 @@ use super::super::pipeline;
 use super::super::plan::{ChangesMode, DirGrant, Extras, Grants, Limits, WaitFor, Work};
 use super::super::source::{Data, Node};
 use super::budget::Place;
-use super::{Lowering, fields, nearest};
+use super::{Lowering, fields, nearest_field};
 use lobster_base::quantity::{self, Bytes};
 use lobster_stage::McpServer;
 
 impl Lowering<'_> {
     /// A list of texts under a key, or a single text.
-    pub(super) fn texts(&self, owner: &Node, key: &str, name: &str) -> Checked<Vec<String>> {
+    pub(super) fn text_list(&self, owner: &Node, key: &str, name: &str) -> Checked<Vec<String>> {
         let Some(node) = owner.get_some(key) else { return Ok(Vec::new()) };
         let items = match &node.data {
             Data::List(items) => items.as_slice(),
             Data::Text(_) => std::slice::from_ref(node),
             Data::Null | Data::Bool(_) | Data::Number(_) | Data::NotFinite | Data::Map(_) => {
-                return self.error(
+                return self.reject_node(
                     codes::FIELD_TYPE,
                     node,
-                    format!("{name} must be a list of texts, not {}", node.kind()),
+                    format!("{name} must be a list of texts, not {}", node.kind_name()),
                 );
             }
         };
@@ -33,41 +33,47 @@ impl Lowering<'_> {
             .iter()
             .map(|item| match item.as_text() {
                 Some(text) if !text.is_empty() => Ok(text.to_owned()),
-                Some(_) => self.error(codes::FIELD_TYPE, item, format!("{name} must not hold an empty text")),
-                None => self.error(
+                Some(_) => {
+                    self.reject_node(codes::FIELD_TYPE, item, format!("{name} must not hold an empty text"))
+                }
+                None => self.reject_node(
                     codes::FIELD_TYPE,
                     item,
-                    format!("{name} must hold texts only, not {}", item.kind()),
+                    format!("{name} must hold texts only, not {}", item.kind_name()),
                 ),
             })
             .collect()
     }
 
-    fn flag(&self, owner: &Node, key: &str, name: &str) -> Checked<bool> {
+    fn bool_field(&self, owner: &Node, key: &str, name: &str) -> Checked<bool> {
         match owner.get_some(key) {
             None => Ok(false),
             Some(node) => match node.as_bool() {
                 Some(value) => Ok(value),
-                None => self.error(
+                None => self.reject_node(
                     codes::FIELD_TYPE,
                     node,
-                    format!("{name} must be true or false, not {}", node.kind()),
+                    format!("{name} must be true or false, not {}", node.kind_name()),
                 ),
             },
         }
     }
 
     /// Rejects unknown keys: rights and limits must not be misread.
-    pub(super) fn only(&self, node: &Node, known: &[&str], name: &str) -> Checked<()> {
+    pub(super) fn reject_unknown_keys(&self, node: &Node, known: &[&str], name: &str) -> Checked<()> {
         let Some(entries) = node.as_map() else {
-            return self.error(codes::FIELD_TYPE, node, format!("{name} must be a map, not {}", node.kind()));
+            return self.reject_node(
+                codes::FIELD_TYPE,
+                node,
+                format!("{name} must be a map, not {}", node.kind_name()),
+            );
         };
         match entries.iter().find(|entry| !known.contains(&entry.key.as_str())) {
             None => Ok(()),
             Some(entry) => {
                 let message = format!("{name} has no field {:?}", entry.key);
                 let error = Diagnostic::error(self.source, codes::FIELD_TYPE, entry.key_span, message);
-                Err(match nearest(&entry.key, known) {
+                Err(match nearest_field(&entry.key, known) {
                     Some(meant) => error
                         .with_help(format!("did you mean `{meant}`?"))
                         .with_fix(entry.key_span, meant)
@@ -79,7 +85,7 @@ impl Lowering<'_> {
     }
 
     /// `exec: [program, argument, ...]`.
-    pub(super) fn exec(&self, node: &Node, prefix: &str) -> Checked<Work> {
+    pub(super) fn lower_exec(&self, node: &Node, prefix: &str) -> Checked<Work> {
         let Some(items) = node.as_list().filter(|items| !items.is_empty()) else {
             let message = format!("{prefix}exec must be a list: the program and its arguments");
             let error = Diagnostic::error(self.source, codes::FIELD_TYPE, node.span, message);
@@ -93,58 +99,60 @@ impl Lowering<'_> {
                 Data::Text(text) => argv.push(text.clone()),
                 Data::Number(number) => argv.push(lobster_base::json::number_text(number)),
                 Data::Null | Data::Bool(_) | Data::NotFinite | Data::List(_) | Data::Map(_) => {
-                    return self.error(
+                    return self.reject_node(
                         codes::FIELD_TYPE,
                         item,
-                        format!("{prefix}exec must hold texts only, not {}", item.kind()),
+                        format!("{prefix}exec must hold texts only, not {}", item.kind_name()),
                     );
                 }
             }
         }
         if argv.first().is_some_and(|program| program.trim().is_empty()) {
-            return self.error(codes::FIELD_TYPE, node, format!("{prefix}exec names no program"));
+            return self.reject_node(codes::FIELD_TYPE, node, format!("{prefix}exec names no program"));
         }
         Ok(Work::Exec(argv))
     }
 
-    pub(super) fn component(&self, step: &Node, node: &Node, prefix: &str) -> Checked<Work> {
+    pub(super) fn lower_component(&self, step: &Node, node: &Node, prefix: &str) -> Checked<Work> {
         let Some(component) = node.as_text().filter(|text| !text.trim().is_empty()) else {
             let message = format!("{prefix}component must be a path, or blake3: and a digest");
-            return self.error(codes::FIELD_TYPE, node, message);
+            return self.reject_node(codes::FIELD_TYPE, node, message);
         };
         if let Some(hex) = component.strip_prefix("blake3:")
             && hex.parse::<lobster_base::digest::Digest>().is_err()
         {
             let message = format!("{prefix}component digest must be 64 lower-case hex digits after blake3:");
-            return self.error(codes::FIELD_TYPE, node, message);
+            return self.reject_node(codes::FIELD_TYPE, node, message);
         }
-        Ok(Work::Component { component: component.to_owned(), args: self.args(step, prefix)? })
+        Ok(Work::Component { component: component.to_owned(), args: self.lower_args(step, prefix)? })
     }
 
-    fn args(&self, step: &Node, prefix: &str) -> Checked<serde_json::Map<String, serde_json::Value>> {
+    fn lower_args(&self, step: &Node, prefix: &str) -> Checked<serde_json::Map<String, serde_json::Value>> {
         match step.get_some("args").map(|args| (args, args.as_map())) {
             None => Ok(serde_json::Map::new()),
             Some((_, Some(entries))) => Ok(super::super::source::to_map(entries)),
             Some((args, None)) => {
-                let message = format!("{prefix}args must be a map, not {}", args.kind());
-                self.error(codes::FIELD_TYPE, args, message)
+                let message = format!("{prefix}args must be a map, not {}", args.kind_name());
+                self.reject_node(codes::FIELD_TYPE, args, message)
             }
         }
     }
 
     /// `mcp: {server: NAME, tool: TOOL}`, or with `command: [...]` or `url:` in place of the name.
-    pub(super) fn mcp(&self, step: &Node, node: &Node, prefix: &str) -> Checked<Work> {
+    pub(super) fn lower_mcp(&self, step: &Node, node: &Node, prefix: &str) -> Checked<Work> {
         let name = format!("{prefix}mcp");
-        self.only(node, &["server", "command", "url", "tool"], &name)?;
+        self.reject_unknown_keys(node, &["server", "command", "url", "tool"], &name)?;
         let text = |key: &str| match node.get_some(key) {
             None => Ok(None),
             Some(value) => match value.as_text().filter(|text| !text.trim().is_empty()) {
                 Some(text) => Ok(Some(text.to_owned())),
-                None => self.error(codes::FIELD_TYPE, value, format!("{name}.{key} must be a text")),
+                None => self.reject_node(codes::FIELD_TYPE, value, format!("{name}.{key} must be a text")),
             },
         };
-        let argv =
-            node.get_some("command").map(|node| self.exec(node, &format!("{name}.command: "))).transpose()?;
+        let argv = node
+            .get_some("command")
+            .map(|node| self.lower_exec(node, &format!("{name}.command: ")))
+            .transpose()?;
         let server = match (text("server")?, argv, text("url")?) {
             (Some(named), None, None) => McpServer::Named(named),
             (None, Some(Work::Exec(argv)), None) => McpServer::Command(argv),
@@ -156,39 +164,39 @@ impl Lowering<'_> {
             }
         };
         match text("tool")? {
-            Some(tool) => Ok(Work::Mcp { server, tool, args: self.args(step, prefix)? }),
-            None => self.error(codes::FIELD_TYPE, node, format!("{name} names no tool")),
+            Some(tool) => Ok(Work::Mcp { server, tool, args: self.lower_args(step, prefix)? }),
+            None => self.reject_node(codes::FIELD_TYPE, node, format!("{name} names no tool")),
         }
     }
 
     /// `wait: 90s`, `wait: {until: TIME}` or `wait: {event: NAME, timeout: 1h}`.
-    pub(super) fn wait(&self, node: &Node, prefix: &str) -> Checked<Work> {
+    pub(super) fn lower_wait(&self, node: &Node, prefix: &str) -> Checked<Work> {
         let wait = match &node.data {
             Data::Text(text) => WaitFor::Span(text.clone()),
             Data::Map(_) => self.wait_map(node, prefix)?,
             Data::Null | Data::Bool(_) | Data::Number(_) | Data::NotFinite | Data::List(_) => {
-                let message = format!("{prefix}wait must be a duration or a map, not {}", node.kind());
+                let message = format!("{prefix}wait must be a duration or a map, not {}", node.kind_name());
                 let error = Diagnostic::error(self.source, codes::FIELD_TYPE, node.span, message);
                 let help = "for example `wait: 90s`, `wait: {until: TIME}` or `wait: {event: NAME}`";
                 return Err(error.with_help(help).into());
             }
         };
-        match wait.mistake() {
-            Some(why) => self.error(codes::FIELD_TYPE, node, format!("{prefix}wait: {why}")),
+        match wait.constant_error() {
+            Some(why) => self.reject_node(codes::FIELD_TYPE, node, format!("{prefix}wait: {why}")),
             None => Ok(Work::Wait(wait)),
         }
     }
 
     fn wait_map(&self, node: &Node, prefix: &str) -> Checked<WaitFor> {
-        self.only(node, fields::WAIT_FIELDS, &format!("{prefix}wait"))?;
+        self.reject_unknown_keys(node, fields::WAIT_FIELDS, &format!("{prefix}wait"))?;
         let text = |key: &str, what: &str| match node.get_some(key) {
             None => Ok(None),
             Some(found) => match found.as_text() {
                 Some(text) => Ok(Some(text.to_owned())),
-                None => self.error(
+                None => self.reject_node(
                     codes::FIELD_TYPE,
                     found,
-                    format!("{prefix}wait.{key} must be {what} as text, not {}", found.kind()),
+                    format!("{prefix}wait.{key} must be {what} as text, not {}", found.kind_name()),
                 ),
             },
         };
@@ -198,53 +206,55 @@ impl Lowering<'_> {
             (Some(time), None, None) => Ok(WaitFor::Time(time)),
             (None, Some(name), timeout) => Ok(WaitFor::Event { name, timeout }),
             (Some(_), ..) => {
-                self.error(codes::CONFLICT, node, format!("{prefix}wait.until stands alone in its map"))
+                self.reject_node(codes::CONFLICT, node, format!("{prefix}wait.until stands alone in its map"))
             }
-            (None, None, _) => {
-                self.error(codes::FIELD_TYPE, node, format!("{prefix}wait names neither `until` nor `event`"))
-            }
-        }
-    }
-
-    pub(super) fn js(&self, node: &Node, prefix: &str) -> Checked<Work> {
-        match node.as_text().filter(|text| !text.trim().is_empty()) {
-            Some(text) => Ok(Work::Js(text.to_owned())),
-            None => self.error(
+            (None, None, _) => self.reject_node(
                 codes::FIELD_TYPE,
                 node,
-                format!("{prefix}js must be JavaScript text, not {}", node.kind()),
+                format!("{prefix}wait names neither `until` nor `event`"),
             ),
         }
     }
 
-    pub(super) fn extras(
+    pub(super) fn lower_js(&self, node: &Node, prefix: &str) -> Checked<Work> {
+        match node.as_text().filter(|text| !text.trim().is_empty()) {
+            Some(text) => Ok(Work::Js(text.to_owned())),
+            None => self.reject_node(
+                codes::FIELD_TYPE,
+                node,
+                format!("{prefix}js must be JavaScript text, not {}", node.kind_name()),
+            ),
+        }
+    }
+
+    pub(super) fn lower_extras(
         &mut self,
         step: &Node,
         work: &Work,
         declared: &[String],
         prefix: &str,
     ) -> Checked<Extras> {
-        let (cache, cache_ttl_ms) = self.cache(step, prefix)?;
+        let (cache, cache_ttl_ms) = self.lower_cache(step, prefix)?;
         let extras = Extras {
             cache,
             cache_ttl_ms,
-            inputs: self.texts(step, "inputs", &format!("{prefix}inputs"))?,
-            idempotent: self.flag(step, "idempotent", &format!("{prefix}idempotent"))?,
+            inputs: self.text_list(step, "inputs", &format!("{prefix}inputs"))?,
+            idempotent: self.bool_field(step, "idempotent", &format!("{prefix}idempotent"))?,
             stop_grace_ms: self.stop_grace(step, work, prefix)?,
-            secrets: self.secrets(step, declared, prefix)?,
-            credentials: self.credentials(step, declared, prefix)?,
-            budget: self.budget(step, Place::Step, prefix)?,
-            grants: step.get_some("grants").map(|node| self.grants(node, prefix)).transpose()?,
-            changes: self.changes(step, work, prefix)?,
+            secrets: self.lower_secrets(step, declared, prefix)?,
+            credentials: self.lower_credentials(step, declared, prefix)?,
+            budget: self.lower_budget(step, Place::Step, prefix)?,
+            grants: step.get_some("grants").map(|node| self.lower_grants(node, prefix)).transpose()?,
+            changes: self.lower_changes(step, work, prefix)?,
             commit: None,
             undo: None,
             undoes: None,
-            limits: step.get_some("limits").map(|node| self.limits(node, prefix)).transpose()?,
+            limits: step.get_some("limits").map(|node| self.lower_limits(node, prefix)).transpose()?,
         };
         self.secrets_in_text(step, work, &extras.secrets, declared, prefix)?;
         self.credentials_in_place(step, work, &extras, prefix)?;
         self.out_of_place(step, work, prefix)?;
-        self.caching(step, work, &extras, prefix)?;
+        self.check_caching(step, work, &extras, prefix)?;
         Ok(extras)
     }
 
@@ -264,20 +274,20 @@ impl Lowering<'_> {
         }
         let grace = match &node.data {
             Data::Number(number) => number.as_u64(),
-            Data::Text(text) => Unit::Duration.parse(text),
+            Data::Text(text) => Unit::Duration.parse_amount(text),
             Data::Null | Data::Bool(_) | Data::NotFinite | Data::List(_) | Data::Map(_) => None,
         };
         match grace.filter(|grace| *grace <= LONGEST_GRACE_MS) {
             Some(grace) => Ok(Some(grace)),
             None => {
                 let message = format!("{prefix}stop_grace must be a duration from 0s to 60s, such as 30s");
-                self.error(codes::FIELD_TYPE, node, message)
+                self.reject_node(codes::FIELD_TYPE, node, message)
             }
         }
     }
 
     /// `changes:` of a step.
-    fn changes(&self, step: &Node, work: &Work, prefix: &str) -> Checked<Option<ChangesMode>> {
+    fn lower_changes(&self, step: &Node, work: &Work, prefix: &str) -> Checked<Option<ChangesMode>> {
         let Some(node) = step.get_some("changes") else { return Ok(None) };
         let changes_files =
             matches!(work, Work::Shell(_) | Work::Exec(_) | Work::Pipeline(_) | Work::Component { .. });
@@ -297,7 +307,7 @@ impl Lowering<'_> {
             node.as_text().and_then(|text| ChangesMode::ALL.into_iter().find(|(name, _)| *name == text));
         match known {
             Some((_, mode)) => Ok(mode),
-            None => self.error(
+            None => self.reject_node(
                 codes::FIELD_TYPE,
                 node,
                 format!("{prefix}changes must be direct, staged or review"),
@@ -340,7 +350,7 @@ impl Lowering<'_> {
     }
 
     /// Rejects caching of a step whose outcome cannot be kept.
-    fn caching(&mut self, step: &Node, work: &Work, extras: &Extras, prefix: &str) -> Checked<()> {
+    fn check_caching(&mut self, step: &Node, work: &Work, extras: &Extras, prefix: &str) -> Checked<()> {
         let is_native = matches!(work, Work::Shell(_) | Work::Exec(_));
         let is_component = matches!(work, Work::Component { .. } | Work::Js(_));
         let refuse = |node: &Node, message: String, help: &str| -> Checked<()> {
@@ -395,51 +405,51 @@ impl Lowering<'_> {
     }
 
     /// `cache: true`, `cache: false` or `cache: {ttl: 10m}`.
-    fn cache(&self, step: &Node, prefix: &str) -> Checked<(Option<bool>, Option<u64>)> {
+    fn lower_cache(&self, step: &Node, prefix: &str) -> Checked<(Option<bool>, Option<u64>)> {
         let Some(node) = step.get_some("cache") else { return Ok((None, None)) };
         if let Some(value) = node.as_bool() {
             return Ok((Some(value), None));
         }
         if node.as_map().is_none() {
-            return self.error(
+            return self.reject_node(
                 codes::FIELD_TYPE,
                 node,
                 format!("{prefix}cache must be true, false or {{ttl: <duration>}}"),
             );
         }
         let name = format!("{prefix}cache");
-        self.only(node, &["ttl"], &name)?;
-        Ok((Some(true), self.amount(node, "ttl", &name, Unit::Duration)?))
+        self.reject_unknown_keys(node, &["ttl"], &name)?;
+        Ok((Some(true), self.lower_amount(node, "ttl", &name, Unit::Duration)?))
     }
 
-    fn grants(&self, node: &Node, prefix: &str) -> Checked<Grants> {
+    fn lower_grants(&self, node: &Node, prefix: &str) -> Checked<Grants> {
         let name = format!("{prefix}grants");
-        self.only(node, &["read", "write", "env", "net", "clock", "random"], &name)?;
+        self.reject_unknown_keys(node, &["read", "write", "env", "net", "clock", "random"], &name)?;
         Ok(Grants {
-            read: self.directories(node, "read", &name)?,
-            write: self.directories(node, "write", &name)?,
-            env: self.texts(node, "env", &format!("{name}.env"))?,
-            net: self.hosts(node, &name)?,
-            clock: self.flag(node, "clock", &format!("{name}.clock"))?,
-            random: self.flag(node, "random", &format!("{name}.random"))?,
+            read: self.lower_directories(node, "read", &name)?,
+            write: self.lower_directories(node, "write", &name)?,
+            env: self.text_list(node, "env", &format!("{name}.env"))?,
+            net: self.lower_hosts(node, &name)?,
+            clock: self.bool_field(node, "clock", &format!("{name}.clock"))?,
+            random: self.bool_field(node, "random", &format!("{name}.random"))?,
         })
     }
 
-    fn directories(&self, grants: &Node, key: &str, name: &str) -> Checked<Vec<DirGrant>> {
+    fn lower_directories(&self, grants: &Node, key: &str, name: &str) -> Checked<Vec<DirGrant>> {
         let Some(node) = grants.get_some(key) else { return Ok(Vec::new()) };
         let name = format!("{name}.{key}");
         let items = node.as_list().unwrap_or(std::slice::from_ref(node));
-        items.iter().map(|item| self.directory(item, &name)).collect()
+        items.iter().map(|item| self.lower_directory_grant(item, &name)).collect()
     }
 
-    fn directory(&self, item: &Node, name: &str) -> Checked<DirGrant> {
+    fn lower_directory_grant(&self, item: &Node, name: &str) -> Checked<DirGrant> {
         let path = |node: &Node| match node.as_text().filter(|text| !text.trim().is_empty()) {
             Some(text) => Ok(text.to_owned()),
             None => {
                 let message = format!(
                     "{name} must hold directories, DIR:GUEST or {{from: <directory>, to: <guest path>}}"
                 );
-                self.error(codes::FIELD_TYPE, node, message)
+                self.reject_node(codes::FIELD_TYPE, node, message)
             }
         };
         let grant = if item.as_map().is_none() {
@@ -452,14 +462,14 @@ impl Lowering<'_> {
                 _ => DirGrant { from: text, to: None },
             }
         } else {
-            self.only(item, &["from", "to"], name)?;
+            self.reject_unknown_keys(item, &["from", "to"], name)?;
             let to = item.get_some("to").map(path).transpose()?;
             DirGrant { from: path(item.get("from").unwrap_or(item))?, to }
         };
         if let Some(guest) = &grant.to
             && (!guest.starts_with('/') || guest.split('/').any(|part| part == ".."))
         {
-            return self.error(
+            return self.reject_node(
                 codes::FIELD_TYPE,
                 item.get("to").unwrap_or(item),
                 format!("{name} guest path must be absolute, without `..`"),
@@ -468,9 +478,9 @@ impl Lowering<'_> {
         Ok(grant)
     }
 
-    fn hosts(&self, grants: &Node, name: &str) -> Checked<Vec<String>> {
+    fn lower_hosts(&self, grants: &Node, name: &str) -> Checked<Vec<String>> {
         let name = format!("{name}.net");
-        let hosts = self.texts(grants, "net", &name)?;
+        let hosts = self.text_list(grants, "net", &name)?;
         for host in &hosts {
             let port_fits = match host.rsplit_once(':') {
                 // An IPv6 address without a port ends in `]`.
@@ -482,34 +492,36 @@ impl Lowering<'_> {
             if !port_fits || host.contains(['/', ' ', '@']) {
                 let node = grants.get("net").unwrap_or(grants);
                 let message = format!("{name} takes `host` or `host:port`, not {host:?}");
-                return self.error(codes::FIELD_TYPE, node, message);
+                return self.reject_node(codes::FIELD_TYPE, node, message);
             }
         }
         Ok(hosts)
     }
 
-    fn limits(&self, node: &Node, prefix: &str) -> Checked<Limits> {
+    fn lower_limits(&self, node: &Node, prefix: &str) -> Checked<Limits> {
         let name = format!("{prefix}limits");
-        self.only(node, &["fuel", "memory", "output"], &name)?;
+        self.reject_unknown_keys(node, &["fuel", "memory", "output"], &name)?;
         Ok(Limits {
-            fuel: self.amount(node, "fuel", &name, Unit::Count)?,
-            memory: self.amount(node, "memory", &name, Unit::Bytes)?,
-            output: self.amount(node, "output", &name, Unit::Bytes)?,
+            fuel: self.lower_amount(node, "fuel", &name, Unit::Count)?,
+            memory: self.lower_amount(node, "memory", &name, Unit::Bytes)?,
+            output: self.lower_amount(node, "output", &name, Unit::Bytes)?,
         })
     }
 
-    fn amount(&self, owner: &Node, key: &str, name: &str, unit: Unit) -> Checked<Option<u64>> {
+    fn lower_amount(&self, owner: &Node, key: &str, name: &str, unit: Unit) -> Checked<Option<u64>> {
         let Some(node) = owner.get_some(key) else { return Ok(None) };
         let amount = match &node.data {
             Data::Number(number) => number.as_u64(),
-            Data::Text(text) => unit.parse(text),
+            Data::Text(text) => unit.parse_amount(text),
             Data::Null | Data::Bool(_) | Data::NotFinite | Data::List(_) | Data::Map(_) => None,
         };
         match amount.filter(|amount| *amount > 0) {
             Some(amount) => Ok(Some(amount)),
-            None => {
-                self.error(codes::FIELD_TYPE, node, format!("{name}.{key} must be {}", unit.description()))
-            }
+            None => self.reject_node(
+                codes::FIELD_TYPE,
+                node,
+                format!("{name}.{key} must be {}", unit.description()),
+            ),
         }
     }
 }
@@ -540,7 +552,7 @@ impl Unit {
         }
     }
 
-    fn parse(self, text: &str) -> Option<u64> {
+    fn parse_amount(self, text: &str) -> Option<u64> {
         match self {
             Self::Count => quantity::parse_count(text),
             Self::Bytes => Bytes::parse_or_bytes(text).ok().map(|bytes| bytes.0),
@@ -569,7 +581,7 @@ mod unit_tests {
             (Unit::Duration, "250", Some(250)),
             (Unit::Duration, "1w", Some(604_800_000)),
         ] {
-            assert_eq!(unit.parse(text), amount, "{text}");
+            assert_eq!(unit.parse_amount(text), amount, "{text}");
         }
     }
 }

@@ -150,7 +150,7 @@ const FOREIGN: &[(&str, &str)] = &[
 ];
 
 /// Known name closest to an unknown one, if one is close.
-pub(crate) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+pub(crate) fn nearest_field<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     let bare = |name: &str| name.to_ascii_lowercase().replace(['_', '-', '.'], "");
     let wanted = bare(name);
     // Longer names are never close, and the cost of the distance grows with the square of the length.
@@ -179,7 +179,7 @@ impl Lowering<'_> {
             }
             let message = format!("unknown field {key:?} in {place} has no effect");
             let mut warning = Diagnostic::warning(self.source, codes::UNKNOWN_FIELD, entry.key_span, message);
-            if let Some(name) = nearest(key, known) {
+            if let Some(name) = nearest_field(key, known) {
                 warning = warning
                     .with_help(format!("did you mean `{name}`?"))
                     .with_fix(entry.key_span, name.to_owned());
@@ -209,8 +209,8 @@ mod tests {
             ("x", None),
             ("", None),
         ] {
-            assert_eq!(nearest(written, STEP_FIELDS), meant, "{written}");
+            assert_eq!(nearest_field(written, STEP_FIELDS), meant, "{written}");
         }
-        assert_eq!(nearest(&"a".repeat(1 << 20), STEP_FIELDS), None);
+        assert_eq!(nearest_field(&"a".repeat(1 << 20), STEP_FIELDS), None);
     }
 }

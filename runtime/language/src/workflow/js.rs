@@ -17,7 +17,7 @@ impl Lowering<'_> {
             return;
         }
         let message = "the statements of this `js` return nothing, so the step gives null".to_owned();
-        let span = written.part(self.source, 0..text.len());
+        let span = written.part_span(self.source, 0..text.len());
         let warning = Diagnostic::warning(self.source, codes::JS_WITHOUT_RETURN, span, message)
             .with_help("write `return` before the value that the step is to give");
         self.warnings.push(warning);

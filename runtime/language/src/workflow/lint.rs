@@ -11,7 +11,7 @@ use super::super::source::{Data, MappingEntry, Node, Source};
 use super::super::template::{self, Reference};
 use super::control::steps_inside;
 use super::step::bracket_index;
-use super::{Loader, Loading, Lowering, nearest};
+use super::{Loader, Loading, Lowering, nearest_field};
 use lobster_base::variable_name;
 use lobster_stage::Registry;
 
@@ -138,7 +138,7 @@ impl Lowering<'_> {
         }
         if let Work::Shell(text) = &step.work {
             let key = if node.get("run").and_then(Node::as_text) == Some(text) { "run" } else { "command" };
-            if let Some(entry) = node.entry(key) {
+            if let Some(entry) = node.map_entry(key) {
                 self.lint_shell(entry, text);
             }
         }
@@ -188,15 +188,21 @@ impl Lowering<'_> {
             if let Some((bracket, index)) = bracket_index(&text[range.end..]).filter(|(b, _)| b.start == 0)
                 && self.known.contains(&reference.id)
             {
-                let span = node.part(self.source, range.start..range.end + bracket.end);
+                let span = node.part_span(self.source, range.start..range.end + bracket.end);
                 let message = format!("list elements are written `.{index}`, not `[{index}]`");
                 let fixed = format!("${reference}.{index}");
-                self.push(codes::BRACKET_INDEX, span, message, format!("write `{fixed}`"), Some(fixed));
+                self.push_warning(
+                    codes::BRACKET_INDEX,
+                    span,
+                    message,
+                    format!("write `{fixed}`"),
+                    Some(fixed),
+                );
             }
         }
         for (range, reference) in braced_references(text) {
             if self.declared.contains(&reference.id) || self.known.contains(&reference.id) {
-                let span = node.part(self.source, range);
+                let span = node.part_span(self.source, range);
                 let path: Vec<&str> = reference.path.iter().map(String::as_str).collect();
                 let fixed = self.reference_to(&reference.id, &path);
                 let message = format!("`${{{reference}}}` is not a reference and stays as it is");
@@ -211,7 +217,7 @@ impl Lowering<'_> {
                 } else {
                     (format!("write `{fixed}`"), Some(fixed))
                 };
-                self.push(codes::BRACED_REFERENCE, span, message, help, fix);
+                self.push_warning(codes::BRACED_REFERENCE, span, message, help, fix);
             }
         }
     }
@@ -223,19 +229,19 @@ impl Lowering<'_> {
         if self.known.contains(&reference.id) || self.aside.contains(&reference.id) || is_said {
             return;
         }
-        let span = node.part(self.source, range);
+        let span = node.part_span(self.source, range);
         if self.declared.contains(&reference.id) {
             let message = format!("`${reference}` names a step that has no result here, and stays as it is");
             let help = "only earlier steps, and steps of the same loop, can be referred to";
-            self.push(codes::REFERENCE_ORDER, span, message, help.to_owned(), None);
+            self.push_warning(codes::REFERENCE_ORDER, span, message, help.to_owned(), None);
         } else if RECORD_FIELDS.contains(&reference.path[0].as_str()) {
             let message = format!("`${reference}` names no step, and stays as it is");
-            let names = self.known.names();
-            let help = match nearest(&reference.id, &names) {
+            let names = self.known.known_ids();
+            let help = match nearest_field(&reference.id, &names) {
                 Some(near) => format!("did you mean `${near}.{}`?", reference.path.join(".")),
                 None => "only earlier steps can be referred to".to_owned(),
             };
-            self.push(codes::REFERENCE_ORDER, span, message, help, None);
+            self.push_warning(codes::REFERENCE_ORDER, span, message, help, None);
         }
     }
 
@@ -244,7 +250,7 @@ impl Lowering<'_> {
         if !self.known.contains(&reference.id) || RECORD_FIELDS.contains(&reference.path[0].as_str()) {
             return;
         }
-        let span = node.part(self.source, range);
+        let span = node.part_span(self.source, range);
         let (first, rest) = (reference.path[0].as_str(), &reference.path[1..]);
         let (message, help, fix) = if let Some(near) = self.near_record_field(&reference.id, first) {
             let fixed = [&[format!("${}", reference.id), near.to_owned()], rest].concat().join(".");
@@ -265,14 +271,14 @@ impl Lowering<'_> {
             let fixed = format!("${}.json.{}", reference.id, reference.path.join("."));
             (message, format!("write `{fixed}`"), Some(fixed))
         };
-        self.push(codes::FIELD_WITHOUT_JSON, span, message, help, fix);
+        self.push_warning(codes::FIELD_WITHOUT_JSON, span, message, help, fix);
     }
 
     fn lint_shell(&mut self, entry: &MappingEntry, text: &str) {
         let node = &entry.value;
-        let quoting = quoting(text);
+        let quoting = byte_quoting(text);
         if let Some((range, stage)) = stage_in_shell(text, &quoting) {
-            let span = node.part(self.source, range);
+            let span = node.part_span(self.source, range);
             let message =
                 format!("`{stage}` is a lobster command, but `{}` is text for the shell", entry.key);
             let alone = text.trim().starts_with(stage) && !text.contains([';', '&', '\n', '`', '>', '<']);
@@ -301,24 +307,31 @@ impl Lowering<'_> {
                 ),
                 _ => (format!("write `\"{variable}\"`"), Some(format!("\"{variable}\""))),
             };
-            let span = node.part(self.source, range);
+            let span = node.part_span(self.source, range);
             let message = format!("the value of argument `{name}` becomes part of the shell command");
-            self.push(codes::PASTED_ARGUMENT, span, message, help, fix);
+            self.push_warning(codes::PASTED_ARGUMENT, span, message, help, fix);
         }
         for (range, reference) in template::references_in(text) {
             let harmless = matches!(reference.path[0].as_str(), "approved" | "skipped" | "id" | "error");
             if self.known.contains(&reference.id) && !harmless {
-                let span = node.part(self.source, range);
+                let span = node.part_span(self.source, range);
                 let message = format!("the output `${reference}` becomes part of the shell command");
                 let help = format!(
                     "hand it over with `env: {{NAME: ${reference}}}` and use \"$NAME\", or with `stdin:`"
                 );
-                self.push(codes::PASTED_REFERENCE, span, message, help, None);
+                self.push_warning(codes::PASTED_REFERENCE, span, message, help, None);
             }
         }
     }
 
-    fn push(&mut self, code: &'static str, span: Span, message: String, help: String, fix: Option<String>) {
+    fn push_warning(
+        &mut self,
+        code: &'static str,
+        span: Span,
+        message: String,
+        help: String,
+        fix: Option<String>,
+    ) {
         // Longer than the text if the position was only guessed; then nothing is edited there.
         let written = self.source.text.get(span.start..span.end).filter(|text| text.starts_with('$'));
         let written = written.unwrap_or_default().to_owned();
@@ -346,7 +359,7 @@ pub(super) enum Quote {
 
 /// Quoting of every byte of a shell text. Here-documents and nested substitutions are not followed;
 /// this is only for warnings.
-pub(super) fn quoting(text: &str) -> Vec<Quote> {
+pub(super) fn byte_quoting(text: &str) -> Vec<Quote> {
     let mut state = Quote::None;
     let mut escaped = false;
     let mut out = Vec::with_capacity(text.len());
@@ -393,7 +406,7 @@ mod tests {
     use super::*;
     use crate::diagnostic::Severity;
 
-    fn lint(text: &str) -> Vec<(&'static str, String, Option<String>)> {
+    fn lint_findings(text: &str) -> Vec<(&'static str, String, Option<String>)> {
         let source = Arc::new(Source::new("t.lobster", "/t.lobster", text.as_bytes()));
         let report = check(&source, &|_| Err(io::ErrorKind::NotFound.into()), &lobster_stages::builtin());
         let is_error = |diagnostic: &Diagnostic| diagnostic.severity == Severity::Error;
@@ -408,7 +421,7 @@ mod tests {
 
     #[test]
     fn mistakes_of_real_authors_are_found_with_their_fix() {
-        let found = lint(
+        let found = lint_findings(
             "args:\n  who: {default: x, required: yes, type: str}\n  bare: 5\n\
              steps:\n  - id: a\n    command: clawd.invoke --tool x\n    timeoutMs: 5\n    on_success: b\n\
              \x20 - id: b\n    run: echo ${who} \"${who}\" $a.json.x ${a.json.y} $c.json $a.json.l[0] $typo.stdout $HOME.bak\n\
@@ -443,7 +456,7 @@ mod tests {
 
     #[test]
     fn sound_files_are_left_in_peace() {
-        let found = lint(
+        let found = lint_findings(
             "name: x\nversion: 1\nargs: {who: {default: x, type: string, required: true, enum: [x, y]}}\n\
              steps:\n  - id: a\n    name: first\n    description: d\n    run: echo \"$LOBSTER_ARG_WHO\" | head -n 1 | sort; echo 'approve'\n\
              \x20 - {id: g, approval: ok?, stdin: $a.json}\n  - {id: l, for_each: $a.json.items, steps: [{id: s, run: cat, stdin: $item.json.x, when: $g.approved}]}\n\
@@ -454,7 +467,7 @@ mod tests {
 
     #[test]
     fn pipelines_are_looked_into() {
-        let found = lint(
+        let found = lint_findings(
             "steps:\n  - {id: a, run: x}\n  - id: b\n    on_error: continue\n    pipeline: exec echo | jsn | head --nn 3 | $a.stdout\n  - {id: c, on_error: continue, pipeline: \"exec 'oops\"}\n",
         );
         let found: Vec<_> = found.iter().map(|(code, marked, _)| (*code, marked.as_str())).collect();
@@ -464,7 +477,7 @@ mod tests {
     #[test]
     fn shell_quoting_is_followed() {
         let text = r#"a 'b "c' "d 'e\"" f"#;
-        let states = quoting(text);
+        let states = byte_quoting(text);
         for (part, state) in [
             ("a", Quote::None),
             ("b", Quote::Single),

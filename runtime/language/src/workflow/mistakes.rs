@@ -10,8 +10,8 @@ use super::super::plan::{Span, Step, Work};
 use super::super::source::{Data, Node};
 use super::super::template::{self, is_id_byte};
 use super::Lowering;
-use super::fields::nearest;
-use super::lint::{Quote, RECORD_FIELDS, quoting};
+use super::fields::nearest_field;
+use super::lint::{Quote, RECORD_FIELDS, byte_quoting};
 use lobster_base::variable_name;
 
 /// Names of the arguments in other tools.
@@ -175,7 +175,7 @@ impl Lowering<'_> {
     fn push_notation(&mut self, node: &Node, range: Range<usize>, meant: &Meant, reader: Reader) {
         let Some(text) = node.as_text() else { return };
         let written = text[range.clone()].to_owned();
-        let quote = if reader == Reader::Shell { quoting(text).get(range.start).copied() } else { None };
+        let quote = if reader == Reader::Shell { byte_quoting(text).get(range.start).copied() } else { None };
         let message = format!("`{written}` is not filled in and stays as it is");
         let (help, fix) = match reader {
             Reader::Person => (SHOW_VALUES.to_owned(), None),
@@ -185,7 +185,7 @@ impl Lowering<'_> {
                 (format!("write `{fixed}`"), Some(fixed))
             }
         };
-        let span = node.part(self.source, range);
+        let span = node.part_span(self.source, range);
         self.push_fixed(codes::FOREIGN_NOTATION, span, message, help, fix, &written);
     }
 
@@ -200,7 +200,7 @@ impl Lowering<'_> {
             return false;
         };
         let written = format!("${name}");
-        let span = node.part(self.source, 0..text.len());
+        let span = node.part_span(self.source, 0..text.len());
         let message =
             format!("`{written}` stays plain text: a reference names a part of the step, such as `.json`");
         let message = if self.known.contains(name) {
@@ -232,14 +232,14 @@ impl Lowering<'_> {
             None => "the output of a step is `$id.json` or `$id.stdout`, an argument `${name}`".to_owned(),
         };
         let message = format!("`${name}` is not filled in and stays as it is");
-        let span = node.part(self.source, 0..text.len());
+        let span = node.part_span(self.source, 0..text.len());
         self.push_fixed(codes::BARE_NAME, span, message, help, None, text);
     }
 
     /// Warns of a shell variable with the name of an argument or a step, which the shell does not have.
     fn lint_shell_variables(&mut self, node: &Node, step: &Step) {
         let Some(text) = node.as_text() else { return };
-        let quotes = quoting(text);
+        let quotes = byte_quoting(text);
         let mut said = HashSet::new();
         for (range, name) in plain_variables(text) {
             let is_set = self.variables.contains(name)
@@ -264,7 +264,7 @@ impl Lowering<'_> {
             let message =
                 format!("`${name}` is a variable of the shell and empty; it is not {what} `{name}`");
             let written = text[range.clone()].to_owned();
-            let span = node.part(self.source, range);
+            let span = node.part_span(self.source, range);
             self.push_fixed(codes::SHELL_VARIABLE, span, message, help, fix, &written);
         }
     }
@@ -284,7 +284,7 @@ impl Lowering<'_> {
                 "`{}` is not filled in: an approval shows its texts as they are written",
                 &text[range.clone()]
             );
-            let span = node.part(self.source, range);
+            let span = node.part_span(self.source, range);
             self.warnings.push(
                 Diagnostic::warning(self.source, codes::FOREIGN_NOTATION, span, message)
                     .with_help(SHOW_VALUES),
@@ -294,7 +294,7 @@ impl Lowering<'_> {
 
     /// A field of a step's record that is close to the first segment of a reference.
     pub(super) fn near_record_field(&self, id: &str, field: &str) -> Option<&'static str> {
-        nearest(field, RECORD_FIELDS).filter(|near| {
+        nearest_field(field, RECORD_FIELDS).filter(|near| {
             // An approval has no output. For other steps, a short name is more often a field of the
             // output than a mistyped field of the record.
             self.gates.contains_key(id) || field.len() > 3 || matches!(*near, "json")

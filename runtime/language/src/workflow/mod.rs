@@ -47,7 +47,7 @@ use step::Known;
 pub use args::{
     ArgsError, argument_names, bind_args, check_args, check_declared, merge_args, reread_arguments,
 };
-use fields::nearest;
+use fields::nearest_field;
 pub(crate) use lint::RECORD_FIELDS;
 pub use lint::check;
 pub use places::Places;
@@ -80,7 +80,7 @@ const MAX_WARNINGS: usize = 200;
 /// The first error in the file itself.
 pub fn load(source: &Arc<Source>, loader: Loader<'_>) -> Checked<(Workflow, Vec<Diagnostic>)> {
     let mut loading = Loading::new(loader, None);
-    let workflow = loading.file(source)?;
+    let workflow = loading.load_file(source)?;
     Ok((workflow, loading.warnings))
 }
 
@@ -109,7 +109,7 @@ pub fn load_to_run(
     commands: &Registry,
 ) -> Checked<(Workflow, Vec<Diagnostic>)> {
     let mut loading = Loading::new(loader, Some(commands));
-    let workflow = loading.file(source)?;
+    let workflow = loading.load_file(source)?;
     let mut said = loading.warnings;
     said.retain(|said| {
         let is_provided_for = said.severity == Severity::Warning && IF_NOT_PROVIDED_FOR.contains(&said.code);
@@ -125,7 +125,7 @@ pub fn load_to_run(
 /// As [`load`].
 pub fn load_to_draw(source: &Arc<Source>, loader: Loader<'_>) -> Checked<(Workflow, Vec<Diagnostic>)> {
     let mut loading = Loading { is_for_drawing: true, ..Loading::new(loader, None) };
-    let workflow = loading.file(source)?;
+    let workflow = loading.load_file(source)?;
     Ok((workflow, loading.warnings))
 }
 
@@ -162,16 +162,16 @@ impl<'a> Loading<'a> {
         }
     }
 
-    fn file(&mut self, source: &Arc<Source>) -> Checked<Workflow> {
+    fn load_file(&mut self, source: &Arc<Source>) -> Checked<Workflow> {
         self.file_without(source, &BTreeSet::new())
     }
 
-    /// Like [`Self::file`], without the diagnostics of the steps at `aside`.
+    /// Like [`Self::load_file`], without the diagnostics of the steps at `aside`.
     fn file_without(&mut self, source: &Arc<Source>, aside: &BTreeSet<usize>) -> Checked<Workflow> {
-        let mut root = source.parse()?;
+        let mut root = source.parse_tree()?;
         let aside = set_aside(&mut root, aside);
         doubts::warn_of_half_pairs(source, &root, &mut self.warnings);
-        validate::workflow(source, &root)?;
+        validate::check_workflow(source, &root)?;
         let mut lowering = Lowering {
             aside,
             source,
@@ -186,9 +186,9 @@ impl<'a> Loading<'a> {
             is_for_drawing: self.is_for_drawing,
             is_tolerated: self.is_tolerated,
         };
-        let mut workflow = lowering.workflow(&root)?;
+        let mut workflow = lowering.lower_workflow(&root)?;
         self.active.push(source.path.clone());
-        let children = self.children(source, &workflow.steps);
+        let children = self.load_children(source, &workflow.steps);
         self.active.pop();
         workflow.children = children?;
         self.refuse_data_in_children(source, &workflow);
@@ -197,14 +197,14 @@ impl<'a> Loading<'a> {
 
     /// Index, among the steps of a file, of the step that an error is about.
     fn step_at(&self, source: &Arc<Source>, error: &Diagnostic) -> Option<usize> {
-        let root = source.parse().ok()?;
+        let root = source.parse_tree().ok()?;
         let steps = root.get("steps").and_then(Node::as_list)?;
         steps
             .iter()
             .rposition(|step| step.span.start <= error.span.start && error.span.start <= step.span.end)
     }
 
-    fn children(&mut self, source: &Arc<Source>, steps: &[Step]) -> Checked<BTreeMap<String, Workflow>> {
+    fn load_children(&mut self, source: &Arc<Source>, steps: &[Step]) -> Checked<BTreeMap<String, Workflow>> {
         let mut calls = Vec::new();
         collect_calls(steps, true, false, &mut calls);
         let mut children = BTreeMap::new();
@@ -219,7 +219,7 @@ impl<'a> Loading<'a> {
             if self.active.contains(&path) {
                 let is_tolerated = self.is_tolerated || tolerated;
                 if self.lint.is_some() && step.when != Condition::Never {
-                    self.warnings.push(cycle(source, step, written, is_tolerated));
+                    self.warnings.push(cycle_diagnostic(source, step, written, is_tolerated));
                 }
                 continue;
             }
@@ -248,7 +248,7 @@ impl<'a> Loading<'a> {
             };
             let around = self.is_tolerated;
             self.is_tolerated |= tolerated;
-            let read = self.file(&child);
+            let read = self.load_file(&child);
             self.is_tolerated = around;
             match read {
                 Ok(child) => {
@@ -270,7 +270,7 @@ impl<'a> Loading<'a> {
 }
 
 /// A call that never succeeds, whatever the path to it.
-fn cycle(source: &Arc<Source>, step: &Step, written: &str, is_tolerated: bool) -> Diagnostic {
+fn cycle_diagnostic(source: &Arc<Source>, step: &Step, written: &str, is_tolerated: bool) -> Diagnostic {
     let message =
         format!("Workflow step {} creates a cycle: {written} is being executed when the step runs", step.id);
     let said = match is_tolerated {
@@ -373,17 +373,17 @@ fn set_aside(root: &mut Node, aside: &BTreeSet<usize>) -> HashSet<String> {
 }
 
 impl Lowering<'_> {
-    fn workflow(&mut self, root: &Node) -> Checked<Workflow> {
+    fn lower_workflow(&mut self, root: &Node) -> Checked<Workflow> {
         self.unknown_fields(root, fields::TOP_FIELDS, "the top of a workflow file");
         let text = |key: &str| root.get(key).and_then(Node::as_text).map(str::to_owned);
-        let secrets = self.texts(root, "secrets", "secrets")?;
+        let secrets = self.text_list(root, "secrets", "secrets")?;
         let args = self.arg_specs(root);
         self.declared_secrets(root, &secrets, &args)?;
-        let triggers = self.triggers(root, &args);
-        let notify = self.notify(root);
+        let triggers = self.lower_triggers(root, &args);
+        let notify = self.lower_notify(root);
         if self.lint.is_some() {
             self.arguments = args.iter().map(|spec| spec.name.clone()).collect();
-            self.variables = self.env(root, "env")?.into_iter().map(|(name, _)| name).collect();
+            self.variables = self.lower_env(root, "env")?.into_iter().map(|(name, _)| name).collect();
             lint::collect_ids(root, &mut self.declared);
             self.lint_one_variable(root, &args);
             self.lint_unfilled_variables(root);
@@ -395,13 +395,13 @@ impl Lowering<'_> {
             name: text("name"),
             description: text("description"),
             args,
-            env: self.env(root, "env")?,
-            cwd: self.cwd(root, "cwd")?,
+            env: self.lower_env(root, "env")?,
+            cwd: self.lower_cwd(root, "cwd")?,
             cost_limit: self.cost_limit(root),
-            budget: self.budget(root, budget::Place::File, "Workflow ")?,
+            budget: self.lower_budget(root, budget::Place::File, "Workflow ")?,
             changes: root.get_some("changes").map(|node| self.changes_mode(node, "Workflow ")).transpose()?,
             least_changes: None,
-            concurrency: step::milliseconds(root.get_some("concurrency")),
+            concurrency: step::whole_milliseconds(root.get_some("concurrency")),
             secrets,
             triggers,
             notify,
@@ -420,7 +420,7 @@ impl Lowering<'_> {
         self.warnings.push(Diagnostic::warning(self.source, code, span, message));
     }
 
-    fn error<T>(&self, code: &'static str, node: &Node, message: impl Into<String>) -> Checked<T> {
+    fn reject_node<T>(&self, code: &'static str, node: &Node, message: impl Into<String>) -> Checked<T> {
         Err(Diagnostic::error(self.source, code, node.span, message))
     }
 

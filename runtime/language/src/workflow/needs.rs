@@ -13,7 +13,7 @@ use super::super::source::{Data, Node};
 use super::super::template;
 use super::Lowering;
 use super::control::steps_inside;
-use super::nearest;
+use super::nearest_field;
 
 /// A need of a step for another one.
 #[derive(Clone)]
@@ -44,14 +44,14 @@ impl Lowering<'_> {
         let nodes = root.get("steps").and_then(Node::as_list).unwrap_or_default();
         nodes.iter().try_for_each(|node| self.refuse_needs_inside(node))?;
         if !is_graph(nodes) {
-            if let Some(entry) = root.entry("concurrency").filter(|entry| !entry.value.is_null()) {
+            if let Some(entry) = root.map_entry("concurrency").filter(|entry| !entry.value.is_null()) {
                 let message = "Workflow concurrency has no effect: no step has `needs`, so they run one after the other";
                 let error = Diagnostic::error(self.source, codes::CONFLICT, entry.key_span, message);
                 let help =
                     "write what each step needs (`needs: []` for nothing), or `concurrency` at a for_each";
                 return Err(error.with_help(help).into());
             }
-            return nodes.iter().map(|node| self.step(node, secrets, true)).collect();
+            return nodes.iter().map(|node| self.lower_step(node, secrets, true)).collect();
         }
         let needs = self.needs_of(nodes)?;
         let order = self.order_of(&needs)?;
@@ -61,7 +61,7 @@ impl Lowering<'_> {
     /// Rejects `needs` of steps inside another step.
     fn refuse_needs_inside(&self, step: &Node) -> Checked<()> {
         for inside in steps_inside(step) {
-            if let Some(entry) = inside.entry("needs").filter(|entry| !entry.value.is_null()) {
+            if let Some(entry) = inside.map_entry("needs").filter(|entry| !entry.value.is_null()) {
                 let id = inside.get("id").and_then(Node::as_text).unwrap_or_default();
                 let message = format!("Workflow step {id} needs: only the steps of the file itself have it");
                 let error = Diagnostic::error(self.source, codes::CONFLICT, entry.key_span, message);
@@ -100,7 +100,7 @@ impl Lowering<'_> {
     fn declared_needs(&self, node: &Node, ids: &[&str], owners: &HashMap<&str, usize>) -> Checked<Vec<Need>> {
         let id = node.get("id").and_then(Node::as_text).unwrap_or_default();
         let prefix = format!("Workflow step {id} ");
-        let names = self.texts(node, "needs", &format!("{prefix}needs"))?;
+        let names = self.text_list(node, "needs", &format!("{prefix}needs"))?;
         let written = node.get_some("needs");
         let mut needs = Vec::new();
         for (at, name) in names.iter().enumerate() {
@@ -113,7 +113,7 @@ impl Lowering<'_> {
                 }
                 let message = format!("{prefix}needs {name}, and the file has no such step");
                 let error = Diagnostic::error(self.source, codes::UNKNOWN_REFERENCE, span, message);
-                return Err(match (owners.get(name.as_str()), nearest(name, ids)) {
+                return Err(match (owners.get(name.as_str()), nearest_field(name, ids)) {
                     (Some(owner), _) => {
                         error.with_help(format!("it is a step inside {0}; write `needs: [{0}]`", ids[*owner]))
                     }
@@ -137,7 +137,7 @@ impl Lowering<'_> {
         let mut taken = vec![false; count];
         while order.len() < count {
             let ready = |index: &usize| !taken[*index] && needs.of[*index].iter().all(|need| taken[need.of]);
-            let Some(next) = (0..count).find(ready) else { return Err(self.circle(needs, &taken)) };
+            let Some(next) = (0..count).find(ready) else { return Err(self.cycle_error(needs, &taken)) };
             taken[next] = true;
             order.push(next);
         }
@@ -145,7 +145,7 @@ impl Lowering<'_> {
     }
 
     /// The error that shows a cycle of steps.
-    fn circle(&self, needs: &Needs<'_>, taken: &[bool]) -> Box<Diagnostic> {
+    fn cycle_error(&self, needs: &Needs<'_>, taken: &[bool]) -> Box<Diagnostic> {
         // Each remaining step needs another remaining step, so following the needs leads to a cycle.
         let first = taken.iter().position(|taken| !taken).unwrap_or_default();
         let mut way = vec![first];
@@ -192,21 +192,21 @@ impl Lowering<'_> {
                 .iter()
                 .flat_map(|need| above[need.of].iter().copied().chain([need.of]))
                 .collect();
-            let mark = self.known.mark();
+            let mark = self.known.current_mark();
             // In the order of the run, in which the ids become visible.
             for other in order.iter().filter(|other| before.contains(other)) {
-                visible[*other].iter().for_each(|id| self.known.add(id));
+                visible[*other].iter().for_each(|id| self.known.add_id(id));
             }
-            let inherited = self.known.mark() - mark;
+            let inherited = self.known.current_mark() - mark;
             let surely = |other: &usize| {
                 steps[*other]
                     .as_ref()
                     .is_some_and(|step| step.when.is_always() && step.on_error != OnError::SkipRest)
             };
             let fatal = before.iter().all(surely);
-            let mut step = self.step(&needs.nodes[index], secrets, fatal)?;
+            let mut step = self.lower_step(&needs.nodes[index], secrets, fatal)?;
             step.needs = Some(needs.of[index].iter().map(|need| needs.ids[need.of].to_owned()).collect());
-            visible[index] = self.known.forget(mark).split_off(inherited);
+            visible[index] = self.known.forget_since(mark).split_off(inherited);
             above[index] = before;
             steps[index] = Some(step);
         }
@@ -267,7 +267,7 @@ impl References<'_> {
         match &node.data {
             Data::Text(text) => {
                 for (_, reference) in template::references_in(text) {
-                    self.take(&reference.id, format!("${reference}"), node.span, hidden);
+                    self.add_need(&reference.id, format!("${reference}"), node.span, hidden);
                 }
             }
             Data::List(items) => items.iter().for_each(|item| self.look_at(item, hidden)),
@@ -291,12 +291,12 @@ impl References<'_> {
                 &rest[..end]
             });
             if let Some(id) = quoted.or(plain) {
-                self.take(id, format!("steps.{id}"), node.span, hidden);
+                self.add_need(id, format!("steps.{id}"), node.span, hidden);
             }
         }
     }
 
-    fn take(&mut self, id: &str, why: String, span: Span, hidden: &HashSet<&str>) {
+    fn add_need(&mut self, id: &str, why: String, span: Span, hidden: &HashSet<&str>) {
         match self.owners.get(id) {
             Some(of) if *of != self.of && !hidden.contains(id) => {
                 self.found.push(Need { of: *of, why, span })

@@ -12,7 +12,7 @@ pub(super) const OCCASIONS: &[&str] = &["question", "ok", "failed", "missed"];
 impl Lowering<'_> {
     /// Recipients of notifications about the workflow. Errors are reported and their entries left out:
     /// no run needs them.
-    pub(super) fn notify(&mut self, root: &Node) -> Vec<Told> {
+    pub(super) fn lower_notify(&mut self, root: &Node) -> Vec<Told> {
         let Some(node) = root.get_some("notify") else { return Vec::new() };
         self.read_told(node).unwrap_or_else(|error| {
             self.push_trigger_error(*error);
@@ -23,14 +23,14 @@ impl Lowering<'_> {
     fn read_told(&self, node: &Node) -> Checked<Vec<Told>> {
         let mut all: Vec<Told> = Vec::new();
         let Data::Map(entries) = &node.data else {
-            for target in self.targets(node, "notify")? {
+            for target in self.lower_targets(node, "notify")? {
                 all.push(Told { target, on: Vec::new() });
             }
             return Ok(all);
         };
-        self.only(node, OCCASIONS, "notify")?;
+        self.reject_unknown_keys(node, OCCASIONS, "notify")?;
         for entry in entries {
-            for target in self.targets(&entry.value, &format!("notify.{}", entry.key))? {
+            for target in self.lower_targets(&entry.value, &format!("notify.{}", entry.key))? {
                 match all.iter_mut().find(|known| known.target == target) {
                     Some(known) => known.on.push(entry.key.clone()),
                     None => all.push(Told { target, on: vec![entry.key.clone()] }),
@@ -41,7 +41,7 @@ impl Lowering<'_> {
     }
 
     /// One name, or a list of different ones.
-    fn targets(&self, node: &Node, name: &str) -> Checked<Vec<String>> {
+    fn lower_targets(&self, node: &Node, name: &str) -> Checked<Vec<String>> {
         let nodes = match &node.data {
             Data::List(items) => items.as_slice(),
             _ => std::slice::from_ref(node),

@@ -15,15 +15,15 @@ pub fn json_schema() -> Value {
         "title": "lobster workflow",
         "type": "object",
         "required": ["steps"],
-        "properties": properties(fields::TOP_FIELDS, top),
-        "patternProperties": own(),
+        "properties": field_schemas(fields::TOP_FIELDS, top_field_schema),
+        "patternProperties": author_keys(),
         "additionalProperties": false,
         "definitions": {
             "step": {
                 "type": "object",
                 "required": ["id"],
-                "properties": properties(fields::STEP_FIELDS, step),
-                "patternProperties": own(),
+                "properties": field_schemas(fields::STEP_FIELDS, step_field_schema),
+                "patternProperties": author_keys(),
                 "additionalProperties": false,
             },
             "steps": { "type": "array", "items": { "$ref": "#/definitions/step" }, "minItems": 1 },
@@ -33,7 +33,7 @@ pub fn json_schema() -> Value {
             "directory": {
                 "oneOf": [
                     { "type": "string" },
-                    object(json!({ "from": { "type": "string" }, "to": { "type": "string" } }), &["from"]),
+                    object_schema(json!({ "from": { "type": "string" }, "to": { "type": "string" } }), &["from"]),
                 ],
             },
         },
@@ -41,36 +41,36 @@ pub fn json_schema() -> Value {
 }
 
 /// Keys that belong to the author.
-fn own() -> Value {
+fn author_keys() -> Value {
     json!({ "^(x-|\\.)": {} })
 }
 
-fn properties(names: &[&str], describe: fn(&str) -> Option<Value>) -> Map<String, Value> {
+fn field_schemas(names: &[&str], describe: fn(&str) -> Option<Value>) -> Map<String, Value> {
     names.iter().map(|name| ((*name).to_owned(), describe(name).unwrap_or_else(|| json!({})))).collect()
 }
 
-fn object(properties: Value, required: &[&str]) -> Value {
+fn object_schema(properties: Value, required: &[&str]) -> Value {
     json!({
         "type": "object", "properties": properties, "required": required,
-        "patternProperties": own(), "additionalProperties": false,
+        "patternProperties": author_keys(), "additionalProperties": false,
     })
 }
 
-fn note(mut schema: Value, description: &str) -> Option<Value> {
+fn with_description(mut schema: Value, description: &str) -> Option<Value> {
     schema["description"] = description.into();
     Some(schema)
 }
 
-fn text(description: &str) -> Option<Value> {
-    note(json!({ "type": "string" }), description)
+fn text_schema(description: &str) -> Option<Value> {
+    with_description(json!({ "type": "string" }), description)
 }
 
-fn top(name: &str) -> Option<Value> {
+fn top_field_schema(name: &str) -> Option<Value> {
     match name {
-        "name" | "description" => text("A note for readers"),
-        "version" => note(json!({ "type": ["string", "number"] }), "A note for readers"),
-        "steps" => note(json!({ "$ref": "#/definitions/steps" }), "What is done, in order"),
-        "args" => note(
+        "name" | "description" => text_schema("A note for readers"),
+        "version" => with_description(json!({ "type": ["string", "number"] }), "A note for readers"),
+        "steps" => with_description(json!({ "$ref": "#/definitions/steps" }), "What is done, in order"),
+        "args" => with_description(
             json!({
                 "type": "object",
                 "additionalProperties": {
@@ -86,10 +86,10 @@ fn top(name: &str) -> Option<Value> {
             }),
             "Arguments by name; steps read them as ${name} or $LOBSTER_ARG_NAME",
         ),
-        "env" => note(json!({ "$ref": "#/definitions/env" }), "Variables of every step"),
-        "cwd" => text("Working directory of every step"),
-        "cost_limit" => note(
-            object(
+        "env" => with_description(json!({ "$ref": "#/definitions/env" }), "Variables of every step"),
+        "cwd" => text_schema("Working directory of every step"),
+        "cost_limit" => with_description(
+            object_schema(
                 json!({
                     "max_usd": { "type": "number", "minimum": 0 },
                     "action": { "enum": ["warn", "stop"] },
@@ -99,26 +99,27 @@ fn top(name: &str) -> Option<Value> {
             ),
             "Most that model calls may cost",
         ),
-        "budget" => note(
-            budget(fields::FILE_BUDGET_FIELDS),
+        "budget" => with_description(
+            budget_schema(fields::FILE_BUDGET_FIELDS),
             "Most that model calls may use in one run, and under `day` in all runs of a day (UTC)",
         ),
-        "changes" => note(
+        "changes" => with_description(
             json!({ "enum": ["direct", "staged", "review"] }),
             "Isolation of its steps' file changes: none, until the step succeeds, or until a person approves",
         ),
-        "secrets" => {
-            note(json!({ "$ref": "#/definitions/texts" }), "Names of the secrets that steps may ask for")
-        }
+        "secrets" => with_description(
+            json!({ "$ref": "#/definitions/texts" }),
+            "Names of the secrets that steps may ask for",
+        ),
         "concurrency" => at_once("Most steps at the same time, in a file whose steps have `needs`"),
-        "on" => note(
-            object(named(triggers::TRIGGER_FIELDS, trigger), &[]),
+        "on" => with_description(
+            object_schema(schemas_by_name(triggers::TRIGGER_FIELDS, trigger_schema), &[]),
             "Triggers that start the workflow under a service",
         ),
         "notify" => {
-            let kinds = named(notify::OCCASIONS, |_| json!({ "$ref": "#/definitions/texts" }));
-            note(
-                json!({ "oneOf": [{ "type": "string" }, { "$ref": "#/definitions/texts" }, object(kinds, &[])] }),
+            let kinds = schemas_by_name(notify::OCCASIONS, |_| json!({ "$ref": "#/definitions/texts" }));
+            with_description(
+                json!({ "oneOf": [{ "type": "string" }, { "$ref": "#/definitions/texts" }, object_schema(kinds, &[])] }),
                 "Recipients of notifications about its runs under a service: names of the operator's targets",
             )
         }
@@ -127,39 +128,39 @@ fn top(name: &str) -> Option<Value> {
 }
 
 /// The limits of a budget.
-fn budget(known: &[&'static str]) -> Value {
+fn budget_schema(known: &[&'static str]) -> Value {
     let limit = |field: &str| match field {
         "usd" => json!({ "type": "number", "minimum": 0 }),
         "unpriced" => json!({ "enum": ["refuse", "allow"] }),
-        "day" => budget(fields::DAY_BUDGET_FIELDS),
+        "day" => budget_schema(fields::DAY_BUDGET_FIELDS),
         _ => json!({ "type": "integer", "minimum": 0 }),
     };
-    object(named(known, limit), &[])
+    object_schema(schemas_by_name(known, limit), &[])
 }
 
 fn at_once(description: &str) -> Option<Value> {
-    note(json!({ "type": "integer", "minimum": 1, "maximum": 256 }), description)
+    with_description(json!({ "type": "integer", "minimum": 1, "maximum": 256 }), description)
 }
 
 /// One entry, or a list of them.
-fn trigger(name: &str) -> Value {
+fn trigger_schema(name: &str) -> Value {
     let (fields, needed): (&[&str], &[&str]) = match name {
         "schedule" => (triggers::SCHEDULE_FIELDS, &[]),
         "webhook" => (triggers::WEBHOOK_FIELDS, &["path", "verify", "secret"]),
         "after" => (triggers::AFTER_FIELDS, &["workflow"]),
         _ => (triggers::WATCH_FIELDS, &["paths"]),
     };
-    let entry = object(named(fields, trigger_field), needed);
+    let entry = object_schema(schemas_by_name(fields, trigger_field), needed);
     json!({ "oneOf": [entry, { "type": "array", "items": entry, "minItems": 1 }] })
 }
 
 fn trigger_field(name: &str) -> Value {
     let policy = |choices: &[&str], fields: &[&str]| {
-        let of_map = named(fields, |field| match field {
+        let of_map = schemas_by_name(fields, |field| match field {
             "max" => json!({ "type": "integer", "minimum": 1, "maximum": 1000 }),
             _ => json!({ "type": "string" }),
         });
-        let mut map = object(of_map, &["policy"]);
+        let mut map = object_schema(of_map, &["policy"]);
         map["properties"]["policy"] = json!({ "enum": choices });
         json!({ "oneOf": [{ "enum": choices }, map] })
     };
@@ -174,21 +175,21 @@ fn trigger_field(name: &str) -> Value {
     }
 }
 
-fn step(name: &str) -> Option<Value> {
-    work(name).or_else(|| around(name)).or_else(|| rights(name))
+fn step_field_schema(name: &str) -> Option<Value> {
+    work_field_schema(name).or_else(|| common_field_schema(name)).or_else(|| rights_field_schema(name))
 }
 
 /// Work of a step.
-fn work(name: &str) -> Option<Value> {
-    let number = |description: &str| note(json!({ "type": ["number", "string"] }), description);
+fn work_field_schema(name: &str) -> Option<Value> {
+    let number = |description: &str| with_description(json!({ "type": ["number", "string"] }), description);
     match name {
-        "run" | "command" => text("Text for the shell"),
-        "pipeline" => text("lobster commands joined by |"),
-        "workflow" => text("Another workflow file, relative to this one"),
-        "workflow_args" => note(json!({ "type": "object" }), "Its arguments"),
-        "parallel" => note(
-            object(
-                named(fields::PARALLEL_FIELDS, |field| match field {
+        "run" | "command" => text_schema("Text for the shell"),
+        "pipeline" => text_schema("lobster commands joined by |"),
+        "workflow" => text_schema("Another workflow file, relative to this one"),
+        "workflow_args" => with_description(json!({ "type": "object" }), "Its arguments"),
+        "parallel" => with_description(
+            object_schema(
+                schemas_by_name(fields::PARALLEL_FIELDS, |field| match field {
                     "wait" => json!({ "enum": ["all", "any"] }),
                     "timeout_ms" => json!({ "type": ["number", "string"] }),
                     _ => json!({ "$ref": "#/definitions/steps" }),
@@ -197,10 +198,10 @@ fn work(name: &str) -> Option<Value> {
             ),
             "Steps at the same time",
         ),
-        "for_each" => text("A reference to a list, $id.json"),
-        "repeat" => note(
-            object(
-                named(fields::REPEAT_FIELDS, |field| match field {
+        "for_each" => text_schema("A reference to a list, $id.json"),
+        "repeat" => with_description(
+            object_schema(
+                schemas_by_name(fields::REPEAT_FIELDS, |field| match field {
                     "until" => json!({ "type": ["string", "boolean"] }),
                     "every" => json!({ "type": "string", "minLength": 1 }),
                     _ => json!({ "type": "integer", "minimum": 1 }),
@@ -209,29 +210,30 @@ fn work(name: &str) -> Option<Value> {
             ),
             "Repeats its steps until a condition is true",
         ),
-        "steps" => {
-            note(json!({ "$ref": "#/definitions/steps" }), "Steps that run for each item or in each round")
-        }
-        "switch" => text("A reference to the value that chooses among the cases"),
+        "steps" => with_description(
+            json!({ "$ref": "#/definitions/steps" }),
+            "Steps that run for each item or in each round",
+        ),
+        "switch" => text_schema("A reference to the value that chooses among the cases"),
         "cases" => {
             let steps = json!({ "type": "array", "items": { "$ref": "#/definitions/step" } });
-            note(
+            with_description(
                 json!({ "type": "object", "additionalProperties": steps, "minProperties": 1 }),
                 "Steps for each value",
             )
         }
-        "default" => note(
+        "default" => with_description(
             json!({ "type": "array", "items": { "$ref": "#/definitions/step" } }),
             "Steps for any other value",
         ),
         "concurrency" => at_once("Most rounds at once"),
-        "item_var" | "index_var" => text("The name by which sub-steps refer to it"),
+        "item_var" | "index_var" => text_schema("The name by which sub-steps refer to it"),
         "batch_size" => number("Items of one round"),
         "pause_ms" => number("Pause between rounds"),
-        "component" => text("A WebAssembly component: a path, or blake3:<digest>"),
-        "args" => note(json!({ "type": "object" }), "Arguments of the component"),
-        "mcp" => note(
-            object(
+        "component" => text_schema("A WebAssembly component: a path, or blake3:<digest>"),
+        "args" => with_description(json!({ "type": "object" }), "Arguments of the component"),
+        "mcp" => with_description(
+            object_schema(
                 json!({
                     "server": { "type": "string", "minLength": 1 }, "command": { "$ref": "#/definitions/texts" },
                     "url": { "type": "string", "minLength": 1 }, "tool": { "type": "string", "minLength": 1 },
@@ -240,20 +242,21 @@ fn work(name: &str) -> Option<Value> {
             ),
             "A tool of another MCP server, by the operator's name for it, a program or a URL",
         ),
-        "js" => text("JavaScript over `input`, in a sandbox"),
-        "wait" => note(
+        "js" => text_schema("JavaScript over `input`, in a sandbox"),
+        "wait" => with_description(
             json!({ "oneOf": [
                 { "type": "string", "minLength": 1 },
-                object(named(fields::WAIT_FIELDS, |_| json!({ "type": "string", "minLength": 1 })), &[]),
+                object_schema(schemas_by_name(fields::WAIT_FIELDS, |_| json!({ "type": "string", "minLength": 1 })), &[]),
             ] }),
             "A duration such as 90s, a time, or an event",
         ),
-        "exec" => {
-            note(json!({ "$ref": "#/definitions/texts" }), "A program and its arguments, without a shell")
-        }
-        "input" => note(
-            object(
-                named(fields::INPUT_FIELDS, |field| match field {
+        "exec" => with_description(
+            json!({ "$ref": "#/definitions/texts" }),
+            "A program and its arguments, without a shell",
+        ),
+        "input" => with_description(
+            object_schema(
+                schemas_by_name(fields::INPUT_FIELDS, |field| match field {
                     "prompt" => json!({ "type": "string" }),
                     "responseSchema" => json!({ "type": ["object", "boolean"] }),
                     _ => json!({}),
@@ -267,22 +270,23 @@ fn work(name: &str) -> Option<Value> {
 }
 
 /// Fields of any step.
-fn around(name: &str) -> Option<Value> {
+fn common_field_schema(name: &str) -> Option<Value> {
     match name {
-        "id" => {
-            note(json!({ "type": "string", "minLength": 1 }), "Later steps refer to it: $id.json, $id.stdout")
-        }
-        "name" | "description" => text("A note for readers"),
-        "env" => note(json!({ "$ref": "#/definitions/env" }), "Variables on top of the file's"),
-        "cwd" => text("Working directory"),
-        "stdin" => note(json!({}), "Its input: $id.json, $id.stdout, text, or a value"),
-        "approval" => note(
+        "id" => with_description(
+            json!({ "type": "string", "minLength": 1 }),
+            "Later steps refer to it: $id.json, $id.stdout",
+        ),
+        "name" | "description" => text_schema("A note for readers"),
+        "env" => with_description(json!({ "$ref": "#/definitions/env" }), "Variables on top of the file's"),
+        "cwd" => text_schema("Working directory"),
+        "stdin" => with_description(json!({}), "Its input: $id.json, $id.stdout, text, or a value"),
+        "approval" => with_description(
             json!({
                 "oneOf": [
                     { "type": "boolean" },
                     { "type": "string", "minLength": 1, "description": "The question" },
-                    object(
-                        named(fields::APPROVAL_FIELDS, |field| match field {
+                    object_schema(
+                        schemas_by_name(fields::APPROVAL_FIELDS, |field| match field {
                             "items" => json!({}),
                             "require_different_approver" | "requireDifferentApprover" => json!({ "type": "boolean" }),
                             _ => json!({ "type": "string" }),
@@ -293,17 +297,17 @@ fn around(name: &str) -> Option<Value> {
             }),
             "Stops after the work until a person approves",
         ),
-        "when" | "condition" => note(
+        "when" | "condition" => with_description(
             json!({ "type": ["string", "boolean"] }),
             "Condition for running it: $id.approved, $id.json.n > 3 && ...",
         ),
-        "needs" => note(
+        "needs" => with_description(
             json!({ "oneOf": [{ "type": "string" }, { "$ref": "#/definitions/texts" }] }),
             "Steps that must end before it begins; in a file with `needs`, steps run in the order of their needs",
         ),
-        "retry" => note(
-            object(
-                named(fields::RETRY_FIELDS, |field| match field {
+        "retry" => with_description(
+            object_schema(
+                schemas_by_name(fields::RETRY_FIELDS, |field| match field {
                     "backoff" => json!({ "enum": ["fixed", "exponential"] }),
                     "jitter" => json!({ "type": "boolean" }),
                     _ => json!({ "type": "number", "minimum": 0 }),
@@ -312,71 +316,76 @@ fn around(name: &str) -> Option<Value> {
             ),
             "Retries after a failure",
         ),
-        "timeout_ms" => note(json!({ "type": ["number", "string"] }), "For each attempt"),
-        "on_error" => note(json!({ "enum": ["stop", "continue", "skip_rest"] }), "Effect of a failure"),
+        "timeout_ms" => with_description(json!({ "type": ["number", "string"] }), "For each attempt"),
+        "on_error" => {
+            with_description(json!({ "enum": ["stop", "continue", "skip_rest"] }), "Effect of a failure")
+        }
         _ => None,
     }
 }
 
 /// Confinement, caching, recovery.
-fn rights(name: &str) -> Option<Value> {
+fn rights_field_schema(name: &str) -> Option<Value> {
     match name {
-        "cache" => note(
-            json!({ "oneOf": [{ "type": "boolean" }, object(json!({ "ttl": { "type": ["string", "integer"] } }), &["ttl"])] }),
+        "cache" => with_description(
+            json!({ "oneOf": [{ "type": "boolean" }, object_schema(json!({ "ttl": { "type": ["string", "integer"] } }), &["ttl"])] }),
             "Reuse the outcome of an equal action, on the author's word; of run, command, exec, component and js steps",
         ),
-        "inputs" => note(
+        "inputs" => with_description(
             json!({ "$ref": "#/definitions/texts" }),
             "Glob patterns of files that belong to the action; of run, command and exec steps",
         ),
-        "changes" => note(
+        "changes" => with_description(
             json!({ "enum": ["direct", "staged", "review"] }),
             "Isolation of its file changes: none, until it succeeds, or until a person approves; of run, command, exec and pipeline steps",
         ),
-        "undo" => note(
-            object(named(fields::UNDO_FIELDS, |field| step(field).unwrap_or_default()), &[]),
+        "undo" => with_description(
+            object_schema(
+                schemas_by_name(fields::UNDO_FIELDS, |field| step_field_schema(field).unwrap_or_default()),
+                &[],
+            ),
             "A step that undoes its other effects, proposed by `lobster undo`; of steps that have effects",
         ),
-        "idempotent" => note(
+        "idempotent" => with_description(
             json!({ "type": "boolean" }),
             "An interrupted attempt may be repeated without \
                                                             asking",
         ),
-        "stop_grace" => note(
+        "stop_grace" => with_description(
             json!({ "type": ["string", "integer"] }),
             "Time between SIGTERM and SIGKILL for its processes (10s); of run, command, exec and pipeline \
              steps",
         ),
-        "secrets" => note(
+        "secrets" => with_description(
             json!({ "oneOf": [
                 { "$ref": "#/definitions/texts" },
                 { "type": "object", "additionalProperties": { "type": "string" } },
             ] }),
             "Secrets that it receives as variables, with the same names or others: VARIABLE: secret",
         ),
-        "budget" => note(
-            budget(fields::BUDGET_FIELDS),
+        "budget" => with_description(
+            budget_schema(fields::BUDGET_FIELDS),
             "Most that model calls in the step may use, in all its attempts",
         ),
         "credentials" => {
             let texts = json!({ "$ref": "#/definitions/texts" });
             let text = json!({ "type": "string" });
-            let credential = object(
+            let credential = object_schema(
                 json!({
                     "secret": text, "header": text, "scheme": text, "user": text, "methods": texts, "paths": texts,
                     "env": { "oneOf": [text, { "type": "object", "additionalProperties": text }] },
                 }),
                 &["secret"],
             );
-            note(
+            with_description(
                 json!({ "type": "object", "additionalProperties": { "oneOf": [text, credential] } }),
                 "Secrets that are added to its https requests to a host; it does not receive them: HOST: secret",
             )
         }
         "grants" => {
             let directories = json!({ "type": "array", "items": { "$ref": "#/definitions/directory" } });
-            note(
-                object(
+            with_description(
+                object_schema(
                     json!({
                         "read": directories, "write": directories,
                         "env": { "$ref": "#/definitions/texts" }, "net": { "$ref": "#/definitions/texts" },
@@ -387,8 +396,8 @@ fn rights(name: &str) -> Option<Value> {
                 "Resources that it may use; all others are denied",
             )
         }
-        "limits" => note(
-            object(
+        "limits" => with_description(
+            object_schema(
                 json!({
                     "fuel": { "type": ["integer", "string"] },
                     "memory": { "$ref": "#/definitions/size" }, "output": { "$ref": "#/definitions/size" },
@@ -401,7 +410,7 @@ fn rights(name: &str) -> Option<Value> {
     }
 }
 
-fn named(names: &[&str], describe: fn(&str) -> Value) -> Value {
+fn schemas_by_name(names: &[&str], describe: fn(&str) -> Value) -> Value {
     names.iter().map(|name| ((*name).to_owned(), describe(name))).collect::<Map<_, _>>().into()
 }
 
@@ -438,7 +447,7 @@ mod tests {
                 &*file,
                 &std::fs::read(&file).unwrap(),
             ));
-            let error = schema.first_error(&source.parse().unwrap().to_value());
+            let error = schema.first_error(&source.parse_tree().unwrap().to_value());
             assert!(error.is_none(), "{}: {}", file.display(), error.unwrap());
         }
     }

@@ -15,13 +15,13 @@ impl Lowering<'_> {
         if let Some(name) = taken {
             let message =
                 format!("secret {name:?} has the name of an argument, so `${{{name}}}` would be filled in");
-            return self.error(codes::SECRET, node, message);
+            return self.reject_node(codes::SECRET, node, message);
         }
         Ok(())
     }
 
     /// `secrets: [NAME]`, or `secrets: {VARIABLE: name}` if the variable has another name.
-    pub(super) fn secrets(
+    pub(super) fn lower_secrets(
         &self,
         step: &Node,
         declared: &[String],
@@ -36,7 +36,7 @@ impl Lowering<'_> {
                     Some(secret) => {
                         Ok(SecretGrant { secret: secret.to_owned(), variable: entry.key.clone() })
                     }
-                    None => self.error(
+                    None => self.reject_node(
                         codes::FIELD_TYPE,
                         &entry.value,
                         format!("{name} must give the name of a secret for each variable"),
@@ -44,7 +44,7 @@ impl Lowering<'_> {
                 })
                 .collect::<Checked<_>>()?,
             _ => self
-                .texts(step, "secrets", &name)?
+                .text_list(step, "secrets", &name)?
                 .into_iter()
                 .map(|secret| SecretGrant { variable: secret.clone(), secret })
                 .collect(),
@@ -67,7 +67,7 @@ impl Lowering<'_> {
             }
             if step.get("env").is_some_and(|env| env.get(variable).is_some()) {
                 let message = format!("{prefix}variable {variable} is set by both env and secrets");
-                return self.error(codes::CONFLICT, node, message);
+                return self.reject_node(codes::CONFLICT, node, message);
             }
         }
         Ok(grants)
@@ -85,7 +85,7 @@ impl Lowering<'_> {
     ) -> Checked<()> {
         if matches!(work, Work::Js(_)) && !granted.is_empty() {
             let message = format!("{prefix}secrets has no effect on js, which sees no variables");
-            return self.error(codes::CONFLICT, step, message);
+            return self.reject_node(codes::CONFLICT, step, message);
         }
         if let Work::Mcp { server: McpServer::Url(_), .. } = work
             && let Some(grant) = granted.iter().find(|grant| grant.variable != MCP_TOKEN)
@@ -106,20 +106,20 @@ impl Lowering<'_> {
             let mut texts = Vec::new();
             texts_in(node, &mut texts);
             for text in texts {
-                if let Some(name) = namespaced(text) {
+                if let Some(name) = find_namespaced_secret(text) {
                     let message = format!("{prefix}{key} uses {name}, but secrets are not filled into text");
                     let error = Diagnostic::error(self.source, codes::SECRET, node.span, message);
                     return Err(error.with_help("grant it with `secrets:` and use its variable").into());
                 }
                 for secret in declared {
                     let reaches = granted.iter().any(|grant| grant.variable == *secret);
-                    if is_shell && !reaches && uses(text, secret, true) {
+                    if is_shell && !reaches && uses_variable(text, secret, true) {
                         let message =
                             format!("{prefix}uses ${secret}, but the step is not granted that secret");
                         let error = Diagnostic::error(self.source, codes::SECRET, node.span, message);
                         return Err(error.with_help(format!("add `secrets: [{secret}]` to the step")).into());
                     }
-                    if !is_shell && key != "pipeline" && uses(text, secret, false) {
+                    if !is_shell && key != "pipeline" && uses_variable(text, secret, false) {
                         let message =
                             format!("{prefix}{key} uses ${{{secret}}}, but secrets are not filled into text");
                         let error = Diagnostic::error(self.source, codes::SECRET, node.span, message);
@@ -145,7 +145,7 @@ fn texts_in<'n>(node: &'n Node, found: &mut Vec<&'n str>) {
 }
 
 /// `${secrets.X}` or `${{ secrets.X }}`, the notation of other systems.
-fn namespaced(text: &str) -> Option<&str> {
+fn find_namespaced_secret(text: &str) -> Option<&str> {
     let start = text.find("${secrets.").or_else(|| {
         let start = text.find("${{")?;
         text[start + 3..].trim_start().starts_with("secrets.").then_some(start)
@@ -155,7 +155,7 @@ fn namespaced(text: &str) -> Option<&str> {
 }
 
 /// True if text refers to a variable: `${NAME`, or in shell text also `$NAME`.
-fn uses(text: &str, name: &str, bare: bool) -> bool {
+fn uses_variable(text: &str, name: &str, bare: bool) -> bool {
     let ends = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
     text.match_indices('$').any(|(at, _)| {
         let rest = &text[at + 1..];

@@ -23,8 +23,8 @@ impl Lowering<'_> {
             if self.is_full() && (self.is_tolerated || certain_failure(self.warnings).is_some()) {
                 return;
             }
-            let name = node.part(self.source, call.span.start..call.span.start + call.name.len());
-            let spec = match commands.resolve(&call.name) {
+            let name = node.part_span(self.source, call.span.start..call.span.start + call.name.len());
+            let spec = match commands.resolve_command(&call.name) {
                 Ok(spec) => spec,
                 Err(unknown) => {
                     let message =
@@ -38,7 +38,7 @@ impl Lowering<'_> {
                 }
             };
             if let Err(error) = take_arguments(spec, call) {
-                let whole = node.part(self.source, call.span.clone());
+                let whole = node.part_span(self.source, call.span.clone());
                 let message = format!("Workflow step {id} pipeline: {}", error.message);
                 let said = self.add_failure_when_reached(codes::STAGE_ARGUMENTS, whole, message, is_certain);
                 said.help = Some(format!("`lobster help {}` lists the arguments", call.name));
@@ -46,7 +46,7 @@ impl Lowering<'_> {
             if self.is_full() {
                 continue;
             }
-            for warning in stage::check(spec, &call.args) {
+            for warning in stage::argument_warnings(spec, &call.args) {
                 let mut said = Diagnostic::warning(self.source, codes::STAGE_OPTION, name, warning.message);
                 said.help = warning.help;
                 self.warnings.push(said);

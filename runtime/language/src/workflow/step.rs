@@ -27,7 +27,7 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    pub(super) fn add(&mut self, id: &str) {
+    pub(super) fn add_id(&mut self, id: &str) {
         *self.counts.entry(id.to_owned()).or_default() += 1;
         self.order.push(id.to_owned());
     }
@@ -36,16 +36,16 @@ impl Known {
         self.counts.get(id).is_some_and(|count| *count > 0)
     }
 
-    pub(crate) fn names(&self) -> Vec<&str> {
+    pub(crate) fn known_ids(&self) -> Vec<&str> {
         self.counts.iter().filter(|(_, count)| **count > 0).map(|(id, _)| id.as_str()).collect()
     }
 
-    pub(super) fn mark(&self) -> usize {
+    pub(super) fn current_mark(&self) -> usize {
         self.order.len()
     }
 
     /// Removes the ids that were added after the mark, and returns them.
-    pub(super) fn forget(&mut self, mark: usize) -> Vec<String> {
+    pub(super) fn forget_since(&mut self, mark: usize) -> Vec<String> {
         let forgotten = self.order.split_off(mark);
         for id in &forgotten {
             if let Some(count) = self.counts.get_mut(id) {
@@ -58,7 +58,7 @@ impl Known {
 
 impl Lowering<'_> {
     /// `fatal` is true if a failure of the step is a failure of the run.
-    pub(super) fn step(&mut self, node: &Node, secrets: &[String], fatal: bool) -> Checked<Step> {
+    pub(super) fn lower_step(&mut self, node: &Node, secrets: &[String], fatal: bool) -> Checked<Step> {
         let id = node.get("id").and_then(Node::as_text).unwrap_or_default().to_owned();
         let prefix = format!("Workflow step {id} ");
         self.unknown_fields(node, fields::STEP_FIELDS, &format!("step {id}"));
@@ -67,22 +67,22 @@ impl Lowering<'_> {
             Some("skip_rest") => OnError::SkipRest,
             _ => OnError::Stop,
         };
-        let when = self.condition(node, fatal)?;
+        let when = self.lower_condition(node, fatal)?;
         let fatal = fatal && !on_error.passes_over() && when != Condition::Never;
         let tolerated = on_error.passes_over() || when == Condition::Never;
         let around = self.is_tolerated;
         self.is_tolerated |= tolerated;
-        let work = self.work(node, &id, &prefix, secrets, fatal)?;
+        let work = self.lower_work(node, &id, &prefix, secrets, fatal)?;
         let step = Step {
             span: node.get("id").map_or(node.span, |id| id.span),
-            approval: self.approval(node, &prefix)?,
-            stdin: self.stdin(node, &id, &work, fatal),
-            env: self.env(node, "env")?,
-            cwd: self.cwd(node, "cwd")?,
-            retry: node.get("retry").map(|node| self.retry(node)),
-            timeout_ms: milliseconds(node.get("timeout_ms")),
+            approval: self.lower_approval(node, &prefix)?,
+            stdin: self.lower_stdin(node, &id, &work, fatal),
+            env: self.lower_env(node, "env")?,
+            cwd: self.lower_cwd(node, "cwd")?,
+            retry: node.get("retry").map(|node| self.lower_retry(node)),
+            timeout_ms: whole_milliseconds(node.get("timeout_ms")),
             on_error,
-            extras: self.extras(node, &work, secrets, &prefix)?,
+            extras: self.lower_extras(node, &work, secrets, &prefix)?,
             id,
             work,
             when,
@@ -100,11 +100,11 @@ impl Lowering<'_> {
         if self.lint.is_some() && doubts::prints_lines(&step.work) {
             self.line_printers.insert(step.id.clone());
         }
-        self.known.add(&step.id);
+        self.known.add_id(&step.id);
         Ok(step)
     }
 
-    fn condition(&mut self, node: &Node, fatal: bool) -> Checked<Condition> {
+    fn lower_condition(&mut self, node: &Node, fatal: bool) -> Checked<Condition> {
         self.condition_of(node.get_some("when").or_else(|| node.get_some("condition")), fatal)
     }
 
@@ -115,7 +115,7 @@ impl Lowering<'_> {
             Err(mut error) if self.is_for_drawing => {
                 error.severity = Severity::Warning;
                 self.warnings.push(*error);
-                Ok(Condition::unread(condition.as_text().unwrap_or_default()))
+                Ok(Condition::from_invalid(condition.as_text().unwrap_or_default()))
             }
             read => read,
         }
@@ -130,18 +130,18 @@ impl Lowering<'_> {
                     let width = text[error.at..].chars().next().map_or(0, char::len_utf8);
                     // At the end of the text, the whole condition is marked.
                     let part = if width == 0 { 0..text.len() } else { error.at..error.at + width };
-                    let span = condition.part(self.source, part);
+                    let span = condition.part_span(self.source, part);
                     let refused = Diagnostic::error(self.source, codes::CONDITION, span, error.to_string())
                         .with_help(error.reason);
                     match bracket_index(text) {
                         Some((range, index)) => {
-                            let bracket = condition.part(self.source, range);
+                            let bracket = condition.part_span(self.source, range);
                             refused.with_fix(bracket, format!(".{index}"))
                         }
                         None => refused,
                     }
                 })?;
-                for reference in parsed.references() {
+                for reference in parsed.all_references() {
                     self.must_be_known(condition, reference, "", fatal);
                 }
                 Ok(parsed)
@@ -149,7 +149,7 @@ impl Lowering<'_> {
             Data::Null | Data::Number(_) | Data::NotFinite | Data::List(_) | Data::Map(_) => {
                 let message = "Unsupported condition type";
                 let error = Diagnostic::error(self.source, codes::CONDITION, condition.span, message);
-                let help = format!("a condition is true, false or text, not {}", condition.kind());
+                let help = format!("a condition is true, false or text, not {}", condition.kind_name());
                 Err(error.with_help(help).into())
             }
         }
@@ -165,11 +165,11 @@ impl Lowering<'_> {
         let message = format!("{prefix}Unknown step reference: {reference}");
         let text = format!("${reference}");
         let part = node.as_text().and_then(|t| t.find(&text)).map_or(0..0, |at| at..at + text.len());
-        let span = node.part(self.source, part);
-        let names = self.known.names();
+        let span = node.part_span(self.source, part);
+        let names = self.known.known_ids();
         // A prefix names a field that arguments can fill in; a condition has none.
         let meant = self.meant_by(&reference.to_string());
-        let help = match (meant, fields::nearest(&reference.id, &names)) {
+        let help = match (meant, fields::nearest_field(&reference.id, &names)) {
             (Some(Meant::Argument(_)), _) if prefix.is_empty() => ARGUMENT_IN_CONDITION.to_owned(),
             (Some(meant), _) => format!("write `{}`", meant.in_a_field()),
             (None, Some(near)) => format!("did you mean `${near}.{}`?", reference.path.join(".")),
@@ -179,7 +179,7 @@ impl Lowering<'_> {
         self.add_failure_when_reached(codes::UNKNOWN_REFERENCE, span, message, fatal).help = Some(help);
     }
 
-    pub(super) fn work(
+    pub(super) fn lower_work(
         &mut self,
         node: &Node,
         id: &str,
@@ -188,41 +188,41 @@ impl Lowering<'_> {
         fatal: bool,
     ) -> Checked<Work> {
         if let Some(input) = node.get_some("input") {
-            return self.input(input);
+            return self.lower_input(input);
         }
         if let Some(parallel) = node.get("parallel") {
-            return self.parallel(parallel, secrets, fatal);
+            return self.lower_parallel(parallel, secrets, fatal);
         }
         if let Some(over) = node.get("for_each") {
             return self.for_each(node, over, id, prefix, secrets, fatal);
         }
         if let Some(repeat) = node.get_some("repeat") {
-            return self.repeat(node, repeat, prefix, secrets, fatal);
+            return self.lower_repeat(node, repeat, prefix, secrets, fatal);
         }
         if let Some(switch) = node.get_some("switch") {
-            return self.switch(node, switch, prefix, secrets, fatal);
+            return self.lower_switch(node, switch, prefix, secrets, fatal);
         }
         if let Some(path) = node.get("workflow").and_then(Node::as_text) {
             let args = node.get("workflow_args").and_then(Node::as_map).map(to_map).unwrap_or_default();
             return Ok(Work::Workflow { path: path.to_owned(), args });
         }
         if let Some(component) = node.get_some("component") {
-            return self.component(node, component, prefix);
+            return self.lower_component(node, component, prefix);
         }
         if let Some(js) = node.get_some("js") {
-            return self.js(js, prefix);
+            return self.lower_js(js, prefix);
         }
         if let Some(mcp) = node.get_some("mcp") {
-            return self.mcp(node, mcp, prefix);
+            return self.lower_mcp(node, mcp, prefix);
         }
         if let Some(exec) = node.get_some("exec") {
-            return self.exec(exec, prefix);
+            return self.lower_exec(exec, prefix);
         }
         if let Some(wait) = node.get_some("wait") {
-            return self.wait(wait, prefix);
+            return self.lower_wait(wait, prefix);
         }
         if let Some(pipeline) = node.get("pipeline").and_then(Node::as_text).filter(|text| !text.is_empty()) {
-            return Ok(self.pipeline(node, pipeline, prefix));
+            return Ok(self.lower_pipeline(node, pipeline, prefix));
         }
         Ok(match shell_text(node) {
             Some(text) if !text.trim().is_empty() => Work::Shell(text.to_owned()),
@@ -235,7 +235,7 @@ impl Lowering<'_> {
     }
 
     /// Text that nothing can change is parsed now, and again when it runs.
-    fn pipeline(&mut self, node: &Node, text: &str, prefix: &str) -> Work {
+    fn lower_pipeline(&mut self, node: &Node, text: &str, prefix: &str) -> Work {
         if template::is_constant(text)
             && let Err(error) = pipeline::parse(text)
             && let Some(written) = node.get("pipeline")
@@ -243,7 +243,7 @@ impl Lowering<'_> {
             let width =
                 text.get(error.offset..).and_then(|rest| rest.chars().next()).map_or(0, char::len_utf8);
             let part = if width == 0 { 0..text.len() } else { error.offset..error.offset + width };
-            let span = written.part(self.source, part);
+            let span = written.part_span(self.source, part);
             let message = format!("{prefix}pipeline parse failed: {error}");
             self.add_failure_when_reached(codes::PIPELINE_SYNTAX, span, message, !self.is_tolerated);
         }
@@ -268,7 +268,7 @@ impl Lowering<'_> {
         &mut self.warnings[last]
     }
 
-    fn input(&mut self, input: &Node) -> Checked<Work> {
+    fn lower_input(&mut self, input: &Node) -> Checked<Work> {
         self.unknown_fields(input, fields::INPUT_FIELDS, "input");
         Ok(Work::Input(InputRequest {
             prompt: input.get("prompt").and_then(Node::as_text).unwrap_or_default().to_owned(),
@@ -277,7 +277,7 @@ impl Lowering<'_> {
         }))
     }
 
-    fn parallel(&mut self, parallel: &Node, secrets: &[String], fatal: bool) -> Checked<Work> {
+    fn lower_parallel(&mut self, parallel: &Node, secrets: &[String], fatal: bool) -> Checked<Work> {
         self.unknown_fields(parallel, fields::PARALLEL_FIELDS, "parallel");
         let wait = match parallel.get("wait").and_then(Node::as_text) {
             Some("any") => Wait::Any,
@@ -289,14 +289,14 @@ impl Lowering<'_> {
         let around = self.is_tolerated;
         self.is_tolerated |= wait == Wait::Any;
         for branch in parallel.get("branches").and_then(Node::as_list).unwrap_or_default() {
-            let mark = self.known.mark();
-            branches.push(self.step(branch, secrets, fatal && wait == Wait::All)?);
+            let mark = self.known.current_mark();
+            branches.push(self.lower_step(branch, secrets, fatal && wait == Wait::All)?);
             // Branches cannot refer to each other; the steps after them can refer to all.
-            visible.extend(self.known.forget(mark));
+            visible.extend(self.known.forget_since(mark));
         }
         self.is_tolerated = around;
-        visible.iter().for_each(|id| self.known.add(id));
-        Ok(Work::Parallel { wait, timeout_ms: milliseconds(parallel.get("timeout_ms")), branches })
+        visible.iter().for_each(|id| self.known.add_id(id));
+        Ok(Work::Parallel { wait, timeout_ms: whole_milliseconds(parallel.get("timeout_ms")), branches })
     }
 
     fn for_each(
@@ -313,22 +313,22 @@ impl Lowering<'_> {
         let name =
             |key: &str, default: &str| node.get(key).and_then(Node::as_text).unwrap_or(default).to_owned();
         let (item_var, index_var) = (name("item_var", "item"), name("index_var", "index"));
-        let mark = self.known.mark();
-        self.known.add(&item_var);
-        self.known.add(&index_var);
+        let mark = self.known.current_mark();
+        self.known.add_id(&item_var);
+        self.known.add_id(&index_var);
         let mut steps = Vec::new();
         for sub in node.get("steps").and_then(Node::as_list).unwrap_or_default() {
             // The loop may have no items, so its steps may never fail.
-            steps.push(self.step(sub, secrets, false)?);
+            steps.push(self.lower_step(sub, secrets, false)?);
         }
-        self.known.forget(mark);
+        self.known.forget_since(mark);
         Ok(Work::ForEach {
             over: text.to_owned(),
             item_var,
             index_var,
-            batch_size: milliseconds(node.get("batch_size")).unwrap_or(1),
-            pause_ms: milliseconds(node.get("pause_ms")),
-            concurrency: milliseconds(node.get_some("concurrency")),
+            batch_size: whole_milliseconds(node.get("batch_size")).unwrap_or(1),
+            pause_ms: whole_milliseconds(node.get("pause_ms")),
+            concurrency: whole_milliseconds(node.get_some("concurrency")),
             steps,
         })
     }
@@ -345,29 +345,31 @@ impl Lowering<'_> {
                 || "write one reference to a list, such as `$collect.json`".to_owned(),
                 |fixed| format!("write `{fixed}`"),
             );
-            let written = over.part(self.source, 0..text.len());
+            let written = over.part_span(self.source, 0..text.len());
             let said = self.add_failure_when_reached(codes::NOT_A_LIST, over.span, message, fatal);
             said.help = Some(help);
             said.fix = fixed.map(|replacement| Fix { span: written, replacement });
         }
     }
 
-    pub(super) fn stdin(&mut self, node: &Node, id: &str, work: &Work, fatal: bool) -> Stdin {
+    pub(super) fn lower_stdin(&mut self, node: &Node, id: &str, work: &Work, fatal: bool) -> Stdin {
         let Some(stdin) = node.get_some("stdin") else { return Stdin::None };
         let Some(text) = stdin.as_text() else { return Stdin::Literal(stdin.to_value()) };
         // These kinds of step never read their stdin.
-        let reads = !matches!(work, Work::Workflow { .. }) && work.inside().is_empty();
+        let reads = !matches!(work, Work::Workflow { .. }) && work.inner_steps().is_empty();
         if let Some(reference) = template::strict_reference(text).filter(|_| reads) {
             self.must_be_known(stdin, &reference, &format!("Workflow step {id} stdin: "), fatal);
         }
         Stdin::Text(text.to_owned())
     }
 
-    fn approval(&mut self, node: &Node, prefix: &str) -> Checked<Option<Approval>> {
+    fn lower_approval(&mut self, node: &Node, prefix: &str) -> Checked<Option<Approval>> {
         let Some(approval) = node.get_some("approval") else { return Ok(None) };
         let refuse = |help: &str| {
-            let message =
-                format!("{prefix}approval must be true, a prompt, or an object, not {}", approval.kind());
+            let message = format!(
+                "{prefix}approval must be true, a prompt, or an object, not {}",
+                approval.kind_name()
+            );
             let error = Diagnostic::error(self.source, codes::GATE_TYPE, approval.span, message);
             Err(error.with_help(help).into())
         };
@@ -419,11 +421,11 @@ impl Lowering<'_> {
         approval
     }
 
-    fn retry(&mut self, node: &Node) -> Retry {
+    fn lower_retry(&mut self, node: &Node) -> Retry {
         self.unknown_fields(node, fields::RETRY_FIELDS, "retry");
         let number = |key: &str, default: f64| node.get(key).and_then(Node::as_f64).unwrap_or(default);
         Retry {
-            max: milliseconds(node.get("max")).unwrap_or(1),
+            max: whole_milliseconds(node.get("max")).unwrap_or(1),
             exponential: node.get("backoff").and_then(Node::as_text) == Some("exponential"),
             delay_ms: number("delay_ms", DELAY_MS),
             max_delay_ms: number("max_delay_ms", MAX_DELAY_MS),
@@ -432,10 +434,10 @@ impl Lowering<'_> {
     }
 
     /// Variables with text values; others have no effect.
-    pub(super) fn env(&mut self, owner: &Node, key: &str) -> Checked<Vec<(String, String)>> {
+    pub(super) fn lower_env(&mut self, owner: &Node, key: &str) -> Checked<Vec<(String, String)>> {
         let Some(node) = owner.get_some(key) else { return Ok(Vec::new()) };
         let Some(entries) = node.as_map() else {
-            let message = format!("env is {} instead of a map and has no effect", node.kind());
+            let message = format!("env is {} instead of a map and has no effect", node.kind_name());
             self.warn(codes::IGNORED_VALUE, node.span, message);
             return Ok(Vec::new());
         };
@@ -447,7 +449,7 @@ impl Lowering<'_> {
                 Some(text) => variables.push((key.clone(), text.to_owned())),
                 None => {
                     let message =
-                        format!("the variable {key} is {} instead of text and is not set", value.kind());
+                        format!("the variable {key} is {} instead of text and is not set", value.kind_name());
                     let warning = Diagnostic::warning(self.source, codes::IGNORED_VALUE, value.span, message);
                     self.warnings.push(warning.with_help("quote the value"));
                 }
@@ -462,12 +464,12 @@ impl Lowering<'_> {
             .map_err(|error| Diagnostic::error(self.source, codes::FIELD_TYPE, span, error.to_string()))
     }
 
-    pub(super) fn cwd(&self, owner: &Node, key: &str) -> Checked<Option<String>> {
+    pub(super) fn lower_cwd(&self, owner: &Node, key: &str) -> Checked<Option<String>> {
         match owner.get(key) {
-            Some(node) if node.as_text().is_none() && node.is_truthy() => self.error(
+            Some(node) if node.as_text().is_none() && node.is_truthy() => self.reject_node(
                 codes::FIELD_TYPE,
                 node,
-                format!("cwd must be a directory as text, not {}", node.kind()),
+                format!("cwd must be a directory as text, not {}", node.kind_name()),
             ),
             other => Ok(other.and_then(Node::as_text).filter(|text| !text.is_empty()).map(str::to_owned)),
         }
@@ -507,7 +509,7 @@ impl Lowering<'_> {
             unused.push(("stdin", "is not read by this kind of step".to_owned()));
         }
         for (key, why) in unused {
-            if let Some(entry) = node.entry(key).filter(|entry| !entry.value.is_null()) {
+            if let Some(entry) = node.map_entry(key).filter(|entry| !entry.value.is_null()) {
                 let span: Span = entry.key_span;
                 let message = format!("`{key}` in step {} has no effect: it {why}", step.id);
                 self.warn(codes::INPUT_OUTSIDE, span, message);
@@ -522,7 +524,7 @@ impl Lowering<'_> {
     clippy::cast_sign_loss,
     reason = "checked to be finite and not negative"
 )]
-pub(super) fn milliseconds(node: Option<&Node>) -> Option<u64> {
+pub(super) fn whole_milliseconds(node: Option<&Node>) -> Option<u64> {
     node.and_then(Node::as_f64).map(|number| number.ceil() as u64)
 }
 

@@ -496,7 +496,7 @@ fn a_picture_needs_no_conditions_that_can_be_read() {
     let source = source("t.lobster", "/t.lobster", text);
     assert!(load(&source, &nothing).is_err());
     let (workflow, said) = load_to_draw(&source, &nothing).unwrap();
-    assert_eq!(workflow.steps[1].when.text(), "length($a.json) == 0");
+    assert_eq!(workflow.steps[1].when.source_text(), "length($a.json) == 0");
     assert!(said.iter().all(|said| said.severity == Severity::Warning), "{said:?}");
     assert_eq!(said.iter().filter(|said| said.code == codes::CONDITION).count(), 2);
 }
@@ -568,7 +568,7 @@ fn one_sound_answer(name: &str, text: &str) {
     for diagnostic in &said {
         assert!(diagnostic.span.end <= diagnostic.source().text.len(), "{diagnostic:?}");
         assert!(diagnostic.line >= 1 && diagnostic.column >= 1 && !diagnostic.message.is_empty());
-        assert!(codes::explain(diagnostic.code).is_some());
+        assert!(codes::find_page(diagnostic.code).is_some());
     }
     if let Some(first) = said.first() {
         let _ = (first.render_human(false), first.one_line_with_snippet());

@@ -38,7 +38,7 @@ impl Lowering<'_> {
         for node in texts.chain(mcp.unwrap_or_default()) {
             let Some(text) = node.as_text() else { continue };
             for (range, name) in template::args_in(text).filter(|(_, name)| brought.contains(name)) {
-                let span = node.part(self.source, range);
+                let span = node.part_span(self.source, range);
                 let message = format!("argument {name:?}, which a trigger sets, becomes part of a command");
                 let error = Diagnostic::error(self.source, codes::TRIGGER_DATA, span, message);
                 let variable = variable_name::for_argument(name);

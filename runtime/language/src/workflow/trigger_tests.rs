@@ -20,7 +20,7 @@ fn diagnostics_of(text: &str) -> Vec<Diagnostic> {
     check(&source(text), &|_| Err(io::ErrorKind::NotFound.into()), &commands).diagnostics
 }
 
-fn good(on: &str) -> Triggers {
+fn valid_triggers(on: &str) -> Triggers {
     let text = format!("{STEPS}on:\n{on}");
     let report = check(&source(&text), &|_| Err(io::ErrorKind::NotFound.into()), &lobster_stages::builtin());
     assert_eq!(report.diagnostics.iter().map(ToString::to_string).collect::<Vec<_>>(), [] as [String; 0]);
@@ -29,7 +29,7 @@ fn good(on: &str) -> Triggers {
 
 #[test]
 fn triggers_are_read() {
-    let found = good(
+    let found = valid_triggers(
         "  schedule:\n  - {name: night, cron: '30 2 * * *', timezone: Europe/Berlin, jitter: 5m, args: {n: 3}}\n\
          \x20 - {name: often, every: 15m, missed: {policy: all, max: 5, within: 2h}, overlap: {policy: queue, max: 3}}\n\
          \x20 - {name: plain, every: 1d, overlap: cancel_previous}\n\
@@ -53,7 +53,7 @@ fn triggers_are_read() {
     // The server stores triggers as JSON, which must restore the same value.
     let kept: Triggers = serde_json::from_value(serde_json::to_value(&found).unwrap()).unwrap();
     assert_eq!(kept, found);
-    assert_eq!(good("  schedule: {every: 5m}\n").schedules[0].missed, Missed::Skip);
+    assert_eq!(valid_triggers("  schedule: {every: 5m}\n").schedules[0].missed, Missed::Skip);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use super::super::template;
 use super::super::triggers::{
     self, After, Due, Ended, Missed, Overlap, Schedule, Source, Triggers, Verify, Watch, Webhook, cron,
 };
-use super::{Lowering, nearest};
+use super::{Lowering, nearest_field};
 use lobster_base::quantity::Span as Time;
 
 pub(super) const TRIGGER_FIELDS: &[&str] = &["schedule", "webhook", "after", "watch"];
@@ -63,27 +63,27 @@ enum Brings {
 
 impl Lowering<'_> {
     /// Triggers of the workflow. Errors are reported and their entries left out.
-    pub(super) fn triggers(&mut self, root: &Node, args: &[ArgSpec]) -> Triggers {
+    pub(super) fn lower_triggers(&mut self, root: &Node, args: &[ArgSpec]) -> Triggers {
         let mut found = Triggers::default();
         let Some(on) = root.get_some("on") else { return found };
-        if let Err(error) = self.only(on, TRIGGER_FIELDS, "on") {
+        if let Err(error) = self.reject_unknown_keys(on, TRIGGER_FIELDS, "on") {
             self.push_trigger_error(*error);
         }
         self.each_trigger(on, "schedule", |this, node| {
             let is_alone = on.get("schedule").and_then(Node::as_list).is_none_or(|list| list.len() == 1);
-            found.schedules.push(this.schedule(node, is_alone, args)?);
+            found.schedules.push(this.lower_schedule(node, is_alone, args)?);
             Ok(())
         });
         self.each_trigger(on, "webhook", |this, node| {
-            found.webhooks.push(this.webhook(node, args)?);
+            found.webhooks.push(this.lower_webhook(node, args)?);
             Ok(())
         });
         self.each_trigger(on, "after", |this, node| {
-            found.after.push(this.after(node, args)?);
+            found.after.push(this.lower_after(node, args)?);
             Ok(())
         });
         self.each_trigger(on, "watch", |this, node| {
-            found.watch.push(this.watch(node, args)?);
+            found.watch.push(this.lower_watch(node, args)?);
             Ok(())
         });
         self.refuse_equal_names(&found);
@@ -97,7 +97,7 @@ impl Lowering<'_> {
             Data::List(items) if !items.is_empty() => items.as_slice(),
             Data::Map(_) => std::slice::from_ref(node),
             _ => {
-                let message = format!("on.{key} must be a map, or a list of maps, not {}", node.kind());
+                let message = format!("on.{key} must be a map, or a list of maps, not {}", node.kind_name());
                 let error = Diagnostic::error(self.source, codes::TRIGGER, node.span, message);
                 self.push_trigger_error(*error);
                 return;
@@ -116,8 +116,8 @@ impl Lowering<'_> {
         self.warnings.push(error);
     }
 
-    fn schedule(&self, node: &Node, is_alone: bool, args: &[ArgSpec]) -> Checked<Schedule> {
-        self.only(node, SCHEDULE_FIELDS, "on.schedule")?;
+    fn lower_schedule(&self, node: &Node, is_alone: bool, args: &[ArgSpec]) -> Checked<Schedule> {
+        self.reject_unknown_keys(node, SCHEDULE_FIELDS, "on.schedule")?;
         let name = match self.trigger_text(node, "name", "on.schedule.name")? {
             Some(name) => name,
             None if is_alone => "schedule".to_owned(),
@@ -126,17 +126,17 @@ impl Lowering<'_> {
                 return Err(error.with_help("add `name:`, by which `lobster schedule` calls it").into());
             }
         };
-        let (due, gap_ms) = self.due(node)?;
+        let (due, gap_ms) = self.lower_due_times(node)?;
         let jitter_ms = self.span_of(node, "jitter", "on.schedule.jitter")?.unwrap_or(0);
         if let (Some(jitter), Some(gap)) = (node.get("jitter"), gap_ms.filter(|gap| jitter_ms >= *gap)) {
             let message = format!(
                 "on.schedule.jitter must be shorter than the time between two ticks, {}",
-                written(gap)
+                format_milliseconds(gap)
             );
             return Err(self.trigger_error(jitter, message).into());
         }
-        let missed = self.missed(node, gap_ms)?;
-        let overlap = self.overlap(node)?;
+        let missed = self.lower_missed(node, gap_ms)?;
+        let overlap = self.lower_overlap(node)?;
         let values = self.trigger_args(node, args, Brings::Nothing, "on.schedule")?;
         let args = values.into_iter().filter_map(|(name, source)| match source {
             Source::Value(value) => Some((name, value)),
@@ -154,18 +154,18 @@ impl Lowering<'_> {
     }
 
     /// Times at which the schedule is due, and the time between two ticks.
-    fn due(&self, node: &Node) -> Checked<(Due, Option<u64>)> {
+    fn lower_due_times(&self, node: &Node) -> Checked<(Due, Option<u64>)> {
         match (node.get_some("cron"), node.get_some("every")) {
             (Some(pattern), None) => {
                 let Some(text) = pattern.as_text() else {
-                    let message = format!("on.schedule.cron must be a text, not {}", pattern.kind());
+                    let message = format!("on.schedule.cron must be a text, not {}", pattern.kind_name());
                     return Err(self.trigger_error(pattern, message).with_help(CRON_HELP).into());
                 };
                 let read = cron::parse(text).map_err(|error| {
                     let message = format!("on.schedule.cron {text:?}: {error}");
                     self.trigger_error(pattern, message).with_help(CRON_HELP)
                 })?;
-                let timezone = self.timezone(node)?;
+                let timezone = self.lower_timezone(node)?;
                 Ok((Due::Cron { pattern: text.to_owned(), timezone }, read.shortest_gap_ms()))
             }
             (None, Some(every)) => {
@@ -175,7 +175,8 @@ impl Lowering<'_> {
                 }
                 let ms = self.span_of(node, "every", "on.schedule.every")?.unwrap_or(0);
                 if ms < SHORTEST_MS {
-                    let message = format!("on.schedule.every must be at least {}", written(SHORTEST_MS));
+                    let message =
+                        format!("on.schedule.every must be at least {}", format_milliseconds(SHORTEST_MS));
                     return Err(self.trigger_error(every, message).into());
                 }
                 Ok((Due::Every { ms }, Some(ms)))
@@ -187,7 +188,7 @@ impl Lowering<'_> {
         }
     }
 
-    fn timezone(&self, node: &Node) -> Checked<String> {
+    fn lower_timezone(&self, node: &Node) -> Checked<String> {
         let Some(name) = self.trigger_text(node, "timezone", "on.schedule.timezone")? else {
             return Ok("UTC".to_owned());
         };
@@ -198,7 +199,7 @@ impl Lowering<'_> {
         let error = self.trigger_error(written, format!("there is no time zone {name:?}"));
         let names = triggers::zone_names();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        Err(match nearest(&name, &names) {
+        Err(match nearest_field(&name, &names) {
             Some(near) => {
                 error.with_help(format!("did you mean `{near}`?")).with_fix(written.span, near).into()
             }
@@ -206,7 +207,7 @@ impl Lowering<'_> {
         })
     }
 
-    fn missed(&self, schedule: &Node, gap_ms: Option<u64>) -> Checked<Missed> {
+    fn lower_missed(&self, schedule: &Node, gap_ms: Option<u64>) -> Checked<Missed> {
         let Some(node) = schedule.get_some("missed") else {
             let is_often = gap_ms.is_some_and(|gap| gap < OFTEN_MS);
             return Ok(if is_often { Missed::Skip } else { Missed::Last { within_ms: None } });
@@ -215,7 +216,7 @@ impl Lowering<'_> {
         let (policy, max, within_ms) = if node.as_text().is_some() {
             (self.choice_of(node, MISSED, name)?, None, None)
         } else {
-            self.only(node, MISSED_FIELDS, name)?;
+            self.reject_unknown_keys(node, MISSED_FIELDS, name)?;
             let policy =
                 self.choice_of(node.get("policy").unwrap_or(node), MISSED, &format!("{name}.policy"))?;
             let max = self.count_of(node, &format!("{name}.max"))?;
@@ -237,13 +238,13 @@ impl Lowering<'_> {
         })
     }
 
-    fn overlap(&self, schedule: &Node) -> Checked<Overlap> {
+    fn lower_overlap(&self, schedule: &Node) -> Checked<Overlap> {
         let Some(node) = schedule.get_some("overlap") else { return Ok(Overlap::default()) };
         let name = "on.schedule.overlap";
         let (policy, max) = if node.as_text().is_some() {
             (self.choice_of(node, OVERLAP, name)?, None)
         } else {
-            self.only(node, OVERLAP_FIELDS, name)?;
+            self.reject_unknown_keys(node, OVERLAP_FIELDS, name)?;
             let policy =
                 self.choice_of(node.get("policy").unwrap_or(node), OVERLAP, &format!("{name}.policy"))?;
             (policy, self.count_of(node, &format!("{name}.max"))?)
@@ -260,8 +261,8 @@ impl Lowering<'_> {
         })
     }
 
-    fn webhook(&self, node: &Node, args: &[ArgSpec]) -> Checked<Webhook> {
-        self.only(node, WEBHOOK_FIELDS, "on.webhook")?;
+    fn lower_webhook(&self, node: &Node, args: &[ArgSpec]) -> Checked<Webhook> {
+        self.reject_unknown_keys(node, WEBHOOK_FIELDS, "on.webhook")?;
         let path = self.needed_text(node, "path", "on.webhook", "for example `path: github/push`")?;
         let path = path.strip_prefix('/').unwrap_or(&path).to_owned();
         if !path.split('/').all(is_segment) {
@@ -270,7 +271,7 @@ impl Lowering<'_> {
             let help = "a segment has letters, digits, `-`, `_` and `.`, and does not begin with a `.`";
             return Err(error.with_help(help).into());
         }
-        let secrets = self.texts(node, "secret", "on.webhook.secret")?;
+        let secrets = self.text_list(node, "secret", "on.webhook.secret")?;
         if secrets.is_empty() || secrets.len() > MOST_SECRETS {
             let error = self.trigger_error(
                 node.get("secret").unwrap_or(node),
@@ -280,12 +281,12 @@ impl Lowering<'_> {
                 .with_help("write `secret: NAME`, and in secrets.toml where its value is")
                 .into());
         }
-        let verify = self.verify(node)?;
+        let verify = self.lower_verify(node)?;
         let args = self.trigger_args(node, args, Brings::Named("body"), "on.webhook")?;
         Ok(Webhook { span: node.span, path, verify, secrets, args })
     }
 
-    fn verify(&self, node: &Node) -> Checked<Verify> {
+    fn lower_verify(&self, node: &Node) -> Checked<Verify> {
         let Some(written) = node.get_some("verify") else {
             let error = self.trigger_error(node, "on.webhook.verify is missing");
             let help = format!("it sets how the sender is authenticated: {}", VERIFY.join(", "));
@@ -319,8 +320,8 @@ impl Lowering<'_> {
         })
     }
 
-    fn after(&self, node: &Node, args: &[ArgSpec]) -> Checked<After> {
-        self.only(node, AFTER_FIELDS, "on.after")?;
+    fn lower_after(&self, node: &Node, args: &[ArgSpec]) -> Checked<After> {
+        self.reject_unknown_keys(node, AFTER_FIELDS, "on.after")?;
         let workflow =
             self.needed_text(node, "workflow", "on.after", "for example `workflow: fetch.lobster`")?;
         let own = self.source.path.file_name().and_then(|name| name.to_str());
@@ -342,9 +343,9 @@ impl Lowering<'_> {
         Ok(After { span: node.span, workflow, ended, args })
     }
 
-    fn watch(&self, node: &Node, args: &[ArgSpec]) -> Checked<Watch> {
-        self.only(node, WATCH_FIELDS, "on.watch")?;
-        let paths = self.texts(node, "paths", "on.watch.paths")?;
+    fn lower_watch(&self, node: &Node, args: &[ArgSpec]) -> Checked<Watch> {
+        self.reject_unknown_keys(node, WATCH_FIELDS, "on.watch")?;
+        let paths = self.text_list(node, "paths", "on.watch.paths")?;
         if paths.is_empty() {
             let error = self.trigger_error(node.get("paths").unwrap_or(node), "on.watch.paths names no file");
             return Err(error.with_help("for example `paths: [inbox/*.csv]`, relative to this file").into());
@@ -366,7 +367,7 @@ impl Lowering<'_> {
         let mut args = BTreeMap::new();
         let written = node.get_some("args");
         if let Some(written) = written.filter(|written| written.as_map().is_none()) {
-            let message = format!("{name}.args must be a map, not {}", written.kind());
+            let message = format!("{name}.args must be a map, not {}", written.kind_name());
             return Err(self.trigger_error(written, message).into());
         }
         for entry in written.and_then(Node::as_map).unwrap_or_default() {
@@ -374,7 +375,7 @@ impl Lowering<'_> {
                 let message = format!("{name}.args: the file declares no argument {:?}", entry.key);
                 let error = Diagnostic::error(self.source, codes::TRIGGER, entry.key_span, message);
                 let names: Vec<&str> = declared.iter().map(|spec| spec.name.as_str()).collect();
-                return Err(match nearest(&entry.key, &names) {
+                return Err(match nearest_field(&entry.key, &names) {
                     Some(near) => error
                         .with_help(format!("did you mean `{near}`?"))
                         .with_fix(entry.key_span, near)
@@ -384,7 +385,7 @@ impl Lowering<'_> {
             };
             let source = self.argument_source(&entry.value, brings, name)?;
             if let Source::Value(value) = &source {
-                spec.check(value)
+                spec.check_value(value)
                     .map_err(|error| self.trigger_error(&entry.value, format!("{name}.args: {error}")))?;
             }
             args.insert(entry.key.clone(), source);
@@ -498,7 +499,7 @@ impl Lowering<'_> {
             return Ok(choice);
         }
         let error = self.trigger_error(node, format!("{name} must be one of {}", choices.join(", ")));
-        Err(match nearest(text, choices) {
+        Err(match nearest_field(text, choices) {
             Some(near) => error.with_help(format!("did you mean `{near}`?")).with_fix(node.span, near).into(),
             None => error.into(),
         })
@@ -513,7 +514,7 @@ fn is_segment(segment: &str) -> bool {
 }
 
 /// A time in milliseconds as people write it.
-fn written(ms: u64) -> String {
+fn format_milliseconds(ms: u64) -> String {
     Time(std::time::Duration::from_millis(ms)).to_string()
 }
 

@@ -8,7 +8,7 @@ use super::super::diagnostic::{Checked, Diagnostic};
 use super::super::plan::{Extras, OnError, Stdin, Step, Work};
 use super::super::source::{Data, Node};
 use super::super::template;
-use super::step::milliseconds;
+use super::step::whole_milliseconds;
 use super::{Condition, Lowering, fields};
 
 impl Lowering<'_> {
@@ -45,7 +45,7 @@ impl Lowering<'_> {
             return Err(error.with_help("put it on the steps inside whose effects it undoes").into());
         }
         let name = format!("{prefix}undo");
-        self.only(undo, fields::UNDO_FIELDS, &name)?;
+        self.reject_unknown_keys(undo, fields::UNDO_FIELDS, &name)?;
         let said: Vec<&str> =
             fields::UNDO_WORK.iter().copied().filter(|key| undo.get_some(key).is_some()).collect();
         if said.len() != 1 {
@@ -57,7 +57,7 @@ impl Lowering<'_> {
         }
         self.only_own_results(undo, &step.id, &name)?;
         let before = std::mem::take(&mut self.known);
-        self.known.add(&step.id);
+        self.known.add_id(&step.id);
         // It may never run.
         let around = std::mem::replace(&mut self.is_tolerated, true);
         let own = self.undo_step(undo, &step, secrets, &format!("{name}: "));
@@ -76,11 +76,11 @@ impl Lowering<'_> {
             if let Some(written) = node.get_some(key)
                 && text(key).is_none_or(|text| text.trim().is_empty())
             {
-                return self.error(codes::FIELD_TYPE, written, format!("{prefix}{key} must be a text"));
+                return self.reject_node(codes::FIELD_TYPE, written, format!("{prefix}{key} must be a text"));
             }
         }
-        let work = self.work(node, &id, prefix, secrets, false)?;
-        let mut extras = self.extras(node, &work, secrets, prefix)?;
+        let work = self.lower_work(node, &id, prefix, secrets, false)?;
+        let mut extras = self.lower_extras(node, &work, secrets, prefix)?;
         let is_call = matches!(work, Work::Workflow { .. });
         if node.get("secrets").is_none() && !is_call {
             extras.secrets.clone_from(&of.extras.secrets);
@@ -97,11 +97,11 @@ impl Lowering<'_> {
         let step = Step {
             span: node.span,
             approval: None,
-            stdin: self.stdin(node, &id, &work, false),
-            env: self.env(node, "env")?,
-            cwd: self.cwd(node, "cwd")?,
+            stdin: self.lower_stdin(node, &id, &work, false),
+            env: self.lower_env(node, "env")?,
+            cwd: self.lower_cwd(node, "cwd")?,
             retry: None,
-            timeout_ms: milliseconds(node.get_some("timeout_ms")),
+            timeout_ms: whole_milliseconds(node.get_some("timeout_ms")),
             on_error: OnError::Stop,
             extras,
             id,
@@ -122,7 +122,7 @@ impl Lowering<'_> {
                 match foreign {
                     None => Ok(()),
                     Some((part, reference)) => {
-                        let span = node.part(self.source, part);
+                        let span = node.part_span(self.source, part);
                         let message = format!("{name} refers to another step: ${reference}");
                         let error = Diagnostic::error(self.source, codes::UNKNOWN_REFERENCE, span, message);
                         let help = format!(

@@ -13,7 +13,7 @@ use super::super::codes;
 use super::super::diagnostic::{Checked, Diagnostic};
 use super::super::plan::Span;
 use super::super::source::{Data, Node, Source};
-use super::fields::nearest;
+use super::fields::nearest_field;
 use lobster_base::json;
 use lobster_base::schema::Schema;
 
@@ -21,10 +21,11 @@ const TIMEOUT: &str = "timeout_ms must be a positive integer between 1 and 21474
 const MAX_TIMEOUT_MS: f64 = 2_147_483_647.0;
 
 /// Checks a whole file.
-pub(super) fn workflow(source: &Arc<Source>, root: &Node) -> Checked<()> {
+pub(super) fn check_workflow(source: &Arc<Source>, root: &Node) -> Checked<()> {
     let check = Check { source };
     if !matches!(root.data, Data::Map(_) | Data::List(_)) {
-        let error = check.error(codes::NOT_A_WORKFLOW, root.span, "Workflow file must be a JSON/YAML object");
+        let error =
+            check.error_at(codes::NOT_A_WORKFLOW, root.span, "Workflow file must be a JSON/YAML object");
         return Err(error.with_help("write `steps:` and a list of steps below it").into());
     }
     let steps = match root.get("steps").map(|steps| (steps, steps.as_list())) {
@@ -33,7 +34,7 @@ pub(super) fn workflow(source: &Arc<Source>, root: &Node) -> Checked<()> {
             let span =
                 other.map_or(Span { start: root.span.start, end: root.span.start }, |(node, _)| node.span);
             let message = "Workflow file requires a non-empty steps array";
-            let error = check.error(codes::NOT_A_WORKFLOW, span, message);
+            let error = check.error_at(codes::NOT_A_WORKFLOW, span, message);
             return Err(match hint_for_missing_steps(root) {
                 Some(help) => error.with_help(help).into(),
                 None => error,
@@ -43,7 +44,7 @@ pub(super) fn workflow(source: &Arc<Source>, root: &Node) -> Checked<()> {
     check.cost_limit(root)?;
     check.at_once(root, "Workflow ")?;
     let mut ids = HashSet::new();
-    steps.iter().try_for_each(|step| check.step(step, &mut ids))
+    steps.iter().try_for_each(|step| check.check_step(step, &mut ids))
 }
 
 /// ECMA-262 `Number(value)`; NaN if the value is not a number.
@@ -78,70 +79,72 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    fn error(&self, code: &'static str, span: Span, message: impl Into<String>) -> Box<Diagnostic> {
+    fn error_at(&self, code: &'static str, span: Span, message: impl Into<String>) -> Box<Diagnostic> {
         Diagnostic::error(self.source, code, span, message)
     }
 
     /// Rejects the value of a field.
-    fn refuse<T>(&self, node: &Node, prefix: &str, message: &str) -> Checked<T> {
-        Err(self.error(codes::FIELD_TYPE, node.span, format!("{prefix}{message}")))
+    fn reject_value<T>(&self, node: &Node, prefix: &str, message: &str) -> Checked<T> {
+        Err(self.error_at(codes::FIELD_TYPE, node.span, format!("{prefix}{message}")))
     }
 
     fn cost_limit(&self, root: &Node) -> Checked<()> {
         let Some(limit) = root.get("cost_limit") else { return Ok(()) };
         if limit.as_map().is_none() {
-            return self.refuse(limit, "", "Workflow cost_limit must be an object");
+            return self.reject_value(limit, "", "Workflow cost_limit must be an object");
         }
         let max = limit.get("max_usd");
         let usd = max.map_or(f64::NAN, js_number_of);
         if !usd.is_finite() || usd < 0.0 {
             let message = "Workflow cost_limit.max_usd must be a non-negative number";
-            return self.refuse(max.unwrap_or(limit), "", message);
+            return self.reject_value(max.unwrap_or(limit), "", message);
         }
         if let Some(action) = limit.get("action")
             && !matches!(action.as_text(), Some("warn" | "stop"))
         {
-            return self.refuse(action, "", "Workflow cost_limit.action must be \"warn\" or \"stop\"");
+            return self.reject_value(action, "", "Workflow cost_limit.action must be \"warn\" or \"stop\"");
         }
         match limit.get("unpriced") {
-            Some(unpriced) if !matches!(unpriced.as_text(), Some("allow" | "refuse")) => {
-                self.refuse(unpriced, "", "Workflow cost_limit.unpriced must be \"allow\" or \"refuse\"")
-            }
+            Some(unpriced) if !matches!(unpriced.as_text(), Some("allow" | "refuse")) => self.reject_value(
+                unpriced,
+                "",
+                "Workflow cost_limit.unpriced must be \"allow\" or \"refuse\"",
+            ),
             _ => Ok(()),
         }
     }
 
-    fn step(&self, step: &Node, ids: &mut HashSet<String>) -> Checked<()> {
-        let id = self.id(step, "Workflow step must be an object", "Workflow step requires an id")?;
+    fn check_step(&self, step: &Node, ids: &mut HashSet<String>) -> Checked<()> {
+        let id = self.require_id(step, "Workflow step must be an object", "Workflow step requires an id")?;
         let prefix = format!("Workflow step {id} ");
         self.sub_workflow(step, &prefix)?;
-        self.parallel(step, id, &prefix, ids)?;
+        self.check_parallel(step, id, &prefix, ids)?;
         self.for_each(step, &prefix)?;
-        self.repeat(step, &prefix)?;
-        self.switch(step, &prefix, ids)?;
-        self.executors(step, &prefix)?;
+        self.check_repeat(step, &prefix)?;
+        self.check_switch(step, &prefix, ids)?;
+        self.check_executors(step, &prefix)?;
         self.work_types(step, &prefix)?;
         self.gates_and_settings(step, &prefix)?;
         if !ids.insert(id.to_owned()) {
             let message = format!("Duplicate workflow step id: {id}");
-            return Err(self.error(codes::DUPLICATE_ID, id_span(step), message));
+            return Err(self.error_at(codes::DUPLICATE_ID, id_span(step), message));
         }
         Ok(())
     }
 
-    fn id<'n>(&self, step: &'n Node, not_a_map: &str, no_id: &str) -> Checked<&'n str> {
+    fn require_id<'n>(&self, step: &'n Node, not_a_map: &str, no_id: &str) -> Checked<&'n str> {
         if !matches!(step.data, Data::Map(_) | Data::List(_)) {
-            return Err(self.error(codes::STEP_SHAPE, step.span, not_a_map));
+            return Err(self.error_at(codes::STEP_SHAPE, step.span, not_a_map));
         }
         if let Some(id) = step.get("id").and_then(Node::as_text).filter(|id| !id.is_empty()) {
             return Ok(id);
         }
         let span = step.get("id").map_or_else(|| first_line(self.source, step.span), |id| id.span);
-        let error = self.error(codes::STEP_SHAPE, span, no_id);
-        Err(match (step.entry("name"), step.get("id")) {
+        let error = self.error_at(codes::STEP_SHAPE, span, no_id);
+        Err(match (step.map_entry("name"), step.get("id")) {
             (Some(_), None) => error.with_help("steps are named by `id`, not `name`").into(),
             (_, Some(id)) if !id.is_null() && id.as_text().is_none() => {
-                error.with_help(format!("the id is {}; quote it to make it text", id.kind())).into()
+                error.with_help(format!("the id is {}; quote it to make it text", id.kind_name())).into()
             }
             _ => {
                 error.with_help("add `id: some-name`; letters, digits, `_` and `-` can be referred to").into()
@@ -152,29 +155,29 @@ impl Check<'_> {
     fn sub_workflow(&self, step: &Node, prefix: &str) -> Checked<()> {
         if let Some(path) = step.get("workflow") {
             match path.as_text() {
-                None => return self.refuse(path, prefix, "workflow must be a string (file path)"),
+                None => return self.reject_value(path, prefix, "workflow must be a string (file path)"),
                 Some(text) if is_blank(text) => {
-                    return self.refuse(path, prefix, "workflow path cannot be blank");
+                    return self.reject_value(path, prefix, "workflow path cannot be blank");
                 }
                 Some(_) => {}
             }
         }
         match step.get("workflow_args") {
             Some(args) if args.as_map().is_none() => {
-                self.refuse(args, prefix, "workflow_args must be a plain object")
+                self.reject_value(args, prefix, "workflow_args must be a plain object")
             }
             _ => Ok(()),
         }
     }
 
-    fn parallel(&self, step: &Node, id: &str, prefix: &str, ids: &mut HashSet<String>) -> Checked<()> {
+    fn check_parallel(&self, step: &Node, id: &str, prefix: &str, ids: &mut HashSet<String>) -> Checked<()> {
         let Some(parallel) = step.get("parallel") else { return Ok(()) };
         if parallel.as_map().is_none() {
-            return self.refuse(parallel, prefix, "parallel must be an object");
+            return self.reject_value(parallel, prefix, "parallel must be an object");
         }
         let branches = parallel.get("branches");
         let Some(list) = branches.and_then(Node::as_list).filter(|list| !list.is_empty()) else {
-            return self.refuse(
+            return self.reject_value(
                 branches.unwrap_or(parallel),
                 prefix,
                 "parallel requires a non-empty branches array",
@@ -183,14 +186,14 @@ impl Check<'_> {
         if let Some(wait) = parallel.get("wait")
             && !matches!(wait.as_text(), Some("all" | "any"))
         {
-            return self.refuse(wait, prefix, "parallel wait must be \"all\" or \"any\"");
+            return self.reject_value(wait, prefix, "parallel wait must be \"all\" or \"any\"");
         }
-        self.timeout(parallel, &format!("{prefix}parallel "))?;
+        self.check_timeout(parallel, &format!("{prefix}parallel "))?;
         let mut own = HashSet::new();
-        list.iter().try_for_each(|branch| self.branch(branch, id, prefix, &mut own, ids))
+        list.iter().try_for_each(|branch| self.check_branch(branch, id, prefix, &mut own, ids))
     }
 
-    fn branch(
+    fn check_branch(
         &self,
         branch: &Node,
         step_id: &str,
@@ -199,8 +202,8 @@ impl Check<'_> {
         ids: &mut HashSet<String>,
     ) -> Checked<()> {
         let not_a_map = format!("{prefix}parallel branches must be objects");
-        let id = self.id(branch, &not_a_map, &format!("{prefix}parallel branch requires an id"))?;
-        let duplicate = |message: String| Err(self.error(codes::DUPLICATE_ID, id_span(branch), message));
+        let id = self.require_id(branch, &not_a_map, &format!("{prefix}parallel branch requires an id"))?;
+        let duplicate = |message: String| Err(self.error_at(codes::DUPLICATE_ID, id_span(branch), message));
         if id == step_id {
             return duplicate(format!("{prefix}parallel branch id cannot match the step id: {id}"));
         }
@@ -216,7 +219,7 @@ impl Check<'_> {
         let kinds = usize::from(shell) + usize::from(branch.get("pipeline").is_some()) + other_kinds(branch);
         self.one_kind(branch, kinds, &subject)?;
         self.work_types(branch, &subject)?;
-        self.nested(branch, id, ids)
+        self.check_nested_step(branch, id, ids)
     }
 
     fn one_kind(&self, step: &Node, kinds: usize, subject: &str) -> Checked<()> {
@@ -225,24 +228,24 @@ impl Check<'_> {
             let message = format!("{subject}requires run, command, or pipeline");
             let help = "workflow, parallel, for_each, repeat, switch, component, js, mcp, exec, wait, approval and input \
                         are possible too";
-            return Err(self.error(codes::STEP_SHAPE, span, message).with_help(help).into());
+            return Err(self.error_at(codes::STEP_SHAPE, span, message).with_help(help).into());
         }
         if kinds > 1 {
             let message = format!("{subject}can only define one of run, command, or pipeline");
             let help = "this also holds for workflow, parallel, for_each, repeat, switch, component, js, mcp, exec and wait";
-            return Err(self.error(codes::CONFLICT, span, message).with_help(help).into());
+            return Err(self.error_at(codes::CONFLICT, span, message).with_help(help).into());
         }
         Ok(())
     }
 
     /// Checks that a branch or sub-step shares with a step of the file.
-    fn nested(&self, step: &Node, id: &str, ids: &mut HashSet<String>) -> Checked<()> {
+    fn check_nested_step(&self, step: &Node, id: &str, ids: &mut HashSet<String>) -> Checked<()> {
         let prefix = format!("Workflow step {id} ");
         self.sub_workflow(step, &prefix)?;
-        self.parallel(step, id, &prefix, ids)?;
+        self.check_parallel(step, id, &prefix, ids)?;
         self.for_each(step, &prefix)?;
-        self.repeat(step, &prefix)?;
-        self.switch(step, &prefix, ids)?;
+        self.check_repeat(step, &prefix)?;
+        self.check_switch(step, &prefix, ids)?;
         self.input_alone(step, &prefix)?;
         self.gates_and_settings(step, &prefix)
     }
@@ -251,21 +254,25 @@ impl Check<'_> {
         let Some(over) = step.get("for_each") else { return Ok(()) };
         if over.as_text().is_none() {
             let message = "for_each must be a string (step reference expression)";
-            return self.refuse(over, prefix, message);
+            return self.reject_value(over, prefix, message);
         }
         let list = step.get("steps");
         let Some(steps) = list.and_then(Node::as_list).filter(|steps| !steps.is_empty()) else {
-            return self.refuse(list.unwrap_or(over), prefix, "for_each requires a non-empty steps array");
+            return self.reject_value(
+                list.unwrap_or(over),
+                prefix,
+                "for_each requires a non-empty steps array",
+            );
         };
         if let Some(size) = step.get("batch_size")
             && !whole_number(size).is_some_and(|n| n >= 1.0)
         {
-            return self.refuse(size, prefix, "batch_size must be a positive integer");
+            return self.reject_value(size, prefix, "batch_size must be a positive integer");
         }
         if let Some(pause) = step.get("pause_ms")
             && !pause.as_f64().is_some_and(|n| n >= 0.0)
         {
-            return self.refuse(pause, prefix, "pause_ms must be a finite non-negative number");
+            return self.reject_value(pause, prefix, "pause_ms must be a finite non-negative number");
         }
         self.at_once(step, prefix)?;
         let has_pauses = step.get("pause_ms").and_then(Node::as_f64).is_some_and(|pause| pause > 0.0);
@@ -274,16 +281,16 @@ impl Check<'_> {
             let message = format!(
                 "{prefix}pause_ms has no meaning beside concurrency: rounds have no pauses between them"
             );
-            return Err(self.error(codes::CONFLICT, node.span, message));
+            return Err(self.error_at(codes::CONFLICT, node.span, message));
         }
         self.loop_conflicts(step, prefix)?;
         let variables = [
-            self.variable(step, prefix, "item_var", "item")?,
-            self.variable(step, prefix, "index_var", "index")?,
+            self.loop_variable(step, prefix, "item_var", "item")?,
+            self.loop_variable(step, prefix, "index_var", "index")?,
         ];
         if variables[0] == variables[1] {
             let node = step.get("index_var").or_else(|| step.get("item_var")).unwrap_or(over);
-            return self.refuse(node, prefix, "item_var and index_var cannot be the same");
+            return self.reject_value(node, prefix, "item_var and index_var cannot be the same");
         }
         // The results of a loop's steps are not visible outside, so their ids need not be unique in the
         // file.
@@ -292,19 +299,19 @@ impl Check<'_> {
     }
 
     /// Name of a loop's variable.
-    fn variable(&self, step: &Node, prefix: &str, key: &str, default: &str) -> Checked<String> {
+    fn loop_variable(&self, step: &Node, prefix: &str, key: &str, default: &str) -> Checked<String> {
         match step.get(key) {
             None => Ok(default.to_owned()),
             Some(name) => match name.as_text() {
                 Some(text) => Ok(text.to_owned()),
-                None => self.refuse(name, prefix, &format!("{key} must be a string")),
+                None => self.reject_value(name, prefix, &format!("{key} must be a string")),
             },
         }
     }
 
     fn loop_conflicts(&self, step: &Node, prefix: &str) -> Checked<()> {
         let conflict = |node: &Node, message: &str| -> Checked<()> {
-            Err(self.error(codes::CONFLICT, node.span, format!("{prefix}{message}")))
+            Err(self.error_at(codes::CONFLICT, node.span, format!("{prefix}{message}")))
         };
         if let Some(approval) = step.get("approval").filter(|node| is_gate(Some(node))) {
             let message = "for_each steps cannot define approval (use a separate step after the loop)";
@@ -340,8 +347,8 @@ impl Check<'_> {
         ids: &mut HashSet<String>,
     ) -> Checked<()> {
         let no_id = format!("{prefix}{kind} sub-step requires an id");
-        let id = self.id(sub, &no_id, &no_id)?;
-        let clash = |message: String| Err(self.error(codes::DUPLICATE_ID, id_span(sub), message));
+        let id = self.require_id(sub, &no_id, &no_id)?;
+        let clash = |message: String| Err(self.error_at(codes::DUPLICATE_ID, id_span(sub), message));
         if variables.iter().any(|variable| variable == id) {
             return clash(format!("{prefix}{kind} sub-step id '{id}' conflicts with loop variable"));
         }
@@ -350,7 +357,7 @@ impl Check<'_> {
         }
         let subject = format!("{prefix}{kind} sub-step {id} ");
         self.kind_of_nested(sub, &subject)?;
-        self.nested(sub, id, ids)?;
+        self.check_nested_step(sub, id, ids)?;
         ids.insert(id.to_owned());
         Ok(())
     }
@@ -364,7 +371,7 @@ impl Check<'_> {
         self.one_kind(sub, kinds, subject)
     }
 
-    fn executors(&self, step: &Node, prefix: &str) -> Checked<()> {
+    fn check_executors(&self, step: &Node, prefix: &str) -> Checked<()> {
         let run_is_text = step.get("run").is_some_and(|run| run.as_text().is_some());
         let shell = shell_text(step).is_some_and(|text| !text.is_empty())
             || (!run_is_text && step.get("command").is_some_and(|c| c.as_text().is_none() && c.is_truthy()));
@@ -375,7 +382,7 @@ impl Check<'_> {
             let message = format!(
                 "{prefix}requires run, command, pipeline, workflow, parallel, for_each, approval, or input"
             );
-            let error = self.error(codes::STEP_SHAPE, id_span(step), message);
+            let error = self.error_at(codes::STEP_SHAPE, id_span(step), message);
             return Err(error.with_help(hint_for_missing_work(step)).into());
         }
         if kinds > 1 {
@@ -383,7 +390,7 @@ impl Check<'_> {
                 "{prefix}can only define one of run, command, pipeline, workflow, parallel, or for_each"
             );
             let help = "repeat, switch, component, js, mcp, exec and wait also conflict; split the step";
-            return Err(self.error(codes::CONFLICT, id_span(step), message).with_help(help).into());
+            return Err(self.error_at(codes::CONFLICT, id_span(step), message).with_help(help).into());
         }
         self.input_alone(step, prefix)
     }
@@ -396,11 +403,11 @@ impl Check<'_> {
             let message = format!(
                 "{prefix}input steps cannot define run, command, pipeline, workflow, parallel, or for_each"
             );
-            return Err(self.error(codes::CONFLICT, input.span, message));
+            return Err(self.error_at(codes::CONFLICT, input.span, message));
         }
         if is_gate(step.get("approval")) {
             let message = format!("{prefix}cannot define both approval and input");
-            return Err(self.error(codes::CONFLICT, input.span, message));
+            return Err(self.error_at(codes::CONFLICT, input.span, message));
         }
         Ok(())
     }
@@ -411,7 +418,7 @@ impl Check<'_> {
                 && node.as_text().is_none()
             {
                 let message = format!("{subject}{key} must be a string");
-                let error = self.error(codes::FIELD_TYPE, node.span, message);
+                let error = self.error_at(codes::FIELD_TYPE, node.span, message);
                 return Err(if node.as_list().is_some() && key != "pipeline" {
                     error
                         .with_help("for a program and its arguments without a shell, write `exec: [...]`")
@@ -425,73 +432,73 @@ impl Check<'_> {
     }
 
     fn gates_and_settings(&self, step: &Node, prefix: &str) -> Checked<()> {
-        self.input(step, prefix)?;
-        self.approval(step, prefix)?;
-        self.timeout(step, prefix)?;
+        self.check_input(step, prefix)?;
+        self.check_approval(step, prefix)?;
+        self.check_timeout(step, prefix)?;
         if let Some(on_error) = step.get("on_error")
             && !matches!(on_error.as_text(), Some("stop" | "continue" | "skip_rest"))
         {
             let message = "on_error must be \"stop\", \"continue\", or \"skip_rest\"";
-            return self.refuse(on_error, prefix, message);
+            return self.reject_value(on_error, prefix, message);
         }
-        self.retry(step, prefix)
+        self.check_retry(step, prefix)
     }
 
-    fn input(&self, step: &Node, prefix: &str) -> Checked<()> {
+    fn check_input(&self, step: &Node, prefix: &str) -> Checked<()> {
         let Some(input) = step.get("input") else { return Ok(()) };
         if input.as_map().is_none() {
-            return self.refuse(input, prefix, "input must be an object");
+            return self.reject_value(input, prefix, "input must be an object");
         }
         let prompt = input.get("prompt");
         if prompt.and_then(Node::as_text).is_none() {
-            return self.refuse(prompt.unwrap_or(input), prefix, "input.prompt must be a string");
+            return self.reject_value(prompt.unwrap_or(input), prefix, "input.prompt must be a string");
         }
         let Some(schema) = input.get("responseSchema").filter(|schema| schema.as_map().is_some()) else {
             let node = input.get("responseSchema").unwrap_or(input);
-            return self.refuse(node, prefix, "input.responseSchema must be an object");
+            return self.reject_value(node, prefix, "input.responseSchema must be an object");
         };
         match Schema::compile(&schema.to_value()) {
             Ok(_) => Ok(()),
             Err(reason) => {
                 let message = format!("{prefix}input.responseSchema is invalid: {reason}");
-                Err(self.error(codes::INPUT_SCHEMA, schema.span, message))
+                Err(self.error_at(codes::INPUT_SCHEMA, schema.span, message))
             }
         }
     }
 
-    fn approval(&self, step: &Node, prefix: &str) -> Checked<()> {
+    fn check_approval(&self, step: &Node, prefix: &str) -> Checked<()> {
         let Some(approval) = step.get("approval") else { return Ok(()) };
         for key in ["initiated_by", "initiatedBy", "required_approver", "requiredApprover"] {
             if let Some(node) = approval.get(key)
                 && node.as_text().is_none()
             {
-                return self.refuse(node, prefix, &format!("approval.{key} must be a string"));
+                return self.reject_value(node, prefix, &format!("approval.{key} must be a string"));
             }
         }
         for key in ["require_different_approver", "requireDifferentApprover"] {
             if let Some(node) = approval.get(key)
                 && node.as_bool().is_none()
             {
-                return self.refuse(node, prefix, &format!("approval.{key} must be a boolean"));
+                return self.reject_value(node, prefix, &format!("approval.{key} must be a boolean"));
             }
         }
         Ok(())
     }
 
-    fn timeout(&self, owner: &Node, prefix: &str) -> Checked<()> {
+    fn check_timeout(&self, owner: &Node, prefix: &str) -> Checked<()> {
         match owner.get("timeout_ms") {
             Some(node) if !whole_number(node).is_some_and(|n| (1.0..=MAX_TIMEOUT_MS).contains(&n)) => {
-                self.refuse(node, prefix, TIMEOUT)
+                self.reject_value(node, prefix, TIMEOUT)
             }
             _ => Ok(()),
         }
     }
 
-    fn retry(&self, step: &Node, prefix: &str) -> Checked<()> {
+    fn check_retry(&self, step: &Node, prefix: &str) -> Checked<()> {
         let Some(retry) = step.get("retry") else { return Ok(()) };
         if retry.as_map().is_none() {
             let message = format!("{prefix}retry must be an object");
-            let error = self.error(codes::FIELD_TYPE, retry.span, message);
+            let error = self.error_at(codes::FIELD_TYPE, retry.span, message);
             return Err(match whole_number(retry) {
                 Some(n) => error.with_help(format!("write `retry: {{max: {n}}}`")).into(),
                 None => error,
@@ -500,18 +507,18 @@ impl Check<'_> {
         if let Some(max) = retry.get("max")
             && !whole_number(max).is_some_and(|n| n >= 1.0)
         {
-            return self.refuse(max, prefix, "retry.max must be a positive integer");
+            return self.reject_value(max, prefix, "retry.max must be a positive integer");
         }
         if let Some(backoff) = retry.get("backoff")
             && !matches!(backoff.as_text(), Some("fixed" | "exponential"))
         {
-            return self.refuse(backoff, prefix, "retry.backoff must be \"fixed\" or \"exponential\"");
+            return self.reject_value(backoff, prefix, "retry.backoff must be \"fixed\" or \"exponential\"");
         }
         for key in ["delay_ms", "max_delay_ms"] {
             if let Some(delay) = retry.get(key)
                 && !delay.as_f64().is_some_and(|n| n >= 0.0)
             {
-                return self.refuse(
+                return self.reject_value(
                     delay,
                     prefix,
                     &format!("retry.{key} must be a finite non-negative number"),
@@ -520,7 +527,7 @@ impl Check<'_> {
         }
         match retry.get("jitter") {
             Some(jitter) if jitter.as_bool().is_none() => {
-                self.refuse(jitter, prefix, "retry.jitter must be a boolean")
+                self.reject_value(jitter, prefix, "retry.jitter must be a boolean")
             }
             _ => Ok(()),
         }
@@ -617,7 +624,7 @@ fn hint_for_missing_work(step: &Node) -> String {
         if let Some((_, help)) = FOREIGN_KINDS.iter().find(|(names, _)| names.contains(&key)) {
             return (*help).to_owned();
         }
-        if let Some(near) = nearest(key, KINDS).filter(|near| *near != key) {
+        if let Some(near) = nearest_field(key, KINDS).filter(|near| *near != key) {
             return format!("`{key}` is not known; did you mean `{near}`?");
         }
     }
@@ -634,8 +641,8 @@ const FOREIGN_STEPS: &[&str] =
 /// Probable meaning of a file without steps.
 fn hint_for_missing_steps(root: &Node) -> Option<String> {
     let keys = root.as_map()?.iter().map(|entry| entry.key.as_str());
-    let key = keys
-        .into_iter()
-        .find(|key| FOREIGN_STEPS.contains(key) || *key != "steps" && nearest(key, &["steps"]).is_some())?;
+    let key = keys.into_iter().find(|key| {
+        FOREIGN_STEPS.contains(key) || *key != "steps" && nearest_field(key, &["steps"]).is_some()
+    })?;
     Some(format!("`{key}` is not known; the steps are a list under `steps:`, and each has an `id`"))
 }

@@ -21,7 +21,7 @@ pub(super) struct StandIns {
 impl StandIns {
     /// Text for the parser, of the same length; `None` if it has no halves or no numbers are free.
     pub(super) fn put_into(text: &str) -> Option<(String, Self)> {
-        let halves: Vec<usize> = halves(text.as_bytes()).collect();
+        let halves: Vec<usize> = surrogate_positions(text.as_bytes()).collect();
         if halves.is_empty() {
             return None;
         }
@@ -58,7 +58,7 @@ impl StandIns {
             }
         };
         // Escapes outside of double quotes are plain text.
-        let looks_alike: Vec<usize> = escapes(text.as_bytes(), &[self.lower, self.upper]).collect();
+        let looks_alike: Vec<usize> = escape_positions(text.as_bytes(), &[self.lower, self.upper]).collect();
         if looks_alike.is_empty() {
             return text;
         }
@@ -82,13 +82,13 @@ fn is_free(text: &str, digit: u8) -> bool {
 }
 
 /// Position of the first digit of each escape of a half.
-fn halves(text: &[u8]) -> impl Iterator<Item = usize> {
-    escapes(text, b"dD")
+fn surrogate_positions(text: &[u8]) -> impl Iterator<Item = usize> {
+    escape_positions(text, b"dD")
 }
 
 /// Position of the first digit of each `\uXYZZ` in which X is in `first` and Y is `8` to `f`. A second
 /// backslash does not begin an escape.
-fn escapes<'t>(text: &'t [u8], first: &'t [u8]) -> impl Iterator<Item = usize> + 't {
+fn escape_positions<'t>(text: &'t [u8], first: &'t [u8]) -> impl Iterator<Item = usize> + 't {
     let mut from = 0;
     std::iter::from_fn(move || {
         loop {

@@ -31,7 +31,7 @@ const WORDS: [(&str, Untyped); 8] = [
 ];
 
 impl Untyped {
-    pub(super) fn of(error: &ScanError) -> Option<Self> {
+    pub(super) fn from_error(error: &ScanError) -> Option<Self> {
         WORDS.iter().find(|(words, _)| *words == error.info()).map(|(_, untyped)| *untyped)
     }
 }
@@ -69,7 +69,7 @@ mod tests {
         for (words, untyped) in WORDS {
             assert!(said.contains(words), "nothing makes the parser say {words:?}: {said:?}");
             let error = errors.iter().flatten().find(|error| error.info() == words);
-            assert_eq!(error.and_then(Untyped::of), Some(untyped));
+            assert_eq!(error.and_then(Untyped::from_error), Some(untyped));
         }
     }
 }

@@ -70,7 +70,7 @@ const COUNTING: [&str; 13] = [
 /// True if the name of a header marks its value as private. Each word of the name is judged as a whole;
 /// an unknown word that contains `token` or the like is private, such as `apikey`.
 pub(super) fn is_private(header: &str) -> bool {
-    let words = words(header);
+    let words = split_words(header);
     let counts = words.iter().any(|word| COUNTING.contains(&word.as_str()));
     words.iter().any(|word| {
         let is_harmless = HARMLESS.contains(&word.as_str()) || (counts && word == "tokens");
@@ -79,7 +79,7 @@ pub(super) fn is_private(header: &str) -> bool {
 }
 
 /// Splits a name: `X-AuthToken` is `x`, `auth` and `token`.
-fn words(header: &str) -> Vec<String> {
+fn split_words(header: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut before = ' ';
     for c in header.chars() {

@@ -19,7 +19,7 @@ pub const STREAM: Setting<bool> = Setting::switch("LOBSTER_LLM_STREAM");
 
 /// True if the environment allows streams.
 pub(super) fn is_wanted(env: &dyn Fn(&str) -> Option<String>) -> Result<bool, String> {
-    let wanted = STREAM.value(|name| env(name).map(OsString::from)).map_err(|error| error.to_string())?;
+    let wanted = STREAM.read_env(|name| env(name).map(OsString::from)).map_err(|error| error.to_string())?;
     Ok(wanted.unwrap_or(true))
 }
 
@@ -32,14 +32,14 @@ impl Channel {
         body: Value,
         send: &HttpSender<'_>,
     ) -> Result<Value, Failure> {
-        let Some(streamed) = self.streamed(post, body) else { return self.post(post, send) };
-        match self.post(&streamed, send) {
-            Err(Failure::Status(reply)) if self.is_stream_refused(&reply) => self.post(post, send),
+        let Some(streamed) = self.streamed_post(post, body) else { return self.post_json(post, send) };
+        match self.post_json(&streamed, send) {
+            Err(Failure::Status(reply)) if self.is_stream_refused(&reply) => self.post_json(post, send),
             // Gemini's form of a stream for clients that cannot read events.
             Ok(Value::Array(chunks)) if self.provider == Provider::Gemini => {
                 let events: String =
                     chunks.iter().map(|chunk| format!("data: {}\n\n", json::compact(chunk))).collect();
-                EventStream::whole(&events, u64::MAX)
+                EventStream::parse_whole(&events, u64::MAX)
                     .map_err(|error| Failure::Envelope(format!("of a list of chunks: {error}")))
             }
             other => other,
@@ -47,7 +47,7 @@ impl Channel {
     }
 
     /// The request for a stream.
-    fn streamed(&self, post: &Post, mut body: Value) -> Option<Post> {
+    fn streamed_post(&self, post: &Post, mut body: Value) -> Option<Post> {
         if !self.is_streamed {
             return None;
         }
@@ -83,11 +83,11 @@ impl Channel {
     /// refused request has computed nothing.
     fn is_stream_refused(&self, reply: &Reply) -> bool {
         match reply.status {
-            400 | 403 | 415 | 422 if reply.says("stream") => true,
+            400 | 403 | 415 | 422 if reply.body_contains("stream") => true,
             404 | 405 => {
                 // An error in the provider's form comes from its service, so the path exists.
-                let is_of_service = || reply.json().is_ok_and(|body| body.get("error").is_some());
-                reply.says("stream") || self.provider == Provider::Gemini && !is_of_service()
+                let is_of_service = || reply.body_json().is_ok_and(|body| body.get("error").is_some());
+                reply.body_contains("stream") || self.provider == Provider::Gemini && !is_of_service()
             }
             _ => false,
         }

@@ -31,7 +31,7 @@ fn addresses() {
     let gemini = channel(Provider::Gemini, Given::default(), &[]).unwrap();
     let asked = Request { model: Some("a/b?c".into()), ..Request::default() };
     assert_eq!(
-        gemini.address(&asked).unwrap().as_str(),
+        gemini.request_url(&asked).unwrap().as_str(),
         "https://generativelanguage.googleapis.com/v1beta/models/a%2Fb%3Fc:generateContent"
     );
 }
@@ -39,7 +39,7 @@ fn addresses() {
 #[test]
 fn addresses_of_embeddings() {
     let of = |provider, vars: &[(&str, &str)]| {
-        channel(provider, Given::default(), vars).unwrap().embeddings().map(|post| post.url.to_string())
+        channel(provider, Given::default(), vars).unwrap().embeddings_post().map(|post| post.url.to_string())
     };
     for (provider, address) in [
         (Provider::OpenAi, "https://api.openai.com/v1/embeddings"),
@@ -54,7 +54,7 @@ fn addresses_of_embeddings() {
 #[test]
 fn headers_are_sent_and_open_no_door() {
     let with = |text: &str| channel(Provider::OpenAi, Given::default(), &[(HEADERS, text)]);
-    let headers = with(r#"{"HTTP-Referer": "https://ours"}"#).unwrap().headers();
+    let headers = with(r#"{"HTTP-Referer": "https://ours"}"#).unwrap().request_headers();
     assert_eq!(headers, [("HTTP-Referer".to_owned(), "https://ours".to_owned())]);
     for (text, why) in [
         ("[]", "must be a JSON object"),
@@ -148,7 +148,7 @@ fn a_secret_of_the_step_goes_before_the_environment_and_never_in_the_clear() {
         for url in ["https://gw.example.test", "http://127.0.0.1:9"] {
             let channel = try_it(provider, variable, url).unwrap();
             let sent = channel.credential.as_ref().map(|credential| credential.secret().reveal());
-            assert_eq!((sent, channel.secret()), (Some("granted"), Some("key")), "{variable} {url}");
+            assert_eq!((sent, channel.secret_name()), (Some("granted"), Some("key")), "{variable} {url}");
         }
         let refused = try_it(provider, variable, "http://gw.example.test").unwrap_err();
         assert_eq!(
@@ -161,7 +161,7 @@ fn a_secret_of_the_step_goes_before_the_environment_and_never_in_the_clear() {
 #[test]
 fn dated_models_are_billed_by_their_family() {
     let b = |reported: Option<&str>, asked: Option<&str>| {
-        billed(reported.map(str::to_owned), asked.map(str::to_owned))
+        billed_model(reported.map(str::to_owned), asked.map(str::to_owned))
     };
     assert_eq!(b(Some("gpt-4o-2024-08-06"), Some("gpt-4o")).as_deref(), Some("gpt-4o"));
     assert_eq!(b(Some("gpt-4o-mini"), Some("other")).as_deref(), Some("gpt-4o-mini"));

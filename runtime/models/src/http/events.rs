@@ -27,7 +27,7 @@ pub(super) fn is_stream(response: &Response) -> bool {
 ///
 /// # Errors
 /// The stream ended, or went silent, before the answer was complete.
-pub(super) async fn read(
+pub(super) async fn read_answer(
     mut response: Response,
     origin: &str,
     limits: Limits,
@@ -49,7 +49,7 @@ pub(super) async fn read(
                 }
             }
             Ok(Ok(None)) => {
-                stream.close().map_err(wrong)?;
+                stream.finish_input().map_err(wrong)?;
                 break;
             }
             // The answer was paid for and is complete.
@@ -59,10 +59,10 @@ pub(super) async fn read(
             }
             Err(_) => return Err(HttpError::Silent { origin: origin.to_owned(), idle }),
         }
-        if stream.characters() > characters {
-            characters = stream.characters();
+        if stream.character_count() > characters {
+            characters = stream.character_count();
             told(characters);
         }
     }
-    stream.finish().map(|answer| json::compact(&answer)).map_err(wrong)
+    stream.into_answer().map(|answer| json::compact(&answer)).map_err(wrong)
 }

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use lobster_base::request_error::request_causes;
 
-use super::{HttpError, Limits, MAX_REDIRECTS, client, is_loopback, redirect_target, send};
+use super::{HttpError, Limits, MAX_REDIRECTS, client_for, is_loopback, redirect_target, send_request};
 
 /// A download.
 #[derive(Clone, Debug)]
@@ -69,20 +69,20 @@ pub fn fetch(request: &Fetch, limits: Limits) -> Result<Fetched, HttpError> {
     }
     let setup = |error: std::io::Error| HttpError::Setup(error.to_string());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(setup)?;
-    let result = runtime.block_on(exchange(request, limits));
+    let result = runtime.block_on(follow_redirects(request, limits));
     // A name that is still being resolved blocks a thread of the runtime; do not wait for it.
     runtime.shutdown_background();
     result
 }
 
-async fn exchange(request: &Fetch, limits: Limits) -> Result<Fetched, HttpError> {
+async fn follow_redirects(request: &Fetch, limits: Limits) -> Result<Fetched, HttpError> {
     let mut url = request.url.clone();
     for _ in 0..=MAX_REDIRECTS {
         let origin = url.origin().ascii_serialization();
         if !is_safe(&url) {
             return Err(HttpError::BadRedirect { origin });
         }
-        let client = client(&url)?;
+        let client = client_for(&url)?;
         let mut builder = match &request.verb {
             Verb::Get => client.get(url.clone()),
             Verb::Head => client.head(url.clone()),
@@ -97,19 +97,24 @@ async fn exchange(request: &Fetch, limits: Limits) -> Result<Fetched, HttpError>
             value.set_sensitive(true);
             builder = builder.header(AUTHORIZATION, value);
         }
-        let response = send(builder, &origin, limits).await?;
+        let response = send_request(builder, &origin, limits).await?;
         // A request with an effect is repeated only if the server demands it.
         let repeats =
             matches!(request.verb, Verb::Get | Verb::Head) || matches!(response.status().as_u16(), 307 | 308);
         match redirect_target(&response, &url, &origin)?.filter(|_| repeats) {
             Some(target) => url = target,
-            None => return read(response, &url, &origin, limits).await,
+            None => return read_body(response, &url, &origin, limits).await,
         }
     }
     Err(HttpError::TooManyRedirects { origin: url.origin().ascii_serialization(), most: MAX_REDIRECTS })
 }
 
-async fn read(mut response: Response, url: &Url, origin: &str, limits: Limits) -> Result<Fetched, HttpError> {
+async fn read_body(
+    mut response: Response,
+    url: &Url,
+    origin: &str,
+    limits: Limits,
+) -> Result<Fetched, HttpError> {
     let status = response.status().as_u16();
     let text = |name| {
         let value = response.headers().get(name)?;

@@ -28,7 +28,8 @@ fn retry_after_is_a_number_or_a_date() {
 }
 
 fn post_to(url: &str) -> Result<Reply, String> {
-    post(&request(url), LIMITS, &|request| make(request, &CancelToken::new())).map_err(|e| e.to_string())
+    post(&request(url), LIMITS, &|request| make_request(request, &CancelToken::new()))
+        .map_err(|e| e.to_string())
 }
 
 #[test]
@@ -36,7 +37,7 @@ fn sends_json_and_reads_the_answer() {
     let server = Server::start([Answer::new(201, "\u{feff}{\"ok\":true}")]);
     let reply = post_to(&server.url("/x?y=1")).unwrap();
     assert_eq!((reply.status, reply.reason.as_str(), reply.retry_after), (201, "Created", None));
-    assert_eq!(reply.json().unwrap(), serde_json::json!({"ok": true}));
+    assert_eq!(reply.body_json().unwrap(), serde_json::json!({"ok": true}));
     let seen = server.requests();
     assert_eq!(seen.len(), 1);
     assert_eq!((seen[0].method.as_str(), seen[0].path.as_str()), ("POST", "/x?y=1"));
@@ -49,7 +50,7 @@ fn sends_json_and_reads_the_answer() {
 fn an_error_status_is_an_answer_without_the_token() {
     let server = Server::start([Answer::new(503, &format!("bad token {TOKEN}"))]);
     let reply = post_to(&server.url("/")).unwrap();
-    assert_eq!(reply.excerpt(), "bad token [redacted]");
+    assert_eq!(reply.body_excerpt(), "bad token [redacted]");
     assert!(!reply.is_success());
 }
 
@@ -64,8 +65,10 @@ fn an_answer_is_read_before_the_token_in_it_is_masked() {
         let server = Server::start([Answer::json(&answer)]);
         let mut request = request(&server.url("/"));
         request.credential = Secret::new(token).map(Credential::Bearer);
-        let read =
-            post(&request, LIMITS, &|request| make(request, &CancelToken::new())).unwrap().json().unwrap();
+        let read = post(&request, LIMITS, &|request| make_request(request, &CancelToken::new()))
+            .unwrap()
+            .body_json()
+            .unwrap();
         let mut expected = answer;
         if token == "a-token-of-some-length" {
             expected[token][0] = "x [redacted] y".into();
@@ -82,7 +85,7 @@ fn redirects_lose_the_body_or_end_the_request() {
         Answer::new(200, "got"),
         Answer::redirect(307, &other.url("/there")),
     ]);
-    assert_eq!(post_to(&server.url("/a")).unwrap().excerpt(), "got");
+    assert_eq!(post_to(&server.url("/a")).unwrap().body_excerpt(), "got");
     let seen = server.requests();
     assert_eq!((seen[1].method.as_str(), seen[1].path.as_str(), seen[1].body.as_str()), ("GET", "/next", ""));
     assert_eq!(seen[1].header("content-type"), None);
@@ -124,12 +127,12 @@ fn cancelling_ends_a_silent_call_at_once() {
             canceller.cancel(CancelReason::Timeout("too slow".into()));
             Instant::now()
         });
-        let error = post(&request, LIMITS, &|request| make(request, &token)).unwrap_err();
+        let error = post(&request, LIMITS, &|request| make_request(request, &token)).unwrap_err();
         let late = thread.join().unwrap().elapsed();
         assert_eq!(error.to_string(), "too slow");
         assert!(late < Duration::from_secs(2), "{late:?}");
         assert!(matches!(
-            post(&request, LIMITS, &|request| make(request, &token)),
+            post(&request, LIMITS, &|request| make_request(request, &token)),
             Err(HttpError::Cancelled(_))
         ));
     }
@@ -157,7 +160,8 @@ fn cancelling_ends_a_call_that_still_connects() {
         Instant::now()
     });
     let error =
-        post(&request(&format!("http://{address}/")), LIMITS, &|request| make(request, &token)).unwrap_err();
+        post(&request(&format!("http://{address}/")), LIMITS, &|request| make_request(request, &token))
+            .unwrap_err();
     assert_eq!(error.to_string(), "Received SIGTERM");
     assert!(thread.join().unwrap().elapsed() < Duration::from_secs(2));
 }
@@ -167,8 +171,9 @@ fn a_silent_server_is_given_up() {
     for answer in [Answer::hang(), Answer::hang_after("HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{")] {
         let server = Server::start([answer]);
         let limits = Limits { idle: Duration::from_millis(80), ..LIMITS };
-        let error = post(&request(&server.url("/")), limits, &|request| make(request, &CancelToken::new()))
-            .unwrap_err();
+        let error =
+            post(&request(&server.url("/")), limits, &|request| make_request(request, &CancelToken::new()))
+                .unwrap_err();
         assert!(error.to_string().contains("silent for 80 ms"), "{error}");
     }
 }
@@ -203,7 +208,8 @@ fn unreachable_and_unusable_addresses() {
     assert!(error.contains("--token") && !error.contains("pw"), "{error}");
     let mut bad = request("http://127.0.0.1:1/");
     bad.credential = Secret::new("a\nb").map(Credential::Bearer);
-    let error = post(&bad, LIMITS, &|request| make(request, &CancelToken::new())).unwrap_err().to_string();
+    let error =
+        post(&bad, LIMITS, &|request| make_request(request, &CancelToken::new())).unwrap_err().to_string();
     assert!(error.contains("no HTTP header"), "{error}");
     // The server does not speak TLS; at least the client for it can be made.
     let server = Server::start([Answer::raw("plain")]);

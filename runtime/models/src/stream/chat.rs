@@ -16,7 +16,7 @@ pub(super) struct Partial {
 }
 
 impl super::Partial for Partial {
-    fn take(&mut self, event: Value) -> StreamFlow {
+    fn add_event(&mut self, event: Value) -> StreamFlow {
         let Value::Object(mut chunk) = event else { return StreamFlow::More };
         if let Some(Value::Array(choices)) = chunk.remove("choices") {
             // Only one answer is requested.
@@ -34,11 +34,11 @@ impl super::Partial for Partial {
         self.finish.is_some()
     }
 
-    fn text(&self) -> Text {
+    fn text_so_far(&self) -> Text {
         self.text
     }
 
-    fn finish(self: Box<Self>) -> Value {
+    fn into_answer(self: Box<Self>) -> Value {
         let message = json!({"role": "assistant", "content": self.content, "refusal": self.refusal});
         let mut answer = self.around;
         answer.insert(
@@ -53,7 +53,7 @@ impl Partial {
     fn take_choice(&mut self, choice: &Value) {
         for (name, kept) in [("content", &mut self.content), ("refusal", &mut self.refusal)] {
             if let Some(piece) = choice.pointer(&format!("/delta/{name}")).and_then(Value::as_str) {
-                self.text.count(piece);
+                self.text.count_text(piece);
                 kept.get_or_insert_default().push_str(piece);
             }
         }

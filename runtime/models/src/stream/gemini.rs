@@ -16,7 +16,7 @@ pub(super) struct Partial {
 }
 
 impl super::Partial for Partial {
-    fn take(&mut self, event: Value) -> StreamFlow {
+    fn add_event(&mut self, event: Value) -> StreamFlow {
         let Value::Object(mut chunk) = event else { return StreamFlow::More };
         if let Some(Value::Array(candidates)) = chunk.remove("candidates")
             && let Some(candidate) = candidates.first()
@@ -27,7 +27,7 @@ impl super::Partial for Partial {
                 // Thoughts are no part of the answer.
                 let is_thought = part.get("thought") == Some(&Value::Bool(true));
                 if let Some(text) = part.get("text").and_then(Value::as_str).filter(|_| !is_thought) {
-                    self.text.count(text);
+                    self.text.count_text(text);
                     said.push_str(text);
                 }
             }
@@ -49,11 +49,11 @@ impl super::Partial for Partial {
         self.finish.is_some() || blocked.is_some_and(|reason| !reason.is_null())
     }
 
-    fn text(&self) -> Text {
+    fn text_so_far(&self) -> Text {
         self.text
     }
 
-    fn finish(self: Box<Self>) -> Value {
+    fn into_answer(self: Box<Self>) -> Value {
         let mut answer = self.around;
         if self.finish.is_some() || self.said.is_some() {
             let parts = self.said.map(|text| json!([{"text": text}]));

@@ -25,7 +25,7 @@ struct Block {
 }
 
 impl super::Partial for Partial {
-    fn take(&mut self, mut event: Value) -> StreamFlow {
+    fn add_event(&mut self, mut event: Value) -> StreamFlow {
         let kind = event.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
         let index = event.get("index").and_then(Value::as_u64).unwrap_or(0);
         match kind.as_str() {
@@ -37,7 +37,7 @@ impl super::Partial for Partial {
             "content_block_start" => {
                 let block = event.get_mut("content_block").map(Value::take).unwrap_or_default();
                 let text = block.get("text").and_then(Value::as_str).unwrap_or_default().to_owned();
-                self.text.count(&text);
+                self.text.count_text(&text);
                 self.text.bytes += json::compact(&block).len() as u64;
                 self.blocks.push(Block { index, block, text, arguments: String::new() });
             }
@@ -45,8 +45,8 @@ impl super::Partial for Partial {
                 let piece = |name: &str| event.pointer(name).and_then(Value::as_str).unwrap_or_default();
                 let (text, arguments) = (piece("/delta/text"), piece("/delta/partial_json"));
                 if let Some(block) = self.blocks.iter_mut().rfind(|block| block.index == index) {
-                    self.text.count(text);
-                    self.text.count(arguments);
+                    self.text.count_text(text);
+                    self.text.count_text(arguments);
                     block.text.push_str(text);
                     block.arguments.push_str(arguments);
                 }
@@ -76,20 +76,20 @@ impl super::Partial for Partial {
         self.has_stopped || self.message.get("stop_reason").is_some_and(|reason| !reason.is_null())
     }
 
-    fn text(&self) -> Text {
+    fn text_so_far(&self) -> Text {
         self.text
     }
 
-    fn finish(self: Box<Self>) -> Value {
+    fn into_answer(self: Box<Self>) -> Value {
         let mut message = self.message;
-        let content: Vec<Value> = self.blocks.into_iter().map(Block::finish).collect();
+        let content: Vec<Value> = self.blocks.into_iter().map(Block::into_value).collect();
         message.insert("content".into(), json!(content));
         Value::Object(message)
     }
 }
 
 impl Block {
-    fn finish(self) -> Value {
+    fn into_value(self) -> Value {
         let Self { mut block, text, arguments, .. } = self;
         match block.get("type").and_then(Value::as_str) {
             Some("text") => block["text"] = json!(text),

@@ -14,7 +14,7 @@ pub(super) struct Partial {
 }
 
 impl super::Partial for Partial {
-    fn take(&mut self, mut event: Value) -> StreamFlow {
+    fn add_event(&mut self, mut event: Value) -> StreamFlow {
         let kind = event.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
         match kind.as_str() {
             "response.output_text.delta" | "response.refusal.delta" => {
@@ -41,11 +41,11 @@ impl super::Partial for Partial {
         self.response.is_some()
     }
 
-    fn text(&self) -> Text {
+    fn text_so_far(&self) -> Text {
         self.text
     }
 
-    fn finish(self: Box<Self>) -> Value {
+    fn into_answer(self: Box<Self>) -> Value {
         let mut response = self.response.unwrap_or_default();
         // Some servers omit from the last event what they sent before.
         let is_empty = response.get("output").and_then(Value::as_array).is_none_or(Vec::is_empty);

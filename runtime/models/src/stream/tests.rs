@@ -106,15 +106,15 @@ fn streams_are_put_together_to_what_they_stand_for_however_they_come() {
             format!("\u{feff}: hi\n\n{text}"),
         ] {
             assert!(EventStream::is_events(text.trim_start_matches('\u{feff}')));
-            assert_eq!(EventStream::whole(&text, 1 << 20).unwrap(), whole);
+            assert_eq!(EventStream::parse_whole(&text, 1 << 20).unwrap(), whole);
             for size in [1, 2, 7, 64] {
                 let mut stream = EventStream::new(1 << 20);
                 let mut parts = text.as_bytes().chunks(size);
                 let last = parts.any(|part| stream.push(part).unwrap() == StreamFlow::Last);
                 if !last {
-                    stream.close().unwrap();
+                    stream.finish_input().unwrap();
                 }
-                assert_eq!(stream.finish().unwrap(), whole, "in parts of {size}");
+                assert_eq!(stream.into_answer().unwrap(), whole, "in parts of {size}");
             }
         }
     }
@@ -137,7 +137,7 @@ fn a_stream_that_is_cut_anywhere_is_no_shorter_answer() {
         let text = text_of(&events);
         let mut complete = 0;
         for end in (0..text.len()).filter(|end| text.is_char_boundary(*end)) {
-            match EventStream::whole(&text[..end], 1 << 20) {
+            match EventStream::parse_whole(&text[..end], 1 << 20) {
                 Ok(answer) => {
                     assert_eq!(said(&answer), said(&whole), "{}", &text[..end]);
                     complete += 1;
@@ -167,12 +167,15 @@ fn errors_within_streams_are_those_of_answers() {
             for before in 0..2 {
                 let mut events = events[..before].to_vec();
                 events.push(error.clone());
-                assert_eq!(EventStream::whole(&text_of(&events), 1 << 20).unwrap(), json!({"error": told}));
+                assert_eq!(
+                    EventStream::parse_whole(&text_of(&events), 1 << 20).unwrap(),
+                    json!({"error": told})
+                );
             }
         }
     }
     let failed = json!({"type": "response.failed", "response": {"status": "failed", "error": {"code": "server_error"}}});
-    let answer = EventStream::whole(&text_of(&[responses()[0].clone(), failed]), 1 << 20).unwrap();
+    let answer = EventStream::parse_whole(&text_of(&[responses()[0].clone(), failed]), 1 << 20).unwrap();
     assert_eq!(answer["error"]["code"], "server_error");
 }
 
@@ -187,7 +190,7 @@ fn what_is_no_event_ends_a_stream() {
         ("data: 7\n\n", StreamError::Unfinished),
         ("", StreamError::Unfinished),
     ] {
-        assert_eq!(EventStream::whole(text, 1 << 20), Err(error), "{text}");
+        assert_eq!(EventStream::parse_whole(text, 1 << 20), Err(error), "{text}");
     }
 }
 
@@ -196,14 +199,14 @@ fn the_limit_holds_for_the_answer_and_for_what_comes_around_it() {
     for (events, _) in forms() {
         let text = text_of(&events);
         let longest = text.lines().map(str::len).max().unwrap() as u64;
-        assert!(EventStream::whole(&text, longest).is_ok());
-        assert_eq!(EventStream::whole(&text, 100), Err(StreamError::TooLarge));
+        assert!(EventStream::parse_whole(&text, longest).is_ok());
+        assert_eq!(EventStream::parse_whole(&text, 100), Err(StreamError::TooLarge));
     }
     let chunk = json!({"choices": [{"delta": {"content": "x".repeat(50)}}]});
     let long = text_of(&[chunk.clone(), chunk.clone(), chunk]);
-    assert_eq!(EventStream::whole(&long, 140), Err(StreamError::TooLarge));
+    assert_eq!(EventStream::parse_whole(&long, 140), Err(StreamError::TooLarge));
     let pings = ": ping\n\n".repeat(10_000);
-    assert_eq!(EventStream::whole(&pings, 1000), Err(StreamError::TooLarge));
+    assert_eq!(EventStream::parse_whole(&pings, 1000), Err(StreamError::TooLarge));
 }
 
 #[test]
@@ -211,7 +214,7 @@ fn arguments_that_were_cut_are_what_the_model_said() {
     let mut events = messages();
     events.truncate(9);
     events.push(json!({"type": "message_delta", "delta": {"stop_reason": "max_tokens"}}));
-    let answer = EventStream::whole(&text_of(&events), 1 << 20).unwrap();
+    let answer = EventStream::parse_whole(&text_of(&events), 1 << 20).unwrap();
     assert_eq!(answer["content"][1], json!({"type": "text", "text": "{\"n\":"}));
     assert_eq!(answer["stop_reason"], "max_tokens");
 }

@@ -13,7 +13,7 @@ use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Behalf, ChainReport, clean, describe};
+use super::{Behalf, ChainReport, describe_record, redact_entry};
 use lobster_base::digest::Digest;
 use lobster_base::json;
 use lobster_base::sync::lock;
@@ -70,11 +70,11 @@ impl Trail {
     }
 
     /// The lines of the copy, by the day of their file.
-    fn lines(&self, store: &Store, records: &[Record]) -> BTreeMap<String, String> {
+    fn lines_by_day(&self, store: &Store, records: &[Record]) -> BTreeMap<String, String> {
         let mut behalf = lock(&self.behalf);
         let mut days = BTreeMap::<String, String>::new();
         for record in records {
-            if let Some(now) = Behalf::of(&record.event) {
+            if let Some(now) = Behalf::from_event(&record.event) {
                 behalf.insert(record.run, now);
             }
             let whose = match &record.event {
@@ -82,11 +82,11 @@ impl Trail {
                 _ => behalf.get(&record.run).unwrap_or(&self.caller),
             };
             let mut entries = Vec::new();
-            describe(store, record, whose, &mut entries);
+            describe_record(store, record, whose, &mut entries);
             let day: String = iso(record.at).chars().take("2026-01-01".len()).collect();
             let lines = days.entry(day).or_default();
             for entry in entries {
-                lines.push_str(&json::compact(&clean(entry, &self.hidden)));
+                lines.push_str(&json::compact(&redact_entry(entry, &self.hidden)));
                 lines.push('\n');
             }
             if record.event.run_status().is_some_and(RunStatus::is_over) {
@@ -98,10 +98,17 @@ impl Trail {
 }
 
 impl Witness for Trail {
-    fn recorded(&self, store: &Store, records: &[Record], durability: Durability) -> Result<(), StoreError> {
+    fn records_committed(
+        &self,
+        store: &Store,
+        records: &[Record],
+        durability: Durability,
+    ) -> Result<(), StoreError> {
         if let Some(directory) = &self.places.copy {
-            for (day, lines) in self.lines(store, records).iter().filter(|(_, lines)| !lines.is_empty()) {
-                append(&directory.join(format!("{day}.jsonl")), lines, durability)?;
+            for (day, lines) in
+                self.lines_by_day(store, records).iter().filter(|(_, lines)| !lines.is_empty())
+            {
+                append_lines(&directory.join(format!("{day}.jsonl")), lines, durability)?;
             }
         }
         if let Some(file) = &self.places.anchor {
@@ -110,17 +117,17 @@ impl Witness for Trail {
                 let head = Head::At { seq: record.seq, hash: record.hash() };
                 heads.insert(record.run, Anchor { time: iso(record.at), run: record.run, head });
             }
-            anchor(file, heads.values(), durability)?;
+            append_anchors(file, heads.values(), durability)?;
         }
         Ok(())
     }
 
-    fn removed(&self, runs: &[RunId]) -> Result<(), StoreError> {
+    fn runs_removed(&self, runs: &[RunId]) -> Result<(), StoreError> {
         let Some(file) = &self.places.anchor else { return Ok(()) };
         let time = iso((system_clock())());
         let gone =
             |run: &RunId| Anchor { time: time.clone(), run: *run, head: Head::Removed { removed: true } };
-        anchor(file, &runs.iter().map(gone).collect::<Vec<_>>(), Durability::Synced)
+        append_anchors(file, &runs.iter().map(gone).collect::<Vec<_>>(), Durability::Synced)
     }
 }
 
@@ -132,17 +139,17 @@ fn is_rest(event: &Event) -> bool {
     }
 }
 
-fn anchor<'a>(
+fn append_anchors<'a>(
     file: &Path,
     anchors: impl IntoIterator<Item = &'a Anchor>,
     durability: Durability,
 ) -> Result<(), StoreError> {
     let lines: String = anchors.into_iter().map(|anchor| json::compact(anchor) + "\n").collect();
-    if lines.is_empty() { Ok(()) } else { append(file, &lines, durability) }
+    if lines.is_empty() { Ok(()) } else { append_lines(file, &lines, durability) }
 }
 
 /// Appends lines in one write, so that lines of several processes do not mix.
-fn append(path: &Path, lines: &str, durability: Durability) -> Result<(), StoreError> {
+fn append_lines(path: &Path, lines: &str, durability: Durability) -> Result<(), StoreError> {
     let write = || -> io::Result<()> {
         if let Some(directory) = path.parent() {
             DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
@@ -162,7 +169,7 @@ fn append(path: &Path, lines: &str, durability: Durability) -> Result<(), StoreE
 ///
 /// # Errors
 /// If the anchor or the database cannot be read. A missing anchor is treated as empty.
-pub(super) fn compare(
+pub(super) fn compare_anchor(
     store: &Store,
     file: &Path,
     only: Option<RunId>,
@@ -184,7 +191,7 @@ pub(super) fn compare(
             }),
         }
     }
-    let here: Vec<RunId> = store.runs(&RunFilter::default())?.into_iter().map(|run| run.id).collect();
+    let here: Vec<RunId> = store.list_runs(&RunFilter::default())?.into_iter().map(|run| run.id).collect();
     for (run, head) in last.into_iter().filter(|(run, _)| only.is_none_or(|only| only == *run)) {
         let Head::At { seq, hash } = head else { continue };
         report.anchored += 1;

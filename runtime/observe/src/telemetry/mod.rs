@@ -85,13 +85,13 @@ impl Exporter {
             },
         };
         let headers = own("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS");
-        let mut resource = pairs(&set("OTEL_RESOURCE_ATTRIBUTES").unwrap_or_default());
+        let mut resource = parse_pairs(&set("OTEL_RESOURCE_ATTRIBUTES").unwrap_or_default());
         let named =
             resource.iter().position(|(key, _)| key == "service.name").map(|index| resource.remove(index).1);
         let service = set("OTEL_SERVICE_NAME").or(named).unwrap_or_else(|| "lobster".to_owned());
         resource.push(("service.name".to_owned(), service));
         resource.push(("service.version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()));
-        let headers = headers.map(|(_, text)| pairs(&text)).unwrap_or_default();
+        let headers = headers.map(|(_, text)| parse_pairs(&text)).unwrap_or_default();
         Ok(Some(Self { url, headers, timeout, resource }))
     }
 
@@ -101,7 +101,7 @@ impl Exporter {
         let spans = spans::of_latest_execution(&latest_execution(store, run)?);
         for batch in spans.chunks(BATCH) {
             let left = self.timeout.saturating_sub(began.elapsed());
-            let body = otlp::request(&self.resource, batch);
+            let body = otlp::encode_request(&self.resource, batch);
             let status = http::post_protobuf(&self.url, &self.headers, body, left)?;
             if !(200..300).contains(&status) {
                 return Err(TelemetryError::Refused(status));
@@ -144,7 +144,7 @@ fn latest_execution(store: &Store, run: RunId) -> Result<Vec<Record>, StoreError
 }
 
 /// `key=value,key=value` with percent-encoded values, as in W3C baggage.
-fn pairs(text: &str) -> Vec<(String, String)> {
+fn parse_pairs(text: &str) -> Vec<(String, String)> {
     text.split(',')
         .filter_map(|pair| pair.split_once('='))
         .map(|(key, value)| {
@@ -158,25 +158,25 @@ fn pairs(text: &str) -> Vec<(String, String)> {
 mod tests {
     use super::*;
 
-    fn exporter(vars: &[(&str, &str)]) -> Result<Option<Exporter>, String> {
+    fn exporter_from(vars: &[(&str, &str)]) -> Result<Option<Exporter>, String> {
         let env = |name: &str| vars.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
         Exporter::from_env(&env).map_err(|error| error.to_string())
     }
 
-    fn url(vars: &[(&str, &str)]) -> Option<String> {
-        exporter(vars).unwrap().map(|exporter| exporter.url.to_string())
+    fn exporter_url(vars: &[(&str, &str)]) -> Option<String> {
+        exporter_from(vars).unwrap().map(|exporter| exporter.url.to_string())
     }
 
     #[test]
     fn addresses_are_the_standards() {
-        assert_eq!(url(&[]), None);
-        assert_eq!(url(&[("OTEL_EXPORTER_OTLP_ENDPOINT", " ")]), None);
+        assert_eq!(exporter_url(&[]), None);
+        assert_eq!(exporter_url(&[("OTEL_EXPORTER_OTLP_ENDPOINT", " ")]), None);
         assert_eq!(
-            url(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://h:4318/x/")]).unwrap(),
+            exporter_url(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://h:4318/x/")]).unwrap(),
             "http://h:4318/x/v1/traces"
         );
         assert_eq!(
-            url(&[
+            exporter_url(&[
                 ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://h"),
                 ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://t/own")
             ])
@@ -184,14 +184,14 @@ mod tests {
             "http://t/own"
         );
         for off in [("OTEL_SDK_DISABLED", "true"), ("OTEL_TRACES_EXPORTER", "none")] {
-            assert_eq!(url(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://h"), off]), None);
+            assert_eq!(exporter_url(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://h"), off]), None);
         }
     }
 
     #[test]
     fn settings_are_read_and_checked() {
         let base = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://h");
-        let set = exporter(&[
+        let set = exporter_from(&[
             base,
             ("OTEL_EXPORTER_OTLP_HEADERS", "api-key=a%20b%+f, x = y ,bad"),
             ("OTEL_EXPORTER_OTLP_TIMEOUT", "250"),
@@ -210,7 +210,7 @@ mod tests {
             ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon"),
             ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "ftp://h"),
         ] {
-            assert!(exporter(&[base, (name, value)]).unwrap_err().contains(name));
+            assert!(exporter_from(&[base, (name, value)]).unwrap_err().contains(name));
         }
     }
 }

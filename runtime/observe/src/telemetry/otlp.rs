@@ -127,9 +127,9 @@ const CLIENT: i32 = 3;
 const ERROR: i32 = 2;
 
 /// The body of one export.
-pub(super) fn request(resource: &[(String, String)], spans: &[TelemetrySpan]) -> Vec<u8> {
+pub(super) fn encode_request(resource: &[(String, String)], spans: &[TelemetrySpan]) -> Vec<u8> {
     let resource =
-        resource.iter().map(|(key, text)| attribute(key, Value::Text(text.clone()))).collect::<Vec<_>>();
+        resource.iter().map(|(key, text)| key_value(key, Value::Text(text.clone()))).collect::<Vec<_>>();
     ExportTraceServiceRequest {
         resource_spans: vec![ResourceSpans {
             resource: Some(Resource { attributes: resource }),
@@ -138,14 +138,14 @@ pub(super) fn request(resource: &[(String, String)], spans: &[TelemetrySpan]) ->
                     name: "lobster".to_owned(),
                     version: env!("CARGO_PKG_VERSION").to_owned(),
                 }),
-                spans: spans.iter().map(span).collect(),
+                spans: spans.iter().map(wire_span).collect(),
             }],
         }],
     }
     .encode_to_vec()
 }
 
-fn span(span: &TelemetrySpan) -> WireSpan {
+fn wire_span(span: &TelemetrySpan) -> WireSpan {
     WireSpan {
         trace_id: span.trace.to_vec(),
         span_id: span.id.to_vec(),
@@ -154,7 +154,7 @@ fn span(span: &TelemetrySpan) -> WireSpan {
         kind: if span.is_remote_call { CLIENT } else { INTERNAL },
         start_time_unix_nano: span.start,
         end_time_unix_nano: span.end,
-        attributes: span.attributes.iter().map(|(key, value)| attribute(key, value.clone())).collect(),
+        attributes: span.attributes.iter().map(|(key, value)| key_value(key, value.clone())).collect(),
         events: span
             .events
             .iter()
@@ -164,7 +164,7 @@ fn span(span: &TelemetrySpan) -> WireSpan {
                 attributes: event
                     .attributes
                     .iter()
-                    .map(|(key, value)| attribute(key, value.clone()))
+                    .map(|(key, value)| key_value(key, value.clone()))
                     .collect(),
             })
             .collect(),
@@ -177,7 +177,7 @@ fn span(span: &TelemetrySpan) -> WireSpan {
     }
 }
 
-fn attribute(key: &str, value: Value) -> KeyValue {
+fn key_value(key: &str, value: Value) -> KeyValue {
     let value = match value {
         Value::Text(text) => Any::Text(text),
         Value::Flag(flag) => Any::Flag(flag),

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use lobster_base::digest::Digest;
-use lobster_base::place::places;
+use lobster_base::place::containing_places;
 use lobster_store::{Event, Record, RunId, RunStatus, StepOutcome, StepStatus};
 
 /// One span, with times in nanoseconds since 1970.
@@ -61,14 +61,14 @@ pub struct TraceParent {
 pub fn trace_parent(text: &str) -> Option<TraceParent> {
     let mut parts = text.trim().split('-');
     let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-    let parent = TraceParent { trace: hex(trace)?, span: hex(span)? };
-    let [version] = hex::<1>(version)?;
-    hex::<1>(flags)?;
+    let parent = TraceParent { trace: parse_hex(trace)?, span: parse_hex(span)? };
+    let [version] = parse_hex::<1>(version)?;
+    parse_hex::<1>(flags)?;
     let is_whole = parts.next().is_none() || version > 0;
     (version != 0xff && is_whole && parent.trace != [0; 16] && parent.span != [0; 8]).then_some(parent)
 }
 
-fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+fn parse_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     if text.len() != 2 * N || !text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
         return None;
     }
@@ -122,9 +122,9 @@ pub(super) fn of_latest_execution(journal: &[Record]) -> Vec<TelemetrySpan> {
         id: caller.map_or(*first.run.as_bytes(), |caller| caller.trace),
         execution: span_id(first.run, begin.seq),
     };
-    let mut steps = trace.steps(events);
+    let mut steps = trace.step_spans(events);
     let last = events.last().unwrap_or(begin);
-    let end = steps.iter().map(|step| step.end).fold(nanos(last.at), u64::max);
+    let end = steps.iter().map(|step| step.end).fold(unix_nanos(last.at), u64::max);
     let ended = events.iter().rev().find_map(|record| match &record.event {
         Event::RunEnded { status, detail, .. } => {
             Some((*status, detail.get("code").and_then(|code| code.as_str())))
@@ -135,18 +135,18 @@ pub(super) fn of_latest_execution(journal: &[Record]) -> Vec<TelemetrySpan> {
     let (status, code) = ended.unwrap_or((RunStatus::Running, None));
     let resumed = from > 0;
     let mut attributes = vec![
-        ("lobster.run.id", text(first.run.to_string())),
-        ("lobster.run.kind", text(kind)),
-        ("lobster.run.mode", text(mode)),
-        ("lobster.run.status", text(status.as_str())),
+        ("lobster.run.id", text_value(first.run.to_string())),
+        ("lobster.run.kind", text_value(kind)),
+        ("lobster.run.mode", text_value(mode)),
+        ("lobster.run.status", text_value(status.as_str())),
     ];
     // The name of a pipeline is its text, which may contain anything.
     let is_file = kind == "workflow";
     if is_file {
-        attributes.push(("lobster.run.name", text(name)));
+        attributes.push(("lobster.run.name", text_value(name)));
     }
     if let Some(code) = code {
-        attributes.push(("error.type", text(code)));
+        attributes.push(("error.type", text_value(code)));
     }
     let verb = if resumed { "resume" } else { "run" };
     let execution = TelemetrySpan {
@@ -158,10 +158,10 @@ pub(super) fn of_latest_execution(journal: &[Record]) -> Vec<TelemetrySpan> {
             _ => None,
         },
         name: if is_file { format!("{verb} {name}") } else { format!("{verb} {kind}") },
-        start: nanos(begin.at),
+        start: unix_nanos(begin.at),
         end,
         attributes,
-        events: moments(events),
+        events: approval_events(events),
         failed: status == RunStatus::Failed,
         is_remote_call: false,
     };
@@ -184,7 +184,7 @@ struct Placed<'j> {
 }
 
 impl Trace {
-    fn steps(&self, events: &[Record]) -> Vec<TelemetrySpan> {
+    fn step_spans(&self, events: &[Record]) -> Vec<TelemetrySpan> {
         let mut started: HashMap<(&str, u32), &Record> = HashMap::new();
         let mut placed = Vec::new();
         for record in events {
@@ -200,16 +200,16 @@ impl Trace {
                             true => attempt_span_id(self.run, path, *attempt),
                             false => span_id(self.run, record.seq),
                         };
-                        placed.push(self.step(id, path, begin, record, outcome));
+                        placed.push(self.step_span(id, path, begin, record, outcome));
                     }
                 }
                 _ => {}
             }
         }
-        nest(placed, self.execution)
+        nest_spans(placed, self.execution)
     }
 
-    fn step<'j>(
+    fn step_span<'j>(
         &self,
         id: [u8; 8],
         path: &'j str,
@@ -223,34 +223,34 @@ impl Trace {
             _ => outcome.detail.get("kind").and_then(|kind| kind.as_str()).unwrap_or("step").to_owned(),
         };
         let duration = outcome.duration_us.saturating_mul(1_000);
-        let ended = nanos(end.at);
+        let ended = unix_nanos(end.at);
         // Lazy events have the time at which they were written, which is the same for both.
-        let (start, end_at) = match begin.map(|record| nanos(record.at)) {
+        let (start, end_at) = match begin.map(|record| unix_nanos(record.at)) {
             Some(at) if ended.saturating_sub(at).saturating_add(1_000_000) >= duration => {
                 (at, at.saturating_add(duration))
             }
             _ => (ended.saturating_sub(duration), ended),
         };
         let mut attributes = vec![
-            ("lobster.run.id", text(self.run.to_string())),
-            ("lobster.step.path", text(path)),
-            ("lobster.step.kind", text(&kind)),
-            ("lobster.step.status", text(outcome.status.as_str())),
+            ("lobster.run.id", text_value(self.run.to_string())),
+            ("lobster.step.path", text_value(path)),
+            ("lobster.step.kind", text_value(&kind)),
+            ("lobster.step.status", text_value(outcome.status.as_str())),
         ];
         attributes.extend(outcome.exit.map(|exit| ("process.exit.code", Value::Number(exit.into()))));
-        attributes.extend(outcome.fuel.map(|fuel| ("lobster.step.fuel", number(fuel))));
-        attributes.extend(outcome.peak_memory.map(|bytes| ("lobster.step.peak_memory", number(bytes))));
-        attributes.extend(outcome.code.as_ref().map(|code| ("error.type", text(code))));
+        attributes.extend(outcome.fuel.map(|fuel| ("lobster.step.fuel", number_value(fuel))));
+        attributes.extend(outcome.peak_memory.map(|bytes| ("lobster.step.peak_memory", number_value(bytes))));
+        attributes.extend(outcome.code.as_ref().map(|code| ("error.type", text_value(code))));
         if outcome.cached {
             attributes.push(("lobster.step.cached", Value::Flag(true)));
         }
         let is_model_call = kind == lobster_models::CALL;
         let tool = (kind == "mcp").then(|| tool_call(outcome));
-        let mut name = format!("{kind} {}", place(path));
+        let mut name = format!("{kind} {}", stable_path(path));
         if is_model_call {
             let call = model_call(outcome);
             // The span's name according to the conventions; its place is an attribute.
-            let operation = operation(outcome);
+            let operation = model_operation(outcome);
             let model = call.iter().find(|(key, _)| *key == "gen_ai.request.model");
             name = match model {
                 Some((_, Value::Text(model))) => format!("{operation} {model}"),
@@ -292,15 +292,18 @@ impl Trace {
 
 /// Finds the parents, and extends them to cover their children: the time at which a composite step's record was
 /// written says little about its running time.
-fn nest(mut placed: Vec<Placed<'_>>, root: [u8; 8]) -> Vec<TelemetrySpan> {
+fn nest_spans(mut placed: Vec<Placed<'_>>, root: [u8; 8]) -> Vec<TelemetrySpan> {
     let composites: HashMap<&str, usize> = placed
         .iter()
         .enumerate()
         .filter(|(_, step)| step.is_composite)
         .map(|(index, step)| (step.path, index))
         .collect();
-    let parents: Vec<Option<usize>> =
-        placed.iter().enumerate().map(|(own, step)| enclosing(step.path, own, &composites)).collect();
+    let parents: Vec<Option<usize>> = placed
+        .iter()
+        .enumerate()
+        .map(|(own, step)| enclosing_composite(step.path, own, &composites))
+        .collect();
     // Longer paths first, so that an extended parent extends its own parent in turn.
     let mut order: Vec<usize> = (0..placed.len()).collect();
     order.sort_by_key(|index| std::cmp::Reverse(placed[*index].path.len()));
@@ -321,12 +324,16 @@ fn nest(mut placed: Vec<Placed<'_>>, root: [u8; 8]) -> Vec<TelemetrySpan> {
 }
 
 /// The innermost composite step around a path.
-fn enclosing(path: &str, own: usize, composites: &HashMap<&str, usize>) -> Option<usize> {
-    places(path).rev().filter_map(|around| composites.get(around)).copied().find(|found| *found != own)
+fn enclosing_composite(path: &str, own: usize, composites: &HashMap<&str, usize>) -> Option<usize> {
+    containing_places(path)
+        .rev()
+        .filter_map(|around| composites.get(around))
+        .copied()
+        .find(|found| *found != own)
 }
 
 /// The questions and answers of an execution.
-fn moments(events: &[Record]) -> Vec<Moment> {
+fn approval_events(events: &[Record]) -> Vec<Moment> {
     let moment = |record: &Record| {
         let (name, gate, kind) = match &record.event {
             Event::GateOpened { gate, kind, .. } => ("gate.opened", gate, Some(kind)),
@@ -334,34 +341,37 @@ fn moments(events: &[Record]) -> Vec<Moment> {
             Event::GateClosed { gate, .. } => ("gate.closed", gate, None),
             _ => return None,
         };
-        let mut attributes = vec![("lobster.gate.id", text(gate))];
-        attributes.extend(kind.map(|kind| ("lobster.gate.kind", text(kind))));
-        Some(Moment { at: nanos(record.at), name, attributes })
+        let mut attributes = vec![("lobster.gate.id", text_value(gate))];
+        attributes.extend(kind.map(|kind| ("lobster.gate.kind", text_value(kind))));
+        Some(Moment { at: unix_nanos(record.at), name, attributes })
     };
     events.iter().filter_map(moment).collect()
 }
 
 /// The kind of request to a model, in the conventions' term.
-fn operation(outcome: &StepOutcome) -> &str {
+fn model_operation(outcome: &StepOutcome) -> &str {
     outcome.detail["request"]["operation"].as_str().unwrap_or("chat")
 }
 
 /// The server and tool that were called, by the semantic conventions for MCP.
 fn tool_call(outcome: &StepOutcome) -> Attributes {
     let asked = &outcome.detail["request"];
-    let mut attributes =
-        vec![("mcp.method.name", text("tools/call")), ("gen_ai.operation.name", text("execute_tool"))];
+    let mut attributes = vec![
+        ("mcp.method.name", text_value("tools/call")),
+        ("gen_ai.operation.name", text_value("execute_tool")),
+    ];
     let texts =
         [("gen_ai.tool.name", "tool"), ("lobster.mcp.server", "server"), ("server.address", "address")];
-    attributes.extend(texts.into_iter().filter_map(|(key, name)| Some((key, text(asked[name].as_str()?)))));
-    attributes.extend(asked["port"].as_u64().map(|port| ("server.port", number(port))));
+    attributes
+        .extend(texts.into_iter().filter_map(|(key, name)| Some((key, text_value(asked[name].as_str()?)))));
+    attributes.extend(asked["port"].as_u64().map(|port| ("server.port", number_value(port))));
     attributes
 }
 
 /// The model that answered and its use, by the semantic conventions for models.
 fn model_call(outcome: &StepOutcome) -> Attributes {
     let (answer, asked) = (&outcome.value, &outcome.detail["request"]);
-    let mut attributes = vec![("gen_ai.operation.name", text(operation(outcome)))];
+    let mut attributes = vec![("gen_ai.operation.name", text_value(model_operation(outcome)))];
     let texts = [
         ("gen_ai.provider.name", answer.get("provider").or_else(|| asked.get("provider"))),
         ("gen_ai.request.model", asked.get("model")),
@@ -369,25 +379,26 @@ fn model_call(outcome: &StepOutcome) -> Attributes {
         ("gen_ai.response.model", answer.pointer("/result/model")),
         ("server.address", asked.get("server")),
     ];
-    attributes.extend(asked["port"].as_u64().map(|port| ("server.port", number(port))));
+    attributes.extend(asked["port"].as_u64().map(|port| ("server.port", number_value(port))));
     attributes.extend(outcome.detail["costUsd"].as_f64().map(|usd| ("lobster.cost.usd", Value::Amount(usd))));
-    attributes.extend(texts.into_iter().filter_map(|(key, value)| Some((key, text(value?.as_str()?)))));
+    attributes.extend(texts.into_iter().filter_map(|(key, value)| Some((key, text_value(value?.as_str()?)))));
     let numbers = [
         ("gen_ai.usage.input_tokens", answer.pointer("/result/usage/inputTokens")),
         ("gen_ai.usage.output_tokens", answer.pointer("/result/usage/outputTokens")),
     ];
-    attributes.extend(numbers.into_iter().filter_map(|(key, value)| Some((key, number(value?.as_u64()?)))));
+    attributes
+        .extend(numbers.into_iter().filter_map(|(key, value)| Some((key, number_value(value?.as_u64()?)))));
     attributes.extend(
         answer
             .get("hops")
             .and_then(|hops| hops.as_array())
-            .map(|hops| ("lobster.model.hops", number(hops.len() as u64))),
+            .map(|hops| ("lobster.model.hops", number_value(hops.len() as u64))),
     );
     attributes
 }
 
 /// A path without the parts that differ between iterations and attempts, so that there are few names of spans.
-fn place(path: &str) -> String {
+fn stable_path(path: &str) -> String {
     let mut place = String::new();
     let mut skipping = false;
     for c in path.chars() {
@@ -415,19 +426,19 @@ fn attempt_span_id(run: RunId, path: &str, attempt: u32) -> [u8; 8] {
 
 fn id_of(name: &str) -> [u8; 8] {
     let mut id = [0; 8];
-    id.copy_from_slice(&Digest::of(name.as_bytes()).as_bytes()[..8]);
+    id.copy_from_slice(&Digest::of_bytes(name.as_bytes()).as_bytes()[..8]);
     id
 }
 
-fn nanos(ms: i64) -> u64 {
+fn unix_nanos(ms: i64) -> u64 {
     u64::try_from(ms).unwrap_or(0).saturating_mul(1_000_000)
 }
 
-fn text(value: impl AsRef<str>) -> Value {
+fn text_value(value: impl AsRef<str>) -> Value {
     Value::Text(value.as_ref().to_owned())
 }
 
-fn number(value: u64) -> Value {
+fn number_value(value: u64) -> Value {
     Value::Number(i64::try_from(value).unwrap_or(i64::MAX))
 }
 
@@ -437,7 +448,7 @@ mod tests {
 
     use super::*;
 
-    fn journal(events: &[(i64, serde_json::Value)]) -> Vec<Record> {
+    fn sample_journal(events: &[(i64, serde_json::Value)]) -> Vec<Record> {
         let run: RunId = "018f3c2e-0000-7000-8000-000000000001".parse().unwrap();
         events
             .iter()
@@ -446,36 +457,36 @@ mod tests {
                 run,
                 seq,
                 at: *at,
-                prev: Digest::of(b""),
+                prev: Digest::of_bytes(b""),
                 event: serde_json::from_value(event.clone()).unwrap(),
                 text: String::new(),
             })
             .collect()
     }
 
-    fn started(traceparent: Option<&str>) -> serde_json::Value {
-        json!({"type": "run_started", "name": "flow", "kind": "workflow", "plan": Digest::of(b""), "mode": "tool",
+    fn run_started(traceparent: Option<&str>) -> serde_json::Value {
+        json!({"type": "run_started", "name": "flow", "kind": "workflow", "plan": Digest::of_bytes(b""), "mode": "tool",
                "cwd": "/", "detail": {"traceparent": traceparent}})
     }
 
-    fn begin(path: &str, kind: &str) -> serde_json::Value {
+    fn step_started(path: &str, kind: &str) -> serde_json::Value {
         json!({"type": "step_started", "path": path, "attempt": 1, "kind": kind, "effect": true})
     }
 
-    fn end(path: &str, attempt: u32, status: &str, us: u64) -> serde_json::Value {
+    fn step_ended(path: &str, attempt: u32, status: &str, us: u64) -> serde_json::Value {
         json!({"type": "step_ended", "path": path, "attempt": attempt,
                "outcome": {"status": status, "error": "secret text", "duration_us": us, "detail": {"kind": "pipeline"}}})
     }
 
     #[test]
     fn steps_stand_in_what_encloses_them() {
-        let spans = of_latest_execution(&journal(&[
-            (1_000, started(None)),
-            (1_010, begin("fetch|0.0", "native")),
-            (1_030, end("fetch|0.0", 1, "ok", 20_000)),
-            (1_040, begin("other", "native")),
-            (1_050, end("other", 1, "failed", 10_000)),
-            (1_050, end("fetch", 0, "ok", 21_000)),
+        let spans = of_latest_execution(&sample_journal(&[
+            (1_000, run_started(None)),
+            (1_010, step_started("fetch|0.0", "native")),
+            (1_030, step_ended("fetch|0.0", 1, "ok", 20_000)),
+            (1_040, step_started("other", "native")),
+            (1_050, step_ended("other", 1, "failed", 10_000)),
+            (1_050, step_ended("fetch", 0, "ok", 21_000)),
             (1_060, json!({"type": "run_ended", "status": "failed", "detail": {"code": "oops"}})),
         ]));
         let shown: Vec<_> = spans
@@ -509,9 +520,9 @@ mod tests {
         let answer = json!({"provider": "openai", "result": {"model": "gpt-4o-2024-08-06", "runId": "c1",
                             "usage": {"inputTokens": 3, "outputTokens": 4}}});
         let ended = |path: &str, outcome: serde_json::Value| json!({"type": "step_ended", "path": path, "attempt": 1, "outcome": outcome});
-        let spans = of_latest_execution(&journal(&[
-            (1_000, started(None)),
-            (1_001, begin("a|0.0", "llm")),
+        let spans = of_latest_execution(&sample_journal(&[
+            (1_000, run_started(None)),
+            (1_001, step_started("a|0.0", "llm")),
             (
                 1_002,
                 ended(
@@ -519,7 +530,7 @@ mod tests {
                     json!({"status": "ok", "value": answer, "duration_us": 1, "detail": {"request": asked, "costUsd": 0.25}}),
                 ),
             ),
-            (1_003, begin("b|0.0", "llm")),
+            (1_003, step_started("b|0.0", "llm")),
             (
                 1_004,
                 ended(
@@ -527,7 +538,7 @@ mod tests {
                     json!({"status": "failed", "code": "model", "duration_us": 1, "detail": {"request": asked}}),
                 ),
             ),
-            (1_005, begin("old|0.0", "llm")),
+            (1_005, step_started("old|0.0", "llm")),
             (1_006, ended("old|0.0", json!({"status": "failed", "duration_us": 1}))),
             (1_007, json!({"type": "run_ended", "status": "ok"})),
         ]));
@@ -539,17 +550,18 @@ mod tests {
         let has =
             |span: &TelemetrySpan, key: &'static str, value: Value| span.attributes.contains(&(key, value));
         for span in &spans[1..3] {
-            assert!(has(span, "gen_ai.operation.name", text("chat")));
-            assert!(has(span, "gen_ai.provider.name", text("openai")));
-            assert!(has(span, "gen_ai.request.model", text("gpt-4o")));
+            assert!(has(span, "gen_ai.operation.name", text_value("chat")));
+            assert!(has(span, "gen_ai.provider.name", text_value("openai")));
+            assert!(has(span, "gen_ai.request.model", text_value("gpt-4o")));
             assert!(
-                has(span, "server.address", text("api.openai.com")) && has(span, "server.port", number(443))
+                has(span, "server.address", text_value("api.openai.com"))
+                    && has(span, "server.port", number_value(443))
             );
         }
-        assert!(has(&spans[1], "gen_ai.response.model", text("gpt-4o-2024-08-06")));
-        assert!(has(&spans[1], "gen_ai.usage.output_tokens", number(4)));
+        assert!(has(&spans[1], "gen_ai.response.model", text_value("gpt-4o-2024-08-06")));
+        assert!(has(&spans[1], "gen_ai.usage.output_tokens", number_value(4)));
         assert!(has(&spans[1], "lobster.cost.usd", Value::Amount(0.25)));
-        assert!(has(&spans[2], "error.type", text("model")) && spans[2].failed);
+        assert!(has(&spans[2], "error.type", text_value("model")) && spans[2].failed);
     }
 
     #[test]
@@ -557,22 +569,22 @@ mod tests {
         let asked = json!({"server": "tickets", "tool": "create", "address": "tickets.example", "port": 443});
         let outcome =
             json!({"status": "failed", "code": "mcp_login", "duration_us": 1, "detail": {"request": asked}});
-        let spans = of_latest_execution(&journal(&[
-            (1_000, started(None)),
-            (1_001, begin("file", "mcp")),
+        let spans = of_latest_execution(&sample_journal(&[
+            (1_000, run_started(None)),
+            (1_001, step_started("file", "mcp")),
             (1_002, json!({"type": "step_ended", "path": "file", "attempt": 1, "outcome": outcome})),
             (1_003, json!({"type": "run_ended", "status": "failed"})),
         ]));
         let span = &spans[1];
         assert_eq!((span.name.as_str(), span.is_remote_call, span.failed), ("tools/call create", true, true));
         for (key, value) in [
-            ("mcp.method.name", text("tools/call")),
-            ("gen_ai.operation.name", text("execute_tool")),
-            ("gen_ai.tool.name", text("create")),
-            ("lobster.mcp.server", text("tickets")),
-            ("server.address", text("tickets.example")),
-            ("server.port", number(443)),
-            ("error.type", text("mcp_login")),
+            ("mcp.method.name", text_value("tools/call")),
+            ("gen_ai.operation.name", text_value("execute_tool")),
+            ("gen_ai.tool.name", text_value("create")),
+            ("lobster.mcp.server", text_value("tickets")),
+            ("server.address", text_value("tickets.example")),
+            ("server.port", number_value(443)),
+            ("error.type", text_value("mcp_login")),
         ] {
             assert!(span.attributes.contains(&(key, value)), "{key}: {:?}", span.attributes);
         }
@@ -583,24 +595,24 @@ mod tests {
         let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         let other = "00-11111111111111111111111111111111-2222222222222222-01";
         let first = [
-            (1_000, started(Some(parent))),
-            (1_001, begin("a", "native")),
-            (1_002, end("a", 1, "ok", 1_000)),
+            (1_000, run_started(Some(parent))),
+            (1_001, step_started("a", "native")),
+            (1_002, step_ended("a", 1, "ok", 1_000)),
             (1_002, json!({"type": "run_paused"})),
             (
                 1_003,
                 json!({"type": "gate_opened", "path": "b!approval", "gate": "4f90c468", "kind": "approval",
-                           "binding": Digest::of(b""), "question": Digest::of(b"")}),
+                           "binding": Digest::of_bytes(b""), "question": Digest::of_bytes(b"")}),
             ),
         ];
-        let whole = of_latest_execution(&journal(&first));
+        let whole = of_latest_execution(&sample_journal(&first));
         assert_eq!((whole.len(), whole[0].events[0].name), (2, "gate.opened"));
         let caller = trace_parent(parent).unwrap();
         assert_eq!((whole[0].trace, whole[0].parent), (caller.trace, Some(caller.span)));
         let mut second = Vec::from(first);
         second.push((5_000, json!({"type": "run_resumed", "detail": {"traceparent": other}})));
         second.push((5_001, json!({"type": "run_ended", "status": "ok"})));
-        let resumed = of_latest_execution(&journal(&second));
+        let resumed = of_latest_execution(&sample_journal(&second));
         assert_eq!((resumed.len(), resumed[0].name.as_str()), (1, "resume flow"));
         assert_eq!((resumed[0].trace, resumed[0].parent), (caller.trace, Some(whole[0].id)));
         assert_eq!(resumed[0].link, trace_parent(other));

@@ -50,11 +50,11 @@ const REFUSED: &[(&str, &str)] = &[
 
 impl Analysis<'_> {
     /// Follows an awk program for hard blocks; true if it runs commands.
-    pub(crate) fn awk(&mut self, name: &str, args: &[Arg]) -> bool {
+    pub(crate) fn follow_awk(&mut self, name: &str, args: &[Arg]) -> bool {
         let Some(program) = script_operand(name, args).map(|arg| arg.text.clone()) else {
             return true;
         };
-        let (tokens, certain) = tokenize(&program);
+        let (tokens, certain) = tokenize_program(&program);
         let runs = !certain
             || tokens.iter().any(|t| matches!(t, Token::Word(w) if w == "system"))
             || tokens.iter().any(|t| matches!(t, Token::Op(op) if op.starts_with('|') && op != "||"));
@@ -72,21 +72,25 @@ impl Analysis<'_> {
 
 /// Checks that the program on this line only prints.
 pub(super) fn judge_line(line: &CommandLine, args: &[Arg]) -> Result<(), String> {
-    let Some(at) = line.pattern() else {
-        return if line.has(&["help", "version"]) { Ok(()) } else { Err("there is no program".to_owned()) };
+    let Some(at) = line.pattern_position() else {
+        return if line.has_option(&["help", "version"]) {
+            Ok(())
+        } else {
+            Err("there is no program".to_owned())
+        };
     };
-    if args[at].known().is_none() {
+    if args[at].known_text().is_none() {
         return Err("the program is not known yet".to_owned());
     }
-    judge(&args[at].text)
+    check_program(&args[at].text)
 }
 
 /// Checks that the program only prints to standard output.
-fn judge(program: &str) -> Result<(), String> {
+fn check_program(program: &str) -> Result<(), String> {
     if !program.is_ascii() {
         return Err("the program is not plain ASCII".to_owned());
     }
-    let (tokens, certain) = tokenize(program);
+    let (tokens, certain) = tokenize_program(program);
     let mut in_print = false;
     let mut depth = 0usize;
     let mut print_depth = 0usize;
@@ -138,7 +142,7 @@ fn judge(program: &str) -> Result<(), String> {
 }
 
 /// Tokens of a program; true if every awk reads the same tokens.
-fn tokenize(program: &str) -> (Vec<Token>, bool) {
+fn tokenize_program(program: &str) -> (Vec<Token>, bool) {
     let chars: Vec<char> = program.chars().collect();
     let mut tokens: Vec<Token> = Vec::new();
     let mut certain = true;
@@ -162,11 +166,11 @@ fn tokenize(program: &str) -> (Vec<Token>, bool) {
                 certain &= chars[i - 1] != '\\';
             }
             '"' => {
-                let (text, end) = quoted(&chars, i + 1, &mut certain);
+                let (text, end) = read_string(&chars, i + 1, &mut certain);
                 i = end;
                 tokens.push(Token::Text(text));
             }
-            '/' => match slash(tokens.last(), closed_condition) {
+            '/' => match slash_meaning(tokens.last(), closed_condition) {
                 Some(Slash::Regex) => {
                     let from = i + 1;
                     i = from;
@@ -236,7 +240,7 @@ const PAIRS: &[&str] =
     &["||", "&&", ">>", ">=", "<=", "==", "!=", "|&", "!~", "++", "--", "+=", "-=", "*=", "%=", "^=", "**"];
 
 /// Text of the string constant whose first character is at `i`, and the position after it.
-fn quoted(chars: &[char], mut i: usize, certain: &mut bool) -> (String, usize) {
+fn read_string(chars: &[char], mut i: usize, certain: &mut bool) -> (String, usize) {
     let mut text = String::new();
     while i < chars.len() && chars[i] != '"' {
         *certain &= chars[i] != '\n';
@@ -263,7 +267,7 @@ enum Slash {
 }
 
 /// Meaning of a `/` after this token, if all awks agree.
-fn slash(before: Option<&Token>, closed_condition: bool) -> Option<Slash> {
+fn slash_meaning(before: Option<&Token>, closed_condition: bool) -> Option<Slash> {
     match before {
         None | Some(Token::Newline) => Some(Slash::Regex),
         Some(Token::Op(op)) => match op.as_str() {
@@ -308,9 +312,9 @@ mod tests {
             "{print ($2 - $1) / $2 * 100}",
         ] {
             if program.contains("[a-z/]") {
-                assert!(judge(program).is_err(), "{program}");
+                assert!(check_program(program).is_err(), "{program}");
             } else {
-                assert_eq!(judge(program), Ok(()), "{program}");
+                assert_eq!(check_program(program), Ok(()), "{program}");
             }
         }
     }
@@ -339,7 +343,7 @@ mod tests {
             "{print \"unclosed",
             "{ extension(\"x\") }",
         ] {
-            assert!(judge(program).is_err(), "{program}");
+            assert!(check_program(program).is_err(), "{program}");
         }
     }
 }

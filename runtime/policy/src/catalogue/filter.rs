@@ -19,20 +19,20 @@ pub(super) fn has_verb(args: &[Arg]) -> bool {
 
 /// Checks that the filter on this line only transforms its input.
 pub(super) fn judge_line(line: &CommandLine, args: &[Arg]) -> Result<(), String> {
-    let Some(at) = line.pattern() else {
-        return if args.is_empty() || line.has(&["help", "version", "V"]) {
+    let Some(at) = line.pattern_position() else {
+        return if args.is_empty() || line.has_option(&["help", "version", "V"]) {
             Ok(())
         } else {
             Err("there is no filter to read".to_owned())
         };
     };
-    if args[at].known().is_none() {
+    if args[at].known_text().is_none() {
         return Err("the filter is not known yet".to_owned());
     }
-    judge(&args[at].text)
+    check_filter(&args[at].text)
 }
 
-fn judge(filter: &str) -> Result<(), String> {
+fn check_filter(filter: &str) -> Result<(), String> {
     let chars: Vec<char> = filter.chars().collect();
     // Open brackets at this position: `{`, `(`, `[`, and `"` for an open string.
     let mut open: Vec<char> = Vec::new();
@@ -64,7 +64,7 @@ fn judge(filter: &str) -> Result<(), String> {
             }
             '#' | '\\' | '\'' | '`' => return Err(format!("{c} in a filter is not read")),
             '.' | '$' | '@' if chars.get(at + 1).is_some_and(|c| is_word(*c)) => {
-                let (word, end) = word(&chars, at + 1);
+                let (word, end) = read_word(&chars, at + 1);
                 match c {
                     '$' if word == "ENV" || word.starts_with("__") => {
                         return Err(format!("${word} shows the environment or the program"));
@@ -76,7 +76,7 @@ fn judge(filter: &str) -> Result<(), String> {
                 }
             }
             c if is_word(c) => {
-                let (word, end) = word(&chars, at);
+                let (word, end) = read_word(&chars, at);
                 let next = chars[end..].iter().find(|c| !c.is_whitespace());
                 let qualified = chars.get(end) == Some(&':') && chars.get(end + 1) == Some(&':');
                 let is_key = open.last() == Some(&'{') && next == Some(&':') && !qualified;
@@ -102,7 +102,7 @@ fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-fn word(chars: &[char], from: usize) -> (String, usize) {
+fn read_word(chars: &[char], from: usize) -> (String, usize) {
     let end = chars[from..].iter().position(|c| !is_word(*c)).map_or(chars.len(), |n| from + n);
     (chars[from..end].iter().collect(), end)
 }
@@ -126,7 +126,7 @@ mod tests {
             "to_entries[] | \"\\(.key)=\\(.value)\"",
             "[.[] | {a, b}] | length",
         ] {
-            assert_eq!(judge(filter), Ok(()), "{filter}");
+            assert_eq!(check_filter(filter), Ok(()), "{filter}");
         }
     }
 
@@ -155,7 +155,7 @@ mod tests {
             "eval(.x)",
             "'env'",
         ] {
-            assert!(judge(filter).is_err(), "{filter}");
+            assert!(check_filter(filter).is_err(), "{filter}");
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use super::super::analysis::{Analysis, Arg, Flow};
 use super::super::command::Invocation;
-use super::super::paths::normalise;
-use super::super::wrappers::substitute;
+use super::super::paths::normalise_path;
+use super::super::wrappers::substitute_mark;
 
 const EXEC: &[&str] = &["-exec", "-execdir", "-ok", "-okdir"];
 /// Tests whose value is text or a number.
@@ -50,7 +50,10 @@ impl Analysis<'_> {
             selects |= matches!(text.as_str(), "-empty" | "-nouser" | "-nogroup");
             if !arg.keeps_its_place(false) {
                 covered = false;
-                self.ask("not-read-only", "find: a word that is not known yet may turn into an action");
+                self.require_approval(
+                    "not-read-only",
+                    "find: a word that is not known yet may turn into an action",
+                );
             }
             if text == "-delete" {
                 acts = true;
@@ -85,28 +88,33 @@ impl Analysis<'_> {
                 at += 1;
             } else if !PLAIN.contains(&text.as_str()) {
                 covered = false;
-                self.ask("not-read-only", format!("find: {text} is not known to only read"));
+                self.require_approval("not-read-only", format!("find: {text} is not known to only read"));
             }
         }
         let outside = starts.iter().any(|start| {
-            !start.unknown_start && !self.roots.is_readable(&normalise(&self.scope.cwd, &start.text))
+            !start.unknown_start && !self.roots.is_readable(&normalise_path(&self.scope.cwd, &start.text))
         });
         if secret_hunt && (acts || outside) {
-            self.deny("secret", "find looks for secrets");
+            self.add_denial("secret", "find looks for secrets");
         }
         for start in &starts {
             self.read_path(start);
         }
-        let program = self.resolve(&inv.args[0].text);
+        let program = self.resolve_program(&inv.args[0].text);
         if program.is_none() {
-            self.ask("unknown-program", "find is not in a trusted directory");
+            self.require_approval("unknown-program", "find is not in a trusted directory");
         }
         self.judge_rules_quietly("find", inv);
-        self.draw("find", Vec::new(), covered);
-        self.record(&inv.args, program, if covered { vec!["catalogue".to_owned()] } else { Vec::new() });
+        self.record_draw("find", Vec::new(), covered);
+        self.record_command(
+            &inv.args,
+            program,
+            if covered { vec!["catalogue".to_owned()] } else { Vec::new() },
+        );
         let is_vital = |start: &Arg| {
             start.vital
-                || (!start.unknown_start && self.roots.is_vital(&normalise(&self.scope.cwd, &start.text)))
+                || (!start.unknown_start
+                    && self.roots.is_vital(&normalise_path(&self.scope.cwd, &start.text)))
         };
         Flow { vital: !selects && !acts && starts.iter().any(is_vital), ..Flow::default() }
     }
@@ -115,7 +123,10 @@ impl Analysis<'_> {
     fn find_value(&mut self, test: &str, value: &Arg) -> bool {
         let is_one = value.keeps_its_place(true);
         if !is_one {
-            self.ask("not-read-only", format!("find: the value of {test} may become several words"));
+            self.require_approval(
+                "not-read-only",
+                format!("find: the value of {test} may become several words"),
+            );
         }
         is_one
     }
@@ -140,7 +151,10 @@ impl Analysis<'_> {
             // A number is not a word of an expression.
             if arg.may_be_flag() || arg.loose {
                 *covered = false;
-                self.ask("not-read-only", "find: a word that is not known yet may turn into an action");
+                self.require_approval(
+                    "not-read-only",
+                    "find: a word that is not known yet may turn into an action",
+                );
             }
             starts.push(arg.clone());
             *at += 1;
@@ -163,29 +177,29 @@ impl Analysis<'_> {
         let is_certain =
             end < args.len() && command.iter().all(|word| word.text != "+" && word.keeps_its_place(false));
         if !is_certain {
-            self.ask("not-read-only", format!("find: the end of {text} is uncertain"));
+            self.require_approval("not-read-only", format!("find: the end of {text} is uncertain"));
         }
         for start in starts {
             // The item is a file below its starting point.
             let item = Arg { unknown: true, glob: false, ..start.clone() };
-            let words: Vec<Arg> = command.iter().map(|word| substitute(word, "{}", &item)).collect();
+            let words: Vec<Arg> = command.iter().map(|word| substitute_mark(word, "{}", &item)).collect();
             let outside = (self.scope.cwd.clone(), self.scope.visited.clone());
             if text.ends_with("dir") {
-                self.scope.cwd = normalise(&outside.0, &start.text);
+                self.scope.cwd = normalise_path(&outside.0, &start.text);
                 // It runs in the directory of the file, below the starting point.
                 self.note_visited(format!("{}/*", self.scope.cwd));
             }
             let outer = Invocation::default();
-            self.inner(words, &outer, false);
+            self.follow_wrapped_command(words, &outer, false);
             (self.scope.cwd, self.scope.visited) = outside;
         }
         (end, is_certain)
     }
 
     fn find_removes(&mut self, start: &Arg) {
-        let path = normalise(&self.scope.cwd, &start.text);
+        let path = normalise_path(&self.scope.cwd, &start.text);
         if !start.unknown_start && self.roots.is_vital(&path) {
-            self.hard(
+            self.add_hard_block(
                 "rm-root",
                 format!("find -delete removes {path} and everything below"),
                 Some("name a directory below the workspace"),

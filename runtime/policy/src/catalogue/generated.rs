@@ -10,7 +10,7 @@ use super::options;
 struct Random(u64);
 
 impl Random {
-    fn below(&mut self, end: usize) -> usize {
+    fn number_below(&mut self, end: usize) -> usize {
         // xorshift64*: only the distribution matters here.
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -19,16 +19,16 @@ impl Random {
         usize::try_from(drawn).unwrap_or(0) % end
     }
 
-    fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
-        from[self.below(from.len())]
+    fn pick_piece<'a>(&mut self, from: &[&'a str]) -> &'a str {
+        from[self.number_below(from.len())]
     }
 }
 
-fn setting(name: &str, default: u64) -> u64 {
+fn env_number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(default)
 }
 
-fn policy() -> Policy {
+fn example_policy() -> Policy {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/policy/example.toml");
     Policy::load(&std::fs::read_to_string(path).unwrap(), "example.toml").unwrap()
 }
@@ -37,26 +37,27 @@ fn policy() -> Policy {
 /// covered without them.
 #[test]
 fn an_unknown_option_is_never_covered() {
-    let policy = policy();
+    let policy = example_policy();
     let env = DecisionEnv::fixture();
-    let mut random = Random(setting("LOBSTER_ORACLE_SEED", 11) | 1);
-    let rounds = setting("LOBSTER_CATALOGUE_ROUNDS", 12);
+    let mut random = Random(env_number("LOBSTER_ORACLE_SEED", 11) | 1);
+    let rounds = env_number("LOBSTER_CATALOGUE_ROUNDS", 12);
     let mut wrong = Vec::new();
     let mut covered = 0;
-    for (name, sample) in options::samples() {
+    for (name, sample) in options::option_samples() {
         let base: Vec<String> = name.split('/').map(str::to_owned).chain(sample.base.clone()).collect();
         let decided = |words: &[String]| policy.decide(&Proposal::argv(words.iter().cloned()), &env);
         let is_covered = decided(&base).verdict == Verdict::Allow;
         covered += usize::from(is_covered);
         for _ in 0..rounds {
-            let letters: String = (0..3 + random.below(8))
-                .map(|_| char::from(b'a' + u8::try_from(random.below(26)).unwrap()))
+            let letters: String = (0..3 + random.number_below(8))
+                .map(|_| char::from(b'a' + u8::try_from(random.number_below(26)).unwrap()))
                 .collect();
-            let letter = char::from(b'A' + u8::try_from(random.below(58)).unwrap());
-            let known = sample.long.get(random.below(sample.long.len().max(1))).copied().unwrap_or("colour");
-            let known = &known[..1 + random.below(known.len())];
-            let flag = sample.flags.get(random.below(sample.flags.len().max(1))).copied();
-            let unknown = match random.below(6) {
+            let letter = char::from(b'A' + u8::try_from(random.number_below(58)).unwrap());
+            let known =
+                sample.long.get(random.number_below(sample.long.len().max(1))).copied().unwrap_or("colour");
+            let known = &known[..1 + random.number_below(known.len())];
+            let flag = sample.flags.get(random.number_below(sample.flags.len().max(1))).copied();
+            let unknown = match random.number_below(6) {
                 0 => format!("--{letters}"),
                 1 => format!("--{letters}=x"),
                 2 => format!("--{known}"),
@@ -64,7 +65,7 @@ fn an_unknown_option_is_never_covered() {
                 4 => format!("-{letter}"),
                 _ => format!("-{}{letter}out", flag.map(String::from).unwrap_or_default()),
             };
-            if sample.knows(&unknown) || unknown == "--" {
+            if sample.knows_option(&unknown) || unknown == "--" {
                 continue;
             }
             let at = name.split('/').count();
@@ -400,17 +401,17 @@ const AWK: &[&str] = &[
     ":",
 ];
 
-fn words(random: &mut Random, pieces: &[&str]) -> Vec<String> {
+fn random_words(random: &mut Random, pieces: &[&str]) -> Vec<String> {
     let text = |random: &mut Random, parts: &[&str]| -> String {
         let separators = ["", "", " "];
-        (0..1 + random.below(7))
-            .map(|_| format!("{}{}", random.pick(parts), random.pick(&separators)))
+        (0..1 + random.number_below(7))
+            .map(|_| format!("{}{}", random.pick_piece(parts), random.pick_piece(&separators)))
             .collect()
     };
-    (0..1 + random.below(5))
-        .map(|_| match random.pick(pieces) {
+    (0..1 + random.number_below(5))
+        .map(|_| match random.pick_piece(pieces) {
             "@script" => text(random, SED),
-            "@program" => match random.below(3) {
+            "@program" => match random.number_below(3) {
                 0 => format!("BEGIN{{{}}}", text(random, AWK)),
                 1 => format!("BEGIN{{if(1){};system(\"./canary\")}}", text(random, AWK)),
                 _ => text(random, AWK),
@@ -432,7 +433,7 @@ fn packed_by(program: &str) -> String {
 }
 
 /// Contents of the directory, without access times.
-fn listing(dir: &Path) -> Vec<(String, Vec<u8>)> {
+fn directory_contents(dir: &Path) -> Vec<(String, Vec<u8>)> {
     let mut all: Vec<(String, Vec<u8>)> = std::fs::read_dir(dir)
         .unwrap()
         .map(|entry| entry.unwrap())
@@ -447,9 +448,9 @@ fn listing(dir: &Path) -> Vec<(String, Vec<u8>)> {
 /// that it starts no program and writes nothing.
 #[test]
 fn what_is_covered_runs_and_writes_nothing() {
-    let count = setting("LOBSTER_CATALOGUE_CASES", 400);
-    let mut random = Random(setting("LOBSTER_ORACLE_SEED", 5) | 1);
-    let policy = policy();
+    let count = env_number("LOBSTER_CATALOGUE_CASES", 400);
+    let mut random = Random(env_number("LOBSTER_ORACLE_SEED", 5) | 1);
+    let policy = example_policy();
     let env = DecisionEnv::fixture();
     let place = tempfile::tempdir().unwrap();
     let dir = place.path();
@@ -463,7 +464,7 @@ fn what_is_covered_runs_and_writes_nothing() {
             std::fs::write(dir.join(packed_by(program)), packed.stdout).unwrap();
         }
     }
-    let before = listing(dir);
+    let before = directory_contents(dir);
     let mut ran = 0;
     for (program, pieces) in PROGRAMS {
         let file = Path::new("/usr/bin").join(program);
@@ -472,7 +473,7 @@ fn what_is_covered_runs_and_writes_nothing() {
         }
         for _ in 0..count {
             let mut argv = vec![(*program).to_owned()];
-            argv.extend(words(&mut random, pieces));
+            argv.extend(random_words(&mut random, pieces));
             for word in argv.iter_mut().filter(|word| *word == "@packed") {
                 *word = packed_by(program);
             }
@@ -493,7 +494,7 @@ fn what_is_covered_runs_and_writes_nothing() {
                 .spawn()
                 .unwrap();
             child.wait().unwrap();
-            assert!(listing(dir) == before, "{argv:?} changed the directory");
+            assert!(directory_contents(dir) == before, "{argv:?} changed the directory");
         }
     }
     assert!(ran > 50, "only {ran} commands were covered and run");

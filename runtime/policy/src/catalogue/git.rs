@@ -1,8 +1,8 @@
 //! git: its reading verbs, and the many ways in which it runs programs.
 
 use super::super::analysis::{Analysis, Arg};
-use super::super::paths::{leaves_upwards, named, normalise};
-use super::options::{CommandLine, Operands, Part, entry, read};
+use super::super::paths::{leaves_upwards, normalise_path, rule_path};
+use super::options::{CommandLine, Operands, Part, find_entry, read_command_line};
 
 /// Options whose value is a message, a pattern or a format.
 const TEXT_FLAGS: &[&str] = text_list!("../lists/git-text-flags.txt");
@@ -65,7 +65,7 @@ struct Parts {
 }
 
 /// Splits off git's own options before the verb.
-fn split(args: &[Arg]) -> Parts {
+fn split_options(args: &[Arg]) -> Parts {
     let mut parts = Parts { verb: None, directory: None, config: Vec::new(), refused: None };
     let mut at = 0;
     while let Some(arg) = args.get(at) {
@@ -134,8 +134,10 @@ fn split(args: &[Arg]) -> Parts {
 
 /// Marks the words that are a message, pattern or format.
 pub(super) fn text_words(args: &[Arg]) -> Vec<bool> {
-    let verb = split(args).verb;
-    let line = verb.and_then(|at| Some(read(entry(&format!("git/{}", args[at].text))?, &args[at + 1..])));
+    let verb = split_options(args).verb;
+    let line = verb.and_then(|at| {
+        Some(read_command_line(find_entry(&format!("git/{}", args[at].text))?, &args[at + 1..]))
+    });
     let known = |at: usize| {
         let (verb, line) = (verb?, line.as_ref()?);
         let part = line.parts.get(at.checked_sub(verb + 1)?)?;
@@ -165,13 +167,13 @@ pub(super) fn text_words(args: &[Arg]) -> Vec<bool> {
 }
 
 impl Analysis<'_> {
-    pub(super) fn git(&mut self, args: &[Arg]) -> Result<bool, String> {
-        let parts = split(args);
+    pub(super) fn judge_git(&mut self, args: &[Arg]) -> Result<bool, String> {
+        let parts = split_options(args);
         self.git_code(args, &parts);
         let outer = (self.scope.cwd.clone(), self.scope.visited.clone());
         if let Some(directory) = &parts.directory {
             self.read_path(directory);
-            self.scope.cwd = normalise(&outer.0, &directory.text);
+            self.scope.cwd = normalise_path(&outer.0, &directory.text);
             if directory.text.starts_with('/') {
                 self.scope.visited.clear();
             }
@@ -260,7 +262,8 @@ impl Analysis<'_> {
         };
         let verb = args[verb_at].text.as_str();
         let rest = &args[verb_at + 1..];
-        let reading = entry(&format!("git/{verb}")).map(|entry| (entry.operands, read(entry, rest)));
+        let reading =
+            find_entry(&format!("git/{verb}")).map(|entry| (entry.operands, read_command_line(entry, rest)));
         let Some((operands, line)) = reading else {
             let text = text_words(args);
             for (at, operand) in rest.iter().enumerate() {
@@ -274,11 +277,11 @@ impl Analysis<'_> {
             let reads = verb_reads(verb, &line, rest);
             (!reads).then(|| format!("git {verb} used like this is not known to only read"))
         });
-        for path in line.paths() {
+        for path in line.path_values() {
             self.read_path(path);
         }
         self.refuse_git_hunt(verb, &line, rest);
-        for at in line.operands() {
+        for at in line.operand_positions() {
             self.git_operand(&rest[at], problem.is_some() && operands != Operands::Pattern);
         }
         if let Some(problem) = problem {
@@ -286,12 +289,12 @@ impl Analysis<'_> {
         }
         let asks_for_signatures =
             |value: &Arg| value.text.contains("%G") || value.text.contains("(signature");
-        if line.values(&["format", "pretty"]).any(asks_for_signatures) {
+        if line.option_values(&["format", "pretty"]).any(asks_for_signatures) {
             return Err("the format checks signatures, which runs a program".to_owned());
         }
         for (option, values) in ONLY_VALUES {
-            let other = |value: &&Arg| !value.known().is_some_and(|text| values.contains(&text));
-            if let Some(value) = line.values(&[option]).find(other) {
+            let other = |value: &&Arg| !value.known_text().is_some_and(|text| values.contains(&text));
+            if let Some(value) = line.option_values(&[option]).find(other) {
                 return Err(format!("--{option}={} is not known to only read", value.display_text()));
             }
         }
@@ -310,25 +313,28 @@ impl Analysis<'_> {
         }
         let text = operand.text.as_str();
         let path = text.split_once(':').filter(|_| !text.contains("://")).map_or(text, |(_, path)| path);
-        let path = normalise(&self.scope.cwd, path);
+        let path = normalise_path(&self.scope.cwd, path);
         self.refuse_secret(&path, operand.stands_for_names());
         if writes && self.roots.is_protected(&path) {
-            self.deny("protected", format!("{} is protected", named(&path, self.env)));
+            self.add_denial("protected", format!("{} is protected", rule_path(&path, self.env)));
         } else if text.starts_with('/') && !writes && !self.roots.is_readable(&path) {
-            self.ask("read-outside", format!("{} is outside the read roots", named(&path, self.env)));
+            self.require_approval(
+                "read-outside",
+                format!("{} is outside the read roots", rule_path(&path, self.env)),
+            );
         }
     }
 }
 
 /// True if a verb that can change things only reads with these words.
 fn verb_reads(verb: &str, line: &CommandLine, args: &[Arg]) -> bool {
-    let operands: Vec<&str> = line.operands().map(|at| args[at].text.as_str()).collect();
+    let operands: Vec<&str> = line.operand_positions().map(|at| args[at].text.as_str()).collect();
     let first = operands.first().copied();
     const FILTERS: &[&str] =
         &["list", "contains", "no-contains", "merged", "no-merged", "points-at", "show-current"];
     match verb {
-        "branch" => operands.is_empty() || line.has(FILTERS),
-        "tag" => operands.is_empty() || line.has(FILTERS) || line.has(&["l"]),
+        "branch" => operands.is_empty() || line.has_option(FILTERS),
+        "tag" => operands.is_empty() || line.has_option(FILTERS) || line.has_option(&["l"]),
         "remote" => matches!(first, None | Some("get-url")),
         "stash" => matches!(first, Some("list" | "show")),
         "worktree" => first == Some("list"),
@@ -339,11 +345,11 @@ fn verb_reads(verb: &str, line: &CommandLine, args: &[Arg]) -> bool {
         },
         "bisect" => matches!(first, Some("log" | "terms")),
         // They ignore `diff.ignoreSubmodules`: only their own option keeps them out of the submodules.
-        "diff-files" => line.has(&["ignore-submodules"]),
-        "diff-index" => line.has(&["cached", "ignore-submodules"]),
+        "diff-files" => line.has_option(&["ignore-submodules"]),
+        "diff-index" => line.has_option(&["cached", "ignore-submodules"]),
         "symbolic-ref" => operands.len() == 1,
         "config" => {
-            line.has(&[
+            line.has_option(&[
                 "get",
                 "get-all",
                 "get-regexp",
@@ -353,7 +359,7 @@ fn verb_reads(verb: &str, line: &CommandLine, args: &[Arg]) -> bool {
                 "get-color",
                 "get-colorbool",
             ]) || matches!(first, Some("get" | "list"))
-                || (operands.len() == 1 && operands[0].contains('.') && !line.has(&["default"]))
+                || (operands.len() == 1 && operands[0].contains('.') && !line.has_option(&["default"]))
         }
         _ => true,
     }
@@ -363,41 +369,41 @@ fn verb_reads(verb: &str, line: &CommandLine, args: &[Arg]) -> bool {
 mod tests {
     use super::*;
 
-    fn reads(verb: &str, words: &[&str]) -> bool {
+    fn is_read_only(verb: &str, words: &[&str]) -> bool {
         let args: Vec<Arg> = words.iter().map(|word| Arg::literal(*word)).collect();
-        let line = read(entry(&format!("git/{verb}")).unwrap(), &args);
+        let line = read_command_line(find_entry(&format!("git/{verb}")).unwrap(), &args);
         line.problem.is_none() && verb_reads(verb, &line, &args)
     }
 
     #[test]
     fn forms_that_only_read_are_known() {
-        assert!(reads("branch", &[]));
-        assert!(reads("branch", &["-a", "-v"]));
-        assert!(reads("branch", &["--list", "v*"]));
-        assert!(reads("branch", &["--contains", "HEAD"]));
-        assert!(!reads("branch", &["new"]));
-        assert!(!reads("branch", &["-D", "main"]));
-        assert!(!reads("branch", &["-vD", "main"]));
-        assert!(!reads("branch", &["--delete", "main"]));
-        assert!(!reads("branch", &["--del", "main"]));
-        assert!(reads("log", &["-S", "rm -rf", "--oneline", "-20"]));
-        assert!(reads("diff", &["--stat", "HEAD~1", "--", "*.sh"]));
-        assert!(!reads("log", &["--outp=x"]));
-        assert!(!reads("log", &["--show-signature"]));
-        assert!(reads("diff-files", &["--ignore-submodules", "-p"]));
-        assert!(!reads("diff-files", &["-p"]));
-        assert!(reads("diff-index", &["--cached", "HEAD"]));
-        assert!(!reads("diff-index", &["HEAD"]));
-        assert!(!reads("diff-index", &["HEAD", "--", "--cached"]));
-        assert!(reads("describe", &["--tags", "--always"]));
-        assert!(!reads("describe", &["--always", "--dirty"]));
-        assert!(!reads("log", &["--unheard-of"]));
-        assert!(!reads("reflog", &["--all", "expire"]));
-        assert!(!reads("remote", &["-v", "update"]));
-        assert!(reads("config", &["--get", "user.email"]));
-        assert!(reads("config", &["user.email"]));
-        assert!(!reads("config", &["edit"]));
-        assert!(!reads("config", &["user.email", "x"]));
-        assert!(!reads("config", &["set", "user.email", "x"]));
+        assert!(is_read_only("branch", &[]));
+        assert!(is_read_only("branch", &["-a", "-v"]));
+        assert!(is_read_only("branch", &["--list", "v*"]));
+        assert!(is_read_only("branch", &["--contains", "HEAD"]));
+        assert!(!is_read_only("branch", &["new"]));
+        assert!(!is_read_only("branch", &["-D", "main"]));
+        assert!(!is_read_only("branch", &["-vD", "main"]));
+        assert!(!is_read_only("branch", &["--delete", "main"]));
+        assert!(!is_read_only("branch", &["--del", "main"]));
+        assert!(is_read_only("log", &["-S", "rm -rf", "--oneline", "-20"]));
+        assert!(is_read_only("diff", &["--stat", "HEAD~1", "--", "*.sh"]));
+        assert!(!is_read_only("log", &["--outp=x"]));
+        assert!(!is_read_only("log", &["--show-signature"]));
+        assert!(is_read_only("diff-files", &["--ignore-submodules", "-p"]));
+        assert!(!is_read_only("diff-files", &["-p"]));
+        assert!(is_read_only("diff-index", &["--cached", "HEAD"]));
+        assert!(!is_read_only("diff-index", &["HEAD"]));
+        assert!(!is_read_only("diff-index", &["HEAD", "--", "--cached"]));
+        assert!(is_read_only("describe", &["--tags", "--always"]));
+        assert!(!is_read_only("describe", &["--always", "--dirty"]));
+        assert!(!is_read_only("log", &["--unheard-of"]));
+        assert!(!is_read_only("reflog", &["--all", "expire"]));
+        assert!(!is_read_only("remote", &["-v", "update"]));
+        assert!(is_read_only("config", &["--get", "user.email"]));
+        assert!(is_read_only("config", &["user.email"]));
+        assert!(!is_read_only("config", &["edit"]));
+        assert!(!is_read_only("config", &["user.email", "x"]));
+        assert!(!is_read_only("config", &["set", "user.email", "x"]));
     }
 }

@@ -134,7 +134,7 @@ mod tests {
     }
 
     /// Runs git in `dir` with only the variables `vars`.
-    fn git(dir: &Path, vars: &[(String, String)], args: &[&str]) -> Option<std::process::Output> {
+    fn run_git(dir: &Path, vars: &[(String, String)], args: &[&str]) -> Option<std::process::Output> {
         Command::new("git")
             .args(args)
             .current_dir(dir)
@@ -165,7 +165,7 @@ mod tests {
         let evils = "*.txt diff=evil filter=evil merge=evil\n";
         let done = |dir: &Path, words: &[&str]| {
             let identity = ["-c", "user.email=a@b", "-c", "user.name=x", "-c", "protocol.file.allow=always"];
-            git(dir, &[], &[&identity, words].concat()).is_some_and(|out| out.status.success())
+            run_git(dir, &[], &[&identity, words].concat()).is_some_and(|out| out.status.success())
         };
         // Settings of the outer repository do not hold the filter of the unnamed one.
         for (dir, attributes) in
@@ -202,7 +202,7 @@ mod tests {
     /// program for a repository with a submodule and a merge.
     #[test]
     fn no_covered_use_of_git_runs_what_a_repository_names() {
-        use super::super::options::samples;
+        use super::super::options::option_samples;
         let place = tempfile::tempdir().unwrap();
         let dir = place.path().join("repository");
         std::fs::create_dir(&dir).unwrap();
@@ -213,7 +213,7 @@ mod tests {
         let Some(()) = with_submodule(&dir, &evil.display().to_string()) else { return };
         let list = |source: &[&str]| {
             let words = [&["config", "--list", "--name-only", "-z"], source].concat();
-            String::from_utf8(git(&dir, &[], &words).unwrap().stdout).unwrap()
+            String::from_utf8(run_git(&dir, &[], &words).unwrap().stdout).unwrap()
         };
         let named = NamedSettings::from_list(&list(&[])).with_submodules(&list(&["--file", ".gitmodules"]));
         let vars = git_settings(&named, 0);
@@ -230,7 +230,7 @@ mod tests {
                     .set_modified(then)
                     .unwrap();
             }
-            git(&dir, vars, words).unwrap();
+            run_git(&dir, vars, words).unwrap();
             std::fs::remove_file(&canary).is_ok()
         };
         // Each of these would run a program.
@@ -251,7 +251,7 @@ mod tests {
         let share: usize =
             std::env::var("LOBSTER_GIT_OPTIONS_SHARE").ok().and_then(|n| n.parse().ok()).unwrap_or(120);
         let mut count = 0;
-        let samples = samples();
+        let samples = option_samples();
         for (name, sample) in &samples {
             let Some(verb) = name.strip_prefix("git/") else { continue };
             let long = sample.long.iter().flat_map(|name| {
@@ -300,7 +300,7 @@ mod tests {
         std::fs::write(&evil, script).unwrap();
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(&evil, mode).unwrap();
-        let Some(version) = git(dir, &[], &["init", "-q", "."]) else { return };
+        let Some(version) = run_git(dir, &[], &["init", "-q", "."]) else { return };
         if !version.status.success() {
             return;
         }
@@ -308,7 +308,7 @@ mod tests {
         std::fs::write(dir.join(".gitattributes"), "*.txt diff=evil filter=evil\n").unwrap();
         let identity = ["-c", "user.email=a@b", "-c", "user.name=x"];
         for words in [&["add", "."][..], &["commit", "-q", "-m", "i"]] {
-            assert!(git(dir, &[], &[&identity, words].concat()).unwrap().status.success());
+            assert!(run_git(dir, &[], &[&identity, words].concat()).unwrap().status.success());
         }
         let evil = evil.display().to_string();
         for name in [
@@ -320,12 +320,12 @@ mod tests {
             "gpg.program",
             "pager.log",
         ] {
-            assert!(git(dir, &[], &["config", name, &evil]).unwrap().status.success());
+            assert!(run_git(dir, &[], &["config", name, &evil]).unwrap().status.success());
         }
         let hooks = dir.join(".git/hooks/post-index-change");
         std::fs::create_dir_all(hooks.parent().unwrap()).unwrap();
         std::fs::copy(dir.join("evil.sh"), hooks).unwrap();
-        git(dir, &[], &["config", "log.showSignature", "true"]).unwrap();
+        run_git(dir, &[], &["config", "log.showSignature", "true"]).unwrap();
         std::fs::write(dir.join("a.txt"), "a\nb\n").unwrap();
         let verbs: &[&[&str]] = &[
             &["status", "--short"],
@@ -338,22 +338,22 @@ mod tests {
             &["describe", "--always", "--dirty"],
         ];
         // Without the settings, the repository's program runs, which proves that the test works.
-        git(dir, &[], &["status"]).unwrap();
+        run_git(dir, &[], &["status"]).unwrap();
         assert!(std::fs::remove_file(&canary).is_ok(), "the repository runs nothing at all");
-        let list = git(dir, &[], &["config", "--list", "--name-only", "-z"]).unwrap().stdout;
+        let list = run_git(dir, &[], &["config", "--list", "--name-only", "-z"]).unwrap().stdout;
         let named = NamedSettings::from_list(&String::from_utf8(list).unwrap());
         let vars = git_settings(&named, 0);
         for verb in verbs {
-            let out = git(dir, &vars, verb).unwrap();
+            let out = run_git(dir, &vars, verb).unwrap();
             assert!(out.status.success(), "{verb:?}: {}", String::from_utf8_lossy(&out.stderr));
             assert!(!canary.exists(), "{verb:?} ran a program of the repository");
         }
         // A program in place of the diff cannot be disabled by name; git stops instead.
         for name in ["diff.external", "diff.evil.command"] {
-            git(dir, &[], &["config", name, &evil]).unwrap();
-            let list = git(dir, &[], &["config", "--list", "--name-only", "-z"]).unwrap().stdout;
+            run_git(dir, &[], &["config", name, &evil]).unwrap();
+            let list = run_git(dir, &[], &["config", "--list", "--name-only", "-z"]).unwrap().stdout;
             let named = NamedSettings::from_list(&String::from_utf8(list).unwrap());
-            assert!(!git(dir, &git_settings(&named, 0), &["diff"]).unwrap().status.success());
+            assert!(!run_git(dir, &git_settings(&named, 0), &["diff"]).unwrap().status.success());
             assert!(!canary.exists(), "{name} ran");
         }
     }

@@ -17,11 +17,11 @@ mod sed;
 pub use git_settings::{NamedSettings, catalogued_git, git_settings};
 
 use super::analysis::{Analysis, Arg};
-use options::{CommandLine, Entry, Operands, Part, VERSIONS, entry, read};
+use options::{CommandLine, Entry, Operands, Part, VERSIONS, find_entry, read_command_line};
 
 /// True if rights that a rule grants to another command of the text mean nothing to the program.
 pub(crate) fn is_pure(name: &str) -> bool {
-    entry(name).is_some_and(|entry| entry.pure)
+    find_entry(name).is_some_and(|entry| entry.pure)
 }
 
 /// True if the command only prints a version.
@@ -32,12 +32,12 @@ pub(crate) fn is_version_query(name: &str, args: &[Arg]) -> bool {
             *question == word && programs.iter().any(|program| *program == name || *program == bare)
         })
     };
-    matches!(args, [question] if question.known().is_some_and(answers))
+    matches!(args, [question] if question.known_text().is_some_and(answers))
 }
 
 /// True if the catalogue has the program.
 pub(crate) fn names_program(name: &str) -> bool {
-    entry(name).is_some() || matches!(name, "git" | "find" | "ip" | "openssl" | "go")
+    find_entry(name).is_some() || matches!(name, "git" | "find" | "ip" | "openssl" | "go")
 }
 
 /// True if no argument of the program is a path that it opens.
@@ -85,9 +85,9 @@ pub(crate) fn text_words(name: &str, args: &[Arg]) -> Vec<bool> {
             words.insert(0, true);
             words
         }
-        _ => match entry(name) {
+        _ => match find_entry(name) {
             Some(entry) => {
-                let line = read(entry, args);
+                let line = read_command_line(entry, args);
                 let until =
                     if entry.operands == Operands::Free { args.len() } else { line.settled_until(args) };
                 line.parts.iter().enumerate().map(|(at, part)| at < until && is_text(part)).collect()
@@ -99,33 +99,33 @@ pub(crate) fn text_words(name: &str, args: &[Arg]) -> Vec<bool> {
 
 /// The text of the script operand of sed or awk.
 fn script_operand<'a>(name: &str, args: &'a [Arg]) -> Option<&'a Arg> {
-    let line = read(entry(name)?, args);
-    args.get(line.pattern()?)
+    let line = read_command_line(find_entry(name)?, args);
+    args.get(line.pattern_position()?)
 }
 
 impl Analysis<'_> {
     /// Judges a command by the catalogue: `Ok(false)` for a program that it
     /// does not know, an error with the reason for a use that does more than
     /// read.
-    pub(crate) fn catalogued(&mut self, name: &str, args: &[Arg]) -> Result<bool, String> {
+    pub(crate) fn judge_catalogued(&mut self, name: &str, args: &[Arg]) -> Result<bool, String> {
         match name {
-            "git" => return self.git(args),
-            "ip" => return self.ip(args),
+            "git" => return self.judge_git(args),
+            "ip" => return self.judge_ip(args),
             "tee" => {
-                return Ok(args.iter().all(|a| a.known().is_some_and(super::paths::is_harmless_device)));
+                return Ok(args.iter().all(|a| a.known_text().is_some_and(super::paths::is_harmless_device)));
             }
             _ => {}
         }
         if WITH_VERBS.contains(&name) {
-            let verb = args.first().and_then(Arg::known).unwrap_or("");
-            let Some(entry) = entry(&format!("{name}/{verb}")) else {
+            let verb = args.first().and_then(Arg::known_text).unwrap_or("");
+            let Some(entry) = find_entry(&format!("{name}/{verb}")) else {
                 return Err(format!("{name} {verb} is not known to only read"));
             };
             let args = &args[1..];
-            self.judge_line(entry, &read(entry, args), args)?;
+            self.judge_line(entry, &read_command_line(entry, args), args)?;
             return Ok(true);
         }
-        let Some(entry) = entry(name) else {
+        let Some(entry) = find_entry(name) else {
             return Ok(false);
         };
         let rewritten;
@@ -137,12 +137,12 @@ impl Analysis<'_> {
             "yq" if filter::has_verb(args) => &args[1..],
             _ => args,
         };
-        let line = read(entry, args);
+        let line = read_command_line(entry, args);
         let judged = self.judge_line(entry, &line, args);
         self.refuse_hunt(name, &line, args);
         match name {
             "sed" | "gsed" => {
-                let script = self.sed(&line, args);
+                let script = self.check_sed_script(&line, args);
                 judged?;
                 script?;
             }
@@ -159,14 +159,14 @@ impl Analysis<'_> {
                 judged?;
                 let own =
                     |at: usize| self.is_trusted_path(&args[at].text) || args[at].text.starts_with("/usr/");
-                if !line.operands().all(|at| args[at].known().is_some() && own(at)) {
+                if !line.operand_positions().all(|at| args[at].known_text().is_some() && own(at)) {
                     return Err("ldd may run what it looks at".to_owned());
                 }
             }
             "tar" | "bsdtar" => {
                 judged?;
                 let is_local = |archive: &Arg| archive.is_settled() && !archive.text.contains(':');
-                if !line.paths().all(is_local) {
+                if !line.path_values().all(is_local) {
                     return Err("the archive may be on another host".to_owned());
                 }
             }
@@ -174,13 +174,13 @@ impl Analysis<'_> {
                 judged?;
                 let is_format =
                     |arg: &Arg| arg.text.starts_with('+') && !arg.unknown_start && arg.is_one_word();
-                if !line.operands().all(|at| is_format(&args[at])) {
+                if !line.operand_positions().all(|at| is_format(&args[at])) {
                     return Err("an operand without + sets the clock".to_owned());
                 }
             }
             "sysctl" => {
                 judged?;
-                if line.operands().any(|at| !args[at].is_settled() || args[at].text.contains('=')) {
+                if line.operand_positions().any(|at| !args[at].is_settled() || args[at].text.contains('=')) {
                     return Err("name=value sets a kernel parameter".to_owned());
                 }
             }
@@ -194,7 +194,7 @@ impl Analysis<'_> {
 
     /// Reads what the line names, and says what in it does more than read.
     fn judge_line(&mut self, entry: &Entry, line: &CommandLine, args: &[Arg]) -> Result<(), String> {
-        for path in line.paths() {
+        for path in line.path_values() {
             self.read_path(path);
         }
         let mut problem = line.problem.clone();
@@ -205,7 +205,7 @@ impl Analysis<'_> {
         let mut refuse = |why: String| {
             problem.get_or_insert(why);
         };
-        for (nth, at) in line.operands().enumerate() {
+        for (nth, at) in line.operand_positions().enumerate() {
             let arg = &args[at];
             let is_verb = arg.is_settled() && entry.verbs.contains(&arg.text.as_str());
             if nth == 0 && !entry.verbs.is_empty() && !is_verb {
@@ -222,8 +222,8 @@ impl Analysis<'_> {
         problem.map_or(Ok(()), Err)
     }
 
-    fn ip(&mut self, args: &[Arg]) -> Result<bool, String> {
-        let Some(words) = entry("ip/words") else { return Ok(false) };
+    fn judge_ip(&mut self, args: &[Arg]) -> Result<bool, String> {
+        let Some(words) = find_entry("ip/words") else { return Ok(false) };
         if !args.iter().all(Arg::is_settled) {
             return Err("a word is not known yet".to_owned());
         }
@@ -271,14 +271,14 @@ impl Analysis<'_> {
 /// (`@file`). What is not known may be either, unless a path is known to begin before it.
 fn may_name_code(word: &Arg) -> bool {
     let text = word.text.as_str();
-    if text.starts_with('-') && word.known().is_some() {
+    if text.starts_with('-') && word.known_text().is_some() {
         return false;
     }
     let scheme = text.split(['/', ':']).next().unwrap_or("");
     let is_scheme = scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+.-".contains(&b));
     let has_scheme = is_scheme && text[scheme.len()..].starts_with(':');
     let begins_as_path = !word.unknown_start && (text.starts_with('/') || text.starts_with("./"));
-    text.starts_with('@') || has_scheme || (word.known().is_none() && !begins_as_path)
+    text.starts_with('@') || has_scheme || (word.known_text().is_none() && !begins_as_path)
 }
 
 /// Programs with several modes, of which the last one given counts: an option
@@ -286,11 +286,14 @@ fn may_name_code(word: &Arg) -> bool {
 fn judge_modes(name: &str, line: &CommandLine) -> Result<(), String> {
     match name {
         "gzip" | "bzip2" | "xz" | "zstd" | "lz4"
-            if line.has(&["d", "decompress", "uncompress"]) && !line.has(&["c", "stdout"]) =>
+            if line.has_option(&["d", "decompress", "uncompress"]) && !line.has_option(&["c", "stdout"]) =>
         {
             return Err("to decompress without -c replaces the file".to_owned());
         }
-        "pacman" if line.has(&["S"]) && (line.has(&["u"]) || !line.has(&["s", "i", "l", "g"])) => {
+        "pacman"
+            if line.has_option(&["S"])
+                && (line.has_option(&["u"]) || !line.has_option(&["s", "i", "l", "g"])) =>
+        {
             return Err("-S without -s, -i, -l or -g installs".to_owned());
         }
         _ => {}

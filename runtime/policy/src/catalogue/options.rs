@@ -80,16 +80,16 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    fn short(&self, name: char) -> Option<Known> {
+    fn short_option(&self, name: char) -> Option<Known> {
         let at = self.short.binary_search_by_key(&name, |(short, _)| *short).ok()?;
         Some(self.short[at].1)
     }
 
     pub(super) fn knows_long(&self, name: &str) -> bool {
-        self.long(name).is_some()
+        self.long_option(name).is_some()
     }
 
-    fn long(&self, name: &str) -> Option<Known> {
+    fn long_option(&self, name: &str) -> Option<Known> {
         let at = self.long.binary_search_by_key(&name, |(long, _)| *long).ok()?;
         Some(self.long[at].1)
     }
@@ -103,7 +103,7 @@ impl Entry {
             || matches!(self.operands, Operands::None | Operands::FirstOnly | Operands::Git)
     }
 
-    fn refuses(&self) -> bool {
+    fn has_refusals(&self) -> bool {
         let mut all =
             self.short.iter().map(|(_, known)| known).chain(self.long.iter().map(|(_, known)| known));
         all.any(|known| known.takes == Takes::Refused)
@@ -122,7 +122,7 @@ impl Entry {
 }
 
 /// The catalogue's entry for a program, or for `program/verb`.
-pub(super) fn entry(name: &str) -> Option<&'static Entry> {
+pub(super) fn find_entry(name: &str) -> Option<&'static Entry> {
     let at = PROGRAMS.binary_search_by_key(&name, |(program, _)| *program).ok()?;
     Some(PROGRAMS[at].1)
 }
@@ -172,33 +172,33 @@ impl CommandLine {
     }
 
     /// True if any of these options was given. Their names have no dashes.
-    pub(super) fn has(&self, names: &[&str]) -> bool {
+    pub(super) fn has_option(&self, names: &[&str]) -> bool {
         self.given.iter().any(|given| names.contains(&given.name.as_str()))
     }
 
     /// The positions of the operands, the pattern not among them.
-    pub(super) fn operands(&self) -> impl Iterator<Item = usize> {
+    pub(super) fn operand_positions(&self) -> impl Iterator<Item = usize> {
         self.parts.iter().enumerate().filter(|(_, part)| **part == Part::Operand).map(|(at, _)| at)
     }
 
     /// The position of the operand that is the pattern.
-    pub(super) fn pattern(&self) -> Option<usize> {
+    pub(super) fn pattern_position(&self) -> Option<usize> {
         self.parts.iter().position(|part| *part == Part::Pattern)
     }
 
     /// Every value of these options.
-    pub(super) fn values<'l>(&'l self, names: &'l [&str]) -> impl Iterator<Item = &'l Arg> {
+    pub(super) fn option_values<'l>(&'l self, names: &'l [&str]) -> impl Iterator<Item = &'l Arg> {
         let given = self.given.iter().filter(|given| names.contains(&given.name.as_str()));
         given.flat_map(|given| given.values.iter().map(|(value, _)| value))
     }
 
     /// Every value that is a path.
-    pub(super) fn paths(&self) -> impl Iterator<Item = &Arg> {
+    pub(super) fn path_values(&self) -> impl Iterator<Item = &Arg> {
         let values = self.given.iter().flat_map(|given| &given.values);
         values.filter(|(_, is_path)| *is_path).map(|(value, _)| value)
     }
 
-    fn refuse(&mut self, why: impl FnOnce() -> String) {
+    fn record_problem(&mut self, why: impl FnOnce() -> String) {
         if self.problem.is_none() {
             self.problem = Some(why());
         }
@@ -206,7 +206,7 @@ impl CommandLine {
 }
 
 /// Reads `args` as the program of `entry` does.
-pub(super) fn read(entry: &Entry, args: &[Arg]) -> CommandLine {
+pub(super) fn read_command_line(entry: &Entry, args: &[Arg]) -> CommandLine {
     let mut line = CommandLine { parts: Vec::with_capacity(args.len()), ..CommandLine::default() };
     if entry.operands == Operands::Free {
         line.parts.resize(args.len(), Part::TextValue);
@@ -218,8 +218,8 @@ pub(super) fn read(entry: &Entry, args: &[Arg]) -> CommandLine {
         let text = arg.text.as_str();
         let is_option = !ended && !arg.unknown_start && text.starts_with('-') && (text != "-" || arg.unknown);
         let may_turn = arg.may_be_flag() || arg.loose || (is_option && !arg.keeps_its_place(false));
-        if !ended && may_turn && (entry.is_risky() || entry.refuses()) {
-            line.refuse(|| "a word that is not known yet may turn into an option".to_owned());
+        if !ended && may_turn && (entry.is_risky() || entry.has_refusals()) {
+            line.record_problem(|| "a word that is not known yet may turn into an option".to_owned());
         }
         if !is_option || text == "-" {
             line.parts.push(Part::Operand);
@@ -243,23 +243,23 @@ pub(super) fn read(entry: &Entry, args: &[Arg]) -> CommandLine {
                     Some((name, value)) => (name, Some(value)),
                     None => (word, None),
                 };
-                let known = entry.long(name).filter(|_| value.is_none() || !entry.no_equals);
+                let known = entry.long_option(name).filter(|_| value.is_none() || !entry.no_equals);
                 pattern_given |= known.is_some_and(|known| known.pattern);
-                take(&mut line, entry, args, name, known, value);
+                take_option(&mut line, entry, args, name, known, value);
             }
             None => {
                 let cluster = &text[1..];
                 for (at, c) in cluster.char_indices() {
                     let rest = &cluster[at + c.len_utf8()..];
-                    let known = entry.short(c);
+                    let known = entry.short_option(c);
                     pattern_given |= known.is_some_and(|known| known.pattern);
                     let name = &cluster[at..at + c.len_utf8()];
                     let takes = known.map_or(Takes::Refused, |known| known.takes);
                     let attached = Some(rest).filter(|rest| !rest.is_empty());
                     match takes {
-                        Takes::Nothing => take(&mut line, entry, args, name, known, None),
+                        Takes::Nothing => take_option(&mut line, entry, args, name, known, None),
                         Takes::Refused => {
-                            take(&mut line, entry, args, name, known, None);
+                            take_option(&mut line, entry, args, name, known, None);
                             break;
                         }
                         Takes::Text
@@ -267,7 +267,7 @@ pub(super) fn read(entry: &Entry, args: &[Arg]) -> CommandLine {
                         | Takes::Attached
                         | Takes::TwoTexts
                         | Takes::TextAndPath => {
-                            take(&mut line, entry, args, name, known, attached);
+                            take_option(&mut line, entry, args, name, known, attached);
                             break;
                         }
                     }
@@ -287,16 +287,16 @@ pub(super) fn read(entry: &Entry, args: &[Arg]) -> CommandLine {
 
 fn check_required(line: &mut CommandLine, entry: &Entry, args: &[Arg]) {
     let satisfied = entry.required.is_empty()
-        || line.has(entry.required)
-        || line.has(&["help", "version"])
+        || line.has_option(entry.required)
+        || line.has_option(&["help", "version"])
         || (args.is_empty() && entry.required.contains(&""));
     if !satisfied {
-        line.refuse(|| format!("only reads with one of {}", entry.required_shown()));
+        line.record_problem(|| format!("only reads with one of {}", entry.required_shown()));
     }
 }
 
 /// Notes one option and takes its values.
-fn take(
+fn take_option(
     line: &mut CommandLine,
     entry: &Entry,
     args: &[Arg],
@@ -310,7 +310,7 @@ fn take(
     let Some(known) = known else {
         let full =
             entry.long.iter().map(|(long, _)| long).find(|long| name.len() > 1 && long.starts_with(name));
-        line.refuse(|| match full {
+        line.record_problem(|| match full {
             Some(full) => format!("{dashes}{name} is not a whole option; write {dashes}{full}"),
             None => format!("option {dashes}{name} is not known to only read"),
         });
@@ -318,14 +318,16 @@ fn take(
     };
     let takes_word = matches!(known.takes, Takes::Text | Takes::Path | Takes::TwoTexts | Takes::TextAndPath);
     if takes_word && attached.is_none() && !arg.keeps_its_place(false) {
-        line.refuse(|| format!("{dashes}{name} takes the next word if nothing is attached to it"));
+        line.record_problem(|| format!("{dashes}{name} takes the next word if nothing is attached to it"));
     }
     let own = |text: &str| Arg { text: text.to_owned(), unknown_start: false, ..arg.clone() };
     let mut given = GivenOption { name: name.to_owned(), values: Vec::new() };
     match (known.takes, attached) {
-        (Takes::Refused, _) => line.refuse(|| format!("{dashes}{name} does more than read")),
+        (Takes::Refused, _) => line.record_problem(|| format!("{dashes}{name} does more than read")),
         (Takes::Nothing, None) | (Takes::Attached, None) => {}
-        (Takes::Nothing, Some(_)) => line.refuse(|| format!("{dashes}{name} is not known to take a value")),
+        (Takes::Nothing, Some(_)) => {
+            line.record_problem(|| format!("{dashes}{name} is not known to take a value"))
+        }
         (Takes::Text | Takes::Attached, Some(value)) => {
             line.parts[here] = Part::OptionWithText;
             given.values.push((own(value), false));
@@ -354,12 +356,12 @@ fn next(
     line.parts.push(if is_path { Part::PathValue } else { Part::TextValue });
     // `-5`, `-1 day`; and a lone dash.
     let number = || value.text.as_bytes().get(1).is_none_or(u8::is_ascii_digit);
-    let may_harm = entry.is_risky() || entry.refuses();
+    let may_harm = entry.is_risky() || entry.has_refusals();
     if may_harm && value.text.starts_with('-') && !value.unknown_start && !number() {
-        line.refuse(|| format!("the value of {dashes}{name} looks like an option; attach it"));
+        line.record_problem(|| format!("the value of {dashes}{name} looks like an option; attach it"));
     }
     if entry.is_risky() && !value.keeps_its_place(true) {
-        line.refuse(|| format!("the value of {dashes}{name} may become several words"));
+        line.record_problem(|| format!("the value of {dashes}{name} may become several words"));
     }
     Some((value.clone(), is_path))
 }
@@ -380,16 +382,18 @@ pub(super) struct Sample {
 #[cfg(test)]
 impl Sample {
     /// True if the table has the option, or each option of the cluster.
-    pub(super) fn knows(&self, option: &str) -> bool {
-        read(self.entry, &[Arg::literal(option)]).given.first().is_some_and(|_| {
-            read(self.entry, &[Arg::literal(option)]).problem.is_none_or(|p| p.starts_with("only"))
+    pub(super) fn knows_option(&self, option: &str) -> bool {
+        read_command_line(self.entry, &[Arg::literal(option)]).given.first().is_some_and(|_| {
+            read_command_line(self.entry, &[Arg::literal(option)])
+                .problem
+                .is_none_or(|p| p.starts_with("only"))
         })
     }
 }
 
 /// Every program, and every verb, that reads options.
 #[cfg(test)]
-pub(super) fn samples() -> Vec<(&'static str, Sample)> {
+pub(super) fn option_samples() -> Vec<(&'static str, Sample)> {
     let known = PROGRAMS.iter().copied();
     let mut all: Vec<(&'static str, Sample)> = known
         .filter(|(_, entry)| entry.operands != Operands::Free)
@@ -421,29 +425,38 @@ pub(super) fn samples() -> Vec<(&'static str, Sample)> {
 mod tests {
     use super::*;
 
-    fn line(program: &str, words: &[&str]) -> CommandLine {
+    fn sample_line(program: &str, words: &[&str]) -> CommandLine {
         let args: Vec<Arg> = words.iter().map(|word| Arg::literal(*word)).collect();
-        read(entry(program).unwrap(), &args)
+        read_command_line(find_entry(program).unwrap(), &args)
     }
 
     #[test]
     fn entries_are_what_their_rows_say() {
-        assert_eq!(entry("sort").unwrap().operands, Operands::Paths);
-        assert_eq!(entry("sort").unwrap().long("compress-program").unwrap().takes, Takes::Refused);
-        assert_eq!(entry("systemctl").unwrap().verbs[0], "status");
-        assert_eq!(entry("git/log").unwrap().long("ext-diff").unwrap().takes, Takes::Refused);
+        assert_eq!(find_entry("sort").unwrap().operands, Operands::Paths);
+        assert_eq!(
+            find_entry("sort").unwrap().long_option("compress-program").unwrap().takes,
+            Takes::Refused
+        );
+        assert_eq!(find_entry("systemctl").unwrap().verbs[0], "status");
+        assert_eq!(find_entry("git/log").unwrap().long_option("ext-diff").unwrap().takes, Takes::Refused);
     }
 
     #[test]
     fn words_are_read_as_getopt_reads_them() {
         use Part::{Operand, Option, OptionWithText, Pattern, TextValue};
-        assert_eq!(line("grep", &["-rn", "-e", "x", "src"]).parts, [Option, Option, TextValue, Operand]);
-        assert_eq!(line("grep", &["-rnex", "src"]).parts, [OptionWithText, Operand]);
-        assert_eq!(line("grep", &["--color=auto", "x", "y"]).parts, [OptionWithText, Pattern, Operand]);
-        assert_eq!(line("head", &["-n5", "--", "-x"]).parts, [OptionWithText, Option, Operand]);
-        assert_eq!(line("awk", &["-F", ":", "{}", "-x"]).parts, [Option, TextValue, Pattern, Operand]);
-        assert_eq!(line("jq", &["-n", "--arg", "x", "y", "$x"]).parts[4], Pattern);
-        assert_eq!(line("openssl/x509", &["-in", "a", "-noout"]).problem, None);
+        assert_eq!(
+            sample_line("grep", &["-rn", "-e", "x", "src"]).parts,
+            [Option, Option, TextValue, Operand]
+        );
+        assert_eq!(sample_line("grep", &["-rnex", "src"]).parts, [OptionWithText, Operand]);
+        assert_eq!(
+            sample_line("grep", &["--color=auto", "x", "y"]).parts,
+            [OptionWithText, Pattern, Operand]
+        );
+        assert_eq!(sample_line("head", &["-n5", "--", "-x"]).parts, [OptionWithText, Option, Operand]);
+        assert_eq!(sample_line("awk", &["-F", ":", "{}", "-x"]).parts, [Option, TextValue, Pattern, Operand]);
+        assert_eq!(sample_line("jq", &["-n", "--arg", "x", "y", "$x"]).parts[4], Pattern);
+        assert_eq!(sample_line("openssl/x509", &["-in", "a", "-noout"]).problem, None);
     }
 
     #[test]
@@ -459,8 +472,8 @@ mod tests {
             ("openssl/x509", &["-noout=x"]),
             ("tar", &["-f", "x"]),
         ] {
-            assert!(line(program, words).problem.is_some(), "{program} {words:?}");
+            assert!(sample_line(program, words).problem.is_some(), "{program} {words:?}");
         }
-        assert_eq!(line("sort", &["-k", "-1", "-rn"]).problem, None);
+        assert_eq!(sample_line("sort", &["-k", "-1", "-rn"]).problem, None);
     }
 }

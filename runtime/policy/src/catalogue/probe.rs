@@ -71,11 +71,11 @@ const OPERANDS: &[&[&str]] = &[
     &["--", "f", "out"],
 ];
 
-fn number(name: &str, default: usize) -> usize {
+fn env_number(name: &str, default: usize) -> usize {
     std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(default)
 }
 
-fn prepare(dir: &Path) {
+fn prepare_directory(dir: &Path) {
     for (name, text) in DECOYS {
         let path = dir.join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -93,7 +93,7 @@ fn prepare(dir: &Path) {
 }
 
 /// The path of an installed program, where a policy's trusted directories have it.
-fn installed(name: &str) -> Option<PathBuf> {
+fn find_program(name: &str) -> Option<PathBuf> {
     let places = ["/usr/bin", "/bin", "/usr/sbin", "/sbin"].iter().map(|dir| Path::new(dir).join(name));
     let found = places.into_iter().find(|path| path.exists())?;
     let real = fs::canonicalize(&found).ok()?;
@@ -101,7 +101,7 @@ fn installed(name: &str) -> Option<PathBuf> {
 }
 
 /// The first line of a trace that no catalogued command may cause.
-fn misdeed(trace: &str, dir: &str, own: &str) -> Option<String> {
+fn find_misdeed(trace: &str, dir: &str, own: &str) -> Option<String> {
     let path_after = |text: &str| Some(text.split_once('<')?.1.rsplit_once('>')?.0.to_owned());
     let is_own = |path: &str| {
         let is_about_itself = path.starts_with("/proc/") && !path.starts_with("/proc/sys");
@@ -126,7 +126,7 @@ fn misdeed(trace: &str, dir: &str, own: &str) -> Option<String> {
 }
 
 /// Runs one command; none if it does nothing that it may not do.
-fn probe(argv: &[String], program: &Path, dir: &Path, own: &Path) -> Option<String> {
+fn probe_command(argv: &[String], program: &Path, dir: &Path, own: &Path) -> Option<String> {
     let traces = tempfile::tempdir_in(own).unwrap();
     let mut strace = Command::new("strace");
     strace.args([
@@ -154,15 +154,15 @@ fn probe(argv: &[String], program: &Path, dir: &Path, own: &Path) -> Option<Stri
     let (dir, own) = (dir.display().to_string(), own.display().to_string());
     fs::read_dir(traces.path()).unwrap().find_map(|trace| {
         let trace = fs::read(trace.unwrap().path()).unwrap();
-        misdeed(&String::from_utf8_lossy(&trace), &dir, &own)
+        find_misdeed(&String::from_utf8_lossy(&trace), &dir, &own)
     })
 }
 
 /// Every line of the table with each of its options, and every question for a version.
-fn forms(share: usize) -> BTreeSet<Vec<String>> {
+fn command_forms(share: usize) -> BTreeSet<Vec<String>> {
     let mut all = BTreeSet::new();
     let mut count = 0;
-    for (name, sample) in options::samples() {
+    for (name, sample) in options::option_samples() {
         // What git runs is its repository's choice, and has tests of its own.
         if name.starts_with("git/") {
             continue;
@@ -207,11 +207,11 @@ fn no_line_of_the_catalogue_writes_or_loads_what_the_directory_holds() {
     let (dir, own) = (root.join("workspace"), root.join("own"));
     fs::create_dir_all(own.join("home")).unwrap();
     fs::create_dir(&dir).unwrap();
-    prepare(&dir);
+    prepare_directory(&dir);
     // The probe sees what it is to see.
     let seen = |words: &[&str]| {
         let argv: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        probe(&argv, &installed(words[0]).unwrap(), &dir, &own)
+        probe_command(&argv, &find_program(words[0]).unwrap(), &dir, &own)
     };
     assert!(seen(&["cp", "f", "out"]).is_some_and(|why| why.starts_with("writes")));
     assert!(seen(&["sh", "-c", "./canary"]).is_some_and(|why| why.starts_with("loads")));
@@ -223,9 +223,9 @@ fn no_line_of_the_catalogue_writes_or_loads_what_the_directory_holds() {
     let env = DecisionEnv::fixture();
     let is_covered =
         |argv: &Vec<String>| policy.decide(&Proposal::argv(argv.clone()), &env).verdict == Verdict::Allow;
-    let covered: Vec<(Vec<String>, PathBuf)> = forms(number("LOBSTER_PROBE_SHARE", 40))
+    let covered: Vec<(Vec<String>, PathBuf)> = command_forms(env_number("LOBSTER_PROBE_SHARE", 40))
         .into_iter()
-        .filter_map(|argv| installed(&argv[0]).map(|program| (argv, program)))
+        .filter_map(|argv| find_program(&argv[0]).map(|program| (argv, program)))
         .filter(|(argv, _)| is_covered(argv))
         .collect();
     let (next, wrong) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
@@ -233,7 +233,7 @@ fn no_line_of_the_catalogue_writes_or_loads_what_the_directory_holds() {
         for _ in 0..4 {
             scope.spawn(|| {
                 while let Some((argv, program)) = covered.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if let Some(why) = probe(argv, program, &dir, &own) {
+                    if let Some(why) = probe_command(argv, program, &dir, &own) {
                         wrong.lock().unwrap().push(format!("{}: {why}", argv.join(" ")));
                     }
                 }

@@ -21,13 +21,13 @@ struct Effects {
 
 impl Analysis<'_> {
     /// Checks that the script on this line only prints.
-    pub(super) fn sed(&mut self, line: &CommandLine, args: &[Arg]) -> Result<(), String> {
-        let mut scripts: Vec<&Arg> = line.values(&["e", "expression"]).collect();
-        scripts.extend(line.pattern().map(|at| &args[at]));
+    pub(super) fn check_sed_script(&mut self, line: &CommandLine, args: &[Arg]) -> Result<(), String> {
+        let mut scripts: Vec<&Arg> = line.option_values(&["e", "expression"]).collect();
+        scripts.extend(line.pattern_position().map(|at| &args[at]));
         if scripts.is_empty() {
             return Err("there is no script".to_owned());
         }
-        if scripts.iter().any(|s| s.known().is_none()) {
+        if scripts.iter().any(|s| s.known_text().is_none()) {
             return Err("the script is not known yet".to_owned());
         }
         let script = scripts.iter().map(|s| s.text.as_str()).collect::<Vec<_>>().join("\n");
@@ -73,8 +73,8 @@ fn read_script(script: &str, effects: &mut Effects) -> Option<()> {
             Some(c) if c.is_whitespace() || matches!(c, ';' | '{' | '}') => script.at += 1,
             Some('#') => script.skip_line(),
             Some(_) => {
-                script.addresses()?;
-                script.command(effects)?;
+                script.skip_addresses()?;
+                script.read_command(effects)?;
             }
         }
     }
@@ -85,18 +85,18 @@ impl Script<'_> {
         self.chars.get(self.at).copied()
     }
 
-    fn skip(&mut self, wanted: impl Fn(char) -> bool) {
+    fn skip_while(&mut self, wanted: impl Fn(char) -> bool) {
         while self.peek().is_some_and(&wanted) {
             self.at += 1;
         }
     }
 
     fn skip_line(&mut self) {
-        self.skip(|c| c != '\n');
+        self.skip_while(|c| c != '\n');
     }
 
     fn skip_blanks(&mut self) {
-        self.skip(|c| c == ' ' || c == '\t');
+        self.skip_while(|c| c == ' ' || c == '\t');
     }
 
     fn rest_of_line(&mut self) -> String {
@@ -106,18 +106,18 @@ impl Script<'_> {
     }
 
     /// Addresses before a command.
-    fn addresses(&mut self) -> Option<()> {
+    fn skip_addresses(&mut self) -> Option<()> {
         for _ in 0..2 {
             self.skip_blanks();
             match self.peek() {
                 Some('/') => {
                     self.at += 1;
-                    self.regex('/')?;
-                    self.skip(|c| c == 'I');
+                    self.skip_regex('/')?;
+                    self.skip_while(|c| c == 'I');
                 }
                 Some('$') => self.at += 1,
                 Some(c) if c.is_ascii_digit() || matches!(c, '+' | '~') => {
-                    self.skip(|c| c.is_ascii_digit() || matches!(c, '+' | '~'));
+                    self.skip_while(|c| c.is_ascii_digit() || matches!(c, '+' | '~'));
                 }
                 Some('\\') => return None,
                 _ => {}
@@ -129,20 +129,20 @@ impl Script<'_> {
                 break;
             }
         }
-        self.skip(|c| c == '!' || c == ' ');
+        self.skip_while(|c| c == '!' || c == ' ');
         Some(())
     }
 
     /// A regular expression up to and including its delimiter. A delimiter inside a bracket expression
     /// ends it in some seds only, so it is refused.
-    fn regex(&mut self, delimiter: char) -> Option<()> {
+    fn skip_regex(&mut self, delimiter: char) -> Option<()> {
         let from = self.at;
-        self.text(delimiter)?;
+        self.skip_text(delimiter)?;
         brackets_are_closed(&self.chars[from..self.at - 1]).then_some(())
     }
 
     /// Text up to and including the next unescaped `delimiter`, on one line.
-    fn text(&mut self, delimiter: char) -> Option<()> {
+    fn skip_text(&mut self, delimiter: char) -> Option<()> {
         loop {
             match self.peek()? {
                 '\n' => return None,
@@ -157,7 +157,7 @@ impl Script<'_> {
         }
     }
 
-    fn command(&mut self, effects: &mut Effects) -> Option<()> {
+    fn read_command(&mut self, effects: &mut Effects) -> Option<()> {
         let c = self.peek()?;
         self.at += 1;
         match c {
@@ -165,13 +165,13 @@ impl Script<'_> {
             '=' | 'd' | 'D' | 'g' | 'G' | 'h' | 'H' | 'n' | 'N' | 'p' | 'P' | 'x' | 'z' | 'F' | 'l' => {}
             'q' | 'Q' => {
                 self.skip_blanks();
-                self.skip(|c| c.is_ascii_digit());
+                self.skip_while(|c| c.is_ascii_digit());
             }
             ':' | 'b' | 't' | 'T' => {
                 // Some seds end a label at `;` or `}`, others at the end of the line; the latter then
                 // see fewer commands.
                 self.skip_blanks();
-                self.skip(|c| c.is_ascii_alphanumeric() || c == '_');
+                self.skip_while(|c| c.is_ascii_alphanumeric() || c == '_');
             }
             'a' | 'i' | 'c' => return self.inserted_text(),
             'r' | 'R' => effects.reads.push(self.rest_of_line()),
@@ -180,11 +180,11 @@ impl Script<'_> {
                 run if run.is_empty() => effects.runs_data = true,
                 run => effects.runs.push(run),
             },
-            's' => self.substitution(effects)?,
+            's' => self.read_substitution(effects)?,
             'y' => {
-                let delimiter = self.delimiter()?;
-                self.text(delimiter)?;
-                self.text(delimiter)?;
+                let delimiter = self.read_delimiter()?;
+                self.skip_text(delimiter)?;
+                self.skip_text(delimiter)?;
             }
             _ => return None,
         }
@@ -207,17 +207,17 @@ impl Script<'_> {
         (!text.is_empty() && !text.contains(&'\\')).then_some(())
     }
 
-    fn delimiter(&mut self) -> Option<char> {
+    fn read_delimiter(&mut self) -> Option<char> {
         let delimiter = self.peek()?;
         self.at += 1;
         "/,#|@:!%~+=_^&".contains(delimiter).then_some(delimiter)
     }
 
-    fn substitution(&mut self, effects: &mut Effects) -> Option<()> {
-        let delimiter = self.delimiter()?;
-        self.regex(delimiter)?;
+    fn read_substitution(&mut self, effects: &mut Effects) -> Option<()> {
+        let delimiter = self.read_delimiter()?;
+        self.skip_regex(delimiter)?;
         let from = self.at;
-        self.text(delimiter)?;
+        self.skip_text(delimiter)?;
         let replacement: String = self.chars[from..self.at - 1].iter().collect();
         loop {
             match self.peek() {
@@ -283,7 +283,7 @@ pub(super) fn brackets_are_closed(regex: &[char]) -> bool {
 mod tests {
     use super::*;
 
-    fn effects(script: &str) -> (Option<()>, Effects) {
+    fn script_effects(script: &str) -> (Option<()>, Effects) {
         let mut effects = Effects::default();
         let understood = read_script(script, &mut effects);
         (understood, effects)
@@ -314,25 +314,25 @@ mod tests {
             "s|/usr|/opt|",
         ] {
             if script == "s/[^]/]*x//" {
-                assert_eq!(effects(script).0, None, "{script}");
+                assert_eq!(script_effects(script).0, None, "{script}");
             } else {
-                assert_eq!(effects(script), (Some(()), Effects::default()), "{script}");
+                assert_eq!(script_effects(script), (Some(()), Effects::default()), "{script}");
             }
         }
     }
 
     #[test]
     fn writing_and_running_are_seen() {
-        assert_eq!(effects("w /tmp/out").1.writes, ["/tmp/out"]);
-        assert_eq!(effects("s/a/b/w out").1.writes, ["out"]);
-        assert_eq!(effects("1e id").1.runs, ["id"]);
-        assert_eq!(effects("p;p;1 e id").1.runs, ["id"]);
-        assert_eq!(effects(":a;e id").1.runs, ["id"]);
-        assert_eq!(effects("b a}e id").1.runs, ["id"]);
-        assert_eq!(effects("a foo\ne id").1.runs, ["id"]);
-        assert!(effects("s/.*/date/e").1.runs_data);
-        assert!(effects("s,a\\,b,c,e").1.runs_data);
-        assert_eq!(effects("r /etc/shadow").1.reads, ["/etc/shadow"]);
+        assert_eq!(script_effects("w /tmp/out").1.writes, ["/tmp/out"]);
+        assert_eq!(script_effects("s/a/b/w out").1.writes, ["out"]);
+        assert_eq!(script_effects("1e id").1.runs, ["id"]);
+        assert_eq!(script_effects("p;p;1 e id").1.runs, ["id"]);
+        assert_eq!(script_effects(":a;e id").1.runs, ["id"]);
+        assert_eq!(script_effects("b a}e id").1.runs, ["id"]);
+        assert_eq!(script_effects("a foo\ne id").1.runs, ["id"]);
+        assert!(script_effects("s/.*/date/e").1.runs_data);
+        assert!(script_effects("s,a\\,b,c,e").1.runs_data);
+        assert_eq!(script_effects("r /etc/shadow").1.reads, ["/etc/shadow"]);
     }
 
     #[test]
@@ -356,7 +356,7 @@ mod tests {
             "a",
             "/x",
         ] {
-            assert_eq!(effects(script).0, None, "{script}");
+            assert_eq!(script_effects(script).0, None, "{script}");
         }
     }
 }

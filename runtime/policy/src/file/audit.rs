@@ -35,7 +35,7 @@ pub struct AuditPlaces {
 impl Audit {
     /// Paths on this host.
     #[must_use]
-    pub fn places(&self, state: &Path, home: &Path) -> AuditPlaces {
+    pub fn resolve_places(&self, state: &Path, home: &Path) -> AuditPlaces {
         let full = |path: &String| match (path.strip_prefix("@state"), path.strip_prefix('~')) {
             (Some(rest), _) => state.join(rest.trim_start_matches('/')),
             (None, Some(rest)) => home.join(rest.trim_start_matches('/')),

@@ -166,7 +166,7 @@ pub enum NetDefault {
 }
 
 impl NetDefault {
-    pub(crate) fn freedom(self) -> u8 {
+    pub(crate) fn freedom_rank(self) -> u8 {
         match self {
             Self::None => 0,
             Self::Hosts => 1,

@@ -2,7 +2,7 @@
 
 use super::super::analysis::{Analysis, Arg, Flow, MAX_VALUE_LEN, is_too_much};
 use super::super::dialect::Shell;
-use super::super::paths::{expand_root, normalise};
+use super::super::paths::{expand_root, normalise_path};
 use super::{Expansion, List, Part, Piece, Word, is_name_byte, name_len};
 
 /// Variables that some shell sets itself, with values that cannot be predicted.
@@ -26,13 +26,13 @@ struct Fields {
 }
 
 impl Fields {
-    fn current(&mut self) -> &mut Arg {
+    fn current_field(&mut self) -> &mut Arg {
         self.current.get_or_insert_default()
     }
 
     fn push_text(&mut self, text: &str, quoted: bool) {
         let split = self.split;
-        let current = self.current();
+        let current = self.current_field();
         current.quoted |= quoted;
         if !quoted && split && text.contains(['*', '?', '[']) {
             current.glob = true;
@@ -49,7 +49,7 @@ impl Fields {
         }
         if quoted || !self.split || !value.text.contains(BLANKS) {
             self.push_text(&value.text.clone(), quoted);
-            self.mark(value, quoted);
+            self.mark_current(value, quoted);
             return;
         }
         let mut parts = value.text.split(BLANKS).peekable();
@@ -58,11 +58,11 @@ impl Fields {
             end += part.len();
             if !part.is_empty() {
                 self.push_text(part, false);
-                self.current().from_split = true;
+                self.current_field().from_split = true;
                 if value.matched || (value.unknown && end >= value.unknown_at) {
                     // The unknown part may be before, in or after this word.
-                    self.mark(value, false);
-                    self.current().unknown_start |= value.unknown;
+                    self.mark_current(value, false);
+                    self.current_field().unknown_start |= value.unknown;
                 }
             }
             if parts.peek().is_some() {
@@ -71,13 +71,13 @@ impl Fields {
             end += 1;
         }
         if value.unknown {
-            self.mark(value, false);
+            self.mark_current(value, false);
         }
     }
 
-    fn mark(&mut self, value: &Arg, quoted: bool) {
+    fn mark_current(&mut self, value: &Arg, quoted: bool) {
         let may_split = self.split && !quoted;
-        let current = self.current();
+        let current = self.current_field();
         if value.unknown {
             if !current.unknown {
                 // Only the last word of a split value is in `current`.
@@ -101,7 +101,7 @@ impl Fields {
         current.taint = current.taint.join(value.taint);
     }
 
-    fn finish(mut self) -> Vec<Arg> {
+    fn into_words(mut self) -> Vec<Arg> {
         self.done.extend(self.current.take());
         if self.split {
             // An empty unquoted value is no word.
@@ -119,31 +119,31 @@ impl Fields {
 
 impl Analysis<'_> {
     /// Words that one word of a command line expands to.
-    pub(crate) fn expand(&mut self, word: &Word) -> Vec<Arg> {
-        let words = self.fields(&word.parts, true);
+    pub(crate) fn expand_word(&mut self, word: &Word) -> Vec<Arg> {
+        let words = self.expand_parts(&word.parts, true);
         match word.alternatives.is_empty() {
             true => words,
-            false => word.alternatives.iter().flat_map(|word| self.fields(&word.parts, true)).collect(),
+            false => word.alternatives.iter().flat_map(|word| self.expand_parts(&word.parts, true)).collect(),
         }
     }
 
     /// The single word that an assignment, a here-document or a pattern expands to.
     pub(super) fn expand_whole(&mut self, word: &Word) -> Arg {
         // Where one word is expected, `"$@"` joins its parts.
-        joined(&self.fields(&word.parts, false))
+        join_words(&self.expand_parts(&word.parts, false))
     }
 
-    fn fields(&mut self, parts: &[Part], split: bool) -> Vec<Arg> {
+    fn expand_parts(&mut self, parts: &[Part], split: bool) -> Vec<Arg> {
         let mut fields = Fields { split, ..Fields::default() };
         for Part { piece, quoted } in parts {
             match piece {
                 Piece::Text(text) => fields.push_text(text, *quoted),
-                Piece::Tilde(user) => fields.push_value(&self.tilde(user), true),
-                Piece::Parameter(name) => self.parameter(name, *quoted, &mut fields),
-                Piece::Code(list) => fields.push_value(&self.substitution(list), *quoted),
+                Piece::Tilde(user) => fields.push_value(&self.expand_tilde(user), true),
+                Piece::Parameter(name) => self.expand_parameter(name, *quoted, &mut fields),
+                Piece::Code(list) => fields.push_value(&self.expand_substitution(list), *quoted),
                 Piece::Process(list) => {
                     self.spread += 1;
-                    let taint = self.substitution(list).taint;
+                    let taint = self.expand_substitution(list).taint;
                     self.spread -= 1;
                     let text = "/dev/fd/63".to_owned();
                     fields.push_value(&Arg { text, unknown: true, taint, ..Arg::default() }, true);
@@ -154,39 +154,39 @@ impl Analysis<'_> {
                 }
             }
         }
-        fields.finish()
+        fields.into_words()
     }
 
     /// Value of an expansion beyond the language: it is never known, and hard blocks use the word
     /// inside it.
     fn beyond_value(&mut self, expansion: &Expansion, inside: &[Part]) -> Arg {
-        let word = joined(&self.fields(inside, false));
+        let word = join_words(&self.expand_parts(inside, false));
         let taint = word.taint;
         let guess = Arg { unknown: true, unknown_start: true, unset: true, inherited: true, ..word.clone() };
         match expansion {
-            Expansion::Number => Arg { taint, ..Arg::number() },
+            Expansion::Number => Arg { taint, ..Arg::unknown_number() },
             Expansion::Unknown => Arg { taint, ..Arg::unknown() },
             Expansion::Unshowable => {
-                self.deny("unshowable", "a quoted escape stands for a control character");
+                self.add_denial("unshowable", "a quoted escape stands for a control character");
                 Arg::unknown()
             }
             Expansion::Prompt => {
-                self.deny("prompt-expansion", "${...@P} runs the value as code");
+                self.add_denial("prompt-expansion", "${...@P} runs the value as code");
                 Arg::unknown()
             }
-            Expansion::Checked(name) => self.variable(name),
+            Expansion::Checked(name) => self.variable_value(name),
             Expansion::Changed(name) => {
-                let value = self.variable(name);
+                let value = self.variable_value(name);
                 if value.unset { value } else { Arg { taint: value.taint.join(taint), ..Arg::unknown() } }
             }
             Expansion::Default(name) | Expansion::Assign(name) | Expansion::Alternative(name) => {
                 if matches!(expansion, Expansion::Assign(_)) {
                     self.check_assignment(name, &guess);
-                    self.maybe(|a| a.set_variable(name, word.clone()));
+                    self.in_optional_code(|a| a.set_variable(name, word.clone()));
                 }
-                let value = self.variable(name);
+                let value = self.variable_value(name);
                 let alternative = matches!(expansion, Expansion::Alternative(_));
-                match self.choice.as_mut().map(|choice| choice.pick(ENVIRONMENT, 3)) {
+                match self.choice.as_mut().map(|choice| choice.pick_index(ENVIRONMENT, 3)) {
                     _ if !value.unset && !alternative && !value.text.is_empty() => value,
                     Some(0) => word,
                     Some(1) if alternative => Arg::default(),
@@ -197,26 +197,26 @@ impl Analysis<'_> {
         }
     }
 
-    fn substitution(&mut self, list: &List) -> Arg {
+    fn expand_substitution(&mut self, list: &List) -> Arg {
         let flow = if self.choice.as_ref().is_some_and(|c| c.repeated) {
             Flow::default()
         } else {
             let choice = self.choice.take();
             let saved = (self.span, std::mem::take(&mut self.facts));
             let input = std::mem::take(&mut self.child_input);
-            let flow = self.deeper(|a| a.subshell(|a| a.list(list, &input)));
+            let flow = self.one_level_deeper(|a| a.in_subshell(|a| a.walk_list(list, &input)));
             (self.span, self.facts) = saved;
             self.choice = choice;
             flow
         };
         let names_vital = |text: &String| {
-            text.split_whitespace().any(|word| self.roots.is_vital(&normalise(&self.scope.cwd, word)))
+            text.split_whitespace().any(|word| self.roots.is_vital(&normalise_path(&self.scope.cwd, word)))
         };
         let vital = flow.vital || flow.known.as_ref().is_some_and(names_vital);
         Arg { taint: flow.taint, numeric: flow.numeric, vital, ..Arg::unknown() }
     }
 
-    pub(crate) fn tilde(&self, user: &str) -> Arg {
+    pub(crate) fn expand_tilde(&self, user: &str) -> Arg {
         Arg::literal(match (user, self.env.vars.get("HOME")) {
             ("", Some(home)) => expand_root(home, self.env),
             ("", None) => self.env.home.clone(),
@@ -225,10 +225,10 @@ impl Analysis<'_> {
         })
     }
 
-    fn parameter(&mut self, name: &str, quoted: bool, fields: &mut Fields) {
-        let mut values = self.values(name);
+    fn expand_parameter(&mut self, name: &str, quoted: bool, fields: &mut Fields) {
+        let mut values = self.possible_values(name);
         if quoted && name == "*" && values.len() != 1 {
-            values = vec![joined(&values)];
+            values = vec![join_words(&values)];
         }
         for (i, value) in values.iter().enumerate() {
             if i > 0 {
@@ -242,14 +242,14 @@ impl Analysis<'_> {
             if let Some(current) = &mut fields.current
                 && current.text.len() > MAX_VALUE_LEN
             {
-                self.deny("limit:value", "an expanded word is too long");
+                self.add_denial("limit:value", "an expanded word is too long");
                 current.text.clear();
                 current.unknown = true;
             }
         }
     }
 
-    fn values(&mut self, name: &str) -> Vec<Arg> {
+    fn possible_values(&mut self, name: &str) -> Vec<Arg> {
         match name {
             "@" | "*" if self.scope.positional_unknown => vec![Arg { loose: true, ..Arg::unknown() }],
             "@" | "*" => {
@@ -260,9 +260,9 @@ impl Analysis<'_> {
             }
             _ if name.ends_with("[@]") => {
                 let name = name.trim_end_matches("[@]");
-                self.scope.vars.get(name).cloned().unwrap_or_else(|| vec![self.initial(name)])
+                self.scope.vars.get(name).cloned().unwrap_or_else(|| vec![self.initial_value(name)])
             }
-            "#" | "?" | "$" | "!" => vec![Arg::number()],
+            "#" | "?" | "$" | "!" => vec![Arg::unknown_number()],
             "-" | "0" => vec![Arg::unknown()],
             _ if name.starts_with(|c: char| c.is_ascii_digit()) => {
                 let at = name.parse::<usize>().unwrap_or(usize::MAX).wrapping_sub(1);
@@ -276,19 +276,19 @@ impl Analysis<'_> {
                     None => Arg::unset(),
                 }]
             }
-            _ => vec![self.variable(name)],
+            _ => vec![self.variable_value(name)],
         }
     }
 
     /// Value of `name` in the current reading.
-    fn variable(&mut self, name: &str) -> Arg {
-        let Some(values) = self.scope.vars.get(name) else { return self.initial(name) };
+    fn variable_value(&mut self, name: &str) -> Arg {
+        let Some(values) = self.scope.vars.get(name) else { return self.initial_value(name) };
         match (&mut self.choice, values.as_slice()) {
             (_, []) => Arg::unset(),
             (_, [value]) => value.clone(),
             (None, _) => Arg::unknown(),
             (Some(choice), values) => {
-                let index = choice.pick(name, values.len());
+                let index = choice.pick_index(name, values.len());
                 // An earlier reading of the same command may have changed them.
                 values.get(index).cloned().unwrap_or_else(Arg::unknown)
             }
@@ -296,11 +296,11 @@ impl Analysis<'_> {
     }
 
     /// Value of `name` at the start of the text.
-    pub(super) fn initial(&self, name: &str) -> Arg {
+    pub(super) fn initial_value(&self, name: &str) -> Arg {
         match name {
             "PWD" => Arg::literal(self.scope.cwd.clone()),
             "IFS" => Arg::literal(" \t\n"),
-            "PPID" => Arg { supervisor: true, ..Arg::number() },
+            "PPID" => Arg { supervisor: true, ..Arg::unknown_number() },
             // The shell does not get these unchanged, or only some shells set them.
             _ if SET_AT_START.contains(&name)
                 || name.starts_with("GIT_CONFIG_")
@@ -318,7 +318,7 @@ impl Analysis<'_> {
     }
 
     /// Records a value, and judges the name.
-    pub(crate) fn assign(&mut self, name: &str, value: Arg) {
+    pub(crate) fn assign_variable(&mut self, name: &str, value: Arg) {
         self.assign_list(name, vec![value]);
     }
 
@@ -339,7 +339,7 @@ impl Analysis<'_> {
         let keep = keep || self.choice.as_ref().is_some_and(|choice| choice.repeated);
         let mut values = match self.scope.vars.remove(name) {
             Some(values) if keep => values,
-            None if keep => vec![self.initial(name)],
+            None if keep => vec![self.initial_value(name)],
             Some(_) | None => Vec::new(),
         };
         for value in new {
@@ -356,7 +356,7 @@ impl Analysis<'_> {
     }
 
     /// Runs `inside` as code that may be skipped or may end early.
-    pub(crate) fn maybe<T>(&mut self, inside: impl FnOnce(&mut Self) -> T) -> T {
+    pub(crate) fn in_optional_code<T>(&mut self, inside: impl FnOnce(&mut Self) -> T) -> T {
         let before = self.scope.vars.clone();
         let positional = self.scope.positional.clone();
         let out = inside(self);
@@ -367,7 +367,7 @@ impl Analysis<'_> {
         for name in self.scope.vars.keys().cloned().collect::<Vec<_>>() {
             let values = match before.get(&name) {
                 Some(values) => values.clone(),
-                None => vec![self.initial(&name)],
+                None => vec![self.initial_value(&name)],
             };
             if self.scope.vars.get(&name) != Some(&values) {
                 self.add_values(&name, values, true);
@@ -380,7 +380,7 @@ impl Analysis<'_> {
     /// its environment.
     pub(super) fn forget_unexported(&mut self) {
         for name in self.scope.vars.keys().cloned().collect::<Vec<_>>() {
-            let initial = self.initial(&name);
+            let initial = self.initial_value(&name);
             self.add_values(&name, vec![initial], true);
         }
     }
@@ -398,7 +398,7 @@ fn ends_in_a_name(text: &str) -> bool {
 }
 
 /// Joins words with blanks.
-fn joined(words: &[Arg]) -> Arg {
+fn join_words(words: &[Arg]) -> Arg {
     if let [word] = words {
         return word.clone();
     }

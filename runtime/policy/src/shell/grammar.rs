@@ -34,14 +34,14 @@ impl<'t> Reader<'t> {
             return Err(Stop::Syntax);
         }
         if !self.pending.is_empty() {
-            self.beyond("a here-document without an end");
+            self.flag_unsupported("a here-document without an end");
             self.here_bodies()?;
         }
         Ok(list)
     }
 
     /// All commands that may be in text that cannot be followed, each separately.
-    pub(super) fn scattered(&mut self) -> List {
+    pub(super) fn scattered_commands(&mut self) -> List {
         self.lenient = true;
         let mut list = List::new();
         while let Some(byte) = self.peek() {
@@ -97,7 +97,7 @@ impl<'t> Reader<'t> {
                     let clear = before.is_none_or(|b| is_blank(b) || b == b'\n')
                         || self.peek_at(2).is_some_and(is_blank);
                     if !clear {
-                        self.beyond("a line that continues inside an operator");
+                        self.flag_unsupported("a line that continues inside an operator");
                     }
                     self.at += 2;
                 }
@@ -132,7 +132,7 @@ impl<'t> Reader<'t> {
     }
 
     /// Takes the reserved word `word`, which is required here.
-    fn keyword(&mut self, word: &'static str) -> Read<()> {
+    fn expect_keyword(&mut self, word: &'static str) -> Read<()> {
         self.skip_lines()?;
         if self.read_bare() != word {
             return Err(Stop::Syntax);
@@ -199,7 +199,7 @@ impl<'t> Reader<'t> {
             negations += 1;
         }
         if negations > 1 || (negations == 1 && self.read_bare() == "time") {
-            self.beyond("`! !`");
+            self.flag_unsupported("`! !`");
         }
         let mut commands = vec![self.read_command(true)?];
         loop {
@@ -209,7 +209,7 @@ impl<'t> Reader<'t> {
             }
             self.at += 1;
             if self.peek() == Some(b'&') {
-                self.beyond("`|&`");
+                self.flag_unsupported("`|&`");
                 self.at += 1;
             }
             self.skip_lines()?;
@@ -221,41 +221,41 @@ impl<'t> Reader<'t> {
         self.skip_blanks();
         let compound = if self.peek() == Some(b'(') {
             if self.peek_at(1) == Some(b'(') {
-                self.beyond("`((`");
+                self.flag_unsupported("`((`");
             }
             self.at += 1;
-            let list = self.deeper(|r| r.read_commands(&[")"]))?;
+            let list = self.one_level_deeper(|r| r.read_commands(&[")"]))?;
             self.expect_paren()?;
             Compound::Subshell(list)
         } else {
             match self.read_bare() {
                 "{" => {
-                    self.keyword("{")?;
-                    let list = self.deeper(|r| r.read_commands(&["}"]))?;
-                    self.keyword("}")?;
+                    self.expect_keyword("{")?;
+                    let list = self.one_level_deeper(|r| r.read_commands(&["}"]))?;
+                    self.expect_keyword("}")?;
                     Compound::Group(list)
                 }
-                "if" => self.deeper(Self::if_clause)?,
-                "while" => self.deeper(|r| r.loop_clause("while"))?,
-                "until" => self.deeper(|r| r.loop_clause("until"))?,
-                "for" => self.deeper(|r| r.for_clause("for"))?,
+                "if" => self.one_level_deeper(Self::if_clause)?,
+                "while" => self.one_level_deeper(|r| r.loop_clause("while"))?,
+                "until" => self.one_level_deeper(|r| r.loop_clause("until"))?,
+                "for" => self.one_level_deeper(|r| r.for_clause("for"))?,
                 "select" => {
-                    self.beyond("`select`");
-                    self.deeper(|r| r.for_clause("select"))?
+                    self.flag_unsupported("`select`");
+                    self.one_level_deeper(|r| r.for_clause("select"))?
                 }
-                "case" => self.deeper(Self::case_clause)?,
+                "case" => self.one_level_deeper(Self::case_clause)?,
                 "coproc" => {
-                    self.beyond("`coproc`");
+                    self.flag_unsupported("`coproc`");
                     self.at += "coproc".len();
-                    return self.deeper(|r| r.read_command(false));
+                    return self.one_level_deeper(|r| r.read_command(false));
                 }
-                "time" if self.rest()[4..].trim_start().starts_with(['{', '(']) => {
-                    self.beyond("`time` in front of this");
+                "time" if self.remaining_text()[4..].trim_start().starts_with(['{', '(']) => {
+                    self.flag_unsupported("`time` in front of this");
                     self.at += "time".len();
-                    return self.deeper(|r| r.read_command(false));
+                    return self.one_level_deeper(|r| r.read_command(false));
                 }
                 "function" => {
-                    self.beyond("a function");
+                    self.flag_unsupported("a function");
                     self.at += "function".len();
                     self.skip_blanks();
                     let name = self.read_bare();
@@ -283,62 +283,62 @@ impl<'t> Reader<'t> {
     }
 
     fn if_clause(&mut self) -> Read<Compound> {
-        self.keyword("if")?;
+        self.expect_keyword("if")?;
         let mut branches = Vec::new();
         let mut condition = self.read_commands(&["then"])?;
         loop {
-            self.keyword("then")?;
+            self.expect_keyword("then")?;
             branches.push((condition, self.read_commands(&["elif", "else", "fi"])?));
             match self.read_bare() {
                 "elif" => {
-                    self.keyword("elif")?;
+                    self.expect_keyword("elif")?;
                     condition = self.read_commands(&["then"])?;
                 }
                 "else" => {
-                    self.keyword("else")?;
+                    self.expect_keyword("else")?;
                     branches.push((List::new(), self.read_commands(&["fi"])?));
                     break;
                 }
                 _ => break,
             }
         }
-        self.keyword("fi")?;
+        self.expect_keyword("fi")?;
         Ok(Compound::If(branches))
     }
 
     fn loop_clause(&mut self, word: &'static str) -> Read<Compound> {
-        self.keyword(word)?;
+        self.expect_keyword(word)?;
         let condition = self.read_commands(&["do"])?;
         Ok(Compound::Loop { until: word == "until", condition, body: self.do_group()? })
     }
 
     fn do_group(&mut self) -> Read<List> {
-        self.keyword("do")?;
+        self.expect_keyword("do")?;
         let body = self.read_commands(&["done"])?;
-        self.keyword("done")?;
+        self.expect_keyword("done")?;
         Ok(body)
     }
 
     fn for_clause(&mut self, word: &'static str) -> Read<Compound> {
-        self.keyword(word)?;
+        self.expect_keyword(word)?;
         self.skip_blanks();
         let name = self.read_bare();
         if name.is_empty() || name_len(name) != name.len() {
-            return self.lose("`for` without a plain name");
+            return self.give_up("`for` without a plain name");
         }
         self.at += name.len();
         let name = name.to_owned();
         self.skip_lines()?;
         let mut words = None;
         if self.read_bare() == "in" {
-            self.keyword("in")?;
+            self.expect_keyword("in")?;
             let list: &mut Vec<Word> = words.insert(Vec::new());
             loop {
                 self.skip_blanks();
                 if self.peek().is_none_or(is_delimiter) {
                     break;
                 }
-                list.push(self.word()?);
+                list.push(self.read_word()?);
             }
             match self.peek() {
                 Some(b';') => self.at += 1,
@@ -352,10 +352,10 @@ impl<'t> Reader<'t> {
     }
 
     fn case_clause(&mut self) -> Read<Compound> {
-        self.keyword("case")?;
+        self.expect_keyword("case")?;
         self.skip_blanks();
-        let subject = self.word()?;
-        self.keyword("in")?;
+        let subject = self.read_word()?;
+        self.expect_keyword("in")?;
         let mut arms = Vec::new();
         loop {
             self.skip_lines()?;
@@ -368,7 +368,7 @@ impl<'t> Reader<'t> {
             let mut patterns = Vec::new();
             loop {
                 self.skip_blanks();
-                patterns.push(self.word()?);
+                patterns.push(self.read_word()?);
                 self.skip_blanks();
                 match self.peek() {
                     Some(b'|') if !matches!(self.peek_at(1), Some(b'|' | b'&')) => self.at += 1,
@@ -379,13 +379,13 @@ impl<'t> Reader<'t> {
             self.at += 1;
             arms.push((patterns, self.read_list(&[";;", "esac"])?));
             if self.is_at(";&") || self.is_at(";;&") {
-                self.beyond("`;&`");
+                self.flag_unsupported("`;&`");
                 self.at += if self.is_at(";&") { 2 } else { 3 };
             } else if self.is_at(";;") {
                 self.at += 2;
             }
         }
-        self.keyword("esac")?;
+        self.expect_keyword("esac")?;
         Ok(Compound::Case(subject, arms))
     }
 
@@ -393,7 +393,7 @@ impl<'t> Reader<'t> {
     fn function_body(&mut self, name: &str) -> Read<Command> {
         self.skip_lines()?;
         let name = name.replace(['\\', '\'', '"'], "");
-        let body = Rc::new(self.deeper(|r| r.read_command(false))?);
+        let body = Rc::new(self.one_level_deeper(|r| r.read_command(false))?);
         Ok(Command::Compound(Compound::Function(name, body), Vec::new()))
     }
 
@@ -415,7 +415,7 @@ impl<'t> Reader<'t> {
             if self.peek() == Some(b'(') {
                 if let Some(name) = name.filter(|_| simple.words.len() == 1 && simple.assignments.is_empty())
                 {
-                    self.beyond("a function");
+                    self.flag_unsupported("a function");
                     self.at += 1;
                     self.skip_blanks();
                     if self.peek() == Some(b')') && simple.redirects.is_empty() {
@@ -425,7 +425,7 @@ impl<'t> Reader<'t> {
                     self.at = start;
                 }
                 // Only the name of a function may precede it.
-                self.beyond("`(` after a word");
+                self.flag_unsupported("`(` after a word");
                 if self.lenient && self.at > begun {
                     break;
                 }
@@ -437,7 +437,7 @@ impl<'t> Reader<'t> {
                 simple.assignments.push(assignment);
                 continue;
             }
-            let word = match self.word() {
+            let word = match self.read_word() {
                 Err(Stop::Syntax | Stop::Lost) if self.lenient && start > begun => {
                     self.at = start;
                     break;
@@ -447,9 +447,9 @@ impl<'t> Reader<'t> {
             simple.words.push(word);
             let raw = self.text.get(start..self.at).unwrap_or("");
             if raw.starts_with('{') && raw.ends_with('}') && matches!(self.peek(), Some(b'<' | b'>')) {
-                self.beyond("`{name}` in front of a redirect");
+                self.flag_unsupported("`{name}` in front of a redirect");
                 let name = raw[1..raw.len() - 1].to_owned();
-                simple.assignments.push((name, vec![Word::beyond(Vec::new())]));
+                simple.assignments.push((name, vec![Word::unknown_value(Vec::new())]));
             }
             match name {
                 Some(name) => self.check_argument(name, raw),
@@ -460,7 +460,7 @@ impl<'t> Reader<'t> {
                         "[[" => self.extended_test(&mut simple)?,
                         "time" => self.check_time(first && is_alone),
                         _ if raw.contains('=') || (raw.contains('[') && raw != "[") => {
-                            self.beyond(ASSIGNMENT);
+                            self.flag_unsupported(ASSIGNMENT);
                         }
                         _ => {}
                     }
@@ -475,7 +475,7 @@ impl<'t> Reader<'t> {
 
     /// `[[ … ]]`, of which the words are kept.
     fn extended_test(&mut self, simple: &mut Simple) -> Read<()> {
-        self.beyond("`[[`");
+        self.flag_unsupported("`[[`");
         loop {
             self.skip_lines()?;
             match self.peek() {
@@ -483,7 +483,7 @@ impl<'t> Reader<'t> {
                 Some(byte) if is_delimiter(byte) => self.at += 1,
                 Some(_) => {
                     let is_end = self.read_bare() == "]]";
-                    simple.words.push(self.word()?);
+                    simple.words.push(self.read_word()?);
                     if is_end {
                         return Ok(());
                     }
@@ -494,7 +494,7 @@ impl<'t> Reader<'t> {
 
     /// `name=word` at the start of a command; other assignments are beyond the language.
     fn read_assignment(&mut self) -> Read<Option<(String, Vec<Word>)>> {
-        let rest = self.rest();
+        let rest = self.remaining_text();
         let len = name_len(rest);
         let (name, behind) = rest.split_at(len);
         let is_plain = behind.starts_with('=');
@@ -509,7 +509,7 @@ impl<'t> Reader<'t> {
         }
         let mut inside = Vec::new();
         if !is_plain {
-            self.beyond(ASSIGNMENT);
+            self.flag_unsupported(ASSIGNMENT);
         }
         self.at += len;
         if let Some(len) = subscript {
@@ -525,15 +525,15 @@ impl<'t> Reader<'t> {
             parts.insert(0, Part { piece, quoted: true });
         };
         if self.peek() == Some(b'(') {
-            self.beyond("an array");
+            self.flag_unsupported("an array");
             self.at += 1;
             let mut elements = Vec::new();
             loop {
                 self.skip_lines()?;
                 match self.peek() {
                     Some(b')') => break,
-                    None | Some(b';' | b'&' | b'|' | b'(' | b'<' | b'>') => return self.lose("an array"),
-                    Some(_) => elements.push(self.word()?),
+                    None | Some(b';' | b'&' | b'|' | b'(' | b'<' | b'>') => return self.give_up("an array"),
+                    Some(_) => elements.push(self.read_word()?),
                 }
             }
             self.at += 1;
@@ -544,10 +544,10 @@ impl<'t> Reader<'t> {
             }
             return Ok(Some((name.to_owned(), elements)));
         }
-        let mut word = self.value()?;
+        let mut word = self.read_value()?;
         if subscript.is_some() {
             inside.append(&mut word.parts);
-            word = Word::beyond(inside);
+            word = Word::unknown_value(inside);
         } else if appends {
             old(&mut word.parts);
         }
@@ -562,16 +562,16 @@ impl<'t> Reader<'t> {
         }
         let rest = &raw[target..];
         if rest.starts_with("+=") || (rest.starts_with('[') && rest.contains("]=")) {
-            self.beyond(ASSIGNMENT);
+            self.flag_unsupported(ASSIGNMENT);
         }
         let Some(value) = rest.strip_prefix('=') else {
             return;
         };
         if value.starts_with('~') || value.contains(":~") {
-            self.beyond("a tilde behind `=` in an argument");
+            self.flag_unsupported("a tilde behind `=` in an argument");
         }
         if DECLARING.contains(&name) && has_bare_expansion(value) {
-            self.beyond("an unquoted expansion in the value of `export`");
+            self.flag_unsupported("an unquoted expansion in the value of `export`");
         }
     }
 
@@ -580,13 +580,13 @@ impl<'t> Reader<'t> {
         self.skip_blanks();
         let mut next = self.read_bare();
         if next == "-p" {
-            let rest = self.rest()[2..].trim_start_matches([' ', '\t']);
+            let rest = self.remaining_text()[2..].trim_start_matches([' ', '\t']);
             next = &rest[..rest.bytes().position(is_delimiter).unwrap_or(rest.len())];
         }
         let plain = next.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-./".contains(&b));
         let is_program = plain && !next.is_empty() && !next.starts_with('-');
         if !may_be_keyword || !is_program || STATEFUL.contains(&next) || RESERVED.contains(&next) {
-            self.beyond("`time` in front of this");
+            self.flag_unsupported("`time` in front of this");
         }
     }
 
@@ -596,20 +596,20 @@ impl<'t> Reader<'t> {
         let digits = rest.iter().take_while(|b| b.is_ascii_digit()).count();
         if !matches!(self.peek_at(digits), Some(b'<' | b'>')) || self.peek_at(digits + 1) == Some(b'(') {
             if digits == 0 && self.is_at("&>") {
-                self.beyond("`&>`");
+                self.flag_unsupported("`&>`");
                 self.at += if self.is_at("&>>") { 3 } else { 2 };
                 self.skip_blanks();
-                let target = Target::Write(self.word()?);
+                let target = Target::Write(self.read_word()?);
                 return Ok(Some(Redirect { descriptor: None, target }));
             }
             return Ok(None);
         }
         if digits > 1 {
             // A word in dash, a descriptor in bash.
-            self.beyond("a descriptor of several digits");
+            self.flag_unsupported("a descriptor of several digits");
         }
         if self.at > 0 && digits > 0 && !is_delimiter(self.bytes[self.at - 1]) {
-            self.beyond("a redirect directly after a word");
+            self.flag_unsupported("a redirect directly after a word");
         }
         let descriptor = self.text[self.at..self.at + digits].parse().ok();
         self.at += digits;
@@ -627,32 +627,32 @@ impl<'t> Reader<'t> {
         let target = match operator {
             "<<" | "<<-" => Target::Document(self.here_document(operator == "<<-")?),
             "<<<" => {
-                self.beyond("`<<<`");
-                let mut word = self.word()?;
+                self.flag_unsupported("`<<<`");
+                let mut word = self.read_word()?;
                 word.parts.push(Part { piece: Piece::Text("\n".to_owned()), quoted: true });
                 word.parts.iter_mut().for_each(|part| part.quoted = true);
                 Target::Document(Rc::new(OnceCell::from(word)))
             }
             "<&" | ">&" => {
-                let word = self.word()?;
+                let word = self.read_word()?;
                 let raw = &self.text[start..self.at];
                 match raw.strip_suffix('-').unwrap_or(raw).parse() {
                     _ if raw == "-" => Target::Duplicate(None),
                     Ok(descriptor) => {
                         if raw.len() > 1 {
-                            self.beyond("a descriptor of several digits");
+                            self.flag_unsupported("a descriptor of several digits");
                         }
                         Target::Duplicate(Some(descriptor))
                     }
                     Err(_) => {
-                        self.beyond("`>&` with anything but one digit or `-`");
+                        self.flag_unsupported("`>&` with anything but one digit or `-`");
                         if operator == "<&" { Target::Read(word) } else { Target::Write(word) }
                     }
                 }
             }
-            "<" => Target::Read(self.word()?),
-            "<>" => Target::ReadWrite(self.word()?),
-            _ => Target::Write(self.word()?),
+            "<" => Target::Read(self.read_word()?),
+            "<>" => Target::ReadWrite(self.read_word()?),
+            _ => Target::Write(self.read_word()?),
         };
         Ok(Some(Redirect { descriptor, target }))
     }
@@ -660,7 +660,7 @@ impl<'t> Reader<'t> {
     /// Reads `<<delimiter`; the body follows the next line end.
     fn here_document(&mut self, strip: bool) -> Read<Rc<OnceCell<Word>>> {
         let start = self.at;
-        self.word()?;
+        self.read_word()?;
         let raw = &self.text[start..self.at];
         let plain = |text: &str| {
             !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.-+@%".contains(&b))
@@ -670,7 +670,7 @@ impl<'t> Reader<'t> {
         let (delimiter, expand) = match unquoted {
             Some(inner) if plain(inner) => (inner, false),
             None if plain(raw) => (raw, true),
-            Some(_) | None => return self.lose("a here-document whose delimiter is quoted this way"),
+            Some(_) | None => return self.give_up("a here-document whose delimiter is quoted this way"),
         };
         let body = Rc::new(OnceCell::new());
         let pending = Pending { delimiter: delimiter.to_owned(), strip, expand, body: Rc::clone(&body) };

@@ -32,7 +32,7 @@ fn ordinary_text_is_of_the_language() {
         "until test -e done; do sleep 1; done",
         "set -eu; X=a.txt; cat \"$X\"",
     ] {
-        let script = read(text, 64).unwrap();
+        let script = read_script(text, 64).unwrap();
         assert!(script.is_certain(), "{text}: {script:?}");
         for dialect in SHELLS {
             let decision = decide(text, dialect);
@@ -261,12 +261,12 @@ fn deep_and_long_text_is_refused() {
 #[test]
 fn unshowable_characters_are_found() {
     for text in ["a\u{1b}[2K", "a\u{202e}b", "a\u{200b}", "a\rb", "a\0", "a\u{2028}b", "a\u{e0041}"] {
-        assert!(unshowable(text).is_some(), "{text:?}");
+        assert!(find_unshowable(text).is_some(), "{text:?}");
     }
     for text in ["x\u{fe0f}.sh", "a\u{2800}b", "a\u{1bca0}", "sh x\u{fe00}"] {
-        assert!(unshowable(text).is_some(), "{text:?}");
+        assert!(find_unshowable(text).is_some(), "{text:?}");
     }
-    assert_eq!(unshowable("café 你好 😀 ☁\u{fe0f} 1\u{fe0f}\u{20e3} \t\n"), None);
+    assert_eq!(find_unshowable("café 你好 😀 ☁\u{fe0f} 1\u{fe0f}\u{20e3} \t\n"), None);
     assert_eq!(decide("echo $'\\e[2K'", Dialect::Bash).reason_code, "unshowable");
 }
 

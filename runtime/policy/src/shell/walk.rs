@@ -6,14 +6,14 @@ use super::super::analysis::{Analysis, Arg, Choice, CommandInput, Flow, Level, M
 use super::super::command::Invocation;
 use super::super::dialect::Dialect;
 use super::super::wrappers::is_shell;
-use super::{Command, Compound, Item, List, Piece, Redirect, Simple, Target, Word, read};
+use super::{Command, Compound, Item, List, Piece, Redirect, Simple, Target, Word, read_script};
 
 /// Code of the reason for text beyond the language.
 pub(crate) const LANGUAGE: &str = "language";
 
 impl Analysis<'_> {
     /// Asks because of a construct that is not part of the language that shells share.
-    pub(crate) fn beyond(&mut self, what: &str) {
+    pub(crate) fn flag_unsupported(&mut self, what: &str) {
         self.ask_hint(
             LANGUAGE,
             format!("{what} is beyond the shell language that lobster can judge; a person has to read the text"),
@@ -24,8 +24,8 @@ impl Analysis<'_> {
     /// Reads `text` as shell code that runs in this shell.
     pub(crate) fn walk_text(&mut self, text: &str) -> Flow {
         let input = std::mem::take(&mut self.child_input);
-        let Ok(script) = read(text, self.policy.limits().nesting) else {
-            self.deny("limit:nesting", "the text nests too deeply to be read");
+        let Ok(script) = read_script(text, self.policy.limits().nesting) else {
+            self.add_denial("limit:nesting", "the text nests too deeply to be read");
             return Flow::default();
         };
         if script.is_broken {
@@ -39,7 +39,7 @@ impl Analysis<'_> {
             if self.depth == 0 {
                 self.span = Some(beyond.span);
             }
-            self.beyond(beyond.what);
+            self.flag_unsupported(beyond.what);
             self.span = span;
         }
         if script.beyond.is_some() && self.env.shell.dialect != Dialect::Bash {
@@ -47,20 +47,24 @@ impl Analysis<'_> {
             let others = [("$'", "'"), ("$\"", "\""), ("&>", "& >"), ("[[", "[ ")];
             let other = others.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to));
             if other != text
-                && let Ok(script) = read(&other, self.policy.limits().nesting)
+                && let Ok(script) = read_script(&other, self.policy.limits().nesting)
             {
                 self.guess_at(&script.list, &input);
             }
         }
-        if script.is_whole { self.list(&script.list, &input) } else { self.guess_at(&script.list, &input) }
+        if script.is_whole {
+            self.walk_list(&script.list, &input)
+        } else {
+            self.guess_at(&script.list, &input)
+        }
     }
 
     /// Follows the possible commands of a text: they may add denials but no questions.
     fn guess_at(&mut self, list: &List, input: &CommandInput) -> Flow {
         let kept = self.findings.len();
-        let flow = self.subshell(|a| {
+        let flow = self.in_subshell(|a| {
             a.scope.positional_unknown = true;
-            a.list(list, input)
+            a.walk_list(list, input)
         });
         let mut at = 0;
         self.findings.retain(|finding| {
@@ -73,8 +77,8 @@ impl Analysis<'_> {
     /// Reads `text` as the code of a new shell process, which does not see the plain variables of this
     /// one.
     pub(crate) fn walk_child(&mut self, text: &str, positional: Vec<Arg>) -> Flow {
-        self.deeper(|a| {
-            a.subshell(|a| {
+        self.one_level_deeper(|a| {
+            a.in_subshell(|a| {
                 a.scope.functions.clear();
                 a.forget_unexported();
                 a.scope.positional = positional;
@@ -87,12 +91,12 @@ impl Analysis<'_> {
         })
     }
 
-    pub(crate) fn list(&mut self, list: &List, input: &CommandInput) -> Flow {
+    pub(crate) fn walk_list(&mut self, list: &List, input: &CommandInput) -> Flow {
         let mut flow: Option<Flow> = None;
         for Item { pipelines, background } in list {
             let next = if *background {
                 self.spread += 1;
-                let flow = self.subshell(|a| a.and_or(pipelines, input));
+                let flow = self.in_subshell(|a| a.and_or(pipelines, input));
                 self.spread -= 1;
                 flow
             } else {
@@ -111,7 +115,7 @@ impl Analysis<'_> {
         for (at, pipeline) in pipelines.iter().enumerate() {
             flow = match at {
                 0 => self.walk_pipeline(pipeline, input),
-                _ => flow.join(self.maybe(|a| a.walk_pipeline(pipeline, input))),
+                _ => flow.join(self.in_optional_code(|a| a.walk_pipeline(pipeline, input))),
             };
         }
         flow
@@ -129,7 +133,7 @@ impl Analysis<'_> {
                 CommandInput::Pipe(before) => (before.taint, before.shell),
                 _ => Default::default(),
             };
-            flow = self.subshell(|a| a.walk_command(command, &upstream));
+            flow = self.in_subshell(|a| a.walk_command(command, &upstream));
             // Data keeps its origin through every filter.
             flow.taint = flow.taint.join(carried.0);
             flow.shell |= carried.1;
@@ -137,7 +141,7 @@ impl Analysis<'_> {
         }
         self.spread -= 1;
         if flow.shell && flow.taint.network {
-            self.hard(
+            self.add_hard_block(
                 "remote-shell",
                 "the pipeline connects a shell to the network",
                 Some("download to a file, read it, and run it as a separate step"),
@@ -153,32 +157,32 @@ impl Analysis<'_> {
                 self.walk_compound(compound, input)
             }
             Command::Compound(compound, redirects) => {
-                let redirected = self.redirects(redirects, input);
+                let redirected = self.judge_redirects(redirects, input);
                 // If a file cannot be opened, nothing inside runs.
-                self.maybe(|a| a.walk_compound(compound, &redirected.input))
+                self.in_optional_code(|a| a.walk_compound(compound, &redirected.input))
             }
         }
     }
 
     fn walk_compound(&mut self, compound: &Compound, input: &CommandInput) -> Flow {
         match compound {
-            Compound::Group(list) => self.list(list, input),
-            Compound::Subshell(list) => self.subshell(|a| a.list(list, input)),
+            Compound::Group(list) => self.walk_list(list, input),
+            Compound::Subshell(list) => self.in_subshell(|a| a.walk_list(list, input)),
             Compound::If(branches) => {
                 let mut flow = Flow::default();
                 for (at, (condition, body)) in branches.iter().enumerate() {
                     let tested = match at {
-                        0 => self.list(condition, input),
-                        _ => self.maybe(|a| a.list(condition, input)),
+                        0 => self.walk_list(condition, input),
+                        _ => self.in_optional_code(|a| a.walk_list(condition, input)),
                     };
-                    flow = flow.join(tested).join(self.maybe(|a| a.list(body, input)));
+                    flow = flow.join(tested).join(self.in_optional_code(|a| a.walk_list(body, input)));
                 }
                 flow
             }
             Compound::Loop { until, condition, body } => {
                 let endless: &[&str] = if *until { &["false"] } else { &["true", ":"] };
                 if is_one_of(condition, endless) && starts_background_jobs(body) && !ends_or_waits(body) {
-                    self.hard(
+                    self.add_hard_block(
                         "fork-bomb",
                         "an endless loop starts background processes",
                         Some("bound the loop, or wait for each process"),
@@ -187,17 +191,19 @@ impl Analysis<'_> {
                 self.widen_values(condition);
                 self.widen_values(body);
                 self.walk_turns(|a| {
-                    let flow = a.list(condition, input);
-                    flow.join(a.list(body, input))
+                    let flow = a.walk_list(condition, input);
+                    flow.join(a.walk_list(body, input))
                 })
             }
             Compound::For { name, words, body } => {
                 let values: Vec<Arg> = match words {
                     None if self.scope.positional_unknown => vec![Arg::unknown()],
                     None => self.scope.positional.clone(),
-                    Some(words) => {
-                        words.iter().flat_map(|word| self.expand(word)).map(Arg::after_matching).collect()
-                    }
+                    Some(words) => words
+                        .iter()
+                        .flat_map(|word| self.expand_word(word))
+                        .map(Arg::after_matching)
+                        .collect(),
                 };
                 let values = if values.len() > MAX_VALUES { vec![Arg::unknown()] } else { values };
                 if let Some(value) = values.first() {
@@ -206,7 +212,7 @@ impl Analysis<'_> {
                 self.widen_values(body);
                 self.walk_turns(|a| {
                     a.add_values(name, values.clone(), false);
-                    a.list(body, input)
+                    a.walk_list(body, input)
                 })
             }
             Compound::Case(subject, arms) => {
@@ -216,14 +222,14 @@ impl Analysis<'_> {
                     for pattern in patterns {
                         self.expand_whole(pattern);
                     }
-                    flow = flow.join(self.maybe(|a| a.list(body, input)));
+                    flow = flow.join(self.in_optional_code(|a| a.walk_list(body, input)));
                 }
                 flow
             }
             Compound::Function(name, body) => {
                 self.scope.functions.insert(name.clone(), Rc::clone(body));
                 // The body is judged at its definition, even if it is never called.
-                self.subshell(|a| {
+                self.in_subshell(|a| {
                     a.scope.positional = Vec::new();
                     a.scope.positional_unknown = true;
                     a.call_body(name, body, input)
@@ -237,7 +243,7 @@ impl Analysis<'_> {
     fn call_body(&mut self, name: &str, body: &Command, input: &CommandInput) -> Flow {
         if let Some((_, outer)) = self.calls.iter().find(|(call, _)| call == name) {
             if self.spread > *outer {
-                self.hard(
+                self.add_hard_block(
                     "fork-bomb",
                     format!("{name} starts itself again in the background or in a pipeline"),
                     None,
@@ -246,7 +252,7 @@ impl Analysis<'_> {
             return Flow::default();
         }
         self.calls.push((name.to_owned(), self.spread));
-        let flow = self.deeper(|a| a.maybe(|a| a.walk_command(body, input)));
+        let flow = self.one_level_deeper(|a| a.in_optional_code(|a| a.walk_command(body, input)));
         self.calls.pop();
         flow
     }
@@ -266,22 +272,22 @@ impl Analysis<'_> {
     /// Follows the turns of a loop until the directory at the start of each turn is known.
     fn walk_turns(&mut self, mut body: impl FnMut(&mut Self) -> Flow) -> Flow {
         let before = (self.scope.cwd.clone(), self.scope.visited.clone());
-        let flow = self.maybe(&mut body);
+        let flow = self.in_optional_code(&mut body);
         if (&self.scope.cwd, &self.scope.visited) == (&before.0, &before.1) {
             return flow;
         }
         let commands = self.commands.len();
-        let again = self.maybe(&mut body);
+        let again = self.in_optional_code(&mut body);
         self.commands.truncate(commands);
         flow.join(again)
     }
 
     /// Judges data that bash evaluates as a number or a name.
-    pub(crate) fn evaluated(&mut self, data: &Arg) {
+    pub(crate) fn judge_evaluated(&mut self, data: &Arg) {
         if data.text.contains("$(") || data.text.contains('`') {
-            self.deny("arithmetic-code", "shells would evaluate code hidden in data");
+            self.add_denial("arithmetic-code", "shells would evaluate code hidden in data");
             let code = data.text.replace(['[', ']'], "\n");
-            self.deeper(|a| a.subshell(|a| a.walk_text(&code)));
+            self.one_level_deeper(|a| a.in_subshell(|a| a.walk_text(&code)));
         }
     }
 
@@ -289,14 +295,14 @@ impl Analysis<'_> {
     /// reached them.
     fn widen_values(&mut self, list: &List) {
         let mut assigned: Vec<(String, Arg)> = Vec::new();
-        assignments(list, &mut assigned);
+        collect_assignments(list, &mut assigned);
         for (name, value) in assigned {
             self.add_values(&name, vec![value], true);
         }
     }
 
     fn walk_simple(&mut self, simple: &Simple, input: &CommandInput) -> Flow {
-        if !self.spend() {
+        if !self.count_command() {
             return Flow::default();
         }
         if self.depth == 0
@@ -308,7 +314,7 @@ impl Analysis<'_> {
         let mut flow: Option<Flow> = None;
         for reading in 0.. {
             if reading > MAX_VALUES {
-                self.deny("limit:values", "a command has too many possible readings");
+                self.add_denial("limit:values", "a command has too many possible readings");
                 break;
             }
             let next = self.simple_once(simple, input);
@@ -316,7 +322,7 @@ impl Analysis<'_> {
                 None => next,
                 Some(before) => before.join(next),
             });
-            if !self.choice.as_mut().is_some_and(Choice::advance) {
+            if !self.choice.as_mut().is_some_and(Choice::next_combination) {
                 break;
             }
         }
@@ -331,25 +337,25 @@ impl Analysis<'_> {
         for (name, words) in &simple.assignments {
             let values = match words.as_slice() {
                 [word] => vec![self.expand_whole(word)],
-                words => words.iter().flat_map(|word| self.expand(word)).collect(),
+                words => words.iter().flat_map(|word| self.expand_word(word)).collect(),
             };
             assignments.push((name.clone(), values));
         }
-        let args: Vec<Arg> = simple.words.iter().flat_map(|word| self.expand(word)).collect();
+        let args: Vec<Arg> = simple.words.iter().flat_map(|word| self.expand_word(word)).collect();
         for arg in args.iter().filter(|arg| arg.glob) {
             self.list_wildcard(arg);
         }
-        let redirected = self.redirects(&simple.redirects, input);
-        let name = args.first().and_then(Arg::known).unwrap_or("");
+        let redirected = self.judge_redirects(&simple.redirects, input);
+        let name = args.first().and_then(Arg::known_text).unwrap_or("");
         if redirected.network && is_shell(name.rsplit('/').next().unwrap_or(name)) {
-            self.hard("remote-shell", "a shell is connected to the network", None);
+            self.add_hard_block("remote-shell", "a shell is connected to the network", None);
         }
         let invocation =
             Invocation { args, assignments, input: redirected.input, builtins: true, is_plain: true };
         let mut flow = if simple.redirects.is_empty() {
-            self.invoke(invocation)
+            self.judge_command(invocation)
         } else {
-            self.maybe(|a| a.invoke(invocation))
+            self.in_optional_code(|a| a.judge_command(invocation))
         };
         if redirected.output {
             flow.known = Some(String::new());
@@ -358,7 +364,7 @@ impl Analysis<'_> {
     }
 
     /// Judges the files and connections that a command gets.
-    fn redirects(&mut self, redirects: &[Redirect], input: &CommandInput) -> Redirected {
+    fn judge_redirects(&mut self, redirects: &[Redirect], input: &CommandInput) -> Redirected {
         let mut to = Redirected { input: input.clone(), ..Redirected::default() };
         for Redirect { descriptor, target } in redirects {
             self.scope.opened.extend(descriptor);
@@ -370,7 +376,10 @@ impl Analysis<'_> {
                 Target::Duplicate(None) => {}
                 Target::Duplicate(Some(other)) => {
                     if *other > 2 && !self.scope.opened.contains(other) {
-                        self.ask("descriptor", format!("descriptor {other} was not opened by this command"));
+                        self.require_approval(
+                            "descriptor",
+                            format!("descriptor {other} was not opened by this command"),
+                        );
                     }
                 }
                 Target::Read(word) => {
@@ -404,7 +413,7 @@ impl Analysis<'_> {
     }
 
     fn expand_target(&mut self, word: &Word) -> Arg {
-        let mut words = self.expand(word);
+        let mut words = self.expand_word(word);
         if words.len() == 1 { words.swap_remove(0) } else { Arg::unknown() }
     }
 }
@@ -420,18 +429,19 @@ struct Redirected {
 }
 
 /// All assignments in the commands of a list; text that is not plain is unknown.
-fn assignments(list: &List, out: &mut Vec<(String, Arg)>) {
+fn collect_assignments(list: &List, out: &mut Vec<(String, Arg)>) {
     for command in list.iter().flat_map(|item| item.pipelines.iter().flatten()) {
         match command {
             Command::Simple(simple) => {
                 for (name, words) in &simple.assignments {
-                    let values = words.iter().map(|word| plain(word).map_or_else(Arg::unknown, Arg::literal));
+                    let values =
+                        words.iter().map(|word| plain_text(word).map_or_else(Arg::unknown, Arg::literal));
                     out.extend(values.map(|value| (name.clone(), value)));
                 }
                 // The arguments of `read`, `export` and similar builtins may be names.
                 let takes_names =
                     ["read", "export", "unset", "getopts", "readonly", "declare", "typeset", "local"];
-                let mut words = simple.words.iter().filter_map(plain);
+                let mut words = simple.words.iter().filter_map(plain_text);
                 if words.next().is_none_or(|name| takes_names.contains(&name.as_str()) || name == "command") {
                     for word in words {
                         let name = word.split('=').next().unwrap_or("");
@@ -440,27 +450,27 @@ fn assignments(list: &List, out: &mut Vec<(String, Arg)>) {
                 }
             }
             Command::Compound(compound, _) => match compound {
-                Compound::Group(list) | Compound::Subshell(list) => assignments(list, out),
+                Compound::Group(list) | Compound::Subshell(list) => collect_assignments(list, out),
                 Compound::If(branches) => {
                     for (condition, body) in branches {
-                        assignments(condition, out);
-                        assignments(body, out);
+                        collect_assignments(condition, out);
+                        collect_assignments(body, out);
                     }
                 }
                 Compound::Loop { condition, body, .. } => {
-                    assignments(condition, out);
-                    assignments(body, out);
+                    collect_assignments(condition, out);
+                    collect_assignments(body, out);
                 }
                 Compound::For { name, words, body } => {
                     for word in words.iter().flatten() {
-                        out.push((name.clone(), plain(word).map_or_else(Arg::unknown, Arg::literal)));
+                        out.push((name.clone(), plain_text(word).map_or_else(Arg::unknown, Arg::literal)));
                     }
                     if words.is_none() {
                         out.push((name.clone(), Arg::unknown()));
                     }
-                    assignments(body, out);
+                    collect_assignments(body, out);
                 }
-                Compound::Case(_, arms) => arms.iter().for_each(|(_, body)| assignments(body, out)),
+                Compound::Case(_, arms) => arms.iter().for_each(|(_, body)| collect_assignments(body, out)),
                 Compound::Function(..) => {}
             },
         }
@@ -468,7 +478,7 @@ fn assignments(list: &List, out: &mut Vec<(String, Arg)>) {
 }
 
 /// Text of a word without expansions.
-fn plain(word: &Word) -> Option<String> {
+fn plain_text(word: &Word) -> Option<String> {
     let text = |part: &super::Part| match &part.piece {
         Piece::Text(text) if part.quoted || !text.contains(['*', '?', '[']) => Some(text.clone()),
         _ => None,
@@ -482,7 +492,7 @@ fn is_one_of(condition: &List, names: &[&str]) -> bool {
     let [Item { pipelines, .. }] = condition.as_slice() else { return false };
     let [pipeline] = pipelines.as_slice() else { return false };
     let [Command::Simple(simple)] = pipeline.as_slice() else { return false };
-    simple.words.first().and_then(plain).is_some_and(|name| names.contains(&name.as_str()))
+    simple.words.first().and_then(plain_text).is_some_and(|name| names.contains(&name.as_str()))
 }
 
 /// True if each turn of a loop waits for its jobs, or if the turn is the last.
@@ -491,7 +501,7 @@ fn ends_or_waits(body: &List) -> bool {
         !item.background
             && item.pipelines.len() == 1
             && matches!(item.pipelines[0].as_slice(), [Command::Simple(simple)]
-            if simple.words.first().and_then(plain).is_some_and(|name| {
+            if simple.words.first().and_then(plain_text).is_some_and(|name| {
                 matches!(name.as_str(), "wait" | "break" | "exit" | "return")
             }))
     })

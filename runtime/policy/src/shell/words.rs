@@ -17,7 +17,7 @@ const MOST_ALTERNATIVES: usize = 64;
 
 impl Word {
     /// A word of unknown value, with all the code in it.
-    pub(super) fn beyond(parts: Vec<Part>) -> Self {
+    pub(super) fn unknown_value(parts: Vec<Part>) -> Self {
         let piece = Piece::Beyond(Expansion::Unknown, parts);
         Self { parts: vec![Part { piece, quoted: true }], ..Self::default() }
     }
@@ -36,19 +36,19 @@ fn push_text(parts: &mut Vec<Part>, text: impl Into<String>, quoted: bool) {
 
 impl Reader<'_> {
     /// Reads one word, which is required.
-    pub(super) fn word(&mut self) -> Read<Word> {
+    pub(super) fn read_word(&mut self) -> Read<Word> {
         let start = self.at;
-        let word = self.value()?;
+        let word = self.read_value()?;
         if self.at == start { Err(Stop::Syntax) } else { Ok(word) }
     }
 
     /// Reads a word that may be empty, such as the value after `name=`.
-    pub(super) fn value(&mut self) -> Read<Word> {
+    pub(super) fn read_value(&mut self) -> Read<Word> {
         let start = self.at;
         let mut parts = Vec::new();
         let mut has_braces = false;
         if self.is_at("<(") || self.is_at(">(") {
-            self.beyond("`<(...)`");
+            self.flag_unsupported("`<(...)`");
             self.at += 2;
             let list = self.read_nested(Self::list_until_paren)?;
             parts.push(Part { piece: Piece::Process(list), quoted: true });
@@ -59,7 +59,7 @@ impl Reader<'_> {
         while let Some(byte) = self.peek() {
             match byte {
                 b'\'' => {
-                    let rest = &self.rest()[1..];
+                    let rest = &self.remaining_text()[1..];
                     let len = rest.find('\'').ok_or(Stop::Syntax)?;
                     push_text(&mut parts, &rest[..len], true);
                     self.at += len + 2;
@@ -71,10 +71,10 @@ impl Reader<'_> {
                 _ if is_delimiter(byte) => break,
                 _ => {
                     if byte == b'{' && self.may_be_braces() {
-                        self.beyond("a brace expansion");
+                        self.flag_unsupported("a brace expansion");
                         has_braces = true;
                     } else if byte == b'[' && self.peek_at(1) == Some(b'^') {
-                        self.beyond("`[^...]`");
+                        self.flag_unsupported("`[^...]`");
                     }
                     if let Some(c) = self.take_char() {
                         push_char(&mut parts, c, false);
@@ -89,19 +89,19 @@ impl Reader<'_> {
             for text in texts.iter().filter(|text| texts.len() > 1 && !text.is_empty()) {
                 let mut reader = Reader::new(text, self.nesting);
                 reader.depth = self.nesting;
-                alternatives.extend(reader.word());
+                alternatives.extend(reader.read_word());
             }
         }
-        Ok(Word { parts, alternatives, span: Some(self.span(start, self.at)) })
+        Ok(Word { parts, alternatives, span: Some(self.text_span(start, self.at)) })
     }
 
     fn read_tilde(&mut self, parts: &mut Vec<Part>) {
-        let user = &self.rest()[1..];
+        let user = &self.remaining_text()[1..];
         let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '+');
         let end = user.find(|c| !is_part(c)).unwrap_or(user.len());
         let ends = user[end..].starts_with('/') || user.as_bytes().get(end).is_none_or(|b| is_delimiter(*b));
         if user.starts_with(['+', '-']) || user.starts_with(|c: char| c.is_ascii_digit()) {
-            self.beyond("`~+`");
+            self.flag_unsupported("`~+`");
             parts.push(Part { piece: Piece::Beyond(Expansion::Unknown, Vec::new()), quoted: true });
             self.at += 2;
         } else if ends {
@@ -131,11 +131,11 @@ impl Reader<'_> {
         self.at += 1;
         match self.peek() {
             None => {
-                self.beyond("a backslash at the end");
+                self.flag_unsupported("a backslash at the end");
                 push_char(parts, '\\', true);
             }
             Some(b'\n') => {
-                self.beyond("a line that continues inside a word");
+                self.flag_unsupported("a line that continues inside a word");
                 self.at += 1;
             }
             Some(_) => {
@@ -170,7 +170,7 @@ impl Reader<'_> {
             Some(b'\\') => {
                 let next = self.peek_at(1);
                 if next == Some(b'\n') {
-                    self.beyond("a line that continues inside a word");
+                    self.flag_unsupported("a line that continues inside a word");
                     self.at += 2;
                     return Ok(());
                 }
@@ -210,7 +210,7 @@ impl Reader<'_> {
                 None => return Err(Stop::Syntax),
                 Some((at, '`')) => break start + at,
                 Some((_, '\\')) => {
-                    self.beyond("a backslash inside backquotes");
+                    self.flag_unsupported("a backslash inside backquotes");
                     match rest.next() {
                         None => return Err(Stop::Syntax),
                         Some((_, c @ ('\\' | '`' | '$'))) => code.push(c),
@@ -220,18 +220,18 @@ impl Reader<'_> {
                 }
                 Some((_, c)) => {
                     if c == '"' && context != Context::Bare {
-                        self.beyond("a double quote inside quoted backquotes");
+                        self.flag_unsupported("a double quote inside quoted backquotes");
                     }
                     code.push(c);
                 }
             }
         };
-        let list = self.deeper(|outer| {
+        let list = self.one_level_deeper(|outer| {
             let mut inner = Reader::new(&code, outer.nesting);
             inner.depth = outer.depth;
             let list = inner.read_program();
             if let Some(beyond) = inner.beyond {
-                outer.beyond(beyond.what);
+                outer.flag_unsupported(beyond.what);
             }
             list
         })?;
@@ -242,11 +242,11 @@ impl Reader<'_> {
     /// Reads code that is separate from the words around it.
     fn read_nested<T>(&mut self, inside: impl FnOnce(&mut Self) -> Read<T>) -> Read<T> {
         let pending = std::mem::take(&mut self.pending);
-        let result = self.deeper(inside);
+        let result = self.one_level_deeper(inside);
         let unfinished = !self.pending.is_empty();
         self.pending = pending;
         if unfinished && result.is_ok() {
-            return self.lose("a here-document that ends with its substitution");
+            return self.give_up("a here-document that ends with its substitution");
         }
         result
     }
@@ -256,27 +256,27 @@ impl Reader<'_> {
         if context == Context::Document
             && self.peek_at(1).is_some_and(|b| b"({[$@*#?-!".contains(&b) || is_name_byte(b))
         {
-            self.beyond("an expansion in a here-document");
+            self.flag_unsupported("an expansion in a here-document");
         }
         let name = |len: usize, text: &str| text[1..len].to_owned();
-        let rest = self.rest();
+        let rest = self.remaining_text();
         let (len, piece) = match self.peek_at(1) {
             Some(b'(') if self.is_at("$((") => {
-                self.beyond("arithmetic");
+                self.flag_unsupported("arithmetic");
                 match closed_arithmetic(&rest[1..]) {
                     Some(len) => {
                         let end = self.at + len - 1;
                         self.at += 3;
-                        let inside = self.deeper(|r| r.parts_until(end))?;
+                        let inside = self.one_level_deeper(|r| r.parts_until(end))?;
                         (2, Piece::Beyond(Expansion::Number, inside))
                     }
                     None => return self.read_substitution(quoted, parts),
                 }
             }
             Some(b'(') => return self.read_substitution(quoted, parts),
-            Some(b'{') => return self.deeper(|r| r.read_braced(context, parts)),
+            Some(b'{') => return self.one_level_deeper(|r| r.read_braced(context, parts)),
             Some(b'\'') if context == Context::Bare => {
-                self.beyond("`$'...'`");
+                self.flag_unsupported("`$'...'`");
                 let end = ansi_c_end(rest).ok_or(Stop::Syntax)?;
                 let piece = match decode_ansi_c(&rest[2..end]) {
                     Some(text) => Piece::Text(text),
@@ -287,17 +287,17 @@ impl Reader<'_> {
                 return Ok(());
             }
             Some(b'"') if context == Context::Bare => {
-                self.beyond("`$\"...\"`");
+                self.flag_unsupported("`$\"...\"`");
                 self.at += 1;
                 return Ok(());
             }
             Some(b'[') => {
-                self.beyond("`$[...]`");
+                self.flag_unsupported("`$[...]`");
                 (1, Piece::Text("$".to_owned()))
             }
             Some(digit) if digit.is_ascii_digit() => {
                 if self.peek_at(2).is_some_and(|b| b.is_ascii_digit()) {
-                    self.beyond("`$` with several digits and no braces");
+                    self.flag_unsupported("`$` with several digits and no braces");
                 }
                 (2, Piece::Parameter(name(2, rest)))
             }
@@ -307,7 +307,7 @@ impl Reader<'_> {
                 (len, Piece::Parameter(name(len, rest)))
             }
             Some(b'\\') if self.peek_at(2) == Some(b'\n') => {
-                return self.lose("a line that continues after `$`");
+                return self.give_up("a line that continues after `$`");
             }
             Some(_) | None => (1, Piece::Text("$".to_owned())),
         };
@@ -319,8 +319,8 @@ impl Reader<'_> {
     /// `$(code)`.
     fn read_substitution(&mut self, quoted: bool, parts: &mut Vec<Part>) -> Read<()> {
         self.at += 2;
-        if self.rest().trim_start().starts_with('<') {
-            self.beyond("`$(<file)`");
+        if self.remaining_text().trim_start().starts_with('<') {
+            self.flag_unsupported("`$(<file)`");
         }
         let list = self.read_nested(Self::list_until_paren)?;
         parts.push(Part { piece: Piece::Code(list), quoted });
@@ -333,7 +333,7 @@ impl Reader<'_> {
         while self.at < end {
             self.quoted_char(Context::Double, &mut parts)?;
         }
-        if self.at > end { self.lose("an expansion that ends inside another") } else { Ok(parts) }
+        if self.at > end { self.give_up("an expansion that ends inside another") } else { Ok(parts) }
     }
 
     /// `${…}`; if it contains more than a name, it is beyond the language.
@@ -343,26 +343,26 @@ impl Reader<'_> {
         self.at += 2;
         let plain = self.parameter_len();
         if plain > 0 && self.peek_at(plain) == Some(b'}') {
-            let piece = Piece::Parameter(self.rest()[..plain].to_owned());
+            let piece = Piece::Parameter(self.remaining_text()[..plain].to_owned());
             self.at += plain + 1;
             parts.push(Part { piece, quoted });
             return Ok(());
         }
         self.at = start;
-        self.beyond("an expansion such as `${x:-y}`");
+        self.flag_unsupported("an expansion such as `${x:-y}`");
         self.at += 2;
         if matches!(self.peek(), Some(b'#' | b'!')) {
             self.at += 1;
         }
         let len = self.parameter_len();
-        let mut name = self.rest()[..len].to_owned();
+        let mut name = self.remaining_text()[..len].to_owned();
         self.at += len;
         let is_direct = self.at == start + 2 + len;
         let mut inside = Vec::new();
         if self.peek() == Some(b'[')
-            && let Some(end) = self.rest().find(']')
+            && let Some(end) = self.remaining_text().find(']')
         {
-            name.push_str(&self.rest()[..=end]);
+            name.push_str(&self.remaining_text()[..=end]);
             let end = self.at + end;
             inside = self.parts_until(end)?;
             inside.retain(|part| !matches!(part.piece, Piece::Text(_)));
@@ -373,7 +373,7 @@ impl Reader<'_> {
                 return Ok(());
             }
         }
-        let behind = self.rest();
+        let behind = self.remaining_text();
         let operators = [":-", ":=", ":?", ":+", "-", "=", "?", "+"];
         let operator = operators.into_iter().find(|operator| behind.starts_with(operator)).unwrap_or("");
         self.at += operator.len();
@@ -382,7 +382,7 @@ impl Reader<'_> {
                 None => return Err(Stop::Syntax),
                 Some(b'}') => break,
                 Some(b'\'') if !quoted => {
-                    let rest = &self.rest()[1..];
+                    let rest = &self.remaining_text()[1..];
                     let len = rest.find('\'').ok_or(Stop::Syntax)?;
                     push_text(&mut inside, &rest[..len], true);
                     self.at += len + 2;
@@ -407,7 +407,7 @@ impl Reader<'_> {
 
     /// Length of the parameter name at this position.
     fn parameter_len(&self) -> usize {
-        let rest = self.rest();
+        let rest = self.remaining_text();
         match rest.bytes().next() {
             Some(b'@' | b'*' | b'#' | b'?' | b'-' | b'$' | b'!') => 1,
             Some(digit) if digit.is_ascii_digit() => rest.bytes().take_while(u8::is_ascii_digit).count(),
@@ -422,7 +422,7 @@ impl Reader<'_> {
             let mut line = start;
             let (body_end, next) = loop {
                 if line >= self.bytes.len() {
-                    self.beyond("a here-document without an end");
+                    self.flag_unsupported("a here-document without an end");
                     break (self.bytes.len(), self.bytes.len());
                 }
                 let end = self.text[line..].find('\n').map_or(self.bytes.len(), |len| line + len);
@@ -440,7 +440,7 @@ impl Reader<'_> {
                     self.quoted_char(Context::Document, &mut parts)?;
                 }
                 if self.at > body_end {
-                    return self.lose("code that continues after its here-document");
+                    return self.give_up("code that continues after its here-document");
                 }
             } else {
                 push_text(&mut parts, &self.text[start..body_end], true);

@@ -2,7 +2,7 @@
 
 use super::super::analysis::{Analysis, Arg, Flow};
 use super::super::command::Invocation;
-use super::super::paths::normalise;
+use super::super::paths::normalise_path;
 
 /// Known long options of `env`.
 const ENV_LONG: &[&str] = text_list!("../lists/env-long-options.txt");
@@ -67,7 +67,10 @@ impl Analysis<'_> {
                     }
                 };
                 if !is_known {
-                    self.ask("wrapper", format!("option {} of env is not known", arg.display_text()));
+                    self.require_approval(
+                        "wrapper",
+                        format!("option {} of env is not known", arg.display_text()),
+                    );
                 }
                 let Some(takes) = takes else { continue };
                 let attached = match (long, value_at) {
@@ -88,7 +91,7 @@ impl Analysis<'_> {
                 continue;
             }
             if arg.unknown && text.is_empty() {
-                self.ask("dynamic", "env starts a program that is not known");
+                self.require_approval("dynamic", "env starts a program that is not known");
             }
             at -= 1;
             break;
@@ -96,11 +99,11 @@ impl Analysis<'_> {
         let rest = args.split_off(at.min(args.len()));
         self.own_words("env", &args, &values, &rest);
         let flow = if rest.is_empty() {
-            self.draw("env", Vec::new(), true);
-            self.record(&inv.args, None, vec!["catalogue".to_owned()]);
+            self.record_draw("env", Vec::new(), true);
+            self.record_command(&inv.args, None, vec!["catalogue".to_owned()]);
             Flow::default()
         } else {
-            self.inner(rest, inv, false)
+            self.follow_wrapped_command(rest, inv, false)
         };
         self.scope.cwd = cwd;
         self.scope.visited = visited;
@@ -112,19 +115,22 @@ impl Analysis<'_> {
         match option {
             'C' => {
                 if !value.is_settled() {
-                    self.ask("dynamic", "env enters a directory that is not known");
+                    self.require_approval("dynamic", "env enters a directory that is not known");
                 }
                 self.read_path(value);
                 self.note_upward(&value.text);
-                self.enter(normalise(&self.scope.cwd, &value.text));
+                self.enter_directory(normalise_path(&self.scope.cwd, &value.text));
             }
             'S' => {
                 if value.unknown {
-                    self.deny("opaque-code", "env -S splits text that is not known");
+                    self.add_denial("opaque-code", "env -S splits text that is not known");
                 }
                 // Escapes, ${VAR} and comments, which no two versions read in the same way.
                 if !value.text.is_ascii() || value.text.contains(['\\', '$', '#']) {
-                    self.ask("dynamic", "env -S finds variables, escapes or a comment in its text");
+                    self.require_approval(
+                        "dynamic",
+                        "env -S finds variables, escapes or a comment in its text",
+                    );
                 }
                 let words = split_words(&value.text).into_iter().map(Arg::literal);
                 let at = at.min(args.len());

@@ -174,7 +174,7 @@ fn with_hazard(words: &[&str], at: usize, hazard: &str, kind: usize) -> String {
     }
 }
 
-fn texts() -> Vec<String> {
+fn random_texts() -> Vec<String> {
     let mut lines: Vec<Vec<&str>> = READERS.iter().map(|words| words.to_vec()).collect();
     for wrapper in WRAPPERS {
         lines.extend(COMMANDS.iter().map(|command| [*wrapper, *command].concat()));
@@ -242,7 +242,7 @@ fn no_word_that_is_not_known_moves_the_command() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/policy/example.toml");
     let policy = Policy::load(&std::fs::read_to_string(path).unwrap(), "example.toml").unwrap();
     let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
-    let all = texts();
+    let all = random_texts();
     let count = match std::env::var("LOBSTER_WRAPPER_TEXTS").as_deref() {
         Ok("all") => all.len(),
         _ => usize::try_from(number("LOBSTER_WRAPPER_TEXTS").unwrap_or(3_000)).unwrap(),
@@ -260,7 +260,7 @@ fn no_word_that_is_not_known_moves_the_command() {
                     let (place, mut random) = (Place::new(), Random(seed));
                     let (mut ran, mut bad) = (0, Vec::new());
                     for at in 0..count {
-                        let at = if count == all.len() { at } else { random.below(all.len()) };
+                        let at = if count == all.len() { at } else { random.number_below(all.len()) };
                         let text = &all[at];
                         if policy.decide(&Proposal::shell(text.clone()), &env).verdict != Verdict::Allow {
                             continue;

@@ -3,7 +3,7 @@
 use super::super::analysis::{Analysis, Arg, CommandInput, Flow};
 use super::super::command::Invocation;
 use super::super::output::DISPUTED;
-use super::{Kind, Split, wrapper};
+use super::{Kind, Split, new_wrapper};
 
 /// Known long options of `xargs`.
 const XARGS_LONG: &[&str] = text_list!("../lists/xargs-long-options.txt");
@@ -47,7 +47,7 @@ struct XargsOptions {
 }
 
 impl Analysis<'_> {
-    pub(super) fn xargs(&mut self, inv: &Invocation) -> Flow {
+    pub(super) fn follow_xargs(&mut self, inv: &Invocation) -> Flow {
         let args = &inv.args[1..];
         let XargsOptions { replace, from_file, divides, command_at, values } = self.xargs_options(args);
         let (own, rest) = args.split_at(command_at.min(args.len()));
@@ -57,9 +57,9 @@ impl Analysis<'_> {
             template.push(Arg::literal("echo"));
         }
         if inv.input.is_disputed() && !from_file {
-            self.beyond(DISPUTED);
+            self.flag_unsupported(DISPUTED);
         }
-        let known = inv.input.known().filter(|_| !from_file);
+        let known = inv.input.known_text().filter(|_| !from_file);
         let mut lists: Vec<Vec<Arg>> = Vec::new();
         if let Some(text) = known {
             let item = |word: &str| Arg::literal(word.trim_matches(['\'', '"']));
@@ -80,13 +80,13 @@ impl Analysis<'_> {
         let mut flow = Flow::default();
         for items in lists {
             if items.len() > 256 {
-                self.deny("limit:values", "xargs starts too many commands to be read");
+                self.add_denial("limit:values", "xargs starts too many commands to be read");
             }
             let unknown = items.iter().any(|i| i.unknown);
             match &replace {
                 Some(mark) => {
                     for item in items.iter().take(256) {
-                        let args = template.iter().map(|arg| substitute(arg, mark, item)).collect();
+                        let args = template.iter().map(|arg| substitute_mark(arg, mark, item)).collect();
                         flow = flow.join(self.inner_without_input(args, inv));
                     }
                 }
@@ -120,7 +120,7 @@ impl Analysis<'_> {
                     name
                 });
                 if !XARGS_LONG.contains(&name) {
-                    self.ask("wrapper", format!("option --{name} of xargs is not known"));
+                    self.require_approval("wrapper", format!("option --{name} of xargs is not known"));
                 }
                 options.divides |= name == "null";
                 XARGS_VALUES.iter().find(|(_, long, _)| !name.is_empty() && long.starts_with(name))
@@ -129,7 +129,7 @@ impl Analysis<'_> {
                 let values = |c| XARGS_VALUES.iter().find(|(letter, ..)| *letter == c && c != 'V');
                 let end = flags.find(|c| values(c).is_some()).unwrap_or(flags.len());
                 if !flags[..end].chars().all(|c| "0rtpxo".contains(c)) {
-                    self.ask("wrapper", format!("option {text} of xargs is not known"));
+                    self.require_approval("wrapper", format!("option {text} of xargs is not known"));
                 }
                 options.divides |= flags[..end].contains('0');
                 attached = flags.get(end + 1..).filter(|rest| !rest.is_empty());
@@ -148,7 +148,7 @@ impl Analysis<'_> {
             match letter {
                 'I' | 'i' => {
                     if *letter == 'I' && value.text.is_empty() {
-                        self.ask("wrapper", "xargs -I needs a text to replace");
+                        self.require_approval("wrapper", "xargs -I needs a text to replace");
                     }
                     let mark = if value.text.is_empty() { "{}".to_owned() } else { value.text };
                     options.replace = Some(mark);
@@ -162,7 +162,7 @@ impl Analysis<'_> {
                     options.from_file = true;
                     self.read_path(&value);
                 }
-                'V' => self.check_exported(&value.text, &Arg::number()),
+                'V' => self.check_exported(&value.text, &Arg::unknown_number()),
                 'P' => {}
                 _ => options.divides = true,
             }
@@ -174,29 +174,29 @@ impl Analysis<'_> {
     pub(super) fn inner_without_input(&mut self, args: Vec<Arg>, inv: &Invocation) -> Flow {
         let outer =
             Invocation { input: CommandInput::Empty, is_plain: inv.is_plain, ..Invocation::default() };
-        self.inner(args, &outer, false)
+        self.follow_wrapped_command(args, &outer, false)
     }
 
-    pub(super) fn parallel(&mut self, inv: &Invocation) -> Flow {
-        self.draw("parallel", Vec::new(), false);
-        self.ask("wrapper", "parallel builds command lines from its input");
+    pub(super) fn follow_parallel(&mut self, inv: &Invocation) -> Flow {
+        self.record_draw("parallel", Vec::new(), false);
+        self.require_approval("wrapper", "parallel builds command lines from its input");
         let args = &inv.args[1..];
         let split = args.iter().position(|a| a.text.starts_with(":::")).unwrap_or(args.len());
-        let Split { rest: template, .. } = wrapper(
+        let Split { rest: template, .. } = new_wrapper(
             &[],
             "jNnLISad",
             &["jobs", "max-args", "arg-file", "colsep", "joblog", "results", "delay", "timeout", "retries"],
             0,
             Kind::Through,
         )
-        .split(&args[..split]);
+        .split_args(&args[..split]);
         let mut items: Vec<Arg> =
             args[split..].iter().filter(|a| !a.text.starts_with(":::")).cloned().collect();
         if split == args.len() {
             if inv.input.is_disputed() {
-                self.beyond(DISPUTED);
+                self.flag_unsupported(DISPUTED);
             }
-            items = match inv.input.known() {
+            items = match inv.input.known_text() {
                 Some(text) => text.lines().map(Arg::literal).collect(),
                 None => vec![Arg::unknown()],
             };
@@ -204,7 +204,7 @@ impl Analysis<'_> {
         let template = template.to_vec();
         let mut flow = Flow::default();
         for item in items.iter().take(256) {
-            let mut words: Vec<Arg> = template.iter().map(|a| substitute(a, "{}", item)).collect();
+            let mut words: Vec<Arg> = template.iter().map(|a| substitute_mark(a, "{}", item)).collect();
             if !template.iter().any(|a| a.text.contains("{}")) {
                 words.push(item.clone());
             }
@@ -231,7 +231,7 @@ fn is_divided_alike(text: &str, by_line: bool) -> bool {
 }
 
 /// Replaces every `mark` in `arg` by `item`.
-pub(crate) fn substitute(arg: &Arg, mark: &str, item: &Arg) -> Arg {
+pub(crate) fn substitute_mark(arg: &Arg, mark: &str, item: &Arg) -> Arg {
     if mark.is_empty() || !arg.text.contains(mark) {
         return arg.clone();
     }

@@ -1,6 +1,6 @@
 //! Wrappers that differ only in their options.
 
-use super::{Kind, Wrapper, wrapper};
+use super::{Kind, Wrapper, new_wrapper};
 
 /// Options without a value of the wrappers that are followed.
 pub(super) const FLAGS: &[(&[&str], &str, &[&str])] = &[
@@ -58,41 +58,41 @@ const OUTSIDE: Kind = Kind::Refuse("outside", "starts the command outside the st
 
 /// Programs that start the command in their arguments.
 pub(super) static WRAPPERS: &[Wrapper] = &[
-    wrapper(&["nice"], "n", &["adjustment"], 0, Kind::Through),
-    wrapper(&["ionice"], "cnpPu", &["class", "classdata"], 0, Kind::Through),
-    wrapper(&["timeout", "gtimeout"], "sk", &["signal", "kill-after"], 1, Kind::Through),
-    wrapper(&["nohup", "setsid", "eatmydata", "unbuffer"], "", &[], 0, Kind::Through),
-    wrapper(&["stdbuf"], "ioe", &["input", "output", "error"], 0, Kind::Through),
-    wrapper(&["time", "gtime"], "f", &["format"], 0, Kind::Through),
-    wrapper(&["chrt"], "TPD", &["sched-runtime", "sched-deadline", "sched-period"], 1, Kind::Through),
-    wrapper(&["taskset"], "", &[], 1, Kind::Through),
-    wrapper(&["numactl"], "CNmpil", &["cpunodebind", "membind", "physcpubind"], 0, Kind::Through),
-    wrapper(&["linux32", "linux64", "i386", "x86_64", "uname26"], "", &[], 0, Kind::Through),
-    wrapper(&["setarch"], "p", &[], 1, Kind::Through),
-    wrapper(
+    new_wrapper(&["nice"], "n", &["adjustment"], 0, Kind::Through),
+    new_wrapper(&["ionice"], "cnpPu", &["class", "classdata"], 0, Kind::Through),
+    new_wrapper(&["timeout", "gtimeout"], "sk", &["signal", "kill-after"], 1, Kind::Through),
+    new_wrapper(&["nohup", "setsid", "eatmydata", "unbuffer"], "", &[], 0, Kind::Through),
+    new_wrapper(&["stdbuf"], "ioe", &["input", "output", "error"], 0, Kind::Through),
+    new_wrapper(&["time", "gtime"], "f", &["format"], 0, Kind::Through),
+    new_wrapper(&["chrt"], "TPD", &["sched-runtime", "sched-deadline", "sched-period"], 1, Kind::Through),
+    new_wrapper(&["taskset"], "", &[], 1, Kind::Through),
+    new_wrapper(&["numactl"], "CNmpil", &["cpunodebind", "membind", "physcpubind"], 0, Kind::Through),
+    new_wrapper(&["linux32", "linux64", "i386", "x86_64", "uname26"], "", &[], 0, Kind::Through),
+    new_wrapper(&["setarch"], "p", &[], 1, Kind::Through),
+    new_wrapper(
         &["busybox", "toybox"],
         "",
         &[],
         0,
         Kind::Ask("has its own programs, which read options differently"),
     ),
-    wrapper(&["choom"], "np", &["adjust", "pid"], 0, Kind::Ask("changes which process is killed first")),
-    wrapper(&["prlimit"], "p", &["pid"], 0, Kind::Ask("changes the step's limits")),
-    wrapper(
+    new_wrapper(&["choom"], "np", &["adjust", "pid"], 0, Kind::Ask("changes which process is killed first")),
+    new_wrapper(&["prlimit"], "p", &["pid"], 0, Kind::Ask("changes the step's limits")),
+    new_wrapper(
         &["strace", "ltrace"],
         "abeEIoOpPsSuUX",
         &["output", "attach", "trace"],
         0,
         Kind::Ask("traces the command"),
     ),
-    wrapper(
+    new_wrapper(
         &["valgrind", "heaptrack", "rr", "catchsegv"],
         "",
         &[],
         0,
         Kind::Ask("runs the command under another program"),
     ),
-    wrapper(
+    new_wrapper(
         &[
             "dbus-run-session",
             "xvfb-run",
@@ -143,21 +143,21 @@ pub(super) static WRAPPERS: &[Wrapper] = &[
         0,
         Kind::Ask("runs the command under another program"),
     ),
-    wrapper(
+    new_wrapper(
         &["unshare"],
         "SGRwl",
         &["root", "wd", "setuid", "setgid", "map-user", "map-group", "propagation"],
         0,
         Kind::Ask("changes namespaces"),
     ),
-    wrapper(
+    new_wrapper(
         &["npx", "bunx", "uvx", "pipx", "dlx", "nix", "nix-shell"],
         "",
         &[],
         0,
         Kind::Ask("may download what it runs"),
     ),
-    wrapper(
+    new_wrapper(
         &[
             "direnv", "mise", "asdf", "rtx", "rustup", "poetry", "pipenv", "uv", "conda", "bundle", "rbenv",
             "pyenv", "nvm", "volta",
@@ -167,7 +167,7 @@ pub(super) static WRAPPERS: &[Wrapper] = &[
         1,
         Kind::Ask("chooses the program itself"),
     ),
-    wrapper(
+    new_wrapper(
         &["sudo"],
         "CDghpRrTtuU",
         &[
@@ -186,9 +186,9 @@ pub(super) static WRAPPERS: &[Wrapper] = &[
         0,
         PRIVILEGE,
     ),
-    wrapper(&["doas"], "uC", &[], 0, PRIVILEGE),
-    wrapper(&["gosu", "su-exec"], "", &[], 1, PRIVILEGE),
-    wrapper(
+    new_wrapper(&["doas"], "uC", &[], 0, PRIVILEGE),
+    new_wrapper(&["gosu", "su-exec"], "", &[], 1, PRIVILEGE),
+    new_wrapper(
         &["pkexec", "run0", "sudoedit", "calife", "super", "priv", "please", "ksu"],
         "u",
         &["user"],
@@ -197,7 +197,7 @@ pub(super) static WRAPPERS: &[Wrapper] = &[
     ),
     Wrapper {
         code: &["-c", "--command", "--session-command"],
-        ..wrapper(
+        ..new_wrapper(
             &["su", "runuser"],
             "cgGsuw",
             &["group", "supp-group", "shell", "user", "whitelist-environment"],
@@ -205,22 +205,22 @@ pub(super) static WRAPPERS: &[Wrapper] = &[
             PRIVILEGE,
         )
     },
-    Wrapper { code: &["-c"], ..wrapper(&["sg"], "", &[], 1, PRIVILEGE) },
-    wrapper(
+    Wrapper { code: &["-c"], ..new_wrapper(&["sg"], "", &[], 1, PRIVILEGE) },
+    new_wrapper(
         &["chroot"],
         "",
         &["userspec", "groups"],
         1,
         Kind::Refuse("privilege", "changes the root directory, which needs privileges"),
     ),
-    wrapper(
+    new_wrapper(
         &["nsenter"],
         "tSGrwW",
         &["target", "setuid", "setgid", "root", "wd"],
         0,
         Kind::Refuse("namespaces", "enters the namespaces of another process"),
     ),
-    wrapper(
+    new_wrapper(
         &["systemd-run"],
         "pMtugEH",
         &[
@@ -238,12 +238,12 @@ pub(super) static WRAPPERS: &[Wrapper] = &[
         0,
         OUTSIDE,
     ),
-    wrapper(
+    new_wrapper(
         &["systemd-nspawn", "machinectl", "lxc-attach", "lxc-execute"],
         "DMu",
         &["directory", "machine"],
         0,
         OUTSIDE,
     ),
-    wrapper(&["at", "batch"], "fqtM", &[], 0, OUTSIDE),
+    new_wrapper(&["at", "batch"], "fqtM", &[], 0, OUTSIDE),
 ];

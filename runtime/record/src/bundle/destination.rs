@@ -39,7 +39,7 @@ impl Destination {
                 return Err(failed(io::Error::new(error.kind(), "it is a link to a missing file")));
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Self::whole(path.to_owned()).map_err(failed);
+                return Self::whole_file(path.to_owned()).map_err(failed);
             }
             Err(error) => return Err(failed(error)),
         };
@@ -53,10 +53,10 @@ impl Destination {
         if !force && there.len() > 0 && !is_bundle(path).map_err(failed)? {
             return Err(Refused::NotABundle(path.to_owned()));
         }
-        Self::whole(fs::canonicalize(path).map_err(failed)?).map_err(failed)
+        Self::whole_file(fs::canonicalize(path).map_err(failed)?).map_err(failed)
     }
 
-    fn whole(path: PathBuf) -> io::Result<Self> {
+    fn whole_file(path: PathBuf) -> io::Result<Self> {
         let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
         Ok(Self::Whole { file: NamedTempFile::new_in(dir)?, path })
     }

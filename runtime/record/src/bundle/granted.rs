@@ -23,11 +23,11 @@ type Found = BTreeMap<String, BTreeSet<String>>;
 /// a result, and servers of the operator.
 pub(super) fn granted_secrets(store: &Store, recording: &Recording) -> Vec<GrantedSecrets> {
     let mut found = Found::new();
-    if let Ok(Plan::Workflow(workflow)) = recording.plan(store) {
+    if let Ok(Plan::Workflow(workflow)) = recording.read_plan(store) {
         add_file(&mut found, &workflow);
     }
     for path in recording.steps.keys() {
-        let Some(action) = recording.preimage(store, path) else { continue };
+        let Some(action) = recording.read_preimage(store, path) else { continue };
         let variables = action["secrets"].as_object().into_iter().flat_map(|variables| variables.values());
         let credentials = action["credentials"].as_array().into_iter().flatten();
         for secret in variables.chain(credentials).filter_map(|held| held["secret"].as_str()) {

@@ -34,7 +34,7 @@ use lobster_engine::runtime::Runtime;
 use lobster_store::{RunId, Store, StoreError};
 
 /// The failure to write a bundle.
-fn unwritten(error: impl std::fmt::Display) -> Failure {
+fn write_failure(error: impl std::fmt::Display) -> Failure {
     Failure::new(Code::Bundle, error.to_string())
 }
 
@@ -109,11 +109,11 @@ pub fn export_bundle(
 ) -> Result<BundleSummary, Failure> {
     let (store, id) = sound_run(runtime, run)?;
     let refused = |refused: Refused| match refused {
-        Refused::NotABundle(_) => Failure::parse(refused.to_string()),
+        Refused::NotABundle(_) => Failure::parse_error(refused.to_string()),
         Refused::Io { .. } => Failure::new(Code::Bundle, refused.to_string()),
     };
     let mut destination = Destination::open(file, options.force).map_err(refused)?;
-    let summary = write::write(&store, id, options, destination.writer())?;
+    let summary = write::write_bundle(&store, id, options, destination.writer())?;
     destination.finish().map_err(refused)?;
     Ok(summary)
 }
@@ -129,13 +129,13 @@ pub fn export_bundle_to(
     options: &ExportOptions,
 ) -> Result<BundleSummary, Failure> {
     let (store, id) = sound_run(runtime, run)?;
-    write::write(&store, id, options, out)
+    write::write_bundle(&store, id, options, out)
 }
 
 /// The store and the id of a run whose hash chain is intact.
 fn sound_run(runtime: &Runtime, run: &str) -> Result<(Store, RunId), Failure> {
     let store = runtime.store()?;
-    let id = store.find_run(run).map_err(|error| Failure::parse(error.to_string()))?;
+    let id = store.find_run(run).map_err(|error| Failure::parse_error(error.to_string()))?;
     store.verify_chain(id)?;
     Ok((store, id))
 }
@@ -171,7 +171,7 @@ pub fn import_bundle(
     if !options.unreplayed {
         let unverified = |why: String| BundleError::Unverified { file: file.to_owned(), why };
         let replay = replay_bundle(runtime, &checked, &bundle).map_err(|error| match error {
-            BundleError::Replay(failure) if failure.code.known() != Some(Code::Cancelled) => {
+            BundleError::Replay(failure) if failure.code.known_code() != Some(Code::Cancelled) => {
                 unverified(failure.message)
             }
             other => other,
@@ -194,7 +194,9 @@ pub fn import_bundle(
         read::copy_into(&mut checked.open_blob(&entry.digest)?, &mut writer, unread)?;
         let found = writer.finish()?.digest;
         if found != entry.digest {
-            return Err(read::damaged(&name, &format!("has other bytes: they hash to {found}")).in_file(file));
+            return Err(
+                read::damaged_error(&name, &format!("has other bytes: they hash to {found}")).in_file(file)
+            );
         }
     }
     let texts = bundle.journal.into_iter().map(|record| record.text).collect();
@@ -208,7 +210,7 @@ fn read_signed(
     file: &Path,
     signer: Option<&PublicKey>,
 ) -> Result<(Store, Bundle), BundleError> {
-    let store = scratch(runtime)?;
+    let store = scratch_store(runtime)?;
     let bundle = read_file(runtime, file, &store)?;
     bundle.check_signer(file, signer)?;
     Ok((store, bundle))
@@ -216,7 +218,7 @@ fn read_signed(
 
 /// A store for the content of a bundle, beside the runtime's own store, or among temporary files if that
 /// cannot be written.
-fn scratch(runtime: &Runtime) -> Result<Store, StoreError> {
+fn scratch_store(runtime: &Runtime) -> Result<Store, StoreError> {
     let beside = runtime.state_dir().join("store").join("tmp");
     Store::scratch_in(&beside).or_else(|_| Store::scratch_in(&std::env::temp_dir()))
 }
@@ -235,7 +237,7 @@ fn read_file(runtime: &Runtime, file: &Path, store: &Store) -> Result<Bundle, Bu
     let unreadable = |source| BundleError::Unreadable { path: file.to_owned(), source };
     let cancel = &runtime.services.cancel;
     let source = BundleSource::open(file, cancel).map_err(unreadable)?;
-    let bundle = read::read(BufReader::new(source), store);
+    let bundle = read::read_bundle(BufReader::new(source), store);
     match cancel.reason() {
         Some(reason) => Err(BundleError::Interrupted { file: file.to_owned(), why: reason.message() }),
         None => bundle.map_err(|error| error.in_file(file)),

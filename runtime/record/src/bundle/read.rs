@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use super::format::{BlobEntry, FORMAT, MAGIC, MAX_MANIFEST, MAX_RECORD, Manifest};
-use super::redaction::payload;
+use super::redaction::payload_blobs;
 use super::{BundleSummary, PublicKey, signature};
 use lobster_base::digest::Digest;
 use lobster_base::json;
@@ -94,11 +94,11 @@ impl Bundle {
 }
 
 /// Reads a whole bundle, with its blobs into `store`.
-pub(super) fn read(mut from: impl Read, store: &Store) -> Result<Bundle, BundleError> {
+pub(super) fn read_bundle(mut from: impl Read, store: &Store) -> Result<Bundle, BundleError> {
     let mut magic = [0; MAGIC.len()];
     from.read_exact(&mut magic).map_err(|error| match error.kind() {
         io::ErrorKind::UnexpectedEof => BundleError::NotABundle,
-        _ => damaged("the header", &error),
+        _ => damaged_error("the header", &error),
     })?;
     match magic.strip_prefix(&MAGIC[..MAGIC.len() - 1]) {
         Some(&[FORMAT]) => {}
@@ -113,26 +113,29 @@ pub(super) fn read(mut from: impl Read, store: &Store) -> Result<Bundle, BundleE
     let mut len = [0; 8];
     from.read_exact(&mut len).map_err(|error| cut_header(&error))?;
     let len = u64::from_le_bytes(len);
-    let text = checked(&mut from, len, MAX_MANIFEST, &manifest_digest, || "the manifest".to_owned())?;
-    let manifest: Manifest =
-        json::parse_as(&String::from_utf8_lossy(&text)).map_err(|error| damaged("the manifest", &error))?;
+    let text = read_checked(&mut from, len, MAX_MANIFEST, &manifest_digest, || "the manifest".to_owned())?;
+    let manifest: Manifest = json::parse_as(&String::from_utf8_lossy(&text))
+        .map_err(|error| damaged_error("the manifest", &error))?;
     let mut bytes = (MAGIC.len() + 32 + 8) as u64 + len;
 
     let mut journal: Vec<Record> = Vec::new();
     let mut prev = Digest::from([0; 32]);
     for (entry, seq) in manifest.records.iter().zip(1_u64..) {
         let name = || format!("record {seq} of the journal");
-        let text = checked(&mut from, entry.len, MAX_RECORD, &entry.digest, name)?;
+        let text = read_checked(&mut from, entry.len, MAX_RECORD, &entry.digest, name)?;
         bytes += entry.len;
-        let text = String::from_utf8(text).map_err(|error| damaged(&name(), &error))?;
-        let record = parse_record(manifest.run, seq, text).map_err(|error| damaged(&name(), &error))?;
+        let text = String::from_utf8(text).map_err(|error| damaged_error(&name(), &error))?;
+        let record = parse_record(manifest.run, seq, text).map_err(|error| damaged_error(&name(), &error))?;
         if record.prev != prev {
-            return Err(damaged(&name(), &"does not carry the hash of the record before"));
+            return Err(damaged_error(&name(), &"does not carry the hash of the record before"));
         }
         if let (Event::RunStarted { name, .. }, None) = (&record.event, entry.hash)
             && *name != manifest.name
         {
-            return Err(damaged("the manifest", &"names the run differently from record 1 of the journal"));
+            return Err(damaged_error(
+                "the manifest",
+                &"names the run differently from record 1 of the journal",
+            ));
         }
         prev = entry.hash.unwrap_or(entry.digest);
         journal.push(record);
@@ -140,23 +143,23 @@ pub(super) fn read(mut from: impl Read, store: &Store) -> Result<Bundle, BundleE
     for entry in &manifest.blobs {
         let name = || format!("blob {} ({})", entry.digest, entry.what);
         let mut writer = store.blob_writer();
-        let unread = |error: io::Error| damaged(&name(), &error);
+        let unread = |error: io::Error| damaged_error(&name(), &error);
         let copied = copy_into(&mut (&mut from).take(entry.len), &mut writer, unread)?;
         if copied < entry.len {
-            return Err(damaged(&name(), &"is cut off"));
+            return Err(damaged_error(&name(), &"is cut off"));
         }
         let blob = writer.finish()?;
         if blob.digest != entry.digest {
-            return Err(damaged(&name(), &format!("has other bytes: they hash to {}", blob.digest)));
+            return Err(damaged_error(&name(), &format!("has other bytes: they hash to {}", blob.digest)));
         }
         bytes += entry.len;
     }
     let head = [&magic[..], &manifest_digest.as_bytes()[..]].concat();
-    let (signed_by, tail) = signer(from, &head)?;
+    let (signed_by, tail) = read_signer(from, &head)?;
     bytes += tail;
     // The first bundles do not list what they left out.
     let redact = manifest.redacted.iter().cloned().collect();
-    let given = journal.iter().flat_map(|record| payload(record, &redact));
+    let given = journal.iter().flat_map(|record| payload_blobs(record, &redact));
     let left_out: BTreeSet<Digest> = manifest.left_out.iter().map(|blob| blob.digest).chain(given).collect();
     let names: BTreeSet<String> = manifest.left_out.into_iter().map(|blob| blob.what).collect();
     let own: Vec<String> = manifest.redacted.iter().map(|step| format!(" of step {step}")).collect();
@@ -184,35 +187,36 @@ pub(super) fn read(mut from: impl Read, store: &Store) -> Result<Bundle, BundleE
 }
 
 /// The signer, if a signature follows the last blob, and the length of the signature.
-fn signer(from: impl Read, head: &[u8]) -> Result<(Option<PublicKey>, u64), BundleError> {
+fn read_signer(from: impl Read, head: &[u8]) -> Result<(Option<PublicKey>, u64), BundleError> {
     let object = "the signature";
     let mut tail = Vec::new();
     from.take(signature::LENGTH as u64 + 1)
         .read_to_end(&mut tail)
-        .map_err(|error| damaged("the end of the file", &error))?;
+        .map_err(|error| damaged_error("the end of the file", &error))?;
     if tail.is_empty() {
         return Ok((None, 0));
     }
     let marked = tail.len().min(signature::MARK.len());
     if tail[..marked] != signature::MARK[..marked] || tail.len() > signature::LENGTH {
-        return Err(damaged("the end of the file", &"is followed by other data"));
+        return Err(damaged_error("the end of the file", &"is followed by other data"));
     }
     if tail.len() < signature::LENGTH {
-        return Err(damaged(object, &"is cut off"));
+        return Err(damaged_error(object, &"is cut off"));
     }
-    let key = signature::check(head, &tail).ok_or_else(|| damaged(object, &"does not match the bundle"))?;
+    let key = signature::verify_signature(head, &tail)
+        .ok_or_else(|| damaged_error(object, &"does not match the bundle"))?;
     Ok((Some(key), tail.len() as u64))
 }
 
 fn cut_header(error: &io::Error) -> BundleError {
     match error.kind() {
-        io::ErrorKind::UnexpectedEof => damaged("the header", &"is cut off"),
-        _ => damaged("the header", error),
+        io::ErrorKind::UnexpectedEof => damaged_error("the header", &"is cut off"),
+        _ => damaged_error("the header", error),
     }
 }
 
 /// Exactly `len` bytes that hash to `digest`.
-fn checked(
+fn read_checked(
     from: &mut impl Read,
     len: u64,
     max: u64,
@@ -220,16 +224,16 @@ fn checked(
     name: impl Fn() -> String,
 ) -> Result<Vec<u8>, BundleError> {
     if len > max {
-        return Err(damaged(&name(), &format!("claims {len} bytes, more than the {max} it may have")));
+        return Err(damaged_error(&name(), &format!("claims {len} bytes, more than the {max} it may have")));
     }
     let mut bytes = Vec::new();
-    from.take(len).read_to_end(&mut bytes).map_err(|error| damaged(&name(), &error))?;
+    from.take(len).read_to_end(&mut bytes).map_err(|error| damaged_error(&name(), &error))?;
     if (bytes.len() as u64) < len {
-        return Err(damaged(&name(), &"is cut off"));
+        return Err(damaged_error(&name(), &"is cut off"));
     }
-    let found = Digest::of(&bytes);
+    let found = Digest::of_bytes(&bytes);
     if found != *digest {
-        return Err(damaged(&name(), &format!("has other bytes: they hash to {found}")));
+        return Err(damaged_error(&name(), &format!("has other bytes: they hash to {found}")));
     }
     Ok(bytes)
 }
@@ -250,11 +254,11 @@ pub(super) fn copy_into(
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(unread(error)),
         };
-        writer.write_all(&piece[..read]).map_err(|error| writer.error(error))?;
+        writer.write_all(&piece[..read]).map_err(|error| writer.store_error(error))?;
         copied += read as u64;
     }
 }
 
-pub(super) fn damaged(object: &str, why: &impl std::fmt::Display) -> BundleError {
+pub(super) fn damaged_error(object: &str, why: &impl std::fmt::Display) -> BundleError {
     BundleError::Damaged { object: object.to_owned(), why: why.to_string() }
 }

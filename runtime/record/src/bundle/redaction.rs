@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashSet};
 use aho_corasick::AhoCorasick;
 use serde_json::{Value, json};
 
-use super::unwritten;
+use super::write_failure;
 use crate::recording::Recording;
 use lobster_base::code::Code;
 use lobster_base::digest::Digest;
@@ -35,17 +35,17 @@ const WORDS: [&str; 8] = ["value", "error", "detail", "decision", "answer", "tex
 
 /// The blobs with the results of a redacted step, and with the responses that it received meanwhile. The
 /// empty blob reveals nothing and is shared, so it is left out.
-pub(super) fn payload(record: &Record, redact: &BTreeSet<String>) -> Vec<Digest> {
+pub(super) fn payload_blobs(record: &Record, redact: &BTreeSet<String>) -> Vec<Digest> {
     match &record.event {
         Event::StepEnded { path, outcome, .. } if redact.contains(path) => {
             let detail = &outcome.detail;
             let beside = [&detail["host_calls"], &detail["kept_values"], &detail["changes"]["digest"]];
             outcome
-                .streams()
+                .kept_streams()
                 .filter(|(_, blob)| blob.len > 0)
                 .map(|(_, blob)| blob.digest)
                 .chain(beside.into_iter().filter_map(|text| text.as_str()?.parse().ok()))
-                .filter(|digest| *digest != Digest::of(b""))
+                .filter(|digest| *digest != Digest::of_bytes(b""))
                 .collect()
         }
         _ => Vec::new(),
@@ -64,7 +64,7 @@ pub(super) struct Sought<'a> {
 
 impl<'a> Sought<'a> {
     /// Reads the results of the steps to redact.
-    pub(super) fn of(
+    pub(super) fn from_results(
         store: &Store,
         recording: &Recording,
         journal: &[Record],
@@ -81,15 +81,15 @@ impl<'a> Sought<'a> {
                     continue;
                 }
                 ended = ended.min(index);
-                texts.value(&outcome.value);
-                texts.text(outcome.error.as_deref().unwrap_or_default().as_bytes());
-                for digest in payload(record, redact) {
+                texts.add_value(&outcome.value);
+                texts.add_text(outcome.error.as_deref().unwrap_or_default().as_bytes());
+                for digest in payload_blobs(record, redact) {
                     // Blobs left out by an earlier redaction cannot be repeated.
                     let Some(len) = store.blob_len(&digest)? else { continue };
                     if len > MAX_SOUGHT {
                         return Err(too_much(step));
                     }
-                    texts.whole(&store.load(&digest, MAX_SOUGHT)?);
+                    texts.add_result(&store.load_blob(&digest, MAX_SOUGHT)?);
                 }
             }
             if texts.long.len() > MOST {
@@ -99,7 +99,7 @@ impl<'a> Sought<'a> {
             long.extend(texts.long);
             short.extend(texts.short);
         }
-        Ok(Self { redact, finder: finder(long.into_iter().collect())?, short, given })
+        Ok(Self { redact, finder: build_finder(long.into_iter().collect())?, short, given })
     }
 
     /// True if a blob repeats any of these texts.
@@ -115,9 +115,9 @@ impl<'a> Sought<'a> {
                 .next()
                 .transpose()
                 .map(|hit| hit.is_some())
-                .map_err(unwritten);
+                .map_err(write_failure);
         }
-        let bytes = store.load(&blob.digest, MAX_SOUGHT)?;
+        let bytes = store.load_blob(&blob.digest, MAX_SOUGHT)?;
         if self.is_short(bytes.trim_ascii()) {
             return Ok(true);
         }
@@ -141,17 +141,17 @@ impl<'a> Sought<'a> {
     }
 
     /// The text of a record without these texts. If that changed it, also its hash in the chain.
-    pub(super) fn cut(&self, record: &Record) -> Result<(String, Option<Digest>), Failure> {
-        let mut whole = json::parse(&record.text).map_err(unwritten)?;
+    pub(super) fn cut_record(&self, record: &Record) -> Result<(String, Option<Digest>), Failure> {
+        let mut whole = json::parse(&record.text).map_err(write_failure)?;
         let before = whole.clone();
         let event = &mut whole["event"];
         if matches!(&record.event, Event::StepEnded { path, .. } if self.redact.contains(path)) {
             let outcome = &mut event["outcome"];
             if let Some(value) = outcome.get_mut("value") {
-                *value = json!({ "redacted": Digest::of_json(value).map_err(unwritten)? });
+                *value = json!({ "redacted": Digest::of_json(value).map_err(write_failure)? });
             }
             if let Some(Value::String(error)) = outcome.get_mut("error") {
-                *error = cut(error);
+                *error = cut_text(error);
             }
         }
         self.cut_words(event, false);
@@ -176,7 +176,7 @@ impl<'a> Sought<'a> {
         match value {
             Value::String(text) => {
                 if words && self.finder.is_match(text.as_bytes()) {
-                    *text = cut(text);
+                    *text = cut_text(text);
                 }
                 return;
             }
@@ -191,14 +191,14 @@ impl<'a> Sought<'a> {
         // A number, a key, or a whole value.
         let text = json::compact(value);
         if words && self.finder.is_match(text.as_bytes()) {
-            *value = json!({ "redacted": Digest::of(text.as_bytes()) });
+            *value = json!({ "redacted": Digest::of_bytes(text.as_bytes()) });
         }
     }
 }
 
 /// Replacement of a text that was left out.
-fn cut(text: &str) -> String {
-    format!("{CUT}{}", Digest::of(text.as_bytes()))
+fn cut_text(text: &str) -> String {
+    format!("{CUT}{}", Digest::of_bytes(text.as_bytes()))
 }
 
 /// Beginning of the replacement of a text that was left out.
@@ -213,8 +213,8 @@ fn too_much(step: &str) -> Failure {
     )
 }
 
-fn finder(texts: Vec<Vec<u8>>) -> Result<AhoCorasick, Failure> {
-    AhoCorasick::new(texts).map_err(unwritten)
+fn build_finder(texts: Vec<Vec<u8>>) -> Result<AhoCorasick, Failure> {
+    AhoCorasick::new(texts).map_err(write_failure)
 }
 
 /// Blobs that existed before any step: the plan, the arguments, the policy, and components.
@@ -231,7 +231,7 @@ pub(super) fn blobs_before_any_step(
         }
     }
     for (path, _) in recording.in_order() {
-        let action = recording.preimage(store, path);
+        let action = recording.read_preimage(store, path);
         given.extend(action.and_then(|action| action["component"].as_str()?.parse::<Digest>().ok()));
     }
     given
@@ -247,7 +247,7 @@ fn known_before(
 ) -> Vec<Vec<u8>> {
     let action = recording.steps.get(step).and_then(|step| step.action);
     let blobs = [Some(recording.task.plan), recording.task.args, action].into_iter().flatten();
-    let blobs = blobs.filter_map(|digest| store.load(&digest, MAX_SOUGHT).ok());
+    let blobs = blobs.filter_map(|digest| store.load_blob(&digest, MAX_SOUGHT).ok());
     let records = journal.iter().take(ended).map(|record| record.text.clone().into_bytes());
     blobs.chain(records).collect()
 }
@@ -261,58 +261,60 @@ struct Texts {
 
 impl Texts {
     /// Adds a whole result: its bytes, its JSON and its lines.
-    fn whole(&mut self, bytes: &[u8]) {
-        self.text(bytes);
+    fn add_result(&mut self, bytes: &[u8]) {
+        self.add_text(bytes);
         match as_json(bytes) {
-            Some(value) => self.value(&value),
+            Some(value) => self.add_value(&value),
             None => bytes.split(|byte| *byte == b'\n').for_each(|line| {
-                self.part(line.trim_ascii());
+                self.add_part(line.trim_ascii());
                 if let Some(item) = as_json(line) {
-                    self.value(&item);
+                    self.add_value(&item);
                 }
             }),
         }
     }
 
-    fn value(&mut self, value: &Value) {
+    fn add_value(&mut self, value: &Value) {
         if value.is_null() {
             return;
         }
-        self.text(json::compact(value).as_bytes());
+        self.add_text(json::compact(value).as_bytes());
         match value {
-            Value::Array(items) => items.iter().for_each(|item| self.part(json::compact(item).as_bytes())),
-            Value::Object(map) => map.values().for_each(|item| self.part(json::compact(item).as_bytes())),
+            Value::Array(items) => {
+                items.iter().for_each(|item| self.add_part(json::compact(item).as_bytes()))
+            }
+            Value::Object(map) => map.values().for_each(|item| self.add_part(json::compact(item).as_bytes())),
             _ => {}
         }
-        self.strings(value);
+        self.add_strings(value);
     }
 
-    fn strings(&mut self, value: &Value) {
+    fn add_strings(&mut self, value: &Value) {
         match value {
             Value::String(text) => {
-                text.lines().for_each(|line| self.part(line.trim().as_bytes()));
-                self.part(text.trim().as_bytes());
+                text.lines().for_each(|line| self.add_part(line.trim().as_bytes()));
+                self.add_part(text.trim().as_bytes());
             }
-            Value::Array(items) => items.iter().for_each(|item| self.strings(item)),
+            Value::Array(items) => items.iter().for_each(|item| self.add_strings(item)),
             Value::Object(map) => map.iter().for_each(|(key, value)| {
-                self.part(key.as_bytes());
-                self.strings(value);
+                self.add_part(key.as_bytes());
+                self.add_strings(value);
             }),
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
     }
 
     /// Adds a result as a whole.
-    fn text(&mut self, bytes: &[u8]) {
+    fn add_text(&mut self, bytes: &[u8]) {
         let text = bytes.trim_ascii();
         let says_nothing = matches!(text, b"" | b"null" | b"true" | b"false" | b"[]" | b"{}" | b"\"\"");
         if text.len() < SHORTEST && !says_nothing {
             self.short.insert(text.to_owned());
         }
-        self.part(text);
+        self.add_part(text);
     }
 
-    fn part(&mut self, text: &[u8]) {
+    fn add_part(&mut self, text: &[u8]) {
         if text.len() >= SHORTEST {
             self.long.insert(text[..text.len().min(LONGEST)].to_owned());
         }
@@ -320,7 +322,7 @@ impl Texts {
 
     fn without_known(self, known: &[Vec<u8>]) -> Result<Self, Failure> {
         let mut long: Vec<Vec<u8>> = self.long.into_iter().collect();
-        let finder = finder(long.clone())?;
+        let finder = build_finder(long.clone())?;
         let mut seen = vec![false; long.len()];
         for text in known {
             each_text(text, &mut |text| {
@@ -337,13 +339,13 @@ impl Texts {
 
 /// Visits a text, and the strings in it if it is JSON, where they may be escaped.
 fn each_text(bytes: &[u8], found: &mut impl FnMut(&[u8])) {
-    fn strings(value: &Value, found: &mut impl FnMut(&[u8])) {
+    fn each_string(value: &Value, found: &mut impl FnMut(&[u8])) {
         match value {
             Value::String(text) => found(text.as_bytes()),
-            Value::Array(items) => items.iter().for_each(|item| strings(item, found)),
+            Value::Array(items) => items.iter().for_each(|item| each_string(item, found)),
             Value::Object(map) => map.iter().for_each(|(key, value)| {
                 found(key.as_bytes());
-                strings(value, found);
+                each_string(value, found);
             }),
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
@@ -352,11 +354,11 @@ fn each_text(bytes: &[u8], found: &mut impl FnMut(&[u8])) {
     match as_json(bytes) {
         Some(value) => {
             found(json::compact(&value).as_bytes());
-            strings(&value, found);
+            each_string(&value, found);
         }
         None => bytes.split(|byte| *byte == b'\n').filter_map(as_json).for_each(|item| {
             found(json::compact(&item).as_bytes());
-            strings(&item, found);
+            each_string(&item, found);
         }),
     }
 }

@@ -75,9 +75,9 @@ impl SigningKey {
     ///
     /// # Errors
     /// If the file does not exist or contains no ed25519 private key.
-    pub fn read(path: &Path) -> Result<Self, KeyError> {
+    pub fn read_pem(path: &Path) -> Result<Self, KeyError> {
         let wrong = |why: String| KeyError::NotAKey { path: path.to_owned(), kind: "private", why };
-        let der = PrivatePkcs8KeyDer::from_pem_slice(&read(path)?)
+        let der = PrivatePkcs8KeyDer::from_pem_slice(&read_file(path)?)
             .map_err(|error| wrong(no_section(&error, "PRIVATE KEY")))?;
         // OpenSSL omits the public key, so the private one cannot be checked against it.
         Ed25519KeyPair::from_pkcs8_maybe_unchecked(der.secret_pkcs8_der())
@@ -95,10 +95,10 @@ impl SigningKey {
         getrandom::fill(&mut seed).map_err(|error| KeyError::NoRandomness(error.to_string()))?;
         let pair = Ed25519KeyPair::from_seed_unchecked(&seed)
             .map_err(|error| KeyError::NoRandomness(error.to_string()))?;
-        let public = Self(pair).public();
+        let public = Self(pair).public_key();
         let beside = PathBuf::from(format!("{}.pub", path.display()));
-        write(path, 0o600, "PRIVATE KEY", &[&PRIVATE_HEAD[..], &seed[..]].concat())?;
-        write(&beside, 0o644, "PUBLIC KEY", &[&PUBLIC_HEAD[..], &public.0[..]].concat()).inspect_err(
+        write_pem(path, 0o600, "PRIVATE KEY", &[&PRIVATE_HEAD[..], &seed[..]].concat())?;
+        write_pem(&beside, 0o644, "PUBLIC KEY", &[&PUBLIC_HEAD[..], &public.0[..]].concat()).inspect_err(
             |_| {
                 // Half a pair would only hinder the next attempt.
                 let _ = std::fs::remove_file(path);
@@ -109,7 +109,7 @@ impl SigningKey {
 
     /// The public key of this key.
     #[must_use]
-    pub fn public(&self) -> PublicKey {
+    pub fn public_key(&self) -> PublicKey {
         let mut bytes = [0; 32];
         bytes.copy_from_slice(self.0.public_key().as_ref());
         PublicKey(bytes)
@@ -117,13 +117,13 @@ impl SigningKey {
 
     /// The signature of a message.
     #[must_use]
-    pub fn signature(&self, message: &[u8]) -> Vec<u8> {
+    pub fn sign_message(&self, message: &[u8]) -> Vec<u8> {
         self.0.sign(message).as_ref().to_vec()
     }
 
     /// The bytes to append after the last blob of a bundle that begins with `head`.
-    pub(super) fn sign(&self, head: &[u8]) -> Vec<u8> {
-        [&MARK[..], &self.public().0[..], &self.signature(head)].concat()
+    pub(super) fn sign_head(&self, head: &[u8]) -> Vec<u8> {
+        [&MARK[..], &self.public_key().0[..], &self.sign_message(head)].concat()
     }
 }
 
@@ -132,9 +132,9 @@ impl PublicKey {
     ///
     /// # Errors
     /// If the file does not exist or contains no ed25519 public key.
-    pub fn read(path: &Path) -> Result<Self, KeyError> {
+    pub fn read_pem(path: &Path) -> Result<Self, KeyError> {
         let wrong = |why: String| KeyError::NotAKey { path: path.to_owned(), kind: "public", why };
-        let der = SubjectPublicKeyInfoDer::from_pem_slice(&read(path)?)
+        let der = SubjectPublicKeyInfoDer::from_pem_slice(&read_file(path)?)
             .map_err(|error| wrong(no_section(&error, "PUBLIC KEY")))?;
         let key = der.as_ref().strip_prefix(&PUBLIC_HEAD).and_then(|key| key.try_into().ok());
         key.map(Self).ok_or_else(|| wrong("it is a key of another kind".to_owned()))
@@ -142,14 +142,14 @@ impl PublicKey {
 }
 
 /// The signer, if these bytes are a valid signature of `head`.
-pub(super) fn check(head: &[u8], bytes: &[u8]) -> Option<PublicKey> {
+pub(super) fn verify_signature(head: &[u8], bytes: &[u8]) -> Option<PublicKey> {
     let rest = bytes.strip_prefix(MARK)?;
     let (key, signature) = rest.split_at_checked(32)?;
     UnparsedPublicKey::new(&ED25519, key).verify(head, signature).ok()?;
     key.try_into().ok().map(PublicKey)
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, KeyError> {
+fn read_file(path: &Path) -> Result<Vec<u8>, KeyError> {
     std::fs::read(path).map_err(|source| KeyError::Read { path: path.to_owned(), source })
 }
 
@@ -160,7 +160,7 @@ fn no_section(error: &PemError, wanted: &str) -> String {
     }
 }
 
-fn write(path: &Path, mode: u32, section: &str, der: &[u8]) -> Result<(), KeyError> {
+fn write_pem(path: &Path, mode: u32, section: &str, der: &[u8]) -> Result<(), KeyError> {
     let text = format!("-----BEGIN {section}-----\n{}\n-----END {section}-----\n", STANDARD.encode(der));
     let made = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
     made.and_then(|mut file| file.write_all(text.as_bytes()))

@@ -30,7 +30,7 @@ impl<'c> BundleSource<'c> {
 impl Read for BundleSource<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
-            let called_off = PollFd::from_borrowed_fd(self.cancel.pollable()?, PollFlags::IN);
+            let called_off = PollFd::from_borrowed_fd(self.cancel.pollable_fd()?, PollFlags::IN);
             poll(&mut [PollFd::new(&self.file, PollFlags::IN), called_off], None)?;
             if self.cancel.is_cancelled() {
                 return Err(io::Error::other("the reading was interrupted"));

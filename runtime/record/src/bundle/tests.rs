@@ -1,13 +1,13 @@
 use super::*;
-use crate::replay;
-use crate::testing::{Place, workflow};
+use crate::replay_run;
+use crate::testing::{Place, workflow_text};
 
 const SMALL: &str = "name: small\nsteps:\n  - id: say\n    run: printf '[1,2]'\n  - id: keep\n    pipeline: head --n 1\n    stdin: $say.json\n";
 
 #[test]
 fn a_bundle_verifies_and_imports_where_nothing_else_is() {
     let (here, there) = (Place::new(), Place::new());
-    let run = here.run(&workflow(SMALL));
+    let run = here.run(&workflow_text(SMALL));
     let file = here.path("small.bundle");
     let written = export_bundle(&here.runtime, &run, &file, &ExportOptions::default()).unwrap();
     assert_eq!(written.bytes, std::fs::metadata(&file).unwrap().len());
@@ -15,7 +15,7 @@ fn a_bundle_verifies_and_imports_where_nothing_else_is() {
     assert_eq!(report.bundle, written);
     assert_eq!((report.replay.answered, report.replay.divergences.as_slice()), (1, &[][..]));
     assert_eq!(import_bundle(&there.runtime, &file, &ImportOptions::default()).unwrap(), written);
-    assert!(replay(&there.runtime, &run, &ReplayOptions::default()).unwrap().is_faithful());
+    assert!(replay_run(&there.runtime, &run, &ReplayOptions::default()).unwrap().is_faithful());
     assert!(matches!(
         import_bundle(&there.runtime, &file, &ImportOptions::default()),
         Err(BundleError::Store(_))
@@ -25,16 +25,16 @@ fn a_bundle_verifies_and_imports_where_nothing_else_is() {
 #[test]
 fn any_flipped_or_missing_byte_is_found_and_named() {
     let place = Place::new();
-    let run = place.run(&workflow(SMALL));
+    let run = place.run(&workflow_text(SMALL));
     let file = place.path("small.bundle");
     export_bundle(&place.runtime, &run, &file, &ExportOptions::default()).unwrap();
     let bytes = std::fs::read(&file).unwrap();
     let store = Store::in_memory().unwrap();
-    assert!(read::read(bytes.as_slice(), &store).is_ok());
+    assert!(read::read_bundle(bytes.as_slice(), &store).is_ok());
     for at in 0..bytes.len() {
         let mut flipped = bytes.clone();
         flipped[at] ^= 1 << (at % 8);
-        match read::read(flipped.as_slice(), &store) {
+        match read::read_bundle(flipped.as_slice(), &store) {
             Err(BundleError::NotABundle) => assert!(at < 15),
             Err(BundleError::Newer { .. }) => assert_eq!(at, 15, "the byte of the format"),
             Err(BundleError::Damaged { object, .. }) => {
@@ -43,18 +43,18 @@ fn any_flipped_or_missing_byte_is_found_and_named() {
             }
             other => panic!("byte {at}: {:?}", other.map(|bundle| bundle.summary)),
         }
-        assert!(read::read(&bytes[..at], &store).is_err(), "cut at {at}");
+        assert!(read::read_bundle(&bytes[..at], &store).is_err(), "cut at {at}");
     }
     let longer = [bytes.as_slice(), b"x"].concat();
     assert!(
-        matches!(read::read(longer.as_slice(), &store), Err(BundleError::Damaged { object, .. }) if object == "the end of the file")
+        matches!(read::read_bundle(longer.as_slice(), &store), Err(BundleError::Damaged { object, .. }) if object == "the end of the file")
     );
 }
 
 #[test]
 fn what_is_redacted_is_not_in_the_file() {
     let place = Place::new();
-    let run = place.run(&workflow("name: r\nsteps:\n  - id: fetch\n    run: printf 'top-%s-value' secret\n  - id: other\n    run: printf hi\n"));
+    let run = place.run(&workflow_text("name: r\nsteps:\n  - id: fetch\n    run: printf 'top-%s-value' secret\n  - id: other\n    run: printf hi\n"));
     let file = place.path("r.bundle");
     let options = ExportOptions { redact: vec!["fetch".to_owned()], ..ExportOptions::default() };
     let written = export_bundle(&place.runtime, &run, &file, &options).unwrap();
@@ -63,7 +63,7 @@ fn what_is_redacted_is_not_in_the_file() {
     assert!(!String::from_utf8_lossy(&bytes).contains("top-secret-value"));
     assert!(verify_bundle(&Place::new().runtime, &file, None).unwrap().replay.is_faithful());
     // A step that depends on it is reported as unverified, not as different.
-    let run = place.run(&workflow("name: d\nsteps:\n  - id: fetch\n    run: printf '[41]'\n  - id: next\n    pipeline: head --n 1\n    stdin: $fetch.json\n"));
+    let run = place.run(&workflow_text("name: d\nsteps:\n  - id: fetch\n    run: printf '[41]'\n  - id: next\n    pipeline: head --n 1\n    stdin: $fetch.json\n"));
     export_bundle(&place.runtime, &run, &file, &options).unwrap();
     let report = verify_bundle(&Place::new().runtime, &file, None).unwrap().replay;
     assert_eq!(
@@ -82,19 +82,19 @@ fn what_is_redacted_is_not_in_the_file() {
 #[test]
 fn a_signature_says_who_and_any_flipped_byte_of_it_is_found() {
     let place = Place::new();
-    let run = place.run(&workflow(SMALL));
+    let run = place.run(&workflow_text(SMALL));
     let (ours, theirs) = (place.path("ours.pem"), place.path("theirs.pem"));
     let (us, public) = SigningKey::generate(&ours).unwrap();
     let (them, _) = SigningKey::generate(&theirs).unwrap();
-    assert_eq!(PublicKey::read(&public).unwrap(), us);
+    assert_eq!(PublicKey::read_pem(&public).unwrap(), us);
     assert!(matches!(SigningKey::generate(&ours), Err(KeyError::Write { .. })));
-    assert!(matches!(SigningKey::read(&public), Err(KeyError::NotAKey { .. })));
-    assert!(matches!(PublicKey::read(&ours), Err(KeyError::NotAKey { .. })));
+    assert!(matches!(SigningKey::read_pem(&public), Err(KeyError::NotAKey { .. })));
+    assert!(matches!(PublicKey::read_pem(&ours), Err(KeyError::NotAKey { .. })));
 
     let (plain, signed) = (place.path("plain.bundle"), place.path("signed.bundle"));
     export_bundle(&place.runtime, &run, &plain, &ExportOptions::default()).unwrap();
     let options =
-        ExportOptions { sign: Some(SigningKey::read(&ours).unwrap().into()), ..ExportOptions::default() };
+        ExportOptions { sign: Some(SigningKey::read_pem(&ours).unwrap().into()), ..ExportOptions::default() };
     let written = export_bundle(&place.runtime, &run, &signed, &options).unwrap();
     assert_eq!((written.signed_by, written.bytes), (Some(us), std::fs::metadata(&signed).unwrap().len()));
     let there = Place::new();
@@ -117,9 +117,9 @@ fn a_signature_says_who_and_any_flipped_byte_of_it_is_found() {
     for at in 0..bytes.len() {
         let mut flipped = bytes.clone();
         flipped[at] ^= 1 << (at % 8);
-        assert!(read::read(flipped.as_slice(), &store).is_err(), "{at}");
+        assert!(read::read_bundle(flipped.as_slice(), &store).is_err(), "{at}");
         // Without its whole signature, a bundle is either unsigned or damaged.
-        match read::read(&bytes[..at], &store) {
+        match read::read_bundle(&bytes[..at], &store) {
             Ok(bundle) => assert_eq!((at, bundle.summary.signed_by), (bytes.len() - signature::LENGTH, None)),
             Err(error) => assert!(matches!(error, BundleError::Damaged { .. } | BundleError::NotABundle)),
         }
@@ -137,7 +137,7 @@ fn a_directory_that_a_step_read_can_be_carried_along() {
     let program =
         wat::parse_str(r#"(module (memory (export "memory") 1) (func (export "_start")))"#).unwrap();
     std::fs::write(here.path("look.wasm"), program).unwrap();
-    let run = here.run(&workflow(
+    let run = here.run(&workflow_text(
         "name: reads\nsteps:\n  - id: look\n    component: look.wasm\n    grants: { read: [mail] }\n",
     ));
     let (without, with) = (here.path("without.bundle"), here.path("with.bundle"));
@@ -171,7 +171,7 @@ fn a_directory_that_a_step_read_can_be_carried_along() {
 #[test]
 fn random_flips_in_a_big_bundle_are_found() {
     let place = Place::new();
-    let run = place.run(&workflow(
+    let run = place.run(&workflow_text(
         "name: big\nsteps:\n  - id: list\n    run: seq 1 60 | sed 's/.*/\"&\"/' | paste -sd, | sed 's/.*/[&]/'\n  - id: each\n    for_each: $list.json\n    steps:\n      - id: one\n        pipeline: exec --shell 'head -c 3000 /dev/urandom | base64'\n",
     ));
     let file = place.path("big.bundle");
@@ -190,7 +190,7 @@ fn random_flips_in_a_big_bundle_are_found() {
         let at = usize::try_from(random % bytes.len() as u64).unwrap();
         let bit = 1_u8 << (random >> 60 & 7);
         bytes[at] ^= bit;
-        match read::read(bytes.as_slice(), &store) {
+        match read::read_bundle(bytes.as_slice(), &store) {
             Err(BundleError::NotABundle) => assert!(at < 15),
             Err(BundleError::Newer { .. }) => assert_eq!(at, 15, "the byte of the format"),
             Err(BundleError::Damaged { object, .. }) => assert!(!object.is_empty()),
@@ -198,7 +198,7 @@ fn random_flips_in_a_big_bundle_are_found() {
         }
         bytes[at] ^= bit;
     }
-    assert!(read::read(bytes.as_slice(), &store).is_ok());
+    assert!(read::read_bundle(bytes.as_slice(), &store).is_ok());
 }
 
 /// Prints a value that is not in the plan.
@@ -221,7 +221,7 @@ fn says(file: &Path, text: &str) -> bool {
 #[test]
 fn copies_of_what_is_redacted_are_not_in_the_file_either() {
     let (here, there) = (Place::new(), Place::new());
-    let run = here.run(&workflow(&format!(
+    let run = here.run(&workflow_text(&format!(
         "name: copies\nsteps:\n{FETCH}  - id: pick\n    js: input.pin + '!'\n    stdin: $fetch.json\n  \
          - id: pass\n    run: cat > /dev/null\n    stdin: $fetch.json\n  - id: other\n    run: echo plain\n"
     )));
@@ -244,7 +244,7 @@ fn copies_of_what_is_redacted_are_not_in_the_file_either() {
     import_bundle(&there.runtime, &cut, &ImportOptions::default()).unwrap();
     let store = there.runtime.store().unwrap();
     assert_eq!(store.verify().unwrap().problems, []);
-    let replay = replay(&there.runtime, &run, &ReplayOptions::default()).unwrap();
+    let replay = replay_run(&there.runtime, &run, &ReplayOptions::default()).unwrap();
     assert_eq!(replay.divergences, []);
     assert!(!replay.unverified.is_empty());
     let again = there.path("again.bundle");
@@ -256,10 +256,10 @@ fn copies_of_what_is_redacted_are_not_in_the_file_either() {
 #[test]
 fn records_that_repeat_what_is_redacted_are_cut() {
     let here = Place::new();
-    let run = here.run(&workflow(&format!(
+    let run = here.run(&workflow_text(&format!(
         "name: records\nsteps:\n{FETCH}  - id: tell\n    run: echo $fetch.pin >&2; exit 3\n"
     )));
-    let run_tells = here.runtime.store().unwrap().events(run.parse().unwrap()).unwrap();
+    let run_tells = here.runtime.store().unwrap().all_events(run.parse().unwrap()).unwrap();
     let last = run_tells.last().unwrap();
     let file = here.path("records.bundle");
     let written = export_bundle(&here.runtime, &run, &file, &redacting(&["fetch"])).unwrap();
@@ -271,7 +271,7 @@ fn records_that_repeat_what_is_redacted_are_cut() {
 #[test]
 fn what_was_known_before_is_not_taken_for_what_was_given() {
     let here = Place::new();
-    let run = here.run(&workflow(
+    let run = here.run(&workflow_text(
         "name: known\nsteps:\n  - id: first\n    run: printf 'component of something'\n  - id: fetch\n    run: printf '%s' '{\"kind\":\"component\",\"text\":\"a new ''thing\"}'\n  - id: last\n    js: 1 + 1\n",
     ));
     let file = here.path("known.bundle");

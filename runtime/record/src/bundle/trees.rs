@@ -12,8 +12,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::format::BlobEntry;
-use super::read::{BundleError, damaged};
-use super::unwritten;
+use super::read::{BundleError, damaged_error};
+use super::write_failure;
 use crate::recording::Recording;
 use lobster_base::digest::Digest;
 use lobster_base::file_digests::FileDigests;
@@ -67,12 +67,14 @@ pub(super) fn of_run(
     let (mut directories, mut blobs) = (Vec::new(), Vec::new());
     let mut known: HashMap<Digest, Result<Digest, String>> = HashMap::new();
     for (path, step) in recording.in_order() {
-        let Some(action) = recording.preimage(store, path).filter(|_| step.kind == "component") else {
+        let Some(action) = recording.read_preimage(store, path).filter(|_| step.kind == "component") else {
             continue;
         };
         let Some(outcome) = &step.outcome else { continue };
         for (index, grant) in action["grants"]["read"].as_array().into_iter().flatten().enumerate() {
-            let (Some(to), Some(tree)) = (grant["to"].as_str(), digest(&grant["tree"])) else { continue };
+            let (Some(to), Some(tree)) = (grant["to"].as_str(), parse_digest(&grant["tree"])) else {
+                continue;
+            };
             let named = outcome.enforcement["granted"]["read"][index].as_str().unwrap_or_default();
             let host = named.strip_suffix(&format!(" at {to}")).map(PathBuf::from);
             let packed = match (carry, host) {
@@ -81,7 +83,7 @@ pub(super) fn of_run(
                 (true, Some(host)) => match known.get(&tree) {
                     Some(known) => known.clone(),
                     None => {
-                        let packed = pack(store, &host, tree, to, &mut blobs)?;
+                        let packed = pack_directory(store, &host, tree, to, &mut blobs)?;
                         known.insert(tree, packed.clone());
                         packed
                     }
@@ -97,12 +99,12 @@ pub(super) fn of_run(
     Ok((directories, blobs))
 }
 
-fn digest(value: &Value) -> Option<Digest> {
+fn parse_digest(value: &Value) -> Option<Digest> {
     value.as_str()?.parse().ok()
 }
 
 /// Stores and lists the files of a directory.
-fn pack(
+fn pack_directory(
     store: &Store,
     host: &Path,
     tree: Digest,
@@ -112,7 +114,7 @@ fn pack(
     let mut entries = Vec::new();
     let mut files = Vec::new();
     let mut bytes = 0;
-    let found = walk(host, Path::new(""), &mut entries, &mut files, &mut bytes);
+    let found = walk_directory(host, Path::new(""), &mut entries, &mut files, &mut bytes);
     match found {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::FileTooLarge => return Ok(Err(error.to_string())),
@@ -132,12 +134,12 @@ fn pack(
         let what = format!("{} of the directory {to}", path.display());
         blobs.push(BlobEntry { len: blob.len, digest: blob.digest, what });
     }
-    let now = tree_digest(host, &FileDigests::default()).map_err(unwritten)?;
+    let now = tree_digest(host, &FileDigests::default()).map_err(write_failure)?;
     if now != tree {
         return Ok(Err(format!("{} has changed since the step ran", host.display())));
     }
     let text = json::compact(&entries);
-    let listing = store.put(text.as_bytes())?;
+    let listing = store.put_blob(text.as_bytes())?;
     blobs.push(BlobEntry {
         len: listing.len,
         digest: listing.digest,
@@ -146,7 +148,7 @@ fn pack(
     Ok(Ok(listing.digest))
 }
 
-fn walk(
+fn walk_directory(
     root: &Path,
     below: &Path,
     entries: &mut Vec<Entry>,
@@ -164,7 +166,7 @@ fn walk(
         } else if kind.is_file() {
             *bytes += entry.metadata()?.len();
             files.push((entries.len(), path.clone()));
-            What::File(Digest::of(b""))
+            What::File(Digest::of_bytes(b""))
         } else {
             return Err(cannot_carry(&path, "is neither a file nor a directory nor a link"));
         };
@@ -177,7 +179,7 @@ fn walk(
             return Err(too_large());
         }
         if kind.is_dir() {
-            walk(root, &path, entries, files, bytes)?;
+            walk_directory(root, &path, entries, files, bytes)?;
         }
     }
     Ok(())
@@ -218,9 +220,9 @@ impl Unpacked {
             };
             let at = root.join(directory.tree.to_string());
             let object = format!("the directory {} of step {}", directory.to, directory.step);
-            unpack(store, &listing, &at).map_err(|error| damaged(&object, &error))?;
+            unpack(store, &listing, &at).map_err(|error| damaged_error(&object, &error))?;
             if tree_digest(&at, &FileDigests::default()).ok() != Some(directory.tree) {
-                return Err(damaged(&object, &"is not what the step read"));
+                return Err(damaged_error(&object, &"is not what the step read"));
             }
             unpacked.by_tree.insert(directory.tree, at);
         }
@@ -234,10 +236,10 @@ const BENEATH: ResolveFlags =
 
 fn unpack(store: &Store, listing: &Digest, at: &Path) -> io::Result<()> {
     const MAX_LISTING: u64 = 64 << 20;
-    let text = store.load(listing, MAX_LISTING).map_err(|error| wrong(&error))?;
+    let text = store.load_blob(listing, MAX_LISTING).map_err(|error| invalid_data(&error))?;
     let entries: Vec<Entry> =
-        json::parse_as(&String::from_utf8_lossy(&text)).map_err(|error| wrong(&error))?;
-    let entries = checked(store, entries)?;
+        json::parse_as(&String::from_utf8_lossy(&text)).map_err(|error| invalid_data(&error))?;
+    let entries = check_entries(store, entries)?;
     fs::create_dir(at)?;
     let top = fs::File::open(at)?;
     // A directory precedes its entries.
@@ -251,7 +253,7 @@ fn unpack(store: &Store, listing: &Digest, at: &Path) -> io::Result<()> {
         match what {
             What::Directory => mkdirat(above, name, Mode::RWXU)?,
             What::File(digest) => {
-                let mut reader = store.open_blob(digest).map_err(|error| wrong(&error))?;
+                let mut reader = store.open_blob(digest).map_err(|error| invalid_data(&error))?;
                 let new = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let file = openat2(above, name, new, Mode::RUSR | Mode::WUSR, BENEATH)?;
                 io::copy(&mut reader, &mut fs::File::from(file))?;
@@ -264,7 +266,7 @@ fn unpack(store: &Store, listing: &Digest, at: &Path) -> io::Result<()> {
 
 /// The entries of a listing by their paths, if they form a directory and do not exceed the limits of a
 /// bundle.
-fn checked(store: &Store, entries: Vec<Entry>) -> io::Result<BTreeMap<PathBuf, What>> {
+fn check_entries(store: &Store, entries: Vec<Entry>) -> io::Result<BTreeMap<PathBuf, What>> {
     let mut bytes = 0_u64;
     let mut checked = BTreeMap::new();
     if entries.len() > MAX_NAMES {
@@ -273,14 +275,15 @@ fn checked(store: &Store, entries: Vec<Entry>) -> io::Result<BTreeMap<PathBuf, W
     for Entry { path, what } in entries {
         let is_inside = path.components().all(|part| matches!(part, Component::Normal(_)));
         if !is_inside || path.file_name().is_none() {
-            return Err(wrong(&format!("names {}, which is outside", path.display())));
+            return Err(invalid_data(&format!("names {}, which is outside", path.display())));
         }
         if let What::File(digest) = &what {
-            bytes = bytes.saturating_add(store.blob_len(digest).map_err(|error| wrong(&error))?.unwrap_or(0));
+            bytes = bytes
+                .saturating_add(store.blob_len(digest).map_err(|error| invalid_data(&error))?.unwrap_or(0));
         }
         // Different spellings of a path become one.
         if checked.insert(path.components().collect(), what).is_some() {
-            return Err(wrong(&format!("names {} twice", path.display())));
+            return Err(invalid_data(&format!("names {} twice", path.display())));
         }
     }
     if bytes > MAX_BYTES {
@@ -290,12 +293,12 @@ fn checked(store: &Store, entries: Vec<Entry>) -> io::Result<BTreeMap<PathBuf, W
     let above =
         |path: &PathBuf| path.ancestors().skip(1).all(|up| up.as_os_str().is_empty() || is_directory(up));
     match checked.keys().find(|path| !above(path)) {
-        Some(path) => Err(wrong(&format!("names {}, which is in no directory of it", path.display()))),
+        Some(path) => Err(invalid_data(&format!("names {}, which is in no directory of it", path.display()))),
         None => Ok(checked),
     }
 }
 
-fn wrong(what: &dyn std::fmt::Display) -> io::Error {
+fn invalid_data(what: &dyn std::fmt::Display) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.to_string())
 }
 
@@ -311,7 +314,7 @@ mod tests {
     use super::*;
 
     fn listed(store: &Store, entries: &[Entry]) -> Digest {
-        store.put(json::compact(&entries).as_bytes()).unwrap().digest
+        store.put_blob(json::compact(&entries).as_bytes()).unwrap().digest
     }
 
     fn entry(path: &str, what: What) -> Entry {
@@ -374,7 +377,7 @@ mod tests {
         #[test]
         fn no_listing_changes_anything_outside(list in prop::collection::vec((place(), kind()), 0..7)) {
             let store = store();
-            let blob = store.put(b"content").unwrap().digest;
+            let blob = store.put_blob(b"content").unwrap().digest;
             let root = tempfile::tempdir().unwrap();
             let (outside, at) = (root.path().join("outside"), root.path().join("tree"));
             fs::create_dir_all(outside.join("a/b")).unwrap();
@@ -419,7 +422,7 @@ mod tests {
         let many: Vec<_> = (0..=MAX_NAMES).map(|n| entry(&n.to_string(), What::Directory)).collect();
         refused(&many, "50000 names");
         let big = vec![0; 9 << 20];
-        let big = store.put(&big).unwrap().digest;
+        let big = store.put_blob(&big).unwrap().digest;
         let heavy: Vec<_> = (0..29).map(|n| entry(&n.to_string(), What::File(big))).collect();
         refused(&heavy, "256 MiB");
         let sound = [entry("a/b", What::Link("..".into())), entry("a", What::Directory)];

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use super::format::{BlobEntry, LeftOut, MAGIC, Manifest, RecordEntry};
 use super::granted::granted_secrets;
-use super::redaction::{Sought, blobs_before_any_step, payload};
+use super::redaction::{Sought, blobs_before_any_step, payload_blobs};
 use super::{BundleSummary, ExportOptions, SigningKey, trees};
 use crate::changes::changes_in;
 use crate::recording::Recording;
@@ -16,24 +16,24 @@ use lobster_engine::envelope::Failure;
 use lobster_store::{Blob, Event, Record, RunId, Store, StoreError};
 
 /// Writes the whole bundle of a run.
-pub(super) fn write(
+pub(super) fn write_bundle(
     store: &Store,
     run: RunId,
     options: &ExportOptions,
     out: &mut dyn Write,
 ) -> Result<BundleSummary, Failure> {
-    let journal = store.events(run)?;
-    let recording = Recording::read(&journal)?;
-    let before = store.redacted(run)?;
+    let journal = store.all_events(run)?;
+    let recording = Recording::from_journal(&journal)?;
+    let before = store.redacted_parts(run)?;
     let mut redact = steps_to_redact(&recording, &options.redact)?;
     redact.extend(before.steps);
     let sought = match redact.is_empty() {
         true => None,
-        false => Some(Sought::of(store, &recording, &journal, &redact)?),
+        false => Some(Sought::from_results(store, &recording, &journal, &redact)?),
     };
-    let names = names(&journal);
+    let names = blob_descriptions(&journal);
     let what = |digest: &Digest| names.get(digest).cloned().unwrap_or_else(|| "part of an action".to_owned());
-    let payload: HashSet<Digest> = journal.iter().flat_map(|record| payload(record, &redact)).collect();
+    let payload: HashSet<Digest> = journal.iter().flat_map(|record| payload_blobs(record, &redact)).collect();
     let mut left_out: Vec<LeftOut> = before
         .blobs
         .iter()
@@ -46,7 +46,7 @@ pub(super) fn write(
         let error = StoreError::MissingBlob(missing);
         let message = format!(
             "run {} cannot be put into a bundle without its {}: {error}",
-            run.short(),
+            run.short_id(),
             what(&missing)
         );
         return Err(Failure::new(Code::Recording, message));
@@ -71,7 +71,7 @@ pub(super) fn write(
         if let Some(sought) = &sought
             && sought.is_in_blob(store, &blob)?
         {
-            return Err(Failure::parse(format!(
+            return Err(Failure::parse_error(format!(
                 "{} contains a result of a redacted step; export without directories",
                 entry.what
             )));
@@ -81,7 +81,7 @@ pub(super) fn write(
         }
     }
     let texts: Vec<(String, Option<Digest>)> = match &sought {
-        Some(sought) => journal.iter().map(|record| sought.cut(record)).collect::<Result<_, _>>()?,
+        Some(sought) => journal.iter().map(|record| sought.cut_record(record)).collect::<Result<_, _>>()?,
         None => journal.iter().map(|record| (record.text.clone(), None)).collect(),
     };
     let manifest = Manifest {
@@ -91,7 +91,7 @@ pub(super) fn write(
             .iter()
             .map(|(text, hash)| RecordEntry {
                 len: text.len() as u64,
-                digest: Digest::of(text.as_bytes()),
+                digest: Digest::of_bytes(text.as_bytes()),
                 hash: *hash,
             })
             .collect(),
@@ -101,7 +101,7 @@ pub(super) fn write(
         directories,
     };
     let key = options.sign.as_deref();
-    let bytes = copy(store, &manifest, &texts, key, out)
+    let bytes = write_content(store, &manifest, &texts, key, out)
         .map_err(|error| Failure::new(Code::Bundle, format!("cannot write the bundle: {error}")))?;
     Ok(BundleSummary {
         run,
@@ -111,7 +111,7 @@ pub(super) fn write(
         bytes,
         redacted: manifest.redacted,
         left_out: copies.into_iter().collect(),
-        signed_by: key.map(SigningKey::public),
+        signed_by: key.map(SigningKey::public_key),
         directories: manifest.directories,
         secrets: granted_secrets(store, &recording),
     })
@@ -125,11 +125,12 @@ fn first_missing(
     journal: &[Record],
     left_out: &[Digest],
 ) -> Result<Option<Digest>, Failure> {
-    let mut needed: BTreeSet<Digest> = journal.iter().flat_map(|record| record.event.blobs()).collect();
+    let mut needed: BTreeSet<Digest> =
+        journal.iter().flat_map(|record| record.event.required_blobs()).collect();
     needed.extend(blobs_before_any_step(store, recording, journal));
     // A change set that is missing itself is among the blobs of its step, or was left out.
     let sets = changes_in(store, journal).unwrap_or_default();
-    needed.extend(sets.iter().flat_map(|changes| changes.set.contents()));
+    needed.extend(sets.iter().flat_map(|changes| changes.set.content_digests()));
     for digest in needed {
         if !left_out.contains(&digest) && store.blob_len(&digest)?.is_none() {
             return Ok(Some(digest));
@@ -138,7 +139,7 @@ fn first_missing(
     Ok(None)
 }
 
-fn copy(
+fn write_content(
     store: &Store,
     manifest: &Manifest,
     texts: &[(String, Option<Digest>)],
@@ -146,7 +147,7 @@ fn copy(
     out: &mut dyn Write,
 ) -> io::Result<u64> {
     let text = json::compact(manifest).into_bytes();
-    let head = [&MAGIC[..], &Digest::of(&text).as_bytes()[..]].concat();
+    let head = [&MAGIC[..], &Digest::of_bytes(&text).as_bytes()[..]].concat();
     out.write_all(&head)?;
     out.write_all(&(text.len() as u64).to_le_bytes())?;
     out.write_all(&text)?;
@@ -160,7 +161,7 @@ fn copy(
         bytes += io::copy(&mut reader, &mut *out)?;
     }
     if let Some(key) = key {
-        let signature = key.sign(&head);
+        let signature = key.sign_head(&head);
         out.write_all(&signature)?;
         bytes += signature.len() as u64;
     }
@@ -169,10 +170,11 @@ fn copy(
 }
 
 fn steps_to_redact(recording: &Recording, steps: &[String]) -> Result<BTreeSet<String>, Failure> {
-    let paths: BTreeSet<String> = steps.iter().map(|text| recording.meant(text)).collect::<Result<_, _>>()?;
+    let paths: BTreeSet<String> =
+        steps.iter().map(|text| recording.resolve_step(text)).collect::<Result<_, _>>()?;
     let is_effect = |path: &String| recording.steps.get(path).is_some_and(|step| step.effect);
     match paths.first() {
-        Some(path) if !paths.iter().any(is_effect) => Err(Failure::parse(format!(
+        Some(path) if !paths.iter().any(is_effect) => Err(Failure::parse_error(format!(
             "step '{path}' is pure: its result follows from its inputs, so leaving it out would hide nothing \
              unless an effect that it reads from is redacted too"
         ))),
@@ -181,7 +183,7 @@ fn steps_to_redact(recording: &Recording, steps: &[String]) -> Result<BTreeSet<S
 }
 
 /// Descriptions of the blobs that the journal names.
-fn names(journal: &[Record]) -> HashMap<Digest, String> {
+fn blob_descriptions(journal: &[Record]) -> HashMap<Digest, String> {
     let mut names = HashMap::new();
     let mut name = |digest: Digest, what: String| {
         names.entry(digest).or_insert(what);
@@ -204,7 +206,7 @@ fn names(journal: &[Record]) -> HashMap<Digest, String> {
                 if let Some(begun) = begun {
                     name(begun.action, format!("action of step {path}"));
                 }
-                for (which, blob) in outcome.streams() {
+                for (which, blob) in outcome.kept_streams() {
                     name(blob.digest, format!("{which} of step {path}"));
                 }
             }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::super::preimage::{Difference, Part, differences};
 use super::super::recording::Step;
 use super::super::{contents, json_path};
-use super::{Replay, value};
+use super::{Replay, to_json};
 use lobster_engine::WORKFLOW_DIR;
 use lobster_engine::kinds::component::COMPONENT;
 use lobster_engine::overseer::Act;
@@ -28,14 +28,21 @@ impl Replay {
         let is_of = |step: &&Step| step.outcome.as_ref().is_some_and(|known| Arc::ptr_eq(known, outcome));
         let Some(step) = self.recording.steps.get(path).filter(is_of) else {
             // The record does not contain the step of this outcome.
-            self.diverge(path, self.recording.last_seq, "action", None, Value::Null, value(act.digest));
+            self.record_divergence(
+                path,
+                self.recording.last_seq,
+                "action",
+                None,
+                Value::Null,
+                to_json(act.digest),
+            );
             return other();
         };
-        self.compare(path, step.seq, "kind", &step.kind.as_str(), &act.kind);
-        self.compare(path, step.seq, "whether it is an effect", &step.effect, &effect);
+        self.compare_values(path, step.seq, "kind", &step.kind.as_str(), &act.kind);
+        self.compare_values(path, step.seq, "whether it is an effect", &step.effect, &effect);
         if act.kind != COMPONENT && !outcome.detail["host_calls"].is_null() {
             // Only a component calls the host, and no other step is executed on recorded calls.
-            self.diverge(
+            self.record_divergence(
                 path,
                 step.seq,
                 "host calls",
@@ -45,14 +52,21 @@ impl Replay {
             );
         }
         let recorded = step.action.filter(|recorded| *recorded != act.digest)?;
-        let Some(preimage) = self.recording.preimage(&self.store, path) else {
+        let Some(preimage) = self.recording.read_preimage(&self.store, path) else {
             let left_out = self.action_left_out(path);
             if left_out.is_none() {
-                self.diverge(path, step.seq, "action", None, value(recorded), value(act.digest));
+                self.record_divergence(
+                    path,
+                    step.seq,
+                    "action",
+                    None,
+                    to_json(recorded),
+                    to_json(act.digest),
+                );
             }
             return left_out;
         };
-        let mut found = differences(Some(&self.store), &preimage, &act.preimage.value());
+        let mut found = differences(Some(&self.store), &preimage, &act.preimage.to_json());
         // A run that continued in another directory has that directory in its later actions. The location of
         // its file follows from it.
         let is_place = |difference: &Difference| match difference.part {
@@ -73,7 +87,7 @@ impl Replay {
             return Some(format!("{} {name} {has} when the run was recorded", first.part.noun()));
         }
         let name = first.name.as_ref().map_or_else(String::new, |name| format!(" {name}"));
-        self.diverge(
+        self.record_divergence(
             path,
             step.seq,
             &format!("{}{name}", first.part.noun()),
@@ -92,19 +106,25 @@ impl Replay {
         replayed: &StepOutcome,
     ) {
         let seq = step.seq;
-        self.compare(path, seq, "status", &recorded.status, &replayed.status);
-        self.compare(path, seq, "error", &recorded.error, &replayed.error);
-        self.compare(path, seq, "exit", &recorded.exit, &replayed.exit);
+        self.compare_values(path, seq, "status", &recorded.status, &replayed.status);
+        self.compare_values(path, seq, "error", &recorded.error, &replayed.error);
+        self.compare_values(path, seq, "exit", &recorded.exit, &replayed.exit);
         // The number of polls for an answer depends on how long the answer took.
         if !step.effect {
-            self.compare(path, seq, "fuel", &recorded.fuel, &replayed.fuel);
+            self.compare_values(path, seq, "fuel", &recorded.fuel, &replayed.fuel);
         }
         if step.effect && !self.live.contains(path) {
-            self.compare(path, seq, "written files", &written(recorded), &written(replayed));
+            self.compare_values(
+                path,
+                seq,
+                "written files",
+                &written_files(recorded),
+                &written_files(replayed),
+            );
         }
-        let of_record = self.uncut(&recorded.value, &replayed.value);
-        if let Some(place) = json_path::first(&of_record, &replayed.value) {
-            self.diverge(
+        let of_record = self.restore_cut(&recorded.value, &replayed.value);
+        if let Some(place) = json_path::first_difference(&of_record, &replayed.value) {
+            self.record_divergence(
                 path,
                 step.seq,
                 "value",
@@ -118,7 +138,7 @@ impl Replay {
     }
 
     /// Compares values of the journal, in which texts may have been cut.
-    pub(super) fn compare<T: PartialEq + Serialize>(
+    pub(super) fn compare_values<T: PartialEq + Serialize>(
         &self,
         path: &str,
         seq: u64,
@@ -129,9 +149,9 @@ impl Replay {
         if was == is {
             return;
         }
-        let (was, is) = (value(was), value(is));
-        if *self.uncut(&was, &is) != is {
-            self.diverge(path, seq, what, None, was, is);
+        let (was, is) = (to_json(was), to_json(is));
+        if *self.restore_cut(&was, &is) != is {
+            self.record_divergence(path, seq, what, None, was, is);
         }
     }
 
@@ -148,10 +168,10 @@ impl Replay {
         }
         let inside = recorded
             .zip(replayed)
-            .and_then(|(was, is)| contents::first(&self.store, &was.digest, &is.digest));
+            .and_then(|(was, is)| contents::first_difference(&self.store, &was.digest, &is.digest));
         match inside {
             Some(place) => {
-                self.diverge(
+                self.record_divergence(
                     path,
                     seq,
                     what,
@@ -161,15 +181,15 @@ impl Replay {
                 );
             }
             None => {
-                let digest = |blob: Option<Blob>| value(blob.map(|blob| blob.digest));
-                self.diverge(path, seq, what, None, digest(recorded), digest(replayed));
+                let digest = |blob: Option<Blob>| to_json(blob.map(|blob| blob.digest));
+                self.record_divergence(path, seq, what, None, digest(recorded), digest(replayed));
             }
         }
     }
 }
 
 /// The files that a step changed. The first records have no list instead of an empty one.
-fn written(outcome: &StepOutcome) -> Value {
+fn written_files(outcome: &StepOutcome) -> Value {
     let files = outcome.detail["written"].clone();
     if files.is_null() { Value::Array(Vec::new()) } else { files }
 }

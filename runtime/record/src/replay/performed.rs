@@ -32,7 +32,9 @@ pub(super) fn describe_performer(runtime: &Runtime) -> Value {
 /// is a commit.
 pub(super) fn refuse_unasked(recording: &Recording, step: &str) -> Result<(), Failure> {
     if step.ends_with(COMMIT_SUFFIX) {
-        return Err(Failure::parse(format!("'{step}' commits changes, which --live does not perform again")));
+        return Err(Failure::parse_error(format!(
+            "'{step}' commits changes, which --live does not perform again"
+        )));
     }
     let Some(performed) = recording.steps.get(step) else { return Ok(()) };
     // A policy's question is only about its own step, and the policy decides about this step again.
@@ -48,7 +50,7 @@ const POLICY_QUESTION: &str = "!policy!approval";
 
 /// The message that an effect is not performed again.
 fn explain_refusal(recording: &Recording, step: &str, why: &str) -> String {
-    let run = recording.run.short();
+    let run = recording.run.short_id();
     format!(
         "'{step}' is not performed again: {why}, and a replay asks nobody; `lobster fork {run} --from '{step}'` asks"
     )
@@ -72,10 +74,10 @@ impl Replay {
         let mut detail = json!({ "performer": self.performer, "action": act.digest });
         if decision.is_object() {
             detail["decision"] = decision.clone();
-            detail["decision"]["proposal"] = json!({ "command": { "argv": act.preimage.value()["argv"] } });
+            detail["decision"]["proposal"] = json!({ "command": { "argv": act.preimage.to_json()["argv"] } });
         }
         let note = Event::Note { path: Some(act.path.to_string()), text: STARTED.to_owned(), detail };
-        self.store.append(self.recording.run, vec![note], Durability::Synced)
+        self.store.append_events(self.recording.run, vec![note], Durability::Synced)
     }
 
     /// Records its end. The effect has happened, so a failure to record the end is not one of the step.
@@ -85,7 +87,7 @@ impl Replay {
             text: ENDED.to_owned(),
             detail: json!({ "performer": self.performer, "status": outcome.status, "exit": outcome.exit }),
         };
-        let recorded = self.store.append(self.recording.run, vec![note], Durability::Lazy);
+        let recorded = self.store.append_events(self.recording.run, vec![note], Durability::Lazy);
         if let Err(error) = recorded {
             lock(&self.seen).hindered.get_or_insert_with(|| error.to_string());
         }

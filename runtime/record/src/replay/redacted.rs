@@ -37,10 +37,12 @@ impl Replay {
     /// True if a failure names something that was left out of the record.
     pub(super) fn mentions_redacted(&self, error: &StageError) -> bool {
         !self.redacted.is_empty()
-            && error.is(Code::Store)
+            && error.has_code(Code::Store)
             && match error.caused_by::<StoreError>() {
                 Some(StoreError::LeftOut(_)) => true,
-                other => other.and_then(StoreError::blob).is_some_and(|blob| self.left_out.contains(&blob)),
+                other => other
+                    .and_then(StoreError::unreadable_blob)
+                    .is_some_and(|blob| self.left_out.contains(&blob)),
             }
     }
 
@@ -93,8 +95,8 @@ impl Replay {
 
     /// A value of the journal, in which texts that were cut out are replaced by those in `replayed`, if they
     /// can be equal. Blobs are left out as a whole, so nothing in them is cut.
-    pub(super) fn uncut<'v>(&self, recorded: &'v Value, replayed: &'v Value) -> Cow<'v, Value> {
-        if self.redacted.is_empty() { Cow::Borrowed(recorded) } else { filled(recorded, replayed) }
+    pub(super) fn restore_cut<'v>(&self, recorded: &'v Value, replayed: &'v Value) -> Cow<'v, Value> {
+        if self.redacted.is_empty() { Cow::Borrowed(recorded) } else { fill_cut(recorded, replayed) }
     }
 
     /// Reason why a step whose action was left out cannot be computed.
@@ -113,19 +115,19 @@ fn cut_digest(recorded: &Value) -> Option<&str> {
     }
 }
 
-fn filled<'v>(recorded: &'v Value, replayed: &'v Value) -> Cow<'v, Value> {
+fn fill_cut<'v>(recorded: &'v Value, replayed: &'v Value) -> Cow<'v, Value> {
     match (recorded, replayed) {
         (recorded, replayed) if can_be_cut_to(replayed, recorded) => Cow::Borrowed(replayed),
         (Value::Object(was), Value::Object(is)) => {
             let member = |(name, was): (&String, &Value)| {
-                let filled = is.get(name).map_or(Cow::Borrowed(was), |is| filled(was, is));
+                let filled = is.get(name).map_or(Cow::Borrowed(was), |is| fill_cut(was, is));
                 (name.clone(), filled.into_owned())
             };
             Cow::Owned(Value::Object(was.iter().map(member).collect()))
         }
         (Value::Array(was), Value::Array(is)) => {
             let item = |(index, was): (usize, &Value)| {
-                let filled = is.get(index).map_or(Cow::Borrowed(was), |is| filled(was, is));
+                let filled = is.get(index).map_or(Cow::Borrowed(was), |is| fill_cut(was, is));
                 filled.into_owned()
             };
             Cow::Owned(Value::Array(was.iter().enumerate().map(item).collect()))
@@ -144,7 +146,7 @@ fn can_be_cut_to(replayed: &Value, recorded: &Value) -> bool {
         other => json::compact(other),
     };
     let is_made_of_cut = || text.contains(CUT) || text.contains(r#""redacted":"#);
-    Digest::of(text.as_bytes()) == digest
+    Digest::of_bytes(text.as_bytes()) == digest
         || Digest::of_json(replayed).is_ok_and(|whole| whole == digest)
         || is_made_of_cut()
 }

@@ -4,7 +4,7 @@
 use lobster_runtime::json;
 use serde_json::{Map, Value};
 
-use crate::text::{cut, pad, width, wrap};
+use crate::text::{cut, display_width, pad, wrap};
 use lobster_runtime::visible::{harmless, one_line};
 
 /// Space between two columns.
@@ -23,28 +23,30 @@ pub(super) struct Layout {
 }
 
 /// The first `count` items in lines of at most `columns`, one line each if possible: long cells end in `…`.
-pub(super) fn brief(items: &[Value], count: usize, columns: usize) -> Layout {
+pub(super) fn brief_layout(items: &[Value], count: usize, columns: usize) -> Layout {
     let shown = &items[..count.min(items.len())];
-    match objects(items) {
-        Some(_) if items.len() == 1 => records(shown, columns),
-        Some(_) => table(shown, items, columns, false).unwrap_or_else(|| lines(shown, columns, false)),
-        None => lines(shown, columns, false),
+    match as_objects(items) {
+        Some(_) if items.len() == 1 => record_layout(shown, columns),
+        Some(_) => {
+            table_layout(shown, items, columns, false).unwrap_or_else(|| line_layout(shown, columns, false))
+        }
+        None => line_layout(shown, columns, false),
     }
 }
 
 /// All items with their whole contents.
-pub(super) fn whole(items: &[Value], columns: usize) -> Layout {
-    match objects(items) {
+pub(super) fn whole_layout(items: &[Value], columns: usize) -> Layout {
+    match as_objects(items) {
         Some(_) if items.len() > 1 => {
-            table(items, items, columns, true).unwrap_or_else(|| records(items, columns))
+            table_layout(items, items, columns, true).unwrap_or_else(|| record_layout(items, columns))
         }
-        Some(_) => records(items, columns),
-        None => lines(items, columns, true),
+        Some(_) => record_layout(items, columns),
+        None => line_layout(items, columns, true),
     }
 }
 
 /// The items, if all of them are objects with fields.
-fn objects(items: &[Value]) -> Option<Vec<&Map<String, Value>>> {
+fn as_objects(items: &[Value]) -> Option<Vec<&Map<String, Value>>> {
     let objects: Option<Vec<_>> = items.iter().map(Value::as_object).collect();
     objects.filter(|objects| !objects.is_empty() && objects.iter().all(|object| !object.is_empty()))
 }
@@ -59,8 +61,8 @@ struct Column<'a> {
 }
 
 /// A table of the items; `None` if a whole table would leave something out.
-fn table(shown: &[Value], all: &[Value], columns: usize, whole: bool) -> Option<Layout> {
-    let mut fields = fields(shown, all);
+fn table_layout(shown: &[Value], all: &[Value], columns: usize, whole: bool) -> Option<Layout> {
+    let mut fields = table_columns(shown, all);
     let total = fields.len();
     let room = |fields: &[Column<'_>]| columns.saturating_sub(GAP * fields.len().saturating_sub(1));
     let least = |fields: &[Column<'_>]| fields.iter().map(|field| field.wide.min(LEAST)).sum::<usize>();
@@ -76,9 +78,10 @@ fn table(shown: &[Value], all: &[Value], columns: usize, whole: bool) -> Option<
         return None;
     }
     let room = room(&fields);
-    narrow(&mut fields, room);
+    narrow_columns(&mut fields, room);
     // Cells of many short lines are harder to read than a list of fields.
-    if whole && fields.iter().any(|field| field.wide < 12 && widest(shown, field.name) > 4 * field.wide) {
+    if whole && fields.iter().any(|field| field.wide < 12 && widest_cell(shown, field.name) > 4 * field.wide)
+    {
         return None;
     }
     let row = |cells: Vec<String>| {
@@ -95,7 +98,7 @@ fn table(shown: &[Value], all: &[Value], columns: usize, whole: bool) -> Option<
     let head = row(fields.iter().map(|field| cut(&field.title, field.wide).into_owned()).collect());
     let items = shown.iter().map(|item| {
         let cells = fields.iter().map(|field| {
-            let cell = item.get(field.name).map(cell).unwrap_or_default();
+            let cell = item.get(field.name).map(cell_text).unwrap_or_default();
             if whole { wrap(&cell, field.wide) } else { vec![cut(&cell, field.wide).into_owned()] }
         });
         let cells: Vec<Vec<String>> = cells.collect();
@@ -108,13 +111,13 @@ fn table(shown: &[Value], all: &[Value], columns: usize, whole: bool) -> Option<
 }
 
 /// The fields of all items in the order of their first appearance, as wide as their shown contents.
-fn fields<'a>(shown: &[Value], all: &'a [Value]) -> Vec<Column<'a>> {
+fn table_columns<'a>(shown: &[Value], all: &'a [Value]) -> Vec<Column<'a>> {
     let mut fields: Vec<Column<'a>> = Vec::new();
     let mut places: std::collections::HashMap<&str, usize> = std::collections::HashMap::new();
     for (name, value) in all.iter().filter_map(Value::as_object).flatten() {
         let at = *places.entry(name).or_insert_with(|| {
             let title = one_line(name).to_uppercase();
-            let wide = width(&title).max(1);
+            let wide = display_width(&title).max(1);
             fields.push(Column { name, title, present: 0, numbers: true, wide });
             fields.len() - 1
         });
@@ -122,17 +125,22 @@ fn fields<'a>(shown: &[Value], all: &'a [Value]) -> Vec<Column<'a>> {
         fields[at].numbers &= value.is_number() || value.is_null();
     }
     for field in &mut fields {
-        field.wide = field.wide.max(widest(shown, field.name));
+        field.wide = field.wide.max(widest_cell(shown, field.name));
     }
     fields
 }
 
-fn widest(items: &[Value], field: &str) -> usize {
-    items.iter().filter_map(|item| item.get(field)).map(|value| width(&cell(value))).max().unwrap_or(0)
+fn widest_cell(items: &[Value], field: &str) -> usize {
+    items
+        .iter()
+        .filter_map(|item| item.get(field))
+        .map(|value| display_width(&cell_text(value)))
+        .max()
+        .unwrap_or(0)
 }
 
 /// Narrows the widest columns first until all fit.
-fn narrow(fields: &mut [Column<'_>], room: usize) {
+fn narrow_columns(fields: &mut [Column<'_>], room: usize) {
     let total: usize = fields.iter().map(|field| field.wide).sum();
     if total <= room {
         return;
@@ -153,9 +161,9 @@ fn narrow(fields: &mut [Column<'_>], room: usize) {
 }
 
 /// Each item field by field.
-fn records(items: &[Value], columns: usize) -> Layout {
+fn record_layout(items: &[Value], columns: usize) -> Layout {
     let names = items.iter().filter_map(Value::as_object).flat_map(|object| object.keys());
-    let label = names.map(|name| width(&one_line(name))).max().unwrap_or(0).min(columns / 3).max(1);
+    let label = names.map(|name| display_width(&one_line(name))).max().unwrap_or(0).min(columns / 3).max(1);
     let record = |(index, item): (usize, &Value)| {
         let mut lines = Vec::new();
         if items.len() > 1 {
@@ -164,7 +172,7 @@ fn records(items: &[Value], columns: usize) -> Layout {
         }
         for (name, value) in item.as_object().into_iter().flatten() {
             let room = columns.saturating_sub(label + GAP);
-            let text = match texts_of(value).filter(|_| width(&cell(value)) > room) {
+            let text = match texts_of(value).filter(|_| display_width(&cell_text(value)) > room) {
                 Some(texts) => texts.iter().flat_map(|text| wrap(&one_line(text), room)).collect(),
                 None => wrap(&cell_lines(value), room),
             };
@@ -185,10 +193,10 @@ fn records(items: &[Value], columns: usize) -> Layout {
     Layout { head: None, items: items.collect(), left_out: 0 }
 }
 
-fn lines(items: &[Value], columns: usize, whole: bool) -> Layout {
+fn line_layout(items: &[Value], columns: usize, whole: bool) -> Layout {
     let item = |item: &Value| match whole {
         true => wrap(&cell_lines(item), columns),
-        false => vec![cut(&cell(item), columns).into_owned()],
+        false => vec![cut(&cell_text(item), columns).into_owned()],
     };
     Layout { head: None, items: items.iter().map(item).collect(), left_out: 0 }
 }
@@ -200,7 +208,7 @@ fn texts_of(value: &Value) -> Option<Vec<&str>> {
 }
 
 /// A value on one line.
-fn cell(value: &Value) -> String {
+fn cell_text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => one_line(text),
@@ -212,7 +220,7 @@ fn cell(value: &Value) -> String {
 fn cell_lines(value: &Value) -> String {
     match value {
         Value::String(text) => harmless(text).into_owned(),
-        other => cell(other),
+        other => cell_text(other),
     }
 }
 
@@ -226,13 +234,13 @@ mod tests {
     fn a_long_list_of_texts_has_a_line_for_each() {
         let item = json!({"id": 1, "files": ["modified /srv/shop/cart.py", "deleted /srv/shop/old.py"]});
         assert_eq!(
-            text(&whole(&[item], 40)),
+            layout_lines(&whole_layout(&[item], 40)),
             ["id     1", "files  modified /srv/shop/cart.py", "       deleted /srv/shop/old.py"]
         );
-        assert_eq!(text(&whole(&[json!({"tags": ["a", "b"]})], 40)), ["tags  [\"a\",\"b\"]"]);
+        assert_eq!(layout_lines(&whole_layout(&[json!({"tags": ["a", "b"]})], 40)), ["tags  [\"a\",\"b\"]"]);
     }
 
-    fn text(layout: &Layout) -> Vec<String> {
+    fn layout_lines(layout: &Layout) -> Vec<String> {
         layout.head.iter().cloned().chain(layout.items.iter().flatten().cloned()).collect()
     }
 
@@ -243,37 +251,37 @@ mod tests {
             json!({"file": "long-name.eml", "score": 1, "new": {"a": [1]}}),
         ];
         assert_eq!(
-            text(&brief(&items, 9, 60)),
+            layout_lines(&brief_layout(&items, 9, 60)),
             [
                 "FILE           SCORE  FROM                         NEW",
                 "a.eml           0.97  Ravi Menon <ravi@northwind…",
                 "long-name.eml      1                               {\"a\":[1]}",
             ]
         );
-        let narrow = brief(&items, 9, 26);
-        assert_eq!((narrow.left_out, width(narrow.head.as_deref().unwrap()) <= 26), (1, true));
+        let narrow = brief_layout(&items, 9, 26);
+        assert_eq!((narrow.left_out, display_width(narrow.head.as_deref().unwrap()) <= 26), (1, true));
         // Everything is shown: the cells continue below.
-        let shown = text(&whole(&items, 60));
+        let shown = layout_lines(&whole_layout(&items, 60));
         assert!(shown.iter().any(|line| line.contains("example>")), "{shown:#?}");
-        let shown = text(&whole(&items, 20));
+        let shown = layout_lines(&whole_layout(&items, 20));
         assert!(shown.contains(&"1.".to_owned()), "{shown:#?}");
     }
 
     #[test]
     fn other_items_are_lines() {
         assert_eq!(
-            text(&brief(&[json!("a\nb"), json!([1, {}]), json!("long text here")], 9, 8)),
+            layout_lines(&brief_layout(&[json!("a\nb"), json!([1, {}]), json!("long text here")], 9, 8)),
             ["a b", "[1,{}]", "long te…"]
         );
-        assert_eq!(text(&whole(&[json!("a\nb c d")], 3)), ["a", "b c", "d"]);
+        assert_eq!(layout_lines(&whole_layout(&[json!("a\nb c d")], 3)), ["a", "b c", "d"]);
         assert_eq!(
-            text(&brief(&[json!({"n": 1, "name": "x\ny"})], 9, 20)),
+            layout_lines(&brief_layout(&[json!({"n": 1, "name": "x\ny"})], 9, 20)),
             ["n     1", "name  x", "      y"]
         );
-        assert_eq!(text(&brief(&[json!({}), json!({})], 9, 20)), ["{}", "{}"]);
+        assert_eq!(layout_lines(&brief_layout(&[json!({}), json!({})], 9, 20)), ["{}", "{}"]);
     }
 
-    fn values() -> impl Strategy<Value = Value> {
+    fn any_value() -> impl Strategy<Value = Value> {
         let text = prop_oneof![
             "[a-z ]{0,30}",
             "\\PC{0,40}",
@@ -299,30 +307,30 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(600))]
 
         #[test]
-        fn no_line_is_wider_than_the_screen_and_none_commands_it(items in prop::collection::vec(values(), 0..8), columns in 20usize..140, count in 0usize..9) {
-            for layout in [brief(&items, count, columns), whole(&items, columns)] {
-                for line in text(&layout) {
-                    prop_assert!(width(&line) <= columns, "{columns}: {line:?}");
+        fn no_line_is_wider_than_the_screen_and_none_commands_it(items in prop::collection::vec(any_value(), 0..8), columns in 20usize..140, count in 0usize..9) {
+            for layout in [brief_layout(&items, count, columns), whole_layout(&items, columns)] {
+                for line in layout_lines(&layout) {
+                    prop_assert!(display_width(&line) <= columns, "{columns}: {line:?}");
                     let commands = |c: char| c.is_control() || ('\u{2028}'..='\u{202e}').contains(&c) || "\u{200b}\u{2066}\u{feff}".contains(c);
                     prop_assert!(!line.contains(commands), "{line:?}");
                 }
             }
-            prop_assert_eq!(brief(&items, count, columns).items.len(), count.min(items.len()));
-            prop_assert_eq!(whole(&items, columns).items.len(), items.len());
+            prop_assert_eq!(brief_layout(&items, count, columns).items.len(), count.min(items.len()));
+            prop_assert_eq!(whole_layout(&items, columns).items.len(), items.len());
         }
 
         #[test]
         fn pieces_of_a_line_are_no_wider_together(text in "[a1 \u{fe0f}\u{20e3}\u{200d}👩☁好\u{301}]{0,24}", max in 2usize..12, margin in 0usize..4) {
             let margin = " ".repeat(margin);
             for line in wrap(&text, max) {
-                prop_assert!(width(&format!("{margin}{line}")) <= margin.len() + max, "{max}: {line:?}");
+                prop_assert!(display_width(&format!("{margin}{line}")) <= margin.len() + max, "{max}: {line:?}");
             }
         }
 
         #[test]
         fn the_whole_view_leaves_nothing_out(words in prop::collection::vec("[a-z]{1,40}", 1..6), columns in 20usize..100) {
             let items: Vec<Value> = words.iter().map(|word| json!({"first": word, "second": 7, "third": word})).collect();
-            let shown: String = text(&whole(&items, columns)).concat().split_whitespace().collect();
+            let shown: String = layout_lines(&whole_layout(&items, columns)).concat().split_whitespace().collect();
             let letters = |text: &str| text.chars().filter(char::is_ascii_lowercase).count();
             let wanted = 2 * words.iter().map(|word| letters(word)).sum::<usize>();
             prop_assert!(letters(&shown) >= wanted, "{shown}");

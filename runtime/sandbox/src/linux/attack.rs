@@ -126,25 +126,25 @@ pub(super) const HEARTBEAT: &str = "heartbeat";
 pub(super) fn main(args: &[std::ffi::OsString]) -> Option<ExitCode> {
     let [role, rest @ ..] = args else { return None };
     match role.to_str()? {
-        ATTACK => Some(attack(rest.first()?.to_str()?)),
+        ATTACK => Some(run_attacks(rest.first()?.to_str()?)),
         VICTIM => {
             // Lives until lobster closes its end.
             let _ = io::stdin().read(&mut [0]);
             Some(ExitCode::SUCCESS)
         }
-        CROWD => Some(report(CROWD, assemble(2 * MOST_PROCESSES, 0))),
-        SWELL => Some(report(SWELL, assemble(2 * MOST_MEMORY / PIECE as u64, PIECE))),
-        FILL => Some(report(FILL, fill(rest.first()?))),
-        PORTS => Some(print_results(&ports())),
+        CROWD => Some(report_attack(CROWD, start_children(2 * MOST_PROCESSES, 0))),
+        SWELL => Some(report_attack(SWELL, start_children(2 * MOST_MEMORY / PIECE as u64, PIECE))),
+        FILL => Some(report_attack(FILL, fill_disk(rest.first()?))),
+        PORTS => Some(print_results(&attack_ports())),
         DAEMON => {
-            beat(rest.first()?);
+            write_heartbeats(rest.first()?);
             Some(ExitCode::SUCCESS)
         }
         _ => None,
     }
 }
 
-fn beat(path: &std::ffi::OsStr) {
+fn write_heartbeats(path: &std::ffi::OsStr) {
     let _ = rustix::process::setsid();
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_secs(5) {
@@ -155,7 +155,7 @@ fn beat(path: &std::ffi::OsStr) {
 }
 
 /// Succeeds if this many children exist at once, each with this many bytes of memory.
-fn assemble(count: u64, bytes: usize) -> io::Result<()> {
+fn start_children(count: u64, bytes: usize) -> io::Result<()> {
     let (mut here, there) = io::pipe()?;
     let mut result = Ok(());
     for _ in 0..count {
@@ -182,14 +182,14 @@ fn assemble(count: u64, bytes: usize) -> io::Result<()> {
         }
         here.read_exact(&mut [0])?;
     }
-    for child in super::tree::children() {
+    for child in super::tree::direct_children() {
         let _ = rustix::process::kill_process(child, rustix::process::Signal::KILL);
     }
     result
 }
 
 /// Tries the attacks of [`PORT_ACTIONS`]. The kernel assigns the port that is not granted.
-fn ports() -> Results {
+fn attack_ports() -> Results {
     let stream = || socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None);
     let open = || -> io::Result<(OwnedFd, u16)> {
         let socket = stream()?;
@@ -217,7 +217,7 @@ fn connect_by_mptcp(port: u16) -> io::Result<()> {
 }
 
 /// Succeeds if twice the permitted size exists for a second. Every second file is removed while it is open.
-fn fill(directory: &std::ffi::OsStr) -> io::Result<()> {
+fn fill_disk(directory: &std::ffi::OsStr) -> io::Result<()> {
     let piece = vec![1u8; FILE];
     let mut open = Vec::new();
     for number in 0..2 * MOST_DISK / FILE as u64 {
@@ -245,13 +245,13 @@ fn has_lost_one() -> bool {
 }
 
 /// Prints the result of this attacker's one attack.
-fn report(role: &str, result: io::Result<()>) -> ExitCode {
+fn report_attack(role: &str, result: io::Result<()>) -> ExitCode {
     let action = TREE_ACTIONS.iter().find(|(_, of, _)| *of == role).map_or(role, |(.., action)| action);
     let refusal = result.err().map(|error| error.to_string()).unwrap_or_default();
     print_results(&Results::from([(action.to_owned(), refusal)]))
 }
 
-fn attack(targets: &str) -> ExitCode {
+fn run_attacks(targets: &str) -> ExitCode {
     let Ok(targets) = serde_json::from_str::<Targets>(targets) else { return ExitCode::FAILURE };
     let mut results = Results::new();
     for (_, name, action) in ACTIONS {
@@ -365,7 +365,7 @@ pub(super) const ACTIONS: &[(Promise, &str, Action)] = &[
         UnixStream::connect_addr(&SocketAddr::from_abstract_name(&t.abstract_name)?).map(drop)
     }),
     (Promise::ProcessIsolation, "see a process outside", |t| {
-        fs::read(format!("/proc/{}/stat", victim(t)?)).map(drop)
+        fs::read(format!("/proc/{}/stat", visible_victim(t)?)).map(drop)
     }),
     (Promise::ProcessIsolation, "read the environment of a process outside", |t| {
         let environment = fs::read(format!("/proc/{}/environ", t.pid))?;
@@ -374,14 +374,14 @@ pub(super) const ACTIONS: &[(Promise, &str, Action)] = &[
     }),
     (Promise::ProcessIsolation, "signal a process outside", |t| {
         // Signal 0 only checks whether the process could be signalled.
-        Ok(test_kill_process(pid(victim(t)?)?)?)
+        Ok(test_kill_process(checked_pid(visible_victim(t)?)?)?)
     }),
-    (Promise::ProcessIsolation, "trace a process outside", |t| sys::try_trace(victim(t)?)),
+    (Promise::ProcessIsolation, "trace a process outside", |t| sys::try_trace(visible_victim(t)?)),
     (Promise::ProcessIsolation, "read the memory of a process outside", |t| {
-        File::open(format!("/proc/{}/mem", victim(t)?)).map(drop)
+        File::open(format!("/proc/{}/mem", visible_victim(t)?)).map(drop)
     }),
     (Promise::ProcessIsolation, "take a descriptor of a process outside", |t| {
-        let process = pidfd_open(pid(victim(t)?)?, PidfdFlags::empty())?;
+        let process = pidfd_open(checked_pid(visible_victim(t)?)?, PidfdFlags::empty())?;
         Ok(pidfd_getfd(process, 0, PidfdGetfdFlags::empty()).map(drop)?)
     }),
     (Promise::KernelSurface, "use io_uring", |_| sys::try_call(libc::SYS_io_uring_setup)),
@@ -486,11 +486,11 @@ pub(super) const ACTIONS: &[(Promise, &str, Action)] = &[
         let refused = || Err(io::Error::other("nothing could be changed"));
         places
             .filter(|place| !is_own(place))
-            .find(|place| renew(place).is_ok())
+            .find(|place| renew_metadata(place).is_ok())
             .map_or_else(refused, |_| Ok(()))
     }),
     (Promise::FsMetadata, "change the mode, owner or times of its standard input", |_| {
-        renew(Path::new("/proc/self/fd/0"))
+        renew_metadata(Path::new("/proc/self/fd/0"))
     }),
     (Promise::FsWrite, "write to the file that is its standard input", |_| {
         OpenOptions::new().append(true).open("/proc/self/fd/0")?.write_all(b"x")
@@ -530,13 +530,13 @@ pub(super) const ACTIONS: &[(Promise, &str, Action)] = &[
         UnixStream::connect(link).map(drop)
     }),
     (Promise::ProcessIsolation, "see the command of a process outside", |t| {
-        fs::read_link(format!("/proc/{}/exe", victim(t)?)).map(drop)
+        fs::read_link(format!("/proc/{}/exe", visible_victim(t)?)).map(drop)
     }),
     (Promise::ProcessIsolation, "see the files of a process outside", |t| {
-        fs::read_dir(format!("/proc/{}/root/", victim(t)?)).map(drop)
+        fs::read_dir(format!("/proc/{}/root/", visible_victim(t)?)).map(drop)
     }),
     (Promise::ProcessIsolation, "slow down a process outside", |t| {
-        Ok(rustix::process::setpriority_process(Some(pid(victim(t)?)?), 19)?)
+        Ok(rustix::process::setpriority_process(Some(checked_pid(visible_victim(t)?)?), 19)?)
     }),
     (Promise::KernelSurface, "add a key to the kernel's store", |_| sys::try_call(libc::SYS_add_key)),
     (Promise::KernelSurface, "ask the kernel for a key", |_| sys::try_call(libc::SYS_request_key)),
@@ -651,7 +651,7 @@ pub(super) const ACTIONS: &[(Promise, &str, Action)] = &[
 ];
 
 /// Sets the mode, owner and times of a file to their present values. Succeeds if any of them could be set.
-fn renew(path: &Path) -> io::Result<()> {
+fn renew_metadata(path: &Path) -> io::Result<()> {
     let now = rustix::fs::stat(path)?;
     let (owner, group) = (rustix::fs::Uid::from_raw(now.st_uid), rustix::fs::Gid::from_raw(now.st_gid));
     let time =
@@ -684,13 +684,13 @@ fn prints_swapped(command: &mut Command) -> io::Result<()> {
 
 /// Process number of the victim as seen from here: in a process namespace the number is unknown or belongs to
 /// another process.
-fn victim(targets: &Targets) -> io::Result<i32> {
+fn visible_victim(targets: &Targets) -> io::Result<i32> {
     let name = fs::read(format!("/proc/{}/cmdline", targets.pid))?;
     let is_victim = name.split(|byte| *byte == 0).any(|word| word == VICTIM.as_bytes());
     if is_victim { Ok(targets.pid) } else { Err(io::Error::other("not visible")) }
 }
 
-fn pid(number: i32) -> io::Result<Pid> {
+fn checked_pid(number: i32) -> io::Result<Pid> {
     Pid::from_raw(number).ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
 

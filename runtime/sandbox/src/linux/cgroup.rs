@@ -67,27 +67,28 @@ impl Hierarchy {
     /// Finds the location and removes the leaves of dead lobsters there.
     pub(super) fn find() -> Result<Self, Lack> {
         let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
-        let found = Self::of(&text("/proc/self/cgroup"), &text("/proc/self/mountinfo"))?;
-        for place in found.places() {
-            clear(place);
+        let found = Self::from_proc(&text("/proc/self/cgroup"), &text("/proc/self/mountinfo"))?;
+        for place in found.parent_groups() {
+            remove_leftovers(place);
         }
         Ok(found)
     }
 
     /// Parses `groups` and `mounts`, which have the format of `/proc/self/cgroup` and `/proc/self/mountinfo`.
-    fn of(groups: &str, mounts: &str) -> Result<Self, Lack> {
+    fn from_proc(groups: &str, mounts: &str) -> Result<Self, Lack> {
         let own = |controller: &str| own_group(groups, mounts, controller);
         match (own(""), own(CONTROLLERS[0]), own(CONTROLLERS[1])) {
             (_, Some(memory), Some(pids)) => Ok(Self::Split { memory, pids }),
-            (Some(group), ..) => Self::unified(&group),
+            (Some(group), ..) => Self::find_unified(&group),
             _ => Err(Lack::new(Errno::NOENT, "no control groups for memory and pids are mounted")),
         }
     }
 
     /// In version 2 only groups without processes can limit the groups below them. So leaves are made beside
     /// lobster's own group if lobster may divide its parent, and below it only if it is the root.
-    fn unified(own: &Path) -> Result<Self, Lack> {
-        if names(own, "cgroup.subtree_control") || (is_root(own) && enable(own).is_ok()) {
+    fn find_unified(own: &Path) -> Result<Self, Lack> {
+        if has_controllers(own, "cgroup.subtree_control") || (is_root(own) && enable_controllers(own).is_ok())
+        {
             return Ok(Self::Unified { place: own.to_owned(), processes: None });
         }
         let Some(parent) = own.parent().filter(|parent| is_delegated(parent)) else {
@@ -99,18 +100,18 @@ impl Hierarchy {
             );
             return Err(Lack::new(Errno::ACCESS, why));
         };
-        if read(own, "memory.max").is_some_and(|bound| bound != "max") {
+        if read_group_file(own, "memory.max").is_some_and(|bound| bound != "max") {
             let why = format!("a step beside {} would escape its memory.max", own.display());
             return Err(Lack::new(Errno::ACCESS, why));
         }
-        if !names(parent, "cgroup.subtree_control") {
-            enable(parent).map_err(Lack::at(parent, "use the controllers of"))?;
+        if !has_controllers(parent, "cgroup.subtree_control") {
+            enable_controllers(parent).map_err(Lack::at(parent, "use the controllers of"))?;
         }
-        let processes = read(own, "pids.max").and_then(|bound| bound.parse().ok());
+        let processes = read_group_file(own, "pids.max").and_then(|bound| bound.parse().ok());
         Ok(Self::Unified { place: parent.to_owned(), processes })
     }
 
-    fn places(&self) -> Vec<&Path> {
+    fn parent_groups(&self) -> Vec<&Path> {
         match self {
             Self::Unified { place, .. } => vec![place],
             Self::Split { memory, pids } => vec![memory, pids],
@@ -118,10 +119,10 @@ impl Hierarchy {
     }
 
     /// Makes a leaf with the limits of a step.
-    pub(super) fn leaf(&self, limits: &ProcessLimits) -> Result<Leaf, Lack> {
+    pub(super) fn make_leaf(&self, limits: &ProcessLimits) -> Result<Leaf, Lack> {
         let mut groups = Vec::new();
-        for place in self.places() {
-            groups.push(Group::make(place)?);
+        for place in self.parent_groups() {
+            groups.push(Group::make_in(place)?);
         }
         let leaf = Leaf { groups, unified: matches!(self, Self::Unified { .. }) };
         let (memory, processes) = (limits.memory, limits.processes);
@@ -197,9 +198,9 @@ pub(super) enum Entrance {
 
 impl Leaf {
     /// Descriptors with which the step enters.
-    pub(super) fn entrance(&self) -> Result<Entrance, Lack> {
+    pub(super) fn open_entrance(&self) -> Result<Entrance, Lack> {
         let open = |group: &Group, file, how| {
-            group.open(file, how).map_err(Lack::at(&group.path, "enter the control group"))
+            group.open_file(file, how).map_err(Lack::at(&group.path, "enter the control group"))
         };
         match self.groups.as_slice() {
             [group] if self.unified => {
@@ -214,11 +215,11 @@ impl Leaf {
     }
 
     /// Limits that the step reached.
-    pub(super) fn reached(&self, limits: &ProcessLimits) -> Vec<Denial> {
+    pub(super) fn reached_limits(&self, limits: &ProcessLimits) -> Vec<Denial> {
         let (Some(memory), Some(pids)) = (self.groups.first(), self.groups.last()) else { return Vec::new() };
         let events = if self.unified { "memory.events" } else { "memory.oom_control" };
-        let killed = memory.count(events, "oom_kill").unwrap_or(0);
-        let refused = pids.count("pids.events", "max").unwrap_or(0);
+        let killed = memory.read_count(events, "oom_kill").unwrap_or(0);
+        let refused = pids.read_count("pids.events", "max").unwrap_or(0);
         let mut reached = Vec::new();
         let mut say = |what| reached.push(Denial { promise: Promise::TreeLimits, what });
         if let (1.., Some(limit)) = (killed, limits.memory) {
@@ -239,13 +240,13 @@ struct Group {
 }
 
 impl Group {
-    fn make(place: &Path) -> Result<Self, Lack> {
+    fn make_in(place: &Path) -> Result<Self, Lack> {
         for _ in 0..ATTEMPTS {
             let (pid, unique) = (std::process::id(), uuid::Uuid::new_v4().simple());
             let path = place.join(format!("{PREFIX}{pid}-{unique}"));
             rustix::fs::mkdir(&path, Mode::RWXU).map_err(Lack::at(place, "make a control group in"))?;
             // Until it is locked, another lobster may take it for a leftover.
-            if let Some(handle) = hold(&path)
+            if let Some(handle) = lock_group(&path)
                 && openat(&handle, "cgroup.procs", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).is_ok()
             {
                 return Ok(Self { path, handle });
@@ -254,14 +255,14 @@ impl Group {
         Err(Lack::at(place, "keep a control group in")(Errno::AGAIN))
     }
 
-    fn open(&self, file: &str, how: OFlags) -> rustix::io::Result<OwnedFd> {
+    fn open_file(&self, file: &str, how: OFlags) -> rustix::io::Result<OwnedFd> {
         openat(&self.handle, file, how | OFlags::CLOEXEC, Mode::empty())
     }
 
     fn set(&self, settings: &[Setting]) -> rustix::io::Result<()> {
         for (file, value, need) in settings {
             let written = self
-                .open(file, OFlags::WRONLY)
+                .open_file(file, OFlags::WRONLY)
                 .and_then(|file| rustix::io::write(&file, value.as_bytes()).map(drop));
             match (written, need) {
                 (Err(Errno::NOENT | Errno::OPNOTSUPP | Errno::INVAL), Need::IfThere) => {}
@@ -272,8 +273,8 @@ impl Group {
     }
 
     /// The number after `key` in a file of lines.
-    fn count(&self, file: &str, key: &str) -> Option<u64> {
-        let text = read(&self.path, file)?;
+    fn read_count(&self, file: &str, key: &str) -> Option<u64> {
+        let text = read_group_file(&self.path, file)?;
         text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.parse().ok())
     }
 }
@@ -282,7 +283,7 @@ impl Drop for Group {
     fn drop(&mut self) {
         let (rounds, pause) = LINGER;
         for _ in 0..rounds {
-            if remove(&self.path) != Err(Errno::BUSY) {
+            if remove_group(&self.path) != Err(Errno::BUSY) {
                 return;
             }
             std::thread::sleep(pause);
@@ -291,27 +292,27 @@ impl Drop for Group {
 }
 
 /// Removes leaves of killed lobsters.
-fn clear(place: &Path) {
+fn remove_leftovers(place: &Path) {
     let leaves = fs::read_dir(place).into_iter().flatten().filter_map(|entry| {
         let entry = entry.ok()?;
         entry.file_name().to_str()?.starts_with(PREFIX).then(|| entry.path())
     });
     for path in leaves {
-        if let Some(_handle) = hold(&path) {
-            let _ = remove(&path);
+        if let Some(_handle) = lock_group(&path) {
+            let _ = remove_group(&path);
         }
     }
 }
 
 /// Locks a group, unless another process has it.
-fn hold(path: &Path) -> Option<OwnedFd> {
+fn lock_group(path: &Path) -> Option<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let handle = open(path, flags, Mode::empty()).ok()?;
     flock(&handle, FlockOperation::NonBlockingLockExclusive).ok()?;
     Some(handle)
 }
 
-fn remove(path: &Path) -> rustix::io::Result<()> {
+fn remove_group(path: &Path) -> rustix::io::Result<()> {
     let removed = unlinkat(rustix::fs::CWD, path, AtFlags::REMOVEDIR);
     if removed == Err(Errno::BUSY) {
         // Exists in version 2 only, and kills all processes that are still in the group.
@@ -348,8 +349,8 @@ fn own_group(groups: &str, mounts: &str, controller: &str) -> Option<PathBuf> {
 }
 
 /// True if the list in a file of a group has all required controllers.
-fn names(group: &Path, file: &str) -> bool {
-    let list = read(group, file).unwrap_or_default();
+fn has_controllers(group: &Path, file: &str) -> bool {
+    let list = read_group_file(group, file).unwrap_or_default();
     CONTROLLERS.iter().all(|needed| list.split(' ').any(|name| name == *needed))
 }
 
@@ -358,7 +359,7 @@ fn is_root(group: &Path) -> bool {
 }
 
 /// Enables memory and process limits for the groups below.
-fn enable(group: &Path) -> rustix::io::Result<()> {
+fn enable_controllers(group: &Path) -> rustix::io::Result<()> {
     let file = open(group.join("cgroup.subtree_control"), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
     rustix::io::write(&file, b"+memory +pids").map(drop)
 }
@@ -372,7 +373,7 @@ fn is_delegated(group: &Path) -> bool {
     (!own.is_root() && owner == Some(own.as_raw())) || marked("user.delegate") || marked("trusted.delegate")
 }
 
-fn read(group: &Path, file: &str) -> Option<String> {
+fn read_group_file(group: &Path, file: &str) -> Option<String> {
     fs::read_to_string(group.join(file)).ok().map(|text| text.trim().to_owned())
 }
 
@@ -392,13 +393,13 @@ mod tests {
         assert_eq!(own("pids"), None, "outside what is mounted");
         assert_eq!(own(""), Some("/sys/fs/cgroup/uni fied/user/me".into()));
         assert_eq!(own_group("", mounts, "memory"), None);
-        let lack = Hierarchy::of("", "").unwrap_err();
+        let lack = Hierarchy::from_proc("", "").unwrap_err();
         assert_eq!(lack.why, "no control groups for memory and pids are mounted");
     }
 
     /// A directory that looks like a version 2 group. Without a kernel it shows only which files are read and
     /// written, not that they work.
-    fn pretend(path: &Path, files: &[(&str, &str)]) {
+    fn make_fake_group(path: &Path, files: &[(&str, &str)]) {
         fs::create_dir_all(path).unwrap();
         for (file, text) in files {
             fs::write(path.join(file), text).unwrap();
@@ -410,11 +411,11 @@ mod tests {
         let tree = tempfile::tempdir().unwrap();
         let (slice, own) = (tree.path().join("slice"), tree.path().join("slice/own"));
         let controllers = ("cgroup.controllers", "cpu memory pids\n");
-        pretend(
+        make_fake_group(
             &slice,
             &[controllers, ("cgroup.subtree_control", "memory pids\n"), ("cgroup.type", "domain")],
         );
-        pretend(
+        make_fake_group(
             &own,
             &[
                 controllers,
@@ -425,7 +426,7 @@ mod tests {
             ],
         );
         let mounts = format!("41 31 0:38 / {} rw - cgroup2 cgroup2 rw\n", tree.path().display());
-        let find = || Hierarchy::of("0::/slice/own\n", &mounts);
+        let find = || Hierarchy::from_proc("0::/slice/own\n", &mounts);
         if rustix::process::geteuid().is_root() {
             assert!(find().unwrap_err().why.contains("not delegated"), "root is given nothing by owning it");
             let mark = rustix::fs::setxattr(&slice, "user.delegate", b"1", rustix::fs::XattrFlags::empty());
@@ -449,10 +450,12 @@ mod tests {
         let tree = tempfile::tempdir().unwrap();
         let path = tree.path().join("leaf");
         let events = ("memory.events", "low 0\noom 3\noom_kill 2\noom_group_kill 1\n");
-        pretend(&path, &[("memory.max", ""), ("memory.oom.group", ""), ("pids.max", ""), events]);
+        make_fake_group(&path, &[("memory.max", ""), ("memory.oom.group", ""), ("pids.max", ""), events]);
         fs::write(path.join("pids.events"), "max 7\n").unwrap();
-        let leaf =
-            Leaf { groups: vec![Group { handle: hold(&path).unwrap(), path: path.clone() }], unified: true };
+        let leaf = Leaf {
+            groups: vec![Group { handle: lock_group(&path).unwrap(), path: path.clone() }],
+            unified: true,
+        };
         // Without swap this file does not exist.
         leaf.groups[0].set(&unified_settings(Some(64 << 20), Some(12))).unwrap();
         let written = |file: &str| fs::read_to_string(path.join(file)).unwrap();
@@ -461,7 +464,7 @@ mod tests {
         assert_eq!(leaf.groups[0].set(&memory_settings(Some(1))), Err(Errno::NOENT));
         let limits =
             ProcessLimits { memory: Some(64 << 20), processes: Some(12), ..ProcessLimits::default() };
-        let reached: Vec<_> = leaf.reached(&limits).into_iter().map(|denial| denial.what).collect();
+        let reached: Vec<_> = leaf.reached_limits(&limits).into_iter().map(|denial| denial.what).collect();
         assert_eq!(
             reached,
             [
@@ -479,14 +482,14 @@ mod tests {
         use super::super::sys;
         let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let own = own_group(&text("/proc/self/cgroup"), &text("/proc/self/mountinfo"), "");
-        let leaf = own
-            .ok_or_else(|| Lack::new(Errno::NOENT, "no version 2"))
-            .and_then(|place| Hierarchy::Unified { place, processes: None }.leaf(&ProcessLimits::default()));
+        let leaf = own.ok_or_else(|| Lack::new(Errno::NOENT, "no version 2")).and_then(|place| {
+            Hierarchy::Unified { place, processes: None }.make_leaf(&ProcessLimits::default())
+        });
         let leaf = match leaf {
             Ok(leaf) => leaf,
             Err(lack) => return println!("not tested here: {}", lack.why),
         };
-        let Ok(Entrance::Directory(directory)) = leaf.entrance() else { panic!("not version 2") };
+        let Ok(Entrance::Directory(directory)) = leaf.open_entrance() else { panic!("not version 2") };
         let (mut ours, theirs) = io::pipe().unwrap();
         let words = ["sh", "-c", "cat /proc/self/cgroup; sleep 100"];
         let argv = sys::Strings::new(words.map(|word| std::ffi::CString::new(word).unwrap()).to_vec());
@@ -508,7 +511,7 @@ mod tests {
         let (_, status) =
             rustix::process::waitpid(Some(child), rustix::process::WaitOptions::empty()).unwrap().unwrap();
         assert_eq!(status.terminating_signal(), Some(libc::SIGKILL));
-        assert!(!path.exists() || remove(&path).is_ok());
+        assert!(!path.exists() || remove_group(&path).is_ok());
     }
 
     #[test]
@@ -518,8 +521,8 @@ mod tests {
         for name in ["lobster-held", "lobster-stale", "other"] {
             fs::create_dir(path(name)).unwrap();
         }
-        let held = hold(&path("lobster-held")).unwrap();
-        clear(tree.path());
+        let held = lock_group(&path("lobster-held")).unwrap();
+        remove_leftovers(tree.path());
         assert_eq!(
             ["lobster-held", "lobster-stale", "other"].map(|name| path(name).exists()),
             [true, false, true]
@@ -527,7 +530,7 @@ mod tests {
         drop(held);
         // A process that another test forks also holds the lock until it becomes its program.
         for _ in 0..1000 {
-            clear(tree.path());
+            remove_leftovers(tree.path());
             if !path("lobster-held").exists() {
                 return;
             }

@@ -47,7 +47,7 @@ pub(super) struct Growth {
 
 impl Growth {
     /// Starts the watch, without a measurement.
-    pub(super) fn watch(limit: u64, roots: &[PathBuf]) -> Self {
+    pub(super) fn start_watch(limit: u64, roots: &[PathBuf]) -> Self {
         let now = SystemTime::now().checked_sub(TICK).unwrap_or(UNIX_EPOCH);
         let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut devices = HashSet::new();
@@ -70,7 +70,7 @@ impl Growth {
             room: limit,
             next: Instant::now(),
         };
-        growth.plan();
+        growth.schedule_next();
         growth
     }
 
@@ -92,7 +92,7 @@ impl Growth {
             }
         }
         if self.taken >= self.room {
-            let added = self.measure();
+            let added = self.changed_bytes();
             if added > self.limit {
                 return true;
             }
@@ -100,11 +100,11 @@ impl Growth {
             // Keeps writes of other programs from causing a measurement at every check.
             self.room = (self.limit - added).max(self.limit / 16);
         }
-        self.plan();
+        self.schedule_next();
         false
     }
 
-    fn plan(&mut self) {
+    fn schedule_next(&mut self) {
         let left = self.room.saturating_sub(self.taken);
         let fill = Duration::from_millis(left.saturating_mul(1000) / FASTEST);
         self.next = Instant::now() + fill.clamp(SOONEST, LATEST);
@@ -112,7 +112,7 @@ impl Growth {
 
     /// Bytes of the files that have changed since the start, and of removed files that the step still has
     /// open.
-    fn measure(&self) -> u64 {
+    fn changed_bytes(&self) -> u64 {
         let mut seen = HashSet::new();
         let mut bytes = 0;
         let mut add = |metadata: &Metadata| {
@@ -132,7 +132,7 @@ impl Growth {
                 }
             }
         }
-        for metadata in processes().iter().flat_map(|process| open_files(process)) {
+        for metadata in step_processes().iter().flat_map(|process| open_files(process)) {
             if metadata.is_file() && metadata.nlink() == 0 && self.devices.contains(&metadata.dev()) {
                 add(&metadata);
             }
@@ -143,7 +143,7 @@ impl Growth {
 
 /// Process directories of the step: all processes in a process namespace, otherwise the descendants of this
 /// process, which adopts orphans.
-fn processes() -> Vec<PathBuf> {
+fn step_processes() -> Vec<PathBuf> {
     let of = |pid: &str| Path::new("/proc").join(pid);
     if getpid() == Pid::INIT {
         let all = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -151,7 +151,7 @@ fn processes() -> Vec<PathBuf> {
         return all.filter(|name| name.parse::<u32>().is_ok()).map(|pid| of(&pid)).collect();
     }
     let mut found = Vec::new();
-    let mut next: Vec<PathBuf> = tree::children().iter().map(|pid| of(&pid.to_string())).collect();
+    let mut next: Vec<PathBuf> = tree::direct_children().iter().map(|pid| of(&pid.to_string())).collect();
     while let Some(process) = next.pop() {
         for thread in fs::read_dir(process.join("task")).into_iter().flatten().flatten() {
             let below = fs::read_to_string(thread.path().join("children")).unwrap_or_default();

@@ -91,12 +91,12 @@ pub(super) fn continue_below(socket: &mut Option<OwnedFd>) -> std::io::Result<Ow
             let _ = rustix::thread::set_name(NAME);
             // Keeps no directory busy that may have to be unmounted.
             let _ = rustix::process::chdir("/");
-            keep(&alive, helper, lobster)
+            keep_watch(&alive, helper, lobster)
         }
     }
 }
 
-fn keep(alive: &OwnedFd, helper: Pid, lobster: Option<Pid>) -> ! {
+fn keep_watch(alive: &OwnedFd, helper: Pid, lobster: Option<Pid>) -> ! {
     let (mut placeholders, begin, mut is_over) = (Vec::new(), Instant::now(), false);
     while !is_over && begin.elapsed() < MOMENT {
         let left = MOMENT.saturating_sub(begin.elapsed());
@@ -106,7 +106,7 @@ fn keep(alive: &OwnedFd, helper: Pid, lobster: Option<Pid>) -> ! {
         become_shell(alive, &placeholders);
         while read_on(alive, LOOK, &mut placeholders).is_some() {
             if getppid() != lobster {
-                stopped::wake(getpid());
+                stopped::wake_processes(getpid());
             }
         }
     }
@@ -115,7 +115,7 @@ fn keep(alive: &OwnedFd, helper: Pid, lobster: Option<Pid>) -> ! {
     let begin = Instant::now();
     loop {
         while matches!(wait(WaitOptions::NOHANG), Ok(Some(_))) {}
-        let left = tree::children();
+        let left = tree::direct_children();
         if left.is_empty() || begin.elapsed() > INSIST {
             mount_stubs::remove_left(&placeholders);
             sys::exit_now(0);

@@ -17,7 +17,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::jail::{JailIdentity, Obstacle};
 use super::namespace_limits::MAKE_PROCESS;
-use super::supervisor::supervise;
+use super::supervisor::run_jobs;
 use super::wire::{News, Stage};
 use super::{attack, datagrams, guard, stopped, sys, tree};
 
@@ -31,7 +31,7 @@ pub(crate) fn helper_main() -> ExitCode {
     if let Some(code) = attack::main(&args) {
         return code;
     }
-    match claim_socket().and_then(serve) {
+    match claim_socket().and_then(serve_requests) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("lobster: the sandbox helper is started by lobster itself, not by hand ({error})");
@@ -51,7 +51,7 @@ pub(super) fn fork_off() -> io::Result<(OwnedFd, Pid)> {
     match sys::fork()? {
         sys::Fork::Parent(pid) => Ok((ours, pid)),
         sys::Fork::Child => {
-            let code = match claim(&theirs).and_then(serve) {
+            let code = match close_all_but(&theirs).and_then(serve_requests) {
                 Ok(()) => 0,
                 Err(_) => 2,
             };
@@ -61,7 +61,7 @@ pub(super) fn fork_off() -> io::Result<(OwnedFd, Pid)> {
 }
 
 /// Closes all inherited descriptors except the socket.
-fn claim(socket: &OwnedFd) -> io::Result<OwnedFd> {
+fn close_all_but(socket: &OwnedFd) -> io::Result<OwnedFd> {
     rustix::stdio::dup2_stdin(socket)?;
     let null = std::fs::File::options().write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdout(&null)?;
@@ -83,7 +83,7 @@ fn claim_socket() -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-fn serve(socket: OwnedFd) -> io::Result<()> {
+fn serve_requests(socket: OwnedFd) -> io::Result<()> {
     // In a separate session: Ctrl-C at the terminal reaches only lobster, which decides. Signals are blocked,
     // so that only the closed socket ends the helper.
     let _ = setsid();
@@ -106,8 +106,8 @@ fn serve(socket: OwnedFd) -> io::Result<()> {
         }
         let (asked, child) = (!fds[0].revents().is_empty(), !fds[1].revents().is_empty());
         if child {
-            tree::drain(&ended);
-            collect(&mut supervisors);
+            tree::drain_signals(&ended);
+            collect_supervisors(&mut supervisors);
         }
         if asked {
             let Some((message, fds)) = datagrams::receive(socket.as_fd())? else {
@@ -134,7 +134,7 @@ fn serve(socket: OwnedFd) -> io::Result<()> {
                     match message.as_slice() {
                         datagrams::NETWORK => give_network(&control, identity),
                         datagrams::JAIL_IN_NETWORK => supervise_in(&network, &control, &held, identity),
-                        _ => supervise(&control, &held, (namespaces != 0).then_some(identity)),
+                        _ => run_jobs(&control, &held, (namespaces != 0).then_some(identity)),
                     }
                 }
                 Err(error) => {
@@ -150,11 +150,11 @@ fn serve(socket: OwnedFd) -> io::Result<()> {
 
 /// Sends the namespaces of this process, which exist as long as a process holds them.
 fn give_network(control: &OwnedFd, identity: JailIdentity) -> ! {
-    match identity.settle() {
+    match identity.set_up_network() {
         Ok([user, net]) => {
             let _ = datagrams::send(control.as_fd(), &News::Network.encode(), &[user.as_fd(), net.as_fd()]);
         }
-        Err(obstacle) => fail(control, obstacle),
+        Err(obstacle) => report_failure(control, obstacle),
     }
     sys::exit_now(0)
 }
@@ -169,7 +169,7 @@ fn supervise_in(network: &[OwnedFd], control: &OwnedFd, guard: &OwnedFd, identit
         sys::fork_into(NAMESPACES)
     };
     match enter() {
-        Ok(sys::Fork::Child) => supervise(control, guard, Some(identity)),
+        Ok(sys::Fork::Child) => run_jobs(control, guard, Some(identity)),
         Ok(sys::Fork::Parent(pid)) => {
             // Reports its end as if it were the helper's own child.
             let status = loop {
@@ -183,13 +183,13 @@ fn supervise_in(network: &[OwnedFd], control: &OwnedFd, guard: &OwnedFd, identit
         }
         Err(error) => {
             let detail = MAKE_PROCESS.to_owned();
-            fail(control, Obstacle { stage: Stage::Namespaces, error, detail });
+            report_failure(control, Obstacle { stage: Stage::Namespaces, error, detail });
             sys::exit_now(0)
         }
     }
 }
 
-fn fail(control: &OwnedFd, Obstacle { stage, error, detail }: Obstacle) {
+fn report_failure(control: &OwnedFd, Obstacle { stage, error, detail }: Obstacle) {
     let news = News::Failed { stage, errno: error.raw_os_error().unwrap_or_default(), detail };
     let _ = datagrams::send(control.as_fd(), &news.encode(), &[]);
 }
@@ -208,7 +208,7 @@ fn collect_one(supervisors: &mut HashSet<Pid>) -> bool {
 
 /// Collects ended supervisors. If one was killed, no supervisor watches the processes of its step any more,
 /// so they are killed here.
-fn collect(supervisors: &mut HashSet<Pid>) {
+fn collect_supervisors(supervisors: &mut HashSet<Pid>) {
     let mut orphaned = false;
     while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
         if supervisors.remove(&pid) {
@@ -218,7 +218,7 @@ fn collect(supervisors: &mut HashSet<Pid>) {
         }
     }
     if orphaned {
-        for pid in tree::children().into_iter().filter(|pid| !supervisors.contains(pid)) {
+        for pid in tree::direct_children().into_iter().filter(|pid| !supervisors.contains(pid)) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
     }

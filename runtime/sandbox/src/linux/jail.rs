@@ -54,13 +54,16 @@ pub(super) struct Obstacle {
     pub(super) detail: String,
 }
 
-pub(super) fn at<E: Into<io::Error>>(stage: Stage, detail: impl Into<String>) -> impl FnOnce(E) -> Obstacle {
+pub(super) fn obstacle_at<E: Into<io::Error>>(
+    stage: Stage,
+    detail: impl Into<String>,
+) -> impl FnOnce(E) -> Obstacle {
     let detail = detail.into();
     move |error| Obstacle { stage, error: error.into(), detail }
 }
 
-fn setup<E: Into<io::Error>>(doing: &'static str) -> impl FnOnce(E) -> Obstacle {
-    at(Stage::Namespaces, doing)
+fn setup_obstacle<E: Into<io::Error>>(doing: &'static str) -> impl FnOnce(E) -> Obstacle {
+    obstacle_at(Stage::Namespaces, doing)
 }
 
 /// User and group of the process outside, read before the user namespace is made.
@@ -76,16 +79,16 @@ impl JailIdentity {
     }
 
     /// Makes the network of these namespaces usable, and returns the namespaces.
-    pub(super) fn settle(self) -> Result<[OwnedFd; 2], Obstacle> {
-        self.keep().map_err(setup("map the user"))?;
-        sys::loopback_up().map_err(setup("start the loopback interface"))?;
+    pub(super) fn set_up_network(self) -> Result<[OwnedFd; 2], Obstacle> {
+        self.map_identity().map_err(setup_obstacle("map the user"))?;
+        sys::loopback_up().map_err(setup_obstacle("start the loopback interface"))?;
         let open = |kind: &str| fs::File::open(format!("/proc/self/ns/{kind}")).map(OwnedFd::from);
         let both = || Ok([open("user")?, open("net")?]);
-        both().map_err(|error: io::Error| setup("hold the network")(error))
+        both().map_err(|error: io::Error| setup_obstacle("hold the network")(error))
     }
 
     /// Keeps the identity inside: one user and one group, and no others exist.
-    fn keep(self) -> io::Result<()> {
+    fn map_identity(self) -> io::Result<()> {
         fs::write("/proc/self/setgroups", "deny")?;
         fs::write("/proc/self/uid_map", format!("{0} {0} 1", self.uid))?;
         fs::write("/proc/self/gid_map", format!("{0} {0} 1", self.gid))
@@ -94,54 +97,56 @@ impl JailIdentity {
 
 /// Sets up the namespaces in which this process was started. `stdin` is the input of the step, `home` its
 /// home directory.
-pub(super) fn furnish(
+pub(super) fn set_up_namespaces(
     spec: &Confined,
     identity: JailIdentity,
     home: &[u8],
     stdin: &mut OwnedFd,
 ) -> Result<(), Obstacle> {
-    identity.keep().map_err(setup("map the user"))?;
-    rustix::system::sethostname(system_files::HOST_NAME.as_bytes()).map_err(setup("name the host"))?;
+    identity.map_identity().map_err(setup_obstacle("map the user"))?;
+    rustix::system::sethostname(system_files::HOST_NAME.as_bytes())
+        .map_err(setup_obstacle("name the host"))?;
     if matches!(spec.network, Network::None | Network::Proxy) {
-        sys::loopback_up().map_err(setup("start the loopback interface"))?;
+        sys::loopback_up().map_err(setup_obstacle("start the loopback interface"))?;
         for (number, address) in proxy::foreign_addresses(&spec.hosts).into_iter().enumerate() {
             sys::add_loopback_address(number, address)
-                .map_err(setup("add an address to the loopback interface"))?;
+                .map_err(setup_obstacle("add an address to the loopback interface"))?;
         }
     }
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
-        .map_err(setup("detach mounts"))?;
-    if let Some(restricted) = read_only(stdin, identity).map_err(setup("restrict stdin"))? {
+        .map_err(setup_obstacle("detach mounts"))?;
+    if let Some(restricted) = read_only(stdin, identity).map_err(setup_obstacle("restrict stdin"))? {
         *stdin = restricted;
     }
-    let plan = plan(spec, identity, home)?;
-    let proc = file_system("proc", &[]).map_err(setup("mount /proc"))?;
+    let plan = plan_mounts(spec, identity, home)?;
+    let proc = file_system("proc", &[]).map_err(setup_obstacle("mount /proc"))?;
     if let Some(processes) = spec.processes {
-        bound_numbers(&proc, processes).map_err(at(Stage::ProcessNumbers, "limit the process numbers"))?;
+        bound_numbers(&proc, processes)
+            .map_err(obstacle_at(Stage::ProcessNumbers, "limit the process numbers"))?;
     }
     sys::set_mount_attributes(&proc, MountAttrFlags::MOUNT_ATTR_RDONLY.bits(), false)
-        .map_err(setup("mount /proc"))?;
+        .map_err(setup_obstacle("mount /proc"))?;
     let hides = plan.iter().any(|piece| matches!(piece.what, What::Hidden));
     let root = Root::new(hides)?;
     for piece in &plan {
-        root.place(piece)?;
+        root.place_piece(piece)?;
     }
     // All paths inside the passages have been made by now.
     for piece in &plan {
         if let What::Passage { tree } = &piece.what {
             close_ways(tree, &piece.path, &spec.own)?;
             sys::set_mount_attributes(tree, MountAttrFlags::MOUNT_ATTR_RDONLY.bits(), false)
-                .map_err(setup("hide a path"))?;
+                .map_err(setup_obstacle("hide a path"))?;
         }
     }
     // If a link or another file has been put there meanwhile, the copy is mounted elsewhere.
     for (path, copy) in spec.replaced.iter().zip(&spec.copies) {
-        let copy = open_exactly(copy).map_err(at(Stage::Root, copy.display().to_string()))?;
+        let copy = open_exactly(copy).map_err(obstacle_at(Stage::Root, copy.display().to_string()))?;
         root.check_same(&copy, path)?;
     }
-    root.devices()?;
-    root.attach(&proc, Path::new("/proc"), Kind::Directory)?;
-    root.enter()
+    root.make_devices()?;
+    root.attach_tree(&proc, Path::new("/proc"), Kind::Directory)?;
+    root.enter_root()
 }
 
 /// The same file, opened on a read-only mount. Through a descriptor from the host, its owner could change its
@@ -217,7 +222,7 @@ enum What {
 }
 
 impl What {
-    fn exactly(self) -> Self {
+    fn with_exact(self) -> Self {
         match self {
             Self::Tree { tree, kind, .. } => Self::Tree { tree, kind, exact: true },
             other => other,
@@ -232,7 +237,7 @@ enum Kind {
 }
 
 impl Kind {
-    fn of(stat: &Stat) -> Self {
+    fn from_stat(stat: &Stat) -> Self {
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
             Self::Directory
         } else {
@@ -242,38 +247,38 @@ impl Kind {
 }
 
 /// Opens all trees while the host's file system can still be reached.
-fn plan(spec: &Confined, identity: JailIdentity, home: &[u8]) -> Result<Vec<Piece>, Obstacle> {
+fn plan_mounts(spec: &Confined, identity: JailIdentity, home: &[u8]) -> Result<Vec<Piece>, Obstacle> {
     let mut pieces = Vec::new();
     for path in &spec.private {
         let size = spec.private_size.to_string();
         let tree = file_system("tmpfs", &[("mode", "1777"), ("size", &size)])
-            .map_err(setup("mount a private directory"))?;
+            .map_err(setup_obstacle("mount a private directory"))?;
         pieces.push(Piece { path: path.clone(), what: What::Private { tree } });
     }
-    for path in expand(&spec.read)? {
+    for path in expand_roots(&spec.read)? {
         if let Some(to) = system_files::link_of(spec, &path) {
             pieces.push(Piece { path, what: What::Link { to } });
             continue;
         }
         let what = match spec.held_at(&path) {
             Some(id) => Some(tree_of(open_held(&path, id)?, &path, true)?),
-            None => tree(&path, true)?,
+            None => clone_tree(&path, true)?,
         };
         pieces.extend(what.map(|what| Piece { path, what }));
     }
-    for (path, content) in system_files::made(spec, identity, home) {
+    for (path, content) in system_files::generate_files(spec, identity, home) {
         pieces.push(Piece { path, what: What::Made { content } });
     }
-    for path in expand(&spec.write)? {
+    for path in expand_roots(&spec.write)? {
         let what = match (spec.layer_at(&path), spec.held_at(&path)) {
-            (Some(over), held) => layer(over, held)?,
+            (Some(over), held) => mount_layer(over, held)?,
             (None, Some(id)) => tree_of(open_held(&path, id)?, &path, false)?,
-            (None, None) => tree(&path, false)?.ok_or_else(|| missing(&path))?,
+            (None, None) => clone_tree(&path, false)?.ok_or_else(|| missing_root(&path))?,
         };
         pieces.push(Piece { path, what });
     }
-    for over in spec.layers().filter(|over| !spec.write.iter().any(|root| root == over.root)) {
-        pieces.push(Piece { path: over.root.to_owned(), what: layer(over, spec.held_at(over.root))? });
+    for over in spec.all_layers().filter(|over| !spec.write.iter().any(|root| root == over.root)) {
+        pieces.push(Piece { path: over.root.to_owned(), what: mount_layer(over, spec.held_at(over.root))? });
     }
     // The target of a link is hidden at its real path.
     let hidden: Vec<PathBuf> = spec.deny.iter().filter_map(|path| fs::canonicalize(path).ok()).collect();
@@ -286,17 +291,17 @@ fn plan(spec: &Confined, identity: JailIdentity, home: &[u8]) -> Result<Vec<Piec
     // itself or for the next step. A mount point cannot be moved.
     let above_protected = held_above(spec, &protected);
     let above_hidden = held_above(spec, &hidden);
-    pieces.extend(above_hidden.difference(&above_protected).map(|path| hold(path, false)));
-    pieces.extend(above_protected.iter().map(|path| hold(path, true)));
+    pieces.extend(above_hidden.difference(&above_protected).map(|path| held_piece(path, false)));
+    pieces.extend(above_protected.iter().map(|path| held_piece(path, true)));
     for path in protected {
         // The placeholder of a path that does not exist has been made by now.
-        let what = tree(path, true)?.ok_or_else(|| missing(path))?;
+        let what = clone_tree(path, true)?.ok_or_else(|| missing_root(path))?;
         // In a layer a file has another device and inode.
-        let what = if spec.layer_over(path).is_some() { what } else { what.exactly() };
+        let what = if spec.layer_over(path).is_some() { what } else { what.with_exact() };
         pieces.push(Piece { path: path.to_owned(), what });
     }
     for (path, copy) in spec.replaced.iter().zip(&spec.copies) {
-        let what = tree(copy, true)?.ok_or_else(|| missing(copy))?;
+        let what = clone_tree(copy, true)?.ok_or_else(|| missing_root(copy))?;
         pieces.push(Piece { path: path.clone(), what });
     }
     for path in &spec.deny {
@@ -305,7 +310,11 @@ fn plan(spec: &Confined, identity: JailIdentity, home: &[u8]) -> Result<Vec<Piec
             continue;
         }
         let leads_on = spec.own.iter().any(|own| own.starts_with(&real));
-        pieces.push(if leads_on { passage(real)? } else { Piece { path: path.clone(), what: What::Hidden } });
+        pieces.push(if leads_on {
+            make_passage(real)?
+        } else {
+            Piece { path: path.clone(), what: What::Hidden }
+        });
     }
     // From the outside in. The sort is stable: of two pieces for one path the one pushed later, which is
     // stricter, is mounted on top.
@@ -320,7 +329,7 @@ fn close_ways(tree: &OwnedFd, path: &Path, own: &[PathBuf]) -> Result<(), Obstac
             match chmodat(tree, way, Mode::from_raw_mode(THROUGH), AtFlags::empty()) {
                 // A path that does not exist need not be hidden.
                 Ok(()) | Err(Errno::NOENT) => {}
-                Err(error) => return Err(setup("hide a path")(error)),
+                Err(error) => return Err(setup_obstacle("hide a path")(error)),
             }
         }
     }
@@ -328,13 +337,13 @@ fn close_ways(tree: &OwnedFd, path: &Path, own: &[PathBuf]) -> Result<(), Obstac
 }
 
 /// A directory that can be traversed but not listed.
-fn passage(path: PathBuf) -> Result<Piece, Obstacle> {
+fn make_passage(path: PathBuf) -> Result<Piece, Obstacle> {
     let options = [("mode", &*format!("{THROUGH:o}")), ("size", "1m")];
-    let tree = file_system("tmpfs", &options).map_err(setup("hide a path"))?;
+    let tree = file_system("tmpfs", &options).map_err(setup_obstacle("hide a path"))?;
     Ok(Piece { path, what: What::Passage { tree } })
 }
 
-fn hold(path: &Path, needed: bool) -> Piece {
+fn held_piece(path: &Path, needed: bool) -> Piece {
     Piece { path: path.to_owned(), what: What::Held { needed } }
 }
 
@@ -374,15 +383,15 @@ fn held_above<'p>(spec: &Confined, paths: &'p [impl AsRef<Path>]) -> BTreeSet<&'
 }
 
 /// Expands the root directory to all its entries, but never the host's processes and devices.
-fn expand(roots: &[PathBuf]) -> Result<Vec<PathBuf>, Obstacle> {
+fn expand_roots(roots: &[PathBuf]) -> Result<Vec<PathBuf>, Obstacle> {
     let mut all = Vec::new();
     for root in roots {
         if root.parent().is_some() {
             all.push(root.clone());
             continue;
         }
-        for entry in fs::read_dir("/").map_err(at(Stage::Root, "/"))? {
-            let path = entry.map_err(at(Stage::Root, "/"))?.path();
+        for entry in fs::read_dir("/").map_err(obstacle_at(Stage::Root, "/"))? {
+            let path = entry.map_err(obstacle_at(Stage::Root, "/"))?.path();
             if path != Path::new("/proc") && path != Path::new("/dev") {
                 all.push(path);
             }
@@ -398,8 +407,8 @@ fn may_be_there(path: &Path) -> bool {
     above == Some(path) || above.is_some_and(|above| access(above, Access::WRITE_OK).is_ok())
 }
 
-fn missing(path: &Path) -> Obstacle {
-    at(Stage::Root, path.display().to_string())(Errno::NOENT)
+fn missing_root(path: &Path) -> Obstacle {
+    obstacle_at(Stage::Root, path.display().to_string())(Errno::NOENT)
 }
 
 /// Opens a path that contains no symbolic link. Writable paths must be real paths, because an earlier step
@@ -410,7 +419,7 @@ pub(super) fn open_exactly(path: &Path) -> rustix::io::Result<OwnedFd> {
 
 /// Opens a path that contains no link and must lead to the file that the policy judged.
 pub(super) fn open_held(path: &Path, judged: FileId) -> Result<OwnedFd, Obstacle> {
-    let failed = |error: Errno| at(Stage::Root, path.display().to_string())(error);
+    let failed = |error: Errno| obstacle_at(Stage::Root, path.display().to_string())(error);
     let opened = open_exactly(path).map_err(failed)?;
     let found = fstat(&opened).map_err(failed)?;
     if (found.st_dev, found.st_ino) == (judged.device, judged.inode) {
@@ -423,18 +432,18 @@ pub(super) fn open_held(path: &Path, judged: FileId) -> Result<OwnedFd, Obstacle
 /// A detached copy of the opened tree.
 fn tree_of(opened: OwnedFd, path: &Path, read_only: bool) -> Result<What, Obstacle> {
     let flags = CLONED | OpenTreeFlags::AT_EMPTY_PATH;
-    let tree =
-        open_tree(opened, "", flags).map_err(at(Stage::Namespaces, format!("bind {}", path.display())))?;
-    restricted(tree, path, read_only)
+    let tree = open_tree(opened, "", flags)
+        .map_err(obstacle_at(Stage::Namespaces, format!("bind {}", path.display())))?;
+    restrict_tree(tree, path, read_only)
 }
 
 /// A root with a layer over it, which receives the changes. Without an upper directory it is read-only.
-fn layer(over: WireLayer<'_>, held: Option<FileId>) -> Result<What, Obstacle> {
+fn mount_layer(over: WireLayer<'_>, held: Option<FileId>) -> Result<What, Obstacle> {
     let path = over.root;
-    let failed = || at(Stage::Layer, format!("mount a layer over {}", path.display()));
+    let failed = || obstacle_at(Stage::Layer, format!("mount a layer over {}", path.display()));
     let root = match held {
         Some(id) => open_held(path, id)?,
-        None => open_exactly(path).map_err(at(Stage::Root, path.display().to_string()))?,
+        None => open_exactly(path).map_err(obstacle_at(Stage::Root, path.display().to_string()))?,
     };
     let open = |path: &Path| open_exactly(path).map_err(failed());
     if let Some(copy) = over.copy {
@@ -461,14 +470,14 @@ fn layer(over: WireLayer<'_>, held: Option<FileId>) -> Result<What, Obstacle> {
         Err(Errno::INVAL) if upper.is_some() => mount(&options),
         other => other,
     };
-    restricted(tree.map_err(failed())?, path, upper.is_none())
+    restrict_tree(tree.map_err(failed())?, path, upper.is_none())
 }
 
 const CLONED: OpenTreeFlags =
     OpenTreeFlags::OPEN_TREE_CLONE.union(OpenTreeFlags::OPEN_TREE_CLOEXEC).union(OpenTreeFlags::AT_RECURSIVE);
 
 /// A detached copy of the host's tree at `path`; `None` if there is none.
-fn tree(path: &Path, read_only: bool) -> Result<Option<What>, Obstacle> {
+fn clone_tree(path: &Path, read_only: bool) -> Result<Option<What>, Obstacle> {
     let opened = if read_only {
         open_tree(CWD, path, CLONED)
     } else {
@@ -478,31 +487,31 @@ fn tree(path: &Path, read_only: bool) -> Result<Option<What>, Obstacle> {
         Ok(tree) => tree,
         Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
         Err(error @ (Errno::ACCESS | Errno::LOOP | Errno::NAMETOOLONG)) => {
-            return Err(at(Stage::Root, path.display().to_string())(error));
+            return Err(obstacle_at(Stage::Root, path.display().to_string())(error));
         }
-        Err(error) => return Err(at(Stage::Namespaces, format!("bind {}", path.display()))(error)),
+        Err(error) => return Err(obstacle_at(Stage::Namespaces, format!("bind {}", path.display()))(error)),
     };
-    restricted(tree, path, read_only).map(Some)
+    restrict_tree(tree, path, read_only).map(Some)
 }
 
-fn restricted(tree: OwnedFd, path: &Path, read_only: bool) -> Result<What, Obstacle> {
+fn restrict_tree(tree: OwnedFd, path: &Path, read_only: bool) -> Result<What, Obstacle> {
     let mut attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     if read_only {
         attributes |= MountAttrFlags::MOUNT_ATTR_RDONLY;
     }
     sys::set_mount_attributes(&tree, attributes.bits(), true)
-        .map_err(at(Stage::Namespaces, format!("restrict the mount of {}", path.display())))?;
-    let kind = fstat(&tree).map(|stat| Kind::of(&stat)).map_err(setup("inspect a root"))?;
+        .map_err(obstacle_at(Stage::Namespaces, format!("restrict the mount of {}", path.display())))?;
+    let kind = fstat(&tree).map(|stat| Kind::from_stat(&stat)).map_err(setup_obstacle("inspect a root"))?;
     Ok(What::Tree { tree, kind, exact: false })
 }
 
 /// A new, detached file system, without devices.
 fn file_system(name: &'static str, options: &[(&'static str, &str)]) -> rustix::io::Result<OwnedFd> {
-    mounted(name, options, MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV)
+    mount_detached(name, options, MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV)
 }
 
 /// A new, detached file system with these attributes.
-fn mounted(
+fn mount_detached(
     name: &'static str,
     options: &[(&'static str, &str)],
     attributes: MountAttrFlags,

@@ -12,7 +12,7 @@ use landlock::{
 use rustix::fs::{FileType, fstat};
 
 use super::super::opened_roots::FileId;
-use super::jail::{DEVICES, Obstacle, TERMINALS, at, open_exactly, open_held};
+use super::jail::{DEVICES, Obstacle, TERMINALS, obstacle_at, open_exactly, open_held};
 use super::sys;
 use super::system_files::MADE;
 use super::wire::{Confined, Network, Stage};
@@ -33,19 +33,19 @@ impl Rules {
         let mut opened = Vec::new();
         for path in &spec.write {
             let all = AccessFs::from_all(LEAST);
-            opened.push(beneath(path, judged(path), all)?);
+            opened.push(rule_beneath(path, judged(path), all)?);
         }
         let (held, others): (Vec<_>, Vec<_>) =
             spec.read.iter().partition(|path| judged(path.as_path()).is_some());
         for path in held {
-            opened.push(beneath(path, judged(path), AccessFs::from_read(LEAST))?);
+            opened.push(rule_beneath(path, judged(path), AccessFs::from_read(LEAST))?);
         }
         let rules = build(spec, jailed, &others, opened).map_err(as_io);
-        Ok(Self(rules.map_err(at(Stage::Landlock, "prepare rules"))?))
+        Ok(Self(rules.map_err(obstacle_at(Stage::Landlock, "prepare rules"))?))
     }
 
     /// Restricts this thread and its children for good.
-    pub(super) fn apply(&self) -> io::Result<()> {
+    pub(super) fn restrict_thread(&self) -> io::Result<()> {
         let status = self.0.try_clone()?.restrict_self().map_err(as_io)?;
         // The library reports success even if nothing is restricted.
         if status.ruleset == RulesetStatus::NotEnforced {
@@ -61,12 +61,12 @@ pub(super) fn version() -> Option<u32> {
 }
 
 /// A rule for the file at `path`, which must be the file that the policy judged.
-fn beneath(
+fn rule_beneath(
     path: &Path,
     judged: Option<FileId>,
     access: BitFlags<AccessFs>,
 ) -> Result<PathBeneath<OwnedFd>, Obstacle> {
-    let root = || at(Stage::Root, path.display().to_string());
+    let root = || obstacle_at(Stage::Root, path.display().to_string());
     let opened = match judged {
         Some(id) => open_held(path, id)?,
         None => open_exactly(path).map_err(root())?,

@@ -11,7 +11,7 @@ use rustix::process::{
 };
 use rustix::thread::set_no_new_privs;
 
-use super::jail::{Obstacle, at};
+use super::jail::{Obstacle, obstacle_at};
 use super::landlock::Rules;
 use super::seccomp::{Filters, Sockets};
 use super::sys::Strings;
@@ -50,7 +50,8 @@ impl Bonds {
             (Network::Shared, true) => Sockets::Shared,
             (Network::None | Network::Proxy | Network::Shared, false) => Sockets::Unix,
         };
-        let filters = || Filters::new(sockets, spec.unix).map_err(at(Stage::Seccomp, "prepare the filter"));
+        let filters =
+            || Filters::new(sockets, spec.unix).map_err(obstacle_at(Stage::Seccomp, "prepare the filter"));
         Ok(Self {
             confined: true,
             rules: spec.landlock.then(rules).transpose()?,
@@ -64,15 +65,15 @@ impl Bonds {
         }
         // A core dump may start a program of the host as root. A limit of one byte prevents that, while 0
         // does not.
-        limit(Resource::Core, 1).map_err(at(Stage::Limit, "core"))?;
-        sys::drop_capabilities().map_err(at(Stage::Setup, "drop capabilities"))?;
-        set_no_new_privs(true).map_err(at(Stage::Setup, "refuse new privileges"))?;
+        set_limit(Resource::Core, 1).map_err(obstacle_at(Stage::Limit, "core"))?;
+        sys::drop_capabilities().map_err(obstacle_at(Stage::Setup, "drop capabilities"))?;
+        set_no_new_privs(true).map_err(obstacle_at(Stage::Setup, "refuse new privileges"))?;
         if let Some(rules) = &self.rules {
-            rules.apply().map_err(at(Stage::Landlock, "apply rules"))?;
+            rules.restrict_thread().map_err(obstacle_at(Stage::Landlock, "apply rules"))?;
         }
         // Last, because it may refuse calls that the others need.
         if let Some(filters) = &self.filters {
-            filters.apply().map_err(at(Stage::Seccomp, "load the filter"))?;
+            filters.load_filters().map_err(obstacle_at(Stage::Seccomp, "load the filter"))?;
         }
         Ok(())
     }
@@ -93,9 +94,10 @@ impl LaunchProgram {
             list.iter()
                 .map(|bytes| CString::new(bytes.as_slice()))
                 .collect::<Result<_, _>>()
-                .map_err(at(Stage::Setup, "arguments"))
+                .map_err(obstacle_at(Stage::Setup, "arguments"))
         };
-        let candidates = job.argv.first().map(|program| candidates(program, &job.env)).unwrap_or_default();
+        let candidates =
+            job.argv.first().map(|program| program_candidates(program, &job.env)).unwrap_or_default();
         Ok(Self {
             argv: Strings::new(strings(&job.argv)?),
             env: Strings::new(strings(&job.env)?),
@@ -112,7 +114,7 @@ pub(super) struct Inherited {
 }
 
 /// Becomes the step, or reports the reason on `control` if it cannot.
-pub(super) fn launch(
+pub(super) fn become_or_report(
     job: &Job,
     program: &LaunchProgram,
     bonds: &Bonds,
@@ -134,31 +136,32 @@ fn become_step(
     // The step must not outlive a supervisor that is killed. Requested before the parent is checked,
     // otherwise a death in between would be missed.
     let supervisor = getppid();
-    set_parent_process_death_signal(Some(Signal::KILL)).map_err(at(Stage::Setup, "prctl"))?;
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(obstacle_at(Stage::Setup, "prctl"))?;
     if getppid() != supervisor {
         sys::exit_now(127);
     }
-    setsid().map_err(at(Stage::Setup, "setsid"))?;
+    setsid().map_err(obstacle_at(Stage::Setup, "setsid"))?;
     // Before it can start anything, so that no process of the step is outside.
     if job.groups == Groups::Tasks {
         for tasks in groups {
-            rustix::io::write(tasks, b"0").map_err(at(Stage::ControlGroup, "enter the control group"))?;
+            rustix::io::write(tasks, b"0")
+                .map_err(obstacle_at(Stage::ControlGroup, "enter the control group"))?;
         }
     }
-    rustix::stdio::dup2_stdin(stdin).map_err(at(Stage::Setup, "stdin"))?;
-    rustix::stdio::dup2_stdout(stdout).map_err(at(Stage::Setup, "stdout"))?;
-    rustix::stdio::dup2_stderr(stderr).map_err(at(Stage::Setup, "stderr"))?;
-    chdir(job.cwd.as_slice()).map_err(at(Stage::Cwd, ""))?;
+    rustix::stdio::dup2_stdin(stdin).map_err(obstacle_at(Stage::Setup, "stdin"))?;
+    rustix::stdio::dup2_stdout(stdout).map_err(obstacle_at(Stage::Setup, "stdout"))?;
+    rustix::stdio::dup2_stderr(stderr).map_err(obstacle_at(Stage::Setup, "stderr"))?;
+    chdir(job.cwd.as_slice()).map_err(obstacle_at(Stage::Cwd, ""))?;
     for (number, value) in &job.limits {
         let Some((resource, name)) = LIMITS.get(usize::from(*number)) else { continue };
-        limit(*resource, *value).map_err(at(Stage::Limit, *name))?;
+        set_limit(*resource, *value).map_err(obstacle_at(Stage::Limit, *name))?;
     }
     bonds.put_on()?;
-    let (stage, error) = exec(program);
+    let (stage, error) = exec_program(program);
     Err(Obstacle { stage, error, detail: String::new() })
 }
 
-fn limit(resource: Resource, value: u64) -> rustix::io::Result<()> {
+fn set_limit(resource: Resource, value: u64) -> rustix::io::Result<()> {
     let ceiling = getrlimit(resource).maximum.unwrap_or(u64::MAX);
     let current = value.min(ceiling);
     // One second more before SIGKILL, so that SIGXCPU shows the reason.
@@ -167,7 +170,7 @@ fn limit(resource: Resource, value: u64) -> rustix::io::Result<()> {
 }
 
 /// `execvpe` with the step's own `PATH`.
-fn exec(program: &LaunchProgram) -> (Stage, io::Error) {
+fn exec_program(program: &LaunchProgram) -> (Stage, io::Error) {
     // Without a program, only the confinement itself is tested.
     if program.argv.as_slice().is_empty() {
         sys::exit_now(0);
@@ -197,7 +200,7 @@ fn exec(program: &LaunchProgram) -> (Stage, io::Error) {
     }
 }
 
-fn candidates(program: &[u8], env: &[Vec<u8>]) -> Vec<Vec<u8>> {
+fn program_candidates(program: &[u8], env: &[Vec<u8>]) -> Vec<Vec<u8>> {
     if program.contains(&b'/') {
         return vec![program.to_vec()];
     }

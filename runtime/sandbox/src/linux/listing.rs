@@ -72,7 +72,7 @@ impl RootListing {
     ///
     /// # Errors
     /// A read error, or more than `most` entries.
-    pub(super) fn read(
+    pub(super) fn read_directory(
         directory: BorrowedFd<'_>,
         wanted: Wanted<'_>,
         most: u64,
@@ -112,7 +112,7 @@ impl RootListing {
         Ok(listing)
     }
 
-    fn bytes(&self) -> usize {
+    fn memory_use(&self) -> usize {
         self.of_note.iter().map(|(name, _)| 48 + name.len()).sum::<usize>() + 160
     }
 }
@@ -165,13 +165,13 @@ impl Memory {
 
     /// Number of remembered directories.
     #[cfg(test)]
-    pub(super) fn size(&self) -> usize {
+    pub(super) fn listing_count(&self) -> usize {
         let lists = lock(&self.lists);
         lists.iter().map(|(_, list)| lock(list).by_place.len()).sum()
     }
 
     /// Memory for walks with these patterns, starting now.
-    pub(super) fn recall(&self, patterns: &[String]) -> Recall {
+    pub(super) fn recall_for(&self, patterns: &[String]) -> Recall {
         let mut lists = lock(&self.lists);
         let known = lists.iter().position(|(list, _)| list == patterns);
         let list = known.map_or_else(|| (patterns.to_vec(), Arc::default()), |known| lists.remove(known));
@@ -179,8 +179,8 @@ impl Memory {
         lists.insert(0, list);
         lists.truncate(MOST_LISTS);
         drop(lists);
-        let now = nanoseconds(ClockId::Realtime);
-        let shift = now - nanoseconds(ClockId::Boottime);
+        let now = clock_nanoseconds(ClockId::Realtime);
+        let shift = now - clock_nanoseconds(ClockId::Boottime);
         let mut known = lock(&listings);
         if (known.shift - shift).abs() > CLOCK_WAS_SET {
             *known = Listings { shift, ..Listings::default() };
@@ -190,7 +190,7 @@ impl Memory {
     }
 }
 
-fn nanoseconds(clock: ClockId) -> i128 {
+fn clock_nanoseconds(clock: ClockId) -> i128 {
     let time = clock_gettime(clock);
     i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec)
 }
@@ -211,7 +211,7 @@ struct Listings {
 struct Stamp(i128, i128);
 
 impl Stamp {
-    fn of(stat: &Stat) -> Self {
+    fn from_stat(stat: &Stat) -> Self {
         let time = |seconds, nanoseconds| i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds);
         Self(time(stat.st_ctime, stat.st_ctime_nsec), time(stat.st_mtime, stat.st_mtime_nsec))
     }
@@ -229,14 +229,14 @@ impl Recall {
     pub(super) fn get(&self, stat: &Stat) -> Option<Arc<RootListing>> {
         let listings = lock(&self.listings);
         let (stamp, listing) = listings.by_place.get(&(stat.st_dev, stat.st_ino))?;
-        (*stamp == Stamp::of(stat)).then(|| Arc::clone(listing))
+        (*stamp == Stamp::from_stat(stat)).then(|| Arc::clone(listing))
     }
 
     /// Reads a directory, and remembers it if that is safe.
     ///
     /// # Errors
-    /// See [`RootListing::read`].
-    pub(super) fn read(
+    /// See [`RootListing::read_directory`].
+    pub(super) fn read_directory(
         &self,
         directory: BorrowedFd<'_>,
         names: &Names,
@@ -245,15 +245,21 @@ impl Recall {
     ) -> Result<Arc<RootListing>, Unread> {
         // Taken before reading: a change during the reading has a later time.
         let stat = fstat(directory).map_err(|error| Unread::Error(error.into()))?;
-        let listing = Arc::new(RootListing::read(directory, Wanted::Names(names), most, buffer)?);
-        let stamp = Stamp::of(&stat);
+        let listing = Arc::new(RootListing::read_directory(directory, Wanted::Names(names), most, buffer)?);
+        let stamp = Stamp::from_stat(&stat);
         if stamp.0.max(stamp.1) < self.settled {
-            self.remember(directory, &stat, stamp, &listing);
+            self.remember_listing(directory, &stat, stamp, &listing);
         }
         Ok(listing)
     }
 
-    fn remember(&self, directory: BorrowedFd<'_>, stat: &Stat, stamp: Stamp, listing: &Arc<RootListing>) {
+    fn remember_listing(
+        &self,
+        directory: BorrowedFd<'_>,
+        stat: &Stat,
+        stamp: Stamp,
+        listing: &Arc<RootListing>,
+    ) {
         let mut listings = lock(&self.listings);
         let is_local = *listings.local.entry(stat.st_dev).or_insert_with(|| {
             fstatfs(directory).is_ok_and(|system| LOCAL.iter().any(|magic| is_magic(&system, *magic)))
@@ -264,10 +270,10 @@ impl Recall {
         if listings.bytes > MOST_BYTES {
             *listings = Listings { shift: listings.shift, ..Listings::default() };
         }
-        listings.bytes += listing.bytes();
+        listings.bytes += listing.memory_use();
         let place = (stat.st_dev, stat.st_ino);
         if let Some((_, old)) = listings.by_place.insert(place, (stamp, Arc::clone(listing))) {
-            listings.bytes -= old.bytes();
+            listings.bytes -= old.memory_use();
         }
     }
 }

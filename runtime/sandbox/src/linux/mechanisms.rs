@@ -66,7 +66,7 @@ fn why_uncopied(paths: &[PathBuf]) -> String {
 
 impl Walls {
     /// All mechanisms of the confinement, except for the known gaps of this host.
-    pub(super) fn wanted(
+    pub(super) fn wanted_for(
         confinement: &Confinement,
         limits: &ProcessLimits,
         lacking: &[(Wall, String)],
@@ -79,12 +79,12 @@ impl Walls {
         if matches!(confinement, Confinement::Jail(_)) && limits.processes.is_some() && is_root() {
             standing.push(Wall::ProcessNumbers);
         }
-        if confinement.spec().is_some() && limits.tree() {
+        if confinement.jail_spec().is_some() && limits.has_tree_limits() {
             standing.push(Wall::ControlGroup);
         }
         let mut walls = Self { standing, fallen: Vec::new(), ..Self::default() };
         for (wall, why) in lacking {
-            walls.fall(*wall, why);
+            walls.remove_wall(*wall, why);
         }
         walls
     }
@@ -94,7 +94,7 @@ impl Walls {
     }
 
     /// Removes `wall`; false if it was not there.
-    pub(super) fn fall(&mut self, wall: Wall, why: &str) -> bool {
+    pub(super) fn remove_wall(&mut self, wall: Wall, why: &str) -> bool {
         let had = self.has(wall);
         if had {
             self.standing.retain(|standing| *standing != wall);
@@ -106,10 +106,10 @@ impl Walls {
     /// True if the network namespace or Landlock isolates abstract names of unix sockets.
     fn keeps_names_apart(&self, spec: &JailSpec) -> bool {
         let own_network = spec.net != Net::Host && spec.ports.is_none();
-        self.has(Wall::Namespaces) && (own_network || self.scopes())
+        self.has(Wall::Namespaces) && (own_network || self.has_scopes())
     }
 
-    fn scopes(&self) -> bool {
+    fn has_scopes(&self) -> bool {
         self.has(Wall::Landlock) && landlock::version() >= Some(SCOPES)
     }
 
@@ -119,10 +119,10 @@ impl Walls {
     }
 
     /// Mechanisms that enforce `promise` now; empty if it is not enforced.
-    fn mechanisms(&self, promise: Promise, spec: Option<&JailSpec>) -> Vec<Mechanism> {
+    fn mechanisms_for(&self, promise: Promise, spec: Option<&JailSpec>) -> Vec<Mechanism> {
         let namespaces = self.has(Wall::Namespaces);
         let own_network = spec.is_some_and(|spec| spec.net != Net::Host && spec.ports.is_none());
-        let scoped = self.scopes();
+        let scoped = self.has_scopes();
         let candidates: &[(bool, Mechanism)] = match promise {
             Promise::FsRead | Promise::FsWrite => {
                 &[(namespaces, Mechanism::MountNamespace), (self.has(Wall::Landlock), Mechanism::Landlock)]
@@ -180,21 +180,21 @@ impl Walls {
     }
 
     /// Splits the promises of the run into enforced and missing ones.
-    pub(super) fn judge(
+    pub(super) fn split_promises(
         &self,
         confinement: &Confinement,
         limits: &ProcessLimits,
     ) -> (Vec<(Promise, Vec<Mechanism>)>, Vec<Missing>) {
         let (mut held, mut missing) = (Vec::new(), Vec::new());
         for promise in confinement.promises(limits) {
-            let mechanisms = self.mechanisms(promise, confinement.spec());
+            let mechanisms = self.mechanisms_for(promise, confinement.jail_spec());
             let open: Vec<&str> = self
                 .open
                 .iter()
                 .filter(|open| open.promise == promise)
                 .map(|open| open.why.as_str())
                 .collect();
-            let approved = confinement.spec().filter(|_| promise == Promise::ApprovedFiles);
+            let approved = confinement.jail_spec().filter(|_| promise == Promise::ApprovedFiles);
             let uncopied = approved.map_or(&[][..], |spec| &spec.uncopied);
             let uncovered = approved.map_or(&[][..], |spec| &spec.uncovered);
             if !mechanisms.is_empty() && !uncopied.is_empty() {
@@ -238,14 +238,18 @@ impl Walls {
     }
 
     /// Refuses the run if less is enforced than the mode requires.
-    pub(super) fn check(&self, confinement: &Confinement, limits: &ProcessLimits) -> Result<(), SpawnError> {
-        let Some(spec) = confinement.spec() else { return Ok(()) };
+    pub(super) fn check_mode(
+        &self,
+        confinement: &Confinement,
+        limits: &ProcessLimits,
+    ) -> Result<(), SpawnError> {
+        let Some(spec) = confinement.jail_spec() else { return Ok(()) };
         if !spec.layers.is_empty() && !self.has(Wall::Namespaces) {
             let lack = self.fallen.iter().find(|(wall, _)| *wall == Wall::Namespaces);
             let why = lack.map_or("there is no mount namespace", |(_, why)| why);
             return Err(SpawnError::Layer { why: format!("this host allows no namespaces ({why})") });
         }
-        let (_, mut missing) = self.judge(confinement, limits);
+        let (_, mut missing) = self.split_promises(confinement, limits);
         match &spec.mode {
             Mode::Strict => {
                 missing.retain(|missing| match missing.promise {

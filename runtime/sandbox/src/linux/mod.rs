@@ -102,8 +102,8 @@ pub(super) fn fork_helper() -> io::Result<()> {
 pub(super) fn release_helper() {
     let Some(mut helper) = lock(&FORKED).take() else { return };
     helper.socket = None;
-    if let Some(pid) = helper.pid() {
-        stopped::wake(pid);
+    if let Some(pid) = helper.guard_pid() {
+        stopped::wake_processes(pid);
     }
     // It ends by itself.
     std::mem::forget(helper);
@@ -124,14 +124,14 @@ impl Helper {
     }
 
     /// Process number of the guard.
-    fn pid(&self) -> Option<Pid> {
+    fn guard_pid(&self) -> Option<Pid> {
         match &self.process {
             Process::Forked(pid) => Some(*pid),
             Process::Started(child) => Pid::from_raw(i32::try_from(child.id()).ok()?),
         }
     }
 
-    fn send(&self, message: &[u8], fds: &[&OwnedFd]) -> io::Result<()> {
+    fn send_message(&self, message: &[u8], fds: &[&OwnedFd]) -> io::Result<()> {
         let socket = self.socket.as_ref().ok_or(io::ErrorKind::NotConnected)?;
         let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
         datagrams::send(socket.as_fd(), message, &fds)
@@ -141,7 +141,7 @@ impl Helper {
 impl Drop for Helper {
     fn drop(&mut self) {
         self.socket = None;
-        let Some(pid) = self.pid() else { return };
+        let Some(pid) = self.guard_pid() else { return };
         // It ends at once when its socket is closed; waiting only collects it. If it is stopped, it is
         // continued.
         if let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) {
@@ -150,9 +150,9 @@ impl Drop for Helper {
                 if !matches!(poll(&mut ended, Some(&ROUND)), Ok(0)) {
                     break;
                 }
-                stopped::wake(pid);
+                stopped::wake_processes(pid);
                 if round == ROUNDS - 2 {
-                    stopped::kill(pid);
+                    stopped::kill_helper(pid);
                 }
             }
         }
@@ -198,11 +198,11 @@ impl Sandbox {
         }
     }
 
-    pub(super) fn warm(&self, jails: bool) {
+    pub(super) fn warm_up(&self, jails: bool) {
         // The run that needs the helper reports its error.
         if jails {
-            let _ = self.helper(datagrams::JAIL, None);
-        } else if let Ok(control) = self.supervisor(datagrams::SUPERVISOR) {
+            let _ = self.helper_for(datagrams::JAIL, None);
+        } else if let Ok(control) = self.request_supervisor(datagrams::SUPERVISOR) {
             lock(&self.idle).push(control);
         }
     }
@@ -215,22 +215,22 @@ impl Sandbox {
     ) -> Result<Exit, SpawnError> {
         let started = Instant::now();
         let lacking = lock(&self.lacking).clone();
-        let mut walls = Walls::wanted(&request.confinement, &request.limits, &lacking);
+        let mut walls = Walls::wanted_for(&request.confinement, &request.limits, &lacking);
         let mut is_news = false;
         loop {
             // A missing mechanism is found before anything has run. The remaining mechanisms are judged
             // again; nothing runs with less than was promised.
-            if let Err(refusal) = walls.check(&request.confinement, &request.limits) {
+            if let Err(refusal) = walls.check_mode(&request.confinement, &request.limits) {
                 return Err(if is_news { self.whole_refusal(request, walls, refusal) } else { refusal });
             }
             if request.upstream.is_some() && !walls.has(Wall::Namespaces) {
                 return Err(SpawnError::NoUpstream);
             }
-            match self.attempt(request, &mut walls, started, sinks, cancel) {
+            match self.attempt_run(request, &mut walls, started, sinks, cancel) {
                 Ok(exit) => return Ok(exit),
                 Err(Trouble::Error(error)) => return Err(error),
                 Err(Trouble::Wall { wall, errno, why }) => {
-                    if !walls.fall(wall, &why) {
+                    if !walls.remove_wall(wall, &why) {
                         let source = io::Error::from_raw_os_error(errno);
                         return Err(SpawnError::Io { doing: format!("confine the process ({why})"), source });
                     }
@@ -264,14 +264,14 @@ impl Sandbox {
             upstream: None,
         };
         while let Err(Trouble::Wall { wall, errno, why }) =
-            self.attempt(&trial, &mut walls, Instant::now(), &mut Nowhere, &CancelToken::new())
+            self.attempt_run(&trial, &mut walls, Instant::now(), &mut Nowhere, &CancelToken::new())
         {
-            if !walls.fall(wall, &why) {
+            if !walls.remove_wall(wall, &why) {
                 break;
             }
             self.remember_lack(wall, errno, why);
         }
-        walls.check(&request.confinement, &request.limits).err().unwrap_or(first)
+        walls.check_mode(&request.confinement, &request.limits).err().unwrap_or(first)
     }
 
     /// See [`super::Sandbox::hold_placeholders`]. A start reports its own errors.
@@ -281,15 +281,15 @@ impl Sandbox {
         held.flatten().unwrap_or_default()
     }
 
-    pub(super) fn probe(&self) -> Result<Probe, SpawnError> {
-        self_test::probe(&self.config)
+    pub(super) fn probe_host(&self) -> Result<Probe, SpawnError> {
+        self_test::probe_host(&self.config)
     }
 
-    pub(super) fn doctor(&self) -> Result<Checkup, SpawnError> {
-        self_test::doctor(&self.config)
+    pub(super) fn attack_jail(&self) -> Result<Checkup, SpawnError> {
+        self_test::attack_jail(&self.config)
     }
 
-    fn attempt(
+    fn attempt_run(
         &self,
         request: &SpawnRequest,
         walls: &mut Walls,
@@ -298,19 +298,19 @@ impl Sandbox {
         cancel: &CancelToken,
     ) -> Result<Exit, Trouble> {
         // The helper takes a while to make namespaces; everything else is prepared meanwhile.
-        let network = match request.confinement.spec().and_then(|spec| spec.ports.as_ref()) {
-            Some(ports) if walls.has(Wall::Namespaces) => Some(self.network(&ports.network)?),
+        let network = match request.confinement.jail_spec().and_then(|spec| spec.ports.as_ref()) {
+            Some(ports) if walls.has(Wall::Namespaces) => Some(self.shared_network(&ports.network)?),
             _ => None,
         };
         let confined = request
             .confinement
-            .spec()
+            .jail_spec()
             .map(|spec| self.supervisor_in(kind_of(spec, walls), network.as_deref()))
             .transpose()?;
         let mut found = SweptProcess::default();
-        let _placeholders = match request.confinement.spec() {
+        let _placeholders = match request.confinement.jail_spec() {
             Some(spec) if walls.has(Wall::Namespaces) => {
-                found = sweep::sweep(spec, &self.listings);
+                found = sweep::walk_roots(spec, &self.listings);
                 // A process that cannot make sockets reaches none.
                 let is_of_sockets = |missing: &Missing| missing.promise == Promise::UnixDeny;
                 walls.sockets_in_sight = found.missing.iter().any(is_of_sockets);
@@ -319,15 +319,15 @@ impl Sandbox {
                 }
                 if !found.missing.is_empty() {
                     walls.open = std::mem::take(&mut found.missing);
-                    walls.check(&request.confinement, &request.limits)?;
+                    walls.check_mode(&request.confinement, &request.limits)?;
                 }
                 Some(Placeholders::stand_in(spec, &found.stand_ins)?)
             }
             _ => None,
         };
-        let leaf = walls.has(Wall::ControlGroup).then(|| self.leaf(request)).transpose()?;
+        let leaf = walls.has(Wall::ControlGroup).then(|| self.make_leaf(request)).transpose()?;
         let mut job = wire::Job::from_request(request, &found, walls);
-        let entrance = match leaf.as_ref().map(Leaf::entrance).transpose()? {
+        let entrance = match leaf.as_ref().map(Leaf::open_entrance).transpose()? {
             None => Vec::new(),
             Some(Entrance::Directory(directory)) => {
                 job.groups = wire::Groups::Directory;
@@ -345,26 +345,26 @@ impl Sandbox {
             _ => None,
         };
         let pipes = || pipe_with(PipeFlags::CLOEXEC).map_err(io::Error::from);
-        let (stdout, stdout_end) = pipes().map_err(SpawnError::io("open a pipe for stdout"))?;
-        let (stderr, stderr_end) = pipes().map_err(SpawnError::io("open a pipe for stderr"))?;
-        let job_file = job_file(&job.encode()).map_err(SpawnError::io("hand the request over"))?;
+        let (stdout, stdout_end) = pipes().map_err(SpawnError::io_error("open a pipe for stdout"))?;
+        let (stderr, stderr_end) = pipes().map_err(SpawnError::io_error("open a pipe for stderr"))?;
+        let job_file = job_file(&job.encode()).map_err(SpawnError::io_error("hand the request over"))?;
         let stdin = stdin_of(request)?;
         let mut fds = [&job_file, &stdin, &stdout_end, &stderr_end].map(OwnedFd::as_fd).to_vec();
         fds.extend(entrance.iter().map(OwnedFd::as_fd));
         let control = match confined {
-            Some(control) => give(control, &fds)?,
-            None => self.submit(&fds)?,
+            Some(control) => hand_over_job(control, &fds)?,
+            None => self.submit_job(&fds)?,
         };
         // Only the supervisor may hold these ends, or lobster would never see them closed.
         drop((job_file, stdin, stdout_end, stderr_end, entrance));
 
-        let wake = || self.wake();
+        let wake = || self.wake_helpers();
         let watch = watch::ProcessWatch::new(control, stdout, stderr, request, started, &wake);
         let mut finished = watch.until_the_end(sinks, cancel)?;
         lock(&self.idle).extend(finished.control.take());
         // Files that the step has made unreadable even for itself are left behind.
         drop(temporary);
-        finished.denied.extend(leaf.iter().flat_map(|leaf| leaf.reached(&request.limits)));
+        finished.denied.extend(leaf.iter().flat_map(|leaf| leaf.reached_limits(&request.limits)));
         drop(leaf);
         Ok(Exit {
             status: finished.report.status,
@@ -372,72 +372,72 @@ impl Sandbox {
             wall: started.elapsed(),
             cpu: finished.report.cpu,
             max_rss: finished.report.max_rss,
-            enforcement: statement(request, walls, finished),
+            enforcement: enforcement_statement(request, walls, finished),
         })
     }
 
     /// Continues helpers and supervisors that have been stopped.
-    fn wake(&self) {
+    fn wake_helpers(&self) {
         let pids: Vec<Pid> = {
             let helpers = lock(&self.helpers);
-            helpers.forked.iter().chain(&helpers.started).filter_map(|helper| helper.pid()).collect()
+            helpers.forked.iter().chain(&helpers.started).filter_map(|helper| helper.guard_pid()).collect()
         };
-        pids.into_iter().for_each(stopped::wake);
+        pids.into_iter().for_each(stopped::wake_processes);
     }
 
     /// Makes a control group with the step's limits.
-    fn leaf(&self, request: &SpawnRequest) -> Result<Leaf, Lack> {
-        self.groups.get_or_init(Hierarchy::find).as_ref().map_err(Lack::clone)?.leaf(&request.limits)
+    fn make_leaf(&self, request: &SpawnRequest) -> Result<Leaf, Lack> {
+        self.groups.get_or_init(Hierarchy::find).as_ref().map_err(Lack::clone)?.make_leaf(&request.limits)
     }
 
     /// Passes an unconfined job to a supervisor, preferably a waiting one, and returns its control socket.
-    fn submit(&self, fds: &[BorrowedFd<'_>]) -> Result<OwnedFd, SpawnError> {
+    fn submit_job(&self, fds: &[BorrowedFd<'_>]) -> Result<OwnedFd, SpawnError> {
         while let Some(control) = lock(&self.idle).pop() {
             // A supervisor that is gone has never seen the job, so the next one is tried.
             if datagrams::send(control.as_fd(), datagrams::JOB, fds).is_ok() {
                 return Ok(control);
             }
         }
-        give(self.supervisor(datagrams::SUPERVISOR)?, fds)
+        hand_over_job(self.request_supervisor(datagrams::SUPERVISOR)?, fds)
     }
 
     /// The network of this name, shared by all its users.
-    fn network(&self, name: &str) -> Result<Arc<Network>, Trouble> {
+    fn shared_network(&self, name: &str) -> Result<Arc<Network>, Trouble> {
         self.networks.get(name, || {
-            let control = self.supervisor(datagrams::NETWORK)?;
+            let control = self.request_supervisor(datagrams::NETWORK)?;
             let mut answer = [PollFd::new(&control, PollFlags::IN)];
             if matches!(poll(&mut answer, Some(&ROUND)), Ok(0)) {
-                self.wake();
+                self.wake_helpers();
             }
-            Network::receive(control)
+            Network::receive_from(control)
         })
     }
 
-    fn supervisor(&self, kind: &[u8]) -> Result<OwnedFd, SpawnError> {
+    fn request_supervisor(&self, kind: &[u8]) -> Result<OwnedFd, SpawnError> {
         self.supervisor_in(kind, None)
     }
 
     /// Requests a new supervisor and returns its control socket. A helper that has died meanwhile is
     /// replaced.
     fn supervisor_in(&self, kind: &[u8], network: Option<&Network>) -> Result<OwnedFd, SpawnError> {
-        let (control, control_end) = socket_pair().map_err(SpawnError::io("open a control socket"))?;
-        let first = self.helper(kind, None)?;
+        let (control, control_end) = socket_pair().map_err(SpawnError::io_error("open a control socket"))?;
+        let first = self.helper_for(kind, None)?;
         let fds: Vec<&OwnedFd> =
             [&control_end].into_iter().chain(network.into_iter().flat_map(Network::namespaces)).collect();
-        match first.send(kind, &fds) {
+        match first.send_message(kind, &fds) {
             Err(error) if is_gone(&error) => {
-                let second = self.helper(kind, Some(&first))?;
-                second.send(kind, &fds).map_err(SpawnError::io(
+                let second = self.helper_for(kind, Some(&first))?;
+                second.send_message(kind, &fds).map_err(SpawnError::io_error(
                     "reach the sandbox helper (it ended as soon as it was started)",
                 ))?;
             }
-            other => other.map_err(SpawnError::io("reach the sandbox helper"))?,
+            other => other.map_err(SpawnError::io_error("reach the sandbox helper"))?,
         }
         Ok(control)
     }
 
     /// A helper for supervisors of this kind, but not the `broken` one.
-    fn helper(&self, kind: &[u8], broken: Option<&Arc<Helper>>) -> Result<Arc<Helper>, SpawnError> {
+    fn helper_for(&self, kind: &[u8], broken: Option<&Arc<Helper>>) -> Result<Arc<Helper>, SpawnError> {
         let mut helpers = lock(&self.helpers);
         let well = |helper: &&mut Arc<Helper>| broken.is_none_or(|broken| !Arc::ptr_eq(helper, broken));
         if kind == datagrams::SUPERVISOR {
@@ -452,7 +452,7 @@ impl Sandbox {
             return Ok(Arc::clone(helper));
         }
         let doing = format!("start the sandbox helper {:?}", self.config.helper);
-        let helper = Arc::new(Helper::start(&self.config).map_err(SpawnError::io(doing))?);
+        let helper = Arc::new(Helper::start(&self.config).map_err(SpawnError::io_error(doing))?);
         helpers.started = Some(Arc::clone(&helper));
         Ok(helper)
     }
@@ -462,11 +462,11 @@ impl Sandbox {
 struct Nowhere;
 
 impl OutputSinks for Nowhere {
-    fn stdout(&mut self, _: &[u8]) -> io::Result<()> {
+    fn write_stdout(&mut self, _: &[u8]) -> io::Result<()> {
         Ok(())
     }
 
-    fn stderr(&mut self, _: &[u8]) -> io::Result<()> {
+    fn write_stderr(&mut self, _: &[u8]) -> io::Result<()> {
         Ok(())
     }
 }
@@ -482,11 +482,11 @@ fn kind_of(spec: &JailSpec, walls: &Walls) -> &'static [u8] {
 }
 
 /// Passes a job to a new supervisor.
-fn give(control: OwnedFd, fds: &[BorrowedFd<'_>]) -> Result<OwnedFd, SpawnError> {
+fn hand_over_job(control: OwnedFd, fds: &[BorrowedFd<'_>]) -> Result<OwnedFd, SpawnError> {
     match datagrams::send(control.as_fd(), datagrams::JOB, fds) {
         // The supervisor could not be made, and the reason has been sent.
         Err(error) if is_gone(&error) => Ok(control),
-        other => other.map(|()| control).map_err(SpawnError::io("hand the job over")),
+        other => other.map(|()| control).map_err(SpawnError::io_error("hand the job over")),
     }
 }
 
@@ -513,8 +513,8 @@ fn stand_in_for_private(
 ) -> Result<tempfile::TempDir, SpawnError> {
     let doing = "make a temporary directory for the step";
     let place = confined.own.first().map_or_else(std::env::temp_dir, Clone::clone);
-    let directory = tempfile::tempdir_in(place).map_err(SpawnError::io(doing))?;
-    let path = directory.path().canonicalize().map_err(SpawnError::io(doing))?;
+    let directory = tempfile::tempdir_in(place).map_err(SpawnError::io_error(doing))?;
+    let path = directory.path().canonicalize().map_err(SpawnError::io_error(doing))?;
     env.retain(|entry| !entry.starts_with(b"TMPDIR="));
     env.push([b"TMPDIR=", path.as_os_str().as_bytes()].concat());
     confined.write.push(path);
@@ -523,14 +523,18 @@ fn stand_in_for_private(
 
 fn stdin_of(request: &SpawnRequest) -> Result<OwnedFd, SpawnError> {
     match &request.stdin {
-        Stdin::Empty => File::open("/dev/null").map_err(SpawnError::io("open /dev/null")),
-        Stdin::File(file) => file.try_clone().map_err(SpawnError::io("duplicate stdin")),
+        Stdin::Empty => File::open("/dev/null").map_err(SpawnError::io_error("open /dev/null")),
+        Stdin::File(file) => file.try_clone().map_err(SpawnError::io_error("duplicate stdin")),
     }
     .map(OwnedFd::from)
 }
 
-fn statement(request: &SpawnRequest, walls: &Walls, finished: watch::FinishedProcess) -> Enforcement {
-    let (mut held, mut missing) = walls.judge(&request.confinement, &request.limits);
+fn enforcement_statement(
+    request: &SpawnRequest,
+    walls: &Walls,
+    finished: watch::FinishedProcess,
+) -> Enforcement {
+    let (mut held, mut missing) = walls.split_promises(&request.confinement, &request.limits);
     let survivors = finished.report.survivors;
     if survivors > 0 {
         held.retain(|(promise, _)| *promise != Promise::TreeKill);
@@ -544,7 +548,7 @@ fn statement(request: &SpawnRequest, walls: &Walls, finished: watch::FinishedPro
         .collect();
     let reached = finished.reached.iter().map(ToString::to_string).collect();
     let asked = request.confinement.name().into();
-    let layers = request.confinement.spec().map_or(&[][..], |spec| &spec.layers);
+    let layers = request.confinement.jail_spec().map_or(&[][..], |spec| &spec.layers);
     let has_copy = layers.iter().any(|layer| layer.copy.is_some());
     let changes = (!layers.is_empty()).then(|| if has_copy { "snapshot" } else { "overlay" }.to_owned());
     let denied = finished.denied;

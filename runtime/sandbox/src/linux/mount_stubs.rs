@@ -52,7 +52,7 @@ impl Placeholders {
         let named = spec.protect.iter().map(|path| (path, Stand::Directory));
         for (path, stand) in named.chain(more.iter().map(|(path, stand)| (path, *stand))) {
             let Some(root) = spec.write.iter().find(|root| path.starts_with(root)) else { continue };
-            all.hold(root, path, stand).map_err(|error| {
+            all.hold_path(root, path, stand).map_err(|error| {
                 let source = match error {
                     Errno::LOOP => io::Error::other("it is a symbolic link, or its path contains one"),
                     error => error.into(),
@@ -72,7 +72,7 @@ impl Placeholders {
         self.made
     }
 
-    fn hold(&mut self, root: &Path, path: &Path, stand: Stand) -> rustix::io::Result<()> {
+    fn hold_path(&mut self, root: &Path, path: &Path, stand: Stand) -> rustix::io::Result<()> {
         let inside = path.strip_prefix(root).map_err(|_| Errno::INVAL)?;
         let mut so_far = root.to_owned();
         let mut current = open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
@@ -84,7 +84,7 @@ impl Placeholders {
             let parent = current;
             current = match step_into(&parent, name) {
                 Err(Errno::NOENT) => {
-                    match stand.make(&parent, name) {
+                    match stand.make_in(&parent, name) {
                         Ok(()) => self.made = Some(Instant::now()),
                         // Another run has made it already.
                         Err(Errno::EXIST) => {}
@@ -111,7 +111,7 @@ impl Placeholders {
 }
 
 impl Stand {
-    fn make(self, parent: &OwnedFd, name: &OsStr) -> rustix::io::Result<()> {
+    fn make_in(self, parent: &OwnedFd, name: &OsStr) -> rustix::io::Result<()> {
         let is_in_placeholder = is_stamped(parent, OsStr::new("."));
         match self {
             Self::Directory => mkdirat(parent, name, Mode::from_raw_mode(0o755))?,
@@ -121,9 +121,9 @@ impl Stand {
                 rustix::io::write(&file, content)?;
             }
         }
-        stamp(parent, name);
+        stamp_placeholder(parent, name);
         if is_in_placeholder {
-            stamp(parent, OsStr::new("."));
+            stamp_placeholder(parent, OsStr::new("."));
         }
         Ok(())
     }
@@ -142,24 +142,24 @@ fn is_stamped(directory: impl AsFd, name: &OsStr) -> bool {
 }
 
 /// Sets the time of a placeholder. If that fails, it stays as an empty directory or file.
-fn stamp(directory: impl AsFd, name: &OsStr) {
+fn stamp_placeholder(directory: impl AsFd, name: &OsStr) {
     let time = Timespec { tv_sec: STAMP, tv_nsec: 0 };
     let times = Timestamps { last_access: time, last_modification: time };
     let _ = utimensat(directory, name, &times, AtFlags::SYMLINK_NOFOLLOW);
 }
 
 /// Removes a placeholder if it is still empty.
-fn remove(path: &Path) {
+fn remove_placeholder(path: &Path) {
     if !is_stamped(CWD, path.as_os_str()) {
         return;
     }
     let above = path.parent().map(Path::as_os_str).filter(|above| is_stamped(CWD, above));
     let _ = unlinkat(CWD, path, AtFlags::REMOVEDIR).or_else(|_| unlinkat(CWD, path, AtFlags::empty()));
-    above.into_iter().for_each(|above| stamp(CWD, above));
+    above.into_iter().for_each(|above| stamp_placeholder(CWD, above));
 }
 
 /// The paths of a jail that may be placeholders, the innermost first, one on each line.
-pub(super) fn listed(protect: &[PathBuf], write: &[PathBuf]) -> Vec<u8> {
+pub(super) fn placeholder_lines(protect: &[PathBuf], write: &[PathBuf]) -> Vec<u8> {
     let root = |path: &&Path| write.iter().any(|root| path.starts_with(root) && *path != root);
     let mut all: Vec<&Path> = protect.iter().flat_map(|path| path.ancestors().take_while(root)).collect();
     all.sort_by_key(|path| std::cmp::Reverse((path.components().count(), path.as_os_str())));
@@ -174,7 +174,7 @@ pub(super) fn remove_left(list: &[u8]) {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let Ok(lock) = open(path, flags, Mode::empty()) else { continue };
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            remove(path);
+            remove_placeholder(path);
         }
     }
 }
@@ -194,7 +194,7 @@ impl Drop for Placeholders {
         // The innermost first, so that their parents become empty in turn.
         while let Some((path, lock)) = self.held.pop() {
             if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
-                remove(&path);
+                remove_placeholder(&path);
             }
         }
     }

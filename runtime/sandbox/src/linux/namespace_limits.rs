@@ -18,7 +18,7 @@ const SWITCHES: [(&str, &str); 2] =
     [("kernel/unprivileged_userns_clone", "0"), ("kernel/apparmor_restrict_unprivileged_userns", "1")];
 
 /// The missing permission and its remedy, if the kernel refused to make the namespaces.
-pub(super) fn explain(errno: i32, detail: &str) -> Option<String> {
+pub(super) fn explain_refusal(errno: i32, detail: &str) -> Option<String> {
     let is_switched_off = match errno {
         // Other calls report the same error for full disks.
         libc::ENOSPC => detail == MAKE_PROCESS,
@@ -74,7 +74,7 @@ mod tests {
         fs::write(settings.path().join("kernel/apparmor_restrict_unprivileged_userns"), "1\n").unwrap();
         let text = explain(libc::EPERM).unwrap();
         assert!(text.contains("`sysctl kernel.apparmor_restrict_unprivileged_userns=0`"), "{text}");
-        assert_eq!(super::explain(libc::ENOSPC, "mount /proc"), None);
-        assert_eq!(super::explain(libc::EINVAL, MAKE_PROCESS), None);
+        assert_eq!(explain_refusal(libc::ENOSPC, "mount /proc"), None);
+        assert_eq!(explain_refusal(libc::EINVAL, MAKE_PROCESS), None);
     }
 }

@@ -24,20 +24,20 @@ pub(super) struct Network {
 
 impl Network {
     /// Receives the answer of the helper to [`datagrams::NETWORK`].
-    pub(super) fn receive(control: OwnedFd) -> Result<Self, Trouble> {
+    pub(super) fn receive_from(control: OwnedFd) -> Result<Self, Trouble> {
         let doing = "make a network for the run";
         let gone = || io::Error::other("its maker was killed");
         let (message, fds) = datagrams::receive(control.as_fd())
             .and_then(|received| received.ok_or_else(gone))
-            .map_err(SpawnError::io(doing))?;
-        match News::decode(&message).map_err(SpawnError::io(doing))? {
+            .map_err(SpawnError::io_error(doing))?;
+        match News::decode(&message).map_err(SpawnError::io_error(doing))? {
             News::Network => <[OwnedFd; 2]>::try_from(fds)
                 .map(|namespaces| Self { namespaces })
-                .map_err(|_| SpawnError::io(doing)(gone()).into()),
+                .map_err(|_| SpawnError::io_error(doing)(gone()).into()),
             News::Failed { stage: Stage::Namespaces, errno, detail } => {
-                Err(Trouble::wall(Wall::Namespaces, errno, &detail))
+                Err(Trouble::wall_failed(Wall::Namespaces, errno, &detail))
             }
-            _ => Err(SpawnError::io(doing)(gone()).into()),
+            _ => Err(SpawnError::io_error(doing)(gone()).into()),
         }
     }
 

@@ -140,12 +140,12 @@ pub(super) struct Filters {
 impl Filters {
     /// Compiles the filters for this machine's architecture. `unix` permits unix sockets.
     pub(super) fn new(sockets: Sockets, unix: bool) -> io::Result<Self> {
-        let refused = refused(sockets).map_err(io::Error::other)?;
-        Ok(Self { refused, absent: absent(unix) })
+        let refused = refusing_filter(sockets).map_err(io::Error::other)?;
+        Ok(Self { refused, absent: hiding_filter(unix) })
     }
 
     /// Loads the filters for good. `no_new_privs` must be set.
-    pub(super) fn apply(&self) -> io::Result<()> {
+    pub(super) fn load_filters(&self) -> io::Result<()> {
         for program in [&self.absent, &self.refused] {
             apply_filter(program).map_err(|error| match error {
                 seccompiler::Error::Prctl(error) | seccompiler::Error::Seccomp(error) => error,
@@ -156,7 +156,7 @@ impl Filters {
     }
 }
 
-fn refused(sockets: Sockets) -> Result<BpfProgram, seccompiler::BackendError> {
+fn refusing_filter(sockets: Sockets) -> Result<BpfProgram, seccompiler::BackendError> {
     use SeccompCmpArgLen::Dword;
     use SeccompCmpOp::{Eq, MaskedEq, Ne};
     let condition = |argument, operator, value| SeccompCondition::new(argument, Dword, operator, value);
@@ -254,7 +254,7 @@ fn refused(sockets: Sockets) -> Result<BpfProgram, seccompiler::BackendError> {
 /// Without `unix` the kernel appears to have no unix sockets. Programs are prepared for that: they do without
 /// the service, or replace it. Connected pairs can still be made, except for datagram pairs, which can send
 /// to any socket that is in reach.
-fn absent(unix: bool) -> BpfProgram {
+fn hiding_filter(unix: bool) -> BpfProgram {
     let statement = |code: u32, jt, jf, k| sock_filter { code: code as u16, jt, jf, k };
     let load = |offset| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, offset);
     let jump = |test| libc::BPF_JMP | test | libc::BPF_K;

@@ -43,18 +43,18 @@ const SILENCE: Duration = Duration::from_millis(200);
 struct Kept(Vec<u8>);
 
 impl OutputSinks for Kept {
-    fn stdout(&mut self, chunk: &[u8]) -> io::Result<()> {
+    fn write_stdout(&mut self, chunk: &[u8]) -> io::Result<()> {
         self.0.extend_from_slice(chunk);
         Ok(())
     }
 
-    fn stderr(&mut self, _: &[u8]) -> io::Result<()> {
+    fn write_stderr(&mut self, _: &[u8]) -> io::Result<()> {
         Ok(())
     }
 }
 
 /// Confines a process that does nothing, and reports the enforced promises.
-pub(super) fn probe(config: &SandboxConfig) -> Result<Probe, SpawnError> {
+pub(super) fn probe_host(config: &SandboxConfig) -> Result<Probe, SpawnError> {
     // A separate sandbox, so that mechanisms that another one found missing are tried again.
     let sandbox = Sandbox::new(config.clone());
     // Paths that do not exist, so that these promises are made at all.
@@ -68,7 +68,7 @@ pub(super) fn probe(config: &SandboxConfig) -> Result<Probe, SpawnError> {
         ..JailSpec::default()
     };
     let held = |confinement| {
-        let mut request = request(Vec::new(), confinement);
+        let mut request = test_request(Vec::new(), confinement);
         request.limits.processes = Some(4096);
         request.limits.memory = Some(1 << 30);
         request.limits.disk = Some(1 << 30);
@@ -83,8 +83,8 @@ pub(super) fn probe(config: &SandboxConfig) -> Result<Probe, SpawnError> {
 }
 
 /// Attacks a jail of this host from inside.
-pub(super) fn doctor(config: &SandboxConfig) -> Result<Checkup, SpawnError> {
-    let probe = probe(config)?;
+pub(super) fn attack_jail(config: &SandboxConfig) -> Result<Checkup, SpawnError> {
+    let probe = probe_host(config)?;
     let (control, unconfined) = attack_once(config, None)?;
     let (confined, enforcement) = attack_once(config, Some(Mode::Degrade { minimum: Vec::new() }))?;
     let finding = |promise: Promise, action: &str, sides: &Sides| {
@@ -133,8 +133,8 @@ fn exceed_once(
     jailed: bool,
 ) -> Result<(Results, Enforcement), SpawnError> {
     let program = own_program()?;
-    let room = tempfile::tempdir().map_err(SpawnError::io("make room for the attack"))?;
-    let path = room.path().canonicalize().map_err(SpawnError::io("make room for the attack"))?;
+    let room = tempfile::tempdir().map_err(SpawnError::io_error("make room for the attack"))?;
+    let path = room.path().canonicalize().map_err(SpawnError::io_error("make room for the attack"))?;
     let confinement = if jailed {
         let mode = Mode::Degrade { minimum: Vec::new() };
         let write = vec![path.clone()];
@@ -143,12 +143,18 @@ fn exceed_once(
             listen: vec![attack::GRANTED_PORT],
             connect: Vec::new(),
         });
-        Confinement::Jail(JailSpec { read: readable(&program), write, ports, mode, ..JailSpec::default() })
+        Confinement::Jail(JailSpec {
+            read: readable_paths(&program),
+            write,
+            ports,
+            mode,
+            ..JailSpec::default()
+        })
     } else {
         Confinement::None
     };
     let argv = vec![program.into(), HELPER_ARGUMENT.into(), role.into(), path.into()];
-    let mut request = request(argv, confinement);
+    let mut request = test_request(argv, confinement);
     if jailed && role == attack::FILL {
         request.limits.disk = Some(attack::MOST_DISK);
     } else if jailed && role != attack::PORTS {
@@ -163,28 +169,28 @@ fn exceed_once(
             let by = if role == attack::FILL { "the supervisor" } else { "the kernel" };
             Results::from([(action.to_owned(), format!("{by} killed all its processes"))])
         }
-        _ => reported(&kept.0, exit.status)?,
+        _ => parse_results(&kept.0, exit.status)?,
     };
     Ok((results, exit.enforcement))
 }
 
 fn own_program() -> Result<PathBuf, SpawnError> {
-    std::env::current_exe().map_err(SpawnError::io("find this executable"))
+    std::env::current_exe().map_err(SpawnError::io_error("find this executable"))
 }
 
 /// Files and directories that an attacker must be able to read.
-fn readable(program: &Path) -> Vec<PathBuf> {
+fn readable_paths(program: &Path) -> Vec<PathBuf> {
     SYSTEM.iter().map(PathBuf::from).chain([program.to_owned()]).collect()
 }
 
-fn reported(text: &[u8], status: ExitStatus) -> Result<Results, SpawnError> {
+fn parse_results(text: &[u8], status: ExitStatus) -> Result<Results, SpawnError> {
     serde_json::from_slice(text).map_err(|error| SpawnError::Io {
         doing: format!("read the result of the attack (it ended with {status:?})"),
         source: error.into(),
     })
 }
 
-fn request(argv: Vec<OsString>, confinement: Confinement) -> SpawnRequest {
+fn test_request(argv: Vec<OsString>, confinement: Confinement) -> SpawnRequest {
     SpawnRequest {
         argv,
         env: vec![(MARK.0.into(), MARK.1.into())],
@@ -306,12 +312,13 @@ impl Drop for Victims {
 /// Runs the attacker once; `None` is unconfined.
 fn attack_once(config: &SandboxConfig, mode: Option<Mode>) -> Result<(Results, Enforcement), SpawnError> {
     let program = own_program()?;
-    let victims = Victims::set_up(&program).map_err(SpawnError::io("set up the targets of the attack"))?;
+    let victims =
+        Victims::set_up(&program).map_err(SpawnError::io_error("set up the targets of the attack"))?;
     let targets = &victims.targets;
     let confinement = match mode {
         None => Confinement::None,
         Some(mode) => Confinement::Jail(JailSpec {
-            read: readable(&program).into_iter().chain([targets.readable.clone()]).collect(),
+            read: readable_paths(&program).into_iter().chain([targets.readable.clone()]).collect(),
             write: vec![targets.work.clone()],
             deny: ["denied", "vault/denied"].map(|file| targets.work.join(file)).to_vec(),
             deny_patterns: attack::PATTERNS.map(str::to_owned).to_vec(),
@@ -327,14 +334,15 @@ fn attack_once(config: &SandboxConfig, mode: Option<Mode>) -> Result<(Results, E
         }),
     };
     let text = serde_json::to_string(targets)
-        .map_err(|error| SpawnError::io("describe the targets")(error.into()))?;
+        .map_err(|error| SpawnError::io_error("describe the targets")(error.into()))?;
     let argv = vec![program.into(), HELPER_ARGUMENT.into(), ATTACK.into(), text.into()];
     let mut kept = Kept(Vec::new());
     let sandbox = Sandbox::new(config.clone());
-    let input = fs::File::open(targets.outside.join("input")).map_err(SpawnError::io("open a target"))?;
-    let request = SpawnRequest { stdin: Stdin::File(input), ..request(argv, confinement) };
+    let input =
+        fs::File::open(targets.outside.join("input")).map_err(SpawnError::io_error("open a target"))?;
+    let request = SpawnRequest { stdin: Stdin::File(input), ..test_request(argv, confinement) };
     let exit = sandbox.run(&request, &mut kept, &CancelToken::new())?;
-    let mut results = reported(&kept.0, exit.status)?;
+    let mut results = parse_results(&kept.0, exit.status)?;
     judge_from_outside(&victims, &mut results);
     Ok((results, exit.enforcement))
 }
@@ -342,15 +350,15 @@ fn attack_once(config: &SandboxConfig, mode: Option<Mode>) -> Result<(Results, E
 /// Corrects attacks whose success only the target sees.
 fn judge_from_outside(victims: &Victims, results: &mut Results) {
     let arrived = victims.udp.recv(&mut [0; 64]).is_ok();
-    correct(results, attack::DATAGRAM, arrived, "it never arrived");
+    correct_result(results, attack::DATAGRAM, arrived, "it never arrived");
     let heartbeat = victims.targets.work.join(HEARTBEAT);
     let beats = || fs::metadata(&heartbeat).map_or(0, |file| file.len());
     let before = beats();
     std::thread::sleep(SILENCE);
-    correct(results, attack::OUTLIVE, beats() > before, "it died with the step");
+    correct_result(results, attack::OUTLIVE, beats() > before, "it died with the step");
 }
 
-fn correct(results: &mut Results, action: &str, succeeded: bool, refusal: &str) {
+fn correct_result(results: &mut Results, action: &str, succeeded: bool, refusal: &str) {
     let Some(result) = results.get_mut(action) else { return };
     if succeeded {
         result.clear();

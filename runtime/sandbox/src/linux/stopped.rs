@@ -11,8 +11,8 @@ pub(super) const NAME: &CStr = c"lobster-sandbox";
 
 /// Continues the guard `root`, its helper and their supervisors if they are stopped. A stopped step stays
 /// stopped.
-pub(super) fn wake(root: Pid) {
-    for (pid, is_stopped) in own(root) {
+pub(super) fn wake_processes(root: Pid) {
+    for (pid, is_stopped) in own_processes(root) {
         if is_stopped {
             tracing::warn!(pid = pid.as_raw_nonzero(), "a process of lobster was stopped, and continues");
             let _ = kill_process(pid, Signal::CONT);
@@ -22,14 +22,14 @@ pub(super) fn wake(root: Pid) {
 
 /// Kills the helper below the guard `root` and its supervisors; the guard then kills their leftover
 /// processes.
-pub(super) fn kill(root: Pid) {
-    for (pid, _) in own(root).into_iter().skip(1) {
+pub(super) fn kill_helper(root: Pid) {
+    for (pid, _) in own_processes(root).into_iter().skip(1) {
         let _ = kill_process(pid, Signal::KILL);
     }
 }
 
 /// `root` and lobster's processes below it, each with true if it is stopped.
-fn own(root: Pid) -> Vec<(Pid, bool)> {
+fn own_processes(root: Pid) -> Vec<(Pid, bool)> {
     let (mut found, mut next) = (Vec::new(), vec![(root, 0)]);
     while let Some((pid, depth)) = next.pop() {
         let number = pid.as_raw_nonzero();

@@ -14,7 +14,7 @@ use rustix::process::{DumpableBehavior, Pid, getpid, getppid, set_child_subreape
 
 use super::super::{ExitStatus, UPSTREAM, proxy};
 use super::disk_use::Growth;
-use super::jail::{self, JailIdentity, Obstacle, at};
+use super::jail::{self, JailIdentity, Obstacle, obstacle_at};
 use super::launch::{Bonds, Inherited, LaunchProgram};
 use super::tree::{self, Tree};
 use super::wire::{Groups, Job, Network, News, Order, Report, Stage};
@@ -32,7 +32,7 @@ enum After {
 
 /// Runs jobs that arrive over `control` and exits. With an identity, this is the first process of new
 /// namespaces, made for one job. `guard` is the pipe to the guard.
-pub(super) fn supervise(control: &OwnedFd, guard: &OwnedFd, jail: Option<JailIdentity>) -> ! {
+pub(super) fn run_jobs(control: &OwnedFd, guard: &OwnedFd, jail: Option<JailIdentity>) -> ! {
     let helper = getppid();
     loop {
         let mut fds = match datagrams::receive(control.as_fd()) {
@@ -65,54 +65,56 @@ fn start_and_watch(
     jail: Option<JailIdentity>,
     helper: Option<Pid>,
 ) -> Result<After, Obstacle> {
-    let job = read_job(job).map_err(at(Stage::Setup, "read the job"))?;
+    let job = read_job(job).map_err(obstacle_at(Stage::Setup, "read the job"))?;
     if let (Some(identity), Some(spec)) = (jail, &job.confined) {
         // If the guard is gone, the next run removes them. Single lines are short enough to be written at
         // once.
-        for line in mount_stubs::listed(&spec.protect, &spec.write).split_inclusive(|byte| *byte == b'\n') {
+        for line in
+            mount_stubs::placeholder_lines(&spec.protect, &spec.write).split_inclusive(|byte| *byte == b'\n')
+        {
             let _ = rustix::io::write(guard, line);
         }
         let [stdin, ..] = &mut inherited.stdio;
         let home = job.env.iter().find_map(|entry| entry.strip_prefix(b"HOME=")).unwrap_or_default();
-        jail::furnish(spec, identity, home, stdin)?;
+        jail::set_up_namespaces(spec, identity, home, stdin)?;
         if spec.network == Network::Proxy {
             let open = || {
                 let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, proxy::PORT))?;
                 let upstream = spec.upstream.then(|| TcpListener::bind(UPSTREAM)).transpose()?;
                 // An address that cannot be opened, for example without IPv6, is left out: the proxy reaches
                 // its host.
-                let ways = proxy::ways(&spec.hosts);
+                let ways = proxy::plan_ways(&spec.hosts);
                 let ways: Vec<_> =
                     ways.iter().filter_map(|way| TcpListener::bind(way.address).ok()).collect();
                 let sockets: Vec<_> =
                     std::iter::once(&listener).chain(&upstream).chain(&ways).map(AsFd::as_fd).collect();
                 datagrams::send(control.as_fd(), &News::Listening.encode(), &sockets)
             };
-            open().map_err(at(Stage::Namespaces, "open the way to the proxy"))?;
+            open().map_err(obstacle_at(Stage::Namespaces, "open the way to the proxy"))?;
         }
         // Prevents processes inside from inspecting this one.
         let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     } else {
-        set_child_subreaper(Some(getpid())).map_err(at(Stage::Setup, "adopt orphans"))?;
+        set_child_subreaper(Some(getpid())).map_err(obstacle_at(Stage::Setup, "adopt orphans"))?;
     }
     let bonds = Bonds::prepare(&job, jail.is_some())?;
     let program = LaunchProgram::prepare(&job)?;
-    let ended = sys::child_signals().map_err(at(Stage::Setup, "watch for ended processes"))?;
+    let ended = sys::child_signals().map_err(obstacle_at(Stage::Setup, "watch for ended processes"))?;
     let growth = match (job.disk, &job.confined) {
-        (Some(limit), Some(spec)) => Some(Growth::watch(limit, &spec.write)),
+        (Some(limit), Some(spec)) => Some(Growth::start_watch(limit, &spec.write)),
         _ => None,
     };
-    let step = || launch::launch(&job, &program, &bonds, &inherited, control);
+    let step = || launch::become_or_report(&job, &program, &bonds, &inherited, control);
     let main = match (job.groups, inherited.groups.first()) {
         (Groups::Directory, Some(group)) => sys::spawn_into(group, step)
-            .map_err(at(Stage::ControlGroup, "make a process in the control group"))?,
-        _ => sys::spawn(step).map_err(at(Stage::Setup, "make a process"))?,
+            .map_err(obstacle_at(Stage::ControlGroup, "make a process in the control group"))?,
+        _ => sys::spawn(step).map_err(obstacle_at(Stage::Setup, "make a process"))?,
     };
     // If they stayed open here, the step's pipes would never end.
     drop(inherited);
     // Without its helper, no process would kill the leftovers if the supervisor is killed.
     let reusable = job.confined.is_none() && getppid() == helper;
-    Ok(watch(control, &ended, Tree::new(main), &job, reusable, growth))
+    Ok(watch_step(control, &ended, Tree::new(main), &job, reusable, growth))
 }
 
 fn read_job(job: OwnedFd) -> io::Result<Job> {
@@ -124,7 +126,7 @@ fn read_job(job: OwnedFd) -> io::Result<Job> {
 }
 
 /// Watches until no process of the step is left, and reports.
-fn watch(
+fn watch_step(
     control: &OwnedFd,
     ended: &OwnedFd,
     mut tree: Tree,
@@ -134,8 +136,8 @@ fn watch(
 ) -> After {
     let mut until = None;
     loop {
-        if !tree.collect() {
-            send_news(control, &News::Over(report(&tree, 0, reusable)));
+        if !tree.collect_ended() {
+            send_news(control, &News::Over(build_report(&tree, 0, reusable)));
             return if reusable { After::Clean } else { After::Spent };
         }
         if tree.status.is_some() && until.is_none() {
@@ -156,7 +158,7 @@ fn watch(
         // Even after an interruption, the loop checks everything again.
         let _ = poll(&mut fds, timeout.as_ref());
         let ordered = !fds[0].revents().is_empty();
-        tree::drain(ended);
+        tree::drain_signals(ended);
         if ordered {
             match datagrams::receive(control.as_fd()) {
                 Ok(Some((message, _))) if Order::decode(&message) == Some(Order::Terminate) => {
@@ -168,12 +170,12 @@ fn watch(
         }
     }
     // Killing may raise the priority of this process, which the next step would inherit.
-    let survivors = tree.kill(ended);
-    send_news(control, &News::Over(report(&tree, survivors, false)));
+    let survivors = tree.kill_all(ended);
+    send_news(control, &News::Over(build_report(&tree, survivors, false)));
     if survivors == 0 { After::Spent } else { After::Survivors }
 }
 
-fn report(tree: &Tree, survivors: u64, reusable: bool) -> Report {
+fn build_report(tree: &Tree, survivors: u64, reusable: bool) -> Report {
     // A main process that could not be killed has no status; it was sent SIGKILL.
     let status = tree.status.unwrap_or(ExitStatus::Signal(libc::SIGKILL));
     Report { status, cpu: tree.usage.cpu, max_rss: tree.usage.max_rss, survivors, reusable }

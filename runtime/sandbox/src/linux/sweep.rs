@@ -82,7 +82,7 @@ pub(super) struct SweptProcess {
 }
 
 /// Walks the roots of a jail.
-pub(super) fn sweep(spec: &JailSpec, memory: &Memory) -> SweptProcess {
+pub(super) fn walk_roots(spec: &JailSpec, memory: &Memory) -> SweptProcess {
     // Nothing to look for.
     if spec.deny_patterns.is_empty() && !spec.protect_repositories && !spec.hides_sockets() {
         return SweptProcess::default();
@@ -96,7 +96,7 @@ pub(super) fn sweep(spec: &JailSpec, memory: &Memory) -> SweptProcess {
     let mut sweep = Sweep {
         spec,
         walk: Walk::new(patterns),
-        recall: memory.recall(&spec.deny_patterns),
+        recall: memory.recall_for(&spec.deny_patterns),
         inner_writable: HashSet::new(),
         system: spec.system.iter().map(PathBuf::as_path).chain(KERNEL.map(Path::new)).collect(),
         inner_system: HashSet::new(),
@@ -110,7 +110,7 @@ pub(super) fn sweep(spec: &JailSpec, memory: &Memory) -> SweptProcess {
         followed: HashSet::new(),
         above: HashSet::new(),
     };
-    let roots = sweep.roots();
+    let roots = sweep.outer_roots();
     let starts = sweep.starts_in_system_trees();
     let is_inner = |path: &&Path| {
         path.ancestors().skip(1).any(|above| roots.iter().chain(&starts).any(|root| root == above))
@@ -119,13 +119,13 @@ pub(super) fn sweep(spec: &JailSpec, memory: &Memory) -> SweptProcess {
     sweep.inner_denied = spec.deny.iter().map(PathBuf::as_path).filter(is_inner).collect();
     sweep.inner_writable = spec.write.iter().map(PathBuf::as_path).filter(is_inner).collect();
     for root in &roots {
-        sweep.root(root);
+        sweep.walk_root(root);
     }
     for start in &starts {
         sweep.root_for(start, true);
     }
     sweep.other_names_of_hits(&roots);
-    sweep.finish()
+    sweep.into_result()
 }
 
 struct Sweep<'a> {
@@ -177,7 +177,7 @@ struct Directory {
 }
 
 impl Directory {
-    fn root(path: &Path, held: Option<OwnedFd>) -> Rc<Self> {
+    fn at_root(path: &Path, held: Option<OwnedFd>) -> Rc<Self> {
         Rc::new(Self { parent: None, name: path.as_os_str().to_owned(), held, opened: OnceCell::new() })
     }
 
@@ -185,7 +185,7 @@ impl Directory {
         Rc::new(Self { parent: Some(Rc::clone(parent)), name, held: None, opened: OnceCell::new() })
     }
 
-    fn open(&self) -> rustix::io::Result<BorrowedFd<'_>> {
+    fn open_once(&self) -> rustix::io::Result<BorrowedFd<'_>> {
         if let Some(opened) = self.opened.get() {
             return Ok(opened.as_fd());
         }
@@ -193,16 +193,18 @@ impl Directory {
         let opened = match (&self.parent, &self.held) {
             (None, None) => openat(CWD, &self.name, flags, Mode::empty()),
             (None, Some(held)) => openat(held, ".", flags, Mode::empty()),
-            (Some(parent), _) => openat(parent.open()?, &self.name, flags | OFlags::NOFOLLOW, Mode::empty()),
+            (Some(parent), _) => {
+                openat(parent.open_once()?, &self.name, flags | OFlags::NOFOLLOW, Mode::empty())
+            }
         }?;
         Ok(self.opened.get_or_init(|| opened).as_fd())
     }
 
-    fn status(&self) -> rustix::io::Result<rustix::fs::Stat> {
+    fn read_status(&self) -> rustix::io::Result<rustix::fs::Stat> {
         match (&self.parent, &self.held) {
             (None, None) => statat(CWD, &self.name, AtFlags::empty()),
             (None, Some(held)) => fstat(held),
-            (Some(parent), _) => statat(parent.open()?, &self.name, AtFlags::SYMLINK_NOFOLLOW),
+            (Some(parent), _) => statat(parent.open_once()?, &self.name, AtFlags::SYMLINK_NOFOLLOW),
         }
     }
 }
@@ -210,7 +212,7 @@ impl Directory {
 impl<'a> Sweep<'a> {
     /// The roots that are inside no other root and are not system trees. Directories made for the step are
     /// empty and left out.
-    fn roots(&self) -> Vec<PathBuf> {
+    fn outer_roots(&self) -> Vec<PathBuf> {
         let mut all: BTreeSet<&PathBuf> = self.spec.read.iter().chain(&self.spec.write).collect();
         all.retain(|root| !self.system.contains(root.as_path()) && !self.spec.own.contains(root));
         let others = all.clone();
@@ -244,14 +246,14 @@ impl<'a> Sweep<'a> {
         starts
     }
 
-    fn root(&mut self, root: &Path) {
+    fn walk_root(&mut self, root: &Path) {
         self.root_for(root, false);
     }
 
     /// Walks one root. `anchored` limits it to the patterns that begin inside.
     fn root_for(&mut self, root: &Path, anchored: bool) {
         let names = root.iter().skip(1).map(OsStr::as_bytes);
-        let mut progress = self.walk.patterns().along(names);
+        let mut progress = self.walk.patterns().along_path(names);
         if anchored {
             for (bits, pattern) in progress.iter_mut().zip(&self.spec.deny_patterns) {
                 if !pattern.starts_with('/') {
@@ -259,7 +261,7 @@ impl<'a> Sweep<'a> {
                 }
             }
         }
-        let state = self.walk.state(progress);
+        let state = self.walk.intern_state(progress);
         let held = self.spec.held_at(root);
         let is_dir = match held {
             Some(held) => held.is_dir(),
@@ -271,26 +273,26 @@ impl<'a> Sweep<'a> {
         let writable = self.spec.write.iter().any(|write| root.starts_with(write));
         if !is_dir {
             if self.walk.get(state).is_hit {
-                self.hide(root.to_owned());
+                self.hide_path(root.to_owned());
             }
             return;
         }
         let directory = match held.map(|held| held.handle().try_clone_to_owned()).transpose() {
-            Ok(handle) => Directory::root(root, handle),
+            Ok(handle) => Directory::at_root(root, handle),
             Err(error) => return self.leave_out(root, &error.to_string()),
         };
         let place =
             Place { path: root.to_owned(), state, writable, in_repository: false, depth: 0, links: 0 };
-        self.visit(&directory, place);
+        self.visit_directory(&directory, place);
     }
 
     /// Walks one directory. Returns true if something in it must not be hidden with it.
-    fn visit(&mut self, directory: &Rc<Directory>, mut place: Place) -> bool {
+    fn visit_directory(&mut self, directory: &Rc<Directory>, mut place: Place) -> bool {
         let state = self.walk.get(place.state);
         let hit = state.is_hit;
         let hidden_before = self.found.deny.len();
         if hit && !state.may_except_below {
-            self.hide(place.path);
+            self.hide_path(place.path);
             return false;
         }
         place.writable |= is_in(&self.inner_writable, &place.path);
@@ -303,19 +305,19 @@ impl<'a> Sweep<'a> {
             Contents::Gone => return false,
             // Its owner may make it readable again.
             Contents::Closed => {
-                self.hide(place.path);
+                self.hide_path(place.path);
                 return false;
             }
             Contents::Unread => {
                 if hit {
-                    self.hide(place.path);
+                    self.hide_path(place.path);
                 }
                 return !hit;
             }
         };
         if guards && listing.is_git_like {
             place.in_repository = true;
-            self.guard(&place.path);
+            self.protect_repository(&place.path);
         }
         let mut excepted = !hit || listing.others;
         for (name, kind) in &listing.of_note {
@@ -323,7 +325,7 @@ impl<'a> Sweep<'a> {
         }
         if hit && !excepted {
             self.found.deny.truncate(hidden_before);
-            self.hide(place.path);
+            self.hide_path(place.path);
         }
         excepted
     }
@@ -336,7 +338,7 @@ impl<'a> Sweep<'a> {
         name: &OsStr,
         kind: FileType,
     ) -> bool {
-        let (state, is_new) = self.walk.step(place.state, name.as_bytes());
+        let (state, is_new) = self.walk.after_name(place.state, name.as_bytes());
         let is_git =
             name == ".git" && self.spec.protect_repositories && place.writable && !place.in_repository;
         // Most files that match some part of a pattern do not matter here.
@@ -351,7 +353,7 @@ impl<'a> Sweep<'a> {
                     return false;
                 }
                 if is_git {
-                    self.guard(&path);
+                    self.protect_repository(&path);
                 }
                 if place.depth >= MOST_DEPTH {
                     self.leave_out(&path, "it is nested too deeply");
@@ -365,24 +367,31 @@ impl<'a> Sweep<'a> {
                     depth: place.depth + 1,
                     links: place.links,
                 };
-                self.visit(&Directory::below(directory, name.to_owned()), below)
+                self.visit_directory(&Directory::below(directory, name.to_owned()), below)
             }
             FileType::Socket => {
                 if !self.spec.unix.contains(&path) {
-                    self.hide(path);
+                    self.hide_path(path);
                 }
                 false
             }
             kind => {
                 if self.walk.get(state).is_hit {
-                    self.hide(path);
+                    self.hide_path(path);
                     return false;
                 }
                 if is_git {
                     self.guard_link_or_file(path, kind);
                 } else if is_new && kind == FileType::Symlink && self.walk.get(state).may_hit_below {
                     let (depth, links) = (place.depth + 1, place.links + 1);
-                    self.follow(Place { path, state, writable: false, in_repository: true, depth, links });
+                    self.follow_link(Place {
+                        path,
+                        state,
+                        writable: false,
+                        in_repository: true,
+                        depth,
+                        links,
+                    });
                 }
                 true
             }
@@ -395,16 +404,19 @@ impl<'a> Sweep<'a> {
             self.leave_out(&place.path, &format!("it took longer than {} s", MOST_TIME.as_secs()));
             return Contents::Unread;
         }
-        let known = if all { None } else { directory.status().ok().and_then(|stat| self.recall.get(&stat)) };
+        let known =
+            if all { None } else { directory.read_status().ok().and_then(|stat| self.recall.get(&stat)) };
         let most = MOST_ENTRIES - self.entries;
         let listing = match known {
             Some(listing) if listing.entries <= most => Ok(listing),
             Some(_) => Err(Unread::TooMany),
-            None => match directory.open() {
+            None => match directory.open_once() {
                 Ok(opened) if all => {
-                    RootListing::read(opened, Wanted::All, most, &mut self.buffer).map(Arc::new)
+                    RootListing::read_directory(opened, Wanted::All, most, &mut self.buffer).map(Arc::new)
                 }
-                Ok(opened) => self.recall.read(opened, self.walk.names(), most, &mut self.buffer),
+                Ok(opened) => {
+                    self.recall.read_directory(opened, self.walk.matchable_names(), most, &mut self.buffer)
+                }
                 Err(Errno::ACCESS) => return Contents::Closed,
                 // Gone or replaced since its parent was read.
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Contents::Gone,
@@ -432,7 +444,7 @@ impl<'a> Sweep<'a> {
 
     /// Follows a symbolic link whose own name is part of a pattern: paths under the link that the pattern
     /// matches are hidden at their real locations.
-    fn follow(&mut self, place: Place) {
+    fn follow_link(&mut self, place: Place) {
         let Ok(real) = fs::canonicalize(&place.path) else { return };
         let visible = self.spec.read.iter().chain(&self.spec.write).any(|root| real.starts_with(root));
         if !real.is_dir() || !visible || real.ancestors().any(|above| self.system.contains(above)) {
@@ -446,11 +458,11 @@ impl<'a> Sweep<'a> {
             self.leave_out(&place.path, "too many symbolic links lead to it");
             return;
         }
-        self.visit(&Directory::root(&real, None), place);
+        self.visit_directory(&Directory::at_root(&real, None), place);
     }
 
     /// Protects a git directory, except for granted parts.
-    fn guard(&mut self, path: &Path) {
+    fn protect_repository(&mut self, path: &Path) {
         if self.spec.write.iter().any(|root| root == path) {
             let parts = MAKES_GIT_RUN_CODE.iter().map(|(name, stand)| (path.join(name), *stand));
             self.found.stand_ins.extend(parts);
@@ -472,7 +484,7 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    fn hide(&mut self, path: PathBuf) {
+    fn hide_path(&mut self, path: PathBuf) {
         if path.as_os_str().len() > LONGEST_PATH {
             return self.leave_out(&path, "its path is too long");
         }
@@ -546,7 +558,7 @@ impl<'a> Sweep<'a> {
             let is_same = fs::symlink_metadata(&path)
                 .is_ok_and(|metadata| self.linked.contains(&(metadata.dev(), metadata.ino())));
             if is_same {
-                self.hide(path);
+                self.hide_path(path);
             }
         }
         for path in below {
@@ -562,7 +574,7 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    fn finish(self) -> SweptProcess {
+    fn into_result(self) -> SweptProcess {
         let Self { mut found, unseen, spec, walk, .. } = self;
         if let Some(why) = unseen {
             let mut lose = |promise| found.missing.push(Missing { promise, why: why.clone() });

@@ -53,7 +53,7 @@ pub(super) fn kill_namespace() {
 
 /// Brings the loopback interface of this network namespace up.
 pub(super) fn loopback_up() -> io::Result<()> {
-    let mut request = interface("lo");
+    let mut request = interface_request("lo");
     let flags = libc::IFF_UP | libc::IFF_RUNNING;
     request.ifr_ifru.ifru_flags = libc::c_short::try_from(flags).unwrap_or_default();
     change_interface(libc::SIOCSIFFLAGS as libc::Ioctl, &request)
@@ -61,7 +61,7 @@ pub(super) fn loopback_up() -> io::Result<()> {
 
 /// Adds an address to the loopback interface.
 pub(super) fn add_loopback_address(number: usize, address: std::net::Ipv4Addr) -> io::Result<()> {
-    let mut request = interface(&format!("lo:{number}"));
+    let mut request = interface_request(&format!("lo:{number}"));
     let mut data = [0; 14];
     for (to, from) in data.iter_mut().skip(2).zip(address.octets()) {
         *to = from.cast_signed();
@@ -71,7 +71,7 @@ pub(super) fn add_loopback_address(number: usize, address: std::net::Ipv4Addr) -
     change_interface(libc::SIOCSIFADDR as libc::Ioctl, &request)
 }
 
-fn interface(name: &str) -> libc::ifreq {
+fn interface_request(name: &str) -> libc::ifreq {
     // SAFETY: all-zero bytes are a valid request.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
@@ -225,10 +225,10 @@ pub(super) fn spawn(mut become_program: impl FnMut()) -> io::Result<Pid> {
         become_program();
         exit_now(127)
     }
-    fn entry<F: FnMut()>(_: &F) -> extern "C" fn(*mut libc::c_void) -> libc::c_int {
+    fn entry_point<F: FnMut()>(_: &F) -> extern "C" fn(*mut libc::c_void) -> libc::c_int {
         enter::<F>
     }
-    let entry = entry(&become_program);
+    let entry = entry_point(&become_program);
     // Unwritten parts are never read, so they need not be cleared.
     let mut stack = Vec::<u128>::with_capacity(SPAWN_STACK / size_of::<u128>());
     // SAFETY: the child has a separate stack, aligned and alive as long as this frame, which `CLONE_VFORK`

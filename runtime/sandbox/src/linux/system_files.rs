@@ -20,21 +20,25 @@ pub(super) const MADE: [&str; 6] =
     ["/etc/passwd", "/etc/group", "/etc/hostname", "/etc/nsswitch.conf", "/etc/hosts", "/etc/resolv.conf"];
 
 /// The files of [`MADE`] for this jail. `home` is the step's home directory.
-pub(super) fn made(spec: &Confined, identity: JailIdentity, home: &[u8]) -> Vec<(PathBuf, Vec<u8>)> {
+pub(super) fn generate_files(
+    spec: &Confined,
+    identity: JailIdentity,
+    home: &[u8],
+) -> Vec<(PathBuf, Vec<u8>)> {
     if spec.system.is_empty() {
         return Vec::new();
     }
     let is_granted = |path: &Path| spec.read.iter().chain(&spec.write).any(|root| path.starts_with(root));
     let content = |path: &str| match path {
-        "/etc/passwd" => users(identity, home),
-        "/etc/group" => groups(identity),
+        "/etc/passwd" => passwd_text(identity, home),
+        "/etc/group" => group_text(identity),
         "/etc/hostname" => format!("{HOST_NAME}\n"),
         "/etc/nsswitch.conf" => {
             let of_files =
                 ["passwd", "group", "shadow", "networks", "protocols", "services", "ethers", "rpc"];
             of_files.map(|name| format!("{name}: files\n")).concat() + "hosts: files dns\n"
         }
-        "/etc/hosts" => hosts(spec),
+        "/etc/hosts" => hosts_text(spec),
         _ => "# No name server: the granted hosts are in /etc/hosts.\n".to_owned(),
     };
     MADE.iter()
@@ -43,7 +47,7 @@ pub(super) fn made(spec: &Confined, identity: JailIdentity, home: &[u8]) -> Vec<
         .collect()
 }
 
-fn users(identity: JailIdentity, home: &[u8]) -> String {
+fn passwd_text(identity: JailIdentity, home: &[u8]) -> String {
     let home =
         std::str::from_utf8(home).ok().filter(|home| home.starts_with('/') && !home.contains([':', '\n']));
     let name = name_of(identity.uid, "/etc/passwd").unwrap_or_else(|| "user".to_owned());
@@ -55,7 +59,7 @@ fn users(identity: JailIdentity, home: &[u8]) -> String {
     text
 }
 
-fn groups(identity: JailIdentity) -> String {
+fn group_text(identity: JailIdentity) -> String {
     let name = name_of(identity.gid, "/etc/group").unwrap_or_else(|| "user".to_owned());
     let mut text = format!("{name}:x:{}:\n", identity.gid);
     if identity.gid != NOBODY {
@@ -76,10 +80,10 @@ fn name_of(id: u32, file: &str) -> Option<String> {
 }
 
 /// The loopback interface, and each granted host at its address in the jail.
-fn hosts(spec: &Confined) -> String {
+fn hosts_text(spec: &Confined) -> String {
     let mut text = format!("127.0.0.1 localhost {HOST_NAME}\n::1 localhost ip6-localhost ip6-loopback\n");
     if spec.network == Network::Proxy {
-        for (address, name) in proxy::names(&spec.hosts) {
+        for (address, name) in proxy::named_addresses(&spec.hosts) {
             let _ = writeln!(text, "{address} {name}");
         }
     }

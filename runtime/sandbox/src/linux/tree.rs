@@ -46,7 +46,7 @@ impl Tree {
     }
 
     /// Collects ended children; false if no child is left.
-    pub(super) fn collect(&mut self) -> bool {
+    pub(super) fn collect_ended(&mut self) -> bool {
         loop {
             match sys::collect_child() {
                 Ok(Some((pid, status, usage))) => {
@@ -78,7 +78,7 @@ impl Tree {
     }
 
     /// Kills until no process is left; returns the number of processes that it could not kill.
-    pub(super) fn kill(&mut self, ended: impl AsFd) -> u64 {
+    pub(super) fn kill_all(&mut self, ended: impl AsFd) -> u64 {
         // The killer must get CPU time among hundreds of forking processes. Only root may raise the priority;
         // other users go without.
         let _ = setpriority_process(None, -20);
@@ -92,30 +92,30 @@ impl Tree {
             if rules_namespace {
                 sys::kill_namespace();
             } else {
-                for pid in children() {
+                for pid in direct_children() {
                     let _ = kill_process(pid, Signal::KILL);
                 }
             }
-            if !self.collect() {
+            if !self.collect_ended() {
                 return 0;
             }
             if begin.elapsed() > INSIST {
-                return children().len() as u64;
+                return direct_children().len() as u64;
             }
             let _ = poll(&mut [PollFd::new(&ended, PollFlags::IN)], Some(&ROUND));
-            drain(&ended);
+            drain_signals(&ended);
         }
     }
 }
 
 /// Empties a descriptor of [`super::sys::child_signals`].
-pub(super) fn drain(ended: impl AsFd) {
+pub(super) fn drain_signals(ended: impl AsFd) {
     let mut buffer = [0; 1024];
     while rustix::io::read(&ended, &mut buffer).is_ok_and(|length| length == buffer.len()) {}
 }
 
 /// The direct children of this (single-threaded) process.
-pub(super) fn children() -> Vec<Pid> {
+pub(super) fn direct_children() -> Vec<Pid> {
     let own = getpid().as_raw_nonzero();
     match fs::read_to_string(format!("/proc/self/task/{own}/children")) {
         Ok(list) => {

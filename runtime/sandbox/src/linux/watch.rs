@@ -60,9 +60,9 @@ pub(super) enum Trouble {
 }
 
 impl Trouble {
-    pub(super) fn wall(wall: Wall, errno: i32, detail: &str) -> Self {
+    pub(super) fn wall_failed(wall: Wall, errno: i32, detail: &str) -> Self {
         let refused = match wall {
-            Wall::Namespaces => namespace_limits::explain(errno, detail),
+            Wall::Namespaces => namespace_limits::explain_refusal(errno, detail),
             _ => None,
         };
         let why = refused.unwrap_or_else(|| format!("{detail}: {}", io::Error::from_raw_os_error(errno)));
@@ -159,10 +159,10 @@ impl<'a> ProcessWatch<'a> {
         cancel: &CancelToken,
     ) -> Result<FinishedProcess, Trouble> {
         let mut buffer = Vec::with_capacity(CHUNK);
-        let cancelled = cancel.pollable().map_err(SpawnError::io("watch for cancellation"))?;
+        let cancelled = cancel.pollable_fd().map_err(SpawnError::io_error("watch for cancellation"))?;
         loop {
             self.mind_the_clock(cancel)?;
-            let timeout = Timespec::try_from(self.timeout()).ok();
+            let timeout = Timespec::try_from(self.poll_timeout()).ok();
             let mut fds = vec![PollFd::new(&self.control, PollFlags::IN)];
             fds.extend(
                 self.outputs.iter().filter_map(|o| Some(PollFd::new(o.pipe.as_ref()?, PollFlags::IN))),
@@ -173,7 +173,7 @@ impl<'a> ProcessWatch<'a> {
             match poll(&mut fds, timeout.as_ref()) {
                 Ok(_) => {}
                 Err(Errno::INTR) => continue,
-                Err(error) => return Err(SpawnError::io("wait for the process")(error.into()).into()),
+                Err(error) => return Err(SpawnError::io_error("wait for the process")(error.into()).into()),
             }
             let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
             let news = ready[0];
@@ -183,15 +183,15 @@ impl<'a> ProcessWatch<'a> {
                     self.read_output(index, &mut buffer, sinks)?;
                 }
             }
-            if news && let Some(report) = self.hear()? {
-                self.drain(&mut buffer, sinks)?;
+            if news && let Some(report) = self.receive_news()? {
+                self.drain_outputs(&mut buffer, sinks)?;
                 return match self.failure {
                     Some(failure) => Err(failure.into()),
                     None => Ok(FinishedProcess {
                         report,
                         ended: self.ended,
-                        reached: self.proxy.as_ref().map(Proxy::reached).unwrap_or_default(),
-                        denied: self.proxy.map(|proxy| proxy.denied()).unwrap_or_default(),
+                        reached: self.proxy.as_ref().map(Proxy::reached_hosts).unwrap_or_default(),
+                        denied: self.proxy.map(|proxy| proxy.denied_requests()).unwrap_or_default(),
                         control: report.reusable.then_some(self.control),
                     }),
                 };
@@ -199,7 +199,7 @@ impl<'a> ProcessWatch<'a> {
         }
     }
 
-    fn timeout(&self) -> Duration {
+    fn poll_timeout(&self) -> Duration {
         let now = Instant::now();
         let deadline = self.deadline.filter(|_| !self.main_exited);
         let left = |at: Instant| at.saturating_duration_since(now);
@@ -225,7 +225,7 @@ impl<'a> ProcessWatch<'a> {
             Phase::Killing { .. } => Ok(()),
             Phase::Terminating { kill_at } => {
                 if now >= kill_at || cancel.is_forced() {
-                    self.kill();
+                    self.start_killing();
                 }
                 Ok(())
             }
@@ -233,7 +233,7 @@ impl<'a> ProcessWatch<'a> {
                 // The main process ended by itself. Leftover processes get the linger time, but only while
                 // their output is open.
                 if cancel.is_cancelled() || self.outputs.iter().all(|output| output.pipe.is_none()) {
-                    self.kill();
+                    self.start_killing();
                 }
                 Ok(())
             }
@@ -244,9 +244,9 @@ impl<'a> ProcessWatch<'a> {
                     _ => return Ok(()),
                 };
                 if cancel.is_forced() || grace.is_zero() {
-                    self.kill();
+                    self.start_killing();
                 } else {
-                    self.order(Order::Terminate);
+                    self.send_order(Order::Terminate);
                     self.phase = Phase::Terminating { kill_at: now + grace };
                 }
                 Ok(())
@@ -254,14 +254,14 @@ impl<'a> ProcessWatch<'a> {
         }
     }
 
-    fn kill(&mut self) {
+    fn start_killing(&mut self) {
         if !matches!(self.phase, Phase::Killing { .. }) {
-            self.order(Order::Kill);
+            self.send_order(Order::Kill);
             self.phase = Phase::Killing { give_up_at: Instant::now() + PATIENCE };
         }
     }
 
-    fn order(&self, order: Order) {
+    fn send_order(&self, order: Order) {
         // A supervisor that is gone has sent its report, or its closed socket is about to be seen.
         let _ = datagrams::send(self.control.as_fd(), order.encode(), &[]);
         (self.wake)();
@@ -280,7 +280,7 @@ impl<'a> ProcessWatch<'a> {
         let length = match read(pipe, spare_capacity(buffer)) {
             Ok(length) => length,
             Err(Errno::INTR) => return Ok(0),
-            Err(error) => return Err(SpawnError::io(format!("read {}", output.stream))(error.into())),
+            Err(error) => return Err(SpawnError::io_error(format!("read {}", output.stream))(error.into())),
         };
         if length == 0 {
             output.pipe = None;
@@ -295,13 +295,13 @@ impl<'a> ProcessWatch<'a> {
         let (stream, cap) = (output.stream, output.cap);
         if !output.discard && !wanted.is_empty() {
             let kept = match stream {
-                Stream::Stdout => sinks.stdout(wanted),
-                Stream::Stderr => sinks.stderr(wanted),
+                Stream::Stdout => sinks.write_stdout(wanted),
+                Stream::Stderr => sinks.write_stderr(wanted),
             };
             if let Err(source) = kept {
                 output.discard = true;
                 self.failure.get_or_insert(SpawnError::Sink { stream, source });
-                self.kill();
+                self.start_killing();
             }
         }
         if length > room && !self.outputs[index].discard {
@@ -309,14 +309,14 @@ impl<'a> ProcessWatch<'a> {
             if self.ended == Ended::ByItself {
                 self.ended = Ended::OutputCap { stream, cap };
             }
-            self.kill();
+            self.start_killing();
         }
         Ok(length)
     }
 
     /// Reads the output that dead processes have left in the pipes. Limited to what is there now, because a
     /// writer that could not be killed must not keep us here.
-    fn drain(&mut self, buffer: &mut Vec<u8>, sinks: &mut dyn OutputSinks) -> Result<(), SpawnError> {
+    fn drain_outputs(&mut self, buffer: &mut Vec<u8>, sinks: &mut dyn OutputSinks) -> Result<(), SpawnError> {
         for index in 0..self.outputs.len() {
             let Some(pipe) = &self.outputs[index].pipe else { continue };
             let mut left = ioctl_fionread(pipe).unwrap_or(0);
@@ -332,11 +332,11 @@ impl<'a> ProcessWatch<'a> {
     }
 
     /// Receives a message of the supervisor; returns its report if it is one.
-    fn hear(&mut self) -> Result<Option<Report>, Trouble> {
+    fn receive_news(&mut self) -> Result<Option<Report>, Trouble> {
         let (message, fds) = datagrams::receive(self.control.as_fd())
-            .map_err(SpawnError::io("receive from the supervisor"))?
+            .map_err(SpawnError::io_error("receive from the supervisor"))?
             .ok_or(SpawnError::SupervisorKilled)?;
-        match News::decode(&message).map_err(SpawnError::io("read the supervisor's message"))? {
+        match News::decode(&message).map_err(SpawnError::io_error("read the supervisor's message"))? {
             News::Over(report) => Ok(Some(report)),
             News::MainExited => {
                 self.main_exited = true;
@@ -357,38 +357,38 @@ impl<'a> ProcessWatch<'a> {
                     && let Some(listener) = sockets.next()
                 {
                     let serving = upstream.serve(listener.into());
-                    let serving = serving.map_err(SpawnError::io("serve the hosts of credentials"))?;
+                    let serving = serving.map_err(SpawnError::io_error("serve the hosts of credentials"))?;
                     self._upstream = Some(serving);
                 }
                 if let (Some(proxy), Some(Net::Hosts(hosts))) =
-                    (proxy, self.request.confinement.spec().map(|spec| &spec.net))
+                    (proxy, self.request.confinement.jail_spec().map(|spec| &spec.net))
                 {
                     let proxy = Proxy::start(proxy, sockets, hosts);
-                    self.proxy = Some(proxy.map_err(SpawnError::io("start the network proxy"))?);
+                    self.proxy = Some(proxy.map_err(SpawnError::io_error("start the network proxy"))?);
                 }
                 Ok(None)
             }
-            News::Failed { stage, errno, detail } => Err(self.refusal(stage, errno, &detail)),
+            News::Failed { stage, errno, detail } => Err(self.explain_failure(stage, errno, &detail)),
         }
     }
 
     /// True if a copy was to be mounted at this path.
     fn is_replaced(&self, path: &str) -> bool {
-        let spec = self.request.confinement.spec();
+        let spec = self.request.confinement.jail_spec();
         spec.is_some_and(|spec| spec.replaced.iter().any(|file| file.path.display().to_string() == path))
     }
 
-    fn refusal(&self, stage: Stage, errno: i32, detail: &str) -> Trouble {
+    fn explain_failure(&self, stage: Stage, errno: i32, detail: &str) -> Trouble {
         let program = PathBuf::from(self.request.argv.first().cloned().unwrap_or_default());
         let cwd = self.request.cwd.clone();
         let source = io::Error::from_raw_os_error(errno);
-        let confined = self.request.confinement.spec().is_some();
+        let confined = self.request.confinement.jail_spec().is_some();
         let error = match (stage, errno) {
-            (Stage::Namespaces, _) => return Trouble::wall(Wall::Namespaces, errno, detail),
-            (Stage::Landlock, _) => return Trouble::wall(Wall::Landlock, errno, detail),
-            (Stage::Seccomp, _) => return Trouble::wall(Wall::Seccomp, errno, detail),
-            (Stage::ProcessNumbers, _) => return Trouble::wall(Wall::ProcessNumbers, errno, detail),
-            (Stage::ControlGroup, _) => return Trouble::wall(Wall::ControlGroup, errno, detail),
+            (Stage::Namespaces, _) => return Trouble::wall_failed(Wall::Namespaces, errno, detail),
+            (Stage::Landlock, _) => return Trouble::wall_failed(Wall::Landlock, errno, detail),
+            (Stage::Seccomp, _) => return Trouble::wall_failed(Wall::Seccomp, errno, detail),
+            (Stage::ProcessNumbers, _) => return Trouble::wall_failed(Wall::ProcessNumbers, errno, detail),
+            (Stage::ControlGroup, _) => return Trouble::wall_failed(Wall::ControlGroup, errno, detail),
             (Stage::Layer, _) => SpawnError::NoOverlay { why: format!("{detail}: {source}") },
             (Stage::Root, _) if self.is_replaced(detail) => SpawnError::Replaced { path: detail.into() },
             (Stage::Root, libc::ELOOP) => SpawnError::Io {

@@ -120,7 +120,11 @@ impl Confined {
             read: spec.read.iter().chain(&spec.unix).cloned().collect(),
             write: spec.write.clone(),
             own: spec.own.clone(),
-            held: spec.held.iter().map(|held| Held { path: held.path().to_owned(), id: held.id() }).collect(),
+            held: spec
+                .held
+                .iter()
+                .map(|held| Held { path: held.path().to_owned(), id: held.file_id() })
+                .collect(),
             deny: spec.deny.iter().chain(&found.deny).cloned().collect(),
             protect: spec.protect.iter().chain(&found.protect).chain(stand_ins).cloned().collect(),
             replaced: spec.replaced.iter().map(|file| file.path.clone()).collect(),
@@ -161,26 +165,26 @@ impl Confined {
     }
 
     /// All layers.
-    pub(super) fn layers(&self) -> impl Iterator<Item = WireLayer<'_>> {
-        fn some(path: &Path) -> Option<&Path> {
+    pub(super) fn all_layers(&self) -> impl Iterator<Item = WireLayer<'_>> {
+        fn non_empty(path: &Path) -> Option<&Path> {
             Some(path).filter(|path| !path.as_os_str().is_empty())
         }
         self.layers.chunks_exact(5).map(|paths| WireLayer {
             root: &paths[0],
-            below: some(&paths[1]),
-            upper: some(&paths[2]).zip(some(&paths[3])),
-            copy: some(&paths[4]),
+            below: non_empty(&paths[1]),
+            upper: non_empty(&paths[2]).zip(non_empty(&paths[3])),
+            copy: non_empty(&paths[4]),
         })
     }
 
     /// The layer over this root, if there is one.
     pub(super) fn layer_at(&self, path: &Path) -> Option<WireLayer<'_>> {
-        self.layers().find(|layer| layer.root == path)
+        self.all_layers().find(|layer| layer.root == path)
     }
 
     /// The layer that receives changes at this path, if there is one.
     pub(super) fn layer_over(&self, path: &Path) -> Option<WireLayer<'_>> {
-        self.layers().find(|layer| path.starts_with(layer.root))
+        self.all_layers().find(|layer| path.starts_with(layer.root))
     }
 
     pub(super) fn net_is_host(&self) -> bool {
@@ -188,47 +192,47 @@ impl Confined {
     }
 
     fn encode(&self, out: &mut Writer) {
-        out.number(u64::from(self.landlock));
-        out.number(u64::from(self.seccomp));
-        out.number(u64::from(self.unix));
+        out.write_number(u64::from(self.landlock));
+        out.write_number(u64::from(self.seccomp));
+        out.write_number(u64::from(self.unix));
         let replaced = [&self.replaced, &self.copies];
         for paths in [&self.read, &self.write, &self.own, &self.deny, &self.protect]
             .into_iter()
             .chain(replaced)
             .chain([&self.layers, &self.private, &self.system])
         {
-            out.number(paths.len() as u64);
+            out.write_number(paths.len() as u64);
             for path in paths {
-                out.bytes(path.as_os_str().as_bytes());
+                out.write_bytes(path.as_os_str().as_bytes());
             }
         }
-        out.number(self.held.len() as u64);
+        out.write_number(self.held.len() as u64);
         for Held { path, id } in &self.held {
-            out.bytes(path.as_os_str().as_bytes());
-            out.number(id.device);
-            out.number(id.inode);
+            out.write_bytes(path.as_os_str().as_bytes());
+            out.write_number(id.device);
+            out.write_number(id.inode);
         }
-        out.number(self.private_size);
-        out.number(self.network as u64);
-        out.list(&self.hosts.iter().map(|host| host.to_string().into_bytes()).collect::<Vec<_>>());
-        out.number(u64::from(self.upstream));
+        out.write_number(self.private_size);
+        out.write_number(self.network as u64);
+        out.write_list(&self.hosts.iter().map(|host| host.to_string().into_bytes()).collect::<Vec<_>>());
+        out.write_number(u64::from(self.upstream));
         for ports in [&self.listen, &self.connect] {
-            out.number(ports.len() as u64);
+            out.write_number(ports.len() as u64);
             for port in ports {
-                out.number(u64::from(*port));
+                out.write_number(u64::from(*port));
             }
         }
-        out.number(self.processes.unwrap_or(u64::MAX));
+        out.write_number(self.processes.unwrap_or(u64::MAX));
     }
 
     fn decode(from: &mut Reader<'_>) -> io::Result<Self> {
         let paths = |from: &mut Reader<'_>| -> io::Result<Vec<PathBuf>> {
-            Ok(from.list()?.into_iter().map(|path| PathBuf::from(OsString::from_vec(path))).collect())
+            Ok(from.read_list()?.into_iter().map(|path| PathBuf::from(OsString::from_vec(path))).collect())
         };
         Ok(Self {
-            landlock: from.number()? != 0,
-            seccomp: from.number()? != 0,
-            unix: from.number()? != 0,
+            landlock: from.read_number()? != 0,
+            seccomp: from.read_number()? != 0,
+            unix: from.read_number()? != 0,
             read: paths(from)?,
             write: paths(from)?,
             own: paths(from)?,
@@ -239,23 +243,23 @@ impl Confined {
             layers: paths(from)?,
             private: paths(from)?,
             system: paths(from)?,
-            held: (0..from.number()?)
+            held: (0..from.read_number()?)
                 .map(|_| {
-                    let path = PathBuf::from(OsString::from_vec(from.bytes()?));
-                    let (device, inode) = (from.number()?, from.number()?);
+                    let path = PathBuf::from(OsString::from_vec(from.read_bytes()?));
+                    let (device, inode) = (from.read_number()?, from.read_number()?);
                     Ok(Held { path, id: FileId { device, inode } })
                 })
                 .collect::<io::Result<_>>()?,
-            private_size: from.number()?,
-            network: *NETWORKS.get(usize::from(from.byte()?)).ok_or_else(malformed)?,
-            hosts: (from.list()?.into_iter())
+            private_size: from.read_number()?,
+            network: *NETWORKS.get(usize::from(from.read_byte()?)).ok_or_else(malformed_message)?,
+            hosts: (from.read_list()?.into_iter())
                 .map(|host| HostPort::parse(&String::from_utf8(host).ok()?))
                 .collect::<Option<_>>()
-                .ok_or_else(malformed)?,
-            upstream: from.number()? != 0,
-            listen: from.ports()?,
-            connect: from.ports()?,
-            processes: Some(from.number()?).filter(|processes| *processes < u64::MAX),
+                .ok_or_else(malformed_message)?,
+            upstream: from.read_number()? != 0,
+            listen: from.read_ports()?,
+            connect: from.read_ports()?,
+            processes: Some(from.read_number()?).filter(|processes| *processes < u64::MAX),
         })
     }
 }
@@ -269,60 +273,62 @@ impl Job {
         let values = [cpu, data, limits.processes, limits.file_size, limits.open_files];
         Self {
             argv: request.argv.iter().map(|arg| arg.as_bytes().to_vec()).collect(),
-            env: environment(request, walls),
+            env: step_environment(request, walls),
             cwd: request.cwd.as_os_str().as_bytes().to_vec(),
             linger: limits.linger,
             limits: (0u8..).zip(values).filter_map(|(number, value)| Some((number, value?))).collect(),
-            confined: request.confinement.spec().map(|spec| Confined {
+            confined: request.confinement.jail_spec().map(|spec| Confined {
                 upstream: request.upstream.is_some(),
                 ..Confined::new(spec, found, limits, walls)
             }),
             groups: Groups::None,
-            disk: limits.disk.filter(|_| request.confinement.spec().is_some()),
+            disk: limits.disk.filter(|_| request.confinement.jail_spec().is_some()),
         }
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Writer::default();
-        out.list(&self.argv);
-        out.list(&self.env);
-        out.bytes(&self.cwd);
-        out.duration(self.linger);
-        out.number(self.limits.len() as u64);
+        out.write_list(&self.argv);
+        out.write_list(&self.env);
+        out.write_bytes(&self.cwd);
+        out.write_duration(self.linger);
+        out.write_number(self.limits.len() as u64);
         for (number, value) in &self.limits {
-            out.number(u64::from(*number));
-            out.number(*value);
+            out.write_number(u64::from(*number));
+            out.write_number(*value);
         }
-        out.number(u64::from(self.confined.is_some()));
+        out.write_number(u64::from(self.confined.is_some()));
         if let Some(confined) = &self.confined {
             confined.encode(&mut out);
         }
-        out.number(self.groups as u64);
-        out.number(self.disk.unwrap_or(u64::MAX));
+        out.write_number(self.groups as u64);
+        out.write_number(self.disk.unwrap_or(u64::MAX));
         out.0
     }
 
     pub(super) fn decode(bytes: &[u8]) -> io::Result<Self> {
         let mut from = Reader(bytes);
         Ok(Self {
-            argv: from.list()?,
-            env: from.list()?,
-            cwd: from.bytes()?,
-            linger: from.duration()?,
-            limits: (0..from.number()?)
-                .map(|_| Ok((from.byte()?, from.number()?)))
+            argv: from.read_list()?,
+            env: from.read_list()?,
+            cwd: from.read_bytes()?,
+            linger: from.read_duration()?,
+            limits: (0..from.read_number()?)
+                .map(|_| Ok((from.read_byte()?, from.read_number()?)))
                 .collect::<io::Result<_>>()?,
-            confined: if from.number()? == 0 { None } else { Some(Confined::decode(&mut from)?) },
-            groups: *GROUPS.get(usize::from(from.byte()?)).ok_or_else(malformed)?,
-            disk: Some(from.number()?).filter(|disk| *disk < u64::MAX),
+            confined: if from.read_number()? == 0 { None } else { Some(Confined::decode(&mut from)?) },
+            groups: *GROUPS.get(usize::from(from.read_byte()?)).ok_or_else(malformed_message)?,
+            disk: Some(from.read_number()?).filter(|disk| *disk < u64::MAX),
         })
     }
 }
 
 /// The environment as given, and in a jail with granted hosts the proxy's variables.
-fn environment(request: &SpawnRequest, walls: &Walls) -> Vec<Vec<u8>> {
-    let proxy = match request.confinement.spec().map(|spec| &spec.net) {
-        Some(Net::Hosts(_)) if walls.has(Wall::Namespaces) => proxy::environment(request.upstream.is_some()),
+fn step_environment(request: &SpawnRequest, walls: &Walls) -> Vec<Vec<u8>> {
+    let proxy = match request.confinement.jail_spec().map(|spec| &spec.net) {
+        Some(Net::Hosts(_)) if walls.has(Wall::Namespaces) => {
+            proxy::client_variables(request.upstream.is_some())
+        }
         _ => Vec::new(),
     };
     let given = request.env.iter().filter(|(name, _)| !proxy.iter().any(|(own, _)| name == own));
@@ -417,7 +423,7 @@ pub(super) enum News {
     /// The step did not start. Written by the step process itself, until its `execve`.
     Failed { stage: Stage, errno: i32, detail: String },
     /// The jail's listening sockets are attached: the proxy's, its upstream's if it has an upstream, and one
-    /// for each of [`proxy::ways`] that could be opened.
+    /// for each of [`proxy::plan_ways`] that could be opened.
     Listening,
     /// The user and network namespaces of a shared network are attached.
     Network,
@@ -434,27 +440,27 @@ impl News {
         let mut out = Writer::default();
         match self {
             Self::Failed { stage, errno, detail } => {
-                out.number(0);
-                out.number(*stage as u64);
-                out.number(u64::from(errno.unsigned_abs()));
-                out.bytes(detail.as_bytes());
+                out.write_number(0);
+                out.write_number(*stage as u64);
+                out.write_number(u64::from(errno.unsigned_abs()));
+                out.write_bytes(detail.as_bytes());
             }
-            Self::MainExited => out.number(1),
-            Self::Listening => out.number(3),
-            Self::DiskFull => out.number(4),
-            Self::Network => out.number(5),
+            Self::MainExited => out.write_number(1),
+            Self::Listening => out.write_number(3),
+            Self::DiskFull => out.write_number(4),
+            Self::Network => out.write_number(5),
             Self::Over(report) => {
-                out.number(2);
+                out.write_number(2);
                 let (kind, value) = match report.status {
                     ExitStatus::Code(code) => (0, code),
                     ExitStatus::Signal(signal) => (1, signal),
                 };
-                out.number(kind);
-                out.number(u64::from(value.unsigned_abs()));
-                out.duration(report.cpu);
-                out.number(report.max_rss);
-                out.number(report.survivors);
-                out.number(u64::from(report.reusable));
+                out.write_number(kind);
+                out.write_number(u64::from(value.unsigned_abs()));
+                out.write_duration(report.cpu);
+                out.write_number(report.max_rss);
+                out.write_number(report.survivors);
+                out.write_number(u64::from(report.reusable));
             }
         }
         out.0
@@ -462,32 +468,32 @@ impl News {
 
     pub(super) fn decode(bytes: &[u8]) -> io::Result<Self> {
         let mut from = Reader(bytes);
-        Ok(match from.number()? {
+        Ok(match from.read_number()? {
             0 => Self::Failed {
-                stage: *STAGES.get(usize::from(from.byte()?)).ok_or_else(malformed)?,
-                errno: from.int()?,
-                detail: String::from_utf8_lossy(&from.bytes()?).into_owned(),
+                stage: *STAGES.get(usize::from(from.read_byte()?)).ok_or_else(malformed_message)?,
+                errno: from.read_int()?,
+                detail: String::from_utf8_lossy(&from.read_bytes()?).into_owned(),
             },
             1 => Self::MainExited,
             3 => Self::Listening,
             4 => Self::DiskFull,
             5 => Self::Network,
             2 => Self::Over(Report {
-                status: match (from.number()?, from.int()?) {
+                status: match (from.read_number()?, from.read_int()?) {
                     (0, code) => ExitStatus::Code(code),
                     (_, signal) => ExitStatus::Signal(signal),
                 },
-                cpu: from.duration()?,
-                max_rss: from.number()?,
-                survivors: from.number()?,
-                reusable: from.number()? != 0,
+                cpu: from.read_duration()?,
+                max_rss: from.read_number()?,
+                survivors: from.read_number()?,
+                reusable: from.read_number()? != 0,
             }),
-            _ => return Err(malformed()),
+            _ => return Err(malformed_message()),
         })
     }
 }
 
-fn malformed() -> io::Error {
+fn malformed_message() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "malformed message between lobster and its sandbox helper")
 }
 
@@ -495,23 +501,23 @@ fn malformed() -> io::Error {
 struct Writer(Vec<u8>);
 
 impl Writer {
-    fn number(&mut self, value: u64) {
+    fn write_number(&mut self, value: u64) {
         self.0.extend_from_slice(&value.to_ne_bytes());
     }
 
-    fn duration(&mut self, value: Duration) {
-        self.number(u64::try_from(value.as_nanos()).unwrap_or(u64::MAX));
+    fn write_duration(&mut self, value: Duration) {
+        self.write_number(u64::try_from(value.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    fn bytes(&mut self, value: &[u8]) {
-        self.number(value.len() as u64);
+    fn write_bytes(&mut self, value: &[u8]) {
+        self.write_number(value.len() as u64);
         self.0.extend_from_slice(value);
     }
 
-    fn list(&mut self, values: &[Vec<u8>]) {
-        self.number(values.len() as u64);
+    fn write_list(&mut self, values: &[Vec<u8>]) {
+        self.write_number(values.len() as u64);
         for value in values {
-            self.bytes(value);
+            self.write_bytes(value);
         }
     }
 }
@@ -519,37 +525,39 @@ impl Writer {
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
-    fn number(&mut self) -> io::Result<u64> {
-        let (head, rest) = self.0.split_first_chunk().ok_or_else(malformed)?;
+    fn read_number(&mut self) -> io::Result<u64> {
+        let (head, rest) = self.0.split_first_chunk().ok_or_else(malformed_message)?;
         self.0 = rest;
         Ok(u64::from_ne_bytes(*head))
     }
 
-    fn byte(&mut self) -> io::Result<u8> {
-        u8::try_from(self.number()?).map_err(|_| malformed())
+    fn read_byte(&mut self) -> io::Result<u8> {
+        u8::try_from(self.read_number()?).map_err(|_| malformed_message())
     }
 
-    fn int(&mut self) -> io::Result<i32> {
-        i32::try_from(self.number()?).map_err(|_| malformed())
+    fn read_int(&mut self) -> io::Result<i32> {
+        i32::try_from(self.read_number()?).map_err(|_| malformed_message())
     }
 
-    fn duration(&mut self) -> io::Result<Duration> {
-        self.number().map(Duration::from_nanos)
+    fn read_duration(&mut self) -> io::Result<Duration> {
+        self.read_number().map(Duration::from_nanos)
     }
 
-    fn bytes(&mut self) -> io::Result<Vec<u8>> {
-        let length = usize::try_from(self.number()?).map_err(|_| malformed())?;
-        let (head, rest) = self.0.split_at_checked(length).ok_or_else(malformed)?;
+    fn read_bytes(&mut self) -> io::Result<Vec<u8>> {
+        let length = usize::try_from(self.read_number()?).map_err(|_| malformed_message())?;
+        let (head, rest) = self.0.split_at_checked(length).ok_or_else(malformed_message)?;
         self.0 = rest;
         Ok(head.to_vec())
     }
 
-    fn ports(&mut self) -> io::Result<Vec<u16>> {
-        (0..self.number()?).map(|_| u16::try_from(self.number()?).map_err(|_| malformed())).collect()
+    fn read_ports(&mut self) -> io::Result<Vec<u16>> {
+        (0..self.read_number()?)
+            .map(|_| u16::try_from(self.read_number()?).map_err(|_| malformed_message()))
+            .collect()
     }
 
-    fn list(&mut self) -> io::Result<Vec<Vec<u8>>> {
-        (0..self.number()?).map(|_| self.bytes()).collect()
+    fn read_list(&mut self) -> io::Result<Vec<Vec<u8>>> {
+        (0..self.read_number()?).map(|_| self.read_bytes()).collect()
     }
 }
 

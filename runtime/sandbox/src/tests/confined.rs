@@ -215,7 +215,7 @@ fn a_jailed_swarm_dies_at_once() {
             while alive(&mark) < 200 && begin.elapsed() < Duration::from_secs(30) {
                 std::thread::sleep(Duration::from_millis(20));
             }
-            token.force(CancelReason::Signal("SIGINT".into()));
+            token.force_cancel(CancelReason::Signal("SIGINT".into()));
             Instant::now()
         })
     };
@@ -481,7 +481,7 @@ fn granted_hosts_are_reached_and_no_others() {
 
 /// The doctor's findings in two lines.
 fn examine() -> String {
-    let checkup = Sandbox::new(SandboxConfig::default()).doctor().unwrap();
+    let checkup = Sandbox::new(SandboxConfig::default()).attack_jail().unwrap();
     let with = |verdict| -> Vec<&str> {
         let findings = checkup.findings.iter().filter(|finding| finding.verdict == verdict);
         findings.map(|finding| finding.action.as_str()).collect()

@@ -78,7 +78,7 @@ fn a_server_ends_with_its_step_and_a_killed_one_leaves_nothing() {
     std::thread::scope(|scope| {
         let server = scope.spawn(|| run_with(&sandbox, &request, &token).unwrap());
         until_there(&up);
-        token.force(CancelReason::Signal("SIGINT".into()));
+        token.force_cancel(CancelReason::Signal("SIGINT".into()));
         assert_eq!(server.join().unwrap().0.ended, Ended::Cancelled);
     });
     // The port is free again.

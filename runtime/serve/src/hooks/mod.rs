@@ -15,13 +15,13 @@ use serde_json::{Value, json};
 use crate::http::{App, Asked, Problem, Reply};
 use crate::workflows::{Content, check_args};
 
-pub(crate) use verify::{Verified, verify};
+pub(crate) use verify::{Verified, verify_delivery};
 
 /// Headers that are stored with a delivery.
 const KEPT: [&str; 4] = ["content-type", "user-agent", "x-github-event", "x-github-delivery"];
 
 /// Accepts a delivery.
-pub(crate) fn receive(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn receive_delivery(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let path = asked.param("path");
     // Strangers must not learn which addresses exist.
     let refused = || {
@@ -31,7 +31,7 @@ pub(crate) fn receive(app: &App, asked: &Asked) -> Result<Reply, Problem> {
             "the delivery is not signed as this webhook expects",
         )
     };
-    let (workflow, hook) = find(app, path)?.ok_or_else(refused)?;
+    let (workflow, hook) = find_webhook(app, path)?.ok_or_else(refused)?;
     let secrets = app.runtime.secret_values(&hook.secrets).map_err(|failure| {
         tracing::error!(
             workflow = workflow.name,
@@ -42,14 +42,15 @@ pub(crate) fn receive(app: &App, asked: &Asked) -> Result<Reply, Problem> {
             .retry_after(60)
     })?;
     let now = app.store.clock_ms();
-    let verified = verify(&hook.verify, &asked.headers, &asked.body, &secrets, now).map_err(|why| {
-        tracing::warn!(workflow = workflow.name, path, why, "a delivery was refused");
-        refused()
-    })?;
-    asked.door.belongs();
-    app.admit(&format!("webhook {path}"))?;
+    let verified =
+        verify_delivery(&hook.verify, &asked.headers, &asked.body, &secrets, now).map_err(|why| {
+            tracing::warn!(workflow = workflow.name, path, why, "a delivery was refused");
+            refused()
+        })?;
+    asked.door.mark_accepted();
+    app.admit_start(&format!("webhook {path}"))?;
     let delivery = delivery_of(asked, &workflow, &hook, verified, now)?;
-    match app.service.accept(&delivery)? {
+    match app.service.accept_delivery(&delivery)? {
         Accepted::New(run) => {
             app.waker.wake();
             Ok(Reply::json(&json!({ "run": run.to_string() })))
@@ -57,16 +58,16 @@ pub(crate) fn receive(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         Accepted::Again(run) => {
             let body = json!({ "run": run.map(|run| run.to_string()), "duplicate": true });
             // Senders that compare codes see that it is a duplicate.
-            Ok(Reply::json(&body).status(StatusCode::ALREADY_REPORTED))
+            Ok(Reply::json(&body).with_status(StatusCode::ALREADY_REPORTED))
         }
         Accepted::Differs => Err(Problem::conflict("duplicate", "another body was sent with this id before")),
     }
 }
 
 /// Finds the webhook at a path, with its workflow.
-fn find(app: &App, path: &str) -> Result<Option<(Registered, Webhook)>, Problem> {
-    for workflow in app.service.workflows()? {
-        let content = Content::of(&workflow);
+fn find_webhook(app: &App, path: &str) -> Result<Option<(Registered, Webhook)>, Problem> {
+    for workflow in app.service.list_workflows()? {
+        let content = Content::from_registered(&workflow);
         if let Some(hook) = content.triggers.webhooks.into_iter().find(|hook| hook.path == path) {
             return Ok(Some((workflow, hook)));
         }
@@ -81,7 +82,7 @@ fn delivery_of(
     verified: Verified,
     now: i64,
 ) -> Result<NewDelivery, Problem> {
-    let digest = Digest::of(&asked.body);
+    let digest = Digest::of_bytes(&asked.body);
     let id = verified.id.unwrap_or_else(|| digest.to_string());
     let kept = KEPT.iter().filter_map(|name| Some((*name, asked.headers.get(*name)?.to_str().ok()?)));
     let headers: serde_json::Map<String, Value> =
@@ -117,7 +118,7 @@ fn start_of(
         }
     };
     let args = Value::Object(find_args(&hook.args, &body));
-    check_args(&Content::of(workflow), &args).map_err(unusable)?;
+    check_args(&Content::from_registered(workflow), &args).map_err(unusable)?;
     Ok(NewStart {
         workflow: workflow.n,
         digest: workflow.digest,
@@ -135,8 +136,8 @@ fn start_of(
 pub(crate) fn redeliver(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let missing = || Problem::not_found("there is no such delivery of a webhook");
     let n = asked.param("delivery").parse().map_err(|_| missing())?;
-    let delivery = app.service.delivery(n)?.ok_or_else(missing)?;
-    let (workflow, hook) = find(app, &delivery.hook)?.ok_or_else(missing)?;
+    let delivery = app.service.find_delivery(n)?.ok_or_else(missing)?;
+    let (workflow, hook) = find_webhook(app, &delivery.hook)?.ok_or_else(missing)?;
     let Some(body) = &delivery.body else {
         return Err(Problem::conflict(
             "forgotten",
@@ -144,9 +145,9 @@ pub(crate) fn redeliver(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         ));
     };
     let detail = json!({ "hook": hook.path, "delivery": delivery.id, "redelivered": true });
-    let start = start_of(&workflow, &hook, body, detail, asked.name().unwrap_or_default().to_owned())?;
-    app.admit(asked.name().unwrap_or_default())?;
-    let run = app.service.redeliver(&delivery, &start, &asked.origin())?;
+    let start = start_of(&workflow, &hook, body, detail, asked.caller_name().unwrap_or_default().to_owned())?;
+    app.admit_start(asked.caller_name().unwrap_or_default())?;
+    let run = app.service.redeliver(&delivery, &start, &asked.caller_origin())?;
     app.waker.wake();
     Ok(Reply::json(&json!({ "run": run.to_string() })))
 }

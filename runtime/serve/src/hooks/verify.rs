@@ -25,7 +25,7 @@ pub(crate) struct Verified {
 ///
 /// # Errors
 /// Returns the reason why it is not authentic; for the log, not for the sender.
-pub(crate) fn verify(
+pub(crate) fn verify_delivery(
     how: &Verify,
     headers: &HeaderMap,
     body: &[u8],
@@ -33,18 +33,18 @@ pub(crate) fn verify(
     now: i64,
 ) -> Result<Verified, &'static str> {
     match how {
-        Verify::Standard => standard(headers, body, secrets, now),
-        Verify::Github => github(headers, body, secrets),
-        Verify::Stripe => stripe(headers, body, secrets, now),
-        Verify::Slack => slack(headers, body, secrets, now),
+        Verify::Standard => verify_standard(headers, body, secrets, now),
+        Verify::Github => verify_github(headers, body, secrets),
+        Verify::Stripe => verify_stripe(headers, body, secrets, now),
+        Verify::Slack => verify_slack(headers, body, secrets, now),
         Verify::Hmac { header } => {
-            let given = text(headers, header)?;
+            let given = single_header(headers, header)?;
             let given = given.strip_prefix("sha256=").unwrap_or(given);
             by_hex(given, &[body], secrets)?;
-            Ok(Verified { id: named(headers), is_timeless: true })
+            Ok(Verified { id: delivery_id(headers), is_timeless: true })
         }
         Verify::Token { header } => {
-            let given = text(headers, header)?;
+            let given = single_header(headers, header)?;
             let given = if header == "authorization" {
                 given
                     .strip_prefix("Bearer ")
@@ -53,11 +53,12 @@ pub(crate) fn verify(
             } else {
                 given
             };
-            token(given, secrets)?;
+            check_token(given, secrets)?;
             // The owner of the token may send anything; an id keeps a retry from running twice.
             Ok(Verified {
                 id: Some(
-                    named(headers).unwrap_or_else(|| format!("at {now} {}-{}", std::process::id(), unique())),
+                    delivery_id(headers)
+                        .unwrap_or_else(|| format!("at {now} {}-{}", std::process::id(), unique_number())),
                 ),
                 is_timeless: false,
             })
@@ -66,7 +67,7 @@ pub(crate) fn verify(
 }
 
 /// Returns a header that must occur exactly once.
-fn text<'h>(headers: &'h HeaderMap, name: &str) -> Result<&'h str, &'static str> {
+fn single_header<'h>(headers: &'h HeaderMap, name: &str) -> Result<&'h str, &'static str> {
     let mut all = headers.get_all(name).iter();
     match (all.next().and_then(|value| value.to_str().ok()), all.next()) {
         (Some(value), None) => Ok(value),
@@ -76,25 +77,25 @@ fn text<'h>(headers: &'h HeaderMap, name: &str) -> Result<&'h str, &'static str>
 }
 
 /// The sender's id for the delivery, from the usual headers.
-fn named(headers: &HeaderMap) -> Option<String> {
+fn delivery_id(headers: &HeaderMap) -> Option<String> {
     let names = ["webhook-id", "idempotency-key", "x-github-delivery", "x-request-id"];
     let id = names.iter().find_map(|name| headers.get(*name)?.to_str().ok())?;
     (!id.is_empty() && id.len() <= MAX_ID).then(|| id.to_owned())
 }
 
 /// Standard Webhooks: base64 signatures of `id.timestamp.body`; several while a secret is being replaced.
-fn standard(
+fn verify_standard(
     headers: &HeaderMap,
     body: &[u8],
     secrets: &[String],
     now: i64,
 ) -> Result<Verified, &'static str> {
-    let (id, time) = (text(headers, "webhook-id")?, text(headers, "webhook-timestamp")?);
+    let (id, time) = (single_header(headers, "webhook-id")?, single_header(headers, "webhook-timestamp")?);
     check_time(time, now)?;
     if id.is_empty() || id.len() > MAX_ID {
         return Err("its id is empty or too long");
     }
-    let signatures = text(headers, "webhook-signature")?;
+    let signatures = single_header(headers, "webhook-signature")?;
     let parts: [&[u8]; 5] = [id.as_bytes(), b".", time.as_bytes(), b".", body];
     let given = signatures.split(' ').filter_map(|one| STANDARD.decode(one.strip_prefix("v1,")?).ok());
     let given: Vec<Vec<u8>> = given.collect();
@@ -110,16 +111,22 @@ fn standard(
 }
 
 /// GitHub signs only the body, without a time or an id.
-fn github(headers: &HeaderMap, body: &[u8], secrets: &[String]) -> Result<Verified, &'static str> {
-    let given =
-        text(headers, "x-hub-signature-256")?.strip_prefix("sha256=").ok_or("it has no SHA-256 signature")?;
+fn verify_github(headers: &HeaderMap, body: &[u8], secrets: &[String]) -> Result<Verified, &'static str> {
+    let given = single_header(headers, "x-hub-signature-256")?
+        .strip_prefix("sha256=")
+        .ok_or("it has no SHA-256 signature")?;
     by_hex(given, &[body], secrets)?;
-    Ok(Verified { id: named(headers), is_timeless: true })
+    Ok(Verified { id: delivery_id(headers), is_timeless: true })
 }
 
 /// Stripe: hexadecimal signatures of `timestamp.body` in one header, with the time.
-fn stripe(headers: &HeaderMap, body: &[u8], secrets: &[String], now: i64) -> Result<Verified, &'static str> {
-    let header = text(headers, "stripe-signature")?;
+fn verify_stripe(
+    headers: &HeaderMap,
+    body: &[u8],
+    secrets: &[String],
+    now: i64,
+) -> Result<Verified, &'static str> {
+    let header = single_header(headers, "stripe-signature")?;
     let fields = || header.split(',').filter_map(|field| field.trim().split_once('='));
     let time = fields().find(|(name, _)| *name == "t").map(|(_, time)| time).ok_or("it has no time")?;
     check_time(time, now)?;
@@ -130,10 +137,16 @@ fn stripe(headers: &HeaderMap, body: &[u8], secrets: &[String], now: i64) -> Res
 }
 
 /// Slack: a hexadecimal signature of `v0:timestamp:body`.
-fn slack(headers: &HeaderMap, body: &[u8], secrets: &[String], now: i64) -> Result<Verified, &'static str> {
-    let time = text(headers, "x-slack-request-timestamp")?;
+fn verify_slack(
+    headers: &HeaderMap,
+    body: &[u8],
+    secrets: &[String],
+    now: i64,
+) -> Result<Verified, &'static str> {
+    let time = single_header(headers, "x-slack-request-timestamp")?;
     check_time(time, now)?;
-    let given = text(headers, "x-slack-signature")?.strip_prefix("v0=").ok_or("it has no v0 signature")?;
+    let given =
+        single_header(headers, "x-slack-signature")?.strip_prefix("v0=").ok_or("it has no v0 signature")?;
     by_hex(given, &[b"v0:", time.as_bytes(), b":", body], secrets)?;
     Ok(Verified { id: None, is_timeless: true })
 }
@@ -170,7 +183,7 @@ fn is_signature(key: &[u8], parts: &[&[u8]], given: &[u8]) -> bool {
     hmac::verify(&key, &message, given).is_ok()
 }
 
-fn token(given: &str, secrets: &[String]) -> Result<(), &'static str> {
+fn check_token(given: &str, secrets: &[String]) -> Result<(), &'static str> {
     // Both are hashed under one key first, so the time of the comparison does not reveal how much of a guess is right.
     let key = hmac::Key::new(hmac::HMAC_SHA256, b"lobster webhook token");
     let given = hmac::sign(&key, given.as_bytes());
@@ -181,7 +194,7 @@ fn token(given: &str, secrets: &[String]) -> Result<(), &'static str> {
 }
 
 /// Distinguishes deliveries within one millisecond.
-fn unique() -> u64 {
+fn unique_number() -> u64 {
     static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
     NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
 }
@@ -192,7 +205,7 @@ mod tests {
 
     const NOW: i64 = 1_674_087_231_000;
 
-    fn headers(all: &[(&str, &str)]) -> HeaderMap {
+    fn header_map(all: &[(&str, &str)]) -> HeaderMap {
         let mut headers = HeaderMap::new();
         for (name, value) in all {
             headers
@@ -201,24 +214,24 @@ mod tests {
         headers
     }
 
-    fn hex(key: &[u8], message: &[u8]) -> String {
+    fn hex_signature(key: &[u8], message: &[u8]) -> String {
         let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), message);
         tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// A valid delivery for every scheme.
-    fn signed(body: &[u8]) -> Vec<(Verify, HeaderMap)> {
+    fn signed_deliveries(body: &[u8]) -> Vec<(Verify, HeaderMap)> {
         let time = (NOW / 1000).to_string();
         let with_time = |before: &str, between: &str| {
             [before.as_bytes(), time.as_bytes(), between.as_bytes(), body].concat()
         };
         let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, b"s3cret"), &with_time("msg_1.", "."));
         let standard = format!("v1,AAAA v1,{}", STANDARD.encode(tag.as_ref()));
-        let stripe = format!("t={time},v1=00,v1={}", hex(b"s3cret", &with_time("", ".")));
+        let stripe = format!("t={time},v1=00,v1={}", hex_signature(b"s3cret", &with_time("", ".")));
         vec![
             (
                 Verify::Standard,
-                headers(&[
+                header_map(&[
                     ("webhook-id", "msg_1"),
                     ("webhook-timestamp", &time),
                     ("webhook-signature", &standard),
@@ -226,21 +239,27 @@ mod tests {
             ),
             (
                 Verify::Github,
-                headers(&[("x-hub-signature-256", &format!("sha256={}", hex(b"s3cret", body)))]),
+                header_map(&[("x-hub-signature-256", &format!("sha256={}", hex_signature(b"s3cret", body)))]),
             ),
-            (Verify::Stripe, headers(&[("stripe-signature", &stripe)])),
+            (Verify::Stripe, header_map(&[("stripe-signature", &stripe)])),
             (
                 Verify::Slack,
-                headers(&[
+                header_map(&[
                     ("x-slack-request-timestamp", &time),
-                    ("x-slack-signature", &format!("v0={}", hex(b"s3cret", &with_time("v0:", ":")))),
+                    (
+                        "x-slack-signature",
+                        &format!("v0={}", hex_signature(b"s3cret", &with_time("v0:", ":"))),
+                    ),
                 ]),
             ),
-            (Verify::Hmac { header: "x-sign".to_owned() }, headers(&[("x-sign", &hex(b"s3cret", body))])),
-            (Verify::Token { header: "x-token".to_owned() }, headers(&[("x-token", "s3cret")])),
+            (
+                Verify::Hmac { header: "x-sign".to_owned() },
+                header_map(&[("x-sign", &hex_signature(b"s3cret", body))]),
+            ),
+            (Verify::Token { header: "x-token".to_owned() }, header_map(&[("x-token", "s3cret")])),
             (
                 Verify::Token { header: "authorization".to_owned() },
-                headers(&[("authorization", "Bearer s3cret")]),
+                header_map(&[("authorization", "Bearer s3cret")]),
             ),
         ]
     }
@@ -249,23 +268,31 @@ mod tests {
     fn what_is_signed_is_believed_by_either_secret_and_nothing_else_is() {
         let body = br#"{"a":1}"#;
         let secrets = ["old".to_owned(), "s3cret".to_owned()];
-        for (how, headers) in signed(body) {
-            assert!(verify(&how, &headers, body, &secrets, NOW).is_ok(), "{how:?}");
-            assert!(verify(&how, &headers, body, &["other".to_owned()], NOW).is_err(), "{how:?}");
-            assert!(verify(&how, &headers, body, &[], NOW).is_err(), "{how:?}");
-            assert!(verify(&how, &headers, body, &[String::new()], NOW).is_err(), "{how:?}");
-            assert!(verify(&how, &HeaderMap::new(), body, &secrets, NOW).is_err(), "{how:?}");
+        for (how, headers) in signed_deliveries(body) {
+            assert!(verify_delivery(&how, &headers, body, &secrets, NOW).is_ok(), "{how:?}");
+            assert!(verify_delivery(&how, &headers, body, &["other".to_owned()], NOW).is_err(), "{how:?}");
+            assert!(verify_delivery(&how, &headers, body, &[], NOW).is_err(), "{how:?}");
+            assert!(verify_delivery(&how, &headers, body, &[String::new()], NOW).is_err(), "{how:?}");
+            assert!(verify_delivery(&how, &HeaderMap::new(), body, &secrets, NOW).is_err(), "{how:?}");
             let is_signed = !matches!(how, Verify::Token { .. });
-            assert_eq!(verify(&how, &headers, br#"{"a":2}"#, &secrets, NOW).is_err(), is_signed, "{how:?}");
+            assert_eq!(
+                verify_delivery(&how, &headers, br#"{"a":2}"#, &secrets, NOW).is_err(),
+                is_signed,
+                "{how:?}"
+            );
             let is_timed = matches!(how, Verify::Standard | Verify::Stripe | Verify::Slack);
             for late in [301_000, -301_000] {
-                assert_eq!(verify(&how, &headers, body, &secrets, NOW + late).is_err(), is_timed, "{how:?}");
+                assert_eq!(
+                    verify_delivery(&how, &headers, body, &secrets, NOW + late).is_err(),
+                    is_timed,
+                    "{how:?}"
+                );
             }
             let mut twice = headers.clone();
             for (name, value) in &headers {
                 twice.append(name, value.clone());
             }
-            assert!(verify(&how, &twice, body, &secrets, NOW).is_err(), "{how:?}");
+            assert!(verify_delivery(&how, &twice, body, &secrets, NOW).is_err(), "{how:?}");
         }
     }
 
@@ -273,7 +300,7 @@ mod tests {
     fn any_flipped_bit_of_a_signature_is_a_wrong_one() {
         let body = br#"{"a":1}"#;
         let secrets = ["s3cret".to_owned()];
-        for (how, headers) in signed(body) {
+        for (how, headers) in signed_deliveries(body) {
             for (name, value) in &headers {
                 for at in 0..value.len() {
                     let mut bytes = value.as_bytes().to_vec();
@@ -281,7 +308,7 @@ mod tests {
                     let Ok(changed) = axum::http::HeaderValue::from_bytes(&bytes) else { continue };
                     let mut headers = headers.clone();
                     headers.insert(name, changed);
-                    let same = verify(&how, &headers, body, &secrets, NOW);
+                    let same = verify_delivery(&how, &headers, body, &secrets, NOW);
                     // The first of two signatures, and the case of a word or digit, are not compared.
                     let spare = value.to_str().unwrap().starts_with("v1,AAAA") && at < 8
                         || value.to_str().unwrap().contains("v1=00,") && (12..20).contains(&at);
@@ -294,13 +321,14 @@ mod tests {
     #[test]
     fn the_example_of_standard_webhooks_is_believed() {
         let body = br#"{"test": 2432232314}"#;
-        let headers = headers(&[
+        let headers = header_map(&[
             ("webhook-id", "msg_p5jXN8AQM9LWM0D4loKWxJek"),
             ("webhook-timestamp", "1614265330"),
             ("webhook-signature", "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="),
         ]);
         let secret = ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".to_owned()];
-        let verified = verify(&Verify::Standard, &headers, body, &secret, 1_614_265_330_000).unwrap();
+        let verified =
+            verify_delivery(&Verify::Standard, &headers, body, &secret, 1_614_265_330_000).unwrap();
         assert_eq!(verified.id.as_deref(), Some("msg_p5jXN8AQM9LWM0D4loKWxJek"));
     }
 }

@@ -10,8 +10,8 @@ use lobster_runtime::store::service::CredentialKind;
 use serde_json::json;
 
 use super::routes::{Access, Handler, Of, Route, Takes};
-use super::{App, Asked, Problem, Reply, blocking, changes, stream, streamed_rest};
-use crate::access::{Object, Verb, can};
+use super::{App, Asked, Problem, Reply, changes, run_blocking, stream, streamed_rest};
+use crate::access::{Object, Verb, is_allowed};
 use crate::rate::QUEUE_AT_MOST;
 
 /// Checks that the caller may use this route for the object it names.
@@ -26,7 +26,7 @@ pub(super) fn check_access(app: &App, route: &Route, asked: &Asked) -> Result<()
     };
     let may_ask = actor.kind != CredentialKind::Agent || route.is_for_agents();
     let denied = |verb: Verb| {
-        let needs = verb.needs();
+        let needs = verb.required_role();
         let detail = match (verb, actor.kind) {
             (Verb::Converse, kind) if kind != CredentialKind::Agent => {
                 "this is for agents, which have tokens of their own: `lobster serve token new --agent`"
@@ -40,7 +40,7 @@ pub(super) fn check_access(app: &App, route: &Route, asked: &Asked) -> Result<()
         Problem::new(StatusCode::FORBIDDEN, "role", detail)
     };
     // The role is checked first, so that a caller without it does not learn which objects exist.
-    if !may_ask || !can(actor, verb, Object::List) {
+    if !may_ask || !is_allowed(actor, verb, Object::List) {
         return Err(denied(verb));
     }
     let verb = match of {
@@ -61,7 +61,7 @@ pub(super) fn check_access(app: &App, route: &Route, asked: &Asked) -> Result<()
             owner.as_deref().map_or(Object::Everything, Object::Workflow)
         }
     };
-    if can(actor, verb, object) { Ok(()) } else { Err(denied(verb)) }
+    if is_allowed(actor, verb, object) { Ok(()) } else { Err(denied(verb)) }
 }
 
 impl App {
@@ -69,9 +69,9 @@ impl App {
     ///
     /// # Errors
     /// Returns 429 with the seconds after which another start is accepted.
-    pub(crate) fn admit(&self, sender: &str) -> Result<(), Problem> {
+    pub(crate) fn admit_start(&self, sender: &str) -> Result<(), Problem> {
         let problem = |code, detail: String| Problem::new(StatusCode::TOO_MANY_REQUESTS, code, detail);
-        self.rates.take(sender).map_err(|wait| {
+        self.rates.take_start(sender).map_err(|wait| {
             let seconds = u32::try_from(wait.as_secs() + 1).unwrap_or(u32::MAX);
             problem("rate", format!("{sender} starts too many runs")).retry_after(seconds)
         })?;
@@ -119,19 +119,27 @@ pub fn rerun_verb(app: &App, run: RunId) -> Result<Verb, Problem> {
 }
 
 /// Records who requests a change before it is made, for all routes.
-async fn note(app: Arc<App>, route: &'static Route, asked: Asked) -> Result<Asked, Problem> {
-    blocking(move || {
+async fn record_request(app: Arc<App>, route: &'static Route, asked: Asked) -> Result<Asked, Problem> {
+    run_blocking(move || {
         let object = format!("{} {}", route.method, route.path);
-        app.service.note_request(&object, (asked.name(), &asked.origin()), json!(asked.params))?;
+        app.service.note_request(
+            &object,
+            (asked.caller_name(), &asked.caller_origin()),
+            json!(asked.params),
+        )?;
         Ok(asked)
     })
     .await
 }
 
 /// Calls the route's handler.
-pub(super) async fn answer(app: &Arc<App>, route: &'static Route, asked: Asked) -> Result<Reply, Problem> {
+pub(super) async fn call_handler(
+    app: &Arc<App>,
+    route: &'static Route,
+    asked: Asked,
+) -> Result<Reply, Problem> {
     let asked = match asked.actor.is_some() && route.is_noted() {
-        true => note(Arc::clone(app), route, asked).await?,
+        true => record_request(Arc::clone(app), route, asked).await?,
         false => asked,
     };
     if let Takes::Json(schema) = route.takes {
@@ -140,20 +148,20 @@ pub(super) async fn answer(app: &Arc<App>, route: &'static Route, asked: Asked) 
     let app = Arc::clone(app);
     match route.handler {
         Handler::Call(call) => {
-            let (mut reply, app, asked) = blocking(move || Ok((call(&app, &asked)?, app, asked))).await?;
+            let (mut reply, app, asked) = run_blocking(move || Ok((call(&app, &asked)?, app, asked))).await?;
             if let Some((first, rest)) = reply.rest.take() {
-                reply.body = streamed_rest::body(first, move || rest(&app, &asked));
+                reply.body = streamed_rest::two_part_body(first, move || rest(&app, &asked));
             }
             let status = StatusCode::from_u16(route.status).unwrap_or(StatusCode::OK);
-            Ok(if reply.status == StatusCode::OK { reply.status(status) } else { reply })
+            Ok(if reply.status == StatusCode::OK { reply.with_status(status) } else { reply })
         }
-        Handler::Records => stream::records(app, asked).await,
-        Handler::Changes => changes::follow(app, asked).await,
+        Handler::Records => stream::run_records(app, asked).await,
+        Handler::Changes => changes::stream_changes(app, asked).await,
         Handler::Agents => {
             let Some(agents) = app.agents.clone() else {
                 return Err(Problem::not_found("this server serves no agents"));
             };
-            Ok(Reply::whole(agents.answer(app, asked).await?.map(Body::new)))
+            Ok(Reply::from_response(agents.answer_request(app, asked).await?.map(Body::new)))
         }
     }
 }

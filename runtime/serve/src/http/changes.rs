@@ -16,8 +16,8 @@ use serde_json::json;
 use tokio::sync::{mpsc, watch};
 
 use super::answer::workflow_of_run;
-use super::stream::{Events, HEARTBEAT, STILL_HERE, WAITING, frame, last_event};
-use super::{App, Asked, Problem, Reply, blocking};
+use super::stream::{Events, HEARTBEAT, STILL_HERE, WAITING, event_frame, last_event};
+use super::{App, Asked, Problem, Reply, run_blocking};
 
 /// Interval at which the store is checked.
 const PAUSE: Duration = Duration::from_millis(80);
@@ -63,17 +63,17 @@ impl Watch {
         }
         let (new, receiver) = watch::channel(Newest::default());
         *sender = Some(new.clone());
-        tokio::spawn(look(Arc::clone(app), new));
+        tokio::spawn(watch_store(Arc::clone(app), new));
         receiver
     }
 }
 
 /// Checks the store until there are no followers left.
-async fn look(app: Arc<App>, sender: watch::Sender<Newest>) {
+async fn watch_store(app: Arc<App>, sender: watch::Sender<Newest>) {
     let mut known: Option<u64> = None;
     while sender.receiver_count() > 0 {
         let of_app = Arc::clone(&app);
-        let found = blocking(move || {
+        let found = run_blocking(move || {
             let deed = of_app.service.newest_deed()?;
             let head = of_app.store.newest_record()?;
             let Some(known) = known.filter(|known| *known <= head) else { return Ok((deed, head, None)) };
@@ -82,13 +82,13 @@ async fn look(app: Arc<App>, sender: watch::Sender<Newest>) {
         match found.await {
             Ok((deed, head, None)) => {
                 known = Some(head);
-                let heard = app.tidings.count();
+                let heard = app.tidings.message_count();
                 let _ = sender.send(Newest { deed, after: head, changes: Arc::default(), heard });
             }
             Ok((deed, _, Some(new))) => {
                 known = new.last().map(|change| change.number).or(known);
-                let heard = app.tidings.count();
-                sender.send_if_modified(|newest| newest.add(deed, new, heard));
+                let heard = app.tidings.message_count();
+                sender.send_if_modified(|newest| newest.add_changes(deed, new, heard));
             }
             // The next check may succeed.
             Err(_) => {}
@@ -117,7 +117,7 @@ fn changes_after(app: &App, after: u64, head: u64) -> Result<Vec<Change>, Proble
 
 impl Newest {
     /// Adds the result of a check. Returns true if it contained anything new.
-    fn add(&mut self, deed: i64, new: Vec<Change>, heard: u64) -> bool {
+    fn add_changes(&mut self, deed: i64, new: Vec<Change>, heard: u64) -> bool {
         if self.deed == deed && self.heard == heard && new.is_empty() {
             return false;
         }
@@ -136,20 +136,20 @@ impl Newest {
 }
 
 /// Streams the changes that the caller may see.
-pub(super) async fn follow(app: Arc<App>, asked: Asked) -> Result<Reply, Problem> {
+pub(super) async fn stream_changes(app: Arc<App>, asked: Asked) -> Result<Reply, Problem> {
     let after: Option<u64> = match (last_event(&asked), asked.query("after")) {
         (Some(last), _) => Some(last),
-        (None, Some(_)) => Some(asked.number("after", 0)?),
+        (None, Some(_)) => Some(asked.query_number("after", 0)?),
         (None, None) => None,
     };
     let newest = Watch::subscribe(&app);
     let of_app = Arc::clone(&app);
-    let head = blocking(move || Ok(of_app.store.newest_record()?)).await?;
+    let head = run_blocking(move || Ok(of_app.store.newest_record()?)).await?;
     // A number from another store has no meaning here.
     let after = after.filter(|after| *after <= head);
     let (sender, receiver) = mpsc::channel(WAITING);
     tokio::spawn(send_changes(app, asked, (after.unwrap_or(head), after.is_none()), newest, sender));
-    Ok(Reply::stream(Body::new(Events::new(receiver))))
+    Ok(Reply::event_stream(Body::new(Events::new(receiver))))
 }
 
 async fn send_changes(
@@ -159,20 +159,20 @@ async fn send_changes(
     mut newest: watch::Receiver<Newest>,
     sender: mpsc::Sender<Bytes>,
 ) {
-    if is_new && sender.send(event(after, "now", &[])).await.is_err() {
+    if is_new && sender.send(runs_event(after, "now", &[])).await.is_err() {
         return;
     }
     let mut quiet = Instant::now();
     let mut checked = Instant::now();
     let mut deed = None;
-    let mut heard = app.tidings.count();
+    let mut heard = app.tidings.message_count();
     loop {
         let found = newest.borrow_and_update().clone();
         // The stream ends when the caller's access ends.
         if deed.replace(found.deed) != Some(found.deed) || checked.elapsed() >= HEARTBEAT {
             checked = Instant::now();
             let (of_app, of_asked) = (Arc::clone(&app), asked.clone());
-            let still = blocking(move || of_app.check_still(&of_asked));
+            let still = run_blocking(move || of_app.check_still(&of_asked));
             if still.await.is_err() {
                 return;
             }
@@ -180,7 +180,7 @@ async fn send_changes(
         let is_late = after < found.after;
         let new = if is_late {
             let of_app = Arc::clone(&app);
-            match blocking(move || changes_after(&of_app, after, u64::MAX)).await {
+            match run_blocking(move || changes_after(&of_app, after, u64::MAX)).await {
                 Ok(new) => new,
                 Err(_) => return,
             }
@@ -194,7 +194,7 @@ async fn send_changes(
                 runs.push(change.run);
             }
         }
-        for (run, workflow) in app.tidings.since(heard) {
+        for (run, workflow) in app.tidings.runs_since(heard) {
             if asked.may_read(workflow.as_deref()) && !runs.contains(&run) {
                 runs.push(run);
             }
@@ -202,7 +202,7 @@ async fn send_changes(
         heard = heard.max(found.heard);
         if !runs.is_empty() {
             quiet = Instant::now();
-            if sender.send(event(after, "runs", &runs)).await.is_err() {
+            if sender.send(runs_event(after, "runs", &runs)).await.is_err() {
                 return;
             }
         }
@@ -226,7 +226,7 @@ async fn send_changes(
     }
 }
 
-fn event(id: u64, name: &str, runs: &[RunId]) -> Bytes {
+fn runs_event(id: u64, name: &str, runs: &[RunId]) -> Bytes {
     let runs: Vec<String> = runs.iter().map(ToString::to_string).collect();
-    frame(Some(id), name, &json::compact(&json!(runs)))
+    event_frame(Some(id), name, &json::compact(&json!(runs)))
 }

@@ -20,7 +20,7 @@ use crate::access::{Actor, actor_of};
 /// The cookie of a session.
 pub const COOKIE: &str = "lobster_session";
 
-fn text(headers: &HeaderMap, name: impl header::AsHeaderName) -> Option<&str> {
+fn header_text(headers: &HeaderMap, name: impl header::AsHeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }
 
@@ -28,7 +28,7 @@ fn text(headers: &HeaderMap, name: impl header::AsHeaderName) -> Option<&str> {
 pub(super) fn check_host(hosts: &Hosts, headers: &HeaderMap) -> Result<(), Problem> {
     let mut given = headers.get_all(header::HOST).iter();
     match (given.next().and_then(|host| host.to_str().ok()), given.next()) {
-        (Some(host), None) if hosts.has(host) => Ok(()),
+        (Some(host), None) if hosts.has_name(host) => Ok(()),
         _ => Err(Problem::new(
             StatusCode::MISDIRECTED_REQUEST,
             "host",
@@ -50,13 +50,13 @@ pub(super) fn check_origin(
             "a page of another origin may not call this server; set `url` in its settings to the address that people use",
         )
     };
-    let called = text(headers, header::HOST).unwrap_or_default();
+    let called = header_text(headers, header::HOST).unwrap_or_default();
     let is_own = |origin| hosts.has_page(origin, called, is_secure);
-    if headers.contains_key(header::ORIGIN) && !text(headers, header::ORIGIN).is_some_and(is_own) {
+    if headers.contains_key(header::ORIGIN) && !header_text(headers, header::ORIGIN).is_some_and(is_own) {
         return Err(foreign());
     }
-    let is_link = *method == Method::GET && text(headers, "sec-fetch-mode") == Some("navigate");
-    match text(headers, "sec-fetch-site") {
+    let is_link = *method == Method::GET && header_text(headers, "sec-fetch-mode") == Some("navigate");
+    match header_text(headers, "sec-fetch-site") {
         None | Some("same-origin" | "none") => Ok(()),
         // A followed link only reads, like every GET.
         Some(_) if is_link => Ok(()),
@@ -77,7 +77,7 @@ pub(super) fn check_caller(
         let Some(token) = token else { return Ok(None) };
         return Ok(actor_of(service, token, &[CredentialKind::Token, CredentialKind::Agent])?);
     }
-    let named = by_proxy.map(|proxy| proxy.caller(headers)).transpose()?.flatten();
+    let named = by_proxy.map(|proxy| proxy.named_caller(headers)).transpose()?.flatten();
     let of_session = || match session_of(headers) {
         Some(session) => actor_of(service, session, &[CredentialKind::Session]),
         None => Ok(None),
@@ -122,7 +122,7 @@ const ADDRESSES: usize = 10_000;
 impl Failures {
     /// Counts a failed attempt, and returns the answer to it: the reason, or that there were too many. Successful
     /// attempts are never limited: many people may share an address, and secrets have too many bits for guessing.
-    pub(super) fn count(&self, from: IpAddr, why: Problem) -> Problem {
+    pub(super) fn count_failure(&self, from: IpAddr, why: Problem) -> Problem {
         let mut all = lock(&self.0);
         all.retain(|_, (_, since)| since.elapsed() < FAILURE_TIME);
         if all.len() >= ADDRESSES && !all.contains_key(&from) {

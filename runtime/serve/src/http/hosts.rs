@@ -63,7 +63,7 @@ impl Hosts {
 
     /// True if a name, with or without a port, is a name of the server. Only whole names match: `127.0.0.1.example.com`
     /// is another machine.
-    pub(super) fn has(&self, authority: &str) -> bool {
+    pub(super) fn has_name(&self, authority: &str) -> bool {
         host_and_port(authority).is_some_and(|(host, _)| self.names.contains(&host))
     }
 
@@ -138,16 +138,16 @@ mod tests {
 
     const CLEAR: Reached<'static> = Reached { listen: LISTEN, has_tls: false, has_proxy: false, url: None };
 
-    fn hosts(reached: Reached<'_>) -> Hosts {
+    fn sample_hosts(reached: Reached<'_>) -> Hosts {
         Hosts::new(reached, &["Flows.example".to_owned()])
     }
 
     #[test]
     fn only_whole_names_are_names_of_this_server() {
-        let hosts = hosts(CLEAR);
+        let hosts = sample_hosts(CLEAR);
         for good in ["127.0.0.1", "127.0.0.1:7410", "localhost:1", "[::1]:7410", "flows.example", "LOCALHOST"]
         {
-            assert!(hosts.has(good), "{good}");
+            assert!(hosts.has_name(good), "{good}");
         }
         for bad in [
             "127.0.0.1.evil.example",
@@ -159,16 +159,16 @@ mod tests {
             "127.0.0.2",
             "local host",
         ] {
-            assert!(!hosts.has(bad), "{bad}");
+            assert!(!hosts.has_name(bad), "{bad}");
         }
         let listen = SocketAddr::from(([10, 0, 0, 1], 7410));
-        assert!(!Hosts::new(Reached { listen, ..CLEAR }, &[]).has("localhost"));
+        assert!(!Hosts::new(Reached { listen, ..CLEAR }, &[]).has_name("localhost"));
     }
 
     #[test]
     fn a_page_of_another_port_or_scheme_is_another_servers() {
         let (clear, secure) = (false, true);
-        let hosts = hosts(CLEAR);
+        let hosts = sample_hosts(CLEAR);
         for (origin, called, is_secure, is_own) in [
             ("http://localhost:7410", "localhost:7410", clear, true),
             ("http://127.0.0.1:7410", "127.0.0.1:7410", clear, true),
@@ -195,9 +195,9 @@ mod tests {
         }
         // A proxy that drops the port, and a server whose users have no TLS.
         let reached = Reached { url: Some("https://flows.example:8443/"), ..CLEAR };
-        assert!(self::hosts(reached).has_page("https://flows.example:8443", "flows.example", secure));
+        assert!(sample_hosts(reached).has_page("https://flows.example:8443", "flows.example", secure));
         let reached = Reached { url: Some("HTTP://flows.example"), ..CLEAR };
-        assert!(self::hosts(reached).has_page("http://flows.example", "flows.example", secure));
+        assert!(sample_hosts(reached).has_page("http://flows.example", "flows.example", secure));
     }
 
     #[test]
@@ -216,7 +216,7 @@ mod tests {
                 &["http://localhost:7410", "https://flows.example", "https://flows.example:8443"],
             ),
         ] {
-            let hosts = hosts(reached);
+            let hosts = sample_hosts(reached);
             for origin in [
                 "http://localhost:7410",
                 "https://localhost:7410",

@@ -38,7 +38,7 @@ use lobster_runtime::store::Store;
 use lobster_runtime::store::service::{CredentialKind, Service};
 use serde_json::Value;
 
-use crate::access::{Actor, Object, can};
+use crate::access::{Actor, Object, is_allowed};
 use crate::net::Door;
 use crate::passkeys::Challenges;
 use crate::program::{self, Behalf, Started};
@@ -58,12 +58,12 @@ pub use answer::{rerun_verb, run_of, workflow_of_run};
 /// Operations that pages share with the API, with the same checks and the same trail.
 pub mod acts {
     pub use super::api::access::{forget_passkey, login, logout, may_add_passkey, passkeys_of};
-    pub use super::api::gates::{answer as answer_gate, decide as decide_gate};
-    pub use super::api::runs::cancel as cancel_run;
-    pub use super::api::schedules::{pause as pause_schedule, resume as resume_schedule};
+    pub use super::api::gates::{answer_approval as answer_gate, decide_approval as decide_gate};
+    pub use super::api::runs::cancel_run;
+    pub use super::api::schedules::{pause_schedule, resume_schedule};
     pub use super::api::workflows::{
-        Cause, FileOfWorkflow, Saved, check as check_draft, enqueue as start_run, enqueue_for,
-        file_of as file_of_workflow, file_problem, register_file, save as save_file,
+        Cause, FileOfWorkflow, Saved, check_draft, enqueue_for, file_of as file_of_workflow, file_problem,
+        register_file, save_file, start_run,
     };
 }
 
@@ -148,7 +148,7 @@ pub type Answering =
 /// The protocol for agents. The service checks callers and roles; the protocol does the rest.
 pub trait Agents: Send + Sync {
     /// Answers an accepted request of an agent.
-    fn answer(&self, app: Arc<App>, asked: Asked) -> Answering;
+    fn answer_request(&self, app: Arc<App>, asked: Asked) -> Answering;
 }
 
 /// Pages that are served beside the API, with the same checks.
@@ -196,15 +196,15 @@ impl App {
         self.is_ending.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn end(&self) {
+    pub(crate) fn mark_ending(&self) {
         self.is_ending.store(true, Ordering::Relaxed);
     }
 
     /// Builds a command that runs lobster with these arguments, in the given directory if it exists. Its output is for
     /// a page.
     #[must_use]
-    pub fn command(&self, behalf: &Behalf<'_>, cwd: &str, words: &[impl AsRef<OsStr>]) -> Command {
-        let mut command = program::command(&self.program, behalf, words);
+    pub fn build_command(&self, behalf: &Behalf<'_>, cwd: &str, words: &[impl AsRef<OsStr>]) -> Command {
+        let mut command = program::build_command(&self.program, behalf, words);
         command.env("NO_COLOR", "1");
         if Path::new(cwd).is_dir() {
             command.current_dir(cwd);
@@ -216,7 +216,7 @@ impl App {
     ///
     /// # Errors
     /// Fails if no process can be started.
-    pub fn start(&self, command: Command) -> Result<Started, Problem> {
+    pub fn start_process(&self, command: Command) -> Result<Started, Problem> {
         let waker = self.waker.clone();
         Started::spawn(command, move || waker.wake()).map_err(|error| {
             let why = format!("no process can be started now: {error}");
@@ -225,14 +225,14 @@ impl App {
     }
 
     /// Identifies the caller, if the service knows them.
-    fn caller(&self, asked: &Asked) -> Result<Option<Actor>, Problem> {
+    fn identify_caller(&self, asked: &Asked) -> Result<Option<Actor>, Problem> {
         let by_proxy = self.proxy.as_ref().filter(|_| asked.door.is_proxy);
         guard::check_caller(&self.service, by_proxy, (&asked.method, &asked.headers))
     }
 
     /// Checks access again while an answer is streamed: the session may have ended.
     pub(crate) fn check_still(&self, asked: &Asked) -> Result<(), Problem> {
-        if self.caller(asked)? == asked.actor {
+        if self.identify_caller(asked)? == asked.actor {
             return Ok(());
         }
         Err(Problem::new(StatusCode::UNAUTHORIZED, "login", "the session or token is no longer valid"))
@@ -313,7 +313,7 @@ impl Asked {
     ///
     /// # Errors
     /// Fails if the text is not a number.
-    pub fn number<N: std::str::FromStr>(&self, name: &str, otherwise: N) -> Result<N, Problem> {
+    pub fn query_number<N: std::str::FromStr>(&self, name: &str, otherwise: N) -> Result<N, Problem> {
         match self.query(name) {
             None => Ok(otherwise),
             Some(text) => text.parse().map_err(|_| Problem::bad_request(format!("{name} must be a number"))),
@@ -322,20 +322,20 @@ impl Asked {
 
     /// The caller's name, for the history.
     #[must_use]
-    pub fn name(&self) -> Option<&str> {
+    pub fn caller_name(&self) -> Option<&str> {
         self.actor.as_ref().map(|actor| actor.name.as_str())
     }
 
     /// The name of the calling agent, if the caller is one.
     #[must_use]
-    pub fn agent(&self) -> Option<&str> {
+    pub fn agent_name(&self) -> Option<&str> {
         let agent = self.actor.as_ref().filter(|actor| actor.kind == CredentialKind::Agent);
         agent.map(|actor| actor.name.as_str())
     }
 
     /// The caller's address and credential, for the history.
     #[must_use]
-    pub fn origin(&self) -> String {
+    pub fn caller_origin(&self) -> String {
         match &self.actor {
             Some(actor) => format!("{} {}", self.door.peer, actor.credential),
             None => self.door.peer.to_string(),
@@ -345,14 +345,14 @@ impl Asked {
     /// True if the caller may read objects of this workflow, or objects without a workflow.
     #[must_use]
     pub fn may_read(&self, workflow: Option<&str>) -> bool {
-        self.may(crate::access::Verb::Read, workflow)
+        self.has_right(crate::access::Verb::Read, workflow)
     }
 
     /// True if the caller has this right for objects of this workflow, or for objects without a workflow.
     #[must_use]
-    pub fn may(&self, verb: crate::access::Verb, workflow: Option<&str>) -> bool {
+    pub fn has_right(&self, verb: crate::access::Verb, workflow: Option<&str>) -> bool {
         let object = workflow.map_or(Object::Everything, Object::Workflow);
-        self.actor.as_ref().is_some_and(|actor| can(actor, verb, object))
+        self.actor.as_ref().is_some_and(|actor| is_allowed(actor, verb, object))
     }
 }
 
@@ -399,11 +399,11 @@ impl Reply {
 
     /// Redirects a browser to another page of this server.
     #[must_use]
-    pub fn see(path: &str) -> Self {
+    pub fn redirect_to(path: &str) -> Self {
         let place = HeaderValue::from_str(path).unwrap_or(HeaderValue::from_static("/"));
         Self::text("text/plain; charset=utf-8", String::new())
-            .status(StatusCode::SEE_OTHER)
-            .header(header::LOCATION, place)
+            .with_status(StatusCode::SEE_OTHER)
+            .with_header(header::LOCATION, place)
     }
 
     /// The additional headers of the answer.
@@ -412,30 +412,30 @@ impl Reply {
         &self.headers
     }
 
-    pub(crate) fn stream(body: Body) -> Self {
+    pub(crate) fn event_stream(body: Body) -> Self {
         Self::bytes("text/event-stream", body)
     }
 
     #[must_use]
-    pub fn status(mut self, status: StatusCode) -> Self {
+    pub fn with_status(mut self, status: StatusCode) -> Self {
         self.status = status;
         self
     }
 
     #[must_use]
-    pub fn header(mut self, name: header::HeaderName, value: HeaderValue) -> Self {
+    pub fn with_header(mut self, name: header::HeaderName, value: HeaderValue) -> Self {
         self.headers.push((name, value));
         self
     }
 
     /// An answer that was made elsewhere.
-    pub(crate) fn whole(response: Response<Body>) -> Self {
+    pub(crate) fn from_response(response: Response<Body>) -> Self {
         let (head, body) = response.into_parts();
         let headers = head.headers.into_iter().filter_map(|(name, value)| Some((name?, value))).collect();
         Self { status: head.status, headers, ..Self::bytes("", body) }
     }
 
-    fn response(self) -> Response<Body> {
+    fn into_response(self) -> Response<Body> {
         let mut response = Response::new(self.body);
         *response.status_mut() = self.status;
         if !self.content_type.is_empty() {
@@ -447,15 +447,15 @@ impl Reply {
 }
 
 /// The router of the service and of its pages.
-pub fn router(app: &Arc<App>) -> Router {
+pub fn build_router(app: &Arc<App>) -> Router {
     let mut router = Router::new();
     let pages = app.pages.map_or(&[][..], |pages| pages.routes);
     for route in routes().iter().chain(pages) {
         let app = Arc::clone(app);
-        let filter = MethodFilter::try_from(route.method()).unwrap_or(MethodFilter::GET);
+        let filter = MethodFilter::try_from(route.http_method()).unwrap_or(MethodFilter::GET);
         let handler = move |params: RawPathParams, request: Request| {
             let app = Arc::clone(&app);
-            async move { respond(app, route, params, request).await }
+            async move { respond_to(app, route, params, request).await }
         };
         // The former address, which still works and is not described.
         if let Some(rest) = route.path.strip_prefix("/api/v1/approvals") {
@@ -467,7 +467,7 @@ pub fn router(app: &Arc<App>) -> Router {
     router
         .fallback(move |request: Request| {
             let app = Arc::clone(&missing);
-            async move { refuse(&app, &request, &Problem::not_found("there is nothing at this address")) }
+            async move { refuse_request(&app, &request, &Problem::not_found("there is nothing at this address")) }
         })
         .method_not_allowed_fallback(move |request: Request| {
             let app = Arc::clone(&wrong);
@@ -477,13 +477,13 @@ pub fn router(app: &Arc<App>) -> Router {
                     "method",
                     "this address takes another method",
                 );
-                refuse(&app, &request, &problem)
+                refuse_request(&app, &request, &problem)
             }
         })
 }
 
 /// Answers a request without a route. A stranger learns nothing else.
-fn refuse(app: &App, request: &Request, problem: &Problem) -> Response<Body> {
+fn refuse_request(app: &App, request: &Request, problem: &Problem) -> Response<Body> {
     let is_secure = request.extensions().get::<Door>().is_some_and(|door| door.is_secure);
     let checked = guard::check_host(&app.hosts, request.headers())
         .and_then(|()| guard::check_origin(&app.hosts, is_secure, (request.method(), request.headers())));
@@ -497,20 +497,20 @@ fn refuse(app: &App, request: &Request, problem: &Problem) -> Response<Body> {
         Asked::new(door, request.method().clone(), request.uri(), headers.clone(), BTreeMap::new())
     });
     match asked.filter(|_| wants_page) {
-        Some(asked) => finish(app, show(app, true, &asked, &problem)),
-        None => finish(app, problem.response()),
+        Some(asked) => finish_response(app, show_problem(app, true, &asked, &problem)),
+        None => finish_response(app, problem.to_response()),
     }
 }
 
 /// The answer for a problem, for a program or a person.
-fn show(app: &App, is_page: bool, asked: &Asked, problem: &Problem) -> Response<Body> {
+fn show_problem(app: &App, is_page: bool, asked: &Asked, problem: &Problem) -> Response<Body> {
     match app.pages.filter(|_| is_page) {
-        Some(pages) => (pages.problem)(app, asked, problem).response(),
-        None => problem.response(),
+        Some(pages) => (pages.problem)(app, asked, problem).into_response(),
+        None => problem.to_response(),
     }
 }
 
-async fn respond(
+async fn respond_to(
     app: Arc<App>,
     route: &'static Route,
     params: RawPathParams,
@@ -518,22 +518,25 @@ async fn respond(
 ) -> Response<Body> {
     let (head, body) = request.into_parts();
     let Some(door) = head.extensions.get::<Door>().cloned() else {
-        return finish(&app, Problem::bad_request("the origin of the connection is unknown").response());
+        return finish_response(
+            &app,
+            Problem::bad_request("the origin of the connection is unknown").to_response(),
+        );
     };
     let params = params.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let mut asked = Asked::new(door, head.method, &head.uri, head.headers, params);
     let answered = match let_in(&app, route, &mut asked, body).await {
-        Ok(()) => answer::answer(&app, route, asked.clone()).await,
+        Ok(()) => answer::call_handler(&app, route, asked.clone()).await,
         Err(problem) => Err(problem),
     };
     let response = match answered {
-        Ok(reply) => reply.response(),
+        Ok(reply) => reply.into_response(),
         Err(problem) => {
             tracing::info!(route = route.path, code = problem.code, detail = problem.detail, "refused");
-            show(&app, route.is_page, &asked, &problem)
+            show_problem(&app, route.is_page, &asked, &problem)
         }
     };
-    finish(&app, response)
+    finish_response(&app, response)
 }
 
 /// Performs all checks before the route is called, in the same order for all routes.
@@ -553,9 +556,9 @@ async fn let_in(app: &Arc<App>, route: &'static Route, asked: &mut Asked, body: 
     }
     let (of_app, known) = (Arc::clone(app), asked.clone());
     // Reading the store must not delay other requests.
-    let (actor, access) = blocking(move || {
+    let (actor, access) = run_blocking(move || {
         let mut known = known;
-        known.actor = of_app.caller(&known)?;
+        known.actor = of_app.identify_caller(&known)?;
         let access = answer::check_access(&of_app, route, &known);
         Ok((known.actor, access))
     })
@@ -564,7 +567,7 @@ async fn let_in(app: &Arc<App>, route: &'static Route, asked: &mut Asked, body: 
     access?;
     is_read?;
     if asked.actor.is_some() {
-        asked.door.belongs();
+        asked.door.mark_accepted();
     }
     if let Some(body) = body {
         asked.body = read_body(&asked.headers, body).await?;
@@ -578,7 +581,7 @@ async fn let_in(app: &Arc<App>, route: &'static Route, asked: &mut Asked, body: 
 }
 
 /// Runs work that may wait for the disk.
-pub(crate) async fn blocking<T: Send + 'static>(
+pub(crate) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
@@ -665,7 +668,7 @@ const HEADERS: [(&str, &str); 6] = [
     ("cross-origin-resource-policy", "same-origin"),
 ];
 
-fn finish(app: &App, mut response: Response<Body>) -> Response<Body> {
+fn finish_response(app: &App, mut response: Response<Body>) -> Response<Body> {
     let class = usize::from(response.status().as_u16() / 100);
     if let Some(count) = app.requests.get(class) {
         count.fetch_add(1, Ordering::Relaxed);
@@ -677,7 +680,7 @@ fn finish(app: &App, mut response: Response<Body>) -> Response<Body> {
 }
 
 impl Route {
-    fn method(&self) -> Method {
+    fn http_method(&self) -> Method {
         self.method.parse().unwrap_or(Method::GET)
     }
 }

@@ -10,7 +10,7 @@ pub(super) fn document() -> Value {
     for route in routes() {
         let path = route.path.replace("{*", "{");
         let entry = paths.entry(path).or_insert_with(|| json!({}));
-        entry[route.method.to_ascii_lowercase()] = operation(route);
+        entry[route.method.to_ascii_lowercase()] = describe_operation(route);
     }
     json!({
         "openapi": "3.1.0",
@@ -42,21 +42,21 @@ pub(super) fn document() -> Value {
     })
 }
 
-fn operation(route: &Route) -> Value {
+fn describe_operation(route: &Route) -> Value {
     let problem = json!({
         "description": "why not",
         "content": { "application/problem+json": { "schema": { "$ref": "#/components/schemas/Problem" } } },
     });
     let mut operation = json!({
         "summary": route.summary,
-        "parameters": parameters(route),
+        "parameters": describe_parameters(route),
         "responses": { route.status.to_string(): { "description": "done" }, "default": problem },
     });
     match route.access {
         Access::Open => operation["security"] = json!([]),
         Access::To(verb, _) => {
             operation["security"] = json!([{ "token": [] }, { "session": [] }]);
-            operation["x-lobster-role"] = verb.needs().as_str().into();
+            operation["x-lobster-role"] = verb.required_role().as_str().into();
         }
     }
     match route.takes {
@@ -74,7 +74,7 @@ fn operation(route: &Route) -> Value {
     operation
 }
 
-fn parameters(route: &Route) -> Vec<Value> {
+fn describe_parameters(route: &Route) -> Vec<Value> {
     let names = route.path.split('{').skip(1).filter_map(|rest| rest.split('}').next());
     let names = names.map(|name| name.trim_start_matches('*'));
     let in_path = names

@@ -42,7 +42,7 @@ impl Problem {
     }
 
     #[must_use]
-    pub fn with(mut self, more: Value) -> Self {
+    pub fn with_details(mut self, more: Value) -> Self {
         *self.more = more;
         self
     }
@@ -55,7 +55,7 @@ impl Problem {
 
     /// The error as an answer.
     #[must_use]
-    pub fn response(&self) -> Response<Body> {
+    pub fn to_response(&self) -> Response<Body> {
         let mut body = json!({
             "type": format!("urn:lobster:problem:{}", self.code),
             "title": self.status.canonical_reason().unwrap_or("Error"),

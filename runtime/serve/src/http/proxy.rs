@@ -34,7 +34,7 @@ pub struct Rights {
 
 impl NamedByProxy {
     /// Returns the caller, if the proxy names one.
-    pub(super) fn caller(&self, headers: &HeaderMap) -> Result<Option<Actor>, Problem> {
+    pub(super) fn named_caller(&self, headers: &HeaderMap) -> Result<Option<Actor>, Problem> {
         let mut given = headers.get_all(&self.header).iter();
         let name = match (given.next(), given.next()) {
             (None, _) => return Ok(None),
@@ -71,7 +71,7 @@ impl NamedByProxy {
 mod tests {
     use super::*;
 
-    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+    fn header_map(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
         let mut headers = HeaderMap::new();
         for (name, value) in pairs {
             headers.append(*name, value.parse().unwrap());
@@ -87,9 +87,9 @@ mod tests {
             people: [("ann".to_owned(), rights(Role::Approver))].into(),
             others: None,
         };
-        let ann = named.caller(&headers(&[("remote-user", " ann ")])).ok().flatten().unwrap();
+        let ann = named.named_caller(&header_map(&[("remote-user", " ann ")])).ok().flatten().unwrap();
         assert_eq!((ann.name.as_str(), ann.role), ("ann", Role::Approver));
-        assert!(named.caller(&headers(&[("x-user", "ann")])).is_ok_and(|none| none.is_none()));
+        assert!(named.named_caller(&header_map(&[("x-user", "ann")])).is_ok_and(|none| none.is_none()));
         for (sent, code) in [
             (&[("remote-user", "ann"), ("remote-user", "eve")][..], "proxy"),
             (&[("remote-user", "")], "proxy"),
@@ -98,13 +98,13 @@ mod tests {
             (&[("remote-user", "Ann")], "role"),
         ] {
             assert_eq!(
-                named.caller(&headers(sent)).err().map(|problem| problem.code),
+                named.named_caller(&header_map(sent)).err().map(|problem| problem.code),
                 Some(code),
                 "{sent:?}"
             );
         }
         named.others = Some(rights(Role::Viewer));
-        let eve = named.caller(&headers(&[("remote-user", "eve")])).ok().flatten();
+        let eve = named.named_caller(&header_map(&[("remote-user", "eve")])).ok().flatten();
         assert_eq!(eve.map(|eve| eve.role), Some(Role::Viewer));
     }
 }

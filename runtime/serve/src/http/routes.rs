@@ -115,7 +115,7 @@ const fn with_query(mut route: Route, query: &'static [&'static str]) -> Route {
 }
 
 /// A method of the address for agents.
-const fn agents(method: &'static str, summary: &'static str, takes: Takes) -> Route {
+const fn agent_route(method: &'static str, summary: &'static str, takes: Takes) -> Route {
     Route {
         method,
         path: "/mcp",
@@ -209,7 +209,7 @@ static ROUTES: &[Route] = &[
             "A challenge that a key signs once, within five minutes: to log in, to be added, or to approve a `question` (its id and digest)",
             Takes::Nothing,
             200,
-            access::challenge,
+            access::issue_challenge,
         ),
         &["question"],
     ),
@@ -221,7 +221,7 @@ static ROUTES: &[Route] = &[
         200,
         access::log_in_by_passkey,
     ),
-    get("/api/v1/passkeys", READ_LIST, "Your passkeys", access::passkeys),
+    get("/api/v1/passkeys", READ_LIST, "Your passkeys", access::list_passkeys),
     post(
         "/api/v1/passkeys",
         READ_LIST,
@@ -241,7 +241,7 @@ static ROUTES: &[Route] = &[
         handler: Handler::Call(access::forget_passkey),
         is_page: false,
     },
-    get("/api/v1/me", READ_LIST, "The caller, with role and workflows", access::me),
+    get("/api/v1/me", READ_LIST, "The caller, with role and workflows", access::show_caller),
     get("/api/v1/servers", READ_LIST, "The running servers of this store", state::servers),
     get(
         "/api/v1/workflows",
@@ -315,10 +315,10 @@ static ROUTES: &[Route] = &[
         "Cancels a run",
         Takes::Nothing,
         202,
-        runs::cancel,
+        runs::cancel_run,
     ),
     with_query(
-        get("/api/v1/runs/{run}/events", READ_RUN, "The records of a run's journal", runs::events),
+        get("/api/v1/runs/{run}/events", READ_RUN, "The records of a run's journal", runs::list_records),
         &["after", "limit"],
     ),
     with_query(
@@ -326,7 +326,7 @@ static ROUTES: &[Route] = &[
             "/api/v1/runs/{run}/output",
             READ_RUN,
             "Output of the steps of a run, even while they run; optionally only of one `step` and the steps inside it",
-            runs::output,
+            runs::show_output,
         ),
         &["step"],
     ),
@@ -360,7 +360,7 @@ static ROUTES: &[Route] = &[
         "Answers an approval or input request; the digest names the version that was shown",
         Takes::Json(answer_schema),
         200,
-        gates::answer,
+        gates::answer_approval,
     ),
     get("/api/v1/schedules", READ_LIST, "The schedules, each with its next due time", schedules::list),
     with_query(
@@ -368,7 +368,7 @@ static ROUTES: &[Route] = &[
             "/api/v1/workflows/{workflow}/schedules/{schedule}/ticks",
             Access::To(Verb::Read, Of::Workflow),
             "Results of a schedule's ticks, newest first",
-            schedules::ticks,
+            schedules::list_ticks,
         ),
         &["limit", "since"],
     ),
@@ -378,7 +378,7 @@ static ROUTES: &[Route] = &[
         "Pauses a schedule",
         Takes::Nothing,
         200,
-        schedules::pause,
+        schedules::pause_schedule,
     ),
     post(
         "/api/v1/workflows/{workflow}/schedules/{schedule}/resume",
@@ -386,7 +386,7 @@ static ROUTES: &[Route] = &[
         "Resumes a paused schedule",
         Takes::Nothing,
         200,
-        schedules::resume,
+        schedules::resume_schedule,
     ),
     post(
         "/api/v1/workflows/{workflow}/schedules/{schedule}/backfill",
@@ -422,7 +422,7 @@ static ROUTES: &[Route] = &[
         events::send,
     ),
     with_query(
-        get("/api/v1/waits", READ_LIST, "Times and events that parked runs wait for", events::waits),
+        get("/api/v1/waits", READ_LIST, "Times and events that parked runs wait for", events::list_waits),
         &["limit"],
     ),
     with_query(
@@ -434,7 +434,7 @@ static ROUTES: &[Route] = &[
         ),
         &["limit"],
     ),
-    get("/api/v1/tokens", ADMINISTER, "The tokens of programs, without their secrets", access::tokens),
+    get("/api/v1/tokens", ADMINISTER, "The tokens of programs, without their secrets", access::list_tokens),
     post(
         "/api/v1/tokens",
         ADMINISTER,
@@ -451,20 +451,20 @@ static ROUTES: &[Route] = &[
         takes: Takes::Nothing,
         query: &[],
         status: 200,
-        handler: Handler::Call(access::revoke),
+        handler: Handler::Call(access::revoke_token),
         is_page: false,
     },
     with_query(get("/api/v1/trail", ADMINISTER, "The trail, newest first", state::trail), &["limit"]),
-    agents("POST", "A message of the Model Context Protocol, over streamable HTTP", Takes::Bytes),
-    agents("GET", "Messages to an agent's session, as server-sent events", Takes::Nothing),
-    agents("DELETE", "Ends an agent's session; its runs continue", Takes::Nothing),
+    agent_route("POST", "A message of the Model Context Protocol, over streamable HTTP", Takes::Bytes),
+    agent_route("GET", "Messages to an agent's session, as server-sent events", Takes::Nothing),
+    agent_route("DELETE", "Ends an agent's session; its runs continue", Takes::Nothing),
     post(
         "/hooks/{*path}",
         Access::Open,
         "A delivery of a webhook, signed by its sender; it is durable when the answer arrives",
         Takes::Bytes,
         202,
-        hooks::receive,
+        hooks::receive_delivery,
     ),
 ];
 

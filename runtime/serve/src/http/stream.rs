@@ -16,7 +16,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::answer::run_of;
-use super::{App, Asked, Problem, Reply, blocking};
+use super::{App, Asked, Problem, Reply, run_blocking};
 
 /// Interval at which the journal is checked.
 const PAUSE: Duration = Duration::from_millis(150);
@@ -34,23 +34,28 @@ pub(super) const STILL_HERE: Bytes = Bytes::from_static(b": still here\n\n");
 pub(super) const WAITING: usize = 4;
 
 /// Starts the stream of `{run}`.
-pub(super) async fn records(app: Arc<App>, asked: Asked) -> Result<Reply, Problem> {
-    let after: u64 = last_event(&asked).map_or_else(|| asked.number("after", 0), Ok)?;
+pub(super) async fn run_records(app: Arc<App>, asked: Asked) -> Result<Reply, Problem> {
+    let after: u64 = last_event(&asked).map_or_else(|| asked.query_number("after", 0), Ok)?;
     let of_run = Arc::clone(&app);
     let of_asked = asked.clone();
-    let run = blocking(move || run_of(&of_run, &of_asked)).await?;
+    let run = run_blocking(move || run_of(&of_run, &of_asked)).await?;
     let (sender, receiver) = mpsc::channel(WAITING);
-    tokio::spawn(follow(app, asked, (run, after), sender));
-    Ok(Reply::stream(Body::new(Events(receiver))))
+    tokio::spawn(send_records(app, asked, (run, after), sender));
+    Ok(Reply::event_stream(Body::new(Events(receiver))))
 }
 
 /// Sends new records until the run is over, the client is gone or its access ends.
-async fn follow(app: Arc<App>, asked: Asked, (run, mut after): (RunId, u64), sender: mpsc::Sender<Bytes>) {
+async fn send_records(
+    app: Arc<App>,
+    asked: Asked,
+    (run, mut after): (RunId, u64),
+    sender: mpsc::Sender<Bytes>,
+) {
     let mut quiet = Instant::now();
     let mut told = BTreeMap::new();
     loop {
         let (reader, of_asked) = (Arc::clone(&app), asked.clone());
-        let page = blocking(move || {
+        let page = run_blocking(move || {
             reader.check_still(&of_asked)?;
             match reader.store.run(run) {
                 Ok(summary) => {
@@ -68,25 +73,25 @@ async fn follow(app: Arc<App>, asked: Asked, (run, mut after): (RunId, u64), sen
         let (records, is_over, all) = match page.await {
             Ok(page) => page,
             Err(problem) => {
-                let _ = sender.send(frame(None, "problem", &problem.detail)).await;
+                let _ = sender.send(event_frame(None, "problem", &problem.detail)).await;
                 return;
             }
         };
         let is_empty = records.is_empty();
         for record in records {
             after = record.seq;
-            if sender.send(frame(Some(record.seq), record.event.kind(), &record.text)).await.is_err() {
+            if sender.send(event_frame(Some(record.seq), record.event.kind(), &record.text)).await.is_err() {
                 return;
             }
             quiet = Instant::now();
         }
         if is_over && after >= all {
-            let _ = sender.send(frame(None, "end", "{}")).await;
+            let _ = sender.send(event_frame(None, "end", "{}")).await;
             return;
         }
-        for (place, said) in app.tidings.news(run, &mut told) {
+        for (place, said) in app.tidings.new_progress(run, &mut told) {
             let data = json::compact(&json!({"path": place, "said": said}));
-            if sender.send(frame(None, "progress", &data)).await.is_err() {
+            if sender.send(event_frame(None, "progress", &data)).await.is_err() {
                 return;
             }
             quiet = Instant::now();
@@ -112,7 +117,7 @@ pub(super) fn last_event(asked: &Asked) -> Option<u64> {
 }
 
 /// One event. Its data fits on one line: JSON has line ends only between its parts.
-pub(super) fn frame(id: Option<u64>, event: &str, data: &str) -> Bytes {
+pub(super) fn event_frame(id: Option<u64>, event: &str, data: &str) -> Bytes {
     let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
     let data = data.replace(['\r', '\n'], " ");
     Bytes::from(format!("{id}event: {event}\ndata: {data}\n\n"))

@@ -14,7 +14,7 @@ struct InTwo {
 }
 
 /// A body of both parts. Making the rest starts now.
-pub(super) fn body(first: Bytes, rest: impl FnOnce() -> String + Send + 'static) -> Body {
+pub(super) fn two_part_body(first: Bytes, rest: impl FnOnce() -> String + Send + 'static) -> Body {
     let rest = tokio::task::spawn_blocking(rest);
     Body::new(InTwo { first: Some(first), rest: Some(rest) })
 }

@@ -49,8 +49,8 @@ pub struct Door {
 
 impl Door {
     /// Marks the connection as accepted: a newer one does not displace it any more.
-    pub fn belongs(&self) {
-        self.newcomer.belongs();
+    pub fn mark_accepted(&self) {
+        self.newcomer.mark_accepted();
     }
 }
 
@@ -78,7 +78,7 @@ pub struct Port {
 }
 
 /// Serves requests on a port and on the socket file of a proxy until `stop` is done.
-pub async fn serve(
+pub async fn serve_connections(
     Port { listener, tls, is_behind_proxy }: Port,
     proxy: Option<SocketListener>,
     router: Router,
@@ -105,7 +105,7 @@ pub async fn serve(
         };
         // Connections without an accepted request have little room; the accepted ones share the rest.
         let Ok(seat) = Arc::clone(&room).try_acquire_owned() else { continue };
-        let newcomer = Arc::new(newcomers.enter());
+        let newcomer = Arc::new(newcomers.add_connection());
         let (peer, is_proxy) = match &accepted {
             Accepted::Port(stream, peer) => {
                 let _ = stream.set_nodelay(true);
@@ -118,20 +118,24 @@ pub async fn serve(
         let door = Door { peer, is_proxy, is_secure, is_forwarded, newcomer: Arc::clone(&newcomer) };
         let router = TowerToHyperService::new(router.clone());
         let end = ending.subscribe();
-        let acceptor = tls.as_ref().map(Tls::acceptor);
+        let acceptor = tls.as_ref().map(Tls::current_acceptor);
         tokio::spawn(async move {
             let _seat = seat;
             let (stream, acceptor) = match (accepted, acceptor) {
                 (Accepted::Port(stream, _), Some(acceptor)) => (stream, acceptor),
-                (Accepted::Port(stream, _), None) => return talk(stream, router, door, newcomer, end).await,
-                (Accepted::Proxy(stream), _) => return talk(stream, router, door, newcomer, end).await,
+                (Accepted::Port(stream, _), None) => {
+                    return answer_connection(stream, router, door, newcomer, end).await;
+                }
+                (Accepted::Proxy(stream), _) => {
+                    return answer_connection(stream, router, door, newcomer, end).await;
+                }
             };
             let encrypted = tokio::select! {
                 encrypted = tokio::time::timeout(HEAD, acceptor.accept(stream)) => encrypted,
                 () = newcomer.must_go() => return,
             };
             match encrypted {
-                Ok(Ok(stream)) => talk(stream, router, door, newcomer, end).await,
+                Ok(Ok(stream)) => answer_connection(stream, router, door, newcomer, end).await,
                 Ok(Err(error)) => tracing::debug!("a connection is not encrypted: {error}"),
                 Err(_) => tracing::debug!("a connection was not encrypted in time"),
             }
@@ -144,7 +148,7 @@ pub async fn serve(
 }
 
 /// Answers the requests of one connection.
-async fn talk(
+async fn answer_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     router: TowerToHyperService<Router>,
     door: Door,
@@ -153,7 +157,7 @@ async fn talk(
 ) {
     let answer = service_fn(move |request: Request<Incoming>| {
         let (router, door) = (router.clone(), door.clone());
-        async move { Ok::<_, Infallible>(answer(&router, door, request).await) }
+        async move { Ok::<_, Infallible>(answer_request(&router, door, request).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -184,7 +188,7 @@ fn address_of(peer: SocketAddr) -> IpAddr {
 }
 
 /// Answers a request. If the request is refused, the rest of its body is read before the answer is sent.
-async fn answer(
+async fn answer_request(
     router: &TowerToHyperService<Router>,
     mut door: Door,
     request: Request<Incoming>,

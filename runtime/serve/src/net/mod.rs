@@ -6,7 +6,7 @@ mod socket;
 mod tls;
 mod unread;
 
-pub use accept::{Door, Port, serve};
+pub use accept::{Door, Port, serve_connections};
 pub use newcomers::{Newcomer, Newcomers};
 pub use socket::SocketListener;
 pub(crate) use tls::check_certificate;

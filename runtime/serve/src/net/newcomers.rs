@@ -24,7 +24,7 @@ pub struct Newcomers(Mutex<VecDeque<(Arc<Notify>, Instant)>>);
 
 impl Newcomers {
     /// Adds a connection, and closes the oldest one if there is no room.
-    pub fn enter(self: &Arc<Self>) -> Newcomer {
+    pub fn add_connection(self: &Arc<Self>) -> Newcomer {
         self.enter_at(Instant::now())
     }
 
@@ -50,7 +50,7 @@ pub struct Newcomer {
 
 impl Newcomer {
     /// Marks the connection as accepted: a newer one does not displace it any more.
-    pub fn belongs(&self) {
+    pub fn mark_accepted(&self) {
         lock(&self.all.0).retain(|(other, _)| !Arc::ptr_eq(other, &self.go));
     }
 
@@ -62,7 +62,7 @@ impl Newcomer {
 
 impl Drop for Newcomer {
     fn drop(&mut self) {
-        self.belongs();
+        self.mark_accepted();
     }
 }
 
@@ -77,7 +77,7 @@ mod tests {
             let all = Arc::new(Newcomers::default());
             let begun = Instant::now();
             let (known, oldest) = (all.enter_at(begun), all.enter_at(begun));
-            known.belongs();
+            known.mark_accepted();
             let rest: Vec<_> = (0..ROOM - 1).map(|_| all.enter_at(begun)).collect();
             let went = |one: &Newcomer| {
                 let go = Arc::clone(&one.go);

@@ -117,11 +117,11 @@ impl Drop for SocketFile {
 mod tests {
     use super::*;
 
-    fn refusal(path: &Path, others: &[u32]) -> String {
+    fn bind_refusal(path: &Path, others: &[u32]) -> String {
         SocketListener::bind(path, others).err().unwrap_or_default()
     }
 
-    fn mode(path: &Path) -> u32 {
+    fn file_mode(path: &Path) -> u32 {
         fs::symlink_metadata(path).unwrap().mode() & 0o777
     }
 
@@ -130,8 +130,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("new/lobster.sock");
         let first = SocketListener::bind(&path, &[]).unwrap();
-        assert_eq!((mode(&path), mode(&dir.path().join("new"))), (0o600, 0o700));
-        assert!(refusal(&path, &[]).contains("another server"));
+        assert_eq!((file_mode(&path), file_mode(&dir.path().join("new"))), (0o600, 0o700));
+        assert!(bind_refusal(&path, &[]).contains("another server"));
         drop(first);
         assert!(!path.exists());
         // A killed server leaves its file.
@@ -139,17 +139,17 @@ mod tests {
         assert!(path.exists());
         drop(SocketListener::bind(&path, &[]).unwrap());
         fs::write(&path, "x").unwrap();
-        assert!(refusal(&path, &[]).contains("not a socket"));
+        assert!(bind_refusal(&path, &[]).contains("not a socket"));
         let open = dir.path().join("open");
         fs::create_dir(&open).unwrap();
         fs::set_permissions(&open, Permissions::from_mode(0o755)).unwrap();
-        assert!(refusal(&open.join("s"), &[]).contains("yours alone"));
+        assert!(bind_refusal(&open.join("s"), &[]).contains("yours alone"));
         // Other users may connect, but not put another socket there.
         let shared = SocketListener::bind(&open.join("s"), &[33]).unwrap();
-        assert_eq!(mode(&open.join("s")), 0o666);
+        assert_eq!(file_mode(&open.join("s")), 0o666);
         drop(shared);
         fs::set_permissions(&open, Permissions::from_mode(0o777)).unwrap();
-        assert!(refusal(&open.join("s"), &[33]).contains("no other user may write"));
+        assert!(bind_refusal(&open.join("s"), &[33]).contains("no other user may write"));
     }
 
     #[tokio::test]

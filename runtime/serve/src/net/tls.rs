@@ -49,22 +49,22 @@ impl Tls {
     /// # Errors
     /// Returns the name of the bad file and the fault in it.
     pub fn load(files: TlsFiles) -> Result<Self, String> {
-        let changed = changed(&files);
-        let (config, chain) = config(&files)?;
+        let changed = modified_times(&files);
+        let (config, chain) = load_config(&files)?;
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let loaded = Loaded { acceptor, changed, looked: Instant::now(), chain, is_over: false };
         Ok(Self { files, now: Mutex::new(loaded) })
     }
 
     /// The TLS acceptor for the next connection.
-    pub(super) fn acceptor(&self) -> TlsAcceptor {
+    pub(super) fn current_acceptor(&self) -> TlsAcceptor {
         let mut now = lock(&self.now);
         if now.looked.elapsed() >= LOOK {
             now.looked = Instant::now();
-            let changed = changed(&self.files);
+            let changed = modified_times(&self.files);
             if changed != now.changed {
                 now.changed = changed;
-                match config(&self.files) {
+                match load_config(&self.files) {
                     Ok((config, chain)) => {
                         now.acceptor = TlsAcceptor::from(Arc::new(config));
                         (now.chain, now.is_over) = (chain, false);
@@ -83,7 +83,7 @@ impl Tls {
     }
 }
 
-fn changed(files: &TlsFiles) -> [Option<SystemTime>; 2] {
+fn modified_times(files: &TlsFiles) -> [Option<SystemTime>; 2] {
     [&files.certificate, &files.key].map(|file| std::fs::metadata(file).and_then(|meta| meta.modified()).ok())
 }
 
@@ -127,7 +127,7 @@ pub(crate) fn check_certificate(chain: &[CertificateDer<'_>], names: &[String]) 
     Ok(())
 }
 
-fn config(files: &TlsFiles) -> Result<(ServerConfig, Vec<CertificateDer<'static>>), String> {
+fn load_config(files: &TlsFiles) -> Result<(ServerConfig, Vec<CertificateDer<'static>>), String> {
     let TlsFiles { certificate, key, names } = files;
     let read = |file: &Path| std::fs::read(file).map_err(|error| format!("{}: {error}", file.display()));
     let (certificates, private) = (read(certificate)?, read(key)?);
@@ -169,7 +169,7 @@ mod tests {
     const KEY: &str = include_str!("../../../../tests/certificates/localhost.key");
     const OTHER_KEY: &str = include_str!("../../../../tests/certificates/other.key");
 
-    fn load(certificate: &str, key: &str) -> Result<Tls, String> {
+    fn load_pair(certificate: &str, key: &str) -> Result<Tls, String> {
         load_for(certificate, key, &[])
     }
 
@@ -192,7 +192,7 @@ mod tests {
             (CERTIFICATE, CERTIFICATE, "key.pem: there is no private key in it"),
             (CERTIFICATE, OTHER_KEY, "key.pem is not the key of the certificate in"),
         ] {
-            let refused = load(certificate, key).err().unwrap_or_default();
+            let refused = load_pair(certificate, key).err().unwrap_or_default();
             assert!(refused.contains(about), "{refused}");
         }
         let nowhere =
@@ -231,8 +231,9 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let router = Router::new().route("/", get(|| async { "hello" }));
-        let port = super::super::Port { listener, tls: load(CERTIFICATE, KEY).ok(), is_behind_proxy: false };
-        let server = tokio::spawn(super::super::serve(port, None, router, async {
+        let port =
+            super::super::Port { listener, tls: load_pair(CERTIFICATE, KEY).ok(), is_behind_proxy: false };
+        let server = tokio::spawn(super::super::serve_connections(port, None, router, async {
             let _ = stopped.await;
         }));
         let request = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";

@@ -27,36 +27,36 @@ pub(super) async fn send(message: &Message, settings: &Email) -> Result<(), Stri
     match settings.tls {
         Tls::None => {
             let mut session = Session(BufReader::new(stream));
-            session.answer(220).await?;
-            session.hello().await?;
-            session.mail(message, settings).await
+            session.read_answer(220).await?;
+            session.greet_server().await?;
+            session.send_mail(message, settings).await
         }
         Tls::Implicit => {
-            let mut session = Session(BufReader::new(encrypt(stream, host).await?));
-            session.answer(220).await?;
-            session.hello().await?;
-            session.mail(message, settings).await
+            let mut session = Session(BufReader::new(start_tls(stream, host).await?));
+            session.read_answer(220).await?;
+            session.greet_server().await?;
+            session.send_mail(message, settings).await
         }
         Tls::Starttls => {
             let mut session = Session(BufReader::new(stream));
-            session.answer(220).await?;
-            session.hello().await?;
+            session.read_answer(220).await?;
+            session.greet_server().await?;
             session
-                .say("STARTTLS", 220)
+                .send_command("STARTTLS", 220)
                 .await
                 .map_err(|why| format!("{why}; nothing was sent in the clear"))?;
             // Data before the handshake may come from anyone.
             if !session.0.buffer().is_empty() {
                 return Err("the server sent something before TLS began".to_owned());
             }
-            let mut session = Session(BufReader::new(encrypt(session.0.into_inner(), host).await?));
-            session.hello().await?;
-            session.mail(message, settings).await
+            let mut session = Session(BufReader::new(start_tls(session.0.into_inner(), host).await?));
+            session.greet_server().await?;
+            session.send_mail(message, settings).await
         }
     }
 }
 
-pub(super) async fn encrypt(stream: TcpStream, host: &str) -> Result<TlsStream<TcpStream>, String> {
+pub(super) async fn start_tls(stream: TcpStream, host: &str) -> Result<TlsStream<TcpStream>, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -72,36 +72,36 @@ pub(super) async fn encrypt(stream: TcpStream, host: &str) -> Result<TlsStream<T
 struct Session<S: AsyncRead + AsyncWrite>(BufReader<S>);
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
-    async fn hello(&mut self) -> Result<(), String> {
-        self.say("EHLO localhost", 250).await
+    async fn greet_server(&mut self) -> Result<(), String> {
+        self.send_command("EHLO localhost", 250).await
     }
 
-    async fn mail(&mut self, message: &Message, settings: &Email) -> Result<(), String> {
+    async fn send_mail(&mut self, message: &Message, settings: &Email) -> Result<(), String> {
         if let (Some(user), Some(password)) = (&settings.user, &message.secret) {
             let plain = STANDARD.encode(format!("\0{user}\0{password}"));
             // The line is a secret, so errors do not repeat it.
-            self.line(&format!("AUTH PLAIN {plain}")).await?;
-            self.answer(235).await?;
+            self.send_line(&format!("AUTH PLAIN {plain}")).await?;
+            self.read_answer(235).await?;
         }
-        self.say(&format!("MAIL FROM:<{}>", settings.from), 250).await?;
+        self.send_command(&format!("MAIL FROM:<{}>", settings.from), 250).await?;
         for to in &settings.to {
-            self.say(&format!("RCPT TO:<{to}>"), 250).await?;
+            self.send_command(&format!("RCPT TO:<{to}>"), 250).await?;
         }
-        self.say("DATA", 354).await?;
+        self.send_command("DATA", 354).await?;
         let mail = mail_of(message, settings);
         self.0.write_all(mail.as_bytes()).await.map_err(|error| error.to_string())?;
-        self.say(".", 250).await?;
+        self.send_command(".", 250).await?;
         // The mail is accepted; the answer to QUIT does not matter.
-        let _ = self.line("QUIT").await;
+        let _ = self.send_line("QUIT").await;
         Ok(())
     }
 
-    async fn say(&mut self, line: &str, expected: u16) -> Result<(), String> {
-        self.line(line).await?;
-        self.answer(expected).await.map_err(|why| format!("{line}: {why}"))
+    async fn send_command(&mut self, line: &str, expected: u16) -> Result<(), String> {
+        self.send_line(line).await?;
+        self.read_answer(expected).await.map_err(|why| format!("{line}: {why}"))
     }
 
-    async fn line(&mut self, line: &str) -> Result<(), String> {
+    async fn send_line(&mut self, line: &str) -> Result<(), String> {
         let failed = |error: std::io::Error| error.to_string();
         self.0.write_all(line.as_bytes()).await.map_err(failed)?;
         self.0.write_all(b"\r\n").await.map_err(failed)?;
@@ -109,7 +109,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
     }
 
     /// Reads one answer, which must begin with a number.
-    async fn answer(&mut self, expected: u16) -> Result<(), String> {
+    async fn read_answer(&mut self, expected: u16) -> Result<(), String> {
         for _ in 0..MAX_LINES {
             let mut line = Vec::new();
             let mut limited = tokio::io::AsyncReadExt::take(&mut self.0, MAX_LINE);
@@ -143,7 +143,7 @@ pub(super) fn mail_of(message: &Message, settings: &Email) -> String {
          \r\n{}\r\n",
         settings.from,
         settings.to.iter().map(|to| format!("<{to}>")).collect::<Vec<_>>().join(", "),
-        message.id(),
+        message.notice_id(),
         subject.join("\r\n "),
         lines.join("\r\n"),
     )

@@ -26,7 +26,7 @@ use lobster_runtime::store::service::Notice;
 use crate::http::App;
 use crate::workflows::Content;
 
-pub(crate) use replies::listen;
+pub(crate) use replies::listen_for_answers;
 pub use settings::{NotifySettings, Target};
 
 /// Interval at which the store is checked.
@@ -61,20 +61,20 @@ impl Teller {
     pub(crate) fn new(app: Arc<App>, settings: NotifySettings) -> Self {
         let teller = Self { app, settings };
         if !teller.settings.targets.is_empty() {
-            teller.look();
+            teller.queue_new_notices();
         }
         teller
     }
 
-    fn look(&self) {
-        if let Err(error) = occasions::queue(&self.app.service, &self.settings) {
+    fn queue_new_notices(&self) {
+        if let Err(error) = occasions::queue_notices(&self.app.service, &self.settings) {
             tracing::error!(%error, "the service cannot look for new notices");
         }
     }
 
     /// Works until `ended` returns true. Each target has its own thread, so that a target that is slow or accepts
     /// nothing delays neither the others nor the search for new notices.
-    pub(crate) fn work(&self, ended: impl Fn(Duration) -> bool) {
+    pub(crate) fn run_until(&self, ended: impl Fn(Duration) -> bool) {
         self.warn_of_unknown_names();
         if self.settings.targets.is_empty() {
             return;
@@ -93,7 +93,7 @@ impl Teller {
             }
             let mut forgot = Instant::now();
             loop {
-                self.look();
+                self.queue_new_notices();
                 if forgot.elapsed() >= FORGETTING {
                     forgot = Instant::now();
                     self.end_unknown();
@@ -135,9 +135,9 @@ impl Teller {
 
     /// Warns of workflows that name recipients unknown to the operator.
     fn warn_of_unknown_names(&self) {
-        let all = self.app.service.workflows().unwrap_or_default();
+        let all = self.app.service.list_workflows().unwrap_or_default();
         for workflow in &all {
-            for told in &Content::of(workflow).notify {
+            for told in &Content::from_registered(workflow).notify {
                 if !self.settings.targets.iter().any(|target| target.name == told.target) {
                     let (name, target) = (&workflow.name, &told.target);
                     tracing::warn!(
@@ -183,11 +183,11 @@ impl Teller {
 
     /// Collects everything that is needed to send a notice.
     fn message_for(&self, target: &Target, notice: &Notice) -> Result<send::Message, String> {
-        let names: Vec<String> = target.channel.secret().into_iter().map(str::to_owned).collect();
+        let names: Vec<String> = target.channel.secret_name().into_iter().map(str::to_owned).collect();
         let secret = self.app.runtime.secret_values(&names).map_err(|failure| failure.message)?.pop();
         let mut text = occasions::text_of(notice);
         let takes_answers = notice.kind == "question" && target.channel.takes_answers();
-        let offer = takes_answers.then(|| replies::Offer::of(&self.app, notice)).flatten();
+        let offer = takes_answers.then(|| replies::Offer::for_notice(&self.app, notice)).flatten();
         if takes_answers && offer.is_none() {
             text.1 += "\nThis cannot be answered here: it is too long, or needs more than an approval or a rejection.";
         }

@@ -14,8 +14,8 @@ use lobster_runtime::store::service::{CredentialKind, NewCredential};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use super::replies::{Failures, Offer, Refused, Word, answer, secret};
-use super::send::{Message, cause, client, post};
+use super::replies::{Failures, Offer, Refused, Word, apply_answer, secret_value};
+use super::send::{Message, error_chain, http_client, post_text};
 use super::settings::{Answerer, Ntfy, NtfyAnswers};
 use crate::access::{make_id, make_secret};
 use crate::http::App;
@@ -43,7 +43,7 @@ pub(super) async fn send(message: &Message, target: &str, ntfy: &Ntfy) -> Result
     headers.extend(message.secret.as_ref().map(|token| ("authorization", format!("Bearer {token}"))));
     let mut text = message.text.1.clone();
     if let (Some(answers), Some(offer)) = (&ntfy.answers, &message.offer) {
-        match buttons(target, ntfy, answers, offer, link).await {
+        match answer_buttons(target, ntfy, answers, offer, link).await {
             Ok(buttons) => {
                 headers.push(("actions", json::compact(&buttons)));
                 text = message.with_all_of(offer);
@@ -51,10 +51,10 @@ pub(super) async fn send(message: &Message, target: &str, ntfy: &Ntfy) -> Result
             Err(why) => tracing::warn!(target, why, "the question is sent without buttons"),
         }
     }
-    post(&ntfy.url, &headers, text).await
+    post_text(&ntfy.url, &headers, text).await
 }
 
-async fn buttons(
+async fn answer_buttons(
     target: &str,
     ntfy: &Ntfy,
     answers: &NtfyAnswers,
@@ -64,7 +64,7 @@ async fn buttons(
     for url in [&ntfy.url, &answers.url] {
         check_private(url).await?;
     }
-    let (app, gate, who) = (Arc::clone(&offer.app), offer.gate.clone(), answers.answerer());
+    let (app, gate, who) = (Arc::clone(&offer.app), offer.gate.clone(), answers.to_answerer());
     let (of, workflow) = (target.to_owned(), offer.workflow.clone());
     let making = tokio::task::spawn_blocking(move || {
         let secret = make_secret()?;
@@ -85,7 +85,7 @@ async fn buttons(
     let button = |label: &str, is_yes| {
         json!({
             "action": "http", "label": label, "url": answers.url, "method": "POST",
-            "body": Word::text(is_yes, &offer.gate.id, &secret), "clear": true,
+            "body": Word::format_word(is_yes, &offer.gate.id, &secret), "clear": true,
         })
     };
     let mut all = vec![button("Approve", true), button("Reject", false)];
@@ -95,16 +95,16 @@ async fn buttons(
 
 /// The digest by which the store knows a secret. It covers the question in the version that was shown, and the target.
 fn hash_of(secret: &str, gate: &str, binding: &Digest, target: &str) -> Digest {
-    Digest::of(format!("reply\n{secret}\n{gate}\n{binding}\n{target}").as_bytes())
+    Digest::of_bytes(format!("reply\n{secret}\n{gate}\n{binding}\n{target}").as_bytes())
 }
 
 /// Rejects a topic that anyone can read.
 async fn check_private(url: &str) -> Result<(), String> {
-    let asking = client()?.get(format!("{}/auth", url.trim_end_matches('/'))).send();
+    let asking = http_client()?.get(format!("{}/auth", url.trim_end_matches('/'))).send();
     let asked = tokio::time::timeout(PATIENCE, asking)
         .await
         .map_err(|_| "the topic's server is silent".to_owned())?;
-    match asked.map_err(|error| cause(&error.without_url()))?.status() {
+    match asked.map_err(|error| error_chain(&error.without_url()))?.status() {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Ok(()),
         status if status.is_success() => {
             Err("anyone can read the topic, so answers cannot be attributed; protect it on its server"
@@ -120,15 +120,15 @@ pub(super) async fn listen(app: &Arc<App>, target: &str, ntfy: &Ntfy, answers: &
     let mut failures = Failures::default();
     let mut since = "all".to_owned();
     loop {
-        let why = match stream(app, target, ntfy, answers, &mut since, &mut failures).await {
+        let why = match process_stream(app, target, ntfy, answers, &mut since, &mut failures).await {
             Ok(()) => "the stream has ended".to_owned(),
             Err(why) => why,
         };
-        failures.wait(target, &why).await;
+        failures.wait_to_retry(target, &why).await;
     }
 }
 
-async fn stream(
+async fn process_stream(
     app: &Arc<App>,
     target: &str,
     ntfy: &Ntfy,
@@ -137,27 +137,27 @@ async fn stream(
     failures: &mut Failures,
 ) -> Result<(), String> {
     let name = ntfy.token.as_deref().ok_or("the topic has no token")?;
-    let token = secret(app, name).await?;
+    let token = secret_value(app, name).await?;
     let url = format!("{}/json?since={since}", answers.url.trim_end_matches('/'));
-    let asking = client()?.get(url).bearer_auth(&token).send();
+    let asking = http_client()?.get(url).bearer_auth(&token).send();
     let asked = tokio::time::timeout(SILENCE, asking).await.map_err(|_| "no answer".to_owned())?;
-    let mut answer = asked.map_err(|error| cause(&error.without_url()))?;
+    let mut answer = asked.map_err(|error| error_chain(&error.without_url()))?;
     if !answer.status().is_success() {
         return Err(format!("it answered {}", answer.status()));
     }
-    failures.end();
+    failures.reset_delay();
     let mut line = Vec::new();
     loop {
         let chunk =
             tokio::time::timeout(SILENCE, answer.chunk()).await.map_err(|_| "it fell silent".to_owned())?;
-        let Some(chunk) = chunk.map_err(|error| cause(&error.without_url()))? else { return Ok(()) };
+        let Some(chunk) = chunk.map_err(|error| error_chain(&error.without_url()))? else { return Ok(()) };
         for byte in chunk {
             match byte {
                 b'\n' => {
                     let event =
                         json::parse(&String::from_utf8_lossy(&std::mem::take(&mut line))).unwrap_or_default();
                     if event["event"] == "message" {
-                        take(app, target, ntfy, answers, &token, &event).await;
+                        process_message(app, target, ntfy, answers, &token, &event).await;
                         if let Some(id) = event["id"].as_str().filter(|id| is_plain(id)) {
                             id.clone_into(since);
                         }
@@ -176,10 +176,17 @@ fn is_plain(id: &str) -> bool {
 }
 
 /// Processes one message.
-async fn take(app: &Arc<App>, target: &str, ntfy: &Ntfy, answers: &NtfyAnswers, token: &str, event: &Value) {
+async fn process_message(
+    app: &Arc<App>,
+    target: &str,
+    ntfy: &Ntfy,
+    answers: &NtfyAnswers,
+    token: &str,
+    event: &Value,
+) {
     let text = event["message"].as_str().unwrap_or_default().to_owned();
-    let (deciding, of, who) = (Arc::clone(app), target.to_owned(), answers.answerer());
-    let decided = tokio::task::spawn_blocking(move || decide(&deciding, &of, &who, &text)).await;
+    let (deciding, of, who) = (Arc::clone(app), target.to_owned(), answers.to_answerer());
+    let decided = tokio::task::spawn_blocking(move || apply_message(&deciding, &of, &who, &text)).await;
     match decided.unwrap_or(Ok(None)) {
         Ok(Some(said)) => tracing::debug!(target, said, "taken"),
         Ok(None) => tracing::info!(target, "a message to the topic is not an answer, or is a duplicate"),
@@ -189,7 +196,7 @@ async fn take(app: &Arc<App>, target: &str, ntfy: &Ntfy, answers: &NtfyAnswers, 
                 ("title", "The answer was not accepted".to_owned()),
                 ("authorization", format!("Bearer {token}")),
             ];
-            if let Err(error) = post(&ntfy.url, &headers, why.clone()).await {
+            if let Err(error) = post_text(&ntfy.url, &headers, why.clone()).await {
                 tracing::warn!(target, error, why, "an answer was not accepted, and its person not notified");
             }
         }
@@ -197,18 +204,20 @@ async fn take(app: &Arc<App>, target: &str, ntfy: &Ntfy, answers: &NtfyAnswers, 
 }
 
 /// Returns `None` if the message is not an answer of the person.
-fn decide(app: &App, target: &str, who: &Answerer, text: &str) -> Result<Option<String>, String> {
-    let Some(word) = Word::read(text) else { return Ok(None) };
+fn apply_message(app: &App, target: &str, who: &Answerer, text: &str) -> Result<Option<String>, String> {
+    let Some(word) = Word::parse_text(text) else { return Ok(None) };
     let Ok(gate) = app.store.find_gate(word.gate) else { return Ok(None) };
     let hash = hash_of(word.proof, &gate.id, &gate.binding, target);
-    let found = app.service.credential(&hash).map_err(|error| error.to_string())?;
+    let found = app.service.find_credential(&hash).map_err(|error| error.to_string())?;
     let Some(found) = found.filter(|one| one.kind == CredentialKind::Reply && one.name == who.name) else {
         return Ok(None);
     };
     let place = format!("ntfy {target}");
-    let answered = answer(app, who, &place, &gate, word.is_yes);
+    let answered = apply_answer(app, who, &place, &gate, word.is_yes);
     if !matches!(answered, Err(Refused { is_for_now: true, .. })) {
-        app.service.revoke(&found.id, Some(&who.name), &place).map_err(|error| error.to_string())?;
+        app.service
+            .revoke_credential(&found.id, Some(&who.name), &place)
+            .map_err(|error| error.to_string())?;
     }
     answered.map(Some).map_err(|refused| refused.why)
 }

@@ -23,15 +23,15 @@ const MAX_TEXT: usize = 1000;
 
 /// Queues notices about everything new since the last check for its recipients. The very first check only sets the
 /// marks.
-pub(super) fn queue(service: &Service, settings: &NotifySettings) -> Result<(), StoreError> {
+pub(super) fn queue_notices(service: &Service, settings: &NotifySettings) -> Result<(), StoreError> {
     let now = service.store().clock_ms();
-    let (gates, ticks) = service.newest()?;
-    let seen = (service.mark(GATES)?, service.mark(TICKS)?, service.mark(ENDS)?);
+    let (gates, ticks) = service.newest_numbers()?;
+    let seen = (service.read_mark(GATES)?, service.read_mark(TICKS)?, service.read_mark(ENDS)?);
     let (Some(seen_gates), Some(seen_ticks), Some(seen_ends)) = seen else {
         return service.queue_notices(&[(GATES, gates), (TICKS, ticks), (ENDS, now)], &[]);
     };
     let since = (seen_ends - OVERLAP_MS).max(0);
-    let occasions = service.occasions(seen_gates, seen_ticks, since)?;
+    let occasions = service.new_occasions(seen_gates, seen_ticks, since)?;
     let mut notices = Vec::new();
     // Covers what was checked, and not what was added meanwhile.
     let (mut to_gate, mut to_tick) = (seen_gates, seen_ticks);
@@ -66,15 +66,16 @@ fn notices_of(
         run: None,
         gate: None,
         content: content.clone(),
-        due: target.due(kind, now),
+        due: target.due_time(kind, now),
     };
     let named = match occasion {
         Occasion::Question { workflow, .. }
         | Occasion::Answered { workflow, .. }
         | Occasion::Ended { workflow, .. }
-        | Occasion::Missed { workflow, .. } => {
-            service.workflow(workflow)?.map(|registered| Content::of(&registered).notify).unwrap_or_default()
-        }
+        | Occasion::Missed { workflow, .. } => service
+            .find_workflow(workflow)?
+            .map(|registered| Content::from_registered(&registered).notify)
+            .unwrap_or_default(),
     };
     Ok(match occasion {
         Occasion::Question { gate, run, workflow, .. } => {
@@ -85,7 +86,7 @@ fn notices_of(
                 "approver": found.required_approver, "expiresAt": found.expires_at.map(iso),
                 "link": link(format!("questions/{gate}")),
             });
-            let wanting = targets.filter(|target| target.wants("question", workflow, &named));
+            let wanting = targets.filter(|target| target.wants_notice("question", workflow, &named));
             let about = |one: NewNotice| NewNotice { run: Some(*run), gate: Some(gate.clone()), ..one };
             wanting.map(|target| about(new(target, "question", gate, &content))).collect()
         }
@@ -106,7 +107,9 @@ fn notices_of(
             let status = match (&summary, state) {
                 (None, _) => "refused",
                 // The run has begun, and continues only if a person resumes it.
-                (Some(summary), StartState::Refused) => replay::standing(service.store(), summary).as_str(),
+                (Some(summary), StartState::Refused) => {
+                    replay::read_standing(service.store(), summary).as_str()
+                }
                 (Some(summary), _) => summary.status.as_str(),
             };
             let kind = if status == RunStatus::Ok.as_str() { "ok" } else { "failed" };
@@ -120,11 +123,11 @@ fn notices_of(
             };
             let content = json!({
                 "type": kind, "workflow": workflow, "run": run.to_string(), "status": status,
-                "error": error.map(|error| short(&error)), "endedAt": iso(*ended_at),
+                "error": error.map(|error| clip_line(&error)), "endedAt": iso(*ended_at),
                 "link": link(format!("runs/{run}")),
             });
             let wanting =
-                targets.filter(|one| one.wants(kind, workflow, &named) || asked.contains(&one.name));
+                targets.filter(|one| one.wants_notice(kind, workflow, &named) || asked.contains(&one.name));
             let about = |one: NewNotice| NewNotice { run: Some(*run), ..one };
             wanting.map(|target| about(new(target, kind, &run.to_string(), &content))).collect()
         }
@@ -133,18 +136,18 @@ fn notices_of(
                 "type": "missed", "workflow": workflow, "schedule": format!("{workflow}/{schedule}"),
                 "due": iso(*due), "count": count, "reason": reason, "link": link("schedules".to_owned()),
             });
-            let wanting = targets.filter(|target| target.wants("missed", workflow, &named));
+            let wanting = targets.filter(|target| target.wants_notice("missed", workflow, &named));
             wanting.map(|target| new(target, "missed", &n.to_string(), &content)).collect()
         }
     })
 }
 
 fn prompt_of(gate: &Gate) -> String {
-    short(gate.question.get("prompt").and_then(Value::as_str).unwrap_or("a question"))
+    clip_line(gate.question.get("prompt").and_then(Value::as_str).unwrap_or("a question"))
 }
 
 /// Clips text from outside to one line of limited length.
-fn short(text: &str) -> String {
+fn clip_line(text: &str) -> String {
     clip(text, MAX_TEXT, Count::Chars).chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 

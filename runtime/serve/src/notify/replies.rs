@@ -14,7 +14,7 @@ use lobster_runtime::store::{Gate, GateStatus};
 
 use super::settings::{Answerer, Channel, NotifySettings};
 use super::{ntfy, slack, telegram};
-use crate::access::{Actor, Object, Verb, can};
+use crate::access::{Actor, Object, Verb, is_allowed};
 use crate::http::acts::decide_gate;
 use crate::http::{App, workflow_of_run};
 
@@ -35,7 +35,7 @@ pub(super) struct Offer {
 
 impl Offer {
     /// Returns the offer for a notice, or `None` if it is not about an open approval or its question is too long.
-    pub(super) fn of(app: &Arc<App>, notice: &Notice) -> Option<Self> {
+    pub(super) fn for_notice(app: &Arc<App>, notice: &Notice) -> Option<Self> {
         let show = app.question?;
         let gate = app.store.find_gate(notice.gate.as_deref().filter(|_| notice.kind == "question")?).ok()?;
         let view = QuestionView::of_gate(&app.store, &gate).ok()?;
@@ -63,11 +63,11 @@ pub(super) struct Word<'t> {
 }
 
 impl<'t> Word<'t> {
-    pub(super) fn text(is_yes: bool, gate: &str, proof: &str) -> String {
+    pub(super) fn format_word(is_yes: bool, gate: &str, proof: &str) -> String {
         format!("{} {gate} {proof}", if is_yes { "yes" } else { "no" })
     }
 
-    pub(super) fn read(text: &'t str) -> Option<Self> {
+    pub(super) fn parse_text(text: &'t str) -> Option<Self> {
         let mut words = text.trim().split(' ');
         let is_yes = match words.next()? {
             "yes" => true,
@@ -88,7 +88,7 @@ pub(super) struct Refused {
 }
 
 /// Applies a person's answer.
-pub(super) fn answer(
+pub(super) fn apply_answer(
     app: &App,
     who: &Answerer,
     place: &str,
@@ -108,7 +108,7 @@ pub(super) fn answer(
         kind: CredentialKind::Reply,
         logged_in_at: None,
     };
-    if !can(&actor, Verb::Answer, workflow.as_deref().map_or(Object::Everything, Object::Workflow)) {
+    if !is_allowed(&actor, Verb::Answer, workflow.as_deref().map_or(Object::Everything, Object::Workflow)) {
         let why = format!("{} may not answer this: the file of --config gives other workflows", who.name);
         return Err(Refused { why, is_for_now: false });
     }
@@ -124,7 +124,7 @@ pub(super) fn answer(
 }
 
 /// Processes answers from every place that has buttons, until the future is dropped.
-pub(crate) async fn listen(app: Arc<App>, settings: NotifySettings) {
+pub(crate) async fn listen_for_answers(app: Arc<App>, settings: NotifySettings) {
     let mut all = tokio::task::JoinSet::new();
     for target in settings.targets {
         let app = Arc::clone(&app);
@@ -157,12 +157,12 @@ pub(crate) async fn listen(app: Arc<App>, settings: NotifySettings) {
 pub(super) struct Failures(usize);
 
 impl Failures {
-    pub(super) fn end(&mut self) {
+    pub(super) fn reset_delay(&mut self) {
         self.0 = 0;
     }
 
     /// Waits, longer after each failure.
-    pub(super) async fn wait(&mut self, target: &str, why: &str) {
+    pub(super) async fn wait_to_retry(&mut self, target: &str, why: &str) {
         if self.0 == 0 {
             tracing::warn!(target, why, "answers cannot be fetched; lobster will retry");
         }
@@ -173,7 +173,7 @@ impl Failures {
 }
 
 /// Reads the value of a secret.
-pub(super) async fn secret(app: &Arc<App>, name: &str) -> Result<String, String> {
+pub(super) async fn secret_value(app: &Arc<App>, name: &str) -> Result<String, String> {
     let (app, names) = (Arc::clone(app), vec![name.to_owned()]);
     let found = tokio::task::spawn_blocking(move || app.runtime.secret_values(&names)).await;
     let mut values = found.map_err(|error| error.to_string())?.map_err(|failure| failure.message)?;
@@ -186,11 +186,11 @@ mod tests {
 
     #[test]
     fn a_word_is_one_line_of_three() {
-        let text = Word::text(true, "1a2b3c4d", "proof");
-        assert_eq!(Word::read(&text), Some(Word { is_yes: true, gate: "1a2b3c4d", proof: "proof" }));
-        assert_eq!(Word::read(" no g p\n").map(|word| word.is_yes), Some(false));
+        let text = Word::format_word(true, "1a2b3c4d", "proof");
+        assert_eq!(Word::parse_text(&text), Some(Word { is_yes: true, gate: "1a2b3c4d", proof: "proof" }));
+        assert_eq!(Word::parse_text(" no g p\n").map(|word| word.is_yes), Some(false));
         for other in ["", "yes", "yes g", "Yes g p", "yes g p q", "maybe g p", "yes  p", "approve"] {
-            assert_eq!(Word::read(other), None, "{other:?}");
+            assert_eq!(Word::parse_text(other), None, "{other:?}");
         }
     }
 }

@@ -50,8 +50,8 @@ impl Message {
     }
 
     /// An id that is the same for every attempt, so that receivers can ignore duplicates.
-    pub(super) fn id(&self) -> String {
-        let hex = Digest::of(format!("{} {}", self.key, self.at).as_bytes()).to_string();
+    pub(super) fn notice_id(&self) -> String {
+        let hex = Digest::of_bytes(format!("{} {}", self.key, self.at).as_bytes()).to_string();
         format!("msg_{}", hex.chars().filter(char::is_ascii_hexdigit).take(32).collect::<String>())
     }
 }
@@ -63,12 +63,12 @@ impl Message {
 pub(super) async fn send(message: &Message) -> Result<(), String> {
     let sending = async {
         match &*message.channel {
-            Channel::Command(words) => command(message, words).await,
+            Channel::Command(words) => run_command(message, words).await,
             Channel::Webhook(webhook) => {
                 let body = json::compact(&message.content);
                 let time = jiff::Timestamp::now().as_second().to_string();
-                let headers = signed(message, &time, &body);
-                post(&webhook.url, &headers, body).await
+                let headers = signature_headers(message, &time, &body);
+                post_text(&webhook.url, &headers, body).await
             }
             Channel::Ntfy(ntfy) => ntfy::send(message, &message.target, ntfy).await,
             Channel::Telegram(telegram) => telegram::send(message, telegram).await,
@@ -83,8 +83,8 @@ pub(super) async fn send(message: &Message) -> Result<(), String> {
 }
 
 /// The headers of Standard Webhooks.
-pub(super) fn signed(message: &Message, time: &str, body: &str) -> Vec<(&'static str, String)> {
-    let id = message.id();
+pub(super) fn signature_headers(message: &Message, time: &str, body: &str) -> Vec<(&'static str, String)> {
+    let id = message.notice_id();
     let secret = message.secret.as_deref().unwrap_or_default();
     let key = match secret.strip_prefix("whsec_") {
         Some(encoded) => STANDARD.decode(encoded).unwrap_or_else(|_| secret.as_bytes().to_vec()),
@@ -100,8 +100,12 @@ pub(super) fn signed(message: &Message, time: &str, body: &str) -> Vec<(&'static
     ]
 }
 
-pub(super) async fn post(url: &str, headers: &[(&'static str, String)], body: String) -> Result<(), String> {
-    let mut request = client()?.post(url).header(CONTENT_TYPE, "text/plain; charset=utf-8").body(body);
+pub(super) async fn post_text(
+    url: &str,
+    headers: &[(&'static str, String)],
+    body: String,
+) -> Result<(), String> {
+    let mut request = http_client()?.post(url).header(CONTENT_TYPE, "text/plain; charset=utf-8").body(body);
     for (name, value) in headers {
         // Bytes, because a title may be in any language.
         let mut value =
@@ -110,7 +114,7 @@ pub(super) async fn post(url: &str, headers: &[(&'static str, String)], body: St
         request = request.header(HeaderName::from_static(name), value);
     }
     // The address is left out of stored errors: some addresses contain a key.
-    let answer = request.send().await.map_err(|error| cause(&error.without_url()))?;
+    let answer = request.send().await.map_err(|error| error_chain(&error.without_url()))?;
     match answer.status() {
         status if status.is_success() => Ok(()),
         status => Err(format!("it answered {status}")),
@@ -118,7 +122,7 @@ pub(super) async fn post(url: &str, headers: &[(&'static str, String)], body: St
 }
 
 /// The text of an error with all its sources.
-pub(super) fn cause(error: &dyn std::error::Error) -> String {
+pub(super) fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(inner) = source {
@@ -128,7 +132,7 @@ pub(super) fn cause(error: &dyn std::error::Error) -> String {
     text
 }
 
-pub(super) fn client() -> Result<&'static reqwest::Client, String> {
+pub(super) fn http_client() -> Result<&'static reqwest::Client, String> {
     static CLIENT: OnceLock<reqwest::Client> = OnceLock::new();
     if let Some(client) = CLIENT.get() {
         return Ok(client);
@@ -141,12 +145,12 @@ pub(super) fn client() -> Result<&'static reqwest::Client, String> {
         .pool_max_idle_per_host(0)
         .user_agent(concat!("lobster/", env!("CARGO_PKG_VERSION")))
         .build()
-        .map_err(|error| cause(&error))?;
+        .map_err(|error| error_chain(&error))?;
     Ok(CLIENT.get_or_init(|| made))
 }
 
 /// Runs the operator's program with the notice on its stdin.
-async fn command(message: &Message, words: &[String]) -> Result<(), String> {
+async fn run_command(message: &Message, words: &[String]) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("it cannot be run: {error}");
     let Some((program, args)) = words.split_first() else { return Err("no command".to_owned()) };
     let mut input = tempfile::tempfile().map_err(failed)?;
@@ -154,7 +158,7 @@ async fn command(message: &Message, words: &[String]) -> Result<(), String> {
     input.seek(SeekFrom::Start(0)).map_err(failed)?;
     let mut child = tokio::process::Command::new(program)
         .args(args)
-        .env("LOBSTER_NOTICE_ID", message.id())
+        .env("LOBSTER_NOTICE_ID", message.notice_id())
         .env("LOBSTER_NOTICE_TITLE", &message.text.0)
         .env("LOBSTER_NOTICE_TEXT", &message.text.1)
         .env_remove(RunId::VARIABLE)

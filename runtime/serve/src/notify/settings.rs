@@ -130,25 +130,25 @@ pub(crate) struct Answerer {
 }
 
 impl Person {
-    pub(crate) fn answerer(&self) -> Answerer {
+    pub(crate) fn to_answerer(&self) -> Answerer {
         Answerer { name: self.name.clone(), role: self.role, workflows: self.workflows.clone() }
     }
 }
 
 impl Member {
-    pub(crate) fn answerer(&self) -> Answerer {
+    pub(crate) fn to_answerer(&self) -> Answerer {
         Answerer { name: self.name.clone(), role: self.role, workflows: self.workflows.clone() }
     }
 }
 
 impl NtfyAnswers {
-    pub(crate) fn answerer(&self) -> Answerer {
+    pub(crate) fn to_answerer(&self) -> Answerer {
         Answerer { name: self.person.clone(), role: self.role, workflows: self.workflows.clone() }
     }
 }
 
 impl Answerer {
-    fn check(&self) -> Result<(), String> {
+    fn check_settings(&self) -> Result<(), String> {
         if self.name.trim().is_empty() {
             return Err("a person who answers needs a name".to_owned());
         }
@@ -236,12 +236,12 @@ struct Written {
 
 impl<'de> Deserialize<'de> for Target {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        Written::deserialize(from)?.target().map_err(serde::de::Error::custom)
+        Written::deserialize(from)?.into_target().map_err(serde::de::Error::custom)
     }
 }
 
 impl Written {
-    fn target(self) -> Result<Target, String> {
+    fn into_target(self) -> Result<Target, String> {
         let name = self.name;
         let wrong = |why: &str| Err(format!("notify {name:?}: {why}"));
         if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
@@ -264,7 +264,7 @@ impl Written {
             (Some(channel), true) => channel,
             _ => return wrong("it needs exactly one of command, webhook, ntfy, email, telegram and slack"),
         };
-        if let Err(why) = channel.check() {
+        if let Err(why) = channel.check_settings() {
             return wrong(&why);
         }
         let quiet = match &self.quiet_hours {
@@ -280,7 +280,7 @@ impl Written {
 
 impl Channel {
     /// The name of the secret that the channel needs.
-    pub(crate) fn secret(&self) -> Option<&str> {
+    pub(crate) fn secret_name(&self) -> Option<&str> {
         match self {
             Self::Command(_) => None,
             Self::Webhook(webhook) => Some(&webhook.secret),
@@ -301,7 +301,7 @@ impl Channel {
         }
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check_settings(&self) -> Result<(), String> {
         match self {
             Self::Command(words) => match words.first().map(PathBuf::from) {
                 Some(program) if program.is_absolute() => Ok(()),
@@ -309,16 +309,16 @@ impl Channel {
                 None => Err("command is empty".to_owned()),
             },
             Self::Webhook(Webhook { url, .. }) => check_url(url, false),
-            Self::Ntfy(ntfy) => ntfy.check(),
-            Self::Telegram(telegram) => telegram.check(),
-            Self::Slack(slack) => slack.check(),
-            Self::Email(email) => email.check(),
+            Self::Ntfy(ntfy) => ntfy.check_settings(),
+            Self::Telegram(telegram) => telegram.check_settings(),
+            Self::Slack(slack) => slack.check_settings(),
+            Self::Email(email) => email.check_settings(),
         }
     }
 }
 
 impl Ntfy {
-    fn check(&self) -> Result<(), String> {
+    fn check_settings(&self) -> Result<(), String> {
         check_url(&self.url, self.token.is_some())?;
         let Some(answers) = &self.answers else { return Ok(()) };
         check_url(&answers.url, true)?;
@@ -328,15 +328,15 @@ impl Ntfy {
         if answers.url.trim_end_matches('/') == self.url.trim_end_matches('/') {
             return Err("answers.url must be another topic than url".to_owned());
         }
-        answers.answerer().check()
+        answers.to_answerer().check_settings()
     }
 }
 
 impl Telegram {
-    fn check(&self) -> Result<(), String> {
+    fn check_settings(&self) -> Result<(), String> {
         check_url(&self.server, true)?;
         for (at, person) in self.people.iter().enumerate() {
-            person.answerer().check()?;
+            person.to_answerer().check_settings()?;
             if self.people[..at].iter().any(|other| other.user == person.user) {
                 return Err(format!("people has the user {} twice", person.user));
             }
@@ -346,7 +346,7 @@ impl Telegram {
 }
 
 impl Slack {
-    fn check(&self) -> Result<(), String> {
+    fn check_settings(&self) -> Result<(), String> {
         check_url(&self.server, true)?;
         if self.channel.trim().is_empty() {
             return Err("channel is empty: it is the id of a channel, such as C0123456789".to_owned());
@@ -357,7 +357,7 @@ impl Slack {
             );
         }
         for (at, person) in self.people.iter().enumerate() {
-            person.answerer().check()?;
+            person.to_answerer().check_settings()?;
             if self.people[..at].iter().any(|other| other.user == person.user) {
                 return Err(format!("people has the user {} twice", person.user));
             }
@@ -387,7 +387,7 @@ fn check_url(text: &str, has_secret: bool) -> Result<(), String> {
 }
 
 impl Email {
-    fn check(&self) -> Result<(), String> {
+    fn check_settings(&self) -> Result<(), String> {
         let port = self.server.rsplit_once(':').map(|(_, port)| port.parse::<u16>().is_ok());
         if port != Some(true) {
             return Err(format!("server = {:?} is not HOST:PORT", self.server));
@@ -422,7 +422,7 @@ impl Email {
 impl Target {
     /// True if the target gets notices of this kind for a workflow, by the operator's settings or because the workflow
     /// names the target.
-    pub(crate) fn wants(&self, kind: &str, workflow: &str, named: &[Told]) -> bool {
+    pub(crate) fn wants_notice(&self, kind: &str, workflow: &str, named: &[Told]) -> bool {
         let is_usual = self.on.iter().any(|on| on == kind);
         let is_named = named.iter().filter(|told| told.target == self.name);
         is_usual && self.workflows.as_ref().is_none_or(|all| all.iter().any(|one| one == workflow))
@@ -433,8 +433,8 @@ impl Target {
     }
 
     /// The time at which a notice of an event now is sent.
-    pub(crate) fn due(&self, kind: &str, now: i64) -> i64 {
-        self.quiet.as_ref().map_or(now, |quiet| quiet.due(kind, now))
+    pub(crate) fn due_time(&self, kind: &str, now: i64) -> i64 {
+        self.quiet.as_ref().map_or(now, |quiet| quiet.due_time(kind, now))
     }
 }
 
@@ -455,7 +455,7 @@ impl Quiet {
     }
 
     /// Returns `now`, or the end of the quiet hours that contain it.
-    pub(crate) fn due(&self, kind: &str, now: i64) -> i64 {
+    pub(crate) fn due_time(&self, kind: &str, now: i64) -> i64 {
         let Ok(at) = Timestamp::from_millisecond(now).map(|at| at.to_zoned(self.zone.clone())) else {
             return now;
         };

@@ -16,9 +16,9 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message as Frame;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 
-use super::email::encrypt;
-use super::replies::{Failures, Offer, Word, answer, secret};
-use super::send::{Message, cause, client};
+use super::email::start_tls;
+use super::replies::{Failures, Offer, Word, apply_answer, secret_value};
+use super::send::{Message, error_chain, http_client};
 use super::settings::Slack;
 use crate::http::App;
 
@@ -44,20 +44,20 @@ struct Again;
 pub(super) async fn send(message: &Message, slack: &Slack) -> Result<(), String> {
     let offer = message.offer.as_ref().filter(|_| !slack.people.is_empty());
     let token = message.secret.as_deref().unwrap_or_default();
-    call(slack, token, "chat.postMessage", &body_of(message, slack, offer)).await.map(drop)
+    call_method(slack, token, "chat.postMessage", &body_of(message, slack, offer)).await.map(drop)
 }
 
 fn body_of(message: &Message, slack: &Slack, offer: Option<&Offer>) -> Value {
     let (title, lines) = &message.text;
     let lines = offer.map_or_else(|| lines.clone(), |offer| message.with_all_of(offer));
-    let mut blocks: Vec<Value> = parts(&format!("{title}\n\n{lines}")).map(plain).collect();
+    let mut blocks: Vec<Value> = split_text(&format!("{title}\n\n{lines}")).map(plain_block).collect();
     if let Some(offer) = offer {
         let digest = offer.gate.binding.to_string();
         let button = |label: &str, is_yes: bool| {
             json!({
                 "type": "button", "action_id": if is_yes { "yes" } else { "no" },
                 "text": { "type": "plain_text", "text": label }, "style": if is_yes { "primary" } else { "danger" },
-                "value": Word::text(is_yes, &offer.gate.id, &digest),
+                "value": Word::format_word(is_yes, &offer.gate.id, &digest),
             })
         };
         blocks.push(
@@ -65,13 +65,13 @@ fn body_of(message: &Message, slack: &Slack, offer: Option<&Offer>) -> Value {
         );
     }
     json!({
-        "channel": slack.channel, "text": escaped(&clip(title, LINE, Count::Chars)), "blocks": blocks,
+        "channel": slack.channel, "text": escape_markup(&clip(title, LINE, Count::Chars)), "blocks": blocks,
         "mrkdwn": false, "parse": "none", "unfurl_links": false, "unfurl_media": false,
     })
 }
 
 /// Splits a text into parts that each fit into a block.
-fn parts(text: &str) -> impl Iterator<Item = String> + '_ {
+fn split_text(text: &str) -> impl Iterator<Item = String> + '_ {
     let mut left = text;
     std::iter::from_fn(move || {
         let end = left.char_indices().nth(PART).map_or(left.len(), |(at, _)| at);
@@ -82,30 +82,30 @@ fn parts(text: &str) -> impl Iterator<Item = String> + '_ {
 }
 
 /// A text block without links, mentions or formatting.
-fn plain(text: String) -> Value {
+fn plain_block(text: String) -> Value {
     json!({ "type": "section", "text": { "type": "plain_text", "text": text, "emoji": false } })
 }
 
 /// Escapes the summary of a message, which is the only text in which Slack interprets markup.
-fn escaped(text: &str) -> String {
+fn escape_markup(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 /// Calls a method.
-async fn call(slack: &Slack, token: &str, method: &str, body: &Value) -> Result<Value, String> {
+async fn call_method(slack: &Slack, token: &str, method: &str, body: &Value) -> Result<Value, String> {
     let url = format!("{}/{method}", slack.server.trim_end_matches('/'));
     let mut bearer =
         HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| "the token is not valid".to_owned())?;
     bearer.set_sensitive(true);
     let asking = async {
-        let request = client()?
+        let request = http_client()?
             .post(url)
             .header(AUTHORIZATION, bearer)
             .header(CONTENT_TYPE, "application/json; charset=utf-8")
             .body(json::compact(body));
-        let answer = request.send().await.map_err(|error| cause(&error.without_url()))?;
+        let answer = request.send().await.map_err(|error| error_chain(&error.without_url()))?;
         let status = answer.status();
-        let text = answer.text().await.map_err(|error| cause(&error.without_url()))?;
+        let text = answer.text().await.map_err(|error| error_chain(&error.without_url()))?;
         let answer = json::parse(&text).map_err(|_| format!("it answered {status}"))?;
         match answer["ok"] == true {
             true => Ok(answer),
@@ -128,7 +128,7 @@ pub(super) async fn listen(app: &Arc<App>, target: &str, slack: &Slack) {
         match listen_once(app, target, slack, &mut failures).await {
             // Slack requests that every few hours.
             Ok(Again) => {}
-            Err(why) => failures.wait(target, &why).await,
+            Err(why) => failures.wait_to_retry(target, &why).await,
         }
     }
 }
@@ -139,8 +139,8 @@ async fn listen_once(
     slack: &Slack,
     failures: &mut Failures,
 ) -> Result<Again, String> {
-    let token = secret(app, &slack.app_token).await?;
-    let opened = call(slack, &token, "apps.connections.open", &json!({})).await?;
+    let token = secret_value(app, &slack.app_token).await?;
+    let opened = call_method(slack, &token, "apps.connections.open", &json!({})).await?;
     let address = opened["url"].as_str().ok_or("Slack names no socket")?;
     let url = reqwest::Url::parse(address).map_err(|_| "Slack names an invalid socket")?;
     let host = url.host_str().unwrap_or_default().to_owned();
@@ -149,16 +149,19 @@ async fn listen_once(
     if !is_open && url.scheme() != "wss" {
         return Err("Slack names a socket without TLS".to_owned());
     }
-    let stream =
-        TcpStream::connect((host.trim_matches(['[', ']']), port)).await.map_err(|error| cause(&error))?;
+    let stream = TcpStream::connect((host.trim_matches(['[', ']']), port))
+        .await
+        .map_err(|error| error_chain(&error))?;
     match is_open {
-        true => follow(app, target, slack, failures, (address, stream)).await,
-        false => follow(app, target, slack, failures, (address, encrypt(stream, &host).await?)).await,
+        true => process_socket(app, target, slack, failures, (address, stream)).await,
+        false => {
+            process_socket(app, target, slack, failures, (address, start_tls(stream, &host).await?)).await
+        }
     }
 }
 
 /// Processes the messages of one socket until it ends.
-async fn follow<S: AsyncRead + AsyncWrite + Unpin>(
+async fn process_socket<S: AsyncRead + AsyncWrite + Unpin>(
     app: &Arc<App>,
     target: &str,
     slack: &Slack,
@@ -175,37 +178,37 @@ async fn follow<S: AsyncRead + AsyncWrite + Unpin>(
     loop {
         let frame = match tokio::time::timeout(SILENCE, socket.next()).await {
             Ok(Some(Ok(frame))) => frame,
-            Ok(Some(Err(error))) => return Err(cause(&error)),
+            Ok(Some(Err(error))) => return Err(error_chain(&error)),
             Ok(None) => return Ok(Again),
             Err(_) => return Err(format!("the socket was silent for {} s", SILENCE.as_secs())),
         };
         let Frame::Text(text) = frame else { continue };
         let Ok(envelope) = json::parse(text.as_str()) else { continue };
-        failures.end();
+        failures.reset_delay();
         if envelope["type"] == "disconnect" {
             return Ok(Again);
         }
-        acknowledge(&mut socket, &envelope).await?;
+        acknowledge_envelope(&mut socket, &envelope).await?;
         if envelope["type"] == "interactive" && envelope["payload"]["type"] == "block_actions" {
-            take(app, target, slack, &envelope["payload"]).await;
+            process_press(app, target, slack, &envelope["payload"]).await;
         }
     }
 }
 
 /// Confirms an envelope. Slack sends it again unless it is confirmed within three seconds. Its content may be lost
 /// after that: the person who pressed sees that nothing happened.
-async fn acknowledge<S: AsyncRead + AsyncWrite + Unpin>(
+async fn acknowledge_envelope<S: AsyncRead + AsyncWrite + Unpin>(
     socket: &mut WebSocketStream<S>,
     envelope: &Value,
 ) -> Result<(), String> {
     let Some(id) = envelope["envelope_id"].as_str() else { return Ok(()) };
     let said = json::compact(&json!({ "envelope_id": id }));
-    socket.send(Frame::text(said)).await.map_err(|error| cause(&error))
+    socket.send(Frame::text(said)).await.map_err(|error| error_chain(&error))
 }
 
 /// Processes one press, and reports the result in the channel.
-async fn take(app: &Arc<App>, target: &str, slack: &Slack, press: &Value) {
-    let decided = decide(app, target, slack, press).await;
+async fn process_press(app: &Arc<App>, target: &str, slack: &Slack, press: &Value) {
+    let decided = apply_press(app, target, slack, press).await;
     let user = press["user"]["id"].as_str().unwrap_or_default();
     let channel = &press["channel"]["id"];
     let (method, body) = match &decided {
@@ -214,8 +217,8 @@ async fn take(app: &Arc<App>, target: &str, slack: &Slack, press: &Value) {
             let shown = press["message"]["blocks"].as_array().cloned().unwrap_or_default();
             let mut blocks: Vec<Value> =
                 shown.into_iter().filter(|block| block["type"] != "actions").collect();
-            blocks.push(plain(said.clone()));
-            let text = escaped(said);
+            blocks.push(plain_block(said.clone()));
+            let text = escape_markup(said);
             (
                 "chat.update",
                 json!({ "channel": channel, "ts": press["message"]["ts"], "text": text, "blocks": blocks }),
@@ -224,33 +227,32 @@ async fn take(app: &Arc<App>, target: &str, slack: &Slack, press: &Value) {
         Err(why) => {
             tracing::warn!(target, user, why, "an answer was not accepted");
             let text = clip(why, LINE, Count::Chars).into_owned();
-            let body =
-                json!({ "channel": channel, "user": user, "text": escaped(&text), "blocks": [plain(text)] });
+            let body = json!({ "channel": channel, "user": user, "text": escape_markup(&text), "blocks": [plain_block(text)] });
             ("chat.postEphemeral", body)
         }
     };
-    let told = async { call(slack, &secret(app, &slack.token).await?, method, &body).await };
+    let told = async { call_method(slack, &secret_value(app, &slack.token).await?, method, &body).await };
     if let Err(why) = told.await {
         tracing::info!(target, why, "the person who pressed could not be notified of the result");
     }
 }
 
-async fn decide(app: &Arc<App>, target: &str, slack: &Slack, press: &Value) -> Result<String, String> {
+async fn apply_press(app: &Arc<App>, target: &str, slack: &Slack, press: &Value) -> Result<String, String> {
     let user = press["user"]["id"].as_str().unwrap_or_default();
     let person = slack.people.iter().find(|person| person.user == user);
-    let who = person.ok_or("you are not allowed to answer here")?.answerer();
+    let who = person.ok_or("you are not allowed to answer here")?.to_answerer();
     if press["channel"]["id"].as_str() != Some(slack.channel.as_str()) {
         return Err("this is not the channel in which the question was asked".to_owned());
     }
     let data = press["actions"][0]["value"].as_str().unwrap_or_default().to_owned();
     let (app, place) = (Arc::clone(app), format!("slack {target} {user}"));
     let deciding = tokio::task::spawn_blocking(move || {
-        let word = Word::read(&data).ok_or("this button belongs to no question")?;
+        let word = Word::parse_text(&data).ok_or("this button belongs to no question")?;
         let gate = app.store.find_gate(word.gate).map_err(|error| error.to_string())?;
         if word.proof != gate.binding.to_string() {
             return Err("the question is not the version that was shown".to_owned());
         }
-        answer(&app, &who, &place, &gate, word.is_yes).map_err(|refused| refused.why)
+        apply_answer(&app, &who, &place, &gate, word.is_yes).map_err(|refused| refused.why)
     });
     deciding.await.unwrap_or_else(|error| Err(format!("lobster broke off: {error}")))
 }
@@ -262,10 +264,10 @@ mod tests {
     #[test]
     fn a_long_text_is_whole_in_parts() {
         for text in ["", "a", &"ü".repeat(PART), &"üx".repeat(PART), &"x".repeat(3 * PART + 1)] {
-            let all: Vec<String> = parts(text).collect();
+            let all: Vec<String> = split_text(text).collect();
             assert_eq!(all.concat(), text);
             assert!(all.iter().all(|part| (1..=PART).contains(&part.chars().count())));
         }
-        assert_eq!(escaped("<!channel> & <@U1>"), "&lt;!channel&gt; &amp; &lt;@U1&gt;");
+        assert_eq!(escape_markup("<!channel> & <@U1>"), "&lt;!channel&gt; &amp; &lt;@U1&gt;");
     }
 }

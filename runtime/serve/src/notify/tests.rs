@@ -5,10 +5,10 @@ use jiff::Timestamp;
 use lobster_runtime::language::plan::Told;
 use serde_json::{Value, json};
 
-use super::send::{Message, signed};
+use super::send::{Message, signature_headers};
 use super::settings::{Channel, Email, Quiet, Tls};
 use super::{BACKOFF_MS, NotifySettings, Target, email, occasions};
-use crate::hooks::verify::verify;
+use crate::hooks::verify::verify_delivery;
 
 fn target(written: Value) -> Result<Target, String> {
     serde_json::from_value(written).map_err(|error| error.to_string())
@@ -68,7 +68,7 @@ fn what_cannot_be_sent_is_refused_with_its_name() {
         assert!(refused.as_ref().is_err_and(|why| why.contains(about)), "{written}: {refused:?}");
     }
     let good = target(json!({ "name": "a", "command": ["/bin/true"], "workflows": ["report"] })).unwrap();
-    let wants = |kind, workflow, named: &[Told]| good.wants(kind, workflow, named);
+    let wants = |kind, workflow, named: &[Told]| good.wants_notice(kind, workflow, named);
     assert!(
         wants("question", "report", &[]) && !wants("ok", "report", &[]) && !wants("failed", "other", &[])
     );
@@ -94,29 +94,29 @@ fn quiet_hours_end_where_the_clock_of_the_zone_says() {
         // The night in which clocks are set back has an extra hour.
         ("2026-10-24T21:00:00Z", "failed", "2026-10-25T06:00:00Z"),
     ] {
-        assert_eq!(quiet.due(kind, at(now)), at(due), "{kind} at {now}");
+        assert_eq!(quiet.due_time(kind, at(now)), at(due), "{kind} at {now}");
     }
     let noon = Quiet::parse("12:00-13:00", Some("UTC"), Vec::new()).unwrap();
-    assert_eq!(noon.due("ok", at("2026-06-01T12:30:00Z")), at("2026-06-01T13:00:00Z"));
-    assert_eq!(noon.due("ok", at("2026-06-01T13:00:00Z")), at("2026-06-01T13:00:00Z"));
+    assert_eq!(noon.due_time("ok", at("2026-06-01T12:30:00Z")), at("2026-06-01T13:00:00Z"));
+    assert_eq!(noon.due_time("ok", at("2026-06-01T13:00:00Z")), at("2026-06-01T13:00:00Z"));
 }
 
 #[test]
 fn our_signature_is_what_our_own_webhooks_believe() {
     let message = message("t", "x");
     let body = r#"{"type":"question"}"#;
-    let headers = signed(&message, "1800000000", body);
+    let headers = signature_headers(&message, "1800000000", body);
     let headers =
         headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
     let how = lobster_runtime::language::triggers::Verify::Standard;
     let secrets = [message.secret.clone().unwrap()];
     let now = 1_800_000_000_000;
     assert!(
-        verify(&how, &headers, body.as_bytes(), &secrets, now)
-            .is_ok_and(|found| found.id == Some(message.id()))
+        verify_delivery(&how, &headers, body.as_bytes(), &secrets, now)
+            .is_ok_and(|found| found.id == Some(message.notice_id()))
     );
-    assert!(verify(&how, &headers, b"{}", &secrets, now).is_err());
-    assert!(verify(&how, &headers, body.as_bytes(), &["other".to_owned()], now).is_err());
+    assert!(verify_delivery(&how, &headers, b"{}", &secrets, now).is_err());
+    assert!(verify_delivery(&how, &headers, body.as_bytes(), &["other".to_owned()], now).is_err());
 }
 
 #[test]
@@ -167,25 +167,25 @@ fn a_tick_that_was_missed_is_told_once_with_how_many_there_were() {
     let registration = Registration {
         name: "report".to_owned(),
         path: "/report.lobster".to_owned(),
-        digest: Digest::of(b"report"),
+        digest: Digest::of_bytes(b"report"),
         content: "{}".to_owned(),
         schedules,
     };
-    service.register(&registration, Some("ann"), "test", None).unwrap();
+    service.register_workflow(&registration, Some("ann"), "test", None).unwrap();
     let wants = |name: &str, on: &[&str]| {
         target(json!({ "name": name, "command": ["/bin/true"], "on": on })).unwrap()
     };
     let targets = vec![wants("ann", &["missed"]), wants("ben", &["question", "failed", "ok"])];
     let settings = NotifySettings { url: Some("https://flows.example".to_owned()), targets };
     let mut scheduler = crate::schedule::Scheduler::new(&store).unwrap().with_zones(zones);
-    scheduler.turn().unwrap();
-    occasions::queue(&service, &settings).unwrap();
+    scheduler.decide_due().unwrap();
+    occasions::queue_notices(&service, &settings).unwrap();
     // No server ran for an hour.
     time.store(at("2026-06-01T13:00:30Z"), Ordering::SeqCst);
-    scheduler.turn().unwrap();
-    occasions::queue(&service, &settings).unwrap();
-    occasions::queue(&service, &settings).unwrap();
-    let told = service.notices(10).unwrap();
+    scheduler.decide_due().unwrap();
+    occasions::queue_notices(&service, &settings).unwrap();
+    occasions::queue_notices(&service, &settings).unwrap();
+    let told = service.list_notices(10).unwrap();
     let missed: Vec<_> = told.iter().filter(|notice| notice.kind == "missed").collect();
     assert_eq!((told.len(), missed.len(), missed[0].target.as_str()), (1, 1, "ann"), "{told:?}");
     assert_eq!(missed[0].content["count"], 59, "{missed:?}");

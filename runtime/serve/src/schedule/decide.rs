@@ -11,7 +11,7 @@ use lobster_runtime::store::service::{
 };
 use serde_json::{Value, json};
 
-use super::spec::{instant, next_after};
+use super::spec::{instant_from_ms, next_after};
 
 /// Longest delay between a tick and its decision; after it, the tick was missed. Long enough for a restarting server or
 /// a machine under load.
@@ -36,37 +36,37 @@ pub struct View<'v> {
 ///
 /// # Errors
 /// Fails if the schedule can never be due.
-pub fn decide(view: &View<'_>, now: i64, zones: &TimeZoneDatabase) -> Result<Settlement, TickError> {
+pub fn decide_ticks(view: &View<'_>, now: i64, zones: &TimeZoneDatabase) -> Result<Settlement, TickError> {
     let (row, schedule) = (view.row, view.schedule);
-    let delay = schedule.delay_ms(&row.title());
+    let delay = schedule.delay_ms(&row.display_name());
     let clock = now.saturating_sub_unsigned(delay);
     let next = |decided| next_after(schedule, delay, decided, zones);
     if row.decided > now + CLOCK_TOLERANCE_MS {
-        let mut settlement = nothing(row, next(clock)?);
+        let mut settlement = no_change(row, next(clock)?);
         settlement.decided = clock;
-        settlement.retraction = Some(retraction(view, clock, zones)?);
+        settlement.retraction = Some(find_retraction(view, clock, zones)?);
         return Ok(settlement);
     }
     if clock <= row.decided {
-        return Ok(nothing(row, next(row.decided)?));
+        return Ok(no_change(row, next(row.decided)?));
     }
-    let mut settlement = nothing(row, if row.paused.is_some() { None } else { next(clock)? });
+    let mut settlement = no_change(row, if row.paused.is_some() { None } else { next(clock)? });
     settlement.decided = clock;
     if row.paused.is_some() {
         let all = left_out(schedule, row.decided, clock, zones)?;
         let by = row.paused.as_ref().and_then(|(_, by)| by.as_ref());
         let reason = by.map(|by| format!("paused by {by}"));
-        settlement.ticks.extend(stretch(&all, TickState::Paused, reason));
+        settlement.ticks.extend(combined_entry(&all, TickState::Paused, reason));
         return Ok(settlement);
     }
     let due = ticks_to_run(schedule, row.decided, clock, zones)?;
-    settlement.ticks.extend(stretch(&due.left_out, TickState::Missed, Some(why_missed(schedule))));
-    Overlapping::new(view, &mut settlement).place(&due);
+    settlement.ticks.extend(combined_entry(&due.left_out, TickState::Missed, Some(why_missed(schedule))));
+    Overlapping::new(view, &mut settlement).place_ticks(&due);
     Ok(settlement)
 }
 
 /// A settlement that changes only the time of the next check.
-pub(super) fn nothing(row: &ScheduleRow, next: Option<i64>) -> Settlement {
+pub(super) fn no_change(row: &ScheduleRow, next: Option<i64>) -> Settlement {
     Settlement {
         schedule: row.n,
         revision: row.revision,
@@ -97,11 +97,14 @@ fn ticks_to_run(
     zones: &TimeZoneDatabase,
 ) -> Result<DueTicks, TickError> {
     let punctual = clock - on_time_ms(schedule, from, zones)?;
-    let first = schedule.ticks_after(instant(from), zones)?.next();
+    let first = schedule.ticks_after(instant_from_ms(from), zones)?.next();
     let is_late = first.is_some_and(|tick| tick.due.as_millisecond() <= punctual);
     let on_time = |after: i64| -> Result<Vec<(DueTick, TickState)>, TickError> {
-        let ticks = schedule.ticks_after(instant(after), zones)?;
-        Ok(ticks.take_while(|tick| tick.due <= instant(clock)).map(|tick| (tick, TickState::Fired)).collect())
+        let ticks = schedule.ticks_after(instant_from_ms(after), zones)?;
+        Ok(ticks
+            .take_while(|tick| tick.due <= instant_from_ms(clock))
+            .map(|tick| (tick, TickState::Fired))
+            .collect())
     };
     if !is_late {
         return Ok(DueTicks { run: on_time(from)?, ..DueTicks::default() });
@@ -111,7 +114,7 @@ fn ticks_to_run(
         return Ok(DueTicks { run: on_time(punctual)?, left_out, are_made_up_for: false });
     }
     // The latest tick may be on time; then it is the one that runs.
-    let mut found = schedule.catch_up(instant(from), instant(clock), zones)?;
+    let mut found = schedule.catch_up(instant_from_ms(from), instant_from_ms(clock), zones)?;
     let run = std::mem::take(&mut found.run).into_iter().map(|tick| {
         let is_late = tick.due.as_millisecond() <= punctual;
         (tick, if is_late { TickState::CaughtUp } else { TickState::Fired })
@@ -125,7 +128,7 @@ fn on_time_ms(schedule: &Schedule, from: i64, zones: &TimeZoneDatabase) -> Resul
     let gap = match &schedule.due {
         Due::Every { ms } => i64::try_from(*ms).unwrap_or(i64::MAX),
         Due::Cron { .. } => {
-            let mut ticks = schedule.ticks_after(instant(from), zones)?;
+            let mut ticks = schedule.ticks_after(instant_from_ms(from), zones)?;
             match (ticks.next(), ticks.next()) {
                 (Some(one), Some(two)) => two.due.as_millisecond() - one.due.as_millisecond(),
                 _ => i64::MAX,
@@ -143,11 +146,11 @@ fn left_out(
     zones: &TimeZoneDatabase,
 ) -> Result<CatchUp, TickError> {
     let skipping = Schedule { missed: Missed::Skip, ..schedule.clone() };
-    skipping.catch_up(instant(after), instant(until), zones)
+    skipping.catch_up(instant_from_ms(after), instant_from_ms(until), zones)
 }
 
 /// Makes one entry for the ticks that do not run.
-fn stretch(found: &CatchUp, state: TickState, reason: Option<String>) -> Option<NewTick> {
+fn combined_entry(found: &CatchUp, state: TickState, reason: Option<String>) -> Option<NewTick> {
     let (first, last) = found.span?;
     Some(NewTick {
         key: first.key(),
@@ -183,18 +186,18 @@ impl<'a, 'v> Overlapping<'a, 'v> {
         Self { view, settlement, waiting: waiting as u64 }
     }
 
-    fn place(&mut self, due: &DueTicks) {
+    fn place_ticks(&mut self, due: &DueTicks) {
         for (at, (tick, state)) in due.run.iter().enumerate() {
             let is_busy = !self.view.active.is_empty() || !self.settlement.starts.is_empty();
             match self.view.schedule.overlap {
-                Overlap::Allow => self.start(tick, *state, false),
+                Overlap::Allow => self.start_tick(tick, *state, false),
                 // The schedule asks for these ticks, so they wait for one another.
                 Overlap::Skip | Overlap::Queue { .. } if due.are_made_up_for => {
-                    self.start(tick, *state, true)
+                    self.start_tick(tick, *state, true)
                 }
                 Overlap::Skip if is_busy => {
                     let reason = format!("{} (overlap: skip)", self.why_busy());
-                    self.skip(tick, reason);
+                    self.skip_tick(tick, reason);
                 }
                 Overlap::Queue { max } if is_busy && self.waiting >= max => {
                     let reason = format!(
@@ -202,15 +205,15 @@ impl<'a, 'v> Overlapping<'a, 'v> {
                         self.why_busy(),
                         self.waiting
                     );
-                    self.skip(tick, reason);
+                    self.skip_tick(tick, reason);
                 }
                 Overlap::Queue { .. } => {
                     self.waiting += u64::from(is_busy);
-                    self.start(tick, *state, true);
+                    self.start_tick(tick, *state, true);
                 }
-                Overlap::Skip => self.start(tick, *state, true),
+                Overlap::Skip => self.start_tick(tick, *state, true),
                 Overlap::CancelPrevious if at + 1 < due.run.len() => {
-                    self.skip(
+                    self.skip_tick(
                         tick,
                         "a later tick was due before it began (overlap: cancel_previous)".to_owned(),
                     );
@@ -221,25 +224,25 @@ impl<'a, 'v> Overlapping<'a, 'v> {
                     let earlier: Vec<(RunId, String)> =
                         earlier.map(|start| (start.run, why.clone())).collect();
                     self.settlement.cancel.extend(earlier);
-                    self.start(tick, *state, true);
+                    self.start_tick(tick, *state, true);
                 }
             }
         }
     }
 
-    fn start(&mut self, tick: &DueTick, state: TickState, is_serial: bool) {
+    fn start_tick(&mut self, tick: &DueTick, state: TickState, is_serial: bool) {
         let row = self.view.row;
         let Some(digest) = self.view.digest else {
-            return self.skip(tick, "its workflow is no longer registered".to_owned());
+            return self.skip_tick(tick, "its workflow is no longer registered".to_owned());
         };
         self.settlement
             .ticks
-            .push(NewTick { start: Some(self.settlement.starts.len()), ..entry(tick, state, None) });
+            .push(NewTick { start: Some(self.settlement.starts.len()), ..tick_entry(tick, state, None) });
         self.settlement.starts.push(new_start(self.view.schedule, row, digest, tick, "schedule", is_serial));
     }
 
-    fn skip(&mut self, tick: &DueTick, reason: String) {
-        let new = entry(tick, TickState::Skipped, Some(reason));
+    fn skip_tick(&mut self, tick: &DueTick, reason: String) {
+        let new = tick_entry(tick, TickState::Skipped, Some(reason));
         match self.settlement.ticks.last_mut() {
             Some(last) if last.state == new.state && last.reason == new.reason => {
                 last.count += 1;
@@ -260,12 +263,12 @@ impl<'a, 'v> Overlapping<'a, 'v> {
                 "has not ended"
             }
         };
-        format!("run {} {what}", start.run.short())
+        format!("run {} {what}", start.run.short_id())
     }
 }
 
 /// Makes the entry of one tick.
-pub(super) fn entry(tick: &DueTick, state: TickState, reason: Option<String>) -> NewTick {
+pub(super) fn tick_entry(tick: &DueTick, state: TickState, reason: Option<String>) -> NewTick {
     let due = tick.due.as_millisecond();
     NewTick { key: tick.key(), due, count: 1, last: due, state, reason, start: None }
 }
@@ -284,16 +287,16 @@ pub(super) fn new_start(
         digest,
         schedule: Some(row.n),
         cause: cause.to_owned(),
-        detail: json!({ "schedule": row.title(), "tick": tick.key(), "due": tick.due.as_millisecond() }),
+        detail: json!({ "schedule": row.display_name(), "tick": tick.key(), "due": tick.due.as_millisecond() }),
         args: Value::Object(schedule.args.clone()),
-        actor: Some(format!("schedule:{}", row.title())),
+        actor: Some(format!("schedule:{}", row.display_name())),
         is_serial,
         refusal: None,
     }
 }
 
 /// Finds the entries to retract. Entries for several ticks keep those that the clock has reached.
-fn retraction(view: &View<'_>, clock: i64, zones: &TimeZoneDatabase) -> Result<Retraction, TickError> {
+fn find_retraction(view: &View<'_>, clock: i64, zones: &TimeZoneDatabase) -> Result<Retraction, TickError> {
     let mut shortened = Vec::new();
     for tick in view.recent.iter().filter(|tick| {
         tick.run.is_none() && tick.revision == view.row.revision && tick.due <= clock && tick.last > clock

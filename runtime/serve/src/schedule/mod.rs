@@ -16,12 +16,12 @@ use lobster_runtime::store::{Store, StoreError};
 
 use crate::readiness::EARLIEST_MS;
 
-pub use decide::{CLOCK_TOLERANCE_MS, View, decide};
+pub use decide::{CLOCK_TOLERANCE_MS, View, decide_ticks};
 pub use spec::{SpecError, next_after, parse_spec, specs_of};
 
 /// The time zone database: of this machine if it has one, otherwise the copy in the program.
 #[must_use]
-pub fn zones() -> TimeZoneDatabase {
+pub fn time_zones() -> TimeZoneDatabase {
     TimeZoneDatabase::from_env()
 }
 
@@ -41,11 +41,11 @@ pub fn backfill_of(
     let workflow = service.workflow_by_number(row.workflow).map_err(|error| error.to_string())?;
     let digest = workflow.map(|workflow| workflow.digest).ok_or("its workflow is not registered")?;
     let ticks = schedule
-        .ticks_after(spec::instant(from.saturating_sub(1)), &zones())
+        .ticks_after(spec::instant_from_ms(from.saturating_sub(1)), &time_zones())
         .map_err(|error| error.to_string())?;
-    let ticks = ticks.take_while(|tick| tick.due < spec::instant(to)).take(limit);
+    let ticks = ticks.take_while(|tick| tick.due < spec::instant_from_ms(to)).take(limit);
     let made = ticks.map(|tick| {
-        let entry = decide::entry(&tick, TickState::Backfilled, None);
+        let entry = decide::tick_entry(&tick, TickState::Backfilled, None);
         (entry, decide::new_start(&schedule, row, digest, &tick, "backfill", true))
     });
     Ok(made.collect())
@@ -121,7 +121,7 @@ impl Scheduler {
     ///
     /// # Errors
     /// Fails if the store cannot be read or written. Earlier decisions of the turn stay.
-    pub fn turn(&mut self) -> Result<Turn, StoreError> {
+    pub fn decide_due(&mut self) -> Result<Turn, StoreError> {
         let now = self.service.store().clock_ms();
         let mut turn = Turn::default();
         // A clock that went forward looks like an outage; a clock that went back is handled here.
@@ -153,22 +153,28 @@ impl Scheduler {
         let done = if last == 0 { Some(now) } else { self.check.done };
         self.check = ZoneCheck { after: last, done };
         for row in rows {
-            let Some((was, is)) = self.moved(&row, now) else { continue };
+            let Some((was, is)) = self.moved_decision(&row, now) else { continue };
             if self.service.reschedule(&row, is, "time zones")? {
-                tracing::warn!(schedule = row.title(), was, is, "the rules of its time zone have changed");
+                tracing::warn!(
+                    schedule = row.display_name(),
+                    was,
+                    is,
+                    "the rules of its time zone have changed"
+                );
             }
         }
         Ok(())
     }
 
     /// Returns the stored and the current time of a schedule's next decision, if the time zone rules have moved it.
-    fn moved(&self, row: &ScheduleRow, now: i64) -> Option<(i64, i64)> {
+    fn moved_decision(&self, row: &ScheduleRow, now: i64) -> Option<(i64, i64)> {
         let was = row.next.filter(|next| *next > now)?;
         let schedule = parse_spec(&row.spec).ok()?;
         if matches!(&schedule.due, Due::Every { .. }) {
             return None;
         }
-        let is = next_after(&schedule, schedule.delay_ms(&row.title()), row.decided, &self.zones).ok()??;
+        let is = next_after(&schedule, schedule.delay_ms(&row.display_name()), row.decided, &self.zones)
+            .ok()??;
         (was.abs_diff(is) >= ZONE_CHANGE_MS.unsigned_abs()).then_some((was, is))
     }
 
@@ -176,15 +182,16 @@ impl Scheduler {
     /// so this decision had no effect.
     ///
     /// # Errors
-    /// Fails like [`Scheduler::turn`].
-    pub fn settle(&self, row: &ScheduleRow) -> Result<bool, StoreError> {
-        let settlement = self.settlement(row, self.service.store().clock_ms())?;
-        Ok(self.service.settle(&[settlement])?.first().is_some_and(|counted| *counted))
+    /// Fails like [`Scheduler::decide_due`].
+    pub fn settle_schedule(&self, row: &ScheduleRow) -> Result<bool, StoreError> {
+        let settlement = self.make_settlement(row, self.service.store().clock_ms())?;
+        Ok(self.service.write_settlements(&[settlement])?.first().is_some_and(|counted| *counted))
     }
 
     fn decide_about(&self, rows: &[ScheduleRow], now: i64, turn: &mut Turn) -> Result<(), StoreError> {
-        let settlements = rows.iter().map(|row| self.settlement(row, now)).collect::<Result<Vec<_>, _>>()?;
-        let counted = self.service.settle(&settlements)?;
+        let settlements =
+            rows.iter().map(|row| self.make_settlement(row, now)).collect::<Result<Vec<_>, _>>()?;
+        let counted = self.service.write_settlements(&settlements)?;
         for (settlement, _) in settlements.iter().zip(counted).filter(|(_, counted)| *counted) {
             turn.decided += 1;
             turn.starts += settlement.starts.len();
@@ -192,22 +199,24 @@ impl Scheduler {
         Ok(())
     }
 
-    fn settlement(&self, row: &ScheduleRow, now: i64) -> Result<Settlement, StoreError> {
+    fn make_settlement(&self, row: &ScheduleRow, now: i64) -> Result<Settlement, StoreError> {
         if now < EARLIEST_MS {
             // A clock that has lost the time retracts nothing: due ticks stay due.
-            return Ok(decide::nothing(row, row.next));
+            return Ok(decide::no_change(row, row.next));
         }
         let active = self.service.active_starts(row.n)?;
         let digest = self.service.workflow_by_number(row.workflow)?.map(|workflow| workflow.digest);
         let decided = parse_spec(&row.spec).map(|schedule| {
             let recent = match row.decided > now {
-                true => {
-                    self.service.ticks(row.n, now.saturating_sub_unsigned(schedule.jitter_ms), usize::MAX)?
-                }
+                true => self.service.list_ticks(
+                    row.n,
+                    now.saturating_sub_unsigned(schedule.jitter_ms),
+                    usize::MAX,
+                )?,
                 false => Vec::new(),
             };
             let view = View { row, schedule: &schedule, active: &active, recent: &recent, digest };
-            Ok::<_, StoreError>(decide(&view, now, &self.zones).map_err(SpecError::from))
+            Ok::<_, StoreError>(decide_ticks(&view, now, &self.zones).map_err(SpecError::from))
         });
         let decided = match decided {
             Ok(decided) => decided?,
@@ -215,8 +224,8 @@ impl Scheduler {
         };
         Ok(decided.unwrap_or_else(|error| {
             // The schedule was checked at its registration, but its zone may be gone since, or the row is damaged.
-            tracing::error!(schedule = row.title(), %error, "the schedule cannot be decided");
-            decide::nothing(row, None)
+            tracing::error!(schedule = row.display_name(), %error, "the schedule cannot be decided");
+            decide::no_change(row, None)
         }))
     }
 }

@@ -72,11 +72,11 @@ pub fn next_after(
     decided: i64,
     zones: &TimeZoneDatabase,
 ) -> Result<Option<i64>, TickError> {
-    let tick = schedule.ticks_after(instant(decided), zones)?.next();
+    let tick = schedule.ticks_after(instant_from_ms(decided), zones)?.next();
     Ok(tick.map(|tick| tick.due.as_millisecond().saturating_add_unsigned(delay_ms)))
 }
 
 /// Converts milliseconds to an instant. Values outside the calendar become its nearest end.
-pub(super) fn instant(ms: i64) -> Timestamp {
+pub(super) fn instant_from_ms(ms: i64) -> Timestamp {
     Timestamp::from_millisecond(ms).unwrap_or(if ms < 0 { Timestamp::MIN } else { Timestamp::MAX })
 }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use lobster_base::json;
-use lobster_base::json::complaint::complaint;
+use lobster_base::json::complaint::js_parse_error;
 use lobster_base::json::raw::RawItem;
 use lobster_base::json::scanner::Scanner;
 use lobster_stage::{Flow, Payload, Sink, StageError, Stop};
@@ -18,17 +18,17 @@ const SMALL: u64 = 1 << 20;
 /// Size of the pieces in which larger output is read.
 const PIECE: usize = 256 << 10;
 
-fn unreadable(error: impl fmt::Display) -> StageError {
+fn unreadable_output(error: impl fmt::Display) -> StageError {
     StageError::new(format!("exec: the program's output could not be read back: {error}"))
 }
 
 /// Emits one item for each line, without empty lines unless `all` is true. Invalid UTF-8 becomes U+FFFD.
-pub(super) fn lines(payload: &Payload, all: bool, out: &mut dyn Sink) -> Result<(), Stop> {
-    let mut reader = BufReader::with_capacity(64 << 10, payload.open().map_err(unreadable)?);
+pub(super) fn emit_lines(payload: &Payload, all: bool, out: &mut dyn Sink) -> Result<(), Stop> {
+    let mut reader = BufReader::with_capacity(64 << 10, payload.open().map_err(unreadable_output)?);
     let mut line = Vec::new();
     loop {
         line.clear();
-        if reader.read_until(b'\n', &mut line).map_err(unreadable)? == 0 {
+        if reader.read_until(b'\n', &mut line).map_err(unreadable_output)? == 0 {
             return Ok(());
         }
         let text = match line.as_slice() {
@@ -36,7 +36,7 @@ pub(super) fn lines(payload: &Payload, all: bool, out: &mut dyn Sink) -> Result<
             text => text,
         };
         if (all || !text.is_empty())
-            && out.item(String::from_utf8_lossy(text).into_owned().into())? == Flow::Enough
+            && out.emit_item(String::from_utf8_lossy(text).into_owned().into())? == Flow::Enough
         {
             return Ok(());
         }
@@ -50,17 +50,17 @@ pub(super) fn lines(payload: &Payload, all: bool, out: &mut dyn Sink) -> Result<
 /// is read twice instead of held.
 ///
 /// Returns true if half a surrogate pair was read as U+FFFD.
-pub(super) fn json(payload: &Payload, plain: Option<bool>, out: &mut dyn Sink) -> Result<bool, Stop> {
+pub(super) fn emit_json(payload: &Payload, plain: Option<bool>, out: &mut dyn Sink) -> Result<bool, Stop> {
     let small = match payload {
         Payload::Bytes(_) => true,
         Payload::File(path) => std::fs::metadata(path).is_ok_and(|file| file.len() <= SMALL),
     };
     if small || !plain.unwrap_or_else(|| is_plain_json(payload)) {
-        return whole(payload, out);
+        return emit_whole(payload, out);
     }
-    match first_byte(payload).map_err(unreadable)? {
-        Some(b'[') => items(payload, out)?,
-        _ => single(payload, out)?,
+    match first_byte(payload).map_err(unreadable_output)? {
+        Some(b'[') => emit_items(payload, out)?,
+        _ => emit_single(payload, out)?,
     }
     Ok(false)
 }
@@ -71,11 +71,11 @@ pub fn first_byte(payload: &Payload) -> std::io::Result<Option<u8>> {
 }
 
 /// Emits the items of a text that is known to be a JSON list.
-pub fn items(payload: &Payload, out: &mut dyn Sink) -> Result<(), Stop> {
-    let mut pieces = Pieces::open(payload).map_err(unreadable)?;
+pub fn emit_items(payload: &Payload, out: &mut dyn Sink) -> Result<(), Stop> {
+    let mut pieces = Pieces::open(payload).map_err(unreadable_output)?;
     let mut scanner = Scanner::by_item();
-    while let Some(item) = pieces.next_item(&mut scanner).map_err(unreadable)? {
-        if out.raw(RawItem::new(item))? == Flow::Enough {
+    while let Some(item) = pieces.next_item(&mut scanner).map_err(unreadable_output)? {
+        if out.emit_raw(RawItem::new(item))? == Flow::Enough {
             break;
         }
     }
@@ -83,19 +83,19 @@ pub fn items(payload: &Payload, out: &mut dyn Sink) -> Result<(), Stop> {
 }
 
 /// A large value that is not a list.
-fn single(payload: &Payload, out: &mut dyn Sink) -> Result<(), Stop> {
-    let reader = BufReader::with_capacity(PIECE, payload.open().map_err(unreadable)?);
+fn emit_single(payload: &Payload, out: &mut dyn Sink) -> Result<(), Stop> {
+    let reader = BufReader::with_capacity(PIECE, payload.open().map_err(unreadable_output)?);
     let mut deserializer = serde_json::Deserializer::from_reader(reader);
     deserializer.disable_recursion_limit();
-    out.item(Value::deserialize(&mut deserializer).map_err(unreadable)?)?;
+    out.emit_item(Value::deserialize(&mut deserializer).map_err(unreadable_output)?)?;
     Ok(())
 }
 
 /// Decodes JSON text as leniently as programs require: byte order mark, invalid UTF-8, numbers beyond
 /// doubles, half a surrogate pair.
-fn whole(payload: &Payload, out: &mut dyn Sink) -> Result<bool, Stop> {
+fn emit_whole(payload: &Payload, out: &mut dyn Sink) -> Result<bool, Stop> {
     let mut bytes = Vec::new();
-    payload.open().and_then(|mut reader| reader.read_to_end(&mut bytes)).map_err(unreadable)?;
+    payload.open().and_then(|mut reader| reader.read_to_end(&mut bytes)).map_err(unreadable_output)?;
     let text = match String::from_utf8(bytes) {
         Ok(text) => text,
         Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
@@ -106,31 +106,31 @@ fn whole(payload: &Payload, out: &mut dyn Sink) -> Result<bool, Stop> {
     } else {
         json::parse(text).map_err(|error| {
             // Too deep nesting, which JavaScript would accept, has lobster's own message.
-            let why = complaint(text).unwrap_or_else(|| error.to_string());
+            let why = js_parse_error(text).unwrap_or_else(|| error.to_string());
             StageError::permanent(format!("exec --json could not parse stdout as JSON: {why}"))
         })?
     };
     let is_mended = json::has_half_pair(text);
     let Value::Array(items) = value else {
-        out.item(value)?;
+        out.emit_item(value)?;
         return Ok(is_mended);
     };
     for item in items {
-        if out.item(item)? == Flow::Enough {
+        if out.emit_item(item)? == Flow::Enough {
             break;
         }
     }
     Ok(is_mended)
 }
 
-/// True if the output is one JSON value and needs none of the leniency of [`whole`].
+/// True if the output is one JSON value and needs none of the leniency of [`emit_whole`].
 pub fn is_plain_json(payload: &Payload) -> bool {
     let scan = || -> std::io::Result<bool> {
         let mut reader = payload.open()?;
         let (mut piece, mut scanner) = (vec![0; PIECE], Scanner::new());
         loop {
             match reader.read(&mut piece)? {
-                0 => return Ok(scanner.end().is_ok()),
+                0 => return Ok(scanner.finish_text().is_ok()),
                 length if scanner.push(&piece[..length]).is_err() => return Ok(false),
                 _ => {}
             }
@@ -159,14 +159,14 @@ impl Pieces {
             if let Some(byte) = self.bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
                 return Ok(Some(*byte));
             }
-            if !self.more()? {
+            if !self.read_more()? {
                 return Ok(None);
             }
         }
     }
 
     /// Drops the bytes before the current item and reads more.
-    fn more(&mut self) -> std::io::Result<bool> {
+    fn read_more(&mut self) -> std::io::Result<bool> {
         self.bytes.drain(..self.begin);
         self.scanned -= std::mem::take(&mut self.begin);
         let held = self.bytes.len();
@@ -186,7 +186,7 @@ impl Pieces {
                 return Ok(Some(item_of(&self.bytes[begin..end])));
             }
             self.scanned = self.bytes.len();
-            if !self.more()? {
+            if !self.read_more()? {
                 return Ok(None);
             }
         }
@@ -240,22 +240,22 @@ mod tests {
     struct Collect(Vec<Value>, usize);
 
     impl Sink for Collect {
-        fn item(&mut self, item: Value) -> Result<Flow, Stop> {
+        fn emit_item(&mut self, item: Value) -> Result<Flow, Stop> {
             self.0.push(item);
             Ok(if self.0.len() < self.1 { Flow::More } else { Flow::Enough })
         }
     }
 
-    fn read(payload: &Payload, most: usize) -> Result<Vec<Value>, String> {
+    fn read_json(payload: &Payload, most: usize) -> Result<Vec<Value>, String> {
         let mut out = Collect(Vec::new(), most);
-        match json(payload, None, &mut out) {
+        match emit_json(payload, None, &mut out) {
             Ok(_) => Ok(out.0),
             Err(Stop::Failed(error)) => Err(format!("{} after {}", error.message, out.0.len())),
             Err(stop) => Err(format!("{stop:?}")),
         }
     }
 
-    fn bytes(text: impl AsRef<[u8]>) -> Payload {
+    fn bytes_payload(text: impl AsRef<[u8]>) -> Payload {
         Payload::Bytes(Arc::from(text.as_ref()))
     }
 
@@ -278,14 +278,14 @@ mod tests {
             (br#"["\ud800", "\ud83d\ude80"]"#, json!(["\u{fffd}", "🚀"])),
         ] {
             assert_eq!(
-                read(&bytes(text), 99).map(Value::from),
+                read_json(&bytes_payload(text), 99).map(Value::from),
                 Ok(items),
                 "{}",
                 String::from_utf8_lossy(text)
             );
         }
         for text in ["[1,]", "{", "[1] 2", "nope", "[\"\\ud80\"]", "\u{0}", "\u{85}1"] {
-            let error = read(&bytes(text), 99).unwrap_err();
+            let error = read_json(&bytes_payload(text), 99).unwrap_err();
             assert!(
                 error.starts_with("exec --json could not parse stdout as JSON: ")
                     && error.ends_with("after 0"),
@@ -295,7 +295,7 @@ mod tests {
     }
 
     /// Pads with blanks, so that the file is read in pieces.
-    fn large(text: &str) -> (tempfile::NamedTempFile, Payload) {
+    fn large_file(text: &str) -> (tempfile::NamedTempFile, Payload) {
         use std::io::Write as _;
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(text.as_bytes()).unwrap();
@@ -318,26 +318,26 @@ mod tests {
             "",
             "[1,",
         ] {
-            let (_file, payload) = large(text);
-            assert_eq!(read(&payload, 99), read(&bytes(text), 99), "{text}");
+            let (_file, payload) = large_file(text);
+            assert_eq!(read_json(&payload, 99), read_json(&bytes_payload(text), 99), "{text}");
         }
     }
 
     #[test]
     fn a_mistake_is_found_before_the_first_item_leaves() {
-        let (_file, payload) = large("[1, 2, 3, oops]");
-        let error = read(&payload, 1).unwrap_err();
+        let (_file, payload) = large_file("[1, 2, 3, oops]");
+        let error = read_json(&payload, 1).unwrap_err();
         assert!(error.ends_with("after 0"), "{error}");
-        let (_file, payload) = large("[1, 2, 3]");
-        assert_eq!(read(&payload, 2), Ok(vec![json!(1), json!(2)]));
+        let (_file, payload) = large_file("[1, 2, 3]");
+        assert_eq!(read_json(&payload, 2), Ok(vec![json!(1), json!(2)]));
     }
 
     #[test]
     fn nesting_is_bounded_in_a_stream_too() {
         let run = || {
             let (_file, payload) =
-                large(&format!("{}{}", "[".repeat(MAX_DEPTH + 1), "]".repeat(MAX_DEPTH + 1)));
-            assert!(read(&payload, 9).unwrap_err().contains("nested more than"));
+                large_file(&format!("{}{}", "[".repeat(MAX_DEPTH + 1), "]".repeat(MAX_DEPTH + 1)));
+            assert!(read_json(&payload, 9).unwrap_err().contains("nested more than"));
         };
         std::thread::Builder::new().stack_size(64 << 20).spawn(run).unwrap().join().unwrap();
     }

@@ -38,7 +38,7 @@ fn answer_with(provider: Provider, text: &str, is_cut: bool) -> Value {
     }
 }
 
-fn refusal(provider: Provider) -> Value {
+fn refusal_answer(provider: Provider) -> Value {
     match provider {
         Provider::Responses => {
             json!({"output": [{"type": "message", "content": [{"type": "refusal", "refusal": "no"}]}]})
@@ -63,7 +63,7 @@ struct Fault {
     requests: usize,
 }
 
-fn faults(provider: Provider) -> Vec<Fault> {
+fn provider_faults(provider: Provider) -> Vec<Fault> {
     let good = |text: &str| Answer::json(&answer_with(provider, text, false));
     let once = |name, answer, says, is_certain| Fault {
         name,
@@ -109,7 +109,7 @@ fn faults(provider: Provider) -> Vec<Fault> {
             false,
         ),
         once("something else", Answer::new(200, r#"{"hello": 1}"#), "envelope", false),
-        once("a refusal", Answer::json(&refusal(provider)), "the model refuses", false),
+        once("a refusal", Answer::json(&refusal_answer(provider)), "the model refuses", false),
         once("too long", good(&"x".repeat(9000)), "8192", false),
         once(
             "cut at the limit",
@@ -159,7 +159,7 @@ fn the_pause_that_a_server_asks_for_is_told() {
 fn every_fault_of_every_provider_is_one_clear_error_or_the_right_recovery() {
     let mut played = 0;
     for provider in PROVIDERS {
-        for fault in faults(provider) {
+        for fault in provider_faults(provider) {
             let server = Server::start(fault.plays);
             let mut host = RecordingHost::new();
             for name in ["OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GEMINI_BASE_URL"] {
@@ -182,7 +182,7 @@ fn every_fault_of_every_provider_is_one_clear_error_or_the_right_recovery() {
                         "{place}"
                     );
                     assert_eq!(error.permanent, is_certain, "{place}");
-                    assert!(error.is(Code::Model), "{place}");
+                    assert!(error.has_code(Code::Model), "{place}");
                 }
                 (End::Answers(attempts), Ok(items)) => {
                     assert_eq!(items[0]["output"]["data"], json!({"n": 1}), "{place}");

@@ -14,7 +14,7 @@ pub(super) fn read_text(
     path: &str,
     host: &mut dyn Host,
 ) -> Result<String, Stop> {
-    let text = read(command, option, path, "read_file", host, &|bytes| {
+    let text = read_file(command, option, path, "read_file", host, &|bytes| {
         String::from_utf8(bytes).map(Value::from).map_err(|_| "is not text in UTF-8".to_owned())
     })?;
     match text {
@@ -26,14 +26,14 @@ pub(super) fn read_text(
 /// A file sent with the prompt.
 pub(super) fn read_attachment(command: &str, path: &str, host: &mut dyn Host) -> Result<Attachment, Stop> {
     let name = path.rsplit('/').next().unwrap_or(path).to_owned();
-    let file = read(command, "file", path, "read_attachment", host, &|bytes| {
+    let file = read_file(command, "file", path, "read_attachment", host, &|bytes| {
         Ok(json!(Attachment::of_bytes(&name, bytes)?))
     })?;
     serde_json::from_value(file)
         .map_err(|error| StageError::new(format!("{command} --file {path} was not read: {error}")).into())
 }
 
-fn read(
+fn read_file(
     command: &str,
     option: &str,
     path: &str,
@@ -41,9 +41,9 @@ fn read(
     host: &mut dyn Host,
     make: &dyn Fn(Vec<u8>) -> Result<Value, String>,
 ) -> Result<Value, Stop> {
-    let detail = json!({"path": path, "cwd": host.cwd()});
+    let detail = json!({"path": path, "cwd": host.working_dir()});
     let action = EffectAction { kind: kind.to_owned(), detail, idempotent: true };
-    host.effect(action, &mut |effect| {
+    host.perform_effect(action, &mut |effect| {
         let wrong = |why: String| StageError::permanent(format!("{command} --{option} {path}: {why}"));
         let mut file = (effect.open)(&effect.cwd.join(path)).map_err(|error| wrong(error.to_string()))?;
         let size = file.metadata().map_err(|error| wrong(error.to_string()))?.len();

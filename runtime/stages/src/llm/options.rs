@@ -1,6 +1,6 @@
 //! Options of `llm.invoke` and `llm_task.invoke`.
 
-use super::super::describe::{Arg, examples, schema};
+use super::super::describe::{Arg, command_schema, example_list};
 use super::build;
 use lobster_models::channel::Provider;
 use lobster_stage::{Flag, StageKind, StageSpec};
@@ -108,7 +108,7 @@ and, with --state-key or LOBSTER_RUN_STATE_KEY, in the state; a cached answer co
         Flag { name: "disable-cache", value: None, help: "no cache files" },
     ],
     args_schema: || {
-        schema(
+        command_schema(
             &[
                 Arg::text(
                     "provider",
@@ -139,7 +139,7 @@ and, with --state-key or LOBSTER_RUN_STATE_KEY, in the state; a cached answer co
             &[],
         )
     },
-    examples: || examples(&[(r#"{"prompt":"Say hello","model":"m"}"#, "One question")]),
+    examples: || example_list(&[(r#"{"prompt":"Say hello","model":"m"}"#, "One question")]),
     side_effects: Some(&["calls_llm"]),
     kind: StageKind::Effect,
     build: |args| build("", None, args),

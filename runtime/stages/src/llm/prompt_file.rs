@@ -70,7 +70,7 @@ impl<'t> PromptFile<'t> {
     ///
     /// # Errors
     /// A variable is missing, not declared, or of another type.
-    pub(super) fn fill(
+    pub(super) fn fill_prompt(
         &self,
         given: &Map<String, Value>,
         words: &[(String, String)],
@@ -78,7 +78,7 @@ impl<'t> PromptFile<'t> {
     ) -> Result<String, String> {
         let mut values = given.clone();
         for (name, text) in words {
-            let kind = self.variable(name).map_or("string", |variable| variable.kind);
+            let kind = self.find_variable(name).map_or("string", |variable| variable.kind);
             let value = match kind {
                 "string" => Value::from(text.as_str()),
                 _ => json::parse(text).map_err(|_| format!("--var {name}={text} is no {kind}"))?,
@@ -93,7 +93,7 @@ impl<'t> PromptFile<'t> {
             }
             for variable in variables {
                 match (values.get(variable.name), &variable.default) {
-                    (Some(value), _) if variable.takes(value) => {}
+                    (Some(value), _) if variable.accepts_value(value) => {}
                     (Some(value), _) => {
                         let (name, kind) = (variable.name, variable.kind);
                         return Err(format!(
@@ -110,10 +110,12 @@ impl<'t> PromptFile<'t> {
                 }
             }
         }
-        Template::new(self.text.trim()).fill(&Value::Object(values), env).map_err(|error| error.message)
+        Template::new(self.text.trim())
+            .fill_placeholders(&Value::Object(values), env)
+            .map_err(|error| error.message)
     }
 
-    fn variable(&self, name: &str) -> Option<&Variable<'t>> {
+    fn find_variable(&self, name: &str) -> Option<&Variable<'t>> {
         self.variables.iter().flatten().find(|variable| variable.name == name)
     }
 }
@@ -141,14 +143,14 @@ impl<'t> Variable<'t> {
             .transpose()?;
         let variable = Self { name, kind, default };
         match &variable.default {
-            Some(default) if !variable.takes(default) => {
+            Some(default) if !variable.accepts_value(default) => {
                 Err(format!("the default {} of {name} is no {kind}", json::compact(default)))
             }
             _ => Ok(variable),
         }
     }
 
-    fn takes(&self, value: &Value) -> bool {
+    fn accepts_value(&self, value: &Value) -> bool {
         match self.kind {
             "string" => value.is_string(),
             "number" => value.is_number(),
@@ -168,18 +170,18 @@ mod tests {
 
     const FILE: &str = "---\n# who\nname: string\nn: integer = 2\n---\n\nHi {{name | upper}}, {{n}} times.\n";
 
-    fn fill(file: &str, given: &Value, words: &[(&str, &str)]) -> Result<String, String> {
+    fn fill_file(file: &str, given: &Value, words: &[(&str, &str)]) -> Result<String, String> {
         let given = given.as_object().cloned().unwrap_or_default();
         let words: Vec<_> = words.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
-        PromptFile::parse(file)?.fill(&given, &words, &|_| None)
+        PromptFile::parse(file)?.fill_prompt(&given, &words, &|_| None)
     }
 
     #[test]
     fn variables_are_typed_and_filled() {
-        assert_eq!(fill(FILE, &json!({}), &[("name", "ada")]).unwrap(), "Hi ADA, 2 times.");
-        assert_eq!(fill(FILE, &json!({"name": "a", "n": 1}), &[("n", "3")]).unwrap(), "Hi A, 3 times.");
-        assert_eq!(fill("Hi {{x}}!", &json!({"x": [1]}), &[]).unwrap(), "Hi [1]!");
-        assert_eq!(fill("--- no\nHi {{x}}", &json!({}), &[("x", "5")]).unwrap(), "--- no\nHi 5");
+        assert_eq!(fill_file(FILE, &json!({}), &[("name", "ada")]).unwrap(), "Hi ADA, 2 times.");
+        assert_eq!(fill_file(FILE, &json!({"name": "a", "n": 1}), &[("n", "3")]).unwrap(), "Hi A, 3 times.");
+        assert_eq!(fill_file("Hi {{x}}!", &json!({"x": [1]}), &[]).unwrap(), "Hi [1]!");
+        assert_eq!(fill_file("--- no\nHi {{x}}", &json!({}), &[("x", "5")]).unwrap(), "--- no\nHi 5");
     }
 
     #[test]
@@ -202,7 +204,7 @@ mod tests {
             ("---\na: number\n", json!({}), &[], "have no end"),
             ("{{a | nope}}", json!({}), &[], "Unknown template filter"),
         ] {
-            let error = fill(file, &given, words).unwrap_err();
+            let error = fill_file(file, &given, words).unwrap_err();
             assert!(error.contains(why), "{file:?}: {error}");
         }
     }

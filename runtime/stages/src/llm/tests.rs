@@ -32,7 +32,7 @@ fn failure(args: &Value, host: &mut RecordingHost) -> String {
 }
 
 fn kinds(host: &RecordingHost) -> Vec<String> {
-    host.effects().into_iter().map(|(action, _)| action.kind).collect()
+    host.recorded_effects().into_iter().map(|(action, _)| action.kind).collect()
 }
 
 #[test]
@@ -63,9 +63,9 @@ fn a_resumed_run_answers_from_the_record_and_a_new_one_from_the_cache() {
     let args = json!({"prompt": "p", "state-key": "k"});
     let first = one(&args, &mut host);
     assert_eq!(kinds(&host), [LOOKUP, CALL, KEEP]);
-    host.resume();
+    host.resume_run();
     assert_eq!(one(&args, &mut host), first);
-    host.forget();
+    host.start_new_run();
     let replayed = one(&args, &mut host);
     let mut expected = first.clone();
     expected["source"] = json!("run_state");
@@ -73,11 +73,11 @@ fn a_resumed_run_answers_from_the_record_and_a_new_one_from_the_cache() {
     expected["replayed"] = json!(true);
     assert_eq!(replayed.to_string(), expected.to_string());
     assert_eq!(kinds(&host), [LOOKUP]);
-    host.forget();
+    host.start_new_run();
     assert_eq!(one(&json!({"_": ["p"]}), &mut host)["source"], "cache");
-    host.forget();
+    host.start_new_run();
     assert_eq!(one(&json!({"prompt": "p", "refresh": true}), &mut host)["output"]["text"], "second");
-    host.forget();
+    host.start_new_run();
     host.set("LLM_TASK_FORCE_REFRESH", "no");
     assert_eq!(one(&json!({"prompt": "p"}), &mut host)["output"]["text"], "second");
     assert_eq!(server.requests().len(), 2);
@@ -90,7 +90,7 @@ fn without_a_place_to_keep_answers_nothing_is_looked_up() {
     let item = one(&json!({"prompt": "p", "disable-cache": true}), &mut host);
     assert_eq!(item["output"], json!({"format": "text", "text": null, "data": null}));
     assert_eq!(kinds(&host), [CALL]);
-    host.forget();
+    host.start_new_run();
     one(&json!({"prompt": "p", "disable-cache": "false"}), &mut host);
     assert_eq!(kinds(&host), [LOOKUP, CALL, KEEP]);
 }
@@ -159,7 +159,7 @@ fn what_options_say_is_sent() {
         "artifacts-json": "[\"more\"]",
     });
     run(&INVOKE, &args, vec![json!(5)], &mut host).unwrap();
-    host.forget();
+    host.start_new_run();
     one(
         &json!({"prompt": true, "token": "mine", "temperature": "warm", "max-output-tokens": "many"}),
         &mut host,
@@ -175,7 +175,7 @@ fn what_options_say_is_sent() {
     assert_eq!(seen[1].header("authorization"), Some("Bearer mine"));
     assert_eq!(seen[1].json()["prompt"], "true");
     assert_eq!(seen[1].json().get("temperature"), None);
-    let journal = format!("{:?}", host.actions());
+    let journal = format!("{:?}", host.recorded_actions());
     assert!(!journal.contains("s3cret") && !journal.contains("mine"), "{journal}");
 }
 
@@ -194,7 +194,7 @@ fn providers_in_their_order() {
         ("LOBSTER_PI_LLM_ADAPTER_URL", "/pi", "pi"),
     ] {
         host.set(name, &server.url(path));
-        host.forget();
+        host.start_new_run();
         assert_eq!(one(&args, &mut host)["source"], source);
         assert_eq!(server.requests().last().unwrap().path, path);
     }
@@ -203,14 +203,14 @@ fn providers_in_their_order() {
         r#"{"tool":"llm-task","action":"invoke","args":{"prompt":"p","artifacts":[],"artifactHashes":[],"schemaVersion":"v1"}}"#
     );
     host.set("LOBSTER_LLM_PROVIDER", " OpenClaw ");
-    host.forget();
+    host.start_new_run();
     assert_eq!(one(&args, &mut host)["source"], "openclaw");
-    host.forget();
+    host.start_new_run();
     assert_eq!(
         one(&json!({"prompt": "p", "provider": "HTTP", "disable-cache": true}), &mut host)["source"],
         "http"
     );
-    host.forget();
+    host.start_new_run();
     assert_eq!(
         failure(&json!({"prompt": "p", "provider": "nope"}), &mut host),
         "Unsupported llm provider: nope"
@@ -219,13 +219,13 @@ fn providers_in_their_order() {
         one(&json!({"prompt": "p", "provider": " ", "disable-cache": true}), &mut host)["source"],
         "pi"
     );
-    host.unset("LOBSTER_LLM_PROVIDER");
-    host.forget();
+    host.unset_variable("LOBSTER_LLM_PROVIDER");
+    host.start_new_run();
     let task =
         run(&TASK, &json!({"prompt": "p", "provider": "http", "disable-cache": true}), vec![], &mut host)
             .unwrap();
     assert_eq!((&task[0]["kind"], &task[0]["source"]), (&json!("llm_task.invoke"), &json!("clawd")));
-    host.forget();
+    host.start_new_run();
     run(&TASK, &json!({"prompt": "p", "disable-cache": true}), vec![], &mut host).unwrap();
     assert_eq!(server.requests().last().unwrap().path, "/tools/invoke");
 }
@@ -294,8 +294,8 @@ fn cancelling_ends_the_call() {
     assert!(matches!(result, Err(Stop::Cancelled)), "{result:?}");
     assert!(since.elapsed() < Duration::from_secs(10));
     let error =
-        Failure::Http(lobster_models::http::HttpError::Cancelled(CancelReason::Superseded)).error("C");
-    assert!(error.is(Code::Cancelled));
+        Failure::Http(lobster_models::http::HttpError::Cancelled(CancelReason::Superseded)).error_for("C");
+    assert!(error.has_code(Code::Cancelled));
 }
 
 #[test]
@@ -310,11 +310,11 @@ fn calls_are_billed_by_their_effects() {
     for _ in 0..2 {
         // The second answer comes from the cache and costs nothing.
         let item = one(&args, &mut host);
-        for (action, answer) in host.effects() {
-            tracker.effect("m", &action, &answer);
+        for (action, answer) in host.recorded_effects() {
+            tracker.record_effect("m", &action, &answer);
         }
         assert!(tracker.step_done("m", Some(&item)).is_empty());
-        host.forget();
+        host.start_new_run();
     }
     assert_eq!(tracker.summary().unwrap()["estimatedCostUsd"], json!(7.0));
     assert_eq!(tracker.summary().unwrap()["byStep"].as_array().map(Vec::len), Some(2));
@@ -338,8 +338,8 @@ fn openai_and_anthropic() {
     let args = |provider: &str, model: &str| json!({"prompt": "p", "provider": provider, "model": model, "output-schema": SCHEMA, "disable-cache": true});
     let item = one(&args("openai", "gpt-4o"), &mut host);
     assert_eq!((&item["output"]["data"], &item["source"]), (&json!({"n": 1}), &json!("openai")));
-    assert_eq!(host.effects()[0].1["spend"][0]["model"], "gpt-4o");
-    host.forget();
+    assert_eq!(host.recorded_effects()[0].1["spend"][0]["model"], "gpt-4o");
+    host.start_new_run();
     let item = one(&args("anthropic", "claude-x"), &mut host);
     assert_eq!((&item["output"]["data"], &item["usage"]["totalTokens"]), (&json!({"n": 2}), &json!(9)));
     let seen = server.requests();
@@ -349,8 +349,8 @@ fn openai_and_anthropic() {
     );
     assert_eq!((seen[1].path.as_str(), seen[1].header("x-api-key")), ("/v1/messages", Some("akey")));
     assert_eq!(seen[1].header("anthropic-version"), Some("2023-06-01"));
-    assert!(!format!("{:?}", host.actions()).contains("key\""));
-    host.forget();
+    assert!(!format!("{:?}", host.recorded_actions()).contains("key\""));
+    host.start_new_run();
     let message = failure(&json!({"prompt": "p", "provider": "openai", "disable-cache": true}), &mut host);
     assert_eq!(message, "llm.invoke request failed: provider openai needs --model or LOBSTER_LLM_MODEL");
 }
@@ -374,8 +374,8 @@ fn a_pool_answers_and_tells_of_its_hops() {
         item["warnings"],
         json!(["own", "passed over: llm-sick request failed: 500 Internal Server Error: boom"])
     );
-    assert_eq!(host.effects()[0].1["hops"].as_array().map(Vec::len), Some(2));
-    let [Action::Effect(action)] = &host.actions()[..] else { panic!("one effect expected") };
+    assert_eq!(host.recorded_effects()[0].1["hops"].as_array().map(Vec::len), Some(2));
+    let [Action::Effect(action)] = &host.recorded_actions()[..] else { panic!("one effect expected") };
     assert_eq!(action.detail["provider"], "pool");
 }
 
@@ -388,7 +388,7 @@ fn triage_asks_through_this_command() {
         {"id": "", "category": "fyi"},
     ]}}))]);
     let mut host = host(&server);
-    host.know(&[&INVOKE]);
+    host.register_commands(&[&INVOKE]);
     let mails = vec![
         json!({"id": "m1", "from": "Ada <ada@example.test>", "subject": "Lunch?", "labels": ["UNREAD"]}),
     ];
@@ -406,7 +406,7 @@ fn triage_asks_through_this_command() {
         (&json!("email_triage.v1"), &json!("m"), &json!(0.2))
     );
     assert_eq!(body["artifacts"][0]["threadId"], "m1");
-    host.forget();
+    host.start_new_run();
     let args =
         json!({"llm": true, "model": "m", "temperature": "0.2", "max-output-tokens": "50", "emit": "drafts"});
     let drafts = run(&email_triage::SPEC, &args, mails, &mut host).unwrap();

@@ -10,7 +10,7 @@ use super::*;
 fn secrets(pairs: &[(&str, &str)]) -> Redactions {
     let mut redactions = Redactions::new();
     for (name, value) in pairs {
-        assert!(redactions.add(name, value));
+        assert!(redactions.add_secret(name, value));
     }
     redactions
 }
@@ -19,21 +19,21 @@ fn secrets(pairs: &[(&str, &str)]) -> Redactions {
 fn hides_values_in_strings_keys_and_quoted_text() {
     let redactions = secrets(&[("KEY", "hunter2"), ("Q", "pa\"ss"), ("KEY", "hunter2")]);
     let mut value = json!({"hunter2": ["x hunter2 y hunter2", {"t": "{\"p\":\"pa\\\"ss\"}"}], "n": 7});
-    redactions.value(&mut value);
+    redactions.hide_in_value(&mut value);
     assert_eq!(
         value,
         json!({"«secret:KEY»": ["x «secret:KEY» y «secret:KEY»", {"t": "{\"p\":\"«secret:Q»\"}"}], "n": 7})
     );
     let binary = [b"\xff ".as_slice(), "«secret:KEY»".as_bytes()].concat();
-    assert_eq!(redactions.bytes(b"\xff hunter2").as_ref(), binary);
+    assert_eq!(redactions.hide_in_bytes(b"\xff hunter2").as_ref(), binary);
     assert_eq!(format!("{redactions:?}"), r#"["«secret:KEY»", "«secret:Q»"]"#);
 }
 
 #[test]
 fn the_longer_of_two_overlapping_secrets_wins_and_short_ones_are_refused() {
     let redactions = secrets(&[("A", "token"), ("B", "token-long")]);
-    assert_eq!(redactions.text("a token-long token"), "a «secret:B» «secret:A»");
-    assert!(!Redactions::new().add("S", "abc"));
+    assert_eq!(redactions.hide_in_text("a token-long token"), "a «secret:B» «secret:A»");
+    assert!(!Redactions::new().add_secret("S", "abc"));
 }
 
 #[test]
@@ -56,10 +56,10 @@ proptest! {
     ) {
         let redactions = secrets(&[("A", "abcabc"), ("B", "cabb"), ("C", "abcabca")]);
         let text = words.concat();
-        let whole = redactions.bytes(text.as_bytes()).into_owned();
+        let whole = redactions.hide_in_bytes(text.as_bytes()).into_owned();
         let mut pieces = Redactor::new(&Arc::new(redactions.into())).unwrap();
         let mut clean: Vec<u8> =
-            text.as_bytes().chunks(cut).flat_map(|piece| pieces.take(piece, by_lines)).collect();
+            text.as_bytes().chunks(cut).flat_map(|piece| pieces.take_piece(piece, by_lines)).collect();
         clean.extend(pieces.finish());
         prop_assert_eq!(clean, whole);
     }
@@ -218,7 +218,7 @@ proptest! {
             let (mut clean, mut rest) = (Vec::new(), text.as_bytes());
             for cut in cuts.iter().cycle() {
                 let (piece, after) = rest.split_at((*cut).min(rest.len()));
-                clean.extend(redactor.take(piece, by_lines));
+                clean.extend(redactor.take_piece(piece, by_lines));
                 rest = after;
                 if rest.is_empty() {
                     break;
@@ -237,11 +237,11 @@ proptest! {
     #[test]
     fn a_glance_overlooks_nothing(text in surroundings()) {
         let text = text.as_bytes();
-        let found: Vec<usize> = marks(text).collect();
+        let found: Vec<usize> = mark_positions(text).collect();
         let naive: Vec<usize> = (0..text.len()).filter(|at| MARKS.contains(&text[*at])).collect();
         prop_assert_eq!(&found, &naive);
-        for at in naive.into_iter().filter(|at| spelling::introduces(text[*at])) {
-            let glance = spelling::glance(text, at);
+        for at in naive.into_iter().filter(|at| spelling::begins_escape(text[*at])) {
+            let glance = spelling::classify_escape(text, at);
             spelling::first_bytes(text, at, |first| {
                 let is_told = match glance {
                     Glance::Nothing => false,
@@ -259,7 +259,7 @@ proptest! {
         let expected = bytes.iter().rev().fold(0_u64, |found, byte| {
             found << 8 | if MARKS.contains(byte) { 0x80 } else { 0 }
         });
-        prop_assert_eq!(marked(u64::from_le_bytes(bytes)), expected);
+        prop_assert_eq!(marked_bytes(u64::from_le_bytes(bytes)), expected);
     }
 }
 

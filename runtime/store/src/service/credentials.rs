@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::Service;
-use super::workflows::deed;
+use super::workflows::new_deed;
 use crate::db::Durability;
 use crate::error::StoreError;
 use crate::event::words;
-use crate::journal::word;
+use crate::journal::read_word;
 use lobster_base::digest::Digest;
 
 words! {
@@ -55,19 +55,19 @@ pub struct NewCredential {
 
 impl NewCredential {
     /// Stores it in a transaction, with the entry in the trail.
-    pub(super) fn keep(
+    pub(super) fn insert_with_trail(
         &self,
         tx: &Transaction<'_>,
         actor: Option<&str>,
         origin: &str,
         now: i64,
     ) -> Result<(), StoreError> {
-        self.insert(tx, actor, now)?;
+        self.insert_row(tx, actor, now)?;
         let detail = json!({ "name": self.name, "role": self.role, "scope": self.scope });
-        deed(&format!("make-{}", self.kind), &self.id, actor, origin, detail).note(tx, now)
+        new_deed(&format!("make-{}", self.kind), &self.id, actor, origin, detail).insert_entry(tx, now)
     }
 
-    fn insert(&self, tx: &Transaction<'_>, actor: Option<&str>, now: i64) -> Result<(), StoreError> {
+    fn insert_row(&self, tx: &Transaction<'_>, actor: Option<&str>, now: i64) -> Result<(), StoreError> {
         let scope = self.scope.as_ref().map(lobster_base::json::compact);
         tx.execute(
             "INSERT INTO credentials (id, kind, hash, name, role, scope, by, created, expires)
@@ -88,7 +88,7 @@ impl NewCredential {
     }
 
     /// Stores it as a session with these rights, in a transaction. `scope` is in the stored form.
-    pub(super) fn open(
+    pub(super) fn open_session(
         &self,
         tx: &Transaction<'_>,
         (name, role, scope): (&str, &str, Option<&str>),
@@ -135,7 +135,7 @@ impl Service {
         origin: &str,
     ) -> Result<(), StoreError> {
         let now = self.now();
-        self.write(Durability::Synced, |tx| new.keep(tx, actor, origin, now))
+        self.write_transaction(Durability::Synced, |tx| new.insert_with_trail(tx, actor, origin, now))
     }
 
     /// Stores a voucher with which one process can give one answer for the owner of the credential `by`, and removes
@@ -145,12 +145,12 @@ impl Service {
     /// If it cannot be written.
     pub fn add_voucher(&self, new: &NewCredential, by: &str) -> Result<(), StoreError> {
         let now = self.now();
-        self.write(Durability::Lazy, |tx| {
+        self.write_transaction(Durability::Lazy, |tx| {
             tx.execute(
                 "DELETE FROM credentials WHERE kind = ?1 AND role = ?2 AND expires <= ?3",
                 params![new.kind.as_str(), new.role, now],
             )?;
-            new.insert(tx, Some(by), now)
+            new.insert_row(tx, Some(by), now)
         })
     }
 
@@ -158,17 +158,17 @@ impl Service {
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn credential(&self, hash: &Digest) -> Result<Option<Credential>, StoreError> {
+    pub fn find_credential(&self, hash: &Digest) -> Result<Option<Credential>, StoreError> {
         let now = self.now();
-        let found = self.read(|db| {
+        let found = self.read_snapshot(|db| {
             let mut statement = db.prepare_cached(&format!(
                 "{SELECT} WHERE hash = ?1 AND ended IS NULL AND (expires IS NULL OR expires > ?2)"
             ))?;
-            Ok(statement.query_row(params![hash.as_bytes(), now], credential).optional()?)
+            Ok(statement.query_row(params![hash.as_bytes(), now], credential_from_row).optional()?)
         })?;
         let is_noted = |one: &Credential| one.used_at.is_some_and(|at| now.saturating_sub(at) < USE_NOTED);
         if let Some(one) = found.as_ref().filter(|one| !is_noted(one)) {
-            self.write(Durability::Lazy, |tx| {
+            self.write_transaction(Durability::Lazy, |tx| {
                 tx.prepare_cached("UPDATE credentials SET used = ?2 WHERE id = ?1")?
                     .execute(params![one.id, now])?;
                 Ok(())
@@ -181,9 +181,14 @@ impl Service {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn redeem(&self, link: &Digest, session: &NewCredential, origin: &str) -> Result<bool, StoreError> {
+    pub fn redeem_link(
+        &self,
+        link: &Digest,
+        session: &NewCredential,
+        origin: &str,
+    ) -> Result<bool, StoreError> {
         let now = self.now();
-        self.write(Durability::Synced, |tx| {
+        self.write_transaction(Durability::Synced, |tx| {
             let used: Option<(String, String, String, Option<String>)> = tx
                 .prepare_cached(
                     "UPDATE credentials SET ended = ?2, used = ?2 WHERE hash = ?1 AND kind = 'link'
@@ -194,9 +199,9 @@ impl Service {
                 })
                 .optional()?;
             let Some((id, name, role, scope)) = used else { return Ok(false) };
-            session.open(tx, (&name, &role, scope.as_deref()), now)?;
-            deed("login", &session.id, Some(&name), origin, json!({ "link": id, "role": role }))
-                .note(tx, now)?;
+            session.open_session(tx, (&name, &role, scope.as_deref()), now)?;
+            new_deed("login", &session.id, Some(&name), origin, json!({ "link": id, "role": role }))
+                .insert_entry(tx, now)?;
             Ok(true)
         })
     }
@@ -205,15 +210,15 @@ impl Service {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn revoke(&self, id: &str, actor: Option<&str>, origin: &str) -> Result<bool, StoreError> {
+    pub fn revoke_credential(&self, id: &str, actor: Option<&str>, origin: &str) -> Result<bool, StoreError> {
         let now = self.now();
-        self.write(Durability::Synced, |tx| {
+        self.write_transaction(Durability::Synced, |tx| {
             let changed = tx.execute(
                 "UPDATE credentials SET ended = ?2 WHERE id = ?1 AND ended IS NULL",
                 params![id, now],
             )?;
             if changed > 0 {
-                deed("revoke", id, actor, origin, json!({})).note(tx, now)?;
+                new_deed("revoke", id, actor, origin, json!({})).insert_entry(tx, now)?;
             }
             Ok(changed > 0)
         })
@@ -223,11 +228,11 @@ impl Service {
     ///
     /// # Errors
     /// If they cannot be read.
-    pub fn credentials(&self, kind: CredentialKind) -> Result<Vec<Credential>, StoreError> {
-        self.read(|db| {
+    pub fn list_credentials(&self, kind: CredentialKind) -> Result<Vec<Credential>, StoreError> {
+        self.read_snapshot(|db| {
             let mut statement =
                 db.prepare_cached(&format!("{SELECT} WHERE kind = ?1 ORDER BY created DESC, id"))?;
-            let rows = statement.query_map([kind.as_str()], credential)?;
+            let rows = statement.query_map([kind.as_str()], credential_from_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
@@ -236,11 +241,11 @@ impl Service {
 const SELECT: &str =
     "SELECT id, kind, hash, name, role, scope, by, created, expires, used, ended FROM credentials";
 
-fn credential(row: &Row<'_>) -> rusqlite::Result<Credential> {
+fn credential_from_row(row: &Row<'_>) -> rusqlite::Result<Credential> {
     let scope: Option<String> = row.get(5)?;
     Ok(Credential {
         id: row.get(0)?,
-        kind: word(row, 1)?,
+        kind: read_word(row, 1)?,
         hash: row.get::<_, [u8; 32]>(2)?.into(),
         name: row.get(3)?,
         role: row.get(4)?,

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::Service;
 use super::starts::{self, NewStart};
-use super::workflows::deed;
+use super::workflows::new_deed;
 use crate::db::Durability;
 use crate::error::StoreError;
 use crate::event::RunId;
@@ -61,10 +61,10 @@ impl Service {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn accept(&self, new: &NewDelivery) -> Result<Accepted, StoreError> {
+    pub fn accept_delivery(&self, new: &NewDelivery) -> Result<Accepted, StoreError> {
         let now = self.now();
-        let digest = Digest::of(&new.body);
-        self.write(Durability::Synced, |tx| {
+        let digest = Digest::of_bytes(&new.body);
+        self.write_transaction(Durability::Synced, |tx| {
             // Outdated deliveries are removed every hour; removing this one here keeps it from matching until then.
             tx.prepare_cached("DELETE FROM deliveries WHERE hook = ?1 AND id = ?2 AND received < ?3")?
                 .execute(params![new.hook, new.id, now.saturating_sub(SAME_DELIVERY_MS)])?;
@@ -90,7 +90,7 @@ impl Service {
             if let Some(run) = same_bytes {
                 return Ok(Accepted::Again(run.map(|bytes| RunId(Uuid::from_bytes(bytes)))));
             }
-            let run = starts::insert(tx, &new.start, now)?;
+            let run = starts::insert_start(tx, &new.start, now)?;
             tx.prepare_cached(
                 "INSERT INTO deliveries (hook, id, digest, headers, body, received, run)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
@@ -111,10 +111,11 @@ impl Service {
         origin: &str,
     ) -> Result<RunId, StoreError> {
         let now = self.now();
-        self.write(Durability::Synced, |tx| {
-            let run = starts::insert(tx, start, now)?;
+        self.write_transaction(Durability::Synced, |tx| {
+            let run = starts::insert_start(tx, start, now)?;
             let detail = json!({ "delivery": delivery.n, "run": run });
-            deed("redeliver", &delivery.hook, start.actor.as_deref(), origin, detail).note(tx, now)?;
+            new_deed("redeliver", &delivery.hook, start.actor.as_deref(), origin, detail)
+                .insert_entry(tx, now)?;
             Ok(run)
         })
     }
@@ -123,12 +124,12 @@ impl Service {
     ///
     /// # Errors
     /// If they cannot be read.
-    pub fn deliveries(&self, limit: usize) -> Result<Vec<Delivery>, StoreError> {
-        self.read(|db| {
+    pub fn list_deliveries(&self, limit: usize) -> Result<Vec<Delivery>, StoreError> {
+        self.read_snapshot(|db| {
             let mut statement = db.prepare_cached(
                 "SELECT n, hook, id, digest, headers, NULL, received, run FROM deliveries ORDER BY n DESC LIMIT ?1",
             )?;
-            let rows = statement.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], delivery)?;
+            let rows = statement.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], delivery_from_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
@@ -137,12 +138,12 @@ impl Service {
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn delivery(&self, n: i64) -> Result<Option<Delivery>, StoreError> {
-        self.read(|db| {
+    pub fn find_delivery(&self, n: i64) -> Result<Option<Delivery>, StoreError> {
+        self.read_snapshot(|db| {
             let mut statement = db.prepare_cached(
                 "SELECT n, hook, id, digest, headers, body, received, run FROM deliveries WHERE n = ?1",
             )?;
-            Ok(statement.query_row([n], delivery).optional()?)
+            Ok(statement.query_row([n], delivery_from_row).optional()?)
         })
     }
 
@@ -151,18 +152,18 @@ impl Service {
     /// # Errors
     /// If they cannot be written.
     pub fn forget_deliveries(&self, bodies: i64, all: i64) -> Result<(), StoreError> {
-        self.write(Durability::Lazy, |tx| forget(tx, bodies, all))
+        self.write_transaction(Durability::Lazy, |tx| remove_outdated(tx, bodies, all))
     }
 }
 
 /// Removes the bodies of deliveries before `bodies`, and whole deliveries before `all`, in a transaction.
-pub(super) fn forget(tx: &Transaction<'_>, bodies: i64, all: i64) -> Result<(), StoreError> {
+pub(super) fn remove_outdated(tx: &Transaction<'_>, bodies: i64, all: i64) -> Result<(), StoreError> {
     tx.execute("UPDATE deliveries SET body = NULL WHERE received < ?1 AND body IS NOT NULL", [bodies])?;
     tx.execute("DELETE FROM deliveries WHERE received < ?1", [all])?;
     Ok(())
 }
 
-fn delivery(row: &Row<'_>) -> rusqlite::Result<Delivery> {
+fn delivery_from_row(row: &Row<'_>) -> rusqlite::Result<Delivery> {
     Ok(Delivery {
         n: row.get(0)?,
         hook: row.get(1)?,

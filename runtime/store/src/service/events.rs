@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use serde_json::{Value, json};
 
 use super::Service;
-use super::workflows::deed;
+use super::workflows::new_deed;
 use crate::db::Durability;
 use crate::error::StoreError;
 use crate::event::RunId;
@@ -51,17 +51,17 @@ impl Service {
     ) -> Result<Sent, StoreError> {
         let mut data = data.clone();
         self.store.hide_in(&mut data);
-        let actor = actor.map(|actor| self.store.hide(actor));
+        let actor = actor.map(|actor| self.store.hide_secrets(actor));
         let (actor, now, text) = (actor.as_deref(), self.now(), json::compact(&data));
-        self.write(Durability::Synced, |tx| {
+        self.write_transaction(Durability::Synced, |tx| {
             tx.prepare_cached("INSERT INTO events (name, data, at, by) VALUES (?1, ?2, ?3, ?4)")?
                 .execute(params![name, text, now, actor])?;
             let n = tx.last_insert_rowid();
             let waiting = tx
                 .prepare_cached("UPDATE waits SET due = ?2 WHERE event = ?1")?
                 .execute(params![name, now])?;
-            deed("send-event", name, actor, origin, json!({ "event": n, "waiting": waiting }))
-                .note(tx, now)?;
+            new_deed("send-event", name, actor, origin, json!({ "event": n, "waiting": waiting }))
+                .insert_entry(tx, now)?;
             Ok(Sent { n, waiting })
         })
     }
@@ -82,10 +82,12 @@ impl Service {
             let sql = "SELECT events.n, name, data, at, by FROM taken_events JOIN events ON events.n = taken_events.event
                        WHERE run = ?1 AND path = ?2 AND name = ?3";
             Ok::<_, StoreError>(
-                db.prepare_cached(sql)?.query_row(params![run.as_bytes(), path, name], event).optional()?,
+                db.prepare_cached(sql)?
+                    .query_row(params![run.as_bytes(), path, name], event_from_row)
+                    .optional()?,
             )
         };
-        let found = self.read(|db| {
+        let found = self.read_snapshot(|db| {
             Ok(match taken(db)? {
                 Some(taken) => Some(Ok(taken)),
                 None => next_for(db, run, name, since)?.map(Err),
@@ -94,7 +96,7 @@ impl Service {
         match found {
             None => Ok(None),
             Some(Ok(taken)) => Ok(Some(taken)),
-            Some(Err(_)) => self.write(Durability::Synced, |tx| {
+            Some(Err(_)) => self.write_transaction(Durability::Synced, |tx| {
                 if let Some(taken) = taken(tx)? {
                     return Ok(Some(taken));
                 }
@@ -112,11 +114,11 @@ impl Service {
     ///
     /// # Errors
     /// If they cannot be read.
-    pub fn events(&self, limit: usize) -> Result<Vec<SentEvent>, StoreError> {
-        self.read(|db| {
+    pub fn list_events(&self, limit: usize) -> Result<Vec<SentEvent>, StoreError> {
+        self.read_snapshot(|db| {
             let mut statement =
                 db.prepare_cached("SELECT n, name, data, at, by FROM events ORDER BY n DESC LIMIT ?1")?;
-            let rows = statement.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], event)?;
+            let rows = statement.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], event_from_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
@@ -132,10 +134,10 @@ pub(super) fn next_for(
     let sql = "SELECT n, name, data, at, by FROM events WHERE name = ?2
                AND at >= min(?3, coalesce((SELECT queued FROM starts WHERE starts.run = ?1), ?3))
                AND NOT EXISTS (SELECT 1 FROM taken_events WHERE run = ?1 AND event = events.n) ORDER BY n LIMIT 1";
-    Ok(db.prepare_cached(sql)?.query_row(params![run.as_bytes(), name, since], event).optional()?)
+    Ok(db.prepare_cached(sql)?.query_row(params![run.as_bytes(), name, since], event_from_row).optional()?)
 }
 
-fn event(row: &rusqlite::Row<'_>) -> rusqlite::Result<SentEvent> {
+fn event_from_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<SentEvent> {
     Ok(SentEvent {
         n: row.get(0)?,
         name: row.get(1)?,

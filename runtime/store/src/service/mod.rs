@@ -26,7 +26,7 @@ use rusqlite::{Connection, Transaction};
 use super::Store;
 use super::db::Durability;
 use super::error::StoreError;
-use super::service_tables::{VERSION, make, upgrade, version};
+use super::service_tables::{VERSION, create_tables, layout_version, upgrade_tables};
 
 pub use credentials::{Credential, CredentialKind, NewCredential};
 pub use deliveries::{Accepted, Delivery, NewDelivery, SAME_DELIVERY_MS};
@@ -53,16 +53,16 @@ impl Store {
     /// # Errors
     /// If it cannot be created, or a newer lobster has changed its layout.
     pub fn service(&self) -> Result<Service, StoreError> {
-        let found = self.inner.db.read(|db| Ok(version(db)?))?;
+        let found = self.inner.db.read_snapshot(|db| Ok(layout_version(db)?))?;
         match found {
             Some(VERSION) => {}
             Some(newer) if newer > VERSION => return Err(too_new(self, newer)),
-            Some(_) | None => self.write(Durability::Synced, |tx| match version(tx)? {
+            Some(_) | None => self.write_transaction(Durability::Synced, |tx| match layout_version(tx)? {
                 // Another process may have created it in the meantime.
                 Some(VERSION) => Ok(()),
                 Some(newer) if newer > VERSION => Err(too_new(self, newer)),
-                Some(older) => Ok(upgrade(tx, older)?),
-                None => Ok(make(tx)?),
+                Some(older) => Ok(upgrade_tables(tx, older)?),
+                None => Ok(create_tables(tx)?),
             })?,
         }
         Ok(Service { store: self.clone() })
@@ -73,7 +73,7 @@ impl Store {
     /// # Errors
     /// If it cannot be read, or a newer lobster has changed its layout.
     pub fn existing_service(&self) -> Result<Option<Service>, StoreError> {
-        match self.inner.db.read(|db| Ok(version(db)?))? {
+        match self.inner.db.read_snapshot(|db| Ok(layout_version(db)?))? {
             None => Ok(None),
             Some(_) => self.service().map(Some),
         }
@@ -93,8 +93,8 @@ impl Store {
             return Ok(());
         }
         let same_since = self.clock_ms().saturating_sub(SAME_DELIVERY_MS);
-        self.write(Durability::Lazy, |tx| {
-            deliveries::forget(tx, before, before.min(same_since))?;
+        self.write_transaction(Durability::Lazy, |tx| {
+            deliveries::remove_outdated(tx, before, before.min(same_since))?;
             for sql in [
                 "DELETE FROM ticks WHERE last < ?1 AND n NOT IN (SELECT max(n) FROM ticks GROUP BY schedule)",
                 "DELETE FROM starts WHERE ended < ?1 AND state IN ('over', 'refused', 'withdrawn')",
@@ -118,16 +118,16 @@ impl Service {
         &self.store
     }
 
-    fn read<T>(&self, work: impl Fn(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        self.store.inner.db.read(work)
+    fn read_snapshot<T>(&self, work: impl Fn(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        self.store.inner.db.read_snapshot(work)
     }
 
-    fn write<T>(
+    fn write_transaction<T>(
         &self,
         durability: Durability,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        self.store.write(durability, work)
+        self.store.write_transaction(durability, work)
     }
 
     fn now(&self) -> i64 {

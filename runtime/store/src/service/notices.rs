@@ -15,7 +15,7 @@ use super::{Service, StartState, TickState};
 use crate::db::Durability;
 use crate::error::StoreError;
 use crate::event::{RunId, words};
-use crate::journal::word;
+use crate::journal::read_word;
 use lobster_base::json;
 
 words! {
@@ -92,8 +92,8 @@ impl Service {
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn mark(&self, name: &str) -> Result<Option<i64>, StoreError> {
-        self.read(|db| {
+    pub fn read_mark(&self, name: &str) -> Result<Option<i64>, StoreError> {
+        self.read_snapshot(|db| {
             let mut found = db.prepare_cached("SELECT value FROM service WHERE key = ?1")?;
             Ok(found.query_row([name], |row| row.get(0)).optional()?)
         })
@@ -103,9 +103,11 @@ impl Service {
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn newest(&self) -> Result<(i64, i64), StoreError> {
+    pub fn newest_numbers(&self) -> Result<(i64, i64), StoreError> {
         let sql = "SELECT (SELECT coalesce(max(n), 0) FROM gates), (SELECT coalesce(max(n), 0) FROM ticks)";
-        self.read(|db| Ok(db.prepare_cached(sql)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?))
+        self.read_snapshot(|db| {
+            Ok(db.prepare_cached(sql)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?)
+        })
     }
 
     /// Queues the notices that do not exist yet, and moves marks.
@@ -114,9 +116,9 @@ impl Service {
     /// If it cannot be written.
     pub fn queue_notices(&self, marks: &[(&str, i64)], notices: &[NewNotice]) -> Result<(), StoreError> {
         let now = self.now();
-        self.write(Durability::Synced, |tx| {
+        self.write_transaction(Durability::Synced, |tx| {
             for new in notices {
-                let content = self.store.hide(&json::compact(&new.content)).into_owned();
+                let content = self.store.hide_secrets(&json::compact(&new.content)).into_owned();
                 tx.prepare_cached(
                     "INSERT OR IGNORE INTO notices (key, target, kind, run, gate, content, state, due, queued, open)
                      VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'queued', ?7, ?8, CASE ?3 WHEN 'question' THEN 1 END)",
@@ -155,13 +157,13 @@ impl Service {
         let due =
             format!("SELECT {COLUMNS} FROM notices WHERE due <= ?1 AND target = ?3 ORDER BY due, n LIMIT ?2");
         let (now, limit) = (self.now(), i64::try_from(limit).unwrap_or(i64::MAX));
-        if !self.read(|db| Ok(db.prepare_cached(&due)?.exists(params![now, 1, target])?))? {
+        if !self.read_snapshot(|db| Ok(db.prepare_cached(&due)?.exists(params![now, 1, target])?))? {
             return Ok(Vec::new());
         }
-        self.write(Durability::Lazy, |tx| {
+        self.write_transaction(Durability::Lazy, |tx| {
             let taken: Vec<Notice> = {
                 let mut statement = tx.prepare_cached(&due)?;
-                let rows = statement.query_map(params![now, limit, target], notice)?;
+                let rows = statement.query_map(params![now, limit, target], notice_from_row)?;
                 rows.collect::<Result<_, _>>()?
             };
             for one in &taken {
@@ -179,7 +181,7 @@ impl Service {
     pub fn end_notices_of_others(&self, targets: &[&str], before: i64) -> Result<(), StoreError> {
         let now = self.now();
         let targets = json::compact(&targets);
-        self.write(Durability::Lazy, |tx| {
+        self.write_transaction(Durability::Lazy, |tx| {
             tx.prepare_cached(
                 "UPDATE notices SET state = ?3, said = 'no target of this name is configured any more', due = NULL,
                      ended = ?4
@@ -201,9 +203,9 @@ impl Service {
             Some((why, None)) => (NoticeState::Failed, Some(why), None),
             Some((why, again)) => (NoticeState::Queued, Some(why), again),
         };
-        let said = said.map(|said| self.store.hide(said).into_owned());
+        let said = said.map(|said| self.store.hide_secrets(said).into_owned());
         let ended = (state != NoticeState::Queued).then_some(now);
-        self.write(Durability::Synced, |tx| {
+        self.write_transaction(Durability::Synced, |tx| {
             tx.prepare_cached("UPDATE notices SET state = ?2, said = ?3, due = ?4, ended = ?5 WHERE n = ?1")?
                 .execute(params![n, state.as_str(), said, due, ended])?;
             Ok(())
@@ -214,11 +216,11 @@ impl Service {
     ///
     /// # Errors
     /// If they cannot be read.
-    pub fn notices(&self, limit: usize) -> Result<Vec<Notice>, StoreError> {
-        self.read(|db| {
+    pub fn list_notices(&self, limit: usize) -> Result<Vec<Notice>, StoreError> {
+        self.read_snapshot(|db| {
             let mut statement =
                 db.prepare_cached(&format!("SELECT {COLUMNS} FROM notices ORDER BY n DESC LIMIT ?1"))?;
-            let rows = statement.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], notice)?;
+            let rows = statement.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], notice_from_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
@@ -227,11 +229,16 @@ impl Service {
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn occasions(&self, gates: i64, ticks: i64, ended_since: i64) -> Result<Vec<Occasion>, StoreError> {
+    pub fn new_occasions(
+        &self,
+        gates: i64,
+        ticks: i64,
+        ended_since: i64,
+    ) -> Result<Vec<Occasion>, StoreError> {
         let run = |row: &Row<'_>, column: usize| {
             Ok::<_, rusqlite::Error>(RunId(Uuid::from_bytes(row.get(column)?)))
         };
-        self.read(|db| {
+        self.read_snapshot(|db| {
             let mut found = Vec::new();
             let mut questions = db.prepare_cached(
                 "SELECT gates.n, gates.id, runs.id, workflows.name FROM gates JOIN runs ON runs.n = gates.run
@@ -274,7 +281,7 @@ impl Service {
                 Ok(Occasion::Ended {
                     run: run(row, 0)?,
                     workflow: row.get(1)?,
-                    state: word(row, 2)?,
+                    state: read_word(row, 2)?,
                     why: row.get(3)?,
                     ended_at: row.get(4)?,
                     asked: asked.iter().flat_map(|all| all.split(',')).map(str::to_owned).collect(),
@@ -302,7 +309,7 @@ impl Service {
     }
 }
 
-fn notice(row: &Row<'_>) -> rusqlite::Result<Notice> {
+fn notice_from_row(row: &Row<'_>) -> rusqlite::Result<Notice> {
     Ok(Notice {
         n: row.get(0)?,
         key: row.get(1)?,
@@ -311,7 +318,7 @@ fn notice(row: &Row<'_>) -> rusqlite::Result<Notice> {
         run: row.get::<_, Option<[u8; 16]>>(4)?.map(|bytes| RunId(Uuid::from_bytes(bytes))),
         gate: row.get(5)?,
         content: json::parse(&row.get::<_, String>(6)?).unwrap_or_default(),
-        state: word(row, 7)?,
+        state: read_word(row, 7)?,
         attempts: row.get(8)?,
         due: row.get(9)?,
         queued_at: row.get(10)?,

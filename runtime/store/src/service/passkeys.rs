@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::Service;
 use super::credentials::{Credential, CredentialKind, NewCredential};
-use super::workflows::deed;
+use super::workflows::new_deed;
 use crate::db::Durability;
 use crate::error::StoreError;
 use lobster_base::digest::Digest;
@@ -48,7 +48,7 @@ impl Service {
     /// # Errors
     /// If it cannot be read or written.
     pub fn challenge_key(&self, fresh: [u8; 32]) -> Result<[u8; 32], StoreError> {
-        self.write(Durability::Synced, |tx| {
+        self.write_transaction(Durability::Synced, |tx| {
             tx.execute("INSERT OR IGNORE INTO challenge_keys (n, key) VALUES (1, ?1)", [fresh])?;
             Ok(tx.query_row("SELECT key FROM challenge_keys", [], |row| row.get(0))?)
         })
@@ -66,7 +66,7 @@ impl Service {
         origin: &str,
     ) -> Result<Counted, StoreError> {
         let now = self.now();
-        self.write(Durability::Synced, |tx| {
+        self.write_transaction(Durability::Synced, |tx| {
             if !use_challenge(tx, signed, now)? {
                 return Ok(Counted::UsedBefore);
             }
@@ -76,7 +76,7 @@ impl Service {
             if is_known {
                 return Ok(Counted::NotOne);
             }
-            new.keep(tx, actor, origin, now)?;
+            new.insert_with_trail(tx, actor, origin, now)?;
             tx.execute(
                 "INSERT INTO passkeys (credential, key, count) VALUES (?1, ?2, ?3)",
                 params![new.id, key, signed.count],
@@ -89,12 +89,12 @@ impl Service {
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn passkey(&self, name: &Digest) -> Result<Option<Passkey>, StoreError> {
-        let Some(credential) = self.credential(name)?.filter(|one| one.kind == CredentialKind::Passkey)
+    pub fn find_passkey(&self, name: &Digest) -> Result<Option<Passkey>, StoreError> {
+        let Some(credential) = self.find_credential(name)?.filter(|one| one.kind == CredentialKind::Passkey)
         else {
             return Ok(None);
         };
-        let found = self.read(|db| {
+        let found = self.read_snapshot(|db| {
             let mut statement = db.prepare_cached("SELECT key, count FROM passkeys WHERE credential = ?1")?;
             Ok(statement.query_row([&credential.id], |row| Ok((row.get(0)?, row.get(1)?))).optional()?)
         })?;
@@ -107,7 +107,9 @@ impl Service {
     /// If it cannot be written.
     pub fn note_signature(&self, passkey: &Passkey, signed: &Signed) -> Result<Counted, StoreError> {
         let now = self.now();
-        self.write(Durability::Synced, |tx| note_signature(tx, &passkey.credential.id, signed, now))
+        self.write_transaction(Durability::Synced, |tx| {
+            note_signature(tx, &passkey.credential.id, signed, now)
+        })
     }
 
     /// Opens a session for the owner of a passkey, if [`Self::note_signature`] accepts the signature.
@@ -123,15 +125,15 @@ impl Service {
     ) -> Result<Counted, StoreError> {
         let now = self.now();
         let Credential { id, name, role, scope, .. } = &passkey.credential;
-        self.write(Durability::Synced, |tx| {
+        self.write_transaction(Durability::Synced, |tx| {
             let counted = note_signature(tx, id, signed, now)?;
             if counted != Counted::Counts {
                 return Ok(counted);
             }
             let scope = scope.as_ref().map(lobster_base::json::compact);
-            session.open(tx, (name, role, scope.as_deref()), now)?;
-            deed("login", &session.id, Some(name), origin, json!({ "passkey": id, "role": role }))
-                .note(tx, now)?;
+            session.open_session(tx, (name, role, scope.as_deref()), now)?;
+            new_deed("login", &session.id, Some(name), origin, json!({ "passkey": id, "role": role }))
+                .insert_entry(tx, now)?;
             Ok(Counted::Counts)
         })
     }

@@ -14,11 +14,11 @@ use serde_json::json;
 use super::Service;
 use super::starts::{self, NewStart};
 use super::trail::Deed;
-use super::workflows::deed;
+use super::workflows::new_deed;
 use crate::db::Durability;
 use crate::error::StoreError;
 use crate::event::{RunId, words};
-use crate::journal::word;
+use crate::journal::read_word;
 use uuid::Uuid;
 
 /// The trail's verb for a changed due time.
@@ -66,7 +66,7 @@ pub struct ScheduleRow {
 impl ScheduleRow {
     /// Display name: the workflow, a slash and the schedule's own name.
     #[must_use]
-    pub fn title(&self) -> String {
+    pub fn display_name(&self) -> String {
         format!("{}/{}", self.workflow_name, self.name)
     }
 }
@@ -137,20 +137,22 @@ impl Service {
     ///
     /// # Errors
     /// If it cannot be written; then none is.
-    pub fn settle(&self, settlements: &[Settlement]) -> Result<Vec<bool>, StoreError> {
+    pub fn write_settlements(&self, settlements: &[Settlement]) -> Result<Vec<bool>, StoreError> {
         let now = self.now();
-        self.write(Durability::Synced, |tx| settlements.iter().map(|one| apply(tx, one, now)).collect())
+        self.write_transaction(Durability::Synced, |tx| {
+            settlements.iter().map(|one| apply_settlement(tx, one, now)).collect()
+        })
     }
 
     /// All schedules that are not removed.
     ///
     /// # Errors
     /// If they cannot be read.
-    pub fn schedules(&self) -> Result<Vec<ScheduleRow>, StoreError> {
-        self.read(|db| {
+    pub fn list_schedules(&self) -> Result<Vec<ScheduleRow>, StoreError> {
+        self.read_snapshot(|db| {
             let sql = format!("{SELECT} WHERE s.removed IS NULL ORDER BY w.name, s.name");
             let mut statement = db.prepare_cached(&sql)?;
-            let rows = statement.query_map([], schedule)?;
+            let rows = statement.query_map([], schedule_from_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
@@ -160,12 +162,12 @@ impl Service {
     /// # Errors
     /// If they cannot be read.
     pub fn next_schedules(&self, limit: usize) -> Result<Vec<ScheduleRow>, StoreError> {
-        self.read(|db| {
+        self.read_snapshot(|db| {
             let sql = format!(
                 "{SELECT} WHERE s.removed IS NULL AND s.next IS NOT NULL AND s.paused IS NULL ORDER BY s.next LIMIT ?1"
             );
             let mut statement = db.prepare_cached(&sql)?;
-            let rows = statement.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], schedule)?;
+            let rows = statement.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], schedule_from_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
@@ -175,13 +177,14 @@ impl Service {
     /// # Errors
     /// If they cannot be read.
     pub fn schedules_after(&self, n: i64, limit: usize) -> Result<Vec<ScheduleRow>, StoreError> {
-        self.read(|db| {
+        self.read_snapshot(|db| {
             let sql = format!(
                 "{SELECT} WHERE s.n > ?1 AND s.removed IS NULL AND s.paused IS NULL AND s.next IS NOT NULL
                  ORDER BY s.n LIMIT ?2"
             );
             let mut statement = db.prepare_cached(&sql)?;
-            let rows = statement.query_map([n, i64::try_from(limit).unwrap_or(i64::MAX)], schedule)?;
+            let rows =
+                statement.query_map([n, i64::try_from(limit).unwrap_or(i64::MAX)], schedule_from_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
@@ -193,7 +196,7 @@ impl Service {
     /// If it cannot be written.
     pub fn reschedule(&self, row: &ScheduleRow, next: i64, origin: &str) -> Result<bool, StoreError> {
         let now = self.now();
-        self.write(Durability::Synced, |tx| {
+        self.write_transaction(Durability::Synced, |tx| {
             let changed = tx
                 .prepare_cached(
                     "UPDATE schedules SET next = ?2 WHERE n = ?1 AND revision = ?3 AND decided = ?4 AND next IS ?5
@@ -202,7 +205,7 @@ impl Service {
                 .execute(params![row.n, next, row.revision, row.decided, row.next])?;
             if changed > 0 {
                 let detail = json!({ "was": row.next, "is": next });
-                deed(RESCHEDULED, &row.title(), None, origin, detail).note(tx, now)?;
+                new_deed(RESCHEDULED, &row.display_name(), None, origin, detail).insert_entry(tx, now)?;
             }
             Ok(changed > 0)
         })
@@ -213,8 +216,8 @@ impl Service {
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn rescheduled(&self, row: &ScheduleRow) -> Result<Option<(i64, i64, i64)>, StoreError> {
-        let found = self.last_deed(RESCHEDULED, &row.title())?;
+    pub fn last_rescheduling(&self, row: &ScheduleRow) -> Result<Option<(i64, i64, i64)>, StoreError> {
+        let found = self.last_deed(RESCHEDULED, &row.display_name())?;
         let of = |deed: &Deed, name: &str| deed.detail[name].as_i64();
         Ok(found.and_then(|deed| Some((deed.at, of(&deed, "was")?, of(&deed, "is")?))))
     }
@@ -224,12 +227,12 @@ impl Service {
     /// # Errors
     /// If they cannot be read.
     pub fn due_schedules(&self, now: i64, limit: usize) -> Result<Vec<ScheduleRow>, StoreError> {
-        self.read(|db| {
+        self.read_snapshot(|db| {
             let sql = format!(
                 "{SELECT} WHERE s.removed IS NULL AND s.next IS NOT NULL AND s.next <= ?1 ORDER BY s.next LIMIT ?2"
             );
             let mut statement = db.prepare_cached(&sql)?;
-            let rows = statement.query_map([now, i64::try_from(limit).unwrap_or(i64::MAX)], schedule)?;
+            let rows = statement.query_map([now, i64::try_from(limit).unwrap_or(i64::MAX)], schedule_from_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
@@ -239,10 +242,10 @@ impl Service {
     /// # Errors
     /// If they cannot be read.
     pub fn schedules_decided_after(&self, now: i64) -> Result<Vec<ScheduleRow>, StoreError> {
-        self.read(|db| {
+        self.read_snapshot(|db| {
             let sql = format!("{SELECT} WHERE s.removed IS NULL AND s.decided > ?1");
             let mut statement = db.prepare_cached(&sql)?;
-            let rows = statement.query_map([now], schedule)?;
+            let rows = statement.query_map([now], schedule_from_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
@@ -252,7 +255,7 @@ impl Service {
     /// # Errors
     /// If it cannot be read.
     pub fn next_decision(&self) -> Result<Option<i64>, StoreError> {
-        self.read(|db| {
+        self.read_snapshot(|db| {
             let sql = "SELECT min(next) FROM schedules WHERE removed IS NULL AND next IS NOT NULL";
             Ok(db.prepare_cached(sql)?.query_row([], |row| row.get(0))?)
         })
@@ -262,14 +265,14 @@ impl Service {
     ///
     /// # Errors
     /// If they cannot be read.
-    pub fn ticks(&self, schedule: i64, since: i64, limit: usize) -> Result<Vec<Tick>, StoreError> {
-        self.read(|db| {
+    pub fn list_ticks(&self, schedule: i64, since: i64, limit: usize) -> Result<Vec<Tick>, StoreError> {
+        self.read_snapshot(|db| {
             let mut statement = db.prepare_cached(
                 "SELECT n, revision, key, due, count, last, state, reason, run, at FROM ticks
                  WHERE schedule = ?1 AND last >= ?2 ORDER BY due DESC, n DESC LIMIT ?3",
             )?;
             let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-            let rows = statement.query_map(params![schedule, since, limit], tick)?;
+            let rows = statement.query_map(params![schedule, since, limit], tick_from_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
@@ -279,7 +282,7 @@ impl Service {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn pause(
+    pub fn set_paused(
         &self,
         schedule: &ScheduleRow,
         paused: bool,
@@ -287,7 +290,7 @@ impl Service {
         origin: &str,
     ) -> Result<bool, StoreError> {
         let now = self.now();
-        self.write(Durability::Synced, |tx| {
+        self.write_transaction(Durability::Synced, |tx| {
             let changed = tx
                 .prepare_cached(
                     "UPDATE schedules SET paused = iif(?2, ?3, NULL), paused_by = iif(?2, ?4, NULL), next = iif(?2, NULL, ?3)
@@ -298,7 +301,7 @@ impl Service {
                 return Ok(false);
             }
             let verb = if paused { "pause" } else { "resume" };
-            deed(verb, &schedule.title(), actor, origin, json!({})).note(tx, now)?;
+            new_deed(verb, &schedule.display_name(), actor, origin, json!({})).insert_entry(tx, now)?;
             Ok(true)
         })
     }
@@ -308,7 +311,7 @@ impl Service {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn backfill(
+    pub fn backfill_ticks(
         &self,
         schedule: &ScheduleRow,
         wanted: &[(NewTick, NewStart)],
@@ -316,7 +319,7 @@ impl Service {
         origin: &str,
     ) -> Result<Vec<Option<RunId>>, StoreError> {
         let now = self.now();
-        self.write(Durability::Synced, |tx| {
+        self.write_transaction(Durability::Synced, |tx| {
             let mut runs = Vec::with_capacity(wanted.len());
             for (entry, start) in wanted {
                 let has_run =
@@ -327,7 +330,7 @@ impl Service {
                     continue;
                 }
                 let actor = actor.map(str::to_owned).or_else(|| start.actor.clone());
-                let run = starts::insert(tx, &NewStart { actor, ..start.clone() }, now)?;
+                let run = starts::insert_start(tx, &NewStart { actor, ..start.clone() }, now)?;
                 insert_tick(
                     tx,
                     schedule.n,
@@ -340,13 +343,13 @@ impl Service {
             }
             let made = runs.iter().flatten().count();
             let detail = json!({ "runs": made, "ticks": wanted.len() });
-            deed("backfill", &schedule.title(), actor, origin, detail).note(tx, now)?;
+            new_deed("backfill", &schedule.display_name(), actor, origin, detail).insert_entry(tx, now)?;
             Ok(runs)
         })
     }
 }
 
-fn apply(tx: &Transaction<'_>, one: &Settlement, now: i64) -> Result<bool, StoreError> {
+fn apply_settlement(tx: &Transaction<'_>, one: &Settlement, now: i64) -> Result<bool, StoreError> {
     let changed = tx
         .prepare_cached(
             "UPDATE schedules SET decided = ?2, next = ?3
@@ -357,7 +360,7 @@ fn apply(tx: &Transaction<'_>, one: &Settlement, now: i64) -> Result<bool, Store
         return Ok(false);
     }
     if let Some(retraction) = &one.retraction {
-        retract(tx, one, retraction, now)?;
+        retract_ticks(tx, one, retraction, now)?;
     }
     let mut runs = Vec::with_capacity(one.starts.len());
     for (at, start) in one.starts.iter().enumerate() {
@@ -368,11 +371,11 @@ fn apply(tx: &Transaction<'_>, one: &Settlement, now: i64) -> Result<bool, Store
             Some(tick) => tx.prepare_cached(known)?.exists(params![one.schedule, one.revision, tick.key])?,
             None => false,
         };
-        runs.push(if has_run { None } else { Some(starts::insert(tx, start, now)?) });
+        runs.push(if has_run { None } else { Some(starts::insert_start(tx, start, now)?) });
     }
     for tick in &one.ticks {
         let run = tick.start.and_then(|at| runs.get(at).copied().flatten());
-        if tick.start.is_none() && extend(tx, one, tick, now)? {
+        if tick.start.is_none() && extend_entry(tx, one, tick, now)? {
             continue;
         }
         insert_tick(tx, one.schedule, one.revision, tick, run, now)?;
@@ -384,7 +387,12 @@ fn apply(tx: &Transaction<'_>, one: &Settlement, now: i64) -> Result<bool, Store
 }
 
 /// Adds ticks to the previous entry if state and reason are the same.
-fn extend(tx: &Transaction<'_>, one: &Settlement, tick: &NewTick, now: i64) -> Result<bool, StoreError> {
+fn extend_entry(
+    tx: &Transaction<'_>,
+    one: &Settlement,
+    tick: &NewTick,
+    now: i64,
+) -> Result<bool, StoreError> {
     let newest: Option<(i64, String, Option<String>, i64)> = tx
         .prepare_cached(
             "SELECT n, state, reason, last FROM ticks WHERE schedule = ?1 AND revision = ?2 ORDER BY n DESC LIMIT 1",
@@ -406,7 +414,12 @@ fn extend(tx: &Transaction<'_>, one: &Settlement, tick: &NewTick, now: i64) -> R
 }
 
 /// Withdraws entries of ticks together with their starts, except starts that have begun: those have run.
-fn retract(tx: &Transaction<'_>, one: &Settlement, what: &Retraction, now: i64) -> Result<(), StoreError> {
+fn retract_ticks(
+    tx: &Transaction<'_>,
+    one: &Settlement,
+    what: &Retraction,
+    now: i64,
+) -> Result<(), StoreError> {
     const WHY: &str = "its tick is not due yet: the clock was ahead when it was queued, and was set back";
     let queued: Vec<[u8; 16]> = {
         let mut statement = tx.prepare_cached(
@@ -486,14 +499,14 @@ pub(super) fn note_stretch(
 
 pub(super) fn of_workflow(db: &Connection, workflow: i64) -> Result<Vec<ScheduleRow>, StoreError> {
     let mut statement = db.prepare_cached(&format!("{SELECT} WHERE s.workflow = ?1"))?;
-    let rows = statement.query_map([workflow], schedule)?;
+    let rows = statement.query_map([workflow], schedule_from_row)?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
 const SELECT: &str = "SELECT s.n, s.workflow, w.name, s.name, s.revision, s.spec, s.decided, s.next, s.paused, \
                       s.paused_by, s.removed IS NOT NULL FROM schedules s JOIN workflows w ON w.n = s.workflow";
 
-fn schedule(row: &Row<'_>) -> rusqlite::Result<ScheduleRow> {
+fn schedule_from_row(row: &Row<'_>) -> rusqlite::Result<ScheduleRow> {
     let paused: Option<i64> = row.get(8)?;
     let by: Option<String> = row.get(9)?;
     Ok(ScheduleRow {
@@ -510,7 +523,7 @@ fn schedule(row: &Row<'_>) -> rusqlite::Result<ScheduleRow> {
     })
 }
 
-fn tick(row: &Row<'_>) -> rusqlite::Result<Tick> {
+fn tick_from_row(row: &Row<'_>) -> rusqlite::Result<Tick> {
     Ok(Tick {
         n: row.get(0)?,
         revision: row.get(1)?,
@@ -518,7 +531,7 @@ fn tick(row: &Row<'_>) -> rusqlite::Result<Tick> {
         due: row.get(3)?,
         count: row.get::<_, i64>(4)?.cast_unsigned(),
         last: row.get(5)?,
-        state: word(row, 6)?,
+        state: read_word(row, 6)?,
         reason: row.get(7)?,
         run: row.get::<_, Option<[u8; 16]>>(8)?.map(|bytes| RunId(Uuid::from_bytes(bytes))),
         at: row.get(9)?,

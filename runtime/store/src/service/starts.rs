@@ -15,12 +15,12 @@ use uuid::Uuid;
 
 use super::Service;
 use super::waits::{self, NewWait};
-use super::workflows::deed;
+use super::workflows::new_deed;
 use crate::db::Durability;
 use crate::error::StoreError;
 use crate::event::{RunId, words};
-use crate::journal::{RunSummary, runs_with_ids, word};
-use crate::listing::ids;
+use crate::journal::{RunSummary, read_word, runs_with_ids};
+use crate::listing::ids_json;
 use crate::service_tables::has_table;
 use lobster_base::digest::Digest;
 use lobster_base::json;
@@ -129,12 +129,12 @@ impl Service {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn enqueue(&self, start: &NewStart, object: &str, origin: &str) -> Result<RunId, StoreError> {
+    pub fn enqueue_start(&self, start: &NewStart, object: &str, origin: &str) -> Result<RunId, StoreError> {
         let now = self.now();
-        self.write(Durability::Synced, |tx| {
-            let run = insert(tx, start, now)?;
+        self.write_transaction(Durability::Synced, |tx| {
+            let run = insert_start(tx, start, now)?;
             let detail = json!({ "run": run, "cause": start.cause });
-            deed("start", object, start.actor.as_deref(), origin, detail).note(tx, now)?;
+            new_deed("start", object, start.actor.as_deref(), origin, detail).insert_entry(tx, now)?;
             Ok(run)
         })
     }
@@ -145,13 +145,13 @@ impl Service {
     /// # Errors
     /// If it cannot be written.
     pub fn take_starts(&self, server: &str, lease: i64, limit: usize) -> Result<Vec<Start>, StoreError> {
-        if limit == 0 || !self.read(has_queued)? {
+        if limit == 0 || !self.read_snapshot(has_queued)? {
             return Ok(Vec::new());
         }
         // In an older copy of the store, waiting starts may have run.
         self.store.check_rollback()?;
-        self.write(Durability::Lazy, |tx| {
-            let mut queues = queues(tx, limit)?;
+        self.write_transaction(Durability::Lazy, |tx| {
+            let mut queues = waiting_queues(tx, limit)?;
             let mut taken = Vec::new();
             while taken.len() < limit {
                 let Some(next) = queues.iter_mut().filter(|queue| !queue.waiting.is_empty()).min_by_key(|queue| {
@@ -178,8 +178,8 @@ impl Service {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn prolong(&self, server: &str, lease: i64) -> Result<(), StoreError> {
-        self.write(Durability::Lazy, |tx| {
+    pub fn extend_leases(&self, server: &str, lease: i64) -> Result<(), StoreError> {
+        self.write_transaction(Durability::Lazy, |tx| {
             tx.prepare_cached("UPDATE starts SET lease = ?2 WHERE state = 'taken' AND server = ?1")?
                 .execute(params![server, lease])?;
             Ok(())
@@ -191,9 +191,9 @@ impl Service {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn adopt(&self, run: RunId, server: &str, lease: i64) -> Result<bool, StoreError> {
+    pub fn adopt_run(&self, run: RunId, server: &str, lease: i64) -> Result<bool, StoreError> {
         let now = self.now();
-        self.write(Durability::Lazy, |tx| {
+        self.write_transaction(Durability::Lazy, |tx| {
             let changed = tx
                 .prepare_cached(
                     "UPDATE starts SET state = 'taken', server = ?2, lease = ?3
@@ -212,7 +212,7 @@ impl Service {
     /// If it cannot be written.
     pub fn take_up(&self, run: RunId) -> Result<(), StoreError> {
         let now = self.now();
-        self.write(Durability::Synced, |tx| {
+        self.write_transaction(Durability::Synced, |tx| {
             let again = tx
                 .prepare_cached(
                     "UPDATE starts SET state = 'queued', why = NULL, cancel = NULL, ended = NULL, attempts = 0
@@ -223,7 +223,7 @@ impl Service {
                 .prepare_cached("SELECT 1 FROM starts WHERE run = ?1 AND state IN ('taken', 'parked')")?
                 .exists([run.as_bytes()])?;
             if again == 0 && is_at_work {
-                waits::add(tx, run, &NewWait { path: String::new(), due: Some(now), event: None })?;
+                waits::insert_wait(tx, run, &NewWait { path: String::new(), due: Some(now), event: None })?;
             }
             Ok(())
         })
@@ -235,7 +235,7 @@ impl Service {
     /// # Errors
     /// If it cannot be written.
     pub fn note_resumed(&self, run: RunId) -> Result<(), StoreError> {
-        self.write(Durability::Lazy, |tx| {
+        self.write_transaction(Durability::Lazy, |tx| {
             tx.prepare_cached(
                 "UPDATE starts SET state = 'parked', why = NULL, cancel = NULL, ended = NULL, attempts = 0
                  WHERE run = ?1 AND state IN ('over', 'refused')",
@@ -249,7 +249,7 @@ impl Service {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn stand(&self, run: RunId, standing: &Standing) -> Result<(), StoreError> {
+    pub fn record_standing(&self, run: RunId, standing: &Standing) -> Result<(), StoreError> {
         let now = self.now();
         let (state, why) = match standing {
             Standing::Parked => (StartState::Parked, None),
@@ -258,13 +258,13 @@ impl Service {
             Standing::Again => (StartState::Queued, None),
             Standing::Later { why, .. } => (StartState::Queued, Some(why.as_str())),
         };
-        let why = why.map(|why| self.store.hide(why).into_owned());
+        let why = why.map(|why| self.store.hide_secrets(why).into_owned());
         let durability = match standing {
             // If a power cut loses these, the run's journal still has them.
             Standing::Parked | Standing::Over | Standing::Later { .. } => Durability::Lazy,
             Standing::Refused(_) | Standing::Again => Durability::Synced,
         };
-        self.write(durability, |tx| {
+        self.write_transaction(durability, |tx| {
             // A process that got as far as a wait has succeeded, so earlier attempts are forgotten.
             let is_done = *standing == Standing::Parked;
             let state = match standing {
@@ -281,10 +281,10 @@ impl Service {
             if let Standing::Later { due, .. } = standing
                 && changed > 0
             {
-                waits::add(tx, run, &NewWait { path: String::new(), due: Some(*due), event: None })?;
+                waits::insert_wait(tx, run, &NewWait { path: String::new(), due: Some(*due), event: None })?;
             }
             if state.is_over() {
-                waits::forget(tx, run)?;
+                waits::remove_waits(tx, run)?;
             }
             Ok(())
         })
@@ -296,8 +296,8 @@ impl Service {
     /// # Errors
     /// If it cannot be written.
     pub fn put_back(&self, run: RunId, due: i64, why: &str) -> Result<(), StoreError> {
-        let why = self.store.hide(why);
-        self.write(Durability::Lazy, |tx| {
+        let why = self.store.hide_secrets(why);
+        self.write_transaction(Durability::Lazy, |tx| {
             let changed = tx
                 .prepare_cached(
                     "UPDATE starts SET state = 'queued', why = ?2, server = NULL, lease = NULL,
@@ -305,7 +305,7 @@ impl Service {
                 )?
                 .execute(params![run.as_bytes(), why])?;
             if changed > 0 {
-                waits::add(tx, run, &NewWait { path: String::new(), due: Some(due), event: None })?;
+                waits::insert_wait(tx, run, &NewWait { path: String::new(), due: Some(due), event: None })?;
             }
             Ok(())
         })
@@ -318,7 +318,7 @@ impl Service {
     pub fn taken_starts(&self, server: &str, now: i64, limit: usize) -> Result<Vec<Start>, StoreError> {
         let sql =
             "WHERE state = 'taken' AND (server = ?1 OR lease IS NULL OR lease < ?2) ORDER BY n LIMIT ?3";
-        self.select(sql, params![server, now, i64::try_from(limit).unwrap_or(i64::MAX)])
+        self.select_starts(sql, params![server, now, i64::try_from(limit).unwrap_or(i64::MAX)])
     }
 
     /// Parked starts whose run has ended, or has nothing left to wait for.
@@ -334,7 +334,7 @@ impl Service {
                        SELECT 1 FROM waits JOIN runs ON runs.id = waits.run
                        WHERE waits.run = starts.run AND runs.status = 'waiting'
                    ) ORDER BY n LIMIT ?2";
-        self.select(sql, [now, i64::try_from(limit).unwrap_or(i64::MAX)])
+        self.select_starts(sql, [now, i64::try_from(limit).unwrap_or(i64::MAX)])
     }
 
     /// Starts to be cancelled that have not ended.
@@ -342,7 +342,10 @@ impl Service {
     /// # Errors
     /// If they cannot be read.
     pub fn starts_to_cancel(&self) -> Result<Vec<Start>, StoreError> {
-        self.select("WHERE cancel IS NOT NULL AND state IN ('queued', 'taken', 'parked') ORDER BY n", [])
+        self.select_starts(
+            "WHERE cancel IS NOT NULL AND state IN ('queued', 'taken', 'parked') ORDER BY n",
+            [],
+        )
     }
 
     /// One start.
@@ -350,7 +353,7 @@ impl Service {
     /// # Errors
     /// If it cannot be read.
     pub fn start_of(&self, run: RunId) -> Result<Option<Start>, StoreError> {
-        Ok(self.select("WHERE run = ?1", [run.as_bytes().as_slice()])?.pop())
+        Ok(self.select_starts("WHERE run = ?1", [run.as_bytes().as_slice()])?.pop())
     }
 
     /// The starts of these runs, if the service started them.
@@ -361,8 +364,8 @@ impl Service {
         if runs.is_empty() {
             return Ok(HashMap::new());
         }
-        let ids = ids(runs.iter().copied());
-        self.read(|db| {
+        let ids = ids_json(runs.iter().copied());
+        self.read_snapshot(|db| {
             let mut statement = db.prepare_cached(
                 "SELECT s.run, w.name, s.cause, s.state, s.cancel IS NOT NULL FROM starts s
                  LEFT JOIN workflows w ON w.n = s.workflow
@@ -372,7 +375,7 @@ impl Service {
                 let start = ListedStart {
                     workflow: row.get(1)?,
                     cause: row.get(2)?,
-                    state: word(row, 3)?,
+                    state: read_word(row, 3)?,
                     is_cancelled: row.get(4)?,
                 };
                 Ok((RunId(Uuid::from_bytes(row.get(0)?)), start))
@@ -387,7 +390,7 @@ impl Service {
     /// If they cannot be read.
     pub fn runs_of(&self, workflow: i64, limit: usize) -> Result<Vec<RunSummary>, StoreError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.read(|db| {
+        self.read_snapshot(|db| {
             let mut newest: Vec<(i64, RunId)> = Vec::new();
             // One state at a time, because the index is by state.
             for state in StartState::ALL {
@@ -401,7 +404,7 @@ impl Service {
             }
             newest.sort_unstable_by_key(|(n, _)| std::cmp::Reverse(*n));
             newest.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
-            runs_with_ids(db, &ids(newest.into_iter().map(|(_, run)| run)))
+            runs_with_ids(db, &ids_json(newest.into_iter().map(|(_, run)| run)))
         })
     }
 
@@ -410,20 +413,24 @@ impl Service {
     /// # Errors
     /// If they cannot be read.
     pub fn active_starts(&self, schedule: i64) -> Result<Vec<Start>, StoreError> {
-        self.select("WHERE schedule = ?1 AND state IN ('queued', 'taken', 'parked') ORDER BY n", [schedule])
+        self.select_starts(
+            "WHERE schedule = ?1 AND state IN ('queued', 'taken', 'parked') ORDER BY n",
+            [schedule],
+        )
     }
 
     /// The newest starts, including those that are over if `also_over`; at most `limit`.
     ///
     /// # Errors
     /// If they cannot be read.
-    pub fn starts(&self, also_over: bool, limit: usize) -> Result<Vec<Start>, StoreError> {
+    pub fn list_starts(&self, also_over: bool, limit: usize) -> Result<Vec<Start>, StoreError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         match also_over {
-            true => self.select("ORDER BY n DESC LIMIT ?1", [limit]),
-            false => {
-                self.select("WHERE state IN ('queued', 'taken', 'parked') ORDER BY n DESC LIMIT ?1", [limit])
-            }
+            true => self.select_starts("ORDER BY n DESC LIMIT ?1", [limit]),
+            false => self.select_starts(
+                "WHERE state IN ('queued', 'taken', 'parked') ORDER BY n DESC LIMIT ?1",
+                [limit],
+            ),
         }
     }
 
@@ -434,7 +441,7 @@ impl Service {
     pub fn starts_without_run(&self, limit: usize) -> Result<Vec<Start>, StoreError> {
         let sql = "WHERE state IN ('queued', 'taken', 'refused', 'withdrawn')
                    AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.id = starts.run) ORDER BY n DESC LIMIT ?1";
-        self.select(sql, [i64::try_from(limit).unwrap_or(i64::MAX)])
+        self.select_starts(sql, [i64::try_from(limit).unwrap_or(i64::MAX)])
     }
 
     /// Number of starts that wait for a process.
@@ -442,7 +449,7 @@ impl Service {
     /// # Errors
     /// If they cannot be read.
     pub fn count_queued(&self) -> Result<u64, StoreError> {
-        self.read(|db| {
+        self.read_snapshot(|db| {
             let mut statement = db.prepare_cached("SELECT count(*) FROM starts WHERE state = 'queued'")?;
             Ok(statement.query_row([], |row| row.get::<_, i64>(0))?.cast_unsigned())
         })
@@ -453,10 +460,10 @@ impl Service {
     /// # Errors
     /// If they cannot be read.
     pub fn count_starts(&self) -> Result<Vec<(StartState, u64)>, StoreError> {
-        self.read(|db| {
+        self.read_snapshot(|db| {
             let mut statement = db.prepare_cached("SELECT state, count(*) FROM starts GROUP BY state")?;
-            let rows =
-                statement.query_map([], |row| Ok((word(row, 0)?, row.get::<_, i64>(1)?.cast_unsigned())))?;
+            let rows = statement
+                .query_map([], |row| Ok((read_word(row, 0)?, row.get::<_, i64>(1)?.cast_unsigned())))?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
@@ -473,26 +480,35 @@ impl Service {
         origin: &str,
     ) -> Result<bool, StoreError> {
         let now = self.now();
-        self.write(Durability::Synced, |tx| {
+        self.write_transaction(Durability::Synced, |tx| {
             if !want_cancelled(tx, run, why, now)? {
                 return Ok(false);
             }
-            deed("cancel", &run.to_string(), actor, origin, json!({ "why": why })).note(tx, now)?;
+            new_deed("cancel", &run.to_string(), actor, origin, json!({ "why": why }))
+                .insert_entry(tx, now)?;
             Ok(true)
         })
     }
 
-    fn select<P: rusqlite::Params + Copy>(&self, rest: &str, values: P) -> Result<Vec<Start>, StoreError> {
-        self.read(|db| select(db, rest, values))
+    fn select_starts<P: rusqlite::Params + Copy>(
+        &self,
+        rest: &str,
+        values: P,
+    ) -> Result<Vec<Start>, StoreError> {
+        self.read_snapshot(|db| select_starts(db, rest, values))
     }
 }
 
-fn select(db: &Connection, rest: &str, values: impl rusqlite::Params) -> Result<Vec<Start>, StoreError> {
+fn select_starts(
+    db: &Connection,
+    rest: &str,
+    values: impl rusqlite::Params,
+) -> Result<Vec<Start>, StoreError> {
     let mut statement = db.prepare_cached(&format!(
         "SELECT n, run, workflow, digest, schedule, cause, detail, args, actor, state, why, cancel, queued, ended, attempts
          FROM starts {rest}"
     ))?;
-    let rows = statement.query_map(values, start)?;
+    let rows = statement.query_map(values, start_from_row)?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
@@ -521,7 +537,7 @@ struct Queue {
 }
 
 /// The oldest waiting starts of each workflow, without those that rest until their next attempt.
-fn queues(db: &Connection, limit: usize) -> Result<Vec<Queue>, StoreError> {
+fn waiting_queues(db: &Connection, limit: usize) -> Result<Vec<Queue>, StoreError> {
     let workflows: Vec<i64> = {
         let mut statement =
             db.prepare_cached("SELECT DISTINCT workflow FROM starts WHERE state = 'queued'")?;
@@ -532,7 +548,7 @@ fn queues(db: &Connection, limit: usize) -> Result<Vec<Queue>, StoreError> {
     workflows
         .into_iter()
         .map(|workflow| {
-            let waiting = select(
+            let waiting = select_starts(
                 db,
                 "WHERE state = 'queued' AND workflow = ?1 AND (serial = 0 OR NOT EXISTS (
                      SELECT 1 FROM starts AS other WHERE other.schedule = starts.schedule AND other.n < starts.n
@@ -550,7 +566,7 @@ fn queues(db: &Connection, limit: usize) -> Result<Vec<Queue>, StoreError> {
 }
 
 /// Adds a start under a new id.
-pub(super) fn insert(tx: &Transaction<'_>, start: &NewStart, now: i64) -> Result<RunId, StoreError> {
+pub(super) fn insert_start(tx: &Transaction<'_>, start: &NewStart, now: i64) -> Result<RunId, StoreError> {
     let run = RunId::new()?;
     tx.prepare_cached(
         "INSERT INTO starts (run, workflow, digest, schedule, cause, detail, args, actor, serial, queued, state, why, ended)
@@ -591,7 +607,7 @@ pub(super) fn want_cancelled(
     if begun == Some(false) {
         tx.prepare_cached("UPDATE starts SET state = 'withdrawn', why = ?2, ended = ?3 WHERE run = ?1")?
             .execute(params![run.as_bytes(), why, now])?;
-        waits::forget(tx, run)?;
+        waits::remove_waits(tx, run)?;
     }
     Ok(begun.is_some())
 }
@@ -601,7 +617,7 @@ fn is_waiting(db: &Connection, run: RunId) -> Result<bool, StoreError> {
     Ok(found.exists([run.as_bytes()])?)
 }
 
-fn start(row: &Row<'_>) -> rusqlite::Result<Start> {
+fn start_from_row(row: &Row<'_>) -> rusqlite::Result<Start> {
     let value = |column: usize| -> rusqlite::Result<Value> {
         Ok(json::parse(&row.get::<_, String>(column)?).unwrap_or_default())
     };
@@ -615,7 +631,7 @@ fn start(row: &Row<'_>) -> rusqlite::Result<Start> {
         detail: value(6)?,
         args: value(7)?,
         actor: row.get(8)?,
-        state: word(row, 9)?,
+        state: read_word(row, 9)?,
         why: row.get(10)?,
         cancel: row.get(11)?,
         queued_at: row.get(12)?,

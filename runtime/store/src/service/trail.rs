@@ -4,7 +4,7 @@ use rusqlite::{OptionalExtension, Row, params};
 use serde_json::Value;
 
 use super::Service;
-use super::workflows::deed;
+use super::workflows::new_deed;
 use crate::db::Durability;
 use crate::error::StoreError;
 use lobster_base::json;
@@ -42,7 +42,7 @@ pub struct Served {
 
 impl Deed {
     /// Adds the entry in the transaction that makes the change.
-    pub(super) fn note(&self, tx: &rusqlite::Transaction<'_>, at: i64) -> Result<(), StoreError> {
+    pub(super) fn insert_entry(&self, tx: &rusqlite::Transaction<'_>, at: i64) -> Result<(), StoreError> {
         tx.prepare_cached(
             "INSERT INTO trail (at, actor, origin, verb, object, detail) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
         )?
@@ -74,14 +74,16 @@ impl Service {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn note(
+    pub fn record_deed(
         &self,
         verb: &str,
         object: &str,
         (actor, origin): (Option<&str>, &str),
         detail: Value,
     ) -> Result<(), StoreError> {
-        self.write(Durability::Synced, |tx| deed(verb, object, actor, origin, detail).note(tx, self.now()))
+        self.write_transaction(Durability::Synced, |tx| {
+            new_deed(verb, object, actor, origin, detail).insert_entry(tx, self.now())
+        })
     }
 
     /// Adds an entry for a request that may change something, before it is carried out. The change itself is made
@@ -95,15 +97,17 @@ impl Service {
         (actor, origin): (Option<&str>, &str),
         detail: Value,
     ) -> Result<(), StoreError> {
-        self.write(Durability::Lazy, |tx| deed("request", object, actor, origin, detail).note(tx, self.now()))
+        self.write_transaction(Durability::Lazy, |tx| {
+            new_deed("request", object, actor, origin, detail).insert_entry(tx, self.now())
+        })
     }
 
     /// The entries, the newest first; at most `limit`.
     ///
     /// # Errors
     /// If they cannot be read.
-    pub fn deeds(&self, limit: usize) -> Result<Vec<Deed>, StoreError> {
-        self.read(|db| {
+    pub fn list_deeds(&self, limit: usize) -> Result<Vec<Deed>, StoreError> {
+        self.read_snapshot(|db| {
             let mut statement = db.prepare_cached(
                 "SELECT at, actor, origin, verb, object, detail FROM trail ORDER BY n DESC LIMIT ?1",
             )?;
@@ -117,7 +121,7 @@ impl Service {
     /// # Errors
     /// If it cannot be read.
     pub fn last_deed(&self, verb: &str, object: &str) -> Result<Option<Deed>, StoreError> {
-        self.read(|db| {
+        self.read_snapshot(|db| {
             let mut statement = db.prepare_cached(
                 "SELECT at, actor, origin, verb, object, detail FROM trail WHERE verb = ?1 AND object = ?2
                  ORDER BY n DESC LIMIT 1",
@@ -132,7 +136,7 @@ impl Service {
     /// If it cannot be read.
     pub fn newest_deed(&self) -> Result<i64, StoreError> {
         let sql = "SELECT coalesce(max(n), 0) FROM trail";
-        self.read(|db| Ok(db.prepare_cached(sql)?.query_row([], |row| row.get(0))?))
+        self.read_snapshot(|db| Ok(db.prepare_cached(sql)?.query_row([], |row| row.get(0))?))
     }
 
     /// Records a server's heartbeat, with the addresses on which it listens and is reached. Servers without a
@@ -140,7 +144,7 @@ impl Service {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn beat(
+    pub fn record_heartbeat(
         &self,
         id: &str,
         pid: u32,
@@ -148,7 +152,7 @@ impl Service {
         before: i64,
     ) -> Result<(), StoreError> {
         let now = self.now();
-        self.write(Durability::Lazy, |tx| {
+        self.write_transaction(Durability::Lazy, |tx| {
             tx.prepare_cached(
                 "INSERT INTO servers (id, pid, listen, started, heard, url) VALUES (?1, ?2, ?3, ?4, ?4, ?5)
                  ON CONFLICT (id) DO UPDATE SET heard = ?4, listen = ?3, url = ?5",
@@ -163,8 +167,8 @@ impl Service {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn leave(&self, id: &str) -> Result<(), StoreError> {
-        self.write(Durability::Lazy, |tx| {
+    pub fn remove_server(&self, id: &str) -> Result<(), StoreError> {
+        self.write_transaction(Durability::Lazy, |tx| {
             tx.execute("DELETE FROM servers WHERE id = ?1", [id])?;
             Ok(())
         })
@@ -174,9 +178,9 @@ impl Service {
     ///
     /// # Errors
     /// If they cannot be read.
-    pub fn servers(&self) -> Result<Vec<Served>, StoreError> {
+    pub fn running_servers(&self) -> Result<Vec<Served>, StoreError> {
         let since = self.now() - HEARD_MS;
-        self.read(|db| {
+        self.read_snapshot(|db| {
             let mut statement = db.prepare_cached(
                 "SELECT id, pid, listen, started, heard, url FROM servers WHERE heard >= ?1 ORDER BY started",
             )?;

@@ -106,11 +106,13 @@ impl Service {
     /// # Errors
     /// If the tables cannot be read at all.
     pub(crate) fn wrong_rows(&self) -> Result<Vec<WrongRow>, StoreError> {
-        self.read(|db| {
+        self.read_snapshot(|db| {
             let mut wrong = Vec::new();
             for (table, why, sql) in CHECKS {
                 wrong.extend(
-                    found(db, sql)?.into_iter().map(|row| WrongRow { row: format!("{table} {row}"), why }),
+                    find_rows(db, sql)?
+                        .into_iter()
+                        .map(|row| WrongRow { row: format!("{table} {row}"), why }),
                 );
             }
             Ok(wrong)
@@ -118,7 +120,7 @@ impl Service {
     }
 }
 
-fn found(db: &Connection, sql: &str) -> Result<Vec<String>, StoreError> {
+fn find_rows(db: &Connection, sql: &str) -> Result<Vec<String>, StoreError> {
     let mut statement = db.prepare(sql)?;
     let mut rows = statement.query([])?;
     let mut names = Vec::new();

@@ -39,7 +39,7 @@ impl Service {
     /// # Errors
     /// If it cannot be read.
     pub fn looks_after(&self, run: RunId, since: i64) -> Result<bool, StoreError> {
-        self.read(|db| {
+        self.read_snapshot(|db| {
             let mut found = db.prepare_cached(
                 "SELECT 1 FROM starts WHERE run = ?1 AND state IN ('queued', 'taken', 'parked') AND cancel IS NULL
                  AND EXISTS (SELECT 1 FROM servers WHERE heard >= ?2)",
@@ -52,9 +52,9 @@ impl Service {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn park(&self, run: RunId, since: i64, waits: &[NewWait]) -> Result<(), StoreError> {
+    pub fn replace_waits(&self, run: RunId, since: i64, waits: &[NewWait]) -> Result<(), StoreError> {
         let now = self.now();
-        self.write(Durability::Synced, |tx| {
+        self.write_transaction(Durability::Synced, |tx| {
             tx.prepare_cached("DELETE FROM waits WHERE run = ?1 AND path <> ''")?
                 .execute([run.as_bytes()])?;
             for wait in waits {
@@ -63,7 +63,7 @@ impl Service {
                     None => false,
                 };
                 let due = if has_come { Some(now) } else { wait.due };
-                add(tx, run, &NewWait { due, ..wait.clone() })?;
+                insert_wait(tx, run, &NewWait { due, ..wait.clone() })?;
             }
             Ok(())
         })
@@ -78,10 +78,10 @@ impl Service {
         const DUE: &str = "SELECT DISTINCT waits.run FROM waits CROSS JOIN starts ON starts.run = waits.run
              WHERE waits.due <= ?1 AND starts.state IN ('parked', 'queued') LIMIT ?2";
         let (now, limit) = (self.now(), i64::try_from(limit).unwrap_or(i64::MAX));
-        if !self.read(|db| Ok(db.prepare_cached(DUE)?.exists([now, 1])?))? {
+        if !self.read_snapshot(|db| Ok(db.prepare_cached(DUE)?.exists([now, 1])?))? {
             return Ok(0);
         }
-        self.write(Durability::Lazy, |tx| {
+        self.write_transaction(Durability::Lazy, |tx| {
             let due: Vec<[u8; 16]> = {
                 let mut statement = tx.prepare_cached(DUE)?;
                 let rows = statement.query_map([now, limit], |row| row.get(0))?;
@@ -90,7 +90,7 @@ impl Service {
             for run in &due {
                 tx.prepare_cached("UPDATE starts SET state = 'queued' WHERE run = ?1 AND state = 'parked'")?
                     .execute([run])?;
-                forget(tx, RunId(Uuid::from_bytes(*run)))?;
+                remove_waits(tx, RunId(Uuid::from_bytes(*run)))?;
             }
             Ok(due.len())
         })
@@ -101,7 +101,7 @@ impl Service {
     /// # Errors
     /// If it cannot be read.
     pub fn next_wake(&self) -> Result<Option<i64>, StoreError> {
-        self.read(|db| {
+        self.read_snapshot(|db| {
             let mut next = db.prepare_cached(
                 "SELECT waits.due FROM waits CROSS JOIN starts ON starts.run = waits.run
                  WHERE waits.due IS NOT NULL AND starts.state IN ('parked', 'queued') ORDER BY waits.due LIMIT 1",
@@ -114,8 +114,8 @@ impl Service {
     ///
     /// # Errors
     /// If they cannot be read.
-    pub fn waits(&self, limit: usize) -> Result<Vec<WaitRow>, StoreError> {
-        self.read(|db| {
+    pub fn list_waits(&self, limit: usize) -> Result<Vec<WaitRow>, StoreError> {
+        self.read_snapshot(|db| {
             let mut statement = db.prepare_cached(
                 "SELECT run, path, due, event FROM waits ORDER BY due IS NULL, due, n LIMIT ?1",
             )?;
@@ -133,14 +133,14 @@ impl Service {
 }
 
 /// Adds a wait to a run.
-pub(super) fn add(tx: &Transaction<'_>, run: RunId, wait: &NewWait) -> Result<(), StoreError> {
+pub(super) fn insert_wait(tx: &Transaction<'_>, run: RunId, wait: &NewWait) -> Result<(), StoreError> {
     tx.prepare_cached("INSERT INTO waits (run, path, due, event) VALUES (?1, ?2, ?3, ?4)")?
         .execute(params![run.as_bytes(), wait.path, wait.due, wait.event])?;
     Ok(())
 }
 
 /// Removes the waits of a run.
-pub(super) fn forget(tx: &Transaction<'_>, run: RunId) -> Result<(), StoreError> {
+pub(super) fn remove_waits(tx: &Transaction<'_>, run: RunId) -> Result<(), StoreError> {
     tx.prepare_cached("DELETE FROM waits WHERE run = ?1")?.execute([run.as_bytes()])?;
     Ok(())
 }

@@ -7,7 +7,7 @@ use rusqlite::{OptionalExtension, params};
 
 use super::Service;
 use super::starts::{self, NewStart};
-use super::workflows::deed;
+use super::workflows::new_deed;
 use crate::db::Durability;
 use crate::error::StoreError;
 use crate::event::RunId;
@@ -27,8 +27,8 @@ impl Service {
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn watched(&self, key: &str) -> Result<Option<(i64, String)>, StoreError> {
-        self.read(|db| {
+    pub fn watch_state(&self, key: &str) -> Result<Option<(i64, String)>, StoreError> {
+        self.read_snapshot(|db| {
             let mut found = db.prepare_cached("SELECT revision, state FROM watched WHERE key = ?1")?;
             Ok(found.query_row([key], |row| Ok((row.get(0)?, row.get(1)?))).optional()?)
         })
@@ -46,7 +46,7 @@ impl Service {
         start: Option<&NewStart>,
     ) -> Result<Watched, StoreError> {
         let now = self.now();
-        self.write(Durability::Synced, |tx| {
+        self.write_transaction(Durability::Synced, |tx| {
             let found: Option<i64> = tx
                 .prepare_cached("SELECT revision FROM watched WHERE key = ?1")?
                 .query_row([key], |row| row.get(0))
@@ -60,9 +60,15 @@ impl Service {
             )?
             .execute(params![key, revision.unwrap_or(0) + 1, state])?;
             let Some(start) = start else { return Ok(Watched::Counted(None)) };
-            let run = starts::insert(tx, start, now)?;
-            deed("start", key, start.actor.as_deref(), "watch", json!({ "run": run, "cause": start.cause }))
-                .note(tx, now)?;
+            let run = starts::insert_start(tx, start, now)?;
+            new_deed(
+                "start",
+                key,
+                start.actor.as_deref(),
+                "watch",
+                json!({ "run": run, "cause": start.cause }),
+            )
+            .insert_entry(tx, now)?;
             Ok(Watched::Counted(Some(run)))
         })
     }

@@ -55,7 +55,7 @@ impl Service {
     ///
     /// # Errors
     /// If it is refused or cannot be written.
-    pub fn register(
+    pub fn register_workflow(
         &self,
         new: &Registration,
         actor: Option<&str>,
@@ -63,7 +63,7 @@ impl Service {
         refuses: Option<Refuses<'_>>,
     ) -> Result<i64, StoreError> {
         let now = self.now();
-        self.write(Durability::Synced, |tx| {
+        self.write_transaction(Durability::Synced, |tx| {
             if let Some(refuses) = refuses {
                 let others = all_registered(tx)?.into_iter().filter(|other| other.name != new.name);
                 if let Some(why) = others.into_iter().find_map(|other| refuses(&other)) {
@@ -86,7 +86,7 @@ impl Service {
             replace_schedules(tx, n, &new.schedules, now)?;
             let was = known.map(|(_, digest)| Digest::from(digest).to_string());
             let detail = json!({ "path": new.path, "digest": new.digest, "was": was });
-            deed("register", &new.name, actor, origin, detail).note(tx, now)?;
+            new_deed("register", &new.name, actor, origin, detail).insert_entry(tx, now)?;
             Ok(n)
         })
     }
@@ -103,16 +103,23 @@ impl Service {
         origin: &str,
     ) -> Result<(), StoreError> {
         let now = self.now();
-        self.write(Durability::Synced, |tx| deed("save", name, actor, origin, detail).note(tx, now))
+        self.write_transaction(Durability::Synced, |tx| {
+            new_deed("save", name, actor, origin, detail).insert_entry(tx, now)
+        })
     }
 
     /// Unregisters a workflow: the service no longer starts it.
     ///
     /// # Errors
     /// If it cannot be written. False if it is not registered.
-    pub fn unregister(&self, name: &str, actor: Option<&str>, origin: &str) -> Result<bool, StoreError> {
+    pub fn unregister_workflow(
+        &self,
+        name: &str,
+        actor: Option<&str>,
+        origin: &str,
+    ) -> Result<bool, StoreError> {
         let now = self.now();
-        self.write(Durability::Synced, |tx| {
+        self.write_transaction(Durability::Synced, |tx| {
             let found: Option<i64> = tx
                 .prepare_cached("UPDATE workflows SET removed = ?2 WHERE name = ?1 AND removed IS NULL RETURNING n")?
                 .query_row(params![name, now], |row| row.get(0))
@@ -124,7 +131,7 @@ impl Service {
                  WHERE workflow = ?1 AND state = 'queued' AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.id = starts.run)",
             )?
             .execute([n, now])?;
-            deed("unregister", name, actor, origin, json!({})).note(tx, now)?;
+            new_deed("unregister", name, actor, origin, json!({})).insert_entry(tx, now)?;
             Ok(true)
         })
     }
@@ -133,19 +140,19 @@ impl Service {
     ///
     /// # Errors
     /// If they cannot be read.
-    pub fn workflows(&self) -> Result<Vec<Registered>, StoreError> {
-        self.read(all_registered)
+    pub fn list_workflows(&self) -> Result<Vec<Registered>, StoreError> {
+        self.read_snapshot(all_registered)
     }
 
     /// A registered workflow.
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn workflow(&self, name: &str) -> Result<Option<Registered>, StoreError> {
-        self.read(|db| {
+    pub fn find_workflow(&self, name: &str) -> Result<Option<Registered>, StoreError> {
+        self.read_snapshot(|db| {
             let mut statement =
                 db.prepare_cached(&format!("{SELECT} WHERE name = ?1 AND removed IS NULL"))?;
-            Ok(statement.query_row([name], registered).optional()?)
+            Ok(statement.query_row([name], registered_from_row).optional()?)
         })
     }
 
@@ -153,9 +160,9 @@ impl Service {
     ///
     /// # Errors
     /// If they cannot be read.
-    pub fn registrations(&self) -> Result<String, StoreError> {
+    pub fn registration_stamp(&self) -> Result<String, StoreError> {
         let sql = "SELECT group_concat(n || hex(digest) || registered) FROM workflows WHERE removed IS NULL";
-        self.read(|db| {
+        self.read_snapshot(|db| {
             Ok(db
                 .prepare_cached(sql)?
                 .query_row([], |row| row.get::<_, Option<String>>(0))?
@@ -168,14 +175,14 @@ impl Service {
     /// # Errors
     /// If it cannot be read.
     pub fn workflow_by_number(&self, n: i64) -> Result<Option<Registered>, StoreError> {
-        self.read(|db| {
+        self.read_snapshot(|db| {
             let mut statement = db.prepare_cached(&format!("{SELECT} WHERE n = ?1"))?;
-            Ok(statement.query_row([n], registered).optional()?)
+            Ok(statement.query_row([n], registered_from_row).optional()?)
         })
     }
 }
 
-pub(super) fn deed(
+pub(super) fn new_deed(
     verb: &str,
     object: &str,
     actor: Option<&str>,
@@ -234,13 +241,13 @@ fn replace_schedules(
 
 fn all_registered(db: &Connection) -> Result<Vec<Registered>, StoreError> {
     let mut statement = db.prepare_cached(&format!("{SELECT} WHERE removed IS NULL ORDER BY name"))?;
-    let rows = statement.query_map([], registered)?;
+    let rows = statement.query_map([], registered_from_row)?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
 const SELECT: &str = "SELECT n, name, path, digest, content, by, registered FROM workflows";
 
-fn registered(row: &Row<'_>) -> rusqlite::Result<Registered> {
+fn registered_from_row(row: &Row<'_>) -> rusqlite::Result<Registered> {
     Ok(Registered {
         n: row.get(0)?,
         name: row.get(1)?,

@@ -24,10 +24,10 @@ fn a_journal_is_read_on_from_where_it_was_read_to() {
     // More than one page, in pieces of every size.
     for size in (0..40).chain([511, 512, 513, 600]) {
         let notes = (0..size).map(|n| note(&format!("{n}"))).collect();
-        store.append(run, notes, Durability::Lazy).unwrap();
+        store.append_events(run, notes, Durability::Lazy).unwrap();
         let (read, seqs) = to(&store, run, known);
         all.extend(seqs);
-        assert_eq!(all.len() as u64, read.seq());
+        assert_eq!(all.len() as u64, read.last_seq());
         assert_eq!(to(&store, run, ReadTo::default()).0, read);
         known = read;
     }
@@ -61,14 +61,15 @@ fn no_change_of_a_record_that_was_read_goes_unnoticed() {
         let mut known = ReadTo::default();
         for seq in 1..=5 {
             if seq > 1 {
-                store.append(run, vec![note("the same")], Durability::Lazy).unwrap();
+                store.append_events(run, vec![note("the same")], Durability::Lazy).unwrap();
             }
             if seq == known_to {
                 known = to(&store, run, ReadTo::default()).0;
             }
         }
-        let changed =
-            store.write(Durability::Lazy, |tx| Ok(tx.execute(sql, [changed.cast_signed()])?)).unwrap();
+        let changed = store
+            .write_transaction(Durability::Lazy, |tx| Ok(tx.execute(sql, [changed.cast_signed()])?))
+            .unwrap();
         assert_eq!(changed, 1);
         let (found, _) = read(&store, run, known);
         assert!(

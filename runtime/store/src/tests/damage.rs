@@ -10,10 +10,14 @@ use super::*;
 fn closed(dir: &Path) -> RunId {
     let store = Store::open(dir).unwrap();
     let run = new_run(&store, "w");
-    store.append(run, (0..200).map(|i| note(&format!("{i}"))).collect(), Durability::Synced).unwrap();
-    store.put(&[5; INLINE_MAX * 2]).unwrap();
-    store.flush().unwrap();
-    store.inner.db.read(|db| Ok(db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?)).unwrap();
+    store.append_events(run, (0..200).map(|i| note(&format!("{i}"))).collect(), Durability::Synced).unwrap();
+    store.put_blob(&[5; INLINE_MAX * 2]).unwrap();
+    store.flush_pending().unwrap();
+    store
+        .inner
+        .db
+        .read_snapshot(|db| Ok(db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?))
+        .unwrap();
     run
 }
 
@@ -25,7 +29,7 @@ fn a_store_of_a_newer_version_is_refused_by_name() {
     store
         .inner
         .db
-        .write(Durability::Lazy, |tx| Ok(tx.execute_batch("PRAGMA user_version = 7")?), |_| ())
+        .write_transaction(Durability::Lazy, |tx| Ok(tx.execute_batch("PRAGMA user_version = 7")?), |_| ())
         .unwrap();
     drop(store);
     let error = Store::open(dir.path()).err().unwrap();
@@ -41,7 +45,7 @@ fn a_cut_or_foreign_database_is_damage_and_stays_as_it_is() {
     for len in [0, 1, 100, 5000, whole.len() / 2, whole.len() - 4096] {
         fs::write(&path, &whole[..len]).unwrap();
         let outcome = Store::open(dir.path()).and_then(|store| {
-            let runs = store.runs(&RunFilter::default())?;
+            let runs = store.list_runs(&RunFilter::default())?;
             runs.iter().try_for_each(|run| store.verify_chain(run.id))?;
             let report = store.verify()?;
             if report.problems.is_empty() { Ok(()) } else { Err(StoreError::UnknownRun(String::new())) }
@@ -84,14 +88,14 @@ fn unusable_directories_say_so_at_once() {
 fn verify_names_each_damage_and_nothing_else_suffers() {
     let store = Store::in_memory().unwrap();
     let [good, bad] = [new_run(&store, "good"), new_run(&store, "bad")];
-    store.append(bad, vec![note("one"), note("two")], Durability::Lazy).unwrap();
+    store.append_events(bad, vec![note("one"), note("two")], Durability::Lazy).unwrap();
     let named = |bytes: &[u8]| {
         let mut outcome = StepOutcome::new(StepStatus::Ok);
-        let blob = store.put(bytes).unwrap();
+        let blob = store.put_blob(bytes).unwrap();
         outcome.stdout = Some(blob);
         let event =
             Event::StepEnded { path: "a".into(), attempt: 1, begun: None, outcome: Arc::new(outcome) };
-        store.append(good, vec![event], Durability::Lazy).unwrap();
+        store.append_events(good, vec![event], Durability::Lazy).unwrap();
         blob.digest
     };
     let [rotten, gone, lost] = [named(&[1; INLINE_MAX * 2]), named(&[2; INLINE_MAX * 2]), named(b"lost")];
@@ -103,7 +107,7 @@ fn verify_names_each_damage_and_nothing_else_suffers() {
         tx.execute("DELETE FROM blobs WHERE digest = ?", [lost.as_bytes()])?;
         Ok(tx.execute("UPDATE journal SET record = replace(record, 'one', 'six')", [])?)
     };
-    store.inner.db.write(Durability::Lazy, spoil, |_| ()).unwrap();
+    store.inner.db.write_transaction(Durability::Lazy, spoil, |_| ()).unwrap();
 
     let mut spoilt = vec![
         Problem::DamagedBlob {
@@ -136,20 +140,20 @@ fn verify_names_each_damage_and_nothing_else_suffers() {
     );
     assert_eq!((report.runs, report.records, report.blobs), (2, 7, 1));
     store.verify_chain(good).unwrap();
-    assert!(matches!(store.load(&rotten, u64::MAX), Err(StoreError::DamagedBlob { .. })));
-    assert_eq!(store.load(&Digest::of(b"plan"), 9).unwrap(), b"plan");
+    assert!(matches!(store.load_blob(&rotten, u64::MAX), Err(StoreError::DamagedBlob { .. })));
+    assert_eq!(store.load_blob(&Digest::of_bytes(b"plan"), 9).unwrap(), b"plan");
 }
 
 #[test]
 fn verify_holds_rows_against_journals_and_reads_the_action_cache() {
     let store = Store::in_memory().unwrap();
     let runs = ["a", "b", "c", "d"].map(|name| new_run(&store, name));
-    let (action, other) = (Digest::of(b"action"), Digest::of(b"other"));
+    let (action, other) = (Digest::of_bytes(b"action"), Digest::of_bytes(b"other"));
     let mut outcome = StepOutcome::new(StepStatus::Ok);
-    outcome.output = Some(store.put(b"1\n").unwrap());
+    outcome.output = Some(store.put_blob(b"1\n").unwrap());
     store.cache_outcome(action, &outcome, None).unwrap();
     store.cache_outcome(other, &outcome, None).unwrap();
-    store.flush().unwrap();
+    store.flush_pending().unwrap();
     assert_eq!(store.verify().unwrap().problems, []);
     let spoil = |tx: &Transaction<'_>| {
         tx.execute_batch(
@@ -159,7 +163,7 @@ fn verify_holds_rows_against_journals_and_reads_the_action_cache() {
         )?;
         Ok(tx.execute("UPDATE actions SET outcome = '{}' WHERE digest = ?1", [action.as_bytes()])?)
     };
-    store.inner.db.write(Durability::Lazy, spoil, |_| ()).unwrap();
+    store.inner.db.write_transaction(Durability::Lazy, spoil, |_| ()).unwrap();
     let said: Vec<String> = store.verify().unwrap().problems.iter().map(ToString::to_string).collect();
     assert_eq!(said.len(), 5, "{said:#?}");
     assert_eq!(said[0], format!("run {}: its row says status \"ok\", its journal \"running\"", runs[0]));
@@ -171,7 +175,7 @@ fn verify_holds_rows_against_journals_and_reads_the_action_cache() {
     assert_eq!(store.cached_outcome(&action, None).unwrap(), None);
     assert_eq!(store.cached_outcome(&other, None).unwrap().as_ref(), Some(&outcome));
     store.cache_outcome(action, &outcome, None).unwrap();
-    store.flush().unwrap();
+    store.flush_pending().unwrap();
     assert_eq!(store.cached_outcome(&action, None).unwrap(), Some(outcome));
 }
 
@@ -183,8 +187,8 @@ pub(super) fn on_a_full_disk(dir: &Path) {
     let error = loop {
         let bytes = vec![u8::try_from(kept.len()).unwrap(); 20_000];
         let append = || {
-            let blob = store.put(&bytes)?;
-            store.append(run, vec![note("kept")], Durability::Synced)?;
+            let blob = store.put_blob(&bytes)?;
+            store.append_events(run, vec![note("kept")], Durability::Synced)?;
             Ok(blob.digest)
         };
         match append() {
@@ -194,9 +198,9 @@ pub(super) fn on_a_full_disk(dir: &Path) {
     };
     assert!(matches!(error, StoreError::Full { .. }), "{error:?}");
     assert!(kept.len() > 5);
-    let large = store.put(&vec![7; 900_000]);
+    let large = store.put_blob(&vec![7; 900_000]);
     assert!(matches!(large, Err(StoreError::Full { .. })), "{large:?}");
-    let state = UserState::at(dir).set("k", &json!("x".repeat(900_000)));
+    let state = UserState::in_dir(dir).set("k", &json!("x".repeat(900_000)));
     assert!(matches!(state, Err(StoreError::Full { .. })), "{state:?}");
     drop(store);
     let store = Store::open(dir).unwrap();
@@ -204,7 +208,7 @@ pub(super) fn on_a_full_disk(dir: &Path) {
     assert!(kept.iter().all(|digest| store.open_blob(digest).is_ok()));
     // Once there is room again, it continues.
     fs::remove_file(dir.join("../ballast")).unwrap();
-    store.append(run, vec![note("goes on")], Durability::Synced).unwrap();
+    store.append_events(run, vec![note("goes on")], Durability::Synced).unwrap();
     assert_eq!(store.verify().unwrap().problems, []);
     println!("> {error}");
 }
@@ -229,12 +233,12 @@ fn a_full_disk_loses_nothing() {
 /// Run by a copy of the test on a store that it cannot write.
 pub(super) fn on_a_read_only_disk(dir: &Path) {
     let store = Store::open(dir).unwrap();
-    let runs = store.runs(&RunFilter::default()).unwrap();
+    let runs = store.list_runs(&RunFilter::default()).unwrap();
     println!("> {} run", runs.len());
     println!("> {:?}", store.verify().unwrap().problems);
-    println!("> {}", store.append(runs[0].id, vec![note("x")], Durability::Lazy).unwrap_err());
-    println!("> {:?}", UserState::at(dir).get("k").unwrap());
-    println!("> {}", UserState::at(dir).set("k", &json!(2)).unwrap_err());
+    println!("> {}", store.append_events(runs[0].id, vec![note("x")], Durability::Lazy).unwrap_err());
+    println!("> {:?}", UserState::in_dir(dir).get("k").unwrap());
+    println!("> {}", UserState::in_dir(dir).set("k", &json!(2)).unwrap_err());
     println!("> {}", Store::open(&dir.join("new")).err().unwrap());
 }
 
@@ -242,7 +246,7 @@ pub(super) fn on_a_read_only_disk(dir: &Path) {
 fn a_read_only_disk_is_said_to_be_one() {
     let dir = tempfile::tempdir().unwrap();
     closed(dir.path());
-    UserState::at(dir.path()).set("k", &json!(1)).unwrap();
+    UserState::in_dir(dir.path()).set("k", &json!(1)).unwrap();
     let state = dir.path().display();
     let mount = format!("mount --bind {state} {state} && mount -o remount,bind,ro {state}");
     let Some(said) = start_mounted("read-only disk", dir.path(), &mount) else { return };
@@ -271,16 +275,16 @@ fn a_read_only_disk_is_said_to_be_one() {
 #[test]
 fn verify_names_all_runs_that_need_a_damaged_blob() {
     let store = Store::in_memory().unwrap();
-    let deep = store.put(&[7; INLINE_MAX * 2]).unwrap().digest;
-    let middle = store.put(format!(r#"{{"stdin":"{deep}"}}"#).as_bytes()).unwrap().digest;
-    let top = store.put(format!(r#"["blake3:{middle}"]"#).as_bytes()).unwrap();
+    let deep = store.put_blob(&[7; INLINE_MAX * 2]).unwrap().digest;
+    let middle = store.put_blob(format!(r#"{{"stdin":"{deep}"}}"#).as_bytes()).unwrap().digest;
+    let top = store.put_blob(format!(r#"["blake3:{middle}"]"#).as_bytes()).unwrap();
     let runs: Vec<RunId> = (0..9).map(|n| new_run(&store, &format!("run {n}"))).collect();
     for run in &runs[1..] {
         let mut outcome = StepOutcome::new(StepStatus::Ok);
         outcome.stdout = Some(top);
         let event =
             Event::StepEnded { path: "a".into(), attempt: 1, begun: None, outcome: Arc::new(outcome) };
-        store.append(*run, vec![event], Durability::Lazy).unwrap();
+        store.append_events(*run, vec![event], Durability::Lazy).unwrap();
     }
     let path = store.blob_path(&deep);
     fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();

@@ -15,7 +15,7 @@ pub(super) fn effects(dir: &Path, _rest: &str) {
         Err(error) => return println!("> error {error}"),
     };
     let work = || -> Result<(), StoreError> {
-        let plan = store.put(b"plan")?.digest;
+        let plan = store.put_blob(b"plan")?.digest;
         let run = store.create_run(NewRun {
             name: "w".into(),
             kind: "workflow".into(),
@@ -30,14 +30,14 @@ pub(super) fn effects(dir: &Path, _rest: &str) {
         for i in 0..3_u8 {
             let start =
                 Event::Note { path: Some(format!("s{i}")), text: "start".into(), detail: json!(null) };
-            store.append(run, vec![start], Durability::Synced)?;
+            store.append_events(run, vec![start], Durability::Synced)?;
             println!("> started {run} {i}");
             let size = if i == 1 { INLINE_MAX * 2 } else { 100 };
             let mut outcome = StepOutcome::new(StepStatus::Ok);
-            outcome.stdout = Some(store.put(&vec![i; size])?);
+            outcome.stdout = Some(store.put_blob(&vec![i; size])?);
             let outcome = Arc::new(outcome);
             let end = Event::StepEnded { path: format!("s{i}"), attempt: 1, begun: None, outcome };
-            store.append(run, vec![end], Durability::Synced)?;
+            store.append_events(run, vec![end], Durability::Synced)?;
             println!("> ended {run} {i}");
         }
         let open = store.open_gate(gate(run, None))?;
@@ -50,7 +50,7 @@ pub(super) fn effects(dir: &Path, _rest: &str) {
         println!("> error {error}");
     }
     for n in 1..=2 {
-        match UserState::at(dir).set("ctr", &json!(n)) {
+        match UserState::in_dir(dir).set("ctr", &json!(n)) {
             Ok(()) => println!("> state x {n}"),
             Err(error) => println!("> error {error}"),
         }
@@ -61,31 +61,31 @@ pub(super) fn effects(dir: &Path, _rest: &str) {
 /// Checks that every promise is kept, and nothing is incomplete.
 fn check(dir: &Path, promises: &[String], context: &str) {
     let store = Store::open(dir).unwrap_or_else(|e| panic!("{context}: {e}"));
-    for summary in store.runs(&RunFilter::default()).unwrap() {
+    for summary in store.list_runs(&RunFilter::default()).unwrap() {
         store.verify_chain(summary.id).unwrap_or_else(|e| panic!("{context}: {e}"));
-        store.load(&summary.plan, 99).unwrap_or_else(|e| panic!("{context}: {e}"));
-        for record in store.events(summary.id).unwrap() {
+        store.load_blob(&summary.plan, 99).unwrap_or_else(|e| panic!("{context}: {e}"));
+        for record in store.all_events(summary.id).unwrap() {
             if let Event::StepEnded { outcome, .. } = record.event {
                 let blob = outcome.stdout.unwrap();
-                store.load(&blob.digest, blob.len).unwrap_or_else(|e| panic!("{context}: {e}"));
+                store.load_blob(&blob.digest, blob.len).unwrap_or_else(|e| panic!("{context}: {e}"));
             }
         }
     }
-    let state = UserState::at(dir).get("ctr").unwrap_or_else(|e| panic!("{context}: {e}"));
+    let state = UserState::in_dir(dir).get("ctr").unwrap_or_else(|e| panic!("{context}: {e}"));
     for promise in promises {
         let words: Vec<_> = promise.split(' ').collect();
         match words.as_slice() {
             ["started" | "ended", run, i] => {
                 let step = format!("s{i}");
                 let wanted = 1 + usize::from(promise.starts_with("ended"));
-                let found = store.events(run.parse().unwrap()).unwrap();
-                let found = found.iter().filter(|r| r.event.path() == Some(&*step)).count();
+                let found = store.all_events(run.parse().unwrap()).unwrap();
+                let found = found.iter().filter(|r| r.event.step_path() == Some(&*step)).count();
                 assert!(found >= wanted, "{context}: {promise}");
             }
-            ["gate", _, key] => drop(store.gate(key.parse().unwrap()).unwrap()),
+            ["gate", _, key] => drop(store.approval_by_key(key.parse().unwrap()).unwrap()),
             ["answered", _, key] => {
                 assert_eq!(
-                    store.gate(key.parse().unwrap()).unwrap().status,
+                    store.approval_by_key(key.parse().unwrap()).unwrap().status,
                     GateStatus::Answered,
                     "{context}"
                 );
@@ -101,16 +101,18 @@ fn check(dir: &Path, promises: &[String], context: &str) {
         }
     }
     // A gate and its journal never disagree.
-    for open in store.gates(&GateFilter::default()).unwrap() {
-        let events = store.events(open.run).unwrap();
+    for open in store.list_approvals(&GateFilter::default()).unwrap() {
+        let events = store.all_events(open.run).unwrap();
         let answered =
             events.iter().any(|r| matches!(&r.event, Event::GateAnswered { gate, .. } if *gate == open.id));
         assert_eq!(answered, open.status == GateStatus::Answered, "{context}");
     }
     // The store still works.
     let run = new_run(&store, "after");
-    store.append(run, vec![note("fine")], Durability::Synced).unwrap_or_else(|e| panic!("{context}: {e}"));
-    UserState::at(dir).set("ctr", &json!(9)).unwrap_or_else(|e| panic!("{context}: {e}"));
+    store
+        .append_events(run, vec![note("fine")], Durability::Synced)
+        .unwrap_or_else(|e| panic!("{context}: {e}"));
+    UserState::in_dir(dir).set("ctr", &json!(9)).unwrap_or_else(|e| panic!("{context}: {e}"));
 }
 
 fn run_with(fault: Option<&str>) -> (TempDir, Option<i32>, Vec<String>) {
@@ -140,7 +142,7 @@ fn killed_or_failing_at_any_point_nothing_promised_is_lost() {
 /// Run by the copy: collects all runs but the pinned one.
 pub(super) fn collects(dir: &Path) {
     let store = Store::open(dir).unwrap();
-    match store.gc(&GcPolicy { max_runs: Some(0), grace_ms: 0, ..GcPolicy::default() }) {
+    match store.collect_garbage(&GcPolicy { max_runs: Some(0), grace_ms: 0, ..GcPolicy::default() }) {
         Ok(_) => println!("> points x {}", points_passed()),
         Err(error) => println!("> error {error}"),
     }
@@ -166,7 +168,7 @@ fn a_collection_that_dies_leaves_a_whole_store() {
         start("collects", dir.path(), "", Some(&format!("{n}:{how}"))).wait_with_output().unwrap();
         let store = Store::open(dir.path()).unwrap();
         assert_eq!(store.verify().unwrap().problems, [], "{how} at {n}");
-        store.gc(&GcPolicy { max_runs: Some(0), grace_ms: 0, ..GcPolicy::default() }).unwrap();
+        store.collect_garbage(&GcPolicy { max_runs: Some(0), grace_ms: 0, ..GcPolicy::default() }).unwrap();
         assert_eq!(store.verify().unwrap().problems, [], "{how} at {n}");
         let stats = store.stats().unwrap();
         // Plan, small, large, behind, manifest.

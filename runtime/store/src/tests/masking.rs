@@ -16,7 +16,7 @@ const MARK: &str = "«secret:S»";
 /// The output of a stream that is cut into pieces of these sizes.
 fn masked(secret: &str, text: &[u8], pieces: &[usize]) -> String {
     let mut redactions = Redactions::new();
-    assert!(redactions.add("S", secret));
+    assert!(redactions.add_secret("S", secret));
     let mut redactor = Redactor::new(&Arc::new(redactions.into())).unwrap();
     let (mut clean, mut rest, mut sizes) = (Vec::new(), text, pieces.iter().cycle());
     while !rest.is_empty() {
@@ -231,7 +231,7 @@ fn a_cut_stream_ends_before_a_secret_in_any_spelling() {
         ("nothing here", "nothing here"),
     ] {
         let mut redactions = Redactions::new();
-        assert!(redactions.add("S", secret));
+        assert!(redactions.add_secret("S", secret));
         let mut redactor = Redactor::new(&Arc::new(redactions.into())).unwrap();
         let mut clean = redactor.push(text.as_bytes());
         clean.extend(redactor.finish_cut());

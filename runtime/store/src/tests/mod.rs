@@ -17,7 +17,7 @@ use serde_json::json;
 use super::*;
 
 fn new_run(store: &Store, name: &str) -> RunId {
-    let plan = store.put(b"plan").unwrap().digest;
+    let plan = store.put_blob(b"plan").unwrap().digest;
     let new = NewRun {
         name: name.into(),
         kind: "workflow".into(),
@@ -42,7 +42,7 @@ fn gate(run: RunId, expires_at: Option<i64>) -> GateRecord {
         path: "ask".into(),
         kind: GateKind::Approval,
         question: json!({"prompt": "really?", "items": [1]}),
-        binding: Digest::of(b"all of it"),
+        binding: Digest::of_bytes(b"all of it"),
         expires_at,
         required_approver: Some("ann".into()),
         detail: json!({"initiator": "bob"}),
@@ -63,18 +63,18 @@ fn a_store_is_private_and_survives_reopening() {
     let state = dir.path().join("deep/state");
     let store = Store::open(&state).unwrap();
     let run = new_run(&store, "w");
-    store.append(run, vec![note("one"), note("two")], Durability::Synced).unwrap();
+    store.append_events(run, vec![note("one"), note("two")], Durability::Synced).unwrap();
     drop(store);
     for (name, mode) in [("store", 0o700), ("store/lobster.db", 0o600), ("store/lobster.db-wal", 0o600)] {
         let meta = std::fs::metadata(state.join(name)).unwrap();
         assert_eq!(meta.permissions().mode() & 0o777, mode, "{name}");
     }
     let store = Store::open(&state).unwrap();
-    let events: Vec<_> = store.events(run).unwrap();
+    let events: Vec<_> = store.all_events(run).unwrap();
     assert_eq!(events.iter().map(|r| r.seq).collect::<Vec<_>>(), [1, 2, 3]);
     assert_eq!(events[2].event, note("two"));
     store.verify_chain(run).unwrap();
-    assert_eq!(store.load(&Digest::of(b"plan"), 10).unwrap(), b"plan");
+    assert_eq!(store.load_blob(&Digest::of_bytes(b"plan"), 10).unwrap(), b"plan");
 }
 
 /// Number of write calls of this thread to the kernel.
@@ -96,8 +96,8 @@ fn a_blob_that_comes_in_small_pieces_is_written_in_large_ones() {
     let blob = writer.finish().unwrap();
     let writes = writes_so_far() - before;
     let whole = piece.repeat(pieces);
-    assert_eq!(blob, Blob { digest: Digest::of(&whole), len: whole.len() as u64 });
-    assert_eq!(store.load(&blob.digest, u64::MAX).unwrap(), whole);
+    assert_eq!(blob, Blob { digest: Digest::of_bytes(&whole), len: whole.len() as u64 });
+    assert_eq!(store.load_blob(&blob.digest, u64::MAX).unwrap(), whole);
     // 2.8 MB in writes of 64 KiB, and a few of the transaction.
     assert!(writes < 100, "{writes} writes");
 }
@@ -112,11 +112,11 @@ fn blobs_small_and_large_come_back_and_are_checked() {
             writer.write_all(chunk).unwrap();
         }
         let blob = writer.finish().unwrap();
-        assert_eq!(blob, Blob { digest: Digest::of(&bytes), len: len as u64 });
-        assert_eq!(store.put(&bytes).unwrap(), blob);
+        assert_eq!(blob, Blob { digest: Digest::of_bytes(&bytes), len: len as u64 });
+        assert_eq!(store.put_blob(&bytes).unwrap(), blob);
         for _pending_then_stored in 0..2 {
             assert_eq!(store.blob_len(&blob.digest).unwrap(), Some(len as u64));
-            assert_eq!(store.load(&blob.digest, len as u64).unwrap(), bytes);
+            assert_eq!(store.load_blob(&blob.digest, len as u64).unwrap(), bytes);
             let mut file = Vec::new();
             std::io::Read::read_to_end(&mut store.open_file(&blob.digest).unwrap(), &mut file).unwrap();
             assert_eq!(file, bytes);
@@ -125,14 +125,14 @@ fn blobs_small_and_large_come_back_and_are_checked() {
                 path.map(|path| std::fs::read(path).unwrap()),
                 (len > INLINE_MAX).then(|| bytes.clone())
             );
-            store.flush().unwrap();
+            store.flush_pending().unwrap();
         }
         if len > 0 {
-            let small = store.load(&blob.digest, len as u64 - 1);
+            let small = store.load_blob(&blob.digest, len as u64 - 1);
             assert!(matches!(small, Err(StoreError::BlobTooLarge { .. })));
         }
     }
-    let missing = Digest::of(b"never");
+    let missing = Digest::of_bytes(b"never");
     assert!(matches!(store.open_blob(&missing), Err(StoreError::MissingBlob(d)) if d == missing));
     assert_eq!(store.blob_len(&missing).unwrap(), None);
 }
@@ -140,10 +140,10 @@ fn blobs_small_and_large_come_back_and_are_checked() {
 #[test]
 fn a_writer_over_its_limit_keeps_nothing() {
     let store = Store::in_memory().unwrap();
-    let mut writer = store.blob_writer().limit(100_000);
+    let mut writer = store.blob_writer().with_limit(100_000);
     writer.write_all(&[7; 90_000]).unwrap();
     let error = writer.write_all(&[7; 20_000]).unwrap_err();
-    assert!(matches!(writer.error(error), StoreError::OverLimit { limit: 100_000 }));
+    assert!(matches!(writer.store_error(error), StoreError::OverLimit { limit: 100_000 }));
     drop(writer);
     assert_eq!(std::fs::read_dir(store.dir().join("tmp")).unwrap().count(), 0);
 }
@@ -151,27 +151,33 @@ fn a_writer_over_its_limit_keeps_nothing() {
 #[test]
 fn damaged_blobs_are_errors_until_recorded_again() {
     let store = Store::in_memory().unwrap();
-    let small = store.put(b"small").unwrap().digest;
-    store.flush().unwrap();
+    let small = store.put_blob(b"small").unwrap().digest;
+    store.flush_pending().unwrap();
     store
         .inner
         .db
-        .write(Durability::Lazy, |tx| Ok(tx.execute("UPDATE blobs SET data = x'00'", [])?), |_| ())
+        .write_transaction(
+            Durability::Lazy,
+            |tx| Ok(tx.execute("UPDATE blobs SET data = x'00'", [])?),
+            |_| (),
+        )
         .unwrap();
-    assert!(matches!(store.load(&small, 9), Err(StoreError::DamagedBlob { digest, .. }) if digest == small));
-    store.put(b"small").unwrap();
-    store.flush().unwrap();
-    assert_eq!(store.load(&small, 9).unwrap(), b"small");
+    assert!(
+        matches!(store.load_blob(&small, 9), Err(StoreError::DamagedBlob { digest, .. }) if digest == small)
+    );
+    store.put_blob(b"small").unwrap();
+    store.flush_pending().unwrap();
+    assert_eq!(store.load_blob(&small, 9).unwrap(), b"small");
 
     let bytes = vec![1; INLINE_MAX + 1];
-    let large = store.put(&bytes).unwrap().digest;
+    let large = store.put_blob(&bytes).unwrap().digest;
     let path = store.blob_path(&large);
     std::fs::remove_file(&path).unwrap();
     assert!(matches!(store.open_blob(&large), Err(StoreError::LostBlob { path: gone, .. }) if gone == path));
     std::fs::write(&path, vec![2; INLINE_MAX + 1]).unwrap();
     assert!(matches!(store.open_file(&large), Err(StoreError::DamagedBlob { .. })));
-    store.put(&bytes).unwrap();
-    assert_eq!(store.load(&large, u64::MAX).unwrap(), bytes);
+    store.put_blob(&bytes).unwrap();
+    assert_eq!(store.load_blob(&large, u64::MAX).unwrap(), bytes);
 }
 
 #[test]
@@ -180,7 +186,7 @@ fn the_status_of_a_run_follows_its_events() {
     let store = Store::in_memory_with(clock).unwrap();
     let run = new_run(&store, "w");
     assert_eq!(store.run(run).unwrap().status, RunStatus::Running);
-    store.append(run, vec![Event::RunPaused { detail: json!(null) }], Durability::Lazy).unwrap();
+    store.append_events(run, vec![Event::RunPaused { detail: json!(null) }], Durability::Lazy).unwrap();
     assert_eq!(store.run(run).unwrap().status, RunStatus::Waiting);
     now.store(2_000_000, Ordering::Relaxed);
     let ended = Event::RunEnded {
@@ -189,19 +195,19 @@ fn the_status_of_a_run_follows_its_events() {
         error: Some("boom".into()),
         detail: json!(null),
     };
-    store.append(run, vec![ended], Durability::Synced).unwrap();
+    store.append_events(run, vec![ended], Durability::Synced).unwrap();
     let summary = store.run(run).unwrap();
     assert_eq!(
         (summary.status, summary.ended_at, summary.error.as_deref(), summary.records),
         (RunStatus::Failed, Some(2_000_000), Some("boom"), 3)
     );
     let resumed = Event::RunResumed { by: None, detail: json!(null) };
-    store.append(run, vec![resumed], Durability::Lazy).unwrap();
+    store.append_events(run, vec![resumed], Durability::Lazy).unwrap();
     let summary = store.run(run).unwrap();
     assert_eq!((summary.status, summary.ended_at, summary.error), (RunStatus::Running, None, None));
     let nobody: RunId = "0190b1c2-0000-7000-8000-000000000000".parse().unwrap();
     assert!(matches!(
-        store.append(nobody, vec![note("x")], Durability::Synced),
+        store.append_events(nobody, vec![note("x")], Durability::Synced),
         Err(StoreError::UnknownRun(_))
     ));
 }
@@ -217,7 +223,7 @@ fn runs_are_listed_newest_first_by_pages_and_found_by_parts_of_their_id() {
             new_run(&store, if i % 2 == 0 { "even" } else { "odd" })
         })
         .collect();
-    let list = |filter: RunFilter| store.runs(&filter).unwrap().iter().map(|r| r.id).collect::<Vec<_>>();
+    let list = |filter: RunFilter| store.list_runs(&filter).unwrap().iter().map(|r| r.id).collect::<Vec<_>>();
     let newest: Vec<_> = ids.iter().rev().copied().collect();
     assert_eq!(list(RunFilter::default()), newest);
     assert_eq!(list(RunFilter { limit: 3, ..Default::default() }), newest[..3]);
@@ -230,7 +236,7 @@ fn runs_are_listed_newest_first_by_pages_and_found_by_parts_of_their_id() {
     assert_eq!(list(RunFilter { status: Some(RunStatus::Ok), ..Default::default() }), []);
 
     let text = ids[4].to_string();
-    let short = ids[4].short();
+    let short = ids[4].short_id();
     let pieces = [text.as_str(), &text.to_uppercase(), &text[..30], &text.replace('-', ""), &text[27..]];
     for part in pieces.into_iter().chain([&*short, &short[..7], &short[2..]]) {
         assert_eq!(store.find_run(part).unwrap(), ids[4], "{part}");
@@ -248,14 +254,14 @@ fn a_blob_is_readable_while_another_thread_commits_it() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).unwrap();
     let large = vec![7; 2 * INLINE_MAX];
-    let blobs = [store.put(b"small").unwrap(), store.put(&large).unwrap()];
+    let blobs = [store.put_blob(b"small").unwrap(), store.put_blob(&large).unwrap()];
     let readable = || {
-        assert_eq!(store.load(&blobs[0].digest, 5).unwrap(), b"small");
-        assert_eq!(store.load(&blobs[1].digest, large.len() as u64).unwrap(), large);
+        assert_eq!(store.load_blob(&blobs[0].digest, 5).unwrap(), b"small");
+        assert_eq!(store.load_blob(&blobs[1].digest, large.len() as u64).unwrap(), large);
         assert_eq!(blobs.map(|blob| store.blob_len(&blob.digest).unwrap()), blobs.map(|blob| Some(blob.len)));
     };
     for fails in [true, false] {
-        let written = store.write(Durability::Lazy, |_| {
+        let written = store.write_transaction(Durability::Lazy, |_| {
             std::thread::scope(|scope| scope.spawn(readable).join().unwrap());
             if fails { Err(StoreError::MissingBlob(blobs[0].digest)) } else { Ok(()) }
         });
@@ -269,9 +275,11 @@ fn a_changed_journal_shows() {
     let tampered = |sql: &str| {
         let store = Store::in_memory().unwrap();
         let run = new_run(&store, "w");
-        store.append(run, (0..1200).map(|i| note(&i.to_string())).collect(), Durability::Lazy).unwrap();
+        store
+            .append_events(run, (0..1200).map(|i| note(&i.to_string())).collect(), Durability::Lazy)
+            .unwrap();
         store.verify_chain(run).unwrap();
-        store.inner.db.write(Durability::Lazy, |tx| Ok(tx.execute_batch(sql)?), |_| ()).unwrap();
+        store.inner.db.write_transaction(Durability::Lazy, |tx| Ok(tx.execute_batch(sql)?), |_| ()).unwrap();
         match store.verify_chain(run).unwrap_err() {
             StoreError::BrokenChain { seq, why, .. } => (seq, why),
             other => panic!("{other}"),
@@ -294,11 +302,11 @@ fn a_gate_is_answered_once() {
     let store = Store::in_memory().unwrap();
     let run = new_run(&store, "w");
     let open = store.open_gate(gate(run, None)).unwrap();
-    assert_eq!(store.gate(open.key).unwrap(), open);
+    assert_eq!(store.approval_by_key(open.key).unwrap(), open);
     let typed = format!(" {}-{}!", open.id[..4].to_uppercase(), &open.id[4..]);
     assert_eq!(store.gate_by_id(&typed).unwrap(), open);
     assert_eq!(
-        store.gates(&GateFilter { status: Some(GateStatus::Open), ..Default::default() }).unwrap(),
+        store.list_approvals(&GateFilter { status: Some(GateStatus::Open), ..Default::default() }).unwrap(),
         std::slice::from_ref(&open)
     );
 
@@ -307,16 +315,16 @@ fn a_gate_is_answered_once() {
         (answered.status, answered.answer.clone()),
         (GateStatus::Answered, Some(GateAnswer::Approved))
     );
-    assert_eq!(store.gate(open.key).unwrap(), answered);
+    assert_eq!(store.approval_by_key(open.key).unwrap(), answered);
     let again = store.answer_gate(open.key, GateAnswer::Rejected, Some("eve")).unwrap_err();
     assert_eq!(again.to_string(), format!("{} was already answered by ann", open.id));
     assert!(matches!(store.cancel_gate(open.key, None), Err(StoreError::ConsumedGate { .. })));
     assert_eq!(
-        store.gates(&GateFilter { status: Some(GateStatus::Open), ..Default::default() }).unwrap(),
+        store.list_approvals(&GateFilter { status: Some(GateStatus::Open), ..Default::default() }).unwrap(),
         []
     );
 
-    let events: Vec<_> = store.events(run).unwrap().into_iter().skip(1).map(|r| r.event).collect();
+    let events: Vec<_> = store.all_events(run).unwrap().into_iter().skip(1).map(|r| r.event).collect();
     let (path, gate, binding) = ("ask".to_owned(), open.id.clone(), open.binding);
     assert_eq!(
         events,
@@ -355,7 +363,7 @@ fn nothing_goes_on_with_a_run_that_a_person_has_ended() {
     let end = |status, detail| Event::RunEnded { status, output: None, error: None, detail };
     let no = end(RunStatus::Cancelled, json!({ "answer": "rejected" }));
     store.refuse_gate(second.key, Some(GateAnswer::Rejected), None, no).unwrap();
-    let before = store.events(run).unwrap().len();
+    let before = store.all_events(run).unwrap().len();
     let outcome = Arc::new(StepOutcome::new(StepStatus::Ok));
     let ended = Event::StepEnded { path: "a".into(), attempt: 1, begun: None, outcome };
     let started = Event::StepStarted {
@@ -378,24 +386,30 @@ fn nothing_goes_on_with_a_run_that_a_person_has_ended() {
     for (n, event) in going_on.into_iter().enumerate() {
         // Events about begun effects are appended.
         let events = vec![ended.clone(), event, note("what became of it")];
-        let refused = store.append(run, events, Durability::Lazy);
+        let refused = store.append_events(run, events, Durability::Lazy);
         assert!(
             matches!(&refused, Err(StoreError::CalledOff { how, .. }) if how == "rejected"),
             "{refused:?}"
         );
-        assert_eq!(store.events(run).unwrap().len(), before + 2 * (n + 1));
+        assert_eq!(store.all_events(run).unwrap().len(), before + 2 * (n + 1));
     }
     assert!(matches!(store.open_gate(gate(run, None)), Err(StoreError::CalledOff { .. })));
     store.reopen_gate(first.key).unwrap();
-    assert_eq!(store.gate(first.key).unwrap().status, GateStatus::Answered);
+    assert_eq!(store.approval_by_key(first.key).unwrap().status, GateStatus::Answered);
     assert_eq!(store.run(run).unwrap().status, RunStatus::Cancelled);
     store.verify_chain(run).unwrap();
     // A run that was ended by a signal can continue.
     let other = new_run(&store, "w");
     store
-        .append(other, vec![end(RunStatus::Cancelled, json!({ "code": "cancelled" }))], Durability::Lazy)
+        .append_events(
+            other,
+            vec![end(RunStatus::Cancelled, json!({ "code": "cancelled" }))],
+            Durability::Lazy,
+        )
         .unwrap();
-    store.append(other, vec![Event::RunResumed { by: None, detail: json!(null) }], Durability::Lazy).unwrap();
+    store
+        .append_events(other, vec![Event::RunResumed { by: None, detail: json!(null) }], Durability::Lazy)
+        .unwrap();
     assert_eq!(store.run(other).unwrap().status, RunStatus::Running);
 }
 
@@ -408,8 +422,9 @@ fn an_overdue_gate_can_only_be_closed() {
     let second = store.open_gate(gate(run, Some(1_000_100))).unwrap();
     let third = store.open_gate(gate(run, None)).unwrap();
     now.store(1_000_100, Ordering::Relaxed);
-    let status =
-        |status| store.gates(&GateFilter { status: Some(status), run: Some(run), limit: 0 }).unwrap().len();
+    let status = |status| {
+        store.list_approvals(&GateFilter { status: Some(status), run: Some(run), limit: 0 }).unwrap().len()
+    };
     assert_eq!((status(GateStatus::Open), status(GateStatus::Expired)), (1, 2));
     let late = store.answer_gate(first.key, GateAnswer::Approved, None);
     assert!(matches!(late, Err(StoreError::ExpiredGate { at: 1_000_100, .. })));
@@ -430,7 +445,7 @@ fn an_overdue_gate_can_only_be_closed() {
 fn cached_outcomes_and_run_values_are_kept_while_they_should_be() {
     let (now, clock) = hand();
     let store = Store::in_memory_with(clock).unwrap();
-    let action = Digest::of(b"action");
+    let action = Digest::of_bytes(b"action");
     assert_eq!(store.cached_outcome(&action, None).unwrap(), None);
     let mut outcome = StepOutcome::new(StepStatus::Ok);
     outcome.value = json!({"z": 1, "a": [1.5, "x"]});
@@ -446,7 +461,7 @@ fn cached_outcomes_and_run_values_are_kept_while_they_should_be() {
         now.store(2_000_000_000, Ordering::Relaxed);
         store.cache_outcome(action, &StepOutcome::new(StepStatus::Ok), None).unwrap();
         if flush {
-            store.flush().unwrap();
+            store.flush_pending().unwrap();
         }
         now.store(900_001_000, Ordering::Relaxed);
         assert!(store.cached_outcome(&action, None).unwrap().is_some());
@@ -466,17 +481,17 @@ fn secrets_never_reach_the_disk() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).unwrap();
     let mut redactions = Redactions::new();
-    assert!(redactions.add("KEY", "hunter\"2"));
-    store.redact(redactions);
-    let blob = store.put(b"log: hunter\"2 and {\"k\":\"hunter\\\"2\"}").unwrap();
+    assert!(redactions.add_secret("KEY", "hunter\"2"));
+    store.set_redactions(redactions);
+    let blob = store.put_blob(b"log: hunter\"2 and {\"k\":\"hunter\\\"2\"}").unwrap();
     let run = new_run(&store, "pipe hunter\"2");
-    store.append(run, vec![note("used hunter\"2")], Durability::Synced).unwrap();
+    store.append_events(run, vec![note("used hunter\"2")], Durability::Synced).unwrap();
     let mut asked = gate(run, None);
     asked.question = json!({"prompt": "hunter\"2?"});
     let open = store.open_gate(asked).unwrap();
     store.answer_gate(open.key, GateAnswer::Response(json!("hunter\"2")), None).unwrap();
     assert_eq!(
-        store.load(&blob.digest, 999).unwrap(),
+        store.load_blob(&blob.digest, 999).unwrap(),
         "log: «secret:KEY» and {\"k\":\"«secret:KEY»\"}".as_bytes()
     );
     store.verify_chain(run).unwrap();
@@ -494,18 +509,18 @@ fn what_becomes_a_secret_while_a_blob_is_written_is_hidden_in_it() {
         for is_cut in [false, true] {
             let store = Store::in_memory().unwrap();
             let mut redactions = Redactions::new();
-            assert!(redactions.add("KEY", "first-token"));
-            store.redact(redactions.clone());
+            assert!(redactions.add_secret("KEY", "first-token"));
+            store.set_redactions(redactions.clone());
             let mut writer = store.blob_writer();
             let filling = "first-token.\n".repeat(size / 13);
             writer.write_all(filling.as_bytes()).unwrap();
             // Longer than the bytes held back so far.
             let renewed = "second".repeat(400);
-            assert!(redactions.add("KEY", &renewed));
-            store.redact(redactions);
+            assert!(redactions.add_secret("KEY", &renewed));
+            store.set_redactions(redactions);
             writer.write_all(format!("{filling}{renewed}.\n{filling}").as_bytes()).unwrap();
             let blob = if is_cut { writer.finish_cut() } else { writer.finish() }.unwrap();
-            let kept = String::from_utf8(store.load(&blob.digest, u64::MAX).unwrap()).unwrap();
+            let kept = String::from_utf8(store.load_blob(&blob.digest, u64::MAX).unwrap()).unwrap();
             assert!(!kept.contains("second") && !kept.contains("first-"), "{size} {is_cut}");
             assert_eq!(kept.matches("«secret:KEY».").count(), 3 * (size / 13) + 1);
         }
@@ -516,15 +531,15 @@ fn what_becomes_a_secret_while_a_blob_is_written_is_hidden_in_it() {
 fn secrets_are_hidden_in_large_blobs_across_writes() {
     let store = Store::in_memory().unwrap();
     let mut redactions = Redactions::new();
-    assert!(redactions.add("KEY", "hunter2"));
-    store.redact(redactions);
-    let mut writer = store.blob_writer().limit(700_000);
+    assert!(redactions.add_secret("KEY", "hunter2"));
+    store.set_redactions(redactions);
+    let mut writer = store.blob_writer().with_limit(700_000);
     for piece in "hunter2.".repeat(80_000).as_bytes().chunks(13) {
         writer.write_all(piece).unwrap();
     }
-    assert_eq!(writer.written(), 640_000);
+    assert_eq!(writer.bytes_written(), 640_000);
     let blob = writer.finish().unwrap();
-    assert_eq!(store.load(&blob.digest, u64::MAX).unwrap(), "«secret:KEY».".repeat(80_000).as_bytes());
+    assert_eq!(store.load_blob(&blob.digest, u64::MAX).unwrap(), "«secret:KEY».".repeat(80_000).as_bytes());
 }
 
 #[test]
@@ -563,27 +578,27 @@ fn whoever_lost_a_claim_writes_nothing_more() {
         let (first, second) = (Store::open(dir.path()).unwrap(), Store::open(dir.path()).unwrap());
         let run = new_run(&first, "w");
         let claim = first.claim_run(run).unwrap();
-        first.append(run, vec![note("begun")], Durability::Lazy).unwrap();
+        first.append_events(run, vec![note("begun")], Durability::Lazy).unwrap();
         let _ = std::fs::remove_dir_all(first.dir().join(removed));
         // This process knows that it executes the run.
         assert!(matches!(first.claim_run(run), Err(StoreError::RunBusy(_))), "{removed}");
         let Ok(other) = second.claim_run(run) else {
             assert_ne!(removed, "locks");
-            first.append(run, vec![note("goes on")], Durability::Lazy).unwrap();
+            first.append_events(run, vec![note("goes on")], Durability::Lazy).unwrap();
             continue;
         };
         assert_eq!(removed, "locks");
         let lost =
             |done: Result<(), StoreError>| assert!(matches!(done, Err(StoreError::ClaimLost(_))), "{done:?}");
-        lost(first.append(run, vec![note("goes on")], Durability::Synced));
+        lost(first.append_events(run, vec![note("goes on")], Durability::Synced));
         lost(first.set_run_value(run, "k", &json!(1), Durability::Lazy));
         lost(first.open_gate(gate(run, None)).map(drop));
-        second.append(run, vec![note("goes on")], Durability::Synced).unwrap();
+        second.append_events(run, vec![note("goes on")], Durability::Synced).unwrap();
         // The end of the first claim leaves the second its lock.
         drop(claim);
         assert!(second.is_claimed(run));
-        second.append(run, vec![note("goes on")], Durability::Synced).unwrap();
-        assert_eq!(second.events(run).unwrap().len(), 4);
+        second.append_events(run, vec![note("goes on")], Durability::Synced).unwrap();
+        assert_eq!(second.all_events(run).unwrap().len(), 4);
         drop(other);
         assert!(!second.is_claimed(run));
         drop(first.claim_run(run).unwrap());
@@ -622,20 +637,20 @@ fn a_claim_names_the_process_that_executes_nothing_else() {
 fn a_run_moves_to_another_store_unchanged() {
     let (here, there) = (Store::in_memory().unwrap(), Store::in_memory().unwrap());
     let run = new_run(&here, "w");
-    let inner = here.put(b"inner").unwrap();
-    let outer = here.put(format!("[\"{}\"]", inner.digest).as_bytes()).unwrap();
-    let unnamed = here.put(b"unnamed").unwrap();
+    let inner = here.put_blob(b"inner").unwrap();
+    let outer = here.put_blob(format!("[\"{}\"]", inner.digest).as_bytes()).unwrap();
+    let unnamed = here.put_blob(b"unnamed").unwrap();
     let mut outcome = StepOutcome::new(StepStatus::Ok);
     outcome.output = Some(outer);
     let ended = Event::StepEnded { path: "a".into(), attempt: 1, begun: None, outcome: Arc::new(outcome) };
     let over =
         Event::RunEnded { status: RunStatus::Ok, output: Some(outer), error: None, detail: json!(null) };
-    here.append(run, vec![ended, over], Durability::Lazy).unwrap();
+    here.append_events(run, vec![ended, over], Durability::Lazy).unwrap();
 
     let blobs = here.blobs_of_run(run).unwrap();
-    assert_eq!(blobs, [Blob { digest: Digest::of(b"plan"), len: 4 }, outer, inner]);
+    assert_eq!(blobs, [Blob { digest: Digest::of_bytes(b"plan"), len: 4 }, outer, inner]);
     assert!(!blobs.contains(&unnamed));
-    let texts: Vec<_> = here.events(run).unwrap().into_iter().map(|r| r.text).collect();
+    let texts: Vec<_> = here.all_events(run).unwrap().into_iter().map(|r| r.text).collect();
     let mut forged = texts.clone();
     forged[1] = forged[1].replace("\"ok\"", "\"failed\"");
     assert!(matches!(
@@ -650,10 +665,10 @@ fn a_run_moves_to_another_store_unchanged() {
         there.import_run(Vec::new(), &Redacted::default()),
         Err(StoreError::BrokenChain { seq: 1, .. })
     ));
-    assert_eq!(there.runs(&RunFilter::default()).unwrap(), []);
+    assert_eq!(there.list_runs(&RunFilter::default()).unwrap(), []);
     assert_eq!(there.import_run(texts.clone(), &Redacted::default()).unwrap(), run);
     assert_eq!(there.run(run).unwrap(), here.run(run).unwrap());
     there.verify_chain(run).unwrap();
-    assert_eq!(there.events(run).unwrap(), here.events(run).unwrap());
+    assert_eq!(there.all_events(run).unwrap(), here.all_events(run).unwrap());
     assert!(matches!(there.import_run(texts, &Redacted::default()), Err(StoreError::RunExists(_))));
 }

@@ -90,13 +90,13 @@ impl Both {
         match request {
             Request::Put(byte, len) => {
                 let bytes = vec![byte; len];
-                let blob = self.store.put(&bytes).unwrap();
+                let blob = self.store.put_blob(&bytes).unwrap();
                 self.model.blobs.insert(blob.digest, bytes);
             }
             Request::Create(name) => {
                 let name = format!("w{name}");
                 let id = new_run(&self.store, &name);
-                self.model.blobs.insert(Digest::of(b"plan"), b"plan".to_vec());
+                self.model.blobs.insert(Digest::of_bytes(b"plan"), b"plan".to_vec());
                 let status = RunStatus::Running;
                 self.model.runs.push(ModelRun { id, name, status, events: 1, values: BTreeMap::new() });
             }
@@ -105,7 +105,7 @@ impl Both {
                 let durability = if synced { Durability::Synced } else { Durability::Lazy };
                 let events: Vec<_> = notes.iter().map(|n| note(&n.to_string())).collect();
                 run.events += events.len();
-                self.store.append(run.id, events, durability).unwrap();
+                self.store.append_events(run.id, events, durability).unwrap();
             }
             Request::End(run, ok) if runs > 0 => {
                 let run = &mut self.model.runs[run % runs];
@@ -113,7 +113,7 @@ impl Both {
                 run.events += 1;
                 let end =
                     Event::RunEnded { status: run.status, output: None, error: None, detail: json!(null) };
-                self.store.append(run.id, vec![end], Durability::Lazy).unwrap();
+                self.store.append_events(run.id, vec![end], Durability::Lazy).unwrap();
             }
             Request::Open(run, expires) if runs > 0 => {
                 let run = &mut self.model.runs[run % runs];
@@ -132,7 +132,7 @@ impl Both {
             Request::Cache(action, ttl) => {
                 let mut outcome = StepOutcome::new(StepStatus::Ok);
                 outcome.value = json!(now);
-                self.store.cache_outcome(Digest::of(&[action]), &outcome, ttl).unwrap();
+                self.store.cache_outcome(Digest::of_bytes(&[action]), &outcome, ttl).unwrap();
                 self.model.cache.insert(action, (ttl.map(|ttl| now + ttl), now));
             }
             Request::Value(run, key, value) if runs > 0 => {
@@ -171,7 +171,7 @@ impl Both {
 
     fn collect(&mut self, most: u64) {
         let policy = GcPolicy { max_runs: Some(most), ..GcPolicy::default() };
-        self.store.gc(&policy).unwrap();
+        self.store.collect_garbage(&policy).unwrap();
         let mut over = 0;
         let kept: Vec<bool> = self
             .model
@@ -225,7 +225,7 @@ impl Both {
     fn compare(&self) {
         let (store, model, now) = (&self.store, &self.model, self.now());
         let listed: Vec<_> = store
-            .runs(&RunFilter::default())
+            .list_runs(&RunFilter::default())
             .unwrap()
             .into_iter()
             .map(|r| (r.id, r.name, r.status))
@@ -233,22 +233,24 @@ impl Both {
         let wanted: Vec<_> = model.runs.iter().rev().map(|r| (r.id, r.name.clone(), r.status)).collect();
         assert_eq!(listed, wanted);
         for run in &model.runs {
-            assert_eq!(store.events(run.id).unwrap().len(), run.events);
+            assert_eq!(store.all_events(run.id).unwrap().len(), run.events);
             for key in ["0", "1", "2"] {
                 let value = store.run_value(run.id, key).unwrap();
                 assert_eq!(value, run.values.get(key).map(|v| json!(v)));
             }
         }
         for gate in &model.gates {
-            assert_eq!(store.gate(gate.key).unwrap().status, gate.status);
+            assert_eq!(store.approval_by_key(gate.key).unwrap().status, gate.status);
         }
-        let open = store.gates(&GateFilter { status: Some(GateStatus::Open), ..Default::default() }).unwrap();
+        let open = store
+            .list_approvals(&GateFilter { status: Some(GateStatus::Open), ..Default::default() })
+            .unwrap();
         let open: Vec<_> = open.into_iter().map(|g| g.key).collect();
         let live = |g: &&ModelGate| g.status == GateStatus::Open && g.expires.is_none_or(|at| at > now);
         let wanted: Vec<_> = model.gates.iter().rev().filter(live).map(|g| g.key).collect();
         assert_eq!(open, wanted);
         for action in 0..4 {
-            let found = store.cached_outcome(&Digest::of(&[action]), None).unwrap().map(|o| o.value);
+            let found = store.cached_outcome(&Digest::of_bytes(&[action]), None).unwrap().map(|o| o.value);
             // With a limit on age, an outcome dated in the future is too old.
             let holds = |(expires, created): &&(Option<i64>, i64)| {
                 expires.is_none_or(|at| at > now && *created <= now)
@@ -257,7 +259,7 @@ impl Both {
             assert_eq!(found, wanted.map(|(_, at)| json!(at)));
         }
         for (digest, bytes) in &model.blobs {
-            assert_eq!(&store.load(digest, u64::MAX).unwrap(), bytes);
+            assert_eq!(&store.load_blob(digest, u64::MAX).unwrap(), bytes);
         }
         assert_eq!(store.verify().unwrap().problems, []);
     }

@@ -66,7 +66,7 @@ fn copy() {
             let store = Store::open(&dir).unwrap();
             for i in 0..count {
                 let run = new_run(&store, rest);
-                store.append(run, vec![note(&format!("{i}"))], Durability::Synced).unwrap();
+                store.append_events(run, vec![note(&format!("{i}"))], Durability::Synced).unwrap();
                 println!("> {run}");
             }
         }
@@ -97,11 +97,11 @@ fn sixteen_processes_make_and_write_one_store() {
     let mut ids: Vec<_> = copies.into_iter().flat_map(said).collect();
     let store = Store::open(&state).unwrap();
     let mut found: Vec<_> =
-        store.runs(&RunFilter::default()).unwrap().iter().map(|r| r.id.to_string()).collect();
+        store.list_runs(&RunFilter::default()).unwrap().iter().map(|r| r.id.to_string()).collect();
     for id in &ids {
         let run = id.parse().unwrap();
         store.verify_chain(run).unwrap();
-        assert_eq!(store.events(run).unwrap().len(), 2);
+        assert_eq!(store.all_events(run).unwrap().len(), 2);
     }
     ids.sort();
     found.sort();
@@ -121,8 +121,12 @@ fn of_eight_processes_that_answer_a_gate_one_wins_each_of_two_hundred_times() {
     won.sort();
     ids.sort();
     assert_eq!(won, ids);
-    let answers =
-        store.events(run).unwrap().iter().filter(|r| matches!(r.event, Event::GateAnswered { .. })).count();
+    let answers = store
+        .all_events(run)
+        .unwrap()
+        .iter()
+        .filter(|r| matches!(r.event, Event::GateAnswered { .. }))
+        .count();
     assert_eq!(answers, 200);
     store.verify_chain(run).unwrap();
 }
@@ -139,7 +143,7 @@ fn a_store_that_others_write_to_was_not_rolled_back() {
         scope.spawn(|| {
             for _ in 0..500 {
                 let event = Event::RunResumed { by: None, detail: serde_json::Value::Null };
-                store.append(run, vec![event], Durability::Synced).unwrap();
+                store.append_events(run, vec![event], Durability::Synced).unwrap();
             }
             is_over.store(true, Ordering::Release);
         });
@@ -148,7 +152,7 @@ fn a_store_that_others_write_to_was_not_rolled_back() {
                 while !is_over.load(Ordering::Acquire) {
                     let other = Store::open(&state).unwrap();
                     other.check_rollback().unwrap();
-                    assert_eq!(other.rollback().unwrap(), None);
+                    assert_eq!(other.find_rollback().unwrap(), None);
                 }
             });
         }

@@ -11,7 +11,7 @@ fn started(path: &str) -> Event {
         path: path.into(),
         attempt: 1,
         kind: "shell".into(),
-        action: Some(Digest::of(path.as_bytes())),
+        action: Some(Digest::of_bytes(path.as_bytes())),
         effect: true,
         idempotent: false,
         decision: json!({"verdict": "allow"}),
@@ -21,7 +21,7 @@ fn started(path: &str) -> Event {
 
 fn ended(store: &Store, path: &str) -> Event {
     let mut outcome = StepOutcome::new(StepStatus::Ok);
-    outcome.stdout = Some(store.put(path.as_bytes()).unwrap());
+    outcome.stdout = Some(store.put_blob(path.as_bytes()).unwrap());
     Event::StepEnded { path: path.into(), attempt: 1, begun: None, outcome: Arc::new(outcome) }
 }
 
@@ -30,17 +30,17 @@ fn one_effect_costs_two_syncs() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).unwrap();
     let run = new_run(&store, "w");
-    assert_eq!(store.syncs(), 0);
+    assert_eq!(store.sync_count(), 0);
     for i in 1..=20 {
         let path = format!("step{i}");
-        store.append(run, vec![started(&path)], Durability::Synced).unwrap();
-        store.append(run, vec![ended(&store, &path)], Durability::Synced).unwrap();
-        assert_eq!(store.syncs(), 2 * i);
+        store.append_events(run, vec![started(&path)], Durability::Synced).unwrap();
+        store.append_events(run, vec![ended(&store, &path)], Durability::Synced).unwrap();
+        assert_eq!(store.sync_count(), 2 * i);
     }
-    store.append(run, vec![note("pure")], Durability::Lazy).unwrap();
-    assert_eq!(store.syncs(), 40);
+    store.append_events(run, vec![note("pure")], Durability::Lazy).unwrap();
+    assert_eq!(store.sync_count(), 40);
     store.sync().unwrap();
-    assert_eq!(store.syncs(), 41);
+    assert_eq!(store.sync_count(), 41);
 }
 
 #[test]
@@ -57,23 +57,23 @@ fn sixty_four_parallel_effects_share_their_syncs() {
         for (i, place) in place {
             let (store, working) = (&store, &working);
             scope.spawn(move || {
-                let _member = place.begin();
+                let _member = place.become_member();
                 let path = format!("branch{i}");
                 // As on a busy machine, it takes a while until the last thread has had its turn.
                 std::thread::sleep(Duration::from_millis(i));
-                store.append(run, vec![started(&path)], Durability::Synced).unwrap();
+                store.append_events(run, vec![started(&path)], Durability::Synced).unwrap();
                 let outside = store.leave_commit_group();
                 working.wait();
                 drop(outside);
                 // All are back before the first one writes, so no leader waits for threads that are still outside.
                 working.wait();
-                store.append(run, vec![ended(store, &path)], Durability::Synced).unwrap();
+                store.append_events(run, vec![ended(store, &path)], Durability::Synced).unwrap();
             });
         }
     });
-    let syncs = store.syncs();
+    let syncs = store.sync_count();
     assert!(syncs <= 4, "{syncs} syncs");
-    assert_eq!(store.events(run).unwrap().len(), 129);
+    assert_eq!(store.all_events(run).unwrap().len(), 129);
     store.verify_chain(run).unwrap();
 }
 
@@ -86,7 +86,7 @@ fn who_was_announced_and_does_not_come_is_waited_for_once() {
     let hundred = || {
         let at = Instant::now();
         for i in 0..100 {
-            store.append(run, vec![started(&i.to_string())], Durability::Synced).unwrap();
+            store.append_events(run, vec![started(&i.to_string())], Durability::Synced).unwrap();
         }
         at.elapsed()
     };
@@ -95,7 +95,7 @@ fn who_was_announced_and_does_not_come_is_waited_for_once() {
         let place = store.join_commit_group();
         let ended = &ended;
         scope.spawn(move || {
-            let _member = place.begin();
+            let _member = place.become_member();
             ended.wait();
         });
         let beside = hundred();
@@ -111,12 +111,12 @@ fn a_large_blob_is_durable_with_the_event_that_names_it() {
     let store = Store::open(dir.path()).unwrap();
     let run = new_run(&store, "w");
     store.sync().unwrap();
-    let before = store.syncs();
-    store.put(&vec![1; INLINE_MAX + 1]).unwrap();
-    assert_eq!(store.syncs(), before);
-    store.append(run, vec![note("names it")], Durability::Synced).unwrap();
+    let before = store.sync_count();
+    store.put_blob(&vec![1; INLINE_MAX + 1]).unwrap();
+    assert_eq!(store.sync_count(), before);
+    store.append_events(run, vec![note("names it")], Durability::Synced).unwrap();
     // The file, the two directories above it, and the log.
-    assert_eq!(store.syncs(), before + 4);
+    assert_eq!(store.sync_count(), before + 4);
 }
 
 /// Another process may sync the log at any moment.
@@ -126,15 +126,15 @@ fn a_large_blob_is_durable_before_a_lazy_commit_names_it() {
     let store = Store::open(dir.path()).unwrap();
     let run = new_run(&store, "w");
     store.sync().unwrap();
-    let before = store.syncs();
+    let before = store.sync_count();
     for large in [vec![1; INLINE_MAX + 1], vec![2; 5 << 20]] {
-        store.put(&large).unwrap();
-        store.append(run, vec![note("names it")], Durability::Lazy).unwrap();
+        store.put_blob(&large).unwrap();
+        store.append_events(run, vec![note("names it")], Durability::Lazy).unwrap();
     }
     // Each of the files and the two directories above it. The log is not synced.
-    assert_eq!(store.syncs(), before + 6);
-    store.append(run, vec![note("names none")], Durability::Lazy).unwrap();
-    assert_eq!(store.syncs(), before + 6);
+    assert_eq!(store.sync_count(), before + 6);
+    store.append_events(run, vec![note("names none")], Durability::Lazy).unwrap();
+    assert_eq!(store.sync_count(), before + 6);
 }
 
 /// Figures for people; `cargo test -- --ignored --nocapture`.
@@ -151,12 +151,12 @@ fn figures() {
     let run = new_run(&store, "w");
     let at = Instant::now();
     for i in 0..1000 {
-        store.append(run, vec![started(&i.to_string())], Durability::Lazy).unwrap();
+        store.append_events(run, vec![started(&i.to_string())], Durability::Lazy).unwrap();
     }
     show("lazy append", at, 1000);
     let at = Instant::now();
     for i in 0..1000 {
-        store.append(run, vec![started(&i.to_string())], Durability::Synced).unwrap();
+        store.append_events(run, vec![started(&i.to_string())], Durability::Synced).unwrap();
     }
     show("synced append", at, 1000);
     drop(store);
@@ -166,7 +166,7 @@ fn figures() {
         show("open", at, 1);
         let run = new_run(&store, "x");
         let at = Instant::now();
-        store.append(run, vec![started("a")], Durability::Synced).unwrap();
+        store.append_events(run, vec![started("a")], Durability::Synced).unwrap();
         show("first synced append", at, 1);
         let at = Instant::now();
         drop(store);
@@ -190,7 +190,8 @@ fn figures() {
     }
     show("open, find and answer a gate among 5000", at, 100);
     let at = Instant::now();
-    let listed = gates.gates(&GateFilter { status: Some(GateStatus::Open), limit: 50, ..Default::default() });
+    let listed =
+        gates.list_approvals(&GateFilter { status: Some(GateStatus::Open), limit: 50, ..Default::default() });
     show("first 50 of 5000 gates", at, 1);
     assert_eq!(listed.unwrap().len(), 50);
 }
@@ -207,11 +208,11 @@ fn two_who_alternate_do_not_wait_for_a_third() {
             let store = &store;
             scope.spawn(move || {
                 for _ in 0..100 {
-                    store.append(run, vec![started(&i.to_string())], Durability::Synced).unwrap();
+                    store.append_events(run, vec![started(&i.to_string())], Durability::Synced).unwrap();
                 }
             });
         }
     });
-    println!("{:?} for each of 100 pairs, {} syncs", at.elapsed() / 100, store.syncs());
-    assert!(store.syncs() <= 201);
+    println!("{:?} for each of 100 pairs, {} syncs", at.elapsed() / 100, store.sync_count());
+    assert!(store.sync_count() <= 201);
 }

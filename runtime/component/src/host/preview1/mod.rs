@@ -65,7 +65,7 @@ enum Fd {
 }
 
 impl Fd {
-    fn directory(place: Place, preopen: Option<String>, ticket: Option<OpenTicket>) -> Self {
+    fn new_directory(place: Place, preopen: Option<String>, ticket: Option<OpenTicket>) -> Self {
         Self::Directory { place, preopen, listing: Vec::new(), held: None, _ticket: ticket }
     }
 }
@@ -87,23 +87,23 @@ impl Preview1 {
         ];
         fds.extend(preopens.iter().enumerate().map(|(mount, guest)| {
             let place = Place { mount, path: String::new() };
-            Some(Fd::directory(place, Some(guest.clone()), None))
+            Some(Fd::new_directory(place, Some(guest.clone()), None))
         }));
         Self { fds, args, env, random }
     }
 
-    fn fd(&mut self, fd: u32) -> Result<&mut Fd, FsError> {
+    fn get_fd(&mut self, fd: u32) -> Result<&mut Fd, FsError> {
         self.fds.get_mut(fd as usize).and_then(Option::as_mut).ok_or_else(|| ErrorCode::BadDescriptor.into())
     }
 
-    fn dir(&mut self, fd: u32) -> Result<Place, FsError> {
-        match self.fd(fd)? {
+    fn dir_place(&mut self, fd: u32) -> Result<Place, FsError> {
+        match self.get_fd(fd)? {
             Fd::Directory { place, .. } => Ok(place.clone()),
             Fd::File { .. } | Fd::Stream(..) => Err(ErrorCode::NotDirectory.into()),
         }
     }
 
-    fn insert(&mut self, new: Fd) -> u32 {
+    fn insert_fd(&mut self, new: Fd) -> u32 {
         let from = FIRST_PREOPEN as usize;
         let at = match self.fds.iter().skip(from).position(Option::is_none) {
             Some(free) => free + from,
@@ -127,7 +127,7 @@ impl Mem<'_> {
         self.0.get(from..to).ok_or_else(|| ErrorCode::Invalid.into())
     }
 
-    fn put(&mut self, at: u32, bytes: &[u8]) -> Done {
+    fn put_bytes(&mut self, at: u32, bytes: &[u8]) -> Done {
         let from = at as usize;
         let to = from.checked_add(bytes.len()).ok_or(ErrorCode::Invalid)?;
         self.0.get_mut(from..to).ok_or(ErrorCode::Invalid)?.copy_from_slice(bytes);
@@ -136,38 +136,38 @@ impl Mem<'_> {
 
     fn put_u32(&mut self, at: u32, value: usize) -> Done {
         let value = u32::try_from(value).map_err(|_| ErrorCode::Overflow)?;
-        self.put(at, &value.to_le_bytes())
+        self.put_bytes(at, &value.to_le_bytes())
     }
 
     fn put_u64(&mut self, at: u32, value: u64) -> Done {
-        self.put(at, &value.to_le_bytes())
+        self.put_bytes(at, &value.to_le_bytes())
     }
 
-    fn u32(&self, at: u32) -> Result<u32, FsError> {
+    fn get_u32(&self, at: u32) -> Result<u32, FsError> {
         let mut bytes = [0; 4];
         bytes.copy_from_slice(self.get(at, 4)?);
         Ok(u32::from_le_bytes(bytes))
     }
 
-    fn u64(&self, at: u32) -> Result<u64, FsError> {
-        Ok(u64::from(self.u32(at)?) | u64::from(self.u32(at.wrapping_add(4))?) << 32)
+    fn get_u64(&self, at: u32) -> Result<u64, FsError> {
+        Ok(u64::from(self.get_u32(at)?) | u64::from(self.get_u32(at.wrapping_add(4))?) << 32)
     }
 
-    fn text(&self, at: u32, len: u32) -> Result<String, FsError> {
+    fn get_text(&self, at: u32, len: u32) -> Result<String, FsError> {
         let bytes = self.get(at, len)?.to_vec();
         String::from_utf8(bytes).map_err(|_| ErrorCode::IllegalByteSequence.into())
     }
 
     /// Reads a path; a path that is too long is rejected before it is copied.
-    fn path(&self, at: u32, len: u32) -> Result<String, FsError> {
+    fn get_path(&self, at: u32, len: u32) -> Result<String, FsError> {
         if len as usize > MAX_PATH {
             return Err(ErrorCode::NameTooLong.into());
         }
-        self.text(at, len)
+        self.get_text(at, len)
     }
 
     /// The buffers of a scattered read or write.
-    fn buffers(&self, at: u32, count: u32) -> Result<Vec<(u32, u32)>, FsError> {
+    fn get_buffers(&self, at: u32, count: u32) -> Result<Vec<(u32, u32)>, FsError> {
         if count > MAX_BUFFERS {
             return Err(ErrorCode::Invalid.into());
         }
@@ -178,22 +178,22 @@ impl Mem<'_> {
 }
 
 /// Runs one call over the caller's memory; the result is its error number.
-fn call(
+fn run_call(
     caller: &mut Caller<'_, State>,
     work: impl FnOnce(&mut Mem<'_>, &mut State) -> Done,
 ) -> wasmtime::Result<i32> {
     let Some(memory) = caller.get_export("memory").and_then(wasmtime::Extern::into_memory) else {
-        return Ok(errno(ErrorCode::Invalid));
+        return Ok(error_number(ErrorCode::Invalid));
     };
     let (bytes, state) = memory.data_and_store_mut(caller);
     match work(&mut Mem(bytes), state) {
         Ok(()) => Ok(0),
-        Err(FsError::Code(code)) => Ok(errno(code)),
+        Err(FsError::Code(code)) => Ok(error_number(code)),
         Err(FsError::Trap(error)) => Err(error),
     }
 }
 
-fn errno(code: ErrorCode) -> i32 {
+fn error_number(code: ErrorCode) -> i32 {
     match code {
         ErrorCode::Access => 2,
         ErrorCode::WouldBlock => 6,
@@ -252,11 +252,11 @@ fn stream_failed(error: StreamError) -> FsError {
 }
 
 pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> {
-    process::process(linker)?;
-    descriptors::descriptors(linker)?;
-    paths::paths(linker)
+    process::link_functions(linker)?;
+    descriptors::link_functions(linker)?;
+    paths::link_functions(linker)
 }
 
-fn nanos(time: Duration) -> u64 {
+fn to_nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

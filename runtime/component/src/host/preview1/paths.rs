@@ -4,27 +4,27 @@ use std::time::{Duration, SystemTime};
 
 use wasmtime::{Caller, Linker};
 
-use super::{Done, Fd, Mem, NOT_SUPPORTED, RIGHT_FD_WRITE, call, file_type, nanos};
+use super::{Done, Fd, Mem, NOT_SUPPORTED, RIGHT_FD_WRITE, file_type, run_call, to_nanos};
 use crate::host::filesystem::{ErrorCode, FsError, Place};
 use crate::host::overlay::{Kind, Open};
 use crate::kind::PREVIEW1;
 use crate::state::State;
 
-pub(super) fn paths(l: &mut Linker<State>) -> wasmtime::Result<()> {
+pub(super) fn link_functions(l: &mut Linker<State>) -> wasmtime::Result<()> {
     type C<'a> = Caller<'a, State>;
     l.func_wrap(PREVIEW1, "path_create_directory", |mut c: C<'_>, fd: u32, at: u32, len: u32| {
-        call(&mut c, |mem, state| {
-            let place = resolve(mem, state, fd, (at, len), false)?;
-            state.files.tree(place.mount)?.create_dir(&place.path)
+        run_call(&mut c, |mem, state| {
+            let place = resolve_path(mem, state, fd, (at, len), false)?;
+            state.files.mounted_tree(place.mount)?.create_dir(&place.path)
         })
     })?;
     l.func_wrap(
         PREVIEW1,
         "path_filestat_get",
         |mut c: C<'_>, fd: u32, flags: u32, at: u32, len: u32, to: u32| {
-            call(&mut c, |mem, state| {
-                let place = resolve(mem, state, fd, (at, len), flags & 1 == 1)?;
-                filestat(mem, state, &place, None, to)
+            run_call(&mut c, |mem, state| {
+                let place = resolve_path(mem, state, fd, (at, len), flags & 1 == 1)?;
+                put_filestat(mem, state, &place, None, to)
             })
         },
     )?;
@@ -32,8 +32,8 @@ pub(super) fn paths(l: &mut Linker<State>) -> wasmtime::Result<()> {
         PREVIEW1,
         "path_filestat_set_times",
         |mut c: C<'_>, fd: u32, flags: u32, at: u32, len: u32, _: u64, mtime: u64, which: u32| {
-            call(&mut c, |mem, state| {
-                let place = resolve(mem, state, fd, (at, len), flags & 1 == 1)?;
+            run_call(&mut c, |mem, state| {
+                let place = resolve_path(mem, state, fd, (at, len), flags & 1 == 1)?;
                 set_times(state, &place, mtime, which)
             })
         },
@@ -54,10 +54,10 @@ pub(super) fn paths(l: &mut Linker<State>) -> wasmtime::Result<()> {
          _: u64,
          flags: u32,
          to: u32| {
-            call(&mut c, |mem, state| {
-                let place = resolve(mem, state, fd, (at, len), follow & 1 == 1)?;
-                let opened = open(state, place, how, rights, flags)?;
-                let fd = state.preview1.insert(opened);
+            run_call(&mut c, |mem, state| {
+                let place = resolve_path(mem, state, fd, (at, len), follow & 1 == 1)?;
+                let opened = open_place(state, place, how, rights, flags)?;
+                let fd = state.preview1.insert_fd(opened);
                 mem.put_u32(to, fd as usize)
             })
         },
@@ -66,11 +66,11 @@ pub(super) fn paths(l: &mut Linker<State>) -> wasmtime::Result<()> {
         PREVIEW1,
         "path_readlink",
         |mut c: C<'_>, fd: u32, at: u32, len: u32, to: u32, room: u32, used: u32| {
-            call(&mut c, |mem, state| {
-                let place = resolve(mem, state, fd, (at, len), false)?;
+            run_call(&mut c, |mem, state| {
+                let place = resolve_path(mem, state, fd, (at, len), false)?;
                 let target = state.files.link_target(&place)?;
                 let target = &target.as_bytes()[..target.len().min(room as usize)];
-                mem.put(to, target)?;
+                mem.put_bytes(to, target)?;
                 mem.put_u32(used, target.len())
             })
         },
@@ -81,28 +81,28 @@ pub(super) fn paths(l: &mut Linker<State>) -> wasmtime::Result<()> {
 fn removals_and_links(l: &mut Linker<State>) -> wasmtime::Result<()> {
     type C<'a> = Caller<'a, State>;
     l.func_wrap(PREVIEW1, "path_remove_directory", |mut c: C<'_>, fd: u32, at: u32, len: u32| {
-        call(&mut c, |mem, state| {
-            let place = resolve(mem, state, fd, (at, len), false)?;
-            state.files.tree(place.mount)?.remove_dir(&place.path)
+        run_call(&mut c, |mem, state| {
+            let place = resolve_path(mem, state, fd, (at, len), false)?;
+            state.files.mounted_tree(place.mount)?.remove_dir(&place.path)
         })
     })?;
     l.func_wrap(PREVIEW1, "path_unlink_file", |mut c: C<'_>, fd: u32, at: u32, len: u32| {
-        call(&mut c, |mem, state| {
-            let place = resolve(mem, state, fd, (at, len), false)?;
-            state.files.tree(place.mount)?.remove_file(&place.path)
+        run_call(&mut c, |mem, state| {
+            let place = resolve_path(mem, state, fd, (at, len), false)?;
+            state.files.mounted_tree(place.mount)?.remove_file(&place.path)
         })
     })?;
     l.func_wrap(
         PREVIEW1,
         "path_rename",
         |mut c: C<'_>, fd: u32, at: u32, len: u32, to_fd: u32, to: u32, to_len: u32| {
-            call(&mut c, |mem, state| {
-                let from = resolve(mem, state, fd, (at, len), false)?;
-                let to = resolve(mem, state, to_fd, (to, to_len), false)?;
+            run_call(&mut c, |mem, state| {
+                let from = resolve_path(mem, state, fd, (at, len), false)?;
+                let to = resolve_path(mem, state, to_fd, (to, to_len), false)?;
                 if from.mount != to.mount {
                     return Err(ErrorCode::CrossDevice.into());
                 }
-                state.files.tree(from.mount)?.rename(&from.path, &to.path)
+                state.files.mounted_tree(from.mount)?.rename(&from.path, &to.path)
             })
         },
     )?;
@@ -110,32 +110,32 @@ fn removals_and_links(l: &mut Linker<State>) -> wasmtime::Result<()> {
         PREVIEW1,
         "path_symlink",
         |mut c: C<'_>, old: u32, old_len: u32, fd: u32, at: u32, len: u32| {
-            call(&mut c, |mem, state| {
-                let target = mem.path(old, old_len)?;
-                let slash = mem.path(at, len)?.ends_with('/');
-                let place = resolve(mem, state, fd, (at, len), false)?;
-                state.files.tree(place.mount)?.symlink(&target, &place.path, slash)
+            run_call(&mut c, |mem, state| {
+                let target = mem.get_path(old, old_len)?;
+                let slash = mem.get_path(at, len)?.ends_with('/');
+                let place = resolve_path(mem, state, fd, (at, len), false)?;
+                state.files.mounted_tree(place.mount)?.create_symlink(&target, &place.path, slash)
             })
         },
     )?;
     Ok(())
 }
 
-fn resolve(
+fn resolve_path(
     mem: &Mem<'_>,
     state: &mut State,
     fd: u32,
     path: (u32, u32),
     follow: bool,
 ) -> Result<Place, FsError> {
-    let dir = state.preview1.dir(fd)?;
-    let path = mem.path(path.0, path.1)?;
-    let path = state.files.tree(dir.mount)?.resolve(&dir.path, &path, follow)?;
+    let dir = state.preview1.dir_place(fd)?;
+    let path = mem.get_path(path.0, path.1)?;
+    let path = state.files.mounted_tree(dir.mount)?.resolve_path(&dir.path, &path, follow)?;
     Ok(Place { mount: dir.mount, path })
 }
 
-fn open(state: &mut State, place: Place, how: u32, rights: u64, flags: u32) -> Result<Fd, FsError> {
-    let ticket = state.files.ticket()?;
+fn open_place(state: &mut State, place: Place, how: u32, rights: u64, flags: u32) -> Result<Fd, FsError> {
+    let ticket = state.files.take_ticket()?;
     let wants_dir = how & 2 != 0;
     let how = Open {
         write: rights & RIGHT_FD_WRITE != 0,
@@ -143,8 +143,8 @@ fn open(state: &mut State, place: Place, how: u32, rights: u64, flags: u32) -> R
         exclusive: how & 4 != 0,
         truncate: how & 8 != 0,
     };
-    let tree = state.files.tree(place.mount)?;
-    let kind = tree.info(&place.path)?.map(|info| info.kind);
+    let tree = state.files.mounted_tree(place.mount)?;
+    let kind = tree.path_info(&place.path)?.map(|info| info.kind);
     if kind == Some(Kind::Directory) {
         if how.create && how.exclusive {
             return Err(ErrorCode::Exist.into());
@@ -152,7 +152,7 @@ fn open(state: &mut State, place: Place, how: u32, rights: u64, flags: u32) -> R
         if how.truncate || how.write {
             return Err(ErrorCode::IsDirectory.into());
         }
-        return Ok(Fd::directory(place, None, Some(ticket)));
+        return Ok(Fd::new_directory(place, None, Some(ticket)));
     }
     if wants_dir {
         return Err(if kind.is_some() { ErrorCode::NotDirectory } else { ErrorCode::NoEntry }.into());
@@ -162,14 +162,14 @@ fn open(state: &mut State, place: Place, how: u32, rights: u64, flags: u32) -> R
     Ok(Fd::File { place, opened, at: 0, flags, rights, _ticket: ticket })
 }
 
-pub(super) fn filestat(
+pub(super) fn put_filestat(
     mem: &mut Mem<'_>,
     state: &mut State,
     place: &Place,
     size: Option<u64>,
     at: u32,
 ) -> Done {
-    let info = state.files.tree(place.mount)?.info(&place.path)?;
+    let info = state.files.mounted_tree(place.mount)?.path_info(&place.path)?;
     let (kind, own_size, modified) = match (info, size) {
         (Some(info), _) => (info.kind, info.size, info.modified),
         // An open file outlives its name.
@@ -177,7 +177,7 @@ pub(super) fn filestat(
         (None, None) => return Err(ErrorCode::NoEntry.into()),
     };
     let shown = state.files.shown_time(modified);
-    let time = shown.and_then(|t| t.duration_since(SystemTime::UNIX_EPOCH).ok()).map_or(0, nanos);
+    let time = shown.and_then(|t| t.duration_since(SystemTime::UNIX_EPOCH).ok()).map_or(0, to_nanos);
     let mut stat = [0; 64];
     stat[8..16].copy_from_slice(&place.hash().lower.to_le_bytes());
     stat[16] = file_type(kind);
@@ -186,7 +186,7 @@ pub(super) fn filestat(
     for field in [40, 48, 56] {
         stat[field..field + 8].copy_from_slice(&time.to_le_bytes());
     }
-    mem.put(at, &stat)
+    mem.put_bytes(at, &stat)
 }
 
 pub(super) fn set_times(state: &mut State, place: &Place, mtime: u64, flags: u32) -> Done {
@@ -199,8 +199,8 @@ pub(super) fn set_times(state: &mut State, place: &Place, mtime: u64, flags: u32
         0b0100 => {
             SystemTime::UNIX_EPOCH.checked_add(Duration::from_nanos(mtime)).ok_or(ErrorCode::Overflow)?
         }
-        0b1000 => state.files.now(),
+        0b1000 => state.files.touch_time(),
         _ => return Err(ErrorCode::Invalid.into()),
     };
-    state.files.tree(place.mount)?.set_modified(&place.path, time)
+    state.files.mounted_tree(place.mount)?.set_modified(&place.path, time)
 }

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 
 use super::*;
-use crate::login::kept::tests::login;
+use crate::login::kept::tests::sample_login;
 
 const SERVER: &str = "https://h.example/mcp";
 
@@ -84,7 +84,7 @@ impl Place {
     }
 
     fn logins(&self) -> Logins {
-        Logins::below(self.dir.path())
+        Logins::in_state_dir(self.dir.path())
     }
 
     /// A person logs in.
@@ -95,11 +95,11 @@ impl Place {
     }
 
     fn keep(&self, authority: &Authority, seconds: i64) {
-        let mut login = login(Some(seconds));
+        let mut login = sample_login(Some(seconds));
         login.token_endpoint.clone_from(&self.endpoint);
         login.access_token.clone_from(&authority.good);
         login.refresh_token = Some(authority.refresh.clone());
-        self.logins().keep(&login).unwrap();
+        self.logins().store_login(&login).unwrap();
     }
 
     /// The token runs out.
@@ -176,7 +176,7 @@ fn requests_have_a_good_token_if_there_is_one() {
                     lock(&place.authority).good = "none".to_owned();
                     is_good = false;
                 }
-                3 => is_logged_in = !place.logins().forget(SERVER).unwrap() && is_logged_in,
+                3 => is_logged_in = !place.logins().delete_login(SERVER).unwrap() && is_logged_in,
                 4 => {
                     let mut authority = lock(&place.authority);
                     authority.is_refusing = !authority.is_refusing;
@@ -244,7 +244,7 @@ fn a_server_that_refuses_everything_costs_one_renewal() {
     assert_eq!(place.asked(), 1);
     // Another process has renewed the token. It is used at once, despite the pause.
     let known = held.token().unwrap();
-    let other = place.logins().token(SERVER, None, Want::OtherThan(&known), &CancelToken::new());
+    let other = place.logins().valid_token(SERVER, None, Want::OtherThan(&known), &CancelToken::new());
     let other = other.unwrap().unwrap();
     assert_eq!(held.token_in_place_of(&known).unwrap().as_ref(), Some(other.reveal()));
 }

@@ -32,9 +32,10 @@ pub(super) fn is_unresolved(line: &str) -> bool {
 
 /// The `host:port` that a program could not resolve. If its line does not name the host, it is looked for in `all`,
 /// the program's whole output and its command.
-pub(super) fn unresolved(line: &str, all: &str) -> Option<String> {
+pub(super) fn unresolved_endpoint(line: &str, all: &str) -> Option<String> {
     let (at, words) = UNRESOLVED.iter().find_map(|words| Some((line.find(words)?, words)))?;
-    let named = line[at + words.len()..].split_whitespace().next().map(trimmed).filter(|word| is_host(word));
+    let named =
+        line[at + words.len()..].split_whitespace().next().map(trim_punctuation).filter(|word| is_host(word));
     let host = named.or_else(|| hosts_of_urls(line).next()).or_else(|| hosts_of_urls(all).next())?;
     let port = port_of(host, all).or_else(|| scheme_of(host, all)).unwrap_or_else(|| usual_port(line, all));
     Some(format!("{host}:{port}"))
@@ -117,7 +118,7 @@ pub(super) fn refused_on_loopback(line: &str, all: &str) -> Option<u16> {
     is_listened_at(port).then_some(port)
 }
 
-fn trimmed(word: &str) -> &str {
+fn trim_punctuation(word: &str) -> &str {
     word.trim_matches(|c: char| !c.is_ascii_alphanumeric())
 }
 
@@ -186,7 +187,7 @@ pub(super) fn granted_host(denied: &str) -> String {
 }
 
 /// A port of the host's loopback interface, as rules spell it.
-pub(super) fn loopback(port: u16) -> String {
+pub(super) fn loopback_endpoint(port: u16) -> String {
     format!("{}:{port}", Ipv4Addr::LOCALHOST)
 }
 
@@ -239,11 +240,11 @@ mod tests {
             ),
         ] {
             let all = format!("{line}\n{command}");
-            assert_eq!(unresolved(line, &all).as_deref(), Some(expected), "{line}");
+            assert_eq!(unresolved_endpoint(line, &all).as_deref(), Some(expected), "{line}");
         }
-        assert_eq!(unresolved("cat: a.txt: No such file or directory", ""), None);
+        assert_eq!(unresolved_endpoint("cat: a.txt: No such file or directory", ""), None);
         let nameless = "connect: Network is unreachable";
-        assert!(is_unresolved(nameless) && unresolved(nameless, "sh net.sh").is_none());
+        assert!(is_unresolved(nameless) && unresolved_endpoint(nameless, "sh net.sh").is_none());
     }
 
     #[test]

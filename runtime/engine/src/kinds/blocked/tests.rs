@@ -1,7 +1,7 @@
 use super::*;
 
 fn hints_on(stderr: &str, spec: &JailSpec, denied: &[Denial], place: &DecisionEnv) -> String {
-    let roots = Policy::builtin().roots(place);
+    let roots = Policy::builtin().resolve_roots(place);
     let bound = |host: &str| (host == "api.example.com:443").then(|| "api_key".to_owned());
     let variable = |name: &str| (name == "DEPLOY_TO").then(|| "prod".to_owned());
     let blocked = Blocked {
@@ -17,7 +17,7 @@ fn hints_on(stderr: &str, spec: &JailSpec, denied: &[Denial], place: &DecisionEn
         bound: &bound,
         variable: &variable,
     };
-    blocked.hints().join(" | ")
+    blocked.missing_grants().join(" | ")
 }
 
 const MADE: &str = "it may not write W/made; missing grant: fs_write = [\"W\"]";

@@ -51,7 +51,11 @@ pub(crate) struct HeldCopies {
 
 impl HeldCopies {
     /// Copies `files`, which must still be as they were approved.
-    pub(crate) fn take(files: &[BoundFile], state_dir: &Path, spec: &JailSpec) -> Result<Self, NotHeld> {
+    pub(crate) fn copy_files(
+        files: &[BoundFile],
+        state_dir: &Path,
+        spec: &JailSpec,
+    ) -> Result<Self, NotHeld> {
         let changed = |file: &BoundFile, when| NotHeld::Changed { path: file.path.clone(), when };
         // From here on the watch sees every change of the names.
         let watch = NameWatch::start(files.iter().filter(|file| !file.compared), &spec.write)
@@ -60,7 +64,7 @@ impl HeldCopies {
             .map_err(|source| NotHeld::Io { path: state_dir.display().to_string(), source })?;
         let mut replaced: Vec<Replaced> = Vec::new();
         for (number, file) in files.iter().enumerate() {
-            let real = Path::new(file.real());
+            let real = Path::new(file.real_path());
             let is_there = fs::canonicalize(&file.path).is_ok_and(|found| found == real);
             if !is_there {
                 return Err(changed(file, " since"));
@@ -69,7 +73,7 @@ impl HeldCopies {
             let again = replaced.iter().any(|other| other.path == real);
             let copy = copies.path().join(number.to_string());
             let wanted = !(file.compared || again) && is_visible(spec, real);
-            let digest = digest(real, wanted.then_some(&copy), file.bytes)
+            let digest = digest_and_copy(real, wanted.then_some(&copy), file.bytes)
                 .map_err(|source| NotHeld::Io { path: file.path.clone(), source })?;
             if digest != Some(file.digest) {
                 return Err(changed(file, " since"));
@@ -78,17 +82,17 @@ impl HeldCopies {
                 replaced.push(Replaced { path: real.to_owned(), copy });
             }
         }
-        let uncopied = files.iter().filter(|file| file.compared).map(|file| PathBuf::from(file.real()));
+        let uncopied = files.iter().filter(|file| file.compared).map(|file| PathBuf::from(file.real_path()));
         let uncopied = uncopied.filter(|path| is_visible(spec, path)).collect();
         let held = Self { replaced, uncopied, watch, _copies: copies };
-        match held.watch.changed() {
+        match held.watch.replaced_file() {
             Some(path) => Err(NotHeld::Changed { path, when: " since" }),
             None => Ok(held),
         }
     }
 
     /// Puts the copies in place of the files in the step's view.
-    pub(crate) fn confine(&self, spec: &mut JailSpec) {
+    pub(crate) fn replace_originals(&self, spec: &mut JailSpec) {
         spec.replaced.clone_from(&self.replaced);
         spec.uncopied.clone_from(&self.uncopied);
         // Hides the copies from a step that may read or write the directory around them.
@@ -99,20 +103,20 @@ impl HeldCopies {
     }
 
     /// The change to a file that was only compared, if it changed.
-    pub(crate) fn uncopied(&self) -> Option<NotHeld> {
+    pub(crate) fn uncopied_change(&self) -> Option<NotHeld> {
         let when = " while the command ran";
-        self.watch.written().map(|path| NotHeld::Changed { path, when })
+        self.watch.written_file().map(|path| NotHeld::Changed { path, when })
     }
 
     /// Runs `work`, and stops it when the name of an approved file is given to another file meanwhile. From then on
     /// the command may run code without approval.
-    pub(crate) fn guard<T>(
+    pub(crate) fn run_guarded<T>(
         &self,
         cancel: &CancelToken,
         work: impl FnOnce(&CancelToken) -> T,
     ) -> (T, Option<NotHeld>) {
         let changed = |path| NotHeld::Changed { path, when: " while the command ran, which was stopped" };
-        let (done, path) = self.watch.guard(cancel, work);
+        let (done, path) = self.watch.run_guarded(cancel, work);
         (done, path.map(changed))
     }
 }
@@ -124,7 +128,7 @@ fn is_visible(spec: &JailSpec, path: &Path) -> bool {
 }
 
 /// The digest of a file of `bytes` bytes, which is read once and copied along the way. `None` if the file has grown.
-fn digest(path: &Path, copy: Option<&PathBuf>, bytes: u64) -> io::Result<Option<Digest>> {
+fn digest_and_copy(path: &Path, copy: Option<&PathBuf>, bytes: u64) -> io::Result<Option<Digest>> {
     let source = regular_file::open(path)?;
     let mode = source.metadata()?.permissions().mode() & 0o777;
     let Some(copy) = copy else {

@@ -45,7 +45,7 @@ pub(super) struct NameWatch {
 struct Identity(u64, u64, i64, i64);
 
 impl Identity {
-    fn of(path: &Path) -> io::Result<Self> {
+    fn from_path(path: &Path) -> io::Result<Self> {
         let meta = fs::symlink_metadata(path)?;
         Ok(Self(meta.dev(), meta.ino(), meta.ctime(), meta.ctime_nsec()))
     }
@@ -80,7 +80,7 @@ impl NameWatch {
             | WatchFlags::MOVE_SELF
             | WatchFlags::ONLYDIR;
         for file in files {
-            let before = way(Path::new(&file.path)).map_err(wrong(&file.path))?;
+            let before = path_lookups(Path::new(&file.path)).map_err(wrong(&file.path))?;
             let last = before.len().saturating_sub(1);
             for (number, (directory, name)) in before.iter().enumerate() {
                 if number != last && !writable.iter().any(|root| directory.starts_with(root)) {
@@ -93,10 +93,10 @@ impl NameWatch {
                 names.insert(name.clone(), file.path.clone());
             }
             // A change before the watch began is found by a second look.
-            let real = PathBuf::from(file.real());
-            let identity = Identity::of(&real).map_err(wrong(&file.path))?;
-            if way(Path::new(&file.path)).map_err(wrong(&file.path))? != before {
-                *watch.lock() = Some(file.path.clone());
+            let real = PathBuf::from(file.real_path());
+            let identity = Identity::from_path(&real).map_err(wrong(&file.path))?;
+            if path_lookups(Path::new(&file.path)).map_err(wrong(&file.path))? != before {
+                *watch.lock_changed() = Some(file.path.clone());
             }
             let id = inotify::add_watch(&watch.inotify, &real, WatchFlags::MODIFY)
                 .map_err(|error| wrong(&file.path)(error.into()))?;
@@ -107,24 +107,24 @@ impl NameWatch {
     }
 
     /// The file whose name another file has taken, if any.
-    pub(super) fn changed(&self) -> Option<String> {
+    pub(super) fn replaced_file(&self) -> Option<String> {
         for (directory, _) in self.directories.values() {
             // Waits for a rename that is under way in the directory.
             let _ = fs::read_dir(directory).map(|mut entries| entries.next().map(drop));
         }
-        self.drain();
-        self.lock().clone()
+        self.drain_events();
+        self.lock_changed().clone()
     }
 
     /// The file that was written into, if any. This matters only where a file is not replaced by a copy. Writes
     /// through mapped memory are not noticed.
-    pub(super) fn written(&self) -> Option<String> {
-        self.drain();
+    pub(super) fn written_file(&self) -> Option<String> {
+        self.drain_events();
         lock(&self.written).clone()
     }
 
     /// Runs `work` with a token that is cancelled as soon as a name changes.
-    pub(super) fn guard<T>(
+    pub(super) fn run_guarded<T>(
         &self,
         cancel: &CancelToken,
         work: impl FnOnce(&CancelToken) -> T,
@@ -132,18 +132,18 @@ impl NameWatch {
         if self.files.is_empty() {
             return (work(cancel), None);
         }
-        let (inner, over) = (cancel.child(), CancelToken::new());
+        let (inner, over) = (cancel.child_token(), CancelToken::new());
         let done = std::thread::scope(|scope| {
             scope.spawn(|| self.look_out(&inner, &over));
             // Stops the watching thread even if `work` panics.
             let _end = End(&over);
             work(&inner)
         });
-        (done, self.changed())
+        (done, self.replaced_file())
     }
 
     fn look_out(&self, inner: &CancelToken, over: &CancelToken) {
-        let Ok(end) = over.pollable() else { return };
+        let Ok(end) = over.pollable_fd() else { return };
         loop {
             let mut sources = [PollFd::new(&self.inotify, PollFlags::IN), PollFd::new(&end, PollFlags::IN)];
             match poll(&mut sources, None) {
@@ -154,25 +154,25 @@ impl NameWatch {
             if over.is_cancelled() {
                 return;
             }
-            self.drain();
-            if let Some(path) = self.lock().clone() {
-                inner.force(CancelReason::Requested(format!("{path} was replaced")));
+            self.drain_events();
+            if let Some(path) = self.lock_changed().clone() {
+                inner.force_cancel(CancelReason::Requested(format!("{path} was replaced")));
                 return;
             }
         }
     }
 
     /// Reads the queued events.
-    fn drain(&self) {
+    fn drain_events(&self) {
         let mut buffer = [MaybeUninit::uninit(); 8192];
-        let mut changed = self.lock();
+        let mut changed = self.lock_changed();
         let mut reader = Reader::new(&self.inotify, &mut buffer);
         loop {
             match reader.next() {
                 Ok(event) if event.events().contains(ReadFlags::QUEUE_OVERFLOW) => {
                     // Some events were lost, so the files themselves are compared.
                     let other = self.files.iter().find(|(_, real, known)| {
-                        !Identity::of(real).is_ok_and(|identity| identity == *known)
+                        !Identity::from_path(real).is_ok_and(|identity| identity == *known)
                     });
                     if let Some((path, ..)) = other {
                         changed.get_or_insert_with(|| path.clone());
@@ -203,7 +203,7 @@ impl NameWatch {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<String>> {
+    fn lock_changed(&self) -> std::sync::MutexGuard<'_, Option<String>> {
         lock(&self.changed)
     }
 }
@@ -218,10 +218,10 @@ impl Drop for End<'_> {
 }
 
 /// The directories, and the names in them, through which the kernel finds `path`.
-fn way(path: &Path) -> io::Result<Vec<(PathBuf, OsString)>> {
+fn path_lookups(path: &Path) -> io::Result<Vec<(PathBuf, OsString)>> {
     let mut out = Vec::new();
     let mut current = PathBuf::from("/");
-    let mut rest: Vec<OsString> = parts(path);
+    let mut rest: Vec<OsString> = reversed_names(path);
     let mut links = 0;
     let mut seen = BTreeSet::new();
     while let Some(part) = rest.pop() {
@@ -242,7 +242,7 @@ fn way(path: &Path) -> io::Result<Vec<(PathBuf, OsString)>> {
             if target.is_absolute() {
                 current = PathBuf::from("/");
             }
-            rest.extend(parts(&target));
+            rest.extend(reversed_names(&target));
         } else {
             current = next;
         }
@@ -251,7 +251,7 @@ fn way(path: &Path) -> io::Result<Vec<(PathBuf, OsString)>> {
 }
 
 /// The names of a path, the last one first.
-fn parts(path: &Path) -> Vec<OsString> {
+fn reversed_names(path: &Path) -> Vec<OsString> {
     let parts = path.components().filter_map(|part| match part {
         Component::Normal(name) => Some(name.to_owned()),
         Component::ParentDir => Some(OsString::from("..")),

@@ -23,13 +23,13 @@ use lobster_stage::{Payload, StageError, Stop, store_failure};
 use lobster_store::INLINE_MAX;
 
 /// Builds the pre-image from everything that determines what the component does.
-pub(super) fn preimage(run: &Run<'_>, path: &StepPath, job: &Job) -> Result<Preimage, Stop> {
+pub(super) fn build_preimage(run: &Run<'_>, path: &StepPath, job: &Job) -> Result<Preimage, Stop> {
     let named = |form: &str, digest: Digest| format!(r#"{{"{form}":"{digest}"}}"#);
     let input = match &job.input {
         JobInput::Empty => "null".to_owned(),
         // Small inputs are kept, so that `why` can show their differences.
         JobInput::Bytes(Payload::Bytes(bytes)) if bytes.len() <= INLINE_MAX => {
-            named("bytes", run.store.put(bytes).map_err(store_failure)?.digest)
+            named("bytes", run.store.put_blob(bytes).map_err(store_failure)?.digest)
         }
         JobInput::Bytes(payload) => {
             named("bytes", Digest::of_reader(payload.open().map_err(store_failure)?).map_err(store_failure)?)
@@ -43,9 +43,9 @@ pub(super) fn preimage(run: &Run<'_>, path: &StepPath, job: &Job) -> Result<Prei
             let lines: String = items.iter().map(|item| json::compact(item) + "\n").collect();
             let small = lines.len() <= INLINE_MAX;
             let digest = if small {
-                run.store.put(lines.as_bytes()).map_err(store_failure)?.digest
+                run.store.put_blob(lines.as_bytes()).map_err(store_failure)?.digest
             } else {
-                Digest::of(lines.as_bytes())
+                Digest::of_bytes(lines.as_bytes())
             };
             named("items", digest)
         }
@@ -60,12 +60,12 @@ pub(super) fn preimage(run: &Run<'_>, path: &StepPath, job: &Job) -> Result<Prei
         .grants
         .env
         .iter()
-        .map(|(name, value)| (name.clone(), json!(Digest::of(value.as_bytes()))))
+        .map(|(name, value)| (name.clone(), json!(Digest::of_bytes(value.as_bytes()))))
         .collect();
     let grants = if job.grants == Grants::default() {
         NO_GRANTS.to_owned()
     } else {
-        canonical(&json!({
+        canonical_json(&json!({
             "read": tree("read", &job.grants.read)?,
             "write": tree("write", &job.grants.write)?,
             "env": env,
@@ -75,34 +75,34 @@ pub(super) fn preimage(run: &Run<'_>, path: &StepPath, job: &Job) -> Result<Prei
         }))?
     };
     let profile = job.profile();
-    let (args, given) = arguments(&job.args.members, &job.args.text)?;
+    let (args, given) = canonical_arguments(&job.args.members, &job.args.text)?;
     let given = given.filter(|_| profile.tells_argument_text());
     let given = given.map_or_else(String::new, |given| format!(r#""given":"{given}","#));
     let credentials = match job.credentials.as_slice() {
         [] => String::new(),
-        some => format!(r#""credentials":{},"#, canonical(&some)?),
+        some => format!(r#""credentials":{},"#, canonical_json(&some)?),
     };
     let limits = &job.limits;
     let limits = format!(
         r#"{{"fuel":{},"instances":{},"memory":{},"output":{},"tables":{}}}"#,
-        whole(limits.fuel)?,
+        canonical_number(limits.fuel)?,
         limits.instances,
-        whole(limits.memory)?,
-        whole(limits.output)?,
-        whole(limits.tables)?,
+        canonical_number(limits.memory)?,
+        canonical_number(limits.output)?,
+        canonical_number(limits.tables)?,
     );
     // Thousands of steps may have no more work than this, so the names are written here in canonical order.
     let mut action = format!(
         r#"{{"args":{args},"component":"{}",{credentials}{given}"grants":{grants},"input":{input},"kind":"component","limits":{limits},"profile":{}"#,
         job.program.component.digest().to_hex(),
-        canonical(&profile)?,
+        canonical_json(&profile)?,
     );
     if !job.secrets.is_empty() {
         action.push_str(r#","secrets":"#);
-        action.push_str(&canonical(&run.named_secrets(path, &job.secrets))?);
+        action.push_str(&canonical_json(&run.named_secrets(path, &job.secrets))?);
     }
     action.push('}');
-    debug_assert_eq!(canonical(&json::parse(&action).unwrap_or_default()).ok().as_ref(), Some(&action));
+    debug_assert_eq!(canonical_json(&json::parse(&action).unwrap_or_default()).ok().as_ref(), Some(&action));
     Ok(Preimage::of_canonical(action))
 }
 
@@ -111,19 +111,19 @@ pub(super) const NO_GRANTS: &str = r#"{"clock":false,"env":{},"net":[],"random":
 
 /// Arguments in canonical form, and the digest of the program's own text of them if that differs. Canonical JSON sorts
 /// members and writes numbers as doubles, and a program can see both.
-pub(super) fn arguments(members: &Members, text: &str) -> Result<(String, Option<Digest>), Stop> {
-    let args = if members.is_empty() { "{}".to_owned() } else { canonical(members)? };
-    let given = (args != text).then(|| Digest::of(text.as_bytes()));
+pub(super) fn canonical_arguments(members: &Members, text: &str) -> Result<(String, Option<Digest>), Stop> {
+    let args = if members.is_empty() { "{}".to_owned() } else { canonical_json(members)? };
+    let given = (args != text).then(|| Digest::of_bytes(text.as_bytes()));
     Ok((args, given))
 }
 
 /// A number in canonical form: plain digits, if every whole number up to it is a double.
-fn whole(number: u64) -> Result<String, Stop> {
-    if number <= 1 << f64::MANTISSA_DIGITS { Ok(number.to_string()) } else { canonical(&number) }
+fn canonical_number(number: u64) -> Result<String, Stop> {
+    if number <= 1 << f64::MANTISSA_DIGITS { Ok(number.to_string()) } else { canonical_json(&number) }
 }
 
 /// The canonical JSON of a part (RFC 8785).
-fn canonical(part: &impl Serialize) -> Result<String, Stop> {
+fn canonical_json(part: &impl Serialize) -> Result<String, Stop> {
     serde_json_canonicalizer::to_string(part).map_err(store_failure)
 }
 
@@ -163,18 +163,19 @@ impl ReadDirs {
     pub(super) fn of_job(job: &Job, action: &Preimage) -> Option<Self> {
         let opened = job.opened.as_ref().filter(|_| !job.grants.read.is_empty())?.read_ids();
         let grants = Grants { read: job.grants.read.clone(), ..Grants::default() };
-        Some(Self { grants, opened, in_action: action.value()["grants"]["read"].take() })
+        Some(Self { grants, opened, in_action: action.to_json()["grants"]["read"].take() })
     }
 
     /// True if their contents still match the action, so that it is known what the component read.
-    pub(super) fn stayed(&self, files: &FileDigests) -> bool {
+    pub(super) fn is_unchanged(&self, files: &FileDigests) -> bool {
         let opened = self.grants.open_known(&self.opened, &[]);
-        let now = self.grants.read.iter().zip(&self.opened).zip(opened.read()).map(|((dir, was), real)| {
-            let way = real.and_then(|real| opened.way_to(real));
-            // A directory that could be opened before can still be opened.
-            let is_there = way.is_some() || was.is_none();
-            granted_tree(dir, way.as_deref(), files).ok().filter(|_| is_there)
-        });
+        let now =
+            self.grants.read.iter().zip(&self.opened).zip(opened.read_paths()).map(|((dir, was), real)| {
+                let way = real.and_then(|real| opened.way_to(real));
+                // A directory that could be opened before can still be opened.
+                let is_there = way.is_some() || was.is_none();
+                granted_tree(dir, way.as_deref(), files).ok().filter(|_| is_there)
+            });
         now.collect::<Option<Vec<_>>>().is_some_and(|now| self.in_action == Value::Array(now))
     }
 }
@@ -253,7 +254,7 @@ mod tests {
         Socket,
     }
 
-    fn trees() -> impl Strategy<Value = BTreeMap<Vec<u8>, What>> {
+    fn any_tree() -> impl Strategy<Value = BTreeMap<Vec<u8>, What>> {
         // Some of these names are equal once they are converted to text.
         let name = prop::sample::select(vec![&b"a"[..], b"b", b"a\xff", b"a\xfe", "a\u{fffd}".as_bytes()]);
         let what = prop_oneof![
@@ -266,7 +267,7 @@ mod tests {
         prop::collection::btree_map(name.prop_map(<[u8]>::to_vec), what, 0..3)
     }
 
-    fn make(dir: &Path, tree: &BTreeMap<Vec<u8>, What>) {
+    fn create_tree(dir: &Path, tree: &BTreeMap<Vec<u8>, What>) {
         for (name, what) in tree {
             let at = dir.join(OsString::from_vec(name.clone()));
             match what {
@@ -287,12 +288,12 @@ mod tests {
     proptest! {
         #[test]
         fn directories_have_one_digest_only_if_a_program_sees_the_same_in_them(
-            one in trees(),
-            other in trees(),
+            one in any_tree(),
+            other in any_tree(),
         ) {
             let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-            make(here.path(), &one);
-            make(there.path(), &other);
+            create_tree(here.path(), &one);
+            create_tree(there.path(), &other);
             let digest = |dir: &tempfile::TempDir| tree_digest(dir.path(), &FileDigests::default()).unwrap();
             prop_assert_eq!(digest(&here) == digest(&there), one == other);
         }
@@ -304,9 +305,12 @@ mod tests {
         std::fs::create_dir(dir.path().join("d")).unwrap();
         std::fs::write(dir.path().join("d/\u{e9}"), "text").unwrap();
         std::os::unix::fs::symlink("d/x", dir.path().join("l")).unwrap();
-        let file = Digest::of(b"text");
+        let file = Digest::of_bytes(b"text");
         let seen = format!("dir /d\0link /l\0d/x\0file /d/\u{e9}\0{file}\0");
-        assert_eq!(tree_digest(dir.path(), &FileDigests::default()).unwrap(), Digest::of(seen.as_bytes()));
+        assert_eq!(
+            tree_digest(dir.path(), &FileDigests::default()).unwrap(),
+            Digest::of_bytes(seen.as_bytes())
+        );
     }
 
     #[test]
@@ -331,11 +335,11 @@ mod tests {
             let dir = DirGrant { host: host.clone(), guest: "/in".to_owned() };
             let in_action = Value::Array(vec![granted_tree(&dir, Some(&host), &files).unwrap()]);
             let grants = Grants { read: vec![dir], ..Grants::default() };
-            let opened = grants.open().read_ids();
+            let opened = grants.open_dirs().read_ids();
             let dirs = ReadDirs { grants, opened, in_action };
-            assert!(dirs.stayed(&files));
+            assert!(dirs.is_unchanged(&files));
             change(&host);
-            assert!(!dirs.stayed(&files), "{what}");
+            assert!(!dirs.is_unchanged(&files), "{what}");
         }
     }
 }

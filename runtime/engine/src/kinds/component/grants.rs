@@ -22,7 +22,7 @@ use crate::workflow::Frame;
 use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
 use lobster_language::plan::{self, Step};
-use lobster_policy::{COMPONENT_SUBJECT, ComponentDecision, ComponentProposal, Verdict, denial};
+use lobster_policy::{COMPONENT_SUBJECT, ComponentDecision, ComponentProposal, Verdict, denial_message};
 use lobster_stage::{Question, StageError, Stop};
 
 /// The step's grants in the component's terms. Directories are relative to the workflow file.
@@ -37,7 +37,7 @@ pub(super) fn of_step(
     let dirs = |dirs: &[plan::DirGrant]| -> Result<Vec<DirGrant>, Stop> {
         dirs.iter()
             .map(|dir| {
-                let from = frame.fill(&dir.from, scope, path)?;
+                let from = frame.fill_template(&dir.from, scope, path)?;
                 Ok(DirGrant { host: base.join(&from), guest: dir.to.clone().unwrap_or(from) })
             })
             .collect()
@@ -46,7 +46,7 @@ pub(super) fn of_step(
     Ok(Grants {
         read: dirs(&wanted.read)?,
         write: dirs(&wanted.write)?,
-        env: wanted.env.iter().filter_map(|name| Some((name.clone(), env.passed(name)?))).collect(),
+        env: wanted.env.iter().filter_map(|name| Some((name.clone(), env.get_passed(name)?))).collect(),
         net: wanted.net.clone(),
         clock: wanted.clock,
         random: wanted.random,
@@ -54,7 +54,7 @@ pub(super) fn of_step(
 }
 
 /// The limits of the step, or the defaults. The policy and the component's description can only lower them.
-pub(super) fn limits(step: &Step) -> Limits {
+pub(super) fn step_limits(step: &Step) -> Limits {
     let wall = step.timeout_ms.map(Duration::from_millis);
     Limits::of_step(match &step.extras.limits {
         Some(plan::Limits { fuel, memory, output }) => {
@@ -81,7 +81,7 @@ pub(super) fn admit(
         job.withheld = match job.profile() {
             Profile::ByKind => withhold_kinds(description, &mut job.grants, &mut job.secrets),
             Profile::ByName | Profile::JsByName | Profile::Component | Profile::Js => {
-                withhold(description, &mut job.grants, &mut job.secrets)
+                withhold_undeclared(description, &mut job.grants, &mut job.secrets)
             }
         };
     }
@@ -97,17 +97,17 @@ pub(super) fn admit(
     if is_recorded || run.overseer().is_none() && known {
         return Ok(Value::Null);
     }
-    decide(run, path, job, cancel)
+    decide_grants(run, path, job, cancel)
 }
 
 /// Withholds files, variables and hosts that a component's description does not ask for. Returns each of them with the
 /// reason.
-pub fn withhold(
+pub fn withhold_undeclared(
     description: &Description,
     grants: &mut Grants,
     secrets: &mut BTreeMap<String, String>,
 ) -> Vec<String> {
-    let mut withheld = description.withhold(grants);
+    let mut withheld = description.withhold_unwanted(grants);
     secrets.retain(|name, _| {
         let wanted = description.wants_variable(name);
         if !wanted {
@@ -115,10 +115,10 @@ pub fn withhold(
         }
         wanted
     });
-    withheld.into_iter().map(unasked).collect()
+    withheld.into_iter().map(undeclared_note).collect()
 }
 
-/// Like [`withhold`], but compares only kinds of grants, for replays of runs from that time.
+/// Like [`withhold_undeclared`], but compares only kinds of grants, for replays of runs from that time.
 fn withhold_kinds(
     description: &Description,
     grants: &mut Grants,
@@ -126,7 +126,7 @@ fn withhold_kinds(
 ) -> Vec<String> {
     let wants = |fits: fn(&Capability) -> bool| description.wants.iter().any(|want| fits(&want.capability));
     let mut withheld = Vec::new();
-    let mut refuse = |what: String| withheld.push(unasked(what));
+    let mut refuse = |what: String| withheld.push(undeclared_note(what));
     if !wants(|want| matches!(want, Capability::Read(_) | Capability::Write(_))) {
         grants.read.drain(..).for_each(|dir| refuse(format!("read {}", dir.guest)));
     }
@@ -143,7 +143,7 @@ fn withhold_kinds(
     withheld
 }
 
-fn unasked(what: String) -> String {
+fn undeclared_note(what: String) -> String {
     what + ": the component's description does not ask for it"
 }
 
@@ -166,28 +166,28 @@ pub(super) fn policy_limits(run: &Run<'_>, limits: &mut Limits) {
         output: own.output.map(|bytes| bytes.0),
         wall: Some(own.timeout.map_or(all.timeout.0, |span| span.0.min(all.timeout.0))),
     };
-    *limits = limits.lowered(ceilings, SetBy::Policy);
+    *limits = limits.lowered_to(ceilings, SetBy::Policy);
 }
 
 pub(super) fn recorded_limits(recorded: &RecordedLimits, limits: &mut Limits) {
     // Limits lower than the step's own were lowered by the policy at that time.
     let ceilings =
         Ceilings { fuel: recorded.fuel, memory: recorded.memory, output: recorded.output, wall: None };
-    *limits = limits.lowered(ceilings, SetBy::Policy);
+    *limits = limits.lowered_to(ceilings, SetBy::Policy);
     limits.fuel = recorded.fuel.unwrap_or(limits.fuel);
     limits.memory = recorded.memory.unwrap_or(limits.memory);
     limits.output = recorded.output.unwrap_or(limits.output);
     limits.tables = recorded.tables.unwrap_or(limits.tables);
 }
 
-fn decide(run: &Run<'_>, path: &StepPath, job: &mut Job, cancel: &CancelToken) -> Result<Value, Stop> {
+fn decide_grants(run: &Run<'_>, path: &StepPath, job: &mut Job, cancel: &CancelToken) -> Result<Value, Stop> {
     job.grants.check_guest_paths().map_err(|error| {
         run.record_failure(path);
         Stop::Failed(StageError::permanent(error.to_string()).with_code(error.code()))
     })?;
     // The directories are opened before the decision, and the run uses the same ones.
-    let opened = job.grants.open();
-    let proposal = proposal(job.program.component.digest().into(), &job.grants, &opened);
+    let opened = job.grants.open_dirs();
+    let proposal = component_proposal(job.program.component.digest().into(), &job.grants, &opened);
     let decided = decide_about(run, path, job, (&proposal, &opened), cancel)?;
     job.opened = Some(opened);
     Ok(decided)
@@ -204,7 +204,7 @@ fn decide_about(
         return Ok(Value::Null);
     }
     let place = decision_env(&run.services.policy, &run.surroundings, &run.cwd, &run.services.env);
-    let holds = |dir: &str, wanted: &dyn Fn(&str) -> bool| holds(opened, dir, wanted);
+    let holds = |dir: &str, wanted: &dyn Fn(&str) -> bool| matching_path(opened, dir, wanted);
     let decision = run.services.policy.decide_component(proposal, &place, &holds);
     let statement = serde_json::to_value(&decision).unwrap_or(Value::Null);
     let mut proposed = json!({ "command": component_name(job), "grants": proposal });
@@ -221,7 +221,7 @@ fn decide_about(
         Verdict::Deny => {
             run.record_failure(path);
             journal_decision(run, path, proposed, statement)?;
-            return Err(Stop::Failed(denied(&decision)));
+            return Err(Stop::Failed(denial_error(&decision)));
         }
         Verdict::Ask => {
             run.check_asks(path)?;
@@ -243,7 +243,7 @@ fn decide_about(
                 identity: Identity::default(),
                 asker: job.asker.clone(),
             };
-            run.gate(&gate, question, cancel)?;
+            run.ask_person(&gate, question, cancel)?;
         }
     }
     Ok(statement)
@@ -251,15 +251,15 @@ fn decide_about(
 
 /// The question to the policy: directories by the real paths of the opened ones. A directory that could not be opened
 /// ends the run later, unless the policy refuses it first.
-pub fn proposal(component: Digest, grants: &Grants, opened: &OpenedDirs) -> ComponentProposal {
+pub fn component_proposal(component: Digest, grants: &Grants, opened: &OpenedDirs) -> ComponentProposal {
     let real = |(dir, opened): (&DirGrant, Option<&Path>)| match opened {
         Some(real) => real.display().to_string(),
         None => std::fs::canonicalize(&dir.host).unwrap_or_else(|_| dir.host.clone()).display().to_string(),
     };
     ComponentProposal {
         component,
-        read: grants.read.iter().zip(opened.read()).map(real).collect(),
-        write: grants.write.iter().zip(opened.write()).map(real).collect(),
+        read: grants.read.iter().zip(opened.read_paths()).map(real).collect(),
+        write: grants.write.iter().zip(opened.write_paths()).map(real).collect(),
         env: grants.env.iter().map(|(name, _)| name.clone()).collect(),
         net: grants.net.clone(),
         clock: grants.clock,
@@ -275,9 +275,9 @@ fn component_name(job: &Job) -> String {
     }
 }
 
-pub fn denied(decision: &ComponentDecision) -> StageError {
+pub fn denial_error(decision: &ComponentDecision) -> StageError {
     let message =
-        denial(COMPONENT_SUBJECT, &decision.message, &decision.reason_code, decision.hint.as_deref());
+        denial_message(COMPONENT_SUBJECT, &decision.message, &decision.reason_code, decision.hint.as_deref());
     StageError::permanent(message).with_code(Code::PolicyDenied)
 }
 
@@ -287,7 +287,7 @@ const MAX_NAMES: usize = 1_000_000;
 
 /// The first path at or below a directory that matches. Links are not followed, and components do not follow them
 /// either. An opened directory is read through its handle, not its name.
-fn holds(opened: &OpenedDirs, dir: &str, wanted: &dyn Fn(&str) -> bool) -> Option<String> {
+fn matching_path(opened: &OpenedDirs, dir: &str, wanted: &dyn Fn(&str) -> bool) -> Option<String> {
     let way = opened.way_to(Path::new(dir)).unwrap_or_else(|| PathBuf::from(dir));
     let mut pending = vec![(dir.to_owned(), way)];
     let mut seen = 0_usize;
@@ -308,7 +308,7 @@ fn holds(opened: &OpenedDirs, dir: &str, wanted: &dyn Fn(&str) -> bool) -> Optio
 }
 
 /// The grants and their enforcement, for the outcome. Grants that were not given are not listed.
-pub(super) fn statement(job: &Job) -> Value {
+pub(super) fn enforcement_statement(job: &Job) -> Value {
     let grants = &job.grants;
     let dirs = |dirs: &[DirGrant]| -> Vec<String> {
         dirs.iter().map(|dir| format!("{} at {}", dir.host.display(), dir.guest)).collect()

@@ -22,21 +22,21 @@ pub(super) fn js_args(
     scope: &Scope<'_>,
     path: &StepPath,
 ) -> Result<Arguments, Stop> {
-    let input = match frame.stdin(step, scope, path)? {
+    let input = match frame.step_input(step, scope, path)? {
         StepInput::Text(text) => {
             let text = text.load().map_err(store_failure)?;
             Arc::new(json::parse(text.trim()).unwrap_or_else(|_| Value::String(text.to_string())))
         }
-        other => other.load()?.unwrap_or_default(),
+        other => other.load_value()?.unwrap_or_default(),
     };
-    let mut visible = match Seen::by(code) {
+    let mut visible = match Seen::from_code(code) {
         Seen::Named(names) if names.is_empty() => Vec::new(),
         Seen::Named(names) => {
-            let mut visible = scope.visible();
+            let mut visible = scope.visible_records();
             visible.retain(|record| names.contains(record.id.as_str()));
             visible
         }
-        Seen::All => scope.visible(),
+        Seen::All => scope.visible_records(),
     };
     // The order is fixed: neither the code's view nor its fuel may vary.
     visible.sort_by(|a, b| a.id.cmp(&b.id));
@@ -105,7 +105,7 @@ const OF_EVERY_OBJECT: [&str; 12] = [
 impl<'c> Seen<'c> {
     /// Reads words, not JavaScript: a word in a comment or a text is also taken as a use. So the result may name more
     /// steps than the code uses, and never fewer.
-    fn by(code: &'c str) -> Self {
+    fn from_code(code: &'c str) -> Self {
         let mut names = BTreeSet::new();
         let mut rest = code;
         while let Some(start) = rest.find(|c| is_word(c) || c == '\\') {
@@ -124,7 +124,7 @@ impl<'c> Seen<'c> {
                 return Self::All;
             }
             if word == "steps" {
-                match property(after) {
+                match property_name(after) {
                     Some(name) if !OF_EVERY_OBJECT.contains(&name) => names.insert(name),
                     _ => return Self::All,
                 };
@@ -135,7 +135,7 @@ impl<'c> Seen<'c> {
 }
 
 /// The name in `.x`, `["x"]` or `['x']`, with or without `?.`, at the start of a text.
-fn property(text: &str) -> Option<&str> {
+fn property_name(text: &str) -> Option<&str> {
     let text = text.trim_start();
     let (text, dotted) = match text.strip_prefix("?.").or_else(|| text.strip_prefix('.')) {
         Some(rest) => (rest.trim_start(), true),
@@ -184,7 +184,7 @@ mod tests {
             ("steps\n  .aa", named(&["aa"])),
             ("steps.größe", named(&["größe"])),
         ] {
-            assert_eq!(Seen::by(code), seen, "{code}");
+            assert_eq!(Seen::from_code(code), seen, "{code}");
         }
         for code in [
             "Object.keys(steps)",
@@ -204,7 +204,7 @@ mod tests {
             "eval('ste' + 'ps')",
             "steps.a + Object.entries(steps).length",
         ] {
-            assert_eq!(Seen::by(code), Seen::All, "{code}");
+            assert_eq!(Seen::from_code(code), Seen::All, "{code}");
         }
     }
 }

@@ -27,7 +27,7 @@ pub(crate) struct Program {
 }
 
 /// The limits of compiling, within which a component is loaded until the step is cancelled.
-pub(super) fn patience(cancel: &CancelToken) -> Patience {
+pub(super) fn compile_patience(cancel: &CancelToken) -> Patience {
     Patience::new(cancelled_by(cancel))
 }
 
@@ -58,7 +58,7 @@ pub(super) fn load(
     pinned: Option<&Digest>,
     patience: &Patience,
 ) -> Result<Program, LoadProblem> {
-    if let Some(recorded) = run.overseer().and_then(|overseer| overseer.program(path)) {
+    if let Some(recorded) = run.overseer().and_then(|overseer| overseer.recorded_program(path)) {
         return recorded_program(run, recorded, patience);
     }
     let key = match (pinned, named.strip_prefix("blake3:")) {
@@ -66,7 +66,7 @@ pub(super) fn load(
         (None, Some(hex)) => hex.to_owned(),
         (None, None) => base.join(named).display().to_string(),
     };
-    let component = run.loaded(&key, || load_now(run, base, named, pinned, patience))?;
+    let component = run.load_component(&key, || load_now(run, base, named, pinned, patience))?;
     Ok(Program { component, recorded: None })
 }
 
@@ -83,7 +83,7 @@ fn load_now(
         (None, None) => {
             let path = base.join(named);
             let bytes = read_file(&path)?;
-            let digest = keep(&run.store, &bytes)?;
+            let digest = store_component(&run.store, &bytes)?;
             component_lock::check(&path, &digest)?;
             load_kept(run, &digest, &bytes, patience)
         }
@@ -105,7 +105,7 @@ fn load_kept(
 fn load_stored(run: &Run<'_>, digest: &Digest, patience: &Patience) -> Result<Component, LoadProblem> {
     let size = run.store.blob_len(digest)?.ok_or(StoreError::MissingBlob(*digest))?;
     let name = lobster_component::Digest::from_bytes(*digest.as_bytes());
-    let bytes = || Ok(run.store.load(digest, MAX_PROGRAM)?.into());
+    let bytes = || Ok(run.store.load_blob(digest, MAX_PROGRAM)?.into());
     run.services.components().load_known(name, size, patience, bytes)
 }
 
@@ -116,15 +116,15 @@ pub(super) fn recorded_program(
     patience: &Patience,
 ) -> Result<Program, LoadProblem> {
     let RecordedProgram { component: digest, limits, profile } = recorded;
-    let component = run.loaded(&digest.to_string(), || load_stored(run, &digest, patience))?;
+    let component = run.load_component(&digest.to_string(), || load_stored(run, &digest, patience))?;
     Ok(Program { component, recorded: Some((limits, profile)) })
 }
 
 /// Keeps a component in the store, so that the run can be replayed without its file.
-pub fn keep(store: &Store, bytes: &[u8]) -> Result<Digest, StoreError> {
-    let digest = Digest::of(bytes);
+pub fn store_component(store: &Store, bytes: &[u8]) -> Result<Digest, StoreError> {
+    let digest = Digest::of_bytes(bytes);
     if store.blob_len(&digest)?.is_none() {
-        store.put(bytes)?;
+        store.put_blob(bytes)?;
     }
     Ok(digest)
 }
@@ -136,20 +136,20 @@ pub(super) fn js_evaluator(
     path: &StepPath,
     patience: &Patience,
 ) -> Result<Program, LoadProblem> {
-    if let Some(recorded) = run.overseer().and_then(|overseer| overseer.program(path)) {
+    if let Some(recorded) = run.overseer().and_then(|overseer| overseer.recorded_program(path)) {
         return recorded_program(run, recorded, patience);
     }
     let load = || -> Result<_, LoadProblem> {
-        let digest = keep(&run.store, JS_EVALUATOR)?;
+        let digest = store_component(&run.store, JS_EVALUATOR)?;
         load_kept(run, &digest, JS_EVALUATOR, patience)
     };
-    let component = run.loaded("js", load)?;
+    let component = run.load_component("js", load)?;
     Ok(Program { component, recorded: None })
 }
 
 /// The digest by which the policy identifies the evaluator.
 pub fn js_evaluator_digest() -> Digest {
-    Digest::of(JS_EVALUATOR)
+    Digest::of_bytes(JS_EVALUATOR)
 }
 
 /// Loads the component of a pipeline stage.
@@ -161,7 +161,7 @@ pub(crate) fn of_stage(
     pinned: Option<&Value>,
     cancel: &CancelToken,
 ) -> Result<Program, Stop> {
-    let patience = patience(cancel);
+    let patience = compile_patience(cancel);
     match program {
         ComponentProgram::Js => {
             js_evaluator(run, path, &patience).map_err(|error| not_loaded(&error, "js", cancel))

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{Job, JobInput, argv, grants, values_not_kept};
+use super::{Job, JobInput, checked_argv, grants, values_not_kept};
 use crate::kept_values::name_kept_values;
 use crate::kinds::native::keep_input;
 use crate::path::StepPath;
@@ -14,8 +14,8 @@ use lobster_base::json;
 use lobster_base::sync::lock;
 use lobster_executor::failed_outcome;
 use lobster_executor::{
-    ComponentGrants, ComponentInput, ComponentTask, Order, OrderText, Outcome, StdinSource, Task, failure,
-    open_input,
+    ComponentGrants, ComponentInput, ComponentTask, Order, OrderText, Outcome, StdinSource, Task,
+    failure_outcome, open_input,
 };
 use lobster_stage::{Payload, StageError, Stop, store_failure};
 use lobster_store::{Blob, INLINE_MAX, StepOutcome, StoreError};
@@ -28,11 +28,11 @@ pub(super) fn carry_out(
     action: Digest,
     cancel: &CancelToken,
 ) -> StepOutcome {
-    let argv = match argv(&job) {
+    let argv = match checked_argv(&job) {
         Ok(argv) => argv,
-        Err(error) => return failure(&error, cancel),
+        Err(error) => return failure_outcome(&error, cancel),
     };
-    let task = match task(run, job, argv) {
+    let task = match build_task(run, job, argv) {
         Ok(task) => task,
         Err(Stop::Failed(error)) => return failed_outcome(&error),
         Err(_) => return failed_outcome(&StageError::new("the component's order cannot be made")),
@@ -47,7 +47,7 @@ pub(super) fn carry_out(
     }
 }
 
-fn task(run: &Run<'_>, mut job: Job, argv: Vec<String>) -> Result<ComponentTask, Stop> {
+fn build_task(run: &Run<'_>, mut job: Job, argv: Vec<String>) -> Result<ComponentTask, Stop> {
     let input = match &job.input {
         JobInput::Empty => ComponentInput::Nothing,
         JobInput::Bytes(payload) => ComponentInput::Bytes(keep_input(run, Some(payload))?.0),
@@ -70,13 +70,13 @@ fn task(run: &Run<'_>, mut job: Job, argv: Vec<String>) -> Result<ComponentTask,
     let len = run.store.blob_len(&program).map_err(store_failure)?;
     let program =
         Blob { digest: program, len: len.ok_or_else(|| store_failure(StoreError::MissingBlob(program)))? };
-    let (enforcement, withheld) = (grants::statement(&job), grants::told_withheld(&job));
+    let (enforcement, withheld) = (grants::enforcement_statement(&job), grants::told_withheld(&job));
     let described_limits = !job.profile().is_js();
     job.grants.env.retain(|(name, _)| !job.secrets.contains_key(name));
-    let opened = job.opened.unwrap_or_else(|| job.grants.open());
+    let opened = job.opened.unwrap_or_else(|| job.grants.open_dirs());
     Ok(ComponentTask {
         program,
-        args: args(run, job.args.text)?,
+        args: order_args(run, job.args.text)?,
         argv,
         input,
         grants: ComponentGrants::from_decided(job.grants, opened.read_ids(), opened.write_ids()),
@@ -86,14 +86,14 @@ fn task(run: &Run<'_>, mut job: Job, argv: Vec<String>) -> Result<ComponentTask,
         spent_us: 0,
         described_limits,
         blobs,
-        values: values(run).map_err(store_failure)?,
+        values: order_values(run).map_err(store_failure)?,
         enforcement,
         withheld,
     })
 }
 
 /// The arguments. Long ones become a blob, unless they hold a secret that no store may keep.
-fn args(run: &Run<'_>, text: String) -> Result<OrderText, Stop> {
+fn order_args(run: &Run<'_>, text: String) -> Result<OrderText, Stop> {
     if text.len() <= INLINE_MAX {
         return Ok(OrderText::Text(text));
     }
@@ -114,14 +114,14 @@ fn keep_items(run: &Run<'_>, items: &Items) -> Result<StdinSource, Stop> {
             return Ok(StdinSource::Blob(*blob));
         }
         Items::Stored { store, blob, .. } => {
-            Text::stored(&store.0, *blob).payload().map_err(store_failure)?
+            Text::from_blob(&store.0, *blob).to_payload().map_err(store_failure)?
         }
     };
     Ok(keep_input(run, Some(&payload))?.0)
 }
 
 /// The values that the run keeps for its components, as a JSON object; `None` if there are none.
-fn values(run: &Run<'_>) -> Result<Option<Blob>, StoreError> {
+fn order_values(run: &Run<'_>) -> Result<Option<Blob>, StoreError> {
     let values = match run.scratch() {
         Some(scratch) => lock(&scratch).iter().map(|(key, value)| (key.clone(), value.clone())).collect(),
         None => run.store.run_values(run.id)?,
@@ -129,5 +129,5 @@ fn values(run: &Run<'_>) -> Result<Option<Blob>, StoreError> {
     if values.is_empty() {
         return Ok(None);
     }
-    run.store.put(json::compact(&values).as_bytes()).map(Some)
+    run.store.put_blob(json::compact(&values).as_bytes()).map(Some)
 }

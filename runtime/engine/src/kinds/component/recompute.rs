@@ -8,14 +8,14 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::action::{NO_GRANTS, arguments};
+use super::action::{NO_GRANTS, canonical_arguments};
 use super::loading::{self, recorded_program};
 use super::{Arguments, Job, JobInput, grants, inline};
 use crate::binding::Asker;
 use crate::kept_values::is_all_of_its_action;
 use crate::kinds::pile::Pile;
 use crate::overseer::{Profile, RecordedProgram};
-use crate::recorded_plan::recorded;
+use crate::recorded_plan::load_recorded;
 use crate::reuse::Reuse;
 use crate::run::Run;
 use crate::value::{Items, StoreHandle, Text};
@@ -52,14 +52,14 @@ fn as_given(args: Map<String, Value>, given: Option<Digest>, profile: Profile) -
     }
     let args = if profile.is_js() { inline::in_order(args)? } else { args };
     let args = Arguments::from(args);
-    let (_, text) = arguments(&args.members, &args.text).ok()?;
+    let (_, text) = canonical_arguments(&args.members, &args.text).ok()?;
     (text == given).then_some(args)
 }
 
 /// The outcome of a recorded action, if it follows from the action alone and is a success: the arguments can be
 /// restored, there are no grants, the input is available, and no values are kept.
 pub fn compute_recorded(run: &Run<'_>, action: &Digest, cancel: &CancelToken) -> Option<StepOutcome> {
-    let recorded: Recorded = recorded(&run.store, action).ok()?;
+    let recorded: Recorded = load_recorded(&run.store, action).ok()?;
     if recorded.grants.get() != NO_GRANTS || !recorded.secrets.is_null() {
         return None;
     }
@@ -68,14 +68,14 @@ pub fn compute_recorded(run: &Run<'_>, action: &Digest, cancel: &CancelToken) ->
     let input = match recorded.input {
         None => JobInput::Empty,
         Some(RecordedInput::Bytes(digest)) => {
-            JobInput::Bytes(Text::stored(&run.store, blob(digest)?).payload().ok()?)
+            JobInput::Bytes(Text::from_blob(&run.store, blob(digest)?).to_payload().ok()?)
         }
         Some(RecordedInput::Items(digest)) => {
             let store = StoreHandle(run.store.clone());
             JobInput::Items(Items::Stored { store, blob: blob(digest)?, count: 0 })
         }
     };
-    let patience = loading::patience(cancel);
+    let patience = loading::compile_patience(cancel);
     let mut job = Job {
         name: None,
         program: recorded_program(run, recorded.program, &patience).ok()?,
@@ -95,7 +95,7 @@ pub fn compute_recorded(run: &Run<'_>, action: &Digest, cancel: &CancelToken) ->
         settles: true,
     };
     grants::recorded_limits(&recorded.program.limits, &mut job.limits);
-    let outcome = super::compute(run, job, *action, None, Some(Arc::default()), cancel);
+    let outcome = super::run_in_process(run, job, *action, None, Some(Arc::default()), cancel);
     is_all_of_its_action(&outcome).then_some(outcome)
 }
 
@@ -109,7 +109,7 @@ mod tests {
     fn arguments_are_taken_only_if_the_action_tells_their_text() {
         let told = |text: &str| {
             let members: Map<String, Value> = lobster_base::json::parse_as(text).unwrap();
-            let (canonical, given) = arguments(&members.into(), text).unwrap();
+            let (canonical, given) = canonical_arguments(&members.into(), text).unwrap();
             let recorded = lobster_base::json::parse_as(&canonical).unwrap();
             as_given(recorded, given, Profile::Component).map(|args| args.text)
         };

@@ -15,8 +15,8 @@ use rustix::process::{chdir, fchdir, pivot_root};
 use super::super::sys;
 use super::super::wire::Stage;
 use super::{
-    CLONED, DEVICES, Kind, Obstacle, Piece, TERMINALS, TMPFS, TTY, WORKBENCH, What, at, file_system, mounted,
-    setup,
+    CLONED, DEVICES, Kind, Obstacle, Piece, TERMINALS, TMPFS, TTY, WORKBENCH, What, file_system,
+    mount_detached, obstacle_at, setup_obstacle,
 };
 
 /// Terminals that a step may have at a time; the kernel has 4,096 in all.
@@ -36,60 +36,62 @@ const NOTHING: &str = ".nothing";
 impl Root {
     pub(super) fn new(hides: bool) -> Result<Self, Obstacle> {
         let small = [("mode", "0755"), ("size", "1m")];
-        let root = file_system("tmpfs", &small).map_err(setup("mount a new root"))?;
+        let root = file_system("tmpfs", &small).map_err(setup_obstacle("mount a new root"))?;
         move_mount(&root, "", CWD, WORKBENCH, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
-            .map_err(setup("place the new root"))?;
+            .map_err(setup_obstacle("place the new root"))?;
         if !hides {
             return Ok(Self { root, nothing: None });
         }
-        let nothing = file_system("tmpfs", &small).map_err(setup("mount a new root"))?;
+        let nothing = file_system("tmpfs", &small).map_err(setup_obstacle("mount a new root"))?;
         let work = || -> rustix::io::Result<()> {
             mkdirat(&nothing, "directory", Mode::empty())?;
             openat(&nothing, "file", OFlags::CREATE | OFlags::CLOEXEC, Mode::empty())?;
             mkdirat(&root, NOTHING, Mode::RWXU)?;
             move_mount(&nothing, "", &root, NOTHING, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
         };
-        work().map_err(setup("prepare the new root"))?;
+        work().map_err(setup_obstacle("prepare the new root"))?;
         Ok(Self { root, nothing: Some(nothing) })
     }
 
-    pub(super) fn place(&self, piece: &Piece) -> Result<(), Obstacle> {
+    pub(super) fn place_piece(&self, piece: &Piece) -> Result<(), Obstacle> {
         match &piece.what {
             What::Tree { tree, kind, exact } => {
                 if *exact {
                     self.check_same(tree, &piece.path)?;
                 }
-                self.attach(tree, &piece.path, *kind)
+                self.attach_tree(tree, &piece.path, *kind)
             }
-            What::Private { tree } => self.attach(tree, &piece.path, Kind::Directory),
-            What::Link { to } => self.link(&piece.path, to).map_err(setup("make a system link")),
-            What::Made { content } => {
-                self.write(&piece.path, content).map_err(setup("make a system file for the jail"))
+            What::Private { tree } => self.attach_tree(tree, &piece.path, Kind::Directory),
+            What::Link { to } => {
+                self.make_link(&piece.path, to).map_err(setup_obstacle("make a system link"))
             }
-            What::Held { needed } => self.hold(&piece.path, *needed),
-            What::Hidden => self.hide(&piece.path),
+            What::Made { content } => self
+                .write_file(&piece.path, content)
+                .map_err(setup_obstacle("make a system file for the jail")),
+            What::Held { needed } => self.hold_path(&piece.path, *needed),
+            What::Hidden => self.hide_path(&piece.path),
             // A path that does not exist need not be hidden.
-            What::Passage { tree } if self.resolve(&piece.path).is_ok() => {
-                self.attach(tree, &piece.path, Kind::Directory)
+            What::Passage { tree } if self.resolve_path(&piece.path).is_ok() => {
+                self.attach_tree(tree, &piece.path, Kind::Directory)
             }
             What::Passage { .. } => Ok(()),
         }
     }
 
     /// Makes a symbolic link unless the path exists already.
-    fn link(&self, path: &Path, to: &Path) -> rustix::io::Result<()> {
+    fn make_link(&self, path: &Path, to: &Path) -> rustix::io::Result<()> {
         let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
-        match symlinkat(to, &self.target(above, Kind::Directory)?, name) {
+        match symlinkat(to, &self.mount_target(above, Kind::Directory)?, name) {
             Err(Errno::EXIST) => Ok(()),
             other => other,
         }
     }
 
     /// A new file with this content.
-    fn write(&self, path: &Path, content: &[u8]) -> rustix::io::Result<()> {
+    fn write_file(&self, path: &Path, content: &[u8]) -> rustix::io::Result<()> {
         let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let above = self.target(above, Kind::Directory)?;
+        let above = self.mount_target(above, Kind::Directory)?;
         let file = openat(above, name, flags, Mode::from_raw_mode(0o644))?;
         let mut left = content;
         while !left.is_empty() {
@@ -99,14 +101,14 @@ impl Root {
     }
 
     /// Mounts the file at `path` on itself, with its present rights.
-    fn hold(&self, path: &Path, needed: bool) -> Result<(), Obstacle> {
+    fn hold_path(&self, path: &Path, needed: bool) -> Result<(), Obstacle> {
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
         let target = match openat2(&self.root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve) {
             Ok(target) => target,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) if !needed => return Ok(()),
-            Err(error) => return Err(at(Stage::Root, path.display().to_string())(error)),
+            Err(error) => return Err(obstacle_at(Stage::Root, path.display().to_string())(error)),
         };
-        let failed = || at(Stage::Namespaces, format!("hold {}", path.display()));
+        let failed = || obstacle_at(Stage::Namespaces, format!("hold {}", path.display()));
         let tree = open_tree(&target, "", CLONED | OpenTreeFlags::AT_EMPTY_PATH).map_err(failed())?;
         let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
         match move_mount(&tree, "", &target, "", flags) {
@@ -116,20 +118,21 @@ impl Root {
     }
 
     /// Covers whatever file is at `path` by now. A path that does not exist needs no cover.
-    fn hide(&self, path: &Path) -> Result<(), Obstacle> {
+    fn hide_path(&self, path: &Path) -> Result<(), Obstacle> {
         let Some(nothing) = &self.nothing else { return Ok(()) };
-        let Ok(target) = self.resolve(path) else { return Ok(()) };
-        let kind = fstat(&target).map(|stat| Kind::of(&stat)).map_err(setup("hide a path"))?;
+        let Ok(target) = self.resolve_path(path) else { return Ok(()) };
+        let kind =
+            fstat(&target).map(|stat| Kind::from_stat(&stat)).map_err(setup_obstacle("hide a path"))?;
         let name = if kind == Kind::File { "file" } else { "directory" };
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-        let tree = open_tree(nothing, name, flags).map_err(setup("hide a path"))?;
+        let tree = open_tree(nothing, name, flags).map_err(setup_obstacle("hide a path"))?;
         sys::set_mount_attributes(&tree, MountAttrFlags::MOUNT_ATTR_RDONLY.bits(), false)
-            .map_err(setup("hide a path"))?;
+            .map_err(setup_obstacle("hide a path"))?;
         let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
         match move_mount(&tree, "", &target, "", flags) {
             // The file has been removed meanwhile.
             Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(error) => Err(at(Stage::Namespaces, format!("hide {}", path.display()))(error)),
+            Err(error) => Err(obstacle_at(Stage::Namespaces, format!("hide {}", path.display()))(error)),
         }
     }
 
@@ -143,31 +146,32 @@ impl Root {
         };
         match same() {
             Ok(true) => Ok(()),
-            Ok(false) => Err(at(Stage::Root, path.display().to_string())(Errno::LOOP)),
-            Err(error) => Err(at(Stage::Root, path.display().to_string())(error)),
+            Ok(false) => Err(obstacle_at(Stage::Root, path.display().to_string())(Errno::LOOP)),
+            Err(error) => Err(obstacle_at(Stage::Root, path.display().to_string())(error)),
         }
     }
 
     /// Mounts `tree` at `path` of the new root.
-    pub(super) fn attach(&self, tree: &OwnedFd, path: &Path, kind: Kind) -> Result<(), Obstacle> {
-        let target = self.target(path, kind).map_err(at(Stage::Root, path.display().to_string()))?;
+    pub(super) fn attach_tree(&self, tree: &OwnedFd, path: &Path, kind: Kind) -> Result<(), Obstacle> {
+        let target =
+            self.mount_target(path, kind).map_err(obstacle_at(Stage::Root, path.display().to_string()))?;
         let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
         move_mount(tree, "", &target, "", flags)
-            .map_err(at(Stage::Namespaces, format!("mount {}", path.display())))
+            .map_err(obstacle_at(Stage::Namespaces, format!("mount {}", path.display())))
     }
 
     /// Mount target, created if it is missing and the file system is ours.
-    fn target(&self, path: &Path, kind: Kind) -> rustix::io::Result<OwnedFd> {
-        if let Ok(found) = self.resolve(path) {
+    fn mount_target(&self, path: &Path, kind: Kind) -> rustix::io::Result<OwnedFd> {
+        if let Ok(found) = self.resolve_path(path) {
             return Ok(found);
         }
         let ours = fstat(&self.root)?.st_dev;
-        let mut current = self.resolve(Path::new("."))?;
+        let mut current = self.resolve_path(Path::new("."))?;
         let mut so_far = PathBuf::new();
         let mut names = path.components().filter(|part| matches!(part, Component::Normal(_))).peekable();
         while let Some(name) = names.next() {
             so_far.push(name);
-            current = match self.resolve(&so_far) {
+            current = match self.resolve_path(&so_far) {
                 Ok(found) => found,
                 Err(Errno::NOENT) if self.may_create_in(&current, ours)? => {
                     if names.peek().is_some() || kind == Kind::Directory {
@@ -176,7 +180,7 @@ impl Root {
                         let mode = Mode::from_raw_mode(0o644);
                         openat(&current, name.as_os_str(), OFlags::CREATE | OFlags::CLOEXEC, mode)?;
                     }
-                    self.resolve(&so_far)?
+                    self.resolve_path(&so_far)?
                 }
                 Err(error) => return Err(error),
             };
@@ -190,32 +194,34 @@ impl Root {
     }
 
     /// Follows links inside the new root, as the step will.
-    fn resolve(&self, path: &Path) -> rustix::io::Result<OwnedFd> {
+    fn resolve_path(&self, path: &Path) -> rustix::io::Result<OwnedFd> {
         openat2(&self.root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::IN_ROOT)
     }
 
     /// A `/dev` that contains only harmless devices and terminals of the step.
-    pub(super) fn devices(&self) -> Result<(), Obstacle> {
+    pub(super) fn make_devices(&self) -> Result<(), Obstacle> {
         for name in DEVICES {
             let path = Path::new("/dev").join(name);
             let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
             // From the host's /dev, which can still be reached.
             let device = match open_tree(CWD, &path, flags) {
                 Err(Errno::NOENT) if name == TTY => continue,
-                other => other.map_err(setup("bind a device"))?,
+                other => other.map_err(setup_obstacle("bind a device"))?,
             };
             // Data written to a device is not written to its file system, but its mode and times are.
             let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NOSUID;
-            sys::set_mount_attributes(&device, attributes.bits(), false).map_err(setup("bind a device"))?;
-            self.attach(&device, &path, Kind::File)?;
+            sys::set_mount_attributes(&device, attributes.bits(), false)
+                .map_err(setup_obstacle("bind a device"))?;
+            self.attach_tree(&device, &path, Kind::File)?;
         }
         let options = [("newinstance", ""), ("ptmxmode", "0666"), ("mode", "0620"), ("max", MOST_TERMINALS)];
         // The kernel creates its entries, even on a read-only mount.
         let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY
             | MountAttrFlags::MOUNT_ATTR_NOSUID
             | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-        let terminals = mounted("devpts", &options, attributes).map_err(setup("mount terminals"))?;
-        self.attach(&terminals, Path::new(TERMINALS), Kind::Directory)?;
+        let terminals =
+            mount_detached("devpts", &options, attributes).map_err(setup_obstacle("mount terminals"))?;
+        self.attach_tree(&terminals, Path::new(TERMINALS), Kind::Directory)?;
         let links = [
             ("fd", "/proc/self/fd"),
             ("stdin", "fd/0"),
@@ -224,18 +230,19 @@ impl Root {
             ("ptmx", "pts/ptmx"),
         ];
         for (name, to) in links {
-            self.link(&Path::new("/dev").join(name), Path::new(to)).map_err(setup("make /dev"))?;
+            self.make_link(&Path::new("/dev").join(name), Path::new(to))
+                .map_err(setup_obstacle("make /dev"))?;
         }
         Ok(())
     }
 
     /// Makes it the root, read-only, and detaches the host's.
-    pub(super) fn enter(self) -> Result<(), Obstacle> {
+    pub(super) fn enter_root(self) -> Result<(), Obstacle> {
         if self.nothing.is_some() {
-            unmount_nothing(&self.root).map_err(setup("finish the new root"))?;
+            unmount_nothing(&self.root).map_err(setup_obstacle("finish the new root"))?;
         }
         sys::set_mount_attributes(&self.root, MountAttrFlags::MOUNT_ATTR_RDONLY.bits(), false)
-            .map_err(setup("finish the new root"))?;
+            .map_err(setup_obstacle("finish the new root"))?;
         let pivot = || {
             fchdir(&self.root)?;
             pivot_root(".", ".")?;
@@ -243,7 +250,7 @@ impl Root {
             unmount(".", UnmountFlags::DETACH)?;
             chdir("/")
         };
-        pivot().map_err(setup("change the root"))
+        pivot().map_err(setup_obstacle("change the root"))
     }
 }
 

@@ -167,15 +167,15 @@ fn a_walk_finds_what_a_naive_one_finds_whatever_it_remembers() {
                 unix: vec![PathBuf::from("/nonexistent")],
                 ..JailSpec::default()
             };
-            let found = sweep(&spec, &memory);
+            let found = walk_roots(&spec, &memory);
             compare(&found, &spec, &root, seed);
-            let again = sweep(&spec, &memory);
+            let again = walk_roots(&spec, &memory);
             assert_eq!(again, found, "seed {seed}");
             // Some changes happen right after the walk, some long after it.
             if round % 2 == 0 {
                 std::thread::sleep(coarse * 2);
-                assert_eq!(sweep(&spec, &memory), found, "seed {seed}");
-                remembered += memory.size();
+                assert_eq!(walk_roots(&spec, &memory), found, "seed {seed}");
+                remembered += memory.listing_count();
             }
             (0..random.below(6)).for_each(|_| change(&mut random, &root));
         }
@@ -192,8 +192,8 @@ fn times_that_a_step_sets_hide_no_change() {
     std::thread::sleep(Duration::from_millis(80));
     let spec =
         JailSpec { write: vec![root.clone()], deny_patterns: vec!["**/.env".into()], ..JailSpec::default() };
-    assert_eq!(sweep(&spec, &memory).deny, [""; 0].map(PathBuf::from));
-    assert_eq!(memory.size(), 1);
+    assert_eq!(walk_roots(&spec, &memory).deny, [""; 0].map(PathBuf::from));
+    assert_eq!(memory.listing_count(), 1);
     let before = fs::metadata(&root).unwrap();
     fs::rename(root.join("plain"), root.join(".env")).unwrap();
     let time = |time, nanoseconds| rustix::fs::Timespec { tv_sec: time, tv_nsec: nanoseconds };
@@ -203,5 +203,5 @@ fn times_that_a_step_sets_hide_no_change() {
     };
     rustix::fs::utimensat(CWD, &root, &times, AtFlags::empty()).unwrap();
     assert_eq!(fs::metadata(&root).unwrap().mtime_nsec(), before.mtime_nsec());
-    assert_eq!(sweep(&spec, &memory).deny, [root.join(".env")]);
+    assert_eq!(walk_roots(&spec, &memory).deny, [root.join(".env")]);
 }

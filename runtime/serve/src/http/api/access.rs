@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::super::COOKIE;
 use super::{App, Asked, Problem, Reply};
-use crate::access::{Grant, Role, Verb, grant, hash_of, make_secret, new_credential};
+use crate::access::{Grant, Role, Verb, grant_credential, hash_of, make_secret, new_credential};
 use crate::passkeys::{self, Ceremony, CheckedSignature, Purpose, Said};
 
 /// The longest id and digest of a question, in bytes.
@@ -28,7 +28,7 @@ const SESSION_MS: i64 = 12 * 3_600_000;
 
 const DAY_MS: i64 = 86_400_000;
 
-fn failed(why: String) -> Problem {
+fn internal_error(why: String) -> Problem {
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", why)
 }
 
@@ -46,51 +46,51 @@ pub fn login(app: &App, asked: &Asked) -> Result<Reply, Problem> {
             "link",
             "the link was used or has expired; `lobster serve link` makes another one",
         );
-        app.failures.count(asked.door.peer, why)
+        app.failures.count_failure(asked.door.peer, why)
     };
     // Guesses of strangers must not delay others at the store, so the link is only read here.
-    if !app.service.credential(&link)?.is_some_and(|found| found.kind == CredentialKind::Link) {
+    if !app.service.find_credential(&link)?.is_some_and(|found| found.kind == CredentialKind::Link) {
         return Err(refused());
     }
-    let secret = make_secret().map_err(failed)?;
+    let secret = make_secret().map_err(internal_error)?;
     let expires_at = app.store.clock_ms() + SESSION_MS;
     // The link determines the owner and the rights.
-    let session = new_credential(&empty_session(expires_at), &secret).map_err(failed)?;
-    if !app.service.redeem(&link, &session, &asked.door.peer.to_string())? {
+    let session = new_credential(&empty_session(expires_at), &secret).map_err(internal_error)?;
+    if !app.service.redeem_link(&link, &session, &asked.door.peer.to_string())? {
         return Err(refused());
     }
-    opened(asked, &secret, expires_at)
+    open_session(asked, &secret, expires_at)
 }
 
 /// Opens a session in a browser.
-fn opened(asked: &Asked, secret: &str, expires_at: i64) -> Result<Reply, Problem> {
+fn open_session(asked: &Asked, secret: &str, expires_at: i64) -> Result<Reply, Problem> {
     let secure = if asked.is_secure() { "; Secure" } else { "" };
     let cookie = format!(
         "{COOKIE}={secret}; HttpOnly; SameSite=Strict; Path=/; Max-Age={}{secure}",
         SESSION_MS / 1000
     );
-    let cookie = HeaderValue::from_str(&cookie).map_err(|error| failed(error.to_string()))?;
-    Ok(Reply::json(&json!({ "expiresAt": iso(expires_at) })).header(header::SET_COOKIE, cookie))
+    let cookie = HeaderValue::from_str(&cookie).map_err(|error| internal_error(error.to_string()))?;
+    Ok(Reply::json(&json!({ "expiresAt": iso(expires_at) })).with_header(header::SET_COOKIE, cookie))
 }
 
 // ---- passkeys
 
-pub(in super::super) fn challenge(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(in super::super) fn issue_challenge(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let question =
         asked.query("question").map(|question| prefix(question, QUESTION, Count::Bytes).to_owned());
     let purpose = question.map_or(Purpose::Access, Purpose::Yes);
-    let challenge = app.challenges.give(&purpose, app.store.clock_ms()).map_err(failed)?;
-    Ok(Reply::json(&json!({ "challenge": challenge, "algorithms": passkeys::algorithms() })))
+    let challenge = app.challenges.issue_challenge(&purpose, app.store.clock_ms()).map_err(internal_error)?;
+    Ok(Reply::json(&json!({ "challenge": challenge, "algorithms": passkeys::algorithm_numbers() })))
 }
 
 /// Decodes a binary field of the browser's message.
 fn bytes_of(sent: &Value, name: &str) -> Result<Vec<u8>, Problem> {
     let text = sent[name].as_str().unwrap_or_default();
-    passkeys::decoded(text).ok_or_else(|| Problem::bad_request(format!("{name} must be base64url")))
+    passkeys::decode_base64url(text).ok_or_else(|| Problem::bad_request(format!("{name} must be base64url")))
 }
 
 /// Checks the signed data of a browser and its key.
-fn checked(
+fn check_signature(
     app: &App,
     said: &Said<'_>,
     ceremony: Ceremony,
@@ -98,10 +98,10 @@ fn checked(
 ) -> Result<CheckedSignature, Problem> {
     let is_ours = |origin: &str| app.hosts.has_keys(origin);
     let asked_for = (&app.challenges, purpose, app.store.clock_ms());
-    passkeys::check(said, ceremony, asked_for, is_ours).map_err(refused)
+    passkeys::check_signature(said, ceremony, asked_for, is_ours).map_err(passkey_refused)
 }
 
-fn refused(why: &str) -> Problem {
+fn passkey_refused(why: &str) -> Problem {
     Problem::new(StatusCode::UNAUTHORIZED, "passkey", why)
 }
 
@@ -109,12 +109,12 @@ fn refused(why: &str) -> Problem {
 fn signed_by(app: &App, sent: &Value, purpose: &Purpose) -> Result<(Passkey, Signed), Problem> {
     let (client, authenticator) = (bytes_of(sent, "client")?, bytes_of(sent, "authenticator")?);
     let said = Said { client: &client, authenticator: &authenticator };
-    let checked = checked(app, &said, Ceremony::Get, purpose)?;
-    let Some(known) = app.service.passkey(&Digest::of(&bytes_of(sent, "id")?))? else {
-        return Err(refused("this key is not known here; log in with a link, and add it"));
+    let checked = check_signature(app, &said, Ceremony::Get, purpose)?;
+    let Some(known) = app.service.find_passkey(&Digest::of_bytes(&bytes_of(sent, "id")?))? else {
+        return Err(passkey_refused("this key is not known here; log in with a link, and add it"));
     };
     if !passkeys::has_signed(&known.key, &said, &bytes_of(sent, "signature")?) {
-        return Err(refused("the signature was not made with the key"));
+        return Err(passkey_refused("the signature was not made with the key"));
     }
     Ok((known, checked.signed))
 }
@@ -123,8 +123,8 @@ fn signed_by(app: &App, sent: &Value, purpose: &Purpose) -> Result<(Passkey, Sig
 fn check_counted(counted: Counted) -> Result<(), Problem> {
     match counted {
         Counted::Counts => Ok(()),
-        Counted::UsedBefore => Err(refused(passkeys::NOT_ASKED)),
-        Counted::NotOne => Err(refused(TWO_OF_IT)),
+        Counted::UsedBefore => Err(passkey_refused(passkeys::NOT_ASKED)),
+        Counted::NotOne => Err(passkey_refused(TWO_OF_IT)),
     }
 }
 
@@ -141,13 +141,13 @@ pub(super) fn check_yes(app: &App, asked: &Asked, gate: &Gate) -> Result<(), Pro
     }
     let sent = &asked.json["passkey"];
     if sent.is_null() {
-        return Err(refused(
+        return Err(passkey_refused(
             "this server requires a passkey for approvals, in the console under its own name",
         ));
     }
     let (known, signed) = signed_by(app, sent, &Purpose::Yes(format!("{} {}", gate.id, gate.binding)))?;
-    if Some(known.credential.name.as_str()) != asked.name() {
-        return Err(refused("the key belongs to another person"));
+    if Some(known.credential.name.as_str()) != asked.caller_name() {
+        return Err(passkey_refused("the key belongs to another person"));
     }
     check_counted(app.service.note_signature(&known, &signed)?)
 }
@@ -160,12 +160,12 @@ pub fn passkeys_of(app: &App, asked: &Asked) -> Result<Vec<Credential>, Problem>
     let now = app.store.clock_ms();
     let counts = |one: &Credential| {
         let is_over = one.ended_at.is_some() || one.expires_at.is_some_and(|at| at <= now);
-        !is_over && Some(one.name.as_str()) == asked.name()
+        !is_over && Some(one.name.as_str()) == asked.caller_name()
     };
-    Ok(app.service.credentials(CredentialKind::Passkey)?.into_iter().filter(counts).collect())
+    Ok(app.service.list_credentials(CredentialKind::Passkey)?.into_iter().filter(counts).collect())
 }
 
-pub(in super::super) fn passkeys(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(in super::super) fn list_passkeys(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let rows = passkeys_of(app, asked)?.into_iter().map(|one| {
         json!({
             "id": one.id, "role": one.role, "workflows": one.scope, "madeAt": iso(one.made_at),
@@ -195,7 +195,7 @@ pub(in super::super) fn add_passkey(app: &App, asked: &Asked) -> Result<Reply, P
     let sent = &asked.json;
     let (client, authenticator) = (bytes_of(sent, "client")?, bytes_of(sent, "authenticator")?);
     let said = Said { client: &client, authenticator: &authenticator };
-    let checked = checked(app, &said, Ceremony::Create, &Purpose::Access)?;
+    let checked = check_signature(app, &said, Ceremony::Create, &Purpose::Access)?;
     let key = bytes_of(sent, "key")?;
     let name = checked.made.filter(|_| passkeys::is_usable(&key));
     let name =
@@ -208,8 +208,16 @@ pub(in super::super) fn add_passkey(app: &App, asked: &Asked) -> Result<Reply, P
         expires_at: Some(app.store.clock_ms() + PASSKEY_MS),
     };
     // The secret stays in the device, so the key is known by its id.
-    let new = NewCredential { hash: Digest::of(&name), ..new_credential(&wanted, "").map_err(failed)? };
-    match app.service.add_passkey(&new, (&key, &checked.signed), asked.name(), &asked.origin())? {
+    let new = NewCredential {
+        hash: Digest::of_bytes(&name),
+        ..new_credential(&wanted, "").map_err(internal_error)?
+    };
+    match app.service.add_passkey(
+        &new,
+        (&key, &checked.signed),
+        asked.caller_name(),
+        &asked.caller_origin(),
+    )? {
         Counted::NotOne => {
             return Err(Problem::new(StatusCode::CONFLICT, "passkey", "this key is already known"));
         }
@@ -225,7 +233,7 @@ pub(in super::super) fn add_passkey(app: &App, asked: &Asked) -> Result<Reply, P
 pub fn forget_passkey(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let id = asked.param("passkey");
     let is_own = passkeys_of(app, asked)?.iter().any(|one| one.id == id);
-    if !is_own || !app.service.revoke(id, asked.name(), &asked.origin())? {
+    if !is_own || !app.service.revoke_credential(id, asked.caller_name(), &asked.caller_origin())? {
         return Err(Problem::not_found(format!("you have no valid passkey {id:?}")));
     }
     Ok(Reply::json(&json!({})))
@@ -234,28 +242,28 @@ pub fn forget_passkey(app: &App, asked: &Asked) -> Result<Reply, Problem> {
 pub(in super::super) fn log_in_by_passkey(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     // An unreadable store is not a failed attempt.
     let count_failed = |why: Problem| match why.status.is_client_error() {
-        true => app.failures.count(asked.door.peer, why),
+        true => app.failures.count_failure(asked.door.peer, why),
         false => why,
     };
     let (known, signed) = signed_by(app, &asked.json, &Purpose::Access).map_err(count_failed)?;
-    let (secret, expires_at) = (make_secret().map_err(failed)?, app.store.clock_ms() + SESSION_MS);
+    let (secret, expires_at) = (make_secret().map_err(internal_error)?, app.store.clock_ms() + SESSION_MS);
     // The passkey determines the owner and the rights.
-    let session = new_credential(&empty_session(expires_at), &secret).map_err(failed)?;
+    let session = new_credential(&empty_session(expires_at), &secret).map_err(internal_error)?;
     let counted = app.service.log_in_by_passkey(&known, &signed, &session, &asked.door.peer.to_string())?;
     check_counted(counted).map_err(count_failed)?;
-    opened(asked, &secret, expires_at)
+    open_session(asked, &secret, expires_at)
 }
 
 pub fn logout(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     if let Some(actor) = &asked.actor {
-        app.service.revoke(&actor.credential, asked.name(), &asked.origin())?;
+        app.service.revoke_credential(&actor.credential, asked.caller_name(), &asked.caller_origin())?;
     }
     let gone = HeaderValue::from_str(&format!("{COOKIE}=; HttpOnly; SameSite=Strict; Path=/; Max-Age=0"));
-    let gone = gone.map_err(|error| failed(error.to_string()))?;
-    Ok(Reply::json(&json!({})).header(header::SET_COOKIE, gone))
+    let gone = gone.map_err(|error| internal_error(error.to_string()))?;
+    Ok(Reply::json(&json!({})).with_header(header::SET_COOKIE, gone))
 }
 
-pub(in super::super) fn me(_: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(in super::super) fn show_caller(_: &App, asked: &Asked) -> Result<Reply, Problem> {
     let actor = asked.actor.as_ref().map(|actor| {
         json!({
             "name": actor.name, "role": actor.role.as_str(), "workflows": actor.scope,
@@ -265,12 +273,12 @@ pub(in super::super) fn me(_: &App, asked: &Asked) -> Result<Reply, Problem> {
     Ok(Reply::json(&actor.unwrap_or_default()))
 }
 
-pub(in super::super) fn tokens(app: &App, _: &Asked) -> Result<Reply, Problem> {
+pub(in super::super) fn list_tokens(app: &App, _: &Asked) -> Result<Reply, Problem> {
     let mut rows: Vec<Value> = Vec::new();
     for kind in
         [CredentialKind::Token, CredentialKind::Agent, CredentialKind::Session, CredentialKind::Passkey]
     {
-        rows.extend(app.service.credentials(kind)?.into_iter().map(|one| {
+        rows.extend(app.service.list_credentials(kind)?.into_iter().map(|one| {
             json!({
                 "id": one.id, "kind": one.kind, "name": one.name, "role": one.role, "workflows": one.scope,
                 "madeBy": one.made_by, "madeAt": iso(one.made_at), "expiresAt": one.expires_at.map(iso),
@@ -295,20 +303,21 @@ pub(in super::super) fn make_token(app: &App, asked: &Asked) -> Result<Reply, Pr
         scope: body.get("workflows").map(names),
         expires_at: Some(app.store.clock_ms() + days * DAY_MS),
     };
-    wanted.check().map_err(Problem::bad_request)?;
-    let may_answer = wanted.kind == CredentialKind::Token && wanted.role >= Verb::Answer.needs();
+    wanted.check_role().map_err(Problem::bad_request)?;
+    let may_answer = wanted.kind == CredentialKind::Token && wanted.role >= Verb::Answer.required_role();
     if app.confirms_by_passkey && is_person(asked) && may_answer {
         let why = "a token answers without a passkey, so where approvals require one, \
                    `lobster serve token new` makes it, on the machine itself";
         return Err(Problem::new(StatusCode::FORBIDDEN, "passkey", why));
     }
-    let (id, secret) = grant(&app.service, &wanted, asked.name(), &asked.origin()).map_err(failed)?;
+    let (id, secret) = grant_credential(&app.service, &wanted, asked.caller_name(), &asked.caller_origin())
+        .map_err(internal_error)?;
     Ok(Reply::json(&json!({ "id": id, "token": secret, "expiresAt": wanted.expires_at.map(iso) })))
 }
 
-pub(in super::super) fn revoke(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(in super::super) fn revoke_token(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let id = asked.param("token");
-    if !app.service.revoke(id, asked.name(), &asked.origin())? {
+    if !app.service.revoke_credential(id, asked.caller_name(), &asked.caller_origin())? {
         return Err(Problem::not_found(format!("there is no valid token or session {id:?}")));
     }
     Ok(Reply::json(&json!({})))

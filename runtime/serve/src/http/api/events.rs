@@ -21,14 +21,14 @@ pub(in super::super) fn send(app: &App, asked: &Asked) -> Result<Reply, Problem>
             format!("the data of an event has at most {MAX_EVENT_DATA} bytes of JSON"),
         ));
     }
-    let sent = app.service.send_event(name, data, asked.name(), &asked.origin())?;
+    let sent = app.service.send_event(name, data, asked.caller_name(), &asked.caller_origin())?;
     app.waker.wake();
     Ok(Reply::json(&json!({ "event": sent.n, "waiting": sent.waiting })))
 }
 
-pub(in super::super) fn waits(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(in super::super) fn list_waits(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let mut rows: Vec<Value> = Vec::new();
-    for wait in app.service.waits(asked.number("limit", 100)?.min(ROWS))? {
+    for wait in app.service.list_waits(asked.query_number("limit", 100)?.min(ROWS))? {
         let workflow = workflow_of_run(app, wait.run)?;
         if asked.may_read(workflow.as_deref()) {
             rows.push(json!({

@@ -16,7 +16,7 @@ use super::super::answer::workflow_of_run;
 use super::access::check_yes;
 use super::state::ROWS;
 use super::{App, Asked, Problem, Reply};
-use crate::access::vouch;
+use crate::access::issue_voucher;
 use crate::program::{self, Behalf};
 
 /// The longest reason of a rejection, in characters.
@@ -35,7 +35,7 @@ const TOO_LATE: Duration = Duration::from_secs(3);
 const YES: &[&str] = &["--approve", "yes"];
 const NO: &[&str] = &["--approve", "no"];
 
-fn object(gate: &Gate) -> Value {
+fn approval_json(gate: &Gate) -> Value {
     json!({
         "id": gate.id,
         "run": gate.run.to_string(),
@@ -56,10 +56,10 @@ fn object(gate: &Gate) -> Value {
 pub(in super::super) fn list(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let status = asked.query("all").is_none().then_some(GateStatus::Open);
     let mut rows = Vec::new();
-    for gate in app.store.gates(&GateFilter { status, run: None, limit: ROWS })? {
+    for gate in app.store.list_approvals(&GateFilter { status, run: None, limit: ROWS })? {
         let workflow = workflow_of_run(app, gate.run)?;
         if asked.may_read(workflow.as_deref()) {
-            let mut row = object(&gate);
+            let mut row = approval_json(&gate);
             row["workflow"] = workflow.into();
             rows.push(row);
         }
@@ -70,18 +70,18 @@ pub(in super::super) fn list(app: &App, asked: &Asked) -> Result<Reply, Problem>
 pub(in super::super) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let gate = app.store.find_gate(asked.param("approval"))?;
     let view = QuestionView::of_gate(&app.store, &gate)?;
-    let mut shown = object(&gate);
+    let mut shown = approval_json(&gate);
     shown["question"] = gate.question.clone();
     shown["facts"] = json!(view.facts);
     shown["then"] = json!(view.then);
     Ok(Reply::json(&shown))
 }
 
-pub fn answer(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub fn answer_approval(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let gate = app.store.find_gate(asked.param("approval"))?;
     let body = &asked.json;
     if gate.status != GateStatus::Open {
-        return Err(closed(&gate));
+        return Err(already_closed(&gate));
     }
     // An approval is valid only for the version that was shown.
     let digest = gate.binding.to_string();
@@ -90,7 +90,7 @@ pub fn answer(app: &App, asked: &Asked) -> Result<Reply, Problem> {
             "changed",
             "the question has changed since it was shown; read it again",
         )
-        .with(json!({ "digest": digest })));
+        .with_details(json!({ "digest": digest })));
     }
     let (words, answer): (&[&str], _) = match (body["decision"].as_str(), body.get("response")) {
         (Some("approve"), None) => (YES, Some(GateAnswer::Approved)),
@@ -109,24 +109,24 @@ pub fn answer(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         check_yes(app, asked, &gate)?;
     }
     let by = asked.actor.as_ref().map(|actor| (actor.name.as_str(), actor.credential.as_str()));
-    let now = give(app, &gate, &Given { words, answer, reason }, by.unwrap_or_default())?;
-    Ok(Reply::json(&object(&now)))
+    let now = give_answer(app, &gate, &Given { words, answer, reason }, by.unwrap_or_default())?;
+    Ok(Reply::json(&approval_json(&now)))
 }
 
 /// Gives a person's approval or rejection of a question in its current version. `by` is the name and the credential.
 ///
 /// # Errors
 /// Fails if the question is closed, or if this person's answer is not valid.
-pub fn decide(app: &App, gate: &Gate, is_yes: bool, by: (&str, &str)) -> Result<Gate, Problem> {
+pub fn decide_approval(app: &App, gate: &Gate, is_yes: bool, by: (&str, &str)) -> Result<Gate, Problem> {
     if gate.status != GateStatus::Open {
-        return Err(closed(gate));
+        return Err(already_closed(gate));
     }
     if is_yes && app.confirms_by_passkey {
         let why = "this server requires a passkey for approvals, in the console";
         return Err(Problem::new(StatusCode::FORBIDDEN, "passkey", why));
     }
     let (words, answer) = if is_yes { (YES, GateAnswer::Approved) } else { (NO, GateAnswer::Rejected) };
-    give(app, gate, &Given { words, answer: Some(answer), reason: None }, by)
+    give_answer(app, gate, &Given { words, answer: Some(answer), reason: None }, by)
 }
 
 /// An answer in the form that `lobster resume` takes.
@@ -158,7 +158,7 @@ impl Given<'_> {
 
 /// Lets a process give an answer, and waits until it is recorded. Afterwards a worker continues a run that the service
 /// has started; any other run continues in this process.
-fn give(
+fn give_answer(
     app: &App,
     gate: &Gate,
     given: &Given<'_>,
@@ -170,33 +170,33 @@ fn give(
     words.extend(given.words);
     words.extend(start.as_ref().map(|_| "--hand-over"));
     let initiator = start.as_ref().and_then(|start| start.actor.as_deref());
-    let proof = vouch(&app.service, gate, (name, credential))
+    let proof = issue_voucher(&app.service, gate, (name, credential))
         .map_err(|why| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", why))?;
     let behalf = Behalf { proof: Some(&proof), ..Behalf::of_person(name, initiator) };
-    let mut command = app.command(&behalf, &run.cwd, &words);
+    let mut command = app.build_command(&behalf, &run.cwd, &words);
     if let Some(reason) = given.reason {
         command.env(program::REASON, prefix(reason, REASON, Count::Chars));
     }
     if let Some(GateAnswer::Response(value)) = &given.answer {
-        command.stdin(file_of(value).map_err(|error| failed(&error))?);
+        command.stdin(file_of(value).map_err(|error| internal_error(&error))?);
     }
-    let process = app.start(command)?;
-    let is_closed = || app.store.gate(gate.key).is_ok_and(|now| now.status != GateStatus::Open);
+    let process = app.start_process(command)?;
+    let is_closed = || app.store.approval_by_key(gate.key).is_ok_and(|now| now.status != GateStatus::Open);
     // A process that hands the run over ends when the answer is recorded.
-    let said = process.wait(PATIENCE, || start.is_none() && is_closed());
+    let said = process.wait_for_exit(PATIENCE, || start.is_none() && is_closed());
     let is_late = said.is_none() && !is_closed();
-    let mut said = if is_late { process.end() } else { said };
-    let now = app.store.gate(gate.key)?;
+    let mut said = if is_late { process.stop_process() } else { said };
+    let now = app.store.approval_by_key(gate.key)?;
     if now.status != GateStatus::Open {
         // A process that comes too late soon ends with an error. If its answer was accepted, it succeeds or keeps
         // running.
         let was_taken = || {
             let end = said.as_ref().map(|said| said.code);
-            let end = end.or_else(|| process.wait(TOO_LATE, || false).map(|said| said.code));
+            let end = end.or_else(|| process.wait_for_exit(TOO_LATE, || false).map(|said| said.code));
             end.is_none_or(|code| code == Some(0))
         };
         if !given.is_in(&now, name, was_taken) {
-            return Err(closed(&now));
+            return Err(already_closed(&now));
         }
         // A rejection has ended the run. If two people give the same answer, one of them was first.
         let goes_on = given.answer.as_ref().is_some_and(|answer| *answer != GateAnswer::Rejected);
@@ -211,24 +211,24 @@ fn give(
     }
     if said.is_none() && !is_late {
         // The question was closed for a moment and is open again: the answer had no effect.
-        said = process.wait(PATIENCE, || false);
+        said = process.wait_for_exit(PATIENCE, || false);
     }
     let late = |why: &str| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "late", why).retry_after(PAUSE);
     match said {
         Some(_) if is_late => {
             Err(late("the answer could not be recorded in time and has no effect; give it again"))
         }
-        Some(said) => Err(Problem::new(StatusCode::FORBIDDEN, "refused", said.why())),
+        Some(said) => Err(Problem::new(StatusCode::FORBIDDEN, "refused", said.failure_reason())),
         None => Err(late("the answer may still be recorded; read the question again")),
     }
 }
 
-fn closed(gate: &Gate) -> Problem {
+fn already_closed(gate: &Gate) -> Problem {
     let by = gate.answered_by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
     Problem::conflict("closed", format!("question {} is {}{by}", gate.id, gate.status))
 }
 
-fn failed(error: &std::io::Error) -> Problem {
+fn internal_error(error: &std::io::Error) -> Problem {
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", error.to_string())
 }
 

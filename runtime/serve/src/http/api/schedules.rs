@@ -12,14 +12,17 @@ use crate::schedule::{Scheduler, backfill_of};
 /// Most ticks that are backfilled at once.
 const BACKFILL_AT_MOST: usize = 1000;
 
-fn found(app: &App, asked: &Asked) -> Result<ScheduleRow, Problem> {
+fn find_schedule(app: &App, asked: &Asked) -> Result<ScheduleRow, Problem> {
     let (workflow, name) = (asked.param("workflow"), asked.param("schedule"));
-    let row =
-        app.service.schedules()?.into_iter().find(|row| row.workflow_name == workflow && row.name == name);
+    let row = app
+        .service
+        .list_schedules()?
+        .into_iter()
+        .find(|row| row.workflow_name == workflow && row.name == name);
     row.ok_or_else(|| Problem::not_found(format!("there is no schedule {workflow}/{name}")))
 }
 
-fn object(row: &ScheduleRow) -> Value {
+fn schedule_json(row: &ScheduleRow) -> Value {
     json!({
         "workflow": row.workflow_name,
         "name": row.name,
@@ -33,18 +36,18 @@ fn object(row: &ScheduleRow) -> Value {
 }
 
 pub(in super::super) fn list(app: &App, asked: &Asked) -> Result<Reply, Problem> {
-    let all = app.service.schedules()?;
+    let all = app.service.list_schedules()?;
     let rows: Vec<Value> =
-        all.iter().filter(|row| asked.may_read(Some(&row.workflow_name))).map(object).collect();
+        all.iter().filter(|row| asked.may_read(Some(&row.workflow_name))).map(schedule_json).collect();
     Ok(Reply::json(&json!({ "schedules": rows })))
 }
 
-pub(in super::super) fn ticks(app: &App, asked: &Asked) -> Result<Reply, Problem> {
-    let row = found(app, asked)?;
+pub(in super::super) fn list_ticks(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let row = find_schedule(app, asked)?;
     let now = app.store.clock_ms();
     let since = asked.query("since").map(|text| parse_time(text, now)).transpose();
     let since = since.map_err(Problem::bad_request)?.unwrap_or(i64::MIN);
-    let ticks = app.service.ticks(row.n, since, asked.number("limit", 100)?.min(ROWS))?;
+    let ticks = app.service.list_ticks(row.n, since, asked.query_number("limit", 100)?.min(ROWS))?;
     let rows: Vec<Value> = ticks
         .into_iter()
         .map(|tick| {
@@ -55,29 +58,29 @@ pub(in super::super) fn ticks(app: &App, asked: &Asked) -> Result<Reply, Problem
             })
         })
         .collect();
-    Ok(Reply::json(&json!({ "schedule": object(&row), "ticks": rows })))
+    Ok(Reply::json(&json!({ "schedule": schedule_json(&row), "ticks": rows })))
 }
 
-pub fn pause(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub fn pause_schedule(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     set_paused(app, asked, true)
 }
 
-pub fn resume(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub fn resume_schedule(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     set_paused(app, asked, false)
 }
 
 fn set_paused(app: &App, asked: &Asked, paused: bool) -> Result<Reply, Problem> {
-    let row = found(app, asked)?;
+    let row = find_schedule(app, asked)?;
     // Ticks that were due until now are decided under the present terms.
-    Scheduler::new(&app.store)?.settle(&row)?;
-    let changed = app.service.pause(&row, paused, asked.name(), &asked.origin())?;
-    let mut shown = object(&found(app, asked)?);
+    Scheduler::new(&app.store)?.settle_schedule(&row)?;
+    let changed = app.service.set_paused(&row, paused, asked.caller_name(), &asked.caller_origin())?;
+    let mut shown = schedule_json(&find_schedule(app, asked)?);
     shown["changed"] = changed.into();
     Ok(Reply::json(&shown))
 }
 
 pub(in super::super) fn backfill(app: &App, asked: &Asked) -> Result<Reply, Problem> {
-    let row = found(app, asked)?;
+    let row = find_schedule(app, asked)?;
     let now = app.store.clock_ms();
     let time = |name: &str| asked.json[name].as_str().map(|text| parse_time(text, now)).transpose();
     let from = time("from").map_err(Problem::bad_request)?.unwrap_or(now);
@@ -92,7 +95,7 @@ pub(in super::super) fn backfill(app: &App, asked: &Asked) -> Result<Reply, Prob
             "there are more than {BACKFILL_AT_MOST} ticks between these times"
         )));
     }
-    let runs = app.service.backfill(&row, &wanted, asked.name(), &asked.origin())?;
+    let runs = app.service.backfill_ticks(&row, &wanted, asked.caller_name(), &asked.caller_origin())?;
     app.waker.wake();
     let rows: Vec<Value> = wanted
         .iter()

@@ -20,13 +20,13 @@ pub(in super::super) fn health(app: &App, _: &Asked) -> Result<Reply, Problem> {
         // The reason is not for everyone who can connect; it is logged.
         Err(error) => {
             tracing::error!(%error, "the store cannot be used");
-            Reply::json(&json!({ "status": "failing" })).status(StatusCode::SERVICE_UNAVAILABLE)
+            Reply::json(&json!({ "status": "failing" })).with_status(StatusCode::SERVICE_UNAVAILABLE)
         }
     })
 }
 
 pub(in super::super) fn check_readiness(app: &App, asked: &Asked) -> Result<Reply, Problem> {
-    let missing = app.readiness.missing(&app.store);
+    let missing = app.readiness.missing_abilities(&app.store);
     if missing.is_empty() {
         return Ok(Reply::json(&json!({ "status": "ready" })));
     }
@@ -37,7 +37,7 @@ pub(in super::super) fn check_readiness(app: &App, asked: &Asked) -> Result<Repl
         json!({ "what": ability.as_str(), "why": may_know.then_some(why) })
     });
     let body = json!({ "status": "failing", "cannot": rows.collect::<Vec<_>>() });
-    Ok(Reply::json(&body).status(StatusCode::SERVICE_UNAVAILABLE))
+    Ok(Reply::json(&body).with_status(StatusCode::SERVICE_UNAVAILABLE))
 }
 
 pub(in super::super) fn openapi(_: &App, _: &Asked) -> Result<Reply, Problem> {
@@ -57,7 +57,7 @@ pub(in super::super) fn metrics(app: &App, _: &Asked) -> Result<Reply, Problem> 
     let rows: Vec<_> =
         starts.iter().map(|(state, count)| (format!("{{state=\"{state}\"}}"), *count)).collect();
     gauge("lobster_starts", "Runs of the service by state.", &rows);
-    let schedules = app.service.schedules()?;
+    let schedules = app.service.list_schedules()?;
     let paused = schedules.iter().filter(|row| row.paused.is_some()).count() as u64;
     let active = schedules.len() as u64 - paused;
     let rows = [("{state=\"active\"}".to_owned(), active), ("{state=\"paused\"}".to_owned(), paused)];
@@ -67,7 +67,7 @@ pub(in super::super) fn metrics(app: &App, _: &Asked) -> Result<Reply, Problem> 
     let late = [(String::new(), late.unsigned_abs())];
     gauge("lobster_schedule_lag_milliseconds", "Waiting time of the longest due tick.", &late);
     let open = GateFilter { status: Some(GateStatus::Open), ..GateFilter::default() };
-    let gates = [(String::new(), app.store.gates(&open)?.len() as u64)];
+    let gates = [(String::new(), app.store.list_approvals(&open)?.len() as u64)];
     gauge("lobster_gates_open", "Questions waiting for a person.", &gates);
     let up = [(String::new(), ((now - app.started_at) / 1000).max(0).unsigned_abs())];
     gauge("lobster_up_seconds", "Time since this server started.", &up);
@@ -83,7 +83,7 @@ pub(in super::super) fn metrics(app: &App, _: &Asked) -> Result<Reply, Problem> 
 }
 
 pub(in super::super) fn servers(app: &App, _: &Asked) -> Result<Reply, Problem> {
-    let servers = app.service.servers()?;
+    let servers = app.service.running_servers()?;
     let rows = servers.into_iter().map(|server| {
         json!({
             "id": server.id, "pid": server.pid, "listen": server.listen, "url": server.url,
@@ -94,7 +94,7 @@ pub(in super::super) fn servers(app: &App, _: &Asked) -> Result<Reply, Problem> 
 }
 
 pub(in super::super) fn deliveries(app: &App, asked: &Asked) -> Result<Reply, Problem> {
-    let found = app.service.deliveries(asked.number("limit", 100)?.min(ROWS))?;
+    let found = app.service.list_deliveries(asked.query_number("limit", 100)?.min(ROWS))?;
     let rows = found.into_iter().map(|one| {
         json!({
             "n": one.n, "hook": one.hook, "id": one.id, "digest": one.digest,
@@ -105,7 +105,7 @@ pub(in super::super) fn deliveries(app: &App, asked: &Asked) -> Result<Reply, Pr
 }
 
 pub(in super::super) fn notices(app: &App, asked: &Asked) -> Result<Reply, Problem> {
-    let found = app.service.notices(asked.number("limit", 100)?.min(ROWS))?;
+    let found = app.service.list_notices(asked.query_number("limit", 100)?.min(ROWS))?;
     let rows = found.into_iter().map(|one| {
         json!({
             "key": one.key, "target": one.target, "kind": one.kind, "run": one.run.map(|run| run.to_string()),
@@ -117,7 +117,7 @@ pub(in super::super) fn notices(app: &App, asked: &Asked) -> Result<Reply, Probl
 }
 
 pub(in super::super) fn trail(app: &App, asked: &Asked) -> Result<Reply, Problem> {
-    let found = app.service.deeds(asked.number("limit", 100)?.min(ROWS))?;
+    let found = app.service.list_deeds(asked.query_number("limit", 100)?.min(ROWS))?;
     let rows: Vec<Value> = found
         .into_iter()
         .map(|deed| {

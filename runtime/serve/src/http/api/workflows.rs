@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 use lobster_runtime::digest::Digest;
-use lobster_runtime::graph::{Format, draw};
-use lobster_runtime::language::complete::{Proposal, complete};
+use lobster_runtime::graph::{Format, draw_workflow};
+use lobster_runtime::language::complete::{Proposal, propose_completions};
 use lobster_runtime::language::source::Source;
 use lobster_runtime::runtime::Draft;
 use lobster_runtime::store::service::{NewStart, Registered};
@@ -19,15 +19,15 @@ use super::{App, Asked, Problem, Reply};
 use crate::workflow_files::{Content as FileContent, FileProblem, MOST, Place};
 use crate::workflows::{self, Content};
 
-fn found(app: &App, asked: &Asked) -> Result<Registered, Problem> {
+fn find_workflow(app: &App, asked: &Asked) -> Result<Registered, Problem> {
     let name = asked.param("workflow");
-    app.service.workflow(name)?.ok_or_else(|| {
+    app.service.find_workflow(name)?.ok_or_else(|| {
         Problem::not_found(format!("{name} is not registered; `lobster schedule register FILE` registers it"))
     })
 }
 
-fn object(workflow: &Registered) -> Value {
-    let content = Content::of(workflow);
+fn workflow_json(workflow: &Registered) -> Value {
+    let content = Content::from_registered(workflow);
     json!({
         "name": workflow.name,
         "title": content.title,
@@ -44,20 +44,20 @@ fn object(workflow: &Registered) -> Value {
 }
 
 pub(in super::super) fn list(app: &App, asked: &Asked) -> Result<Reply, Problem> {
-    let all = app.service.workflows()?;
+    let all = app.service.list_workflows()?;
     let rows: Vec<Value> =
-        all.iter().filter(|workflow| asked.may_read(Some(&workflow.name))).map(object).collect();
+        all.iter().filter(|workflow| asked.may_read(Some(&workflow.name))).map(workflow_json).collect();
     // Problems of unregistered files are only for callers who may see all of them.
-    let problems = if asked.may_read(None) { app.problems.list() } else { Vec::new() };
+    let problems = if asked.may_read(None) { app.problems.to_sentences() } else { Vec::new() };
     Ok(Reply::json(&json!({ "workflows": rows, "problems": problems })))
 }
 
 pub(in super::super) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
-    Ok(Reply::json(&object(&found(app, asked)?)))
+    Ok(Reply::json(&workflow_json(&find_workflow(app, asked)?)))
 }
 
 pub(in super::super) fn start(app: &App, asked: &Asked) -> Result<Reply, Problem> {
-    let run = enqueue(app, asked)?.to_string();
+    let run = start_run(app, asked)?.to_string();
     Ok(Reply::json(&json!({ "run": run, "status": "queued", "href": format!("/api/v1/runs/{run}") })))
 }
 
@@ -65,8 +65,8 @@ pub(in super::super) fn start(app: &App, asked: &Asked) -> Result<Reply, Problem
 ///
 /// # Errors
 /// Fails if the arguments do not fit, or if the store cannot be written.
-pub fn enqueue(app: &App, asked: &Asked) -> Result<RunId, Problem> {
-    let workflow = found(app, asked)?;
+pub fn start_run(app: &App, asked: &Asked) -> Result<RunId, Problem> {
+    let workflow = find_workflow(app, asked)?;
     let args = match &asked.json["args"] {
         Value::Null => json!({}),
         args => args.clone(),
@@ -93,11 +93,11 @@ pub fn enqueue_for(
 ) -> Result<RunId, Problem> {
     let mut detail = cause.detail;
     detail["credential"] = json!(asked.actor.as_ref().map(|actor| &actor.credential));
-    if let Some(agent) = asked.agent() {
+    if let Some(agent) = asked.agent_name() {
         detail["agent"] = json!(agent);
     }
-    workflows::check_args(&Content::of(&workflow), &args).map_err(Problem::bad_request)?;
-    app.admit(asked.name().unwrap_or_default())?;
+    workflows::check_args(&Content::from_registered(&workflow), &args).map_err(Problem::bad_request)?;
+    app.admit_start(asked.caller_name().unwrap_or_default())?;
     let start = NewStart {
         workflow: workflow.n,
         digest: workflow.digest,
@@ -105,18 +105,18 @@ pub fn enqueue_for(
         cause: cause.name.to_owned(),
         detail,
         args,
-        actor: asked.name().map(str::to_owned),
+        actor: asked.caller_name().map(str::to_owned),
         is_serial: false,
         refusal: None,
     };
-    let run = app.service.enqueue(&start, &workflow.name, &asked.origin())?;
+    let run = app.service.enqueue_start(&start, &workflow.name, &asked.caller_origin())?;
     app.waker.wake();
     Ok(run)
 }
 
 pub(in super::super) fn register(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let name = asked.param("workflow");
-    let path = match app.service.workflow(name)? {
+    let path = match app.service.find_workflow(name)? {
         Some(known) => known.path.into(),
         None => app
             .problems
@@ -133,7 +133,7 @@ pub(in super::super) fn register(app: &App, asked: &Asked) -> Result<Reply, Prob
 /// Fails if the file is invalid or has another version, or if the store cannot be written.
 pub fn register_file(app: &App, asked: &Asked, path: &Path, read: &str) -> Result<String, Problem> {
     let unusable = |why: String| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "workflow", why);
-    let candidate = workflows::read(&app.runtime, path).map_err(unusable)?;
+    let candidate = workflows::read_candidate(&app.runtime, path).map_err(unusable)?;
     // The caller's right was checked for the workflow in the address.
     if candidate.name != asked.param("workflow") {
         return Err(Problem::bad_request("the file has the name of another workflow"));
@@ -141,10 +141,11 @@ pub fn register_file(app: &App, asked: &Asked, path: &Path, read: &str) -> Resul
     let digest = candidate.digest.to_string();
     if read != digest {
         return Err(Problem::conflict("changed", "the file is not the version that was read; read it again")
-            .with(json!({ "digest": digest })));
+            .with_details(json!({ "digest": digest })));
     }
-    workflows::register(&app.service, &candidate, asked.name(), &asked.origin()).map_err(unusable)?;
-    app.problems.wake();
+    workflows::register(&app.service, &candidate, asked.caller_name(), &asked.caller_origin())
+        .map_err(unusable)?;
+    app.problems.check_now();
     Ok(digest)
 }
 
@@ -164,7 +165,7 @@ impl FileOfWorkflow {
     ///
     /// # Errors
     /// Fails if it is outside of the server's folders.
-    pub fn editable(&self) -> Result<&Place, Problem> {
+    pub fn editable_place(&self) -> Result<&Place, Problem> {
         self.place.as_ref().ok_or_else(|| {
             let detail = format!(
                 "{} is outside of the folders of this server, so it cannot be edited here; \
@@ -182,7 +183,7 @@ impl FileOfWorkflow {
 /// Fails if the store cannot be read, or if no file can have this name.
 pub fn file_of(app: &App, asked: &Asked) -> Result<FileOfWorkflow, Problem> {
     let name = asked.param("workflow");
-    if let Some(known) = app.service.workflow(name)? {
+    if let Some(known) = app.service.find_workflow(name)? {
         let path = PathBuf::from(known.path);
         return Ok(FileOfWorkflow { place: app.files.place_of(&path), path, is_registered: true });
     }
@@ -207,7 +208,7 @@ pub fn file_of(app: &App, asked: &Asked) -> Result<FileOfWorkflow, Problem> {
 ///
 /// # Errors
 /// Fails if the workflow cannot have a file, or if the text is too long.
-pub fn check(app: &App, asked: &Asked, text: &str) -> Result<Draft, Problem> {
+pub fn check_draft(app: &App, asked: &Asked, text: &str) -> Result<Draft, Problem> {
     let source = source_of(app, asked, text)?;
     Ok(app.runtime.look_at_draft(&source))
 }
@@ -228,8 +229,8 @@ fn too_long() -> Problem {
 
 pub(in super::super) fn check_text(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let text = asked.json["text"].as_str().unwrap_or_default();
-    let draft = check(app, asked, text)?;
-    let drawn = draft.workflow.map(|workflow| draw(&workflow, &Map::new(), Format::Mermaid));
+    let draft = check_draft(app, asked, text)?;
+    let drawn = draft.workflow.map(|workflow| draw_workflow(&workflow, &Map::new(), Format::Mermaid));
     Ok(Reply::json(&json!({
         "findings": draft.findings,
         "dryRun": draft.dry_run.as_ref().ok(),
@@ -246,7 +247,7 @@ pub(in super::super) fn complete_text(app: &App, asked: &Asked) -> Result<Reply,
     // Positions are counted as browsers' scripts count them, in UTF-16 units.
     let at = asked.json["at"].as_u64().and_then(|at| usize::try_from(at).ok()).unwrap_or(usize::MAX);
     let commands: Vec<&str> = app.runtime.registry().iter().map(|spec| spec.name).collect();
-    let proposals = complete(text, bytes_before(text, at), &commands);
+    let proposals = propose_completions(text, bytes_before(text, at), &commands);
     let shown = |proposal: Proposal| {
         let unit = |at: usize| text[..at].encode_utf16().count();
         json!({
@@ -281,17 +282,22 @@ pub enum Saved {
 ///
 /// # Errors
 /// Fails if there is no place for it, or if it cannot be written.
-pub fn save(app: &App, asked: &Asked, base: Option<Digest>, text: &str) -> Result<Saved, Problem> {
+pub fn save_file(app: &App, asked: &Asked, base: Option<Digest>, text: &str) -> Result<Saved, Problem> {
     if text.len() as u64 > MOST {
         return Err(too_long());
     }
     let file = file_of(app, asked)?;
-    let place = file.editable()?;
-    match app.files.save(place, base, text) {
+    let place = file.editable_place()?;
+    match app.files.save_file(place, base, text) {
         Ok(digest) => {
             let detail = json!({ "path": place.path(), "file": digest, "was": base });
-            app.service.note_saved(asked.param("workflow"), detail, asked.name(), &asked.origin())?;
-            app.problems.wake();
+            app.service.note_saved(
+                asked.param("workflow"),
+                detail,
+                asked.caller_name(),
+                &asked.caller_origin(),
+            )?;
+            app.problems.check_now();
             Ok(Saved::Yes(digest))
         }
         Err(FileProblem::Changed(now)) => Ok(Saved::Changed(now)),
@@ -315,7 +321,7 @@ pub fn file_problem(path: &Path, problem: FileProblem) -> Problem {
 pub(in super::super) fn read_file(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let file = file_of(app, asked)?;
     let content = match &file.place {
-        Some(place) => app.files.read(place).map_err(|problem| file_problem(&file.path, problem))?,
+        Some(place) => app.files.read_file(place).map_err(|problem| file_problem(&file.path, problem))?,
         None => None,
     };
     let content = content.ok_or_else(|| {
@@ -329,12 +335,12 @@ pub(in super::super) fn save_text(app: &App, asked: &Asked) -> Result<Reply, Pro
         None => None,
         Some(text) => Some(text.parse().map_err(|_| Problem::bad_request("`was` is not a file digest"))?),
     };
-    match save(app, asked, base, asked.json["text"].as_str().unwrap_or_default())? {
+    match save_file(app, asked, base, asked.json["text"].as_str().unwrap_or_default())? {
         Saved::Yes(digest) => Ok(Reply::json(&json!({ "file": digest }))),
         Saved::Changed(now) => {
             let digest = now.map(|now| now.digest);
             Err(Problem::conflict("changed", "the file has changed since it was read; read it again")
-                .with(json!({ "file": digest })))
+                .with_details(json!({ "file": digest })))
         }
     }
 }

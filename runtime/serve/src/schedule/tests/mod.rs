@@ -79,11 +79,11 @@ impl World {
         let registration = Registration {
             name: name.to_owned(),
             path: format!("/{name}.lobster"),
-            digest: Digest::of(name.as_bytes()),
+            digest: Digest::of_bytes(name.as_bytes()),
             content: "{}".to_owned(),
             schedules,
         };
-        self.service().register(&registration, Some("ann"), "test", None).unwrap();
+        self.service().register_workflow(&registration, Some("ann"), "test", None).unwrap();
     }
 
     fn scheduler(&self) -> Scheduler {
@@ -91,20 +91,20 @@ impl World {
     }
 
     fn row(&self) -> ScheduleRow {
-        self.service().schedules().unwrap().pop().unwrap()
+        self.service().list_schedules().unwrap().pop().unwrap()
     }
 
     /// The ledger of the only schedule, oldest entry first.
     fn ledger(&self) -> Vec<(String, TickState, u64)> {
-        let mut ticks = self.service().ticks(self.row().n, i64::MIN, 1000).unwrap();
+        let mut ticks = self.service().list_ticks(self.row().n, i64::MIN, 1000).unwrap();
         ticks.reverse();
         ticks.into_iter().map(|tick| (tick.key, tick.state, tick.count)).collect()
     }
 
     /// Ends all runs.
     fn end_runs(&self) {
-        for start in self.service().starts(false, 1000).unwrap() {
-            self.service().stand(start.run, &Standing::Over).unwrap();
+        for start in self.service().list_starts(false, 1000).unwrap() {
+            self.service().record_standing(start.run, &Standing::Over).unwrap();
         }
     }
 }
@@ -132,16 +132,16 @@ fn a_tick_fires_when_it_is_due_and_names_when_to_look_again() {
     let due = cron("0 9 * * *", "Europe/Berlin");
     world.register("a", vec![schedule("s", due, Missed::Skip, Overlap::Skip)]);
     let mut scheduler = world.scheduler();
-    let turn = scheduler.turn().unwrap();
+    let turn = scheduler.decide_due().unwrap();
     assert_eq!((turn.starts, turn.next), (0, Some(ms("2026-11-20T08:00:00Z"))));
     world.set(ms("2026-11-20T08:00:00.030Z"));
-    let turn = scheduler.turn().unwrap();
+    let turn = scheduler.decide_due().unwrap();
     assert_eq!((turn.starts, turn.next), (1, Some(ms("2026-11-21T08:00:00Z"))));
     assert_eq!(world.ledger(), [found("2026-11-20T09:00:00", TickState::Fired, 1)]);
-    let start = world.service().starts(false, 9).unwrap().pop().unwrap();
+    let start = world.service().list_starts(false, 9).unwrap().pop().unwrap();
     assert_eq!((start.cause.as_str(), start.actor.as_deref()), ("schedule", Some("schedule:a/s")));
     assert_eq!(start.detail["tick"], json!("2026-11-20T09:00:00"));
-    assert_eq!(scheduler.turn().unwrap().starts, 0);
+    assert_eq!(scheduler.decide_due().unwrap().starts, 0);
 }
 
 #[test]
@@ -161,9 +161,9 @@ fn a_gap_and_a_fold_of_the_clock_have_the_ticks_that_people_expect() {
         world.register("a", vec![schedule("s", cron(pattern, zone), Missed::Skip, Overlap::Allow)]);
         let mut scheduler = world.scheduler();
         let mut starts = 0;
-        while let Some(next) = scheduler.turn().unwrap().next.filter(|next| *next <= ms(to)) {
+        while let Some(next) = scheduler.decide_due().unwrap().next.filter(|next| *next <= ms(to)) {
             world.set(next);
-            starts += scheduler.turn().unwrap().starts;
+            starts += scheduler.decide_due().unwrap().starts;
         }
         assert_eq!(starts, expected, "{pattern} in {zone}: {:?}", world.ledger());
         assert!(world.ledger().iter().all(|(_, state, _)| *state == TickState::Fired));
@@ -181,7 +181,7 @@ fn three_days_without_a_server_are_no_avalanche() {
         let world = World::at("2026-11-20T12:00:00Z");
         world.register("a", vec![schedule("s", minutes(), missed, Overlap::Skip)]);
         world.set(ms("2026-11-23T12:00:00.010Z"));
-        assert_eq!(world.scheduler().turn().unwrap().starts, run, "{missed:?}");
+        assert_eq!(world.scheduler().decide_due().unwrap().starts, run, "{missed:?}");
         assert_eq!(world.ledger()[0], found("2026-11-20T12:01:00", TickState::Missed, left_out));
         let ran: u64 = world.ledger()[1..].iter().map(|(.., count)| count).sum();
         assert_eq!((ran, left_out + ran), (run as u64, 4320), "{missed:?}: {:?}", world.ledger());
@@ -210,7 +210,7 @@ fn no_cap_drops_a_tick_at_the_exact_minute() {
                 world.register("a", vec![schedule("s", cron(pattern, "UTC"), missed, Overlap::Allow)]);
                 let mut scheduler = world.scheduler();
                 world.set(ms(due) + late);
-                let starts = scheduler.turn().unwrap().starts;
+                let starts = scheduler.decide_due().unwrap().starts;
                 let counted: u64 = world.ledger().iter().map(|(_, _, count)| count).sum();
                 // Number of ticks due after 8:59 and until now.
                 let passed = u64::try_from((late + 60_000) / 60_000).unwrap();
@@ -225,7 +225,7 @@ fn no_cap_drops_a_tick_at_the_exact_minute() {
                 if (0..1000).contains(&late) {
                     assert_eq!(starts, 1, "{told}");
                 }
-                for tick in world.service().ticks(world.row().n, i64::MIN, 9).unwrap() {
+                for tick in world.service().list_ticks(world.row().n, i64::MIN, 9).unwrap() {
                     assert!(tick.run.is_some() || tick.reason.is_some(), "{told}: {tick:?}");
                 }
             }
@@ -242,10 +242,10 @@ fn what_was_due_while_a_machine_slept_is_accounted_for() {
             world.register("a", vec![schedule("s", cron("0 * * * *", "UTC"), missed, Overlap::Skip)]);
             // The program is not restarted: it sleeps with the machine.
             let mut scheduler = world.scheduler();
-            scheduler.turn().unwrap();
+            scheduler.decide_due().unwrap();
             world.set(world.now() + hours * 3_600_000);
-            let turn = scheduler.turn().unwrap();
-            let ticks = world.service().ticks(world.row().n, i64::MIN, 99).unwrap();
+            let turn = scheduler.decide_due().unwrap();
+            let ticks = world.service().list_ticks(world.row().n, i64::MIN, 99).unwrap();
             let all: u64 = ticks.iter().map(|tick| tick.count).sum();
             assert_eq!(all, hours.unsigned_abs(), "{missed:?} {ticks:?}");
             assert_eq!(turn.starts, usize::from(missed != Missed::Skip), "{ticks:?}");
@@ -267,7 +267,7 @@ fn an_interval_does_not_begin_anew_when_a_machine_sleeps() {
     for (wake, starts) in [("13:00", 0), ("17:10", 1), ("19:30", 0), ("21:00", 1), ("23:50", 0)] {
         world.set(ms(&format!("2026-11-20T{wake}:00Z")));
         let mut scheduler = world.scheduler();
-        assert_eq!(scheduler.turn().unwrap().starts, starts, "{wake}: {:?}", world.ledger());
+        assert_eq!(scheduler.decide_due().unwrap().starts, starts, "{wake}: {:?}", world.ledger());
         world.end_runs();
     }
 }
@@ -279,18 +279,18 @@ fn a_run_that_waits_overnight_is_the_reason_for_what_is_skipped() {
     world.register("a", vec![schedule("s", due, Missed::Skip, Overlap::Skip)]);
     let mut scheduler = world.scheduler();
     let mut at = |until: &str| {
-        while let Some(next) = scheduler.turn().unwrap().next.filter(|next| *next <= ms(until)) {
+        while let Some(next) = scheduler.decide_due().unwrap().next.filter(|next| *next <= ms(until)) {
             world.set(next);
         }
     };
     at("2026-11-20T20:05:00Z");
-    let start = world.service().starts(false, 9).unwrap().pop().unwrap();
-    world.service().stand(start.run, &Standing::Parked).unwrap();
+    let start = world.service().list_starts(false, 9).unwrap().pop().unwrap();
+    world.service().record_standing(start.run, &Standing::Parked).unwrap();
     at("2026-11-21T08:05:00Z");
     assert_eq!(world.ledger()[1..], [found("2026-11-20T20:10:00", TickState::Skipped, 144)]);
-    let reason = world.service().ticks(world.row().n, 0, 1).unwrap()[0].reason.clone().unwrap();
-    assert!(reason.contains(&start.run.short()) && reason.contains("waits for an answer"), "{reason}");
-    world.service().stand(start.run, &Standing::Over).unwrap();
+    let reason = world.service().list_ticks(world.row().n, 0, 1).unwrap()[0].reason.clone().unwrap();
+    assert!(reason.contains(&start.run.short_id()) && reason.contains("waits for an answer"), "{reason}");
+    world.service().record_standing(start.run, &Standing::Over).unwrap();
     at("2026-11-21T08:10:00Z");
     assert_eq!(world.ledger()[2], found("2026-11-21T08:10:00", TickState::Fired, 1));
 }
@@ -303,7 +303,7 @@ fn a_queue_has_an_end_and_the_previous_run_is_cancelled() {
     let mut scheduler = world.scheduler();
     for minute in 1..=5 {
         world.set(ms("2026-11-20T20:00:00Z") + minute * 60_000);
-        scheduler.turn().unwrap();
+        scheduler.decide_due().unwrap();
         if minute == 1 {
             world.service().take_starts("x", i64::MAX, 9).unwrap();
         }
@@ -318,7 +318,7 @@ fn a_queue_has_an_end_and_the_previous_run_is_cancelled() {
     world.register("a", vec![schedule("s", due, Missed::Skip, Overlap::CancelPrevious)]);
     let run = |minute: i64| {
         world.set(ms("2026-11-20T20:00:00Z") + minute * 60_000);
-        world.scheduler().turn().unwrap();
+        world.scheduler().decide_due().unwrap();
         let taken = world.service().take_starts("x", i64::MAX, 9).unwrap();
         taken.into_iter().next()
     };
@@ -329,7 +329,7 @@ fn a_queue_has_an_end_and_the_previous_run_is_cancelled() {
     assert!(
         cancelled.cancel.is_some_and(|why| why.contains("20:07:00")) && cancelled.state == StartState::Taken
     );
-    world.service().stand(first.run, &Standing::Over).unwrap();
+    world.service().record_standing(first.run, &Standing::Over).unwrap();
     assert!(run(8).is_some());
 }
 
@@ -344,21 +344,21 @@ fn a_clock_that_jumps_fires_nothing_twice() {
         let begin = world.now();
         for step in 1..=10 {
             world.set(begin + step * 60_000);
-            scheduler.turn().unwrap();
+            scheduler.decide_due().unwrap();
         }
         world.set(world.now() + jump);
-        scheduler.turn().unwrap();
+        scheduler.decide_due().unwrap();
         let before = world.ledger();
         // The clock is set back again, like a clock that was wrong for a while.
         world.set(begin + 10 * 60_000 + 1);
-        scheduler.turn().unwrap();
+        scheduler.decide_due().unwrap();
         for step in 11..=200 {
             world.set(begin + step * 60_000);
-            scheduler.turn().unwrap();
+            scheduler.decide_due().unwrap();
         }
-        let ticks: Vec<_> = world.service().ticks(world.row().n, i64::MIN, 1000).unwrap();
+        let ticks: Vec<_> = world.service().list_ticks(world.row().n, i64::MIN, 1000).unwrap();
         let runs = ticks.iter().filter(|tick| tick.run.is_some()).count();
-        let mut starts = world.service().starts(true, 1000).unwrap();
+        let mut starts = world.service().list_starts(true, 1000).unwrap();
         starts.retain(|start| start.state != StartState::Withdrawn);
         assert_eq!(starts.len(), runs, "{jump}: {before:?}");
         // 200 minutes: no process had begun with the starts that were queued while the clock was ahead.
@@ -377,13 +377,13 @@ fn what_a_wrong_clock_queued_is_withdrawn_and_due_again() {
     let (mut scheduler, service, begin) = (world.scheduler(), world.service(), world.now());
     let queued = || service.count_queued().unwrap();
     world.set(begin + 60_000);
-    scheduler.turn().unwrap();
+    scheduler.decide_due().unwrap();
     world.set(begin + DAY);
-    scheduler.turn().unwrap();
+    scheduler.decide_due().unwrap();
     assert_eq!(queued(), 101);
-    let tomorrow = service.starts(false, 1).unwrap()[0].run;
+    let tomorrow = service.list_starts(false, 1).unwrap()[0].run;
     world.set(begin + 64_000);
-    scheduler.turn().unwrap();
+    scheduler.decide_due().unwrap();
     assert_eq!(queued(), 1, "only due ticks stay queued");
     let withdrawn = service.start_of(tomorrow).unwrap().unwrap();
     assert_eq!(withdrawn.state, StartState::Withdrawn);
@@ -391,11 +391,11 @@ fn what_a_wrong_clock_queued_is_withdrawn_and_due_again() {
     // A clock that has lost the time retracts nothing.
     let ledger = world.ledger();
     world.set(1_000);
-    scheduler.turn().unwrap();
+    scheduler.decide_due().unwrap();
     assert_eq!((queued(), world.ledger()), (1, ledger));
     for minute in 2..=24 * 60 {
         world.set(begin + minute * 60_000);
-        scheduler.turn().unwrap();
+        scheduler.decide_due().unwrap();
     }
     assert_eq!(queued(), 24 * 60, "each minute of the day is due once");
 }
@@ -408,15 +408,15 @@ fn what_is_paused_is_accounted_for() {
     let mut scheduler = world.scheduler();
     let service = world.service();
     world.set(ms("2026-11-20T20:01:00Z"));
-    scheduler.turn().unwrap();
-    assert!(scheduler.settle(&world.row()).unwrap());
-    service.pause(&world.row(), true, Some("ann"), "test").unwrap();
+    scheduler.decide_due().unwrap();
+    assert!(scheduler.settle_schedule(&world.row()).unwrap());
+    service.set_paused(&world.row(), true, Some("ann"), "test").unwrap();
     world.set(ms("2026-11-20T21:00:10Z"));
-    let turn = scheduler.turn().unwrap();
+    let turn = scheduler.decide_due().unwrap();
     assert_eq!((turn.decided, turn.next), (0, None));
-    assert!(scheduler.settle(&world.row()).unwrap());
-    service.pause(&world.row(), false, Some("bob"), "test").unwrap();
-    let turn = scheduler.turn().unwrap();
+    assert!(scheduler.settle_schedule(&world.row()).unwrap());
+    service.set_paused(&world.row(), false, Some("bob"), "test").unwrap();
+    let turn = scheduler.decide_due().unwrap();
     assert_eq!((turn.starts, turn.next), (0, Some(ms("2026-11-20T21:01:00Z"))));
     assert_eq!(
         world.ledger(),
@@ -425,7 +425,7 @@ fn what_is_paused_is_accounted_for() {
             found("2026-11-20T20:02:00", TickState::Paused, 59)
         ]
     );
-    let reason = service.ticks(world.row().n, 0, 1).unwrap()[0].reason.clone();
+    let reason = service.list_ticks(world.row().n, 0, 1).unwrap()[0].reason.clone();
     assert_eq!(reason.as_deref(), Some("paused by ann"));
 }
 
@@ -437,15 +437,16 @@ fn jitter_is_the_same_on_every_server_and_puts_off_by_less_than_it_says() {
         ..schedule(&format!("s{n}"), cron("0 21 * * *", "UTC"), Missed::Skip, Overlap::Skip)
     });
     world.register("a", many.collect());
-    let starts: Vec<i64> = world.service().schedules().unwrap().iter().filter_map(|row| row.next).collect();
+    let starts: Vec<i64> =
+        world.service().list_schedules().unwrap().iter().filter_map(|row| row.next).collect();
     let due = ms("2026-11-20T21:00:00Z");
     assert!(starts.iter().all(|start| (due..due + 60_000).contains(start)));
     assert!(starts.iter().collect::<std::collections::HashSet<_>>().len() > 40);
     let (mut one, mut other) = (world.scheduler(), Scheduler::new(&world.another_store()).unwrap());
     world.set(due + 60_000);
-    assert_eq!(one.turn().unwrap().starts + other.turn().unwrap().starts, 50);
-    let ticks = world.service().schedules().unwrap();
-    let ticks = ticks.iter().flat_map(|row| world.service().ticks(row.n, 0, 9).unwrap());
+    assert_eq!(one.decide_due().unwrap().starts + other.decide_due().unwrap().starts, 50);
+    let ticks = world.service().list_schedules().unwrap();
+    let ticks = ticks.iter().flat_map(|row| world.service().list_ticks(row.n, 0, 9).unwrap());
     assert!(ticks.into_iter().all(|tick| tick.due == due && tick.state == TickState::Fired));
 }
 
@@ -460,9 +461,9 @@ fn many_schedules_are_decided_in_one_turn() {
     let mut scheduler = world.scheduler();
     world.set(ms("2026-11-20T20:01:00Z"));
     let begun = std::time::Instant::now();
-    assert_eq!(scheduler.turn().unwrap().starts, count);
+    assert_eq!(scheduler.decide_due().unwrap().starts, count);
     let busy = begun.elapsed();
     let begun = std::time::Instant::now();
-    assert_eq!(scheduler.turn().unwrap().decided, 0);
+    assert_eq!(scheduler.decide_due().unwrap().decided, 0);
     println!("{count} schedules: due at once {busy:?}, nothing due {:?}", begun.elapsed());
 }

@@ -10,7 +10,7 @@ use lobster_runtime::language::triggers::{Due, DueTick, Missed, Overlap, Schedul
 use lobster_runtime::store::RunId;
 use lobster_runtime::store::service::{ScheduleRow, Settlement, Standing, StartState, TickState};
 
-use super::super::spec::instant;
+use super::super::spec::instant_from_ms;
 use super::super::{Scheduler, Turn};
 use super::{World, cron, ms, schedule};
 
@@ -77,7 +77,7 @@ struct Modelled {
 impl Modelled {
     /// A server has read the clock. `busy` is true if runs had not ended, and `queued` is the number of queued ones.
     fn look(&mut self, now: i64, busy: bool, queued: u64) {
-        let clock = now - i64::try_from(self.schedule.delay_ms(&self.row.title())).unwrap();
+        let clock = now - i64::try_from(self.schedule.delay_ms(&self.row.display_name())).unwrap();
         let due: Vec<DueTick> = self.ticks[self.done..]
             .iter()
             .take_while(|tick| tick.due.as_millisecond() <= clock)
@@ -143,11 +143,11 @@ impl Executor {
             self.ends.iter().filter(|(_, end)| **end <= now).map(|(run, _)| *run).collect();
         for run in over {
             self.ends.remove(&run);
-            service.stand(run, &Standing::Over).unwrap();
+            service.record_standing(run, &Standing::Over).unwrap();
         }
         for start in service.starts_to_cancel().unwrap() {
             self.ends.remove(&start.run);
-            service.stand(start.run, &Standing::Over).unwrap();
+            service.record_standing(start.run, &Standing::Over).unwrap();
         }
         for start in service.take_starts("executor", i64::MAX, 1000).unwrap() {
             self.ends.insert(start.run, now + 1 + i64::try_from(random.below(5 * 3_600_000)).unwrap());
@@ -164,13 +164,13 @@ fn look(world: &World, scheduler: &mut Scheduler, models: &mut [Modelled]) -> Tu
         let queued = active.iter().filter(|start| start.state == StartState::Queued).count();
         model.look(now, !active.is_empty(), queued as u64);
     }
-    scheduler.turn().unwrap()
+    scheduler.decide_due().unwrap()
 }
 
 /// The ticks that the entries of a schedule cover, each as often as it is covered.
 fn accounted(world: &World, model: &Modelled) -> Vec<(String, TickState)> {
     let mut all = Vec::new();
-    let mut entries = world.service().ticks(model.row.n, i64::MIN, usize::MAX).unwrap();
+    let mut entries = world.service().list_ticks(model.row.n, i64::MIN, usize::MAX).unwrap();
     entries.reverse();
     for entry in entries {
         let mut covered: Vec<_> = model
@@ -197,12 +197,12 @@ fn simulate(seed: u64, from: &str, count: u64) {
     let schedules: Vec<Schedule> = (0..count).map(|n| random_schedule(&mut random, n)).collect();
     world.register("a", schedules.clone());
     let begin = world.now();
-    let rows = world.service().schedules().unwrap();
+    let rows = world.service().list_schedules().unwrap();
     let mut models: Vec<Modelled> = rows
         .into_iter()
         .map(|row| {
             let schedule = schedules.iter().find(|one| one.name == row.name).unwrap().clone();
-            let ticks = schedule.ticks_after(instant(begin), &zones).unwrap();
+            let ticks = schedule.ticks_after(instant_from_ms(begin), &zones).unwrap();
             let ticks = ticks.take_while(|tick| tick.due.as_millisecond() <= end + 86_400_000).collect();
             Modelled { row, schedule, ticks, done: 0, decided: begin, outcome: BTreeMap::new() }
         })
@@ -226,14 +226,14 @@ fn simulate(seed: u64, from: &str, count: u64) {
         if frozen.is_none() && random.below(20) == 0 {
             let due = world.service().due_schedules(world.now(), 1000).unwrap();
             let held: Vec<_> =
-                due.iter().map(|row| servers[1].settlement(row, world.now()).unwrap()).collect();
+                due.iter().map(|row| servers[1].make_settlement(row, world.now()).unwrap()).collect();
             frozen = Some((world.now() + 3_600_000, held));
         }
         let which = usize::from(frozen.is_none() && random.below(2) == 0);
         let turn = look(&world, &mut servers[which], &mut models);
         if let Some((_, held)) = frozen.take_if(|(until, _)| *until <= world.now()) {
             stale += held.len();
-            let counted = servers[1].service.settle(&held).unwrap();
+            let counted = servers[1].service.write_settlements(&held).unwrap();
             assert!(counted.iter().all(|counted| !counted), "a decision of a frozen server was written");
         }
         let next = turn.next.unwrap_or(end).max(world.now() + 1);
@@ -246,7 +246,7 @@ fn simulate(seed: u64, from: &str, count: u64) {
             model.ticks[..model.done].iter().map(|tick| (tick.key(), model.outcome[&tick.key()])).collect();
         assert_eq!(accounted, expected, "seed {seed}: {:?} decided {}", model.schedule, model.decided);
         ticks += expected.len();
-        let entries = world.service().ticks(model.row.n, i64::MIN, usize::MAX).unwrap();
+        let entries = world.service().list_ticks(model.row.n, i64::MIN, usize::MAX).unwrap();
         let ran = |state| matches!(state, TickState::Fired | TickState::CaughtUp);
         assert!(entries.iter().all(|entry| entry.run.is_some() == ran(entry.state)));
     }

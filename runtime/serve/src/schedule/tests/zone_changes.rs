@@ -53,22 +53,22 @@ fn changed_rules_of_a_zone_move_the_ticks_to_come_and_are_told() {
         let noon = |hours: i64, day: i64| ms("2026-11-20T12:00:00Z") + day * 86_400_000 - hours * 3_600_000;
         // Covers a restarted program and a program that reloads its database.
         let mut scheduler = Scheduler::new(&world.store).unwrap().with_zones(zones(dir.path(), before));
-        scheduler.turn().unwrap();
-        assert_eq!(world.service().rescheduled(&world.row()).unwrap(), None, "{before} {after}");
+        scheduler.decide_due().unwrap();
+        assert_eq!(world.service().last_rescheduling(&world.row()).unwrap(), None, "{before} {after}");
         scheduler = scheduler.with_zones(zones(dir.path(), after));
         world.set(world.now() + 11 * 60_000);
-        let turn = scheduler.turn().unwrap();
+        let turn = scheduler.decide_due().unwrap();
         let next = turn.next.unwrap();
         let wanted = (0..3).map(|day| noon(after.into(), day)).find(|at| *at > world.now()).unwrap();
         assert_eq!(next, wanted, "{before} to {after}");
-        let told = world.service().rescheduled(&world.row()).unwrap();
+        let told = world.service().last_rescheduling(&world.row()).unwrap();
         assert_eq!(told.map(|(_, was, is)| (was, is)), (first != next).then_some((first, next)));
         // The tick fires once at its new time, and not at the old one.
         world.set(next);
-        assert_eq!(scheduler.turn().unwrap().starts, 1, "{before} to {after}");
+        assert_eq!(scheduler.decide_due().unwrap().starts, 1, "{before} to {after}");
         world.end_runs();
         world.set(next + 23 * 3_600_000);
-        assert_eq!(scheduler.turn().unwrap().starts, 0, "{before} to {after}: {:?}", world.ledger());
+        assert_eq!(scheduler.decide_due().unwrap().starts, 0, "{before} to {after}: {:?}", world.ledger());
         assert!(world.ledger().iter().all(|(_, state, count)| (*state, *count) == (TickState::Fired, 1)));
     }
 }
@@ -86,12 +86,12 @@ fn rules_that_put_a_tick_into_the_past_have_it_decided_at_once() {
     world.set(ms("2026-11-20T11:30:00Z"));
     // By the new rules, noon was at ten.
     let mut scheduler = Scheduler::new(&world.store).unwrap().with_zones(zones(dir.path(), 2));
-    assert_eq!(scheduler.turn().unwrap().starts, 1);
+    assert_eq!(scheduler.decide_due().unwrap().starts, 1);
     assert_eq!(world.ledger(), [super::found("2026-11-20T12:00:00", TickState::CaughtUp, 1)]);
     world.end_runs();
     world.set(ms("2026-11-20T12:00:00Z"));
     assert_eq!(
-        scheduler.turn().unwrap().starts,
+        scheduler.decide_due().unwrap().starts,
         0,
         "the same noon does not fire twice: {:?}",
         world.ledger()
