@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use base64::Engine as _;
-use lobster_runtime::http::{Fetch, Fetched, Limits, Url, Verb, fetch, is_safe};
+use lobster_runtime::http::{Fetch, Fetched, HttpLimits, Url, Verb, fetch, is_safe};
 use lobster_runtime::json;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -36,7 +36,7 @@ const MOST_SIGNATURES: usize = 32;
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
 /// Limits of downloads: the largest program and the longest silence.
-pub(crate) const LIMITS: Limits = Limits { idle: Duration::from_secs(60), body: 256 << 20 };
+pub(crate) const LIMITS: HttpLimits = HttpLimits { idle: Duration::from_secs(60), body: 256 << 20 };
 
 /// The type in a payload of cosign.
 pub(crate) const PAYLOAD: &str = "cosign container image signature";
@@ -307,7 +307,7 @@ impl<'w> Session<'w> {
         let is_elsewhere = request.url.origin() != self.wanted.endpoint_url("", "")?.origin();
         let mut send = |authorization: &Option<String>| {
             request.authorization.clone_from(authorization);
-            fetch(&request, Limits { idle, ..LIMITS }).map_err(CommandError::failed)
+            fetch(&request, HttpLimits { idle, ..LIMITS }).map_err(CommandError::failed)
         };
         if is_elsewhere {
             return send(&None);

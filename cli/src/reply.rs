@@ -24,7 +24,7 @@ use crate::terminal::{self, Left};
 static OWES_ENVELOPE: Mutex<bool> = Mutex::new(false);
 
 /// The way in which results are printed.
-pub(crate) struct Reply {
+pub(crate) struct ResultPrinter {
     pub(crate) mode: Mode,
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn print_owed_envelope(signal: &str) {
     }
 }
 
-impl Reply {
+impl ResultPrinter {
     pub(crate) fn new(mode: Mode) -> Self {
         *lock(&OWES_ENVELOPE) = mode == Mode::Tool;
         Self { mode }

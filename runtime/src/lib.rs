@@ -103,8 +103,8 @@ pub mod engine {
     pub use lobster_engine::origin::{TOKEN_MODE, is_inside_a_run};
     pub use lobster_engine::{
         AT_ONCE, Ahead, Asked, AskedCommand, Caller, Fact, Heard, Interrupted, NOTIFY_TIMEOUT,
-        NOTIFY_VARIABLE, Notify, Occasions, Output, Progress, PromptError, Prompter, QuestionKind,
-        QuestionView, Said, SetsGoing, UnseenEnd, Weight, gate_token,
+        NOTIFY_VARIABLE, Notify, Occasions, Progress, PromptError, Prompter, QuestionKind, QuestionView,
+        RunOutput, Said, SetsGoing, UnseenEnd, Weight, gate_token,
     };
 }
 
@@ -216,7 +216,7 @@ pub mod figures {
 
 /// Limits of model calls: calls, tokens and dollars.
 pub mod budget {
-    pub use lobster_base::budget::{Amount, Limits, MOST_USD, Unit, nano_usd};
+    pub use lobster_base::budget::{Amount, MOST_USD, Unit, UsageLimits, nano_usd};
     pub use lobster_engine::budget::SERVICE_KEY;
 }
 
@@ -238,7 +238,7 @@ pub mod model {
 /// Downloads from other machines, for programs that prepare runs.
 pub mod http {
     pub use lobster_models::http::fetch::{Fetch, Fetched, Verb, fetch, is_safe};
-    pub use lobster_models::http::{Limits, Url};
+    pub use lobster_models::http::{HttpLimits, Url};
 }
 
 /// Permissions of native commands: reading, deciding and proposing rules.
@@ -297,7 +297,7 @@ pub mod replay {
     /// File changes made by steps, and undoing them.
     pub mod changes {
         pub use lobster_changes::{
-            ByteText, Change, ChangeSet, Entry, Kind as ChangeKind, Reading, Resolution, is_executable,
+            ByteText, Change, ChangeKind, ChangeSet, Entry, Reading, Resolution, is_executable,
         };
         pub use lobster_engine::kinds::changes::system_links;
         pub use lobster_engine::kinds::finished_commits::{record_unseen_ends, tell_owner};

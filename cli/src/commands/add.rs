@@ -13,7 +13,7 @@ use lobster_runtime::runtime::Runtime;
 use lobster_runtime::stage::Mode;
 
 use self::signature::Key;
-use self::source::{Source, Taken};
+use self::source::{ComponentSource, Taken};
 use super::step;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::render::{Quoting, units};
@@ -116,7 +116,7 @@ fn write_file(file: &Path, bytes: &[u8]) -> Result<(), CommandError> {
 }
 
 fn add_step(project: &mut Project, args: &Args, text: &str) -> CommandResult {
-    let source = Source::parse(text)?;
+    let source = ComponentSource::parse(text)?;
     let taken = source.read_program()?;
     let Taken { bytes, told, .. } = &taken;
     let digest = Digest::of_bytes(bytes);
@@ -138,7 +138,7 @@ fn add_step(project: &mut Project, args: &Args, text: &str) -> CommandResult {
     };
     // A file inside the project is not copied.
     let within = match &source {
-        Source::File(file) => file.canonicalize().ok().and_then(|file| {
+        ComponentSource::File(file) => file.canonicalize().ok().and_then(|file| {
             let dir = project.dir().canonicalize().ok()?;
             file.strip_prefix(dir).ok().map(Path::to_owned)
         }),
@@ -262,9 +262,9 @@ fn update_step(project: &mut Project, args: &Args, name: &str) -> CommandResult 
 }
 
 /// The source of a locked component; a file is relative to the project's directory.
-fn source_of_locked(project: &Project, step: &LockedStep) -> Result<Source, CommandError> {
-    Ok(match Source::parse(&step.source)? {
-        Source::File(file) => Source::File(project.dir().join(file)),
+fn source_of_locked(project: &Project, step: &LockedStep) -> Result<ComponentSource, CommandError> {
+    Ok(match ComponentSource::parse(&step.source)? {
+        ComponentSource::File(file) => ComponentSource::File(project.dir().join(file)),
         other => other,
     })
 }

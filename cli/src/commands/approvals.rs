@@ -21,7 +21,7 @@ use crate::events;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::live;
 use crate::prepare;
-use crate::render::pager::Output;
+use crate::render::pager::PagedOutput;
 use crate::render::print_to_stderr;
 use crate::render::question::{self, Paper};
 use crate::render::text::{cut, wrap};
@@ -228,7 +228,7 @@ fn pick(store: &Store) -> Result<Gate, CommandError> {
 fn list(store: &Store, args: &Args) -> CommandResult {
     let status = (!args.all).then_some(GateStatus::Open);
     let gates = store.list_approvals(&GateFilter { status, ..GateFilter::default() })?;
-    let mut out = Output::for_reader(args.json);
+    let mut out = PagedOutput::for_reader(args.json);
     if args.json {
         writeln!(out, "{}", json::pretty(&gates.iter().map(object).collect::<Vec<_>>()))?;
         return Ok(Exit::OK);
@@ -277,7 +277,7 @@ fn show(store: &Store, gate: &Gate, as_json: bool) -> CommandResult {
         GateStatus::Answered | GateStatus::Cancelled | GateStatus::Expired => (None, None),
     };
     let changed = ahead.as_ref().is_some_and(|ahead| view.update_sets_going(&SetsGoing::from_ahead(ahead)));
-    let mut out = Output::for_reader(as_json);
+    let mut out = PagedOutput::for_reader(as_json);
     if as_json {
         let mut shown = object(gate);
         shown["facts"] = json!(view.facts);
@@ -307,7 +307,7 @@ fn show(store: &Store, gate: &Gate, as_json: bool) -> CommandResult {
 /// Answers a gate and prints an envelope in every case.
 fn answer(id: Option<&str>, reply: impl FnOnce() -> Result<Reply, CommandError>) -> CommandResult {
     end_with_run();
-    let envelope = crate::reply::Reply::for_reader();
+    let envelope = crate::reply::ResultPrinter::for_reader();
     let asked = open_store().and_then(|(runtime, store)| {
         let reply = reply()?;
         let gate = find(&runtime, &store, id, Some(&reply))?;

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
-use crate::render::pager::Output;
+use crate::render::pager::PagedOutput;
 use crate::render::table::{Cell, Room, Table};
 use crate::render::{clip, one_line, units};
 use crate::which;
@@ -84,7 +84,7 @@ fn parse_time(text: &str) -> Result<i64, String> {
 pub(crate) fn run(args: &Args) -> CommandResult {
     let runtime = prepare::runtime(Mode::Human)?;
     let store = runtime.store()?;
-    let mut out = Output::for_reader(args.json || args.jsonl || args.task.is_some());
+    let mut out = PagedOutput::for_reader(args.json || args.jsonl || args.task.is_some());
     let find = |run: &Option<String>| run.as_deref().map(|run| which::run(&store, run)).transpose();
     if let Some(Task::Verify { run, anchor, json }) = &args.task {
         if let Some(named) = anchor.as_ref().filter(|named| !named.exists()) {

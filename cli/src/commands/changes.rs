@@ -18,7 +18,7 @@ use similar::{ChangeTag, TextDiff};
 
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
-use crate::render::pager::Output;
+use crate::render::pager::PagedOutput;
 use crate::render::question::{BOLD, DIM};
 use crate::render::table::Room;
 use crate::render::{harmless, one_line, print_to_stderr, units};
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let (journal, broken) = prepare::found_journal(&store, id)?;
     let mut found = changes_in(&store, &journal).map_err(CommandError::failed)?;
     found.retain(|changes| args.step.as_ref().is_none_or(|step| is_within(&changes.step, step)));
-    let mut out = Output::for_reader(args.json);
+    let mut out = PagedOutput::for_reader(args.json);
     if args.json {
         let all = found.iter().map(|changes| changes_as_json(&store, changes));
         let all: Vec<Value> = all.chain(broken.map(|broken| json!({ "broken": broken }))).collect();

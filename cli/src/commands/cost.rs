@@ -15,7 +15,7 @@ use super::models;
 use crate::exit::{CommandResult, Exit};
 use crate::prepare;
 use crate::render::one_line;
-use crate::render::pager::Output;
+use crate::render::pager::PagedOutput;
 use crate::render::table::{Cell, Room, Table};
 use crate::render::units;
 
@@ -183,7 +183,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         By::Model | By::Workflow => rows.sort_by(|a, b| b.2.usd.total_cmp(&a.2.usd)),
     }
     let budgets = store.spent_on(store.today())?;
-    let mut out = Output::for_reader(args.json);
+    let mut out = PagedOutput::for_reader(args.json);
     if args.json {
         let object = |(key, name, sum): &(String, String, Sum)| {
             let mut object = sum.to_json();

@@ -9,7 +9,7 @@ use lobster_runtime::store::StoreError;
 
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
-use crate::render::pager::Output;
+use crate::render::pager::PagedOutput;
 use crate::render::table::{self, Cell, Room, Table};
 use crate::render::{one_line, units};
 use crate::which;
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let same = diff.is_same() && before == after;
     let exit = if same { Exit::OK } else { Exit::FAILED };
     diff.broken.iter().for_each(prepare::warn_of_damage);
-    let mut out = Output::for_reader(args.json);
+    let mut out = PagedOutput::for_reader(args.json);
     if args.json {
         let mut object = serde_json::to_value(&diff).map_err(CommandError::failed)?;
         object["statusBefore"] = before.as_str().into();

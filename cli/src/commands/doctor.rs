@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use lobster_runtime::code::Code;
-use lobster_runtime::engine::Output;
+use lobster_runtime::engine::RunOutput;
 use lobster_runtime::envelope::{Envelope, Failure, FailureKind, PROTOCOL_VERSION};
 use lobster_runtime::json;
 use lobster_runtime::runtime::{RunRequest, Runtime, Target};
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     if args.service {
         return attack_servers(args.json);
     }
-    let reply = crate::reply::Reply::new(Mode::Tool);
+    let reply = crate::reply::ResultPrinter::new(Mode::Tool);
     let runtime = match prepare::runtime(Mode::Tool) {
         Ok(runtime) => runtime,
         // A problem that prevents all runs is part of the findings.
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             if !args.notes.is_empty() {
                 item["notes"] = json!(args.notes);
             }
-            Envelope::Done(Output::from(vec![item]))
+            Envelope::Done(RunOutput::from(vec![item]))
         }
         Envelope::Failed(failure) => Envelope::Failed(Failure { kind: FailureKind::Doctor, ..failure }),
         _ => Envelope::Failed(Failure {

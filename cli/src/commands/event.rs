@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
-use crate::render::pager::Output;
+use crate::render::pager::PagedOutput;
 use crate::render::table::{Room, Table};
 use crate::stdout::print_line;
 
@@ -102,7 +102,7 @@ fn parse_data(text: &str) -> Result<Value, CommandError> {
 fn list_events(count: usize, as_json: bool) -> CommandResult {
     let service = prepare::service()?;
     let (events, waits) = (service.list_events(count)?, service.list_waits(count)?);
-    let mut out = Output::for_reader(as_json);
+    let mut out = PagedOutput::for_reader(as_json);
     if as_json {
         let events: Vec<_> = events
             .iter()

@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             .map_err(|error| CommandError::usage(format!("cannot read {}: {error}", file.display())))?;
         edit.push((step.clone(), bytes));
     }
-    let reply = crate::reply::Reply::for_reader();
+    let reply = crate::reply::ResultPrinter::for_reader();
     let run = which::run_or_ask(&prepare::runtime(Mode::Tool)?.store()?, args.run.as_deref(), "fork")?;
     let request = ForkRequest {
         run: run.to_string(),

@@ -10,7 +10,7 @@ use lobster_runtime::stages::builtin;
 
 use super::Cli;
 use crate::exit::{CommandError, CommandResult, Exit};
-use crate::render::pager::Output;
+use crate::render::pager::PagedOutput;
 use crate::render::question::BOLD;
 use crate::render::table::Room;
 use crate::render::text::wrap;
@@ -173,7 +173,7 @@ fn stage_page(spec: &StageSpec) -> String {
 }
 
 fn print_page(text: &str) -> CommandResult {
-    let mut out = Output::through_pager();
+    let mut out = PagedOutput::through_pager();
     out.write_all(text.as_bytes())?;
     out.flush()?;
     Ok(Exit::OK)

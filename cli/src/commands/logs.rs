@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::one_line;
-use crate::render::pager::Output;
+use crate::render::pager::PagedOutput;
 use crate::which;
 
 /// Prints the output of a run's steps, or the result of the run.
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let store = prepare::runtime(Mode::Human)?.store()?;
     let id = which::run_or_ask(&store, args.run.as_deref(), "logs")?;
     let is_program = args.json || args.stdout || args.stderr || args.output || args.follow;
-    let mut out = Output::for_reader(is_program);
+    let mut out = PagedOutput::for_reader(is_program);
     if args.output {
         return print_output(&store, id, args.json, &mut out);
     }
@@ -105,7 +105,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
 }
 
 /// Prints the result of the run.
-fn print_output(store: &Store, id: RunId, as_json: bool, out: &mut Output) -> CommandResult {
+fn print_output(store: &Store, id: RunId, as_json: bool, out: &mut PagedOutput) -> CommandResult {
     let run = store.run(id)?;
     let status = read_standing(store, &run);
     let output = run.output.ok_or_else(|| {
@@ -132,7 +132,7 @@ struct Printer<'a> {
     args: &'a Args,
     store: &'a Store,
     run: RunId,
-    out: Output,
+    out: PagedOutput,
     at_line_start: bool,
     /// The heading of the last printed bytes.
     heading: Option<String>,

@@ -56,7 +56,7 @@ use lobster_runtime::stage::Mode;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::render::harmless;
 use crate::render::print_to_stderr;
-use crate::reply::Reply;
+use crate::reply::ResultPrinter;
 use crate::{logging, own_settings, prepare, signals, stdout};
 
 /// Runs workflows of steps as one deterministic, recorded operation.
@@ -235,7 +235,9 @@ fn own_command(words: &[String]) -> CommandResult {
     let cli = match Cli::try_parse_from(std::iter::once("lobster").chain(words.iter().map(String::as_str))) {
         Ok(cli) => cli,
         Err(error)
-            if error.use_stderr() && run::answers_gates(words) && Reply::for_reader().mode == Mode::Tool =>
+            if error.use_stderr()
+                && run::answers_gates(words)
+                && ResultPrinter::for_reader().mode == Mode::Tool =>
         {
             return run::report_refusal(words, CommandError::usage(error.to_string().trim_end()));
         }

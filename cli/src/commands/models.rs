@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::render::one_line;
-use crate::render::pager::Output;
+use crate::render::pager::PagedOutput;
 use crate::render::table::{Cell, Room, Table};
 use crate::render::units;
 use crate::stdout::stdout;
@@ -90,7 +90,7 @@ fn list_prices(models: &[String], as_json: bool) -> CommandResult {
         models.iter().map(|model| (model.as_str(), pricing.find_entry(model))).collect()
     };
     let exit = if rows.iter().all(|(_, entry)| entry.is_some()) { Exit::OK } else { Exit::FAILED };
-    let mut out = Output::for_reader(as_json);
+    let mut out = PagedOutput::for_reader(as_json);
     if as_json {
         let object = |(model, entry): &(&str, Option<Entry<'_>>)| {
             let Some((name, rate, from)) = entry else { return json!({ "model": model, "price": null }) };

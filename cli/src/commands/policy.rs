@@ -19,7 +19,7 @@ use lobster_runtime::store::{RunFilter, RunId};
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::one_line;
-use crate::render::pager::Output;
+use crate::render::pager::PagedOutput;
 use crate::render::print_to_stderr;
 use crate::render::table::{Room, state_style};
 use crate::stdout::stdout;
@@ -155,7 +155,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
                 writeln!(out, "{}", json::pretty(&decision))?;
             } else {
                 let room = Room::of_stdout();
-                let mut paged = Output::through_pager();
+                let mut paged = PagedOutput::through_pager();
                 for (index, line) in decision.explain(&env).lines().enumerate() {
                     let style = if index == 0 { state_style(line) } else { anstyle::Style::new() };
                     writeln!(paged, "{}", room.paint(style, line))?;

@@ -302,15 +302,15 @@ fn build_request(words: Words) -> Result<ResumeRequest, Failure> {
 
 pub(crate) fn run(words: &[String]) -> CommandResult {
     end_with_run();
-    let reply = crate::reply::Reply::for_reader();
+    let reply = crate::reply::ResultPrinter::for_reader();
     let mut words = match scan_words(words) {
         Ok(words) => words,
         Err(failure) => return reply.report_failure(&failure),
     };
     let reply = match words.mode.as_deref() {
         None => reply,
-        Some("tool") => crate::reply::Reply::new(Mode::Tool),
-        Some("human") => crate::reply::Reply::new(Mode::Human),
+        Some("tool") => crate::reply::ResultPrinter::new(Mode::Tool),
+        Some("human") => crate::reply::ResultPrinter::new(Mode::Human),
         Some(other) => {
             return reply.report_failure(&Failure::parse_error(format!(
                 "resume --mode must be human or tool, not {other:?}"

@@ -20,7 +20,7 @@ use crate::logging;
 use crate::option_values;
 use crate::prepare;
 use crate::render::print_to_stderr;
-use crate::reply::Reply;
+use crate::reply::ResultPrinter;
 use crate::which;
 
 /// Runs a workflow file or a pipeline.
@@ -179,7 +179,7 @@ pub(crate) fn report_refusal(words: &[String], error: CommandError) -> CommandRe
     let tells_reader = matches!(first, Some("resume" | "fork" | "doctor")) || answers_gates(words);
     let in_tool_mode = asks_for("tool")
         || words == ["doctor"]
-        || (tells_reader && !asks_for("human") && Reply::for_reader().mode == Mode::Tool);
+        || (tells_reader && !asks_for("human") && ResultPrinter::for_reader().mode == Mode::Tool);
     if !in_tool_mode {
         return Err(error);
     }
@@ -187,7 +187,7 @@ pub(crate) fn report_refusal(words: &[String], error: CommandError) -> CommandRe
     if first == Some("doctor") && failure.kind == FailureKind::Runtime {
         failure.kind = FailureKind::Doctor;
     }
-    Reply::new(Mode::Tool).report_failure(&failure)
+    ResultPrinter::new(Mode::Tool).report_failure(&failure)
 }
 
 pub(crate) fn run(words: &[String]) -> CommandResult {
@@ -203,7 +203,7 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
             return Err(CommandError::usage(format!("--mode must be human or tool, not {other:?}")));
         }
     };
-    let reply = Reply::new(mode);
+    let reply = ResultPrinter::new(mode);
     let words = match mode {
         Mode::Human if words.names_nothing() && which::can_ask() => {
             Words { file: Some(which::pick_file("run")?.display().to_string()), ..words }
@@ -265,7 +265,7 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
 }
 
 /// Reports words that cannot run, with a suggestion for people.
-fn refuse_with_hint(reply: &Reply, failure: &Failure, words: &[String]) -> CommandResult {
+fn refuse_with_hint(reply: &ResultPrinter, failure: &Failure, words: &[String]) -> CommandResult {
     let exit = reply.report_failure(failure);
     if reply.mode == Mode::Human
         && let Some(hint) = run_hints::command_like(words)
@@ -348,12 +348,14 @@ fn build_request(words: &Words) -> Result<RunRequest, Failure> {
     Ok(RunRequest { target, args: Some(args).filter(|args| !args.is_null()) })
 }
 
-fn dry_run(runtime: &Runtime, planned: &Planned, reply: &Reply) -> CommandResult {
+fn dry_run(runtime: &Runtime, planned: &Planned, reply: &ResultPrinter) -> CommandResult {
     match runtime.describe_plan(planned) {
         Ok(plan) => {
             print_to_stderr(plan.strip_suffix('\n').unwrap_or(&plan));
             match reply.mode {
-                Mode::Tool => reply.print_envelope(&Envelope::Done(lobster_runtime::engine::Output::empty())),
+                Mode::Tool => {
+                    reply.print_envelope(&Envelope::Done(lobster_runtime::engine::RunOutput::empty()))
+                }
                 Mode::Human => Ok(Exit::OK),
             }
         }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::exit::{CommandResult, Exit};
 use crate::prepare;
 use crate::render::one_line;
-use crate::render::pager::Output;
+use crate::render::pager::PagedOutput;
 use crate::render::table::{Cell, Room, Table};
 use crate::render::units;
 use crate::which::{self, Unbegun};
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     if args.limit > 0 {
         rows.truncate(args.limit);
     }
-    let mut out = Output::for_reader(args.json);
+    let mut out = PagedOutput::for_reader(args.json);
     if args.json {
         let runs: Vec<Value> = rows.iter().map(|row| row.to_json(&store)).collect();
         writeln!(out, "{}", json::pretty(&runs))?;

@@ -20,7 +20,7 @@ use serde_json::{Map, Value, json};
 
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
-use crate::render::pager::Output;
+use crate::render::pager::PagedOutput;
 use crate::render::table::{Cell, Room, Table};
 use crate::render::units;
 use crate::render::{one_line, print_to_stderr};
@@ -202,7 +202,7 @@ fn tell_if_nobody_serves(service: &Service) -> Result<(), CommandError> {
 fn list_schedules(as_json: bool) -> CommandResult {
     let service = prepare::service()?;
     let rows = service.list_schedules()?;
-    let mut out = Output::for_reader(as_json);
+    let mut out = PagedOutput::for_reader(as_json);
     if as_json {
         let rows: Vec<Value> = rows.iter().map(schedule_as_json).collect();
         writeln!(out, "{}", json::pretty(&rows))?;

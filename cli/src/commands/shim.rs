@@ -14,7 +14,7 @@ pub(crate) fn run(name: &str, words: &[String]) -> CommandResult {
     {
         return help::print_topic(&[name.to_owned()]);
     }
-    let reply = crate::reply::Reply::new(Mode::Human);
+    let reply = crate::reply::ResultPrinter::new(Mode::Human);
     let runtime = prepare::runtime(Mode::Human)?;
     let call = StageCall::from_words(name, words).map_err(|error| CommandError::usage(error.message))?;
     match runtime.plan_pipeline(Pipeline { stages: vec![call] }, name) {

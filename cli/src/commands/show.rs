@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use crate::exit::{CommandResult, Exit};
 use crate::prepare;
-use crate::render::pager::Output;
+use crate::render::pager::PagedOutput;
 use crate::render::question::{BOLD, DIM};
 use crate::render::table::{self, Cell, Room, Table};
 use crate::render::{clip, harmless, one_line, units};
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     };
     let run = store.run(id)?;
     let (journal, broken) = prepare::found_journal(&store, id)?;
-    let mut out = Output::for_reader(args.json);
+    let mut out = PagedOutput::for_reader(args.json);
     if args.json {
         let records: Vec<_> = journal
             .iter()

@@ -10,7 +10,7 @@ use super::changes::{Conflicts, change_line, resolve_paths};
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::{harmless, one_line, print_to_stderr, units};
-use crate::reply::Reply;
+use crate::reply::ResultPrinter;
 use crate::stdout::print_line;
 
 /// Reverts the changes to files that a run made.
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let result = runtime.run_planned(&undo.planned);
     let done = result.run.map(|run| run.short_id());
     let is_waiting = matches!(result.envelope, Envelope::NeedsApproval(_));
-    let exit = Reply::new(Mode::Human).report_result(&runtime, result, false)?;
+    let exit = ResultPrinter::new(Mode::Human).report_result(&runtime, result, false)?;
     if exit == Exit::OK {
         tell_done(&undo, done, is_waiting);
     }

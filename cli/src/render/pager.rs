@@ -22,12 +22,12 @@ pub(crate) fn turn_off() {
 }
 
 /// Output of text for a person. Dropping it writes the rest and waits for the pager.
-pub(crate) enum Output {
+pub(crate) enum PagedOutput {
     Stdout(io::BufWriter<Stdout>),
     Pager { child: Child, stdin: Option<io::BufWriter<ChildStdin>> },
 }
 
-impl Output {
+impl PagedOutput {
     /// Directly to stdout: for programs.
     pub(crate) fn to_stdout() -> Self {
         Self::Stdout(io::BufWriter::new(stdout()))
@@ -72,7 +72,7 @@ fn pager_command(set: impl Fn(&str) -> Option<String>) -> Option<Vec<String>> {
     (!words.is_empty() && words != ["cat"]).then_some(words)
 }
 
-impl Write for Output {
+impl Write for PagedOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Stdout(out) => out.write(bytes),
@@ -90,7 +90,7 @@ impl Write for Output {
     }
 }
 
-impl Drop for Output {
+impl Drop for PagedOutput {
     fn drop(&mut self) {
         // The reader has left the pager.
         let _ = self.flush();

@@ -15,7 +15,7 @@ pub struct Amount {
 
 /// Limits of calls; a missing field is unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Limits {
+pub struct UsageLimits {
     /// Requests to models.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calls: Option<u64>,
@@ -100,7 +100,7 @@ impl Amount {
     }
 }
 
-impl Limits {
+impl UsageLimits {
     /// True if nothing is limited.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -186,12 +186,12 @@ mod tests {
 
     #[test]
     fn the_first_limit_that_is_passed_is_named() {
-        let limits = Limits { calls: Some(2), tokens: None, nano_usd: Some(5) };
+        let limits = UsageLimits { calls: Some(2), tokens: None, nano_usd: Some(5) };
         let amount = |calls, nano_usd| Amount { calls, tokens: 9, nano_usd };
         assert_eq!(limits.passed_by(&amount(2, 5)), None);
         assert_eq!(limits.passed_by(&amount(2, 6)), Some(Unit::Usd));
         assert_eq!(limits.passed_by(&amount(3, 6)), Some(Unit::Calls));
         assert_eq!(limits.used_text(&amount(1, 5)), "1 of 2 calls, $0.000000005 of $0.000000005");
-        assert!(Limits::default().is_empty() && !limits.is_empty());
+        assert!(UsageLimits::default().is_empty() && !limits.is_empty());
     }
 }

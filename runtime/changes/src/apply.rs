@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 
 use crate::commit_log::Journal;
-use crate::files::{Files, Place, Seen, What};
+use crate::files::{Files, RootedPath, Seen, What};
 use crate::prepare::{new_of, old_of, syncs_each, workbench_path};
 use crate::set::RelPath;
 use crate::steps::{Act, CommitStep};
@@ -13,8 +13,8 @@ use crate::steps::{Act, CommitStep};
 #[derive(Debug)]
 pub(crate) enum Halt {
     /// The file at the place is not the compared one.
-    Conflict(Place, Option<Seen>),
-    Io(Place, io::Error),
+    Conflict(RootedPath, Option<Seen>),
+    Io(RootedPath, io::Error),
 }
 
 /// Number of the pass over the steps.
@@ -64,7 +64,7 @@ fn forget_rewrites(journal: &mut Journal, begun: usize) {
 pub(crate) fn hold_benches(files: &impl Files, journal: &Journal) {
     for root in 0..journal.set.roots.len() {
         if let Ok(path) = workbench_path(&journal.id) {
-            files.hold_directory(&Place { root, path });
+            files.hold_directory(&RootedPath { root, path });
         }
     }
 }
@@ -96,14 +96,15 @@ pub(crate) fn sync_touched(files: &impl Files, journal: &Journal) -> Result<(), 
     }
     for (root, path) in above {
         let is_gone = |path: &RelPath| {
-            let seen = files.read_status(&Place { root, path: path.clone() });
+            let seen = files.read_status(&RootedPath { root, path: path.clone() });
             seen.is_ok_and(|seen| seen.is_none_or(|seen| seen.what != What::Directory))
         };
         // The names in a directory that is gone are gone as well.
         if path.as_ref().is_some_and(is_gone) {
             continue;
         }
-        let at = Place { root, path: path.clone().unwrap_or_else(|| journal.steps[0].place.path.clone()) };
+        let at =
+            RootedPath { root, path: path.clone().unwrap_or_else(|| journal.steps[0].place.path.clone()) };
         files.sync_directory(root, path.as_ref()).map_err(|error| Halt::Io(at, error))?;
     }
     Ok(())
@@ -154,7 +155,7 @@ fn execute_step(
             files.set_mode(place, *mode, sync).map_err(io)
         }
         Act::Name { of } => {
-            let of = Place { root: place.root, path: of.clone() };
+            let of = RootedPath { root: place.root, path: of.clone() };
             let (source, now) = (files.read_status(&of).map_err(io)?, files.read_status(place).map_err(io)?);
             match (source, now) {
                 (Some(source), Some(now)) if source.inode == now.inode => Ok(()),
@@ -173,7 +174,7 @@ fn execute_step(
     }
 }
 
-fn conflict_or(files: &impl Files, place: &Place, error: io::Error, kind: io::ErrorKind) -> Halt {
+fn conflict_or(files: &impl Files, place: &RootedPath, error: io::Error, kind: io::ErrorKind) -> Halt {
     if error.kind() == kind {
         Halt::Conflict(place.clone(), files.read_status(place).ok().flatten())
     } else {

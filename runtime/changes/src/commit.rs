@@ -15,7 +15,7 @@ use lobster_base::digest::Digest;
 
 use crate::apply::{Halt, Pass, apply_steps};
 use crate::commit_log::{Journal, Log, LogFile, Phase};
-use crate::files::{Files, Place, Seen, What};
+use crate::files::{Files, RootedPath, Seen, What};
 use crate::links::{LinkRule, StrayLink};
 use crate::prepare::{compare_set, lay_ready, remove_prepared, workbench_path};
 use crate::revert::revert_steps;
@@ -219,14 +219,14 @@ fn told_left(left: &[RelPath]) -> String {
 pub(crate) fn io_failure(
     doing: &'static str,
     set: &ChangeSet,
-    place: &Place,
+    place: &RootedPath,
 ) -> impl FnOnce(io::Error) -> CommitError {
     let root = root_name(set, place);
     let path = place.path.clone();
     move |source| CommitError::Io { doing, root, path, source }
 }
 
-fn root_name(set: &ChangeSet, place: &Place) -> ByteText {
+fn root_name(set: &ChangeSet, place: &RootedPath) -> ByteText {
     set.roots.get(place.root).map_or_else(|| Vec::new().into(), |root| root.root.clone())
 }
 
@@ -486,7 +486,7 @@ pub(crate) fn recover_in(
 fn check_benches(files: &impl Files, journal: &Journal) -> Result<(), CommitError> {
     let path = workbench_path(&journal.id).map_err(CommitError::Journal)?;
     for root in 0..journal.set.roots.len() {
-        let place = Place { root, path: path.clone() };
+        let place = RootedPath { root, path: path.clone() };
         let seen = files.read_status(&place).map_err(io_failure("look at", &journal.set, &place))?;
         if seen.is_none_or(|seen| seen.what != What::Directory) {
             let gone = "files prepared or moved there are missing; restore that directory";

@@ -15,7 +15,7 @@ use rustix::fs::{CWD, ioctl_ficlone};
 
 use crate::acl::Acl;
 use crate::disk::{copy_sparse, set_link_time, time_of};
-use crate::files::{Place, Seen, What};
+use crate::files::{RootedPath, Seen, What};
 use crate::pile::Below;
 use crate::set::{RelPath, Time};
 
@@ -135,7 +135,7 @@ struct Copying<'c> {
 impl Copying<'_> {
     /// Copies one file, link or directory, without the directory's entries.
     fn copy_entry(&mut self, path: &RelPath) -> io::Result<Option<What>> {
-        let place = Place { root: 0, path: path.clone() };
+        let place = RootedPath { root: 0, path: path.clone() };
         let Some(seen) = self.below.read_status(&place)? else { return Ok(None) };
         let at = self.path_in_copy(path);
         match seen.what {
@@ -166,7 +166,7 @@ impl Copying<'_> {
         Ok(Some(seen.what))
     }
 
-    fn copy_file(&mut self, place: &Place, seen: &Seen, at: &Path) -> io::Result<()> {
+    fn copy_file(&mut self, place: &RootedPath, seen: &Seen, at: &Path) -> io::Result<()> {
         let mut from = self.below.open_file(place)?;
         let mut file = File::options().write(true).create_new(true).open(at)?;
         // If the file system can share blocks, they are shared until one of the files is written.
@@ -187,7 +187,7 @@ impl Copying<'_> {
     }
 
     /// Sets the owner. Only root can do that, and it only matters for root.
-    fn own_like(&self, place: &Place, at: &Path) -> io::Result<()> {
+    fn own_like(&self, place: &RootedPath, at: &Path) -> io::Result<()> {
         match self.is_root.then(|| self.below.owner(place)).transpose()?.flatten() {
             Some((user, group)) => lchown(at, Some(user), Some(group)),
             None => Ok(()),
@@ -200,7 +200,7 @@ impl Copying<'_> {
             let at = self.path_in_copy(path);
             let give = || -> io::Result<Metadata> {
                 let times = FileTimes::new().set_modified(time_of(seen.modified));
-                let place = Place { root: 0, path: path.clone() };
+                let place = RootedPath { root: 0, path: path.clone() };
                 let dir = File::open(&at)?;
                 self.below.acl(&place)?.map_or(Ok(()), |acl| acl.give_to(&dir))?;
                 dir.set_times(times)?;
@@ -248,7 +248,7 @@ mod tests {
 
     use super::*;
     use crate::layer::{Keep, Layer};
-    use crate::set::{Change, Kind};
+    use crate::set::{Change, ChangeKind};
 
     struct Forgets;
 
@@ -260,7 +260,7 @@ mod tests {
         }
     }
 
-    fn layer_changes(layer: &Layer) -> Vec<(String, Kind)> {
+    fn layer_changes(layer: &Layer) -> Vec<(String, ChangeKind)> {
         let set = layer.read_changes(&mut Forgets).unwrap();
         set.changes.iter().map(|change: &Change| (change.path.to_string(), change.kind())).collect()
     }
@@ -299,16 +299,17 @@ mod tests {
         fs::rename(copy.join("d/e"), copy.join("moved")).unwrap();
         let found = layer_changes(&layer);
         let expected = [
-            ("a", Kind::Modify),
-            ("d/e", Kind::Delete),
-            ("d/e/c", Kind::Delete),
-            ("d/pair", Kind::Mode),
-            ("gone", Kind::Delete),
-            ("moved", Kind::Create),
-            ("moved/c", Kind::Create),
-            ("same", Kind::Link),
+            ("a", ChangeKind::Modify),
+            ("d/e", ChangeKind::Delete),
+            ("d/e/c", ChangeKind::Delete),
+            ("d/pair", ChangeKind::Mode),
+            ("gone", ChangeKind::Delete),
+            ("moved", ChangeKind::Create),
+            ("moved/c", ChangeKind::Create),
+            ("same", ChangeKind::Link),
         ];
-        let mut found: Vec<(&str, Kind)> = found.iter().map(|(path, kind)| (path.as_str(), *kind)).collect();
+        let mut found: Vec<(&str, ChangeKind)> =
+            found.iter().map(|(path, kind)| (path.as_str(), *kind)).collect();
         found.sort_by_key(|(path, _)| *path);
         assert_eq!(found, expected);
         assert_eq!(fs::read(root.join("a")).unwrap(), b"old");
@@ -326,7 +327,7 @@ mod tests {
             fs::write(&a, "new").unwrap();
             let file = File::options().write(true).open(&a).unwrap();
             file.set_times(FileTimes::new().set_modified(modified)).unwrap();
-            assert_eq!(layer_changes(&layer), [("a".to_owned(), Kind::Modify)], "round {round}");
+            assert_eq!(layer_changes(&layer), [("a".to_owned(), ChangeKind::Modify)], "round {round}");
         }
     }
 

@@ -20,7 +20,7 @@ use lobster_base::whole_sync::{can_sync_file_system, sync_file_system};
 
 use crate::acl::Acl;
 use crate::commit::{CommitError, Content};
-use crate::files::{Files, Looks, Place, Seen, What};
+use crate::files::{Files, Looks, RootedPath, Seen, What};
 use crate::set::{ByteText, ChangeSet, RelPath, Time};
 use lobster_base::fault::point;
 
@@ -75,7 +75,7 @@ impl Disk {
 
     /// Time of the last change of the file at a place: of its content, status or names. No program can set
     /// it.
-    pub(crate) fn change_time(&self, place: &Place) -> io::Result<Option<Time>> {
+    pub(crate) fn change_time(&self, place: &RootedPath) -> io::Result<Option<Time>> {
         match statat(self.parent_of(place)?, last_name(place), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(Time(stat.st_ctime, u32::try_from(stat.st_ctime_nsec).unwrap_or_default()))),
             Err(Errno::NOENT) => Ok(None),
@@ -84,7 +84,7 @@ impl Disk {
     }
 
     /// Owner of the file at a place: a user and a group.
-    pub(crate) fn owner(&self, place: &Place) -> io::Result<Option<(u32, u32)>> {
+    pub(crate) fn owner(&self, place: &RootedPath) -> io::Result<Option<(u32, u32)>> {
         if self.read_status(place)?.is_none() {
             return Ok(None);
         }
@@ -93,7 +93,7 @@ impl Disk {
     }
 
     /// Access control lists of the file at a place.
-    pub(crate) fn acl(&self, place: &Place) -> io::Result<Option<Box<Acl>>> {
+    pub(crate) fn acl(&self, place: &RootedPath) -> io::Result<Option<Box<Acl>>> {
         Acl::of_file(&self.open_file(place, OFlags::RDONLY)?)
     }
 
@@ -129,7 +129,7 @@ impl Disk {
     }
 
     /// The directory that contains a place.
-    fn parent_of(&self, place: &Place) -> io::Result<Above<'_>> {
+    fn parent_of(&self, place: &RootedPath) -> io::Result<Above<'_>> {
         let Root { top, held } = self.root(place.root)?;
         let Some(above) = place.path.parent() else { return Ok(Above::Open(top.as_fd())) };
         match held.get() {
@@ -143,7 +143,7 @@ impl Disk {
         names_in(self.open_directory(0, None, OFlags::RDONLY)?)
     }
 
-    pub(crate) fn open_file(&self, place: &Place, flags: OFlags) -> io::Result<File> {
+    pub(crate) fn open_file(&self, place: &RootedPath, flags: OFlags) -> io::Result<File> {
         // Opening a pipe must not wait.
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let path = &place.path;
@@ -179,7 +179,7 @@ fn names_in(dir: OwnedFd) -> io::Result<Vec<Vec<u8>>> {
     Ok(names)
 }
 
-fn last_name(place: &Place) -> &OsStr {
+fn last_name(place: &RootedPath) -> &OsStr {
     OsStr::from_bytes(place.path.last_name())
 }
 
@@ -266,7 +266,7 @@ pub(crate) fn attribute_names(list: impl Fn(&mut [u8]) -> Result<usize, Errno>) 
 }
 
 impl Files for Disk {
-    fn hold_directory(&self, place: &Place) {
+    fn hold_directory(&self, place: &RootedPath) {
         let held = self.open_directory(place.root, Some(&place.path), OFlags::PATH);
         // If it cannot be held, it is looked up each time, and the error is found then.
         if let (Ok(held), Ok(root)) = (held, self.root(place.root)) {
@@ -274,7 +274,7 @@ impl Files for Disk {
         }
     }
 
-    fn read_status(&self, place: &Place) -> io::Result<Option<Seen>> {
+    fn read_status(&self, place: &RootedPath) -> io::Result<Option<Seen>> {
         let above = match self.parent_of(place) {
             Err(error) => {
                 let code = error.raw_os_error().map(Errno::from_raw_os_error);
@@ -290,19 +290,19 @@ impl Files for Disk {
         }
     }
 
-    fn read_file<'a>(&'a self, place: &Place) -> io::Result<Box<dyn Read + 'a>> {
+    fn read_file<'a>(&'a self, place: &RootedPath) -> io::Result<Box<dyn Read + 'a>> {
         Ok(Box::new(self.open_file(place, OFlags::RDONLY)?))
     }
 
-    fn read_link(&self, place: &Place) -> io::Result<ByteText> {
+    fn read_link(&self, place: &RootedPath) -> io::Result<ByteText> {
         Ok(readlinkat(self.parent_of(place)?, last_name(place), Vec::new())?.into_bytes().into())
     }
 
-    fn list_names(&self, place: &Place) -> io::Result<Vec<Vec<u8>>> {
+    fn list_names(&self, place: &RootedPath) -> io::Result<Vec<Vec<u8>>> {
         names_in(self.open_directory(place.root, Some(&place.path), OFlags::RDONLY)?)
     }
 
-    fn make_directory(&self, place: &Place, mode: u32) -> io::Result<()> {
+    fn make_directory(&self, place: &RootedPath, mode: u32) -> io::Result<()> {
         point("make directory")?;
         let above = self.parent_of(place)?;
         mkdirat(&above, last_name(place), Mode::RWXU)?;
@@ -311,14 +311,14 @@ impl Files for Disk {
         self.set_mode(place, mode, false)
     }
 
-    fn give_lists(&self, place: &Place, acl: &Acl, mode: u32) -> io::Result<()> {
+    fn give_lists(&self, place: &RootedPath, acl: &Acl, mode: u32) -> io::Result<()> {
         acl.give_to(&self.open_file(place, OFlags::RDONLY | OFlags::DIRECTORY)?)?;
         self.set_mode(place, mode, false)
     }
 
     fn make_file(
         &self,
-        place: &Place,
+        place: &RootedPath,
         content: &mut Content<'_>,
         Looks { mode, modified, like, acl }: &Looks<'_>,
         sync: bool,
@@ -343,14 +343,14 @@ impl Files for Disk {
         if sync { file.sync_all() } else { Ok(()) }
     }
 
-    fn make_link(&self, place: &Place, target: &ByteText, modified: Option<Time>) -> io::Result<()> {
+    fn make_link(&self, place: &RootedPath, target: &ByteText, modified: Option<Time>) -> io::Result<()> {
         point("make link")?;
         let above = self.parent_of(place)?;
         symlinkat(OsStr::from_bytes(target.as_bytes()), &above, last_name(place))?;
         modified.map_or(Ok(()), |time| set_link_time(&above, last_name(place), time))
     }
 
-    fn make_name(&self, of: &Place, place: &Place) -> io::Result<()> {
+    fn make_name(&self, of: &RootedPath, place: &RootedPath) -> io::Result<()> {
         point("make name")?;
         Ok(linkat(
             self.parent_of(of)?,
@@ -361,13 +361,13 @@ impl Files for Disk {
         )?)
     }
 
-    fn rename(&self, from: &Place, to: &Place) -> io::Result<()> {
+    fn rename(&self, from: &RootedPath, to: &RootedPath) -> io::Result<()> {
         point("rename")?;
         let flags = RenameFlags::NOREPLACE;
         Ok(renameat_with(self.parent_of(from)?, last_name(from), self.parent_of(to)?, last_name(to), flags)?)
     }
 
-    fn exchange(&self, a: &Place, b: &Place) -> io::Result<()> {
+    fn exchange(&self, a: &RootedPath, b: &RootedPath) -> io::Result<()> {
         point("exchange")?;
         match renameat_with(
             self.parent_of(a)?,
@@ -381,7 +381,7 @@ impl Files for Disk {
         }
     }
 
-    fn set_mode(&self, place: &Place, mode: u32, sync: bool) -> io::Result<()> {
+    fn set_mode(&self, place: &RootedPath, mode: u32, sync: bool) -> io::Result<()> {
         point("set mode")?;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let mode = Mode::from_raw_mode(mode);
@@ -405,7 +405,7 @@ impl Files for Disk {
         }
     }
 
-    fn rewrite_file(&self, from: &Place, to: &Place) -> io::Result<()> {
+    fn rewrite_file(&self, from: &RootedPath, to: &RootedPath) -> io::Result<()> {
         point("rewrite")?;
         let source = self.open_file(from, OFlags::RDONLY)?;
         let told = source.metadata()?;
@@ -418,12 +418,12 @@ impl Files for Disk {
         file.sync_all()
     }
 
-    fn remove_file(&self, place: &Place) -> io::Result<()> {
+    fn remove_file(&self, place: &RootedPath) -> io::Result<()> {
         point("remove file")?;
         Ok(unlinkat(self.parent_of(place)?, last_name(place), AtFlags::empty())?)
     }
 
-    fn remove_directory(&self, place: &Place) -> io::Result<()> {
+    fn remove_directory(&self, place: &RootedPath) -> io::Result<()> {
         point("remove directory")?;
         Ok(unlinkat(self.parent_of(place)?, last_name(place), AtFlags::REMOVEDIR)?)
     }

@@ -41,7 +41,7 @@ pub(crate) enum What {
 
 /// A path below one of the roots.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct Place {
+pub(crate) struct RootedPath {
     pub(crate) root: usize,
     pub(crate) path: RelPath,
 }
@@ -49,40 +49,40 @@ pub(crate) struct Place {
 /// The directories of a change set. Operations never follow a link and never leave a root.
 pub(crate) trait Files {
     /// Binds this directory: later operations in it use the present directory, without a look-up.
-    fn hold_directory(&self, _: &Place) {}
+    fn hold_directory(&self, _: &RootedPath) {}
     /// Status of a place; `None` if nothing is there, or if the path above it is not a directory. A link is
     /// not a directory.
-    fn read_status(&self, place: &Place) -> io::Result<Option<Seen>>;
-    fn read_file<'a>(&'a self, place: &Place) -> io::Result<Box<dyn Read + 'a>>;
-    fn read_link(&self, place: &Place) -> io::Result<ByteText>;
+    fn read_status(&self, place: &RootedPath) -> io::Result<Option<Seen>>;
+    fn read_file<'a>(&'a self, place: &RootedPath) -> io::Result<Box<dyn Read + 'a>>;
+    fn read_link(&self, place: &RootedPath) -> io::Result<ByteText>;
     /// Names in a directory.
-    fn list_names(&self, place: &Place) -> io::Result<Vec<Vec<u8>>>;
-    fn make_directory(&self, place: &Place, mode: u32) -> io::Result<()>;
+    fn list_names(&self, place: &RootedPath) -> io::Result<Vec<Vec<u8>>>;
+    fn make_directory(&self, place: &RootedPath, mode: u32) -> io::Result<()>;
     /// Sets the access control lists of a new directory, and its mode again.
-    fn give_lists(&self, _: &Place, _: &Acl, _mode: u32) -> io::Result<()> {
+    fn give_lists(&self, _: &RootedPath, _: &Acl, _mode: u32) -> io::Result<()> {
         Ok(())
     }
     /// Makes a new file, durably if `sync` is set.
     fn make_file(
         &self,
-        place: &Place,
+        place: &RootedPath,
         content: &mut Content<'_>,
         look: &Looks<'_>,
         sync: bool,
     ) -> io::Result<()>;
-    fn make_link(&self, place: &Place, target: &ByteText, modified: Option<Time>) -> io::Result<()>;
+    fn make_link(&self, place: &RootedPath, target: &ByteText, modified: Option<Time>) -> io::Result<()>;
     /// Adds a name to a file.
-    fn make_name(&self, of: &Place, place: &Place) -> io::Result<()>;
+    fn make_name(&self, of: &RootedPath, place: &RootedPath) -> io::Result<()>;
     /// Fails with `AlreadyExists` and never replaces a file.
-    fn rename(&self, from: &Place, to: &Place) -> io::Result<()>;
+    fn rename(&self, from: &RootedPath, to: &RootedPath) -> io::Result<()>;
     /// Exchanges two places in one operation; `Unsupported` if the file system cannot do that.
-    fn exchange(&self, a: &Place, b: &Place) -> io::Result<()>;
+    fn exchange(&self, a: &RootedPath, b: &RootedPath) -> io::Result<()>;
     /// Durable on return if `sync` is set.
-    fn set_mode(&self, place: &Place, mode: u32, sync: bool) -> io::Result<()>;
+    fn set_mode(&self, place: &RootedPath, mode: u32, sync: bool) -> io::Result<()>;
     /// Copies content, mode and time of one file to another one, which keeps its identity, and syncs it.
-    fn rewrite_file(&self, from: &Place, to: &Place) -> io::Result<()>;
-    fn remove_file(&self, place: &Place) -> io::Result<()>;
-    fn remove_directory(&self, place: &Place) -> io::Result<()>;
+    fn rewrite_file(&self, from: &RootedPath, to: &RootedPath) -> io::Result<()>;
+    fn remove_file(&self, place: &RootedPath) -> io::Result<()>;
+    fn remove_directory(&self, place: &RootedPath) -> io::Result<()>;
     /// True if one sync is to make everything below a root durable after this many steps; otherwise each file
     /// is synced.
     fn syncs_as_one(&self, root: usize, steps: usize) -> bool;
@@ -97,7 +97,7 @@ pub(crate) struct Looks<'a> {
     pub(crate) mode: u32,
     pub(crate) modified: Option<Time>,
     /// Gives it the owner and the attributes of this file.
-    pub(crate) like: Option<&'a Place>,
+    pub(crate) like: Option<&'a RootedPath>,
     /// Otherwise gives it these access control lists.
     pub(crate) acl: Option<&'a Acl>,
 }

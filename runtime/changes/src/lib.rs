@@ -55,5 +55,5 @@ pub use links::{LinkRule, Stray, StrayLink};
 pub use part::NotChanged;
 pub use reading::{Reading, is_executable};
 pub use resolve::{Resolution, ResolveError, resolve_set};
-pub use set::{BadChangeSet, ByteText, Change, ChangeSet, Entry, Kind, RelPath, RootChanges, Time};
+pub use set::{BadChangeSet, ByteText, Change, ChangeKind, ChangeSet, Entry, RelPath, RootChanges, Time};
 pub use written::{Written, changes_of};

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 use crate::commit::{CommitError, io_failure};
 use crate::disk::Disk;
-use crate::files::{Files, Place, What};
+use crate::files::{Files, RootedPath, What};
 use crate::set::{ByteText, Change, ChangeSet, Entry, RelPath, RootChanges};
 
 /// Most links on one way, as in the kernel.
@@ -93,7 +93,7 @@ impl LinkRule {
             for Change { path, after, .. } in &of_root.changes {
                 match after {
                     Some(Entry::Link { target, .. }) => {
-                        let place = Place { root: number, path: path.clone() };
+                        let place = RootedPath { root: number, path: path.clone() };
                         let away = tree.made(path, target).map_err(io_failure("follow", set, &place))?;
                         tree.refuse_stray(path, target, away)?;
                     }
@@ -365,7 +365,7 @@ impl<'t> Tree<'t> {
                 return None;
             }
         }
-        let place = Place { root: self.number, path: path.clone() };
+        let place = RootedPath { root: self.number, path: path.clone() };
         self.files.read_status(&place).ok().flatten().map(|seen| seen.what)
     }
 
@@ -381,7 +381,7 @@ impl<'t> Tree<'t> {
                 return Ok(None);
             }
         }
-        let place = Place { root: self.number, path: path.clone() };
+        let place = RootedPath { root: self.number, path: path.clone() };
         match self.files.read_status(&place) {
             Ok(Some(seen)) if seen.what == What::Link => self.files.read_link(&place).map(Some),
             // The name is too long to exist.

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use crate::acl::Acl;
 use crate::commit::Contents;
 use crate::disk::{Disk, fill_file, set_link_time, time_of};
-use crate::files::{Files, Place, Seen, What};
+use crate::files::{Files, RootedPath, Seen, What};
 use crate::set::{ByteText, Change, ChangeSet, Entry, RelPath, Time};
 
 /// Marks an inode of the pile, because inodes of the pile and of the directory may have the same numbers.
@@ -131,7 +131,7 @@ impl Laid<'_> {
                 continue;
             }
             // The directory itself has not changed, so it is made like the existing one.
-            let place = Place { root: 0, path: dir.clone() };
+            let place = RootedPath { root: 0, path: dir.clone() };
             let found = self.base.read_status(&place)?.filter(|found| found.what == What::Directory);
             let found = found.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
             let acl = self.base.acl(&place)?;
@@ -171,7 +171,7 @@ impl Laid<'_> {
         if !rustix::process::geteuid().is_root() {
             return Ok(());
         }
-        match self.base.owner(&Place { root: 0, path: path.clone() })? {
+        match self.base.owner(&RootedPath { root: 0, path: path.clone() })? {
             Some((user, group)) => chown(at, Some(user), Some(group)),
             None => Ok(()),
         }
@@ -201,7 +201,7 @@ impl Below {
     }
 
     /// Status of a place, unless an earlier change removed it.
-    pub(crate) fn read_status(&self, place: &Place) -> io::Result<Option<Seen>> {
+    pub(crate) fn read_status(&self, place: &RootedPath) -> io::Result<Option<Seen>> {
         match self.of_pile(place)? {
             OfPile::Hides => Ok(None),
             OfPile::Has(seen) => Ok(Some(Seen { inode: seen.inode | OF_PILE, ..seen })),
@@ -209,7 +209,7 @@ impl Below {
         }
     }
 
-    fn of_pile(&self, place: &Place) -> io::Result<OfPile> {
+    fn of_pile(&self, place: &RootedPath) -> io::Result<OfPile> {
         let Some(pile) = &self.pile else { return Ok(OfPile::Nothing) };
         let hides = |seen: &Seen| seen.what == What::Other;
         match pile.read_status(place)? {
@@ -218,7 +218,7 @@ impl Below {
             None => {}
         }
         for above in place.path.ancestors() {
-            if let Some(seen) = pile.read_status(&Place { root: place.root, path: above })? {
+            if let Some(seen) = pile.read_status(&RootedPath { root: place.root, path: above })? {
                 let is_through = seen.what == What::Directory;
                 return Ok(if is_through { OfPile::Nothing } else { OfPile::Hides });
             }
@@ -227,7 +227,7 @@ impl Below {
     }
 
     /// Change time of a file in the directory itself. Files of the pile are changed by no other program.
-    pub(crate) fn change_time(&self, place: &Place) -> io::Result<Option<Time>> {
+    pub(crate) fn change_time(&self, place: &RootedPath) -> io::Result<Option<Time>> {
         match self.of_pile(place)? {
             OfPile::Nothing => self.base.change_time(place),
             OfPile::Has(_) | OfPile::Hides => Ok(Some(Time(0, 0))),
@@ -235,25 +235,25 @@ impl Below {
     }
 
     /// The file at a place.
-    pub(crate) fn open_file(&self, place: &Place) -> io::Result<File> {
+    pub(crate) fn open_file(&self, place: &RootedPath) -> io::Result<File> {
         self.disk_holding(place)?.open_file(place, OFlags::RDONLY)
     }
 
     /// Owner of the file at a place: a user and a group.
-    pub(crate) fn owner(&self, place: &Place) -> io::Result<Option<(u32, u32)>> {
+    pub(crate) fn owner(&self, place: &RootedPath) -> io::Result<Option<(u32, u32)>> {
         self.disk_holding(place)?.owner(place)
     }
 
     /// Access control lists of the file at a place.
-    pub(crate) fn acl(&self, place: &Place) -> io::Result<Option<Box<Acl>>> {
+    pub(crate) fn acl(&self, place: &RootedPath) -> io::Result<Option<Box<Acl>>> {
         self.disk_holding(place)?.acl(place)
     }
 
-    pub(crate) fn read_link(&self, place: &Place) -> io::Result<ByteText> {
+    pub(crate) fn read_link(&self, place: &RootedPath) -> io::Result<ByteText> {
         self.disk_holding(place)?.read_link(place)
     }
 
-    fn disk_holding(&self, place: &Place) -> io::Result<&Disk> {
+    fn disk_holding(&self, place: &RootedPath) -> io::Result<&Disk> {
         Ok(match (self.of_pile(place)?, &self.pile) {
             (OfPile::Has(_), Some(pile)) => pile,
             _ => &self.base,
@@ -263,11 +263,11 @@ impl Below {
     /// Names in a directory, or in the root itself.
     pub(crate) fn names_below(&self, dir: Option<&RelPath>) -> io::Result<Vec<Vec<u8>>> {
         if let Some(path) = dir {
-            return self.list_names(&Place { root: 0, path: path.clone() });
+            return self.list_names(&RootedPath { root: 0, path: path.clone() });
         }
         let mut names: BTreeSet<Vec<u8>> = self.base.names_in_root()?.into_iter().collect();
         for name in self.pile.iter().map(Disk::names_in_root).collect::<io::Result<Vec<_>>>()?.concat() {
-            let hides = self.of_pile(&Place { root: 0, path: RelPath::of_name(&name) })?;
+            let hides = self.of_pile(&RootedPath { root: 0, path: RelPath::of_name(&name) })?;
             if matches!(hides, OfPile::Hides) {
                 names.remove(&name);
             } else {
@@ -278,7 +278,7 @@ impl Below {
     }
 
     /// Names in a directory.
-    pub(crate) fn list_names(&self, place: &Place) -> io::Result<Vec<Vec<u8>>> {
+    pub(crate) fn list_names(&self, place: &RootedPath) -> io::Result<Vec<Vec<u8>>> {
         let is_directory = |seen: Option<Seen>| seen.is_some_and(|seen| seen.what == What::Directory);
         let mut names = BTreeSet::new();
         if is_directory(self.base.read_status(place)?) {
@@ -288,7 +288,7 @@ impl Below {
             && is_directory(pile.read_status(place)?)
         {
             for name in pile.list_names(place)? {
-                let child = Place { root: place.root, path: place.path.join(&name) };
+                let child = RootedPath { root: place.root, path: place.path.join(&name) };
                 if matches!(self.of_pile(&child)?, OfPile::Hides) {
                     names.remove(&name);
                 } else {

@@ -7,7 +7,7 @@ use lobster_base::digest::Digest;
 
 use crate::commit::{CommitError, Conflict, Content, Contents, Found, io_failure};
 use crate::commit_log::Journal;
-use crate::files::{Files, Looks, Place, Seen, What};
+use crate::files::{Files, Looks, RootedPath, Seen, What};
 use crate::set::{Change, ChangeSet, Entry, RelPath};
 use crate::steps::{Act, CommitStep, ready_mode};
 
@@ -17,20 +17,20 @@ pub(crate) fn workbench_path(id: &str) -> io::Result<RelPath> {
 }
 
 /// Place of the prepared file of a step.
-pub(crate) fn new_of(bench: &RelPath, step: &CommitStep) -> Place {
-    Place { root: step.place.root, path: bench.join(format!("n{}", step.slot).as_bytes()) }
+pub(crate) fn new_of(bench: &RelPath, step: &CommitStep) -> RootedPath {
+    RootedPath { root: step.place.root, path: bench.join(format!("n{}", step.slot).as_bytes()) }
 }
 
 /// Place of the file that a step moved out of sight.
-pub(crate) fn old_of(bench: &RelPath, step: &CommitStep) -> Place {
-    Place { root: step.place.root, path: bench.join(format!("o{}", step.slot).as_bytes()) }
+pub(crate) fn old_of(bench: &RelPath, step: &CommitStep) -> RootedPath {
+    RootedPath { root: step.place.root, path: bench.join(format!("o{}", step.slot).as_bytes()) }
 }
 
 /// State of the places of a change set.
 #[derive(Default)]
 pub(crate) struct Compared {
     /// Status of each place of the set.
-    pub(crate) seen: BTreeMap<Place, Seen>,
+    pub(crate) seen: BTreeMap<RootedPath, Seen>,
     /// Files, each with its root, that get a further name and are unchanged otherwise.
     pub(crate) held: BTreeSet<(usize, u64)>,
 }
@@ -43,7 +43,7 @@ pub(crate) fn compare_set(files: &impl Files, set: &ChangeSet) -> Result<Compare
         let becomes: BTreeMap<&RelPath, &Change> =
             of_root.changes.iter().map(|change| (&change.path, change)).collect();
         for change in &of_root.changes {
-            let place = Place { root, path: change.path.clone() };
+            let place = RootedPath { root, path: change.path.clone() };
             // A path is missing if its parent directory is still to be made.
             let waits = |above: RelPath| {
                 becomes.get(&above).is_some_and(|it| !it.before.as_ref().is_some_and(Entry::is_directory))
@@ -72,7 +72,7 @@ pub(crate) fn compare_set(files: &impl Files, set: &ChangeSet) -> Result<Compare
             if let Some(after @ Entry::File { same_as: Some(of), .. }) = &change.after
                 && !becomes.contains_key(of)
             {
-                let place = Place { root, path: of.clone() };
+                let place = RootedPath { root, path: of.clone() };
                 let now = files.read_status(&place).map_err(io_failure("look at", set, &place))?;
                 if is_as(files, &place, Some(after), now).map_err(io_failure("read", set, &place))? {
                     compared.held.extend(now.map(|now| (root, now.inode)));
@@ -86,7 +86,12 @@ pub(crate) fn compare_set(files: &impl Files, set: &ChangeSet) -> Result<Compare
     if conflicts.is_empty() { Ok(compared) } else { Err(CommitError::Conflicts(conflicts)) }
 }
 
-fn is_as(files: &impl Files, place: &Place, entry: Option<&Entry>, now: Option<Seen>) -> io::Result<bool> {
+fn is_as(
+    files: &impl Files,
+    place: &RootedPath,
+    entry: Option<&Entry>,
+    now: Option<Seen>,
+) -> io::Result<bool> {
     let (entry, now) = match (entry, now) {
         (None, now) => return Ok(now.is_none()),
         (Some(_), None) => return Ok(false),
@@ -116,16 +121,16 @@ pub(crate) fn lay_ready(
 ) -> Result<(), CommitError> {
     let bench = workbench_path(&journal.id).map_err(CommitError::Journal)?;
     let set = &journal.set;
-    let entries: BTreeMap<Place, &Change> = set
+    let entries: BTreeMap<RootedPath, &Change> = set
         .roots
         .iter()
         .enumerate()
         .flat_map(|(root, of_root)| {
-            of_root.changes.iter().map(move |change| (Place { root, path: change.path.clone() }, change))
+            of_root.changes.iter().map(move |change| (RootedPath { root, path: change.path.clone() }, change))
         })
         .collect();
     for root in 0..set.roots.len() {
-        let place = Place { root, path: bench.clone() };
+        let place = RootedPath { root, path: bench.clone() };
         files.make_directory(&place, 0o700).map_err(io_failure("make", set, &place))?;
         files.hold_directory(&place);
     }
@@ -177,7 +182,7 @@ pub(crate) fn lay_ready(
         step.new = files.read_status(&new).map_err(error("lay ready"))?;
     }
     for (root, each) in each.into_iter().enumerate() {
-        let place = Place { root, path: bench.clone() };
+        let place = RootedPath { root, path: bench.clone() };
         let contents = if each { Ok(()) } else { files.sync_contents(root) };
         contents
             .and_then(|()| files.sync_directory(root, Some(&bench)))
@@ -191,13 +196,13 @@ pub(crate) fn lay_ready(
 pub(crate) fn remove_prepared(files: &impl Files, journal: &Journal) -> io::Result<()> {
     let bench = workbench_path(&journal.id)?;
     for root in 0..journal.set.roots.len() {
-        let place = Place { root, path: bench.clone() };
+        let place = RootedPath { root, path: bench.clone() };
         if files.read_status(&place)?.is_none() {
             continue;
         }
         files.hold_directory(&place);
         for name in files.list_names(&place)? {
-            let left = Place { root, path: bench.join(&name) };
+            let left = RootedPath { root, path: bench.join(&name) };
             match files.read_status(&left)?.map(|seen| seen.what) {
                 Some(What::Directory) => files.remove_directory(&left)?,
                 Some(What::File | What::Link | What::Other) => files.remove_file(&left)?,

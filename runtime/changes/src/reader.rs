@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use crate::acl::Acl;
 use crate::copy::Copied;
 use crate::disk::attribute_names;
-use crate::files::{Place, Seen, What};
+use crate::files::{RootedPath, Seen, What};
 use crate::layer::{Keep, LayerError};
 use crate::pile::Below;
 use crate::set::{ByteText, Change, Entry, RelPath, Time};
@@ -66,7 +66,7 @@ impl<'k> Reader<'k> {
         self.changes
     }
 
-    pub(crate) fn read_status(&self, place: &Place) -> Result<Option<Seen>, LayerError> {
+    pub(crate) fn read_status(&self, place: &RootedPath) -> Result<Option<Seen>, LayerError> {
         self.below.read_status(place).map_err(|source| self.read_error(Some(&place.path), source))
     }
 
@@ -127,7 +127,7 @@ impl<'k> Reader<'k> {
 
     fn read_entry(&mut self, path: &RelPath, below: bool, anew: bool) -> Result<(), LayerError> {
         let at = self.in_upper(path);
-        let place = Place { root: 0, path: path.clone() };
+        let place = RootedPath { root: 0, path: path.clone() };
         let found = match (fs::symlink_metadata(&at), self.copied) {
             (Err(error), Some(_)) if error.kind() == io::ErrorKind::NotFound => None,
             (Ok(found), Some(copied)) if !found.is_dir() && copied.is_unchanged(path, &found) => {
@@ -189,7 +189,7 @@ impl<'k> Reader<'k> {
     ) -> Result<bool, LayerError> {
         let (Some(lower), Some(before)) = (lower, before) else { return Ok(false) };
         let Entry::File { same_as: Some(first), .. } = after else { return Ok(false) };
-        let place = Place { root: 0, path: first.clone() };
+        let place = RootedPath { root: 0, path: first.clone() };
         let was_one = self.read_status(&place)?.is_some_and(|first| first.inode == lower.inode);
         Ok(was_one && before.is_same(after))
     }
@@ -271,12 +271,12 @@ impl<'k> Reader<'k> {
 
     /// Removes the former entries of a directory that was made again.
     fn not_in_opaque(&mut self, path: &RelPath) -> Result<(), LayerError> {
-        let place = Place { root: 0, path: path.clone() };
+        let place = RootedPath { root: 0, path: path.clone() };
         let names = self.below.list_names(&place).map_err(|source| self.read_error(Some(path), source))?;
         for name in names {
             let child = below_path(Some(path), &name);
             if fs::symlink_metadata(self.in_upper(&child)).is_err() {
-                let place = Place { root: 0, path: child.clone() };
+                let place = RootedPath { root: 0, path: child.clone() };
                 let seen = self.read_status(&place)?;
                 seen.map_or(Ok(()), |seen| self.add_removal(&child, seen))?;
             }
@@ -307,7 +307,7 @@ impl<'k> Reader<'k> {
         if lower.what == What::File {
             self.lower_files.push((path.clone(), lower.inode));
         }
-        let place = Place { root: 0, path: path.clone() };
+        let place = RootedPath { root: 0, path: path.clone() };
         // The step saw the state from the time when the layer was made. For a directory, only its entries
         // matter.
         if lower.what != What::Directory {
@@ -337,7 +337,7 @@ impl<'k> Reader<'k> {
             What::Directory => {
                 for name in self.below.list_names(&place).map_err(unread)? {
                     let child = below_path(Some(path), &name);
-                    let place = Place { root: 0, path: child.clone() };
+                    let place = RootedPath { root: 0, path: child.clone() };
                     let seen = self.read_status(&place)?;
                     seen.map_or(Ok(()), |seen| self.add_removal(&child, seen))?;
                 }
@@ -393,7 +393,7 @@ impl<'k> Reader<'k> {
         if replaced.is_none() {
             return Ok((mode, ours));
         }
-        let theirs = self.below.acl(&Place { root: 0, path: path.clone() }).map_err(unread)?;
+        let theirs = self.below.acl(&RootedPath { root: 0, path: path.clone() }).map_err(unread)?;
         let Some(ours) = ours else { return Ok((mode, theirs)) };
         if theirs.as_ref().is_some_and(|theirs| theirs.is_like(&ours)) {
             return Ok((mode, theirs));

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lobster_base::digest::Digest;
 
-use crate::set::{ByteText, Change, ChangeSet, Entry, Kind, RelPath};
+use crate::set::{ByteText, Change, ChangeKind, ChangeSet, Entry, RelPath};
 
 /// Generated files, which people do not read line by line.
 const GENERATED: [&str; 12] = [
@@ -69,13 +69,17 @@ impl ChangeSet {
 /// Deletions first, then changes of permissions, links, contents, and new files.
 fn reading_rank(reading: &Reading<'_>) -> u8 {
     match reading.change.kind() {
-        Kind::Delete => 0,
-        Kind::Mode => 1,
-        Kind::Create if is_executable(reading.change.after.as_ref()) && reading.renamed_from.is_none() => 2,
-        Kind::Link => 3,
-        Kind::Create if reading.renamed_from.is_some() => 4,
-        Kind::Modify => 5,
-        Kind::Create => 6,
+        ChangeKind::Delete => 0,
+        ChangeKind::Mode => 1,
+        ChangeKind::Create
+            if is_executable(reading.change.after.as_ref()) && reading.renamed_from.is_none() =>
+        {
+            2
+        }
+        ChangeKind::Link => 3,
+        ChangeKind::Create if reading.renamed_from.is_some() => 4,
+        ChangeKind::Modify => 5,
+        ChangeKind::Create => 6,
     }
 }
 

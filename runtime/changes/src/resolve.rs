@@ -5,7 +5,7 @@ use std::io::{self, Read};
 
 use crate::commit::{CommitError, Conflict, Contents, find_conflicts};
 use crate::disk::Disk;
-use crate::files::{Files, Place, What};
+use crate::files::{Files, RootedPath, What};
 use crate::layer::Keep;
 use crate::merge::merge_texts;
 use crate::set::{Change, ChangeSet, Entry, RelPath};
@@ -103,8 +103,8 @@ struct Case<'c> {
 }
 
 impl Case<'_> {
-    fn file_place(&self) -> Place {
-        Place { root: self.root, path: self.conflict.path.clone() }
+    fn file_place(&self) -> RootedPath {
+        RootedPath { root: self.root, path: self.conflict.path.clone() }
     }
 
     fn unresolved_error(&self, why: impl Into<String>) -> ResolveError {
@@ -148,7 +148,7 @@ impl Case<'_> {
             let made = changes.iter().find(|change| change.path == *path).map(|change| change.after.as_ref());
             made.is_some_and(|after| after.is_some_and(Entry::is_directory))
         };
-        let place = Place { root: self.root, path: above.clone() };
+        let place = RootedPath { root: self.root, path: above.clone() };
         let there = self.disk.read_status(&place).map_err(|source| self.read_error(source))?;
         if is_made(&above) || there.is_some_and(|seen| seen.what == What::Directory) {
             Ok(())

@@ -5,14 +5,14 @@ use std::io;
 
 use crate::apply::{Halt, bench_of, hold_benches, sync_touched};
 use crate::commit_log::Journal;
-use crate::files::{Files, Place, What};
+use crate::files::{Files, RootedPath, What};
 use crate::prepare::{new_of, old_of, syncs_each};
 use crate::set::RelPath;
 use crate::steps::{Act, CommitStep};
 
 /// Reverts all steps, the last first. Returns the places that other programs have changed since, which are
 /// left.
-pub(crate) fn revert_steps(files: &impl Files, journal: &Journal) -> Result<Vec<Place>, Halt> {
+pub(crate) fn revert_steps(files: &impl Files, journal: &Journal) -> Result<Vec<RootedPath>, Halt> {
     hold_benches(files, journal);
     let mut left = Vec::new();
     for step in journal.steps.iter().rev() {
@@ -67,7 +67,7 @@ fn revert_step(
         },
         Act::Name { of } => {
             let at = present_place(files, journal, bench, place)?;
-            let source = source_of(files, journal, &Place { root: place.root, path: of.clone() })?;
+            let source = source_of(files, journal, &RootedPath { root: place.root, path: of.clone() })?;
             if files.read_status(&at)?.is_some_and(|now| Some(now.inode) == source) {
                 files.remove_file(&at)?;
                 // Unlike renames into or out of the workbench, this is made durable by no other sync.
@@ -86,7 +86,12 @@ fn revert_step(
 
 /// Location of a file that a step put into place. After a power cut, the new directory that contains it may
 /// still be out of sight.
-fn present_place(files: &impl Files, journal: &Journal, bench: &RelPath, place: &Place) -> io::Result<Place> {
+fn present_place(
+    files: &impl Files,
+    journal: &Journal,
+    bench: &RelPath,
+    place: &RootedPath,
+) -> io::Result<RootedPath> {
     for above in place.path.ancestors() {
         let made = journal
             .steps
@@ -97,7 +102,7 @@ fn present_place(files: &impl Files, journal: &Journal, bench: &RelPath, place: 
             if files.read_status(&new)?.is_some()
                 && let Some(rest) = place.path.from(&above)
             {
-                return Ok(Place { root: place.root, path: rest.prefixed_with(&new.path) });
+                return Ok(RootedPath { root: place.root, path: rest.prefixed_with(&new.path) });
             }
         }
     }
@@ -105,7 +110,7 @@ fn present_place(files: &impl Files, journal: &Journal, bench: &RelPath, place: 
 }
 
 /// Inode of the file to which a step added names. It may be out of sight already.
-fn source_of(files: &impl Files, journal: &Journal, of: &Place) -> io::Result<Option<u64>> {
+fn source_of(files: &impl Files, journal: &Journal, of: &RootedPath) -> io::Result<Option<u64>> {
     let put = journal
         .steps
         .iter()
@@ -117,7 +122,7 @@ fn source_of(files: &impl Files, journal: &Journal, of: &Place) -> io::Result<Op
     }
 }
 
-fn put_back(files: &impl Files, old: &Place, place: &Place) -> io::Result<bool> {
+fn put_back(files: &impl Files, old: &RootedPath, place: &RootedPath) -> io::Result<bool> {
     if files.read_status(old)?.is_none() {
         return Ok(true);
     }
@@ -127,14 +132,14 @@ fn put_back(files: &impl Files, old: &Place, place: &Place) -> io::Result<bool> 
 }
 
 /// True if the parent directory of a place exists. Another program may have put a file or a link there.
-fn has_directory_above(files: &impl Files, place: &Place) -> io::Result<bool> {
+fn has_directory_above(files: &impl Files, place: &RootedPath) -> io::Result<bool> {
     let Some(above) = place.path.parent() else { return Ok(true) };
-    let above = files.read_status(&Place { root: place.root, path: above })?;
+    let above = files.read_status(&RootedPath { root: place.root, path: above })?;
     Ok(above.is_some_and(|above| above.what == What::Directory))
 }
 
 /// True if the file is the one that this step put into place, untouched.
-fn is_ours(files: &impl Files, step: &CommitStep, at: &Place) -> io::Result<bool> {
+fn is_ours(files: &impl Files, step: &CommitStep, at: &RootedPath) -> io::Result<bool> {
     let Some((now, new)) = files.read_status(at)?.zip(step.new) else { return Ok(false) };
     if new.what == What::Directory {
         return Ok((now.what, now.inode) == (new.what, new.inode) && files.list_names(at)?.is_empty());
@@ -144,7 +149,7 @@ fn is_ours(files: &impl Files, step: &CommitStep, at: &Place) -> io::Result<bool
 
 fn swap_back(files: &impl Files, bench: &RelPath, step: &CommitStep) -> io::Result<bool> {
     let (place, new, old) = (&step.place, new_of(bench, step), old_of(bench, step));
-    let is_new = |place: &Place| -> io::Result<Option<bool>> {
+    let is_new = |place: &RootedPath| -> io::Result<Option<bool>> {
         Ok(files.read_status(place)?.map(|seen| step.new.is_some_and(|new| new.inode == seen.inode)))
     };
     match (is_new(&new)?, is_new(&old)?) {

@@ -271,7 +271,7 @@ impl Entry {
 /// Kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum ChangeKind {
     /// A new path.
     Create,
     /// Another content, or another kind of file.
@@ -284,7 +284,7 @@ pub enum Kind {
     Link,
 }
 
-impl Kind {
+impl ChangeKind {
     /// The kind of change in one word.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -349,18 +349,18 @@ impl Change {
 
     /// Kind of the change.
     #[must_use]
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ChangeKind {
         match (&self.before, &self.after) {
-            (_, None) => Kind::Delete,
-            (_, Some(Entry::Link { .. } | Entry::File { same_as: Some(_), .. })) => Kind::Link,
-            (None, Some(_)) => Kind::Create,
-            (Some(Entry::Directory { .. }), Some(Entry::Directory { .. })) => Kind::Mode,
+            (_, None) => ChangeKind::Delete,
+            (_, Some(Entry::Link { .. } | Entry::File { same_as: Some(_), .. })) => ChangeKind::Link,
+            (None, Some(_)) => ChangeKind::Create,
+            (Some(Entry::Directory { .. }), Some(Entry::Directory { .. })) => ChangeKind::Mode,
             (Some(Entry::File { digest, .. }), Some(Entry::File { digest: after, .. }))
                 if digest == after =>
             {
-                Kind::Mode
+                ChangeKind::Mode
             }
-            (Some(_), Some(_)) => Kind::Modify,
+            (Some(_), Some(_)) => ChangeKind::Modify,
         }
     }
 }

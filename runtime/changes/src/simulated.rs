@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use crate::commit::Content;
 use crate::commit_log::{Journal, Log};
-use crate::files::{Files, Looks, Place, Seen, What};
+use crate::files::{Files, Looks, RootedPath, Seen, What};
 use crate::set::{ByteText, RelPath, Time};
 
 pub(crate) type Names = BTreeMap<Vec<u8>, u64>;
@@ -319,7 +319,7 @@ fn edit_file(world: &mut World, name: &str) {
 }
 
 impl Files for Rc<Simulated> {
-    fn read_status(&self, place: &Place) -> io::Result<Option<Seen>> {
+    fn read_status(&self, place: &RootedPath) -> io::Result<Option<Seen>> {
         if self.is_off.get() {
             return Err(io::Error::other("the power is off"));
         }
@@ -339,7 +339,7 @@ impl Files for Rc<Simulated> {
         Ok(Some(Seen { what, inode, size, modified: *modified, mode: *mode, names }))
     }
 
-    fn read_file<'a>(&'a self, place: &Place) -> io::Result<Box<dyn Read + 'a>> {
+    fn read_file<'a>(&'a self, place: &RootedPath) -> io::Result<Box<dyn Read + 'a>> {
         let world = self.world.borrow();
         match world.find_inode(&place.path).map(|inode| &world.nodes[&inode].0) {
             Some(Node::File { content, .. }) => Ok(Box::new(io::Cursor::new(content.clone()))),
@@ -347,7 +347,7 @@ impl Files for Rc<Simulated> {
         }
     }
 
-    fn read_link(&self, place: &Place) -> io::Result<ByteText> {
+    fn read_link(&self, place: &RootedPath) -> io::Result<ByteText> {
         let world = self.world.borrow();
         match world.find_inode(&place.path).map(|inode| &world.nodes[&inode].0) {
             Some(Node::Link(target)) => Ok(target.clone().into()),
@@ -355,7 +355,7 @@ impl Files for Rc<Simulated> {
         }
     }
 
-    fn list_names(&self, place: &Place) -> io::Result<Vec<Vec<u8>>> {
+    fn list_names(&self, place: &RootedPath) -> io::Result<Vec<Vec<u8>>> {
         let world = self.world.borrow();
         match world.find_inode(&place.path).map(|inode| &world.nodes[&inode].0) {
             Some(Node::Directory(names)) => Ok(names.keys().cloned().collect()),
@@ -363,7 +363,7 @@ impl Files for Rc<Simulated> {
         }
     }
 
-    fn make_directory(&self, place: &Place, mode: u32) -> io::Result<()> {
+    fn make_directory(&self, place: &RootedPath, mode: u32) -> io::Result<()> {
         self.pass_point()?;
         self.world.borrow_mut().make_node(&place.path, Node::Directory(Names::new()), mode, Time(0, 0));
         Ok(())
@@ -371,7 +371,7 @@ impl Files for Rc<Simulated> {
 
     fn make_file(
         &self,
-        place: &Place,
+        place: &RootedPath,
         content: &mut Content<'_>,
         look: &Looks<'_>,
         sync: bool,
@@ -387,14 +387,14 @@ impl Files for Rc<Simulated> {
         Ok(())
     }
 
-    fn make_link(&self, place: &Place, target: &ByteText, modified: Option<Time>) -> io::Result<()> {
+    fn make_link(&self, place: &RootedPath, target: &ByteText, modified: Option<Time>) -> io::Result<()> {
         self.pass_point()?;
         let node = Node::Link(target.as_bytes().to_vec());
         self.world.borrow_mut().make_node(&place.path, node, 0o777, modified.unwrap_or(Time(0, 0)));
         Ok(())
     }
 
-    fn make_name(&self, of: &Place, place: &Place) -> io::Result<()> {
+    fn make_name(&self, of: &RootedPath, place: &RootedPath) -> io::Result<()> {
         self.pass_point()?;
         let mut world = self.world.borrow_mut();
         let inode = world.find_inode(&of.path).ok_or(io::ErrorKind::NotFound)?;
@@ -403,7 +403,7 @@ impl Files for Rc<Simulated> {
         Ok(())
     }
 
-    fn rename(&self, from: &Place, to: &Place) -> io::Result<()> {
+    fn rename(&self, from: &RootedPath, to: &RootedPath) -> io::Result<()> {
         self.pass_point()?;
         let mut world = self.world.borrow_mut();
         let (from, to) = (world.find_name(&from.path), world.find_name(&to.path));
@@ -417,7 +417,7 @@ impl Files for Rc<Simulated> {
         Ok(())
     }
 
-    fn exchange(&self, a: &Place, b: &Place) -> io::Result<()> {
+    fn exchange(&self, a: &RootedPath, b: &RootedPath) -> io::Result<()> {
         self.pass_point()?;
         let mut world = self.world.borrow_mut();
         let (a, b) = (world.find_name(&a.path), world.find_name(&b.path));
@@ -427,7 +427,7 @@ impl Files for Rc<Simulated> {
         Ok(())
     }
 
-    fn set_mode(&self, place: &Place, mode: u32, sync: bool) -> io::Result<()> {
+    fn set_mode(&self, place: &RootedPath, mode: u32, sync: bool) -> io::Result<()> {
         self.pass_point()?;
         let mut world = self.world.borrow_mut();
         let inode = world.find_inode(&place.path).ok_or(io::ErrorKind::NotFound)?;
@@ -438,11 +438,11 @@ impl Files for Rc<Simulated> {
         Ok(())
     }
 
-    fn rewrite_file(&self, from: &Place, to: &Place) -> io::Result<()> {
+    fn rewrite_file(&self, from: &RootedPath, to: &RootedPath) -> io::Result<()> {
         self.pass_point()?;
         let (bytes, mode, time, inode) = {
             let world = self.world.borrow();
-            let find = |place: &Place| world.find_inode(&place.path).ok_or(io::ErrorKind::NotFound);
+            let find = |place: &RootedPath| world.find_inode(&place.path).ok_or(io::ErrorKind::NotFound);
             let (node, mode, time) = &world.nodes[&find(from)?];
             let Node::File { content, .. } = node else { return Err(io::ErrorKind::NotFound.into()) };
             (content.clone(), *mode, *time, find(to)?)
@@ -463,7 +463,7 @@ impl Files for Rc<Simulated> {
         Ok(())
     }
 
-    fn remove_file(&self, place: &Place) -> io::Result<()> {
+    fn remove_file(&self, place: &RootedPath) -> io::Result<()> {
         self.pass_point()?;
         let mut world = self.world.borrow_mut();
         let (dir, name, found) = world.find_name(&place.path).ok_or(io::ErrorKind::NotFound)?;
@@ -472,7 +472,7 @@ impl Files for Rc<Simulated> {
         Ok(())
     }
 
-    fn remove_directory(&self, place: &Place) -> io::Result<()> {
+    fn remove_directory(&self, place: &RootedPath) -> io::Result<()> {
         if !self.list_names(place)?.is_empty() {
             return Err(io::ErrorKind::DirectoryNotEmpty.into());
         }

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::files::{Place, Seen};
+use crate::files::{RootedPath, Seen};
 use crate::prepare::Compared;
 use crate::set::{Change, ChangeSet, Entry, RelPath};
 
 /// One move of a commit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CommitStep {
-    pub(crate) place: Place,
+    pub(crate) place: RootedPath,
     pub(crate) act: Act,
     /// Number of the prepared file.
     pub(crate) slot: usize,
@@ -75,7 +75,7 @@ pub(crate) fn plan_steps(set: &ChangeSet, found: &Compared) -> Vec<CommitStep> {
         let becomes: BTreeMap<&RelPath, &Change> =
             of_root.changes.iter().map(|change| (&change.path, change)).collect();
         let names_of = |change: &Change| -> OtherNames {
-            let Some(old) = found.seen.get(&Place { root, path: change.path.clone() }) else {
+            let Some(old) = found.seen.get(&RootedPath { root, path: change.path.clone() }) else {
                 return OtherNames::None;
             };
             match named.get(&(root, old.inode)) < Some(&old.names) {
@@ -86,7 +86,7 @@ pub(crate) fn plan_steps(set: &ChangeSet, found: &Compared) -> Vec<CommitStep> {
         };
         let split = split_files(root, &becomes, found, names_of);
         for change in &of_root.changes {
-            let place = Place { root, path: change.path.clone() };
+            let place = RootedPath { root, path: change.path.clone() };
             let old = found.seen.get(&place).copied();
             let is_split = old.is_some_and(|old| split.contains(&old.inode));
             let names = if is_split { OtherNames::Foreign } else { names_of(change) };
@@ -112,7 +112,7 @@ fn split_files(
     let mut split: BTreeSet<u64> = of_root.map(|(_, inode)| *inode).collect();
     let mut contents: BTreeMap<u64, &Entry> = BTreeMap::new();
     for change in becomes.values() {
-        let seen = found.seen.get(&Place { root, path: change.path.clone() });
+        let seen = found.seen.get(&RootedPath { root, path: change.path.clone() });
         let (Some(seen), Some(after @ Entry::File { same_as: None, .. })) = (seen, &change.after) else {
             continue;
         };

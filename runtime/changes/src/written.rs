@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use lobster_base::digest::Digest;
 
 use crate::beginning::Beginning;
-use crate::files::{Place, What};
+use crate::files::{RootedPath, What};
 use crate::layer::{Keep, LayerError, open_root};
 use crate::pile::Below;
 use crate::reader::{Reader, shared_inode};
@@ -61,7 +61,7 @@ pub fn changes_of(
     let below = Below::new(open_root(root)?, None);
     let mut reader = Reader::new(below, PathBuf::new(), name.clone(), made, keep);
     for (path, what) in written {
-        let place = Place { root: 0, path: path.clone() };
+        let place = RootedPath { root: 0, path: path.clone() };
         let lower = reader.read_status(&place)?;
         // A removed or replaced directory already accounts for its entries.
         let is_told =

@@ -80,9 +80,9 @@ pub(crate) struct Core {
 }
 
 /// A run's reservation in the pool, until it is dropped.
-pub(crate) struct Place<'a>(&'a Core);
+pub(crate) struct PoolSlot<'a>(&'a Core);
 
-impl Drop for Place<'_> {
+impl Drop for PoolSlot<'_> {
     fn drop(&mut self) {
         self.0.under_way.fetch_sub(1, Ordering::Relaxed);
     }
@@ -227,8 +227,8 @@ impl Core {
     }
 
     /// Reserves room for one run in this pool, if there is any.
-    pub(crate) fn reserve_run(&self) -> Option<Place<'_>> {
-        let place = Place(self);
+    pub(crate) fn reserve_run(&self) -> Option<PoolSlot<'_>> {
+        let place = PoolSlot(self);
         (self.under_way.fetch_add(1, Ordering::Relaxed) < POOL_RUNS).then_some(place)
     }
 

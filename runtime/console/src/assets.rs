@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use axum::http::{HeaderValue, header};
 use lobster_runtime::digest::Digest;
-use lobster_serve::http::{App, Asked, Problem, Reply};
+use lobster_serve::http::{App, Asked, Problem, RouteReply};
 
 const STYLE: &str = include_str!("assets/console.css");
 const SCRIPT: &str = include_str!("assets/console.js");
@@ -37,7 +37,7 @@ pub(crate) fn passkey_url() -> String {
     format!("/assets/passkey.js?{}", *VERSION)
 }
 
-pub(crate) fn serve_file(_: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn serve_file(_: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let (content_type, text) = match asked.param("name") {
         "console.css" => ("text/css; charset=utf-8", STYLE),
         "console.js" => ("text/javascript; charset=utf-8", SCRIPT),
@@ -47,10 +47,10 @@ pub(crate) fn serve_file(_: &App, asked: &Asked) -> Result<Reply, Problem> {
         other => return Err(Problem::not_found(format!("the console has no file {other:?}"))),
     };
     let kept = HeaderValue::from_static("public, max-age=31536000, immutable");
-    Ok(Reply::bytes(content_type, text).with_header(header::CACHE_CONTROL, kept))
+    Ok(RouteReply::bytes(content_type, text).with_header(header::CACHE_CONTROL, kept))
 }
 
-pub(crate) fn serve_icon(_: &App, _: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn serve_icon(_: &App, _: &Asked) -> Result<RouteReply, Problem> {
     let kept = HeaderValue::from_static("public, max-age=86400");
-    Ok(Reply::bytes("image/svg+xml", ICON).with_header(header::CACHE_CONTROL, kept))
+    Ok(RouteReply::bytes("image/svg+xml", ICON).with_header(header::CACHE_CONTROL, kept))
 }

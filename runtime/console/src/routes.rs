@@ -2,7 +2,7 @@
 //! every kind of caller.
 
 use lobster_serve::access::Verb;
-use lobster_serve::http::{Access, App, Asked, Handler, Of, Problem, Reply, Route, Takes};
+use lobster_serve::http::{Access, App, Asked, Handler, Of, Problem, Route, RouteReply, Takes};
 
 use crate::assets;
 use crate::pages::{
@@ -10,7 +10,7 @@ use crate::pages::{
     schedules, step, store, workflow, workflows,
 };
 
-type Call = fn(&App, &Asked) -> Result<Reply, Problem>;
+type Call = fn(&App, &Asked) -> Result<RouteReply, Problem>;
 
 const LIST: Access = Access::To(Verb::Read, Of::List);
 const ALL: Access = Access::To(Verb::Read, Of::Everything);

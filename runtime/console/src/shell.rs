@@ -3,14 +3,14 @@
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use lobster_runtime::visible::harmless;
 use lobster_serve::access::Verb;
-use lobster_serve::http::{App, Asked, Reply};
+use lobster_serve::http::{App, Asked, RouteReply};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::assets;
 
 /// A page of the rail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum RailPage {
     Now,
     Runs,
     Workflows,
@@ -24,18 +24,18 @@ pub(crate) enum Place {
 }
 
 /// The pages of the rail: place, name, address, key.
-const RAIL: [&[(Place, &str, &str)]; 2] = [
+const RAIL: [&[(RailPage, &str, &str)]; 2] = [
     &[
-        (Place::Now, "Now", "/"),
-        (Place::Runs, "Runs", "/runs"),
-        (Place::Workflows, "Workflows", "/workflows"),
-        (Place::Schedules, "Schedules", "/schedules"),
+        (RailPage::Now, "Now", "/"),
+        (RailPage::Runs, "Runs", "/runs"),
+        (RailPage::Workflows, "Workflows", "/workflows"),
+        (RailPage::Schedules, "Schedules", "/schedules"),
     ],
     &[
-        (Place::Policy, "Policy", "/policy"),
-        (Place::Audit, "Audit", "/audit"),
-        (Place::Store, "Store", "/store"),
-        (Place::Doctor, "Doctor", "/doctor"),
+        (RailPage::Policy, "Policy", "/policy"),
+        (RailPage::Audit, "Audit", "/audit"),
+        (RailPage::Store, "Store", "/store"),
+        (RailPage::Doctor, "Doctor", "/doctor"),
     ],
 ];
 
@@ -49,8 +49,8 @@ const HTML: &str = "text/html; charset=utf-8";
 const COUNTED: usize = 100;
 
 /// A page with the rail.
-pub(crate) fn full_page(app: &App, asked: &Asked, title: &str, place: Place, body: &Markup) -> Reply {
-    add_headers(Reply::text(HTML, frame_page(app, asked, title, place, body).0))
+pub(crate) fn full_page(app: &App, asked: &Asked, title: &str, place: RailPage, body: &Markup) -> RouteReply {
+    add_headers(RouteReply::text(HTML, frame_page(app, asked, title, place, body).0))
 }
 
 /// A page whose frame is sent before its body is made. Errors in the body are reported in it.
@@ -58,18 +58,20 @@ pub(crate) fn page_with_streamed_rest(
     app: &App,
     asked: &Asked,
     title: &str,
-    place: Place,
+    place: RailPage,
     body: impl FnOnce(&App, &Asked) -> Markup + Send + 'static,
-) -> Reply {
+) -> RouteReply {
     /// Text never becomes a comment.
     const BODY: &str = "<!--body-->";
     let PreEscaped(page) = frame_page(app, asked, title, place, &PreEscaped(BODY.to_owned()));
     let (before, after) = page.split_once(BODY).unwrap_or((&page, ""));
     let after = after.to_owned();
-    add_headers(Reply::streamed_rest(HTML, before.to_owned(), move |app, asked| body(app, asked).0 + &after))
+    add_headers(RouteReply::streamed_rest(HTML, before.to_owned(), move |app, asked| {
+        body(app, asked).0 + &after
+    }))
 }
 
-fn frame_page(app: &App, asked: &Asked, title: &str, place: Place, body: &Markup) -> Markup {
+fn frame_page(app: &App, asked: &Asked, title: &str, place: RailPage, body: &Markup) -> Markup {
     let open = open_questions(app, asked);
     let rail = html! {
         header class="rail" {
@@ -78,11 +80,11 @@ fn frame_page(app: &App, asked: &Asked, title: &str, place: Place, body: &Markup
                 @for (at, group) in RAIL.iter().enumerate() {
                     ul class=[(at > 0).then_some("group")] {
                         @for (of, name, href) in *group {
-                            @if *of != Place::Audit || asked.has_right(Verb::Administer, None) {
+                            @if *of != RailPage::Audit || asked.has_right(Verb::Administer, None) {
                                 li {
                                     a href=(href) aria-current=[(*of == place).then_some("page")] data-name=(name) {
                                         (name)
-                                        @if *of == Place::Now && open > 0 {
+                                        @if *of == RailPage::Now && open > 0 {
                                             span class="count" { (open) span class="hide" { " open questions" } }
                                         }
                                     }
@@ -122,9 +124,9 @@ pub(crate) fn rollback_warning(app: &App) -> Markup {
 }
 
 /// A narrow page for one thing, such as for phones.
-pub(crate) fn narrow_page(app: &App, title: &str, body: &Markup) -> Reply {
+pub(crate) fn narrow_page(app: &App, title: &str, body: &Markup) -> RouteReply {
     let page = html_document(app, title, "narrow", &html! { main id="main" tabindex="-1" { (body) } });
-    add_headers(Reply::text(HTML, page.0))
+    add_headers(RouteReply::text(HTML, page.0))
 }
 
 fn open_questions(app: &App, asked: &Asked) -> usize {
@@ -179,7 +181,7 @@ fn html_document(app: &App, title: &str, class: &str, body: &Markup) -> Markup {
 }
 
 /// The headers of every page.
-fn add_headers(page: Reply) -> Reply {
+fn add_headers(page: RouteReply) -> RouteReply {
     let value = HeaderValue::from_static;
     page.with_header(header::CONTENT_SECURITY_POLICY, value(POLICY))
         // Without it, browsers do not send the origin of a form.
@@ -191,6 +193,6 @@ fn add_headers(page: Reply) -> Reply {
 }
 
 /// The same page with an error status.
-pub(crate) fn with_status(reply: Reply, status: StatusCode) -> Reply {
+pub(crate) fn with_status(reply: RouteReply, status: StatusCode) -> RouteReply {
     reply.with_status(status)
 }

@@ -7,7 +7,7 @@ use serde::ser::{SerializeMap, SerializeSeq};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use crate::Output;
+use crate::RunOutput;
 use lobster_base::code::{Code, FailureCode};
 use lobster_base::json;
 use lobster_base::setting::BadSetting;
@@ -22,7 +22,7 @@ pub const PROTOCOL_VERSION: u32 = 1;
 #[derive(Debug)]
 pub enum Envelope {
     /// Success.
-    Done(Output),
+    Done(RunOutput),
     /// A person has to approve; the object is the request with its token.
     NeedsApproval(Value),
     /// A person has to give input; the object is the request with its token.

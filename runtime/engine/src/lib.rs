@@ -87,5 +87,5 @@ pub use services::Caller;
 pub use settle::execute_plan;
 pub use token::gate_token;
 pub use unseen::{Lost, UnseenEnd};
-pub use value::Output;
+pub use value::RunOutput;
 pub(crate) use value::read_to_end;

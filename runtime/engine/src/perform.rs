@@ -7,9 +7,9 @@ use serde_json::{Map, Value};
 use super::binding::Asker;
 use super::budget;
 use super::path::StepPath;
-use super::pipeline::{self, PipelineInput, Place};
+use super::pipeline::{self, PipelineContext, PipelineInput};
 use super::run::Run;
-use super::value::Output;
+use super::value::RunOutput;
 use super::workflow::Frame;
 use crate::kinds::pile::Pile;
 use lobster_base::code::Code;
@@ -21,11 +21,11 @@ use lobster_stage::{StageError, Stop};
 use lobster_store::Event;
 
 /// Executes a plan and returns its output, without recording the end in the journal.
-pub fn output_of(run: &Run<'_>, plan: &Plan, args: &Map<String, Value>) -> Result<Output, Stop> {
+pub fn output_of(run: &Run<'_>, plan: &Plan, args: &Map<String, Value>) -> Result<RunOutput, Stop> {
     run.keep_host_functions()?;
     match plan {
         Plan::Pipeline(pipeline) => {
-            let place = Place {
+            let place = PipelineContext {
                 path: StepPath::root(),
                 env: run.services.env.clone(),
                 cwd: run.cwd.clone(),
@@ -41,7 +41,7 @@ pub fn output_of(run: &Run<'_>, plan: &Plan, args: &Map<String, Value>) -> Resul
             pipeline::run_pipeline(run, pipeline, PipelineInput::Nothing, place).map(|done| {
                 match done.rendered.last_output() {
                     Some(rendering) if done.items.len() == 0 => rendering,
-                    Some(_) | None => Output::from_items(done.items),
+                    Some(_) | None => RunOutput::from_items(done.items),
                 }
             })
         }
@@ -49,7 +49,7 @@ pub fn output_of(run: &Run<'_>, plan: &Plan, args: &Map<String, Value>) -> Resul
     }
 }
 
-fn workflow_output(run: &Run<'_>, workflow: &Workflow, args: &Map<String, Value>) -> Result<Output, Stop> {
+fn workflow_output(run: &Run<'_>, workflow: &Workflow, args: &Map<String, Value>) -> Result<RunOutput, Stop> {
     let services = run.services;
     let cost = cost_tracker(run, workflow, &StepPath::root(), None)?;
     let account = budget::of_run(run, Some(workflow))?;
@@ -75,7 +75,7 @@ fn workflow_output(run: &Run<'_>, workflow: &Workflow, args: &Map<String, Value>
     }
     Ok(match last {
         Some(record) => record.into_output()?,
-        None => Output::empty(),
+        None => RunOutput::empty(),
     })
 }
 

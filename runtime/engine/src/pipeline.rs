@@ -42,7 +42,7 @@ use lobster_store::{StepOutcome, StepStatus};
 
 /// The context in which a pipeline runs.
 #[derive(Clone)]
-pub(crate) struct Place {
+pub(crate) struct PipelineContext {
     pub(crate) path: StepPath,
     pub(crate) env: Env,
     pub(crate) cwd: PathBuf,
@@ -60,7 +60,7 @@ pub(crate) struct Place {
     pub(crate) pile: Arc<Pile>,
 }
 
-impl Place {
+impl PipelineContext {
     /// True if the author declares that repeating the effects is the same as performing them once.
     fn is_idempotent(&self) -> bool {
         self.extras.as_ref().is_some_and(|extras| extras.idempotent)
@@ -94,7 +94,7 @@ pub(crate) fn run_text(
     run: &Run<'_>,
     text: &str,
     input: PipelineInput,
-    place: Place,
+    place: PipelineContext,
 ) -> Result<Done, TextStop> {
     let pipeline = pipeline::parse(text).map_err(|error| TextStop::Syntax(error.to_string()))?;
     run_pipeline(run, &pipeline, input, place).map_err(TextStop::Stop)
@@ -114,7 +114,7 @@ pub(crate) fn run_pipeline(
     run: &Run<'_>,
     pipeline: &Pipeline,
     input: PipelineInput,
-    place: Place,
+    place: PipelineContext,
 ) -> Result<Done, Stop> {
     let stages = build(run.registry(), pipeline)?;
     pin_components(run, pipeline, &place)?;
@@ -153,7 +153,7 @@ pub(crate) fn run_pipeline(
 }
 
 /// Pins all components before any stage runs, so that a person who is asked in between approves what runs afterwards.
-fn pin_components(run: &Run<'_>, pipeline: &Pipeline, place: &Place) -> Result<(), Stop> {
+fn pin_components(run: &Run<'_>, pipeline: &Pipeline, place: &PipelineContext) -> Result<(), Stop> {
     for (index, call) in pipeline.stages.iter().enumerate() {
         let named = match call.args.positional.as_slice() {
             [named] if call.name == "component" && !named.starts_with("blake3:") => named,
@@ -314,7 +314,7 @@ impl Sink for Downstream<'_, '_, '_> {
 
 struct Shared<'r, 's> {
     run: &'r Run<'s>,
-    place: Place,
+    place: PipelineContext,
     rendered: RefCell<Rendered>,
     has_failed: Cell<bool>,
     /// Commits to perform after the whole pipeline has succeeded.
@@ -628,7 +628,7 @@ impl Host for StageHost<'_, '_, '_> {
         let what = format!("{path} calls the tool {} of {}", call.tool, call.server);
         place.pile.make_way_for(self.shared.run, &what, &place.cancel)?;
         let asker = place.asker.clone();
-        let place = mcp::Place {
+        let place = mcp::CallSite {
             env: &place.env,
             cwd: &place.cwd,
             asker,

@@ -9,7 +9,7 @@ use std::{fmt, io};
 use serde_json::Value;
 
 use super::path::StepPath;
-use super::value::{ItemSpool, Items, Output, Text};
+use super::value::{ItemSpool, Items, RunOutput, Text};
 use lobster_base::json::stream::{self, Compacted};
 use lobster_base::json::{self, JsonError};
 use lobster_base::sync::lock;
@@ -262,11 +262,11 @@ impl Record {
     }
 
     /// The items of this record as a workflow's output. They are copied only if the record is shared.
-    pub(crate) fn into_output(self: Arc<Self>) -> Result<Output, Unreadable> {
+    pub(crate) fn into_output(self: Arc<Self>) -> Result<RunOutput, Unreadable> {
         if let Json::OfItems(items, _) = &self.json
             && items.len() > 1
         {
-            return Ok(Output::from_items(items.clone()));
+            return Ok(RunOutput::from_items(items.clone()));
         }
         if let Some(value) = self.json()?.cloned() {
             drop(self);
@@ -275,7 +275,7 @@ impl Record {
         if let Some(response) = &self.response {
             return Ok(array_or_single(response.clone()).into());
         }
-        Ok(self.stdout.clone().map_or_else(Output::empty, Output::from_text))
+        Ok(self.stdout.clone().map_or_else(RunOutput::empty, RunOutput::from_text))
     }
 
     fn get(&self, key: &str) -> Result<Option<Cow<'_, Value>>, Unreadable> {

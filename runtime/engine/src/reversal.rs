@@ -46,7 +46,7 @@ pub struct Reversal {
 
 /// The result of a step, as its undo refers to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Given {
+pub enum UndoInput {
     /// Its text.
     Text(Digest),
     /// Its value, if that is more than its text.
@@ -55,7 +55,7 @@ pub enum Given {
     TooLong,
 }
 
-impl Given {
+impl UndoInput {
     /// Reads the recorded value of [`RESULT`].
     #[must_use]
     pub fn from_json(value: &Value) -> Option<Self> {

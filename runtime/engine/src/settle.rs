@@ -10,7 +10,7 @@ use super::perform::output_of;
 use super::run::Run;
 use super::token::{Token, TokenKind};
 use super::unseen::{self, Unseen};
-use super::value::Output;
+use super::value::RunOutput;
 use crate::envelope::{Envelope, Failure};
 use lobster_base::cancel::CancelReason;
 use lobster_base::json;
@@ -36,7 +36,11 @@ pub fn execute_plan(run: &Run<'_>, plan: &Plan, args: &Map<String, Value>) -> En
 }
 
 /// Journals the end of the execution and returns its envelope.
-fn end_execution(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<Envelope, StoreError> {
+fn end_execution(
+    run: &Run<'_>,
+    plan: &Plan,
+    result: Result<RunOutput, Stop>,
+) -> Result<Envelope, StoreError> {
     let failed_at = run.failed_at().map(|path| path.to_string());
     let end = |status, output: Option<Blob>, error: Option<String>, code: Option<&FailureCode>| {
         // A retry drops the outcomes at this path, and if the store failed, no step did.
@@ -144,7 +148,7 @@ fn tell_unseen(detail: &mut Value, unseen: &[Unseen]) {
 const MAX_KEPT_OUTPUT: usize = 1 << 20;
 
 /// Keeps an output for the history, unless it is large and not a step's own.
-pub fn keep_output(run: &Run<'_>, output: &Output) -> Result<Option<Blob>, StoreError> {
+pub fn keep_output(run: &Run<'_>, output: &RunOutput) -> Result<Option<Blob>, StoreError> {
     if let Some(blob) = output.stored_blob() {
         return Ok(Some(blob));
     }

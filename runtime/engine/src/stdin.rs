@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::path::StepPath;
 use super::record::{Record, Scope};
-use super::value::{Input, Items, Text};
+use super::value::{InputValue, Items, Text};
 use super::workflow::Frame;
 use lobster_base::json;
 use lobster_language::plan::{Stdin, Step};
@@ -15,35 +15,40 @@ use lobster_stage::{Payload, Stop, store_failure};
 
 impl Frame<'_> {
     /// The input of a step.
-    pub(super) fn step_input(&self, step: &Step, scope: &Scope<'_>, path: &StepPath) -> Result<Input, Stop> {
+    pub(super) fn step_input(
+        &self,
+        step: &Step,
+        scope: &Scope<'_>,
+        path: &StepPath,
+    ) -> Result<InputValue, Stop> {
         let text = match &step.stdin {
-            Stdin::None => return Ok(Input::Nothing),
-            Stdin::Literal(Value::String(text)) => return Ok(Input::Text(Text::inline(text.as_str()))),
-            Stdin::Literal(value) => return Ok(Input::Json(Arc::new(value.clone()))),
+            Stdin::None => return Ok(InputValue::Nothing),
+            Stdin::Literal(Value::String(text)) => return Ok(InputValue::Text(Text::inline(text.as_str()))),
+            Stdin::Literal(value) => return Ok(InputValue::Json(Arc::new(value.clone()))),
             Stdin::Text(text) => text,
         };
         self.resolve_text(text, scope).map_err(|error| self.expression_failure(path, &error))
     }
 
     /// The value of a reference, or text with its references resolved.
-    pub(super) fn resolve_text(&self, text: &str, scope: &Scope<'_>) -> Result<Input, ExprError> {
+    pub(super) fn resolve_text(&self, text: &str, scope: &Scope<'_>) -> Result<InputValue, ExprError> {
         // Whole results are passed on without a copy, and stdout without loading it.
         if let Some((field, record)) = self.whole_field(text, scope) {
             match field.as_str() {
-                "stdout" => return Ok(record.stdout.clone().map_or(Input::Nothing, Input::Text)),
+                "stdout" => return Ok(record.stdout.clone().map_or(InputValue::Nothing, InputValue::Text)),
                 "json" => {
                     // A result that cannot be read is reported below.
                     if let Ok(Some(value)) = record.json() {
-                        return Ok(Input::from_value(Arc::clone(value)));
+                        return Ok(InputValue::from_value(Arc::clone(value)));
                     }
                 }
                 _ => {}
             }
         }
         Ok(match template::resolve_text(text, self.args, scope)? {
-            Resolved::Missing => Input::Nothing,
-            Resolved::Text(text) => Input::Text(Text::inline(text)),
-            Resolved::Value(value) => Input::from_value(Arc::new(value.into_owned())),
+            Resolved::Missing => InputValue::Nothing,
+            Resolved::Text(text) => InputValue::Text(Text::inline(text)),
+            Resolved::Value(value) => InputValue::from_value(Arc::new(value.into_owned())),
         })
     }
 
@@ -87,9 +92,9 @@ impl Frame<'_> {
             return text.to_payload().map(Some).map_err(store_failure);
         }
         Ok(match self.step_input(step, scope, path)? {
-            Input::Nothing => None,
-            Input::Text(text) => Some(text.to_payload().map_err(store_failure)?),
-            Input::Json(value) => Some(Payload::Bytes(json::compact(&*value).into_bytes().into())),
+            InputValue::Nothing => None,
+            InputValue::Text(text) => Some(text.to_payload().map_err(store_failure)?),
+            InputValue::Json(value) => Some(Payload::Bytes(json::compact(&*value).into_bytes().into())),
         })
     }
 

@@ -17,13 +17,13 @@ use lobster_store::{Blob, BlobWriter, Store, StoreError};
 
 /// The input of a step.
 #[derive(Clone, Debug)]
-pub(crate) enum Input {
+pub(crate) enum InputValue {
     Nothing,
     Text(Text),
     Json(Arc<Value>),
 }
 
-impl Input {
+impl InputValue {
     /// The whole input in memory; `None` if there is none.
     pub(crate) fn load_value(self) -> Result<Option<Arc<Value>>, Stop> {
         Ok(Some(match self {
@@ -376,19 +376,19 @@ impl Rendered {
     }
 
     /// The last rendering alone.
-    pub(crate) fn last_output(&self) -> Option<Output> {
+    pub(crate) fn last_output(&self) -> Option<RunOutput> {
         let (start, rendering) = self.last?;
         let text = Text::inline(&self.text[start..]);
         Some(match rendering {
-            Rendering::Text => Output::from_text(text),
-            Rendering::List => Output(Parts::List(text)),
+            Rendering::Text => RunOutput::from_text(text),
+            Rendering::List => RunOutput(Parts::List(text)),
         })
     }
 }
 
 /// The output of a finished run: the envelope's `output`.
 #[derive(Clone, Debug)]
-pub struct Output(Parts);
+pub struct RunOutput(Parts);
 
 #[derive(Clone, Debug)]
 enum Parts {
@@ -398,7 +398,7 @@ enum Parts {
     List(Text),
 }
 
-impl Output {
+impl RunOutput {
     /// No items.
     #[must_use]
     pub fn empty() -> Self {
@@ -462,13 +462,13 @@ impl Output {
     }
 }
 
-impl From<Vec<Value>> for Output {
+impl From<Vec<Value>> for RunOutput {
     fn from(items: Vec<Value>) -> Self {
         Self(Parts::Items(items.into()))
     }
 }
 
-impl Serialize for Output {
+impl Serialize for RunOutput {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Parts::Items(items) = &self.0 else {
             return self.to_vec().map_err(S::Error::custom)?.serialize(serializer);

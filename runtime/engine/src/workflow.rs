@@ -14,7 +14,7 @@ use super::pipeline::{self, PipelineInput};
 use super::record::{Json, Record, Scope};
 use super::reuse::Reuse;
 use super::run::Run;
-use super::value::Input;
+use super::value::InputValue;
 use super::value::Text;
 use crate::kinds::changes;
 use crate::kinds::mcp;
@@ -26,7 +26,7 @@ use lobster_base::sync::lock;
 use lobster_language::plan::{Approval, ChangesMode, Extras, OnError, Step, Work, Workflow};
 use lobster_language::template::{self, ExprError};
 use lobster_models::budget::Account;
-use lobster_models::cost::{CostTracker, Verdict};
+use lobster_models::cost::{BudgetVerdict, CostTracker};
 use lobster_stage::{Answer, Payload, Question, StageError, Stop, ToolCall};
 use lobster_store::{StepOutcome, StepStatus};
 
@@ -256,12 +256,12 @@ impl Frame<'_> {
     fn check_cost(&self) -> Result<(), Stop> {
         let verdict = lock(&self.cost).check_limit();
         match verdict {
-            Verdict::Within => Ok(()),
-            Verdict::Warn(line) => {
+            BudgetVerdict::Within => Ok(()),
+            BudgetVerdict::Warn(line) => {
                 self.run.services.print_note(&line);
                 Ok(())
             }
-            Verdict::Stop(error) => Err(error.into()),
+            BudgetVerdict::Stop(error) => Err(error.into()),
         }
     }
 
@@ -305,7 +305,7 @@ impl Frame<'_> {
                 let text = self.fill_template(text, scope, path)?;
                 enclosing.pile.commit_waiting(self.run, cancel)?;
                 let input = self.pipeline_input(step, scope, path)?;
-                let place = pipeline::Place {
+                let place = pipeline::PipelineContext {
                     path: path.clone(),
                     env,
                     cwd,
@@ -344,7 +344,7 @@ impl Frame<'_> {
                     idempotent: step.extras.idempotent,
                 };
                 let asker = Asker::Step(step.id.clone());
-                let place = mcp::Place { env: &env, cwd: &cwd, asker, cancel, is_whole_step: true };
+                let place = mcp::CallSite { env: &env, cwd: &cwd, asker, cancel, is_whole_step: true };
                 let value = mcp::call_tool(self.run, path, &call, place).map_err(|stop| match stop {
                     Stop::Failed(error) => {
                         let message = format!("Workflow step {} {}", step.id, error.message);
@@ -449,12 +449,12 @@ impl Frame<'_> {
             return Ok(record);
         }
         match self.step_input(step, scope, path)? {
-            Input::Nothing => {}
-            Input::Text(text) => {
+            InputValue::Nothing => {}
+            InputValue::Text(text) => {
                 record.stdout = Some(text);
                 record.json = Json::of_stdout();
             }
-            Input::Json(value) => {
+            InputValue::Json(value) => {
                 record.stdout = Some(Text::of_value(Arc::clone(&value)));
                 record.json = Json::Value(value);
             }

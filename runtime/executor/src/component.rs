@@ -26,7 +26,7 @@ use lobster_credentials::Credential;
 use lobster_stage::StageError;
 use lobster_store::{Blob, StepOutcome, StepStatus, Store, StoreError};
 pub use run_services::{Keeper, RunServices};
-use run_services::{SharedWriter, Sink};
+use run_services::{SharedWriter, StoredOutput};
 
 /// `detail.host_calls` of an effect that could call the outside world and made no calls.
 pub const NO_CALLS: &str = "none";
@@ -170,7 +170,7 @@ pub fn open_input(source: &StdinSource, store: &Store) -> io::Result<Box<dyn Rea
 /// Runs a component until it ends, and keeps its output in `store`.
 pub fn run(work: Prepared, store: &Store, cancel: &CancelToken) -> StepOutcome {
     let Prepared { component, withheld, recorded, mut enforcement, .. } = work;
-    let output = Arc::new(Mutex::new(Sink { writer: store.blob_writer(), items: None }));
+    let output = Arc::new(Mutex::new(StoredOutput { writer: store.blob_writer(), items: None }));
     let stderr = Arc::new(Mutex::new(store.blob_writer().with_limit(work.limits.output)));
     let is_again = recorded.is_some();
     let is_pure = work.grants.is_pure();
@@ -263,7 +263,7 @@ fn ended_outcome(done: Done, is_again: bool, store: &Store, cancel: &CancelToken
 /// Adds the component's output to the outcome.
 fn add_output(
     outcome: &mut StepOutcome,
-    output: Arc<Mutex<Sink>>,
+    output: Arc<Mutex<StoredOutput>>,
     stderr: Arc<Mutex<lobster_store::BlobWriter>>,
     recording: Option<Arc<Mutex<Recording>>>,
 ) -> Result<(), StoreError> {

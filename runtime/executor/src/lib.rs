@@ -55,7 +55,7 @@ pub use order_text::OrderText;
 pub use outcome::{
     failed_outcome, follows_from_action, has_changed_files, note_changed_files, outcome_error,
 };
-pub use place::{NativeProfile, Place};
+pub use place::{ActionDirectory, NativeProfile};
 pub use progress::{Heard, Progress};
 pub use unseen_end::{Lost, UnseenEnd, tell_idempotent};
 
@@ -96,7 +96,7 @@ impl From<StepOutcome> for Outcome {
 /// The state of an order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "is", content = "outcome", rename_all = "snake_case")]
-pub enum Standing {
+pub enum OrderState {
     /// It is running, or about to run.
     Running,
     /// It ended with this outcome.
@@ -131,7 +131,7 @@ pub trait Executor: Send + Sync {
     ///
     /// # Errors
     /// If the executor cannot be reached.
-    fn order_standing(&self, id: &OrderId) -> Result<Standing, ExecutorError>;
+    fn order_standing(&self, id: &OrderId) -> Result<OrderState, ExecutorError>;
 
     /// Ends an order. Its outcome, which has the reason, can be waited for.
     ///

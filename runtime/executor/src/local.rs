@@ -7,7 +7,7 @@ use lobster_component::Engine;
 
 use super::layers::ThrownAway;
 use super::{
-    Executor, ExecutorError, Order, OrderId, Outcome, SessionEnd, Standing, Task, component, http, mcp,
+    Executor, ExecutorError, Order, OrderId, OrderState, Outcome, SessionEnd, Task, component, http, mcp,
     native,
 };
 use crate::progress::{Heard, Progress};
@@ -201,12 +201,12 @@ impl Executor for LocalExecutor<'_> {
         Ok(outcome)
     }
 
-    fn order_standing(&self, id: &OrderId) -> Result<Standing, ExecutorError> {
+    fn order_standing(&self, id: &OrderId) -> Result<OrderState, ExecutorError> {
         Ok(match lock(&self.orders).known.get(id) {
-            None => Standing::Unknown,
-            Some(State::Taken(..) | State::Running(_)) => Standing::Running,
-            Some(State::Ended(outcome)) => Standing::Ended(outcome.clone()),
-            Some(State::Lost) => Standing::Lost,
+            None => OrderState::Unknown,
+            Some(State::Taken(..) | State::Running(_)) => OrderState::Running,
+            Some(State::Ended(outcome)) => OrderState::Ended(outcome.clone()),
+            Some(State::Lost) => OrderState::Lost,
         })
     }
 

@@ -20,8 +20,8 @@ use crate::upstream::{CREDENTIALS, StepUpstream};
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::json::scan_thread::ScanThread;
 use lobster_sandbox::{
-    Confinement, Ended, Exit, ExitStatus, Mode, OutputSinks, ProcessLimits, Promise, RootId, SpawnError,
-    SpawnRequest, Stdin,
+    Confinement, Ended, EnforcementMode, Exit, ExitStatus, OutputSinks, ProcessLimits, Promise, RootId,
+    SpawnError, SpawnRequest, Stdin,
 };
 use lobster_stage::{MAX_OUTPUT, SANDBOX_BLOCKED, StageError};
 use lobster_store::{
@@ -117,7 +117,7 @@ pub(super) fn perform(task: &NativeTask, host: &Host<'_>, cancel: &CancelToken) 
 /// True if a process may work on copies where the kernel does not accept layers. A policy in strict mode is not
 /// weakened silently.
 fn takes_copies(confinement: &Confinement) -> bool {
-    confinement.jail_spec().is_some_and(|spec| matches!(spec.mode, Mode::Degrade { .. }))
+    confinement.jail_spec().is_some_and(|spec| matches!(spec.mode, EnforcementMode::Degrade { .. }))
 }
 
 /// The process in the sandbox's terms.

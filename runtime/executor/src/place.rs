@@ -10,14 +10,14 @@ use super::HostText;
 
 /// A directory in an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ActionDirectory {
     /// Relative to the directory of the run; empty for that directory itself.
     Run(PathBuf),
     /// A path of this host.
     Host(PathBuf),
 }
 
-impl Place {
+impl ActionDirectory {
     /// The place of `path` for a run in `run`.
     #[must_use]
     pub fn from_paths(run: &Path, path: &Path) -> Self {
@@ -52,7 +52,7 @@ impl Place {
 pub enum NativeProfile {
     /// Paths of the host: actions without a profile.
     HostPaths,
-    /// As [`Place`]s.
+    /// As [`ActionDirectory`]s.
     #[default]
     Places,
 }
@@ -80,18 +80,19 @@ mod tests {
 
     #[test]
     fn a_place_below_the_run_is_the_same_wherever_the_run_is() {
-        let of = |run: &str, path: &str| Place::from_paths(Path::new(run), Path::new(path)).to_json();
+        let of =
+            |run: &str, path: &str| ActionDirectory::from_paths(Path::new(run), Path::new(path)).to_json();
         assert_eq!(of("/a", "/a"), of("/b/c", "/b/c"));
         assert_eq!(of("/a", "/a/x"), json!({ "run": "x" }));
         assert_eq!(of("/a", "/ab"), json!("/ab"));
         for (run, path) in [("/a", "/a"), ("/a", "/a/x/y"), ("/a", "/"), ("/a", "/a/../x")] {
             let value = of(run, path);
             assert_eq!(
-                Place::resolve_directory(&value, Path::new(run)),
+                ActionDirectory::resolve_directory(&value, Path::new(run)),
                 Some(Path::new(run).join(path)),
                 "{value}"
             );
         }
-        assert_eq!(Place::resolve_directory(&Value::Null, Path::new("/a")), None);
+        assert_eq!(ActionDirectory::resolve_directory(&Value::Null, Path::new("/a")), None);
     }
 }

@@ -232,7 +232,7 @@ pub struct Extras {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grants: Option<Grants>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limits: Option<Limits>,
+    pub limits: Option<StepLimits>,
     /// Handling of its file changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changes: Option<ChangesMode>,
@@ -566,11 +566,11 @@ pub struct CostLimit {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
     /// In one run of the file, or in the step.
-    #[serde(default, skip_serializing_if = "budget::Limits::is_empty")]
-    pub limits: budget::Limits,
+    #[serde(default, skip_serializing_if = "budget::UsageLimits::is_empty")]
+    pub limits: budget::UsageLimits,
     /// In all runs of the file on one day in UTC; only at the top of a file.
-    #[serde(default, skip_serializing_if = "budget::Limits::is_empty")]
-    pub day: budget::Limits,
+    #[serde(default, skip_serializing_if = "budget::UsageLimits::is_empty")]
+    pub day: budget::UsageLimits,
     /// `unpriced: allow`: models without a price are called although dollars are limited.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allows_unpriced: bool,
@@ -606,7 +606,7 @@ pub struct DirGrant {
 
 /// `limits`: limits that a step sets for itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Limits {
+pub struct StepLimits {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fuel: Option<u64>,
     /// Bytes.

@@ -8,7 +8,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use lobster_base::budget::{Amount, Limits, Unit, nano_usd, usd_text};
+use lobster_base::budget::{Amount, Unit, UsageLimits, nano_usd, usd_text};
 use lobster_base::code::Code;
 use lobster_base::json;
 use lobster_base::sync::lock;
@@ -63,7 +63,7 @@ pub struct Terms {
     /// The owner.
     pub holder: Holder,
     /// The limits.
-    pub limits: Limits,
+    pub limits: UsageLimits,
     /// Models without a price may still be asked.
     pub allows_unpriced: bool,
     /// Key of a day's budget in the store.

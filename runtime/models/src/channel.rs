@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::request::{Request, Retry};
 use super::{adapter_answer, anthropic, gemini, llm_task, openai, reported, responses};
-use crate::http::{self, Credential, HttpError, Limits, Post, Reply, Secret, Url};
+use crate::http::{self, CompleteReply, HttpError, HttpLimits, Post, RequestAuth, Secret, Url};
 use lobster_base::json;
 
 use lobster_stage::{Destination, HttpSender, StageError, Token, WorstCase};
@@ -156,10 +156,10 @@ pub const DEFAULT_OUTPUT_TOKENS: u64 = anthropic::MAX_TOKENS as u64;
 pub struct Channel {
     pub provider: Provider,
     url: Url,
-    credential: Option<Credential>,
+    credential: Option<RequestAuth>,
     /// The name of the secret used as the credential.
     secret: Option<String>,
-    limits: Limits,
+    limits: HttpLimits,
     /// Headers of every request.
     headers: BTreeMap<String, String>,
     /// The field of a chat completion that limits the answer, if the operator names it.
@@ -211,12 +211,12 @@ pub struct Answer {
 pub enum Failure {
     Http(HttpError),
     /// A status that is not a success.
-    Status(Reply),
+    Status(CompleteReply),
     /// The response is unusable.
     Request(String),
     /// A failure reported within an answer, with its status: the call was accepted, and may have been
     /// computed.
-    Reported(Reply),
+    Reported(CompleteReply),
     /// The adapter refused.
     Remote(String),
     /// The answer lacks required fields.
@@ -395,15 +395,15 @@ impl Channel {
             let origin = (value.is_some(), is_named, given.token.is_some());
             may_be_sent(provider, &url, secret.as_deref(), origin).map_err(refuse)?;
         }
-        let mut limits = Limits::from_env(env).map_err(|error| refuse(error.to_string()))?;
+        let mut limits = HttpLimits::from_env(env).map_err(|error| refuse(error.to_string()))?;
         if let Some(ms) = given.timeout_ms {
             limits.idle = std::time::Duration::from_millis(ms);
         }
         let credential = value.map(|value| match provider {
-            Provider::Anthropic => Credential::Header("x-api-key", value),
-            Provider::Azure => Credential::Header("api-key", value),
-            Provider::Gemini => Credential::Header("x-goog-api-key", value),
-            _ => Credential::Bearer(value),
+            Provider::Anthropic => RequestAuth::Header("x-api-key", value),
+            Provider::Azure => RequestAuth::Header("api-key", value),
+            Provider::Gemini => RequestAuth::Header("x-goog-api-key", value),
+            _ => RequestAuth::Bearer(value),
         });
         let (headers, max_tokens_field) = if provider.is_direct() {
             let headers = match given.headers {
@@ -516,7 +516,7 @@ impl Channel {
             }
             Provider::Gemini => {
                 append_path(&mut url, "/openai/embeddings");
-                credential = credential.map(|credential| Credential::Bearer(credential.secret().clone()));
+                credential = credential.map(|credential| RequestAuth::Bearer(credential.secret().clone()));
             }
             Provider::OpenClaw | Provider::Pi | Provider::Http | Provider::Anthropic => return None,
         }

@@ -45,7 +45,7 @@ pub enum LimitAction {
 
 /// Result of comparing the spending with the limit.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
+pub enum BudgetVerdict {
     /// Below the limit, or no limit is set.
     Within,
     /// Above the limit; the line is for stderr.
@@ -415,16 +415,16 @@ impl CostTracker {
 
     /// Compares the spending with the limit, in constant time.
     #[must_use]
-    pub fn check_limit(&self) -> Verdict {
-        let Some(limit) = self.limit else { return Verdict::Within };
+    pub fn check_limit(&self) -> BudgetVerdict {
+        let Some(limit) = self.limit else { return BudgetVerdict::Within };
         let total = round_usd(self.spending.total_usd);
         if total <= limit.max_usd {
-            return Verdict::Within;
+            return BudgetVerdict::Within;
         }
         let (total, max) = (exact_decimals(total, 4), exact_decimals(limit.max_usd, 2));
         match limit.action {
-            LimitAction::Warn => Verdict::Warn(format!("[WARN] Cost ${total} exceeds limit ${max}")),
-            LimitAction::Stop => Verdict::Stop(
+            LimitAction::Warn => BudgetVerdict::Warn(format!("[WARN] Cost ${total} exceeds limit ${max}")),
+            LimitAction::Stop => BudgetVerdict::Stop(
                 StageError::permanent(format!("Cost limit exceeded: ${total} > ${max} limit"))
                     .with_code(Code::CostLimit),
             ),

@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 
 use crate::adapter_answer;
 use crate::channel::{Answer, Failure};
-use crate::http::{self, Credential, Limits, Post, Secret};
+use crate::http::{self, HttpLimits, Post, RequestAuth, Secret};
 use crate::pool::Asking;
 use lobster_base::cancel::CancelToken;
 use lobster_base::json;
 use lobster_stage::HostFunctions;
 
 /// A function has no limit of its own: the time limit of its step and the caller's signal end it.
-const LIMITS: Limits = Limits { idle: Duration::from_secs(24 * 60 * 60), body: 256 << 20 };
+const LIMITS: HttpLimits = HttpLimits { idle: Duration::from_secs(24 * 60 * 60), body: 256 << 20 };
 
 /// Calls one function and returns its result; no result is null.
 ///
@@ -38,7 +38,7 @@ pub fn call_function(
     let post = Post {
         url,
         headers: Vec::new(),
-        credential: Secret::new(&functions.token).map(Credential::Bearer),
+        credential: Secret::new(&functions.token).map(RequestAuth::Bearer),
         body: json::compact(body),
     };
     // The function is on this machine, so no remote executor can reach it.

@@ -118,14 +118,14 @@ impl fmt::Debug for Secret {
 
 /// Proof of identity of the sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Credential {
+pub enum RequestAuth {
     /// `authorization: Bearer …`
     Bearer(Secret),
     /// The secret alone in a header of this name.
     Header(&'static str, Secret),
 }
 
-impl Credential {
+impl RequestAuth {
     pub(crate) fn secret(&self) -> &Secret {
         match self {
             Self::Bearer(secret) | Self::Header(_, secret) => secret,
@@ -141,19 +141,19 @@ pub struct Post {
     /// Headers in addition to `content-type`.
     pub headers: Vec<(String, String)>,
     /// Sent only to the origin of `url`.
-    pub credential: Option<Credential>,
+    pub credential: Option<RequestAuth>,
     /// JSON text.
     pub body: String,
 }
 
 impl Post {
     /// The request as data.
-    fn http_request(&self, limits: Limits) -> HttpRequest {
+    fn http_request(&self, limits: HttpLimits) -> HttpRequest {
         let credential = self.credential.as_ref().map(|credential| {
             let Secret { text, name } = credential.secret();
             let header = match credential {
-                Credential::Bearer(_) => None,
-                Credential::Header(header, _) => Some((*header).to_owned()),
+                RequestAuth::Bearer(_) => None,
+                RequestAuth::Header(header, _) => Some((*header).to_owned()),
             };
             HttpCredential { header, token: Token { value: text.clone(), secret: name.clone() } }
         });
@@ -170,12 +170,12 @@ impl Post {
 
 /// A complete answer with any status.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Reply {
+pub struct CompleteReply {
     pub status: u16,
     /// The standard phrase of the status.
     pub(crate) reason: String,
-    /// The body as received; bytes that are not UTF-8 are replaced. [`Reply::body_json`] and
-    /// [`Reply::body_excerpt`] return the forms that may be shown or kept.
+    /// The body as received; bytes that are not UTF-8 are replaced. [`CompleteReply::body_json`] and
+    /// [`CompleteReply::body_excerpt`] return the forms that may be shown or kept.
     body: String,
     /// The secret sent with the request.
     secret: Option<Secret>,
@@ -183,7 +183,7 @@ pub struct Reply {
     pub retry_after: Option<Duration>,
 }
 
-impl Reply {
+impl CompleteReply {
     /// True if the status is a success.
     pub fn is_success(&self) -> bool {
         (200..300).contains(&self.status)
@@ -232,14 +232,14 @@ impl Reply {
 
 /// Limits of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct HttpLimits {
     /// Longest silence.
     pub idle: Duration,
     /// Most bytes of the body.
     pub body: u64,
 }
 
-impl Limits {
+impl HttpLimits {
     /// The limits set by the environment.
     pub fn from_env(env: impl Fn(&str) -> Option<String>) -> Result<Self, SettingError> {
         let idle =
@@ -305,11 +305,11 @@ pub fn without_credentials(text: &str) -> String {
 /// Sends a request through `send` and reads the answer.
 ///
 /// # Errors
-/// Any failure of the transport; a status is never an error but part of the [`Reply`].
-pub fn post(post: &Post, limits: Limits, send: &HttpSender<'_>) -> Result<Reply, HttpError> {
+/// Any failure of the transport; a status is never an error but part of the [`CompleteReply`].
+pub fn post(post: &Post, limits: HttpLimits, send: &HttpSender<'_>) -> Result<CompleteReply, HttpError> {
     let HttpReply { status, reason, retry_after, body } = send(&post.http_request(limits))?;
     let secret = post.credential.as_ref().map(|credential| credential.secret().clone());
-    Ok(Reply { status, reason, body, secret, retry_after })
+    Ok(CompleteReply { status, reason, body, secret, retry_after })
 }
 
 /// Sends `request` from this process and reads the whole answer.
@@ -365,7 +365,7 @@ pub fn post_protobuf(
     within: Duration,
 ) -> Result<u16, HttpError> {
     let origin = url.origin().ascii_serialization();
-    let limits = Limits { idle: within, body: 0 };
+    let limits = HttpLimits { idle: within, body: 0 };
     let mut request =
         client_for(url)?.post(url.clone()).header(CONTENT_TYPE, "application/x-protobuf").body(body);
     for (name, value) in headers {
@@ -385,7 +385,7 @@ async fn follow_redirects(
     first: &Url,
     told: &dyn Fn(u64),
 ) -> Result<HttpReply, HttpError> {
-    let limits = Limits { idle: request.idle, body: request.max_body };
+    let limits = HttpLimits { idle: request.idle, body: request.max_body };
     let (mut url, mut with_body) = (first.clone(), true);
     for _ in 0..=MAX_REDIRECTS {
         let origin = url.origin().ascii_serialization();
@@ -440,7 +440,11 @@ fn credential_header(credential: &HttpCredential) -> Result<(HeaderName, HeaderV
     Ok((name, value))
 }
 
-async fn send_request(request: RequestBuilder, origin: &str, limits: Limits) -> Result<Response, HttpError> {
+async fn send_request(
+    request: RequestBuilder,
+    origin: &str,
+    limits: HttpLimits,
+) -> Result<Response, HttpError> {
     match timeout(limits.idle, request.send()).await {
         Ok(Ok(response)) => Ok(response),
         Ok(Err(error)) if error.is_connect() => {
@@ -477,7 +481,7 @@ fn redirect_target(response: &Response, url: &Url, origin: &str) -> Result<Optio
 async fn read_reply(
     mut response: Response,
     origin: &str,
-    limits: Limits,
+    limits: HttpLimits,
     told: &dyn Fn(u64),
 ) -> Result<HttpReply, HttpError> {
     let too_large = || HttpError::TooLarge { origin: origin.to_owned(), limit: limits.body };

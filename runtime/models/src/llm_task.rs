@@ -9,7 +9,7 @@ use std::sync::{LazyLock, Mutex};
 
 use serde_json::{Map, Value, json};
 
-use crate::http::{Reply, Url};
+use crate::http::{CompleteReply, Url};
 use crate::request::{Request, Retry};
 use lobster_base::sync::lock;
 use lobster_stage::StageError;
@@ -37,7 +37,7 @@ pub(crate) fn note_refusal(gateway: &Url) {
 
 /// True if the gateway refused the field names before any model was called. Its messages about a model's
 /// answer that does not fit a schema are similar, so the message must name a field that was sent.
-pub(crate) fn is_refusal_of_names(reply: &Reply) -> bool {
+pub(crate) fn is_refusal_of_names(reply: &CompleteReply) -> bool {
     if !matches!(reply.status, 400 | 422) {
         return false;
     }
@@ -100,7 +100,7 @@ mod tests {
 
     fn is_refusal(status: u16, message: &str) -> bool {
         let body = json!({"ok": false, "error": {"type": "tool_error", "message": message}}).to_string();
-        is_refusal_of_names(&Reply::from_words(status, "", &body))
+        is_refusal_of_names(&CompleteReply::from_words(status, "", &body))
     }
 
     #[test]
@@ -123,7 +123,7 @@ mod tests {
         ] {
             assert!(!is_refusal(400, message), "{message}");
         }
-        assert!(!is_refusal_of_names(&Reply::from_words(400, "", "unknown field artifacts")));
+        assert!(!is_refusal_of_names(&CompleteReply::from_words(400, "", "unknown field artifacts")));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::channel::Failure;
-use crate::http::Reply;
+use crate::http::CompleteReply;
 use lobster_base::json;
 
 /// The providers' words for HTTP statuses.
@@ -36,7 +36,7 @@ pub(crate) fn find_failure(answer: &Value) -> Option<Failure> {
     let message = error.get("message").and_then(Value::as_str).unwrap_or_default();
     // The word next to the number is more precise than the number's own phrase.
     let word = words.iter().find(|word| word.parse::<u16>().is_err()).map(String::as_str).unwrap_or_default();
-    Some(Failure::Reported(Reply::from_words(status, word, message)))
+    Some(Failure::Reported(CompleteReply::from_words(status, word, message)))
 }
 
 fn status_of(word: &str) -> Option<u16> {

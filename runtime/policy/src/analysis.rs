@@ -34,7 +34,7 @@ pub(crate) fn is_too_much(values: &[Arg]) -> bool {
 
 /// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Level {
+pub(crate) enum FindingLevel {
     /// A person decides.
     Ask,
     /// Never under a policy file.
@@ -55,7 +55,7 @@ pub struct TextSpan {
 /// A reason against running the command without a question.
 #[derive(Clone, Debug)]
 pub(crate) struct CommandFinding {
-    pub(crate) level: Level,
+    pub(crate) level: FindingLevel,
     pub(crate) code: String,
     /// Name of the hard block; `code` names it as well, for people.
     pub(crate) hard: Option<String>,
@@ -462,7 +462,7 @@ impl<'a> Analysis<'a> {
 
     fn report_finding(
         &mut self,
-        level: Level,
+        level: FindingLevel,
         code: impl Into<String>,
         message: impl Into<String>,
         hint: Option<&'static str>,
@@ -490,19 +490,19 @@ impl<'a> Analysis<'a> {
     }
 
     pub(crate) fn require_approval(&mut self, code: &str, message: impl Into<String>) {
-        self.report_finding(Level::Ask, code, message, None);
+        self.report_finding(FindingLevel::Ask, code, message, None);
     }
 
     pub(crate) fn ask_hint(&mut self, code: &str, message: impl Into<String>, hint: &'static str) {
-        self.report_finding(Level::Ask, code, message, Some(hint));
+        self.report_finding(FindingLevel::Ask, code, message, Some(hint));
     }
 
     pub(crate) fn add_denial(&mut self, code: &str, message: impl Into<String>) {
-        self.report_finding(Level::Deny, code, message, None);
+        self.report_finding(FindingLevel::Deny, code, message, None);
     }
 
     pub(crate) fn deny_hint(&mut self, code: &str, message: impl Into<String>, hint: &'static str) {
-        self.report_finding(Level::Deny, code, message, Some(hint));
+        self.report_finding(FindingLevel::Deny, code, message, Some(hint));
     }
 
     pub(crate) fn add_hard_block(
@@ -513,7 +513,7 @@ impl<'a> Analysis<'a> {
     ) {
         let (code, hard, message) = (format!("hard:{id}"), Some(id.to_owned()), message.into());
         self.add_finding(CommandFinding {
-            level: Level::Hard,
+            level: FindingLevel::Hard,
             code,
             hard,
             message,
@@ -530,7 +530,7 @@ impl<'a> Analysis<'a> {
         }
     }
 
-    pub(crate) fn by_rule(&mut self, level: Level, rule: &Rule, message: String) {
+    pub(crate) fn by_rule(&mut self, level: FindingLevel, rule: &Rule, message: String) {
         self.report_finding(level, format!("rule:{}", rule.id), message, None);
         if let Some(last) = self.findings.last_mut() {
             last.rule = Some(rule.id.clone());

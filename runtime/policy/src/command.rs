@@ -1,7 +1,7 @@
 //! One simple command: its assignments, the builtins of the shell, and the program that it starts.
 
 use super::Policy;
-use super::analysis::{Analysis, Arg, CommandInput, Flow, Level};
+use super::analysis::{Analysis, Arg, CommandInput, FindingLevel, Flow};
 use super::dialect::Shell;
 use super::shell::is_evaluated;
 use super::wrappers::is_shell;
@@ -144,7 +144,7 @@ impl Analysis<'_> {
             // If the function is not defined yet, a program of that name runs; the text asks anyway.
             let mut probe = self.start_probe();
             probe.no_function(inv);
-            let refusals = probe.findings.into_iter().filter(|finding| finding.level > Level::Ask);
+            let refusals = probe.findings.into_iter().filter(|finding| finding.level > FindingLevel::Ask);
             refusals.for_each(|finding| self.add_finding(finding));
             return flow;
         }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::analysis::{Analysis, Arg, CommandFact, CommandFinding, Level, TextSpan};
+use super::analysis::{Analysis, Arg, CommandFact, CommandFinding, FindingLevel, TextSpan};
 use super::command::Invocation;
 use super::decision_env::DecisionEnv;
 use super::dialect::Dialect;
@@ -317,14 +317,14 @@ impl Policy {
         findings.sort_by_key(|f| std::cmp::Reverse(f.level));
         let unattended = self.file().profile == Profile::ReadOnly;
         let verdict_of = |finding: &CommandFinding| match finding.level {
-            Level::Ask if unattended => Verdict::Deny,
-            Level::Ask => Verdict::Ask,
-            Level::Deny | Level::Hard => Verdict::Deny,
+            FindingLevel::Ask if unattended => Verdict::Deny,
+            FindingLevel::Ask => Verdict::Ask,
+            FindingLevel::Deny | FindingLevel::Hard => Verdict::Deny,
         };
         let verdict = findings.first().map_or(Verdict::Allow, verdict_of);
         let (reason_code, message, hint, span) = match findings.first() {
             Some(f) => {
-                let suffix = if f.level == Level::Ask && unattended {
+                let suffix = if f.level == FindingLevel::Ask && unattended {
                     " (the readonly profile never asks)"
                 } else {
                     ""
@@ -351,7 +351,7 @@ impl Policy {
         rule_ids.extend(findings.iter().filter_map(|f| f.rule.clone()));
         rule_ids.sort();
         rule_ids.dedup();
-        let asks_itself = findings.iter().any(|f| f.level == Level::Ask && f.rule.is_none());
+        let asks_itself = findings.iter().any(|f| f.level == FindingLevel::Ask && f.rule.is_none());
         let mut grant = match verdict {
             Verdict::Deny => Grant::default(),
             Verdict::Allow | Verdict::Ask => self.granted_rights(&rules, asks_itself, quiet, env, roots),

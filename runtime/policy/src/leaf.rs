@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::analysis::{Analysis, Arg, CommandFact, Flow, Level};
+use super::analysis::{Analysis, Arg, CommandFact, FindingLevel, Flow};
 use super::catalogue;
 use super::command::{Invocation, combined_taint};
 use super::decision_env::DecisionEnv;
@@ -254,13 +254,13 @@ impl<'a> Analysis<'a> {
             match rule.effect {
                 Effect::Deny => {
                     let why = rule.why.clone().unwrap_or_else(|| "a rule denies it".to_owned());
-                    self.by_rule(Level::Deny, rule, format!("{name}: {why}"));
+                    self.by_rule(FindingLevel::Deny, rule, format!("{name}: {why}"));
                 }
                 Effect::Ask => {
                     asked = true;
                     rules.push(rule);
                     let why = rule.why.clone().unwrap_or_else(|| "a rule asks".to_owned());
-                    self.by_rule(Level::Ask, rule, format!("{name}: {why}"));
+                    self.by_rule(FindingLevel::Ask, rule, format!("{name}: {why}"));
                 }
                 Effect::Allow if policy.may_grant(rule) => {
                     rules.push(rule);

@@ -40,12 +40,12 @@ pub fn preview_steps(runtime: &Runtime, gate: &Gate) -> Result<Ahead, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Place, workflow_text};
+    use crate::testing::{TestState, workflow_text};
     use lobster_store::GateFilter;
 
     #[test]
     fn what_an_approval_sets_going_is_shown_and_not_done() {
-        let place = Place::new();
+        let place = TestState::new();
         place.run(&workflow_text(
             "name: w\nsteps:\n  - id: n\n    run: echo 41\n  - id: next\n    js: input + 1\n    stdin: $n.json\n  - id: ask\n    approval: ok?\n  \
              - id: go\n    run: touch went; echo $next.json\n  - id: last\n    run: echo $go.stdout\n",

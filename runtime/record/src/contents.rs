@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::json_path::{self, Place};
+use super::json_path::{self, DifferencePlace};
 use lobster_base::digest::Digest;
 use lobster_base::json;
 use lobster_store::Store;
@@ -26,7 +26,7 @@ pub(super) fn blob_value(store: &Store, digest: &Digest) -> Option<Value> {
 }
 
 /// The first difference between two blobs; `None` if one is missing, is too large or is not text.
-pub(super) fn first_difference(store: &Store, was: &Digest, is: &Digest) -> Option<Place> {
+pub(super) fn first_difference(store: &Store, was: &Digest, is: &Digest) -> Option<DifferencePlace> {
     let (was, is) = (blob_value(store, was)?, blob_value(store, is)?);
     if let (Value::String(was), Value::String(is)) = (&was, &is) {
         return Some(first_line(was, is));
@@ -34,7 +34,7 @@ pub(super) fn first_difference(store: &Store, was: &Digest, is: &Digest) -> Opti
     json_path::first_difference(&was, &is)
 }
 
-fn first_line(was: &str, is: &str) -> Place {
+fn first_line(was: &str, is: &str) -> DifferencePlace {
     let (mut old, mut new) = (was.lines(), is.lines());
     for number in 1.. {
         match (old.next(), new.next()) {
@@ -42,9 +42,9 @@ fn first_line(was: &str, is: &str) -> Place {
             (a, b) if a == b => {}
             (a, b) => {
                 let line = |line: Option<&str>| line.map(|line| json!(line));
-                return Place { path: format!("line {number}"), was: line(a), is: line(b) };
+                return DifferencePlace { path: format!("line {number}"), was: line(a), is: line(b) };
             }
         }
     }
-    Place { path: "line ends".to_owned(), was: Some(json!(was.len())), is: Some(json!(is.len())) }
+    DifferencePlace { path: "line ends".to_owned(), was: Some(json!(was.len())), is: Some(json!(is.len())) }
 }

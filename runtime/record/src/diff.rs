@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::json_path;
 use super::preimage::{Difference, Part};
-use super::recording::{Recording, Step};
+use super::recording::{RecordedAttempt, Recording};
 use super::why::{
     blob_difference, explain_difference, named_difference, result_difference, status_difference,
 };
@@ -88,7 +88,7 @@ pub fn compare_runs(runtime: &Runtime, before: &str, after: &str) -> Result<RunD
 }
 
 /// Steps of a run by their places; of a step with several attempts, the last one.
-type Places<'r> = HashMap<String, (&'r str, &'r Step)>;
+type Places<'r> = HashMap<String, (&'r str, &'r RecordedAttempt)>;
 
 fn steps_by_place(recording: &Recording) -> Places<'_> {
     let place = |path: &str| StepPath::from(path).any_attempt().as_str().to_owned();

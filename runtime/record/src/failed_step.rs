@@ -85,11 +85,11 @@ fn place_in(workflow: &Workflow, path: &str) -> Option<StepPlace> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Place, workflow_text};
+    use crate::testing::{TestState, workflow_text};
 
     #[test]
     fn the_step_is_found_whatever_its_id() {
-        let place = Place::new();
+        let place = TestState::new();
         let run = place.run(&workflow_text(
             "name: ids\nsteps:\n  - id: 100%\n    run: exit 0\n  - id: list\n    run: echo '[1]'\n  - id: each\n    for_each: $list.json\n    steps:\n      - id: a/b\n        run: exit 3\n",
         ));

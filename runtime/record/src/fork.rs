@@ -591,11 +591,11 @@ fn edited_outcome(store: &Store, recorded: &StepOutcome, blob: Blob) -> Result<S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Place, workflow_text};
+    use crate::testing::{TestState, workflow_text};
 
     #[test]
     fn records_that_do_not_say_what_was_taken_count_as_well() {
-        let place = Place::new();
+        let place = TestState::new();
         let run = place.run(&workflow_text("name: n\nsteps:\n  - id: notify\n    run: echo sent\n"));
         let store = place.runtime.store().unwrap();
         let parent = store.all_events(run.parse().unwrap()).unwrap();

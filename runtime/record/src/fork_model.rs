@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-use super::testing::{Place, workflow_text};
+use super::testing::{TestState, workflow_text};
 use super::{ForkRequest, ReplayOptions, execute_fork, plan_fork, replay_run};
 
 /// Number of graphs to try.
@@ -127,7 +127,7 @@ impl Case {
         text
     }
 
-    fn try_in(&self, place: &Place) {
+    fn try_in(&self, place: &TestState) {
         let outside = |values: &[i64]| {
             for (index, value) in values.iter().enumerate() {
                 std::fs::write(place.path(&format!("out{index}")), value.to_string()).unwrap();
@@ -165,7 +165,7 @@ impl Case {
 }
 
 /// The number that a run printed.
-fn printed_number(place: &Place, run: &str) -> Option<i64> {
+fn printed_number(place: &TestState, run: &str) -> Option<i64> {
     let store = place.runtime.store().unwrap();
     let output = store.run(store.find_run(run).unwrap()).unwrap().output?;
     String::from_utf8_lossy(&store.load_blob(&output, 1000).unwrap()).trim().parse().ok()
@@ -178,7 +178,7 @@ fn a_fork_executes_what_the_model_says() {
         let workers: Vec<_> = (0..THREADS)
             .map(|worker| {
                 scope.spawn(move || {
-                    let place = Place::new();
+                    let place = TestState::new();
                     let seed = [u8::try_from(worker).unwrap(); 32];
                     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
                     let mut runner = TestRunner::new_with_rng(Config::default(), rng);

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// A place where two values differ. `None` means that the place is missing from that value.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Place {
+pub(super) struct DifferencePlace {
     /// `$.items[3].id`
     pub(super) path: String,
     pub(super) was: Option<Value>,
@@ -12,20 +12,26 @@ pub(super) struct Place {
 }
 
 /// The first difference, in the order of the first value.
-pub(super) fn first_difference(was: &Value, is: &Value) -> Option<Place> {
+pub(super) fn first_difference(was: &Value, is: &Value) -> Option<DifferencePlace> {
     let mut found = Vec::new();
     collect_differences("$".to_owned(), was, is, 1, &mut found);
     found.pop()
 }
 
 /// At most `limit` differences.
-pub(super) fn all_differences(was: &Value, is: &Value, limit: usize) -> Vec<Place> {
+pub(super) fn all_differences(was: &Value, is: &Value, limit: usize) -> Vec<DifferencePlace> {
     let mut found = Vec::new();
     collect_differences("$".to_owned(), was, is, limit, &mut found);
     found
 }
 
-fn collect_differences(path: String, was: &Value, is: &Value, limit: usize, found: &mut Vec<Place>) {
+fn collect_differences(
+    path: String,
+    was: &Value,
+    is: &Value,
+    limit: usize,
+    found: &mut Vec<DifferencePlace>,
+) {
     if found.len() >= limit || was == is {
         return;
     }
@@ -60,9 +66,15 @@ fn collect_differences(path: String, was: &Value, is: &Value, limit: usize, foun
     }
 }
 
-fn push_place(found: &mut Vec<Place>, limit: usize, path: String, was: Option<&Value>, is: Option<&Value>) {
+fn push_place(
+    found: &mut Vec<DifferencePlace>,
+    limit: usize,
+    path: String,
+    was: Option<&Value>,
+    is: Option<&Value>,
+) {
     if found.len() < limit {
-        found.push(Place { path, was: was.cloned(), is: is.cloned() });
+        found.push(DifferencePlace { path, was: was.cloned(), is: is.cloned() });
     }
 }
 

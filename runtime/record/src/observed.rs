@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use lobster_base::json;
 use lobster_engine::WORKFLOW_DIR;
-use lobster_executor::Place;
+use lobster_executor::ActionDirectory;
 use lobster_policy::{DecisionEnv, Observed, ObservedStart, PROPOSED_RULE, Policy};
 use lobster_store::{Event, RunId, Store, StoreError};
 
@@ -39,10 +39,12 @@ pub fn observed_commands(store: &Store, run: RunId, env: &DecisionEnv) -> Result
         let Ok(action) = json::parse(&String::from_utf8_lossy(&bytes)) else { continue };
         let words = action.get("argv").and_then(Value::as_array).into_iter().flatten();
         let argv: Vec<String> = words.filter_map(Value::as_str).map(str::to_owned).collect();
-        let cwd = action.get("cwd").and_then(|cwd| Place::resolve_directory(cwd, &home));
+        let cwd = action.get("cwd").and_then(|cwd| ActionDirectory::resolve_directory(cwd, &home));
         let cwd = cwd.map(|cwd| cwd.display().to_string());
         let hosts = reached.get(&(path.as_str(), *attempt)).map_or(&[][..], Vec::as_slice);
-        let dir = action.get("env").and_then(|env| Place::resolve_directory(env.get(WORKFLOW_DIR)?, &home));
+        let dir = action
+            .get("env")
+            .and_then(|env| ActionDirectory::resolve_directory(env.get(WORKFLOW_DIR)?, &home));
         let vars = dir.map(|dir| (WORKFLOW_DIR.to_owned(), dir.display().to_string())).into_iter().collect();
         let start = ObservedStart { argv, cwd, vars };
         commands.extend(Policy::observe_commands(&start, hosts, env));

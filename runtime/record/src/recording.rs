@@ -20,7 +20,7 @@ use lobster_store::{
 
 /// One attempt of a step.
 #[derive(Clone, Debug)]
-pub(super) struct Step {
+pub(super) struct RecordedAttempt {
     /// Position in the journal of its end, or of its start if it has no end.
     pub(super) seq: u64,
     /// `native`, `component`, `http` …
@@ -47,7 +47,7 @@ pub(super) struct Recording {
     pub(super) settings: Option<Map<String, Value>>,
     /// The names of the given arguments, if the record has them.
     pub(super) given_args: Option<BTreeSet<String>>,
-    pub(super) steps: HashMap<String, Step>,
+    pub(super) steps: HashMap<String, RecordedAttempt>,
     /// Summaries of composite steps.
     pub(super) summaries: HashMap<String, (u64, Arc<StepOutcome>)>,
     /// Answers to gates, by their places.
@@ -118,7 +118,7 @@ impl Recording {
         }
         match &record.event {
             Event::StepStarted { path, kind, action, effect, decision, .. } => {
-                let step = Step {
+                let step = RecordedAttempt {
                     seq: record.seq,
                     kind: kind.clone(),
                     action: *action,
@@ -133,7 +133,7 @@ impl Recording {
                 self.summaries.insert(path.clone(), (record.seq, Arc::clone(outcome)));
             }
             Event::StepEnded { path, begun: Some(begun), outcome, .. } => {
-                let step = Step {
+                let step = RecordedAttempt {
                     seq: record.seq,
                     kind: begun.kind.clone(),
                     action: Some(begun.action),
@@ -204,7 +204,7 @@ impl Recording {
     }
 
     /// The paths of all steps with an action, in the order of the journal.
-    pub(super) fn in_order(&self) -> Vec<(&str, &Step)> {
+    pub(super) fn in_order(&self) -> Vec<(&str, &RecordedAttempt)> {
         let mut steps: Vec<_> = self.steps.iter().map(|(path, step)| (path.as_str(), step)).collect();
         steps.sort_by_key(|(_, step)| step.seq);
         steps

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lobster_base::place::is_within;
 use lobster_engine::recorded_plan::load_recorded;
-use lobster_engine::reversal::{self, Given, Reversal};
+use lobster_engine::reversal::{self, Reversal, UndoInput};
 use lobster_language::plan::{Approval, Extras, Plan, Stdin, Step, UndoneStep, Work, Workflow};
 use lobster_language::workflow::refers_to;
 use lobster_stage::{StageError, Stop};
@@ -104,8 +104,8 @@ impl<'j> Read<'j> {
     }
 
     /// The result of a step, or the output of a failed step.
-    fn step_result(&self, step: &str) -> Option<Given> {
-        let kept = self.results.get(step).and_then(|value| Given::from_json(value));
+    fn step_result(&self, step: &str) -> Option<UndoInput> {
+        let kept = self.results.get(step).and_then(|value| UndoInput::from_json(value));
         kept.or_else(|| {
             let attempts = self.ended.iter().filter(|(path, _)| {
                 path.strip_prefix(step).is_some_and(|rest| {
@@ -113,7 +113,11 @@ impl<'j> Read<'j> {
                 })
             });
             let stdout = attempts.filter_map(|(_, outcome)| outcome.stdout).next_back()?;
-            Some(if stdout.len > reversal::MAX_RESULT { Given::TooLong } else { Given::Text(stdout.digest) })
+            Some(if stdout.len > reversal::MAX_RESULT {
+                UndoInput::TooLong
+            } else {
+                UndoInput::Text(stdout.digest)
+            })
         })
     }
 

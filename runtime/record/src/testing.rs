@@ -8,19 +8,19 @@ use std::sync::OnceLock;
 use lobster_engine::runtime::{RunRequest, Runtime, Settings, Target};
 
 /// A state directory with its own runtime.
-pub(super) struct Place {
+pub(super) struct TestState {
     dir: tempfile::TempDir,
     pub(super) runtime: Runtime,
 }
 
 /// A workflow's text.
-pub(super) struct Text(String);
+pub(super) struct WorkflowText(String);
 
-pub(super) fn workflow_text(text: &str) -> Text {
-    Text(text.to_owned())
+pub(super) fn workflow_text(text: &str) -> WorkflowText {
+    WorkflowText(text.to_owned())
 }
 
-impl Place {
+impl TestState {
     /// Includes the machine code of the evaluator, which takes seconds to compile.
     pub(super) fn new() -> Self {
         let place = Self::without_code();
@@ -50,11 +50,11 @@ impl Place {
     }
 
     /// Runs a workflow and returns the run's id.
-    pub(super) fn run(&self, text: &Text) -> String {
+    pub(super) fn run(&self, text: &WorkflowText) -> String {
         self.run_with(text, None)
     }
 
-    pub(super) fn run_with(&self, text: &Text, args: Option<serde_json::Value>) -> String {
+    pub(super) fn run_with(&self, text: &WorkflowText, args: Option<serde_json::Value>) -> String {
         let file = self.path("flow.lobster");
         fs::write(&file, &text.0).unwrap();
         let result = self.runtime.run(&RunRequest { target: Target::File(file), args });
@@ -68,7 +68,7 @@ fn compiled_code() -> &'static Path {
     static CODE: OnceLock<PathBuf> = OnceLock::new();
     CODE.get_or_init(|| {
         let code = std::env::current_exe().unwrap().with_file_name("compiled-code");
-        let place = Place::without_code();
+        let place = TestState::without_code();
         link_code(&code, &place.code_dir());
         place.run(&workflow_text("steps: [{ id: warm, js: '1' }]"));
         link_code(&place.code_dir(), &code);

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::testing::{Place, workflow_text};
+use super::testing::{TestState, workflow_text};
 use super::*;
 use lobster_base::code::{Code, FailureCode};
 use lobster_base::digest::Digest;
@@ -45,12 +45,12 @@ steps:
     stdin: $upper.stdout
 ";
 
-fn id(place: &Place, run: &str) -> RunId {
+fn id(place: &TestState, run: &str) -> RunId {
     place.runtime.store().unwrap().find_run(run).unwrap()
 }
 
 /// A copy of a run under another id with a different outcome of `step`.
-fn falsified(place: &Place, run: &str, step: &str, change: impl Fn(&mut StepOutcome)) -> String {
+fn falsified(place: &TestState, run: &str, step: &str, change: impl Fn(&mut StepOutcome)) -> String {
     let store = place.runtime.store().unwrap();
     let texts = store.all_events(id(place, run)).unwrap();
     static COPIES: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0x0bad_c0de);
@@ -78,7 +78,7 @@ fn falsified(place: &Place, run: &str, step: &str, change: impl Fn(&mut StepOutc
 
 #[test]
 fn a_faithful_run_replays_without_running_its_effects() {
-    let place = Place::new();
+    let place = TestState::new();
     let run = place.run(&workflow_text(CHAIN));
     let before = place.runtime.store().unwrap().all_events(id(&place, &run)).unwrap();
     let report = replay_run(&place.runtime, &run, &ReplayOptions::default()).unwrap();
@@ -106,7 +106,7 @@ const ASKS: &str = r#"(module
 
 #[test]
 fn what_other_processors_compute_is_what_the_plan_would() {
-    let place = Place::new();
+    let place = TestState::new();
     std::fs::write(place.path("csv.wasm"), include_bytes!("../../../guest-steps/dist/csv.wasm")).unwrap();
     let steps: String = (0..60)
         .map(|n| match n % 3 {
@@ -132,7 +132,7 @@ fn what_other_processors_compute_is_what_the_plan_would() {
 
 #[test]
 fn an_effect_component_is_executed_again_on_its_recorded_calls() {
-    let place = Place::new();
+    let place = TestState::new();
     std::fs::write(place.path("asks.wasm"), wat::parse_str(ASKS).unwrap()).unwrap();
     let run = place.run(&workflow_text(
         "name: asks\nsteps:\n  - id: ask\n    component: asks.wasm\n    grants: { random: true, clock: true }\n  - id: say\n    run: cat\n    stdin: $ask.stdout\n",
@@ -177,7 +177,7 @@ fn an_effect_component_is_executed_again_on_its_recorded_calls() {
 
 #[test]
 fn a_component_that_writes_is_compared_and_writes_nothing_when_replayed() {
-    let place = Place::new();
+    let place = TestState::new();
     std::fs::create_dir(place.path("out")).unwrap();
     let text =
         workflow_text("name: writes\nsteps:\n  - id: w\n    js: \"1\"\n    grants: { write: [out] }\n");
@@ -191,7 +191,7 @@ fn a_component_that_writes_is_compared_and_writes_nothing_when_replayed() {
     assert!(report.unverified[0].why.contains("are not the same here as"), "{:?}", report.unverified);
 }
 
-fn a_falsified_output_and_fuel_are_found_with_step_and_place(place: &Place, run: &str) {
+fn a_falsified_output_and_fuel_are_found_with_step_and_place(place: &TestState, run: &str) {
     let lie = place.runtime.store().unwrap().put_blob(b"[{\"id\":1,\"w\":false}]\n").unwrap();
     let false_run = falsified(place, run, "calc", |outcome| {
         outcome.output = Some(lie);
@@ -208,7 +208,7 @@ fn a_falsified_output_and_fuel_are_found_with_step_and_place(place: &Place, run:
 
 #[test]
 fn a_run_that_waits_or_failed_replays_as_far_as_it_got() {
-    let place = Place::new();
+    let place = TestState::new();
     let waiting = place.run(&workflow_text(
         "name: w\nsteps:\n  - id: a\n    run: echo hi\n    approval: go on?\n  - id: b\n    run: echo more\n",
     ));
@@ -221,7 +221,7 @@ fn a_run_that_waits_or_failed_replays_as_far_as_it_got() {
 
 #[test]
 fn why_names_the_input_and_who_made_it() {
-    let place = Place::new();
+    let place = TestState::new();
     let text = workflow_text(CUT_OFF);
     std::fs::write(place.path("source.txt"), "abc").unwrap();
     let first = place.run(&text);
@@ -243,7 +243,7 @@ fn why_names_the_input_and_who_made_it() {
 
 #[test]
 fn why_names_the_step_that_the_file_takes_the_input_from() {
-    let place = Place::new();
+    let place = TestState::new();
     // Both steps print the same bytes; the plan determines whose output is read.
     let text = workflow_text(
         "name: twins\nsteps:\n  - id: a\n    run: cat source.txt\n  - id: b\n    run: cat source.txt\n  - id: c\n    run: cat\n    stdin: $a.stdout\n",
@@ -259,7 +259,7 @@ fn why_names_the_step_that_the_file_takes_the_input_from() {
 
 #[test]
 fn changed_arguments_are_named_after_what_they_change() {
-    let place = Place::new();
+    let place = TestState::new();
     std::fs::write(place.path("child.lobster"), "args: { m: {} }\nsteps:\n  - id: c\n    run: echo child\n")
         .unwrap();
     let text = workflow_text(
@@ -299,7 +299,7 @@ steps:
 
 #[test]
 fn a_fork_stops_where_results_become_equal_again() {
-    let place = Place::new();
+    let place = TestState::new();
     let text = workflow_text(CUT_OFF);
     std::fs::write(place.path("source.txt"), "abc").unwrap();
     let run = place.run(&text);
@@ -326,7 +326,7 @@ fn a_fork_stops_where_results_become_equal_again() {
 
 #[test]
 fn an_edited_result_takes_the_place_of_the_recorded_one() {
-    let place = Place::new();
+    let place = TestState::new();
     std::fs::write(place.path("source.txt"), "abc").unwrap();
     let run = place.run(&workflow_text(CUT_OFF));
     let request = ForkRequest {
@@ -352,7 +352,7 @@ fn an_edited_result_takes_the_place_of_the_recorded_one() {
 
 #[test]
 fn an_edited_result_of_a_pure_step_is_no_difference() {
-    let place = Place::new();
+    let place = TestState::new();
     let run = place.run(&workflow_text(CHAIN));
     let edit = vec![("calc".to_owned(), br#"[{"id":1,"w":false}]"#.to_vec())];
     let request = ForkRequest { run, edit, ..ForkRequest::default() };
@@ -363,7 +363,7 @@ fn an_edited_result_of_a_pure_step_is_no_difference() {
 
 #[test]
 fn a_lost_end_is_told_from_a_difference() {
-    let place = Place::new();
+    let place = TestState::new();
     std::fs::write(place.path("source.txt"), "abc").unwrap();
     let run = place.run(&workflow_text(CUT_OFF));
     let store = place.runtime.store().unwrap();
@@ -397,7 +397,7 @@ fn code_of(result: &RunResult) -> FailureCode {
 
 #[test]
 fn what_cannot_be_done_with_a_run_has_a_code_of_its_own() {
-    let place = Place::new();
+    let place = TestState::new();
     let run = |text: &str| {
         let file = place.path("flow.lobster");
         std::fs::write(&file, text).unwrap();

@@ -6,9 +6,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::contents;
-use super::json_path::{self, Place};
+use super::json_path::{self, DifferencePlace};
 use super::preimage::{self, Difference, Part, differences, input_digest};
-use super::recording::{Recording, Step};
+use super::recording::{RecordedAttempt, Recording};
 use lobster_base::digest::Digest;
 use lobster_base::place::step_id;
 use lobster_engine::env::{ARG_PREFIX, ARGS_JSON, argument_vars};
@@ -157,7 +157,7 @@ pub(super) fn explain_difference(
             _ => None,
         };
     }
-    let policy = |step: &Step, recording: &Recording| {
+    let policy = |step: &RecordedAttempt, recording: &Recording| {
         step.decision["policy"].as_str().and_then(|policy| policy.parse().ok()).or(recording.policy)
     };
     if let (Some(old), Some(new)) = (policy(&before, was), policy(&now, is))
@@ -166,7 +166,7 @@ pub(super) fn explain_difference(
         let text = |digest: Digest| Value::from(digest.to_string());
         differences.push(Difference::new(Part::Policy, &text(old), &text(new)));
     }
-    let edited = |step: &Step| step.outcome.as_ref().is_some_and(|outcome| outcome.is_edited());
+    let edited = |step: &RecordedAttempt| step.outcome.as_ref().is_some_and(|outcome| outcome.is_edited());
     let edited = [(&before, was), (&now, is)].into_iter().filter(|(step, _)| edited(step));
     Ok(Why {
         step: step.to_owned(),
@@ -223,7 +223,11 @@ fn name_arguments(
 }
 
 /// The first difference between two results of a step.
-pub(super) fn result_difference(store: &Store, was: &Step, is: &Step) -> Option<Difference> {
+pub(super) fn result_difference(
+    store: &Store,
+    was: &RecordedAttempt,
+    is: &RecordedAttempt,
+) -> Option<Difference> {
     let (old, new) = match (&was.outcome, &is.outcome) {
         (None, None) => return None,
         (Some(old), Some(new)) if old.status == new.status => (old, new),
@@ -262,7 +266,7 @@ pub(super) fn blob_difference(
 }
 
 /// A place inside a result of a step or a run.
-pub(super) fn named_difference(name: &str, place: Place) -> Difference {
+pub(super) fn named_difference(name: &str, place: DifferencePlace) -> Difference {
     let path = Some(place.path);
     let (was, is) = (place.was.unwrap_or_default(), place.is.unwrap_or_default());
     Difference { name: Some(name.to_owned()), path, ..Difference::new(Part::Result, &was, &is) }

@@ -156,7 +156,7 @@ pub struct JailSpec {
     /// A network that it shares only with other processes that name it. Requires [`Net::None`].
     pub ports: Option<Ports>,
     /// Reaction if the host cannot enforce a promise.
-    pub mode: Mode,
+    pub mode: EnforcementMode,
 }
 
 /// A directory that the process sees with changes, or may change, while the original stays unchanged:
@@ -247,7 +247,7 @@ impl Default for JailSpec {
             tree_limits: false,
             net: Net::None,
             ports: None,
-            mode: Mode::Strict,
+            mode: EnforcementMode::Strict,
         }
     }
 }
@@ -321,7 +321,7 @@ impl fmt::Display for HostPort {
 /// Reaction if the host cannot enforce a promise.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Mode {
+pub enum EnforcementMode {
     /// Refuse to run.
     #[default]
     Strict,

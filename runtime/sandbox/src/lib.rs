@@ -33,7 +33,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-pub use confinement::{Confinement, HostPort, JailSpec, Mode, Net, Overlay, Ports, Replaced, Upper};
+pub use confinement::{
+    Confinement, EnforcementMode, HostPort, JailSpec, Net, Overlay, Ports, Replaced, Upper,
+};
 pub use doctor::{Checkup, Finding, Probe, ProbeVerdict};
 pub use enforcement::{Denial, Enforcement, Lacking, Mechanism, Missing, Promise};
 pub use opened_roots::{HeldRoot, RootId};

@@ -34,7 +34,7 @@ pub struct WorkflowFiles {
 
 /// The path of a file that can be saved, even if it does not exist yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct SavePath {
     folder: PathBuf,
     name: String,
 }
@@ -70,7 +70,7 @@ impl From<io::Error> for FileProblem {
     }
 }
 
-impl Place {
+impl SavePath {
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.folder.join(&self.name)
@@ -91,27 +91,27 @@ impl WorkflowFiles {
 
     /// The place of a file, if it is in one of the folders.
     #[must_use]
-    pub fn place_of(&self, path: &Path) -> Option<Place> {
+    pub fn place_of(&self, path: &Path) -> Option<SavePath> {
         let (above, name) = (path.parent()?, path.file_name()?.to_str()?);
         let above = above.canonicalize().ok()?;
         let folder =
             self.folders.iter().find(|folder| folder.canonicalize().is_ok_and(|folder| folder == above))?;
-        Some(Place { folder: folder.clone(), name: name.to_owned() }).filter(|_| is_fit(name))
+        Some(SavePath { folder: folder.clone(), name: name.to_owned() }).filter(|_| is_fit(name))
     }
 
     /// The place for a new workflow of this name: in the first folder.
     #[must_use]
-    pub fn new_place(&self, workflow: &str) -> Option<Place> {
+    pub fn new_place(&self, workflow: &str) -> Option<SavePath> {
         let name = format!("{workflow}.lobster");
         let folder = self.folders.first().filter(|_| is_fit(&name))?.clone();
-        Some(Place { folder, name })
+        Some(SavePath { folder, name })
     }
 
     /// Returns the content of a file, or `None` if it does not exist.
     ///
     /// # Errors
     /// Fails if the file cannot be read, or if a text field cannot hold its content.
-    pub fn read_file(&self, place: &Place) -> Result<Option<Content>, FileProblem> {
+    pub fn read_file(&self, place: &SavePath) -> Result<Option<Content>, FileProblem> {
         Ok(read_in(&open_folder(&place.folder)?, &place.name)?.map(|(_, content)| content))
     }
 
@@ -120,7 +120,12 @@ impl WorkflowFiles {
     ///
     /// # Errors
     /// Fails if the file has changed or cannot be written. The file is then unchanged.
-    pub fn save_file(&self, place: &Place, base: Option<Digest>, text: &str) -> Result<Digest, FileProblem> {
+    pub fn save_file(
+        &self,
+        place: &SavePath,
+        base: Option<Digest>,
+        text: &str,
+    ) -> Result<Digest, FileProblem> {
         let folder = open_folder(&place.folder)?;
         // The lock puts servers in order; the exchange detects changes by other programs.
         flock(&folder, FlockOperation::LockExclusive)?;

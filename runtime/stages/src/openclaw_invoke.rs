@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::describe::{Arg, command_schema, example_list};
 use super::each::{self, Each};
 use lobster_base::json;
-use lobster_models::http::{self, Credential, HttpError, Limits, Post, Reply, Secret, Url};
+use lobster_models::http::{self, CompleteReply, HttpError, HttpLimits, Post, RequestAuth, Secret, Url};
 use lobster_stage::{
     EffectAction, Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop, Token,
 };
@@ -100,7 +100,7 @@ struct Call {
 /// Address and limits of the calls, read from the environment.
 struct Gateway {
     url: Url,
-    limits: Limits,
+    limits: HttpLimits,
 }
 
 fn build(name: &'static str, args: &StageArgs) -> Result<Box<dyn Stage + Send>, StageError> {
@@ -179,7 +179,7 @@ impl Invoke {
             let is_late = effect.cancel.is_cancelled();
             let token = choose_token(name, given.as_deref(), &post.url, effect.token)
                 .inspect_err(|_| is_sent = false)?;
-            post.credential = token.map(Credential::Bearer);
+            post.credential = token.map(RequestAuth::Bearer);
             let reply = http::post(&post, limits, effect.send).map_err(|error| {
                 is_sent = error.is_after_sending() && !is_late;
                 let failure = http_failure(name, &error);
@@ -224,7 +224,7 @@ impl Invoke {
         // A token that may not be sent is refused before anything is recorded.
         choose_token(name, self.token.as_deref(), &url, &|name| host.find_token(name))?;
         let limits =
-            Limits::from_env(|name| host.env_var(name)).map_err(|error| refuse(&error.to_string()))?;
+            HttpLimits::from_env(|name| host.env_var(name)).map_err(|error| refuse(&error.to_string()))?;
         Ok(Gateway { url, limits })
     }
 }
@@ -282,7 +282,7 @@ impl Call {
 }
 
 /// The result of a gateway's answer: its field `result`, or the whole answer if it has none.
-fn reply_result(name: &str, reply: &Reply) -> Result<Value, StageError> {
+fn reply_result(name: &str, reply: &CompleteReply) -> Result<Value, StageError> {
     if !reply.is_success() {
         let error = StageError::new(format!("{name} failed ({}): {}", reply.status, reply.body_excerpt()));
         return Err(StageError { retry_after: reply.retry_after, ..error });

@@ -12,7 +12,7 @@ use super::Store;
 use super::db::Durability;
 use super::error::StoreError;
 use super::spent_tables::{create_if_missing, is_there};
-use lobster_base::budget::{Amount, Limits, Unit};
+use lobster_base::budget::{Amount, Unit, UsageLimits};
 
 const MILLISECONDS_OF_A_DAY: i64 = 86_400_000;
 
@@ -26,7 +26,7 @@ pub struct DayLimit {
     /// The owner: the same for all runs that share the budget.
     pub key: String,
     /// The limits of the budget.
-    pub limits: Limits,
+    pub limits: UsageLimits,
 }
 
 /// A budget without room for a call.
@@ -46,7 +46,7 @@ pub struct DaySpent {
     /// The owner.
     pub key: String,
     /// The limits that the last call was compared with.
-    pub limits: Limits,
+    pub limits: UsageLimits,
     /// The amount used, plus the most that current calls may use.
     pub used: Amount,
 }
@@ -130,7 +130,7 @@ impl Store {
                         tokens: from_sql_integer(row.get(2)?),
                         nano_usd: from_sql_integer(row.get(3)?),
                     },
-                    limits: Limits {
+                    limits: UsageLimits {
                         calls: row.get::<_, Option<i64>>(4)?.map(from_sql_integer),
                         tokens: row.get::<_, Option<i64>>(5)?.map(from_sql_integer),
                         nano_usd: row.get::<_, Option<i64>>(6)?.map(from_sql_integer),
@@ -157,7 +157,7 @@ impl Store {
     ///
     /// # Errors
     /// If the store cannot be read or written.
-    pub fn set_service_budget(&self, budget: Option<(Limits, bool)>) -> Result<(), StoreError> {
+    pub fn set_service_budget(&self, budget: Option<(UsageLimits, bool)>) -> Result<(), StoreError> {
         if budget.is_none() && self.service_budget()?.is_none() {
             return Ok(());
         }
@@ -184,7 +184,7 @@ impl Store {
     ///
     /// # Errors
     /// If the store cannot be read.
-    pub fn service_budget(&self) -> Result<Option<(Limits, bool)>, StoreError> {
+    pub fn service_budget(&self) -> Result<Option<(UsageLimits, bool)>, StoreError> {
         self.inner.db.read_snapshot(|db| {
             if !is_there(db)? {
                 return Ok(None);
@@ -195,7 +195,7 @@ impl Store {
             let limits = |row: &rusqlite::Row<'_>| {
                 let limit =
                     |at: usize| row.get::<_, Option<i64>>(at).map(|limit| limit.map(from_sql_integer));
-                let limits = Limits { calls: limit(0)?, tokens: limit(1)?, nano_usd: limit(2)? };
+                let limits = UsageLimits { calls: limit(0)?, tokens: limit(1)?, nano_usd: limit(2)? };
                 Ok((limits, row.get(3)?))
             };
             Ok(found.query_row([], limits).optional()?)

@@ -72,7 +72,7 @@ impl Key {
 }
 
 /// The place of a component's signatures.
-pub(super) enum Place {
+pub(super) enum SignatureSource {
     /// A ready step is known by its digest and has no signature.
     None,
     File(std::path::PathBuf),
@@ -81,7 +81,7 @@ pub(super) enum Place {
     Registry(Manifests),
 }
 
-impl Place {
+impl SignatureSource {
     /// Checks that the component has a signature by this key.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use lobster_runtime::component;
 use lobster_runtime::digest::Digest;
 use lobster_runtime::http::{Fetch, Url, fetch};
 
-use super::signature::Place;
+use super::signature::SignatureSource;
 use crate::exit::CommandError;
 use crate::registry::{self, LIMITS, Reference, require_tls};
 use crate::which;
@@ -28,12 +28,12 @@ pub(super) struct Taken {
     /// The source, pinned to these bytes if possible.
     pub(super) told: String,
     /// The place of its signatures.
-    pub(super) signatures: Place,
+    pub(super) signatures: SignatureSource,
 }
 
 /// The source of a component.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Source {
+pub(super) enum ComponentSource {
     /// A ready step of lobster, by name.
     Ready(String),
     File(PathBuf),
@@ -41,7 +41,7 @@ pub(super) enum Source {
     Registry(Reference),
 }
 
-impl Source {
+impl ComponentSource {
     /// Parses the source that a person typed.
     pub(super) fn parse(text: &str) -> Result<Self, CommandError> {
         if let Some(reference) = text.strip_prefix("oci://") {
@@ -85,25 +85,25 @@ impl Source {
     pub(super) fn read_program(&self) -> Result<Taken, CommandError> {
         let taken = |bytes, told, signatures| Ok(Taken { bytes, told, signatures });
         match self {
-            Self::Ready(name) => taken(ready_step(name)?, name.clone(), Place::None),
+            Self::Ready(name) => taken(ready_step(name)?, name.clone(), SignatureSource::None),
             Self::File(path) => {
                 let mut bytes = Vec::new();
                 let read = component::open_file(path).and_then(|mut file| file.read_to_end(&mut bytes));
                 read.map_err(|error| {
                     CommandError::usage(format!("cannot read {}: {error}", path.display()))
                 })?;
-                taken(bytes, path.display().to_string(), Place::File(path.clone()))
+                taken(bytes, path.display().to_string(), SignatureSource::File(path.clone()))
             }
             Self::Web(url) => {
                 let answer = fetch(&Fetch::get(url.clone()), LIMITS).map_err(CommandError::failed)?;
                 match answer.status {
-                    200 => taken(answer.body, url.to_string(), Place::Web(url.clone())),
+                    200 => taken(answer.body, url.to_string(), SignatureSource::Web(url.clone())),
                     status => Err(CommandError::failed(format!("{url} answers {status}"))),
                 }
             }
             Self::Registry(reference) => {
                 let (bytes, found, manifests) = registry::fetch_program(reference)?;
-                taken(bytes, found.to_string(), Place::Registry(manifests))
+                taken(bytes, found.to_string(), SignatureSource::Registry(manifests))
             }
         }
     }
@@ -197,14 +197,17 @@ mod tests {
 
     #[test]
     fn each_kind_of_source_is_told_from_the_others() {
-        assert_eq!(Source::parse("regex").unwrap(), Source::Ready("regex".to_owned()));
-        assert_eq!(Source::parse("./regex").unwrap(), Source::File(PathBuf::from("./regex")));
-        assert_eq!(Source::parse("a.wasm").unwrap(), Source::File(PathBuf::from("a.wasm")));
-        assert!(matches!(Source::parse("https://a.example/b.wasm"), Ok(Source::Web(_))));
-        assert!(matches!(Source::parse("http://127.0.0.1:1/b.wasm"), Ok(Source::Web(_))));
-        assert!(matches!(Source::parse("oci://ghcr.io/a/b:1"), Ok(Source::Registry(_))));
+        assert_eq!(ComponentSource::parse("regex").unwrap(), ComponentSource::Ready("regex".to_owned()));
+        assert_eq!(
+            ComponentSource::parse("./regex").unwrap(),
+            ComponentSource::File(PathBuf::from("./regex"))
+        );
+        assert_eq!(ComponentSource::parse("a.wasm").unwrap(), ComponentSource::File(PathBuf::from("a.wasm")));
+        assert!(matches!(ComponentSource::parse("https://a.example/b.wasm"), Ok(ComponentSource::Web(_))));
+        assert!(matches!(ComponentSource::parse("http://127.0.0.1:1/b.wasm"), Ok(ComponentSource::Web(_))));
+        assert!(matches!(ComponentSource::parse("oci://ghcr.io/a/b:1"), Ok(ComponentSource::Registry(_))));
         for wrong in ["http://a.example/b.wasm", "ftp://a.example/b", "regexx", "oci://ghcr.io", "hostile"] {
-            assert!(Source::parse(wrong).is_err(), "{wrong}");
+            assert!(ComponentSource::parse(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -22,7 +22,7 @@ use super::{
 use crate::commands::cost::Sum;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
-use crate::render::pager::Output;
+use crate::render::pager::PagedOutput;
 use crate::stdout::print_line;
 
 /// Most ticks that one backfill starts.
@@ -73,7 +73,7 @@ pub(super) fn next(word: &str, count: usize, from: Option<&str>, as_json: bool) 
     if schedules.is_empty() {
         return Err(CommandError::usage(format!("{word} has no schedule")));
     }
-    let mut out = Output::for_reader(as_json);
+    let mut out = PagedOutput::for_reader(as_json);
     let mut objects = Vec::new();
     for (title, schedule) in &schedules {
         let delay = i64::try_from(schedule.delay_ms(title)).unwrap_or(0);
@@ -196,7 +196,7 @@ pub(super) fn explain_starts(word: &str, at: Option<&str>, count: usize, as_json
     };
     ticks.reverse();
     let standing = current_state(&service, &row, &schedule, now)?;
-    let mut out = Output::for_reader(as_json);
+    let mut out = PagedOutput::for_reader(as_json);
     if as_json {
         let mut shown = schedule_as_json(&row);
         shown["ticks"] = ticks.iter().map(tick_object).collect();

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use lobster_runtime::budget::{Limits, MOST_USD, nano_usd};
+use lobster_runtime::budget::{MOST_USD, UsageLimits, nano_usd};
 use lobster_runtime::quantity::{Bytes, Span};
 use lobster_serve::access::Role;
 use lobster_serve::http::{NamedByProxy, Rights};
-use lobster_serve::notify::Target;
+use lobster_serve::notify::Recipient;
 use lobster_serve::server::ProxySettings;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Visitor};
@@ -40,7 +40,7 @@ pub(super) struct Config {
     /// The beginning of links in notifications.
     pub(super) url: Option<String>,
     #[serde(default)]
-    pub(super) notify: Vec<Target>,
+    pub(super) notify: Vec<Recipient>,
     /// The budget of one day (UTC) for the model calls of all runs that the server starts.
     pub(super) budget: Option<ServerBudget>,
     /// The confirmation that a person's approval needs.
@@ -164,8 +164,8 @@ enum Unpriced {
 
 impl ServerBudget {
     /// The limits, and true if models without a price may be asked.
-    pub(super) fn limit_terms(&self) -> (Limits, bool) {
-        let limits = Limits { calls: self.calls, tokens: self.tokens, nano_usd: self.usd.map(nano_usd) };
+    pub(super) fn limit_terms(&self) -> (UsageLimits, bool) {
+        let limits = UsageLimits { calls: self.calls, tokens: self.tokens, nano_usd: self.usd.map(nano_usd) };
         (limits, self.unpriced == Some(Unpriced::Allow))
     }
 }

@@ -13,7 +13,7 @@ use crate::commands::schedule::current_actor;
 use crate::console_link::server_url;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
-use crate::render::pager::Output;
+use crate::render::pager::PagedOutput;
 use crate::render::print_to_stderr;
 use crate::render::table::{Cell, Room, Table};
 use crate::stdout::print_line;
@@ -114,7 +114,7 @@ fn list_tokens(service: &Service, as_json: bool) -> CommandResult {
         (None, Some(expires)) if expires <= now => "expired",
         (None, _) => "active",
     };
-    let mut out = Output::for_reader(as_json);
+    let mut out = PagedOutput::for_reader(as_json);
     if as_json {
         let rows: Vec<Value> = all
             .iter()

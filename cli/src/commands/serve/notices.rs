@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 
 use crate::exit::{CommandResult, Exit};
 use crate::prepare;
-use crate::render::pager::Output;
+use crate::render::pager::PagedOutput;
 use crate::render::table::{Cell, Room, Table};
 use crate::render::units;
 
 pub(super) fn list(count: usize, as_json: bool) -> CommandResult {
     let found = prepare::service()?.list_notices(count)?;
-    let mut out = Output::for_reader(as_json);
+    let mut out = PagedOutput::for_reader(as_json);
     if as_json {
         let rows: Vec<Value> = found.iter().map(notice_as_json).collect();
         writeln!(out, "{}", json::pretty(&rows))?;

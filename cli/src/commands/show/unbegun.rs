@@ -6,7 +6,7 @@ use std::io::Write;
 use lobster_runtime::json;
 
 use crate::exit::{CommandResult, Exit};
-use crate::render::pager::Output;
+use crate::render::pager::PagedOutput;
 use crate::render::question::{BOLD, DIM};
 use crate::render::table::{self, Room};
 use crate::render::{harmless, one_line, units};
@@ -14,7 +14,7 @@ use crate::which::Unbegun;
 
 /// Shows the start, the reason for a refusal, and what to do.
 pub(super) fn show(unbegun: &Unbegun, full: bool, as_json: bool) -> CommandResult {
-    let mut out = Output::for_reader(as_json);
+    let mut out = PagedOutput::for_reader(as_json);
     if as_json {
         writeln!(out, "{}", json::pretty(&unbegun.to_json()))?;
         return Ok(Exit::OK);

@@ -108,7 +108,7 @@ impl Given {
 
 /// The place of a case, and its use of recorded or real hosts.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'p> {
+pub(super) struct CaseSetup<'p> {
     pub(super) file: &'p Path,
     pub(super) records: bool,
 }
@@ -133,7 +133,7 @@ impl Case {
     pub(super) fn run(
         &self,
         component: &Component,
-        place: Place<'_>,
+        place: CaseSetup<'_>,
         cancel: Cancel,
     ) -> Result<Passed, String> {
         let beside = place.file.parent().unwrap_or(Path::new("."));

@@ -7,7 +7,7 @@ use lobster_runtime::component::cancelled_by;
 use lobster_runtime::stage::Mode;
 
 use super::build;
-use super::case::{Case, Place};
+use super::case::{Case, CaseSetup};
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::{harmless, one_line, print_to_stderr, units};
@@ -71,7 +71,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
         let result = Case::read(path).and_then(|case| {
             let run = |records| {
-                let place = Place { file: path, records };
+                let place = CaseSetup { file: path, records };
                 case.run(&component, place, cancelled_by(runtime.cancel()))
             };
             if args.record && case.has_hosts() {

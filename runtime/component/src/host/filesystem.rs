@@ -120,14 +120,14 @@ impl Filesystem {
     }
 
     #[cfg(test)]
-    pub(crate) fn root_place(&self, mount: usize) -> Place {
-        Place { mount, path: String::new() }
+    pub(crate) fn root_place(&self, mount: usize) -> NamedEntry {
+        NamedEntry { mount, path: String::new() }
     }
 
     /// Names in a directory, charged for as long as the program holds them.
     pub(crate) fn list_charged(
         &mut self,
-        place: &Place,
+        place: &NamedEntry,
     ) -> Result<(BTreeMap<String, Kind>, ListTicket), FsError> {
         let names = self.mounted_tree(place.mount)?.list_names(&place.path)?;
         let bytes = names.keys().map(|name| name.len() as u64 + NAME).sum();
@@ -138,7 +138,7 @@ impl Filesystem {
         Ok((names, ticket))
     }
 
-    fn stat_place(&mut self, place: &Place) -> Result<types::DescriptorStat, FsError> {
+    fn stat_place(&mut self, place: &NamedEntry) -> Result<types::DescriptorStat, FsError> {
         let info = self.mounted_tree(place.mount)?.path_info(&place.path)?.ok_or(ErrorCode::NoEntry)?;
         let shown = self.shown_time(info.modified);
         let time = shown.and_then(|time| {
@@ -177,7 +177,7 @@ impl Filesystem {
     }
 
     /// Target of a link, unless it is a path of the host.
-    pub(super) fn link_target(&mut self, place: &Place) -> Result<String, FsError> {
+    pub(super) fn link_target(&mut self, place: &NamedEntry) -> Result<String, FsError> {
         let tree = self.mounted_tree(place.mount)?;
         match tree.path_info(&place.path)?.map(|info| info.kind) {
             Some(Kind::Link) => {
@@ -206,12 +206,12 @@ impl Filesystem {
 
 /// A name in a granted directory.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct NamedEntry {
     pub(super) mount: usize,
     pub(super) path: String,
 }
 
-impl Place {
+impl NamedEntry {
     fn with_path(&self, path: String) -> Self {
         Self { mount: self.mount, path }
     }
@@ -270,7 +270,7 @@ impl Drop for ListTicket {
 /// A program's handle of a file or directory.
 #[expect(unreachable_pub, reason = "the generated bindings re-export it")]
 pub struct Descriptor {
-    place: Place,
+    place: NamedEntry,
     flags: types::DescriptorFlags,
     file: Option<Opened>,
     _ticket: Option<OpenTicket>,
@@ -288,7 +288,7 @@ impl Descriptor {
         self.file.as_ref().ok_or_else(|| ErrorCode::IsDirectory.into())
     }
 
-    fn dir_place(&self) -> Result<&Place, FsError> {
+    fn dir_place(&self) -> Result<&NamedEntry, FsError> {
         if self.file.is_some() { Err(ErrorCode::NotDirectory.into()) } else { Ok(&self.place) }
     }
 
@@ -320,7 +320,7 @@ impl preopens::Host for State {
             if granted.tree.is_writable() {
                 flags |= types::DescriptorFlags::MUTATE_DIRECTORY;
             }
-            let place = Place { mount, path: String::new() };
+            let place = NamedEntry { mount, path: String::new() };
             let root = Descriptor { place, flags, file: None, _ticket: None };
             directories.push((self.table.push(root)?, granted.guest.clone()));
         }
@@ -349,11 +349,16 @@ impl types::Host for State {
 }
 
 impl State {
-    fn descriptor_place(&self, fd: &Resource<Descriptor>) -> Fs<Place> {
+    fn descriptor_place(&self, fd: &Resource<Descriptor>) -> Fs<NamedEntry> {
         Ok(self.table.get(fd)?.place.clone())
     }
 
-    fn resolve_place(&mut self, fd: &Resource<Descriptor>, flags: types::PathFlags, path: &str) -> Fs<Place> {
+    fn resolve_place(
+        &mut self,
+        fd: &Resource<Descriptor>,
+        flags: types::PathFlags,
+        path: &str,
+    ) -> Fs<NamedEntry> {
         let dir = self.table.get(fd)?.dir_place()?.clone();
         let follow = flags.contains(types::PathFlags::SYMLINK_FOLLOW);
         let path = self.files.mounted_tree(dir.mount)?.resolve_path(&dir.path, path, follow)?;
@@ -362,7 +367,7 @@ impl State {
 
     fn set_times_of(
         &mut self,
-        place: &Place,
+        place: &NamedEntry,
         accessed: types::NewTimestamp,
         modified: types::NewTimestamp,
     ) -> Fs<()> {

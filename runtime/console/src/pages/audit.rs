@@ -1,16 +1,16 @@
 //! The actions of people and programs through the service, newest first.
 
 use lobster_runtime::json;
-use lobster_serve::http::{App, Asked, Problem, Reply};
+use lobster_serve::http::{App, Asked, Problem, RouteReply};
 use maud::html;
 use serde_json::Value;
 
-use crate::shell::{self, Place};
+use crate::shell::{self, RailPage};
 use crate::words::{clip_line, empty_placeholder, relative_time};
 
 const ROWS: usize = 200;
 
-pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn show(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let now = app.store.clock_ms();
     let deeds = app.service.list_deeds(ROWS)?;
     let body = html! {
@@ -32,5 +32,5 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
             } }
         }
     };
-    Ok(shell::full_page(app, asked, "Audit", Place::Audit, &body))
+    Ok(shell::full_page(app, asked, "Audit", RailPage::Audit, &body))
 }

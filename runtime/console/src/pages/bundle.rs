@@ -6,7 +6,7 @@ use axum::http::{HeaderValue, header};
 use lobster_runtime::figures::format_bytes;
 use lobster_runtime::replay::bundle::{ExportOptions, export_bundle_to};
 use lobster_runtime::store::{Event, Record};
-use lobster_serve::http::{App, Asked, Problem, Reply, run_of};
+use lobster_serve::http::{App, Asked, Problem, RouteReply, run_of};
 
 /// Largest bundle that is made here, in bytes; a terminal makes larger ones.
 const MOST: usize = 64 << 20;
@@ -44,7 +44,7 @@ fn effect_paths(journal: &[Record]) -> Vec<String> {
     found
 }
 
-pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn show(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let id = run_of(app, asked)?;
     let is_whole = asked.query("results") == Some("with");
     let redact = if is_whole { Vec::new() } else { effect_paths(&app.store.found_events(id)?.0) };
@@ -54,7 +54,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         .map_err(|failure| Problem::conflict("not_bundled", failure.message))?;
     let file = format!("attachment; filename=\"{}.lobster-bundle\"", id.short_id());
     let file = HeaderValue::from_str(&file).unwrap_or(HeaderValue::from_static("attachment"));
-    Ok(Reply::bytes("application/octet-stream", out.0)
+    Ok(RouteReply::bytes("application/octet-stream", out.0)
         .with_header(header::CONTENT_DISPOSITION, file)
         .with_header(
             header::CONTENT_SECURITY_POLICY,

@@ -5,12 +5,12 @@ use lobster_runtime::json;
 use lobster_runtime::replay::{self, Difference, RunDiff, StepChange, Why, read_standing};
 use lobster_runtime::store::{RunFilter, RunId, RunStatus, RunSummary};
 use lobster_runtime::visible::harmless;
-use lobster_serve::http::{App, Asked, Problem, Reply, run_of, workflow_of_run};
+use lobster_serve::http::{App, Asked, Problem, RouteReply, run_of, workflow_of_run};
 use maud::{Markup, html};
 use serde_json::Value;
 
 use super::run::step_address;
-use crate::shell::{self, Place};
+use crate::shell::{self, RailPage};
 use crate::words::{clip_line, empty_placeholder, relative_time, state_label, url_encode};
 
 /// Earlier runs that are searched for a successful one.
@@ -45,7 +45,7 @@ pub(crate) fn comparison_url(run: RunId, with: RunId, step: Option<&str>) -> Str
     format!("/runs/{run}/compare?with={with}{step}")
 }
 
-pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn show(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let id = run_of(app, asked)?;
     let run = app.store.run(id)?;
     let before = match asked.query("with").filter(|with| !with.is_empty()) {
@@ -89,7 +89,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         (render_steps(&of_runs, id, before.id))
         @if let Some(output) = &of_runs.output { section { h2 { "The result of the run" } (render_difference(output)) } }
     };
-    Ok(shell::full_page(app, asked, "Differences", Place::Runs, &body))
+    Ok(shell::full_page(app, asked, "Differences", RailPage::Runs, &body))
 }
 
 fn of_step(step: &str, why: &Result<Why, String>) -> Markup {

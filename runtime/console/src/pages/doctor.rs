@@ -1,16 +1,16 @@
 //! Checks of this server that change nothing.
 
 use lobster_runtime::visible::harmless;
-use lobster_serve::http::{App, Asked, Problem, Reply};
+use lobster_serve::http::{App, Asked, Problem, RouteReply};
 use maud::html;
 
-use crate::shell::{self, Place};
+use crate::shell::{self, RailPage};
 use crate::words::{relative_time, state_label};
 
 /// Waiting time after which a tick is late, in milliseconds.
 const LATE: i64 = 60_000;
 
-pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn show(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let now = app.store.clock_ms();
     let mut checks: Vec<(&str, &str, String)> = Vec::new();
     match app.store.check_identity() {
@@ -72,5 +72,5 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         }
         p class="lead" { "To check that a step can be started and confined, run in a terminal: " code { "lobster doctor" } " and " code { "lobster doctor --sandbox" } "." }
     };
-    Ok(shell::full_page(app, asked, "Doctor", Place::Doctor, &body))
+    Ok(shell::full_page(app, asked, "Doctor", RailPage::Doctor, &body))
 }

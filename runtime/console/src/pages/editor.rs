@@ -11,7 +11,7 @@ use lobster_runtime::language::diagnostic::{Diagnostic, Severity};
 use lobster_runtime::runtime::Draft;
 use lobster_runtime::visible::harmless;
 use lobster_serve::http::acts::{self, Saved};
-use lobster_serve::http::{App, Asked, Problem, Reply};
+use lobster_serve::http::{App, Asked, Problem, RouteReply};
 use lobster_serve::workflow_files::Content;
 use lobster_serve::workflows::{self, Word};
 use maud::{Markup, html};
@@ -20,7 +20,7 @@ use serde_json::Map;
 use crate::assets;
 use crate::chart;
 use crate::diff;
-use crate::shell::{self, Place};
+use crate::shell::{self, RailPage};
 use crate::words::{empty_placeholder, state_label};
 
 /// Most steps in the graph beside the text.
@@ -61,7 +61,7 @@ fn file_now(app: &App, asked: &Asked) -> Result<Option<Content>, Problem> {
     app.files.read_file(file.editable_place()?).map_err(|problem| acts::file_problem(&file.path, problem))
 }
 
-pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn show(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let (text, base) = match file_now(app, asked)? {
         Some(content) => (content.text, Some(content.digest)),
         None => (FIRST.to_owned(), None),
@@ -69,7 +69,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     render_page(app, asked, text, base, &Stage::Writing)
 }
 
-pub(crate) fn check_or_save(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn check_or_save(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let now = file_now(app, asked)?;
     let known = now.as_ref().map(|now| now.digest);
     // Browsers send line ends as two characters.
@@ -123,7 +123,12 @@ fn apply_fix(draft: &Draft, number: &str, text: String) -> String {
     }
 }
 
-fn finish_save(app: &App, asked: &Asked, digest: Digest, is_to_register: bool) -> Result<Reply, Problem> {
+fn finish_save(
+    app: &App,
+    asked: &Asked,
+    digest: Digest,
+    is_to_register: bool,
+) -> Result<RouteReply, Problem> {
     let address = format!("/workflows/{}/edit?saved=yes", asked.param("workflow"));
     if is_to_register {
         let file = acts::file_of_workflow(app, asked)?;
@@ -144,17 +149,17 @@ fn finish_save(app: &App, asked: &Asked, digest: Digest, is_to_register: bool) -
         }
         acts::register_file(app, asked, &file.path, &candidate.digest.to_string())?;
     }
-    Ok(Reply::redirect_to(&address))
+    Ok(RouteReply::redirect_to(&address))
 }
 
-pub(crate) fn register(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn register(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let file = acts::file_of_workflow(app, asked)?;
     acts::register_file(app, asked, &file.path, asked.field("digest").unwrap_or_default())?;
-    Ok(Reply::redirect_to(&format!("/workflows/{}", asked.param("workflow"))))
+    Ok(RouteReply::redirect_to(&format!("/workflows/{}", asked.param("workflow"))))
 }
 
 /// Redirects to the editor of a new workflow.
-pub(crate) fn redirect_to_editor(_: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn redirect_to_editor(_: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let name = asked.query("name").unwrap_or_default().trim();
     let name = name.strip_suffix(".lobster").unwrap_or(name);
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -163,7 +168,7 @@ pub(crate) fn redirect_to_editor(_: &App, asked: &Asked) -> Result<Reply, Proble
             "a workflow is named after its file: use letters, digits, `-`, `_` and `.`",
         ));
     }
-    Ok(Reply::redirect_to(&format!("/workflows/{name}/edit")))
+    Ok(RouteReply::redirect_to(&format!("/workflows/{name}/edit")))
 }
 
 fn render_page(
@@ -172,7 +177,7 @@ fn render_page(
     text: String,
     base: Option<Digest>,
     stage: &Stage,
-) -> Result<Reply, Problem> {
+) -> Result<RouteReply, Problem> {
     let name = asked.param("workflow");
     let file = acts::file_of_workflow(app, asked)?;
     let draft = acts::check_draft(app, asked, &text)?;
@@ -214,7 +219,7 @@ fn render_page(
             }
         }
     };
-    Ok(shell::full_page(app, asked, &format!("Edit {name}"), Place::Workflows, &body))
+    Ok(shell::full_page(app, asked, &format!("Edit {name}"), RailPage::Workflows, &body))
 }
 
 /// Compares the saved file with the registered version.

@@ -9,13 +9,13 @@ use lobster_runtime::language::plan::Plan;
 use lobster_runtime::runtime::load_recorded;
 use lobster_runtime::store::{RunFilter, RunId, RunSummary};
 use lobster_runtime::visible::harmless;
-use lobster_serve::http::{App, Asked, Problem, Reply, run_of};
+use lobster_serve::http::{App, Asked, Problem, RouteReply, run_of};
 use lobster_serve::program::Behalf;
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
 use crate::fields;
-use crate::shell::{self, Place};
+use crate::shell::{self, RailPage};
 use crate::views;
 use crate::words::clip_line;
 
@@ -71,12 +71,12 @@ impl Source {
     }
 }
 
-pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn show(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let source = source(app, asked)?;
     Ok(render_page(app, asked, &source, &html! {}))
 }
 
-fn render_page(app: &App, asked: &Asked, source: &Source, plan: &Markup) -> Reply {
+fn render_page(app: &App, asked: &Asked, source: &Source, plan: &Markup) -> RouteReply {
     let typed = |name: &str| asked.field(name).map(str::to_owned);
     let id = source.id;
     let chosen = |step: &str| asked.form.iter().any(|(name, value)| name == "from" && value == step);
@@ -105,10 +105,10 @@ fn render_page(app: &App, asked: &Asked, source: &Source, plan: &Markup) -> Repl
             }
         }
     };
-    shell::full_page(app, asked, "Fork", Place::Runs, &body)
+    shell::full_page(app, asked, "Fork", RailPage::Runs, &body)
 }
 
-pub(crate) fn plan_or_start(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn plan_or_start(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let source = source(app, asked)?;
     let mut words = source.fork_arguments(asked)?;
     let name = asked.caller_name().unwrap_or_default();
@@ -135,7 +135,7 @@ pub(crate) fn plan_or_start(app: &App, asked: &Asked) -> Result<Reply, Problem> 
         .start_process(app.build_command(&behalf, &source.run.cwd, &words))?
         .wait_for_exit(PATIENCE, || newest(app) != before);
     match newest(app).filter(|run| Some(*run) != before) {
-        Some(run) => Ok(Reply::redirect_to(&format!("/runs/{run}"))),
+        Some(run) => Ok(RouteReply::redirect_to(&format!("/runs/{run}"))),
         None => {
             let why = said.map_or_else(|| "it has not begun yet".to_owned(), |said| said.failure_reason());
             Err(Problem::new(StatusCode::CONFLICT, "not_forked", why))

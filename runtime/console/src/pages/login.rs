@@ -1,7 +1,7 @@
 //! Login with a one-time link, and logout.
 
 use axum::http::{Method, header};
-use lobster_serve::http::{App, Asked, Problem, Reply, acts};
+use lobster_serve::http::{App, Asked, Problem, RouteReply, acts};
 use maud::html;
 use serde_json::json;
 
@@ -9,12 +9,12 @@ use super::problem::typed_fields;
 use crate::assets;
 use crate::shell;
 
-pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn show(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     Ok(render_page(app, asked, None))
 }
 
 /// The login page, which callers without a session also see instead of other pages.
-pub(crate) fn render_page(app: &App, asked: &Asked, wrong: Option<&str>) -> Reply {
+pub(crate) fn render_page(app: &App, asked: &Asked, wrong: Option<&str>) -> RouteReply {
     let next = match asked.field("next").or_else(|| asked.query("next")) {
         Some(next) => next,
         None if asked.method == Method::GET && !asked.target.starts_with("/login") => &asked.target,
@@ -62,13 +62,13 @@ fn local_path(next: &str) -> &str {
     if is_local { next } else { "/" }
 }
 
-pub(crate) fn open_session(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn open_session(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let link = asked.field("link").unwrap_or_default().trim();
     let secret = link.rsplit('#').next().unwrap_or_default();
     match acts::login(app, &asked.with_json(json!({ "link": secret }))) {
         Ok(reply) => {
             let cookie = reply.headers().iter().find(|(name, _)| *name == header::SET_COOKIE).cloned();
-            let see = Reply::redirect_to(local_path(asked.field("next").unwrap_or("/")));
+            let see = RouteReply::redirect_to(local_path(asked.field("next").unwrap_or("/")));
             Ok(match cookie {
                 Some((name, value)) => see.with_header(name, value),
                 None => see,
@@ -81,10 +81,10 @@ pub(crate) fn open_session(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     }
 }
 
-pub(crate) fn end_session(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn end_session(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let reply = acts::logout(app, asked)?;
     let cookie = reply.headers().iter().find(|(name, _)| *name == header::SET_COOKIE).cloned();
-    let see = Reply::redirect_to("/login");
+    let see = RouteReply::redirect_to("/login");
     Ok(match cookie {
         Some((name, value)) => see.with_header(name, value),
         None => see,

@@ -9,12 +9,12 @@ use lobster_runtime::engine::{QuestionKind, QuestionView};
 use lobster_runtime::replay::Standing;
 use lobster_runtime::store::service::StartState;
 use lobster_runtime::store::{Gate, GateFilter, GateStatus, RunFilter, RunId, RunStatus};
-use lobster_serve::http::{App, Asked, Problem, Reply, acts};
+use lobster_serve::http::{App, Asked, Problem, RouteReply, acts};
 use maud::{Markup, html};
 
 use super::runs;
 use crate::cache::Cache;
-use crate::shell::{self, Place};
+use crate::shell::{self, RailPage};
 use crate::words::{clip_line, empty_placeholder, relative_time, state_label};
 
 /// Most rows of each part.
@@ -30,7 +30,7 @@ const DUE: usize = 200;
 /// Time for which failures are shown, in milliseconds.
 const LATELY: i64 = 3 * 86_400_000;
 
-pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn show(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let now = app.store.clock_ms();
     let of = |status, since| -> Result<_, Problem> {
         let filter = RunFilter { status: Some(status), since, limit: ROWS, ..RunFilter::default() };
@@ -79,7 +79,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
             }
         }
     };
-    Ok(shell::full_page(app, asked, "Now", Place::Now, &body))
+    Ok(shell::full_page(app, asked, "Now", RailPage::Now, &body))
 }
 
 /// True if the viewer has no passkey, may add one, and the address of the server is a name.

@@ -2,14 +2,14 @@
 
 use axum::http::{HeaderValue, header};
 use lobster_runtime::store::RunStatus;
-use lobster_serve::http::{App, Asked, Problem, Reply, run_of};
+use lobster_serve::http::{App, Asked, Problem, RouteReply, run_of};
 
 use crate::views;
 
 /// Largest stream that is sent, in bytes; a terminal shows larger ones.
 const MOST: u64 = 64 << 20;
 
-pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn show(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let id = run_of(app, asked)?;
     let (path, name) = (asked.query("path").unwrap_or_default(), asked.query("stream").unwrap_or("stdout"));
     let is_running = app.store.run(id)?.status == RunStatus::Running;
@@ -27,7 +27,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let bytes = app.store.load_blob(&blob.digest, MOST)?;
     let file = format!("attachment; filename=\"{}-{name}.txt\"", id.short_id());
     let file = HeaderValue::from_str(&file).unwrap_or(HeaderValue::from_static("attachment"));
-    Ok(Reply::bytes("text/plain; charset=utf-8", bytes)
+    Ok(RouteReply::bytes("text/plain; charset=utf-8", bytes)
         .with_header(header::CONTENT_DISPOSITION, file)
         .with_header(
             header::CONTENT_SECURITY_POLICY,

@@ -1,13 +1,13 @@
 //! The passkeys of the viewer: the list, adding one, removing one.
 
-use lobster_serve::http::{App, Asked, Problem, Reply, acts};
+use lobster_serve::http::{App, Asked, Problem, RouteReply, acts};
 use maud::html;
 
 use crate::assets;
-use crate::shell::{self, Place};
+use crate::shell::{self, RailPage};
 use crate::words::{empty_placeholder, relative_time};
 
-pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn show(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let now = app.store.clock_ms();
     let keys = acts::passkeys_of(app, asked)?;
     let is_person = asked.actor.as_ref().is_some_and(|actor| actor.logged_in_at.is_some());
@@ -45,10 +45,10 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
             }
         }
     };
-    Ok(shell::full_page(app, asked, "Passkeys", Place::Elsewhere, &body))
+    Ok(shell::full_page(app, asked, "Passkeys", RailPage::Elsewhere, &body))
 }
 
-pub(crate) fn forget(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn forget(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     acts::forget_passkey(app, asked)?;
-    Ok(Reply::redirect_to("/passkeys"))
+    Ok(RouteReply::redirect_to("/passkeys"))
 }

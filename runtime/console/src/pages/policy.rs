@@ -8,10 +8,10 @@ use lobster_runtime::policy::{Observed, Policy, Proposal, Verdict};
 use lobster_runtime::replay::{observed_commands, rules_of_approvals};
 use lobster_runtime::store::{RunFilter, RunId};
 use lobster_runtime::visible::harmless;
-use lobster_serve::http::{App, Asked, Problem, Reply};
+use lobster_serve::http::{App, Asked, Problem, RouteReply};
 use maud::{Markup, html};
 
-use crate::shell::{self, Place};
+use crate::shell::{self, RailPage};
 use crate::words::{clip_line, empty_placeholder, state_label};
 
 /// The choices for the number of latest runs.
@@ -23,7 +23,7 @@ const LISTED: usize = 200;
 /// Longest command that is read, in bytes.
 const MOST: usize = 16 << 10;
 
-pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn show(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let command = asked.query("command").unwrap_or_default();
     if command.len() > MOST {
         return Err(Problem::bad_request("the command is too long"));
@@ -44,7 +44,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         }
         (look_back(app, asked)?)
     };
-    Ok(shell::full_page(app, asked, "Policy", Place::Policy, &body))
+    Ok(shell::full_page(app, asked, "Policy", RailPage::Policy, &body))
 }
 
 fn verdict_word(verdict: Verdict) -> &'static str {

@@ -2,14 +2,14 @@
 
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
 use lobster_runtime::visible::harmless;
-use lobster_serve::http::{App, Asked, Problem, Reply};
+use lobster_serve::http::{App, Asked, Problem, RouteReply};
 use maud::{Markup, html};
 
 use super::login;
-use crate::shell::{self, Place};
+use crate::shell::{self, RailPage};
 
 /// A problem as a page.
-pub(crate) fn show(app: &App, asked: &Asked, problem: &Problem) -> Reply {
+pub(crate) fn show(app: &App, asked: &Asked, problem: &Problem) -> RouteReply {
     if problem.status == StatusCode::UNAUTHORIZED && problem.code == "login" {
         // A browser that follows a link from another site does not send the cookie. If the request is repeated from
         // here, it does.
@@ -33,7 +33,7 @@ pub(crate) fn show(app: &App, asked: &Asked, problem: &Problem) -> Reply {
         }
     };
     let page = match asked.actor {
-        Some(_) => shell::full_page(app, asked, &title, Place::Elsewhere, &body),
+        Some(_) => shell::full_page(app, asked, &title, RailPage::Elsewhere, &body),
         None => shell::narrow_page(app, &title, &body),
     };
     page.with_status(problem.status)

@@ -12,7 +12,7 @@ use lobster_runtime::store::{Event, Gate, GateAnswer, GateKind, GateStatus};
 use lobster_runtime::text::{Count, prefix};
 use lobster_runtime::visible::{exact, harmless};
 use lobster_serve::access::Verb;
-use lobster_serve::http::{App, Asked, Problem, Reply, acts, workflow_of_run};
+use lobster_serve::http::{App, Asked, Problem, RouteReply, acts, workflow_of_run};
 use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 
@@ -36,12 +36,12 @@ const REASON: usize = 2000;
 /// Text of a note with the reason of a rejection.
 const REASON_NOTE: &str = "the reason of the answer";
 
-pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn show(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let gate = app.store.find_gate(asked.param("approval"))?;
     render_page(app, asked, &gate, None)
 }
 
-fn render_page(app: &App, asked: &Asked, gate: &Gate, wrong: Option<&str>) -> Result<Reply, Problem> {
+fn render_page(app: &App, asked: &Asked, gate: &Gate, wrong: Option<&str>) -> Result<RouteReply, Problem> {
     let now = app.store.clock_ms();
     let mut view = QuestionView::of_gate(&app.store, gate)?;
     let is_open = gate.status == GateStatus::Open;
@@ -290,7 +290,7 @@ fn rejection_reason(app: &App, gate: &Gate) -> Option<String> {
     })
 }
 
-pub(crate) fn answer(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn answer(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let gate = app.store.find_gate(asked.param("approval"))?;
     let decision = asked.field("decision").unwrap_or_default();
     let mut body = json!({ "decision": decision, "digest": asked.field("digest").unwrap_or_default() });
@@ -321,5 +321,5 @@ pub(crate) fn answer(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         }
         answered => answered?,
     };
-    Ok(Reply::redirect_to(&format!("/questions/{}", gate.id)))
+    Ok(RouteReply::redirect_to(&format!("/questions/{}", gate.id)))
 }

@@ -17,7 +17,7 @@ use lobster_runtime::store::{GateFilter, GateStatus, RunId, RunStatus, RunSummar
 use lobster_runtime::visible::harmless;
 use lobster_runtime::{figures, text};
 use lobster_serve::access::Verb;
-use lobster_serve::http::{App, Asked, Problem, Reply, acts, rerun_verb, run_of, workflow_of_run};
+use lobster_serve::http::{App, Asked, Problem, RouteReply, acts, rerun_verb, run_of, workflow_of_run};
 use lobster_serve::program::Behalf;
 use maud::{Markup, html};
 use serde_json::Value;
@@ -26,7 +26,7 @@ use super::runs::recorded_arguments;
 use super::{compare, problem, run_graph};
 use crate::cache::Cache;
 use crate::chart;
-use crate::shell::{self, Place};
+use crate::shell::{self, RailPage};
 use crate::views::{self, View};
 use crate::words::{
     clip_line, empty_placeholder, format_ms, relative_time, running_time, state_label, tone_class, url_encode,
@@ -76,7 +76,7 @@ impl Seen {
     }
 }
 
-pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn show(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let id = run_of(app, asked)?;
     let start = app.service.start_of(id)?;
     let run = match app.store.run(id) {
@@ -93,11 +93,11 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
             app,
             asked,
             &title,
-            Place::Runs,
+            RailPage::Runs,
             &render_page(app, asked, run, start, state)?,
         ));
     }
-    Ok(shell::page_with_streamed_rest(app, asked, &title, Place::Runs, move |app, asked| {
+    Ok(shell::page_with_streamed_rest(app, asked, &title, RailPage::Runs, move |app, asked| {
         render_page(app, asked, run, start, state).unwrap_or_else(|problem| problem::explain(&problem))
     }))
 }
@@ -501,7 +501,7 @@ fn render_facts(app: &App, seen: &Seen) -> Markup {
     }
 }
 
-fn render_queued(app: &App, asked: &Asked, id: RunId, start: Option<&Start>) -> Result<Reply, Problem> {
+fn render_queued(app: &App, asked: &Asked, id: RunId, start: Option<&Start>) -> Result<RouteReply, Problem> {
     let now = app.store.clock_ms();
     let workflow = workflow_of_run(app, id)?.unwrap_or_default();
     let word = start.map_or("queued", |start| start.state.as_str());
@@ -518,12 +518,12 @@ fn render_queued(app: &App, asked: &Asked, id: RunId, start: Option<&Start>) -> 
             }
         }
     };
-    Ok(shell::full_page(app, asked, &workflow, Place::Runs, &body))
+    Ok(shell::full_page(app, asked, &workflow, RailPage::Runs, &body))
 }
 
 // ---- buttons
 
-pub(crate) fn cancel(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn cancel(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let id = run_of(app, asked)?;
     match acts::cancel_run(app, asked) {
         Ok(_) => {}
@@ -544,7 +544,7 @@ pub(crate) fn cancel(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         }
         Err(problem) => return Err(problem),
     }
-    Ok(Reply::redirect_to(&format!("/runs/{id}")))
+    Ok(RouteReply::redirect_to(&format!("/runs/{id}")))
 }
 
 /// On behalf of the person who pressed a button.
@@ -552,7 +552,7 @@ fn on_behalf(asked: &Asked) -> Behalf<'_> {
     Behalf::of_person(asked.caller_name().unwrap_or_default(), None)
 }
 
-pub(crate) fn resume(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn resume(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let id = run_of(app, asked)?;
     let (run, start) = (app.store.run(id)?, app.service.start_of(id)?);
     let mut words = vec!["resume".to_owned(), id.to_string(), "--mode".to_owned(), "tool".to_owned()];
@@ -581,10 +581,10 @@ pub(crate) fn resume(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         app.service.take_up(id)?;
         app.waker.wake();
     }
-    Ok(Reply::redirect_to(&format!("/runs/{id}")))
+    Ok(RouteReply::redirect_to(&format!("/runs/{id}")))
 }
 
-pub(crate) fn replay(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn replay(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let id = run_of(app, asked)?;
     let run = app.store.run(id)?;
     let words = ["replay".to_owned(), id.to_string(), "--json".to_owned()];
@@ -634,5 +634,5 @@ pub(crate) fn replay(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         }
         div class="bar" { a class="button" href=(format!("/runs/{id}")) { "Back to the run" } }
     };
-    Ok(shell::full_page(app, asked, "Replay", Place::Runs, &body))
+    Ok(shell::full_page(app, asked, "Replay", RailPage::Runs, &body))
 }

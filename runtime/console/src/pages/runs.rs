@@ -6,11 +6,11 @@ use lobster_runtime::digest::Digest;
 use lobster_runtime::replay::{Standing, Standings, runs_with_standing};
 use lobster_runtime::store::service::ListedStart;
 use lobster_runtime::store::{RunFilter, RunId, RunSummary};
-use lobster_serve::http::{App, Asked, Problem, Reply};
+use lobster_serve::http::{App, Asked, Problem, RouteReply};
 use maud::{Markup, PreEscaped, html};
 
 use super::problem;
-use crate::shell::{self, Place};
+use crate::shell::{self, RailPage};
 use crate::words::{
     clip_line, empty_placeholder, format_ms, running_time, time_in_list, tone_class, url_encode,
 };
@@ -167,7 +167,7 @@ fn asked_for(asked: &Asked) -> Result<(Option<Standing>, Option<&str>), Problem>
     Ok((status.map_err(|error| Problem::bad_request(error.to_string()))?, name))
 }
 
-pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn show(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let (status, name) = asked_for(asked)?;
     let filter = RunFilter {
         status: None,
@@ -186,9 +186,15 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     };
     let next = found.last().filter(|_| found.len() == filter.limit).map(|run| run.id);
     if found.len() <= LONG {
-        return Ok(shell::full_page(app, asked, "Runs", Place::Runs, &render_page(app, asked, found, next)?));
+        return Ok(shell::full_page(
+            app,
+            asked,
+            "Runs",
+            RailPage::Runs,
+            &render_page(app, asked, found, next)?,
+        ));
     }
-    Ok(shell::page_with_streamed_rest(app, asked, "Runs", Place::Runs, move |app, asked| {
+    Ok(shell::page_with_streamed_rest(app, asked, "Runs", RailPage::Runs, move |app, asked| {
         render_page(app, asked, found, next).unwrap_or_else(|problem| problem::explain(&problem))
     }))
 }

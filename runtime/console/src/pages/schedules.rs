@@ -5,10 +5,10 @@ use lobster_runtime::store::iso;
 use lobster_runtime::store::service::{ScheduleRow, Tick};
 use lobster_runtime::visible::harmless;
 use lobster_serve::access::Verb;
-use lobster_serve::http::{App, Asked, Problem, Reply, acts};
+use lobster_serve::http::{App, Asked, Problem, RouteReply, acts};
 use maud::{Markup, html};
 
-use crate::shell::{self, Place};
+use crate::shell::{self, RailPage};
 use crate::words::{empty_placeholder, format_ms, relative_time, state_label, tone_class};
 
 /// Schedules per page.
@@ -18,7 +18,7 @@ const PAGE: usize = 50;
 const STRIP: usize = 90;
 const TABLE: usize = 15;
 
-pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn show(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let now = app.store.clock_ms();
     let rows: Vec<ScheduleRow> = app
         .service
@@ -47,7 +47,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
             }
         }
     };
-    Ok(shell::full_page(app, asked, "Schedules", Place::Schedules, &body))
+    Ok(shell::full_page(app, asked, "Schedules", RailPage::Schedules, &body))
 }
 
 fn render_schedule(asked: &Asked, row: &ScheduleRow, ticks: &[Tick], now: i64) -> Markup {
@@ -116,12 +116,12 @@ fn summarize_ticks(ticks: &[Tick]) -> String {
     format!("The last {} entries of its ledger: {ran} ran, {} did not", ticks.len(), ticks.len() - ran)
 }
 
-pub(crate) fn pause(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn pause(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     acts::pause_schedule(app, asked)?;
-    Ok(Reply::redirect_to("/schedules"))
+    Ok(RouteReply::redirect_to("/schedules"))
 }
 
-pub(crate) fn resume(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn resume(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     acts::resume_schedule(app, asked)?;
-    Ok(Reply::redirect_to("/schedules"))
+    Ok(RouteReply::redirect_to("/schedules"))
 }

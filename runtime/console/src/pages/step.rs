@@ -10,7 +10,7 @@ use lobster_runtime::replay::step_output::{end_of_output, kept_outputs};
 use lobster_runtime::replay::{Standing, place_in_plan, read_standing};
 use lobster_runtime::store::{Blob, Event, KeptOutput, RunFilter, RunId, RunSummary, StepOutcome};
 use lobster_runtime::visible::harmless;
-use lobster_serve::http::{App, Asked, Problem, Reply, run_of};
+use lobster_serve::http::{App, Asked, Problem, RouteReply, run_of};
 use maud::{Markup, html};
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ use super::run::command_of;
 use crate::cache::Cache;
 use crate::chart::{self, Bar};
 use crate::diff;
-use crate::shell::{self, Place};
+use crate::shell::{self, RailPage};
 use crate::views;
 use crate::words::{clip_line, format_ms, state_label, url_encode};
 
@@ -44,7 +44,7 @@ struct Used {
 /// Largest action that is shown, in bytes.
 const ACTION: u64 = 256 << 10;
 
-pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn show(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let id = run_of(app, asked)?;
     let path = asked.query("path").unwrap_or_default();
     let run = app.store.run(id)?;
@@ -142,7 +142,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         }
     };
     let title = format!("{} · {}", clip_line(path, 60), clip_line(&run.name, 40));
-    Ok(shell::full_page(app, asked, &title, Place::Runs, &body))
+    Ok(shell::full_page(app, asked, &title, RailPage::Runs, &body))
 }
 
 /// Reads the resource use of a step's last attempt in a run.

@@ -12,13 +12,13 @@ use lobster_runtime::json;
 use lobster_runtime::store::{Store, StoreError, StoreStats, iso};
 use lobster_runtime::visible::harmless;
 use lobster_serve::access::Verb;
-use lobster_serve::http::{App, Asked, Problem, Reply};
+use lobster_serve::http::{App, Asked, Problem, RouteReply};
 use lobster_serve::program::{Behalf, Said};
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
 use crate::cache::Cache;
-use crate::shell::{self, Place};
+use crate::shell::{self, RailPage};
 use crate::words::relative_time;
 
 /// Time limit for reading the whole store.
@@ -36,7 +36,7 @@ const AGES: [(&str, &str); 5] = [
     ("365d", "a year ago"),
 ];
 
-pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn show(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     render_page(app, asked, &html! {}, AGES[0].0)
 }
 
@@ -74,7 +74,7 @@ fn count_anew(store: &Store) -> Result<(i64, StoreStats), StoreError> {
 }
 
 /// The page with a report of the last action, and the age that was chosen for it.
-fn render_page(app: &App, asked: &Asked, report: &Markup, chosen: &str) -> Result<Reply, Problem> {
+fn render_page(app: &App, asked: &Asked, report: &Markup, chosen: &str) -> Result<RouteReply, Problem> {
     let (at, stats) = counted_last(app)?;
     let now = app.store.clock_ms();
     let is_admin = asked.has_right(Verb::Administer, None);
@@ -127,7 +127,7 @@ fn render_page(app: &App, asked: &Asked, report: &Markup, chosen: &str) -> Resul
             }
         }
     };
-    Ok(shell::full_page(app, asked, "Store", Place::Store, &body))
+    Ok(shell::full_page(app, asked, "Store", RailPage::Store, &body))
 }
 
 /// Runs a command of lobster.
@@ -162,7 +162,7 @@ fn render_report(is_good: bool, title: &str, said: &Said) -> Markup {
     }
 }
 
-pub(crate) fn verify(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn verify(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let said = have_done(app, asked, &["store", "verify", "--json"])?;
     let is_whole = said.code == Some(0);
     let title = if is_whole { "The store is whole" } else { "The store is damaged" };
@@ -170,7 +170,7 @@ pub(crate) fn verify(app: &App, asked: &Asked) -> Result<Reply, Problem> {
 }
 
 /// Shows which runs would be removed, and removes them after that.
-pub(crate) fn collect(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn collect(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let age = asked.field("older-than").unwrap_or_default();
     let Some((age, text)) = AGES.into_iter().find(|(value, _)| *value == age) else {
         return Err(Problem::bad_request("choose an age from the list"));
@@ -217,7 +217,7 @@ pub(crate) fn collect(app: &App, asked: &Asked) -> Result<Reply, Problem> {
 }
 
 /// Makes a copy of the store next to it.
-pub(crate) fn backup(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn backup(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let state = app.store.dir().parent().unwrap_or_else(|| app.store.dir());
     let copies = copies_dir(state);
     let made = DirBuilder::new().mode(0o700).recursive(true).create(&copies);

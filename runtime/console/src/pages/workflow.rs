@@ -8,7 +8,7 @@ use lobster_runtime::schema::Schema;
 use lobster_runtime::store::service::Registered;
 use lobster_runtime::visible::harmless;
 use lobster_serve::access::Verb;
-use lobster_serve::http::{App, Asked, Problem, Reply, acts};
+use lobster_serve::http::{App, Asked, Problem, RouteReply, acts};
 use lobster_serve::workflows::{self, Content};
 use maud::{Markup, html};
 use serde_json::{Map, json};
@@ -16,7 +16,7 @@ use serde_json::{Map, json};
 use super::runs::{self, Row};
 use crate::chart::{self, Bar};
 use crate::fields;
-use crate::shell::{self, Place};
+use crate::shell::{self, RailPage};
 use crate::words::{empty_placeholder, format_ms, relative_time, tone_class};
 
 /// Most runs of the history.
@@ -29,11 +29,11 @@ fn find_workflow(app: &App, asked: &Asked) -> Result<Registered, Problem> {
         .ok_or_else(|| Problem::not_found(format!("no workflow {name:?} is registered")))
 }
 
-pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn show(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     render_page(app, asked, None)
 }
 
-fn render_page(app: &App, asked: &Asked, wrong: Option<&str>) -> Result<Reply, Problem> {
+fn render_page(app: &App, asked: &Asked, wrong: Option<&str>) -> Result<RouteReply, Problem> {
     let registered = find_workflow(app, asked)?;
     let content = Content::from_registered(&registered);
     let now = app.store.clock_ms();
@@ -104,7 +104,7 @@ fn render_page(app: &App, asked: &Asked, wrong: Option<&str>) -> Result<Reply, P
             }
         }
     };
-    Ok(shell::full_page(app, asked, &registered.name, Place::Workflows, &body))
+    Ok(shell::full_page(app, asked, &registered.name, RailPage::Workflows, &body))
 }
 
 /// Its runs, newest first.
@@ -133,7 +133,7 @@ fn render_durations(rows: &[Row]) -> Markup {
     }
 }
 
-pub(crate) fn start(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn start(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let registered = find_workflow(app, asked)?;
     let content = Content::from_registered(&registered);
     let schema = fields::schema_of(&content.args);
@@ -151,7 +151,7 @@ pub(crate) fn start(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         Err(why) => return Ok(render_page(app, asked, Some(&why))?.with_status(StatusCode::BAD_REQUEST)),
     };
     match acts::start_run(app, &asked.with_json(json!({ "args": args }))) {
-        Ok(run) => Ok(Reply::redirect_to(&format!("/runs/{run}"))),
+        Ok(run) => Ok(RouteReply::redirect_to(&format!("/runs/{run}"))),
         Err(problem) => Ok(render_page(app, asked, Some(&problem.detail))?.with_status(problem.status)),
     }
 }

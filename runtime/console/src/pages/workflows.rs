@@ -3,14 +3,14 @@
 use lobster_runtime::figures::count_noun;
 use lobster_runtime::visible::harmless;
 use lobster_serve::access::Verb;
-use lobster_serve::http::{App, Asked, Problem, Reply};
+use lobster_serve::http::{App, Asked, Problem, RouteReply};
 use lobster_serve::workflows::Content;
 use maud::html;
 
-use crate::shell::{self, Place};
+use crate::shell::{self, RailPage};
 use crate::words::{clip_line, empty_placeholder, relative_time, state_label};
 
-pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn show(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let now = app.store.clock_ms();
     let all = app.service.list_workflows()?;
     let rows: Vec<_> = all.iter().filter(|workflow| asked.may_read(Some(&workflow.name))).collect();
@@ -60,5 +60,5 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
             }
         }
     };
-    Ok(shell::full_page(app, asked, "Workflows", Place::Workflows, &body))
+    Ok(shell::full_page(app, asked, "Workflows", RailPage::Workflows, &body))
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::LoginError;
-use super::http::{Reply, encode_fields, parse_login_url, post_form, post_json};
+use super::http::{LoginReply, encode_fields, parse_login_url, post_form, post_json};
 use super::kept::Login;
 use super::metadata::{Authority, discover_authority};
 
@@ -205,7 +205,7 @@ pub(super) fn request_tokens(
     client: &Client,
     fields: &[(&str, &str)],
     cancel: &CancelToken,
-) -> Result<Reply, LoginError> {
+) -> Result<LoginReply, LoginError> {
     let mut fields = fields.to_vec();
     let mut header = None;
     match &client.secret {
@@ -225,7 +225,11 @@ pub(super) fn request_tokens(
 }
 
 /// The tokens of an answer.
-pub(super) fn granted_tokens(reply: &Reply, issuer: &str, what: &'static str) -> Result<Value, LoginError> {
+pub(super) fn granted_tokens(
+    reply: &LoginReply,
+    issuer: &str,
+    what: &'static str,
+) -> Result<Value, LoginError> {
     let Some(tokens) = reply.json_object().filter(|_| reply.status.is_success()) else {
         return Err(server_refusal(reply, issuer, what));
     };
@@ -239,7 +243,7 @@ pub(super) fn granted_tokens(reply: &Reply, issuer: &str, what: &'static str) ->
 }
 
 /// A refusal in the server's words. The request is not repeated in it.
-fn server_refusal(reply: &Reply, issuer: &str, what: &'static str) -> LoginError {
+fn server_refusal(reply: &LoginReply, issuer: &str, what: &'static str) -> LoginError {
     let said = reply.json_object().unwrap_or_default();
     let words: Vec<&str> =
         ["error", "error_description"].iter().filter_map(|name| said[*name].as_str()).collect();

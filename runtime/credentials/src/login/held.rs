@@ -7,7 +7,7 @@ use lobster_base::cancel::CancelToken;
 use lobster_base::sync::lock;
 
 use super::LoginError;
-use super::kept::{AccessToken, Logins, Stamp, Want};
+use super::kept::{AccessToken, Logins, Stamp, WantedToken};
 
 /// Time without a further renewal after a token was rejected before its expiry, or after a renewal failed: a server
 /// that rejects every token must not cause a renewal for each request.
@@ -114,7 +114,7 @@ impl HeldLogin {
         let _one = lock(&self.asking);
         match self.at_hand() {
             Some(token) => Ok(token),
-            None => self.fetch_token(Want::Good),
+            None => self.fetch_token(WantedToken::Good),
         }
     }
 
@@ -128,7 +128,7 @@ impl HeldLogin {
         if let Some(token) = self.at_hand().filter(|token| **token != *refused) {
             return Ok(Some(token));
         }
-        let kept = self.logins.stored_token(&self.term.server, Want::OtherThan(refused));
+        let kept = self.logins.stored_token(&self.term.server, WantedToken::OtherThan(refused));
         if let Some(token) = kept.map_err(|error| self.token_error(error))? {
             return Ok(Some(self.remember_token(token)));
         }
@@ -137,7 +137,7 @@ impl HeldLogin {
             return Ok(None);
         }
         lock(&self.state).replaced = Some(Instant::now());
-        self.fetch_token(Want::OtherThan(refused)).map(Some)
+        self.fetch_token(WantedToken::OtherThan(refused)).map(Some)
     }
 
     /// All tokens that were handed out.
@@ -146,7 +146,7 @@ impl HeldLogin {
         lock(&self.state).given.clone()
     }
 
-    fn fetch_token(&self, want: Want<'_>) -> Result<Arc<str>, TokenError> {
+    fn fetch_token(&self, want: WantedToken<'_>) -> Result<Arc<str>, TokenError> {
         let stamp = self.logins.file_stamp(&self.term.server);
         if let Some((at, error, then)) = &lock(&self.state).failed
             && *then == stamp

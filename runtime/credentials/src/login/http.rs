@@ -24,14 +24,14 @@ const LOOK: Duration = Duration::from_millis(20);
 const MAX_BODY: usize = 1 << 20;
 
 /// An answer of any status.
-pub(super) struct Reply {
+pub(super) struct LoginReply {
     pub(super) status: StatusCode,
     /// The `WWW-Authenticate` header: the authentication that the server requires.
     pub(super) challenge: Option<String>,
     body: Vec<u8>,
 }
 
-impl Reply {
+impl LoginReply {
     /// The body, if it is a JSON object.
     pub(super) fn json_object(&self) -> Option<Value> {
         lobster_base::json::parse_message(&self.body).ok().filter(Value::is_object)
@@ -51,12 +51,12 @@ pub(super) fn parse_login_url(text: &str) -> Result<Url, LoginError> {
 }
 
 /// Asks for a document.
-pub(super) fn get(url: &Url, cancel: &CancelToken) -> Result<Reply, LoginError> {
+pub(super) fn get(url: &Url, cancel: &CancelToken) -> Result<LoginReply, LoginError> {
     send_request(url, |client| client.get(url.clone()).header(ACCEPT, "application/json"), cancel)
 }
 
 /// Sends JSON.
-pub(super) fn post_json(url: &Url, body: &Value, cancel: &CancelToken) -> Result<Reply, LoginError> {
+pub(super) fn post_json(url: &Url, body: &Value, cancel: &CancelToken) -> Result<LoginReply, LoginError> {
     let build = |client: &Client| {
         let request = client.post(url.clone()).header(CONTENT_TYPE, "application/json");
         request.header(ACCEPT, "application/json, text/event-stream").body(body.to_string())
@@ -70,7 +70,7 @@ pub(super) fn post_form(
     fields: &[(&str, &str)],
     authorization: Option<&str>,
     cancel: &CancelToken,
-) -> Result<Reply, LoginError> {
+) -> Result<LoginReply, LoginError> {
     let body = encode_fields(fields)?;
     let build = |client: &Client| {
         let request = client.post(url.clone()).header(CONTENT_TYPE, "application/x-www-form-urlencoded");
@@ -94,7 +94,7 @@ fn send_request(
     url: &Url,
     build: impl FnOnce(&Client) -> RequestBuilder,
     cancel: &CancelToken,
-) -> Result<Reply, LoginError> {
+) -> Result<LoginReply, LoginError> {
     let unreachable = |why: String| LoginError::Unreachable { url: without_query(url), why };
     let outward = shared_connections().map_err(|error| unreachable(error.to_string()))?;
     let client = build_client().map_err(|error| unreachable(request_causes(&error)))?;
@@ -118,7 +118,7 @@ fn send_request(
     }
 }
 
-async fn read_reply(request: RequestBuilder) -> Result<Reply, String> {
+async fn read_reply(request: RequestBuilder) -> Result<LoginReply, String> {
     let mut response = request.send().await.map_err(|error| request_causes(&error))?;
     let challenge = response.headers().get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok());
     let challenge = challenge.map(str::to_owned);
@@ -134,7 +134,7 @@ async fn read_reply(request: RequestBuilder) -> Result<Reply, String> {
         }
         body.extend_from_slice(&chunk);
     }
-    Ok(Reply { status: response.status(), challenge, body })
+    Ok(LoginReply { status: response.status(), challenge, body })
 }
 
 /// Builds a separate client: the client of [`outward`] uses https only, and a server on this machine may use http.

@@ -80,10 +80,10 @@ impl Login {
         self.renew_at = seconds.map(|seconds| at(seconds - BEFORE_END.min(seconds / LAST_PART)));
     }
 
-    fn is_good(&self, want: Want<'_>) -> bool {
+    fn is_good(&self, want: WantedToken<'_>) -> bool {
         let is_wanted = match want {
-            Want::Good => true,
-            Want::OtherThan(token) => self.access_token != token,
+            WantedToken::Good => true,
+            WantedToken::OtherThan(token) => self.access_token != token,
         };
         is_wanted && is_before_renewal(self.renew_at)
     }
@@ -149,7 +149,7 @@ impl Stamp {
 
 /// Kind of token that is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Want<'t> {
+pub enum WantedToken<'t> {
     /// Any token that should be valid.
     Good,
     /// A token other than this one, which the server has rejected.
@@ -211,7 +211,7 @@ impl Logins {
         &self,
         server: &str,
         secret: Option<&str>,
-        want: Want<'_>,
+        want: WantedToken<'_>,
         cancel: &CancelToken,
     ) -> Result<Option<AccessToken>, LoginError> {
         match self.read_login(server)? {
@@ -236,7 +236,7 @@ impl Logins {
     pub(super) fn stored_token(
         &self,
         server: &str,
-        want: Want<'_>,
+        want: WantedToken<'_>,
     ) -> Result<Option<AccessToken>, LoginError> {
         let read = self.read_login(server)?;
         Ok(read.filter(|(login, _)| login.is_good(want)).map(|(login, stamp)| login.to_access_token(stamp)))
@@ -358,16 +358,19 @@ pub(super) mod tests {
         let has = |server| logins.find_login(server).unwrap().is_some();
         assert!(!has(server) && !logins.delete_login(server).unwrap());
         logins.store_login(&sample_login(None)).unwrap();
-        assert_eq!(token(Want::Good).unwrap().map(|token| token.text.to_string()).as_deref(), Some("t"));
+        assert_eq!(
+            token(WantedToken::Good).unwrap().map(|token| token.text.to_string()).as_deref(),
+            Some("t")
+        );
         assert!(!has("https://h.example/other"));
         for entry in fs::read_dir(dir.path().join("logins")).unwrap() {
             assert_eq!(entry.unwrap().metadata().unwrap().permissions().mode() & 0o777, 0o600);
         }
         assert_eq!(fs::metadata(dir.path().join("logins")).unwrap().permissions().mode() & 0o777, 0o700);
-        assert!(matches!(token(Want::OtherThan("t")), Err(LoginError::Expired)));
+        assert!(matches!(token(WantedToken::OtherThan("t")), Err(LoginError::Expired)));
         logins.store_login(&sample_login(Some(0))).unwrap();
-        assert!(matches!(token(Want::Good), Err(LoginError::Expired)));
+        assert!(matches!(token(WantedToken::Good), Err(LoginError::Expired)));
         assert!(logins.delete_login(server).unwrap());
-        assert!(token(Want::Good).unwrap().is_none());
+        assert!(token(WantedToken::Good).unwrap().is_none());
     }
 }

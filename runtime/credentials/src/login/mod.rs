@@ -14,7 +14,7 @@ mod metadata;
 pub use attempt::{LoginAttempt, LoginTerms};
 pub use callback::Callback;
 pub use held::{HeldLogin, LoginTerm, TokenError};
-pub use kept::{AccessToken, Login, Logins, Want};
+pub use kept::{AccessToken, Login, Logins, WantedToken};
 
 use std::io;
 

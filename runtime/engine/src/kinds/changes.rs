@@ -16,7 +16,7 @@ use lobster_changes::{
 };
 use lobster_language::plan::ChangesMode;
 use lobster_policy::{DecisionEnv, LeastChanges, Policy};
-use lobster_sandbox::{Confinement, JailSpec, Mode, Net, Promise};
+use lobster_sandbox::{Confinement, EnforcementMode, JailSpec, Net, Promise};
 use lobster_stage::{StageError, Stop, store_failure};
 use lobster_store::{Blob, COMMITS, StepOutcome, StepStatus, Store};
 use serde_json::{Value, json};
@@ -122,7 +122,7 @@ fn staging_jail(root: &Path) -> io::Result<JailSpec> {
         write: vec![root.to_owned()],
         private,
         net: Net::Host,
-        mode: Mode::Degrade { minimum: vec![Promise::FsWrite] },
+        mode: EnforcementMode::Degrade { minimum: vec![Promise::FsWrite] },
         ..defaults
     })
 }

@@ -29,7 +29,7 @@ use crate::path::StepPath;
 use crate::record::{Json, Record, Scope};
 use crate::reuse::Reuse;
 use crate::run::Run;
-use crate::value::Input as StepInput;
+use crate::value::InputValue as StepInput;
 use crate::value::{Items, StoreHandle, Text};
 use crate::workflow::Frame;
 use lobster_base::cancel::CancelToken;
@@ -51,7 +51,7 @@ use inline::js_args;
 #[cfg(test)]
 pub(crate) use loading::JS_EVALUATOR;
 pub(crate) use loading::of_stage;
-use loading::{Program, js_evaluator, load, not_loaded};
+use loading::{LoadedProgram, js_evaluator, load, not_loaded};
 pub use loading::{js_evaluator_digest, store_component};
 pub use lobster_executor::NO_CALLS;
 pub use recompute::compute_recorded;
@@ -63,7 +63,7 @@ pub const COMPONENT: &str = "component";
 pub(crate) struct Job {
     /// The name for people; `None` for the evaluator of `js`.
     pub(crate) name: Option<String>,
-    pub(crate) program: Program,
+    pub(crate) program: LoadedProgram,
     pub(crate) args: Arguments,
     pub(crate) input: JobInput,
     pub(crate) grants: Grants,
@@ -169,7 +169,7 @@ pub(crate) enum JobInput {
 }
 
 /// The output of a component.
-pub(crate) struct Output {
+pub(crate) struct ComponentOutput {
     pub(crate) items: Option<Items>,
     pub(crate) bytes: Option<Text>,
 }
@@ -252,18 +252,18 @@ pub(crate) fn may_use_values(frame: &Frame<'_>, step: &Step, path: &StepPath, ca
 }
 
 /// The record of a component's output for later steps.
-pub(crate) fn output_record(frame: &Frame<'_>, step: &Step, output: Output) -> Result<Record, Stop> {
+pub(crate) fn output_record(frame: &Frame<'_>, step: &Step, output: ComponentOutput) -> Result<Record, Stop> {
     let mut record = Record::new(&step.id);
     match output {
-        Output { items: Some(items), .. } => {
+        ComponentOutput { items: Some(items), .. } => {
             record.stdout = Some(frame.text_of(&items)?);
             record.json = if items.len() == 0 { Json::from_value(json!([])) } else { Json::of_items(items) };
         }
-        Output { bytes: Some(text), .. } => {
+        ComponentOutput { bytes: Some(text), .. } => {
             record.stdout = Some(text);
             record.json = Json::of_stdout();
         }
-        Output { .. } => record.stdout = Some(Text::inline("")),
+        ComponentOutput { .. } => record.stdout = Some(Text::inline("")),
     }
     Ok(record)
 }
@@ -331,7 +331,7 @@ pub(crate) fn run_component(
     path: &StepPath,
     mut job: Job,
     cancel: &CancelToken,
-) -> Result<Output, Stop> {
+) -> Result<ComponentOutput, Stop> {
     let decision = grants::admit(run, path, &mut job, cancel)?;
     if !(job.grants.read.is_empty() && job.grants.write.is_empty()) {
         job.pile.make_way_unlayered(run, path, cancel)?;
@@ -539,14 +539,14 @@ fn open_input(input: &JobInput) -> io::Result<Input> {
 }
 
 /// An outcome as items or text.
-pub(crate) fn load_output(store: &Store, outcome: &StepOutcome) -> Result<Output, Stop> {
+pub(crate) fn load_output(store: &Store, outcome: &StepOutcome) -> Result<ComponentOutput, Stop> {
     match outcome.status {
         StepStatus::Ok => {}
         StepStatus::Cancelled => return Err(Stop::Cancelled),
         _ => return Err(Stop::Failed(outcome_error(outcome))),
     }
     let items = outcome.output.map(|blob| items_of(store, blob, outcome)).transpose()?;
-    Ok(Output { items, bytes: outcome.stdout.map(|blob| Text::from_blob(store, blob)) })
+    Ok(ComponentOutput { items, bytes: outcome.stdout.map(|blob| Text::from_blob(store, blob)) })
 }
 
 /// Up to this many bytes of items are parsed at once; a longer list stays in the store.

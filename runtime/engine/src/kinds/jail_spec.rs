@@ -8,7 +8,7 @@ use lobster_policy::{
     Control, DecisionEnv, Grant, NetGrant, Policy, SYSTEM_READ_ONLY, SYSTEM_ROOTS, SandboxMode,
     builtin_protected, expand_root, secret_patterns,
 };
-use lobster_sandbox::{HostPort, JailSpec, Mode, Net, Ports, Promise};
+use lobster_sandbox::{EnforcementMode, HostPort, JailSpec, Net, Ports, Promise};
 use lobster_stage::StageError;
 
 /// Files that name the hosts of the host's network; any other network has its own.
@@ -93,7 +93,7 @@ pub(super) fn command_jail(
     spec.tree_limits = sandbox.minimum.contains(&Control::TreeLimits);
     spec.copies_only = sandbox.minimum.contains(&Control::ApprovedFiles);
     spec.mode = match sandbox.mode {
-        SandboxMode::Strict => Mode::Strict,
+        SandboxMode::Strict => EnforcementMode::Strict,
         SandboxMode::Degrade => {
             let mut minimum: Vec<Promise> =
                 sandbox.minimum.iter().map(|control| required_promise(*control)).collect();
@@ -101,7 +101,7 @@ pub(super) fn command_jail(
             if minimum.contains(&Promise::NetDeny) {
                 minimum.push(Promise::NetPorts);
             }
-            Mode::Degrade { minimum }
+            EnforcementMode::Degrade { minimum }
         }
     };
     Ok(spec)

@@ -37,7 +37,7 @@ use lobster_stage::{MCP_TOKEN, McpServer, StageError, Stop, ToolCall};
 use lobster_store::{StepOutcome, StepStatus};
 
 /// The step or stage that makes a call.
-pub(crate) struct Place<'p> {
+pub(crate) struct CallSite<'p> {
     pub(crate) env: &'p Env,
     pub(crate) cwd: &'p Path,
     pub(crate) asker: Asker,
@@ -51,7 +51,7 @@ pub(crate) fn call_tool(
     run: &Run<'_>,
     path: &StepPath,
     call: &ToolCall,
-    place: Place<'_>,
+    place: CallSite<'_>,
 ) -> Result<Value, Stop> {
     let mut action = json!({ "kind": "mcp", "server": call.server, "tool": call.tool, "args": call.args });
     if place.is_whole_step && !place.env.secrets().is_empty() {
@@ -85,7 +85,7 @@ pub(crate) fn call_tool(
         Stop::Failed(error)
     })?;
     let env = place.env.with_more_credentials(&target.credentials);
-    let place = Place { env: &env, ..place };
+    let place = CallSite { env: &env, ..place };
     let secrets = target.reach.secrets();
     let held = held_with(&target, place.env);
     let session = run.servers.newest_session(&call.server, &held).filter(|session| run.has_session(session));
@@ -151,7 +151,7 @@ fn describe_call(mut outcome: StepOutcome, call: &ToolCall, target: &Target) -> 
 }
 
 /// The server of a call, if the server and the operator accept the call.
-fn find_target(services: &Services, call: &ToolCall, place: &Place<'_>) -> Result<Target, StageError> {
+fn find_target(services: &Services, call: &ToolCall, place: &CallSite<'_>) -> Result<Target, StageError> {
     let target = Target::find_server(services, place.env, place.cwd, &call.server)?;
     if !target.allows_tool(&call.tool) {
         let message =
@@ -207,7 +207,7 @@ fn build_task(
     target: &Target,
     session: Option<OrderId>,
     decided: Option<Decided>,
-    place: &Place<'_>,
+    place: &CallSite<'_>,
 ) -> Result<McpTask, StageError> {
     let pin = tool_pin(run.services, target, call)?;
     let (session, reach) = match session {
@@ -242,7 +242,7 @@ fn build_task(
 fn server_reach(
     target: &Target,
     decided: Option<&Decided>,
-    place: &Place<'_>,
+    place: &CallSite<'_>,
 ) -> Result<McpReach, StageError> {
     Ok(match (&target.reach, decided) {
         (Reach::Program { argv, secrets, .. }, Some(decided)) => {

@@ -23,7 +23,7 @@ use crate::run::Run;
 use crate::value::Text;
 use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
-use lobster_executor::{HostText, NativeProfile, NativeTask, Order, Place, StdinSource, Task};
+use lobster_executor::{ActionDirectory, HostText, NativeProfile, NativeTask, Order, StdinSource, Task};
 use lobster_executor::{failed_outcome as failed, outcome_error};
 use lobster_language::plan::{ChangesMode, Extras};
 use lobster_observe::telemetry::TRACEPARENT;
@@ -427,13 +427,13 @@ fn build_preimage(
     let recorded = run.overseer().and_then(|overseer| overseer.native_profile(path));
     let profile = recorded.unwrap_or_default();
     let place = |path: &Path| match profile {
-        NativeProfile::HostPaths => Place::Host(path.to_owned()),
-        NativeProfile::Places => Place::from_paths(&run.cwd, path),
+        NativeProfile::HostPaths => ActionDirectory::Host(path.to_owned()),
+        NativeProfile::Places => ActionDirectory::from_paths(&run.cwd, path),
     };
     let variable = |(name, value): (&String, &String)| {
         let digest = || json!(Digest::of_bytes(value.as_bytes()));
         let shown = match place(Path::new(value)) {
-            here @ Place::Run(_) if name == WORKFLOW_DIR => here.to_json(),
+            here @ ActionDirectory::Run(_) if name == WORKFLOW_DIR => here.to_json(),
             _ => digest(),
         };
         (name.clone(), shown)

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use lobster_changes::{Change, ChangeSet, Entry, Kind, Reading, is_executable};
+use lobster_changes::{Change, ChangeKind, ChangeSet, Entry, Reading, is_executable};
 use lobster_stage::{Answer, Question, StageError, Stop, store_failure};
 use lobster_store::{Blob, Store};
 use serde::{Deserialize, Serialize};
@@ -212,7 +212,7 @@ fn change_line(reading: &Reading<'_>) -> String {
 /// The unified difference of a file; the sizes if it is not text.
 fn difference_of(store: &Store, path: &str, change: &Change) -> Option<String> {
     let is_file = |entry: &Option<Entry>| matches!(entry, Some(Entry::File { same_as: None, .. }));
-    if change.kind() == Kind::Mode || !is_file(&change.before) && !is_file(&change.after) {
+    if change.kind() == ChangeKind::Mode || !is_file(&change.before) && !is_file(&change.after) {
         return None;
     }
     let side = |name: &str, entry: &Option<Entry>| match is_file(entry) {

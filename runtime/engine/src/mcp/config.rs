@@ -11,7 +11,7 @@ use crate::env::Env;
 use crate::services::Services;
 use lobster_base::credential::{CredentialGrant, CredentialHost, CredentialTerms, Scheme};
 use lobster_base::quantity::{Bytes, Span};
-use lobster_credentials::login::{LoginError, Logins, TokenError, Want};
+use lobster_credentials::login::{LoginError, Logins, TokenError, WantedToken};
 use lobster_executor::SecretSource;
 use lobster_language::pipeline::{self, Pipeline};
 use lobster_language::plan::{Plan, SecretGrant, Work, Workflow};
@@ -391,7 +391,7 @@ impl Target {
         let terms = spec.login.clone().unwrap_or_default();
         if let Reach::Address { url, token: token @ None, secret: None, login, .. } = &mut self.reach
             && spec.may_log_in()
-            && let Some(text) = token_of(services, &self.name, url, &terms, Want::Good)?
+            && let Some(text) = token_of(services, &self.name, url, &terms, WantedToken::Good)?
         {
             *token = Secret::new(&text);
             *login = Some(terms);
@@ -417,7 +417,7 @@ impl Target {
         };
         let refused = token.reveal().to_owned();
         let text = match (login, secret) {
-            (Some(terms), _) => token_of(services, &self.name, url, terms, Want::OtherThan(&refused))?,
+            (Some(terms), _) => token_of(services, &self.name, url, terms, WantedToken::OtherThan(&refused))?,
             (None, Some((_, secret))) => match services.secret_login(secret)? {
                 Some(login) => {
                     login.token_in_place_of(&refused).map_err(no_token)?.map(|text| text.to_string())
@@ -483,7 +483,7 @@ fn token_of(
     name: &str,
     url: &Url,
     terms: &LoginSpec,
-    want: Want<'_>,
+    want: WantedToken<'_>,
 ) -> Result<Option<String>, StageError> {
     let logins = Logins::in_state_dir(&services.state_dir);
     let refuse = |error: LoginError| {

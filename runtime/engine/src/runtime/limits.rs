@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use lobster_base::budget::{self, Limits, Unit, nano_usd};
+use lobster_base::budget::{self, Unit, UsageLimits, nano_usd};
 use lobster_base::json;
 use lobster_language::diagnostic::Diagnostic;
 use lobster_language::pipeline::{self, StageCall};
@@ -26,7 +26,7 @@ const ADAPTERS: [&str; 3] = ["openclaw", "pi", "http"];
 #[derive(Clone)]
 struct Holds {
     name: &'static str,
-    limits: Limits,
+    limits: UsageLimits,
     allows_unpriced: bool,
     /// True if calls through adapters without a length are allowed and charged afterwards.
     is_lenient: bool,
@@ -47,7 +47,7 @@ pub(super) fn check_workflow(env: &Env, source: Arc<Source>, workflow: &Workflow
     if let Some(limit) = workflow.cost_limit.as_ref().filter(|limit| limit.stop) {
         holds.push(Holds {
             name: "cost_limit",
-            limits: Limits { nano_usd: Some(nano_usd(limit.max_usd)), ..Limits::default() },
+            limits: UsageLimits { nano_usd: Some(nano_usd(limit.max_usd)), ..UsageLimits::default() },
             allows_unpriced: limit.allows_unpriced,
             is_lenient: true,
         });

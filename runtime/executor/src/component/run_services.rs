@@ -14,12 +14,12 @@ use lobster_base::sync::lock;
 use lobster_store::{Blob, BlobReader, BlobWriter, Durability, RunId, Store, StoreError, is_reserved_key};
 
 /// Output that is written to the store: bytes, or items as JSON Lines.
-pub(super) struct Sink {
+pub(super) struct StoredOutput {
     pub(super) writer: BlobWriter,
     pub(super) items: Option<u64>,
 }
 
-impl OutputSink for Sink {
+impl OutputSink for StoredOutput {
     fn write_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.writer.write_all(bytes)
     }

@@ -11,8 +11,8 @@ use crate::change_sets::CHANGES;
 use crate::change_sets::load_change_set;
 use crate::progress::Progress;
 use crate::{
-    Executor, ExecutorError, HttpEnd, NO_CALLS, Order, OrderId, OrderText, Outcome, SecretSource, SessionEnd,
-    Standing, Task,
+    Executor, ExecutorError, HttpEnd, NO_CALLS, Order, OrderId, OrderState, OrderText, Outcome, SecretSource,
+    SessionEnd, Task,
 };
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::digest::Digest;
@@ -296,7 +296,7 @@ impl Executor for StdioExecutor<'_> {
         Ok(outcome)
     }
 
-    fn order_standing(&self, id: &OrderId) -> Result<Standing, ExecutorError> {
+    fn order_standing(&self, id: &OrderId) -> Result<OrderState, ExecutorError> {
         let connection = match self.order_connection(id) {
             Ok(connection) => connection,
             // The current process may know about orders of an earlier one.
@@ -304,8 +304,8 @@ impl Executor for StdioExecutor<'_> {
         };
         connection.send(&Request::Look { id: id.clone() })?;
         match connection.wait_for_standing(id)? {
-            Standing::Ended(outcome) => {
-                Ok(Standing::Ended(Box::new(self.take_blobs(&connection, *outcome)?)))
+            OrderState::Ended(outcome) => {
+                Ok(OrderState::Ended(Box::new(self.take_blobs(&connection, *outcome)?)))
             }
             other => Ok(other),
         }

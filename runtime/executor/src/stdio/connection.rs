@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::message::{PROTOCOL, Reply, Request, clip_text, decode_bytes, message_line, read_line};
 use crate::progress::Heard;
-use crate::{ExecutorError, OrderId, Outcome, Standing};
+use crate::{ExecutorError, OrderId, OrderState, Outcome};
 use lobster_base::digest::Digest;
 use lobster_base::sync::lock;
 use lobster_store::{OutputLog, OutputStream, Redactor, StepOutcome, Store, StoreError};
@@ -85,7 +85,7 @@ pub(super) struct SaidReplies {
     /// The live storage of the output of orders.
     printed: HashMap<OrderId, Arc<Mutex<Printed>>>,
     ended: HashMap<OrderId, Result<Outcome, String>>,
-    standings: HashMap<OrderId, Standing>,
+    standings: HashMap<OrderId, OrderState>,
     /// The answers about sessions: true if open.
     sessions: HashMap<OrderId, bool>,
     pieces: HashMap<u64, SyncSender<Piece>>,
@@ -287,7 +287,7 @@ impl Connection {
     }
 
     /// The state of the order.
-    pub(super) fn wait_for_standing(&self, id: &OrderId) -> Result<Standing, ExecutorError> {
+    pub(super) fn wait_for_standing(&self, id: &OrderId) -> Result<OrderState, ExecutorError> {
         self.next(|said| said.standings.remove(id))
     }
 

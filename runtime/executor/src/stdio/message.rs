@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
 use crate::progress::Heard;
-use crate::{Order, OrderId, Outcome, Standing};
+use crate::{Order, OrderId, OrderState, Outcome};
 use lobster_base::cancel::CancelReason;
 use lobster_base::digest::Digest;
 use lobster_store::OutputStream;
@@ -154,7 +154,7 @@ pub enum Reply {
         /// The order.
         id: OrderId,
         /// The state.
-        standing: Standing,
+        standing: OrderState,
     },
     /// Answers about a session.
     Session {

@@ -13,8 +13,8 @@ use super::message::{
 };
 use crate::progress::Heard;
 use crate::{
-    Executor, ExecutorError, HttpEnd, LocalExecutor, Order, OrderId, OrderText, Outcome, SecretSource,
-    Standing, Watcher,
+    Executor, ExecutorError, HttpEnd, LocalExecutor, Order, OrderId, OrderState, OrderText, Outcome,
+    SecretSource, Watcher,
 };
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::digest::Digest;
@@ -403,13 +403,13 @@ impl<'w, W: Write + Send> Worker<'w, W> {
         }
     }
 
-    fn order_standing(&self, id: &OrderId) -> Standing {
+    fn order_standing(&self, id: &OrderId) -> OrderState {
         let jobs = lock(&self.jobs);
         match jobs.ended.get(id) {
-            Some(Ok(outcome)) => Standing::Ended(Box::new(outcome.clone())),
-            Some(Err(_)) => Standing::Lost,
-            None if jobs.running.contains_key(id) => Standing::Running,
-            None => Standing::Unknown,
+            Some(Ok(outcome)) => OrderState::Ended(Box::new(outcome.clone())),
+            Some(Err(_)) => OrderState::Lost,
+            None if jobs.running.contains_key(id) => OrderState::Running,
+            None => OrderState::Unknown,
         }
     }
 

@@ -6,7 +6,7 @@ use super::{Commands, PlanError, Planner};
 
 /// Position of a pipeline; the wording of the incumbent's messages depends on it.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct PipelinePosition<'a> {
     /// Id of the step, or of the step around it.
     pub(super) id: &'a str,
     pub(super) nest: Option<Nest<'a>>,
@@ -18,7 +18,7 @@ pub(super) enum Nest<'a> {
     SubStep(&'a str),
 }
 
-impl Place<'_> {
+impl PipelinePosition<'_> {
     fn describe_place(self) -> String {
         match self.nest {
             None => format!("Workflow step {} pipeline", self.id),
@@ -56,7 +56,7 @@ fn is_deferred(name: &str) -> bool {
 
 impl Planner<'_> {
     /// Checks a pipeline; true if the name of a command depends on results.
-    pub(super) fn check_pipeline(&self, place: Place<'_>, shown: &str) -> Result<bool, PlanError> {
+    pub(super) fn check_pipeline(&self, place: PipelinePosition<'_>, shown: &str) -> Result<bool, PlanError> {
         let parsed = place.parse_pipeline(shown)?;
         place.known_commands(&parsed, self.commands)?;
         Ok(parsed.stages.iter().any(|stage| is_deferred(&stage.name)))

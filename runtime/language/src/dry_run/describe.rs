@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::super::plan::{Approval, Grants, OnError, Retry, SecretGrant, Stdin, Step, Wait, Work, Workflow};
 use super::super::template::{self, Reference};
-use super::commands::{Nest, Place};
+use super::commands::{Nest, PipelinePosition};
 use super::{Expectation, PlanError, Planner};
 use lobster_base::credential::CredentialGrant;
 use lobster_base::json;
@@ -114,7 +114,7 @@ impl Planner<'_> {
                 return Ok(());
             }
             work => {
-                let place = Place { id: &step.id, nest: None };
+                let place = PipelinePosition { id: &step.id, nest: None };
                 line!(out, "{indent}{}", self.work_line(work));
                 self.work_notes(step, place, indent, out)?;
             }
@@ -153,7 +153,7 @@ impl Planner<'_> {
     fn work_notes(
         &self,
         step: &Step,
-        place: Place<'_>,
+        place: PipelinePosition<'_>,
         indent: &str,
         out: &mut String,
     ) -> Result<(), PlanError> {
@@ -303,7 +303,7 @@ impl Planner<'_> {
             }
             let text = self.branch_text(branch);
             line!(out, "{indent}branch {}: {text}{}", branch.id, runs_if(branch, runs));
-            let place = Place { id, nest: Some(Nest::Branch(&branch.id)) };
+            let place = PipelinePosition { id, nest: Some(Nest::Branch(&branch.id)) };
             self.write_inner_lines(branch, place, &format!("{indent}  "), out)?;
         }
         Ok(())
@@ -341,7 +341,7 @@ impl Planner<'_> {
                 let blank = if told.is_empty() { "" } else { " " };
                 let kind = kind_name(&step.work);
                 line!(out, "{indent}{number}. {}  [{kind}]{blank}{told}{}", step.id, runs_if(step, runs));
-                let place = Place { id, nest: Some(Nest::SubStep(&step.id)) };
+                let place = PipelinePosition { id, nest: Some(Nest::SubStep(&step.id)) };
                 self.write_inner_lines(step, place, &format!("{indent}   "), out)?;
             }
             self.mark_visited(step, runs);
@@ -354,7 +354,7 @@ impl Planner<'_> {
     fn write_inner_lines(
         &mut self,
         step: &Step,
-        place: Place<'_>,
+        place: PipelinePosition<'_>,
         indent: &str,
         out: &mut String,
     ) -> Result<(), PlanError> {

@@ -1,6 +1,6 @@
 //! `budget:` of a file and of a step.
 
-use lobster_base::budget::{Limits, MOST_USD, Unit, nano_usd};
+use lobster_base::budget::{MOST_USD, Unit, UsageLimits, nano_usd};
 
 use super::super::codes;
 use super::super::diagnostic::Checked;
@@ -10,7 +10,7 @@ use super::{Lowering, fields, validate};
 
 /// Owner of a budget.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum BudgetOwner {
     File,
     Step,
 }
@@ -20,7 +20,7 @@ impl Lowering<'_> {
     pub(super) fn lower_budget(
         &mut self,
         holder: &Node,
-        place: Place,
+        place: BudgetOwner,
         prefix: &str,
     ) -> Checked<Option<Budget>> {
         let Some(node) = holder.get_some("budget") else { return Ok(None) };
@@ -28,15 +28,15 @@ impl Lowering<'_> {
         if node.as_map().is_none() {
             return self.reject_node(codes::FIELD_TYPE, node, format!("{name} must be an object"));
         }
-        if place == Place::Step
+        if place == BudgetOwner::Step
             && let Some(day) = node.get("day")
         {
             let message = format!("{name}.day: only the file has a budget for a day");
             return self.reject_node(codes::CONFLICT, day, message);
         }
         let known = match place {
-            Place::File => fields::FILE_BUDGET_FIELDS,
-            Place::Step => fields::BUDGET_FIELDS,
+            BudgetOwner::File => fields::FILE_BUDGET_FIELDS,
+            BudgetOwner::Step => fields::BUDGET_FIELDS,
         };
         self.reject_unknown_keys(node, known, &name)?;
         let mut budget = Budget { limits: self.budget_limits(node, &name)?, ..Budget::default() };
@@ -65,8 +65,8 @@ impl Lowering<'_> {
         Ok(Some(budget))
     }
 
-    fn budget_limits(&self, node: &Node, name: &str) -> Checked<Limits> {
-        Ok(Limits {
+    fn budget_limits(&self, node: &Node, name: &str) -> Checked<UsageLimits> {
+        Ok(UsageLimits {
             calls: self.whole_limit(node, Unit::Calls, name)?,
             tokens: self.whole_limit(node, Unit::Tokens, name)?,
             nano_usd: self.usd_limit(node, name)?,

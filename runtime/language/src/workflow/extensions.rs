@@ -7,9 +7,9 @@
 use super::super::codes;
 use super::super::diagnostic::{Checked, Diagnostic};
 use super::super::pipeline;
-use super::super::plan::{ChangesMode, DirGrant, Extras, Grants, Limits, WaitFor, Work};
+use super::super::plan::{ChangesMode, DirGrant, Extras, Grants, StepLimits, WaitFor, Work};
 use super::super::source::{Data, Node};
-use super::budget::Place;
+use super::budget::BudgetOwner;
 use super::{Lowering, fields, nearest_field};
 use lobster_base::quantity::{self, Bytes};
 use lobster_stage::McpServer;
@@ -243,7 +243,7 @@ impl Lowering<'_> {
             stop_grace_ms: self.stop_grace(step, work, prefix)?,
             secrets: self.lower_secrets(step, declared, prefix)?,
             credentials: self.lower_credentials(step, declared, prefix)?,
-            budget: self.lower_budget(step, Place::Step, prefix)?,
+            budget: self.lower_budget(step, BudgetOwner::Step, prefix)?,
             grants: step.get_some("grants").map(|node| self.lower_grants(node, prefix)).transpose()?,
             changes: self.lower_changes(step, work, prefix)?,
             commit: None,
@@ -498,10 +498,10 @@ impl Lowering<'_> {
         Ok(hosts)
     }
 
-    fn lower_limits(&self, node: &Node, prefix: &str) -> Checked<Limits> {
+    fn lower_limits(&self, node: &Node, prefix: &str) -> Checked<StepLimits> {
         let name = format!("{prefix}limits");
         self.reject_unknown_keys(node, &["fuel", "memory", "output"], &name)?;
-        Ok(Limits {
+        Ok(StepLimits {
             fuel: self.lower_amount(node, "fuel", &name, Unit::Count)?,
             memory: self.lower_amount(node, "memory", &name, Unit::Bytes)?,
             output: self.lower_amount(node, "output", &name, Unit::Bytes)?,

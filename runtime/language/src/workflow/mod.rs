@@ -398,7 +398,7 @@ impl Lowering<'_> {
             env: self.lower_env(root, "env")?,
             cwd: self.lower_cwd(root, "cwd")?,
             cost_limit: self.cost_limit(root),
-            budget: self.lower_budget(root, budget::Place::File, "Workflow ")?,
+            budget: self.lower_budget(root, budget::BudgetOwner::File, "Workflow ")?,
             changes: root.get_some("changes").map(|node| self.changes_mode(node, "Workflow ")).transpose()?,
             least_changes: None,
             concurrency: step::whole_milliseconds(root.get_some("concurrency")),

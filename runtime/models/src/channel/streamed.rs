@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use serde_json::{Value, json};
 
 use super::{Channel, Failure, Provider};
-use crate::http::{Post, Reply};
+use crate::http::{CompleteReply, Post};
 use crate::stream::EventStream;
 use lobster_base::json;
 use lobster_base::setting::Setting;
@@ -81,7 +81,7 @@ impl Channel {
 
     /// True if a refusal may concern only the stream: its text mentions it, or the path does not exist. A
     /// refused request has computed nothing.
-    fn is_stream_refused(&self, reply: &Reply) -> bool {
+    fn is_stream_refused(&self, reply: &CompleteReply) -> bool {
         match reply.status {
             400 | 403 | 415 | 422 if reply.body_contains("stream") => true,
             404 | 405 => {

@@ -111,13 +111,13 @@ fn tokens() {
         all.extend(vars);
         channel(Provider::OpenClaw, Given { token: given, ..Given::default() }, &all).unwrap().credential
     };
-    let bearer = |text: &str| Secret::new(text).map(Credential::Bearer);
+    let bearer = |text: &str| Secret::new(text).map(RequestAuth::Bearer);
     assert_eq!(token(None, &[("OPENCLAW_TOKEN", "a"), ("CLAWD_TOKEN", "b")]), bearer("a"));
     assert_eq!(token(None, &[("CLAWD_TOKEN", " b ")]), bearer("b"));
     assert_eq!(token(Some("c"), &[("OPENCLAW_TOKEN", "a")]), bearer("c"));
     assert_eq!(token(Some(" "), &[("OPENCLAW_TOKEN", "a")]), None);
     let key = channel(Provider::Anthropic, Given::default(), &[("ANTHROPIC_API_KEY", "k")]).unwrap();
-    assert_eq!(key.credential, Secret::new("k").map(|secret| Credential::Header("x-api-key", secret)));
+    assert_eq!(key.credential, Secret::new("k").map(|secret| RequestAuth::Header("x-api-key", secret)));
     assert!(!format!("{key:?}").contains("\"k\""));
 }
 

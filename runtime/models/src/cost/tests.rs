@@ -42,7 +42,7 @@ fn a_call_is_billed_once_whatever_becomes_of_its_item() {
             "byStep": [{"stepId": "a", "model": "gpt-4o", "inputTokens": 1000, "outputTokens": 500, "costUsd": 0.0075}],
         }))
     );
-    assert_eq!(t.check_limit(), Verdict::Within);
+    assert_eq!(t.check_limit(), BudgetVerdict::Within);
 }
 
 #[test]
@@ -71,14 +71,14 @@ fn what_programs_print_counts() {
     let mut t = tracker(5.0, LimitAction::Stop);
     let printed = json!({"model": "gpt-4o", "usage": {"input_tokens": "1000000"}});
     t.step_done("a", Some(&printed));
-    assert_eq!(t.check_limit(), Verdict::Within);
+    assert_eq!(t.check_limit(), BudgetVerdict::Within);
     t.step_done("b", Some(&json!([printed, 1, {"usage": null}, {"usage": 3}, {"nested": printed}])));
-    assert_eq!(t.check_limit(), Verdict::Within);
+    assert_eq!(t.check_limit(), BudgetVerdict::Within);
     t.step_done(
         "c",
         Some(&json!({"model": "gpt-4o", "usage": {"prompt_tokens": 0, "completion_tokens": 1}})),
     );
-    let Verdict::Stop(error) = t.check_limit() else { panic!("should stop") };
+    let BudgetVerdict::Stop(error) = t.check_limit() else { panic!("should stop") };
     assert_eq!(error.message, "Cost limit exceeded: $5.00001 > $5.00 limit");
     assert!(error.permanent);
 }
@@ -295,7 +295,7 @@ fn unknown_models_are_named_once() {
         )
     );
     assert!(lines[1].contains("model \"<missing>\";"));
-    assert_eq!(t.check_limit(), Verdict::Within);
+    assert_eq!(t.check_limit(), BudgetVerdict::Within);
     assert_eq!(entries(&t)[1]["model"], Value::Null);
 }
 
@@ -303,7 +303,7 @@ fn unknown_models_are_named_once() {
 fn warning_repeats_and_spending_survives_a_pause() {
     let mut t = tracker(0.001, LimitAction::Warn);
     t.step_done("a", Some(&json!({"model": "gpt-4o", "usage": {"inputTokens": 1000, "outputTokens": 500}})));
-    let line = Verdict::Warn("[WARN] Cost $0.0075 exceeds limit $0.001".into());
+    let line = BudgetVerdict::Warn("[WARN] Cost $0.0075 exceeds limit $0.001".into());
     assert_eq!((t.check_limit(), t.check_limit()), (line.clone(), line));
     t.record_effect("open", &action(CALL), &call("c9", "gpt-4o", &json!({"inputTokens": 1})));
     let kept = serde_json::to_string(t.spending()).unwrap();
@@ -312,7 +312,7 @@ fn warning_repeats_and_spending_survives_a_pause() {
     let limit = Some(CostLimit { max_usd: 0.01, action: LimitAction::Stop, allows_unpriced: false });
     let mut t = CostTracker::new(Pricing::default(), limit, restored);
     t.step_done("b", Some(&json!({"model": "gpt-4o", "usage": {"inputTokens": 1000, "outputTokens": 500}})));
-    let Verdict::Stop(error) = t.check_limit() else { panic!("should stop") };
+    let BudgetVerdict::Stop(error) = t.check_limit() else { panic!("should stop") };
     assert_eq!(error.message, "Cost limit exceeded: $0.0150 > $0.01 limit");
 }
 
@@ -326,7 +326,7 @@ fn branches_that_lose_and_sub_workflows() {
     let mut child = CostTracker::new(Pricing::default(), None, Spending::default());
     child.record_effect("inner", &action(CALL), &call("c2", "gpt-4o", &usage));
     child.step_done("inner", None);
-    assert_eq!(child.check_limit(), Verdict::Within);
+    assert_eq!(child.check_limit(), BudgetVerdict::Within);
     t.absorb_child("sub", &child);
     t.step_done("sub", None);
     t.step_done("later", Some(&json!({"usage": usage})));
@@ -363,7 +363,7 @@ fn checks_do_not_grow_with_the_record() {
     let since = std::time::Instant::now();
     for step in 0..20_000 {
         t.step_done("s", Some(&json!({"model": "gpt-4o", "usage": {"inputTokens": step}})));
-        assert_eq!(t.check_limit(), Verdict::Within);
+        assert_eq!(t.check_limit(), BudgetVerdict::Within);
     }
     // Summing up at each check took the incumbent 9 s for 32 000 records; this bound is still loose.
     assert!(since.elapsed().as_secs() < 5, "{:?}", since.elapsed());

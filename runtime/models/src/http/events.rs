@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use lobster_base::json;
 use lobster_base::request_error::request_causes;
 
-use super::{HttpError, Limits};
+use super::{HttpError, HttpLimits};
 use crate::stream::{EventStream, StreamError, StreamFlow};
 
 /// Longest wait for data after a complete answer: token counts follow at once or not at all, and some
@@ -30,7 +30,7 @@ pub(super) fn is_stream(response: &Response) -> bool {
 pub(super) async fn read_answer(
     mut response: Response,
     origin: &str,
-    limits: Limits,
+    limits: HttpLimits,
     told: &dyn Fn(u64),
 ) -> Result<String, HttpError> {
     let wrong = |error: StreamError| match error {

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use lobster_base::request_error::request_causes;
 
-use super::{HttpError, Limits, MAX_REDIRECTS, client_for, is_loopback, redirect_target, send_request};
+use super::{HttpError, HttpLimits, MAX_REDIRECTS, client_for, is_loopback, redirect_target, send_request};
 
 /// A download.
 #[derive(Clone, Debug)]
@@ -63,7 +63,7 @@ pub fn is_safe(url: &Url) -> bool {
 ///
 /// # Errors
 /// Any failure of the transport; a status is never an error but part of the answer.
-pub fn fetch(request: &Fetch, limits: Limits) -> Result<Fetched, HttpError> {
+pub fn fetch(request: &Fetch, limits: HttpLimits) -> Result<Fetched, HttpError> {
     if !request.url.username().is_empty() || request.url.password().is_some() {
         return Err(HttpError::UserInfo);
     }
@@ -75,7 +75,7 @@ pub fn fetch(request: &Fetch, limits: Limits) -> Result<Fetched, HttpError> {
     result
 }
 
-async fn follow_redirects(request: &Fetch, limits: Limits) -> Result<Fetched, HttpError> {
+async fn follow_redirects(request: &Fetch, limits: HttpLimits) -> Result<Fetched, HttpError> {
     let mut url = request.url.clone();
     for _ in 0..=MAX_REDIRECTS {
         let origin = url.origin().ascii_serialization();
@@ -113,7 +113,7 @@ async fn read_body(
     mut response: Response,
     url: &Url,
     origin: &str,
-    limits: Limits,
+    limits: HttpLimits,
 ) -> Result<Fetched, HttpError> {
     let status = response.status().as_u16();
     let text = |name| {

@@ -3,7 +3,7 @@ use std::time::Instant;
 use super::testing::{Answer, Server};
 use super::*;
 
-const LIMITS: Limits = Limits { idle: Duration::from_secs(5), body: 1 << 20 };
+const LIMITS: HttpLimits = HttpLimits { idle: Duration::from_secs(5), body: 1 << 20 };
 
 const TOKEN: &str = "s3cret-0123456789";
 
@@ -11,7 +11,7 @@ fn request(url: &str) -> Post {
     Post {
         url: parse_url(url).unwrap(),
         headers: Vec::new(),
-        credential: Secret::new(&format!(" {TOKEN} ")).map(Credential::Bearer),
+        credential: Secret::new(&format!(" {TOKEN} ")).map(RequestAuth::Bearer),
         body: r#"{"a":1}"#.to_owned(),
     }
 }
@@ -27,7 +27,7 @@ fn retry_after_is_a_number_or_a_date() {
     assert_eq!(seconds("-1"), None);
 }
 
-fn post_to(url: &str) -> Result<Reply, String> {
+fn post_to(url: &str) -> Result<CompleteReply, String> {
     post(&request(url), LIMITS, &|request| make_request(request, &CancelToken::new()))
         .map_err(|e| e.to_string())
 }
@@ -64,7 +64,7 @@ fn an_answer_is_read_before_the_token_in_it_is_masked() {
         });
         let server = Server::start([Answer::json(&answer)]);
         let mut request = request(&server.url("/"));
-        request.credential = Secret::new(token).map(Credential::Bearer);
+        request.credential = Secret::new(token).map(RequestAuth::Bearer);
         let read = post(&request, LIMITS, &|request| make_request(request, &CancelToken::new()))
             .unwrap()
             .body_json()
@@ -170,7 +170,7 @@ fn cancelling_ends_a_call_that_still_connects() {
 fn a_silent_server_is_given_up() {
     for answer in [Answer::hang(), Answer::hang_after("HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{")] {
         let server = Server::start([answer]);
-        let limits = Limits { idle: Duration::from_millis(80), ..LIMITS };
+        let limits = HttpLimits { idle: Duration::from_millis(80), ..LIMITS };
         let error =
             post(&request(&server.url("/")), limits, &|request| make_request(request, &CancelToken::new()))
                 .unwrap_err();
@@ -207,7 +207,7 @@ fn unreachable_and_unusable_addresses() {
     let error = post_to("http://me:pw@127.0.0.1:1/").unwrap_err();
     assert!(error.contains("--token") && !error.contains("pw"), "{error}");
     let mut bad = request("http://127.0.0.1:1/");
-    bad.credential = Secret::new("a\nb").map(Credential::Bearer);
+    bad.credential = Secret::new("a\nb").map(RequestAuth::Bearer);
     let error =
         post(&bad, LIMITS, &|request| make_request(request, &CancelToken::new())).unwrap_err().to_string();
     assert!(error.contains("no HTTP header"), "{error}");
@@ -223,9 +223,12 @@ fn settings_are_numbers() {
         "LOBSTER_HTTP_TIMEOUT_MS" => Some("250".to_owned()),
         _ => None,
     };
-    assert_eq!(Limits::from_env(env).unwrap(), Limits { idle: Duration::from_millis(250), body: MAX_BODY });
+    assert_eq!(
+        HttpLimits::from_env(env).unwrap(),
+        HttpLimits { idle: Duration::from_millis(250), body: MAX_BODY }
+    );
     for bad in ["0", "x", "-1", "1.5"] {
-        assert!(Limits::from_env(|_| Some(bad.to_owned())).is_err(), "{bad}");
+        assert!(HttpLimits::from_env(|_| Some(bad.to_owned())).is_err(), "{bad}");
     }
     let body = |own: &str, asked: &str| {
         let env = |name: &str| match name {
@@ -233,7 +236,7 @@ fn settings_are_numbers() {
             name if name == MAX_RESPONSE.name => Some(asked.to_owned()),
             _ => None,
         };
-        Limits::from_env(env).map(|limits| limits.body).map_err(|error| error.to_string())
+        HttpLimits::from_env(env).map(|limits| limits.body).map_err(|error| error.to_string())
     };
     assert_eq!(body("", " "), Ok(MAX_BODY));
     assert_eq!(body("", "99999999"), Ok(99_999_999));

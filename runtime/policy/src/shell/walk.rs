@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::super::analysis::{Analysis, Arg, Choice, CommandInput, Flow, Level, MAX_VALUES};
+use super::super::analysis::{Analysis, Arg, Choice, CommandInput, FindingLevel, Flow, MAX_VALUES};
 use super::super::command::Invocation;
 use super::super::dialect::Dialect;
 use super::super::wrappers::is_shell;
@@ -69,7 +69,7 @@ impl Analysis<'_> {
         let mut at = 0;
         self.findings.retain(|finding| {
             at += 1;
-            at <= kept || finding.level != Level::Ask
+            at <= kept || finding.level != FindingLevel::Ask
         });
         Flow { shell: true, taint: flow.taint, ..Flow::default() }
     }

@@ -1,12 +1,12 @@
 use super::*;
 use crate::replay_run;
-use crate::testing::{Place, workflow_text};
+use crate::testing::{TestState, workflow_text};
 
 const SMALL: &str = "name: small\nsteps:\n  - id: say\n    run: printf '[1,2]'\n  - id: keep\n    pipeline: head --n 1\n    stdin: $say.json\n";
 
 #[test]
 fn a_bundle_verifies_and_imports_where_nothing_else_is() {
-    let (here, there) = (Place::new(), Place::new());
+    let (here, there) = (TestState::new(), TestState::new());
     let run = here.run(&workflow_text(SMALL));
     let file = here.path("small.bundle");
     let written = export_bundle(&here.runtime, &run, &file, &ExportOptions::default()).unwrap();
@@ -24,7 +24,7 @@ fn a_bundle_verifies_and_imports_where_nothing_else_is() {
 
 #[test]
 fn any_flipped_or_missing_byte_is_found_and_named() {
-    let place = Place::new();
+    let place = TestState::new();
     let run = place.run(&workflow_text(SMALL));
     let file = place.path("small.bundle");
     export_bundle(&place.runtime, &run, &file, &ExportOptions::default()).unwrap();
@@ -53,7 +53,7 @@ fn any_flipped_or_missing_byte_is_found_and_named() {
 
 #[test]
 fn what_is_redacted_is_not_in_the_file() {
-    let place = Place::new();
+    let place = TestState::new();
     let run = place.run(&workflow_text("name: r\nsteps:\n  - id: fetch\n    run: printf 'top-%s-value' secret\n  - id: other\n    run: printf hi\n"));
     let file = place.path("r.bundle");
     let options = ExportOptions { redact: vec!["fetch".to_owned()], ..ExportOptions::default() };
@@ -61,11 +61,11 @@ fn what_is_redacted_is_not_in_the_file() {
     assert_eq!(written.redacted, ["fetch"]);
     let bytes = std::fs::read(&file).unwrap();
     assert!(!String::from_utf8_lossy(&bytes).contains("top-secret-value"));
-    assert!(verify_bundle(&Place::new().runtime, &file, None).unwrap().replay.is_faithful());
+    assert!(verify_bundle(&TestState::new().runtime, &file, None).unwrap().replay.is_faithful());
     // A step that depends on it is reported as unverified, not as different.
     let run = place.run(&workflow_text("name: d\nsteps:\n  - id: fetch\n    run: printf '[41]'\n  - id: next\n    pipeline: head --n 1\n    stdin: $fetch.json\n"));
     export_bundle(&place.runtime, &run, &file, &options).unwrap();
-    let report = verify_bundle(&Place::new().runtime, &file, None).unwrap().replay;
+    let report = verify_bundle(&TestState::new().runtime, &file, None).unwrap().replay;
     assert_eq!(
         (report.divergences.len(), report.unverified.len(), report.unverified[0].step.as_str()),
         (0, 1, "next")
@@ -81,7 +81,7 @@ fn what_is_redacted_is_not_in_the_file() {
 
 #[test]
 fn a_signature_says_who_and_any_flipped_byte_of_it_is_found() {
-    let place = Place::new();
+    let place = TestState::new();
     let run = place.run(&workflow_text(SMALL));
     let (ours, theirs) = (place.path("ours.pem"), place.path("theirs.pem"));
     let (us, public) = SigningKey::generate(&ours).unwrap();
@@ -97,7 +97,7 @@ fn a_signature_says_who_and_any_flipped_byte_of_it_is_found() {
         ExportOptions { sign: Some(SigningKey::read_pem(&ours).unwrap().into()), ..ExportOptions::default() };
     let written = export_bundle(&place.runtime, &run, &signed, &options).unwrap();
     assert_eq!((written.signed_by, written.bytes), (Some(us), std::fs::metadata(&signed).unwrap().len()));
-    let there = Place::new();
+    let there = TestState::new();
     assert_eq!(verify_bundle(&there.runtime, &signed, Some(&us)).unwrap().bundle, written);
     assert_eq!(verify_bundle(&there.runtime, &signed, None).unwrap().bundle.signed_by, Some(us));
     assert!(matches!(
@@ -106,7 +106,7 @@ fn a_signature_says_who_and_any_flipped_byte_of_it_is_found() {
     ));
     assert!(matches!(verify_bundle(&there.runtime, &plain, Some(&us)), Err(BundleError::Unsigned { .. })));
     for unreplayed in [false, true] {
-        let there = Place::new();
+        let there = TestState::new();
         let by_us = ImportOptions { signer: Some(us), unreplayed };
         assert!(matches!(import_bundle(&there.runtime, &plain, &by_us), Err(BundleError::Unsigned { .. })));
         assert_eq!(import_bundle(&there.runtime, &signed, &by_us).unwrap(), written);
@@ -128,7 +128,7 @@ fn a_signature_says_who_and_any_flipped_byte_of_it_is_found() {
 
 #[test]
 fn a_directory_that_a_step_read_can_be_carried_along() {
-    let here = Place::new();
+    let here = TestState::new();
     std::fs::create_dir_all(here.path("mail/sub")).unwrap();
     std::fs::write(here.path("mail/1.eml"), "Subject: one\n\nhello\n").unwrap();
     std::fs::write(here.path("mail/sub/2.eml"), "Subject: two\n\nhello\n").unwrap();
@@ -143,7 +143,7 @@ fn a_directory_that_a_step_read_can_be_carried_along() {
     let (without, with) = (here.path("without.bundle"), here.path("with.bundle"));
     let written = export_bundle(&here.runtime, &run, &without, &ExportOptions::default()).unwrap();
     assert_eq!(written.directories.len(), 1);
-    let there = Place::new();
+    let there = TestState::new();
     let (mail, away) = (here.path("mail"), here.path("away"));
     std::fs::rename(&mail, &away).unwrap();
     let report = verify_bundle(&there.runtime, &without, None).unwrap();
@@ -170,7 +170,7 @@ fn a_directory_that_a_step_read_can_be_carried_along() {
 
 #[test]
 fn random_flips_in_a_big_bundle_are_found() {
-    let place = Place::new();
+    let place = TestState::new();
     let run = place.run(&workflow_text(
         "name: big\nsteps:\n  - id: list\n    run: seq 1 60 | sed 's/.*/\"&\"/' | paste -sd, | sed 's/.*/[&]/'\n  - id: each\n    for_each: $list.json\n    steps:\n      - id: one\n        pipeline: exec --shell 'head -c 3000 /dev/urandom | base64'\n",
     ));
@@ -220,7 +220,7 @@ fn says(file: &Path, text: &str) -> bool {
 
 #[test]
 fn copies_of_what_is_redacted_are_not_in_the_file_either() {
-    let (here, there) = (Place::new(), Place::new());
+    let (here, there) = (TestState::new(), TestState::new());
     let run = here.run(&workflow_text(&format!(
         "name: copies\nsteps:\n{FETCH}  - id: pick\n    js: input.pin + '!'\n    stdin: $fetch.json\n  \
          - id: pass\n    run: cat > /dev/null\n    stdin: $fetch.json\n  - id: other\n    run: echo plain\n"
@@ -255,7 +255,7 @@ fn copies_of_what_is_redacted_are_not_in_the_file_either() {
 
 #[test]
 fn records_that_repeat_what_is_redacted_are_cut() {
-    let here = Place::new();
+    let here = TestState::new();
     let run = here.run(&workflow_text(&format!(
         "name: records\nsteps:\n{FETCH}  - id: tell\n    run: echo $fetch.pin >&2; exit 3\n"
     )));
@@ -264,13 +264,13 @@ fn records_that_repeat_what_is_redacted_are_cut() {
     let file = here.path("records.bundle");
     let written = export_bundle(&here.runtime, &run, &file, &redacting(&["fetch"])).unwrap();
     assert!(!says(&file, SENSITIVE), "{written:?} {}", last.text);
-    let report = verify_bundle(&Place::new().runtime, &file, None).unwrap();
+    let report = verify_bundle(&TestState::new().runtime, &file, None).unwrap();
     assert_eq!(report.replay.divergences, [], "{report:?}");
 }
 
 #[test]
 fn what_was_known_before_is_not_taken_for_what_was_given() {
-    let here = Place::new();
+    let here = TestState::new();
     let run = here.run(&workflow_text(
         "name: known\nsteps:\n  - id: first\n    run: printf 'component of something'\n  - id: fetch\n    run: printf '%s' '{\"kind\":\"component\",\"text\":\"a new ''thing\"}'\n  - id: last\n    js: 1 + 1\n",
     ));
@@ -278,6 +278,6 @@ fn what_was_known_before_is_not_taken_for_what_was_given() {
     let written = export_bundle(&here.runtime, &run, &file, &redacting(&["fetch"])).unwrap();
     assert_eq!(written.left_out, <[String; 0]>::default());
     assert!(!says(&file, "a new thing") && says(&file, "component of something"));
-    let report = verify_bundle(&Place::new().runtime, &file, None).unwrap().replay;
+    let report = verify_bundle(&TestState::new().runtime, &file, None).unwrap().replay;
     assert_eq!((report.computed, report.divergences), (1, vec![]));
 }

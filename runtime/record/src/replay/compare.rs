@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::super::preimage::{Difference, Part, differences};
-use super::super::recording::Step;
+use super::super::recording::RecordedAttempt;
 use super::super::{contents, json_path};
 use super::{Replay, to_json};
 use lobster_engine::WORKFLOW_DIR;
@@ -25,7 +25,8 @@ impl Replay {
     ) -> Option<String> {
         let path = act.path.as_str();
         let other = || (!effect).then(|| "its action is not the recorded one".to_owned());
-        let is_of = |step: &&Step| step.outcome.as_ref().is_some_and(|known| Arc::ptr_eq(known, outcome));
+        let is_of =
+            |step: &&RecordedAttempt| step.outcome.as_ref().is_some_and(|known| Arc::ptr_eq(known, outcome));
         let Some(step) = self.recording.steps.get(path).filter(is_of) else {
             // The record does not contain the step of this outcome.
             self.record_divergence(
@@ -101,7 +102,7 @@ impl Replay {
     pub(super) fn compare_outcome(
         &self,
         path: &str,
-        step: &Step,
+        step: &RecordedAttempt,
         recorded: &StepOutcome,
         replayed: &StepOutcome,
     ) {

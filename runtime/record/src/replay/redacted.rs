@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::super::bundle::CUT;
-use super::super::recording::Step;
+use super::super::recording::RecordedAttempt;
 use super::{Replay, Visit};
 use lobster_base::code::Code;
 use lobster_base::digest::Digest;
@@ -80,7 +80,7 @@ impl Replay {
     }
 
     /// Recorded steps at a place and inside it, in the order of the journal.
-    fn recorded_inside(&self, place: &str) -> Vec<(&str, &Step)> {
+    fn recorded_inside(&self, place: &str) -> Vec<(&str, &RecordedAttempt)> {
         let steps = self.recording.steps.iter().map(|(path, step)| (path.as_str(), step));
         let inside = steps.filter(|(path, _)| path.starts_with(place) && is_within(path, place));
         let mut inside: Vec<_> = inside.collect();

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::super::{
-    Confinement, JailSpec, Mechanism, Missing, Mode, Net, ProcessLimits, Promise, SpawnError,
+    Confinement, EnforcementMode, JailSpec, Mechanism, Missing, Net, ProcessLimits, Promise, SpawnError,
 };
 use super::landlock;
 
@@ -251,7 +251,7 @@ impl Walls {
         }
         let (_, mut missing) = self.split_promises(confinement, limits);
         match &spec.mode {
-            Mode::Strict => {
+            EnforcementMode::Strict => {
                 missing.retain(|missing| match missing.promise {
                     Promise::TreeLimits => spec.tree_limits,
                     // The approver was informed, unless the host is the reason why there are no copies.
@@ -259,7 +259,9 @@ impl Walls {
                     _ => true,
                 });
             }
-            Mode::Degrade { minimum } => missing.retain(|missing| minimum.contains(&missing.promise)),
+            EnforcementMode::Degrade { minimum } => {
+                missing.retain(|missing| minimum.contains(&missing.promise))
+            }
         }
         if missing.is_empty() { Ok(()) } else { Err(SpawnError::Sandbox { missing }) }
     }

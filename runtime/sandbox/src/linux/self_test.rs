@@ -17,8 +17,8 @@ use rustix::pty::{OpenptFlags, openpt, ptsname, unlockpt};
 
 use super::super::doctor::{Checkup, Finding, Probe, ProbeVerdict};
 use super::super::{
-    Confinement, Enforcement, ExitStatus, HELPER_ARGUMENT, JailSpec, Mode, OutputSinks, Ports, ProcessLimits,
-    Promise, Replaced, SandboxConfig, SpawnError, SpawnRequest, Stdin,
+    Confinement, Enforcement, EnforcementMode, ExitStatus, HELPER_ARGUMENT, JailSpec, OutputSinks, Ports,
+    ProcessLimits, Promise, Replaced, SandboxConfig, SpawnError, SpawnRequest, Stdin,
 };
 use super::attack::{self, ACTIONS, ATTACK, HEARTBEAT, MARK, Results, SECRET, TREE_ACTIONS, Targets, VICTIM};
 use super::{Sandbox, landlock};
@@ -59,7 +59,7 @@ pub(super) fn probe_host(config: &SandboxConfig) -> Result<Probe, SpawnError> {
     let sandbox = Sandbox::new(config.clone());
     // Paths that do not exist, so that these promises are made at all.
     let some = || vec![PathBuf::from("/nonexistent")];
-    let mode = || Mode::Degrade { minimum: Vec::new() };
+    let mode = || EnforcementMode::Degrade { minimum: Vec::new() };
     let spec = || JailSpec {
         deny: some(),
         deny_patterns: vec!["/nonexistent/*".into()],
@@ -86,7 +86,8 @@ pub(super) fn probe_host(config: &SandboxConfig) -> Result<Probe, SpawnError> {
 pub(super) fn attack_jail(config: &SandboxConfig) -> Result<Checkup, SpawnError> {
     let probe = probe_host(config)?;
     let (control, unconfined) = attack_once(config, None)?;
-    let (confined, enforcement) = attack_once(config, Some(Mode::Degrade { minimum: Vec::new() }))?;
+    let (confined, enforcement) =
+        attack_once(config, Some(EnforcementMode::Degrade { minimum: Vec::new() }))?;
     let finding = |promise: Promise, action: &str, sides: &Sides| {
         let possible = sides.control.get(action).is_some_and(String::is_empty);
         // Promises enforced by supervision alone apply to the unconfined attacker as well.
@@ -136,7 +137,7 @@ fn exceed_once(
     let room = tempfile::tempdir().map_err(SpawnError::io_error("make room for the attack"))?;
     let path = room.path().canonicalize().map_err(SpawnError::io_error("make room for the attack"))?;
     let confinement = if jailed {
-        let mode = Mode::Degrade { minimum: Vec::new() };
+        let mode = EnforcementMode::Degrade { minimum: Vec::new() };
         let write = vec![path.clone()];
         let ports = (role == attack::PORTS).then(|| Ports {
             network: role.to_owned(),
@@ -310,7 +311,10 @@ impl Drop for Victims {
 }
 
 /// Runs the attacker once; `None` is unconfined.
-fn attack_once(config: &SandboxConfig, mode: Option<Mode>) -> Result<(Results, Enforcement), SpawnError> {
+fn attack_once(
+    config: &SandboxConfig,
+    mode: Option<EnforcementMode>,
+) -> Result<(Results, Enforcement), SpawnError> {
     let program = own_program()?;
     let victims =
         Victims::set_up(&program).map_err(SpawnError::io_error("set up the targets of the attack"))?;

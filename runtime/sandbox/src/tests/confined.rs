@@ -22,27 +22,29 @@ pub(super) fn run_as_lobster(args: &[&str]) -> ! {
     let spec = |mode| JailSpec { mode, ..jail(Path::new(rest[0])) };
     let minimum = vec![Promise::FsWrite, Promise::NetDeny, Promise::NoNewPrivs, Promise::TreeKill];
     let confinement = match *kind {
-        "strict" => Confinement::Jail(spec(Mode::Strict)),
-        "degrade" => Confinement::Jail(spec(Mode::Degrade { minimum })),
-        "limited" => Confinement::Jail(spec(Mode::Strict)),
-        "limited-by-demand" => Confinement::Jail(JailSpec { tree_limits: true, ..spec(Mode::Strict) }),
-        "host-network" => Confinement::Jail(JailSpec { net: Net::Host, ..spec(Mode::Strict) }),
+        "strict" => Confinement::Jail(spec(EnforcementMode::Strict)),
+        "degrade" => Confinement::Jail(spec(EnforcementMode::Degrade { minimum })),
+        "limited" => Confinement::Jail(spec(EnforcementMode::Strict)),
+        "limited-by-demand" => {
+            Confinement::Jail(JailSpec { tree_limits: true, ..spec(EnforcementMode::Strict) })
+        }
+        "host-network" => Confinement::Jail(JailSpec { net: Net::Host, ..spec(EnforcementMode::Strict) }),
         "ports" => {
             let ports = Some(Ports { network: "run".into(), listen: vec![3000], connect: vec![] });
-            Confinement::Jail(JailSpec { ports, ..spec(Mode::Strict) })
+            Confinement::Jail(JailSpec { ports, ..spec(EnforcementMode::Strict) })
         }
         "host-network-and-socket" => {
             let unix = vec![PathBuf::from("/nonexistent")];
-            Confinement::Jail(JailSpec { net: Net::Host, unix, ..spec(Mode::Strict) })
+            Confinement::Jail(JailSpec { net: Net::Host, unix, ..spec(EnforcementMode::Strict) })
         }
         // The script makes the files to hide; then a jail searches for them.
         "patterns" => {
             let made = run(&sh(&script.replace("WORK", rest[0]))).unwrap().1;
             print!("{made}");
             let deny_patterns = vec!["**/.env".to_owned()];
-            Confinement::Jail(JailSpec { deny_patterns, ..spec(Mode::Strict) })
+            Confinement::Jail(JailSpec { deny_patterns, ..spec(EnforcementMode::Strict) })
         }
-        "walls" => Confinement::LandlockSeccomp(spec(Mode::Strict)),
+        "walls" => Confinement::LandlockSeccomp(spec(EnforcementMode::Strict)),
         _ => Confinement::None,
     };
     let look =

@@ -287,14 +287,15 @@ fn what_cannot_be_looked_through_is_said_and_refused() {
     let dir = project();
     let long = "/a".repeat(70);
     let spec = |mode| JailSpec { deny_patterns: vec![long.clone()], mode, ..jail(dir.path()) };
-    let Err(SpawnError::Sandbox { missing }) = run(&jailed("echo ran", spec(Mode::Strict))) else {
+    let Err(SpawnError::Sandbox { missing }) = run(&jailed("echo ran", spec(EnforcementMode::Strict))) else {
         panic!("it ran");
     };
     assert_eq!(missing[0].promise, Promise::FsDenyPatterns);
-    let (exit, out, _) = run(&jailed("echo ran", spec(Mode::Degrade { minimum: vec![] }))).unwrap();
+    let (exit, out, _) =
+        run(&jailed("echo ran", spec(EnforcementMode::Degrade { minimum: vec![] }))).unwrap();
     assert_eq!((out.as_str(), exit.enforcement.missing.len()), ("ran\n", 1));
     let minimum = vec![Promise::FsDenyPatterns];
-    assert!(run(&jailed("echo ran", spec(Mode::Degrade { minimum }))).is_err());
+    assert!(run(&jailed("echo ran", spec(EnforcementMode::Degrade { minimum }))).is_err());
 
     // A link in the place of a repository could be replaced.
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();

@@ -12,7 +12,7 @@ use lobster_runtime::language::triggers::{Verify, Webhook, find_args};
 use lobster_runtime::store::service::{Accepted, NewDelivery, NewStart, Registered, SAME_DELIVERY_MS};
 use serde_json::{Value, json};
 
-use crate::http::{App, Asked, Problem, Reply};
+use crate::http::{App, Asked, Problem, RouteReply};
 use crate::workflows::{Content, check_args};
 
 pub(crate) use verify::{Verified, verify_delivery};
@@ -21,7 +21,7 @@ pub(crate) use verify::{Verified, verify_delivery};
 const KEPT: [&str; 4] = ["content-type", "user-agent", "x-github-event", "x-github-delivery"];
 
 /// Accepts a delivery.
-pub(crate) fn receive_delivery(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn receive_delivery(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let path = asked.param("path");
     // Strangers must not learn which addresses exist.
     let refused = || {
@@ -53,12 +53,12 @@ pub(crate) fn receive_delivery(app: &App, asked: &Asked) -> Result<Reply, Proble
     match app.service.accept_delivery(&delivery)? {
         Accepted::New(run) => {
             app.waker.wake();
-            Ok(Reply::json(&json!({ "run": run.to_string() })))
+            Ok(RouteReply::json(&json!({ "run": run.to_string() })))
         }
         Accepted::Again(run) => {
             let body = json!({ "run": run.map(|run| run.to_string()), "duplicate": true });
             // Senders that compare codes see that it is a duplicate.
-            Ok(Reply::json(&body).with_status(StatusCode::ALREADY_REPORTED))
+            Ok(RouteReply::json(&body).with_status(StatusCode::ALREADY_REPORTED))
         }
         Accepted::Differs => Err(Problem::conflict("duplicate", "another body was sent with this id before")),
     }
@@ -133,7 +133,7 @@ fn start_of(
 }
 
 /// Starts another run for an earlier delivery.
-pub(crate) fn redeliver(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(crate) fn redeliver(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let missing = || Problem::not_found("there is no such delivery of a webhook");
     let n = asked.param("delivery").parse().map_err(|_| missing())?;
     let delivery = app.service.find_delivery(n)?.ok_or_else(missing)?;
@@ -149,7 +149,7 @@ pub(crate) fn redeliver(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     app.admit_start(asked.caller_name().unwrap_or_default())?;
     let run = app.service.redeliver(&delivery, &start, &asked.caller_origin())?;
     app.waker.wake();
-    Ok(Reply::json(&json!({ "run": run.to_string() })))
+    Ok(RouteReply::json(&json!({ "run": run.to_string() })))
 }
 
 fn name_of(verify: &Verify) -> &'static str {

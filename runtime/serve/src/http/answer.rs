@@ -10,7 +10,7 @@ use lobster_runtime::store::service::CredentialKind;
 use serde_json::json;
 
 use super::routes::{Access, Handler, Of, Route, Takes};
-use super::{App, Asked, Problem, Reply, changes, run_blocking, stream, streamed_rest};
+use super::{App, Asked, Problem, RouteReply, changes, run_blocking, stream, streamed_rest};
 use crate::access::{Object, Verb, is_allowed};
 use crate::rate::QUEUE_AT_MOST;
 
@@ -137,7 +137,7 @@ pub(super) async fn call_handler(
     app: &Arc<App>,
     route: &'static Route,
     asked: Asked,
-) -> Result<Reply, Problem> {
+) -> Result<RouteReply, Problem> {
     let asked = match asked.actor.is_some() && route.is_noted() {
         true => record_request(Arc::clone(app), route, asked).await?,
         false => asked,
@@ -161,7 +161,7 @@ pub(super) async fn call_handler(
             let Some(agents) = app.agents.clone() else {
                 return Err(Problem::not_found("this server serves no agents"));
             };
-            Ok(Reply::from_response(agents.answer_request(app, asked).await?.map(Body::new)))
+            Ok(RouteReply::from_response(agents.answer_request(app, asked).await?.map(Body::new)))
         }
     }
 }

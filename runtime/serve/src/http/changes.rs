@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::answer::workflow_of_run;
 use super::stream::{Events, HEARTBEAT, STILL_HERE, WAITING, event_frame, last_event};
-use super::{App, Asked, Problem, Reply, run_blocking};
+use super::{App, Asked, Problem, RouteReply, run_blocking};
 
 /// Interval at which the store is checked.
 const PAUSE: Duration = Duration::from_millis(80);
@@ -136,7 +136,7 @@ impl Newest {
 }
 
 /// Streams the changes that the caller may see.
-pub(super) async fn stream_changes(app: Arc<App>, asked: Asked) -> Result<Reply, Problem> {
+pub(super) async fn stream_changes(app: Arc<App>, asked: Asked) -> Result<RouteReply, Problem> {
     let after: Option<u64> = match (last_event(&asked), asked.query("after")) {
         (Some(last), _) => Some(last),
         (None, Some(_)) => Some(asked.query_number("after", 0)?),
@@ -149,7 +149,7 @@ pub(super) async fn stream_changes(app: Arc<App>, asked: Asked) -> Result<Reply,
     let after = after.filter(|after| *after <= head);
     let (sender, receiver) = mpsc::channel(WAITING);
     tokio::spawn(send_changes(app, asked, (after.unwrap_or(head), after.is_none()), newest, sender));
-    Ok(Reply::event_stream(Body::new(Events::new(receiver))))
+    Ok(RouteReply::event_stream(Body::new(Events::new(receiver))))
 }
 
 async fn send_changes(

@@ -155,7 +155,7 @@ pub trait Agents: Send + Sync {
 pub struct Pages {
     pub routes: &'static [Route],
     /// Makes the page for a problem. If a request was refused early, little of it is known.
-    pub problem: fn(&App, &Asked, &Problem) -> Reply,
+    pub problem: fn(&App, &Asked, &Problem) -> RouteReply,
 }
 
 impl App {
@@ -360,7 +360,7 @@ impl Asked {
 type Rest = Box<dyn FnOnce(&App, &Asked) -> String + Send>;
 
 /// The answer of a route.
-pub struct Reply {
+pub struct RouteReply {
     status: StatusCode,
     body: Body,
     content_type: &'static str,
@@ -369,7 +369,7 @@ pub struct Reply {
     rest: Option<(Bytes, Rest)>,
 }
 
-impl Reply {
+impl RouteReply {
     #[must_use]
     pub fn json(value: &Value) -> Self {
         Self::text("application/json", json::compact(value))

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::api::{access, events, gates, runs, schedules, state, workflows};
-use super::{App, Asked, Problem, Reply};
+use super::{App, Asked, Problem, RouteReply};
 use crate::access::Verb;
 use crate::hooks;
 
@@ -46,7 +46,7 @@ pub enum Takes {
 /// The handler of a route.
 #[derive(Clone, Copy)]
 pub enum Handler {
-    Call(fn(&App, &Asked) -> Result<Reply, Problem>),
+    Call(fn(&App, &Asked) -> Result<RouteReply, Problem>),
     /// The records of `{run}` as a stream.
     Records,
     /// A stream of the runs that have new records or progress.
@@ -81,7 +81,7 @@ const fn get(
     path: &'static str,
     access: Access,
     summary: &'static str,
-    call: fn(&App, &Asked) -> Result<Reply, Problem>,
+    call: fn(&App, &Asked) -> Result<RouteReply, Problem>,
 ) -> Route {
     let takes = Takes::Nothing;
     Route {
@@ -103,7 +103,7 @@ const fn post(
     summary: &'static str,
     takes: Takes,
     status: u16,
-    call: fn(&App, &Asked) -> Result<Reply, Problem>,
+    call: fn(&App, &Asked) -> Result<RouteReply, Problem>,
 ) -> Route {
     let handler = Handler::Call(call);
     Route { method: "POST", path, access, summary, takes, query: &[], status, handler, is_page: false }

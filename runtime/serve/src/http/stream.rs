@@ -16,7 +16,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::answer::run_of;
-use super::{App, Asked, Problem, Reply, run_blocking};
+use super::{App, Asked, Problem, RouteReply, run_blocking};
 
 /// Interval at which the journal is checked.
 const PAUSE: Duration = Duration::from_millis(150);
@@ -34,14 +34,14 @@ pub(super) const STILL_HERE: Bytes = Bytes::from_static(b": still here\n\n");
 pub(super) const WAITING: usize = 4;
 
 /// Starts the stream of `{run}`.
-pub(super) async fn run_records(app: Arc<App>, asked: Asked) -> Result<Reply, Problem> {
+pub(super) async fn run_records(app: Arc<App>, asked: Asked) -> Result<RouteReply, Problem> {
     let after: u64 = last_event(&asked).map_or_else(|| asked.query_number("after", 0), Ok)?;
     let of_run = Arc::clone(&app);
     let of_asked = asked.clone();
     let run = run_blocking(move || run_of(&of_run, &of_asked)).await?;
     let (sender, receiver) = mpsc::channel(WAITING);
     tokio::spawn(send_records(app, asked, (run, after), sender));
-    Ok(Reply::event_stream(Body::new(Events(receiver))))
+    Ok(RouteReply::event_stream(Body::new(Events(receiver))))
 }
 
 /// Sends new records until the run is over, the client is gone or its access ends.

@@ -27,7 +27,7 @@ use crate::http::App;
 use crate::workflows::Content;
 
 pub(crate) use replies::listen_for_answers;
-pub use settings::{NotifySettings, Target};
+pub use settings::{NotifySettings, Recipient};
 
 /// Interval at which the store is checked.
 const LOOK: Duration = Duration::from_secs(1);
@@ -106,7 +106,7 @@ impl Teller {
     }
 
     /// Sends the due notices of one target until the other end of `over` is dropped.
-    fn send_to_target(&self, target: &Target, over: &Receiver<()>) {
+    fn send_to_target(&self, target: &Recipient, over: &Receiver<()>) {
         let http = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
             Err(error) => {
@@ -148,7 +148,7 @@ impl Teller {
         }
     }
 
-    fn send_due(&self, target: &Target, http: &tokio::runtime::Runtime) -> Result<(), StoreError> {
+    fn send_due(&self, target: &Recipient, http: &tokio::runtime::Runtime) -> Result<(), StoreError> {
         let lease = self.app.service.store().clock_ms() + LEASE_MS;
         let due = self.app.service.take_notices(&target.name, lease, AT_ONCE)?;
         http.block_on(async {
@@ -182,7 +182,7 @@ impl Teller {
     }
 
     /// Collects everything that is needed to send a notice.
-    fn message_for(&self, target: &Target, notice: &Notice) -> Result<send::Message, String> {
+    fn message_for(&self, target: &Recipient, notice: &Notice) -> Result<send::Message, String> {
         let names: Vec<String> = target.channel.secret_name().into_iter().map(str::to_owned).collect();
         let secret = self.app.runtime.secret_values(&names).map_err(|failure| failure.message)?.pop();
         let mut text = occasions::text_of(notice);

@@ -6,7 +6,7 @@ use lobster_runtime::store::{Gate, RunStatus, StoreError, iso};
 use lobster_runtime::text::{Count, clip};
 use serde_json::{Value, json};
 
-use super::settings::{NotifySettings, Target};
+use super::settings::{NotifySettings, Recipient};
 use crate::workflows::Content;
 
 /// Marks in the store: the last question and tick that were checked, and the time of the last check of ends.
@@ -59,7 +59,7 @@ fn notices_of(
     let targets = settings.targets.iter();
     let link =
         |path: String| settings.url.as_ref().map(|url| format!("{}/{path}", url.trim_end_matches('/')));
-    let new = |target: &Target, kind: &str, what: &str, content: &Value| NewNotice {
+    let new = |target: &Recipient, kind: &str, what: &str, content: &Value| NewNotice {
         key: format!("{kind}/{what}/{}", target.name),
         target: target.name.clone(),
         kind: kind.to_owned(),

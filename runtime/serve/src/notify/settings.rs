@@ -17,12 +17,12 @@ use crate::access::Role;
 pub struct NotifySettings {
     /// Address of the console, for links.
     pub url: Option<String>,
-    pub targets: Vec<Target>,
+    pub targets: Vec<Recipient>,
 }
 
 /// A recipient.
 #[derive(Clone, Debug)]
-pub struct Target {
+pub struct Recipient {
     pub name: String,
     pub(crate) on: Vec<String>,
     pub(crate) workflows: Option<Vec<String>>,
@@ -54,7 +54,7 @@ pub(crate) struct Telegram {
     #[serde(default = "telegram_server")]
     pub(crate) server: String,
     #[serde(default)]
-    pub(crate) people: Vec<Person>,
+    pub(crate) people: Vec<TelegramUser>,
 }
 
 fn telegram_server() -> String {
@@ -64,7 +64,7 @@ fn telegram_server() -> String {
 /// A user of Telegram, mapped to a person of lobster.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Person {
+pub(crate) struct TelegramUser {
     pub(crate) user: i64,
     name: String,
     #[serde(default = "approver")]
@@ -129,7 +129,7 @@ pub(crate) struct Answerer {
     pub(crate) workflows: Option<Vec<String>>,
 }
 
-impl Person {
+impl TelegramUser {
     pub(crate) fn to_answerer(&self) -> Answerer {
         Answerer { name: self.name.clone(), role: self.role, workflows: self.workflows.clone() }
     }
@@ -234,14 +234,14 @@ struct Written {
     timezone: Option<String>,
 }
 
-impl<'de> Deserialize<'de> for Target {
+impl<'de> Deserialize<'de> for Recipient {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         Written::deserialize(from)?.into_target().map_err(serde::de::Error::custom)
     }
 }
 
 impl Written {
-    fn into_target(self) -> Result<Target, String> {
+    fn into_target(self) -> Result<Recipient, String> {
         let name = self.name;
         let wrong = |why: &str| Err(format!("notify {name:?}: {why}"));
         if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
@@ -274,7 +274,7 @@ impl Written {
                 Err(why) => return wrong(&why),
             },
         };
-        Ok(Target { name, on, workflows: self.workflows, quiet, channel: Arc::new(channel) })
+        Ok(Recipient { name, on, workflows: self.workflows, quiet, channel: Arc::new(channel) })
     }
 }
 
@@ -419,7 +419,7 @@ impl Email {
     }
 }
 
-impl Target {
+impl Recipient {
     /// True if the target gets notices of this kind for a workflow, by the operator's settings or because the workflow
     /// names the target.
     pub(crate) fn wants_notice(&self, kind: &str, workflow: &str, named: &[Told]) -> bool {

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::send::{Message, signature_headers};
 use super::settings::{Channel, Email, Quiet, Tls};
-use super::{BACKOFF_MS, NotifySettings, Target, email, occasions};
+use super::{BACKOFF_MS, NotifySettings, Recipient, email, occasions};
 use crate::hooks::verify::verify_delivery;
 
-fn target(written: Value) -> Result<Target, String> {
+fn target(written: Value) -> Result<Recipient, String> {
     serde_json::from_value(written).map_err(|error| error.to_string())
 }
 

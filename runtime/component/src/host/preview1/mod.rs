@@ -15,7 +15,7 @@ use rand::Rng;
 use wasmtime::{Caller, Linker};
 use wasmtime_wasi::p2::StreamError;
 
-use super::filesystem::{ErrorCode, FsError, ListTicket, OpenTicket, Place};
+use super::filesystem::{ErrorCode, FsError, ListTicket, NamedEntry, OpenTicket};
 use super::io::Stdio;
 use super::overlay::{Kind, MAX_PATH, Opened};
 use crate::state::State;
@@ -48,14 +48,14 @@ pub(crate) struct Preview1 {
 enum Fd {
     Stream(Stdio, u64),
     Directory {
-        place: Place,
+        place: NamedEntry,
         preopen: Option<String>,
         listing: Vec<(String, Kind)>,
         held: Option<ListTicket>,
         _ticket: Option<OpenTicket>,
     },
     File {
-        place: Place,
+        place: NamedEntry,
         opened: Opened,
         at: u64,
         flags: u16,
@@ -65,7 +65,7 @@ enum Fd {
 }
 
 impl Fd {
-    fn new_directory(place: Place, preopen: Option<String>, ticket: Option<OpenTicket>) -> Self {
+    fn new_directory(place: NamedEntry, preopen: Option<String>, ticket: Option<OpenTicket>) -> Self {
         Self::Directory { place, preopen, listing: Vec::new(), held: None, _ticket: ticket }
     }
 }
@@ -86,7 +86,7 @@ impl Preview1 {
             Some(Fd::Stream(Stdio::Talk(pipes.clone()), RIGHT_FD_WRITE)),
         ];
         fds.extend(preopens.iter().enumerate().map(|(mount, guest)| {
-            let place = Place { mount, path: String::new() };
+            let place = NamedEntry { mount, path: String::new() };
             Some(Fd::new_directory(place, Some(guest.clone()), None))
         }));
         Self { fds, args, env, random }
@@ -96,7 +96,7 @@ impl Preview1 {
         self.fds.get_mut(fd as usize).and_then(Option::as_mut).ok_or_else(|| ErrorCode::BadDescriptor.into())
     }
 
-    fn dir_place(&mut self, fd: u32) -> Result<Place, FsError> {
+    fn dir_place(&mut self, fd: u32) -> Result<NamedEntry, FsError> {
         match self.get_fd(fd)? {
             Fd::Directory { place, .. } => Ok(place.clone()),
             Fd::File { .. } | Fd::Stream(..) => Err(ErrorCode::NotDirectory.into()),

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use wasmtime::{Caller, Linker};
 
 use super::{Done, Fd, Mem, NOT_SUPPORTED, RIGHT_FD_WRITE, file_type, run_call, to_nanos};
-use crate::host::filesystem::{ErrorCode, FsError, Place};
+use crate::host::filesystem::{ErrorCode, FsError, NamedEntry};
 use crate::host::overlay::{Kind, Open};
 use crate::kind::PREVIEW1;
 use crate::state::State;
@@ -127,14 +127,20 @@ fn resolve_path(
     fd: u32,
     path: (u32, u32),
     follow: bool,
-) -> Result<Place, FsError> {
+) -> Result<NamedEntry, FsError> {
     let dir = state.preview1.dir_place(fd)?;
     let path = mem.get_path(path.0, path.1)?;
     let path = state.files.mounted_tree(dir.mount)?.resolve_path(&dir.path, &path, follow)?;
-    Ok(Place { mount: dir.mount, path })
+    Ok(NamedEntry { mount: dir.mount, path })
 }
 
-fn open_place(state: &mut State, place: Place, how: u32, rights: u64, flags: u32) -> Result<Fd, FsError> {
+fn open_place(
+    state: &mut State,
+    place: NamedEntry,
+    how: u32,
+    rights: u64,
+    flags: u32,
+) -> Result<Fd, FsError> {
     let ticket = state.files.take_ticket()?;
     let wants_dir = how & 2 != 0;
     let how = Open {
@@ -165,7 +171,7 @@ fn open_place(state: &mut State, place: Place, how: u32, rights: u64, flags: u32
 pub(super) fn put_filestat(
     mem: &mut Mem<'_>,
     state: &mut State,
-    place: &Place,
+    place: &NamedEntry,
     size: Option<u64>,
     at: u32,
 ) -> Done {
@@ -189,7 +195,7 @@ pub(super) fn put_filestat(
     mem.put_bytes(at, &stat)
 }
 
-pub(super) fn set_times(state: &mut State, place: &Place, mtime: u64, flags: u32) -> Done {
+pub(super) fn set_times(state: &mut State, place: &NamedEntry, mtime: u64, flags: u32) -> Done {
     // Access times are not stored, but the request must be valid.
     if flags & 0b0011 == 0b0011 {
         return Err(ErrorCode::Invalid.into());

@@ -244,7 +244,7 @@ fn a_server_that_refuses_everything_costs_one_renewal() {
     assert_eq!(place.asked(), 1);
     // Another process has renewed the token. It is used at once, despite the pause.
     let known = held.token().unwrap();
-    let other = place.logins().valid_token(SERVER, None, Want::OtherThan(&known), &CancelToken::new());
+    let other = place.logins().valid_token(SERVER, None, WantedToken::OtherThan(&known), &CancelToken::new());
     let other = other.unwrap().unwrap();
     assert_eq!(held.token_in_place_of(&known).unwrap().as_ref(), Some(other.reveal()));
 }

@@ -57,7 +57,7 @@ pub(super) fn of_step(
 pub(super) fn step_limits(step: &Step) -> Limits {
     let wall = step.timeout_ms.map(Duration::from_millis);
     Limits::of_step(match &step.extras.limits {
-        Some(plan::Limits { fuel, memory, output }) => {
+        Some(plan::StepLimits { fuel, memory, output }) => {
             Ceilings { fuel: *fuel, memory: *memory, output: *output, wall }
         }
         None => Ceilings { wall, ..Ceilings::default() },

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::{Arguments, Member, Members};
 use crate::path::StepPath;
 use crate::record::Scope;
-use crate::value::Input as StepInput;
+use crate::value::InputValue as StepInput;
 use crate::workflow::Frame;
 use lobster_base::json;
 use lobster_language::plan::Step;

@@ -20,7 +20,7 @@ use lobster_store::{Store, StoreError};
 pub(crate) const JS_EVALUATOR: &[u8] = include_bytes!("../../../../../guest-steps/dist/js-eval.wasm");
 
 /// A component that is about to run.
-pub(crate) struct Program {
+pub(crate) struct LoadedProgram {
     pub(crate) component: Component,
     /// Limits and profile of the recorded execution, if there is one.
     pub(crate) recorded: Option<(RecordedLimits, Profile)>,
@@ -57,7 +57,7 @@ pub(super) fn load(
     named: &str,
     pinned: Option<&Digest>,
     patience: &Patience,
-) -> Result<Program, LoadProblem> {
+) -> Result<LoadedProgram, LoadProblem> {
     if let Some(recorded) = run.overseer().and_then(|overseer| overseer.recorded_program(path)) {
         return recorded_program(run, recorded, patience);
     }
@@ -67,7 +67,7 @@ pub(super) fn load(
         (None, None) => base.join(named).display().to_string(),
     };
     let component = run.load_component(&key, || load_now(run, base, named, pinned, patience))?;
-    Ok(Program { component, recorded: None })
+    Ok(LoadedProgram { component, recorded: None })
 }
 
 fn load_now(
@@ -114,10 +114,10 @@ pub(super) fn recorded_program(
     run: &Run<'_>,
     recorded: RecordedProgram,
     patience: &Patience,
-) -> Result<Program, LoadProblem> {
+) -> Result<LoadedProgram, LoadProblem> {
     let RecordedProgram { component: digest, limits, profile } = recorded;
     let component = run.load_component(&digest.to_string(), || load_stored(run, &digest, patience))?;
-    Ok(Program { component, recorded: Some((limits, profile)) })
+    Ok(LoadedProgram { component, recorded: Some((limits, profile)) })
 }
 
 /// Keeps a component in the store, so that the run can be replayed without its file.
@@ -135,7 +135,7 @@ pub(super) fn js_evaluator(
     run: &Run<'_>,
     path: &StepPath,
     patience: &Patience,
-) -> Result<Program, LoadProblem> {
+) -> Result<LoadedProgram, LoadProblem> {
     if let Some(recorded) = run.overseer().and_then(|overseer| overseer.recorded_program(path)) {
         return recorded_program(run, recorded, patience);
     }
@@ -144,7 +144,7 @@ pub(super) fn js_evaluator(
         load_kept(run, &digest, JS_EVALUATOR, patience)
     };
     let component = run.load_component("js", load)?;
-    Ok(Program { component, recorded: None })
+    Ok(LoadedProgram { component, recorded: None })
 }
 
 /// The digest by which the policy identifies the evaluator.
@@ -160,7 +160,7 @@ pub(crate) fn of_stage(
     program: &ComponentProgram,
     pinned: Option<&Value>,
     cancel: &CancelToken,
-) -> Result<Program, Stop> {
+) -> Result<LoadedProgram, Stop> {
     let patience = compile_patience(cancel);
     match program {
         ComponentProgram::Js => {

@@ -8,7 +8,7 @@ use lobster_runtime::text::{Count, prefix};
 use serde_json::{Value, json};
 
 use super::super::COOKIE;
-use super::{App, Asked, Problem, Reply};
+use super::{App, Asked, Problem, RouteReply};
 use crate::access::{Grant, Role, Verb, grant_credential, hash_of, make_secret, new_credential};
 use crate::passkeys::{self, Ceremony, CheckedSignature, Purpose, Said};
 
@@ -38,7 +38,7 @@ fn empty_session(expires_at: i64) -> Grant {
     Grant { kind: CredentialKind::Session, name: String::new(), role: Role::Viewer, scope: None, expires_at }
 }
 
-pub fn login(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub fn login(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let link = hash_of(asked.json["link"].as_str().unwrap_or_default());
     let refused = || {
         let why = Problem::new(
@@ -63,24 +63,24 @@ pub fn login(app: &App, asked: &Asked) -> Result<Reply, Problem> {
 }
 
 /// Opens a session in a browser.
-fn open_session(asked: &Asked, secret: &str, expires_at: i64) -> Result<Reply, Problem> {
+fn open_session(asked: &Asked, secret: &str, expires_at: i64) -> Result<RouteReply, Problem> {
     let secure = if asked.is_secure() { "; Secure" } else { "" };
     let cookie = format!(
         "{COOKIE}={secret}; HttpOnly; SameSite=Strict; Path=/; Max-Age={}{secure}",
         SESSION_MS / 1000
     );
     let cookie = HeaderValue::from_str(&cookie).map_err(|error| internal_error(error.to_string()))?;
-    Ok(Reply::json(&json!({ "expiresAt": iso(expires_at) })).with_header(header::SET_COOKIE, cookie))
+    Ok(RouteReply::json(&json!({ "expiresAt": iso(expires_at) })).with_header(header::SET_COOKIE, cookie))
 }
 
 // ---- passkeys
 
-pub(in super::super) fn issue_challenge(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(in super::super) fn issue_challenge(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let question =
         asked.query("question").map(|question| prefix(question, QUESTION, Count::Bytes).to_owned());
     let purpose = question.map_or(Purpose::Access, Purpose::Yes);
     let challenge = app.challenges.issue_challenge(&purpose, app.store.clock_ms()).map_err(internal_error)?;
-    Ok(Reply::json(&json!({ "challenge": challenge, "algorithms": passkeys::algorithm_numbers() })))
+    Ok(RouteReply::json(&json!({ "challenge": challenge, "algorithms": passkeys::algorithm_numbers() })))
 }
 
 /// Decodes a binary field of the browser's message.
@@ -165,14 +165,14 @@ pub fn passkeys_of(app: &App, asked: &Asked) -> Result<Vec<Credential>, Problem>
     Ok(app.service.list_credentials(CredentialKind::Passkey)?.into_iter().filter(counts).collect())
 }
 
-pub(in super::super) fn list_passkeys(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(in super::super) fn list_passkeys(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let rows = passkeys_of(app, asked)?.into_iter().map(|one| {
         json!({
             "id": one.id, "role": one.role, "workflows": one.scope, "madeAt": iso(one.made_at),
             "expiresAt": one.expires_at.map(iso), "usedAt": one.used_at.map(iso),
         })
     });
-    Ok(Reply::json(&json!({ "passkeys": rows.collect::<Vec<_>>() })))
+    Ok(RouteReply::json(&json!({ "passkeys": rows.collect::<Vec<_>>() })))
 }
 
 /// True if the caller has logged in within the last minutes.
@@ -182,7 +182,7 @@ pub fn may_add_passkey(app: &App, asked: &Asked) -> bool {
     logged_in_at.is_some_and(|at| app.store.clock_ms() - at < ADDING_MS)
 }
 
-pub(in super::super) fn add_passkey(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(in super::super) fn add_passkey(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let forbidden = |why| Problem::new(StatusCode::FORBIDDEN, "role", why);
     let Some(actor) = asked.actor.as_ref().filter(|actor| actor.logged_in_at.is_some()) else {
         return Err(forbidden(
@@ -223,23 +223,23 @@ pub(in super::super) fn add_passkey(app: &App, asked: &Asked) -> Result<Reply, P
         }
         counted => check_counted(counted)?,
     }
-    Ok(Reply::json(&json!({ "id": new.id, "expiresAt": wanted.expires_at.map(iso) })))
+    Ok(RouteReply::json(&json!({ "id": new.id, "expiresAt": wanted.expires_at.map(iso) })))
 }
 
 /// Removes a passkey of the caller.
 ///
 /// # Errors
 /// Fails if there is no valid passkey with this id, or if the store cannot be written.
-pub fn forget_passkey(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub fn forget_passkey(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let id = asked.param("passkey");
     let is_own = passkeys_of(app, asked)?.iter().any(|one| one.id == id);
     if !is_own || !app.service.revoke_credential(id, asked.caller_name(), &asked.caller_origin())? {
         return Err(Problem::not_found(format!("you have no valid passkey {id:?}")));
     }
-    Ok(Reply::json(&json!({})))
+    Ok(RouteReply::json(&json!({})))
 }
 
-pub(in super::super) fn log_in_by_passkey(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(in super::super) fn log_in_by_passkey(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     // An unreadable store is not a failed attempt.
     let count_failed = |why: Problem| match why.status.is_client_error() {
         true => app.failures.count_failure(asked.door.peer, why),
@@ -254,26 +254,26 @@ pub(in super::super) fn log_in_by_passkey(app: &App, asked: &Asked) -> Result<Re
     open_session(asked, &secret, expires_at)
 }
 
-pub fn logout(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub fn logout(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     if let Some(actor) = &asked.actor {
         app.service.revoke_credential(&actor.credential, asked.caller_name(), &asked.caller_origin())?;
     }
     let gone = HeaderValue::from_str(&format!("{COOKIE}=; HttpOnly; SameSite=Strict; Path=/; Max-Age=0"));
     let gone = gone.map_err(|error| internal_error(error.to_string()))?;
-    Ok(Reply::json(&json!({})).with_header(header::SET_COOKIE, gone))
+    Ok(RouteReply::json(&json!({})).with_header(header::SET_COOKIE, gone))
 }
 
-pub(in super::super) fn show_caller(_: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(in super::super) fn show_caller(_: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let actor = asked.actor.as_ref().map(|actor| {
         json!({
             "name": actor.name, "role": actor.role.as_str(), "workflows": actor.scope,
             "credential": actor.credential, "kind": actor.kind,
         })
     });
-    Ok(Reply::json(&actor.unwrap_or_default()))
+    Ok(RouteReply::json(&actor.unwrap_or_default()))
 }
 
-pub(in super::super) fn list_tokens(app: &App, _: &Asked) -> Result<Reply, Problem> {
+pub(in super::super) fn list_tokens(app: &App, _: &Asked) -> Result<RouteReply, Problem> {
     let mut rows: Vec<Value> = Vec::new();
     for kind in
         [CredentialKind::Token, CredentialKind::Agent, CredentialKind::Session, CredentialKind::Passkey]
@@ -286,10 +286,10 @@ pub(in super::super) fn list_tokens(app: &App, _: &Asked) -> Result<Reply, Probl
             })
         }));
     }
-    Ok(Reply::json(&json!({ "tokens": rows })))
+    Ok(RouteReply::json(&json!({ "tokens": rows })))
 }
 
-pub(in super::super) fn make_token(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(in super::super) fn make_token(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let body = &asked.json;
     let names = |value: &Value| -> Vec<String> {
         value.as_array().into_iter().flatten().filter_map(|name| name.as_str().map(str::to_owned)).collect()
@@ -312,13 +312,13 @@ pub(in super::super) fn make_token(app: &App, asked: &Asked) -> Result<Reply, Pr
     }
     let (id, secret) = grant_credential(&app.service, &wanted, asked.caller_name(), &asked.caller_origin())
         .map_err(internal_error)?;
-    Ok(Reply::json(&json!({ "id": id, "token": secret, "expiresAt": wanted.expires_at.map(iso) })))
+    Ok(RouteReply::json(&json!({ "id": id, "token": secret, "expiresAt": wanted.expires_at.map(iso) })))
 }
 
-pub(in super::super) fn revoke_token(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(in super::super) fn revoke_token(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let id = asked.param("token");
     if !app.service.revoke_credential(id, asked.caller_name(), &asked.caller_origin())? {
         return Err(Problem::not_found(format!("there is no valid token or session {id:?}")));
     }
-    Ok(Reply::json(&json!({})))
+    Ok(RouteReply::json(&json!({})))
 }

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use super::super::answer::workflow_of_run;
 use super::state::ROWS;
-use super::{App, Asked, Problem, Reply};
+use super::{App, Asked, Problem, RouteReply};
 
-pub(in super::super) fn send(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(in super::super) fn send(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let name = event_name(asked.json["name"].as_str().unwrap_or_default()).map_err(Problem::bad_request)?;
     let data = &asked.json["data"];
     if json::compact(data).len() > MAX_EVENT_DATA {
@@ -23,10 +23,10 @@ pub(in super::super) fn send(app: &App, asked: &Asked) -> Result<Reply, Problem>
     }
     let sent = app.service.send_event(name, data, asked.caller_name(), &asked.caller_origin())?;
     app.waker.wake();
-    Ok(Reply::json(&json!({ "event": sent.n, "waiting": sent.waiting })))
+    Ok(RouteReply::json(&json!({ "event": sent.n, "waiting": sent.waiting })))
 }
 
-pub(in super::super) fn list_waits(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(in super::super) fn list_waits(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let mut rows: Vec<Value> = Vec::new();
     for wait in app.service.list_waits(asked.query_number("limit", 100)?.min(ROWS))? {
         let workflow = workflow_of_run(app, wait.run)?;
@@ -37,5 +37,5 @@ pub(in super::super) fn list_waits(app: &App, asked: &Asked) -> Result<Reply, Pr
             }));
         }
     }
-    Ok(Reply::json(&json!({ "waits": rows })))
+    Ok(RouteReply::json(&json!({ "waits": rows })))
 }

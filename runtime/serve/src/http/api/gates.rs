@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::super::answer::workflow_of_run;
 use super::access::check_yes;
 use super::state::ROWS;
-use super::{App, Asked, Problem, Reply};
+use super::{App, Asked, Problem, RouteReply};
 use crate::access::issue_voucher;
 use crate::program::{self, Behalf};
 
@@ -53,7 +53,7 @@ fn approval_json(gate: &Gate) -> Value {
     })
 }
 
-pub(in super::super) fn list(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(in super::super) fn list(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let status = asked.query("all").is_none().then_some(GateStatus::Open);
     let mut rows = Vec::new();
     for gate in app.store.list_approvals(&GateFilter { status, run: None, limit: ROWS })? {
@@ -64,20 +64,20 @@ pub(in super::super) fn list(app: &App, asked: &Asked) -> Result<Reply, Problem>
             rows.push(row);
         }
     }
-    Ok(Reply::json(&json!({ "gates": rows })))
+    Ok(RouteReply::json(&json!({ "gates": rows })))
 }
 
-pub(in super::super) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(in super::super) fn show(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let gate = app.store.find_gate(asked.param("approval"))?;
     let view = QuestionView::of_gate(&app.store, &gate)?;
     let mut shown = approval_json(&gate);
     shown["question"] = gate.question.clone();
     shown["facts"] = json!(view.facts);
     shown["then"] = json!(view.then);
-    Ok(Reply::json(&shown))
+    Ok(RouteReply::json(&shown))
 }
 
-pub fn answer_approval(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub fn answer_approval(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let gate = app.store.find_gate(asked.param("approval"))?;
     let body = &asked.json;
     if gate.status != GateStatus::Open {
@@ -110,7 +110,7 @@ pub fn answer_approval(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     }
     let by = asked.actor.as_ref().map(|actor| (actor.name.as_str(), actor.credential.as_str()));
     let now = give_answer(app, &gate, &Given { words, answer, reason }, by.unwrap_or_default())?;
-    Ok(Reply::json(&approval_json(&now)))
+    Ok(RouteReply::json(&approval_json(&now)))
 }
 
 /// Gives a person's approval or rejection of a question in its current version. `by` is the name and the credential.

@@ -8,4 +8,4 @@ pub(super) mod schedules;
 pub(super) mod state;
 pub(super) mod workflows;
 
-use super::{App, Asked, Problem, Reply};
+use super::{App, Asked, Problem, RouteReply};

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::super::answer::{run_of, workflow_of_run};
 use super::state::ROWS;
-use super::{App, Asked, Problem, Reply};
+use super::{App, Asked, Problem, RouteReply};
 
 /// A row without payloads, which keeps lists small. The error of a waiting run is the reason why it could not continue.
 fn run_json(run: &RunSummary, standing: Standing, start: Option<&Start>, workflow: Option<&str>) -> Value {
@@ -47,7 +47,7 @@ fn queued_json(start: &Start, workflow: Option<&str>) -> Value {
     })
 }
 
-pub(in super::super) fn list(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(in super::super) fn list(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let status = asked.query("status").map(str::parse::<Standing>).transpose();
     let wanted = status.map_err(|error| Problem::bad_request(error.to_string()))?;
     let filter = RunFilter {
@@ -67,10 +67,10 @@ pub(in super::super) fn list(app: &App, asked: &Asked) -> Result<Reply, Problem>
             rows.push(run_json(run, *standing, start.as_ref(), workflow.as_deref()));
         }
     }
-    Ok(Reply::json(&json!({ "runs": rows, "before": next })))
+    Ok(RouteReply::json(&json!({ "runs": rows, "before": next })))
 }
 
-pub(in super::super) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(in super::super) fn show(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let run = run_of(app, asked)?;
     let start = app.service.start_of(run)?;
     let workflow = workflow_of_run(app, run)?;
@@ -78,7 +78,7 @@ pub(in super::super) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem>
         Ok(summary) => summary,
         Err(StoreError::UnknownRun(_)) if start.is_some() => {
             let row = start.as_ref().map(|start| queued_json(start, workflow.as_deref()));
-            return Ok(Reply::json(&row.unwrap_or_default()));
+            return Ok(RouteReply::json(&row.unwrap_or_default()));
         }
         Err(error) => return Err(error.into()),
     };
@@ -93,7 +93,7 @@ pub(in super::super) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem>
     if let Some(digest) = summary.output {
         shown["output"] = load_json(app, &digest)?;
     }
-    Ok(Reply::json(&shown))
+    Ok(RouteReply::json(&shown))
 }
 
 /// The largest value that is sent, in bytes.
@@ -109,7 +109,7 @@ fn load_json(app: &App, digest: &lobster_runtime::digest::Digest) -> Result<Valu
     }
 }
 
-pub fn cancel_run(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub fn cancel_run(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let run = run_of(app, asked)?;
     let why = format!("{} cancelled it", asked.caller_name().unwrap_or("someone"));
     if !app.service.cancel_start(run, &why, asked.caller_name(), &asked.caller_origin())? {
@@ -119,11 +119,11 @@ pub fn cancel_run(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         ));
     }
     app.waker.wake();
-    Ok(Reply::json(&json!({ "run": run.to_string() })))
+    Ok(RouteReply::json(&json!({ "run": run.to_string() })))
 }
 
 /// The output of a run's steps, including running ones.
-pub(in super::super) fn show_output(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(in super::super) fn show_output(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let run = run_of(app, asked)?;
     let step = asked.query("step");
     let is_wanted = |path: &str, _: &str| step.is_none_or(|step| is_within(path, step));
@@ -131,10 +131,10 @@ pub(in super::super) fn show_output(app: &App, asked: &Asked) -> Result<Reply, P
         Err(StoreError::UnknownRun(_)) if app.service.start_of(run)?.is_some() => Vec::new(),
         other => other?.0,
     };
-    Ok(Reply::json(&json!({ "streams": streams })))
+    Ok(RouteReply::json(&json!({ "streams": streams })))
 }
 
-pub(in super::super) fn list_records(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(in super::super) fn list_records(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let run = run_of(app, asked)?;
     let limit = asked.query_number("limit", 200)?.clamp(1, ROWS);
     let records = match app.store.events_after(run, asked.query_number("after", 0)?, limit) {
@@ -143,5 +143,5 @@ pub(in super::super) fn list_records(app: &App, asked: &Asked) -> Result<Reply, 
     };
     let rows: Vec<Value> =
         records.iter().map(|record| json::parse(&record.text).unwrap_or_default()).collect();
-    Ok(Reply::json(&json!({ "events": rows })))
+    Ok(RouteReply::json(&json!({ "events": rows })))
 }

@@ -6,7 +6,7 @@ use lobster_runtime::store::service::ScheduleRow;
 use serde_json::{Value, json};
 
 use super::state::ROWS;
-use super::{App, Asked, Problem, Reply};
+use super::{App, Asked, Problem, RouteReply};
 use crate::schedule::{Scheduler, backfill_of};
 
 /// Most ticks that are backfilled at once.
@@ -35,14 +35,14 @@ fn schedule_json(row: &ScheduleRow) -> Value {
     })
 }
 
-pub(in super::super) fn list(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(in super::super) fn list(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let all = app.service.list_schedules()?;
     let rows: Vec<Value> =
         all.iter().filter(|row| asked.may_read(Some(&row.workflow_name))).map(schedule_json).collect();
-    Ok(Reply::json(&json!({ "schedules": rows })))
+    Ok(RouteReply::json(&json!({ "schedules": rows })))
 }
 
-pub(in super::super) fn list_ticks(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(in super::super) fn list_ticks(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let row = find_schedule(app, asked)?;
     let now = app.store.clock_ms();
     let since = asked.query("since").map(|text| parse_time(text, now)).transpose();
@@ -58,28 +58,28 @@ pub(in super::super) fn list_ticks(app: &App, asked: &Asked) -> Result<Reply, Pr
             })
         })
         .collect();
-    Ok(Reply::json(&json!({ "schedule": schedule_json(&row), "ticks": rows })))
+    Ok(RouteReply::json(&json!({ "schedule": schedule_json(&row), "ticks": rows })))
 }
 
-pub fn pause_schedule(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub fn pause_schedule(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     set_paused(app, asked, true)
 }
 
-pub fn resume_schedule(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub fn resume_schedule(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     set_paused(app, asked, false)
 }
 
-fn set_paused(app: &App, asked: &Asked, paused: bool) -> Result<Reply, Problem> {
+fn set_paused(app: &App, asked: &Asked, paused: bool) -> Result<RouteReply, Problem> {
     let row = find_schedule(app, asked)?;
     // Ticks that were due until now are decided under the present terms.
     Scheduler::new(&app.store)?.settle_schedule(&row)?;
     let changed = app.service.set_paused(&row, paused, asked.caller_name(), &asked.caller_origin())?;
     let mut shown = schedule_json(&find_schedule(app, asked)?);
     shown["changed"] = changed.into();
-    Ok(Reply::json(&shown))
+    Ok(RouteReply::json(&shown))
 }
 
-pub(in super::super) fn backfill(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(in super::super) fn backfill(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let row = find_schedule(app, asked)?;
     let now = app.store.clock_ms();
     let time = |name: &str| asked.json[name].as_str().map(|text| parse_time(text, now)).transpose();
@@ -102,5 +102,5 @@ pub(in super::super) fn backfill(app: &App, asked: &Asked) -> Result<Reply, Prob
         .zip(&runs)
         .map(|((tick, _), run)| json!({ "tick": tick.key, "due": iso(tick.due), "run": run.map(|run| run.to_string()) }))
         .collect();
-    Ok(Reply::json(&json!({ "ticks": rows })))
+    Ok(RouteReply::json(&json!({ "ticks": rows })))
 }

@@ -8,27 +8,27 @@ use lobster_runtime::store::{GateFilter, GateStatus, iso};
 use serde_json::{Value, json};
 
 use super::super::openapi;
-use super::{App, Asked, Problem, Reply};
+use super::{App, Asked, Problem, RouteReply};
 
 /// The most rows of one answer.
 pub(super) const ROWS: usize = 1000;
 
-pub(in super::super) fn health(app: &App, _: &Asked) -> Result<Reply, Problem> {
+pub(in super::super) fn health(app: &App, _: &Asked) -> Result<RouteReply, Problem> {
     let usable = app.store.check_identity().and_then(|()| app.service.next_decision().map(|_| ()));
     Ok(match usable {
-        Ok(()) => Reply::json(&json!({ "status": "ok" })),
+        Ok(()) => RouteReply::json(&json!({ "status": "ok" })),
         // The reason is not for everyone who can connect; it is logged.
         Err(error) => {
             tracing::error!(%error, "the store cannot be used");
-            Reply::json(&json!({ "status": "failing" })).with_status(StatusCode::SERVICE_UNAVAILABLE)
+            RouteReply::json(&json!({ "status": "failing" })).with_status(StatusCode::SERVICE_UNAVAILABLE)
         }
     })
 }
 
-pub(in super::super) fn check_readiness(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(in super::super) fn check_readiness(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let missing = app.readiness.missing_abilities(&app.store);
     if missing.is_empty() {
-        return Ok(Reply::json(&json!({ "status": "ready" })));
+        return Ok(RouteReply::json(&json!({ "status": "ready" })));
     }
     // The reasons are only for callers who may read everything; they are logged as well.
     let may_know = asked.may_read(None);
@@ -37,14 +37,14 @@ pub(in super::super) fn check_readiness(app: &App, asked: &Asked) -> Result<Repl
         json!({ "what": ability.as_str(), "why": may_know.then_some(why) })
     });
     let body = json!({ "status": "failing", "cannot": rows.collect::<Vec<_>>() });
-    Ok(Reply::json(&body).with_status(StatusCode::SERVICE_UNAVAILABLE))
+    Ok(RouteReply::json(&body).with_status(StatusCode::SERVICE_UNAVAILABLE))
 }
 
-pub(in super::super) fn openapi(_: &App, _: &Asked) -> Result<Reply, Problem> {
-    Ok(Reply::json(&openapi::document()))
+pub(in super::super) fn openapi(_: &App, _: &Asked) -> Result<RouteReply, Problem> {
+    Ok(RouteReply::json(&openapi::document()))
 }
 
-pub(in super::super) fn metrics(app: &App, _: &Asked) -> Result<Reply, Problem> {
+pub(in super::super) fn metrics(app: &App, _: &Asked) -> Result<RouteReply, Problem> {
     let mut text = String::new();
     let mut gauge = |name: &str, help: &str, rows: &[(String, u64)]| {
         // Writing to a String cannot fail.
@@ -79,10 +79,10 @@ pub(in super::super) fn metrics(app: &App, _: &Asked) -> Result<Reply, Problem> 
         let count = count.load(Ordering::Relaxed);
         let _ = writeln!(text, "lobster_http_requests_total{{class=\"{class}xx\"}} {count}");
     }
-    Ok(Reply::text("text/plain; version=0.0.4; charset=utf-8", text))
+    Ok(RouteReply::text("text/plain; version=0.0.4; charset=utf-8", text))
 }
 
-pub(in super::super) fn servers(app: &App, _: &Asked) -> Result<Reply, Problem> {
+pub(in super::super) fn servers(app: &App, _: &Asked) -> Result<RouteReply, Problem> {
     let servers = app.service.running_servers()?;
     let rows = servers.into_iter().map(|server| {
         json!({
@@ -90,10 +90,10 @@ pub(in super::super) fn servers(app: &App, _: &Asked) -> Result<Reply, Problem> 
             "startedAt": iso(server.started_at), "heardAt": iso(server.heard_at),
         })
     });
-    Ok(Reply::json(&json!({ "servers": rows.collect::<Vec<_>>() })))
+    Ok(RouteReply::json(&json!({ "servers": rows.collect::<Vec<_>>() })))
 }
 
-pub(in super::super) fn deliveries(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(in super::super) fn deliveries(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let found = app.service.list_deliveries(asked.query_number("limit", 100)?.min(ROWS))?;
     let rows = found.into_iter().map(|one| {
         json!({
@@ -101,10 +101,10 @@ pub(in super::super) fn deliveries(app: &App, asked: &Asked) -> Result<Reply, Pr
             "receivedAt": iso(one.received_at), "run": one.run.map(|run| run.to_string()),
         })
     });
-    Ok(Reply::json(&json!({ "deliveries": rows.collect::<Vec<_>>() })))
+    Ok(RouteReply::json(&json!({ "deliveries": rows.collect::<Vec<_>>() })))
 }
 
-pub(in super::super) fn notices(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(in super::super) fn notices(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let found = app.service.list_notices(asked.query_number("limit", 100)?.min(ROWS))?;
     let rows = found.into_iter().map(|one| {
         json!({
@@ -113,10 +113,10 @@ pub(in super::super) fn notices(app: &App, asked: &Asked) -> Result<Reply, Probl
             "queuedAt": iso(one.queued_at), "endedAt": one.ended_at.map(iso), "error": one.said,
         })
     });
-    Ok(Reply::json(&json!({ "notices": rows.collect::<Vec<_>>() })))
+    Ok(RouteReply::json(&json!({ "notices": rows.collect::<Vec<_>>() })))
 }
 
-pub(in super::super) fn trail(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(in super::super) fn trail(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let found = app.service.list_deeds(asked.query_number("limit", 100)?.min(ROWS))?;
     let rows: Vec<Value> = found
         .into_iter()
@@ -127,5 +127,5 @@ pub(in super::super) fn trail(app: &App, asked: &Asked) -> Result<Reply, Problem
             })
         })
         .collect();
-    Ok(Reply::json(&json!({ "trail": rows })))
+    Ok(RouteReply::json(&json!({ "trail": rows })))
 }

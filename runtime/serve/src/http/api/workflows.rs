@@ -15,8 +15,8 @@ use lobster_runtime::store::service::{NewStart, Registered};
 use lobster_runtime::store::{RunId, iso};
 use serde_json::{Map, Value, json};
 
-use super::{App, Asked, Problem, Reply};
-use crate::workflow_files::{Content as FileContent, FileProblem, MOST, Place};
+use super::{App, Asked, Problem, RouteReply};
+use crate::workflow_files::{Content as FileContent, FileProblem, MOST, SavePath};
 use crate::workflows::{self, Content};
 
 fn find_workflow(app: &App, asked: &Asked) -> Result<Registered, Problem> {
@@ -43,22 +43,22 @@ fn workflow_json(workflow: &Registered) -> Value {
     })
 }
 
-pub(in super::super) fn list(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(in super::super) fn list(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let all = app.service.list_workflows()?;
     let rows: Vec<Value> =
         all.iter().filter(|workflow| asked.may_read(Some(&workflow.name))).map(workflow_json).collect();
     // Problems of unregistered files are only for callers who may see all of them.
     let problems = if asked.may_read(None) { app.problems.to_sentences() } else { Vec::new() };
-    Ok(Reply::json(&json!({ "workflows": rows, "problems": problems })))
+    Ok(RouteReply::json(&json!({ "workflows": rows, "problems": problems })))
 }
 
-pub(in super::super) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
-    Ok(Reply::json(&workflow_json(&find_workflow(app, asked)?)))
+pub(in super::super) fn show(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
+    Ok(RouteReply::json(&workflow_json(&find_workflow(app, asked)?)))
 }
 
-pub(in super::super) fn start(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(in super::super) fn start(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let run = start_run(app, asked)?.to_string();
-    Ok(Reply::json(&json!({ "run": run, "status": "queued", "href": format!("/api/v1/runs/{run}") })))
+    Ok(RouteReply::json(&json!({ "run": run, "status": "queued", "href": format!("/api/v1/runs/{run}") })))
 }
 
 /// Starts the run that the request's JSON describes.
@@ -114,7 +114,7 @@ pub fn enqueue_for(
     Ok(run)
 }
 
-pub(in super::super) fn register(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(in super::super) fn register(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let name = asked.param("workflow");
     let path = match app.service.find_workflow(name)? {
         Some(known) => known.path.into(),
@@ -124,7 +124,7 @@ pub(in super::super) fn register(app: &App, asked: &Asked) -> Result<Reply, Prob
             .ok_or_else(|| Problem::not_found(format!("this server's folders have no workflow {name}")))?,
     };
     let digest = register_file(app, asked, &path, asked.json["digest"].as_str().unwrap_or_default())?;
-    Ok(Reply::json(&json!({ "name": name, "digest": digest })))
+    Ok(RouteReply::json(&json!({ "name": name, "digest": digest })))
 }
 
 /// Registers a file in its current version, if its plan has the digest that was read. Returns that digest.
@@ -156,7 +156,7 @@ pub fn register_file(app: &App, asked: &Asked, path: &Path, read: &str) -> Resul
 pub struct FileOfWorkflow {
     pub path: PathBuf,
     /// The place where it can be saved; none outside of the server's folders.
-    pub place: Option<Place>,
+    pub place: Option<SavePath>,
     pub is_registered: bool,
 }
 
@@ -165,7 +165,7 @@ impl FileOfWorkflow {
     ///
     /// # Errors
     /// Fails if it is outside of the server's folders.
-    pub fn editable_place(&self) -> Result<&Place, Problem> {
+    pub fn editable_place(&self) -> Result<&SavePath, Problem> {
         self.place.as_ref().ok_or_else(|| {
             let detail = format!(
                 "{} is outside of the folders of this server, so it cannot be edited here; \
@@ -227,11 +227,11 @@ fn too_long() -> Problem {
     Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", detail)
 }
 
-pub(in super::super) fn check_text(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(in super::super) fn check_text(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let text = asked.json["text"].as_str().unwrap_or_default();
     let draft = check_draft(app, asked, text)?;
     let drawn = draft.workflow.map(|workflow| draw_workflow(&workflow, &Map::new(), Format::Mermaid));
-    Ok(Reply::json(&json!({
+    Ok(RouteReply::json(&json!({
         "findings": draft.findings,
         "dryRun": draft.dry_run.as_ref().ok(),
         "noDryRun": draft.dry_run.as_ref().err(),
@@ -239,7 +239,7 @@ pub(in super::super) fn check_text(app: &App, asked: &Asked) -> Result<Reply, Pr
     })))
 }
 
-pub(in super::super) fn complete_text(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(in super::super) fn complete_text(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let text = asked.json["text"].as_str().unwrap_or_default();
     if text.len() as u64 > MOST {
         return Err(too_long());
@@ -255,7 +255,7 @@ pub(in super::super) fn complete_text(app: &App, asked: &Asked) -> Result<Reply,
             "from": unit(proposal.replaces.start), "to": unit(proposal.replaces.end),
         })
     };
-    Ok(Reply::json(&json!({ "proposals": proposals.into_iter().map(shown).collect::<Vec<_>>() })))
+    Ok(RouteReply::json(&json!({ "proposals": proposals.into_iter().map(shown).collect::<Vec<_>>() })))
 }
 
 /// The number of bytes in the first `units` UTF-16 units.
@@ -318,7 +318,7 @@ pub fn file_problem(path: &Path, problem: FileProblem) -> Problem {
     }
 }
 
-pub(in super::super) fn read_file(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(in super::super) fn read_file(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let file = file_of(app, asked)?;
     let content = match &file.place {
         Some(place) => app.files.read_file(place).map_err(|problem| file_problem(&file.path, problem))?,
@@ -327,16 +327,16 @@ pub(in super::super) fn read_file(app: &App, asked: &Asked) -> Result<Reply, Pro
     let content = content.ok_or_else(|| {
         Problem::not_found(format!("this server's folders have no file {}", file.path.display()))
     })?;
-    Ok(Reply::json(&json!({ "path": file.path, "text": content.text, "file": content.digest })))
+    Ok(RouteReply::json(&json!({ "path": file.path, "text": content.text, "file": content.digest })))
 }
 
-pub(in super::super) fn save_text(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(in super::super) fn save_text(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let base = match asked.json["was"].as_str() {
         None => None,
         Some(text) => Some(text.parse().map_err(|_| Problem::bad_request("`was` is not a file digest"))?),
     };
     match save_file(app, asked, base, asked.json["text"].as_str().unwrap_or_default())? {
-        Saved::Yes(digest) => Ok(Reply::json(&json!({ "file": digest }))),
+        Saved::Yes(digest) => Ok(RouteReply::json(&json!({ "file": digest }))),
         Saved::Changed(now) => {
             let digest = now.map(|now| now.digest);
             Err(Problem::conflict("changed", "the file has changed since it was read; read it again")
