@@ -57,8 +57,6 @@ pub struct TextSpan {
 pub(crate) struct CommandFinding {
     pub(crate) level: FindingLevel,
     pub(crate) code: String,
-    /// Name of the hard block; `code` names it as well, for people.
-    pub(crate) hard: Option<String>,
     pub(crate) message: String,
     pub(crate) hint: Option<&'static str>,
     pub(crate) span: Option<TextSpan>,
@@ -468,15 +466,7 @@ impl<'a> Analysis<'a> {
         hint: Option<&'static str>,
     ) {
         let (code, message) = (code.into(), message.into());
-        self.add_finding(CommandFinding {
-            level,
-            code,
-            hard: None,
-            message,
-            hint,
-            span: self.span,
-            rule: None,
-        });
+        self.add_finding(CommandFinding { level, code, message, hint, span: self.span, rule: None });
     }
 
     pub(crate) fn add_finding(&mut self, mut finding: CommandFinding) {
@@ -511,22 +501,13 @@ impl<'a> Analysis<'a> {
         message: impl Into<String>,
         hint: Option<&'static str>,
     ) {
-        let (code, hard, message) = (format!("hard:{id}"), Some(id.to_owned()), message.into());
-        self.add_finding(CommandFinding {
-            level: FindingLevel::Hard,
-            code,
-            hard,
-            message,
-            hint,
-            span: self.span,
-            rule: None,
-        });
+        self.report_finding(FindingLevel::Hard, format!("hard:{id}"), message, hint);
     }
 
     /// Adopts a hard block that another analysis found; its other findings are left out.
     pub(crate) fn adopt_hard(&mut self, found: &CommandFinding, message: impl Into<String>) {
-        if let Some(id) = &found.hard {
-            self.add_hard_block(id, message, found.hint);
+        if found.level == FindingLevel::Hard {
+            self.report_finding(found.level, found.code.clone(), message, found.hint);
         }
     }
 
@@ -558,7 +539,7 @@ impl<'a> Analysis<'a> {
 
     /// The first hard finding, if there is one.
     pub(crate) fn hard_finding(&self) -> Option<&CommandFinding> {
-        self.findings.iter().find(|f| f.hard.is_some())
+        self.findings.iter().find(|f| f.level == FindingLevel::Hard)
     }
 
     /// Runs `inside` one level deeper, or refuses.

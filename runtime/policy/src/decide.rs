@@ -49,7 +49,7 @@ impl Proposal {
 }
 
 /// Outcome of a decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// The command may run, with the decision's grant.
@@ -312,7 +312,7 @@ impl Policy {
         let quiet = analysis.draws.iter().all(|draw| draw.catalogued);
         let Analysis { mut findings, commands, rules, roots, .. } = analysis;
         if self.is_open() {
-            findings.retain(|f| f.hard.is_some());
+            findings.retain(|f| f.level == FindingLevel::Hard);
         }
         findings.sort_by_key(|f| std::cmp::Reverse(f.level));
         let unattended = self.file().profile == Profile::ReadOnly;
@@ -374,7 +374,7 @@ impl Policy {
         Decision {
             verdict,
             reason_code,
-            hard: findings.first().is_some_and(|f| f.hard.is_some()),
+            hard: findings.first().is_some_and(|f| f.level == FindingLevel::Hard),
             message,
             hint,
             span,
@@ -420,13 +420,7 @@ impl Policy {
         let mut grant = Grant {
             fs_read: sandbox.fs.read.iter().map(resolve).collect(),
             fs_deny: sandbox.fs.deny.iter().map(resolve).collect(),
-            fs_protect: sandbox
-                .fs
-                .protect
-                .iter()
-                .map(resolve)
-                .chain(env.protected.iter().map(resolve))
-                .collect(),
+            fs_protect: sandbox.fs.protect.iter().chain(&env.protected).map(resolve).collect(),
             env: sandbox.env.pass.clone(),
             net: match sandbox.net.default {
                 _ if quiet => NetGrant::None,

@@ -285,8 +285,8 @@ impl Analysis<'_> {
             return;
         }
         probe.walk_list(&script.list, &CommandInput::Empty);
-        let counts = |id: &String| !strong_only || STRONG.contains(&id.as_str());
-        if let Some(hit) = probe.findings.iter().find(|f| f.hard.as_ref().is_some_and(counts)) {
+        let counts = |id: &str| !strong_only || STRONG.contains(&id);
+        if let Some(hit) = probe.findings.iter().find(|f| f.code.strip_prefix("hard:").is_some_and(counts)) {
             self.adopt_hard(hit, format!("{by} carries a command that never runs: {}", hit.message));
         }
     }
