@@ -379,8 +379,6 @@ pub(crate) struct Analysis<'a> {
     /// Standard input of the code that is read next.
     pub(crate) child_input: CommandInput,
     pub(crate) span: Option<TextSpan>,
-    /// The command is an applet of busybox, even if a file has the same name.
-    pub(crate) is_applet: bool,
 }
 
 /// Chosen value of each variable in one reading of a command.
@@ -443,7 +441,6 @@ impl<'a> Analysis<'a> {
             choice: None,
             child_input: CommandInput::Empty,
             span: None,
-            is_applet: false,
         }
     }
 
@@ -521,20 +518,14 @@ impl<'a> Analysis<'a> {
     /// Records that `name` runs and on which grounds.
     pub(crate) fn record_draw(&mut self, name: &str, rules: Vec<&'a Rule>, catalogued: bool) {
         let draw = Draw { name: name.to_owned(), rules, catalogued };
-        if !self.has_draw(&draw) {
-            self.draws.push(draw);
-        }
-    }
-
-    /// True if a command already runs on the same grounds as `draw`.
-    pub(crate) fn has_draw(&self, draw: &Draw<'_>) -> bool {
-        self.draws.iter().any(|own| {
+        let is_same = |own: &Draw<'_>| {
             (own.catalogued, &own.name) == (draw.catalogued, &draw.name)
                 && own.rules.len() == draw.rules.len()
                 && own.rules.iter().zip(&draw.rules).all(|(a, b)| std::ptr::eq(*a, *b))
-                // Commands without any grounds are recorded separately.
-                && (draw.catalogued || !draw.rules.is_empty() || own.name == draw.name)
-        })
+        };
+        if !self.draws.iter().any(is_same) {
+            self.draws.push(draw);
+        }
     }
 
     /// The first hard finding, if there is one.

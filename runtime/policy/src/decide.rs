@@ -493,21 +493,19 @@ fn ask_terms(rules: &[&Rule]) -> super::AskTerms {
     const UNSAID: Span = Span(std::time::Duration::from_secs(24 * 3600));
     /// Matches no approver, for rules whose approvers have no one in common.
     const NOBODY: &str = "no one: the rules name different approvers";
-    let mut terms = super::AskTerms { ttl: UNSAID, ..super::AskTerms::default() };
-    let mut first = true;
-    for ask in rules.iter().filter_map(|rule| rule.ask.as_ref()) {
-        if std::mem::take(&mut first) {
-            terms = ask.clone();
-        } else {
-            terms.ttl = terms.ttl.min(ask.ttl);
-            terms.remember = terms.remember.min(ask.remember);
+    let mut asks = rules.iter().filter_map(|rule| rule.ask.as_ref());
+    let Some(mut terms) = asks.next().cloned() else {
+        return super::AskTerms { ttl: UNSAID, ..super::AskTerms::default() };
+    };
+    for ask in asks {
+        terms.ttl = terms.ttl.min(ask.ttl);
+        terms.remember = terms.remember.min(ask.remember);
+        if terms.approvers.is_empty() {
+            terms.approvers.clone_from(&ask.approvers);
+        } else if !ask.approvers.is_empty() {
+            terms.approvers.retain(|who| ask.approvers.contains(who));
             if terms.approvers.is_empty() {
-                terms.approvers.clone_from(&ask.approvers);
-            } else if !ask.approvers.is_empty() {
-                terms.approvers.retain(|who| ask.approvers.contains(who));
-                if terms.approvers.is_empty() {
-                    terms.approvers.push(NOBODY.to_owned());
-                }
+                terms.approvers.push(NOBODY.to_owned());
             }
         }
     }

@@ -15,9 +15,8 @@ pub(crate) fn matches_command(
     args: &[Arg],
     program: Option<&str>,
 ) -> bool {
-    if rule.effect == Effect::Allow
-        && (program.is_none() || args.iter().any(|a| a.known_text().is_none() || a.may_be_flag()))
-    {
+    let allows = rule.effect == Effect::Allow;
+    if allows && (program.is_none() || args.iter().any(|a| a.known_text().is_none() || a.may_be_flag())) {
         return false;
     }
     if let Some(pattern) = &rule.argv {
@@ -30,14 +29,11 @@ pub(crate) fn matches_command(
         program.is_some() && analysis.resolve_program(wanted).as_deref() == program
     } else {
         wanted == name
-            && (program.is_none()
-                || rule.effect != Effect::Allow
-                || analysis.resolve_program(wanted).as_deref() == program)
+            && (program.is_none() || !allows || analysis.resolve_program(wanted).as_deref() == program)
     };
-    same && rule.args.as_ref().is_none_or(|shape| {
-        let rest = args.get(1..).unwrap_or(&[]);
-        matches_shape(shape, rest, rule.effect == Effect::Allow)
-    }) && (rule.effect != Effect::Allow || lists_every_option(analysis, rule, args.get(1..).unwrap_or(&[])))
+    let rest = args.get(1..).unwrap_or(&[]);
+    same && rule.args.as_ref().is_none_or(|shape| matches_shape(shape, rest, allows))
+        && (!allows || lists_every_option(analysis, rule, rest))
 }
 
 fn matches_exactly<'p>(
