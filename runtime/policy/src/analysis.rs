@@ -57,8 +57,6 @@ pub struct TextSpan {
 pub(crate) struct CommandFinding {
     pub(crate) level: FindingLevel,
     pub(crate) code: String,
-    /// Name of the hard block; `code` names it as well, for people.
-    pub(crate) hard: Option<String>,
     pub(crate) message: String,
     pub(crate) hint: Option<&'static str>,
     pub(crate) span: Option<TextSpan>,
@@ -381,8 +379,6 @@ pub(crate) struct Analysis<'a> {
     /// Standard input of the code that is read next.
     pub(crate) child_input: CommandInput,
     pub(crate) span: Option<TextSpan>,
-    /// The command is an applet of busybox, even if a file has the same name.
-    pub(crate) is_applet: bool,
 }
 
 /// Chosen value of each variable in one reading of a command.
@@ -445,7 +441,6 @@ impl<'a> Analysis<'a> {
             choice: None,
             child_input: CommandInput::Empty,
             span: None,
-            is_applet: false,
         }
     }
 
@@ -468,15 +463,7 @@ impl<'a> Analysis<'a> {
         hint: Option<&'static str>,
     ) {
         let (code, message) = (code.into(), message.into());
-        self.add_finding(CommandFinding {
-            level,
-            code,
-            hard: None,
-            message,
-            hint,
-            span: self.span,
-            rule: None,
-        });
+        self.add_finding(CommandFinding { level, code, message, hint, span: self.span, rule: None });
     }
 
     pub(crate) fn add_finding(&mut self, mut finding: CommandFinding) {
@@ -511,22 +498,13 @@ impl<'a> Analysis<'a> {
         message: impl Into<String>,
         hint: Option<&'static str>,
     ) {
-        let (code, hard, message) = (format!("hard:{id}"), Some(id.to_owned()), message.into());
-        self.add_finding(CommandFinding {
-            level: FindingLevel::Hard,
-            code,
-            hard,
-            message,
-            hint,
-            span: self.span,
-            rule: None,
-        });
+        self.report_finding(FindingLevel::Hard, format!("hard:{id}"), message, hint);
     }
 
     /// Adopts a hard block that another analysis found; its other findings are left out.
     pub(crate) fn adopt_hard(&mut self, found: &CommandFinding, message: impl Into<String>) {
-        if let Some(id) = &found.hard {
-            self.add_hard_block(id, message, found.hint);
+        if found.level == FindingLevel::Hard {
+            self.report_finding(found.level, found.code.clone(), message, found.hint);
         }
     }
 
@@ -540,25 +518,19 @@ impl<'a> Analysis<'a> {
     /// Records that `name` runs and on which grounds.
     pub(crate) fn record_draw(&mut self, name: &str, rules: Vec<&'a Rule>, catalogued: bool) {
         let draw = Draw { name: name.to_owned(), rules, catalogued };
-        if !self.has_draw(&draw) {
+        let is_same = |own: &Draw<'_>| {
+            (own.catalogued, &own.name) == (draw.catalogued, &draw.name)
+                && own.rules.len() == draw.rules.len()
+                && own.rules.iter().zip(&draw.rules).all(|(a, b)| std::ptr::eq(*a, *b))
+        };
+        if !self.draws.iter().any(is_same) {
             self.draws.push(draw);
         }
     }
 
-    /// True if a command already runs on the same grounds as `draw`.
-    pub(crate) fn has_draw(&self, draw: &Draw<'_>) -> bool {
-        self.draws.iter().any(|own| {
-            (own.catalogued, &own.name) == (draw.catalogued, &draw.name)
-                && own.rules.len() == draw.rules.len()
-                && own.rules.iter().zip(&draw.rules).all(|(a, b)| std::ptr::eq(*a, *b))
-                // Commands without any grounds are recorded separately.
-                && (draw.catalogued || !draw.rules.is_empty() || own.name == draw.name)
-        })
-    }
-
     /// The first hard finding, if there is one.
     pub(crate) fn hard_finding(&self) -> Option<&CommandFinding> {
-        self.findings.iter().find(|f| f.hard.is_some())
+        self.findings.iter().find(|f| f.level == FindingLevel::Hard)
     }
 
     /// Runs `inside` one level deeper, or refuses.

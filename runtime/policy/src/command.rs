@@ -151,16 +151,27 @@ impl Analysis<'_> {
         self.no_function(inv)
     }
 
-    /// A builtin or a program.
+    /// Judges a builtin or a program: a wrapper, a shell or another program.
     fn no_function(&mut self, inv: Invocation) -> Flow {
-        let name = inv.args[0].text.clone();
-        if !name.contains('/')
+        let full = inv.args[0].text.clone();
+        if !full.contains('/')
             && inv.builtins
-            && let Some(flow) = self.follow_builtin(&name, &inv)
+            && let Some(flow) = self.follow_builtin(&full, &inv)
         {
             return flow;
         }
-        self.program_command(inv)
+        let name = full.rsplit('/').next().unwrap_or(&full).to_owned();
+        if full.contains('/') && !self.is_trusted_path(&full) {
+            // Its name is only a label, but a hard block applies at any path.
+            return self.judge_untrusted_program(&full, &name, &inv);
+        }
+        if let Some(flow) = self.follow_wrapper(&name, &inv) {
+            return flow;
+        }
+        if is_shell(&name) {
+            return self.shell_command(&name, &inv);
+        }
+        self.judge_program(&name, &inv)
     }
 
     /// Judges a program whose name is known only at run time.
@@ -173,40 +184,27 @@ impl Analysis<'_> {
         self.require_approval("dynamic-program", "the program's name is only known when the command runs");
         self.record_draw("a program that is not known", Vec::new(), false);
         self.record_command(&inv.args, None, Vec::new());
-        let shape = inv.args[1..].to_vec();
-        let suffix = first.text.clone();
+        let (shape, suffix) = (&inv.args[1..], first.text.as_str());
+        let named = |name: &str| [std::slice::from_ref(&Arg::literal(name)), shape].concat();
         if first.unset && !suffix.is_empty() {
             // For hard blocks, a variable that is never set is empty.
-            let mut args = vec![Arg::literal(suffix.clone())];
-            args.extend(shape.iter().cloned());
             let mut probe = self.start_probe();
-            probe.judge_command(Invocation { args, input: inv.input.clone(), ..Invocation::default() });
-            if let Some(hit) = probe.hard_finding() {
-                self.add_hard_block(hit.code.trim_start_matches("hard:"), hit.message.clone(), hit.hint);
-            }
+            let (args, input) = (named(suffix), inv.input.clone());
+            probe.judge_command(Invocation { args, input, ..Invocation::default() });
+            self.adopt_hard_of(&probe);
         }
-        let mut guesses: Vec<Vec<Arg>> = vec![shape.clone()];
+        let mut guesses: Vec<Vec<Arg>> = vec![shape.to_vec()];
         let device = shape.iter().any(|a| a.text.starts_with("/dev/"));
         let guesses_by_name: &[&str] = match (shape.is_empty(), device) {
             (true, _) => &[],
             (false, true) => &["rm", "dd", "sh", "mkfs", "chmod", "find", "tee"],
             (false, false) => &["rm", "dd", "sh", "chmod", "find"],
         };
-        for guess in guesses_by_name.iter().copied() {
-            let mut args = vec![Arg::literal(guess)];
-            args.extend(shape.iter().cloned());
-            guesses.push(args);
-        }
+        guesses.extend(guesses_by_name.iter().map(|guess| named(guess)));
         if !suffix.is_empty() {
-            let base = suffix.rsplit('/').next().unwrap_or(&suffix).to_owned();
-            let mut args = vec![Arg::literal(base)];
-            args.extend(shape);
-            guesses.push(args);
+            guesses.push(named(suffix.rsplit('/').next().unwrap_or(suffix)));
         }
-        for args in guesses {
-            if args.is_empty() {
-                continue;
-            }
+        for args in guesses.into_iter().filter(|args| !args.is_empty()) {
             let mut probe = self.start_probe();
             probe.judge_command(Invocation { args, input: inv.input.clone(), ..Invocation::default() });
             if let Some(hit) = probe.hard_finding() {
@@ -251,54 +249,38 @@ impl Analysis<'_> {
     pub(crate) fn code_text(&mut self, args: &[Arg], by: &str) -> Option<String> {
         let origin = combined_taint(args);
         if origin.network {
-            self.add_hard_block(
-                "download-run",
-                format!("{by} runs code that comes from the network"),
-                Some("download to a file, read it, and run it as a separate step"),
-            );
+            self.refuse_download(format!("{by} runs code that comes from the network"));
             return None;
         }
+        let text = args.iter().map(|a| a.text.as_str()).collect::<Vec<_>>().join(" ");
         if args.iter().any(Arg::depends_on_data) {
             self.facts.opaque = true;
             if origin.decoded {
                 self.add_denial("obfuscated", format!("{by} runs decoded data"));
             }
-            let known: Vec<&str> = args.iter().map(|a| a.text.as_str()).collect();
-            let known = known.join(" ");
             if args.iter().filter(|a| a.depends_on_data()).all(|a| a.item && !a.unknown_start) {
                 self.record_draw(by, Vec::new(), false);
                 self.require_approval(
                     "item-code",
                     format!("{by} runs text into which file names are put; they may hold code"),
                 );
-                return Some(known);
+                return Some(text);
             }
             self.deny_hint(
                 "opaque-code",
                 format!("{by} runs code that is only known when it runs"),
                 "write the command out, or pass the data as an argument after the code",
             );
-            self.probe_code(&known, by);
+            self.probe_code(&text, by);
             return None;
         }
-        Some(args.iter().map(|a| a.text.as_str()).collect::<Vec<_>>().join(" "))
+        Some(text)
     }
 
-    /// Judges a command that is a program: a wrapper, a shell or another program.
-    fn program_command(&mut self, inv: Invocation) -> Flow {
-        let full = inv.args[0].text.clone();
-        let name = full.rsplit('/').next().unwrap_or(&full).to_owned();
-        if full.contains('/') && !self.is_trusted_path(&full) {
-            // Its name is only a label, but a hard block applies at any path.
-            return self.judge_untrusted_program(&full, &name, &inv);
-        }
-        if let Some(flow) = self.follow_wrapper(&name, &inv) {
-            return flow;
-        }
-        if is_shell(&name) {
-            return self.shell_command(&name, &inv);
-        }
-        self.judge_program(&name, &inv)
+    /// Refuses code that comes from the network.
+    pub(crate) fn refuse_download(&mut self, message: String) {
+        let hint = "download to a file, read it, and run it as a separate step";
+        self.add_hard_block("download-run", message, Some(hint));
     }
 }
 

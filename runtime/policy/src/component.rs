@@ -10,7 +10,7 @@ use super::decide::Verdict;
 use super::decision_env::DecisionEnv;
 use super::file::{NetDefault, Profile, Sandbox};
 use super::paths::Roots;
-use super::trust_layers::intersect_roots;
+use super::trust_layers::{add_missing, intersect_roots};
 use super::{ENGINE_VERSION, Policy};
 use lobster_base::digest::Digest;
 use lobster_base::quantity::{Bytes, Span};
@@ -81,11 +81,7 @@ impl ComponentPolicy {
         };
         self.clock = both(self.clock, lower.clock);
         self.random = both(self.random, lower.random);
-        for kind in lower.ask {
-            if !self.ask.contains(&kind) {
-                self.ask.push(kind);
-            }
-        }
+        add_missing(&mut self.ask, lower.ask);
         let (mine, theirs) = (&mut self.limits, lower.limits);
         mine.fuel = lowest_limit(mine.fuel, theirs.fuel);
         mine.memory = lowest_limit(mine.memory, theirs.memory);

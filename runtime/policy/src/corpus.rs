@@ -43,27 +43,9 @@ struct Case {
     cwd: Option<String>,
     #[serde(default)]
     policy_profile: Option<Profile>,
-    expect: Expected,
+    expect: Verdict,
     #[serde(default, rename = "why")]
     _why: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Expected {
-    Allow,
-    Ask,
-    Deny,
-}
-
-impl From<Expected> for Verdict {
-    fn from(expected: Expected) -> Self {
-        match expected {
-            Expected::Allow => Self::Allow,
-            Expected::Ask => Self::Ask,
-            Expected::Deny => Self::Deny,
-        }
-    }
 }
 
 /// Result of one case.
@@ -129,7 +111,7 @@ impl Policy {
             cases.push(CaseResult {
                 id: case.id,
                 verdict: decision.verdict,
-                expect: case.expect.into(),
+                expect: case.expect,
                 reason: format!("{}: {}", decision.reason_code, decision.message),
             });
         }

@@ -49,7 +49,7 @@ impl Proposal {
 }
 
 /// Outcome of a decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// The command may run, with the decision's grant.
@@ -312,7 +312,7 @@ impl Policy {
         let quiet = analysis.draws.iter().all(|draw| draw.catalogued);
         let Analysis { mut findings, commands, rules, roots, .. } = analysis;
         if self.is_open() {
-            findings.retain(|f| f.hard.is_some());
+            findings.retain(|f| f.level == FindingLevel::Hard);
         }
         findings.sort_by_key(|f| std::cmp::Reverse(f.level));
         let unattended = self.file().profile == Profile::ReadOnly;
@@ -374,7 +374,7 @@ impl Policy {
         Decision {
             verdict,
             reason_code,
-            hard: findings.first().is_some_and(|f| f.hard.is_some()),
+            hard: findings.first().is_some_and(|f| f.level == FindingLevel::Hard),
             message,
             hint,
             span,
@@ -420,13 +420,7 @@ impl Policy {
         let mut grant = Grant {
             fs_read: sandbox.fs.read.iter().map(resolve).collect(),
             fs_deny: sandbox.fs.deny.iter().map(resolve).collect(),
-            fs_protect: sandbox
-                .fs
-                .protect
-                .iter()
-                .map(resolve)
-                .chain(env.protected.iter().map(resolve))
-                .collect(),
+            fs_protect: sandbox.fs.protect.iter().chain(&env.protected).map(resolve).collect(),
             env: sandbox.env.pass.clone(),
             net: match sandbox.net.default {
                 _ if quiet => NetGrant::None,
@@ -499,21 +493,19 @@ fn ask_terms(rules: &[&Rule]) -> super::AskTerms {
     const UNSAID: Span = Span(std::time::Duration::from_secs(24 * 3600));
     /// Matches no approver, for rules whose approvers have no one in common.
     const NOBODY: &str = "no one: the rules name different approvers";
-    let mut terms = super::AskTerms { ttl: UNSAID, ..super::AskTerms::default() };
-    let mut first = true;
-    for ask in rules.iter().filter_map(|rule| rule.ask.as_ref()) {
-        if std::mem::take(&mut first) {
-            terms = ask.clone();
-        } else {
-            terms.ttl = terms.ttl.min(ask.ttl);
-            terms.remember = terms.remember.min(ask.remember);
+    let mut asks = rules.iter().filter_map(|rule| rule.ask.as_ref());
+    let Some(mut terms) = asks.next().cloned() else {
+        return super::AskTerms { ttl: UNSAID, ..super::AskTerms::default() };
+    };
+    for ask in asks {
+        terms.ttl = terms.ttl.min(ask.ttl);
+        terms.remember = terms.remember.min(ask.remember);
+        if terms.approvers.is_empty() {
+            terms.approvers.clone_from(&ask.approvers);
+        } else if !ask.approvers.is_empty() {
+            terms.approvers.retain(|who| ask.approvers.contains(who));
             if terms.approvers.is_empty() {
-                terms.approvers.clone_from(&ask.approvers);
-            } else if !ask.approvers.is_empty() {
-                terms.approvers.retain(|who| ask.approvers.contains(who));
-                if terms.approvers.is_empty() {
-                    terms.approvers.push(NOBODY.to_owned());
-                }
+                terms.approvers.push(NOBODY.to_owned());
             }
         }
     }

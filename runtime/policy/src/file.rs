@@ -23,7 +23,7 @@ pub use self::sandbox::{
 
 /// A whole policy document (format 1). Every table may be left out; an absent field has the strict
 /// default shown on it.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyFile {
     /// Format version; 1.

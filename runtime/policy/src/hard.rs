@@ -131,7 +131,7 @@ const RECURSIVE_DELETE_HINT: &str = "name the files or directories below the wor
 impl Analysis<'_> {
     /// Checks for commands that never run.
     pub(crate) fn check_hard(&mut self, name: &str, args: &[Arg], input: &CommandInput) {
-        for rule in self.policy.hard_extra() {
+        for rule in &self.policy.file().hard.extra {
             if hard_rule_matches(rule, name, args) {
                 self.add_hard_block(&rule.id, format!("{name} is blocked by the policy"), None);
             }
@@ -141,7 +141,7 @@ impl Analysis<'_> {
         }
         if let Some((_, id, what)) = NEVER.iter().find(|(program, ..)| *program == name) {
             let reads = match name {
-                "passwd" | "chage" => has_flag(args, &["-S", "--status", "-l"]) && name == "chage",
+                "chage" => has_flag(args, &["-S", "--status", "-l"]),
                 "modprobe" => {
                     has_flag(args, &["-n", "--dry-run", "--show-depends", "-D", "-c", "--showconfig"])
                 }
@@ -172,7 +172,7 @@ impl Analysis<'_> {
                     self.add_hard_block("power", "init changes the run level", None);
                 }
             }
-            "mount" if !args.is_empty() && args.iter().any(|a| !is_listing_flag(&a.text)) => {
+            "mount" if args.iter().any(|a| !LISTING_FLAGS.contains(&a.text.as_str())) => {
                 self.add_hard_block("mount", "mount changes the host's file systems", None);
             }
             "crontab" if args.iter().any(|a| is_flag(&a.text, "-r")) => {
@@ -228,13 +228,7 @@ impl Analysis<'_> {
         if let Some((_, harmless)) = DISK_TOOLS.iter().find(|(program, _)| *program == name) {
             let lists = args.iter().any(|a| harmless.contains(&a.text.as_str()));
             let wipes = name == "wipefs"
-                && !args.iter().any(|a| {
-                    is_flag(&a.text, "-a")
-                        || is_flag(&a.text, "--all")
-                        || is_flag(&a.text, "-o")
-                        || is_flag(&a.text, "--offset")
-                        || a.unknown
-                });
+                && !args.iter().any(|a| a.unknown || is_any_flag(a, &["-a", "--all", "-o", "--offset"]));
             if !lists && !wipes {
                 self.add_hard_block("raw-device", format!("{name} changes a disk"), None);
             }
@@ -251,16 +245,12 @@ impl Analysis<'_> {
         if name == "mdadm" && has_flag(args, &["--zero-superblock", "--stop", "-S", "--fail", "--remove"]) {
             self.add_hard_block("volume", "mdadm removes storage", None);
         }
-        if name == "hdparm"
-            && args.iter().any(|a| {
-                a.text.starts_with("--security")
-                    || a.text.starts_with("--trim")
-                    || a.text.starts_with("--make-bad")
-            })
-        {
+        let changes_disk =
+            |a: &Arg| ["--security", "--trim", "--make-bad"].iter().any(|start| a.text.starts_with(start));
+        if name == "hdparm" && args.iter().any(changes_disk) {
             self.add_hard_block("raw-device", "hdparm changes a disk", None);
         }
-        if name == "badblocks" && args.iter().any(|a| is_flag(&a.text, "-w") || is_flag(&a.text, "-n")) {
+        if name == "badblocks" && args.iter().any(|a| is_any_flag(a, &["-w", "-n"])) {
             self.add_hard_block("raw-device", "badblocks writes to a disk", None);
         }
         if name == "debugfs" && has_flag(args, &["-w"]) {
@@ -273,15 +263,10 @@ impl Analysis<'_> {
     }
 
     fn check_remove(&mut self, name: &str, args: &[Arg]) {
-        let recursive = name == "srm"
-            || before_end(args)
-                .any(|a| is_flag(&a.text, "-r") || is_flag(&a.text, "-R") || is_flag(&a.text, "--recursive"))
-            || args.iter().any(|a| a.unknown_start && a.text.is_empty() && !a.quoted);
         if before_end(args).any(|a| a.text.len() > 4 && is_flag(&a.text, "--no-preserve-root")) {
             self.add_hard_block("rm-root", format!("{name} may remove the root"), None);
         }
-        let certain = before_end(args)
-            .any(|a| is_flag(&a.text, "-r") || is_flag(&a.text, "-R") || is_flag(&a.text, "--recursive"));
+        let recursive = before_end(args).any(|a| is_any_flag(a, &["-r", "-R", "--recursive"]));
         for arg in operands(args) {
             if arg.vital && matches!(arg.text.as_str(), "" | "/" | "/*") {
                 self.add_hard_block(
@@ -293,7 +278,7 @@ impl Analysis<'_> {
             if arg.unknown_start && !arg.unset {
                 // A path with an unknown start is judged as if that part were empty: `rm -rf "$DIR"/`
                 // may be `rm -rf /`.
-                if certain && !arg.text.is_empty() && self.roots.is_vital(&self.target_path(arg)) {
+                if recursive && !arg.text.is_empty() && self.roots.is_vital(&self.target_path(arg)) {
                     self.deny_hint(
                         "dynamic-delete",
                         format!("{name} removes everything if the start of {} is empty", arg.display_text()),
@@ -306,7 +291,7 @@ impl Analysis<'_> {
                 continue;
             }
             let path = self.target_path(arg);
-            if recursive && certain && self.roots.is_vital(&path) {
+            if recursive && self.roots.is_vital(&path) {
                 self.add_hard_block(
                     "rm-root",
                     format!("{name} removes {path} and everything below"),
@@ -319,16 +304,14 @@ impl Analysis<'_> {
     }
 
     fn check_recursive_change(&mut self, name: &str, args: &[Arg]) {
-        let recursive = before_end(args).any(|a| {
-            is_flag(&a.text, "-R")
-                || is_flag(&a.text, "--recursive")
-                || (name == "restorecon" && is_flag(&a.text, "-r"))
-        });
+        let flags: &[&str] =
+            if name == "restorecon" { &["-R", "--recursive", "-r"] } else { &["-R", "--recursive"] };
+        let recursive = before_end(args).any(|a| is_any_flag(a, flags));
         let skip = usize::from(
             matches!(name, "chmod" | "chown" | "chgrp" | "chcon")
                 && !args.iter().any(|a| a.text.starts_with("--reference")),
         );
-        for arg in operands(args).skip(skip.min(1)) {
+        for arg in operands(args).skip(skip) {
             let path = self.target_path(arg);
             if recursive && !arg.text.is_empty() && self.roots.is_vital(&path) {
                 self.add_hard_block(
@@ -452,11 +435,10 @@ impl Analysis<'_> {
                 }
             }
         }
-        let only_lists = has_flag(args, &["-l", "-L", "--list"]);
-        for arg in &operands {
-            if only_lists {
-                break;
-            }
+        if has_flag(args, &["-l", "-L", "--list"]) {
+            operands.clear();
+        }
+        for arg in operands {
             if name == "kill" {
                 let target = arg.text.trim();
                 if arg.supervisor || arg.text.contains("PPID") {
@@ -481,7 +463,7 @@ impl Analysis<'_> {
             }
         }
         if name != "kill"
-            && args.iter().any(|a| is_flag(&a.text, "-u") || is_flag(&a.text, "-U"))
+            && args.iter().any(|a| is_any_flag(a, &["-u", "-U"]))
             && args.iter().any(|a| a.text == "root" || a.text == "0")
         {
             self.add_hard_block("kill-all", format!("{name} signals every process of a user"), None);
@@ -489,15 +471,13 @@ impl Analysis<'_> {
     }
 
     fn check_netcat(&mut self, name: &str, args: &[Arg]) {
-        let runs = args.iter().any(|a| {
+        let runs = |a: &Arg| {
+            let starts = ["--sh-exec", "--exec=", "--lua-exec"];
             is_flag(&a.text, "-e")
-                || a.text == "-c"
-                || a.text == "--exec"
-                || a.text.starts_with("--sh-exec")
-                || a.text.starts_with("--exec=")
-                || a.text.starts_with("--lua-exec")
-        });
-        if runs {
+                || matches!(a.text.as_str(), "-c" | "--exec")
+                || starts.iter().any(|start| a.text.starts_with(start))
+        };
+        if args.iter().any(runs) {
             self.add_hard_block("remote-shell", format!("{name} connects a program to the network"), None);
         }
     }
@@ -531,6 +511,10 @@ impl Analysis<'_> {
     }
 }
 
+fn is_any_flag(arg: &Arg, flags: &[&str]) -> bool {
+    flags.iter().any(|flag| is_flag(&arg.text, flag))
+}
+
 fn has_flag(args: &[Arg], flags: &[&str]) -> bool {
     args.iter().any(|a| flags.contains(&a.text.as_str()))
 }
@@ -539,11 +523,8 @@ fn only_asks_for_help(args: &[Arg]) -> bool {
     matches!(args, [one] if matches!(one.text.as_str(), "--help" | "--version" | "-V" | "-?"))
 }
 
-fn is_listing_flag(text: &str) -> bool {
-    text.starts_with('-')
-        && !text.contains("remount")
-        && matches!(text, "-l" | "-v" | "-V" | "--version" | "--show-labels" | "-h" | "--help")
-}
+/// Arguments with which `mount` only lists.
+const LISTING_FLAGS: &[&str] = &["-l", "-v", "-V", "--version", "--show-labels", "-h", "--help"];
 
 fn before_end(args: &[Arg]) -> impl Iterator<Item = &Arg> {
     args.iter().take_while(|a| a.text != "--")

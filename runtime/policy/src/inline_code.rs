@@ -56,8 +56,9 @@ impl Analysis<'_> {
     }
 
     /// Reads code that a program passes to `sh -c`.
-    pub(crate) fn walk_sh(&mut self, code: &str) -> Flow {
-        self.walk_child(code, Vec::new())
+    pub(crate) fn run_code(&mut self, args: &[Arg], by: &str) -> Flow {
+        let code = self.code_text(args, by);
+        code.map_or_else(Flow::default, |code| self.walk_child(&code, Vec::new()))
     }
 
     /// Reads the code of a shell wherever it comes from.
@@ -112,11 +113,10 @@ impl Analysis<'_> {
             };
             let positional = positional.get(1..).unwrap_or(&[]).to_vec();
             let code = code.clone();
-            let flow = match self.code_text(&[code], &format!("{name} -c")) {
+            return match self.code_text(&[code], &format!("{name} -c")) {
                 Some(text) => self.walk_child_with(&text, positional, &inv.input),
                 None => Flow { shell: true, ..Flow::default() },
             };
-            return flow;
         }
         match rest.first() {
             Some(file)
@@ -132,11 +132,7 @@ impl Analysis<'_> {
 
     fn script_file(&mut self, name: &str, file: &Arg, check_only: bool) {
         if file.taint.network {
-            self.add_hard_block(
-                "download-run",
-                format!("{name} runs code that comes from the network"),
-                Some("download to a file, read it, and run it as a separate step"),
-            );
+            self.refuse_download(format!("{name} runs code that comes from the network"));
         }
         if file.taint.decoded {
             self.add_denial("obfuscated", format!("{name} runs decoded data"));
@@ -153,11 +149,7 @@ impl Analysis<'_> {
     fn shell_reads_input(&mut self, name: &str, input: &CommandInput) -> Flow {
         let taint = input.taint();
         if taint.network {
-            self.add_hard_block(
-                "download-run",
-                format!("{name} runs code from the network"),
-                Some("download to a file, read it, and run it as a separate step"),
-            );
+            self.refuse_download(format!("{name} runs code from the network"));
         }
         if input.is_disputed() {
             self.flag_unsupported(DISPUTED);
@@ -201,19 +193,14 @@ impl Analysis<'_> {
         let by_name = combined_taint(args);
         self.facts.opaque = true;
         if by_name.network || inv.input.taint().network {
-            self.add_hard_block(
-                "download-run",
-                format!("{name} runs code from the network"),
-                Some("download to a file, read it, and run it as a separate step"),
-            );
+            self.refuse_download(format!("{name} runs code from the network"));
         }
         if by_name.decoded || inv.input.taint().decoded {
             self.add_denial("obfuscated", format!("{name} runs decoded data"));
         }
         self.require_approval("opaque-code", format!("{name} runs code that the analysis cannot read"));
         for arg in args {
-            let text = arg.text.clone();
-            self.scan_code(&text, name);
+            self.scan_code(&arg.text, name);
         }
         if let Some(text) = inv.input.known_text().map(str::to_owned) {
             self.scan_code(&text, name);
@@ -285,8 +272,8 @@ impl Analysis<'_> {
             return;
         }
         probe.walk_list(&script.list, &CommandInput::Empty);
-        let counts = |id: &String| !strong_only || STRONG.contains(&id.as_str());
-        if let Some(hit) = probe.findings.iter().find(|f| f.hard.as_ref().is_some_and(counts)) {
+        let counts = |id: &str| !strong_only || STRONG.contains(&id);
+        if let Some(hit) = probe.findings.iter().find(|f| f.code.strip_prefix("hard:").is_some_and(counts)) {
             self.adopt_hard(hit, format!("{by} carries a command that never runs: {}", hit.message));
         }
     }

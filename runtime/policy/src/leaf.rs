@@ -110,9 +110,7 @@ impl<'a> Analysis<'a> {
             flow = flow.join(self.judge_interpreter(name, inv));
         }
         let network = NETWORK.contains(&name);
-        if network {
-            self.facts.net = true;
-        }
+        self.facts.net |= network;
         // A rule that asks has already asked, with its own grant.
         if !allowed && !asked {
             if version {
@@ -140,12 +138,8 @@ impl<'a> Analysis<'a> {
         if program.is_none() && !allowed && !asked {
             self.require_approval("unknown-program", format!("{name} is not in a trusted directory"));
         }
-        if DOWNLOADERS.contains(&name) {
-            flow.taint.network = true;
-        }
-        if DECODERS.contains(&name) {
-            flow.taint.decoded = true;
-        }
+        flow.taint.network |= DOWNLOADERS.contains(&name);
+        flow.taint.decoded |= DECODERS.contains(&name);
         flow.numeric = prints_numbers(name, args);
         // Filters that pass their input on unchanged.
         if matches!(name, "cat" | "tee") && args.iter().all(|a| name == "tee" || a.text == "-") {
@@ -179,7 +173,7 @@ impl<'a> Analysis<'a> {
         Flow { shell: true, taint: combined_taint(args), ..Flow::default() }
     }
 
-    fn adopt_hard_of(&mut self, probe: &Analysis<'_>) {
+    pub(crate) fn adopt_hard_of(&mut self, probe: &Analysis<'_>) {
         if let Some(hit) = probe.hard_finding() {
             self.adopt_hard(hit, hit.message.clone());
         }
@@ -251,16 +245,13 @@ impl<'a> Analysis<'a> {
             if !self.rule_matches(rule, name, &inv.args, program) {
                 continue;
             }
+            let why = |unsaid| format!("{name}: {}", rule.why.as_deref().unwrap_or(unsaid));
             match rule.effect {
-                Effect::Deny => {
-                    let why = rule.why.clone().unwrap_or_else(|| "a rule denies it".to_owned());
-                    self.by_rule(FindingLevel::Deny, rule, format!("{name}: {why}"));
-                }
+                Effect::Deny => self.by_rule(FindingLevel::Deny, rule, why("a rule denies it")),
                 Effect::Ask => {
                     asked = true;
                     rules.push(rule);
-                    let why = rule.why.clone().unwrap_or_else(|| "a rule asks".to_owned());
-                    self.by_rule(FindingLevel::Ask, rule, format!("{name}: {why}"));
+                    self.by_rule(FindingLevel::Ask, rule, why("a rule asks"));
                 }
                 Effect::Allow if policy.may_grant(rule) => {
                     rules.push(rule);
@@ -329,10 +320,7 @@ impl<'a> Analysis<'a> {
         } else if is_raw_device(&path) {
             self.add_denial("raw-device", format!("{path} is a raw device"));
         } else if !self.roots.is_readable(&path) {
-            self.require_approval(
-                "read-outside",
-                format!("{} is outside the read roots", rule_path(&path, self.env)),
-            );
+            self.ask_to_read_outside(&path);
         }
     }
 
@@ -348,11 +336,14 @@ impl<'a> Analysis<'a> {
             if before.starts_with('/') && directory.is_empty() { "/" } else { directory },
         );
         if !self.refuse_secret(&path, false) && !self.roots.is_readable(&path) && path != "/dev" {
-            self.require_approval(
-                "read-outside",
-                format!("{} is outside the read roots", rule_path(&path, self.env)),
-            );
+            self.ask_to_read_outside(&path);
         }
+    }
+
+    /// Asks about a path that no read root covers.
+    pub(crate) fn ask_to_read_outside(&mut self, path: &str) {
+        let message = format!("{} is outside the read roots", rule_path(path, self.env));
+        self.require_approval("read-outside", message);
     }
 
     /// Denies a path to a secret, or a pattern that matches one.

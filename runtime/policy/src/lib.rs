@@ -101,21 +101,7 @@ impl Policy {
     /// The policy if no policy file is given: everything runs as before, except hard blocks.
     #[must_use]
     pub fn builtin() -> Self {
-        let file = PolicyFile {
-            version: 1,
-            profile: Profile::Default,
-            extends: Vec::new(),
-            limits: Limits::default(),
-            sandbox: Sandbox::default(),
-            programs: Programs::default(),
-            rules: Vec::new(),
-            locked: Locked::default(),
-            hard: Hard::default(),
-            approvals: Approvals::default(),
-            audit: Audit::default(),
-            components: ComponentPolicy::default(),
-            secrets: std::collections::BTreeMap::new(),
-        };
+        let file = PolicyFile { version: 1, ..PolicyFile::default() };
         Self::new(file, Stance::Open)
     }
 
@@ -193,10 +179,6 @@ impl Policy {
 
     pub(crate) fn rules(&self) -> &[Rule] {
         &self.file.rules
-    }
-
-    pub(crate) fn hard_extra(&self) -> &[HardRule] {
-        &self.file.hard.extra
     }
 
     /// True if an allow rule may grant its rights under this profile: the unattended profiles refuse

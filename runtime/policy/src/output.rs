@@ -1,5 +1,8 @@
 //! Output of `echo` and `printf`, if it follows from their arguments.
 
+use std::iter::Peekable;
+use std::str::Chars;
+
 use super::analysis::Arg;
 
 /// Reason for output that differs from shell to shell and becomes code or words.
@@ -100,58 +103,26 @@ fn decode_escapes(text: &str) -> Option<String> {
             out.push(c);
             continue;
         }
-        let (radix, most) = match chars.next() {
-            None => {
-                out.push('\\');
-                break;
-            }
-            Some('n') => {
-                out.push('\n');
-                continue;
-            }
-            Some('t') => {
-                out.push('\t');
-                continue;
-            }
-            Some('\\') => {
-                out.push('\\');
-                continue;
-            }
-            Some('x') => (16, 2),
-            Some('0') => (8, 3),
-            Some(digit @ '1'..='7') => {
-                let mut value = digit.to_digit(8)?;
-                for _ in 0..2 {
-                    match chars.peek().and_then(|c| c.to_digit(8)) {
-                        Some(next) => {
-                            value = value * 8 + next;
-                            chars.next();
-                        }
-                        None => break,
-                    }
-                }
+        match chars.next() {
+            None | Some('\\') => out.push('\\'),
+            Some('n') => out.push('\n'),
+            Some('t') => out.push('\t'),
+            Some('x') => out.push(char::from_u32(take_digits(&mut chars, 0, 16, 2))?),
+            Some('0') => out.push(char::from_u32(take_digits(&mut chars, 0, 8, 3))?),
+            Some(first @ '1'..='7') => {
+                let value = take_digits(&mut chars, first.to_digit(8)?, 8, 2);
                 out.push(char::from_u32(value & 0xff)?);
-                continue;
             }
-            Some(other) => {
-                out.push('\\');
-                out.push(other);
-                continue;
-            }
-        };
-        let mut value = 0;
-        for _ in 0..most {
-            match chars.peek().and_then(|c| c.to_digit(radix)) {
-                Some(next) => {
-                    value = value * radix + next;
-                    chars.next();
-                }
-                None => break,
-            }
+            Some(other) => out.extend(['\\', other]),
         }
-        out.push(char::from_u32(value)?);
     }
     Some(out)
+}
+
+/// Value of a number that begins with `start` and has up to `most` more digits.
+pub(crate) fn take_digits(chars: &mut Peekable<Chars<'_>>, start: u32, radix: u32, most: usize) -> u32 {
+    let digits = std::iter::from_fn(|| chars.next_if(|c| c.is_digit(radix))?.to_digit(radix));
+    digits.take(most).fold(start, |value, digit| value * radix + digit)
 }
 
 #[cfg(test)]

@@ -139,15 +139,10 @@ struct PathPattern {
 
 impl PathPattern {
     fn new(text: &str, env: &DecisionEnv) -> Self {
-        let (negated, text) = match text.strip_prefix('!') {
-            Some(rest) => (true, rest),
-            None => (false, text),
-        };
-        let expanded = expand_root(text, env);
-        Self {
-            negated,
-            components: expanded.split('/').filter(|c| !c.is_empty()).map(str::to_owned).collect(),
-        }
+        let denied = text.strip_prefix('!');
+        let expanded = expand_root(denied.unwrap_or(text), env);
+        let components = path_components(&expanded).into_iter().map(str::to_owned).collect();
+        Self { negated: denied.is_some(), components }
     }
 
     /// True if the pattern names `path` or a directory above it.
@@ -224,13 +219,7 @@ pub(crate) fn leaves_upwards(text: &str) -> bool {
 /// `/proc/<pid>/root` becomes the root that it shows.
 pub(crate) fn normalise_path(cwd: &str, text: &str) -> String {
     let mut out: Vec<&str> = Vec::new();
-    let joined;
-    let full = if text.starts_with('/') {
-        text
-    } else {
-        joined = format!("{cwd}/{text}");
-        &joined
-    };
+    let full = if text.starts_with('/') { text.to_owned() } else { format!("{cwd}/{text}") };
     for component in full.split('/') {
         match component {
             "" | "." => {}
@@ -245,15 +234,7 @@ pub(crate) fn normalise_path(cwd: &str, text: &str) -> String {
             other => out.push(other),
         }
     }
-    let mut path = String::with_capacity(full.len());
-    for component in out {
-        path.push('/');
-        path.push_str(component);
-    }
-    if path.is_empty() {
-        path.push('/');
-    }
-    path
+    format!("/{}", out.join("/"))
 }
 
 /// True if these are the components of `/proc/<pid>` or of one of its tasks.
@@ -376,11 +357,7 @@ impl Roots {
                     last.chars().any(|c| c != '*') && (last == base || glob_match(base, last))
                 })
         }) && base.chars().filter(|c| !matches!(c, '*' | '?')).count() >= 2
-            && !self.is_example(base)
-    }
-
-    fn is_example(&self, base: &str) -> bool {
-        self.secrets.iter().any(|p| p.negated && p.components.last().is_some_and(|last| last == base))
+            && !self.secrets.iter().any(|p| p.negated && p.components.last().is_some_and(|last| last == base))
     }
 
     /// True if steps may read `path`.

@@ -109,10 +109,6 @@ impl SecretReference {
     pub fn is_for_steps(&self) -> bool {
         self.hosts.is_empty() && !matches!(self.origin, SecretOrigin::Login(_))
     }
-
-    fn find_problem(&self) -> Option<&'static str> {
-        self.origin.find_problem()
-    }
 }
 
 impl SecretOrigin {
@@ -173,7 +169,7 @@ pub(super) fn check_references(
         let named = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
             && name.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c));
         let problem =
-            if named { reference.find_problem() } else { Some("a name has letters, digits, _ . -") };
+            if named { reference.origin.find_problem() } else { Some("a name has letters, digits, _ . -") };
         if let Some(message) = problem {
             return Err(PolicyError::Secret {
                 origin: origin.to_owned(),

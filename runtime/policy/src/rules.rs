@@ -15,9 +15,8 @@ pub(crate) fn matches_command(
     args: &[Arg],
     program: Option<&str>,
 ) -> bool {
-    if rule.effect == Effect::Allow
-        && (program.is_none() || args.iter().any(|a| a.known_text().is_none() || a.may_be_flag()))
-    {
+    let allows = rule.effect == Effect::Allow;
+    if allows && (program.is_none() || args.iter().any(|a| a.known_text().is_none() || a.may_be_flag())) {
         return false;
     }
     if let Some(pattern) = &rule.argv {
@@ -30,44 +29,33 @@ pub(crate) fn matches_command(
         program.is_some() && analysis.resolve_program(wanted).as_deref() == program
     } else {
         wanted == name
-            && (program.is_none()
-                || rule.effect != Effect::Allow
-                || analysis.resolve_program(wanted).as_deref() == program)
+            && (program.is_none() || !allows || analysis.resolve_program(wanted).as_deref() == program)
     };
-    same && rule.args.as_ref().is_none_or(|shape| {
-        let rest = args.get(1..).unwrap_or(&[]);
-        matches_shape(shape, rest, rule.effect == Effect::Allow)
-    }) && (rule.effect != Effect::Allow || lists_every_option(analysis, rule, args.get(1..).unwrap_or(&[])))
+    let rest = args.get(1..).unwrap_or(&[]);
+    same && rule.args.as_ref().is_none_or(|shape| matches_shape(shape, rest, allows))
+        && (!allows || lists_every_option(analysis, rule, rest))
 }
 
-fn matches_exactly(
+fn matches_exactly<'p>(
     analysis: &Analysis<'_>,
-    pattern: &[ArgPattern],
+    pattern: &'p [ArgPattern],
     args: &[Arg],
     program: Option<&str>,
 ) -> bool {
-    let accepts = |pattern: &ArgPattern, text: &str| match pattern {
-        ArgPattern::Exact(exact) => exact == text,
-        ArgPattern::OneOf(list) => list.one_of.iter().any(|one| one == text),
+    let texts = |pattern: &'p ArgPattern| match pattern {
+        ArgPattern::Exact(exact) => std::slice::from_ref(exact),
+        ArgPattern::OneOf(list) => list.one_of.as_slice(),
     };
     let Some((first, rest)) = pattern.split_first() else {
         return false;
     };
-    let same_program = match first {
-        ArgPattern::Exact(exact) => {
-            program.is_some() && analysis.resolve_program(exact).as_deref() == program
-        }
-        ArgPattern::OneOf(list) => list
-            .one_of
-            .iter()
-            .any(|one| program.is_some() && analysis.resolve_program(one).as_deref() == program),
-    };
-    same_program
+    program.is_some()
+        && texts(first).iter().any(|name| analysis.resolve_program(name).as_deref() == program)
         && args.len() == pattern.len()
         && rest
             .iter()
             .zip(&args[1..])
-            .all(|(p, a)| a.known_text().is_some_and(|text| accepts(p, &name_step_home(text))))
+            .all(|(p, a)| a.known_text().is_some_and(|text| texts(p).contains(&name_step_home(text))))
 }
 
 fn matches_shape(shape: &ArgShape, args: &[Arg], allows: bool) -> bool {
@@ -148,8 +136,7 @@ fn is_listed(text: &str, listed: &[&str]) -> bool {
     if rest.starts_with('-') {
         return listed.iter().any(|flag| flag.starts_with("--") && named(flag) == named(text));
     }
-    listed.contains(&text)
-        || (!rest.is_empty() && rest.chars().all(|c| listed.iter().any(|flag| flag.chars().eq(['-', c]))))
+    listed.contains(&text) || rest.chars().all(|c| listed.iter().any(|flag| flag.chars().eq(['-', c])))
 }
 
 /// Spelling of a long option for comparison: clients accept `_` for `-`.

@@ -266,8 +266,7 @@ impl Policy {
     }
 
     fn with_catalogue_only() -> Self {
-        let file = super::PolicyFile { ..Self::builtin().file };
-        Self::new(file, super::Stance::Closed)
+        Self::new(Self::builtin().file, super::Stance::Closed)
     }
 
     /// Compares this policy with observed runs.

@@ -149,14 +149,10 @@ impl Analysis<'_> {
             "docker" | "podman" | "nerdctl" | "ctr" => self.judge_container(name, args),
             "kubectl" | "oc" => self.remote_exec(name, args),
             "ssh" => self.judge_ssh(args),
-            "tmux" | "screen" | "xterm" | "gnome-terminal" | "konsole" | "git" | "make" | "gmake"
-            | "ninja" | "just" | "vim" | "ssh-agent" | "expect" | "ansible" | "mail" | "man" => {
+            "tmux" | "screen" | "xterm" | "gnome-terminal" | "konsole" | "make" | "gmake" | "ninja"
+            | "just" | "vim" | "ssh-agent" | "expect" | "ansible" | "mail" | "man" => {
                 for arg in args {
-                    let text = arg.text.clone();
-                    let weak = name != "vim" && name != "git";
-                    if name != "git" {
-                        self.probe_text(&text, name, weak);
-                    }
+                    self.probe_text(&arg.text, name, name != "vim");
                 }
             }
             _ => {}
@@ -171,10 +167,7 @@ impl Analysis<'_> {
             name,
             "gzip" | "gunzip" | "bzip2" | "bunzip2" | "xz" | "unxz" | "zstd" | "unzstd" | "lz4"
         ) && args.iter().any(|a| {
-            a.text == "--stdout"
-                || a.text == "--to-stdout"
-                || a.text == "--list"
-                || a.text == "--test"
+            matches!(a.text.as_str(), "--stdout" | "--to-stdout" | "--list" | "--test")
                 || (a.text.starts_with('-') && !a.text.starts_with("--") && a.text.contains(['c', 'l', 't']))
         });
         if to_stdout {
@@ -230,9 +223,8 @@ impl Analysis<'_> {
         if !in_place {
             return;
         }
-        let scripted = args
-            .iter()
-            .any(|a| a.text.starts_with("-e") || a.text.starts_with("-f") || a.text.starts_with("--expr"));
+        let begins_script = |a: &Arg| ["-e", "-f", "--expr"].iter().any(|flag| a.text.starts_with(flag));
+        let scripted = args.iter().any(begins_script);
         let list = operands_without_values(args, "efl");
         for arg in list.iter().skip(usize::from(!scripted)) {
             self.write_path(arg, "sed -i changes files");
@@ -250,21 +242,14 @@ impl Analysis<'_> {
             }
             create |= matches!(arg.text.as_str(), "--create" | "--append" | "--update");
             extract |= matches!(arg.text.as_str(), "--extract" | "--get");
-            if let Some(command) = arg.text.split_once("exec=").map(|(_, c)| c.to_owned()) {
-                self.probe_code(&command, "tar");
+            if let Some((_, command)) = arg.text.split_once("exec=") {
+                self.probe_code(command, "tar");
             }
-            if let Some(command) = arg
-                .text
-                .split_once('=')
-                .filter(|(flag, _)| {
-                    "--to-command".starts_with(flag)
-                        || "--use-compress-program".starts_with(flag)
-                        || "--info-script".starts_with(flag)
-                        || "--rsh-command".starts_with(flag)
-                })
-                .map(|(_, c)| c.to_owned())
+            let takes_code = ["--to-command", "--use-compress-program", "--info-script", "--rsh-command"];
+            if let Some((flag, command)) = arg.text.split_once('=')
+                && takes_code.iter().any(|full| full.starts_with(flag))
             {
-                self.probe_code(&command, "tar");
+                self.probe_code(command, "tar");
             }
         }
         let absolute = args.iter().any(|a| a.text == "-P" || a.text == "--absolute-names");
@@ -300,8 +285,7 @@ impl Analysis<'_> {
                 "--privileged" => value != "false",
                 "--pid" | "--ipc" | "--uts" | "--userns" | "--cgroupns" => value == "host",
                 "--network" | "--net" => value == "host",
-                "--cap-add" => true,
-                "--device" | "--device-cgroup-rule" | "--volumes-from" => true,
+                "--cap-add" | "--device" | "--device-cgroup-rule" | "--volumes-from" => true,
                 "--security-opt" => value.contains("unconfined") || value.contains("disable"),
                 "-v" | "--volume" => self.is_host_mount(value),
                 "--mount" => value.split(',').any(|part| {
@@ -323,10 +307,7 @@ impl Analysis<'_> {
 
     fn is_host_mount(&self, value: &str) -> bool {
         let source = value.split(':').next().unwrap_or(value);
-        if source.contains("docker.sock")
-            || source.contains("containerd.sock")
-            || source.contains("podman.sock")
-        {
+        if ["docker.sock", "containerd.sock", "podman.sock"].iter().any(|socket| source.contains(socket)) {
             return true;
         }
         if !source.starts_with(['/', '~', '.']) {

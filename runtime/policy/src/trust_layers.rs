@@ -247,25 +247,14 @@ fn tighten_policy(mut ceiling: PolicyFile, layer: PolicyFile) -> PolicyFile {
     }
     sandbox.changes = sandbox.changes.max(lower.changes);
     sandbox.agent_changes = sandbox.agent_changes.max(lower.agent_changes);
-    for control in lower.minimum {
-        if !sandbox.minimum.contains(&control) {
-            sandbox.minimum.push(control);
-        }
-    }
+    add_missing(&mut sandbox.minimum, lower.minimum);
     sandbox.fs.read = intersect_roots(&sandbox.fs.read, &lower.fs.read);
     sandbox.fs.write = intersect_roots(&sandbox.fs.write, &lower.fs.write);
     // An exception in a lower layer would undo a denial.
-    for entry in lower.fs.deny.into_iter().filter(|entry| !entry.starts_with('!')) {
-        if !sandbox.fs.deny.contains(&entry) {
-            sandbox.fs.deny.push(entry);
-        }
-    }
-    for path in lower.fs.protect {
-        if !sandbox.fs.protect.contains(&path) {
-            sandbox.fs.protect.push(path);
-        }
-    }
-    if lower.net.default.freedom_rank() < sandbox.net.default.freedom_rank() {
+    let denied = lower.fs.deny.into_iter().filter(|entry| !entry.starts_with('!'));
+    add_missing(&mut sandbox.fs.deny, denied);
+    add_missing(&mut sandbox.fs.protect, lower.fs.protect);
+    if lower.net.default < sandbox.net.default {
         if lower.net.default == NetDefault::Hosts && sandbox.net.default == NetDefault::HostNetwork {
             sandbox.net.hosts.clone_from(&lower.net.hosts);
         }
@@ -278,19 +267,14 @@ fn tighten_policy(mut ceiling: PolicyFile, layer: PolicyFile) -> PolicyFile {
     ceiling.programs.trusted_dirs.retain(|dir| layer.programs.trusted_dirs.contains(dir));
     for (name, path) in layer.programs.pin {
         // A pin restricts a name to one file; it cannot move a pinned name.
-        let trusted = ceiling.programs.trusted_dirs.iter().any(|dir| is_under(&path, dir));
-        if trusted {
+        if ceiling.programs.trusted_dirs.iter().any(|dir| is_under(&path, dir)) {
             ceiling.programs.pin.entry(name).or_insert(path);
         }
     }
-    let allowed_before: Vec<Rule> = std::mem::take(&mut ceiling.rules);
-    let covered_before: BTreeSet<String> = allowed_before.iter().map(|r| r.id.clone()).collect();
-    ceiling.rules = allowed_before;
+    let covered_before: BTreeSet<String> = ceiling.rules.iter().map(|r| r.id.clone()).collect();
     for mut rule in layer.rules {
         match rule.effect {
-            Effect::Deny | Effect::Ask => {
-                rule.grant = super::RuleGrant::default();
-            }
+            Effect::Deny | Effect::Ask => rule.grant = super::RuleGrant::default(),
             Effect::Allow => {
                 // A lower layer may not allow a command about which the ceiling would ask, so its allow
                 // rules become questions.
@@ -307,17 +291,18 @@ fn tighten_policy(mut ceiling: PolicyFile, layer: PolicyFile) -> PolicyFile {
     let listed = layer.locked.components;
     ceiling.locked.components.retain(|one| listed.is_empty() || listed.contains(one));
     ceiling.locked.argv.retain(|argv| layer.locked.argv.is_empty() || layer.locked.argv.contains(argv));
-    for rule in layer.hard.extra {
-        if !ceiling.hard.extra.contains(&rule) {
-            ceiling.hard.extra.push(rule);
-        }
-    }
-    for redaction in layer.audit.redact {
-        if !ceiling.audit.redact.contains(&redaction) {
-            ceiling.audit.redact.push(redaction);
-        }
-    }
+    add_missing(&mut ceiling.hard.extra, layer.hard.extra);
+    add_missing(&mut ceiling.audit.redact, layer.audit.redact);
     ceiling
+}
+
+/// Adds the entries that a list does not have yet.
+pub(super) fn add_missing<T: PartialEq>(list: &mut Vec<T>, more: impl IntoIterator<Item = T>) {
+    for entry in more {
+        if !list.contains(&entry) {
+            list.push(entry);
+        }
+    }
 }
 
 /// Roots that both lists allow: of two nested roots, the inner one.

@@ -60,31 +60,15 @@ const fn new_wrapper(
     Wrapper { names, values, long_values, operands, code: &[], kind }
 }
 
+/// Command interpreters.
+const SHELLS: &[&str] = &[
+    "sh", "bash", "dash", "ash", "zsh", "ksh", "ksh93", "mksh", "lksh", "pdksh", "rbash", "rksh", "fish",
+    "csh", "tcsh", "yash", "posh", "elvish", "nu", "xonsh", "hush",
+];
+
 /// True if `name` is a command interpreter.
 pub(crate) fn is_shell(name: &str) -> bool {
-    matches!(
-        name,
-        "sh" | "bash"
-            | "dash"
-            | "ash"
-            | "zsh"
-            | "ksh"
-            | "ksh93"
-            | "mksh"
-            | "lksh"
-            | "pdksh"
-            | "rbash"
-            | "rksh"
-            | "fish"
-            | "csh"
-            | "tcsh"
-            | "yash"
-            | "posh"
-            | "elvish"
-            | "nu"
-            | "xonsh"
-            | "hush"
-    )
+    SHELLS.contains(&name)
 }
 
 impl Analysis<'_> {
@@ -116,9 +100,7 @@ impl Analysis<'_> {
         }
         let mut flow = Flow::default();
         for code in code {
-            if let Some(text) = self.code_text(&[code], name) {
-                flow = flow.join(self.walk_sh(&text));
-            }
+            flow = flow.join(self.run_code(&[code], name));
         }
         if matches!(name, "at" | "batch")
             && let Some(text) = inv.input.known_text().map(str::to_owned)
@@ -139,21 +121,10 @@ impl Analysis<'_> {
         }
         if matches!(wrapper.kind, Kind::Through) {
             self.known_options(wrapper, name, own, &values);
-        }
-        if !matches!(wrapper.kind, Kind::Through) {
+        } else {
             self.probe_suffixes(&inv.args[1..]);
         }
-        let rest = rest.to_vec();
-        let next = if name == "time" && inv.is_plain {
-            self.follow_wrapped_command(rest, inv, true)
-        } else if name == "busybox" {
-            let outer = std::mem::replace(&mut self.is_applet, true);
-            let flow = self.follow_wrapped_command(rest, inv, false);
-            self.is_applet = outer;
-            flow
-        } else {
-            self.follow_wrapped_command(rest, inv, false)
-        };
+        let next = self.follow_wrapped_command(rest.to_vec(), inv, name == "time" && inv.is_plain);
         Some(flow.join(next))
     }
 
@@ -203,11 +174,7 @@ impl Analysis<'_> {
         if own.iter().enumerate().any(executes) {
             return self.follow_wrapped_command(rest.to_vec(), inv, false);
         }
-        let rest = rest.to_vec();
-        match self.code_text(&rest, "watch") {
-            Some(code) => self.walk_sh(&code),
-            None => Flow::default(),
-        }
+        self.run_code(rest, "watch")
     }
 
     fn follow_flock(&mut self, inv: &Invocation) -> Flow {
@@ -226,10 +193,7 @@ impl Analysis<'_> {
         }
         match rest.first() {
             Some(flag) if flag.text == "-c" || flag.text == "--command" => {
-                match self.code_text(&rest[1..], "flock -c") {
-                    Some(code) => self.walk_sh(&code),
-                    None => Flow::default(),
-                }
+                self.run_code(&rest[1..], "flock -c")
             }
             Some(_) | None => self.follow_wrapped_command(rest, inv, false),
         }
@@ -252,11 +216,7 @@ impl Analysis<'_> {
                 None
             };
             match code {
-                Some(code) => {
-                    if let Some(code) = self.code_text(&[code], "script -c") {
-                        flow = flow.join(self.walk_sh(&code));
-                    }
-                }
+                Some(code) => flow = flow.join(self.run_code(&[code], "script -c")),
                 None if !text.starts_with('-') => {
                     self.write_path(&arg.clone(), "script writes a typescript");
                 }

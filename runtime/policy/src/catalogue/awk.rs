@@ -184,12 +184,8 @@ fn tokenize_program(program: &str) -> (Vec<Token>, bool) {
                     i += 1;
                     tokens.push(Token::Regex);
                 }
-                Some(Slash::Division) => {
-                    tokens.push(Token::Op("/".to_owned()));
-                    i += 1;
-                }
-                None => {
-                    certain = false;
+                divides => {
+                    certain &= divides.is_some();
                     tokens.push(Token::Op("/".to_owned()));
                     i += 1;
                 }

@@ -106,11 +106,8 @@ impl Analysis<'_> {
         }
         self.judge_rules_quietly("find", inv);
         self.record_draw("find", Vec::new(), covered);
-        self.record_command(
-            &inv.args,
-            program,
-            if covered { vec!["catalogue".to_owned()] } else { Vec::new() },
-        );
+        let covered_by = covered.then(|| "catalogue".to_owned());
+        self.record_command(&inv.args, program, covered_by.into_iter().collect());
         let is_vital = |start: &Arg| {
             start.vital
                 || (!start.unknown_start

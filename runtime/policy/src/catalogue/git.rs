@@ -318,10 +318,7 @@ impl Analysis<'_> {
         if writes && self.roots.is_protected(&path) {
             self.add_denial("protected", format!("{} is protected", rule_path(&path, self.env)));
         } else if text.starts_with('/') && !writes && !self.roots.is_readable(&path) {
-            self.require_approval(
-                "read-outside",
-                format!("{} is outside the read roots", rule_path(&path, self.env)),
-            );
+            self.ask_to_read_outside(&path);
         }
     }
 }

@@ -255,21 +255,10 @@ pub(super) fn read_command_line(entry: &Entry, args: &[Arg]) -> CommandLine {
                     pattern_given |= known.is_some_and(|known| known.pattern);
                     let name = &cluster[at..at + c.len_utf8()];
                     let takes = known.map_or(Takes::Refused, |known| known.takes);
-                    let attached = Some(rest).filter(|rest| !rest.is_empty());
-                    match takes {
-                        Takes::Nothing => take_option(&mut line, entry, args, name, known, None),
-                        Takes::Refused => {
-                            take_option(&mut line, entry, args, name, known, None);
-                            break;
-                        }
-                        Takes::Text
-                        | Takes::Path
-                        | Takes::Attached
-                        | Takes::TwoTexts
-                        | Takes::TextAndPath => {
-                            take_option(&mut line, entry, args, name, known, attached);
-                            break;
-                        }
+                    let has_value = !rest.is_empty() && !matches!(takes, Takes::Nothing | Takes::Refused);
+                    take_option(&mut line, entry, args, name, known, has_value.then_some(rest));
+                    if takes != Takes::Nothing {
+                        break;
                     }
                 }
             }

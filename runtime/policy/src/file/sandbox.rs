@@ -153,7 +153,7 @@ pub struct NetPolicy {
 }
 
 /// Network of every step.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum NetDefault {
     /// No network.
@@ -163,16 +163,6 @@ pub enum NetDefault {
     Hosts,
     /// The host's own network.
     HostNetwork,
-}
-
-impl NetDefault {
-    pub(crate) fn freedom_rank(self) -> u8 {
-        match self {
-            Self::None => 0,
-            Self::Hosts => 1,
-            Self::HostNetwork => 2,
-        }
-    }
 }
 
 /// Environment of steps.

@@ -1,5 +1,6 @@
 //! Words: quotes, expansions, nested code, here-documents.
 
+use super::super::output::take_digits;
 use super::{
     Expansion, Part, Pending, Piece, Read, Reader, Stop, Word, is_delimiter, is_name_byte, name_len,
 };
@@ -557,13 +558,7 @@ fn decode_ansi_c(text: &str) -> Option<String> {
         if radix == 16 {
             rest.next();
         }
-        let mut value = 0;
-        for _ in 0..most {
-            let Some(digit) = rest.peek().and_then(|c| c.to_digit(radix)) else { break };
-            value = value * radix + digit;
-            rest.next();
-        }
-        let decoded = char::from_u32(value)?;
+        let decoded = char::from_u32(take_digits(&mut rest, 0, radix, most))?;
         if decoded != '\n' && decoded != '\t' && decoded.is_control() {
             return None;
         }

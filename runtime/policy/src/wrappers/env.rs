@@ -10,8 +10,7 @@ const ENV_LONG: &[&str] = text_list!("../lists/env-long-options.txt");
 impl Analysis<'_> {
     pub(super) fn env_wrapper(&mut self, inv: &Invocation) -> Flow {
         let mut args: Vec<Arg> = inv.args[1..].to_vec();
-        let cwd = self.scope.cwd.clone();
-        let visited = self.scope.visited.clone();
+        let outside = (self.scope.cwd.clone(), self.scope.visited.clone());
         let mut at = 0;
         let mut values = Vec::new();
         let mut ended = false;
@@ -49,17 +48,9 @@ impl Analysis<'_> {
             if text.len() > 1 && text.starts_with('-') {
                 let short = text.strip_prefix('-').filter(|_| long.is_none()).unwrap_or("");
                 let value_at = short.find(['u', 'C', 'S', 'a']);
-                let takes = if is_long("unset") {
-                    Some('u')
-                } else if is_long("chdir") {
-                    Some('C')
-                } else if is_long("split-string") {
-                    Some('S')
-                } else if is_long("argv0") {
-                    Some('a')
-                } else {
-                    value_at.and_then(|i| short[i..].chars().next())
-                };
+                let by_name = [("unset", 'u'), ("chdir", 'C'), ("split-string", 'S'), ("argv0", 'a')];
+                let by_name = by_name.into_iter().find(|(full, _)| is_long(full)).map(|(_, letter)| letter);
+                let takes = by_name.or_else(|| value_at.and_then(|i| short[i..].chars().next()));
                 let is_known = match long {
                     Some(long) => ENV_LONG.contains(&long.split('=').next().unwrap_or(long)),
                     None => {
@@ -105,8 +96,7 @@ impl Analysis<'_> {
         } else {
             self.follow_wrapped_command(rest, inv, false)
         };
-        self.scope.cwd = cwd;
-        self.scope.visited = visited;
+        (self.scope.cwd, self.scope.visited) = outside;
         flow
     }
 

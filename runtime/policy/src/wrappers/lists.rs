@@ -212,8 +212,8 @@ impl Analysis<'_> {
                 // parallel quotes the items that it inserts: the line is judged as a command with one
                 // unknown word.
                 flow = flow.join(self.inner_without_input(words, inv));
-            } else if let Some(code) = self.code_text(&words, "parallel") {
-                flow = flow.join(self.walk_sh(&code));
+            } else {
+                flow = flow.join(self.run_code(&words, "parallel"));
             }
         }
         flow
