@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::Store;
 use super::blob::TOUCH_EVERY_MS;
-use super::db::Durability;
+use super::db::{Durability, query_rows};
 use super::error::StoreError;
 use super::event::{RunId, StepOutcome};
 use super::journal::run_number;
@@ -178,11 +178,8 @@ impl Store {
     /// If the database cannot be read.
     pub fn run_values(&self, run: RunId) -> Result<BTreeMap<String, Value>, StoreError> {
         let kept: Vec<(String, String)> = self.inner.db.read_snapshot(|db| {
-            let mut statement = db.prepare_cached(
-                "SELECT key, value FROM run_values WHERE run = (SELECT n FROM runs WHERE id = ?1)",
-            )?;
-            let rows = statement.query_map(params![run.as_bytes()], |row| Ok((row.get(0)?, row.get(1)?)))?;
-            Ok(rows.collect::<Result<_, _>>()?)
+            let sql = "SELECT key, value FROM run_values WHERE run = (SELECT n FROM runs WHERE id = ?1)";
+            query_rows(db, sql, params![run.as_bytes()], |row| Ok((row.get(0)?, row.get(1)?)))
         })?;
         let own = kept.into_iter().filter(|(key, _)| !is_reserved_key(key));
         own.map(|(key, text)| match json::parse(&text) {

@@ -12,7 +12,7 @@ use std::sync::{Mutex, OnceLock, TryLockError};
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags, Params, Row, Transaction, TransactionBehavior};
 use tempfile::TempDir;
 
 use super::clock::longest_wait;
@@ -510,4 +510,16 @@ pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
     fault::point("sync directory")?;
     let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
     File::open(dir)?.sync_all()
+}
+
+/// The rows that a statement returns, each read by `read`.
+pub(super) fn query_rows<T>(
+    db: &Connection,
+    sql: &str,
+    values: impl Params,
+    read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+) -> Result<Vec<T>, StoreError> {
+    let mut statement = db.prepare_cached(sql)?;
+    let rows = statement.query_map(values, read)?;
+    Ok(rows.collect::<Result<_, _>>()?)
 }

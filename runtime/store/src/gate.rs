@@ -12,7 +12,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::Store;
-use super::db::Durability;
+use super::db::{Durability, query_rows};
 use super::error::StoreError;
 use super::event::{Event, RunId, words};
 use super::journal::{Head, parse_record, read_head, read_word, record_text_of, run_id, run_number};
@@ -289,11 +289,8 @@ impl Store {
             return Err(StoreError::ShortGate { typed: typed.to_owned(), least: ID_PREFIX_MIN });
         }
         let found: Vec<(String, GateStatus)> = self.inner.db.read_snapshot(|db| {
-            let mut statement = db.prepare_cached(
-                "SELECT id, status FROM gates WHERE id >= ?1 AND id < ?1 || 'g' ORDER BY status <> 'open' LIMIT 5",
-            )?;
-            let rows = statement.query_map([&id], |row| Ok((row.get(0)?, read_word(row, 1)?)))?;
-            Ok(rows.collect::<Result<_, _>>()?)
+            let sql = "SELECT id, status FROM gates WHERE id >= ?1 AND id < ?1 || 'g' ORDER BY status <> 'open' LIMIT 5";
+            query_rows(db, sql, [&id], |row| Ok((row.get(0)?, read_word(row, 1)?)))
         })?;
         let open = found.iter().filter(|(_, status)| *status == GateStatus::Open).count();
         match found.as_slice() {
@@ -337,9 +334,7 @@ impl Store {
             sql.push_str(" ORDER BY g.n DESC LIMIT ?");
             values
                 .push(if filter.limit == 0 { -1 } else { i64::try_from(filter.limit).unwrap_or(-1) }.into());
-            let mut statement = db.prepare_cached(&sql)?;
-            let rows = statement.query_map(params_from_iter(values), stored_from_row)?;
-            Ok(rows.collect::<Result<Vec<_>, _>>()?)
+            query_rows(db, &sql, params_from_iter(values), stored_from_row)
         })?;
         found.into_iter().map(|stored| self.with_question(stored)).collect()
     }
@@ -428,11 +423,8 @@ impl Store {
     pub fn expire_gates(&self) -> Result<Vec<Gate>, StoreError> {
         let now = self.now();
         let overdue: Vec<GateKey> = self.inner.db.read_snapshot(|db| {
-            let mut statement = db.prepare_cached(
-                "SELECT key FROM gates WHERE status = 'open' AND expires IS NOT NULL AND expires <= ?",
-            )?;
-            let rows = statement.query_map([now], |row| Ok(GateKey(Uuid::from_bytes(row.get(0)?))))?;
-            Ok(rows.collect::<Result<_, _>>()?)
+            let sql = "SELECT key FROM gates WHERE status = 'open' AND expires IS NOT NULL AND expires <= ?";
+            query_rows(db, sql, [now], |row| Ok(GateKey(Uuid::from_bytes(row.get(0)?))))
         })?;
         let mut closed = Vec::new();
         for key in overdue {
@@ -515,10 +507,8 @@ impl Store {
     ) -> Result<(), StoreError> {
         let number = run_number(tx, run)?;
         let open: Vec<Stored> = {
-            let mut statement =
-                tx.prepare_cached(&format!("{SELECT} WHERE g.run = ? AND g.status = 'open' ORDER BY g.n"))?;
-            let rows = statement.query_map([number], stored_from_row)?;
-            rows.collect::<Result<_, _>>()?
+            let sql = format!("{SELECT} WHERE g.run = ? AND g.status = 'open' ORDER BY g.n");
+            query_rows(tx, &sql, [number], stored_from_row)?
         };
         for mut other in open {
             other.gate.status = GateStatus::Cancelled;

@@ -19,7 +19,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use serde::Serialize;
 
 use super::clock::longest_wait;
-use super::db::Durability;
+use super::db::{Durability, query_rows};
 use super::error::StoreError;
 use super::event::{RunId, is_interrupted_end};
 use super::file_lock::{FileLock, Sharing};
@@ -229,11 +229,8 @@ impl Collector<'_> {
         let mut after = 0;
         loop {
             let page: Vec<(i64, String)> = self.read_aside(|db| {
-                let mut statement =
-                    db.prepare_cached("SELECT n, outcome FROM actions WHERE n > ?1 ORDER BY n LIMIT ?2")?;
-                let rows =
-                    statement.query_map([after, BLOBS_AT_ONCE], |row| Ok((row.get(0)?, row.get(1)?)))?;
-                Ok(rows.collect::<Result<_, _>>()?)
+                let sql = "SELECT n, outcome FROM actions WHERE n > ?1 ORDER BY n LIMIT ?2";
+                query_rows(db, sql, [after, BLOBS_AT_ONCE], |row| Ok((row.get(0)?, row.get(1)?)))
             })?;
             let Some((last, _)) = page.last() else { return Ok(()) };
             after = *last;
@@ -250,11 +247,8 @@ impl Collector<'_> {
         let mut over_kept = 0;
         loop {
             let page: Vec<Candidate> = self.read_aside(|db| {
-                let mut statement = db.prepare_cached(
-                    "SELECT n, status, pinned, ended, started, head_seq, id FROM runs WHERE n < ?1 ORDER BY n DESC LIMIT ?2",
-                )?;
-                let rows = statement.query_map([before, RUNS_AT_ONCE], candidate_from_row)?;
-                Ok(rows.collect::<Result<_, _>>()?)
+                let sql = "SELECT n, status, pinned, ended, started, head_seq, id FROM runs WHERE n < ?1 ORDER BY n DESC LIMIT ?2";
+                query_rows(db, sql, [before, RUNS_AT_ONCE], candidate_from_row)
             })?;
             let Some(last) = page.last() else { return Ok(()) };
             before = last.n;

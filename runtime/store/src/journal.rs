@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use super::Store;
-use super::db::Durability;
+use super::db::{Durability, query_rows};
 use super::error::StoreError;
 use super::event::{Event, RunId, RunStatus};
 use super::high_water::Mark;
@@ -458,9 +458,7 @@ impl Store {
             }
             let limit = if filter.limit == 0 { -1 } else { i64::try_from(filter.limit).unwrap_or(-1) };
             also(" ORDER BY n DESC LIMIT ?", limit.into());
-            let mut statement = db.prepare_cached(&sql)?;
-            let rows = statement.query_map(params_from_iter(values), summary_from_row)?;
-            Ok(rows.collect::<Result<_, _>>()?)
+            query_rows(db, &sql, params_from_iter(values), summary_from_row)
         })
     }
 
@@ -495,16 +493,13 @@ impl Store {
             None => (hex.clone(), format!("{hex:F<SHORT$}")),
         };
         let mut found = self.inner.db.read_snapshot(|db| {
-            let mut statement = db.prepare_cached(
-                "SELECT n, id FROM runs WHERE id BETWEEN ?1 AND ?2
+            let sql = "SELECT n, id FROM runs WHERE id BETWEEN ?1 AND ?2
                  UNION SELECT n, id FROM runs
                  WHERE substr(hex(id), 25) BETWEEN ?3 AND ?4 AND (length(?5) < 8 OR substr(hex(id), -length(?5)) = ?5)
                  UNION SELECT n, id FROM runs WHERE length(?5) < 8 AND substr(hex(id), -length(?5)) = ?5
-                 ORDER BY n DESC LIMIT ?6",
-            )?;
+                 ORDER BY n DESC LIMIT ?6";
             let values = params![low.as_bytes(), high.as_bytes(), first, last, hex, CANDIDATES + 1];
-            let rows = statement.query_map(values, |row| run_id(row, 1))?;
-            Ok(rows.collect::<Result<Vec<_>, _>>()?)
+            query_rows(db, sql, values, |row| run_id(row, 1))
         })?;
         match found.as_slice() {
             [] => Err(unknown()),
@@ -567,9 +562,7 @@ pub(super) fn runs_with_ids(db: &Connection, ids: &str) -> Result<Vec<RunSummary
     let sql = format!(
         "SELECT {COLUMNS} FROM runs WHERE id IN (SELECT unhex(value) FROM json_each(?1)) ORDER BY n DESC"
     );
-    let mut statement = db.prepare_cached(&sql)?;
-    let rows = statement.query_map([ids], summary_from_row)?;
-    Ok(rows.collect::<Result<_, _>>()?)
+    query_rows(db, &sql, [ids], summary_from_row)
 }
 
 const COLUMNS: &str = "id, name, kind, status, mode, actor, cwd, parent, plan, args, started, ended, output, error, \

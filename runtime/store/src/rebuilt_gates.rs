@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use rusqlite::{OptionalExtension, params};
 
 use super::Store;
-use super::db::Durability;
+use super::db::{Durability, query_rows};
 use super::error::StoreError;
 use super::event::{Event, RunId};
 use super::gate::{GateAnswer, GateStatus, can_read_gate, status_after};
@@ -36,10 +36,8 @@ impl Store {
             let recorded = self.recorded_gates(run.id)?;
             let named = |why| Problem::Run { run: run.id.to_string(), why };
             let rows: Vec<(i64, String)> = self.inner.db.read_snapshot(|db| {
-                let mut statement = db.prepare_cached("SELECT n, id FROM gates WHERE run = ?1")?;
-                let rows =
-                    statement.query_map([run_number(db, run.id)?], |row| Ok((row.get(0)?, row.get(1)?)))?;
-                Ok(rows.collect::<Result<_, _>>()?)
+                let sql = "SELECT n, id FROM gates WHERE run = ?1";
+                query_rows(db, sql, [run_number(db, run.id)?], |row| Ok((row.get(0)?, row.get(1)?)))
             })?;
             for (n, id) in &rows {
                 let can_be_kept = match recorded.get(id) {

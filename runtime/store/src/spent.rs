@@ -9,7 +9,7 @@
 use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::Store;
-use super::db::Durability;
+use super::db::{Durability, query_rows};
 use super::error::StoreError;
 use super::spent_tables::{create_if_missing, is_there};
 use lobster_base::budget::{Amount, Unit, UsageLimits};
@@ -118,11 +118,9 @@ impl Store {
             if !is_there(db)? {
                 return Ok(Vec::new());
             }
-            let mut all = db.prepare_cached(
-                "SELECT key, calls, tokens, nano_usd, max_calls, max_tokens, max_nano_usd FROM spent
-                 WHERE day = ?1 ORDER BY key",
-            )?;
-            let rows = all.query_map([day.0], |row| {
+            let sql = "SELECT key, calls, tokens, nano_usd, max_calls, max_tokens, max_nano_usd FROM spent
+                 WHERE day = ?1 ORDER BY key";
+            query_rows(db, sql, [day.0], |row| {
                 Ok(DaySpent {
                     key: row.get(0)?,
                     used: Amount {
@@ -136,8 +134,7 @@ impl Store {
                         nano_usd: row.get::<_, Option<i64>>(6)?.map(from_sql_integer),
                     },
                 })
-            })?;
-            Ok(rows.collect::<Result<_, _>>()?)
+            })
         })
     }
 

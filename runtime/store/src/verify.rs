@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::Store;
+use super::db::query_rows;
 use super::dependants::DamagedBlobs;
 use super::error::StoreError;
 use super::event::{Event, RunId, RunStatus, StepOutcome};
@@ -199,12 +200,10 @@ impl Store {
         let mut after = 0;
         loop {
             let page = self.inner.db.read_aside(|db| {
-                let mut statement =
-                    db.prepare_cached("SELECT n, id FROM runs WHERE n > ?1 ORDER BY n LIMIT ?2")?;
-                let rows = statement.query_map(params![after, ROWS_AT_ONCE], |row| {
+                let sql = "SELECT n, id FROM runs WHERE n > ?1 ORDER BY n LIMIT ?2";
+                query_rows(db, sql, params![after, ROWS_AT_ONCE], |row| {
                     Ok((row.get::<_, i64>(0)?, row.get::<_, Vec<u8>>(1)?))
-                })?;
-                Ok(rows.collect::<Result<Vec<_>, _>>()?)
+                })
             })?;
             let Some((last, _)) = page.last() else { break };
             after = *last;
@@ -332,11 +331,9 @@ impl Store {
             return Ok(());
         }
         let rows: Vec<(String, String)> = self.inner.db.read_aside(|db| {
-            let mut statement = db.prepare_cached(
-                "SELECT gates.id, gates.status FROM gates JOIN runs ON runs.n = gates.run WHERE runs.id = ?1",
-            )?;
-            let rows = statement.query_map([run.0.as_bytes()], |row| Ok((row.get(0)?, row.get(1)?)))?;
-            Ok(rows.collect::<Result<_, _>>()?)
+            let sql =
+                "SELECT gates.id, gates.status FROM gates JOIN runs ON runs.n = gates.run WHERE runs.id = ?1";
+            query_rows(db, sql, [run.0.as_bytes()], |row| Ok((row.get(0)?, row.get(1)?)))
         })?;
         let differs = |told: &BTreeMap<String, GateStatus>, (gate, row): &(String, String)| {
             told.get(gate).filter(|told| told.as_str() != row).map(|told| told.as_str())
@@ -424,13 +421,10 @@ impl Store {
         let mut after = 0;
         loop {
             let page = self.inner.db.read_aside(|db| {
-                let mut statement = db.prepare_cached(
-                    "SELECT n, digest, outcome FROM actions WHERE n > ?1 ORDER BY n LIMIT ?2",
-                )?;
-                let rows = statement.query_map(params![after, ROWS_AT_ONCE], |row| {
+                let sql = "SELECT n, digest, outcome FROM actions WHERE n > ?1 ORDER BY n LIMIT ?2";
+                query_rows(db, sql, params![after, ROWS_AT_ONCE], |row| {
                     Ok((row.get::<_, i64>(0)?, row.get::<_, Vec<u8>>(1)?, record_text_of(row, 2)?))
-                })?;
-                Ok(rows.collect::<Result<Vec<_>, _>>()?)
+                })
             })?;
             let Some((last, ..)) = page.last() else { return Ok(()) };
             after = *last;
@@ -475,12 +469,10 @@ impl Store {
         let mut after = 0;
         loop {
             let page = self.inner.db.read_aside(|db| {
-                let mut statement =
-                    db.prepare_cached("SELECT id, digest FROM blobs WHERE id > ?1 ORDER BY id LIMIT ?2")?;
-                let rows = statement.query_map(params![after, ROWS_AT_ONCE], |row| {
+                let sql = "SELECT id, digest FROM blobs WHERE id > ?1 ORDER BY id LIMIT ?2";
+                query_rows(db, sql, params![after, ROWS_AT_ONCE], |row| {
                     Ok((row.get::<_, i64>(0)?, row.get::<_, [u8; 32]>(1)?))
-                })?;
-                Ok(rows.collect::<Result<Vec<_>, _>>()?)
+                })
             })?;
             let Some((last, _)) = page.last() else { break };
             after = *last;

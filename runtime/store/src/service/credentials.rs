@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::Service;
 use super::workflows::new_deed;
-use crate::db::Durability;
+use crate::db::{Durability, query_rows};
 use crate::error::StoreError;
 use crate::event::words;
 use crate::journal::read_word;
@@ -230,10 +230,8 @@ impl Service {
     /// If they cannot be read.
     pub fn list_credentials(&self, kind: CredentialKind) -> Result<Vec<Credential>, StoreError> {
         self.read_snapshot(|db| {
-            let mut statement =
-                db.prepare_cached(&format!("{SELECT} WHERE kind = ?1 ORDER BY created DESC, id"))?;
-            let rows = statement.query_map([kind.as_str()], credential_from_row)?;
-            Ok(rows.collect::<Result<_, _>>()?)
+            let sql = format!("{SELECT} WHERE kind = ?1 ORDER BY created DESC, id");
+            query_rows(db, &sql, [kind.as_str()], credential_from_row)
         })
     }
 }

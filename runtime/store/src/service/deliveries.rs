@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::Service;
 use super::starts::{self, NewStart};
 use super::workflows::new_deed;
-use crate::db::Durability;
+use crate::db::{Durability, query_rows};
 use crate::error::StoreError;
 use crate::event::RunId;
 use lobster_base::digest::Digest;
@@ -126,11 +126,8 @@ impl Service {
     /// If they cannot be read.
     pub fn list_deliveries(&self, limit: usize) -> Result<Vec<Delivery>, StoreError> {
         self.read_snapshot(|db| {
-            let mut statement = db.prepare_cached(
-                "SELECT n, hook, id, digest, headers, NULL, received, run FROM deliveries ORDER BY n DESC LIMIT ?1",
-            )?;
-            let rows = statement.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], delivery_from_row)?;
-            Ok(rows.collect::<Result<_, _>>()?)
+            let sql = "SELECT n, hook, id, digest, headers, NULL, received, run FROM deliveries ORDER BY n DESC LIMIT ?1";
+            query_rows(db, sql, [i64::try_from(limit).unwrap_or(i64::MAX)], delivery_from_row)
         })
     }
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::Service;
 use super::workflows::new_deed;
-use crate::db::Durability;
+use crate::db::{Durability, query_rows};
 use crate::error::StoreError;
 use crate::event::RunId;
 use lobster_base::json;
@@ -116,10 +116,8 @@ impl Service {
     /// If they cannot be read.
     pub fn list_events(&self, limit: usize) -> Result<Vec<SentEvent>, StoreError> {
         self.read_snapshot(|db| {
-            let mut statement =
-                db.prepare_cached("SELECT n, name, data, at, by FROM events ORDER BY n DESC LIMIT ?1")?;
-            let rows = statement.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], event_from_row)?;
-            Ok(rows.collect::<Result<_, _>>()?)
+            let sql = "SELECT n, name, data, at, by FROM events ORDER BY n DESC LIMIT ?1";
+            query_rows(db, sql, [i64::try_from(limit).unwrap_or(i64::MAX)], event_from_row)
         })
     }
 }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::{Service, StartState, TickState};
-use crate::db::Durability;
+use crate::db::{Durability, query_rows};
 use crate::error::StoreError;
 use crate::event::{RunId, words};
 use crate::journal::read_word;
@@ -161,11 +161,7 @@ impl Service {
             return Ok(Vec::new());
         }
         self.write_transaction(Durability::Lazy, |tx| {
-            let taken: Vec<Notice> = {
-                let mut statement = tx.prepare_cached(&due)?;
-                let rows = statement.query_map(params![now, limit, target], notice_from_row)?;
-                rows.collect::<Result<_, _>>()?
-            };
+            let taken: Vec<Notice> = query_rows(tx, &due, params![now, limit, target], notice_from_row)?;
             for one in &taken {
                 tx.prepare_cached("UPDATE notices SET due = ?2, attempts = attempts + 1 WHERE n = ?1")?
                     .execute([one.n, lease])?;
@@ -218,10 +214,8 @@ impl Service {
     /// If they cannot be read.
     pub fn list_notices(&self, limit: usize) -> Result<Vec<Notice>, StoreError> {
         self.read_snapshot(|db| {
-            let mut statement =
-                db.prepare_cached(&format!("SELECT {COLUMNS} FROM notices ORDER BY n DESC LIMIT ?1"))?;
-            let rows = statement.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], notice_from_row)?;
-            Ok(rows.collect::<Result<_, _>>()?)
+            let sql = format!("SELECT {COLUMNS} FROM notices ORDER BY n DESC LIMIT ?1");
+            query_rows(db, &sql, [i64::try_from(limit).unwrap_or(i64::MAX)], notice_from_row)
         })
     }
 

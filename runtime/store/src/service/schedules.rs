@@ -15,7 +15,7 @@ use super::Service;
 use super::starts::{self, NewStart};
 use super::trail::Deed;
 use super::workflows::new_deed;
-use crate::db::Durability;
+use crate::db::{Durability, query_rows};
 use crate::error::StoreError;
 use crate::event::{RunId, words};
 use crate::journal::read_word;
@@ -151,9 +151,7 @@ impl Service {
     pub fn list_schedules(&self) -> Result<Vec<ScheduleRow>, StoreError> {
         self.read_snapshot(|db| {
             let sql = format!("{SELECT} WHERE s.removed IS NULL ORDER BY w.name, s.name");
-            let mut statement = db.prepare_cached(&sql)?;
-            let rows = statement.query_map([], schedule_from_row)?;
-            Ok(rows.collect::<Result<_, _>>()?)
+            query_rows(db, &sql, [], schedule_from_row)
         })
     }
 
@@ -166,9 +164,7 @@ impl Service {
             let sql = format!(
                 "{SELECT} WHERE s.removed IS NULL AND s.next IS NOT NULL AND s.paused IS NULL ORDER BY s.next LIMIT ?1"
             );
-            let mut statement = db.prepare_cached(&sql)?;
-            let rows = statement.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], schedule_from_row)?;
-            Ok(rows.collect::<Result<_, _>>()?)
+            query_rows(db, &sql, [i64::try_from(limit).unwrap_or(i64::MAX)], schedule_from_row)
         })
     }
 
@@ -182,10 +178,7 @@ impl Service {
                 "{SELECT} WHERE s.n > ?1 AND s.removed IS NULL AND s.paused IS NULL AND s.next IS NOT NULL
                  ORDER BY s.n LIMIT ?2"
             );
-            let mut statement = db.prepare_cached(&sql)?;
-            let rows =
-                statement.query_map([n, i64::try_from(limit).unwrap_or(i64::MAX)], schedule_from_row)?;
-            Ok(rows.collect::<Result<_, _>>()?)
+            query_rows(db, &sql, [n, i64::try_from(limit).unwrap_or(i64::MAX)], schedule_from_row)
         })
     }
 
@@ -231,9 +224,7 @@ impl Service {
             let sql = format!(
                 "{SELECT} WHERE s.removed IS NULL AND s.next IS NOT NULL AND s.next <= ?1 ORDER BY s.next LIMIT ?2"
             );
-            let mut statement = db.prepare_cached(&sql)?;
-            let rows = statement.query_map([now, i64::try_from(limit).unwrap_or(i64::MAX)], schedule_from_row)?;
-            Ok(rows.collect::<Result<_, _>>()?)
+            query_rows(db, &sql, [now, i64::try_from(limit).unwrap_or(i64::MAX)], schedule_from_row)
         })
     }
 
@@ -244,9 +235,7 @@ impl Service {
     pub fn schedules_decided_after(&self, now: i64) -> Result<Vec<ScheduleRow>, StoreError> {
         self.read_snapshot(|db| {
             let sql = format!("{SELECT} WHERE s.removed IS NULL AND s.decided > ?1");
-            let mut statement = db.prepare_cached(&sql)?;
-            let rows = statement.query_map([now], schedule_from_row)?;
-            Ok(rows.collect::<Result<_, _>>()?)
+            query_rows(db, &sql, [now], schedule_from_row)
         })
     }
 
@@ -267,13 +256,10 @@ impl Service {
     /// If they cannot be read.
     pub fn list_ticks(&self, schedule: i64, since: i64, limit: usize) -> Result<Vec<Tick>, StoreError> {
         self.read_snapshot(|db| {
-            let mut statement = db.prepare_cached(
-                "SELECT n, revision, key, due, count, last, state, reason, run, at FROM ticks
-                 WHERE schedule = ?1 AND last >= ?2 ORDER BY due DESC, n DESC LIMIT ?3",
-            )?;
+            let sql = "SELECT n, revision, key, due, count, last, state, reason, run, at FROM ticks
+                 WHERE schedule = ?1 AND last >= ?2 ORDER BY due DESC, n DESC LIMIT ?3";
             let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-            let rows = statement.query_map(params![schedule, since, limit], tick_from_row)?;
-            Ok(rows.collect::<Result<_, _>>()?)
+            query_rows(db, sql, params![schedule, since, limit], tick_from_row)
         })
     }
 
@@ -422,13 +408,10 @@ fn retract_ticks(
 ) -> Result<(), StoreError> {
     const WHY: &str = "its tick is not due yet: the clock was ahead when it was queued, and was set back";
     let queued: Vec<[u8; 16]> = {
-        let mut statement = tx.prepare_cached(
-            "SELECT starts.run FROM ticks JOIN starts ON starts.run = ticks.run
+        let sql = "SELECT starts.run FROM ticks JOIN starts ON starts.run = ticks.run
              WHERE ticks.schedule = ?1 AND ticks.revision = ?2 AND ticks.due > ?3 AND ticks.state <> 'backfilled'
-             AND starts.state = 'queued' AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.id = starts.run)",
-        )?;
-        let rows = statement.query_map([one.schedule, one.revision, what.after], |row| row.get(0))?;
-        rows.collect::<Result<_, _>>()?
+             AND starts.state = 'queued' AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.id = starts.run)";
+        query_rows(tx, sql, [one.schedule, one.revision, what.after], |row| row.get(0))?
     };
     for run in queued {
         starts::want_cancelled(tx, RunId(Uuid::from_bytes(run)), WHY, now)?;
@@ -498,9 +481,7 @@ pub(super) fn note_stretch(
 }
 
 pub(super) fn of_workflow(db: &Connection, workflow: i64) -> Result<Vec<ScheduleRow>, StoreError> {
-    let mut statement = db.prepare_cached(&format!("{SELECT} WHERE s.workflow = ?1"))?;
-    let rows = statement.query_map([workflow], schedule_from_row)?;
-    Ok(rows.collect::<Result<_, _>>()?)
+    query_rows(db, &format!("{SELECT} WHERE s.workflow = ?1"), [workflow], schedule_from_row)
 }
 
 const SELECT: &str = "SELECT s.n, s.workflow, w.name, s.name, s.revision, s.spec, s.decided, s.next, s.paused, \

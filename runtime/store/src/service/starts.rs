@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::Service;
 use super::waits::{self, NewWait};
 use super::workflows::new_deed;
-use crate::db::Durability;
+use crate::db::{Durability, query_rows};
 use crate::error::StoreError;
 use crate::event::{RunId, words};
 use crate::journal::{RunSummary, read_word, runs_with_ids};
@@ -461,10 +461,8 @@ impl Service {
     /// If they cannot be read.
     pub fn count_starts(&self) -> Result<Vec<(StartState, u64)>, StoreError> {
         self.read_snapshot(|db| {
-            let mut statement = db.prepare_cached("SELECT state, count(*) FROM starts GROUP BY state")?;
-            let rows = statement
-                .query_map([], |row| Ok((read_word(row, 0)?, row.get::<_, i64>(1)?.cast_unsigned())))?;
-            Ok(rows.collect::<Result<_, _>>()?)
+            let sql = "SELECT state, count(*) FROM starts GROUP BY state";
+            query_rows(db, sql, [], |row| Ok((read_word(row, 0)?, row.get::<_, i64>(1)?.cast_unsigned())))
         })
     }
 
@@ -504,12 +502,11 @@ fn select_starts(
     rest: &str,
     values: impl rusqlite::Params,
 ) -> Result<Vec<Start>, StoreError> {
-    let mut statement = db.prepare_cached(&format!(
+    let sql = format!(
         "SELECT n, run, workflow, digest, schedule, cause, detail, args, actor, state, why, cancel, queued, ended, attempts
          FROM starts {rest}"
-    ))?;
-    let rows = statement.query_map(values, start_from_row)?;
-    Ok(rows.collect::<Result<_, _>>()?)
+    );
+    query_rows(db, &sql, values, start_from_row)
 }
 
 /// Refuses the starts that waited in a store restored to an earlier state, since they may have run since: a person
@@ -538,12 +535,8 @@ struct Queue {
 
 /// The oldest waiting starts of each workflow, without those that rest until their next attempt.
 fn waiting_queues(db: &Connection, limit: usize) -> Result<Vec<Queue>, StoreError> {
-    let workflows: Vec<i64> = {
-        let mut statement =
-            db.prepare_cached("SELECT DISTINCT workflow FROM starts WHERE state = 'queued'")?;
-        let rows = statement.query_map([], |row| row.get(0))?;
-        rows.collect::<Result<_, _>>()?
-    };
+    let workflows: Vec<i64> =
+        query_rows(db, "SELECT DISTINCT workflow FROM starts WHERE state = 'queued'", [], |row| row.get(0))?;
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     workflows
         .into_iter()

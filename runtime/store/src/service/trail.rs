@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::Service;
 use super::workflows::new_deed;
-use crate::db::Durability;
+use crate::db::{Durability, query_rows};
 use crate::error::StoreError;
 use lobster_base::json;
 
@@ -108,11 +108,8 @@ impl Service {
     /// If they cannot be read.
     pub fn list_deeds(&self, limit: usize) -> Result<Vec<Deed>, StoreError> {
         self.read_snapshot(|db| {
-            let mut statement = db.prepare_cached(
-                "SELECT at, actor, origin, verb, object, detail FROM trail ORDER BY n DESC LIMIT ?1",
-            )?;
-            let rows = statement.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], read_deed)?;
-            Ok(rows.collect::<Result<_, _>>()?)
+            let sql = "SELECT at, actor, origin, verb, object, detail FROM trail ORDER BY n DESC LIMIT ?1";
+            query_rows(db, sql, [i64::try_from(limit).unwrap_or(i64::MAX)], read_deed)
         })
     }
 
@@ -181,10 +178,9 @@ impl Service {
     pub fn running_servers(&self) -> Result<Vec<Served>, StoreError> {
         let since = self.now() - HEARD_MS;
         self.read_snapshot(|db| {
-            let mut statement = db.prepare_cached(
-                "SELECT id, pid, listen, started, heard, url FROM servers WHERE heard >= ?1 ORDER BY started",
-            )?;
-            let rows = statement.query_map([since], |row| {
+            let sql =
+                "SELECT id, pid, listen, started, heard, url FROM servers WHERE heard >= ?1 ORDER BY started";
+            query_rows(db, sql, [since], |row| {
                 let (listen, url): (String, String) = (row.get(2)?, row.get(5)?);
                 Ok(Served {
                     id: row.get(0)?,
@@ -194,8 +190,7 @@ impl Service {
                     started_at: row.get(3)?,
                     heard_at: row.get(4)?,
                 })
-            })?;
-            Ok(rows.collect::<Result<_, _>>()?)
+            })
         })
     }
 }

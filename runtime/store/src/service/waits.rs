@@ -7,7 +7,7 @@ use rusqlite::{OptionalExtension, Transaction, params};
 use uuid::Uuid;
 
 use super::Service;
-use crate::db::Durability;
+use crate::db::{Durability, query_rows};
 use crate::error::StoreError;
 use crate::event::RunId;
 
@@ -82,11 +82,7 @@ impl Service {
             return Ok(0);
         }
         self.write_transaction(Durability::Lazy, |tx| {
-            let due: Vec<[u8; 16]> = {
-                let mut statement = tx.prepare_cached(DUE)?;
-                let rows = statement.query_map([now, limit], |row| row.get(0))?;
-                rows.collect::<Result<_, _>>()?
-            };
+            let due: Vec<[u8; 16]> = query_rows(tx, DUE, [now, limit], |row| row.get(0))?;
             for run in &due {
                 tx.prepare_cached("UPDATE starts SET state = 'queued' WHERE run = ?1 AND state = 'parked'")?
                     .execute([run])?;
@@ -116,18 +112,15 @@ impl Service {
     /// If they cannot be read.
     pub fn list_waits(&self, limit: usize) -> Result<Vec<WaitRow>, StoreError> {
         self.read_snapshot(|db| {
-            let mut statement = db.prepare_cached(
-                "SELECT run, path, due, event FROM waits ORDER BY due IS NULL, due, n LIMIT ?1",
-            )?;
-            let rows = statement.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
+            let sql = "SELECT run, path, due, event FROM waits ORDER BY due IS NULL, due, n LIMIT ?1";
+            query_rows(db, sql, [i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
                 Ok(WaitRow {
                     run: RunId(Uuid::from_bytes(row.get(0)?)),
                     path: row.get(1)?,
                     due: row.get(2)?,
                     event: row.get(3)?,
                 })
-            })?;
-            Ok(rows.collect::<Result<_, _>>()?)
+            })
         })
     }
 }

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::schedules::{self, TickState};
 use super::{Deed, Service};
-use crate::db::Durability;
+use crate::db::{Durability, query_rows};
 use crate::error::StoreError;
 use lobster_base::digest::Digest;
 
@@ -240,9 +240,7 @@ fn replace_schedules(
 }
 
 fn all_registered(db: &Connection) -> Result<Vec<Registered>, StoreError> {
-    let mut statement = db.prepare_cached(&format!("{SELECT} WHERE removed IS NULL ORDER BY name"))?;
-    let rows = statement.query_map([], registered_from_row)?;
-    Ok(rows.collect::<Result<_, _>>()?)
+    query_rows(db, &format!("{SELECT} WHERE removed IS NULL ORDER BY name"), [], registered_from_row)
 }
 
 const SELECT: &str = "SELECT n, name, path, digest, content, by, registered FROM workflows";
