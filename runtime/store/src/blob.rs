@@ -16,6 +16,7 @@ use rustix::fs::{FlockOperation, MemfdFlags};
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 
+use super::db::query_one;
 use super::error::StoreError;
 use super::file_lock::Sharing;
 use super::pending::{Batch, Held, in_index_order};
@@ -161,8 +162,8 @@ impl Store {
             None => {}
         }
         self.inner.db.read_snapshot(|db| {
-            let mut statement = db.prepare_cached("SELECT len FROM blobs WHERE digest = ?")?;
-            let len: Option<i64> = statement.query_row([digest.as_bytes()], |row| row.get(0)).optional()?;
+            let sql = "SELECT len FROM blobs WHERE digest = ?";
+            let len: Option<i64> = query_one(db, sql, [digest.as_bytes()], |row| row.get(0))?;
             Ok(len.map(i64::cast_unsigned))
         })
     }
@@ -259,8 +260,8 @@ impl Store {
             None => {}
         }
         let row: Option<Option<Vec<u8>>> = self.inner.db.read_snapshot(|db| {
-            let mut statement = db.prepare_cached("SELECT data FROM blobs WHERE digest = ?")?;
-            Ok(statement.query_row([digest.as_bytes()], |row| row.get(0)).optional()?)
+            let sql = "SELECT data FROM blobs WHERE digest = ?";
+            query_one(db, sql, [digest.as_bytes()], |row| row.get(0))
         })?;
         let Some(Some(bytes)) = row else {
             // Not in the table, but a file may exist if a crash came between the two writes.

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 
-use rusqlite::{OptionalExtension, Transaction, params};
+use rusqlite::{Transaction, params};
 use serde_json::Value;
 
 use super::Store;
 use super::blob::TOUCH_EVERY_MS;
-use super::db::{Durability, query_rows};
+use super::db::{Durability, query_one, query_rows};
 use super::error::StoreError;
 use super::event::{RunId, StepOutcome};
 use super::journal::run_number;
@@ -102,13 +102,11 @@ impl Store {
             return Ok(if fresh { read_outcome(action, &held.text) } else { None });
         }
         let row: Option<(String, i64)> = self.inner.db.read_snapshot(|db| {
-            let mut statement = db.prepare_cached(
-                "SELECT outcome, used FROM actions
+            let sql = "SELECT outcome, used FROM actions
                  WHERE digest = ?1 AND (expires IS NULL OR expires > ?2) AND created > ?3
-                   AND (created <= ?2 OR (?4 AND expires IS NULL))",
-            )?;
+                   AND (created <= ?2 OR (?4 AND expires IS NULL))";
             let found = params![action.as_bytes(), now, since, ttl_ms.is_none()];
-            Ok(statement.query_row(found, |row| Ok((row.get(0)?, row.get(1)?))).optional()?)
+            query_one(db, sql, found, |row| Ok((row.get(0)?, row.get(1)?)))
         })?;
         let Some((text, used)) = row else {
             let mut known = lock(&self.inner.known);
@@ -162,9 +160,8 @@ impl Store {
     pub fn run_value(&self, run: RunId, key: &str) -> Result<Option<Value>, StoreError> {
         let text: Option<String> = self.inner.db.read_snapshot(|db| {
             let n = run_number(db, run)?;
-            let mut statement =
-                db.prepare_cached("SELECT value FROM run_values WHERE run = ?1 AND key = ?2")?;
-            Ok(statement.query_row(params![n, key], |row| row.get(0)).optional()?)
+            let sql = "SELECT value FROM run_values WHERE run = ?1 AND key = ?2";
+            query_one(db, sql, params![n, key], |row| row.get(0))
         })?;
         let parse = |text: String| {
             json::parse(&text).map_err(|source| StoreError::Json { what: "a value kept by a run", source })

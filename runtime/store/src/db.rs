@@ -12,7 +12,7 @@ use std::sync::{Mutex, OnceLock, TryLockError};
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, Params, Row, Transaction, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Params, Row, Transaction, TransactionBehavior};
 use tempfile::TempDir;
 
 use super::clock::longest_wait;
@@ -522,4 +522,14 @@ pub(super) fn query_rows<T>(
     let mut statement = db.prepare_cached(sql)?;
     let rows = statement.query_map(values, read)?;
     Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// The row that a statement returns, if any, read by `read`.
+pub(super) fn query_one<T>(
+    db: &Connection,
+    sql: &str,
+    values: impl Params,
+    read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+) -> Result<Option<T>, StoreError> {
+    Ok(db.prepare_cached(sql)?.query_row(values, read).optional()?)
 }

@@ -6,13 +6,13 @@
 use std::fmt;
 use std::str::FromStr;
 
-use rusqlite::{Connection, OptionalExtension, Row, Transaction, params, params_from_iter, types};
+use rusqlite::{Connection, Row, Transaction, params, params_from_iter, types};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
 use super::Store;
-use super::db::{Durability, query_rows};
+use super::db::{Durability, query_one, query_rows};
 use super::error::StoreError;
 use super::event::{Event, RunId, words};
 use super::journal::{Head, parse_record, read_head, read_word, record_text_of, run_id, run_number};
@@ -269,8 +269,7 @@ impl Store {
         let id: String =
             typed.chars().filter(char::is_ascii_hexdigit).map(|c| c.to_ascii_lowercase()).collect();
         let found = self.inner.db.read_snapshot(|db| {
-            let mut statement = db.prepare_cached(&format!("{SELECT} WHERE g.id = ?"))?;
-            let row = statement.query_row([&id], stored_from_row).optional()?;
+            let row = query_one(db, &format!("{SELECT} WHERE g.id = ?"), [&id], stored_from_row)?;
             row.ok_or_else(|| StoreError::UnknownGate(typed.to_owned()))
         });
         self.with_question(found.map_err(|error| self.or_damaged(error))?)
@@ -574,8 +573,7 @@ const SELECT: &str = "SELECT g.key, g.id, r.id, g.path, g.kind, g.question, g.bi
                       FROM gates g JOIN runs r ON r.n = g.run";
 
 fn by_key(db: &Connection, key: GateKey) -> Result<Stored, StoreError> {
-    let mut statement = db.prepare_cached(&format!("{SELECT} WHERE g.key = ?"))?;
-    let row = statement.query_row([key.0.as_bytes()], stored_from_row).optional()?;
+    let row = query_one(db, &format!("{SELECT} WHERE g.key = ?"), [key.0.as_bytes()], stored_from_row)?;
     row.ok_or_else(|| StoreError::UnknownGate(key.to_string()))
 }
 

@@ -15,11 +15,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use rusqlite::{Connection, OptionalExtension, Transaction, params};
+use rusqlite::{Connection, Transaction, params};
 use serde::Serialize;
 
 use super::clock::longest_wait;
-use super::db::{Durability, query_rows};
+use super::db::{Durability, query_one, query_rows};
 use super::error::StoreError;
 use super::event::{RunId, is_interrupted_end};
 use super::file_lock::{FileLock, Sharing};
@@ -300,9 +300,8 @@ impl Collector<'_> {
 
     fn last_record(&self, run: &Candidate) -> Result<Option<serde_json::Value>, StoreError> {
         let text: Option<String> = self.read_aside(|db| {
-            let mut statement =
-                db.prepare_cached("SELECT record FROM journal WHERE run = ?1 AND seq = ?2")?;
-            Ok(statement.query_row([run.n, run.head_seq], |row| record_text_of(row, 0)).optional()?)
+            let sql = "SELECT record FROM journal WHERE run = ?1 AND seq = ?2";
+            query_one(db, sql, [run.n, run.head_seq], |row| record_text_of(row, 0))
         })?;
         Ok(text.and_then(|text| lobster_base::json::parse(&text).ok()))
     }
@@ -623,13 +622,8 @@ type BlobRow = (u64, Option<Vec<u8>>);
 
 /// Size of a blob and, if it is in the database, its bytes; only for blobs that may name others.
 fn row_of_blob(db: &Connection, digest: &Digest) -> Result<Option<BlobRow>, StoreError> {
-    let mut statement = db.prepare_cached(
-        "SELECT len, iif(substr(data, 1, 1) IN (x'7b', x'5b') OR data IS NULL, data, x'') FROM blobs WHERE digest = ?1",
-    )?;
-    let row = statement
-        .query_row([digest.as_bytes()], |row| Ok((row.get::<_, i64>(0)?.cast_unsigned(), row.get(1)?)))
-        .optional()?;
-    Ok(row)
+    let sql = "SELECT len, iif(substr(data, 1, 1) IN (x'7b', x'5b') OR data IS NULL, data, x'') FROM blobs WHERE digest = ?1";
+    query_one(db, sql, [digest.as_bytes()], |row| Ok((row.get::<_, i64>(0)?.cast_unsigned(), row.get(1)?)))
 }
 
 fn run_exists(db: &Connection, run: RunId) -> Result<bool, StoreError> {

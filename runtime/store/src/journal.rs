@@ -7,14 +7,14 @@
 
 use std::fmt;
 
-use rusqlite::{Connection, OptionalExtension, Row, Transaction, params, params_from_iter, types};
+use rusqlite::{Connection, Row, Transaction, params, params_from_iter, types};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use super::Store;
-use super::db::{Durability, query_rows};
+use super::db::{Durability, query_one, query_rows};
 use super::error::StoreError;
 use super::event::{Event, RunId, RunStatus};
 use super::high_water::Mark;
@@ -418,17 +418,12 @@ impl Store {
     /// If the database cannot be read.
     pub fn records_after(&self, number: u64, limit: usize) -> Result<Vec<(u64, RunId)>, StoreError> {
         self.inner.db.read_snapshot(|db| {
-            let mut statement = db.prepare_cached(
-                "SELECT journal.id, runs.id FROM journal JOIN runs ON runs.n = journal.run
-                 WHERE journal.id > ?1 ORDER BY journal.id LIMIT ?2",
-            )?;
+            let sql = "SELECT journal.id, runs.id FROM journal JOIN runs ON runs.n = journal.run
+                 WHERE journal.id > ?1 ORDER BY journal.id LIMIT ?2";
             let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-            let mut rows = statement.query(params![number.cast_signed(), limit])?;
-            let mut records = Vec::new();
-            while let Some(row) = rows.next()? {
-                records.push((row.get::<_, i64>(0)?.cast_unsigned(), run_id(row, 1)?));
-            }
-            Ok(records)
+            query_rows(db, sql, params![number.cast_signed(), limit], |row| {
+                Ok((row.get::<_, i64>(0)?.cast_unsigned(), run_id(row, 1)?))
+            })
         })
     }
 
@@ -468,8 +463,8 @@ impl Store {
     /// If there is no such run.
     pub fn run(&self, id: RunId) -> Result<RunSummary, StoreError> {
         let found = self.inner.db.read_snapshot(|db| {
-            let mut statement = db.prepare_cached(&format!("SELECT {COLUMNS} FROM runs WHERE id = ?"))?;
-            Ok(statement.query_row([id.as_bytes()], summary_from_row).optional()?)
+            let sql = format!("SELECT {COLUMNS} FROM runs WHERE id = ?");
+            query_one(db, &sql, [id.as_bytes()], summary_from_row)
         })?;
         found.ok_or_else(|| StoreError::UnknownRun(id.to_string()))
     }
@@ -604,21 +599,17 @@ pub(super) fn read_word<W: std::str::FromStr<Err = super::event::UnknownWord>>(
 }
 
 pub(super) fn read_head(db: &Connection, run: RunId) -> Result<Head, StoreError> {
-    let mut statement =
-        db.prepare_cached("SELECT n, head_seq, head, status = 'cancelled' FROM runs WHERE id = ?")?;
-    statement
-        .query_row([run.as_bytes()], |row| {
-            let seq = row.get::<_, i64>(1)?.cast_unsigned();
-            let hash = row.get::<_, [u8; 32]>(2)?.into();
-            Ok(Head { n: row.get(0)?, id: run, seq, hash, is_cancelled: row.get(3)? })
-        })
-        .optional()?
-        .ok_or_else(|| StoreError::UnknownRun(run.to_string()))
+    let sql = "SELECT n, head_seq, head, status = 'cancelled' FROM runs WHERE id = ?";
+    query_one(db, sql, [run.as_bytes()], |row| {
+        let seq = row.get::<_, i64>(1)?.cast_unsigned();
+        let hash = row.get::<_, [u8; 32]>(2)?.into();
+        Ok(Head { n: row.get(0)?, id: run, seq, hash, is_cancelled: row.get(3)? })
+    })?
+    .ok_or_else(|| StoreError::UnknownRun(run.to_string()))
 }
 
 pub(super) fn run_number(db: &Connection, run: RunId) -> Result<i64, StoreError> {
-    let mut statement = db.prepare_cached("SELECT n FROM runs WHERE id = ?")?;
-    let n = statement.query_row([run.as_bytes()], |row| row.get(0)).optional()?;
+    let n = query_one(db, "SELECT n FROM runs WHERE id = ?", [run.as_bytes()], |row| row.get(0))?;
     n.ok_or_else(|| StoreError::UnknownRun(run.to_string()))
 }
 

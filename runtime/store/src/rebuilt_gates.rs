@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use rusqlite::{OptionalExtension, params};
+use rusqlite::params;
 
 use super::Store;
-use super::db::{Durability, query_rows};
+use super::db::{Durability, query_one, query_rows};
 use super::error::StoreError;
 use super::event::{Event, RunId};
 use super::gate::{GateAnswer, GateStatus, can_read_gate, status_after};
@@ -126,8 +126,8 @@ impl Store {
         let mut problems = Vec::new();
         for run in rebuilt {
             let found = self.inner.db.read_snapshot(|db| {
-                let mut statement = db.prepare_cached("SELECT ended IS NULL FROM runs WHERE id = ?1")?;
-                Ok(statement.query_row([run.as_bytes()], |row| row.get(0)).optional()?)
+                let sql = "SELECT ended IS NULL FROM runs WHERE id = ?1";
+                query_one(db, sql, [run.as_bytes()], |row| row.get(0))
             })?;
             if found == Some(true) {
                 self.remove_run(*run)?;

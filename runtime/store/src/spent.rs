@@ -9,7 +9,7 @@
 use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::Store;
-use super::db::{Durability, query_rows};
+use super::db::{Durability, query_one, query_rows};
 use super::error::StoreError;
 use super::spent_tables::{create_if_missing, is_there};
 use lobster_base::budget::{Amount, Unit, UsageLimits};
@@ -186,16 +186,13 @@ impl Store {
             if !is_there(db)? {
                 return Ok(None);
             }
-            let mut found = db.prepare_cached(
-                "SELECT max_calls, max_tokens, max_nano_usd, allows_unpriced FROM service_budget",
-            )?;
-            let limits = |row: &rusqlite::Row<'_>| {
+            let sql = "SELECT max_calls, max_tokens, max_nano_usd, allows_unpriced FROM service_budget";
+            query_one(db, sql, [], |row| {
                 let limit =
                     |at: usize| row.get::<_, Option<i64>>(at).map(|limit| limit.map(from_sql_integer));
                 let limits = UsageLimits { calls: limit(0)?, tokens: limit(1)?, nano_usd: limit(2)? };
                 Ok((limits, row.get(3)?))
-            };
-            Ok(found.query_row([], limits).optional()?)
+            })
         })
     }
 }

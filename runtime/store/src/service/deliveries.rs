@@ -1,14 +1,14 @@
 //! Deliveries of webhooks. A delivery is stored together with its start before its sender gets a reply; an earlier one
 //! is recognised by its id or its bytes.
 
-use rusqlite::{OptionalExtension, Row, Transaction, params};
+use rusqlite::{Row, Transaction, params};
 use serde_json::json;
 use uuid::Uuid;
 
 use super::Service;
 use super::starts::{self, NewStart};
 use super::workflows::new_deed;
-use crate::db::{Durability, query_rows};
+use crate::db::{Durability, query_one, query_rows};
 use crate::error::StoreError;
 use crate::event::RunId;
 use lobster_base::digest::Digest;
@@ -68,34 +68,33 @@ impl Service {
             // Outdated deliveries are removed every hour; removing this one here keeps it from matching until then.
             tx.prepare_cached("DELETE FROM deliveries WHERE hook = ?1 AND id = ?2 AND received < ?3")?
                 .execute(params![new.hook, new.id, now.saturating_sub(SAME_DELIVERY_MS)])?;
-            let same_id: Option<([u8; 32], Option<[u8; 16]>)> = tx
-                .prepare_cached("SELECT digest, run FROM deliveries WHERE hook = ?1 AND id = ?2")?
-                .query_row([&new.hook, &new.id], |row| Ok((row.get(0)?, row.get(1)?)))
-                .optional()?;
+            let sql = "SELECT digest, run FROM deliveries WHERE hook = ?1 AND id = ?2";
+            let same_id: Option<([u8; 32], Option<[u8; 16]>)> =
+                query_one(tx, sql, [&new.hook, &new.id], |row| Ok((row.get(0)?, row.get(1)?)))?;
             if let Some((known, run)) = same_id {
                 return Ok(match Digest::from(known) == digest {
                     true => Accepted::Again(run.map(|bytes| RunId(Uuid::from_bytes(bytes)))),
                     false => Accepted::Differs,
                 });
             }
+            let sql = "SELECT run FROM deliveries WHERE hook = ?1 AND digest = ?2 AND received >= ?3 LIMIT 1";
             let same_bytes: Option<Option<[u8; 16]>> = match new.same_since {
                 None => None,
-                Some(since) => tx
-                    .prepare_cached(
-                        "SELECT run FROM deliveries WHERE hook = ?1 AND digest = ?2 AND received >= ?3 LIMIT 1",
-                    )?
-                    .query_row(params![new.hook, digest.as_bytes(), since], |row| row.get(0))
-                    .optional()?,
+                Some(since) => {
+                    query_one(tx, sql, params![new.hook, digest.as_bytes(), since], |row| row.get(0))?
+                }
             };
             if let Some(run) = same_bytes {
                 return Ok(Accepted::Again(run.map(|bytes| RunId(Uuid::from_bytes(bytes)))));
             }
             let run = starts::insert_start(tx, &new.start, now)?;
+            let values =
+                params![new.hook, new.id, digest.as_bytes(), new.headers, new.body, now, run.as_bytes()];
             tx.prepare_cached(
                 "INSERT INTO deliveries (hook, id, digest, headers, body, received, run)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
             )?
-            .execute(params![new.hook, new.id, digest.as_bytes(), new.headers, new.body, now, run.as_bytes()])?;
+            .execute(values)?;
             Ok(Accepted::New(run))
         })
     }
@@ -137,10 +136,8 @@ impl Service {
     /// If it cannot be read.
     pub fn find_delivery(&self, n: i64) -> Result<Option<Delivery>, StoreError> {
         self.read_snapshot(|db| {
-            let mut statement = db.prepare_cached(
-                "SELECT n, hook, id, digest, headers, body, received, run FROM deliveries WHERE n = ?1",
-            )?;
-            Ok(statement.query_row([n], delivery_from_row).optional()?)
+            let sql = "SELECT n, hook, id, digest, headers, body, received, run FROM deliveries WHERE n = ?1";
+            query_one(db, sql, [n], delivery_from_row)
         })
     }
 

@@ -5,12 +5,12 @@
 //! per iteration. The event of a step is stored before the run's journal records it, so a crash in between gives the
 //! same event again.
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, params};
 use serde_json::{Value, json};
 
 use super::Service;
 use super::workflows::new_deed;
-use crate::db::{Durability, query_rows};
+use crate::db::{Durability, query_one, query_rows};
 use crate::error::StoreError;
 use crate::event::RunId;
 use lobster_base::json;
@@ -81,11 +81,7 @@ impl Service {
         let taken = |db: &Connection| {
             let sql = "SELECT events.n, name, data, at, by FROM taken_events JOIN events ON events.n = taken_events.event
                        WHERE run = ?1 AND path = ?2 AND name = ?3";
-            Ok::<_, StoreError>(
-                db.prepare_cached(sql)?
-                    .query_row(params![run.as_bytes(), path, name], event_from_row)
-                    .optional()?,
-            )
+            query_one(db, sql, params![run.as_bytes(), path, name], event_from_row)
         };
         let found = self.read_snapshot(|db| {
             Ok(match taken(db)? {
@@ -132,7 +128,7 @@ pub(super) fn next_for(
     let sql = "SELECT n, name, data, at, by FROM events WHERE name = ?2
                AND at >= min(?3, coalesce((SELECT queued FROM starts WHERE starts.run = ?1), ?3))
                AND NOT EXISTS (SELECT 1 FROM taken_events WHERE run = ?1 AND event = events.n) ORDER BY n LIMIT 1";
-    Ok(db.prepare_cached(sql)?.query_row(params![run.as_bytes(), name, since], event_from_row).optional()?)
+    query_one(db, sql, params![run.as_bytes(), name, since], event_from_row)
 }
 
 fn event_from_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<SentEvent> {

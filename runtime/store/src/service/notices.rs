@@ -6,13 +6,13 @@
 use std::fmt;
 use std::str::FromStr;
 
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::{Row, params};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
 use super::{Service, StartState, TickState};
-use crate::db::{Durability, query_rows};
+use crate::db::{Durability, query_one, query_rows};
 use crate::error::StoreError;
 use crate::event::{RunId, words};
 use crate::journal::read_word;
@@ -94,8 +94,7 @@ impl Service {
     /// If it cannot be read.
     pub fn read_mark(&self, name: &str) -> Result<Option<i64>, StoreError> {
         self.read_snapshot(|db| {
-            let mut found = db.prepare_cached("SELECT value FROM service WHERE key = ?1")?;
-            Ok(found.query_row([name], |row| row.get(0)).optional()?)
+            query_one(db, "SELECT value FROM service WHERE key = ?1", [name], |row| row.get(0))
         })
     }
 
@@ -234,43 +233,35 @@ impl Service {
         };
         self.read_snapshot(|db| {
             let mut found = Vec::new();
-            let mut questions = db.prepare_cached(
-                "SELECT gates.n, gates.id, runs.id, workflows.name FROM gates JOIN runs ON runs.n = gates.run
+            let questions = "SELECT gates.n, gates.id, runs.id, workflows.name FROM gates JOIN runs ON runs.n = gates.run
                  JOIN starts ON starts.run = runs.id JOIN workflows ON workflows.n = starts.workflow
-                 WHERE gates.n > ?1 ORDER BY gates.n",
-            )?;
-            let rows = questions.query_map([gates], |row| {
+                 WHERE gates.n > ?1 ORDER BY gates.n";
+            found.extend(query_rows(db, questions, [gates], |row| {
                 Ok(Occasion::Question {
                     n: row.get(0)?,
                     gate: row.get(1)?,
                     run: run(row, 2)?,
                     workflow: row.get(3)?,
                 })
-            })?;
-            found.extend(rows.collect::<Result<Vec<_>, _>>()?);
-            let mut answered = db.prepare_cached(
-                "SELECT notices.gate, target, notices.run, workflows.name FROM notices
+            })?);
+            let answered = "SELECT notices.gate, target, notices.run, workflows.name FROM notices
                  JOIN gates ON gates.id = notices.gate JOIN starts ON starts.run = notices.run
                  JOIN workflows ON workflows.n = starts.workflow
-                 WHERE notices.open = 1 AND gates.status <> 'open'",
-            )?;
-            let rows = answered.query_map([], |row| {
+                 WHERE notices.open = 1 AND gates.status <> 'open'";
+            found.extend(query_rows(db, answered, [], |row| {
                 Ok(Occasion::Answered {
                     gate: row.get(0)?,
                     target: row.get(1)?,
                     run: run(row, 2)?,
                     workflow: row.get(3)?,
                 })
-            })?;
-            found.extend(rows.collect::<Result<Vec<_>, _>>()?);
-            let mut ended = db.prepare_cached(
-                "SELECT starts.run, workflows.name, state, why, ended,
+            })?);
+            let ended = "SELECT starts.run, workflows.name, state, why, ended,
                      (SELECT group_concat(DISTINCT target) FROM notices
                       WHERE notices.run = starts.run AND notices.kind = 'question')
                  FROM starts JOIN workflows ON workflows.n = starts.workflow
-                 WHERE ended >= ?1 AND state IN ('over', 'refused') ORDER BY starts.n",
-            )?;
-            let rows = ended.query_map([ended_since], |row| {
+                 WHERE ended >= ?1 AND state IN ('over', 'refused') ORDER BY starts.n";
+            found.extend(query_rows(db, ended, [ended_since], |row| {
                 let asked: Option<String> = row.get(5)?;
                 Ok(Occasion::Ended {
                     run: run(row, 0)?,
@@ -280,14 +271,11 @@ impl Service {
                     ended_at: row.get(4)?,
                     asked: asked.iter().flat_map(|all| all.split(',')).map(str::to_owned).collect(),
                 })
-            })?;
-            found.extend(rows.collect::<Result<Vec<_>, _>>()?);
-            let mut missed = db.prepare_cached(
-                "SELECT ticks.n, schedules.name, workflows.name, due, count, reason FROM ticks
+            })?);
+            let missed = "SELECT ticks.n, schedules.name, workflows.name, due, count, reason FROM ticks
                  JOIN schedules ON schedules.n = ticks.schedule JOIN workflows ON workflows.n = schedules.workflow
-                 WHERE ticks.n > ?1 AND state = ?2 ORDER BY ticks.n",
-            )?;
-            let rows = missed.query_map(params![ticks, TickState::Missed.as_str()], |row| {
+                 WHERE ticks.n > ?1 AND state = ?2 ORDER BY ticks.n";
+            found.extend(query_rows(db, missed, params![ticks, TickState::Missed.as_str()], |row| {
                 Ok(Occasion::Missed {
                     n: row.get(0)?,
                     schedule: row.get(1)?,
@@ -296,8 +284,7 @@ impl Service {
                     count: row.get::<_, i64>(4)?.unsigned_abs(),
                     reason: row.get(5)?,
                 })
-            })?;
-            found.extend(rows.collect::<Result<Vec<_>, _>>()?);
+            })?);
             Ok(found)
         })
     }

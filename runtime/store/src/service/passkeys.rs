@@ -1,13 +1,13 @@
 //! Passkeys: credentials whose secret never leaves a device. They are identified by the digest of the device's name
 //! for the key, and stored with the public key.
 
-use rusqlite::{OptionalExtension, Transaction, params};
+use rusqlite::{Transaction, params};
 use serde_json::json;
 
 use super::Service;
 use super::credentials::{Credential, CredentialKind, NewCredential};
 use super::workflows::new_deed;
-use crate::db::Durability;
+use crate::db::{Durability, query_one};
 use crate::error::StoreError;
 use lobster_base::digest::Digest;
 
@@ -95,8 +95,8 @@ impl Service {
             return Ok(None);
         };
         let found = self.read_snapshot(|db| {
-            let mut statement = db.prepare_cached("SELECT key, count FROM passkeys WHERE credential = ?1")?;
-            Ok(statement.query_row([&credential.id], |row| Ok((row.get(0)?, row.get(1)?))).optional()?)
+            let sql = "SELECT key, count FROM passkeys WHERE credential = ?1";
+            query_one(db, sql, [&credential.id], |row| Ok((row.get(0)?, row.get(1)?)))
         })?;
         Ok(found.map(|(key, count)| Passkey { credential, key, count }))
     }

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
+use rusqlite::{Connection, Row, Transaction, params};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -15,7 +15,7 @@ use super::Service;
 use super::starts::{self, NewStart};
 use super::trail::Deed;
 use super::workflows::new_deed;
-use crate::db::{Durability, query_rows};
+use crate::db::{Durability, query_one, query_rows};
 use crate::error::StoreError;
 use crate::event::{RunId, words};
 use crate::journal::read_word;
@@ -379,14 +379,11 @@ fn extend_entry(
     tick: &NewTick,
     now: i64,
 ) -> Result<bool, StoreError> {
-    let newest: Option<(i64, String, Option<String>, i64)> = tx
-        .prepare_cached(
-            "SELECT n, state, reason, last FROM ticks WHERE schedule = ?1 AND revision = ?2 ORDER BY n DESC LIMIT 1",
-        )?
-        .query_row([one.schedule, one.revision], |row| {
+    let sql = "SELECT n, state, reason, last FROM ticks WHERE schedule = ?1 AND revision = ?2 ORDER BY n DESC LIMIT 1";
+    let newest: Option<(i64, String, Option<String>, i64)> =
+        query_one(tx, sql, [one.schedule, one.revision], |row| {
             Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
-        })
-        .optional()?;
+        })?;
     let Some((n, state, reason, last)) = newest else { return Ok(false) };
     if state != tick.state.as_str() || reason != tick.reason || last > tick.due {
         return Ok(false);

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
 
-use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
+use rusqlite::{Connection, Row, Transaction, params};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::Service;
 use super::waits::{self, NewWait};
 use super::workflows::new_deed;
-use crate::db::{Durability, query_rows};
+use crate::db::{Durability, query_one, query_rows};
 use crate::error::StoreError;
 use crate::event::{RunId, words};
 use crate::journal::{RunSummary, read_word, runs_with_ids};
@@ -394,13 +394,10 @@ impl Service {
             let mut newest: Vec<(i64, RunId)> = Vec::new();
             // One state at a time, because the index is by state.
             for state in StartState::ALL {
-                let mut statement = db.prepare_cached(
-                    "SELECT n, run FROM starts WHERE state = ?1 AND workflow = ?2 ORDER BY n DESC LIMIT ?3",
-                )?;
-                let rows = statement.query_map(params![state.as_str(), workflow, limit], |row| {
+                let sql = "SELECT n, run FROM starts WHERE state = ?1 AND workflow = ?2 ORDER BY n DESC LIMIT ?3";
+                newest.extend(query_rows(db, sql, params![state.as_str(), workflow, limit], |row| {
                     Ok((row.get(0)?, RunId(Uuid::from_bytes(row.get(1)?))))
-                })?;
-                newest.extend(rows.collect::<Result<Vec<_>, _>>()?);
+                })?);
             }
             newest.sort_unstable_by_key(|(n, _)| std::cmp::Reverse(*n));
             newest.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
@@ -590,13 +587,9 @@ pub(super) fn want_cancelled(
     why: &str,
     now: i64,
 ) -> Result<bool, StoreError> {
-    let begun: Option<bool> = tx
-        .prepare_cached(
-            "UPDATE starts SET cancel = ?2 WHERE run = ?1 AND state IN ('queued', 'taken', 'parked')
-             RETURNING state <> 'queued' OR EXISTS (SELECT 1 FROM runs WHERE runs.id = starts.run)",
-        )?
-        .query_row(params![run.as_bytes(), why], |row| row.get(0))
-        .optional()?;
+    let sql = "UPDATE starts SET cancel = ?2 WHERE run = ?1 AND state IN ('queued', 'taken', 'parked')
+             RETURNING state <> 'queued' OR EXISTS (SELECT 1 FROM runs WHERE runs.id = starts.run)";
+    let begun: Option<bool> = query_one(tx, sql, params![run.as_bytes(), why], |row| row.get(0))?;
     if begun == Some(false) {
         tx.prepare_cached("UPDATE starts SET state = 'withdrawn', why = ?2, ended = ?3 WHERE run = ?1")?
             .execute(params![run.as_bytes(), why, now])?;

@@ -1,11 +1,11 @@
 //! The trail of changes to the service, and its running servers.
 
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::{Row, params};
 use serde_json::Value;
 
 use super::Service;
 use super::workflows::new_deed;
-use crate::db::{Durability, query_rows};
+use crate::db::{Durability, query_one, query_rows};
 use crate::error::StoreError;
 use lobster_base::json;
 
@@ -119,11 +119,10 @@ impl Service {
     /// If it cannot be read.
     pub fn last_deed(&self, verb: &str, object: &str) -> Result<Option<Deed>, StoreError> {
         self.read_snapshot(|db| {
-            let mut statement = db.prepare_cached(
+            let sql =
                 "SELECT at, actor, origin, verb, object, detail FROM trail WHERE verb = ?1 AND object = ?2
-                 ORDER BY n DESC LIMIT 1",
-            )?;
-            Ok(statement.query_row([verb, object], read_deed).optional()?)
+                 ORDER BY n DESC LIMIT 1";
+            query_one(db, sql, [verb, object], read_deed)
         })
     }
 

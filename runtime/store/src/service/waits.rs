@@ -3,11 +3,11 @@
 //! The engine writes all rows of a run when it parks it. When one is due, the run is queued and its rows are removed;
 //! the process that executes it determines the waits again.
 
-use rusqlite::{OptionalExtension, Transaction, params};
+use rusqlite::{Transaction, params};
 use uuid::Uuid;
 
 use super::Service;
-use crate::db::{Durability, query_rows};
+use crate::db::{Durability, query_one, query_rows};
 use crate::error::StoreError;
 use crate::event::RunId;
 
@@ -98,11 +98,9 @@ impl Service {
     /// If it cannot be read.
     pub fn next_wake(&self) -> Result<Option<i64>, StoreError> {
         self.read_snapshot(|db| {
-            let mut next = db.prepare_cached(
-                "SELECT waits.due FROM waits CROSS JOIN starts ON starts.run = waits.run
-                 WHERE waits.due IS NOT NULL AND starts.state IN ('parked', 'queued') ORDER BY waits.due LIMIT 1",
-            )?;
-            Ok(next.query_row([], |row| row.get(0)).optional()?)
+            let sql = "SELECT waits.due FROM waits CROSS JOIN starts ON starts.run = waits.run
+                 WHERE waits.due IS NOT NULL AND starts.state IN ('parked', 'queued') ORDER BY waits.due LIMIT 1";
+            query_one(db, sql, [], |row| row.get(0))
         })
     }
 

@@ -3,12 +3,12 @@
 //! The state is text here. It changes together with the start that it causes, and only if it is unchanged since it was
 //! read: if two servers see a file, one of them starts a run, and a restarted server starts none.
 
-use rusqlite::{OptionalExtension, params};
+use rusqlite::params;
 
 use super::Service;
 use super::starts::{self, NewStart};
 use super::workflows::new_deed;
-use crate::db::Durability;
+use crate::db::{Durability, query_one};
 use crate::error::StoreError;
 use crate::event::RunId;
 use serde_json::json;
@@ -29,8 +29,8 @@ impl Service {
     /// If it cannot be read.
     pub fn watch_state(&self, key: &str) -> Result<Option<(i64, String)>, StoreError> {
         self.read_snapshot(|db| {
-            let mut found = db.prepare_cached("SELECT revision, state FROM watched WHERE key = ?1")?;
-            Ok(found.query_row([key], |row| Ok((row.get(0)?, row.get(1)?))).optional()?)
+            let sql = "SELECT revision, state FROM watched WHERE key = ?1";
+            query_one(db, sql, [key], |row| Ok((row.get(0)?, row.get(1)?)))
         })
     }
 
@@ -47,10 +47,8 @@ impl Service {
     ) -> Result<Watched, StoreError> {
         let now = self.now();
         self.write_transaction(Durability::Synced, |tx| {
-            let found: Option<i64> = tx
-                .prepare_cached("SELECT revision FROM watched WHERE key = ?1")?
-                .query_row([key], |row| row.get(0))
-                .optional()?;
+            let sql = "SELECT revision FROM watched WHERE key = ?1";
+            let found: Option<i64> = query_one(tx, sql, [key], |row| row.get(0))?;
             if found != revision {
                 return Ok(Watched::Superseded);
             }

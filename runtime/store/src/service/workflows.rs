@@ -1,11 +1,11 @@
 //! Registered workflows: the file and version that the service runs, and who registered it.
 
-use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
+use rusqlite::{Connection, Row, Transaction, params};
 use serde_json::json;
 
 use super::schedules::{self, TickState};
 use super::{Deed, Service};
-use crate::db::{Durability, query_rows};
+use crate::db::{Durability, query_one, query_rows};
 use crate::error::StoreError;
 use lobster_base::digest::Digest;
 
@@ -70,10 +70,9 @@ impl Service {
                     return Err(StoreError::Refused(why));
                 }
             }
-            let known: Option<(i64, [u8; 32])> = tx
-                .prepare_cached("SELECT n, digest FROM workflows WHERE name = ?1")?
-                .query_row([&new.name], |row| Ok((row.get(0)?, row.get(1)?)))
-                .optional()?;
+            let sql = "SELECT n, digest FROM workflows WHERE name = ?1";
+            let known: Option<(i64, [u8; 32])> =
+                query_one(tx, sql, [&new.name], |row| Ok((row.get(0)?, row.get(1)?)))?;
             tx.prepare_cached(
                 "INSERT INTO workflows (name, path, digest, content, by, registered) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
                  ON CONFLICT (name) DO UPDATE SET
@@ -120,10 +119,8 @@ impl Service {
     ) -> Result<bool, StoreError> {
         let now = self.now();
         self.write_transaction(Durability::Synced, |tx| {
-            let found: Option<i64> = tx
-                .prepare_cached("UPDATE workflows SET removed = ?2 WHERE name = ?1 AND removed IS NULL RETURNING n")?
-                .query_row(params![name, now], |row| row.get(0))
-                .optional()?;
+            let sql = "UPDATE workflows SET removed = ?2 WHERE name = ?1 AND removed IS NULL RETURNING n";
+            let found: Option<i64> = query_one(tx, sql, params![name, now], |row| row.get(0))?;
             let Some(n) = found else { return Ok(false) };
             replace_schedules(tx, n, &[], now)?;
             tx.prepare_cached(
@@ -150,9 +147,8 @@ impl Service {
     /// If it cannot be read.
     pub fn find_workflow(&self, name: &str) -> Result<Option<Registered>, StoreError> {
         self.read_snapshot(|db| {
-            let mut statement =
-                db.prepare_cached(&format!("{SELECT} WHERE name = ?1 AND removed IS NULL"))?;
-            Ok(statement.query_row([name], registered_from_row).optional()?)
+            let sql = format!("{SELECT} WHERE name = ?1 AND removed IS NULL");
+            query_one(db, &sql, [name], registered_from_row)
         })
     }
 
@@ -175,10 +171,7 @@ impl Service {
     /// # Errors
     /// If it cannot be read.
     pub fn workflow_by_number(&self, n: i64) -> Result<Option<Registered>, StoreError> {
-        self.read_snapshot(|db| {
-            let mut statement = db.prepare_cached(&format!("{SELECT} WHERE n = ?1"))?;
-            Ok(statement.query_row([n], registered_from_row).optional()?)
-        })
+        self.read_snapshot(|db| query_one(db, &format!("{SELECT} WHERE n = ?1"), [n], registered_from_row))
     }
 }
 
