@@ -394,7 +394,8 @@ impl Service {
             let mut newest: Vec<(i64, RunId)> = Vec::new();
             // One state at a time, because the index is by state.
             for state in StartState::ALL {
-                let sql = "SELECT n, run FROM starts WHERE state = ?1 AND workflow = ?2 ORDER BY n DESC LIMIT ?3";
+                let sql =
+                    "SELECT n, run FROM starts WHERE state = ?1 AND workflow = ?2 ORDER BY n DESC LIMIT ?3";
                 newest.extend(query_rows(db, sql, params![state.as_str(), workflow, limit], |row| {
                     Ok((row.get(0)?, RunId(Uuid::from_bytes(row.get(1)?))))
                 })?);
