@@ -1,6 +1,6 @@
 //! Copies: unfinished imported runs that have not been taken over by this store.
 
-use lobster_base::code::Code;
+use super::resume::wrong_state;
 use lobster_engine::envelope::Failure;
 use lobster_engine::runtime::Runtime;
 use lobster_store::{Durability, Event, RunId, Store};
@@ -19,14 +19,11 @@ impl Copied {
         if self == Self::TakenOver || !store.is_copy(id)? {
             return Ok(());
         }
-        Err(Failure::new(
-            Code::RunState,
-            format!(
-                "run {id} is a copy of a run in another store (`lobster bundle import`), which may continue \
+        Err(wrong_state(format!(
+            "run {id} is a copy of a run in another store (`lobster bundle import`), which may continue \
              there, and then an effect would run twice. If nothing else continues it: `lobster resume {id} \
              --take-over`"
-            ),
-        ))
+        )))
     }
 }
 
