@@ -259,10 +259,9 @@ impl Store {
             Some(Held::File(_)) => return Ok(None),
             None => {}
         }
-        let row: Option<Option<Vec<u8>>> = self.inner.db.read_snapshot(|db| {
-            let sql = "SELECT data FROM blobs WHERE digest = ?";
-            query_one(db, sql, [digest.as_bytes()], |row| row.get(0))
-        })?;
+        let sql = "SELECT data FROM blobs WHERE digest = ?";
+        let row: Option<Option<Vec<u8>>> =
+            self.inner.db.select_one(sql, [digest.as_bytes()], |row| row.get(0))?;
         let Some(Some(bytes)) = row else {
             // Not in the table, but a file may exist if a crash came between the two writes.
             return Ok(None);

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::Store;
 use super::blob::TOUCH_EVERY_MS;
-use super::db::{Durability, query_one, query_rows};
+use super::db::{Durability, query_one};
 use super::error::StoreError;
 use super::event::{RunId, StepOutcome};
 use super::journal::run_number;
@@ -101,13 +101,12 @@ impl Store {
             let fresh = known_age && held.created > since && held.expires.is_none_or(|expires| expires > now);
             return Ok(if fresh { read_outcome(action, &held.text) } else { None });
         }
-        let row: Option<(String, i64)> = self.inner.db.read_snapshot(|db| {
-            let sql = "SELECT outcome, used FROM actions
-                 WHERE digest = ?1 AND (expires IS NULL OR expires > ?2) AND created > ?3
-                   AND (created <= ?2 OR (?4 AND expires IS NULL))";
-            let found = params![action.as_bytes(), now, since, ttl_ms.is_none()];
-            query_one(db, sql, found, |row| Ok((row.get(0)?, row.get(1)?)))
-        })?;
+        let sql = "SELECT outcome, used FROM actions
+             WHERE digest = ?1 AND (expires IS NULL OR expires > ?2) AND created > ?3
+               AND (created <= ?2 OR (?4 AND expires IS NULL))";
+        let found = params![action.as_bytes(), now, since, ttl_ms.is_none()];
+        let row: Option<(String, i64)> =
+            self.inner.db.select_one(sql, found, |row| Ok((row.get(0)?, row.get(1)?)))?;
         let Some((text, used)) = row else {
             let mut known = lock(&self.inner.known);
             if let Some(max) = known.record_miss() {
@@ -174,10 +173,9 @@ impl Store {
     /// # Errors
     /// If the database cannot be read.
     pub fn run_values(&self, run: RunId) -> Result<BTreeMap<String, Value>, StoreError> {
-        let kept: Vec<(String, String)> = self.inner.db.read_snapshot(|db| {
-            let sql = "SELECT key, value FROM run_values WHERE run = (SELECT n FROM runs WHERE id = ?1)";
-            query_rows(db, sql, params![run.as_bytes()], |row| Ok((row.get(0)?, row.get(1)?)))
-        })?;
+        let sql = "SELECT key, value FROM run_values WHERE run = (SELECT n FROM runs WHERE id = ?1)";
+        let kept: Vec<(String, String)> =
+            self.inner.db.select_rows(sql, params![run.as_bytes()], |row| Ok((row.get(0)?, row.get(1)?)))?;
         let own = kept.into_iter().filter(|(key, _)| !is_reserved_key(key));
         own.map(|(key, text)| match json::parse(&text) {
             Ok(value) => Ok((key, value)),

@@ -223,6 +223,26 @@ impl Database {
         self.or_rescued(value, &work)
     }
 
+    /// [`query_rows`] in one snapshot.
+    pub(super) fn select_rows<T>(
+        &self,
+        sql: &str,
+        values: impl Params + Clone,
+        read: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Vec<T>, StoreError> {
+        self.read_snapshot(|db| query_rows(db, sql, values.clone(), &read))
+    }
+
+    /// [`query_one`] in one snapshot.
+    pub(super) fn select_one<T>(
+        &self,
+        sql: &str,
+        values: impl Params + Clone,
+        read: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Option<T>, StoreError> {
+        self.read_snapshot(|db| query_one(db, sql, values.clone(), &read))
+    }
+
     /// Frees the memory that caches the database. Connections in use keep theirs.
     pub(super) fn give_back_memory(&self) {
         lock(&self.readers).clear();

@@ -287,10 +287,9 @@ impl Store {
         if id.len() < ID_PREFIX_MIN {
             return Err(StoreError::ShortGate { typed: typed.to_owned(), least: ID_PREFIX_MIN });
         }
-        let found: Vec<(String, GateStatus)> = self.inner.db.read_snapshot(|db| {
-            let sql = "SELECT id, status FROM gates WHERE id >= ?1 AND id < ?1 || 'g' ORDER BY status <> 'open' LIMIT 5";
-            query_rows(db, sql, [&id], |row| Ok((row.get(0)?, read_word(row, 1)?)))
-        })?;
+        let sql = "SELECT id, status FROM gates WHERE id >= ?1 AND id < ?1 || 'g' ORDER BY status <> 'open' LIMIT 5";
+        let found: Vec<(String, GateStatus)> =
+            self.inner.db.select_rows(sql, [&id], |row| Ok((row.get(0)?, read_word(row, 1)?)))?;
         let open = found.iter().filter(|(_, status)| *status == GateStatus::Open).count();
         match found.as_slice() {
             [] => Err(self.or_damaged(StoreError::UnknownGate(typed.to_owned()))),
@@ -421,10 +420,9 @@ impl Store {
     /// If it cannot be written.
     pub fn expire_gates(&self) -> Result<Vec<Gate>, StoreError> {
         let now = self.now();
-        let overdue: Vec<GateKey> = self.inner.db.read_snapshot(|db| {
-            let sql = "SELECT key FROM gates WHERE status = 'open' AND expires IS NOT NULL AND expires <= ?";
-            query_rows(db, sql, [now], |row| Ok(GateKey(Uuid::from_bytes(row.get(0)?))))
-        })?;
+        let sql = "SELECT key FROM gates WHERE status = 'open' AND expires IS NOT NULL AND expires <= ?";
+        let overdue: Vec<GateKey> =
+            self.inner.db.select_rows(sql, [now], |row| Ok(GateKey(Uuid::from_bytes(row.get(0)?))))?;
         let mut closed = Vec::new();
         for key in overdue {
             match self.close_gate(key, GateStatus::Expired, None, None.into(), None) {

@@ -417,13 +417,11 @@ impl Store {
     /// # Errors
     /// If the database cannot be read.
     pub fn records_after(&self, number: u64, limit: usize) -> Result<Vec<(u64, RunId)>, StoreError> {
-        self.inner.db.read_snapshot(|db| {
-            let sql = "SELECT journal.id, runs.id FROM journal JOIN runs ON runs.n = journal.run
-                 WHERE journal.id > ?1 ORDER BY journal.id LIMIT ?2";
-            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-            query_rows(db, sql, params![number.cast_signed(), limit], |row| {
-                Ok((row.get::<_, i64>(0)?.cast_unsigned(), run_id(row, 1)?))
-            })
+        let sql = "SELECT journal.id, runs.id FROM journal JOIN runs ON runs.n = journal.run
+             WHERE journal.id > ?1 ORDER BY journal.id LIMIT ?2";
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.inner.db.select_rows(sql, params![number.cast_signed(), limit], |row| {
+            Ok((row.get::<_, i64>(0)?.cast_unsigned(), run_id(row, 1)?))
         })
     }
 
@@ -462,10 +460,8 @@ impl Store {
     /// # Errors
     /// If there is no such run.
     pub fn run(&self, id: RunId) -> Result<RunSummary, StoreError> {
-        let found = self.inner.db.read_snapshot(|db| {
-            let sql = format!("SELECT {COLUMNS} FROM runs WHERE id = ?");
-            query_one(db, &sql, [id.as_bytes()], summary_from_row)
-        })?;
+        let sql = format!("SELECT {COLUMNS} FROM runs WHERE id = ?");
+        let found = self.inner.db.select_one(&sql, [id.as_bytes()], summary_from_row)?;
         found.ok_or_else(|| StoreError::UnknownRun(id.to_string()))
     }
 
@@ -487,15 +483,13 @@ impl Store {
             Some(at) => (hex[at..].to_owned(), hex[at..].to_owned()),
             None => (hex.clone(), format!("{hex:F<SHORT$}")),
         };
-        let mut found = self.inner.db.read_snapshot(|db| {
-            let sql = "SELECT n, id FROM runs WHERE id BETWEEN ?1 AND ?2
-                 UNION SELECT n, id FROM runs
-                 WHERE substr(hex(id), 25) BETWEEN ?3 AND ?4 AND (length(?5) < 8 OR substr(hex(id), -length(?5)) = ?5)
-                 UNION SELECT n, id FROM runs WHERE length(?5) < 8 AND substr(hex(id), -length(?5)) = ?5
-                 ORDER BY n DESC LIMIT ?6";
-            let values = params![low.as_bytes(), high.as_bytes(), first, last, hex, CANDIDATES + 1];
-            query_rows(db, sql, values, |row| run_id(row, 1))
-        })?;
+        let sql = "SELECT n, id FROM runs WHERE id BETWEEN ?1 AND ?2
+             UNION SELECT n, id FROM runs
+             WHERE substr(hex(id), 25) BETWEEN ?3 AND ?4 AND (length(?5) < 8 OR substr(hex(id), -length(?5)) = ?5)
+             UNION SELECT n, id FROM runs WHERE length(?5) < 8 AND substr(hex(id), -length(?5)) = ?5
+             ORDER BY n DESC LIMIT ?6";
+        let values = params![low.as_bytes(), high.as_bytes(), first, last, hex, CANDIDATES + 1];
+        let mut found = self.inner.db.select_rows(sql, values, |row| run_id(row, 1))?;
         match found.as_slice() {
             [] => Err(unknown()),
             [one] => Ok(*one),

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use rusqlite::params;
 
 use super::Store;
-use super::db::{Durability, query_one, query_rows};
+use super::db::{Durability, query_rows};
 use super::error::StoreError;
 use super::event::{Event, RunId};
 use super::gate::{GateAnswer, GateStatus, can_read_gate, status_after};
@@ -125,10 +125,8 @@ impl Store {
     pub(super) fn remove_cut_runs(&self, rebuilt: &[RunId]) -> Result<Vec<Problem>, StoreError> {
         let mut problems = Vec::new();
         for run in rebuilt {
-            let found = self.inner.db.read_snapshot(|db| {
-                let sql = "SELECT ended IS NULL FROM runs WHERE id = ?1";
-                query_one(db, sql, [run.as_bytes()], |row| row.get(0))
-            })?;
+            let sql = "SELECT ended IS NULL FROM runs WHERE id = ?1";
+            let found = self.inner.db.select_one(sql, [run.as_bytes()], |row| row.get(0))?;
             if found == Some(true) {
                 self.remove_run(*run)?;
                 let why = "it is left out: the end of its journal may be among the lost records".to_owned();

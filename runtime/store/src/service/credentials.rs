@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::Service;
 use super::workflows::new_deed;
-use crate::db::{Durability, query_one, query_rows};
+use crate::db::{Durability, query_one};
 use crate::error::StoreError;
 use crate::event::words;
 use crate::journal::read_word;
@@ -160,11 +160,8 @@ impl Service {
     /// If it cannot be read.
     pub fn find_credential(&self, hash: &Digest) -> Result<Option<Credential>, StoreError> {
         let now = self.now();
-        let found = self.read_snapshot(|db| {
-            let sql =
-                format!("{SELECT} WHERE hash = ?1 AND ended IS NULL AND (expires IS NULL OR expires > ?2)");
-            query_one(db, &sql, params![hash.as_bytes(), now], credential_from_row)
-        })?;
+        let sql = format!("{SELECT} WHERE hash = ?1 AND ended IS NULL AND (expires IS NULL OR expires > ?2)");
+        let found = self.db().select_one(&sql, params![hash.as_bytes(), now], credential_from_row)?;
         let is_noted = |one: &Credential| one.used_at.is_some_and(|at| now.saturating_sub(at) < USE_NOTED);
         if let Some(one) = found.as_ref().filter(|one| !is_noted(one)) {
             self.write_transaction(Durability::Lazy, |tx| {
@@ -225,10 +222,8 @@ impl Service {
     /// # Errors
     /// If they cannot be read.
     pub fn list_credentials(&self, kind: CredentialKind) -> Result<Vec<Credential>, StoreError> {
-        self.read_snapshot(|db| {
-            let sql = format!("{SELECT} WHERE kind = ?1 ORDER BY created DESC, id");
-            query_rows(db, &sql, [kind.as_str()], credential_from_row)
-        })
+        let sql = format!("{SELECT} WHERE kind = ?1 ORDER BY created DESC, id");
+        self.db().select_rows(&sql, [kind.as_str()], credential_from_row)
     }
 }
 

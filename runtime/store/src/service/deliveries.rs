@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::Service;
 use super::starts::{self, NewStart};
 use super::workflows::new_deed;
-use crate::db::{Durability, query_one, query_rows};
+use crate::db::{Durability, query_one};
 use crate::error::StoreError;
 use crate::event::RunId;
 use lobster_base::digest::Digest;
@@ -124,10 +124,8 @@ impl Service {
     /// # Errors
     /// If they cannot be read.
     pub fn list_deliveries(&self, limit: usize) -> Result<Vec<Delivery>, StoreError> {
-        self.read_snapshot(|db| {
-            let sql = "SELECT n, hook, id, digest, headers, NULL, received, run FROM deliveries ORDER BY n DESC LIMIT ?1";
-            query_rows(db, sql, [i64::try_from(limit).unwrap_or(i64::MAX)], delivery_from_row)
-        })
+        let sql = "SELECT n, hook, id, digest, headers, NULL, received, run FROM deliveries ORDER BY n DESC LIMIT ?1";
+        self.db().select_rows(sql, [i64::try_from(limit).unwrap_or(i64::MAX)], delivery_from_row)
     }
 
     /// One delivery, with its body.
@@ -135,10 +133,8 @@ impl Service {
     /// # Errors
     /// If it cannot be read.
     pub fn find_delivery(&self, n: i64) -> Result<Option<Delivery>, StoreError> {
-        self.read_snapshot(|db| {
-            let sql = "SELECT n, hook, id, digest, headers, body, received, run FROM deliveries WHERE n = ?1";
-            query_one(db, sql, [n], delivery_from_row)
-        })
+        let sql = "SELECT n, hook, id, digest, headers, body, received, run FROM deliveries WHERE n = ?1";
+        self.db().select_one(sql, [n], delivery_from_row)
     }
 
     /// Removes the bodies of deliveries before `bodies`, and whole deliveries before `all`.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::Service;
 use super::workflows::new_deed;
-use crate::db::{Durability, query_one, query_rows};
+use crate::db::{Durability, query_one};
 use crate::error::StoreError;
 use crate::event::RunId;
 use lobster_base::json;
@@ -111,10 +111,8 @@ impl Service {
     /// # Errors
     /// If they cannot be read.
     pub fn list_events(&self, limit: usize) -> Result<Vec<SentEvent>, StoreError> {
-        self.read_snapshot(|db| {
-            let sql = "SELECT n, name, data, at, by FROM events ORDER BY n DESC LIMIT ?1";
-            query_rows(db, sql, [i64::try_from(limit).unwrap_or(i64::MAX)], event_from_row)
-        })
+        let sql = "SELECT n, name, data, at, by FROM events ORDER BY n DESC LIMIT ?1";
+        self.db().select_rows(sql, [i64::try_from(limit).unwrap_or(i64::MAX)], event_from_row)
     }
 }
 

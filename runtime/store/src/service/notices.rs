@@ -12,7 +12,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::{Service, StartState, TickState};
-use crate::db::{Durability, query_one, query_rows};
+use crate::db::{Durability, query_rows};
 use crate::error::StoreError;
 use crate::event::{RunId, words};
 use crate::journal::read_word;
@@ -93,9 +93,7 @@ impl Service {
     /// # Errors
     /// If it cannot be read.
     pub fn read_mark(&self, name: &str) -> Result<Option<i64>, StoreError> {
-        self.read_snapshot(|db| {
-            query_one(db, "SELECT value FROM service WHERE key = ?1", [name], |row| row.get(0))
-        })
+        self.db().select_one("SELECT value FROM service WHERE key = ?1", [name], |row| row.get(0))
     }
 
     /// The newest numbers of gates and of ledger entries, from which a new target starts.
@@ -212,10 +210,8 @@ impl Service {
     /// # Errors
     /// If they cannot be read.
     pub fn list_notices(&self, limit: usize) -> Result<Vec<Notice>, StoreError> {
-        self.read_snapshot(|db| {
-            let sql = format!("SELECT {COLUMNS} FROM notices ORDER BY n DESC LIMIT ?1");
-            query_rows(db, &sql, [i64::try_from(limit).unwrap_or(i64::MAX)], notice_from_row)
-        })
+        let sql = format!("SELECT {COLUMNS} FROM notices ORDER BY n DESC LIMIT ?1");
+        self.db().select_rows(&sql, [i64::try_from(limit).unwrap_or(i64::MAX)], notice_from_row)
     }
 
     /// New occasions since the marks, for runs started by the service.

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::Service;
 use super::credentials::{Credential, CredentialKind, NewCredential};
 use super::workflows::new_deed;
-use crate::db::{Durability, query_one};
+use crate::db::Durability;
 use crate::error::StoreError;
 use lobster_base::digest::Digest;
 
@@ -94,10 +94,8 @@ impl Service {
         else {
             return Ok(None);
         };
-        let found = self.read_snapshot(|db| {
-            let sql = "SELECT key, count FROM passkeys WHERE credential = ?1";
-            query_one(db, sql, [&credential.id], |row| Ok((row.get(0)?, row.get(1)?)))
-        })?;
+        let sql = "SELECT key, count FROM passkeys WHERE credential = ?1";
+        let found = self.db().select_one(sql, [&credential.id], |row| Ok((row.get(0)?, row.get(1)?)))?;
         Ok(found.map(|(key, count)| Passkey { credential, key, count }))
     }
 

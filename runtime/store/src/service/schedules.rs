@@ -149,10 +149,8 @@ impl Service {
     /// # Errors
     /// If they cannot be read.
     pub fn list_schedules(&self) -> Result<Vec<ScheduleRow>, StoreError> {
-        self.read_snapshot(|db| {
-            let sql = format!("{SELECT} WHERE s.removed IS NULL ORDER BY w.name, s.name");
-            query_rows(db, &sql, [], schedule_from_row)
-        })
+        let sql = format!("{SELECT} WHERE s.removed IS NULL ORDER BY w.name, s.name");
+        self.db().select_rows(&sql, [], schedule_from_row)
     }
 
     /// The schedules that are due next and are not paused, in order; at most `limit`.
@@ -160,12 +158,10 @@ impl Service {
     /// # Errors
     /// If they cannot be read.
     pub fn next_schedules(&self, limit: usize) -> Result<Vec<ScheduleRow>, StoreError> {
-        self.read_snapshot(|db| {
-            let sql = format!(
-                "{SELECT} WHERE s.removed IS NULL AND s.next IS NOT NULL AND s.paused IS NULL ORDER BY s.next LIMIT ?1"
-            );
-            query_rows(db, &sql, [i64::try_from(limit).unwrap_or(i64::MAX)], schedule_from_row)
-        })
+        let sql = format!(
+            "{SELECT} WHERE s.removed IS NULL AND s.next IS NOT NULL AND s.paused IS NULL ORDER BY s.next LIMIT ?1"
+        );
+        self.db().select_rows(&sql, [i64::try_from(limit).unwrap_or(i64::MAX)], schedule_from_row)
     }
 
     /// The schedules after the one with this number that will be due at some time, by number; at most `limit`.
@@ -173,13 +169,11 @@ impl Service {
     /// # Errors
     /// If they cannot be read.
     pub fn schedules_after(&self, n: i64, limit: usize) -> Result<Vec<ScheduleRow>, StoreError> {
-        self.read_snapshot(|db| {
-            let sql = format!(
-                "{SELECT} WHERE s.n > ?1 AND s.removed IS NULL AND s.paused IS NULL AND s.next IS NOT NULL
-                 ORDER BY s.n LIMIT ?2"
-            );
-            query_rows(db, &sql, [n, i64::try_from(limit).unwrap_or(i64::MAX)], schedule_from_row)
-        })
+        let sql = format!(
+            "{SELECT} WHERE s.n > ?1 AND s.removed IS NULL AND s.paused IS NULL AND s.next IS NOT NULL
+             ORDER BY s.n LIMIT ?2"
+        );
+        self.db().select_rows(&sql, [n, i64::try_from(limit).unwrap_or(i64::MAX)], schedule_from_row)
     }
 
     /// Changes the due time of a schedule because the rules of its time zone have changed, and records it. False if
@@ -220,12 +214,10 @@ impl Service {
     /// # Errors
     /// If they cannot be read.
     pub fn due_schedules(&self, now: i64, limit: usize) -> Result<Vec<ScheduleRow>, StoreError> {
-        self.read_snapshot(|db| {
-            let sql = format!(
-                "{SELECT} WHERE s.removed IS NULL AND s.next IS NOT NULL AND s.next <= ?1 ORDER BY s.next LIMIT ?2"
-            );
-            query_rows(db, &sql, [now, i64::try_from(limit).unwrap_or(i64::MAX)], schedule_from_row)
-        })
+        let sql = format!(
+            "{SELECT} WHERE s.removed IS NULL AND s.next IS NOT NULL AND s.next <= ?1 ORDER BY s.next LIMIT ?2"
+        );
+        self.db().select_rows(&sql, [now, i64::try_from(limit).unwrap_or(i64::MAX)], schedule_from_row)
     }
 
     /// The schedules decided beyond `now`, because the clock was set back since.
@@ -233,10 +225,8 @@ impl Service {
     /// # Errors
     /// If they cannot be read.
     pub fn schedules_decided_after(&self, now: i64) -> Result<Vec<ScheduleRow>, StoreError> {
-        self.read_snapshot(|db| {
-            let sql = format!("{SELECT} WHERE s.removed IS NULL AND s.decided > ?1");
-            query_rows(db, &sql, [now], schedule_from_row)
-        })
+        let sql = format!("{SELECT} WHERE s.removed IS NULL AND s.decided > ?1");
+        self.db().select_rows(&sql, [now], schedule_from_row)
     }
 
     /// Time of the next decision about any schedule.
@@ -255,12 +245,10 @@ impl Service {
     /// # Errors
     /// If they cannot be read.
     pub fn list_ticks(&self, schedule: i64, since: i64, limit: usize) -> Result<Vec<Tick>, StoreError> {
-        self.read_snapshot(|db| {
-            let sql = "SELECT n, revision, key, due, count, last, state, reason, run, at FROM ticks
-                 WHERE schedule = ?1 AND last >= ?2 ORDER BY due DESC, n DESC LIMIT ?3";
-            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-            query_rows(db, sql, params![schedule, since, limit], tick_from_row)
-        })
+        let sql = "SELECT n, revision, key, due, count, last, state, reason, run, at FROM ticks
+             WHERE schedule = ?1 AND last >= ?2 ORDER BY due DESC, n DESC LIMIT ?3";
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.db().select_rows(sql, params![schedule, since, limit], tick_from_row)
     }
 
     /// Pauses or resumes a schedule. Ticks that were due until now must be decided before: nothing is decided during a

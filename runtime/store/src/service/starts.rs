@@ -458,10 +458,8 @@ impl Service {
     /// # Errors
     /// If they cannot be read.
     pub fn count_starts(&self) -> Result<Vec<(StartState, u64)>, StoreError> {
-        self.read_snapshot(|db| {
-            let sql = "SELECT state, count(*) FROM starts GROUP BY state";
-            query_rows(db, sql, [], |row| Ok((read_word(row, 0)?, row.get::<_, i64>(1)?.cast_unsigned())))
-        })
+        let sql = "SELECT state, count(*) FROM starts GROUP BY state";
+        self.db().select_rows(sql, [], |row| Ok((read_word(row, 0)?, row.get::<_, i64>(1)?.cast_unsigned())))
     }
 
     /// Cancels a start, or its run. False if it is over.

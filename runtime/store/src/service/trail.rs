@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::Service;
 use super::workflows::new_deed;
-use crate::db::{Durability, query_one, query_rows};
+use crate::db::Durability;
 use crate::error::StoreError;
 use lobster_base::json;
 
@@ -107,10 +107,8 @@ impl Service {
     /// # Errors
     /// If they cannot be read.
     pub fn list_deeds(&self, limit: usize) -> Result<Vec<Deed>, StoreError> {
-        self.read_snapshot(|db| {
-            let sql = "SELECT at, actor, origin, verb, object, detail FROM trail ORDER BY n DESC LIMIT ?1";
-            query_rows(db, sql, [i64::try_from(limit).unwrap_or(i64::MAX)], read_deed)
-        })
+        let sql = "SELECT at, actor, origin, verb, object, detail FROM trail ORDER BY n DESC LIMIT ?1";
+        self.db().select_rows(sql, [i64::try_from(limit).unwrap_or(i64::MAX)], read_deed)
     }
 
     /// The newest entry with this verb and object.
@@ -118,12 +116,9 @@ impl Service {
     /// # Errors
     /// If it cannot be read.
     pub fn last_deed(&self, verb: &str, object: &str) -> Result<Option<Deed>, StoreError> {
-        self.read_snapshot(|db| {
-            let sql =
-                "SELECT at, actor, origin, verb, object, detail FROM trail WHERE verb = ?1 AND object = ?2
-                 ORDER BY n DESC LIMIT 1";
-            query_one(db, sql, [verb, object], read_deed)
-        })
+        let sql = "SELECT at, actor, origin, verb, object, detail FROM trail WHERE verb = ?1 AND object = ?2
+             ORDER BY n DESC LIMIT 1";
+        self.db().select_one(sql, [verb, object], read_deed)
     }
 
     /// The number of the newest entry. As long as it is the same, so are the registrations.
@@ -176,19 +171,17 @@ impl Service {
     /// If they cannot be read.
     pub fn running_servers(&self) -> Result<Vec<Served>, StoreError> {
         let since = self.now() - HEARD_MS;
-        self.read_snapshot(|db| {
-            let sql =
-                "SELECT id, pid, listen, started, heard, url FROM servers WHERE heard >= ?1 ORDER BY started";
-            query_rows(db, sql, [since], |row| {
-                let (listen, url): (String, String) = (row.get(2)?, row.get(5)?);
-                Ok(Served {
-                    id: row.get(0)?,
-                    pid: row.get(1)?,
-                    url: if url.is_empty() { format!("http://{listen}") } else { url },
-                    listen,
-                    started_at: row.get(3)?,
-                    heard_at: row.get(4)?,
-                })
+        let sql =
+            "SELECT id, pid, listen, started, heard, url FROM servers WHERE heard >= ?1 ORDER BY started";
+        self.db().select_rows(sql, [since], |row| {
+            let (listen, url): (String, String) = (row.get(2)?, row.get(5)?);
+            Ok(Served {
+                id: row.get(0)?,
+                pid: row.get(1)?,
+                url: if url.is_empty() { format!("http://{listen}") } else { url },
+                listen,
+                started_at: row.get(3)?,
+                heard_at: row.get(4)?,
             })
         })
     }

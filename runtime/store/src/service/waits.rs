@@ -7,7 +7,7 @@ use rusqlite::{Transaction, params};
 use uuid::Uuid;
 
 use super::Service;
-use crate::db::{Durability, query_one, query_rows};
+use crate::db::{Durability, query_rows};
 use crate::error::StoreError;
 use crate::event::RunId;
 
@@ -97,11 +97,9 @@ impl Service {
     /// # Errors
     /// If it cannot be read.
     pub fn next_wake(&self) -> Result<Option<i64>, StoreError> {
-        self.read_snapshot(|db| {
-            let sql = "SELECT waits.due FROM waits CROSS JOIN starts ON starts.run = waits.run
-                 WHERE waits.due IS NOT NULL AND starts.state IN ('parked', 'queued') ORDER BY waits.due LIMIT 1";
-            query_one(db, sql, [], |row| row.get(0))
-        })
+        let sql = "SELECT waits.due FROM waits CROSS JOIN starts ON starts.run = waits.run
+             WHERE waits.due IS NOT NULL AND starts.state IN ('parked', 'queued') ORDER BY waits.due LIMIT 1";
+        self.db().select_one(sql, [], |row| row.get(0))
     }
 
     /// Waits of parked runs, the next first, and those without a time last; at most `limit`.
@@ -109,15 +107,13 @@ impl Service {
     /// # Errors
     /// If they cannot be read.
     pub fn list_waits(&self, limit: usize) -> Result<Vec<WaitRow>, StoreError> {
-        self.read_snapshot(|db| {
-            let sql = "SELECT run, path, due, event FROM waits ORDER BY due IS NULL, due, n LIMIT ?1";
-            query_rows(db, sql, [i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
-                Ok(WaitRow {
-                    run: RunId(Uuid::from_bytes(row.get(0)?)),
-                    path: row.get(1)?,
-                    due: row.get(2)?,
-                    event: row.get(3)?,
-                })
+        let sql = "SELECT run, path, due, event FROM waits ORDER BY due IS NULL, due, n LIMIT ?1";
+        self.db().select_rows(sql, [i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
+            Ok(WaitRow {
+                run: RunId(Uuid::from_bytes(row.get(0)?)),
+                path: row.get(1)?,
+                due: row.get(2)?,
+                event: row.get(3)?,
             })
         })
     }

@@ -28,10 +28,8 @@ impl Service {
     /// # Errors
     /// If it cannot be read.
     pub fn watch_state(&self, key: &str) -> Result<Option<(i64, String)>, StoreError> {
-        self.read_snapshot(|db| {
-            let sql = "SELECT revision, state FROM watched WHERE key = ?1";
-            query_one(db, sql, [key], |row| Ok((row.get(0)?, row.get(1)?)))
-        })
+        let sql = "SELECT revision, state FROM watched WHERE key = ?1";
+        self.db().select_one(sql, [key], |row| Ok((row.get(0)?, row.get(1)?)))
     }
 
     /// Sets the state of a watch, together with its start, unless it has changed since `revision`.

@@ -146,10 +146,8 @@ impl Service {
     /// # Errors
     /// If it cannot be read.
     pub fn find_workflow(&self, name: &str) -> Result<Option<Registered>, StoreError> {
-        self.read_snapshot(|db| {
-            let sql = format!("{SELECT} WHERE name = ?1 AND removed IS NULL");
-            query_one(db, &sql, [name], registered_from_row)
-        })
+        let sql = format!("{SELECT} WHERE name = ?1 AND removed IS NULL");
+        self.db().select_one(&sql, [name], registered_from_row)
     }
 
     /// A text that changes with the registered workflows: their versions and times of registration.
@@ -171,7 +169,7 @@ impl Service {
     /// # Errors
     /// If it cannot be read.
     pub fn workflow_by_number(&self, n: i64) -> Result<Option<Registered>, StoreError> {
-        self.read_snapshot(|db| query_one(db, &format!("{SELECT} WHERE n = ?1"), [n], registered_from_row))
+        self.db().select_one(&format!("{SELECT} WHERE n = ?1"), [n], registered_from_row)
     }
 }
 
