@@ -2,6 +2,8 @@
 
 use rusqlite::Connection;
 
+use super::db::execute;
+
 use super::service_tables::has_table;
 
 /// True if the table exists.
@@ -20,7 +22,7 @@ pub(super) fn create_if_missing(db: &Connection) -> rusqlite::Result<()> {
 /// Removes the claim of a run that is being removed.
 pub(super) fn remove_claim(db: &Connection, run: &[u8]) -> rusqlite::Result<()> {
     if is_there(db)? {
-        db.prepare_cached("DELETE FROM claims WHERE run = ?1")?.execute([run])?;
+        execute(db, "DELETE FROM claims WHERE run = ?1", [run])?;
     }
     Ok(())
 }

@@ -553,3 +553,8 @@ pub(super) fn query_one<T>(
 ) -> Result<Option<T>, StoreError> {
     Ok(db.prepare_cached(sql)?.query_row(values, read).optional()?)
 }
+
+/// Executes a statement, and tells how many rows it changed.
+pub(super) fn execute(db: &Connection, sql: &str, values: impl Params) -> rusqlite::Result<usize> {
+    db.prepare_cached(sql)?.execute(values)
+}

@@ -19,7 +19,7 @@ use rusqlite::{Connection, Transaction, params};
 use serde::Serialize;
 
 use super::clock::longest_wait;
-use super::db::{Durability, query_one, query_rows};
+use super::db::{Durability, execute, query_one, query_rows};
 use super::error::StoreError;
 use super::event::{RunId, is_interrupted_end};
 use super::file_lock::{FileLock, Sharing};
@@ -341,7 +341,7 @@ impl Collector<'_> {
                     continue;
                 }
                 for table in ["journal", "gates", "run_values"] {
-                    tx.prepare_cached(&format!("DELETE FROM {table} WHERE run = ?1"))?.execute([run.n])?;
+                    execute(tx, &format!("DELETE FROM {table} WHERE run = ?1"), [run.n])?;
                 }
                 let id = tx
                     .prepare_cached("DELETE FROM runs WHERE n = ?1 RETURNING id")?
@@ -464,7 +464,7 @@ impl Collector<'_> {
             self.report.blobs += 1;
             self.report.bytes += row.get::<_, i64>(2)?.cast_unsigned();
             if !self.policy.dry_run {
-                tx.prepare_cached("DELETE FROM blobs WHERE id = ?1")?.execute([page.last])?;
+                execute(tx, "DELETE FROM blobs WHERE id = ?1", [page.last])?;
             }
         }
         Ok(page)

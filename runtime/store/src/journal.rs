@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use super::Store;
-use super::db::{Durability, query_one, query_rows};
+use super::db::{Durability, execute, query_one, query_rows};
 use super::error::StoreError;
 use super::event::{Event, RunId, RunStatus};
 use super::high_water::Mark;
@@ -194,11 +194,8 @@ impl Head {
     ) -> Result<(), StoreError> {
         self.seq += 1;
         self.hash = Digest::of_bytes(text.as_bytes());
-        tx.prepare_cached("INSERT INTO journal (run, seq, record) VALUES (?1, ?2, ?3)")?.execute(params![
-            self.n,
-            self.seq.cast_signed(),
-            text
-        ])?;
+        let sql = "INSERT INTO journal (run, seq, record) VALUES (?1, ?2, ?3)";
+        execute(tx, sql, params![self.n, self.seq.cast_signed(), text])?;
         super::NEWEST.set(Some(Mark {
             number: tx.last_insert_rowid(),
             record: self.hash,
@@ -229,11 +226,8 @@ impl Head {
 
     /// Stores the new end of the journal.
     pub(super) fn save(&self, tx: &Transaction<'_>) -> Result<(), StoreError> {
-        tx.prepare_cached("UPDATE runs SET head_seq = ?2, head = ?3 WHERE n = ?1")?.execute(params![
-            self.n,
-            self.seq.cast_signed(),
-            self.hash.as_bytes()
-        ])?;
+        let sql = "UPDATE runs SET head_seq = ?2, head = ?3 WHERE n = ?1";
+        execute(tx, sql, params![self.n, self.seq.cast_signed(), self.hash.as_bytes()])?;
         Ok(())
     }
 }

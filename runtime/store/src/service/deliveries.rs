@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::Service;
 use super::starts::{self, NewStart};
 use super::workflows::new_deed;
-use crate::db::{Durability, query_one};
+use crate::db::{Durability, execute, query_one};
 use crate::error::StoreError;
 use crate::event::RunId;
 use lobster_base::digest::Digest;
@@ -90,11 +90,9 @@ impl Service {
             let run = starts::insert_start(tx, &new.start, now)?;
             let values =
                 params![new.hook, new.id, digest.as_bytes(), new.headers, new.body, now, run.as_bytes()];
-            tx.prepare_cached(
-                "INSERT INTO deliveries (hook, id, digest, headers, body, received, run)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-            )?
-            .execute(values)?;
+            let sql = "INSERT INTO deliveries (hook, id, digest, headers, body, received, run)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+            execute(tx, sql, values)?;
             Ok(Accepted::New(run))
         })
     }

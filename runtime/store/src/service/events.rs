@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::Service;
 use super::workflows::new_deed;
-use crate::db::{Durability, query_one};
+use crate::db::{Durability, execute, query_one};
 use crate::error::StoreError;
 use crate::event::RunId;
 use lobster_base::json;
@@ -57,9 +57,7 @@ impl Service {
             tx.prepare_cached("INSERT INTO events (name, data, at, by) VALUES (?1, ?2, ?3, ?4)")?
                 .execute(params![name, text, now, actor])?;
             let n = tx.last_insert_rowid();
-            let waiting = tx
-                .prepare_cached("UPDATE waits SET due = ?2 WHERE event = ?1")?
-                .execute(params![name, now])?;
+            let waiting = execute(tx, "UPDATE waits SET due = ?2 WHERE event = ?1", params![name, now])?;
             new_deed("send-event", name, actor, origin, json!({ "event": n, "waiting": waiting }))
                 .insert_entry(tx, now)?;
             Ok(Sent { n, waiting })
@@ -97,10 +95,8 @@ impl Service {
                     return Ok(Some(taken));
                 }
                 let Some(next) = next_for(tx, run, name, since)? else { return Ok(None) };
-                tx.prepare_cached(
-                    "INSERT OR REPLACE INTO taken_events (run, path, event) VALUES (?1, ?2, ?3)",
-                )?
-                .execute(params![run.as_bytes(), path, next.n])?;
+                let sql = "INSERT OR REPLACE INTO taken_events (run, path, event) VALUES (?1, ?2, ?3)";
+                execute(tx, sql, params![run.as_bytes(), path, next.n])?;
                 Ok(Some(next))
             }),
         }

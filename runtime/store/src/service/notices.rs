@@ -12,7 +12,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::{Service, StartState, TickState};
-use crate::db::{Durability, query_rows};
+use crate::db::{Durability, execute, query_rows};
 use crate::error::StoreError;
 use crate::event::{RunId, words};
 use crate::journal::read_word;
@@ -136,11 +136,9 @@ impl Service {
                 }
             }
             for (name, at) in marks {
-                tx.prepare_cached(
-                    "INSERT INTO service (key, value) VALUES (?1, ?2)
-                     ON CONFLICT (key) DO UPDATE SET value = max(value, ?2)",
-                )?
-                .execute(params![name, at])?;
+                let sql = "INSERT INTO service (key, value) VALUES (?1, ?2)
+                     ON CONFLICT (key) DO UPDATE SET value = max(value, ?2)";
+                execute(tx, sql, params![name, at])?;
             }
             Ok(())
         })
@@ -175,12 +173,10 @@ impl Service {
         let now = self.now();
         let targets = json::compact(&targets);
         self.write_transaction(Durability::Lazy, |tx| {
-            tx.prepare_cached(
-                "UPDATE notices SET state = ?3, said = 'no target of this name is configured any more', due = NULL,
+            let sql = "UPDATE notices SET state = ?3, said = 'no target of this name is configured any more', due = NULL,
                      ended = ?4
-                 WHERE due < ?2 AND target NOT IN (SELECT value FROM json_each(?1))",
-            )?
-            .execute(params![targets, before, NoticeState::Failed.as_str(), now])?;
+                 WHERE due < ?2 AND target NOT IN (SELECT value FROM json_each(?1))";
+            execute(tx, sql, params![targets, before, NoticeState::Failed.as_str(), now])?;
             Ok(())
         })
     }

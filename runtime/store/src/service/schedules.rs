@@ -15,7 +15,7 @@ use super::Service;
 use super::starts::{self, NewStart};
 use super::trail::Deed;
 use super::workflows::new_deed;
-use crate::db::{Durability, query_one, query_rows};
+use crate::db::{Durability, execute, query_one, query_rows};
 use crate::error::StoreError;
 use crate::event::{RunId, words};
 use crate::journal::read_word;
@@ -184,12 +184,9 @@ impl Service {
     pub fn reschedule(&self, row: &ScheduleRow, next: i64, origin: &str) -> Result<bool, StoreError> {
         let now = self.now();
         self.write_transaction(Durability::Synced, |tx| {
-            let changed = tx
-                .prepare_cached(
-                    "UPDATE schedules SET next = ?2 WHERE n = ?1 AND revision = ?3 AND decided = ?4 AND next IS ?5
-                     AND paused IS NULL AND removed IS NULL",
-                )?
-                .execute(params![row.n, next, row.revision, row.decided, row.next])?;
+            let sql = "UPDATE schedules SET next = ?2 WHERE n = ?1 AND revision = ?3 AND decided = ?4 AND next IS ?5
+                     AND paused IS NULL AND removed IS NULL";
+            let changed = execute(tx, sql, params![row.n, next, row.revision, row.decided, row.next])?;
             if changed > 0 {
                 let detail = json!({ "was": row.next, "is": next });
                 new_deed(RESCHEDULED, &row.display_name(), None, origin, detail).insert_entry(tx, now)?;
@@ -265,12 +262,9 @@ impl Service {
     ) -> Result<bool, StoreError> {
         let now = self.now();
         self.write_transaction(Durability::Synced, |tx| {
-            let changed = tx
-                .prepare_cached(
-                    "UPDATE schedules SET paused = iif(?2, ?3, NULL), paused_by = iif(?2, ?4, NULL), next = iif(?2, NULL, ?3)
-                     WHERE n = ?1 AND removed IS NULL AND (paused IS NOT NULL) <> ?2",
-                )?
-                .execute(params![schedule.n, paused, now, actor])?;
+            let sql = "UPDATE schedules SET paused = iif(?2, ?3, NULL), paused_by = iif(?2, ?4, NULL), next = iif(?2, NULL, ?3)
+                     WHERE n = ?1 AND removed IS NULL AND (paused IS NOT NULL) <> ?2";
+            let changed = execute(tx, sql, params![schedule.n, paused, now, actor])?;
             if changed == 0 {
                 return Ok(false);
             }
@@ -377,10 +371,9 @@ fn extend_entry(
         return Ok(false);
     }
     // An entry with uncounted ticks stays uncounted.
-    tx.prepare_cached(
-        "UPDATE ticks SET count = iif(count = 0 OR ?2 = 0, 0, count + ?2), last = ?3, at = ?4 WHERE n = ?1",
-    )?
-    .execute(params![n, tick.count.cast_signed(), tick.last, now])?;
+    let sql =
+        "UPDATE ticks SET count = iif(count = 0 OR ?2 = 0, 0, count + ?2), last = ?3, at = ?4 WHERE n = ?1";
+    execute(tx, sql, params![n, tick.count.cast_signed(), tick.last, now])?;
     Ok(true)
 }
 
@@ -403,16 +396,11 @@ fn retract_ticks(
         tx.prepare_cached("UPDATE ticks SET run = NULL WHERE schedule = ?1 AND run = ?2")?
             .execute(params![one.schedule, run])?;
     }
-    tx.prepare_cached(
-        "DELETE FROM ticks WHERE schedule = ?1 AND revision = ?2 AND due > ?3 AND run IS NULL",
-    )?
-    .execute([one.schedule, one.revision, what.after])?;
+    let sql = "DELETE FROM ticks WHERE schedule = ?1 AND revision = ?2 AND due > ?3 AND run IS NULL";
+    execute(tx, sql, [one.schedule, one.revision, what.after])?;
     for (n, count, last) in &what.shortened {
-        tx.prepare_cached("UPDATE ticks SET count = ?2, last = ?3 WHERE n = ?1")?.execute([
-            *n,
-            count.cast_signed(),
-            *last,
-        ])?;
+        let sql = "UPDATE ticks SET count = ?2, last = ?3 WHERE n = ?1";
+        execute(tx, sql, [*n, count.cast_signed(), *last])?;
     }
     Ok(())
 }

@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::Service;
 use super::waits::{self, NewWait};
 use super::workflows::new_deed;
-use crate::db::{Durability, query_one, query_rows};
+use crate::db::{Durability, execute, query_one, query_rows};
 use crate::error::StoreError;
 use crate::event::{RunId, words};
 use crate::journal::{RunSummary, read_word, runs_with_ids};
@@ -163,10 +163,8 @@ impl Service {
                 taken.extend(next.waiting.pop_front());
             }
             for start in &mut taken {
-                tx.prepare_cached(
-                    "UPDATE starts SET state = 'taken', server = ?2, lease = ?3, attempts = attempts + 1 WHERE n = ?1",
-                )?
-                .execute(params![start.n, server, lease])?;
+                let sql = "UPDATE starts SET state = 'taken', server = ?2, lease = ?3, attempts = attempts + 1 WHERE n = ?1";
+                execute(tx, sql, params![start.n, server, lease])?;
                 start.attempts += 1;
                 start.state = StartState::Taken;
             }
@@ -194,13 +192,10 @@ impl Service {
     pub fn adopt_run(&self, run: RunId, server: &str, lease: i64) -> Result<bool, StoreError> {
         let now = self.now();
         self.write_transaction(Durability::Lazy, |tx| {
-            let changed = tx
-                .prepare_cached(
-                    "UPDATE starts SET state = 'taken', server = ?2, lease = ?3
+            let sql = "UPDATE starts SET state = 'taken', server = ?2, lease = ?3
                      WHERE run = ?1 AND (state IN ('queued', 'parked')
-                         OR (state = 'taken' AND (server = ?2 OR lease IS NULL OR lease < ?4)))",
-                )?
-                .execute(params![run.as_bytes(), server, lease, now])?;
+                         OR (state = 'taken' AND (server = ?2 OR lease IS NULL OR lease < ?4)))";
+            let changed = execute(tx, sql, params![run.as_bytes(), server, lease, now])?;
             Ok(changed > 0)
         })
     }
@@ -213,12 +208,10 @@ impl Service {
     pub fn take_up(&self, run: RunId) -> Result<(), StoreError> {
         let now = self.now();
         self.write_transaction(Durability::Synced, |tx| {
-            let again = tx
-                .prepare_cached(
-                    "UPDATE starts SET state = 'queued', why = NULL, cancel = NULL, ended = NULL, attempts = 0
-                     WHERE run = ?1 AND state IN ('over', 'refused')",
-                )?
-                .execute([run.as_bytes()])?;
+            let sql =
+                "UPDATE starts SET state = 'queued', why = NULL, cancel = NULL, ended = NULL, attempts = 0
+                     WHERE run = ?1 AND state IN ('over', 'refused')";
+            let again = execute(tx, sql, [run.as_bytes()])?;
             let is_at_work = tx
                 .prepare_cached("SELECT 1 FROM starts WHERE run = ?1 AND state IN ('taken', 'parked')")?
                 .exists([run.as_bytes()])?;
@@ -236,11 +229,10 @@ impl Service {
     /// If it cannot be written.
     pub fn note_resumed(&self, run: RunId) -> Result<(), StoreError> {
         self.write_transaction(Durability::Lazy, |tx| {
-            tx.prepare_cached(
+            let sql =
                 "UPDATE starts SET state = 'parked', why = NULL, cancel = NULL, ended = NULL, attempts = 0
-                 WHERE run = ?1 AND state IN ('over', 'refused')",
-            )?
-            .execute([run.as_bytes()])?;
+                 WHERE run = ?1 AND state IN ('over', 'refused')";
+            execute(tx, sql, [run.as_bytes()])?;
             Ok(())
         })
     }
@@ -298,12 +290,9 @@ impl Service {
     pub fn put_back(&self, run: RunId, due: i64, why: &str) -> Result<(), StoreError> {
         let why = self.store.hide_secrets(why);
         self.write_transaction(Durability::Lazy, |tx| {
-            let changed = tx
-                .prepare_cached(
-                    "UPDATE starts SET state = 'queued', why = ?2, server = NULL, lease = NULL,
-                         attempts = max(attempts - 1, 0) WHERE run = ?1 AND state = 'taken'",
-                )?
-                .execute(params![run.as_bytes(), why])?;
+            let sql = "UPDATE starts SET state = 'queued', why = ?2, server = NULL, lease = NULL,
+                         attempts = max(attempts - 1, 0) WHERE run = ?1 AND state = 'taken'";
+            let changed = execute(tx, sql, params![run.as_bytes(), why])?;
             if changed > 0 {
                 waits::insert_wait(tx, run, &NewWait { path: String::new(), due: Some(due), event: None })?;
             }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::Service;
 use super::workflows::new_deed;
-use crate::db::Durability;
+use crate::db::{Durability, execute};
 use crate::error::StoreError;
 use lobster_base::json;
 
@@ -144,12 +144,11 @@ impl Service {
     ) -> Result<(), StoreError> {
         let now = self.now();
         self.write_transaction(Durability::Lazy, |tx| {
-            tx.prepare_cached(
+            let sql =
                 "INSERT INTO servers (id, pid, listen, started, heard, url) VALUES (?1, ?2, ?3, ?4, ?4, ?5)
-                 ON CONFLICT (id) DO UPDATE SET heard = ?4, listen = ?3, url = ?5",
-            )?
-            .execute(params![id, pid, listen, now, url])?;
-            tx.prepare_cached("DELETE FROM servers WHERE heard < ?1")?.execute([before])?;
+                 ON CONFLICT (id) DO UPDATE SET heard = ?4, listen = ?3, url = ?5";
+            execute(tx, sql, params![id, pid, listen, now, url])?;
+            execute(tx, "DELETE FROM servers WHERE heard < ?1", [before])?;
             Ok(())
         })
     }

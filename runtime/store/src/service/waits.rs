@@ -7,7 +7,7 @@ use rusqlite::{Transaction, params};
 use uuid::Uuid;
 
 use super::Service;
-use crate::db::{Durability, query_rows};
+use crate::db::{Durability, execute, query_rows};
 use crate::error::StoreError;
 use crate::event::RunId;
 
@@ -55,8 +55,7 @@ impl Service {
     pub fn replace_waits(&self, run: RunId, since: i64, waits: &[NewWait]) -> Result<(), StoreError> {
         let now = self.now();
         self.write_transaction(Durability::Synced, |tx| {
-            tx.prepare_cached("DELETE FROM waits WHERE run = ?1 AND path <> ''")?
-                .execute([run.as_bytes()])?;
+            execute(tx, "DELETE FROM waits WHERE run = ?1 AND path <> ''", [run.as_bytes()])?;
             for wait in waits {
                 let has_come = match &wait.event {
                     Some(name) => super::events::next_for(tx, run, name, since)?.is_some(),
@@ -84,8 +83,7 @@ impl Service {
         self.write_transaction(Durability::Lazy, |tx| {
             let due: Vec<[u8; 16]> = query_rows(tx, DUE, [now, limit], |row| row.get(0))?;
             for run in &due {
-                tx.prepare_cached("UPDATE starts SET state = 'queued' WHERE run = ?1 AND state = 'parked'")?
-                    .execute([run])?;
+                execute(tx, "UPDATE starts SET state = 'queued' WHERE run = ?1 AND state = 'parked'", [run])?;
                 remove_waits(tx, RunId(Uuid::from_bytes(*run)))?;
             }
             Ok(due.len())
@@ -128,6 +126,6 @@ pub(super) fn insert_wait(tx: &Transaction<'_>, run: RunId, wait: &NewWait) -> R
 
 /// Removes the waits of a run.
 pub(super) fn remove_waits(tx: &Transaction<'_>, run: RunId) -> Result<(), StoreError> {
-    tx.prepare_cached("DELETE FROM waits WHERE run = ?1")?.execute([run.as_bytes()])?;
+    execute(tx, "DELETE FROM waits WHERE run = ?1", [run.as_bytes()])?;
     Ok(())
 }

@@ -8,7 +8,7 @@ use rusqlite::params;
 use super::Service;
 use super::starts::{self, NewStart};
 use super::workflows::new_deed;
-use crate::db::{Durability, query_one};
+use crate::db::{Durability, execute, query_one};
 use crate::error::StoreError;
 use crate::event::RunId;
 use serde_json::json;
@@ -50,11 +50,9 @@ impl Service {
             if found != revision {
                 return Ok(Watched::Superseded);
             }
-            tx.prepare_cached(
-                "INSERT INTO watched (key, revision, state) VALUES (?1, ?2, ?3)
-                 ON CONFLICT (key) DO UPDATE SET revision = ?2, state = ?3",
-            )?
-            .execute(params![key, revision.unwrap_or(0) + 1, state])?;
+            let sql = "INSERT INTO watched (key, revision, state) VALUES (?1, ?2, ?3)
+                 ON CONFLICT (key) DO UPDATE SET revision = ?2, state = ?3";
+            execute(tx, sql, params![key, revision.unwrap_or(0) + 1, state])?;
             let Some(start) = start else { return Ok(Watched::Counted(None)) };
             let run = starts::insert_start(tx, start, now)?;
             new_deed(

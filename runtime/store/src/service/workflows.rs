@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::schedules::{self, TickState};
 use super::{Deed, Service};
-use crate::db::{Durability, query_one, query_rows};
+use crate::db::{Durability, execute, query_one, query_rows};
 use crate::error::StoreError;
 use lobster_base::digest::Digest;
 
@@ -73,12 +73,10 @@ impl Service {
             let sql = "SELECT n, digest FROM workflows WHERE name = ?1";
             let known: Option<(i64, [u8; 32])> =
                 query_one(tx, sql, [&new.name], |row| Ok((row.get(0)?, row.get(1)?)))?;
-            tx.prepare_cached(
-                "INSERT INTO workflows (name, path, digest, content, by, registered) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+            let sql = "INSERT INTO workflows (name, path, digest, content, by, registered) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
                  ON CONFLICT (name) DO UPDATE SET
-                 path = ?2, digest = ?3, content = ?4, by = ?5, registered = ?6, removed = NULL",
-            )?
-            .execute(params![new.name, new.path, new.digest.as_bytes(), new.content, actor, now])?;
+                 path = ?2, digest = ?3, content = ?4, by = ?5, registered = ?6, removed = NULL";
+            execute(tx, sql, params![new.name, new.path, new.digest.as_bytes(), new.content, actor, now])?;
             let n: i64 = tx
                 .prepare_cached("SELECT n FROM workflows WHERE name = ?1")?
                 .query_row([&new.name], |row| row.get(0))?;
@@ -123,11 +121,9 @@ impl Service {
             let found: Option<i64> = query_one(tx, sql, params![name, now], |row| row.get(0))?;
             let Some(n) = found else { return Ok(false) };
             replace_schedules(tx, n, &[], now)?;
-            tx.prepare_cached(
-                "UPDATE starts SET state = 'withdrawn', why = 'the workflow was unregistered', ended = ?2
-                 WHERE workflow = ?1 AND state = 'queued' AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.id = starts.run)",
-            )?
-            .execute([n, now])?;
+            let sql = "UPDATE starts SET state = 'withdrawn', why = 'the workflow was unregistered', ended = ?2
+                 WHERE workflow = ?1 AND state = 'queued' AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.id = starts.run)";
+            execute(tx, sql, [n, now])?;
             new_deed("unregister", name, actor, origin, json!({})).insert_entry(tx, now)?;
             Ok(true)
         })
@@ -222,10 +218,8 @@ fn replace_schedules(
         };
     }
     for new in wanted.iter().filter(|new| !known.iter().any(|row| row.name == new.name)) {
-        tx.prepare_cached(
-            "INSERT INTO schedules (workflow, name, revision, spec, decided, next) VALUES (?1, ?2, 1, ?3, ?4, ?5)",
-        )?
-        .execute(params![workflow, new.name, new.spec, now, new.next])?;
+        let sql = "INSERT INTO schedules (workflow, name, revision, spec, decided, next) VALUES (?1, ?2, 1, ?3, ?4, ?5)";
+        execute(tx, sql, params![workflow, new.name, new.spec, now, new.next])?;
     }
     Ok(())
 }
