@@ -115,11 +115,8 @@ impl Store {
             return Ok(None);
         };
         if (now - used).abs() > TOUCH_EVERY_MS {
-            self.write_transaction(Durability::Lazy, |tx| {
-                tx.prepare_cached("UPDATE actions SET used = ?2 WHERE digest = ?1")?
-                    .execute(params![action.as_bytes(), now])?;
-                Ok(())
-            })?;
+            let sql = "UPDATE actions SET used = ?2 WHERE digest = ?1";
+            self.write_statement(Durability::Lazy, sql, params![action.as_bytes(), now])?;
         }
         Ok(read_outcome(action, &text))
     }

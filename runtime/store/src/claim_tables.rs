@@ -3,7 +3,6 @@
 use rusqlite::Connection;
 
 use super::db::execute;
-
 use super::service_tables::has_table;
 
 /// True if the table exists.

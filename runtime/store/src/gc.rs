@@ -218,8 +218,7 @@ impl Collector<'_> {
         self.report.actions = gone.cast_unsigned();
         if gone > 0 && !self.policy.dry_run {
             let delete = "DELETE FROM actions WHERE expires < ?1 OR used < ?2";
-            self.store
-                .write_transaction(Durability::Lazy, |tx| Ok(tx.execute(delete, [ran_out, unused])?))?;
+            self.store.write_statement(Durability::Lazy, delete, [ran_out, unused])?;
         }
         Ok(())
     }

@@ -393,6 +393,16 @@ impl Store {
         Ok(value)
     }
 
+    /// Executes one statement in its own transaction, and tells how many rows it changed.
+    fn write_statement(
+        &self,
+        durability: Durability,
+        sql: &str,
+        values: impl rusqlite::Params,
+    ) -> Result<usize, StoreError> {
+        self.write_transaction(durability, |tx| Ok(db::execute(tx, sql, values)?))
+    }
+
     fn witnesses(&self) -> Witnesses {
         Arc::clone(&self.inner.witnesses.read().unwrap_or_else(PoisonError::into_inner))
     }

@@ -53,9 +53,7 @@ impl Store {
                     None => false,
                 };
                 if !can_be_kept {
-                    self.write_transaction(Durability::Lazy, |tx| {
-                        Ok(tx.execute("DELETE FROM gates WHERE n = ?1", [n])?)
-                    })?;
+                    self.write_statement(Durability::Lazy, "DELETE FROM gates WHERE n = ?1", [n])?;
                     problems.push(named(format!("its question {id} was damaged and is left out")));
                 }
             }

@@ -143,10 +143,8 @@ impl Store {
         if !self.inner.db.read_snapshot(|db| Ok(is_there(db)?))? {
             return Ok(());
         }
-        self.write_transaction(Durability::Lazy, |tx| {
-            tx.execute("DELETE FROM spent WHERE day < ?1", [before.div_euclid(MILLISECONDS_OF_A_DAY)])?;
-            Ok(())
-        })
+        let (sql, day) = ("DELETE FROM spent WHERE day < ?1", before.div_euclid(MILLISECONDS_OF_A_DAY));
+        self.write_statement(Durability::Lazy, sql, [day]).map(drop)
     }
 
     /// Sets the daily budget of all runs of the service, which applies in addition to their own. With

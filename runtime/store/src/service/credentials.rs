@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::Service;
 use super::workflows::new_deed;
-use crate::db::{Durability, execute, query_one};
+use crate::db::{Durability, query_one};
 use crate::error::StoreError;
 use crate::event::words;
 use crate::journal::read_word;
@@ -164,10 +164,8 @@ impl Service {
         let found = self.db().select_one(&sql, params![hash.as_bytes(), now], credential_from_row)?;
         let is_noted = |one: &Credential| one.used_at.is_some_and(|at| now.saturating_sub(at) < USE_NOTED);
         if let Some(one) = found.as_ref().filter(|one| !is_noted(one)) {
-            self.write_transaction(Durability::Lazy, |tx| {
-                execute(tx, "UPDATE credentials SET used = ?2 WHERE id = ?1", params![one.id, now])?;
-                Ok(())
-            })?;
+            let sql = "UPDATE credentials SET used = ?2 WHERE id = ?1";
+            self.store.write_statement(Durability::Lazy, sql, params![one.id, now])?;
         }
         Ok(found)
     }

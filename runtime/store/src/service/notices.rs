@@ -172,13 +172,11 @@ impl Service {
     pub fn end_notices_of_others(&self, targets: &[&str], before: i64) -> Result<(), StoreError> {
         let now = self.now();
         let targets = json::compact(&targets);
-        self.write_transaction(Durability::Lazy, |tx| {
-            let sql = "UPDATE notices SET state = ?3, said = 'no target of this name is configured any more', due = NULL,
-                     ended = ?4
-                 WHERE due < ?2 AND target NOT IN (SELECT value FROM json_each(?1))";
-            execute(tx, sql, params![targets, before, NoticeState::Failed.as_str(), now])?;
-            Ok(())
-        })
+        let sql = "UPDATE notices SET state = ?3, said = 'no target of this name is configured any more', due = NULL,
+                 ended = ?4
+             WHERE due < ?2 AND target NOT IN (SELECT value FROM json_each(?1))";
+        let values = params![targets, before, NoticeState::Failed.as_str(), now];
+        self.store.write_statement(Durability::Lazy, sql, values).map(drop)
     }
 
     /// Stores the result of an attempt: success, or the error with the time of the next attempt, if there will be one.
@@ -194,11 +192,9 @@ impl Service {
         };
         let said = said.map(|said| self.store.hide_secrets(said).into_owned());
         let ended = (state != NoticeState::Queued).then_some(now);
-        self.write_transaction(Durability::Synced, |tx| {
-            tx.prepare_cached("UPDATE notices SET state = ?2, said = ?3, due = ?4, ended = ?5 WHERE n = ?1")?
-                .execute(params![n, state.as_str(), said, due, ended])?;
-            Ok(())
-        })
+        let sql = "UPDATE notices SET state = ?2, said = ?3, due = ?4, ended = ?5 WHERE n = ?1";
+        let values = params![n, state.as_str(), said, due, ended];
+        self.store.write_statement(Durability::Synced, sql, values).map(drop)
     }
 
     /// The newest notices; at most `limit`.

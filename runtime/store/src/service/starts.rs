@@ -177,11 +177,8 @@ impl Service {
     /// # Errors
     /// If it cannot be written.
     pub fn extend_leases(&self, server: &str, lease: i64) -> Result<(), StoreError> {
-        self.write_transaction(Durability::Lazy, |tx| {
-            tx.prepare_cached("UPDATE starts SET lease = ?2 WHERE state = 'taken' AND server = ?1")?
-                .execute(params![server, lease])?;
-            Ok(())
-        })
+        let sql = "UPDATE starts SET lease = ?2 WHERE state = 'taken' AND server = ?1";
+        self.store.write_statement(Durability::Lazy, sql, params![server, lease]).map(drop)
     }
 
     /// Assigns to this server a start whose run is executed by a process that no living server has started. False if
@@ -191,13 +188,11 @@ impl Service {
     /// If it cannot be written.
     pub fn adopt_run(&self, run: RunId, server: &str, lease: i64) -> Result<bool, StoreError> {
         let now = self.now();
-        self.write_transaction(Durability::Lazy, |tx| {
-            let sql = "UPDATE starts SET state = 'taken', server = ?2, lease = ?3
-                     WHERE run = ?1 AND (state IN ('queued', 'parked')
-                         OR (state = 'taken' AND (server = ?2 OR lease IS NULL OR lease < ?4)))";
-            let changed = execute(tx, sql, params![run.as_bytes(), server, lease, now])?;
-            Ok(changed > 0)
-        })
+        let sql = "UPDATE starts SET state = 'taken', server = ?2, lease = ?3
+             WHERE run = ?1 AND (state IN ('queued', 'parked')
+                 OR (state = 'taken' AND (server = ?2 OR lease IS NULL OR lease < ?4)))";
+        let values = params![run.as_bytes(), server, lease, now];
+        Ok(self.store.write_statement(Durability::Lazy, sql, values)? > 0)
     }
 
     /// Continues a run that was answered or should be retried: now, or when its current process has ended. A start
@@ -228,13 +223,9 @@ impl Service {
     /// # Errors
     /// If it cannot be written.
     pub fn note_resumed(&self, run: RunId) -> Result<(), StoreError> {
-        self.write_transaction(Durability::Lazy, |tx| {
-            let sql =
-                "UPDATE starts SET state = 'parked', why = NULL, cancel = NULL, ended = NULL, attempts = 0
-                 WHERE run = ?1 AND state IN ('over', 'refused')";
-            execute(tx, sql, [run.as_bytes()])?;
-            Ok(())
-        })
+        let sql = "UPDATE starts SET state = 'parked', why = NULL, cancel = NULL, ended = NULL, attempts = 0
+             WHERE run = ?1 AND state IN ('over', 'refused')";
+        self.store.write_statement(Durability::Lazy, sql, [run.as_bytes()]).map(drop)
     }
 
     /// Stores the result of executing a start. A start that is over stays so.
@@ -263,13 +254,11 @@ impl Service {
                 Standing::Later { .. } if is_waiting(tx, run)? => StartState::Parked,
                 _ => state,
             };
-            let changed = tx
-                .prepare_cached(
-                    "UPDATE starts SET state = ?2, why = CASE WHEN ?5 THEN NULL ELSE coalesce(?3, why) END, ended = ?4,
+            let sql = "UPDATE starts SET state = ?2, why = CASE WHEN ?5 THEN NULL ELSE coalesce(?3, why) END, ended = ?4,
                          server = NULL, lease = NULL, attempts = CASE WHEN ?5 THEN 0 ELSE attempts END
-                     WHERE run = ?1 AND state IN ('queued', 'taken', 'parked')",
-                )?
-                .execute(params![run.as_bytes(), state.as_str(), why, state.is_over().then_some(now), is_done])?;
+                     WHERE run = ?1 AND state IN ('queued', 'taken', 'parked')";
+            let ended = state.is_over().then_some(now);
+            let changed = execute(tx, sql, params![run.as_bytes(), state.as_str(), why, ended, is_done])?;
             if let Standing::Later { due, .. } = standing
                 && changed > 0
             {

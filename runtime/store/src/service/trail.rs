@@ -158,10 +158,8 @@ impl Service {
     /// # Errors
     /// If it cannot be written.
     pub fn remove_server(&self, id: &str) -> Result<(), StoreError> {
-        self.write_transaction(Durability::Lazy, |tx| {
-            tx.execute("DELETE FROM servers WHERE id = ?1", [id])?;
-            Ok(())
-        })
+        let sql = "DELETE FROM servers WHERE id = ?1";
+        self.store.write_statement(Durability::Lazy, sql, [id]).map(drop)
     }
 
     /// The running servers, which have had a recent heartbeat; the one started last comes last.
