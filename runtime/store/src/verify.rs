@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::fs;
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, params};
 use serde::Serialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::Store;
-use super::db::query_rows;
+use super::db::{query_one, query_rows};
 use super::dependants::DamagedBlobs;
 use super::error::StoreError;
 use super::event::{Event, RunId, RunStatus, StepOutcome};
@@ -396,17 +396,15 @@ impl Store {
     pub(super) fn verify_belonging(&self, report: &mut VerifyReport) -> Result<(), StoreError> {
         for (table, what) in [("journal", "records"), ("gates", "gates"), ("run_values", "values")] {
             let stray = self.inner.db.read_aside(|db| {
-                let mut statement = db.prepare(&format!(
+                let sql = format!(
                     "SELECT run, count(*) FROM {table} WHERE run NOT IN (SELECT n FROM runs) GROUP BY run"
-                ))?;
-                let rows =
-                    statement.query_map([], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)))?;
-                Ok(rows.collect::<Result<Vec<_>, _>>()?)
+                );
+                query_rows(db, &sql, [], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)))
             })?;
             for (n, rows) in stray {
                 let first = self.inner.db.read_aside(|db| {
-                    let mut statement = db.prepare("SELECT record FROM journal WHERE run = ?1 LIMIT 1")?;
-                    Ok(statement.query_row([n], |row| record_text_of(row, 0)).optional()?)
+                    let sql = "SELECT record FROM journal WHERE run = ?1 LIMIT 1";
+                    query_one(db, sql, [n], |row| record_text_of(row, 0))
                 })?;
                 let id = first.and_then(|text| Some(json::parse(&text).ok()?["run"].as_str()?.to_owned()));
                 let run = id.unwrap_or_else(|| format!("number {n}"));
@@ -450,11 +448,8 @@ impl Store {
 
     fn verify_gates(&self, report: &mut VerifyReport) -> Result<(), StoreError> {
         let missing = self.inner.db.read_aside(|db| {
-            let mut statement = db.prepare(
-                "SELECT id, question FROM gates WHERE NOT EXISTS (SELECT 1 FROM blobs WHERE digest = question)",
-            )?;
-            let rows = statement.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, [u8; 32]>(1)?)))?;
-            Ok(rows.collect::<Result<Vec<_>, _>>()?)
+            let sql = "SELECT id, question FROM gates WHERE NOT EXISTS (SELECT 1 FROM blobs WHERE digest = question)";
+            query_rows(db, sql, [], |row| Ok((row.get::<_, String>(0)?, row.get::<_, [u8; 32]>(1)?)))
         })?;
         for (id, digest) in missing {
             let named_by = format!("question {id}");
