@@ -1,6 +1,6 @@
 //! Copies: unfinished imported runs that have not been taken over by this store.
 
-use super::resume::wrong_state;
+use lobster_base::code::Code;
 use lobster_engine::envelope::Failure;
 use lobster_engine::runtime::Runtime;
 use lobster_store::{Durability, Event, RunId, Store};
@@ -47,4 +47,9 @@ pub(crate) fn record_resumption(
         false => store.append_events(id, vec![event], Durability::Lazy)?,
     }
     Ok(())
+}
+
+/// A run that is not in a state for what is asked.
+pub(crate) fn wrong_state(message: String) -> Failure {
+    Failure::new(Code::RunState, message)
 }

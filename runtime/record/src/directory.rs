@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 
-use super::resume::wrong_state;
+use super::copied::wrong_state;
 use lobster_engine::envelope::Failure;
 use lobster_engine::runtime::Runtime;
 use lobster_store::{Event, Record as JournalRecord, RunId, Store, StoreError};

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
-use super::resume::wrong_state;
+use super::copied::wrong_state;
 use lobster_base::text::{self, Count};
 use lobster_engine::envelope::Failure;
 use lobster_store::RunId;

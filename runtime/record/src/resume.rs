@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde_json::{Map, Value, json};
 
 use super::authors::check_author;
-use super::copied::{Copied, record_resumption};
+use super::copied::{Copied, record_resumption, wrong_state};
 use super::directory::{check_directory, kept_directory, last_cwd};
 use super::fork::overseer_of_fork;
 use super::incumbent_gates::{self, IncumbentGate};
@@ -675,9 +675,4 @@ fn not_found(kind: TokenKind, cancel: bool) -> String {
     } else {
         format!("{} resume state not found", kind.title())
     }
-}
-
-/// A run that is not in a state for what is asked.
-pub(crate) fn wrong_state(message: String) -> Failure {
-    Failure::new(Code::RunState, message)
 }

@@ -16,11 +16,11 @@ use rustix::fs::{FlockOperation, MemfdFlags};
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 
-use super::db::query_one;
 use super::error::StoreError;
 use super::file_lock::Sharing;
 use super::pending::{Batch, Held, in_index_order};
 use super::redact::Redactor;
+use super::statement::query_one;
 use super::{Store, UNFINISHED_BLOB, fault, private};
 use lobster_base::digest::Digest;
 use lobster_base::locked_directory::create_locked_file;

@@ -8,11 +8,12 @@ use serde_json::Value;
 
 use super::Store;
 use super::blob::TOUCH_EVERY_MS;
-use super::db::{Durability, query_one};
+use super::db::Durability;
 use super::error::StoreError;
 use super::event::{RunId, StepOutcome};
 use super::journal::run_number;
 use super::pending::{Batch, KnownOutcome, in_index_order};
+use super::statement::query_one;
 use super::transfer::RESERVED;
 use lobster_base::digest::Digest;
 use lobster_base::json;

@@ -5,10 +5,10 @@ use std::cell::{Cell, RefCell};
 use rusqlite::{Connection, params, types};
 
 use super::Store;
-use super::db::query_rows;
 use super::error::StoreError;
 use super::event::RunId;
 use super::journal::{BEFORE_ALL, BrokenChain, Record, parse_record, read_head, record_text_of, run_number};
+use super::statement::query_rows;
 use lobster_base::digest::Digest;
 
 /// Records read at a time.

@@ -25,10 +25,11 @@ use lobster_base::sync::lock;
 use lobster_base::ticks::time_of_ticks;
 use rusqlite::Transaction;
 
-use super::db::{Durability, query_one};
+use super::db::Durability;
 use super::error::StoreError;
 use super::event::RunId;
 use super::file_lock::{FileLock, Sharing};
+use super::statement::query_one;
 use super::{Inner, Store, claim_tables};
 
 /// [`Store::is_claimed`] holds the lock for an instant; a new claim waits this long for it.

@@ -2,8 +2,8 @@
 
 use rusqlite::Connection;
 
-use super::db::execute;
 use super::service_tables::has_table;
+use super::statement::execute;
 
 /// True if the table exists.
 pub(super) fn is_there(db: &Connection) -> rusqlite::Result<bool> {

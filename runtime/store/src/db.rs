@@ -12,7 +12,7 @@ use std::sync::{Mutex, OnceLock, TryLockError};
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Params, Row, Transaction, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags, Params, Row, Transaction, TransactionBehavior};
 use tempfile::TempDir;
 
 use super::clock::longest_wait;
@@ -21,6 +21,7 @@ use super::file_lock::{FileLock, Sharing};
 use super::group::Group;
 use super::identity::Identity;
 use super::rescue::{Rescued, rescue_database};
+use super::statement::{query_one, query_rows};
 use super::wal_file::{LogFile, log_path};
 use super::{fault, private};
 use lobster_base::sync::lock;
@@ -530,31 +531,4 @@ pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
     fault::point("sync directory")?;
     let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
     File::open(dir)?.sync_all()
-}
-
-/// The rows that a statement returns, each read by `read`.
-pub(super) fn query_rows<T>(
-    db: &Connection,
-    sql: &str,
-    values: impl Params,
-    read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
-) -> Result<Vec<T>, StoreError> {
-    let mut statement = db.prepare_cached(sql)?;
-    let rows = statement.query_map(values, read)?;
-    Ok(rows.collect::<Result<_, _>>()?)
-}
-
-/// The row that a statement returns, if any, read by `read`.
-pub(super) fn query_one<T>(
-    db: &Connection,
-    sql: &str,
-    values: impl Params,
-    read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
-) -> Result<Option<T>, StoreError> {
-    Ok(db.prepare_cached(sql)?.query_row(values, read).optional()?)
-}
-
-/// Executes a statement, and tells how many rows it changed.
-pub(super) fn execute(db: &Connection, sql: &str, values: impl Params) -> rusqlite::Result<usize> {
-    db.prepare_cached(sql)?.execute(values)
 }

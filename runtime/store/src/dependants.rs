@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use rusqlite::params;
 
 use super::Store;
-use super::db::query_rows;
 use super::error::StoreError;
 use super::event::RunId;
 use super::named_blobs::{NAMES_AT_MOST, digests_in, looks_like_json, read_json};
+use super::statement::query_rows;
 use super::verify::Problem;
 use lobster_base::digest::Digest;
 

@@ -12,10 +12,11 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::Store;
-use super::db::{Durability, query_one, query_rows};
+use super::db::Durability;
 use super::error::StoreError;
 use super::event::{Event, RunId, words};
 use super::journal::{Head, parse_record, read_head, read_word, record_text_of, run_id, run_number};
+use super::statement::{query_one, query_rows};
 use lobster_base::digest::Digest;
 use lobster_base::json;
 

@@ -19,12 +19,13 @@ use rusqlite::{Connection, Transaction, params};
 use serde::Serialize;
 
 use super::clock::longest_wait;
-use super::db::{Durability, execute, query_one, query_rows};
+use super::db::Durability;
 use super::error::StoreError;
 use super::event::{RunId, is_interrupted_end};
 use super::file_lock::{FileLock, Sharing};
 use super::journal::{record_text_of, run_id};
 use super::named_blobs::{Marks, NAMES_AT_MOST, digests_in, looks_like_json, read_json};
+use super::statement::{execute, query_one, query_rows};
 use super::{Store, claim_tables, fault, private};
 use lobster_base::digest::Digest;
 use lobster_base::regular_file;

@@ -14,10 +14,11 @@ use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use super::Store;
-use super::db::{Durability, execute, query_one, query_rows};
+use super::db::Durability;
 use super::error::StoreError;
 use super::event::{Event, RunId, RunStatus};
 use super::high_water::Mark;
+use super::statement::{execute, query_one, query_rows};
 use lobster_base::digest::Digest;
 use lobster_base::json::{self, JsonError};
 

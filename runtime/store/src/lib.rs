@@ -42,6 +42,7 @@ mod spelling;
 mod spent;
 mod spent_tables;
 mod state_parts;
+mod statement;
 mod store_name;
 mod transfer;
 mod unreadable;
@@ -400,7 +401,7 @@ impl Store {
         sql: &str,
         values: impl rusqlite::Params,
     ) -> Result<usize, StoreError> {
-        self.write_transaction(durability, |tx| Ok(db::execute(tx, sql, values)?))
+        self.write_transaction(durability, |tx| Ok(statement::execute(tx, sql, values)?))
     }
 
     fn witnesses(&self) -> Witnesses {

@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 use rusqlite::params;
 
 use super::Store;
-use super::db::{Durability, query_rows};
+use super::db::Durability;
 use super::error::StoreError;
 use super::event::{Event, RunId};
 use super::gate::{GateAnswer, GateStatus, can_read_gate, status_after};
 use super::journal::{RunFilter, run_number};
+use super::statement::query_rows;
 use super::verify::Problem;
 use lobster_base::digest::Digest;
 use lobster_base::json;

@@ -14,13 +14,14 @@ use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 use serde::Serialize;
 
-use super::db::{self, query_rows};
+use super::db;
 use super::error::StoreError;
 use super::event::RunId;
 use super::journal::{Record, parse_record};
 use super::leaves::{self, LeafRow, PAGE};
 use super::service_tables;
 use super::spent_tables;
+use super::statement::query_rows;
 use super::store_name;
 use super::verify::update_summary;
 use super::wal_file::log_path;

@@ -9,9 +9,10 @@
 use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::Store;
-use super::db::{Durability, query_one, query_rows};
+use super::db::Durability;
 use super::error::StoreError;
 use super::spent_tables::{create_if_missing, is_there};
+use super::statement::{query_one, query_rows};
 use lobster_base::budget::{Amount, Unit, UsageLimits};
 
 const MILLISECONDS_OF_A_DAY: i64 = 86_400_000;

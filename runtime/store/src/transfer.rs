@@ -7,11 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use super::Store;
 use super::blob::Blob;
-use super::db::{Durability, query_rows};
+use super::db::Durability;
 use super::error::StoreError;
 use super::event::{Event, RunId, RunStatus};
 use super::journal::{Record, insert_run, parse_record, read_head, record_text_of};
 use super::named_blobs::{NAMES_AT_MOST, digests_in};
+use super::statement::query_rows;
 use lobster_base::digest::Digest;
 use lobster_base::json;
 

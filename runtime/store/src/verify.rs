@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::Store;
-use super::db::{query_one, query_rows};
 use super::dependants::DamagedBlobs;
 use super::error::StoreError;
 use super::event::{Event, RunId, RunStatus, StepOutcome};
@@ -20,6 +19,7 @@ use super::high_water::{Mark, Rollback};
 use super::journal::{Record, RunSummary, record_text_of};
 use super::rescue::{LostRows, Rescued};
 use super::state_parts::PartUse;
+use super::statement::{query_one, query_rows};
 use super::wal_file::log_path;
 use lobster_base::digest::Digest;
 use lobster_base::json;

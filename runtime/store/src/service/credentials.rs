@@ -12,10 +12,11 @@ use serde_json::json;
 
 use super::Service;
 use super::workflows::new_deed;
-use crate::db::{Durability, query_one};
+use crate::db::Durability;
 use crate::error::StoreError;
 use crate::event::words;
 use crate::journal::read_word;
+use crate::statement::query_one;
 use lobster_base::digest::Digest;
 
 words! {

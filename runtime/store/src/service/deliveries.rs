@@ -8,9 +8,10 @@ use uuid::Uuid;
 use super::Service;
 use super::starts::{self, NewStart};
 use super::workflows::new_deed;
-use crate::db::{Durability, execute, query_one};
+use crate::db::Durability;
 use crate::error::StoreError;
 use crate::event::RunId;
+use crate::statement::{execute, query_one};
 use lobster_base::digest::Digest;
 
 /// Time in milliseconds for which a delivery is remembered, even if other history is removed. Within it, the same id

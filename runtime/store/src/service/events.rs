@@ -10,9 +10,10 @@ use serde_json::{Value, json};
 
 use super::Service;
 use super::workflows::new_deed;
-use crate::db::{Durability, execute, query_one};
+use crate::db::Durability;
 use crate::error::StoreError;
 use crate::event::RunId;
+use crate::statement::{execute, query_one};
 use lobster_base::json;
 
 /// Largest data of an event, in bytes of JSON.

@@ -12,10 +12,11 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::{Service, StartState, TickState};
-use crate::db::{Durability, execute, query_rows};
+use crate::db::Durability;
 use crate::error::StoreError;
 use crate::event::{RunId, words};
 use crate::journal::read_word;
+use crate::statement::{execute, query_rows};
 use lobster_base::json;
 
 words! {

@@ -15,10 +15,11 @@ use super::Service;
 use super::starts::{self, NewStart};
 use super::trail::Deed;
 use super::workflows::new_deed;
-use crate::db::{Durability, execute, query_one, query_rows};
+use crate::db::Durability;
 use crate::error::StoreError;
 use crate::event::{RunId, words};
 use crate::journal::read_word;
+use crate::statement::{execute, query_one, query_rows};
 use uuid::Uuid;
 
 /// The trail's verb for a changed due time.

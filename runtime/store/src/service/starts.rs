@@ -16,12 +16,13 @@ use uuid::Uuid;
 use super::Service;
 use super::waits::{self, NewWait};
 use super::workflows::new_deed;
-use crate::db::{Durability, execute, query_one, query_rows};
+use crate::db::Durability;
 use crate::error::StoreError;
 use crate::event::{RunId, words};
 use crate::journal::{RunSummary, read_word, runs_with_ids};
 use crate::listing::ids_json;
 use crate::service_tables::has_table;
+use crate::statement::{execute, query_one, query_rows};
 use lobster_base::digest::Digest;
 use lobster_base::json;
 

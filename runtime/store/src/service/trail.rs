@@ -5,8 +5,9 @@ use serde_json::Value;
 
 use super::Service;
 use super::workflows::new_deed;
-use crate::db::{Durability, execute};
+use crate::db::Durability;
 use crate::error::StoreError;
+use crate::statement::execute;
 use lobster_base::json;
 
 /// An entry of the trail.

@@ -7,9 +7,10 @@ use rusqlite::{Transaction, params};
 use uuid::Uuid;
 
 use super::Service;
-use crate::db::{Durability, execute, query_rows};
+use crate::db::Durability;
 use crate::error::StoreError;
 use crate::event::RunId;
+use crate::statement::{execute, query_rows};
 
 /// Something that a run waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,9 +8,10 @@ use rusqlite::params;
 use super::Service;
 use super::starts::{self, NewStart};
 use super::workflows::new_deed;
-use crate::db::{Durability, execute, query_one};
+use crate::db::Durability;
 use crate::error::StoreError;
 use crate::event::RunId;
+use crate::statement::{execute, query_one};
 use serde_json::json;
 
 /// Result of setting a state.

@@ -5,8 +5,9 @@ use serde_json::json;
 
 use super::schedules::{self, TickState};
 use super::{Deed, Service};
-use crate::db::{Durability, execute, query_one, query_rows};
+use crate::db::Durability;
 use crate::error::StoreError;
+use crate::statement::{execute, query_one, query_rows};
 use lobster_base::digest::Digest;
 
 /// A registered workflow.
