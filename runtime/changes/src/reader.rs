@@ -418,17 +418,13 @@ impl<'k> Reader<'k> {
     fn read_error(&self, path: Option<&RelPath>, source: io::Error) -> LayerError {
         match path {
             Some(path) => LayerError::Read { root: self.root.clone(), path: path.clone(), source },
-            None => LayerError::Root { root: as_root(&self.root), source },
+            None => LayerError::Root { root: OsStr::from_bytes(self.root.as_bytes()).into(), source },
         }
     }
 }
 
 fn modified_of(found: &fs::Metadata) -> Time {
     Time(found.mtime(), u32::try_from(found.mtime_nsec()).unwrap_or_default())
-}
-
-fn as_root(root: &ByteText) -> PathBuf {
-    PathBuf::from(OsStr::from_bytes(root.as_bytes()))
 }
 
 fn as_path(path: &RelPath) -> &Path {

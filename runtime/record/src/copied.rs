@@ -19,14 +19,11 @@ impl Copied {
         if self == Self::TakenOver || !store.is_copy(id)? {
             return Ok(());
         }
-        Err(Failure::new(
-            Code::RunState,
-            format!(
-                "run {id} is a copy of a run in another store (`lobster bundle import`), which may continue \
+        Err(wrong_state(format!(
+            "run {id} is a copy of a run in another store (`lobster bundle import`), which may continue \
              there, and then an effect would run twice. If nothing else continues it: `lobster resume {id} \
              --take-over`"
-            ),
-        ))
+        )))
     }
 }
 
@@ -50,4 +47,9 @@ pub(crate) fn record_resumption(
         false => store.append_events(id, vec![event], Durability::Lazy)?,
     }
     Ok(())
+}
+
+/// A run that is not in a state for what is asked.
+pub(crate) fn wrong_state(message: String) -> Failure {
+    Failure::new(Code::RunState, message)
 }

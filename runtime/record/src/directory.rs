@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 
-use lobster_base::code::Code;
+use super::copied::wrong_state;
 use lobster_engine::envelope::Failure;
 use lobster_engine::runtime::Runtime;
 use lobster_store::{Event, Record as JournalRecord, RunId, Store, StoreError};
@@ -50,15 +50,12 @@ pub(crate) fn check_directory(store: &Store, run: RunId) -> Result<(), Failure> 
     if gone.is_dir() || !is_of_service(store, run)? {
         return Ok(());
     }
-    Err(Failure::new(
-        Code::RunState,
-        format!(
-            "run {} continues in {}, the directory of its workflow, which does not exist; restore it, or end the run: \
-             `lobster resume {0} --cancel`",
-            run.short_id(),
-            gone.display()
-        ),
-    ))
+    Err(wrong_state(format!(
+        "run {} continues in {}, the directory of its workflow, which does not exist; restore it, or end the run: \
+         `lobster resume {0} --cancel`",
+        run.short_id(),
+        gone.display()
+    )))
 }
 
 /// The directory in which the latest process executed the run. Executions in other stores are ignored.

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
-use lobster_base::code::Code;
+use super::copied::wrong_state;
 use lobster_base::text::{self, Count};
 use lobster_engine::envelope::Failure;
 use lobster_store::RunId;
@@ -25,16 +25,13 @@ pub(crate) fn refuse_while_running(run: RunId) -> Result<(), Failure> {
     }
     let named: Vec<_> = left.iter().take(NAMED).map(|(pid, command)| format!("{pid} ({command})")).collect();
     let more = if left.len() > NAMED { format!(" and {} more", left.len() - NAMED) } else { String::new() };
-    Err(Failure::new(
-        Code::RunState,
-        format!(
-            "run {run} is not continued, because processes of its interrupted step are still running: {}{more}. Wait \
-             until they end, or end them; `lobster resume {} --retry-interrupted --even-if-running` repeats the step \
-             beside them",
-            named.join(", "),
-            run.short_id()
-        ),
-    ))
+    Err(wrong_state(format!(
+        "run {run} is not continued, because processes of its interrupted step are still running: {}{more}. Wait \
+         until they end, or end them; `lobster resume {} --retry-interrupted --even-if-running` repeats the step \
+         beside them",
+        named.join(", "),
+        run.short_id()
+    )))
 }
 
 /// The processes of this user that have the run's id in their environment, with their commands. The ancestors

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde_json::{Map, Value, json};
 
 use super::authors::check_author;
-use super::copied::{Copied, record_resumption};
+use super::copied::{Copied, record_resumption, wrong_state};
 use super::directory::{check_directory, kept_directory, last_cwd};
 use super::fork::overseer_of_fork;
 use super::incumbent_gates::{self, IncumbentGate};
@@ -378,30 +378,21 @@ fn check_by_run(
     let requested = requested_retry(&store, id)?;
     match summary.status {
         RunStatus::Ok => {
-            return Err(Failure::new(
-                Code::RunState,
-                format!(
-                    "run {id} has succeeded; there is nothing to resume. `lobster logs {id} --output` prints \
-                     its result"
-                ),
-            ));
+            return Err(wrong_state(format!(
+                "run {id} has succeeded; there is nothing to resume. `lobster logs {id} --output` prints \
+                 its result"
+            )));
         }
         // It was interrupted during a wait, or killed between stopping and asking, or between an answer and
         // continuing.
         RunStatus::Waiting if !store.is_claimed(id) && !waits_for_people(&store, id)? => {}
         RunStatus::Waiting => {
-            return Err(Failure::new(
-                Code::RunState,
-                format!(
-                    "run {id} waits for a person; `lobster approvals` shows the question, and how to answer it"
-                ),
-            ));
+            return Err(wrong_state(format!(
+                "run {id} waits for a person; `lobster approvals` shows the question, and how to answer it"
+            )));
         }
         RunStatus::Running if store.is_claimed(id) => {
-            return Err(Failure::new(
-                Code::RunState,
-                format!("run {id} is being executed by another process"),
-            ));
+            return Err(wrong_state(format!("run {id} is being executed by another process")));
         }
         RunStatus::Running if is_left && interrupted != Interrupted::Ask => {
             let (by, detail) = (runtime.services.actor(), detail_of_retry(interrupted));
@@ -458,7 +449,7 @@ fn resolve_conflict(
         _ => None,
     });
     let from = refused.ok_or_else(|| {
-        Failure::new(Code::RunState, format!("run {run} did not fail at a conflict of its changes to files"))
+        wrong_state(format!("run {run} did not fail at a conflict of its changes to files"))
     })?;
     recover_commits(store).map_err(|error| Failure::new(Code::Changes, error.to_string()))?;
     Ok(Resolved { from, to: resolve_conflicts(store, &from, how)? })
@@ -469,10 +460,9 @@ fn call_off(runtime: &Runtime, text: &str) -> Result<RunResult, Failure> {
     let store = runtime.store()?;
     let id = store.find_run(text).map_err(|error| Failure::parse_error(error.to_string()))?;
     if store.is_claimed(id) {
-        return Err(Failure::new(
-            Code::RunState,
-            format!("run {id} is being executed by another process; interrupt that one"),
-        ));
+        return Err(wrong_state(format!(
+            "run {id} is being executed by another process; interrupt that one"
+        )));
     }
     settle_commits(&store, id)?;
     // Prevents other processes from resuming it meanwhile.
@@ -480,10 +470,7 @@ fn call_off(runtime: &Runtime, text: &str) -> Result<RunResult, Failure> {
     let summary = store.run(id)?;
     match summary.status {
         RunStatus::Ok => {
-            return Err(Failure::new(
-                Code::RunState,
-                format!("run {id} has succeeded; there is nothing to cancel"),
-            ));
+            return Err(wrong_state(format!("run {id} has succeeded; there is nothing to cancel")));
         }
         RunStatus::Failed | RunStatus::Cancelled => refuse_called_off(&sound_journal(&store, id)?)?,
         RunStatus::Running | RunStatus::Waiting => {}
@@ -536,7 +523,7 @@ fn refuse_undone(journal: &[JournalRecord]) -> Result<(), Failure> {
         "run {id} undid its changes to files when it failed (`on_error: undo`), so it cannot be continued; start the \
          workflow again"
     );
-    Err(Failure::new(Code::RunState, message))
+    Err(wrong_state(message))
 }
 
 /// The journal of a run that is to be continued. If its chain is damaged, finished steps may be missing and

@@ -20,6 +20,7 @@ use super::error::StoreError;
 use super::file_lock::Sharing;
 use super::pending::{Batch, Held, in_index_order};
 use super::redact::Redactor;
+use super::statement::query_one;
 use super::{Store, UNFINISHED_BLOB, fault, private};
 use lobster_base::digest::Digest;
 use lobster_base::locked_directory::create_locked_file;
@@ -161,8 +162,8 @@ impl Store {
             None => {}
         }
         self.inner.db.read_snapshot(|db| {
-            let mut statement = db.prepare_cached("SELECT len FROM blobs WHERE digest = ?")?;
-            let len: Option<i64> = statement.query_row([digest.as_bytes()], |row| row.get(0)).optional()?;
+            let sql = "SELECT len FROM blobs WHERE digest = ?";
+            let len: Option<i64> = query_one(db, sql, [digest.as_bytes()], |row| row.get(0))?;
             Ok(len.map(i64::cast_unsigned))
         })
     }
@@ -258,10 +259,9 @@ impl Store {
             Some(Held::File(_)) => return Ok(None),
             None => {}
         }
-        let row: Option<Option<Vec<u8>>> = self.inner.db.read_snapshot(|db| {
-            let mut statement = db.prepare_cached("SELECT data FROM blobs WHERE digest = ?")?;
-            Ok(statement.query_row([digest.as_bytes()], |row| row.get(0)).optional()?)
-        })?;
+        let sql = "SELECT data FROM blobs WHERE digest = ?";
+        let row: Option<Option<Vec<u8>>> =
+            self.inner.db.select_one(sql, [digest.as_bytes()], |row| row.get(0))?;
         let Some(Some(bytes)) = row else {
             // Not in the table, but a file may exist if a crash came between the two writes.
             return Ok(None);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 
-use rusqlite::{OptionalExtension, Transaction, params};
+use rusqlite::{Transaction, params};
 use serde_json::Value;
 
 use super::Store;
@@ -13,6 +13,7 @@ use super::error::StoreError;
 use super::event::{RunId, StepOutcome};
 use super::journal::run_number;
 use super::pending::{Batch, KnownOutcome, in_index_order};
+use super::statement::query_one;
 use super::transfer::RESERVED;
 use lobster_base::digest::Digest;
 use lobster_base::json;
@@ -101,15 +102,12 @@ impl Store {
             let fresh = known_age && held.created > since && held.expires.is_none_or(|expires| expires > now);
             return Ok(if fresh { read_outcome(action, &held.text) } else { None });
         }
-        let row: Option<(String, i64)> = self.inner.db.read_snapshot(|db| {
-            let mut statement = db.prepare_cached(
-                "SELECT outcome, used FROM actions
-                 WHERE digest = ?1 AND (expires IS NULL OR expires > ?2) AND created > ?3
-                   AND (created <= ?2 OR (?4 AND expires IS NULL))",
-            )?;
-            let found = params![action.as_bytes(), now, since, ttl_ms.is_none()];
-            Ok(statement.query_row(found, |row| Ok((row.get(0)?, row.get(1)?))).optional()?)
-        })?;
+        let sql = "SELECT outcome, used FROM actions
+             WHERE digest = ?1 AND (expires IS NULL OR expires > ?2) AND created > ?3
+               AND (created <= ?2 OR (?4 AND expires IS NULL))";
+        let found = params![action.as_bytes(), now, since, ttl_ms.is_none()];
+        let row: Option<(String, i64)> =
+            self.inner.db.select_one(sql, found, |row| Ok((row.get(0)?, row.get(1)?)))?;
         let Some((text, used)) = row else {
             let mut known = lock(&self.inner.known);
             if let Some(max) = known.record_miss() {
@@ -118,11 +116,8 @@ impl Store {
             return Ok(None);
         };
         if (now - used).abs() > TOUCH_EVERY_MS {
-            self.write_transaction(Durability::Lazy, |tx| {
-                tx.prepare_cached("UPDATE actions SET used = ?2 WHERE digest = ?1")?
-                    .execute(params![action.as_bytes(), now])?;
-                Ok(())
-            })?;
+            let sql = "UPDATE actions SET used = ?2 WHERE digest = ?1";
+            self.write_statement(Durability::Lazy, sql, params![action.as_bytes(), now])?;
         }
         Ok(read_outcome(action, &text))
     }
@@ -162,9 +157,8 @@ impl Store {
     pub fn run_value(&self, run: RunId, key: &str) -> Result<Option<Value>, StoreError> {
         let text: Option<String> = self.inner.db.read_snapshot(|db| {
             let n = run_number(db, run)?;
-            let mut statement =
-                db.prepare_cached("SELECT value FROM run_values WHERE run = ?1 AND key = ?2")?;
-            Ok(statement.query_row(params![n, key], |row| row.get(0)).optional()?)
+            let sql = "SELECT value FROM run_values WHERE run = ?1 AND key = ?2";
+            query_one(db, sql, params![n, key], |row| row.get(0))
         })?;
         let parse = |text: String| {
             json::parse(&text).map_err(|source| StoreError::Json { what: "a value kept by a run", source })
@@ -177,13 +171,9 @@ impl Store {
     /// # Errors
     /// If the database cannot be read.
     pub fn run_values(&self, run: RunId) -> Result<BTreeMap<String, Value>, StoreError> {
-        let kept: Vec<(String, String)> = self.inner.db.read_snapshot(|db| {
-            let mut statement = db.prepare_cached(
-                "SELECT key, value FROM run_values WHERE run = (SELECT n FROM runs WHERE id = ?1)",
-            )?;
-            let rows = statement.query_map(params![run.as_bytes()], |row| Ok((row.get(0)?, row.get(1)?)))?;
-            Ok(rows.collect::<Result<_, _>>()?)
-        })?;
+        let sql = "SELECT key, value FROM run_values WHERE run = (SELECT n FROM runs WHERE id = ?1)";
+        let kept: Vec<(String, String)> =
+            self.inner.db.select_rows(sql, params![run.as_bytes()], |row| Ok((row.get(0)?, row.get(1)?)))?;
         let own = kept.into_iter().filter(|(key, _)| !is_reserved_key(key));
         own.map(|(key, text)| match json::parse(&text) {
             Ok(value) => Ok((key, value)),

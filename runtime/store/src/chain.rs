@@ -8,6 +8,7 @@ use super::Store;
 use super::error::StoreError;
 use super::event::RunId;
 use super::journal::{BEFORE_ALL, BrokenChain, Record, parse_record, read_head, record_text_of, run_number};
+use super::statement::query_rows;
 use lobster_base::digest::Digest;
 
 /// Records read at a time.
@@ -82,11 +83,10 @@ impl Store {
         };
         let left = self.inner.db.read_aside(|db| {
             let n = run_number(db, run)?;
-            let mut statement =
-                db.prepare_cached("SELECT seq, record FROM journal WHERE run = ?1 ORDER BY seq")?;
-            let rows = statement
-                .query_map([n], |row| Ok((row.get::<_, i64>(0)?.cast_unsigned(), record_text_of(row, 1)?)))?;
-            Ok(rows.collect::<Result<Vec<_>, _>>()?)
+            let sql = "SELECT seq, record FROM journal WHERE run = ?1 ORDER BY seq";
+            query_rows(db, sql, [n], |row| {
+                Ok((row.get::<_, i64>(0)?.cast_unsigned(), record_text_of(row, 1)?))
+            })
         })?;
         let records = left.into_iter().filter_map(|(seq, text)| parse_record(run, seq, text).ok()).collect();
         Ok((records, Some(BrokenChain { run: run.to_string(), seq, why })))

@@ -23,12 +23,13 @@ use lobster_base::file_identity::leads_to;
 use lobster_base::regular_file;
 use lobster_base::sync::lock;
 use lobster_base::ticks::time_of_ticks;
-use rusqlite::{OptionalExtension, Transaction};
+use rusqlite::Transaction;
 
 use super::db::Durability;
 use super::error::StoreError;
 use super::event::RunId;
 use super::file_lock::{FileLock, Sharing};
+use super::statement::query_one;
 use super::{Inner, Store, claim_tables};
 
 /// [`Store::is_claimed`] holds the lock for an instant; a new claim waits this long for it.
@@ -174,8 +175,8 @@ impl Store {
     /// pass.
     pub(super) fn check_claim(&self, tx: &Transaction<'_>, run: RunId) -> Result<(), StoreError> {
         let Some(own) = lock(&self.inner.claims).get(&run).copied() else { return Ok(()) };
-        let mut newest = tx.prepare_cached("SELECT n FROM claims WHERE run = ?1")?;
-        let newest: Option<i64> = newest.query_row([run.as_bytes()], |row| row.get(0)).optional()?;
+        let sql = "SELECT n FROM claims WHERE run = ?1";
+        let newest: Option<i64> = query_one(tx, sql, [run.as_bytes()], |row| row.get(0))?;
         if newest == Some(own) { Ok(()) } else { Err(StoreError::ClaimLost(run.to_string())) }
     }
 

@@ -3,6 +3,7 @@
 use rusqlite::Connection;
 
 use super::service_tables::has_table;
+use super::statement::execute;
 
 /// True if the table exists.
 pub(super) fn is_there(db: &Connection) -> rusqlite::Result<bool> {
@@ -20,7 +21,7 @@ pub(super) fn create_if_missing(db: &Connection) -> rusqlite::Result<()> {
 /// Removes the claim of a run that is being removed.
 pub(super) fn remove_claim(db: &Connection, run: &[u8]) -> rusqlite::Result<()> {
     if is_there(db)? {
-        db.prepare_cached("DELETE FROM claims WHERE run = ?1")?.execute([run])?;
+        execute(db, "DELETE FROM claims WHERE run = ?1", [run])?;
     }
     Ok(())
 }

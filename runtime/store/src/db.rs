@@ -12,7 +12,7 @@ use std::sync::{Mutex, OnceLock, TryLockError};
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags, Params, Row, Transaction, TransactionBehavior};
 use tempfile::TempDir;
 
 use super::clock::longest_wait;
@@ -21,6 +21,7 @@ use super::file_lock::{FileLock, Sharing};
 use super::group::Group;
 use super::identity::Identity;
 use super::rescue::{Rescued, rescue_database};
+use super::statement::{query_one, query_rows};
 use super::wal_file::{LogFile, log_path};
 use super::{fault, private};
 use lobster_base::sync::lock;
@@ -221,6 +222,26 @@ impl Database {
             Err(TryLockError::WouldBlock) => return self.read_aside(work),
         };
         self.or_rescued(value, &work)
+    }
+
+    /// [`query_rows`] in one snapshot.
+    pub(super) fn select_rows<T>(
+        &self,
+        sql: &str,
+        values: impl Params + Clone,
+        read: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Vec<T>, StoreError> {
+        self.read_snapshot(|db| query_rows(db, sql, values.clone(), &read))
+    }
+
+    /// [`query_one`] in one snapshot.
+    pub(super) fn select_one<T>(
+        &self,
+        sql: &str,
+        values: impl Params + Clone,
+        read: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Option<T>, StoreError> {
+        self.read_snapshot(|db| query_one(db, sql, values.clone(), &read))
     }
 
     /// Frees the memory that caches the database. Connections in use keep theirs.

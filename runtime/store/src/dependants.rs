@@ -9,6 +9,7 @@ use super::Store;
 use super::error::StoreError;
 use super::event::RunId;
 use super::named_blobs::{NAMES_AT_MOST, digests_in, looks_like_json, read_json};
+use super::statement::query_rows;
 use super::verify::Problem;
 use lobster_base::digest::Digest;
 
@@ -123,11 +124,9 @@ impl Store {
         let mut after = 0;
         loop {
             let page = self.inner.db.read_aside(|db| {
-                let mut statement = db.prepare_cached(
-                    "SELECT id, digest, len, data FROM blobs WHERE id > ?1 \
-                     AND (data IS NULL OR substr(data, 1, 1) IN (x'7b', x'5b')) ORDER BY id LIMIT ?2",
-                )?;
-                let rows = statement.query_map(params![after, ROWS_AT_ONCE], |row| {
+                let sql = "SELECT id, digest, len, data FROM blobs WHERE id > ?1 \
+                     AND (data IS NULL OR substr(data, 1, 1) IN (x'7b', x'5b')) ORDER BY id LIMIT ?2";
+                query_rows(db, sql, params![after, ROWS_AT_ONCE], |row| {
                     let len = row.get::<_, i64>(2)?.cast_unsigned();
                     Ok((
                         row.get::<_, i64>(0)?,
@@ -135,8 +134,7 @@ impl Store {
                         len,
                         row.get::<_, Option<Vec<u8>>>(3)?,
                     ))
-                })?;
-                Ok(rows.collect::<Result<Vec<_>, _>>()?)
+                })
             })?;
             let Some((last, ..)) = page.last() else { return Ok(()) };
             after = *last;

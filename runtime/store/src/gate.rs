@@ -6,7 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use rusqlite::{Connection, OptionalExtension, Row, Transaction, params, params_from_iter, types};
+use rusqlite::{Connection, Row, Transaction, params, params_from_iter, types};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
@@ -16,6 +16,7 @@ use super::db::Durability;
 use super::error::StoreError;
 use super::event::{Event, RunId, words};
 use super::journal::{Head, parse_record, read_head, read_word, record_text_of, run_id, run_number};
+use super::statement::{query_one, query_rows};
 use lobster_base::digest::Digest;
 use lobster_base::json;
 
@@ -269,8 +270,7 @@ impl Store {
         let id: String =
             typed.chars().filter(char::is_ascii_hexdigit).map(|c| c.to_ascii_lowercase()).collect();
         let found = self.inner.db.read_snapshot(|db| {
-            let mut statement = db.prepare_cached(&format!("{SELECT} WHERE g.id = ?"))?;
-            let row = statement.query_row([&id], stored_from_row).optional()?;
+            let row = query_one(db, &format!("{SELECT} WHERE g.id = ?"), [&id], stored_from_row)?;
             row.ok_or_else(|| StoreError::UnknownGate(typed.to_owned()))
         });
         self.with_question(found.map_err(|error| self.or_damaged(error))?)
@@ -288,13 +288,9 @@ impl Store {
         if id.len() < ID_PREFIX_MIN {
             return Err(StoreError::ShortGate { typed: typed.to_owned(), least: ID_PREFIX_MIN });
         }
-        let found: Vec<(String, GateStatus)> = self.inner.db.read_snapshot(|db| {
-            let mut statement = db.prepare_cached(
-                "SELECT id, status FROM gates WHERE id >= ?1 AND id < ?1 || 'g' ORDER BY status <> 'open' LIMIT 5",
-            )?;
-            let rows = statement.query_map([&id], |row| Ok((row.get(0)?, read_word(row, 1)?)))?;
-            Ok(rows.collect::<Result<_, _>>()?)
-        })?;
+        let sql = "SELECT id, status FROM gates WHERE id >= ?1 AND id < ?1 || 'g' ORDER BY status <> 'open' LIMIT 5";
+        let found: Vec<(String, GateStatus)> =
+            self.inner.db.select_rows(sql, [&id], |row| Ok((row.get(0)?, read_word(row, 1)?)))?;
         let open = found.iter().filter(|(_, status)| *status == GateStatus::Open).count();
         match found.as_slice() {
             [] => Err(self.or_damaged(StoreError::UnknownGate(typed.to_owned()))),
@@ -337,9 +333,7 @@ impl Store {
             sql.push_str(" ORDER BY g.n DESC LIMIT ?");
             values
                 .push(if filter.limit == 0 { -1 } else { i64::try_from(filter.limit).unwrap_or(-1) }.into());
-            let mut statement = db.prepare_cached(&sql)?;
-            let rows = statement.query_map(params_from_iter(values), stored_from_row)?;
-            Ok(rows.collect::<Result<Vec<_>, _>>()?)
+            query_rows(db, &sql, params_from_iter(values), stored_from_row)
         })?;
         found.into_iter().map(|stored| self.with_question(stored)).collect()
     }
@@ -427,13 +421,9 @@ impl Store {
     /// If it cannot be written.
     pub fn expire_gates(&self) -> Result<Vec<Gate>, StoreError> {
         let now = self.now();
-        let overdue: Vec<GateKey> = self.inner.db.read_snapshot(|db| {
-            let mut statement = db.prepare_cached(
-                "SELECT key FROM gates WHERE status = 'open' AND expires IS NOT NULL AND expires <= ?",
-            )?;
-            let rows = statement.query_map([now], |row| Ok(GateKey(Uuid::from_bytes(row.get(0)?))))?;
-            Ok(rows.collect::<Result<_, _>>()?)
-        })?;
+        let sql = "SELECT key FROM gates WHERE status = 'open' AND expires IS NOT NULL AND expires <= ?";
+        let overdue: Vec<GateKey> =
+            self.inner.db.select_rows(sql, [now], |row| Ok(GateKey(Uuid::from_bytes(row.get(0)?))))?;
         let mut closed = Vec::new();
         for key in overdue {
             match self.close_gate(key, GateStatus::Expired, None, None.into(), None) {
@@ -515,10 +505,8 @@ impl Store {
     ) -> Result<(), StoreError> {
         let number = run_number(tx, run)?;
         let open: Vec<Stored> = {
-            let mut statement =
-                tx.prepare_cached(&format!("{SELECT} WHERE g.run = ? AND g.status = 'open' ORDER BY g.n"))?;
-            let rows = statement.query_map([number], stored_from_row)?;
-            rows.collect::<Result<_, _>>()?
+            let sql = format!("{SELECT} WHERE g.run = ? AND g.status = 'open' ORDER BY g.n");
+            query_rows(tx, &sql, [number], stored_from_row)?
         };
         for mut other in open {
             other.gate.status = GateStatus::Cancelled;
@@ -584,8 +572,7 @@ const SELECT: &str = "SELECT g.key, g.id, r.id, g.path, g.kind, g.question, g.bi
                       FROM gates g JOIN runs r ON r.n = g.run";
 
 fn by_key(db: &Connection, key: GateKey) -> Result<Stored, StoreError> {
-    let mut statement = db.prepare_cached(&format!("{SELECT} WHERE g.key = ?"))?;
-    let row = statement.query_row([key.0.as_bytes()], stored_from_row).optional()?;
+    let row = query_one(db, &format!("{SELECT} WHERE g.key = ?"), [key.0.as_bytes()], stored_from_row)?;
     row.ok_or_else(|| StoreError::UnknownGate(key.to_string()))
 }
 

@@ -15,7 +15,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use rusqlite::{Connection, OptionalExtension, Transaction, params};
+use rusqlite::{Connection, Transaction, params};
 use serde::Serialize;
 
 use super::clock::longest_wait;
@@ -25,6 +25,7 @@ use super::event::{RunId, is_interrupted_end};
 use super::file_lock::{FileLock, Sharing};
 use super::journal::{record_text_of, run_id};
 use super::named_blobs::{Marks, NAMES_AT_MOST, digests_in, looks_like_json, read_json};
+use super::statement::{execute, query_one, query_rows};
 use super::{Store, claim_tables, fault, private};
 use lobster_base::digest::Digest;
 use lobster_base::regular_file;
@@ -218,8 +219,7 @@ impl Collector<'_> {
         self.report.actions = gone.cast_unsigned();
         if gone > 0 && !self.policy.dry_run {
             let delete = "DELETE FROM actions WHERE expires < ?1 OR used < ?2";
-            self.store
-                .write_transaction(Durability::Lazy, |tx| Ok(tx.execute(delete, [ran_out, unused])?))?;
+            self.store.write_statement(Durability::Lazy, delete, [ran_out, unused])?;
         }
         Ok(())
     }
@@ -229,11 +229,8 @@ impl Collector<'_> {
         let mut after = 0;
         loop {
             let page: Vec<(i64, String)> = self.read_aside(|db| {
-                let mut statement =
-                    db.prepare_cached("SELECT n, outcome FROM actions WHERE n > ?1 ORDER BY n LIMIT ?2")?;
-                let rows =
-                    statement.query_map([after, BLOBS_AT_ONCE], |row| Ok((row.get(0)?, row.get(1)?)))?;
-                Ok(rows.collect::<Result<_, _>>()?)
+                let sql = "SELECT n, outcome FROM actions WHERE n > ?1 ORDER BY n LIMIT ?2";
+                query_rows(db, sql, [after, BLOBS_AT_ONCE], |row| Ok((row.get(0)?, row.get(1)?)))
             })?;
             let Some((last, _)) = page.last() else { return Ok(()) };
             after = *last;
@@ -250,11 +247,8 @@ impl Collector<'_> {
         let mut over_kept = 0;
         loop {
             let page: Vec<Candidate> = self.read_aside(|db| {
-                let mut statement = db.prepare_cached(
-                    "SELECT n, status, pinned, ended, started, head_seq, id FROM runs WHERE n < ?1 ORDER BY n DESC LIMIT ?2",
-                )?;
-                let rows = statement.query_map([before, RUNS_AT_ONCE], candidate_from_row)?;
-                Ok(rows.collect::<Result<_, _>>()?)
+                let sql = "SELECT n, status, pinned, ended, started, head_seq, id FROM runs WHERE n < ?1 ORDER BY n DESC LIMIT ?2";
+                query_rows(db, sql, [before, RUNS_AT_ONCE], candidate_from_row)
             })?;
             let Some(last) = page.last() else { return Ok(()) };
             before = last.n;
@@ -306,9 +300,8 @@ impl Collector<'_> {
 
     fn last_record(&self, run: &Candidate) -> Result<Option<serde_json::Value>, StoreError> {
         let text: Option<String> = self.read_aside(|db| {
-            let mut statement =
-                db.prepare_cached("SELECT record FROM journal WHERE run = ?1 AND seq = ?2")?;
-            Ok(statement.query_row([run.n, run.head_seq], |row| record_text_of(row, 0)).optional()?)
+            let sql = "SELECT record FROM journal WHERE run = ?1 AND seq = ?2";
+            query_one(db, sql, [run.n, run.head_seq], |row| record_text_of(row, 0))
         })?;
         Ok(text.and_then(|text| lobster_base::json::parse(&text).ok()))
     }
@@ -348,7 +341,7 @@ impl Collector<'_> {
                     continue;
                 }
                 for table in ["journal", "gates", "run_values"] {
-                    tx.prepare_cached(&format!("DELETE FROM {table} WHERE run = ?1"))?.execute([run.n])?;
+                    execute(tx, &format!("DELETE FROM {table} WHERE run = ?1"), [run.n])?;
                 }
                 let id = tx
                     .prepare_cached("DELETE FROM runs WHERE n = ?1 RETURNING id")?
@@ -471,7 +464,7 @@ impl Collector<'_> {
             self.report.blobs += 1;
             self.report.bytes += row.get::<_, i64>(2)?.cast_unsigned();
             if !self.policy.dry_run {
-                tx.prepare_cached("DELETE FROM blobs WHERE id = ?1")?.execute([page.last])?;
+                execute(tx, "DELETE FROM blobs WHERE id = ?1", [page.last])?;
             }
         }
         Ok(page)
@@ -629,13 +622,8 @@ type BlobRow = (u64, Option<Vec<u8>>);
 
 /// Size of a blob and, if it is in the database, its bytes; only for blobs that may name others.
 fn row_of_blob(db: &Connection, digest: &Digest) -> Result<Option<BlobRow>, StoreError> {
-    let mut statement = db.prepare_cached(
-        "SELECT len, iif(substr(data, 1, 1) IN (x'7b', x'5b') OR data IS NULL, data, x'') FROM blobs WHERE digest = ?1",
-    )?;
-    let row = statement
-        .query_row([digest.as_bytes()], |row| Ok((row.get::<_, i64>(0)?.cast_unsigned(), row.get(1)?)))
-        .optional()?;
-    Ok(row)
+    let sql = "SELECT len, iif(substr(data, 1, 1) IN (x'7b', x'5b') OR data IS NULL, data, x'') FROM blobs WHERE digest = ?1";
+    query_one(db, sql, [digest.as_bytes()], |row| Ok((row.get::<_, i64>(0)?.cast_unsigned(), row.get(1)?)))
 }
 
 fn run_exists(db: &Connection, run: RunId) -> Result<bool, StoreError> {

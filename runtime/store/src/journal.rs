@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use rusqlite::{Connection, OptionalExtension, Row, Transaction, params, params_from_iter, types};
+use rusqlite::{Connection, Row, Transaction, params, params_from_iter, types};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -18,6 +18,7 @@ use super::db::Durability;
 use super::error::StoreError;
 use super::event::{Event, RunId, RunStatus};
 use super::high_water::Mark;
+use super::statement::{execute, query_one, query_rows};
 use lobster_base::digest::Digest;
 use lobster_base::json::{self, JsonError};
 
@@ -194,11 +195,8 @@ impl Head {
     ) -> Result<(), StoreError> {
         self.seq += 1;
         self.hash = Digest::of_bytes(text.as_bytes());
-        tx.prepare_cached("INSERT INTO journal (run, seq, record) VALUES (?1, ?2, ?3)")?.execute(params![
-            self.n,
-            self.seq.cast_signed(),
-            text
-        ])?;
+        let sql = "INSERT INTO journal (run, seq, record) VALUES (?1, ?2, ?3)";
+        execute(tx, sql, params![self.n, self.seq.cast_signed(), text])?;
         super::NEWEST.set(Some(Mark {
             number: tx.last_insert_rowid(),
             record: self.hash,
@@ -229,11 +227,8 @@ impl Head {
 
     /// Stores the new end of the journal.
     pub(super) fn save(&self, tx: &Transaction<'_>) -> Result<(), StoreError> {
-        tx.prepare_cached("UPDATE runs SET head_seq = ?2, head = ?3 WHERE n = ?1")?.execute(params![
-            self.n,
-            self.seq.cast_signed(),
-            self.hash.as_bytes()
-        ])?;
+        let sql = "UPDATE runs SET head_seq = ?2, head = ?3 WHERE n = ?1";
+        execute(tx, sql, params![self.n, self.seq.cast_signed(), self.hash.as_bytes()])?;
         Ok(())
     }
 }
@@ -417,18 +412,11 @@ impl Store {
     /// # Errors
     /// If the database cannot be read.
     pub fn records_after(&self, number: u64, limit: usize) -> Result<Vec<(u64, RunId)>, StoreError> {
-        self.inner.db.read_snapshot(|db| {
-            let mut statement = db.prepare_cached(
-                "SELECT journal.id, runs.id FROM journal JOIN runs ON runs.n = journal.run
-                 WHERE journal.id > ?1 ORDER BY journal.id LIMIT ?2",
-            )?;
-            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-            let mut rows = statement.query(params![number.cast_signed(), limit])?;
-            let mut records = Vec::new();
-            while let Some(row) = rows.next()? {
-                records.push((row.get::<_, i64>(0)?.cast_unsigned(), run_id(row, 1)?));
-            }
-            Ok(records)
+        let sql = "SELECT journal.id, runs.id FROM journal JOIN runs ON runs.n = journal.run
+             WHERE journal.id > ?1 ORDER BY journal.id LIMIT ?2";
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.inner.db.select_rows(sql, params![number.cast_signed(), limit], |row| {
+            Ok((row.get::<_, i64>(0)?.cast_unsigned(), run_id(row, 1)?))
         })
     }
 
@@ -458,9 +446,7 @@ impl Store {
             }
             let limit = if filter.limit == 0 { -1 } else { i64::try_from(filter.limit).unwrap_or(-1) };
             also(" ORDER BY n DESC LIMIT ?", limit.into());
-            let mut statement = db.prepare_cached(&sql)?;
-            let rows = statement.query_map(params_from_iter(values), summary_from_row)?;
-            Ok(rows.collect::<Result<_, _>>()?)
+            query_rows(db, &sql, params_from_iter(values), summary_from_row)
         })
     }
 
@@ -469,10 +455,8 @@ impl Store {
     /// # Errors
     /// If there is no such run.
     pub fn run(&self, id: RunId) -> Result<RunSummary, StoreError> {
-        let found = self.inner.db.read_snapshot(|db| {
-            let mut statement = db.prepare_cached(&format!("SELECT {COLUMNS} FROM runs WHERE id = ?"))?;
-            Ok(statement.query_row([id.as_bytes()], summary_from_row).optional()?)
-        })?;
+        let sql = format!("SELECT {COLUMNS} FROM runs WHERE id = ?");
+        let found = self.inner.db.select_one(&sql, [id.as_bytes()], summary_from_row)?;
         found.ok_or_else(|| StoreError::UnknownRun(id.to_string()))
     }
 
@@ -494,18 +478,13 @@ impl Store {
             Some(at) => (hex[at..].to_owned(), hex[at..].to_owned()),
             None => (hex.clone(), format!("{hex:F<SHORT$}")),
         };
-        let mut found = self.inner.db.read_snapshot(|db| {
-            let mut statement = db.prepare_cached(
-                "SELECT n, id FROM runs WHERE id BETWEEN ?1 AND ?2
-                 UNION SELECT n, id FROM runs
-                 WHERE substr(hex(id), 25) BETWEEN ?3 AND ?4 AND (length(?5) < 8 OR substr(hex(id), -length(?5)) = ?5)
-                 UNION SELECT n, id FROM runs WHERE length(?5) < 8 AND substr(hex(id), -length(?5)) = ?5
-                 ORDER BY n DESC LIMIT ?6",
-            )?;
-            let values = params![low.as_bytes(), high.as_bytes(), first, last, hex, CANDIDATES + 1];
-            let rows = statement.query_map(values, |row| run_id(row, 1))?;
-            Ok(rows.collect::<Result<Vec<_>, _>>()?)
-        })?;
+        let sql = "SELECT n, id FROM runs WHERE id BETWEEN ?1 AND ?2
+             UNION SELECT n, id FROM runs
+             WHERE substr(hex(id), 25) BETWEEN ?3 AND ?4 AND (length(?5) < 8 OR substr(hex(id), -length(?5)) = ?5)
+             UNION SELECT n, id FROM runs WHERE length(?5) < 8 AND substr(hex(id), -length(?5)) = ?5
+             ORDER BY n DESC LIMIT ?6";
+        let values = params![low.as_bytes(), high.as_bytes(), first, last, hex, CANDIDATES + 1];
+        let mut found = self.inner.db.select_rows(sql, values, |row| run_id(row, 1))?;
         match found.as_slice() {
             [] => Err(unknown()),
             [one] => Ok(*one),
@@ -567,9 +546,7 @@ pub(super) fn runs_with_ids(db: &Connection, ids: &str) -> Result<Vec<RunSummary
     let sql = format!(
         "SELECT {COLUMNS} FROM runs WHERE id IN (SELECT unhex(value) FROM json_each(?1)) ORDER BY n DESC"
     );
-    let mut statement = db.prepare_cached(&sql)?;
-    let rows = statement.query_map([ids], summary_from_row)?;
-    Ok(rows.collect::<Result<_, _>>()?)
+    query_rows(db, &sql, [ids], summary_from_row)
 }
 
 const COLUMNS: &str = "id, name, kind, status, mode, actor, cwd, parent, plan, args, started, ended, output, error, \
@@ -611,21 +588,17 @@ pub(super) fn read_word<W: std::str::FromStr<Err = super::event::UnknownWord>>(
 }
 
 pub(super) fn read_head(db: &Connection, run: RunId) -> Result<Head, StoreError> {
-    let mut statement =
-        db.prepare_cached("SELECT n, head_seq, head, status = 'cancelled' FROM runs WHERE id = ?")?;
-    statement
-        .query_row([run.as_bytes()], |row| {
-            let seq = row.get::<_, i64>(1)?.cast_unsigned();
-            let hash = row.get::<_, [u8; 32]>(2)?.into();
-            Ok(Head { n: row.get(0)?, id: run, seq, hash, is_cancelled: row.get(3)? })
-        })
-        .optional()?
-        .ok_or_else(|| StoreError::UnknownRun(run.to_string()))
+    let sql = "SELECT n, head_seq, head, status = 'cancelled' FROM runs WHERE id = ?";
+    query_one(db, sql, [run.as_bytes()], |row| {
+        let seq = row.get::<_, i64>(1)?.cast_unsigned();
+        let hash = row.get::<_, [u8; 32]>(2)?.into();
+        Ok(Head { n: row.get(0)?, id: run, seq, hash, is_cancelled: row.get(3)? })
+    })?
+    .ok_or_else(|| StoreError::UnknownRun(run.to_string()))
 }
 
 pub(super) fn run_number(db: &Connection, run: RunId) -> Result<i64, StoreError> {
-    let mut statement = db.prepare_cached("SELECT n FROM runs WHERE id = ?")?;
-    let n = statement.query_row([run.as_bytes()], |row| row.get(0)).optional()?;
+    let n = query_one(db, "SELECT n FROM runs WHERE id = ?", [run.as_bytes()], |row| row.get(0))?;
     n.ok_or_else(|| StoreError::UnknownRun(run.to_string()))
 }
 

@@ -42,6 +42,7 @@ mod spelling;
 mod spent;
 mod spent_tables;
 mod state_parts;
+mod statement;
 mod store_name;
 mod transfer;
 mod unreadable;
@@ -391,6 +392,16 @@ impl Store {
             }
         }
         Ok(value)
+    }
+
+    /// Executes one statement in its own transaction, and tells how many rows it changed.
+    fn write_statement(
+        &self,
+        durability: Durability,
+        sql: &str,
+        values: impl rusqlite::Params,
+    ) -> Result<usize, StoreError> {
+        self.write_transaction(durability, |tx| Ok(statement::execute(tx, sql, values)?))
     }
 
     fn witnesses(&self) -> Witnesses {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use rusqlite::{OptionalExtension, params};
+use rusqlite::params;
 
 use super::Store;
 use super::db::Durability;
@@ -11,6 +11,7 @@ use super::error::StoreError;
 use super::event::{Event, RunId};
 use super::gate::{GateAnswer, GateStatus, can_read_gate, status_after};
 use super::journal::{RunFilter, run_number};
+use super::statement::query_rows;
 use super::verify::Problem;
 use lobster_base::digest::Digest;
 use lobster_base::json;
@@ -36,10 +37,8 @@ impl Store {
             let recorded = self.recorded_gates(run.id)?;
             let named = |why| Problem::Run { run: run.id.to_string(), why };
             let rows: Vec<(i64, String)> = self.inner.db.read_snapshot(|db| {
-                let mut statement = db.prepare_cached("SELECT n, id FROM gates WHERE run = ?1")?;
-                let rows =
-                    statement.query_map([run_number(db, run.id)?], |row| Ok((row.get(0)?, row.get(1)?)))?;
-                Ok(rows.collect::<Result<_, _>>()?)
+                let sql = "SELECT n, id FROM gates WHERE run = ?1";
+                query_rows(db, sql, [run_number(db, run.id)?], |row| Ok((row.get(0)?, row.get(1)?)))
             })?;
             for (n, id) in &rows {
                 let can_be_kept = match recorded.get(id) {
@@ -55,9 +54,7 @@ impl Store {
                     None => false,
                 };
                 if !can_be_kept {
-                    self.write_transaction(Durability::Lazy, |tx| {
-                        Ok(tx.execute("DELETE FROM gates WHERE n = ?1", [n])?)
-                    })?;
+                    self.write_statement(Durability::Lazy, "DELETE FROM gates WHERE n = ?1", [n])?;
                     problems.push(named(format!("its question {id} was damaged and is left out")));
                 }
             }
@@ -127,10 +124,8 @@ impl Store {
     pub(super) fn remove_cut_runs(&self, rebuilt: &[RunId]) -> Result<Vec<Problem>, StoreError> {
         let mut problems = Vec::new();
         for run in rebuilt {
-            let found = self.inner.db.read_snapshot(|db| {
-                let mut statement = db.prepare_cached("SELECT ended IS NULL FROM runs WHERE id = ?1")?;
-                Ok(statement.query_row([run.as_bytes()], |row| row.get(0)).optional()?)
-            })?;
+            let sql = "SELECT ended IS NULL FROM runs WHERE id = ?1";
+            let found = self.inner.db.select_one(sql, [run.as_bytes()], |row| row.get(0))?;
             if found == Some(true) {
                 self.remove_run(*run)?;
                 let why = "it is left out: the end of its journal may be among the lost records".to_owned();

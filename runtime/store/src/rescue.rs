@@ -21,6 +21,7 @@ use super::journal::{Record, parse_record};
 use super::leaves::{self, LeafRow, PAGE};
 use super::service_tables;
 use super::spent_tables;
+use super::statement::query_rows;
 use super::store_name;
 use super::verify::update_summary;
 use super::wal_file::log_path;
@@ -401,10 +402,8 @@ impl Walk<'_> {
 
 /// Rebuilds runs whose row is lost and whose journal contains their start.
 fn rebuild_runs(db: &Connection, rescued: &mut Rescued) -> Result<(), StoreError> {
-    let mut statement =
-        db.prepare("SELECT DISTINCT run FROM journal WHERE run NOT IN (SELECT n FROM runs) ORDER BY run")?;
-    let lost = statement.query_map([], |row| row.get::<_, i64>(0))?.collect::<Result<Vec<_>, _>>()?;
-    for n in lost {
+    let sql = "SELECT DISTINCT run FROM journal WHERE run NOT IN (SELECT n FROM runs) ORDER BY run";
+    for n in query_rows(db, sql, [], |row| row.get::<_, i64>(0))? {
         if let Some(run) = rebuild_run(db, n)? {
             rescued.rebuilt.push(run);
         }
@@ -463,8 +462,7 @@ fn rebuild_run(db: &Connection, n: i64) -> Result<Option<RunId>, StoreError> {
 
 /// Copies the values of runs, run by run, since the table has no number to walk by.
 fn copy_values(from: &Connection, into: &Connection) -> Result<(), StoreError> {
-    let mut runs = into.prepare("SELECT n FROM runs ORDER BY n")?;
-    let runs = runs.query_map([], |row| row.get::<_, i64>(0))?.collect::<Result<Vec<_>, _>>()?;
+    let runs = query_rows(into, "SELECT n FROM runs ORDER BY n", [], |row| row.get::<_, i64>(0))?;
     let mut insert =
         into.prepare("INSERT OR IGNORE INTO run_values (run, key, value) VALUES (?1, ?2, ?3)")?;
     for run in runs {

@@ -12,6 +12,7 @@ use super::Store;
 use super::db::Durability;
 use super::error::StoreError;
 use super::spent_tables::{create_if_missing, is_there};
+use super::statement::{query_one, query_rows};
 use lobster_base::budget::{Amount, Unit, UsageLimits};
 
 const MILLISECONDS_OF_A_DAY: i64 = 86_400_000;
@@ -118,11 +119,9 @@ impl Store {
             if !is_there(db)? {
                 return Ok(Vec::new());
             }
-            let mut all = db.prepare_cached(
-                "SELECT key, calls, tokens, nano_usd, max_calls, max_tokens, max_nano_usd FROM spent
-                 WHERE day = ?1 ORDER BY key",
-            )?;
-            let rows = all.query_map([day.0], |row| {
+            let sql = "SELECT key, calls, tokens, nano_usd, max_calls, max_tokens, max_nano_usd FROM spent
+                 WHERE day = ?1 ORDER BY key";
+            query_rows(db, sql, [day.0], |row| {
                 Ok(DaySpent {
                     key: row.get(0)?,
                     used: Amount {
@@ -136,8 +135,7 @@ impl Store {
                         nano_usd: row.get::<_, Option<i64>>(6)?.map(from_sql_integer),
                     },
                 })
-            })?;
-            Ok(rows.collect::<Result<_, _>>()?)
+            })
         })
     }
 
@@ -146,10 +144,8 @@ impl Store {
         if !self.inner.db.read_snapshot(|db| Ok(is_there(db)?))? {
             return Ok(());
         }
-        self.write_transaction(Durability::Lazy, |tx| {
-            tx.execute("DELETE FROM spent WHERE day < ?1", [before.div_euclid(MILLISECONDS_OF_A_DAY)])?;
-            Ok(())
-        })
+        let (sql, day) = ("DELETE FROM spent WHERE day < ?1", before.div_euclid(MILLISECONDS_OF_A_DAY));
+        self.write_statement(Durability::Lazy, sql, [day]).map(drop)
     }
 
     /// Sets the daily budget of all runs of the service, which applies in addition to their own. With
@@ -189,16 +185,13 @@ impl Store {
             if !is_there(db)? {
                 return Ok(None);
             }
-            let mut found = db.prepare_cached(
-                "SELECT max_calls, max_tokens, max_nano_usd, allows_unpriced FROM service_budget",
-            )?;
-            let limits = |row: &rusqlite::Row<'_>| {
+            let sql = "SELECT max_calls, max_tokens, max_nano_usd, allows_unpriced FROM service_budget";
+            query_one(db, sql, [], |row| {
                 let limit =
                     |at: usize| row.get::<_, Option<i64>>(at).map(|limit| limit.map(from_sql_integer));
                 let limits = UsageLimits { calls: limit(0)?, tokens: limit(1)?, nano_usd: limit(2)? };
                 Ok((limits, row.get(3)?))
-            };
-            Ok(found.query_row([], limits).optional()?)
+            })
         })
     }
 }

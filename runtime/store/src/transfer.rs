@@ -12,6 +12,7 @@ use super::error::StoreError;
 use super::event::{Event, RunId, RunStatus};
 use super::journal::{Record, insert_run, parse_record, read_head, record_text_of};
 use super::named_blobs::{NAMES_AT_MOST, digests_in};
+use super::statement::query_rows;
 use lobster_base::digest::Digest;
 use lobster_base::json;
 
@@ -237,8 +238,8 @@ fn continued_from(
     (n, run): (i64, RunId),
     records: &[Record],
 ) -> Result<usize, StoreError> {
-    let mut statement = tx.prepare_cached("SELECT record FROM journal WHERE run = ?1 ORDER BY seq")?;
-    let here = statement.query_map([n], |row| record_text_of(row, 0))?.collect::<Result<Vec<_>, _>>()?;
+    let sql = "SELECT record FROM journal WHERE run = ?1 ORDER BY seq";
+    let here = query_rows(tx, sql, [n], |row| record_text_of(row, 0))?;
     let is_copy = tx
         .prepare_cached("SELECT 1 FROM run_values WHERE run = ?1 AND key = ?2")?
         .exists(params![n, COPY])?;

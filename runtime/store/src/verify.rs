@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::fs;
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, params};
 use serde::Serialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -19,6 +19,7 @@ use super::high_water::{Mark, Rollback};
 use super::journal::{Record, RunSummary, record_text_of};
 use super::rescue::{LostRows, Rescued};
 use super::state_parts::PartUse;
+use super::statement::{query_one, query_rows};
 use super::wal_file::log_path;
 use lobster_base::digest::Digest;
 use lobster_base::json;
@@ -199,12 +200,10 @@ impl Store {
         let mut after = 0;
         loop {
             let page = self.inner.db.read_aside(|db| {
-                let mut statement =
-                    db.prepare_cached("SELECT n, id FROM runs WHERE n > ?1 ORDER BY n LIMIT ?2")?;
-                let rows = statement.query_map(params![after, ROWS_AT_ONCE], |row| {
+                let sql = "SELECT n, id FROM runs WHERE n > ?1 ORDER BY n LIMIT ?2";
+                query_rows(db, sql, params![after, ROWS_AT_ONCE], |row| {
                     Ok((row.get::<_, i64>(0)?, row.get::<_, Vec<u8>>(1)?))
-                })?;
-                Ok(rows.collect::<Result<Vec<_>, _>>()?)
+                })
             })?;
             let Some((last, _)) = page.last() else { break };
             after = *last;
@@ -332,11 +331,9 @@ impl Store {
             return Ok(());
         }
         let rows: Vec<(String, String)> = self.inner.db.read_aside(|db| {
-            let mut statement = db.prepare_cached(
-                "SELECT gates.id, gates.status FROM gates JOIN runs ON runs.n = gates.run WHERE runs.id = ?1",
-            )?;
-            let rows = statement.query_map([run.0.as_bytes()], |row| Ok((row.get(0)?, row.get(1)?)))?;
-            Ok(rows.collect::<Result<_, _>>()?)
+            let sql =
+                "SELECT gates.id, gates.status FROM gates JOIN runs ON runs.n = gates.run WHERE runs.id = ?1";
+            query_rows(db, sql, [run.0.as_bytes()], |row| Ok((row.get(0)?, row.get(1)?)))
         })?;
         let differs = |told: &BTreeMap<String, GateStatus>, (gate, row): &(String, String)| {
             told.get(gate).filter(|told| told.as_str() != row).map(|told| told.as_str())
@@ -399,17 +396,15 @@ impl Store {
     pub(super) fn verify_belonging(&self, report: &mut VerifyReport) -> Result<(), StoreError> {
         for (table, what) in [("journal", "records"), ("gates", "gates"), ("run_values", "values")] {
             let stray = self.inner.db.read_aside(|db| {
-                let mut statement = db.prepare(&format!(
+                let sql = format!(
                     "SELECT run, count(*) FROM {table} WHERE run NOT IN (SELECT n FROM runs) GROUP BY run"
-                ))?;
-                let rows =
-                    statement.query_map([], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)))?;
-                Ok(rows.collect::<Result<Vec<_>, _>>()?)
+                );
+                query_rows(db, &sql, [], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)))
             })?;
             for (n, rows) in stray {
                 let first = self.inner.db.read_aside(|db| {
-                    let mut statement = db.prepare("SELECT record FROM journal WHERE run = ?1 LIMIT 1")?;
-                    Ok(statement.query_row([n], |row| record_text_of(row, 0)).optional()?)
+                    let sql = "SELECT record FROM journal WHERE run = ?1 LIMIT 1";
+                    query_one(db, sql, [n], |row| record_text_of(row, 0))
                 })?;
                 let id = first.and_then(|text| Some(json::parse(&text).ok()?["run"].as_str()?.to_owned()));
                 let run = id.unwrap_or_else(|| format!("number {n}"));
@@ -424,13 +419,10 @@ impl Store {
         let mut after = 0;
         loop {
             let page = self.inner.db.read_aside(|db| {
-                let mut statement = db.prepare_cached(
-                    "SELECT n, digest, outcome FROM actions WHERE n > ?1 ORDER BY n LIMIT ?2",
-                )?;
-                let rows = statement.query_map(params![after, ROWS_AT_ONCE], |row| {
+                let sql = "SELECT n, digest, outcome FROM actions WHERE n > ?1 ORDER BY n LIMIT ?2";
+                query_rows(db, sql, params![after, ROWS_AT_ONCE], |row| {
                     Ok((row.get::<_, i64>(0)?, row.get::<_, Vec<u8>>(1)?, record_text_of(row, 2)?))
-                })?;
-                Ok(rows.collect::<Result<Vec<_>, _>>()?)
+                })
             })?;
             let Some((last, ..)) = page.last() else { return Ok(()) };
             after = *last;
@@ -456,11 +448,8 @@ impl Store {
 
     fn verify_gates(&self, report: &mut VerifyReport) -> Result<(), StoreError> {
         let missing = self.inner.db.read_aside(|db| {
-            let mut statement = db.prepare(
-                "SELECT id, question FROM gates WHERE NOT EXISTS (SELECT 1 FROM blobs WHERE digest = question)",
-            )?;
-            let rows = statement.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, [u8; 32]>(1)?)))?;
-            Ok(rows.collect::<Result<Vec<_>, _>>()?)
+            let sql = "SELECT id, question FROM gates WHERE NOT EXISTS (SELECT 1 FROM blobs WHERE digest = question)";
+            query_rows(db, sql, [], |row| Ok((row.get::<_, String>(0)?, row.get::<_, [u8; 32]>(1)?)))
         })?;
         for (id, digest) in missing {
             let named_by = format!("question {id}");
@@ -475,12 +464,10 @@ impl Store {
         let mut after = 0;
         loop {
             let page = self.inner.db.read_aside(|db| {
-                let mut statement =
-                    db.prepare_cached("SELECT id, digest FROM blobs WHERE id > ?1 ORDER BY id LIMIT ?2")?;
-                let rows = statement.query_map(params![after, ROWS_AT_ONCE], |row| {
+                let sql = "SELECT id, digest FROM blobs WHERE id > ?1 ORDER BY id LIMIT ?2";
+                query_rows(db, sql, params![after, ROWS_AT_ONCE], |row| {
                     Ok((row.get::<_, i64>(0)?, row.get::<_, [u8; 32]>(1)?))
-                })?;
-                Ok(rows.collect::<Result<Vec<_>, _>>()?)
+                })
             })?;
             let Some((last, _)) = page.last() else { break };
             after = *last;

@@ -92,7 +92,7 @@ fn build(
         .handle_access(AccessFs::IoctlDev)?
         .scope(Scope::from_all(ABI::V6))?;
     let shares = spec.network == Network::Shared;
-    if shares || (!jailed && !spec.net_is_host()) {
+    if shares || (!jailed && spec.network != Network::Host) {
         // It has holes (it does not cover UDP), but stops most accesses before seccomp would.
         rules = rules.handle_access(AccessNet::from_all(ABI::V4))?;
     }

@@ -119,10 +119,10 @@ pub(super) fn walk_roots(spec: &JailSpec, memory: &Memory) -> SweptProcess {
     sweep.inner_denied = spec.deny.iter().map(PathBuf::as_path).filter(is_inner).collect();
     sweep.inner_writable = spec.write.iter().map(PathBuf::as_path).filter(is_inner).collect();
     for root in &roots {
-        sweep.walk_root(root);
+        sweep.walk_root(root, false);
     }
     for start in &starts {
-        sweep.root_for(start, true);
+        sweep.walk_root(start, true);
     }
     sweep.other_names_of_hits(&roots);
     sweep.into_result()
@@ -246,12 +246,8 @@ impl<'a> Sweep<'a> {
         starts
     }
 
-    fn walk_root(&mut self, root: &Path) {
-        self.root_for(root, false);
-    }
-
     /// Walks one root. `anchored` limits it to the patterns that begin inside.
-    fn root_for(&mut self, root: &Path, anchored: bool) {
+    fn walk_root(&mut self, root: &Path, anchored: bool) {
         let names = root.iter().skip(1).map(OsStr::as_bytes);
         let mut progress = self.walk.patterns().along_path(names);
         if anchored {

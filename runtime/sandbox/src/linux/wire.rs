@@ -187,24 +187,14 @@ impl Confined {
         self.all_layers().find(|layer| path.starts_with(layer.root))
     }
 
-    pub(super) fn net_is_host(&self) -> bool {
-        self.network == Network::Host
-    }
-
     fn encode(&self, out: &mut Writer) {
         out.write_number(u64::from(self.landlock));
         out.write_number(u64::from(self.seccomp));
         out.write_number(u64::from(self.unix));
-        let replaced = [&self.replaced, &self.copies];
-        for paths in [&self.read, &self.write, &self.own, &self.deny, &self.protect]
-            .into_iter()
-            .chain(replaced)
-            .chain([&self.layers, &self.private, &self.system])
-        {
-            out.write_number(paths.len() as u64);
-            for path in paths {
-                out.write_bytes(path.as_os_str().as_bytes());
-            }
+        let first = [&self.read, &self.write, &self.own, &self.deny, &self.protect];
+        let later = [&self.replaced, &self.copies, &self.layers, &self.private, &self.system];
+        for paths in first.into_iter().chain(later) {
+            out.write_list(paths.iter().map(|path| path.as_os_str().as_bytes()));
         }
         out.write_number(self.held.len() as u64);
         for Held { path, id } in &self.held {
@@ -214,7 +204,7 @@ impl Confined {
         }
         out.write_number(self.private_size);
         out.write_number(self.network as u64);
-        out.write_list(&self.hosts.iter().map(|host| host.to_string().into_bytes()).collect::<Vec<_>>());
+        out.write_list(self.hosts.iter().map(ToString::to_string));
         out.write_number(u64::from(self.upstream));
         for ports in [&self.listen, &self.connect] {
             out.write_number(ports.len() as u64);
@@ -288,8 +278,8 @@ impl Job {
 
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Writer::default();
-        out.write_list(&self.argv);
-        out.write_list(&self.env);
+        out.write_list(self.argv.iter());
+        out.write_list(self.env.iter());
         out.write_bytes(&self.cwd);
         out.write_duration(self.linger);
         out.write_number(self.limits.len() as u64);
@@ -514,10 +504,10 @@ impl Writer {
         self.0.extend_from_slice(value);
     }
 
-    fn write_list(&mut self, values: &[Vec<u8>]) {
+    fn write_list<T: AsRef<[u8]>>(&mut self, values: impl ExactSizeIterator<Item = T>) {
         self.write_number(values.len() as u64);
         for value in values {
-            self.write_bytes(value);
+            self.write_bytes(value.as_ref());
         }
     }
 }

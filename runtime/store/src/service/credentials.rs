@@ -6,7 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use rusqlite::{OptionalExtension, Row, Transaction, params};
+use rusqlite::{Row, Transaction, params};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -16,6 +16,7 @@ use crate::db::Durability;
 use crate::error::StoreError;
 use crate::event::words;
 use crate::journal::read_word;
+use crate::statement::query_one;
 use lobster_base::digest::Digest;
 
 words! {
@@ -160,19 +161,12 @@ impl Service {
     /// If it cannot be read.
     pub fn find_credential(&self, hash: &Digest) -> Result<Option<Credential>, StoreError> {
         let now = self.now();
-        let found = self.read_snapshot(|db| {
-            let mut statement = db.prepare_cached(&format!(
-                "{SELECT} WHERE hash = ?1 AND ended IS NULL AND (expires IS NULL OR expires > ?2)"
-            ))?;
-            Ok(statement.query_row(params![hash.as_bytes(), now], credential_from_row).optional()?)
-        })?;
+        let sql = format!("{SELECT} WHERE hash = ?1 AND ended IS NULL AND (expires IS NULL OR expires > ?2)");
+        let found = self.db().select_one(&sql, params![hash.as_bytes(), now], credential_from_row)?;
         let is_noted = |one: &Credential| one.used_at.is_some_and(|at| now.saturating_sub(at) < USE_NOTED);
         if let Some(one) = found.as_ref().filter(|one| !is_noted(one)) {
-            self.write_transaction(Durability::Lazy, |tx| {
-                tx.prepare_cached("UPDATE credentials SET used = ?2 WHERE id = ?1")?
-                    .execute(params![one.id, now])?;
-                Ok(())
-            })?;
+            let sql = "UPDATE credentials SET used = ?2 WHERE id = ?1";
+            self.store.write_statement(Durability::Lazy, sql, params![one.id, now])?;
         }
         Ok(found)
     }
@@ -189,15 +183,12 @@ impl Service {
     ) -> Result<bool, StoreError> {
         let now = self.now();
         self.write_transaction(Durability::Synced, |tx| {
-            let used: Option<(String, String, String, Option<String>)> = tx
-                .prepare_cached(
-                    "UPDATE credentials SET ended = ?2, used = ?2 WHERE hash = ?1 AND kind = 'link'
-                     AND ended IS NULL AND (expires IS NULL OR expires > ?2) RETURNING id, name, role, scope",
-                )?
-                .query_row(params![link.as_bytes(), now], |row| {
+            let sql = "UPDATE credentials SET ended = ?2, used = ?2 WHERE hash = ?1 AND kind = 'link'
+                     AND ended IS NULL AND (expires IS NULL OR expires > ?2) RETURNING id, name, role, scope";
+            let used: Option<(String, String, String, Option<String>)> =
+                query_one(tx, sql, params![link.as_bytes(), now], |row| {
                     Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
-                })
-                .optional()?;
+                })?;
             let Some((id, name, role, scope)) = used else { return Ok(false) };
             session.open_session(tx, (&name, &role, scope.as_deref()), now)?;
             new_deed("login", &session.id, Some(&name), origin, json!({ "link": id, "role": role }))
@@ -229,12 +220,8 @@ impl Service {
     /// # Errors
     /// If they cannot be read.
     pub fn list_credentials(&self, kind: CredentialKind) -> Result<Vec<Credential>, StoreError> {
-        self.read_snapshot(|db| {
-            let mut statement =
-                db.prepare_cached(&format!("{SELECT} WHERE kind = ?1 ORDER BY created DESC, id"))?;
-            let rows = statement.query_map([kind.as_str()], credential_from_row)?;
-            Ok(rows.collect::<Result<_, _>>()?)
-        })
+        let sql = format!("{SELECT} WHERE kind = ?1 ORDER BY created DESC, id");
+        self.db().select_rows(&sql, [kind.as_str()], credential_from_row)
     }
 }
 

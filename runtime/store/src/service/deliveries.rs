@@ -1,7 +1,7 @@
 //! Deliveries of webhooks. A delivery is stored together with its start before its sender gets a reply; an earlier one
 //! is recognised by its id or its bytes.
 
-use rusqlite::{OptionalExtension, Row, Transaction, params};
+use rusqlite::{Row, Transaction, params};
 use serde_json::json;
 use uuid::Uuid;
 
@@ -11,6 +11,7 @@ use super::workflows::new_deed;
 use crate::db::Durability;
 use crate::error::StoreError;
 use crate::event::RunId;
+use crate::statement::{execute, query_one};
 use lobster_base::digest::Digest;
 
 /// Time in milliseconds for which a delivery is remembered, even if other history is removed. Within it, the same id
@@ -68,34 +69,31 @@ impl Service {
             // Outdated deliveries are removed every hour; removing this one here keeps it from matching until then.
             tx.prepare_cached("DELETE FROM deliveries WHERE hook = ?1 AND id = ?2 AND received < ?3")?
                 .execute(params![new.hook, new.id, now.saturating_sub(SAME_DELIVERY_MS)])?;
-            let same_id: Option<([u8; 32], Option<[u8; 16]>)> = tx
-                .prepare_cached("SELECT digest, run FROM deliveries WHERE hook = ?1 AND id = ?2")?
-                .query_row([&new.hook, &new.id], |row| Ok((row.get(0)?, row.get(1)?)))
-                .optional()?;
+            let sql = "SELECT digest, run FROM deliveries WHERE hook = ?1 AND id = ?2";
+            let same_id: Option<([u8; 32], Option<[u8; 16]>)> =
+                query_one(tx, sql, [&new.hook, &new.id], |row| Ok((row.get(0)?, row.get(1)?)))?;
             if let Some((known, run)) = same_id {
                 return Ok(match Digest::from(known) == digest {
                     true => Accepted::Again(run.map(|bytes| RunId(Uuid::from_bytes(bytes)))),
                     false => Accepted::Differs,
                 });
             }
+            let sql = "SELECT run FROM deliveries WHERE hook = ?1 AND digest = ?2 AND received >= ?3 LIMIT 1";
             let same_bytes: Option<Option<[u8; 16]>> = match new.same_since {
                 None => None,
-                Some(since) => tx
-                    .prepare_cached(
-                        "SELECT run FROM deliveries WHERE hook = ?1 AND digest = ?2 AND received >= ?3 LIMIT 1",
-                    )?
-                    .query_row(params![new.hook, digest.as_bytes(), since], |row| row.get(0))
-                    .optional()?,
+                Some(since) => {
+                    query_one(tx, sql, params![new.hook, digest.as_bytes(), since], |row| row.get(0))?
+                }
             };
             if let Some(run) = same_bytes {
                 return Ok(Accepted::Again(run.map(|bytes| RunId(Uuid::from_bytes(bytes)))));
             }
             let run = starts::insert_start(tx, &new.start, now)?;
-            tx.prepare_cached(
-                "INSERT INTO deliveries (hook, id, digest, headers, body, received, run)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-            )?
-            .execute(params![new.hook, new.id, digest.as_bytes(), new.headers, new.body, now, run.as_bytes()])?;
+            let values =
+                params![new.hook, new.id, digest.as_bytes(), new.headers, new.body, now, run.as_bytes()];
+            let sql = "INSERT INTO deliveries (hook, id, digest, headers, body, received, run)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+            execute(tx, sql, values)?;
             Ok(Accepted::New(run))
         })
     }
@@ -125,13 +123,8 @@ impl Service {
     /// # Errors
     /// If they cannot be read.
     pub fn list_deliveries(&self, limit: usize) -> Result<Vec<Delivery>, StoreError> {
-        self.read_snapshot(|db| {
-            let mut statement = db.prepare_cached(
-                "SELECT n, hook, id, digest, headers, NULL, received, run FROM deliveries ORDER BY n DESC LIMIT ?1",
-            )?;
-            let rows = statement.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], delivery_from_row)?;
-            Ok(rows.collect::<Result<_, _>>()?)
-        })
+        let sql = "SELECT n, hook, id, digest, headers, NULL, received, run FROM deliveries ORDER BY n DESC LIMIT ?1";
+        self.db().select_rows(sql, [i64::try_from(limit).unwrap_or(i64::MAX)], delivery_from_row)
     }
 
     /// One delivery, with its body.
@@ -139,12 +132,8 @@ impl Service {
     /// # Errors
     /// If it cannot be read.
     pub fn find_delivery(&self, n: i64) -> Result<Option<Delivery>, StoreError> {
-        self.read_snapshot(|db| {
-            let mut statement = db.prepare_cached(
-                "SELECT n, hook, id, digest, headers, body, received, run FROM deliveries WHERE n = ?1",
-            )?;
-            Ok(statement.query_row([n], delivery_from_row).optional()?)
-        })
+        let sql = "SELECT n, hook, id, digest, headers, body, received, run FROM deliveries WHERE n = ?1";
+        self.db().select_one(sql, [n], delivery_from_row)
     }
 
     /// Removes the bodies of deliveries before `bodies`, and whole deliveries before `all`.

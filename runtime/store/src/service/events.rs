@@ -5,7 +5,7 @@
 //! per iteration. The event of a step is stored before the run's journal records it, so a crash in between gives the
 //! same event again.
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, params};
 use serde_json::{Value, json};
 
 use super::Service;
@@ -13,6 +13,7 @@ use super::workflows::new_deed;
 use crate::db::Durability;
 use crate::error::StoreError;
 use crate::event::RunId;
+use crate::statement::{execute, query_one};
 use lobster_base::json;
 
 /// Largest data of an event, in bytes of JSON.
@@ -57,9 +58,7 @@ impl Service {
             tx.prepare_cached("INSERT INTO events (name, data, at, by) VALUES (?1, ?2, ?3, ?4)")?
                 .execute(params![name, text, now, actor])?;
             let n = tx.last_insert_rowid();
-            let waiting = tx
-                .prepare_cached("UPDATE waits SET due = ?2 WHERE event = ?1")?
-                .execute(params![name, now])?;
+            let waiting = execute(tx, "UPDATE waits SET due = ?2 WHERE event = ?1", params![name, now])?;
             new_deed("send-event", name, actor, origin, json!({ "event": n, "waiting": waiting }))
                 .insert_entry(tx, now)?;
             Ok(Sent { n, waiting })
@@ -81,11 +80,7 @@ impl Service {
         let taken = |db: &Connection| {
             let sql = "SELECT events.n, name, data, at, by FROM taken_events JOIN events ON events.n = taken_events.event
                        WHERE run = ?1 AND path = ?2 AND name = ?3";
-            Ok::<_, StoreError>(
-                db.prepare_cached(sql)?
-                    .query_row(params![run.as_bytes(), path, name], event_from_row)
-                    .optional()?,
-            )
+            query_one(db, sql, params![run.as_bytes(), path, name], event_from_row)
         };
         let found = self.read_snapshot(|db| {
             Ok(match taken(db)? {
@@ -101,10 +96,8 @@ impl Service {
                     return Ok(Some(taken));
                 }
                 let Some(next) = next_for(tx, run, name, since)? else { return Ok(None) };
-                tx.prepare_cached(
-                    "INSERT OR REPLACE INTO taken_events (run, path, event) VALUES (?1, ?2, ?3)",
-                )?
-                .execute(params![run.as_bytes(), path, next.n])?;
+                let sql = "INSERT OR REPLACE INTO taken_events (run, path, event) VALUES (?1, ?2, ?3)";
+                execute(tx, sql, params![run.as_bytes(), path, next.n])?;
                 Ok(Some(next))
             }),
         }
@@ -115,12 +108,8 @@ impl Service {
     /// # Errors
     /// If they cannot be read.
     pub fn list_events(&self, limit: usize) -> Result<Vec<SentEvent>, StoreError> {
-        self.read_snapshot(|db| {
-            let mut statement =
-                db.prepare_cached("SELECT n, name, data, at, by FROM events ORDER BY n DESC LIMIT ?1")?;
-            let rows = statement.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], event_from_row)?;
-            Ok(rows.collect::<Result<_, _>>()?)
-        })
+        let sql = "SELECT n, name, data, at, by FROM events ORDER BY n DESC LIMIT ?1";
+        self.db().select_rows(sql, [i64::try_from(limit).unwrap_or(i64::MAX)], event_from_row)
     }
 }
 
@@ -134,7 +123,7 @@ pub(super) fn next_for(
     let sql = "SELECT n, name, data, at, by FROM events WHERE name = ?2
                AND at >= min(?3, coalesce((SELECT queued FROM starts WHERE starts.run = ?1), ?3))
                AND NOT EXISTS (SELECT 1 FROM taken_events WHERE run = ?1 AND event = events.n) ORDER BY n LIMIT 1";
-    Ok(db.prepare_cached(sql)?.query_row(params![run.as_bytes(), name, since], event_from_row).optional()?)
+    query_one(db, sql, params![run.as_bytes(), name, since], event_from_row)
 }
 
 fn event_from_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<SentEvent> {

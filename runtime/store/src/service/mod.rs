@@ -24,7 +24,7 @@ mod tests;
 use rusqlite::{Connection, Transaction};
 
 use super::Store;
-use super::db::Durability;
+use super::db::{Database, Durability};
 use super::error::StoreError;
 use super::service_tables::{VERSION, create_tables, layout_version, upgrade_tables};
 
@@ -119,7 +119,11 @@ impl Service {
     }
 
     fn read_snapshot<T>(&self, work: impl Fn(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        self.store.inner.db.read_snapshot(work)
+        self.db().read_snapshot(work)
+    }
+
+    fn db(&self) -> &Database {
+        &self.store.inner.db
     }
 
     fn write_transaction<T>(

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::{Row, params};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
@@ -16,6 +16,7 @@ use crate::db::Durability;
 use crate::error::StoreError;
 use crate::event::{RunId, words};
 use crate::journal::read_word;
+use crate::statement::{execute, query_rows};
 use lobster_base::json;
 
 words! {
@@ -93,10 +94,7 @@ impl Service {
     /// # Errors
     /// If it cannot be read.
     pub fn read_mark(&self, name: &str) -> Result<Option<i64>, StoreError> {
-        self.read_snapshot(|db| {
-            let mut found = db.prepare_cached("SELECT value FROM service WHERE key = ?1")?;
-            Ok(found.query_row([name], |row| row.get(0)).optional()?)
-        })
+        self.db().select_one("SELECT value FROM service WHERE key = ?1", [name], |row| row.get(0))
     }
 
     /// The newest numbers of gates and of ledger entries, from which a new target starts.
@@ -139,11 +137,9 @@ impl Service {
                 }
             }
             for (name, at) in marks {
-                tx.prepare_cached(
-                    "INSERT INTO service (key, value) VALUES (?1, ?2)
-                     ON CONFLICT (key) DO UPDATE SET value = max(value, ?2)",
-                )?
-                .execute(params![name, at])?;
+                let sql = "INSERT INTO service (key, value) VALUES (?1, ?2)
+                     ON CONFLICT (key) DO UPDATE SET value = max(value, ?2)";
+                execute(tx, sql, params![name, at])?;
             }
             Ok(())
         })
@@ -161,11 +157,7 @@ impl Service {
             return Ok(Vec::new());
         }
         self.write_transaction(Durability::Lazy, |tx| {
-            let taken: Vec<Notice> = {
-                let mut statement = tx.prepare_cached(&due)?;
-                let rows = statement.query_map(params![now, limit, target], notice_from_row)?;
-                rows.collect::<Result<_, _>>()?
-            };
+            let taken: Vec<Notice> = query_rows(tx, &due, params![now, limit, target], notice_from_row)?;
             for one in &taken {
                 tx.prepare_cached("UPDATE notices SET due = ?2, attempts = attempts + 1 WHERE n = ?1")?
                     .execute([one.n, lease])?;
@@ -181,15 +173,11 @@ impl Service {
     pub fn end_notices_of_others(&self, targets: &[&str], before: i64) -> Result<(), StoreError> {
         let now = self.now();
         let targets = json::compact(&targets);
-        self.write_transaction(Durability::Lazy, |tx| {
-            tx.prepare_cached(
-                "UPDATE notices SET state = ?3, said = 'no target of this name is configured any more', due = NULL,
-                     ended = ?4
-                 WHERE due < ?2 AND target NOT IN (SELECT value FROM json_each(?1))",
-            )?
-            .execute(params![targets, before, NoticeState::Failed.as_str(), now])?;
-            Ok(())
-        })
+        let sql = "UPDATE notices SET state = ?3, said = 'no target of this name is configured any more', due = NULL,
+                 ended = ?4
+             WHERE due < ?2 AND target NOT IN (SELECT value FROM json_each(?1))";
+        let values = params![targets, before, NoticeState::Failed.as_str(), now];
+        self.store.write_statement(Durability::Lazy, sql, values).map(drop)
     }
 
     /// Stores the result of an attempt: success, or the error with the time of the next attempt, if there will be one.
@@ -205,11 +193,9 @@ impl Service {
         };
         let said = said.map(|said| self.store.hide_secrets(said).into_owned());
         let ended = (state != NoticeState::Queued).then_some(now);
-        self.write_transaction(Durability::Synced, |tx| {
-            tx.prepare_cached("UPDATE notices SET state = ?2, said = ?3, due = ?4, ended = ?5 WHERE n = ?1")?
-                .execute(params![n, state.as_str(), said, due, ended])?;
-            Ok(())
-        })
+        let sql = "UPDATE notices SET state = ?2, said = ?3, due = ?4, ended = ?5 WHERE n = ?1";
+        let values = params![n, state.as_str(), said, due, ended];
+        self.store.write_statement(Durability::Synced, sql, values).map(drop)
     }
 
     /// The newest notices; at most `limit`.
@@ -217,12 +203,8 @@ impl Service {
     /// # Errors
     /// If they cannot be read.
     pub fn list_notices(&self, limit: usize) -> Result<Vec<Notice>, StoreError> {
-        self.read_snapshot(|db| {
-            let mut statement =
-                db.prepare_cached(&format!("SELECT {COLUMNS} FROM notices ORDER BY n DESC LIMIT ?1"))?;
-            let rows = statement.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], notice_from_row)?;
-            Ok(rows.collect::<Result<_, _>>()?)
-        })
+        let sql = format!("SELECT {COLUMNS} FROM notices ORDER BY n DESC LIMIT ?1");
+        self.db().select_rows(&sql, [i64::try_from(limit).unwrap_or(i64::MAX)], notice_from_row)
     }
 
     /// New occasions since the marks, for runs started by the service.
@@ -240,43 +222,35 @@ impl Service {
         };
         self.read_snapshot(|db| {
             let mut found = Vec::new();
-            let mut questions = db.prepare_cached(
-                "SELECT gates.n, gates.id, runs.id, workflows.name FROM gates JOIN runs ON runs.n = gates.run
+            let questions = "SELECT gates.n, gates.id, runs.id, workflows.name FROM gates JOIN runs ON runs.n = gates.run
                  JOIN starts ON starts.run = runs.id JOIN workflows ON workflows.n = starts.workflow
-                 WHERE gates.n > ?1 ORDER BY gates.n",
-            )?;
-            let rows = questions.query_map([gates], |row| {
+                 WHERE gates.n > ?1 ORDER BY gates.n";
+            found.extend(query_rows(db, questions, [gates], |row| {
                 Ok(Occasion::Question {
                     n: row.get(0)?,
                     gate: row.get(1)?,
                     run: run(row, 2)?,
                     workflow: row.get(3)?,
                 })
-            })?;
-            found.extend(rows.collect::<Result<Vec<_>, _>>()?);
-            let mut answered = db.prepare_cached(
-                "SELECT notices.gate, target, notices.run, workflows.name FROM notices
+            })?);
+            let answered = "SELECT notices.gate, target, notices.run, workflows.name FROM notices
                  JOIN gates ON gates.id = notices.gate JOIN starts ON starts.run = notices.run
                  JOIN workflows ON workflows.n = starts.workflow
-                 WHERE notices.open = 1 AND gates.status <> 'open'",
-            )?;
-            let rows = answered.query_map([], |row| {
+                 WHERE notices.open = 1 AND gates.status <> 'open'";
+            found.extend(query_rows(db, answered, [], |row| {
                 Ok(Occasion::Answered {
                     gate: row.get(0)?,
                     target: row.get(1)?,
                     run: run(row, 2)?,
                     workflow: row.get(3)?,
                 })
-            })?;
-            found.extend(rows.collect::<Result<Vec<_>, _>>()?);
-            let mut ended = db.prepare_cached(
-                "SELECT starts.run, workflows.name, state, why, ended,
+            })?);
+            let ended = "SELECT starts.run, workflows.name, state, why, ended,
                      (SELECT group_concat(DISTINCT target) FROM notices
                       WHERE notices.run = starts.run AND notices.kind = 'question')
                  FROM starts JOIN workflows ON workflows.n = starts.workflow
-                 WHERE ended >= ?1 AND state IN ('over', 'refused') ORDER BY starts.n",
-            )?;
-            let rows = ended.query_map([ended_since], |row| {
+                 WHERE ended >= ?1 AND state IN ('over', 'refused') ORDER BY starts.n";
+            found.extend(query_rows(db, ended, [ended_since], |row| {
                 let asked: Option<String> = row.get(5)?;
                 Ok(Occasion::Ended {
                     run: run(row, 0)?,
@@ -286,14 +260,11 @@ impl Service {
                     ended_at: row.get(4)?,
                     asked: asked.iter().flat_map(|all| all.split(',')).map(str::to_owned).collect(),
                 })
-            })?;
-            found.extend(rows.collect::<Result<Vec<_>, _>>()?);
-            let mut missed = db.prepare_cached(
-                "SELECT ticks.n, schedules.name, workflows.name, due, count, reason FROM ticks
+            })?);
+            let missed = "SELECT ticks.n, schedules.name, workflows.name, due, count, reason FROM ticks
                  JOIN schedules ON schedules.n = ticks.schedule JOIN workflows ON workflows.n = schedules.workflow
-                 WHERE ticks.n > ?1 AND state = ?2 ORDER BY ticks.n",
-            )?;
-            let rows = missed.query_map(params![ticks, TickState::Missed.as_str()], |row| {
+                 WHERE ticks.n > ?1 AND state = ?2 ORDER BY ticks.n";
+            found.extend(query_rows(db, missed, params![ticks, TickState::Missed.as_str()], |row| {
                 Ok(Occasion::Missed {
                     n: row.get(0)?,
                     schedule: row.get(1)?,
@@ -302,8 +273,7 @@ impl Service {
                     count: row.get::<_, i64>(4)?.unsigned_abs(),
                     reason: row.get(5)?,
                 })
-            })?;
-            found.extend(rows.collect::<Result<Vec<_>, _>>()?);
+            })?);
             Ok(found)
         })
     }

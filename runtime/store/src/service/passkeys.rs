@@ -1,7 +1,7 @@
 //! Passkeys: credentials whose secret never leaves a device. They are identified by the digest of the device's name
 //! for the key, and stored with the public key.
 
-use rusqlite::{OptionalExtension, Transaction, params};
+use rusqlite::{Transaction, params};
 use serde_json::json;
 
 use super::Service;
@@ -94,10 +94,8 @@ impl Service {
         else {
             return Ok(None);
         };
-        let found = self.read_snapshot(|db| {
-            let mut statement = db.prepare_cached("SELECT key, count FROM passkeys WHERE credential = ?1")?;
-            Ok(statement.query_row([&credential.id], |row| Ok((row.get(0)?, row.get(1)?))).optional()?)
-        })?;
+        let sql = "SELECT key, count FROM passkeys WHERE credential = ?1";
+        let found = self.db().select_one(sql, [&credential.id], |row| Ok((row.get(0)?, row.get(1)?)))?;
         Ok(found.map(|(key, count)| Passkey { credential, key, count }))
     }
 

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
+use rusqlite::{Connection, Row, Transaction, params};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -19,6 +19,7 @@ use crate::db::Durability;
 use crate::error::StoreError;
 use crate::event::{RunId, words};
 use crate::journal::read_word;
+use crate::statement::{execute, query_one, query_rows};
 use uuid::Uuid;
 
 /// The trail's verb for a changed due time.
@@ -149,12 +150,8 @@ impl Service {
     /// # Errors
     /// If they cannot be read.
     pub fn list_schedules(&self) -> Result<Vec<ScheduleRow>, StoreError> {
-        self.read_snapshot(|db| {
-            let sql = format!("{SELECT} WHERE s.removed IS NULL ORDER BY w.name, s.name");
-            let mut statement = db.prepare_cached(&sql)?;
-            let rows = statement.query_map([], schedule_from_row)?;
-            Ok(rows.collect::<Result<_, _>>()?)
-        })
+        let sql = format!("{SELECT} WHERE s.removed IS NULL ORDER BY w.name, s.name");
+        self.db().select_rows(&sql, [], schedule_from_row)
     }
 
     /// The schedules that are due next and are not paused, in order; at most `limit`.
@@ -162,14 +159,10 @@ impl Service {
     /// # Errors
     /// If they cannot be read.
     pub fn next_schedules(&self, limit: usize) -> Result<Vec<ScheduleRow>, StoreError> {
-        self.read_snapshot(|db| {
-            let sql = format!(
-                "{SELECT} WHERE s.removed IS NULL AND s.next IS NOT NULL AND s.paused IS NULL ORDER BY s.next LIMIT ?1"
-            );
-            let mut statement = db.prepare_cached(&sql)?;
-            let rows = statement.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], schedule_from_row)?;
-            Ok(rows.collect::<Result<_, _>>()?)
-        })
+        let sql = format!(
+            "{SELECT} WHERE s.removed IS NULL AND s.next IS NOT NULL AND s.paused IS NULL ORDER BY s.next LIMIT ?1"
+        );
+        self.db().select_rows(&sql, [i64::try_from(limit).unwrap_or(i64::MAX)], schedule_from_row)
     }
 
     /// The schedules after the one with this number that will be due at some time, by number; at most `limit`.
@@ -177,16 +170,11 @@ impl Service {
     /// # Errors
     /// If they cannot be read.
     pub fn schedules_after(&self, n: i64, limit: usize) -> Result<Vec<ScheduleRow>, StoreError> {
-        self.read_snapshot(|db| {
-            let sql = format!(
-                "{SELECT} WHERE s.n > ?1 AND s.removed IS NULL AND s.paused IS NULL AND s.next IS NOT NULL
-                 ORDER BY s.n LIMIT ?2"
-            );
-            let mut statement = db.prepare_cached(&sql)?;
-            let rows =
-                statement.query_map([n, i64::try_from(limit).unwrap_or(i64::MAX)], schedule_from_row)?;
-            Ok(rows.collect::<Result<_, _>>()?)
-        })
+        let sql = format!(
+            "{SELECT} WHERE s.n > ?1 AND s.removed IS NULL AND s.paused IS NULL AND s.next IS NOT NULL
+             ORDER BY s.n LIMIT ?2"
+        );
+        self.db().select_rows(&sql, [n, i64::try_from(limit).unwrap_or(i64::MAX)], schedule_from_row)
     }
 
     /// Changes the due time of a schedule because the rules of its time zone have changed, and records it. False if
@@ -197,12 +185,9 @@ impl Service {
     pub fn reschedule(&self, row: &ScheduleRow, next: i64, origin: &str) -> Result<bool, StoreError> {
         let now = self.now();
         self.write_transaction(Durability::Synced, |tx| {
-            let changed = tx
-                .prepare_cached(
-                    "UPDATE schedules SET next = ?2 WHERE n = ?1 AND revision = ?3 AND decided = ?4 AND next IS ?5
-                     AND paused IS NULL AND removed IS NULL",
-                )?
-                .execute(params![row.n, next, row.revision, row.decided, row.next])?;
+            let sql = "UPDATE schedules SET next = ?2 WHERE n = ?1 AND revision = ?3 AND decided = ?4 AND next IS ?5
+                     AND paused IS NULL AND removed IS NULL";
+            let changed = execute(tx, sql, params![row.n, next, row.revision, row.decided, row.next])?;
             if changed > 0 {
                 let detail = json!({ "was": row.next, "is": next });
                 new_deed(RESCHEDULED, &row.display_name(), None, origin, detail).insert_entry(tx, now)?;
@@ -227,14 +212,10 @@ impl Service {
     /// # Errors
     /// If they cannot be read.
     pub fn due_schedules(&self, now: i64, limit: usize) -> Result<Vec<ScheduleRow>, StoreError> {
-        self.read_snapshot(|db| {
-            let sql = format!(
-                "{SELECT} WHERE s.removed IS NULL AND s.next IS NOT NULL AND s.next <= ?1 ORDER BY s.next LIMIT ?2"
-            );
-            let mut statement = db.prepare_cached(&sql)?;
-            let rows = statement.query_map([now, i64::try_from(limit).unwrap_or(i64::MAX)], schedule_from_row)?;
-            Ok(rows.collect::<Result<_, _>>()?)
-        })
+        let sql = format!(
+            "{SELECT} WHERE s.removed IS NULL AND s.next IS NOT NULL AND s.next <= ?1 ORDER BY s.next LIMIT ?2"
+        );
+        self.db().select_rows(&sql, [now, i64::try_from(limit).unwrap_or(i64::MAX)], schedule_from_row)
     }
 
     /// The schedules decided beyond `now`, because the clock was set back since.
@@ -242,12 +223,8 @@ impl Service {
     /// # Errors
     /// If they cannot be read.
     pub fn schedules_decided_after(&self, now: i64) -> Result<Vec<ScheduleRow>, StoreError> {
-        self.read_snapshot(|db| {
-            let sql = format!("{SELECT} WHERE s.removed IS NULL AND s.decided > ?1");
-            let mut statement = db.prepare_cached(&sql)?;
-            let rows = statement.query_map([now], schedule_from_row)?;
-            Ok(rows.collect::<Result<_, _>>()?)
-        })
+        let sql = format!("{SELECT} WHERE s.removed IS NULL AND s.decided > ?1");
+        self.db().select_rows(&sql, [now], schedule_from_row)
     }
 
     /// Time of the next decision about any schedule.
@@ -266,15 +243,10 @@ impl Service {
     /// # Errors
     /// If they cannot be read.
     pub fn list_ticks(&self, schedule: i64, since: i64, limit: usize) -> Result<Vec<Tick>, StoreError> {
-        self.read_snapshot(|db| {
-            let mut statement = db.prepare_cached(
-                "SELECT n, revision, key, due, count, last, state, reason, run, at FROM ticks
-                 WHERE schedule = ?1 AND last >= ?2 ORDER BY due DESC, n DESC LIMIT ?3",
-            )?;
-            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-            let rows = statement.query_map(params![schedule, since, limit], tick_from_row)?;
-            Ok(rows.collect::<Result<_, _>>()?)
-        })
+        let sql = "SELECT n, revision, key, due, count, last, state, reason, run, at FROM ticks
+             WHERE schedule = ?1 AND last >= ?2 ORDER BY due DESC, n DESC LIMIT ?3";
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.db().select_rows(sql, params![schedule, since, limit], tick_from_row)
     }
 
     /// Pauses or resumes a schedule. Ticks that were due until now must be decided before: nothing is decided during a
@@ -291,12 +263,9 @@ impl Service {
     ) -> Result<bool, StoreError> {
         let now = self.now();
         self.write_transaction(Durability::Synced, |tx| {
-            let changed = tx
-                .prepare_cached(
-                    "UPDATE schedules SET paused = iif(?2, ?3, NULL), paused_by = iif(?2, ?4, NULL), next = iif(?2, NULL, ?3)
-                     WHERE n = ?1 AND removed IS NULL AND (paused IS NOT NULL) <> ?2",
-                )?
-                .execute(params![schedule.n, paused, now, actor])?;
+            let sql = "UPDATE schedules SET paused = iif(?2, ?3, NULL), paused_by = iif(?2, ?4, NULL), next = iif(?2, NULL, ?3)
+                     WHERE n = ?1 AND removed IS NULL AND (paused IS NOT NULL) <> ?2";
+            let changed = execute(tx, sql, params![schedule.n, paused, now, actor])?;
             if changed == 0 {
                 return Ok(false);
             }
@@ -393,23 +362,19 @@ fn extend_entry(
     tick: &NewTick,
     now: i64,
 ) -> Result<bool, StoreError> {
-    let newest: Option<(i64, String, Option<String>, i64)> = tx
-        .prepare_cached(
-            "SELECT n, state, reason, last FROM ticks WHERE schedule = ?1 AND revision = ?2 ORDER BY n DESC LIMIT 1",
-        )?
-        .query_row([one.schedule, one.revision], |row| {
+    let sql = "SELECT n, state, reason, last FROM ticks WHERE schedule = ?1 AND revision = ?2 ORDER BY n DESC LIMIT 1";
+    let newest: Option<(i64, String, Option<String>, i64)> =
+        query_one(tx, sql, [one.schedule, one.revision], |row| {
             Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
-        })
-        .optional()?;
+        })?;
     let Some((n, state, reason, last)) = newest else { return Ok(false) };
     if state != tick.state.as_str() || reason != tick.reason || last > tick.due {
         return Ok(false);
     }
     // An entry with uncounted ticks stays uncounted.
-    tx.prepare_cached(
-        "UPDATE ticks SET count = iif(count = 0 OR ?2 = 0, 0, count + ?2), last = ?3, at = ?4 WHERE n = ?1",
-    )?
-    .execute(params![n, tick.count.cast_signed(), tick.last, now])?;
+    let sql =
+        "UPDATE ticks SET count = iif(count = 0 OR ?2 = 0, 0, count + ?2), last = ?3, at = ?4 WHERE n = ?1";
+    execute(tx, sql, params![n, tick.count.cast_signed(), tick.last, now])?;
     Ok(true)
 }
 
@@ -422,29 +387,21 @@ fn retract_ticks(
 ) -> Result<(), StoreError> {
     const WHY: &str = "its tick is not due yet: the clock was ahead when it was queued, and was set back";
     let queued: Vec<[u8; 16]> = {
-        let mut statement = tx.prepare_cached(
-            "SELECT starts.run FROM ticks JOIN starts ON starts.run = ticks.run
+        let sql = "SELECT starts.run FROM ticks JOIN starts ON starts.run = ticks.run
              WHERE ticks.schedule = ?1 AND ticks.revision = ?2 AND ticks.due > ?3 AND ticks.state <> 'backfilled'
-             AND starts.state = 'queued' AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.id = starts.run)",
-        )?;
-        let rows = statement.query_map([one.schedule, one.revision, what.after], |row| row.get(0))?;
-        rows.collect::<Result<_, _>>()?
+             AND starts.state = 'queued' AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.id = starts.run)";
+        query_rows(tx, sql, [one.schedule, one.revision, what.after], |row| row.get(0))?
     };
     for run in queued {
         starts::want_cancelled(tx, RunId(Uuid::from_bytes(run)), WHY, now)?;
         tx.prepare_cached("UPDATE ticks SET run = NULL WHERE schedule = ?1 AND run = ?2")?
             .execute(params![one.schedule, run])?;
     }
-    tx.prepare_cached(
-        "DELETE FROM ticks WHERE schedule = ?1 AND revision = ?2 AND due > ?3 AND run IS NULL",
-    )?
-    .execute([one.schedule, one.revision, what.after])?;
+    let sql = "DELETE FROM ticks WHERE schedule = ?1 AND revision = ?2 AND due > ?3 AND run IS NULL";
+    execute(tx, sql, [one.schedule, one.revision, what.after])?;
     for (n, count, last) in &what.shortened {
-        tx.prepare_cached("UPDATE ticks SET count = ?2, last = ?3 WHERE n = ?1")?.execute([
-            *n,
-            count.cast_signed(),
-            *last,
-        ])?;
+        let sql = "UPDATE ticks SET count = ?2, last = ?3 WHERE n = ?1";
+        execute(tx, sql, [*n, count.cast_signed(), *last])?;
     }
     Ok(())
 }
@@ -498,9 +455,7 @@ pub(super) fn note_stretch(
 }
 
 pub(super) fn of_workflow(db: &Connection, workflow: i64) -> Result<Vec<ScheduleRow>, StoreError> {
-    let mut statement = db.prepare_cached(&format!("{SELECT} WHERE s.workflow = ?1"))?;
-    let rows = statement.query_map([workflow], schedule_from_row)?;
-    Ok(rows.collect::<Result<_, _>>()?)
+    query_rows(db, &format!("{SELECT} WHERE s.workflow = ?1"), [workflow], schedule_from_row)
 }
 
 const SELECT: &str = "SELECT s.n, s.workflow, w.name, s.name, s.revision, s.spec, s.decided, s.next, s.paused, \

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
 
-use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
+use rusqlite::{Connection, Row, Transaction, params};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -22,6 +22,7 @@ use crate::event::{RunId, words};
 use crate::journal::{RunSummary, read_word, runs_with_ids};
 use crate::listing::ids_json;
 use crate::service_tables::has_table;
+use crate::statement::{execute, query_one, query_rows};
 use lobster_base::digest::Digest;
 use lobster_base::json;
 
@@ -163,10 +164,8 @@ impl Service {
                 taken.extend(next.waiting.pop_front());
             }
             for start in &mut taken {
-                tx.prepare_cached(
-                    "UPDATE starts SET state = 'taken', server = ?2, lease = ?3, attempts = attempts + 1 WHERE n = ?1",
-                )?
-                .execute(params![start.n, server, lease])?;
+                let sql = "UPDATE starts SET state = 'taken', server = ?2, lease = ?3, attempts = attempts + 1 WHERE n = ?1";
+                execute(tx, sql, params![start.n, server, lease])?;
                 start.attempts += 1;
                 start.state = StartState::Taken;
             }
@@ -179,11 +178,8 @@ impl Service {
     /// # Errors
     /// If it cannot be written.
     pub fn extend_leases(&self, server: &str, lease: i64) -> Result<(), StoreError> {
-        self.write_transaction(Durability::Lazy, |tx| {
-            tx.prepare_cached("UPDATE starts SET lease = ?2 WHERE state = 'taken' AND server = ?1")?
-                .execute(params![server, lease])?;
-            Ok(())
-        })
+        let sql = "UPDATE starts SET lease = ?2 WHERE state = 'taken' AND server = ?1";
+        self.store.write_statement(Durability::Lazy, sql, params![server, lease]).map(drop)
     }
 
     /// Assigns to this server a start whose run is executed by a process that no living server has started. False if
@@ -193,16 +189,11 @@ impl Service {
     /// If it cannot be written.
     pub fn adopt_run(&self, run: RunId, server: &str, lease: i64) -> Result<bool, StoreError> {
         let now = self.now();
-        self.write_transaction(Durability::Lazy, |tx| {
-            let changed = tx
-                .prepare_cached(
-                    "UPDATE starts SET state = 'taken', server = ?2, lease = ?3
-                     WHERE run = ?1 AND (state IN ('queued', 'parked')
-                         OR (state = 'taken' AND (server = ?2 OR lease IS NULL OR lease < ?4)))",
-                )?
-                .execute(params![run.as_bytes(), server, lease, now])?;
-            Ok(changed > 0)
-        })
+        let sql = "UPDATE starts SET state = 'taken', server = ?2, lease = ?3
+             WHERE run = ?1 AND (state IN ('queued', 'parked')
+                 OR (state = 'taken' AND (server = ?2 OR lease IS NULL OR lease < ?4)))";
+        let values = params![run.as_bytes(), server, lease, now];
+        Ok(self.store.write_statement(Durability::Lazy, sql, values)? > 0)
     }
 
     /// Continues a run that was answered or should be retried: now, or when its current process has ended. A start
@@ -213,12 +204,10 @@ impl Service {
     pub fn take_up(&self, run: RunId) -> Result<(), StoreError> {
         let now = self.now();
         self.write_transaction(Durability::Synced, |tx| {
-            let again = tx
-                .prepare_cached(
-                    "UPDATE starts SET state = 'queued', why = NULL, cancel = NULL, ended = NULL, attempts = 0
-                     WHERE run = ?1 AND state IN ('over', 'refused')",
-                )?
-                .execute([run.as_bytes()])?;
+            let sql =
+                "UPDATE starts SET state = 'queued', why = NULL, cancel = NULL, ended = NULL, attempts = 0
+                     WHERE run = ?1 AND state IN ('over', 'refused')";
+            let again = execute(tx, sql, [run.as_bytes()])?;
             let is_at_work = tx
                 .prepare_cached("SELECT 1 FROM starts WHERE run = ?1 AND state IN ('taken', 'parked')")?
                 .exists([run.as_bytes()])?;
@@ -235,14 +224,9 @@ impl Service {
     /// # Errors
     /// If it cannot be written.
     pub fn note_resumed(&self, run: RunId) -> Result<(), StoreError> {
-        self.write_transaction(Durability::Lazy, |tx| {
-            tx.prepare_cached(
-                "UPDATE starts SET state = 'parked', why = NULL, cancel = NULL, ended = NULL, attempts = 0
-                 WHERE run = ?1 AND state IN ('over', 'refused')",
-            )?
-            .execute([run.as_bytes()])?;
-            Ok(())
-        })
+        let sql = "UPDATE starts SET state = 'parked', why = NULL, cancel = NULL, ended = NULL, attempts = 0
+             WHERE run = ?1 AND state IN ('over', 'refused')";
+        self.store.write_statement(Durability::Lazy, sql, [run.as_bytes()]).map(drop)
     }
 
     /// Stores the result of executing a start. A start that is over stays so.
@@ -271,13 +255,11 @@ impl Service {
                 Standing::Later { .. } if is_waiting(tx, run)? => StartState::Parked,
                 _ => state,
             };
-            let changed = tx
-                .prepare_cached(
-                    "UPDATE starts SET state = ?2, why = CASE WHEN ?5 THEN NULL ELSE coalesce(?3, why) END, ended = ?4,
+            let sql = "UPDATE starts SET state = ?2, why = CASE WHEN ?5 THEN NULL ELSE coalesce(?3, why) END, ended = ?4,
                          server = NULL, lease = NULL, attempts = CASE WHEN ?5 THEN 0 ELSE attempts END
-                     WHERE run = ?1 AND state IN ('queued', 'taken', 'parked')",
-                )?
-                .execute(params![run.as_bytes(), state.as_str(), why, state.is_over().then_some(now), is_done])?;
+                     WHERE run = ?1 AND state IN ('queued', 'taken', 'parked')";
+            let ended = state.is_over().then_some(now);
+            let changed = execute(tx, sql, params![run.as_bytes(), state.as_str(), why, ended, is_done])?;
             if let Standing::Later { due, .. } = standing
                 && changed > 0
             {
@@ -298,12 +280,9 @@ impl Service {
     pub fn put_back(&self, run: RunId, due: i64, why: &str) -> Result<(), StoreError> {
         let why = self.store.hide_secrets(why);
         self.write_transaction(Durability::Lazy, |tx| {
-            let changed = tx
-                .prepare_cached(
-                    "UPDATE starts SET state = 'queued', why = ?2, server = NULL, lease = NULL,
-                         attempts = max(attempts - 1, 0) WHERE run = ?1 AND state = 'taken'",
-                )?
-                .execute(params![run.as_bytes(), why])?;
+            let sql = "UPDATE starts SET state = 'queued', why = ?2, server = NULL, lease = NULL,
+                         attempts = max(attempts - 1, 0) WHERE run = ?1 AND state = 'taken'";
+            let changed = execute(tx, sql, params![run.as_bytes(), why])?;
             if changed > 0 {
                 waits::insert_wait(tx, run, &NewWait { path: String::new(), due: Some(due), event: None })?;
             }
@@ -394,13 +373,11 @@ impl Service {
             let mut newest: Vec<(i64, RunId)> = Vec::new();
             // One state at a time, because the index is by state.
             for state in StartState::ALL {
-                let mut statement = db.prepare_cached(
-                    "SELECT n, run FROM starts WHERE state = ?1 AND workflow = ?2 ORDER BY n DESC LIMIT ?3",
-                )?;
-                let rows = statement.query_map(params![state.as_str(), workflow, limit], |row| {
+                let sql =
+                    "SELECT n, run FROM starts WHERE state = ?1 AND workflow = ?2 ORDER BY n DESC LIMIT ?3";
+                newest.extend(query_rows(db, sql, params![state.as_str(), workflow, limit], |row| {
                     Ok((row.get(0)?, RunId(Uuid::from_bytes(row.get(1)?))))
-                })?;
-                newest.extend(rows.collect::<Result<Vec<_>, _>>()?);
+                })?);
             }
             newest.sort_unstable_by_key(|(n, _)| std::cmp::Reverse(*n));
             newest.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
@@ -460,12 +437,8 @@ impl Service {
     /// # Errors
     /// If they cannot be read.
     pub fn count_starts(&self) -> Result<Vec<(StartState, u64)>, StoreError> {
-        self.read_snapshot(|db| {
-            let mut statement = db.prepare_cached("SELECT state, count(*) FROM starts GROUP BY state")?;
-            let rows = statement
-                .query_map([], |row| Ok((read_word(row, 0)?, row.get::<_, i64>(1)?.cast_unsigned())))?;
-            Ok(rows.collect::<Result<_, _>>()?)
-        })
+        let sql = "SELECT state, count(*) FROM starts GROUP BY state";
+        self.db().select_rows(sql, [], |row| Ok((read_word(row, 0)?, row.get::<_, i64>(1)?.cast_unsigned())))
     }
 
     /// Cancels a start, or its run. False if it is over.
@@ -504,12 +477,11 @@ fn select_starts(
     rest: &str,
     values: impl rusqlite::Params,
 ) -> Result<Vec<Start>, StoreError> {
-    let mut statement = db.prepare_cached(&format!(
+    let sql = format!(
         "SELECT n, run, workflow, digest, schedule, cause, detail, args, actor, state, why, cancel, queued, ended, attempts
          FROM starts {rest}"
-    ))?;
-    let rows = statement.query_map(values, start_from_row)?;
-    Ok(rows.collect::<Result<_, _>>()?)
+    );
+    query_rows(db, &sql, values, start_from_row)
 }
 
 /// Refuses the starts that waited in a store restored to an earlier state, since they may have run since: a person
@@ -538,12 +510,8 @@ struct Queue {
 
 /// The oldest waiting starts of each workflow, without those that rest until their next attempt.
 fn waiting_queues(db: &Connection, limit: usize) -> Result<Vec<Queue>, StoreError> {
-    let workflows: Vec<i64> = {
-        let mut statement =
-            db.prepare_cached("SELECT DISTINCT workflow FROM starts WHERE state = 'queued'")?;
-        let rows = statement.query_map([], |row| row.get(0))?;
-        rows.collect::<Result<_, _>>()?
-    };
+    let workflows: Vec<i64> =
+        query_rows(db, "SELECT DISTINCT workflow FROM starts WHERE state = 'queued'", [], |row| row.get(0))?;
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     workflows
         .into_iter()
@@ -597,13 +565,9 @@ pub(super) fn want_cancelled(
     why: &str,
     now: i64,
 ) -> Result<bool, StoreError> {
-    let begun: Option<bool> = tx
-        .prepare_cached(
-            "UPDATE starts SET cancel = ?2 WHERE run = ?1 AND state IN ('queued', 'taken', 'parked')
-             RETURNING state <> 'queued' OR EXISTS (SELECT 1 FROM runs WHERE runs.id = starts.run)",
-        )?
-        .query_row(params![run.as_bytes(), why], |row| row.get(0))
-        .optional()?;
+    let sql = "UPDATE starts SET cancel = ?2 WHERE run = ?1 AND state IN ('queued', 'taken', 'parked')
+             RETURNING state <> 'queued' OR EXISTS (SELECT 1 FROM runs WHERE runs.id = starts.run)";
+    let begun: Option<bool> = query_one(tx, sql, params![run.as_bytes(), why], |row| row.get(0))?;
     if begun == Some(false) {
         tx.prepare_cached("UPDATE starts SET state = 'withdrawn', why = ?2, ended = ?3 WHERE run = ?1")?
             .execute(params![run.as_bytes(), why, now])?;

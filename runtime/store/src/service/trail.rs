@@ -1,12 +1,13 @@
 //! The trail of changes to the service, and its running servers.
 
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::{Row, params};
 use serde_json::Value;
 
 use super::Service;
 use super::workflows::new_deed;
 use crate::db::Durability;
 use crate::error::StoreError;
+use crate::statement::execute;
 use lobster_base::json;
 
 /// An entry of the trail.
@@ -107,13 +108,8 @@ impl Service {
     /// # Errors
     /// If they cannot be read.
     pub fn list_deeds(&self, limit: usize) -> Result<Vec<Deed>, StoreError> {
-        self.read_snapshot(|db| {
-            let mut statement = db.prepare_cached(
-                "SELECT at, actor, origin, verb, object, detail FROM trail ORDER BY n DESC LIMIT ?1",
-            )?;
-            let rows = statement.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], read_deed)?;
-            Ok(rows.collect::<Result<_, _>>()?)
-        })
+        let sql = "SELECT at, actor, origin, verb, object, detail FROM trail ORDER BY n DESC LIMIT ?1";
+        self.db().select_rows(sql, [i64::try_from(limit).unwrap_or(i64::MAX)], read_deed)
     }
 
     /// The newest entry with this verb and object.
@@ -121,13 +117,9 @@ impl Service {
     /// # Errors
     /// If it cannot be read.
     pub fn last_deed(&self, verb: &str, object: &str) -> Result<Option<Deed>, StoreError> {
-        self.read_snapshot(|db| {
-            let mut statement = db.prepare_cached(
-                "SELECT at, actor, origin, verb, object, detail FROM trail WHERE verb = ?1 AND object = ?2
-                 ORDER BY n DESC LIMIT 1",
-            )?;
-            Ok(statement.query_row([verb, object], read_deed).optional()?)
-        })
+        let sql = "SELECT at, actor, origin, verb, object, detail FROM trail WHERE verb = ?1 AND object = ?2
+             ORDER BY n DESC LIMIT 1";
+        self.db().select_one(sql, [verb, object], read_deed)
     }
 
     /// The number of the newest entry. As long as it is the same, so are the registrations.
@@ -153,12 +145,11 @@ impl Service {
     ) -> Result<(), StoreError> {
         let now = self.now();
         self.write_transaction(Durability::Lazy, |tx| {
-            tx.prepare_cached(
+            let sql =
                 "INSERT INTO servers (id, pid, listen, started, heard, url) VALUES (?1, ?2, ?3, ?4, ?4, ?5)
-                 ON CONFLICT (id) DO UPDATE SET heard = ?4, listen = ?3, url = ?5",
-            )?
-            .execute(params![id, pid, listen, now, url])?;
-            tx.prepare_cached("DELETE FROM servers WHERE heard < ?1")?.execute([before])?;
+                 ON CONFLICT (id) DO UPDATE SET heard = ?4, listen = ?3, url = ?5";
+            execute(tx, sql, params![id, pid, listen, now, url])?;
+            execute(tx, "DELETE FROM servers WHERE heard < ?1", [before])?;
             Ok(())
         })
     }
@@ -168,10 +159,8 @@ impl Service {
     /// # Errors
     /// If it cannot be written.
     pub fn remove_server(&self, id: &str) -> Result<(), StoreError> {
-        self.write_transaction(Durability::Lazy, |tx| {
-            tx.execute("DELETE FROM servers WHERE id = ?1", [id])?;
-            Ok(())
-        })
+        let sql = "DELETE FROM servers WHERE id = ?1";
+        self.store.write_statement(Durability::Lazy, sql, [id]).map(drop)
     }
 
     /// The running servers, which have had a recent heartbeat; the one started last comes last.
@@ -180,22 +169,18 @@ impl Service {
     /// If they cannot be read.
     pub fn running_servers(&self) -> Result<Vec<Served>, StoreError> {
         let since = self.now() - HEARD_MS;
-        self.read_snapshot(|db| {
-            let mut statement = db.prepare_cached(
-                "SELECT id, pid, listen, started, heard, url FROM servers WHERE heard >= ?1 ORDER BY started",
-            )?;
-            let rows = statement.query_map([since], |row| {
-                let (listen, url): (String, String) = (row.get(2)?, row.get(5)?);
-                Ok(Served {
-                    id: row.get(0)?,
-                    pid: row.get(1)?,
-                    url: if url.is_empty() { format!("http://{listen}") } else { url },
-                    listen,
-                    started_at: row.get(3)?,
-                    heard_at: row.get(4)?,
-                })
-            })?;
-            Ok(rows.collect::<Result<_, _>>()?)
+        let sql =
+            "SELECT id, pid, listen, started, heard, url FROM servers WHERE heard >= ?1 ORDER BY started";
+        self.db().select_rows(sql, [since], |row| {
+            let (listen, url): (String, String) = (row.get(2)?, row.get(5)?);
+            Ok(Served {
+                id: row.get(0)?,
+                pid: row.get(1)?,
+                url: if url.is_empty() { format!("http://{listen}") } else { url },
+                listen,
+                started_at: row.get(3)?,
+                heard_at: row.get(4)?,
+            })
         })
     }
 }

@@ -3,13 +3,14 @@
 //! The engine writes all rows of a run when it parks it. When one is due, the run is queued and its rows are removed;
 //! the process that executes it determines the waits again.
 
-use rusqlite::{OptionalExtension, Transaction, params};
+use rusqlite::{Transaction, params};
 use uuid::Uuid;
 
 use super::Service;
 use crate::db::Durability;
 use crate::error::StoreError;
 use crate::event::RunId;
+use crate::statement::{execute, query_rows};
 
 /// Something that a run waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,8 +56,7 @@ impl Service {
     pub fn replace_waits(&self, run: RunId, since: i64, waits: &[NewWait]) -> Result<(), StoreError> {
         let now = self.now();
         self.write_transaction(Durability::Synced, |tx| {
-            tx.prepare_cached("DELETE FROM waits WHERE run = ?1 AND path <> ''")?
-                .execute([run.as_bytes()])?;
+            execute(tx, "DELETE FROM waits WHERE run = ?1 AND path <> ''", [run.as_bytes()])?;
             for wait in waits {
                 let has_come = match &wait.event {
                     Some(name) => super::events::next_for(tx, run, name, since)?.is_some(),
@@ -82,14 +82,9 @@ impl Service {
             return Ok(0);
         }
         self.write_transaction(Durability::Lazy, |tx| {
-            let due: Vec<[u8; 16]> = {
-                let mut statement = tx.prepare_cached(DUE)?;
-                let rows = statement.query_map([now, limit], |row| row.get(0))?;
-                rows.collect::<Result<_, _>>()?
-            };
+            let due: Vec<[u8; 16]> = query_rows(tx, DUE, [now, limit], |row| row.get(0))?;
             for run in &due {
-                tx.prepare_cached("UPDATE starts SET state = 'queued' WHERE run = ?1 AND state = 'parked'")?
-                    .execute([run])?;
+                execute(tx, "UPDATE starts SET state = 'queued' WHERE run = ?1 AND state = 'parked'", [run])?;
                 remove_waits(tx, RunId(Uuid::from_bytes(*run)))?;
             }
             Ok(due.len())
@@ -101,13 +96,9 @@ impl Service {
     /// # Errors
     /// If it cannot be read.
     pub fn next_wake(&self) -> Result<Option<i64>, StoreError> {
-        self.read_snapshot(|db| {
-            let mut next = db.prepare_cached(
-                "SELECT waits.due FROM waits CROSS JOIN starts ON starts.run = waits.run
-                 WHERE waits.due IS NOT NULL AND starts.state IN ('parked', 'queued') ORDER BY waits.due LIMIT 1",
-            )?;
-            Ok(next.query_row([], |row| row.get(0)).optional()?)
-        })
+        let sql = "SELECT waits.due FROM waits CROSS JOIN starts ON starts.run = waits.run
+             WHERE waits.due IS NOT NULL AND starts.state IN ('parked', 'queued') ORDER BY waits.due LIMIT 1";
+        self.db().select_one(sql, [], |row| row.get(0))
     }
 
     /// Waits of parked runs, the next first, and those without a time last; at most `limit`.
@@ -115,19 +106,14 @@ impl Service {
     /// # Errors
     /// If they cannot be read.
     pub fn list_waits(&self, limit: usize) -> Result<Vec<WaitRow>, StoreError> {
-        self.read_snapshot(|db| {
-            let mut statement = db.prepare_cached(
-                "SELECT run, path, due, event FROM waits ORDER BY due IS NULL, due, n LIMIT ?1",
-            )?;
-            let rows = statement.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
-                Ok(WaitRow {
-                    run: RunId(Uuid::from_bytes(row.get(0)?)),
-                    path: row.get(1)?,
-                    due: row.get(2)?,
-                    event: row.get(3)?,
-                })
-            })?;
-            Ok(rows.collect::<Result<_, _>>()?)
+        let sql = "SELECT run, path, due, event FROM waits ORDER BY due IS NULL, due, n LIMIT ?1";
+        self.db().select_rows(sql, [i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
+            Ok(WaitRow {
+                run: RunId(Uuid::from_bytes(row.get(0)?)),
+                path: row.get(1)?,
+                due: row.get(2)?,
+                event: row.get(3)?,
+            })
         })
     }
 }
@@ -141,6 +127,6 @@ pub(super) fn insert_wait(tx: &Transaction<'_>, run: RunId, wait: &NewWait) -> R
 
 /// Removes the waits of a run.
 pub(super) fn remove_waits(tx: &Transaction<'_>, run: RunId) -> Result<(), StoreError> {
-    tx.prepare_cached("DELETE FROM waits WHERE run = ?1")?.execute([run.as_bytes()])?;
+    execute(tx, "DELETE FROM waits WHERE run = ?1", [run.as_bytes()])?;
     Ok(())
 }

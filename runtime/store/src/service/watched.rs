@@ -3,7 +3,7 @@
 //! The state is text here. It changes together with the start that it causes, and only if it is unchanged since it was
 //! read: if two servers see a file, one of them starts a run, and a restarted server starts none.
 
-use rusqlite::{OptionalExtension, params};
+use rusqlite::params;
 
 use super::Service;
 use super::starts::{self, NewStart};
@@ -11,6 +11,7 @@ use super::workflows::new_deed;
 use crate::db::Durability;
 use crate::error::StoreError;
 use crate::event::RunId;
+use crate::statement::{execute, query_one};
 use serde_json::json;
 
 /// Result of setting a state.
@@ -28,10 +29,8 @@ impl Service {
     /// # Errors
     /// If it cannot be read.
     pub fn watch_state(&self, key: &str) -> Result<Option<(i64, String)>, StoreError> {
-        self.read_snapshot(|db| {
-            let mut found = db.prepare_cached("SELECT revision, state FROM watched WHERE key = ?1")?;
-            Ok(found.query_row([key], |row| Ok((row.get(0)?, row.get(1)?))).optional()?)
-        })
+        let sql = "SELECT revision, state FROM watched WHERE key = ?1";
+        self.db().select_one(sql, [key], |row| Ok((row.get(0)?, row.get(1)?)))
     }
 
     /// Sets the state of a watch, together with its start, unless it has changed since `revision`.
@@ -47,18 +46,14 @@ impl Service {
     ) -> Result<Watched, StoreError> {
         let now = self.now();
         self.write_transaction(Durability::Synced, |tx| {
-            let found: Option<i64> = tx
-                .prepare_cached("SELECT revision FROM watched WHERE key = ?1")?
-                .query_row([key], |row| row.get(0))
-                .optional()?;
+            let sql = "SELECT revision FROM watched WHERE key = ?1";
+            let found: Option<i64> = query_one(tx, sql, [key], |row| row.get(0))?;
             if found != revision {
                 return Ok(Watched::Superseded);
             }
-            tx.prepare_cached(
-                "INSERT INTO watched (key, revision, state) VALUES (?1, ?2, ?3)
-                 ON CONFLICT (key) DO UPDATE SET revision = ?2, state = ?3",
-            )?
-            .execute(params![key, revision.unwrap_or(0) + 1, state])?;
+            let sql = "INSERT INTO watched (key, revision, state) VALUES (?1, ?2, ?3)
+                 ON CONFLICT (key) DO UPDATE SET revision = ?2, state = ?3";
+            execute(tx, sql, params![key, revision.unwrap_or(0) + 1, state])?;
             let Some(start) = start else { return Ok(Watched::Counted(None)) };
             let run = starts::insert_start(tx, start, now)?;
             new_deed(

@@ -1,12 +1,13 @@
 //! Registered workflows: the file and version that the service runs, and who registered it.
 
-use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
+use rusqlite::{Connection, Row, Transaction, params};
 use serde_json::json;
 
 use super::schedules::{self, TickState};
 use super::{Deed, Service};
 use crate::db::Durability;
 use crate::error::StoreError;
+use crate::statement::{execute, query_one, query_rows};
 use lobster_base::digest::Digest;
 
 /// A registered workflow.
@@ -70,16 +71,13 @@ impl Service {
                     return Err(StoreError::Refused(why));
                 }
             }
-            let known: Option<(i64, [u8; 32])> = tx
-                .prepare_cached("SELECT n, digest FROM workflows WHERE name = ?1")?
-                .query_row([&new.name], |row| Ok((row.get(0)?, row.get(1)?)))
-                .optional()?;
-            tx.prepare_cached(
-                "INSERT INTO workflows (name, path, digest, content, by, registered) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+            let sql = "SELECT n, digest FROM workflows WHERE name = ?1";
+            let known: Option<(i64, [u8; 32])> =
+                query_one(tx, sql, [&new.name], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            let sql = "INSERT INTO workflows (name, path, digest, content, by, registered) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
                  ON CONFLICT (name) DO UPDATE SET
-                 path = ?2, digest = ?3, content = ?4, by = ?5, registered = ?6, removed = NULL",
-            )?
-            .execute(params![new.name, new.path, new.digest.as_bytes(), new.content, actor, now])?;
+                 path = ?2, digest = ?3, content = ?4, by = ?5, registered = ?6, removed = NULL";
+            execute(tx, sql, params![new.name, new.path, new.digest.as_bytes(), new.content, actor, now])?;
             let n: i64 = tx
                 .prepare_cached("SELECT n FROM workflows WHERE name = ?1")?
                 .query_row([&new.name], |row| row.get(0))?;
@@ -120,17 +118,13 @@ impl Service {
     ) -> Result<bool, StoreError> {
         let now = self.now();
         self.write_transaction(Durability::Synced, |tx| {
-            let found: Option<i64> = tx
-                .prepare_cached("UPDATE workflows SET removed = ?2 WHERE name = ?1 AND removed IS NULL RETURNING n")?
-                .query_row(params![name, now], |row| row.get(0))
-                .optional()?;
+            let sql = "UPDATE workflows SET removed = ?2 WHERE name = ?1 AND removed IS NULL RETURNING n";
+            let found: Option<i64> = query_one(tx, sql, params![name, now], |row| row.get(0))?;
             let Some(n) = found else { return Ok(false) };
             replace_schedules(tx, n, &[], now)?;
-            tx.prepare_cached(
-                "UPDATE starts SET state = 'withdrawn', why = 'the workflow was unregistered', ended = ?2
-                 WHERE workflow = ?1 AND state = 'queued' AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.id = starts.run)",
-            )?
-            .execute([n, now])?;
+            let sql = "UPDATE starts SET state = 'withdrawn', why = 'the workflow was unregistered', ended = ?2
+                 WHERE workflow = ?1 AND state = 'queued' AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.id = starts.run)";
+            execute(tx, sql, [n, now])?;
             new_deed("unregister", name, actor, origin, json!({})).insert_entry(tx, now)?;
             Ok(true)
         })
@@ -149,11 +143,8 @@ impl Service {
     /// # Errors
     /// If it cannot be read.
     pub fn find_workflow(&self, name: &str) -> Result<Option<Registered>, StoreError> {
-        self.read_snapshot(|db| {
-            let mut statement =
-                db.prepare_cached(&format!("{SELECT} WHERE name = ?1 AND removed IS NULL"))?;
-            Ok(statement.query_row([name], registered_from_row).optional()?)
-        })
+        let sql = format!("{SELECT} WHERE name = ?1 AND removed IS NULL");
+        self.db().select_one(&sql, [name], registered_from_row)
     }
 
     /// A text that changes with the registered workflows: their versions and times of registration.
@@ -175,10 +166,7 @@ impl Service {
     /// # Errors
     /// If it cannot be read.
     pub fn workflow_by_number(&self, n: i64) -> Result<Option<Registered>, StoreError> {
-        self.read_snapshot(|db| {
-            let mut statement = db.prepare_cached(&format!("{SELECT} WHERE n = ?1"))?;
-            Ok(statement.query_row([n], registered_from_row).optional()?)
-        })
+        self.db().select_one(&format!("{SELECT} WHERE n = ?1"), [n], registered_from_row)
     }
 }
 
@@ -231,18 +219,14 @@ fn replace_schedules(
         };
     }
     for new in wanted.iter().filter(|new| !known.iter().any(|row| row.name == new.name)) {
-        tx.prepare_cached(
-            "INSERT INTO schedules (workflow, name, revision, spec, decided, next) VALUES (?1, ?2, 1, ?3, ?4, ?5)",
-        )?
-        .execute(params![workflow, new.name, new.spec, now, new.next])?;
+        let sql = "INSERT INTO schedules (workflow, name, revision, spec, decided, next) VALUES (?1, ?2, 1, ?3, ?4, ?5)";
+        execute(tx, sql, params![workflow, new.name, new.spec, now, new.next])?;
     }
     Ok(())
 }
 
 fn all_registered(db: &Connection) -> Result<Vec<Registered>, StoreError> {
-    let mut statement = db.prepare_cached(&format!("{SELECT} WHERE removed IS NULL ORDER BY name"))?;
-    let rows = statement.query_map([], registered_from_row)?;
-    Ok(rows.collect::<Result<_, _>>()?)
+    query_rows(db, &format!("{SELECT} WHERE removed IS NULL ORDER BY name"), [], registered_from_row)
 }
 
 const SELECT: &str = "SELECT n, name, path, digest, content, by, registered FROM workflows";
