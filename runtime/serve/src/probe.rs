@@ -72,47 +72,27 @@ pub fn attack(listen: SocketAddr, url: &str) -> Result<Vec<Finding>, String> {
         found.push(Finding { promise, tries: 1, broken: wrong.into_iter().collect() });
     }
     let made_up = format!("lob_{}", "A".repeat(43));
+    let disguise = |promise, headers: String, refusals: &'static [u16]| Disguise {
+        promise,
+        host: None,
+        headers,
+        refusals,
+        open_too: false,
+        routes: usize::MAX,
+    };
+    let token = format!("Authorization: Bearer {made_up}\r\n");
+    let session = format!("Cookie: {COOKIE}={made_up}\r\nSec-Fetch-Site: same-origin\r\n");
+    let other_origin = "Origin: https://other.example\r\nSec-Fetch-Site: cross-site\r\n".to_owned();
     let disguises = [
+        disguise("no route answers without a login", String::new(), &[401]),
+        Disguise { routes: 1, ..disguise("a made-up token is rejected", token, &[401, 429]) },
+        Disguise { routes: 1, ..disguise("a made-up session is rejected", session, &[401, 429]) },
         Disguise {
-            promise: "no route answers without a login",
-            host: None,
-            headers: String::new(),
-            refusals: &[401],
-            open_too: false,
-            routes: usize::MAX,
-        },
-        Disguise {
-            promise: "a made-up token is rejected",
-            host: None,
-            headers: format!("Authorization: Bearer {made_up}\r\n"),
-            refusals: &[401, 429],
-            open_too: false,
-            routes: 1,
-        },
-        Disguise {
-            promise: "a made-up session is rejected",
-            host: None,
-            headers: format!("Cookie: {COOKIE}={made_up}\r\nSec-Fetch-Site: same-origin\r\n"),
-            refusals: &[401, 429],
-            open_too: false,
-            routes: 1,
-        },
-        Disguise {
-            promise: "another name is not answered (DNS rebinding)",
             host: Some("rebound.example"),
-            headers: String::new(),
-            refusals: &[421],
             open_too: true,
-            routes: usize::MAX,
+            ..disguise("another name is not answered (DNS rebinding)", String::new(), &[421])
         },
-        Disguise {
-            promise: "a page of another origin is refused",
-            host: None,
-            headers: "Origin: https://other.example\r\nSec-Fetch-Site: cross-site\r\n".to_owned(),
-            refusals: &[401, 403],
-            open_too: false,
-            routes: usize::MAX,
-        },
+        disguise("a page of another origin is refused", other_origin, &[401, 403]),
     ];
     for disguise in &disguises {
         let mut finding = Finding { promise: disguise.promise, tries: 0, broken: Vec::new() };

@@ -30,15 +30,23 @@ impl Arg {
     pub(super) const fn with_default(self, default: &'static str) -> Self {
         Self { default: Some(default), ..self }
     }
+
+    /// Its name and its schema.
+    pub(super) fn to_property(&self) -> (&'static str, Value) {
+        let default = self.default.and_then(|text| lobster_base::json::parse(text).ok()).unwrap_or_default();
+        (self.name, option_schema(self.kind, self.about, default))
+    }
 }
 
 /// The schema of a command's arguments, ending with the positional words.
 pub(super) fn command_schema(args: &[Arg], required: &[&str]) -> Value {
-    let default =
-        |arg: &Arg| arg.default.and_then(|text| lobster_base::json::parse(text).ok()).unwrap_or_default();
-    let mut properties: Vec<(&str, Value)> =
-        args.iter().map(|arg| (arg.name, option_schema(arg.kind, arg.about, default(arg)))).collect();
-    properties.push(("_", words_schema(None)));
+    schema_with_words(args, None, required)
+}
+
+/// The same for a command that describes its positional words.
+pub(super) fn schema_with_words(args: &[Arg], words: Option<&str>, required: &[&str]) -> Value {
+    let mut properties: Vec<(&str, Value)> = args.iter().map(Arg::to_property).collect();
+    properties.push(("_", words_schema(words)));
     args_schema(&properties, required)
 }
 

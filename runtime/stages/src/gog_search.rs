@@ -62,12 +62,7 @@ pub(super) fn explain_start_error(error: &StageError) -> Option<String> {
 }
 
 impl Stage for Search {
-    fn process_item(
-        &mut self,
-        _item: Value,
-        _host: &mut dyn Host,
-        _out: &mut dyn Sink,
-    ) -> Result<Flow, Stop> {
+    fn process_item(&mut self, _: Value, _: &mut dyn Host, _: &mut dyn Sink) -> Result<Flow, Stop> {
         Ok(Flow::More)
     }
 

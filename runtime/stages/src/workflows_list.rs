@@ -25,12 +25,7 @@ Gives one item for each named workflow that `workflows.run` knows.
 struct List;
 
 impl Stage for List {
-    fn process_item(
-        &mut self,
-        _item: Value,
-        _host: &mut dyn Host,
-        _out: &mut dyn Sink,
-    ) -> Result<Flow, Stop> {
+    fn process_item(&mut self, _: Value, _: &mut dyn Host, _: &mut dyn Sink) -> Result<Flow, Stop> {
         Ok(Flow::More)
     }
 
