@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use lobster_runtime::budget::{Amount, SERVICE_KEY, Unit, nano_usd};
-use lobster_runtime::json;
 use lobster_runtime::model::cost::{Ledger, PaidCall};
 use lobster_runtime::model::pricing::Pricing;
 use lobster_runtime::stage::Mode;
@@ -12,7 +11,7 @@ use lobster_runtime::store::{DaySpent, Record, RunFilter, iso};
 use serde_json::{Value, json};
 
 use super::models;
-use crate::exit::{CommandResult, Exit};
+use crate::exit::{CommandResult, finish, print_json};
 use crate::prepare;
 use crate::render::one_line;
 use crate::render::pager::PagedOutput;
@@ -197,14 +196,12 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         let budgets: Vec<Value> = budgets.iter().map(budget_object).collect();
         let answer =
             json!({ "by": args.by.name(), "rows": all, "total": total.to_json(), "budgetsOfToday": budgets });
-        writeln!(out, "{}", json::pretty(&answer))?;
-        return Ok(Exit::OK);
+        return print_json(&mut out, &answer);
     }
     if rows.is_empty() {
         writeln!(out, "no model calls")?;
         write_budgets(&mut out, &budgets)?;
-        out.flush()?;
-        return Ok(Exit::OK);
+        return finish(out);
     }
     let mut table = Table::new(&[args.by.heading(), "CALLS", "TOKENS IN", "OUT", "COST", "", ""])
         .numeric_columns(&["CALLS", "TOKENS IN", "OUT", "COST"]);
@@ -224,8 +221,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     table.push(last);
     table.print_to(&mut out, Room::of_stdout())?;
     write_budgets(&mut out, &budgets)?;
-    out.flush()?;
-    Ok(Exit::OK)
+    finish(out)
 }
 
 /// Prints the use of today's budgets.

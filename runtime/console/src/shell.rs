@@ -1,6 +1,6 @@
 //! The frame around all pages.
 
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, header};
 use lobster_runtime::visible::harmless;
 use lobster_serve::access::Verb;
 use lobster_serve::http::{App, Asked, RouteReply};
@@ -169,8 +169,8 @@ fn html_document(app: &App, title: &str, class: &str, body: &Markup) -> Markup {
                 meta name="clock" content=(app.store.clock_ms());
                 title { (title) " · lobster" }
                 link rel="icon" href="/assets/icon.svg" type="image/svg+xml";
-                link rel="stylesheet" href=(assets::style_url());
-                script type="module" src=(assets::script_url()) {}
+                link rel="stylesheet" href=(assets::url_of("console.css"));
+                script type="module" src=(assets::url_of("console.js")) {}
             }
             body class=[(!class.is_empty()).then_some(class)] {
                 a href="#main" class="skip" { "Skip to content" }
@@ -190,9 +190,4 @@ fn add_headers(page: RouteReply) -> RouteReply {
             HeaderName::from_static("permissions-policy"),
             value("camera=(), microphone=(), geolocation=()"),
         )
-}
-
-/// The same page with an error status.
-pub(crate) fn with_status(reply: RouteReply, status: StatusCode) -> RouteReply {
-    reply.with_status(status)
 }
