@@ -333,16 +333,11 @@ fn run_now(name: &str, given: &[String]) -> CommandResult {
     let args = Value::Object(args);
     lobster_serve::workflows::check_args(&Content::from_registered(&workflow), &args)
         .map_err(CommandError::usage)?;
+    let detail = json!({ "schedule": row.as_ref().map(ScheduleRow::display_name) });
     let start = NewStart {
-        workflow: workflow.n,
-        digest: workflow.digest,
         schedule: row.as_ref().map(|row| row.n),
-        cause: "manual".to_owned(),
-        detail: json!({ "schedule": row.as_ref().map(ScheduleRow::display_name) }),
-        args,
         actor: run_initiator()?,
-        is_serial: false,
-        refusal: None,
+        ..lobster_serve::workflows::new_start(&workflow, "manual", detail, args)
     };
     let run = service.enqueue_start(&start, &workflow.name, ORIGIN)?;
     print_line(&run.to_string());

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use lobster_stage::{args_schema, option_schema, words_schema};
+use lobster_stage::{Flag, args_schema, option_schema, words_schema};
 
 /// One argument as `commands.list` shows it.
 pub(super) struct Arg {
@@ -36,6 +36,11 @@ impl Arg {
         let default = self.default.and_then(|text| lobster_base::json::parse(text).ok()).unwrap_or_default();
         (self.name, option_schema(self.kind, self.about, default))
     }
+}
+
+/// An option with a value, as `help` shows it.
+pub(super) const fn option(name: &'static str, value: &'static str, help: &'static str) -> Flag {
+    Flag { name, value: Some(value), help }
 }
 
 /// The schema of a command's arguments, ending with the positional words.
