@@ -96,7 +96,8 @@ pub fn attack(listen: SocketAddr, url: &str) -> Result<Vec<Finding>, String> {
     ];
     for disguise in &disguises {
         let mut finding = Finding { promise: disguise.promise, tries: 0, broken: Vec::new() };
-        for route in routes_to_try(disguise) {
+        let tried = routes().iter().filter(|route| disguise.open_too || route.access != Access::Open);
+        for route in tried.take(disguise.routes) {
             let host = disguise.host.unwrap_or(&name);
             let path = path_of(route);
             let headers = format!("Host: {host}\r\n{}", disguise.headers);
@@ -127,11 +128,6 @@ fn loopback_address(ip: impl Into<IpAddr>, listen: SocketAddr) -> SocketAddr {
 fn url_authority(url: &str) -> String {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     rest.split('/').next().unwrap_or_default().to_owned()
-}
-
-fn routes_to_try(disguise: &Disguise) -> impl Iterator<Item = &'static Route> {
-    let open_too = disguise.open_too;
-    routes().iter().filter(move |route| open_too || route.access != Access::Open).take(disguise.routes)
 }
 
 /// A path of a route whose parameters name nothing that exists.

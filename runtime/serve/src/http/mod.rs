@@ -452,7 +452,8 @@ pub fn build_router(app: &Arc<App>) -> Router {
     let pages = app.pages.map_or(&[][..], |pages| pages.routes);
     for route in routes().iter().chain(pages) {
         let app = Arc::clone(app);
-        let filter = MethodFilter::try_from(route.http_method()).unwrap_or(MethodFilter::GET);
+        let method: Method = route.method.parse().unwrap_or(Method::GET);
+        let filter = MethodFilter::try_from(method).unwrap_or(MethodFilter::GET);
         let handler = move |params: RawPathParams, request: Request| {
             let app = Arc::clone(&app);
             async move { respond_to(app, route, params, request).await }
@@ -677,12 +678,6 @@ fn finish_response(app: &App, mut response: Response<Body>) -> Response<Body> {
         response.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
     }
     response
-}
-
-impl Route {
-    fn http_method(&self) -> Method {
-        self.method.parse().unwrap_or(Method::GET)
-    }
 }
 
 #[cfg(test)]
