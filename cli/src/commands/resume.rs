@@ -373,12 +373,7 @@ fn resume(mut words: Words, reply: &ResultPrinter) -> Result<CommandResult, Fail
 
 /// True if `resume` can continue a run in this state.
 fn can_go_on(standing: Standing) -> bool {
-    match standing {
-        Standing::Failed | Standing::Interrupted => true,
-        Standing::Running | Standing::Waiting | Standing::Cancelling | Standing::Ok | Standing::Cancelled => {
-            false
-        }
-    }
+    matches!(standing, Standing::Failed | Standing::Interrupted)
 }
 
 /// The id of the run that `@` and similar words refer to. Other texts are returned unchanged; the

@@ -50,7 +50,7 @@ const COUNTED: usize = 100;
 
 /// A page with the rail.
 pub(crate) fn full_page(app: &App, asked: &Asked, title: &str, place: RailPage, body: &Markup) -> RouteReply {
-    add_headers(RouteReply::text(HTML, frame_page(app, asked, title, place, body).0))
+    add_headers(RouteReply::bytes(HTML, frame_page(app, asked, title, place, body).0))
 }
 
 /// A page whose frame is sent before its body is made. Errors in the body are reported in it.
@@ -126,7 +126,7 @@ pub(crate) fn rollback_warning(app: &App) -> Markup {
 /// A narrow page for one thing, such as for phones.
 pub(crate) fn narrow_page(app: &App, title: &str, body: &Markup) -> RouteReply {
     let page = html_document(app, title, "narrow", &html! { main id="main" tabindex="-1" { (body) } });
-    add_headers(RouteReply::text(HTML, page.0))
+    add_headers(RouteReply::bytes(HTML, page.0))
 }
 
 fn open_questions(app: &App, asked: &Asked) -> usize {

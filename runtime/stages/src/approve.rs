@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::describe::{Arg, command_schema};
+use super::each::emit_items;
 use lobster_base::json::pretty;
 use lobster_stage::{
     Answer, Flag, Flow, Host, Question, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop,
@@ -110,12 +111,7 @@ impl Stage for Approve {
                 .into());
             }
         }
-        for item in items {
-            if out.emit_item(item)? == Flow::Enough {
-                break;
-            }
-        }
-        Ok(())
+        emit_items(items, out)
     }
 }
 

@@ -4,6 +4,7 @@ use lobster_base::code::Code;
 use serde_json::Value;
 
 use super::describe::{Arg, command_schema, example_list};
+use super::each::emit_items;
 use super::tool;
 use lobster_base::json;
 use lobster_stage::{Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop};
@@ -95,12 +96,7 @@ impl Stage for Search {
                 .collect(),
             Err(other) => vec![other],
         };
-        for item in found {
-            if out.emit_item(item)? == Flow::Enough {
-                break;
-            }
-        }
-        Ok(())
+        emit_items(found, out)
     }
 }
 

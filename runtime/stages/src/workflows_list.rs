@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::each::emit_items;
 use super::workflows_run::NAMED;
 use lobster_stage::{Flow, Host, Sink, Stage, StageKind, StageSpec, Stop};
 
@@ -30,19 +31,16 @@ impl Stage for List {
     }
 
     fn end_input(&mut self, _host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
-        for workflow in &NAMED {
-            let item = json!({
+        let list = NAMED.iter().map(|workflow| {
+            json!({
                 "name": workflow.name,
                 "description": workflow.description,
                 "argsSchema": (workflow.args_schema)(),
                 "examples": (workflow.examples)(),
                 "sideEffects": [],
-            });
-            if out.emit_item(item)? == Flow::Enough {
-                break;
-            }
-        }
-        Ok(())
+            })
+        });
+        emit_items(list, out)
     }
 }
 

@@ -372,12 +372,7 @@ pub struct RouteReply {
 impl RouteReply {
     #[must_use]
     pub fn json(value: &Value) -> Self {
-        Self::text("application/json", json::compact(value))
-    }
-
-    #[must_use]
-    pub fn text(content_type: &'static str, text: String) -> Self {
-        Self::bytes(content_type, text)
+        Self::bytes("application/json", json::compact(value))
     }
 
     /// A body of bytes of any length.
@@ -401,7 +396,7 @@ impl RouteReply {
     #[must_use]
     pub fn redirect_to(path: &str) -> Self {
         let place = HeaderValue::from_str(path).unwrap_or(HeaderValue::from_static("/"));
-        Self::text("text/plain; charset=utf-8", String::new())
+        Self::bytes("text/plain; charset=utf-8", String::new())
             .with_status(StatusCode::SEE_OTHER)
             .with_header(header::LOCATION, place)
     }

@@ -130,7 +130,8 @@ const LOOKS_AT_TEXTS: [&str; 2] =
 
 impl Route {
     /// A route without a body or a query, which answers 200.
-    const fn new(
+    #[must_use]
+    pub const fn new(
         method: &'static str,
         path: &'static str,
         access: Access,
