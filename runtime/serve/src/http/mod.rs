@@ -582,11 +582,7 @@ pub(crate) async fn run_blocking<T: Send + 'static>(
 ) -> Result<T, Problem> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
         tracing::error!(%error, "a request ended in a panic");
-        Err(Problem::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "failed",
-            "the server failed; see its log for the reason",
-        ))
+        Err(Problem::failed("the server failed; see its log for the reason"))
     })
 }
 
