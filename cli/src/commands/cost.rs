@@ -47,21 +47,13 @@ enum By {
 }
 
 impl By {
-    fn name(self) -> &'static str {
+    /// Its name for programs, and its heading for people.
+    fn words(self) -> (&'static str, &'static str) {
         match self {
-            Self::Run => "run",
-            Self::Model => "model",
-            Self::Workflow => "workflow",
-            Self::Day => "day",
-        }
-    }
-
-    fn heading(self) -> &'static str {
-        match self {
-            Self::Run => "RUN",
-            Self::Model => "MODEL",
-            Self::Workflow => "WORKFLOW",
-            Self::Day => "DAY",
+            Self::Run => ("run", "RUN"),
+            Self::Model => ("model", "MODEL"),
+            Self::Workflow => ("workflow", "WORKFLOW"),
+            Self::Day => ("day", "DAY"),
         }
     }
 }
@@ -152,6 +144,7 @@ impl Sum {
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {
+    let (by, heading) = args.by.words();
     let pricing = models::usable_prices()?;
     let store = prepare::runtime(Mode::Human)?.store()?;
     // Newest first, as listed by the store.
@@ -186,7 +179,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     if args.json {
         let object = |(key, name, sum): &(String, String, Sum)| {
             let mut object = sum.to_json();
-            object[args.by.name()] = json!(key);
+            object[by] = json!(key);
             if args.by == By::Run {
                 object["name"] = json!(name);
             }
@@ -194,8 +187,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         };
         let all: Vec<Value> = rows.iter().map(object).collect();
         let budgets: Vec<Value> = budgets.iter().map(budget_object).collect();
-        let answer =
-            json!({ "by": args.by.name(), "rows": all, "total": total.to_json(), "budgetsOfToday": budgets });
+        let answer = json!({ "by": by, "rows": all, "total": total.to_json(), "budgetsOfToday": budgets });
         return print_json(&mut out, &answer);
     }
     if rows.is_empty() {
@@ -203,8 +195,12 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         write_budgets(&mut out, &budgets)?;
         return finish(out);
     }
-    let mut table = Table::new(&[args.by.heading(), "CALLS", "TOKENS IN", "OUT", "COST", "", ""])
-        .numeric_columns(&["CALLS", "TOKENS IN", "OUT", "COST"]);
+    let mut table = Table::new(&[heading, "CALLS", "TOKENS IN", "OUT", "COST", "", ""]).numeric_columns(&[
+        "CALLS",
+        "TOKENS IN",
+        "OUT",
+        "COST",
+    ]);
     for (key, name, sum) in &rows {
         let key = match args.by {
             // The end of an id is enough.
