@@ -195,12 +195,9 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         write_budgets(&mut out, &budgets)?;
         return finish(out);
     }
-    let mut table = Table::new(&[heading, "CALLS", "TOKENS IN", "OUT", "COST", "", ""]).numeric_columns(&[
-        "CALLS",
-        "TOKENS IN",
-        "OUT",
-        "COST",
-    ]);
+    let numeric = ["CALLS", "TOKENS IN", "OUT", "COST"];
+    let mut table =
+        Table::new(&[heading, "CALLS", "TOKENS IN", "OUT", "COST", "", ""]).numeric_columns(&numeric);
     for (key, name, sum) in &rows {
         let key = match args.by {
             // The end of an id is enough.
