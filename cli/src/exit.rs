@@ -1,11 +1,13 @@
 //! Exit codes and errors of commands.
 
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use lobster_runtime::code::{Code, FailureCode};
 use lobster_runtime::envelope::Failure;
+use lobster_runtime::json;
+use serde::Serialize;
 
 /// The exit codes, on which people and programs rely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,3 +121,15 @@ impl From<lobster_runtime::setting::BadSetting> for CommandError {
 
 /// The outcome of a command.
 pub(crate) type CommandResult = Result<Exit, CommandError>;
+
+/// Ends a command that has written all of its output.
+pub(crate) fn finish(mut out: impl Write) -> CommandResult {
+    out.flush()?;
+    Ok(Exit::OK)
+}
+
+/// Answers a program with JSON.
+pub(crate) fn print_json(out: &mut impl Write, answer: &impl Serialize) -> CommandResult {
+    writeln!(out, "{}", json::pretty(answer))?;
+    Ok(Exit::OK)
+}

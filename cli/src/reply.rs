@@ -13,7 +13,7 @@ use lobster_runtime::sync::lock;
 use serde_json::{Value, json};
 
 use crate::console_link::page_address;
-use crate::exit::{CommandError, CommandResult, Exit};
+use crate::exit::{CommandError, CommandResult, Exit, finish};
 use crate::failed_run;
 use crate::live;
 use crate::render::print_to_stderr;
@@ -227,6 +227,5 @@ fn print_pretty(value: &impl serde::Serialize) -> CommandResult {
     let mut out = std::io::BufWriter::with_capacity(64 << 10, stdout());
     json::write_pretty(&mut out, value).map_err(std::io::Error::from)?;
     out.write_all(b"\n")?;
-    out.flush()?;
-    Ok(Exit::OK)
+    finish(out)
 }

@@ -283,21 +283,27 @@ pub(crate) fn pick_file(verb: &str) -> Result<PathBuf, CommandError> {
     Ok(files.swap_remove(pick_row(&rows, &format!("Which file should `{verb}` take?"))?))
 }
 
+/// Asks on stderr and reads the next line, or fails with `without` at the end of input.
+fn read_answer(question: &str, without: &str) -> Result<String, CommandError> {
+    let mut err = io::stderr().lock();
+    write!(err, "{question} ")?;
+    err.flush()?;
+    drop(err);
+    let mut answer = String::new();
+    if io::stdin().lock().read_line(&mut answer)? == 0 {
+        print_to_stderr("");
+        return Err(CommandError::usage(without));
+    }
+    Ok(answer)
+}
+
 /// Asks the person at the terminal until the text is accepted.
 pub(crate) fn ask_text<T>(
     question: &str,
     accept: impl Fn(&str) -> Result<T, String>,
 ) -> Result<T, CommandError> {
     loop {
-        let mut err = io::stderr().lock();
-        write!(err, "{} ", one_line(question))?;
-        err.flush()?;
-        drop(err);
-        let mut answer = String::new();
-        if io::stdin().lock().read_line(&mut answer)? == 0 {
-            print_to_stderr("");
-            return Err(CommandError::usage("nothing was typed"));
-        }
+        let answer = read_answer(&one_line(question), "nothing was typed")?;
         match accept(answer.trim()) {
             Ok(accepted) => return Ok(accepted),
             Err(why) => print_to_stderr(&format!("{}: {why}", one_line(answer.trim()))),
@@ -314,15 +320,7 @@ pub(crate) fn pick_row(rows: &[Vec<String>], question: &str) -> Result<usize, Co
         print_to_stderr(&format!("{:>3}  {line}", index + 1));
     }
     loop {
-        let mut err = io::stderr().lock();
-        write!(err, "{} [1] ", one_line(question))?;
-        err.flush()?;
-        drop(err);
-        let mut answer = String::new();
-        if io::stdin().lock().read_line(&mut answer)? == 0 {
-            print_to_stderr("");
-            return Err(CommandError::usage("nothing was chosen"));
-        }
+        let answer = read_answer(&format!("{} [1]", one_line(question)), "nothing was chosen")?;
         let chosen = match answer.trim() {
             "" => Some(1),
             "q" => return Err(CommandError::usage("nothing was chosen")),

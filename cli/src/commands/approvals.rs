@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::changes;
 use crate::answering::author_by_token;
 use crate::events;
-use crate::exit::{CommandError, CommandResult, Exit};
+use crate::exit::{CommandError, CommandResult, Exit, print_json};
 use crate::live;
 use crate::prepare;
 use crate::render::pager::PagedOutput;
@@ -230,8 +230,7 @@ fn list(store: &Store, args: &Args) -> CommandResult {
     let gates = store.list_approvals(&GateFilter { status, ..GateFilter::default() })?;
     let mut out = PagedOutput::for_reader(args.json);
     if args.json {
-        writeln!(out, "{}", json::pretty(&gates.iter().map(object).collect::<Vec<_>>()))?;
-        return Ok(Exit::OK);
+        return print_json(&mut out, &gates.iter().map(object).collect::<Vec<_>>());
     }
     if gates.is_empty() {
         writeln!(out, "no open questions")?;
@@ -282,8 +281,7 @@ fn show(store: &Store, gate: &Gate, as_json: bool) -> CommandResult {
         let mut shown = object(gate);
         shown["facts"] = json!(view.facts);
         shown["ahead"] = ahead.map_or(Value::Null, |ahead| json!(ahead));
-        writeln!(out, "{}", json::pretty(&shown))?;
-        return Ok(Exit::OK);
+        return print_json(&mut out, &shown);
     }
     let paper = paper("").without_limit();
     // The next actions are shown below, as exactly as they can be known.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use lobster_runtime::audit::{self, AuditEntry, AuditFilter, AuditKind};
 use lobster_runtime::json;
 use lobster_runtime::stage::Mode;
-use lobster_runtime::store::{StoreError, system_clock};
+use lobster_runtime::store::system_clock;
 use serde_json::Value;
 
 use crate::exit::{CommandError, CommandResult, Exit};
@@ -106,7 +106,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let hidden = &runtime.policy().file().audit.redact;
     let mut all = Vec::new();
     let mut timeline = Timeline { rows: Vec::new(), exact: args.full, any: false };
-    let read = audit::read_entries(&store, &filter, hidden, |entry| -> Result<(), Stopped> {
+    let read = audit::read_entries(&store, &filter, hidden, |entry| -> Result<(), CommandError> {
         if args.json {
             all.push(entry);
         } else if args.jsonl {
@@ -157,27 +157,6 @@ impl Timeline {
         // Only the first block has a head.
         let above = usize::from(std::mem::replace(&mut self.any, true));
         lines.iter().skip(above).try_for_each(|line| writeln!(out, "{line}"))
-    }
-}
-
-/// Reading or writing a listing may fail.
-struct Stopped(CommandError);
-
-impl From<StoreError> for Stopped {
-    fn from(error: StoreError) -> Self {
-        Self(error.into())
-    }
-}
-
-impl From<std::io::Error> for Stopped {
-    fn from(error: std::io::Error) -> Self {
-        Self(error.into())
-    }
-}
-
-impl From<Stopped> for CommandError {
-    fn from(stopped: Stopped) -> Self {
-        stopped.0
     }
 }
 

@@ -16,7 +16,7 @@ use lobster_runtime::store::{Blob, RunId, Store};
 use serde_json::{Value, json};
 use similar::{ChangeTag, TextDiff};
 
-use crate::exit::{CommandError, CommandResult, Exit};
+use crate::exit::{CommandError, CommandResult, finish};
 use crate::prepare;
 use crate::render::pager::PagedOutput;
 use crate::render::question::{BOLD, DIM};
@@ -67,8 +67,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         let all = found.iter().map(|changes| changes_as_json(&store, changes));
         let all: Vec<Value> = all.chain(broken.map(|broken| json!({ "broken": broken }))).collect();
         writeln!(out, "{}", json::pretty(&all))?;
-        out.flush()?;
-        return Ok(Exit::OK);
+        return finish(out);
     }
     if found.is_empty() {
         let what = args.step.as_ref().map_or("The run".to_owned(), |step| format!("Step {}", one_line(step)));
@@ -77,15 +76,13 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             "{what} has no recorded changes to files; only steps with `changes: staged` or `changes: review` \
              record them."
         )?;
-        out.flush()?;
-        return Ok(Exit::OK);
+        return finish(out);
     }
     let room = Room::of_stdout();
     for changes in &found {
         print_step(&mut out, &store, changes, args, room)?;
     }
-    out.flush()?;
-    Ok(Exit::OK)
+    finish(out)
 }
 
 /// Converts typed paths to the form of change sets: absolute, with the directory above resolved.

@@ -13,7 +13,7 @@ use lobster_runtime::stages::builtin;
 
 use self::words::KnownWords;
 use super::Cli;
-use crate::exit::{CommandResult, Exit};
+use crate::exit::{CommandResult, finish};
 use crate::render::one_line;
 use crate::stdout::stdout;
 
@@ -77,8 +77,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             }
         }
     }
-    out.flush()?;
-    Ok(Exit::OK)
+    finish(out)
 }
 
 /// Splits a line into words approximately like a shell: quotes and backslashes hold words together. The

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use lobster_runtime::budget::{Amount, SERVICE_KEY, Unit, nano_usd};
-use lobster_runtime::json;
 use lobster_runtime::model::cost::{Ledger, PaidCall};
 use lobster_runtime::model::pricing::Pricing;
 use lobster_runtime::stage::Mode;
@@ -12,7 +11,7 @@ use lobster_runtime::store::{DaySpent, Record, RunFilter, iso};
 use serde_json::{Value, json};
 
 use super::models;
-use crate::exit::{CommandResult, Exit};
+use crate::exit::{CommandResult, finish, print_json};
 use crate::prepare;
 use crate::render::one_line;
 use crate::render::pager::PagedOutput;
@@ -48,21 +47,13 @@ enum By {
 }
 
 impl By {
-    fn name(self) -> &'static str {
+    /// Its name for programs, and its heading for people.
+    fn words(self) -> (&'static str, &'static str) {
         match self {
-            Self::Run => "run",
-            Self::Model => "model",
-            Self::Workflow => "workflow",
-            Self::Day => "day",
-        }
-    }
-
-    fn heading(self) -> &'static str {
-        match self {
-            Self::Run => "RUN",
-            Self::Model => "MODEL",
-            Self::Workflow => "WORKFLOW",
-            Self::Day => "DAY",
+            Self::Run => ("run", "RUN"),
+            Self::Model => ("model", "MODEL"),
+            Self::Workflow => ("workflow", "WORKFLOW"),
+            Self::Day => ("day", "DAY"),
         }
     }
 }
@@ -153,6 +144,7 @@ impl Sum {
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {
+    let (by, heading) = args.by.words();
     let pricing = models::usable_prices()?;
     let store = prepare::runtime(Mode::Human)?.store()?;
     // Newest first, as listed by the store.
@@ -187,7 +179,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     if args.json {
         let object = |(key, name, sum): &(String, String, Sum)| {
             let mut object = sum.to_json();
-            object[args.by.name()] = json!(key);
+            object[by] = json!(key);
             if args.by == By::Run {
                 object["name"] = json!(name);
             }
@@ -195,19 +187,17 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         };
         let all: Vec<Value> = rows.iter().map(object).collect();
         let budgets: Vec<Value> = budgets.iter().map(budget_object).collect();
-        let answer =
-            json!({ "by": args.by.name(), "rows": all, "total": total.to_json(), "budgetsOfToday": budgets });
-        writeln!(out, "{}", json::pretty(&answer))?;
-        return Ok(Exit::OK);
+        let answer = json!({ "by": by, "rows": all, "total": total.to_json(), "budgetsOfToday": budgets });
+        return print_json(&mut out, &answer);
     }
     if rows.is_empty() {
         writeln!(out, "no model calls")?;
         write_budgets(&mut out, &budgets)?;
-        out.flush()?;
-        return Ok(Exit::OK);
+        return finish(out);
     }
-    let mut table = Table::new(&[args.by.heading(), "CALLS", "TOKENS IN", "OUT", "COST", "", ""])
-        .numeric_columns(&["CALLS", "TOKENS IN", "OUT", "COST"]);
+    let numeric = ["CALLS", "TOKENS IN", "OUT", "COST"];
+    let mut table =
+        Table::new(&[heading, "CALLS", "TOKENS IN", "OUT", "COST", "", ""]).numeric_columns(&numeric);
     for (key, name, sum) in &rows {
         let key = match args.by {
             // The end of an id is enough.
@@ -224,8 +214,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     table.push(last);
     table.print_to(&mut out, Room::of_stdout())?;
     write_budgets(&mut out, &budgets)?;
-    out.flush()?;
-    Ok(Exit::OK)
+    finish(out)
 }
 
 /// Prints the use of today's budgets.

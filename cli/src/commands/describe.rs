@@ -16,15 +16,14 @@ use serde_json::{Value, json};
 
 use super::Cli;
 use crate::COMPATIBLE_WITH;
-use crate::exit::{CommandResult, Exit};
+use crate::exit::{CommandResult, finish};
 use crate::stdout::stdout;
 
 pub(crate) fn run() -> CommandResult {
     let mut out = std::io::BufWriter::new(stdout());
     json::write_pretty(&mut out, &describe_cli()).map_err(std::io::Error::from)?;
     out.write_all(b"\n")?;
-    out.flush()?;
-    Ok(Exit::OK)
+    finish(out)
 }
 
 fn describe_cli() -> Value {

@@ -9,7 +9,7 @@ use lobster_runtime::store::iso;
 use lobster_runtime::store::service::MAX_EVENT_DATA;
 use serde_json::{Value, json};
 
-use crate::exit::{CommandError, CommandResult, Exit};
+use crate::exit::{CommandError, CommandResult, Exit, finish, print_json};
 use crate::prepare;
 use crate::render::pager::PagedOutput;
 use crate::render::table::{Room, Table};
@@ -114,8 +114,7 @@ fn list_events(count: usize, as_json: bool) -> CommandResult {
                 json!({ "run": one.run.to_string(), "path": one.path, "until": one.due.map(iso), "event": one.event })
             })
             .collect();
-        writeln!(out, "{}", json::pretty(&json!({ "events": events, "waits": waits })))?;
-        return Ok(Exit::OK);
+        return print_json(&mut out, &json!({ "events": events, "waits": waits }));
     }
     if events.is_empty() && waits.is_empty() {
         writeln!(out, "no event was sent, and no run waits for a time or an event")?;
@@ -148,6 +147,5 @@ fn list_events(count: usize, as_json: bool) -> CommandResult {
         }
         table.print_to(&mut out, Room::of_stdout())?;
     }
-    out.flush()?;
-    Ok(Exit::OK)
+    finish(out)
 }

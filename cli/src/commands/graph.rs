@@ -9,7 +9,7 @@ use lobster_runtime::language::workflow::merge_args;
 use lobster_runtime::runtime::{load_workflow_to_draw, tidy_path};
 use serde_json::{Value, json};
 
-use crate::exit::{CommandError, CommandResult, Exit};
+use crate::exit::{CommandError, CommandResult, finish};
 use crate::option_values;
 use crate::stdout::stdout;
 use crate::which;
@@ -91,6 +91,5 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
     let args = merge_args(&workflow, &given);
     let mut out = stdout();
     out.write_all(graph::draw_workflow(&workflow, &args, format).as_bytes())?;
-    out.flush()?;
-    Ok(Exit::OK)
+    finish(out)
 }

@@ -9,7 +9,7 @@ use lobster_runtime::stage::StageSpec;
 use lobster_runtime::stages::builtin;
 
 use super::Cli;
-use crate::exit::{CommandError, CommandResult, Exit};
+use crate::exit::{CommandError, CommandResult, finish};
 use crate::render::pager::PagedOutput;
 use crate::render::question::BOLD;
 use crate::render::table::Room;
@@ -175,8 +175,7 @@ fn stage_page(spec: &StageSpec) -> String {
 fn print_page(text: &str) -> CommandResult {
     let mut out = PagedOutput::through_pager();
     out.write_all(text.as_bytes())?;
-    out.flush()?;
-    Ok(Exit::OK)
+    finish(out)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
-use crate::exit::{CommandError, CommandResult, Exit};
+use crate::exit::{CommandError, CommandResult, finish};
 use crate::stdout::stdout;
 use crate::which;
 use crate::whole_files::write_new;
@@ -108,8 +108,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     if kind == Kind::Agent {
         writeln!(out, "  lobster mcp --workflows {}     for an agent", args.dir.display())?;
     }
-    out.flush()?;
-    Ok(Exit::OK)
+    finish(out)
 }
 
 /// Each kind with its name and its help.

@@ -8,7 +8,7 @@ use lobster_runtime::json;
 use lobster_runtime::model::pricing::{AS_OF, Origin, Pricing, Rate, VARIABLE, prices_file, read_rates};
 use serde_json::{Value, json};
 
-use crate::exit::{CommandError, CommandResult, Exit};
+use crate::exit::{CommandError, CommandResult, Exit, print_json};
 use crate::render::one_line;
 use crate::render::pager::PagedOutput;
 use crate::render::table::{Cell, Room, Table};
@@ -200,8 +200,7 @@ fn update_prices(file: &Path, as_json: bool) -> CommandResult {
             .map(|(model, old, new)| json!({ "model": model, "before": old, "price": new }))
             .collect();
         let answer = json!({ "file": place.display().to_string(), "changed": all });
-        writeln!(out, "{}", json::pretty(&answer))?;
-        return Ok(Exit::OK);
+        return print_json(&mut out, &answer);
     }
     for (model, old, new) in &changed {
         let new = format!("{} in, {} out", format_dollars(new.input), format_dollars(new.output));

@@ -142,7 +142,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         Action::Explain { words, policy, shell, json } => {
             let place = PolicySources { place: Some(Path::new(".")), run: None };
             let runtime = prepare::runtime_under(Mode::Human, &place)?;
-            let policy = policy_or(policy.as_deref(), &runtime)?;
+            let policy = policy.as_deref().map_or_else(|| Ok(runtime.policy().clone()), load_policy)?;
             let mut env = runtime.decision_env_under(&policy);
             if let Some(dialect) = shell {
                 env = env.with_shell(Shell::example(*dialect));
@@ -187,11 +187,6 @@ fn load_policy(path: &Path) -> Result<Policy, CommandError> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| CommandError::failed(format!("{}: {error}", path.display())))?;
     Policy::load(&text, &path.display().to_string()).map_err(CommandError::failed)
-}
-
-/// The given file, else the policy in force.
-fn policy_or(path: Option<&Path>, runtime: &Runtime) -> Result<Policy, CommandError> {
-    path.map_or_else(|| Ok(runtime.policy().clone()), load_policy)
 }
 
 fn observe_runs(runtime: &Runtime, runs: &[String]) -> Result<Vec<Observed>, CommandError> {

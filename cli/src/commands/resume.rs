@@ -19,6 +19,7 @@ use crate::logging;
 use crate::option_values;
 use crate::prepare;
 use crate::render::{harmless, print_to_stderr};
+use crate::reply::ResultPrinter;
 use crate::which;
 
 /// Answers a question, or continues a run that failed or was interrupted.
@@ -302,24 +303,27 @@ fn build_request(words: Words) -> Result<ResumeRequest, Failure> {
 
 pub(crate) fn run(words: &[String]) -> CommandResult {
     end_with_run();
-    let reply = crate::reply::ResultPrinter::for_reader();
-    let mut words = match scan_words(words) {
+    let reply = ResultPrinter::for_reader();
+    let words = match scan_words(words) {
         Ok(words) => words,
         Err(failure) => return reply.report_failure(&failure),
     };
     let reply = match words.mode.as_deref() {
         None => reply,
-        Some("tool") => crate::reply::ResultPrinter::new(Mode::Tool),
-        Some("human") => crate::reply::ResultPrinter::new(Mode::Human),
+        Some("tool") => ResultPrinter::new(Mode::Tool),
+        Some("human") => ResultPrinter::new(Mode::Human),
         Some(other) => {
             return reply.report_failure(&Failure::parse_error(format!(
                 "resume --mode must be human or tool, not {other:?}"
             )));
         }
     };
-    if let Err(error) = logging::start(&words.log) {
-        return reply.report_failure(&Failure::parse_error(error.message));
-    }
+    resume(words, &reply).unwrap_or_else(|failure| reply.report_failure(&failure))
+}
+
+/// Resumes what the words name, and reports the result. A failure means that nothing was resumed.
+fn resume(mut words: Words, reply: &ResultPrinter) -> Result<CommandResult, Failure> {
+    logging::start(&words.log).map_err(|error| Failure::parse_error(error.message))?;
     let notify = words.notify.clone();
     let no_cache = words.no_cache;
     let events = words.events.clone();
@@ -336,25 +340,13 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
         let picked = prepare::runtime(Mode::Tool)
             .and_then(|runtime| Ok(runtime.store()?))
             .and_then(|store| which::pick_run(&store, "resume", can_go_on));
-        match picked {
-            Ok(run) => words.run = Some(run.to_string()),
-            Err(error) => return reply.report_failure(&error.into()),
-        }
+        words.run = Some(picked?.to_string());
     }
     if let (Some(run), None, None) = (&words.run, &words.token, &words.id) {
-        let task = match with_run(&words) {
-            Ok(task) => task,
-            Err(failure) => return reply.report_failure(&failure),
-        };
-        let run = &match resolve_run(run) {
-            Ok(run) => run,
-            Err(error) => return reply.report_failure(&error.into()),
-        };
+        let task = with_run(&words)?;
+        let run = &resolve_run(run)?;
         let find = |runtime: &Runtime| runtime.store().ok()?.find_run(run).ok();
-        let runtime = match runtime_of(&find) {
-            Ok(runtime) => runtime,
-            Err(error) => return reply.report_failure(&error.into()),
-        };
+        let runtime = runtime_of(&find)?;
         let result = match task {
             WithRun::GoOn(interrupted, how) if words.take_over && !words.hand_over => {
                 replay::take_over(&runtime, run, interrupted, how)
@@ -368,35 +360,20 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
             }
             WithRun::Cancel => replay::cancel_run(&runtime, run),
         };
-        return reply.report_result(&runtime, result, false);
+        return Ok(reply.report_result(&runtime, result, false));
     }
     let hand_over = words.hand_over;
-    match build_request(words) {
-        Ok(mut request) => {
-            let find = |runtime: &Runtime| replay::run_of_gate(runtime, &request.gate);
-            let runtime = match runtime_of(&find) {
-                Ok(runtime) => runtime,
-                Err(error) => return reply.report_failure(&error.into()),
-            };
-            request.author = match author_by_token(&runtime, &request.gate) {
-                Ok(author) => author,
-                Err(failure) => return reply.report_failure(&failure),
-            };
-            let answer = if hand_over { replay::record_answer } else { replay::answer_and_resume };
-            reply.report_result(&runtime, answer(&runtime, &request), false)
-        }
-        Err(failure) => reply.report_failure(&failure),
-    }
+    let mut request = build_request(words)?;
+    let find = |runtime: &Runtime| replay::run_of_gate(runtime, &request.gate);
+    let runtime = runtime_of(&find)?;
+    request.author = author_by_token(&runtime, &request.gate)?;
+    let answer = if hand_over { replay::record_answer } else { replay::answer_and_resume };
+    Ok(reply.report_result(&runtime, answer(&runtime, &request), false))
 }
 
 /// True if `resume` can continue a run in this state.
 fn can_go_on(standing: Standing) -> bool {
-    match standing {
-        Standing::Failed | Standing::Interrupted => true,
-        Standing::Running | Standing::Waiting | Standing::Cancelling | Standing::Ok | Standing::Cancelled => {
-            false
-        }
-    }
+    matches!(standing, Standing::Failed | Standing::Interrupted)
 }
 
 /// The id of the run that `@` and similar words refer to. Other texts are returned unchanged; the

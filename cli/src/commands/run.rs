@@ -103,13 +103,6 @@ struct Words {
     rest: Vec<String>,
 }
 
-impl Words {
-    /// True if the words name neither a file nor a pipeline.
-    fn names_nothing(&self) -> bool {
-        self.file.is_none() && self.pipeline.is_none() && self.rest.is_empty()
-    }
-}
-
 /// Takes lobster's options out of the words, like the incumbent, but only up to the name of a pipeline
 /// command: after it they belong to that command.
 fn scan_words(words: &[String], is_stage: impl Fn(&str) -> bool) -> Result<Words, CommandError> {
@@ -204,8 +197,9 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
         }
     };
     let reply = ResultPrinter::new(mode);
+    let names_nothing = words.file.is_none() && words.pipeline.is_none() && words.rest.is_empty();
     let words = match mode {
-        Mode::Human if words.names_nothing() && which::can_ask() => {
+        Mode::Human if names_nothing && which::can_ask() => {
             Words { file: Some(which::pick_file("run")?.display().to_string()), ..words }
         }
         _ => words,

@@ -3,14 +3,13 @@
 use std::io::Write;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use lobster_runtime::json;
 use lobster_runtime::replay::{Standing, last_end, runs_with_standing};
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::service::StartState;
 use lobster_runtime::store::{RunFilter, RunSummary, Store, iso};
 use serde_json::{Value, json};
 
-use crate::exit::{CommandResult, Exit};
+use crate::exit::{CommandResult, Exit, finish, print_json};
 use crate::prepare;
 use crate::render::one_line;
 use crate::render::pager::PagedOutput;
@@ -86,8 +85,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let mut out = PagedOutput::for_reader(args.json);
     if args.json {
         let runs: Vec<Value> = rows.iter().map(|row| row.to_json(&store)).collect();
-        writeln!(out, "{}", json::pretty(&runs))?;
-        return Ok(Exit::OK);
+        return print_json(&mut out, &runs);
     }
     if rows.is_empty() {
         writeln!(out, "no runs")?;
@@ -107,8 +105,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             writeln!(out, "`lobster resume {id}` continues {name}{}", by.unwrap_or_default())?;
         }
     }
-    out.flush()?;
-    Ok(Exit::OK)
+    finish(out)
 }
 
 /// An entry of the list.

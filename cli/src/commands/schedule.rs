@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use lobster_runtime::audit::parse_time;
-use lobster_runtime::json;
 use lobster_runtime::setting::INITIATED_BY;
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::iso;
@@ -18,7 +17,7 @@ use lobster_serve::watch::unreadable_files;
 use lobster_serve::workflows::{Content, read_candidate};
 use serde_json::{Map, Value, json};
 
-use crate::exit::{CommandError, CommandResult, Exit};
+use crate::exit::{CommandError, CommandResult, Exit, finish, print_json};
 use crate::prepare;
 use crate::render::pager::PagedOutput;
 use crate::render::table::{Cell, Room, Table};
@@ -205,8 +204,7 @@ fn list_schedules(as_json: bool) -> CommandResult {
     let mut out = PagedOutput::for_reader(as_json);
     if as_json {
         let rows: Vec<Value> = rows.iter().map(schedule_as_json).collect();
-        writeln!(out, "{}", json::pretty(&rows))?;
-        return Ok(Exit::OK);
+        return print_json(&mut out, &rows);
     }
     let without: Vec<_> = service
         .list_workflows()?
@@ -250,8 +248,7 @@ fn list_schedules(as_json: bool) -> CommandResult {
             writeln!(out, "{} does not watch {}", workflow.name, one_line(&file))?;
         }
     }
-    out.flush()?;
-    Ok(Exit::OK)
+    finish(out)
 }
 
 /// The next time of a schedule, in words.
@@ -336,16 +333,11 @@ fn run_now(name: &str, given: &[String]) -> CommandResult {
     let args = Value::Object(args);
     lobster_serve::workflows::check_args(&Content::from_registered(&workflow), &args)
         .map_err(CommandError::usage)?;
+    let detail = json!({ "schedule": row.as_ref().map(ScheduleRow::display_name) });
     let start = NewStart {
-        workflow: workflow.n,
-        digest: workflow.digest,
         schedule: row.as_ref().map(|row| row.n),
-        cause: "manual".to_owned(),
-        detail: json!({ "schedule": row.as_ref().map(ScheduleRow::display_name) }),
-        args,
         actor: run_initiator()?,
-        is_serial: false,
-        refusal: None,
+        ..lobster_serve::workflows::new_start(&workflow, "manual", detail, args)
     };
     let run = service.enqueue_start(&start, &workflow.name, ORIGIN)?;
     print_line(&run.to_string());

@@ -8,7 +8,7 @@ use lobster_runtime::runtime::{LoginState, NamedSecret, Runtime};
 use lobster_runtime::stage::Mode;
 use serde_json::json;
 
-use crate::exit::{CommandError, CommandResult, Exit};
+use crate::exit::{CommandError, CommandResult, Exit, print_json};
 use crate::prepare;
 use crate::render::one_line;
 use crate::render::table::{Cell, Room, Table};
@@ -78,8 +78,7 @@ fn list_secrets(runtime: &Runtime, as_json: bool) -> CommandResult {
     let (secrets, place) = runtime.named_secrets();
     let mut out = stdout();
     if as_json {
-        writeln!(out, "{}", json::pretty(&json!(secrets)))?;
-        return Ok(Exit::OK);
+        return print_json(&mut out, &json!(secrets));
     }
     if secrets.is_empty() {
         writeln!(out, "no secrets are configured; lobster looks for them in {place}")?;

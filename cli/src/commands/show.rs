@@ -18,7 +18,7 @@ use lobster_runtime::store::service::StartState;
 use lobster_runtime::store::{Event, Record, RunId, RunSummary, Store, iso};
 use serde_json::{Value, json};
 
-use crate::exit::{CommandResult, Exit};
+use crate::exit::{CommandResult, finish, print_json};
 use crate::prepare;
 use crate::render::pager::PagedOutput;
 use crate::render::question::{BOLD, DIM};
@@ -62,8 +62,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             .map(|record| json!({ "seq": record.seq, "at": iso(record.at), "hash": record.hash(), "event": record.event }))
             .chain(broken.map(|broken| json!({ "broken": broken })))
             .collect();
-        writeln!(out, "{}", json::pretty(&records))?;
-        return Ok(Exit::OK);
+        return print_json(&mut out, &records);
     }
     let status = read_standing(&store, &run);
     let pinned = if run.pinned { ", pinned" } else { "" };
@@ -102,8 +101,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             print_details(&mut out, line)?;
         }
     }
-    out.flush()?;
-    Ok(Exit::OK)
+    finish(out)
 }
 
 /// Arguments are cut at this length, except with `--full`.

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use crate::exit::{CommandResult, Exit};
+use crate::exit::{CommandResult, finish};
 use crate::stdout::stdout;
 
 /// Prints a short guide to lobster for an agent.
@@ -16,6 +16,5 @@ pub(crate) struct Args {}
 pub(crate) fn run(_: &Args) -> CommandResult {
     let mut out = stdout();
     out.write_all(include_bytes!("skill.md"))?;
-    out.flush()?;
-    Ok(Exit::OK)
+    finish(out)
 }

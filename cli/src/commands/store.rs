@@ -13,7 +13,7 @@ use lobster_runtime::store::{CopyReport, GcPolicy, GcReport, Problem, Store, dam
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::exit::{CommandError, CommandResult, Exit};
+use crate::exit::{CommandError, CommandResult, Exit, print_json};
 use crate::prepare;
 use crate::render::{one_line, print_to_stderr, units};
 use crate::retention::Retention;
@@ -175,8 +175,7 @@ fn with_code(report: &impl Serialize, code: CodeUse) -> Result<Value, CommandErr
 fn print_gc(report: &GcReport, code: CodeUse, dry_run: bool, as_json: bool) -> CommandResult {
     let mut out = stdout();
     if as_json {
-        writeln!(out, "{}", json::pretty(&with_code(report, code)?))?;
-        return Ok(Exit::OK);
+        return print_json(&mut out, &with_code(report, code)?);
     }
     let verb = if dry_run { "would remove" } else { "removed" };
     writeln!(
@@ -261,8 +260,7 @@ fn print_stats(store: &Store, code: CodeUse, as_json: bool) -> CommandResult {
     let stats = store.stats()?;
     let mut out = stdout();
     if as_json {
-        writeln!(out, "{}", json::pretty(&with_code(&stats, code)?))?;
-        return Ok(Exit::OK);
+        return print_json(&mut out, &with_code(&stats, code)?);
     }
     writeln!(out, "{}", store.dir().display())?;
     let (runs, records) = (units::format_count(stats.runs), units::count_noun(stats.records, "record"));

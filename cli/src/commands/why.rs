@@ -7,7 +7,7 @@ use lobster_runtime::replay::{self, Difference, WhyError};
 use lobster_runtime::stage::Mode;
 use serde_json::Value;
 
-use crate::exit::{CommandError, CommandResult, Exit};
+use crate::exit::{CommandError, CommandResult, Exit, print_json};
 use crate::prepare;
 use crate::render::Quoting;
 use crate::stdout::stdout;
@@ -63,8 +63,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     why.broken.iter().for_each(prepare::warn_of_damage);
     let mut out = stdout();
     if args.json {
-        writeln!(out, "{}", json::pretty(&why))?;
-        return Ok(Exit::OK);
+        return print_json(&mut out, &why);
     }
     let mut out = Quoting::new(out);
     writeln!(out, "{}", why.to_sentence())?;

@@ -391,15 +391,8 @@ impl Model {
         line.reused += usize::from(reused);
         line.bytes += outcome.output.or(outcome.stdout).map_or(0, |blob| blob.len);
         line.last = Some(outcome.status);
-        match outcome.status {
-            StepStatus::Failed | StepStatus::TimedOut | StepStatus::Refused => {
-                line.failure = Some(failure_reason(outcome));
-            }
-            StepStatus::Ok
-            | StepStatus::Skipped
-            | StepStatus::Interrupted
-            | StepStatus::Cancelled
-            | StepStatus::Waiting => {}
+        if matches!(outcome.status, StepStatus::Failed | StepStatus::TimedOut | StepStatus::Refused) {
+            line.failure = Some(failure_reason(outcome));
         }
     }
 
@@ -472,15 +465,13 @@ fn step_fold(step: &Step) -> Option<Fold> {
             all: Some(branches.len()),
             ..Fold::default()
         }),
-        Work::ForEach { steps, .. } => {
+        // The number of rounds is not known yet.
+        Work::ForEach { steps, .. } | Work::Repeat { steps, .. } => {
             Some(Fold { kind: FoldKind::Rounds, per_round: steps.len(), ..Fold::default() })
         }
-        // The number of rounds is unknown.
-        Work::Repeat { steps, .. } => {
-            Some(Fold { kind: FoldKind::Rounds, per_round: steps.len(), ..Fold::default() })
+        Work::Switch { .. } | Work::Workflow { .. } => {
+            Some(Fold { kind: FoldKind::Steps, per_round: 1, ..Fold::default() })
         }
-        Work::Switch { .. } => Some(Fold { kind: FoldKind::Steps, per_round: 1, ..Fold::default() }),
-        Work::Workflow { .. } => Some(Fold { kind: FoldKind::Steps, per_round: 1, ..Fold::default() }),
         Work::Nothing
         | Work::Shell(_)
         | Work::Pipeline(_)

@@ -108,13 +108,10 @@ impl<'a> Conversation<'a> {
         self.show_screen()?;
         loop {
             self.show_choices()?;
-            let line = match self.lines.next(self.deadline, self.cancel)? {
-                Typed::Line(line) => line,
-                // An incomplete line is not an answer.
-                Typed::End(_) => {
-                    let _ = self.voice.print_text("\n");
-                    return Ok((Said::Later, Some(Left::Gone)));
-                }
+            // An incomplete line is not an answer.
+            let Typed::Line(line) = self.lines.next(self.deadline, self.cancel)? else {
+                let _ = self.voice.print_text("\n");
+                return Ok((Said::Later, Some(Left::Gone)));
             };
             match self.parse_wish(&line) {
                 Wish::Answer(_) if !(self.is_input() || self.has_shown_commands) => {
@@ -156,10 +153,7 @@ impl<'a> Conversation<'a> {
             true => format!("{prompt}\n> "),
             false => format!("{prompt} [y/N] "),
         })?;
-        let line = match self.lines.next(self.deadline, self.cancel)? {
-            Typed::Line(line) => line,
-            Typed::End(line) => line,
-        };
+        let (Typed::Line(line) | Typed::End(line)) = self.lines.next(self.deadline, self.cancel)?;
         let refused = |why: String| Ok((Said::Later, Some(Left::Unanswered(why))));
         match self.parse_wish(&line) {
             Wish::Answer(text) => match (self.question.accept)(text) {
@@ -282,9 +276,8 @@ impl<'a> Conversation<'a> {
                 _ => format!("{seen} of {all} lines [Enter: more, a: all, q: back] "),
             };
             self.voice.print_text(&paper.paint(DIM, &ask))?;
-            let line = match self.lines.next(self.deadline, self.cancel)? {
-                Typed::Line(line) => line,
-                Typed::End(_) => return Err(Broken::Gone),
+            let Typed::Line(line) = self.lines.next(self.deadline, self.cancel)? else {
+                return Err(Broken::Gone);
             };
             if paper.styled {
                 // The prompt line is replaced by the next page.
@@ -331,9 +324,8 @@ impl<'a> Conversation<'a> {
                 paper.paint(BOLD, "Rule?"),
                 paper.paint(DIM, choices)
             ))?;
-            let line = match self.lines.next(self.deadline, self.cancel)? {
-                Typed::Line(line) => line,
-                Typed::End(_) => return Err(Broken::Gone),
+            let Typed::Line(line) = self.lines.next(self.deadline, self.cancel)? else {
+                return Err(Broken::Gone);
             };
             match (line.trim().to_ascii_lowercase().as_str(), weighed) {
                 ("k" | "keep", Ok(weighed)) => match draft.save_rule(&weighed) {

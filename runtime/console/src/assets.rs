@@ -17,24 +17,9 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
     Digest::of_bytes(format!("{STYLE}{SCRIPT}{EDITOR}{PASSKEY}").as_bytes()).to_string()[..12].to_owned()
 });
 
-/// The address of the style sheet.
-pub(crate) fn style_url() -> String {
-    format!("/assets/console.css?{}", *VERSION)
-}
-
-/// The address of the script.
-pub(crate) fn script_url() -> String {
-    format!("/assets/console.js?{}", *VERSION)
-}
-
-/// The address of the editor's script.
-pub(crate) fn editor_url() -> String {
-    format!("/assets/editor.js?{}", *VERSION)
-}
-
-/// The address of the script of passkeys.
-pub(crate) fn passkey_url() -> String {
-    format!("/assets/passkey.js?{}", *VERSION)
+/// The address of a file of this version.
+pub(crate) fn url_of(name: &str) -> String {
+    format!("/assets/{name}?{}", *VERSION)
 }
 
 pub(crate) fn serve_file(_: &App, asked: &Asked) -> Result<RouteReply, Problem> {

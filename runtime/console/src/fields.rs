@@ -18,26 +18,18 @@ const MOST: usize = 40;
 pub(crate) fn schema_of(args: &[ArgSpec]) -> Value {
     let mut properties = Map::new();
     for spec in args {
-        let mut field = Map::new();
-        match (&spec.kind, &spec.default) {
-            (Some(kind), _) => {
-                field.insert("type".to_owned(), kind.as_str().into());
-            }
-            // An argument without a type whose default is text takes text.
-            (None, Some(Value::String(_))) if spec.choices.is_none() => {
-                field.insert("type".to_owned(), "string".into());
-            }
-            (None, _) => {}
-        }
-        if let Some(choices) = &spec.choices {
-            field.insert("enum".to_owned(), choices.clone().into());
-        }
-        if let Some(default) = &spec.default {
-            field.insert("default".to_owned(), default.clone());
-        }
-        if let Some(description) = &spec.description {
-            field.insert("description".to_owned(), description.as_str().into());
-        }
+        let kind = match (&spec.kind, &spec.default) {
+            (Some(kind), _) => Some(kind.as_str()),
+            (None, Some(Value::String(_))) if spec.choices.is_none() => Some("string"),
+            (None, _) => None,
+        };
+        let field = [
+            ("type", kind.map(Value::from)),
+            ("enum", spec.choices.clone().map(Value::from)),
+            ("default", spec.default.clone()),
+            ("description", spec.description.clone().map(Value::from)),
+        ];
+        let field = field.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
         properties.insert(spec.name.clone(), Value::Object(field));
     }
     let required: Vec<&str> =
@@ -118,13 +110,15 @@ fn render_input(
     let about = schema.get("description").and_then(Value::as_str);
     let id = format!("id-{key}");
     let hint = about.map(|_| format!("about-{key}"));
-    let label = html! { (name) @if !required { span class="muted" { " (optional)" } } };
     html! {
         div class="field" {
+            label for=(id) {
+                (name) @if !required { span class="muted" { " (optional)" } }
+                @if kind == Kind::Json { span class="muted" { " as JSON" } }
+            }
             @match kind {
                 Kind::Choice => {
                     @let choices = schema["enum"].as_array().map(Vec::as_slice).unwrap_or_default();
-                    label for=(id) { (label) }
                     select id=(id) name=(key) required[required] aria-describedby=[hint.as_deref()] {
                         @if !required || shown.is_empty() { option value="" { "—" } }
                         @for choice in choices {
@@ -134,7 +128,6 @@ fn render_input(
                     }
                 }
                 Kind::Boolean => {
-                    label for=(id) { (label) }
                     select id=(id) name=(key) required[required] aria-describedby=[hint.as_deref()] {
                         @if !required || shown.is_empty() { option value="" { "—" } }
                         option value="true" selected[shown == "true"] { "yes" }
@@ -142,19 +135,15 @@ fn render_input(
                     }
                 }
                 Kind::Number => {
-                    label for=(id) { (label) }
                     input id=(id) name=(key) value=(shown) inputmode="decimal" autocomplete="off" required[required] aria-describedby=[hint.as_deref()];
                 }
                 Kind::Text if shown.contains('\n') || schema["maxLength"].as_u64().is_some_and(|max| max > 200) => {
-                    label for=(id) { (label) }
                     textarea id=(id) name=(key) required[required] aria-describedby=[hint.as_deref()] { "\n" (shown) }
                 }
                 Kind::Text => {
-                    label for=(id) { (label) }
                     input id=(id) name=(key) value=(shown) autocomplete="off" required[required] aria-describedby=[hint.as_deref()];
                 }
                 Kind::Json => {
-                    label for=(id) { (label) span class="muted" { " as JSON" } }
                     textarea id=(id) name=(key) class="code" spellcheck="false" required[required] aria-describedby=[hint.as_deref()] { "\n" (shown) }
                 }
             }
@@ -169,11 +158,8 @@ fn render_input(
 /// Returns the field that cannot be read, with the reason.
 pub(crate) fn value_of(schema: &Value, typed: &dyn Fn(&str) -> Option<String>) -> Result<Value, String> {
     let Some(properties) = field_properties(schema) else {
-        return match parse_value(field_kind(schema), &typed(WHOLE).unwrap_or_default()) {
-            Ok(Some(value)) => Ok(value),
-            Ok(None) => Err("the answer is missing".to_owned()),
-            Err(why) => Err(why),
-        };
+        let value = parse_value(field_kind(schema), &typed(WHOLE).unwrap_or_default())?;
+        return value.ok_or_else(|| "the answer is missing".to_owned());
     };
     let mut object = Map::new();
     for (name, field) in properties {

@@ -23,17 +23,7 @@ const ADMINISTER: Access = Access::To(Verb::Administer, Of::Everything);
 const AUTHOR: Access = Access::To(Verb::Register, Of::Workflow);
 
 const fn page_route(path: &'static str, access: Access, summary: &'static str, call: Call) -> Route {
-    Route {
-        method: "GET",
-        path,
-        access,
-        summary,
-        takes: Takes::Nothing,
-        query: &[],
-        status: 200,
-        handler: Handler::Call(call),
-        is_page: true,
-    }
+    Route { is_page: true, ..Route::new("GET", path, access, summary, Handler::Call(call)) }
 }
 
 const fn form_route(path: &'static str, access: Access, summary: &'static str, call: Call) -> Route {

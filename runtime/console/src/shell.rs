@@ -1,6 +1,6 @@
 //! The frame around all pages.
 
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, header};
 use lobster_runtime::visible::harmless;
 use lobster_serve::access::Verb;
 use lobster_serve::http::{App, Asked, RouteReply};
@@ -50,7 +50,7 @@ const COUNTED: usize = 100;
 
 /// A page with the rail.
 pub(crate) fn full_page(app: &App, asked: &Asked, title: &str, place: RailPage, body: &Markup) -> RouteReply {
-    add_headers(RouteReply::text(HTML, frame_page(app, asked, title, place, body).0))
+    add_headers(RouteReply::bytes(HTML, frame_page(app, asked, title, place, body).0))
 }
 
 /// A page whose frame is sent before its body is made. Errors in the body are reported in it.
@@ -126,7 +126,7 @@ pub(crate) fn rollback_warning(app: &App) -> Markup {
 /// A narrow page for one thing, such as for phones.
 pub(crate) fn narrow_page(app: &App, title: &str, body: &Markup) -> RouteReply {
     let page = html_document(app, title, "narrow", &html! { main id="main" tabindex="-1" { (body) } });
-    add_headers(RouteReply::text(HTML, page.0))
+    add_headers(RouteReply::bytes(HTML, page.0))
 }
 
 fn open_questions(app: &App, asked: &Asked) -> usize {
@@ -169,8 +169,8 @@ fn html_document(app: &App, title: &str, class: &str, body: &Markup) -> Markup {
                 meta name="clock" content=(app.store.clock_ms());
                 title { (title) " · lobster" }
                 link rel="icon" href="/assets/icon.svg" type="image/svg+xml";
-                link rel="stylesheet" href=(assets::style_url());
-                script type="module" src=(assets::script_url()) {}
+                link rel="stylesheet" href=(assets::url_of("console.css"));
+                script type="module" src=(assets::url_of("console.js")) {}
             }
             body class=[(!class.is_empty()).then_some(class)] {
                 a href="#main" class="skip" { "Skip to content" }
@@ -190,9 +190,4 @@ fn add_headers(page: RouteReply) -> RouteReply {
             HeaderName::from_static("permissions-policy"),
             value("camera=(), microphone=(), geolocation=()"),
         )
-}
-
-/// The same page with an error status.
-pub(crate) fn with_status(reply: RouteReply, status: StatusCode) -> RouteReply {
-    reply.with_status(status)
 }

@@ -100,10 +100,6 @@ impl CallAnswer {
         Self { run: None, envelope, changed: false }
     }
 
-    pub(super) fn is_failure(&self) -> bool {
-        self.envelope.get("ok") != Some(&Value::Bool(true))
-    }
-
     /// The request to a person, if the run stopped at one.
     pub(super) fn pending_request(&self) -> Option<&Map<String, Value>> {
         ["requiresApproval", "requiresInput"]
@@ -113,7 +109,7 @@ impl CallAnswer {
 
     /// The protocol's form: the envelope as data and as text.
     pub(super) fn into_result(self) -> CallToolResult {
-        let failed = self.is_failure();
+        let failed = self.envelope.get("ok") != Some(&Value::Bool(true));
         let mut envelope = self.envelope;
         if let (Some(run), Value::Object(map)) = (self.run, &mut envelope) {
             map.insert("runId".to_owned(), json!(run.to_string()));

@@ -122,11 +122,8 @@ pub(super) fn envelope(item: Option<&Value>) -> ToolSchema {
         "runId": {"type": "string", "description": "The id of the recorded run; `show` shows what it did."},
         "note": {"type": "string"},
     });
-    let mut schema = ToolSchema::new();
-    schema.insert("type".into(), json!("object"));
-    schema.insert("properties".into(), properties);
-    schema.insert("required".into(), json!(["ok"]));
-    schema
+    let fields = [("type", json!("object")), ("properties", properties), ("required", json!(["ok"]))];
+    fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// The schema of the envelope of a call whose run continues by itself.

@@ -60,32 +60,24 @@ fn check_result(value: Option<Value>) -> Result<Map<String, Value>, Failure> {
         Some(Value::Object(map)) => llm_task::as_of_adapter(map),
         Some(_) => return Err(Failure::Envelope("result must be object".to_owned())),
     };
-    let wrong = |place: &str, kind: &str| Err(Failure::Envelope(format!("result/{place} must be {kind}")));
-    let Some(Value::Object(output)) = map.get("output") else { return wrong("output", "object") };
-    for name in ["text", "format"] {
-        if output.get(name).is_some_and(|value| !value.is_string()) {
-            return wrong(&format!("output/{name}"), "string");
-        }
-    }
-    for name in ["runId", "model", "prompt", "status"] {
-        if map.get(name).is_some_and(|value| !value.is_string()) {
-            return wrong(name, "string");
-        }
-    }
-    for name in ["usage", "metadata", "diagnostics"] {
-        if map.get(name).is_some_and(|value| !value.is_object()) {
-            return wrong(name, "object");
-        }
-    }
-    for name in ["inputTokens", "outputTokens", "totalTokens"] {
-        if map.get("usage").and_then(|usage| usage.get(name)).is_some_and(|value| !value.is_number()) {
-            return wrong(&format!("usage/{name}"), "number");
-        }
+    let wrong = |place: &str, kind: &str| Failure::Envelope(format!("result/{place} must be {kind}"));
+    let Some(Value::Object(output)) = map.get("output") else { return Err(wrong("output", "object")) };
+    type Fits = fn(&Value) -> bool;
+    let check = |of: &Map<String, Value>, place: &str, names: &[&str], fits: Fits, kind: &str| {
+        let unfit = |name: &&&str| of.get(**name).is_some_and(|value| !fits(value));
+        names.iter().find(unfit).map_or(Ok(()), |name| Err(wrong(&format!("{place}{name}"), kind)))
+    };
+    check(output, "output/", &["text", "format"], Value::is_string, "string")?;
+    check(&map, "", &["runId", "model", "prompt", "status"], Value::is_string, "string")?;
+    check(&map, "", &["usage", "metadata", "diagnostics"], Value::is_object, "object")?;
+    if let Some(Value::Object(usage)) = map.get("usage") {
+        let counts = ["inputTokens", "outputTokens", "totalTokens"];
+        check(usage, "usage/", &counts, Value::is_number, "number")?;
     }
     match map.get("warnings") {
         None => {}
         Some(Value::Array(lines)) if lines.iter().all(Value::is_string) => {}
-        Some(_) => return wrong("warnings", "an array of strings"),
+        Some(_) => return Err(wrong("warnings", "an array of strings")),
     }
     Ok(map)
 }

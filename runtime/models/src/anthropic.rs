@@ -4,8 +4,8 @@ use serde_json::{Map, Value, json};
 
 use super::channel::Failure;
 use super::ending::Endings;
-use super::openai::copy_field;
-use super::request::{Request, Retry};
+use super::openai::{copy_field, failure_instead};
+use super::request::{Request, Retry, set_fields};
 use crate::attachment::Attachment;
 use lobster_stage::StageError;
 
@@ -35,22 +35,13 @@ pub(crate) fn request_body(request: &Request, retry: Option<&Retry>) -> Result<V
     }
     let mut body = Map::new();
     body.insert("model".into(), json!(model));
-    body.insert(
-        "max_tokens".into(),
-        request.max_output_tokens.as_ref().map_or(json!(MAX_TOKENS), |n| json!(n)),
-    );
-    if let Some(temperature) = &request.temperature {
-        body.insert("temperature".into(), json!(temperature));
-    }
-    if !request.stop.is_empty() {
-        body.insert("stop_sequences".into(), json!(request.stop));
-    }
-    if let Some(effort) = &request.effort {
-        body.insert("output_config".into(), json!({"effort": effort}));
-    }
-    if let Some(system) = &request.system {
-        body.insert("system".into(), json!(system));
-    }
+    body.extend(set_fields([
+        ("max_tokens", request.max_output_tokens.as_ref().map_or(json!(MAX_TOKENS), |n| json!(n))),
+        ("temperature", json!(request.temperature)),
+        ("stop_sequences", json!(request.stop)),
+        ("output_config", json!(request.effort.as_ref().map(|effort| json!({"effort": effort})))),
+        ("system", json!(request.system)),
+    ]));
     body.insert("messages".into(), json!(messages));
     if let Some(schema) = &request.output_schema {
         let (schema, _) = tool_schema(schema);
@@ -84,13 +75,8 @@ const ENDINGS: Endings =
 
 /// The answer in the form of an adapter's result.
 pub(crate) fn adapter_result(answer: &Value, request: &Request) -> Result<Map<String, Value>, Failure> {
-    let Some(blocks) = answer.get("content").and_then(Value::as_array) else {
-        let said = answer.pointer("/error/message").and_then(Value::as_str);
-        return Err(match said {
-            Some(message) => Failure::Remote(message.to_owned()),
-            None => Failure::Envelope("content must be array".to_owned()),
-        });
-    };
+    let blocks = answer.get("content").and_then(Value::as_array);
+    let blocks = blocks.ok_or_else(|| failure_instead(answer, "content must be array"))?;
     let kind = |block: &Value| block.get("type").and_then(Value::as_str).map(str::to_owned);
     let text: String = blocks
         .iter()

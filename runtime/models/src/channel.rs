@@ -648,15 +648,8 @@ impl Failure {
         let is_cancelled = matches!(self, Self::Http(HttpError::Cancelled(_)));
         let code = if is_cancelled { Code::Cancelled } else { Code::Model };
         let error = StageError::new(self.message_for(command)).with_code(code);
-        StageError { permanent: self.is_certain(), retry_after: self.retry_after(), ..error }
-    }
-
-    /// The pause that the server asks for.
-    fn retry_after(&self) -> Option<std::time::Duration> {
-        match self {
-            Self::Status(reply) => reply.retry_after,
-            _ => None,
-        }
+        let retry_after = if let Self::Status(reply) = self { reply.retry_after } else { None };
+        StageError { permanent: self.is_certain(), retry_after, ..error }
     }
 
     /// True if the same request would be refused again: a wrong request, a refused key, a missing model.

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::channel::Failure;
 use super::ending::Endings;
-use super::openai::{answer_output, copy_field};
+use super::openai::{answer_output, copy_field, failure_instead};
 use super::request::{Request, Retry, set_fields};
 use crate::attachment::Attachment;
 use lobster_stage::StageError;
@@ -60,12 +60,8 @@ pub(crate) fn adapter_result(answer: &Value, request: &Request) -> Result<Map<St
     if let Some(reason) = answer.pointer("/promptFeedback/blockReason").and_then(Value::as_str) {
         return Err(Failure::Remote(format!("the prompt was blocked: {reason}")));
     }
-    let Some(candidate) = answer.pointer("/candidates/0") else {
-        return Err(match answer.pointer("/error/message").and_then(Value::as_str) {
-            Some(message) => Failure::Remote(message.to_owned()),
-            None => Failure::Envelope("candidates/0 is missing".to_owned()),
-        });
-    };
+    let candidate = answer.pointer("/candidates/0");
+    let candidate = candidate.ok_or_else(|| failure_instead(answer, "candidates/0 is missing"))?;
     let ended = candidate.get("finishReason").and_then(Value::as_str);
     let parts = candidate.pointer("/content/parts").and_then(Value::as_array);
     let text: Option<String> = parts.map(|parts| {

@@ -86,13 +86,8 @@ const ENDINGS: Endings = Endings {
 
 /// The answer in the form of an adapter's result.
 pub(crate) fn adapter_result(answer: &Value, request: &Request) -> Result<Map<String, Value>, Failure> {
-    let Some(choice) = answer.pointer("/choices/0") else {
-        let said = answer.pointer("/error/message").and_then(Value::as_str);
-        return Err(match said {
-            Some(message) => Failure::Remote(message.to_owned()),
-            None => Failure::Envelope("choices/0 is missing".to_owned()),
-        });
-    };
+    let choice = answer.pointer("/choices/0");
+    let choice = choice.ok_or_else(|| failure_instead(answer, "choices/0 is missing"))?;
     if let Some(refusal) = choice.pointer("/message/refusal").and_then(Value::as_str) {
         return Err(Failure::Remote(format!("the model refuses: {refusal}")));
     }
@@ -112,6 +107,14 @@ pub(crate) fn adapter_result(answer: &Value, request: &Request) -> Result<Map<St
         result.insert("usage".into(), usage);
     }
     Ok(result)
+}
+
+/// The failure that an answer tells in place of a result, or `lack`.
+pub(super) fn failure_instead(answer: &Value, lack: &str) -> Failure {
+    match answer.pointer("/error/message").and_then(Value::as_str) {
+        Some(message) => Failure::Remote(message.to_owned()),
+        None => Failure::Envelope(lack.to_owned()),
+    }
 }
 
 /// The text of a model; with a schema, also its JSON if it is valid.

@@ -13,7 +13,7 @@ use lobster_runtime::store::service::{NewDelivery, NewStart, Registered, Service
 use lobster_runtime::store::{RunId, RunStatus, RunSummary, StoreError, iso};
 use serde_json::{Value, json};
 
-use crate::workflows::{Content, check_args};
+use crate::workflows::{Content, check_args, new_start};
 
 /// The largest output that is passed to a follower, in bytes.
 const OUTPUT: u64 = 256 << 10;
@@ -82,6 +82,7 @@ fn start_followers(
             if let Some(why) = &refusal {
                 tracing::error!(%run, workflow = follower.name, why, "a workflow after a run cannot start");
             }
+            let detail = json!({ "after": ended.name, "run": run.to_string(), "depth": depth });
             service.accept_delivery(&NewDelivery {
                 hook: format!("after {}", follower.name),
                 id: run.to_string(),
@@ -89,15 +90,9 @@ fn start_followers(
                 headers: "{}".to_owned(),
                 same_since: None,
                 start: NewStart {
-                    workflow: follower.n,
-                    digest: follower.digest,
-                    schedule: None,
-                    cause: "after".to_owned(),
-                    detail: json!({ "after": ended.name, "run": run.to_string(), "depth": depth }),
-                    args,
                     actor: Some(format!("after:{}", ended.name)),
-                    is_serial: false,
                     refusal,
+                    ..new_start(follower, "after", detail, args)
                 },
             })?;
         }

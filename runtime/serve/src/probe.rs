@@ -72,51 +72,32 @@ pub fn attack(listen: SocketAddr, url: &str) -> Result<Vec<Finding>, String> {
         found.push(Finding { promise, tries: 1, broken: wrong.into_iter().collect() });
     }
     let made_up = format!("lob_{}", "A".repeat(43));
+    let disguise = |promise, headers: String, refusals: &'static [u16]| Disguise {
+        promise,
+        host: None,
+        headers,
+        refusals,
+        open_too: false,
+        routes: usize::MAX,
+    };
+    let token = format!("Authorization: Bearer {made_up}\r\n");
+    let session = format!("Cookie: {COOKIE}={made_up}\r\nSec-Fetch-Site: same-origin\r\n");
+    let other_origin = "Origin: https://other.example\r\nSec-Fetch-Site: cross-site\r\n".to_owned();
     let disguises = [
+        disguise("no route answers without a login", String::new(), &[401]),
+        Disguise { routes: 1, ..disguise("a made-up token is rejected", token, &[401, 429]) },
+        Disguise { routes: 1, ..disguise("a made-up session is rejected", session, &[401, 429]) },
         Disguise {
-            promise: "no route answers without a login",
-            host: None,
-            headers: String::new(),
-            refusals: &[401],
-            open_too: false,
-            routes: usize::MAX,
-        },
-        Disguise {
-            promise: "a made-up token is rejected",
-            host: None,
-            headers: format!("Authorization: Bearer {made_up}\r\n"),
-            refusals: &[401, 429],
-            open_too: false,
-            routes: 1,
-        },
-        Disguise {
-            promise: "a made-up session is rejected",
-            host: None,
-            headers: format!("Cookie: {COOKIE}={made_up}\r\nSec-Fetch-Site: same-origin\r\n"),
-            refusals: &[401, 429],
-            open_too: false,
-            routes: 1,
-        },
-        Disguise {
-            promise: "another name is not answered (DNS rebinding)",
             host: Some("rebound.example"),
-            headers: String::new(),
-            refusals: &[421],
             open_too: true,
-            routes: usize::MAX,
+            ..disguise("another name is not answered (DNS rebinding)", String::new(), &[421])
         },
-        Disguise {
-            promise: "a page of another origin is refused",
-            host: None,
-            headers: "Origin: https://other.example\r\nSec-Fetch-Site: cross-site\r\n".to_owned(),
-            refusals: &[401, 403],
-            open_too: false,
-            routes: usize::MAX,
-        },
+        disguise("a page of another origin is refused", other_origin, &[401, 403]),
     ];
     for disguise in &disguises {
         let mut finding = Finding { promise: disguise.promise, tries: 0, broken: Vec::new() };
-        for route in routes_to_try(disguise) {
+        let tried = routes().iter().filter(|route| disguise.open_too || route.access != Access::Open);
+        for route in tried.take(disguise.routes) {
             let host = disguise.host.unwrap_or(&name);
             let path = path_of(route);
             let headers = format!("Host: {host}\r\n{}", disguise.headers);
@@ -147,11 +128,6 @@ fn loopback_address(ip: impl Into<IpAddr>, listen: SocketAddr) -> SocketAddr {
 fn url_authority(url: &str) -> String {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     rest.split('/').next().unwrap_or_default().to_owned()
-}
-
-fn routes_to_try(disguise: &Disguise) -> impl Iterator<Item = &'static Route> {
-    let open_too = disguise.open_too;
-    routes().iter().filter(move |route| open_too || route.access != Access::Open).take(disguise.routes)
 }
 
 /// A path of a route whose parameters name nothing that exists.

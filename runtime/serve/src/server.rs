@@ -208,7 +208,8 @@ impl Server {
         let (end_schedules, schedules) = decide_schedules(&store, waker.clone())?;
         let watched = watch_files(Watcher::new(service.clone(), waker.clone()))?;
         let listening = tokio::spawn(listen_for_answers(Arc::clone(&app), settings.notify.clone()));
-        let notices = tell_people(Teller::new(Arc::clone(&app), settings.notify))?;
+        let teller = Teller::new(Arc::clone(&app), settings.notify);
+        let notices = spawn_stoppable("notices", move |goes_on| teller.run_until(|wait| !goes_on(wait)))?;
         let workers = spawn_thread("dispatcher", move || dispatcher.run_until_stopped())?;
         let watch = spawn_thread("folders", move || {
             folders.watch_until_stopped(&for_folders, &service, |problem| tracing::warn!("{problem}"));
@@ -265,37 +266,38 @@ fn spawn_thread<T: Send + 'static>(
     std::thread::Builder::new().name(name.to_owned()).spawn(work).map_err(ServerError::Thread)
 }
 
-/// Checks watched files until the returned sender is dropped.
-fn watch_files(mut watcher: Watcher) -> Result<(Sender<()>, JoinHandle<()>), ServerError> {
+/// A thread that works until the sender is dropped.
+type Stoppable = (Sender<()>, JoinHandle<()>);
+
+/// Starts such a thread. Its work gets a function that waits and is true if the work goes on.
+fn spawn_stoppable(
+    name: &str,
+    work: impl FnOnce(&dyn Fn(Duration) -> bool) + Send + 'static,
+) -> Result<Stoppable, ServerError> {
     let (end, ended) = mpsc::channel::<()>();
-    let thread = spawn_thread("files", move || {
+    let goes_on = move |wait| matches!(ended.recv_timeout(wait), Err(RecvTimeoutError::Timeout));
+    Ok((end, spawn_thread(name, move || work(&goes_on))?))
+}
+
+/// Checks watched files until the returned sender is dropped.
+fn watch_files(mut watcher: Watcher) -> Result<Stoppable, ServerError> {
+    spawn_stoppable("files", move |goes_on| {
         loop {
             if let Err(error) = watcher.check_once() {
                 tracing::error!(%error, "the service cannot check watched files");
             }
-            if !matches!(ended.recv_timeout(watch::LOOK), Err(RecvTimeoutError::Timeout)) {
+            if !goes_on(watch::LOOK) {
                 return;
             }
         }
-    })?;
-    Ok((end, thread))
-}
-
-/// Sends notices until the returned sender is dropped.
-fn tell_people(teller: Teller) -> Result<(Sender<()>, JoinHandle<()>), ServerError> {
-    let (end, ended) = mpsc::channel::<()>();
-    let thread = spawn_thread("notices", move || {
-        teller.run_until(|wait| !matches!(ended.recv_timeout(wait), Err(RecvTimeoutError::Timeout)));
-    })?;
-    Ok((end, thread))
+    })
 }
 
 /// Decides schedules until the returned sender is dropped.
-fn decide_schedules(store: &Store, waker: Waker) -> Result<(Sender<()>, JoinHandle<()>), ServerError> {
+fn decide_schedules(store: &Store, waker: Waker) -> Result<Stoppable, ServerError> {
     let mut scheduler = Scheduler::new(store)?;
     let store = store.clone();
-    let (end, ended) = mpsc::channel::<()>();
-    let thread = spawn_thread("schedules", move || {
+    spawn_stoppable("schedules", move |goes_on| {
         loop {
             let wait = match scheduler.decide_due() {
                 Ok(turn) => {
@@ -310,11 +312,9 @@ fn decide_schedules(store: &Store, waker: Waker) -> Result<(Sender<()>, JoinHand
                     AFTER_FAILURE
                 }
             };
-            match ended.recv_timeout(wait) {
-                Err(RecvTimeoutError::Timeout) => {}
-                Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
+            if !goes_on(wait) {
+                return;
             }
         }
-    })?;
-    Ok((end, thread))
+    })
 }

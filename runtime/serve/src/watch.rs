@@ -19,7 +19,7 @@ use lobster_runtime::store::service::{NewStart, Registered, Service, Watched};
 use serde_json::{Value, json};
 
 use crate::workers::Waker;
-use crate::workflows::{Content, check_args};
+use crate::workflows::{self, Content, check_args};
 
 /// Interval at which folders are checked.
 pub(crate) const LOOK: Duration = Duration::from_secs(1);
@@ -213,17 +213,8 @@ pub fn unreadable_files(service: &Service, workflow: &Registered) -> Result<Vec<
 }
 
 fn new_start(workflow: &Registered, detail: Value, args: Value, refusal: Option<String>) -> NewStart {
-    NewStart {
-        workflow: workflow.n,
-        digest: workflow.digest,
-        schedule: None,
-        cause: "watch".to_owned(),
-        detail,
-        args,
-        actor: Some(format!("watch:{}", workflow.name)),
-        is_serial: false,
-        refusal,
-    }
+    let actor = Some(format!("watch:{}", workflow.name));
+    NewStart { actor, refusal, ..workflows::new_start(workflow, "watch", detail, args) }
 }
 
 /// Finds the files that match the patterns, with their sizes and times.

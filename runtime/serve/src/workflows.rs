@@ -15,7 +15,7 @@ use lobster_runtime::language::triggers::Triggers;
 use lobster_runtime::language::workflow;
 use lobster_runtime::runtime::{Runtime, read_source};
 use lobster_runtime::store::StoreError;
-use lobster_runtime::store::service::{Refuses, Registered, Registration, Service};
+use lobster_runtime::store::service::{NewStart, Refuses, Registered, Registration, Service};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -138,6 +138,22 @@ pub fn check_args(content: &Content, args: &Value) -> Result<(), String> {
         return Err(format!("the workflow declares no argument {name:?}"));
     }
     workflow::check_args(&content.args, given).map_err(|error| error.to_string())
+}
+
+/// Makes a start of a registered version, by nobody and without a schedule.
+#[must_use]
+pub fn new_start(workflow: &Registered, cause: &str, detail: Value, args: Value) -> NewStart {
+    NewStart {
+        workflow: workflow.n,
+        digest: workflow.digest,
+        schedule: None,
+        cause: cause.to_owned(),
+        detail,
+        args,
+        actor: None,
+        is_serial: false,
+        refusal: None,
+    }
 }
 
 /// Compares a candidate with the registration under its name.

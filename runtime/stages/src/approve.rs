@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 
+use super::describe::{Arg, command_schema};
+use super::each::emit_items;
 use lobster_base::json::pretty;
 use lobster_stage::{
     Answer, Flag, Flow, Host, Question, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop,
-    args_schema, option_schema, words_schema,
 };
 
 pub(super) static SPEC: StageSpec = StageSpec {
@@ -24,16 +25,12 @@ pub(super) static SPEC: StageSpec = StageSpec {
         Flag { name: "previewLimit", value: Some("N"), help: "same as --limit" },
     ],
     args_schema: || {
-        args_schema(
+        command_schema(
             &[
-                ("prompt", option_schema("string", "The question", "Approve?".into())),
-                ("emit", option_schema("boolean", "Stop with a request even on a terminal", Value::Null)),
-                (
-                    "preview-from-stdin",
-                    option_schema("boolean", "Show the first items in the request", Value::Null),
-                ),
-                ("limit", option_schema("number", "How many items the preview shows", 5.into())),
-                ("_", words_schema(None)),
+                Arg::text("prompt", "The question").with_default("\"Approve?\""),
+                Arg::switch("emit", "Stop with a request even on a terminal"),
+                Arg::switch("preview-from-stdin", "Show the first items in the request"),
+                Arg::number("limit", "How many items the preview shows").with_default("5"),
             ],
             &[],
         )
@@ -114,12 +111,7 @@ impl Stage for Approve {
                 .into());
             }
         }
-        for item in items {
-            if out.emit_item(item)? == Flow::Enough {
-                break;
-            }
-        }
-        Ok(())
+        emit_items(items, out)
     }
 }
 

@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
+use super::describe::{Arg, command_schema};
 use lobster_base::json::{self, compact};
 use lobster_base::schema::Schema;
 use lobster_stage::{
     Answer, Flag, Flow, Host, Question, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop,
-    args_schema, option_schema, words_schema,
 };
 
 pub(super) static SPEC: StageSpec = StageSpec {
@@ -28,16 +28,12 @@ pub(super) static SPEC: StageSpec = StageSpec {
         Flag { name: "emit", value: None, help: "Stop with a request even on a terminal" },
     ],
     args_schema: || {
-        args_schema(
+        command_schema(
             &[
-                ("prompt", option_schema("string", "The question", "Input required".into())),
-                ("schema", option_schema("string", "JSON Schema of the answer", Value::Null)),
-                (
-                    "subject-from-stdin",
-                    option_schema("boolean", "Show the input items with the question", Value::Null),
-                ),
-                ("emit", option_schema("boolean", "Stop with a request even on a terminal", Value::Null)),
-                ("_", words_schema(None)),
+                Arg::text("prompt", "The question").with_default("\"Input required\""),
+                Arg::text("schema", "JSON Schema of the answer"),
+                Arg::switch("subject-from-stdin", "Show the input items with the question"),
+                Arg::switch("emit", "Stop with a request even on a terminal"),
             ],
             &[],
         )

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::each::emit_items;
 use lobster_stage::{Flag, Flow, Host, Sink, Stage, StageKind, StageSpec, Stop, args_schema, is_ours};
 
 pub(super) static SPEC: StageSpec = StageSpec {
@@ -55,11 +56,6 @@ impl Stage for CommandsList {
             })
         };
         let shown = |spec: &&StageSpec| self.all || !is_ours(spec.name);
-        for command in host.command_registry().iter().filter(shown).map(list).collect::<Vec<_>>() {
-            if out.emit_item(command)? == Flow::Enough {
-                break;
-            }
-        }
-        Ok(())
+        emit_items(host.command_registry().iter().filter(shown).map(list), out)
     }
 }

@@ -3,14 +3,22 @@
 use lobster_component::Ceilings;
 use serde_json::{Map, Value};
 
+use super::describe::Arg;
 use lobster_base::json;
 use lobster_base::quantity::{Bytes, Span, parse_count};
 use lobster_language::pipeline::StageCall;
 use lobster_stage::{
     ComponentCall, ComponentDir, ComponentGrants, ComponentProgram, Flag, Flow, Host, Sink, Spool, Stage,
-    StageArgs, StageError, StageKind, StageSpec, Stop, args_schema, option_schema, refuse_unknown,
-    words_schema,
+    StageArgs, StageError, StageKind, StageSpec, Stop, args_schema, refuse_unknown, words_schema,
 };
+
+/// The limits that `component` and `js` take.
+pub(super) static LIMIT_OPTIONS: [Arg; 4] = [
+    Arg::text("fuel", "Most WebAssembly operations, such as 2_000_000_000"),
+    Arg::text("memory", "Most memory, such as 64MiB"),
+    Arg::text("output", "Most output, such as 8MiB"),
+    Arg::text("timeout", "Longest time, such as 5s"),
+];
 
 pub(super) static SPEC: StageSpec = StageSpec {
     name: "component",
@@ -57,33 +65,23 @@ All options may be given several times. `lobster step inspect FILE` shows what a
         Flag { name: "grant-random", value: None, help: "Real randomness" },
     ],
     args_schema: || {
-        args_schema(
-            &[
-                ("_", words_schema(Some("First word: the component's file, or blake3: and its digest"))),
-                ("arg", option_schema("string", "One argument as NAME=VALUE", Value::Null)),
-                ("args-json", option_schema("string", "All arguments as a JSON object", Value::Null)),
-                ("input-json", option_schema("string", "The items to read, as JSON", Value::Null)),
-                ("text", option_schema("boolean", "Read text items as lines of bytes", Value::Null)),
-                (
-                    "fuel",
-                    option_schema(
-                        "string",
-                        "Most WebAssembly operations, such as 2_000_000_000",
-                        Value::Null,
-                    ),
-                ),
-                ("memory", option_schema("string", "Most memory, such as 64MiB", Value::Null)),
-                ("output", option_schema("string", "Most output, such as 8MiB", Value::Null)),
-                ("timeout", option_schema("string", "Longest time, such as 5s", Value::Null)),
-                ("grant-read", option_schema("string", "DIR[:GUEST] it may read", Value::Null)),
-                ("grant-write", option_schema("string", "DIR[:GUEST] it may write", Value::Null)),
-                ("grant-env", option_schema("string", "Variable it may see", Value::Null)),
-                ("grant-net", option_schema("string", "HOST:PORT it may connect to", Value::Null)),
-                ("grant-clock", option_schema("boolean", "The real clock", Value::Null)),
-                ("grant-random", option_schema("boolean", "Real randomness", Value::Null)),
-            ],
-            &["_"],
-        )
+        let own = [
+            Arg::text("arg", "One argument as NAME=VALUE"),
+            Arg::text("args-json", "All arguments as a JSON object"),
+            Arg::text("input-json", "The items to read, as JSON"),
+            Arg::switch("text", "Read text items as lines of bytes"),
+        ];
+        let grants = [
+            Arg::text("grant-read", "DIR[:GUEST] it may read"),
+            Arg::text("grant-write", "DIR[:GUEST] it may write"),
+            Arg::text("grant-env", "Variable it may see"),
+            Arg::text("grant-net", "HOST:PORT it may connect to"),
+            Arg::switch("grant-clock", "The real clock"),
+            Arg::switch("grant-random", "Real randomness"),
+        ];
+        let words = ("_", words_schema(Some("First word: the component's file, or blake3: and its digest")));
+        let options = own.iter().chain(&LIMIT_OPTIONS).chain(&grants).map(Arg::to_property);
+        args_schema(&[words].into_iter().chain(options).collect::<Vec<_>>(), &["_"])
     },
     examples: || serde_json::json!([{"args": {"_": ["./classify.wasm"], "arg": "model=small"}, "description": "Classify the items"}]),
     side_effects: Some(&[]),

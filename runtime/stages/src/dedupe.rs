@@ -5,11 +5,10 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::compare::value_digest;
+use super::describe::{Arg, command_schema};
 use super::item_path::Path;
 use lobster_base::digest::Digest;
-use lobster_stage::{
-    Flag, Flow, Host, Sink, Stage, StageKind, StageSpec, Stop, args_schema, option_schema, words_schema,
-};
+use lobster_stage::{Flag, Flow, Host, Sink, Stage, StageKind, StageSpec, Stop};
 
 pub(super) static SPEC: StageSpec = StageSpec {
     name: "dedupe",
@@ -21,15 +20,7 @@ pub(super) static SPEC: StageSpec = StageSpec {
         value: Some("PATH"),
         help: "Compare the value at this path, not the whole item",
     }],
-    args_schema: || {
-        args_schema(
-            &[
-                ("key", option_schema("string", "Dot path of the value to compare", Value::Null)),
-                ("_", words_schema(None)),
-            ],
-            &[],
-        )
-    },
+    args_schema: || command_schema(&[Arg::text("key", "Dot path of the value to compare")], &[]),
     examples: || serde_json::json!([{"args": {"key": "id"}, "description": "One item for each id"}]),
     side_effects: Some(&[]),
     kind: StageKind::Pure,

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use lobster_stage::{args_schema, option_schema, words_schema};
+use lobster_stage::{Flag, args_schema, option_schema, words_schema};
 
 /// One argument as `commands.list` shows it.
 pub(super) struct Arg {
@@ -30,15 +30,28 @@ impl Arg {
     pub(super) const fn with_default(self, default: &'static str) -> Self {
         Self { default: Some(default), ..self }
     }
+
+    /// Its name and its schema.
+    pub(super) fn to_property(&self) -> (&'static str, Value) {
+        let default = self.default.and_then(|text| lobster_base::json::parse(text).ok()).unwrap_or_default();
+        (self.name, option_schema(self.kind, self.about, default))
+    }
+}
+
+/// An option with a value, as `help` shows it.
+pub(super) const fn option(name: &'static str, value: &'static str, help: &'static str) -> Flag {
+    Flag { name, value: Some(value), help }
 }
 
 /// The schema of a command's arguments, ending with the positional words.
 pub(super) fn command_schema(args: &[Arg], required: &[&str]) -> Value {
-    let default =
-        |arg: &Arg| arg.default.and_then(|text| lobster_base::json::parse(text).ok()).unwrap_or_default();
-    let mut properties: Vec<(&str, Value)> =
-        args.iter().map(|arg| (arg.name, option_schema(arg.kind, arg.about, default(arg)))).collect();
-    properties.push(("_", words_schema(None)));
+    schema_with_words(args, None, required)
+}
+
+/// The same for a command that describes its positional words.
+pub(super) fn schema_with_words(args: &[Arg], words: Option<&str>, required: &[&str]) -> Value {
+    let mut properties: Vec<(&str, Value)> = args.iter().map(Arg::to_property).collect();
+    properties.push(("_", words_schema(words)));
     args_schema(&properties, required)
 }
 

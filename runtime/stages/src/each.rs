@@ -56,6 +56,16 @@ impl Each {
     }
 }
 
+/// Passes items on until the next stage has enough of them.
+pub(super) fn emit_items(items: impl IntoIterator<Item = Value>, out: &mut dyn Sink) -> Result<(), Stop> {
+    for item in items {
+        if out.emit_item(item)? == Flow::Enough {
+            break;
+        }
+    }
+    Ok(())
+}
+
 /// Passes a tool's answer on, the items of a list one by one.
 pub(super) fn hand_on(answer: Value, out: &mut dyn Sink) -> Result<Flow, Stop> {
     let Value::Array(items) = answer else { return out.emit_item(answer) };

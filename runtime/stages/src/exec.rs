@@ -9,10 +9,11 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tempfile::TempPath;
 
+use super::describe::{Arg, schema_with_words};
 use lobster_base::json::write_compact;
 use lobster_stage::{
     Flag, Flow, Host, NativeCommand, NativeOutcome, Payload, Program, Sink, Stage, StageArgs, StageError,
-    StageKind, StageSpec, Stop, args_schema, command_failure, option_schema, words_schema,
+    StageKind, StageSpec, Stop, command_failure,
 };
 
 pub(super) static SPEC: StageSpec = StageSpec {
@@ -34,20 +35,13 @@ pub(super) static SPEC: StageSpec = StageSpec {
         Flag { name: "stdin", value: Some("raw|json|jsonl"), help: "Give the items to the program's stdin" },
     ],
     args_schema: || {
-        args_schema(
+        schema_with_words(
             &[
-                ("json", option_schema("boolean", "Read the output as JSON", Value::Null)),
-                ("shell", option_schema("string", "Line to run with the shell", Value::Null)),
-                (
-                    "stdin",
-                    option_schema(
-                        "string",
-                        "How to give the items to stdin: raw, json or jsonl",
-                        Value::Null,
-                    ),
-                ),
-                ("_", words_schema(Some("Program and arguments"))),
+                Arg::switch("json", "Read the output as JSON"),
+                Arg::text("shell", "Line to run with the shell"),
+                Arg::text("stdin", "How to give the items to stdin: raw, json or jsonl"),
             ],
+            Some("Program and arguments"),
             &["_"],
         )
     },

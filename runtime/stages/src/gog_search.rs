@@ -4,6 +4,7 @@ use lobster_base::code::Code;
 use serde_json::Value;
 
 use super::describe::{Arg, command_schema, example_list};
+use super::each::emit_items;
 use super::tool;
 use lobster_base::json;
 use lobster_stage::{Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop};
@@ -62,12 +63,7 @@ pub(super) fn explain_start_error(error: &StageError) -> Option<String> {
 }
 
 impl Stage for Search {
-    fn process_item(
-        &mut self,
-        _item: Value,
-        _host: &mut dyn Host,
-        _out: &mut dyn Sink,
-    ) -> Result<Flow, Stop> {
+    fn process_item(&mut self, _: Value, _: &mut dyn Host, _: &mut dyn Sink) -> Result<Flow, Stop> {
         Ok(Flow::More)
     }
 
@@ -100,12 +96,7 @@ impl Stage for Search {
                 .collect(),
             Err(other) => vec![other],
         };
-        for item in found {
-            if out.emit_item(item)? == Flow::Enough {
-                break;
-            }
-        }
-        Ok(())
+        emit_items(found, out)
     }
 }
 

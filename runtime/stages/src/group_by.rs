@@ -5,14 +5,12 @@ use std::collections::HashMap;
 use serde_json::{Map, Value};
 
 use super::compare::value_digest;
+use super::describe::{Arg, command_schema};
 use super::item_path::Path;
 use super::text_arena::{Slot, TextArena};
 use lobster_base::digest::Digest;
 use lobster_base::json::js_string;
-use lobster_stage::{
-    Flag, Flow, Host, Sink, Stage, StageError, StageKind, StageSpec, Stop, args_schema, option_schema,
-    words_schema,
-};
+use lobster_stage::{Flag, Flow, Host, Sink, Stage, StageError, StageKind, StageSpec, Stop};
 
 pub(super) static SPEC: StageSpec = StageSpec {
     name: "groupBy",
@@ -20,15 +18,7 @@ pub(super) static SPEC: StageSpec = StageSpec {
     help: "Usage:\n  ... | groupBy --key PATH\n\nEmits {key, items, count} for each group, in order of first appearance.\n\
            The group of items without the key has no field `key`.\n",
     flags: &[Flag { name: "key", value: Some("PATH"), help: "Path of the value to group by (required)" }],
-    args_schema: || {
-        args_schema(
-            &[
-                ("key", option_schema("string", "Dot path of the value to group by", Value::Null)),
-                ("_", words_schema(None)),
-            ],
-            &["key"],
-        )
-    },
+    args_schema: || command_schema(&[Arg::text("key", "Dot path of the value to group by")], &["key"]),
     examples: || serde_json::json!([{"args": {"key": "from"}, "description": "Messages by sender"}]),
     side_effects: Some(&[]),
     kind: StageKind::Pure,

@@ -2,23 +2,16 @@
 
 use serde_json::Value;
 
+use super::describe::{Arg, command_schema};
 use lobster_base::json::raw::RawItem;
-use lobster_stage::{
-    Flag, Flow, Host, Sink, Stage, StageError, StageKind, StageSpec, Stop, args_schema, option_schema,
-    words_schema,
-};
+use lobster_stage::{Flag, Flow, Host, Sink, Stage, StageError, StageKind, StageSpec, Stop};
 
 pub(super) static SPEC: StageSpec = StageSpec {
     name: "head",
     description: "Take first N items",
     help: "Usage:\n  ... | head --n 10\n\nStops the commands before it as soon as it has enough items.\n",
     flags: &[Flag { name: "n", value: Some("N"), help: "How many items (default 10)" }],
-    args_schema: || {
-        args_schema(
-            &[("n", option_schema("number", "How many items to take", 10.into())), ("_", words_schema(None))],
-            &[],
-        )
-    },
+    args_schema: || command_schema(&[Arg::number("n", "How many items to take").with_default("10")], &[]),
     examples: || serde_json::json!([{"args": {"n": 5}, "description": "Take the first five items"}]),
     side_effects: Some(&[]),
     kind: StageKind::Pure,

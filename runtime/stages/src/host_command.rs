@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::each::emit_items;
 use lobster_base::code::Code;
 use lobster_base::json;
 use lobster_models::channel::Failure;
@@ -52,11 +53,11 @@ impl Stage for HostCommand {
             }
             let mut request = answer["request"].take();
             if request.is_null() {
-                return emit_items(answer["output"].take(), out);
+                return emit_items(array_items(answer["output"].take()), out);
             }
             let waiting = array_items(request["items"].take());
             match host.ask_person(read_question(&self.name, &mut request, &waiting)?)? {
-                Answer::Approved { .. } => return emit_items(Value::Array(waiting), out),
+                Answer::Approved { .. } => return emit_items(waiting, out),
                 // The command is called again and continues its work.
                 Answer::Response(response) if request["commandInput"].is_object() => {
                     resume = json!({"state": request["commandInput"].take(), "response": response});
@@ -181,13 +182,4 @@ fn array_items(value: Value) -> Vec<Value> {
         Value::Array(items) => items,
         _ => Vec::new(),
     }
-}
-
-fn emit_items(items: Value, out: &mut dyn Sink) -> Result<(), Stop> {
-    for item in array_items(items) {
-        if out.emit_item(item)? == Flow::Enough {
-            break;
-        }
-    }
-    Ok(())
 }

@@ -2,10 +2,11 @@
 
 use serde_json::{Map, Value};
 
-use super::component::{ComponentStage, parse_limits};
+use super::component::{ComponentStage, LIMIT_OPTIONS, parse_limits};
+use super::describe::Arg;
 use lobster_stage::{
     ComponentCall, ComponentGrants, ComponentProgram, Flag, StageError, StageKind, StageSpec, args_schema,
-    option_schema, refuse_unknown, words_schema,
+    refuse_unknown, words_schema,
 };
 
 pub(super) static SPEC: StageSpec = StageSpec {
@@ -32,23 +33,9 @@ In a workflow a `js:` step has `limits:` and `timeout_ms:` for this.
         Flag { name: "timeout", value: Some("TIME"), help: "Longest time" },
     ],
     args_schema: || {
-        args_schema(
-            &[
-                ("_", words_schema(Some("The code"))),
-                (
-                    "fuel",
-                    option_schema(
-                        "string",
-                        "Most WebAssembly operations, such as 2_000_000_000",
-                        Value::Null,
-                    ),
-                ),
-                ("memory", option_schema("string", "Most memory, such as 64MiB", Value::Null)),
-                ("output", option_schema("string", "Most output, such as 8MiB", Value::Null)),
-                ("timeout", option_schema("string", "Longest time, such as 5s", Value::Null)),
-            ],
-            &["_"],
-        )
+        let words = ("_", words_schema(Some("The code")));
+        let options = LIMIT_OPTIONS.iter().map(Arg::to_property);
+        args_schema(&[words].into_iter().chain(options).collect::<Vec<_>>(), &["_"])
     },
     examples: || serde_json::json!([{"args": {"_": ["input.map(m => m.subject)"]}, "description": "Keep the subjects"}]),
     side_effects: Some(&[]),

@@ -2,12 +2,10 @@
 
 use serde_json::{Map as JsonMap, Value};
 
+use super::describe::{Arg, schema_with_words};
 use super::pick::list_element;
 use super::template::Template;
-use lobster_stage::{
-    Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop, args_schema,
-    option_schema, words_schema,
-};
+use lobster_stage::{Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop};
 
 pub(super) static SPEC: StageSpec = StageSpec {
     name: "map",
@@ -20,12 +18,12 @@ pub(super) static SPEC: StageSpec = StageSpec {
         Flag { name: "unwrap", value: Some("NAME"), help: "Replace each item by this field of it" },
     ],
     args_schema: || {
-        args_schema(
+        schema_with_words(
             &[
-                ("wrap", option_schema("string", "Name of the field to put the item in", Value::Null)),
-                ("unwrap", option_schema("string", "Name of the field to take out", Value::Null)),
-                ("_", words_schema(Some("Assignments: field=text, with {{path}} filled in"))),
+                Arg::text("wrap", "Name of the field to put the item in"),
+                Arg::text("unwrap", "Name of the field to take out"),
             ],
+            Some("Assignments: field=text, with {{path}} filled in"),
             &[],
         )
     },

@@ -10,13 +10,12 @@ use std::cmp::Ordering;
 use serde_json::Value;
 
 use super::compare::text_order;
+use super::describe::{Arg, command_schema};
 use super::item_path::Path;
 use super::text_arena::{Slot, TextArena};
 use lobster_base::json::exact::Exact;
 use lobster_base::json::js_string;
-use lobster_stage::{
-    Flag, Flow, Host, Sink, Stage, StageKind, StageSpec, Stop, args_schema, option_schema, words_schema,
-};
+use lobster_stage::{Flag, Flow, Host, Sink, Stage, StageKind, StageSpec, Stop};
 
 pub(super) static SPEC: StageSpec = StageSpec {
     name: "sort",
@@ -28,14 +27,8 @@ pub(super) static SPEC: StageSpec = StageSpec {
         Flag { name: "desc", value: None, help: "Descending order" },
     ],
     args_schema: || {
-        args_schema(
-            &[
-                ("key", option_schema("string", "Dot path of the value to order by", Value::Null)),
-                ("desc", option_schema("boolean", "Order from great to small", Value::Null)),
-                ("_", words_schema(None)),
-            ],
-            &[],
-        )
+        let key = Arg::text("key", "Dot path of the value to order by");
+        command_schema(&[key, Arg::switch("desc", "Order from great to small")], &[])
     },
     examples: || serde_json::json!([{"args": {"key": "updatedAt", "desc": true}, "description": "Newest first"}]),
     side_effects: Some(&[]),

@@ -37,12 +37,7 @@ fn build(args: &StageArgs) -> Result<Box<dyn Stage + Send>, StageError> {
 }
 
 impl Stage for Get {
-    fn process_item(
-        &mut self,
-        _item: Value,
-        _host: &mut dyn Host,
-        _out: &mut dyn Sink,
-    ) -> Result<Flow, Stop> {
+    fn process_item(&mut self, _: Value, _: &mut dyn Host, _: &mut dyn Sink) -> Result<Flow, Stop> {
         Ok(Flow::Enough)
     }
 

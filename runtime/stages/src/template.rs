@@ -6,12 +6,12 @@ use std::io::{self, Read};
 
 use serde_json::{Value, json};
 
+use super::describe::{Arg, command_schema};
 use super::filters::{Call, Filter};
 use super::item_path::Path;
 use lobster_base::json::{compact, js_string};
 use lobster_stage::{
     EffectAction, Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop,
-    args_schema, option_schema, words_schema,
 };
 
 /// Longest template read from a file, in bytes.
@@ -34,14 +34,8 @@ pub(super) static SPEC: StageSpec = StageSpec {
         Flag { name: "file", value: Some("PATH"), help: "Read the template from a file" },
     ],
     args_schema: || {
-        args_schema(
-            &[
-                ("text", option_schema("string", "The template", Value::Null)),
-                ("file", option_schema("string", "File that holds the template", Value::Null)),
-                ("_", words_schema(None)),
-            ],
-            &[],
-        )
+        let text = Arg::text("text", "The template");
+        command_schema(&[text, Arg::text("file", "File that holds the template")], &[])
     },
     examples: || json!([{"args": {"text": "{{from}}: {{subject | truncate 40}}"}, "description": "One line per message"}]),
     side_effects: Some(&[]),

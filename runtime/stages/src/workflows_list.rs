@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::each::emit_items;
 use super::workflows_run::NAMED;
 use lobster_stage::{Flow, Host, Sink, Stage, StageKind, StageSpec, Stop};
 
@@ -25,29 +26,21 @@ Gives one item for each named workflow that `workflows.run` knows.
 struct List;
 
 impl Stage for List {
-    fn process_item(
-        &mut self,
-        _item: Value,
-        _host: &mut dyn Host,
-        _out: &mut dyn Sink,
-    ) -> Result<Flow, Stop> {
+    fn process_item(&mut self, _: Value, _: &mut dyn Host, _: &mut dyn Sink) -> Result<Flow, Stop> {
         Ok(Flow::More)
     }
 
     fn end_input(&mut self, _host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
-        for workflow in &NAMED {
-            let item = json!({
+        let list = NAMED.iter().map(|workflow| {
+            json!({
                 "name": workflow.name,
                 "description": workflow.description,
                 "argsSchema": (workflow.args_schema)(),
                 "examples": (workflow.examples)(),
                 "sideEffects": [],
-            });
-            if out.emit_item(item)? == Flow::Enough {
-                break;
-            }
-        }
-        Ok(())
+            })
+        });
+        emit_items(list, out)
     }
 }
 

@@ -20,7 +20,7 @@ use super::{
     zone_database,
 };
 use crate::commands::cost::Sum;
-use crate::exit::{CommandError, CommandResult, Exit};
+use crate::exit::{CommandError, CommandResult, Exit, finish, print_json};
 use crate::prepare;
 use crate::render::pager::PagedOutput;
 use crate::stdout::print_line;
@@ -101,8 +101,7 @@ pub(super) fn next(word: &str, count: usize, from: Option<&str>, as_json: bool) 
     if as_json {
         writeln!(out, "{}", json::pretty(&objects))?;
     }
-    out.flush()?;
-    Ok(Exit::OK)
+    finish(out)
 }
 
 /// A time in the zone of a schedule, or of this machine.
@@ -201,8 +200,7 @@ pub(super) fn explain_starts(word: &str, at: Option<&str>, count: usize, as_json
         let mut shown = schedule_as_json(&row);
         shown["ticks"] = ticks.iter().map(tick_object).collect();
         shown["now"] = json!(standing);
-        writeln!(out, "{}", json::pretty(&shown))?;
-        return Ok(Exit::OK);
+        return print_json(&mut out, &shown);
     }
     if ticks.is_empty() {
         writeln!(out, "{}", if at.is_some() { "no tick was due then" } else { "no tick was due yet" })?;
@@ -213,8 +211,7 @@ pub(super) fn explain_starts(word: &str, at: Option<&str>, count: usize, as_json
     for line in standing {
         writeln!(out, "{line}")?;
     }
-    out.flush()?;
-    Ok(Exit::OK)
+    finish(out)
 }
 
 fn tick_object(tick: &Tick) -> Value {

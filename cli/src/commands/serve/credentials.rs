@@ -3,7 +3,6 @@
 use std::io::Write;
 
 use clap::Subcommand;
-use lobster_runtime::json;
 use lobster_runtime::store::service::{CredentialKind, Service};
 use lobster_runtime::store::{Store, iso};
 use lobster_serve::access::{Grant, Role, grant_credential};
@@ -11,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::commands::schedule::current_actor;
 use crate::console_link::server_url;
-use crate::exit::{CommandError, CommandResult, Exit};
+use crate::exit::{CommandError, CommandResult, Exit, finish, print_json};
 use crate::prepare;
 use crate::render::pager::PagedOutput;
 use crate::render::print_to_stderr;
@@ -126,8 +125,7 @@ fn list_tokens(service: &Service, as_json: bool) -> CommandResult {
                 })
             })
             .collect();
-        writeln!(out, "{}", json::pretty(&rows))?;
-        return Ok(Exit::OK);
+        return print_json(&mut out, &rows);
     }
     if all.is_empty() {
         writeln!(out, "no token and no session")?;
@@ -148,8 +146,7 @@ fn list_tokens(service: &Service, as_json: bool) -> CommandResult {
         ]);
     }
     table.print_to(&mut out, Room::of_stdout())?;
-    out.flush()?;
-    Ok(Exit::OK)
+    finish(out)
 }
 
 pub(super) fn create_link(args: &LinkArgs) -> CommandResult {

@@ -2,12 +2,11 @@
 
 use std::io::Write;
 
-use lobster_runtime::json;
 use lobster_runtime::store::iso;
 use lobster_runtime::store::service::Notice;
 use serde_json::{Value, json};
 
-use crate::exit::{CommandResult, Exit};
+use crate::exit::{CommandResult, Exit, finish, print_json};
 use crate::prepare;
 use crate::render::pager::PagedOutput;
 use crate::render::table::{Cell, Room, Table};
@@ -18,8 +17,7 @@ pub(super) fn list(count: usize, as_json: bool) -> CommandResult {
     let mut out = PagedOutput::for_reader(as_json);
     if as_json {
         let rows: Vec<Value> = found.iter().map(notice_as_json).collect();
-        writeln!(out, "{}", json::pretty(&rows))?;
-        return Ok(Exit::OK);
+        return print_json(&mut out, &rows);
     }
     if found.is_empty() {
         writeln!(out, "no notifications; `[[notify]]` in the file of --config routes them")?;
@@ -38,8 +36,7 @@ pub(super) fn list(count: usize, as_json: bool) -> CommandResult {
         ]);
     }
     table.print_to(&mut out, Room::of_stdout())?;
-    out.flush()?;
-    Ok(Exit::OK)
+    finish(out)
 }
 
 fn notice_as_json(one: &Notice) -> Value {

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use lobster_runtime::json;
 
-use crate::exit::{CommandResult, Exit};
+use crate::exit::{CommandResult, finish, print_json};
 use crate::render::pager::PagedOutput;
 use crate::render::question::{BOLD, DIM};
 use crate::render::table::{self, Room};
@@ -16,8 +16,7 @@ use crate::which::Unbegun;
 pub(super) fn show(unbegun: &Unbegun, full: bool, as_json: bool) -> CommandResult {
     let mut out = PagedOutput::for_reader(as_json);
     if as_json {
-        writeln!(out, "{}", json::pretty(&unbegun.to_json()))?;
-        return Ok(Exit::OK);
+        return print_json(&mut out, &unbegun.to_json());
     }
     let (start, room) = (&unbegun.start, Room::of_stdout());
     let state = room.paint(table::state_style(start.state.as_str()), start.state.as_str());
@@ -41,6 +40,5 @@ pub(super) fn show(unbegun: &Unbegun, full: bool, as_json: bool) -> CommandResul
         let title = room.paint(DIM, &format!("{title:<8}"));
         writeln!(out, "  {title} {}", harmless(&text).replace('\n', "\n           "))?;
     }
-    out.flush()?;
-    Ok(Exit::OK)
+    finish(out)
 }

@@ -220,7 +220,8 @@ fn request_line(request: &Request) -> String {
 fn explain_mismatch(all: &[Exchange], answered: usize, asked: &Request) -> String {
     if let Some(at) = all.iter().skip(answered).position(|exchange| exchange.request == *asked) {
         let at = answered + at + 1;
-        return format!("the recording has it as request {at}, after {}", recorded_line(all, answered));
+        let before = all.get(answered).map_or_else(String::new, |exchange| request_line(&exchange.request));
+        return format!("the recording has it as request {at}, after {before}");
     }
     if let Some(at) = all.iter().take(answered).position(|exchange| exchange.request == *asked) {
         return format!("it is recorded once, as request {}, which was already used", at + 1);
@@ -238,10 +239,6 @@ fn explain_mismatch(all: &[Exchange], answered: usize, asked: &Request) -> Strin
         request_line(nearest),
         list_differences(nearest, asked).join("; ")
     )
-}
-
-fn recorded_line(all: &[Exchange], at: usize) -> String {
-    all.get(at).map_or_else(String::new, |exchange| request_line(&exchange.request))
 }
 
 /// The distance between two requests. The address weighs most, then the method, the body, the headers.

@@ -2,11 +2,12 @@
 
 use std::io::{self, Write};
 
-use axum::http::{HeaderValue, header};
 use lobster_runtime::figures::format_bytes;
 use lobster_runtime::replay::bundle::{ExportOptions, export_bundle_to};
 use lobster_runtime::store::{Event, Record};
 use lobster_serve::http::{App, Asked, Problem, RouteReply, run_of};
+
+use super::output::as_download;
 
 /// Largest bundle that is made here, in bytes; a terminal makes larger ones.
 const MOST: usize = 64 << 20;
@@ -52,12 +53,5 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let mut out = Bounded(Vec::new());
     export_bundle_to(&app.runtime, &id.to_string(), &mut out, &options)
         .map_err(|failure| Problem::conflict("not_bundled", failure.message))?;
-    let file = format!("attachment; filename=\"{}.lobster-bundle\"", id.short_id());
-    let file = HeaderValue::from_str(&file).unwrap_or(HeaderValue::from_static("attachment"));
-    Ok(RouteReply::bytes("application/octet-stream", out.0)
-        .with_header(header::CONTENT_DISPOSITION, file)
-        .with_header(
-            header::CONTENT_SECURITY_POLICY,
-            HeaderValue::from_static("default-src 'none'; sandbox"),
-        ))
+    Ok(as_download("application/octet-stream", &format!("{}.lobster-bundle", id.short_id()), out.0))
 }

@@ -192,7 +192,7 @@ fn render_page(
         }
         div class="title" { h1 { "Edit " (name) } @if writing.is_new { (state_label("new", true)) } }
         @if is_saved { (registration_note(app, asked, &file.path)?) }
-        form method="post" action=(address) class="stack" data-editor=(assets::editor_url()) data-workflow=(name) data-saved=[is_saved.then_some("")] {
+        form method="post" action=(address) class="stack" data-editor=(assets::url_of("editor.js")) data-workflow=(name) data-saved=[is_saved.then_some("")] {
             input type="hidden" name="base" value=(base.map(|base| base.to_string()).unwrap_or_default());
             (stage_markup(app, &writing, stage, file.is_registered))
             div class="split writing" {

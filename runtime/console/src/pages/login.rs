@@ -39,7 +39,7 @@ pub(crate) fn render_page(app: &App, asked: &Asked, wrong: Option<&str>) -> Rout
             }
             button class="primary big" { "Log in" }
         }
-        div class="answer" data-passkeys=(assets::passkey_url()) hidden {
+        div class="answer" data-passkeys=(assets::url_of("passkey.js")) hidden {
             p class="muted" { "Or with a passkey, if you have added one on this device:" }
             button type="button" class="big" data-passkey="login" data-next=(local_path(next)) { "Log in with a passkey" }
             p role="alert" {}
@@ -76,7 +76,7 @@ pub(crate) fn open_session(app: &App, asked: &Asked) -> Result<RouteReply, Probl
         }
         Err(problem) => {
             let status = problem.status;
-            Ok(shell::with_status(render_page(app, asked, Some(&problem.detail)), status))
+            Ok(render_page(app, asked, Some(&problem.detail)).with_status(status))
         }
     }
 }

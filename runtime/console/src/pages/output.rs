@@ -1,5 +1,6 @@
 //! The output of a step as a file, which browsers never display, whatever its content.
 
+use axum::body::Body;
 use axum::http::{HeaderValue, header};
 use lobster_runtime::store::RunStatus;
 use lobster_serve::http::{App, Asked, Problem, RouteReply, run_of};
@@ -25,12 +26,15 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
         return Err(Problem::not_found(format!("run {} has no {name} of that step", id.short_id())));
     };
     let bytes = app.store.load_blob(&blob.digest, MOST)?;
-    let file = format!("attachment; filename=\"{}-{name}.txt\"", id.short_id());
+    Ok(as_download("text/plain; charset=utf-8", &format!("{}-{name}.txt", id.short_id()), bytes))
+}
+
+/// A file that browsers save and do not show.
+pub(super) fn as_download(content_type: &'static str, name: &str, bytes: impl Into<Body>) -> RouteReply {
+    let file = format!("attachment; filename=\"{name}\"");
     let file = HeaderValue::from_str(&file).unwrap_or(HeaderValue::from_static("attachment"));
-    Ok(RouteReply::bytes("text/plain; charset=utf-8", bytes)
+    let policy = HeaderValue::from_static("default-src 'none'; sandbox");
+    RouteReply::bytes(content_type, bytes)
         .with_header(header::CONTENT_DISPOSITION, file)
-        .with_header(
-            header::CONTENT_SECURITY_POLICY,
-            HeaderValue::from_static("default-src 'none'; sandbox"),
-        ))
+        .with_header(header::CONTENT_SECURITY_POLICY, policy)
 }

@@ -35,7 +35,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
         } @else if !acts::may_add_passkey(app, asked) {
             div class="note" { strong { "Log in again to add one" } p { "A passkey can be added within ten minutes of a login, so that no one can add a key to a session that was left open." } }
         } @else {
-            div data-passkeys=(assets::passkey_url()) hidden {
+            div data-passkeys=(assets::url_of("passkey.js")) hidden {
                 button type="button" class="primary" data-passkey="add" data-name=(name) { "Add a passkey of this device" }
                 p role="alert" {}
             }

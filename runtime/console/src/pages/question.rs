@@ -199,7 +199,7 @@ fn render_form(app: &App, asked: &Asked, gate: &Gate) -> Markup {
     let action = format!("/questions/{}", gate.id);
     // An approval that requires a device's key.
     let (script, question) = match app.confirms_by_passkey {
-        true => (Some(assets::passkey_url()), Some(format!("{} {digest}", gate.id))),
+        true => (Some(assets::url_of("passkey.js")), Some(format!("{} {digest}", gate.id))),
         false => (None, None),
     };
     html! {

@@ -223,7 +223,7 @@ pub(crate) fn backup(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     let made = DirBuilder::new().mode(0o700).recursive(true).create(&copies);
     made.map_err(|why| {
         let why = format!("{} cannot be made: {why}", copies.display());
-        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", why)
+        Problem::failed(why)
     })?;
     let target = copies.join(iso(app.store.clock_ms()).replace(':', "-"));
     let target = target.display().to_string();

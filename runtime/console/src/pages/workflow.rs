@@ -39,7 +39,7 @@ fn render_page(app: &App, asked: &Asked, wrong: Option<&str>) -> Result<RouteRep
     let now = app.store.clock_ms();
     let typed = |name: &str| asked.field(name).map(str::to_owned);
     let candidate = workflows::read_candidate(&app.runtime, Path::new(&registered.path));
-    let rows = past_runs(app, asked, &registered)?;
+    let rows = runs::readable_rows(app, asked, app.service.runs_of(registered.n, HISTORY)?, None)?;
     let schema = fields::schema_of(&content.args);
     let may_write = asked.has_right(Verb::Register, Some(&registered.name))
         && app.files.place_of(Path::new(&registered.path)).is_some();
@@ -105,11 +105,6 @@ fn render_page(app: &App, asked: &Asked, wrong: Option<&str>) -> Result<RouteRep
         }
     };
     Ok(shell::full_page(app, asked, &registered.name, RailPage::Workflows, &body))
-}
-
-/// Its runs, newest first.
-fn past_runs(app: &App, asked: &Asked, registered: &Registered) -> Result<Vec<Row>, Problem> {
-    runs::readable_rows(app, asked, app.service.runs_of(registered.n, HISTORY)?, None)
 }
 
 /// A chart of the durations of the runs, oldest on the left.

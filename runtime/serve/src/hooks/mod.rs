@@ -13,7 +13,7 @@ use lobster_runtime::store::service::{Accepted, NewDelivery, NewStart, Registere
 use serde_json::{Value, json};
 
 use crate::http::{App, Asked, Problem, RouteReply};
-use crate::workflows::{Content, check_args};
+use crate::workflows::{Content, check_args, new_start};
 
 pub(crate) use verify::{Verified, verify_delivery};
 
@@ -119,17 +119,7 @@ fn start_of(
     };
     let args = Value::Object(find_args(&hook.args, &body));
     check_args(&Content::from_registered(workflow), &args).map_err(unusable)?;
-    Ok(NewStart {
-        workflow: workflow.n,
-        digest: workflow.digest,
-        schedule: None,
-        cause: "webhook".to_owned(),
-        detail,
-        args,
-        actor: Some(actor),
-        is_serial: false,
-        refusal: None,
-    })
+    Ok(NewStart { actor: Some(actor), ..new_start(workflow, "webhook", detail, args) })
 }
 
 /// Starts another run for an earlier delivery.

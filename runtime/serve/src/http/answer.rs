@@ -167,8 +167,7 @@ pub(super) async fn call_handler(
 }
 
 fn check_schema(schema: &serde_json::Value, asked: &Asked) -> Result<(), Problem> {
-    let schema = Schema::compile(schema)
-        .map_err(|why| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", why.to_string()))?;
+    let schema = Schema::compile(schema).map_err(Problem::failed)?;
     match schema.first_error(&asked.json) {
         None => Ok(()),
         Some(why) => Err(Problem::bad_request(format!("the body does not fit: {why}"))),

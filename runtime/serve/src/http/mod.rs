@@ -372,12 +372,7 @@ pub struct RouteReply {
 impl RouteReply {
     #[must_use]
     pub fn json(value: &Value) -> Self {
-        Self::text("application/json", json::compact(value))
-    }
-
-    #[must_use]
-    pub fn text(content_type: &'static str, text: String) -> Self {
-        Self::bytes(content_type, text)
+        Self::bytes("application/json", json::compact(value))
     }
 
     /// A body of bytes of any length.
@@ -401,7 +396,7 @@ impl RouteReply {
     #[must_use]
     pub fn redirect_to(path: &str) -> Self {
         let place = HeaderValue::from_str(path).unwrap_or(HeaderValue::from_static("/"));
-        Self::text("text/plain; charset=utf-8", String::new())
+        Self::bytes("text/plain; charset=utf-8", String::new())
             .with_status(StatusCode::SEE_OTHER)
             .with_header(header::LOCATION, place)
     }
@@ -452,7 +447,8 @@ pub fn build_router(app: &Arc<App>) -> Router {
     let pages = app.pages.map_or(&[][..], |pages| pages.routes);
     for route in routes().iter().chain(pages) {
         let app = Arc::clone(app);
-        let filter = MethodFilter::try_from(route.http_method()).unwrap_or(MethodFilter::GET);
+        let method: Method = route.method.parse().unwrap_or(Method::GET);
+        let filter = MethodFilter::try_from(method).unwrap_or(MethodFilter::GET);
         let handler = move |params: RawPathParams, request: Request| {
             let app = Arc::clone(&app);
             async move { respond_to(app, route, params, request).await }
@@ -586,11 +582,7 @@ pub(crate) async fn run_blocking<T: Send + 'static>(
 ) -> Result<T, Problem> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
         tracing::error!(%error, "a request ended in a panic");
-        Err(Problem::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "failed",
-            "the server failed; see its log for the reason",
-        ))
+        Err(Problem::failed("the server failed; see its log for the reason"))
     })
 }
 
@@ -677,12 +669,6 @@ fn finish_response(app: &App, mut response: Response<Body>) -> Response<Body> {
         response.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
     }
     response
-}
-
-impl Route {
-    fn http_method(&self) -> Method {
-        self.method.parse().unwrap_or(Method::GET)
-    }
 }
 
 #[cfg(test)]

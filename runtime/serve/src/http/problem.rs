@@ -1,5 +1,7 @@
 //! Errors in the format of RFC 9457: `application/problem+json`.
 
+use std::fmt::Display;
+
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, StatusCode, header};
 use lobster_runtime::json;
@@ -34,6 +36,12 @@ impl Problem {
     #[must_use]
     pub fn bad_request(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "bad_request", detail)
+    }
+
+    /// A failure of the server itself.
+    #[must_use]
+    pub fn failed(detail: impl Display) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", detail.to_string())
     }
 
     #[must_use]

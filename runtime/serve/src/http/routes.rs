@@ -76,57 +76,27 @@ const READ_RUN: Access = Access::To(Verb::Read, Of::Run);
 const OPERATE: Access = Access::To(Verb::Operate, Of::Workflow);
 const AUTHOR: Access = Access::To(Verb::Register, Of::Workflow);
 const ADMINISTER: Access = Access::To(Verb::Administer, Of::Everything);
+const READ_WORKFLOW: Access = Access::To(Verb::Read, Of::Workflow);
+const READ_ALL: Access = Access::To(Verb::Read, Of::Everything);
+const OPERATE_ALL: Access = Access::To(Verb::Operate, Of::Everything);
 
-const fn get(
-    path: &'static str,
-    access: Access,
-    summary: &'static str,
-    call: fn(&App, &Asked) -> Result<RouteReply, Problem>,
-) -> Route {
-    let takes = Takes::Nothing;
-    Route {
-        method: "GET",
-        path,
-        access,
-        summary,
-        takes,
-        query: &[],
-        status: 200,
-        handler: Handler::Call(call),
-        is_page: false,
-    }
+type Call = fn(&App, &Asked) -> Result<RouteReply, Problem>;
+
+const fn get(path: &'static str, access: Access, summary: &'static str, call: Call) -> Route {
+    Route::new("GET", path, access, summary, Handler::Call(call))
 }
 
-const fn post(
-    path: &'static str,
-    access: Access,
-    summary: &'static str,
-    takes: Takes,
-    status: u16,
-    call: fn(&App, &Asked) -> Result<RouteReply, Problem>,
-) -> Route {
-    let handler = Handler::Call(call);
-    Route { method: "POST", path, access, summary, takes, query: &[], status, handler, is_page: false }
+const fn post(path: &'static str, access: Access, summary: &'static str, call: Call) -> Route {
+    Route::new("POST", path, access, summary, Handler::Call(call))
 }
 
-const fn with_query(mut route: Route, query: &'static [&'static str]) -> Route {
-    route.query = query;
-    route
+const fn delete(path: &'static str, access: Access, summary: &'static str, call: Call) -> Route {
+    Route::new("DELETE", path, access, summary, Handler::Call(call))
 }
 
 /// A method of the address for agents.
 const fn agent_route(method: &'static str, summary: &'static str, takes: Takes) -> Route {
-    Route {
-        method,
-        path: "/mcp",
-        access: Access::To(Verb::Converse, Of::List),
-        summary,
-        takes,
-        query: &[],
-        status: 200,
-        handler: Handler::Agents,
-        is_page: false,
-    }
+    Route::new(method, "/mcp", Access::To(Verb::Converse, Of::List), summary, Handler::Agents).taking(takes)
 }
 
 /// The routes that accept an agent's token: an agent reads, starts registered workflows, and cancels. All other routes
@@ -159,6 +129,35 @@ const LOOKS_AT_TEXTS: [&str; 2] =
     ["/api/v1/workflows/{workflow}/check", "/api/v1/workflows/{workflow}/complete"];
 
 impl Route {
+    /// A route without a body or a query, which answers 200.
+    #[must_use]
+    pub const fn new(
+        method: &'static str,
+        path: &'static str,
+        access: Access,
+        summary: &'static str,
+        handler: Handler,
+    ) -> Self {
+        let takes = Takes::Nothing;
+        Self { method, path, access, summary, takes, query: &[], status: 200, handler, is_page: false }
+    }
+
+    const fn taking(self, takes: Takes) -> Self {
+        Self { takes, ..self }
+    }
+
+    const fn taking_json(self, schema: fn() -> Value) -> Self {
+        self.taking(Takes::Json(schema))
+    }
+
+    const fn with_query(self, query: &'static [&'static str]) -> Self {
+        Self { query, ..self }
+    }
+
+    const fn with_status(self, status: u16) -> Self {
+        Self { status, ..self }
+    }
+
     /// True if the route accepts an agent's token.
     pub(super) fn is_for_agents(&self) -> bool {
         FOR_AGENTS.contains(&(self.method, self.path))
@@ -184,63 +183,37 @@ static ROUTES: &[Route] = &[
         "Lists the abilities that the server lacks now; 503 if there are any",
         state::check_readiness,
     ),
-    get("/metrics", Access::To(Verb::Read, Of::Everything), "Figures for Prometheus", state::metrics),
+    get("/metrics", READ_ALL, "Figures for Prometheus", state::metrics),
     get("/api/v1/openapi.json", READ_LIST, "This description", state::openapi),
-    post(
-        "/api/v1/login",
-        Access::Open,
-        "Opens a session with the secret of a one-time link",
-        Takes::Json(login_schema),
-        200,
-        access::login,
-    ),
-    post(
-        "/api/v1/logout",
-        READ_LIST,
-        "Ends the session, or revokes the token",
-        Takes::Nothing,
-        200,
-        access::logout,
-    ),
-    with_query(
-        post(
+    post("/api/v1/login", Access::Open, "Opens a session with the secret of a one-time link", access::login)
+        .taking_json(login_schema),
+    post("/api/v1/logout", READ_LIST, "Ends the session, or revokes the token", access::logout),
+    Route {
+        query: &["question"],
+        ..post(
             "/api/v1/passkeys/challenge",
             Access::Open,
             "A challenge that a key signs once, within five minutes: to log in, to be added, or to approve a `question` (its id and digest)",
-            Takes::Nothing,
-            200,
             access::issue_challenge,
-        ),
-        &["question"],
-    ),
+        )
+    },
     post(
         "/api/v1/login/passkey",
         Access::Open,
         "Opens a session with a passkey's signature",
-        Takes::Json(signed_schema),
-        200,
         access::log_in_by_passkey,
-    ),
+    )
+    .taking_json(signed_schema),
     get("/api/v1/passkeys", READ_LIST, "Your passkeys", access::list_passkeys),
     post(
         "/api/v1/passkeys",
         READ_LIST,
         "Adds a passkey, which opens sessions with the rights of the current session",
-        Takes::Json(passkey_schema),
-        201,
         access::add_passkey,
-    ),
-    Route {
-        method: "DELETE",
-        path: "/api/v1/passkeys/{passkey}",
-        access: READ_LIST,
-        summary: "Removes one of your passkeys",
-        takes: Takes::Nothing,
-        query: &[],
-        status: 200,
-        handler: Handler::Call(access::forget_passkey),
-        is_page: false,
-    },
+    )
+    .taking_json(passkey_schema)
+    .with_status(201),
+    delete("/api/v1/passkeys/{passkey}", READ_LIST, "Removes one of your passkeys", access::forget_passkey),
     get("/api/v1/me", READ_LIST, "The caller, with role and workflows", access::show_caller),
     get("/api/v1/servers", READ_LIST, "The running servers of this store", state::servers),
     get(
@@ -251,7 +224,7 @@ static ROUTES: &[Route] = &[
     ),
     get(
         "/api/v1/workflows/{workflow}",
-        Access::To(Verb::Read, Of::Workflow),
+        READ_WORKFLOW,
         "One workflow with its triggers and arguments",
         workflows::show,
     ),
@@ -259,18 +232,17 @@ static ROUTES: &[Route] = &[
         "/api/v1/workflows/{workflow}/runs",
         OPERATE,
         "Starts a run; it is durable when the answer arrives",
-        Takes::Json(start_schema),
-        202,
         workflows::start,
-    ),
+    )
+    .taking_json(start_schema)
+    .with_status(202),
     post(
         "/api/v1/workflows/{workflow}/register",
         AUTHOR,
         "Registers the current file; the digest names the version that was read",
-        Takes::Json(register_schema),
-        200,
         workflows::register,
-    ),
+    )
+    .taking_json(register_schema),
     get(
         "/api/v1/workflows/{workflow}/file",
         AUTHOR,
@@ -279,12 +251,11 @@ static ROUTES: &[Route] = &[
     ),
     Route {
         method: "PUT",
+        takes: Takes::Json(file_schema),
         ..post(
             "/api/v1/workflows/{workflow}/file",
             AUTHOR,
             "Saves a text as the workflow's file, if the file has not changed since it was read; registers nothing",
-            Takes::Json(file_schema),
-            200,
             workflows::save_text,
         )
     },
@@ -292,169 +263,118 @@ static ROUTES: &[Route] = &[
         "/api/v1/workflows/{workflow}/check",
         AUTHOR,
         "Results of `check`, a dry run and `graph` for a text of the workflow's file; nothing is run",
-        Takes::Json(text_schema),
-        200,
         workflows::check_text,
-    ),
+    )
+    .taking_json(text_schema),
     post(
         "/api/v1/workflows/{workflow}/complete",
         AUTHOR,
         "Completions at a position of such a text",
-        Takes::Json(place_schema),
-        200,
         workflows::complete_text,
-    ),
-    with_query(
-        get("/api/v1/runs", READ_LIST, "Runs, newest first", runs::list),
-        &["limit", "before", "status", "name"],
-    ),
+    )
+    .taking_json(place_schema),
+    get("/api/v1/runs", READ_LIST, "Runs, newest first", runs::list)
+        .with_query(&["limit", "before", "status", "name"]),
     get("/api/v1/runs/{run}", READ_RUN, "One run, which may still be queued", runs::show),
-    post(
-        "/api/v1/runs/{run}/cancel",
-        Access::To(Verb::Operate, Of::Run),
-        "Cancels a run",
-        Takes::Nothing,
-        202,
-        runs::cancel_run,
-    ),
-    with_query(
-        get("/api/v1/runs/{run}/events", READ_RUN, "The records of a run's journal", runs::list_records),
-        &["after", "limit"],
-    ),
-    with_query(
-        get(
+    post("/api/v1/runs/{run}/cancel", Access::To(Verb::Operate, Of::Run), "Cancels a run", runs::cancel_run)
+        .with_status(202),
+    get("/api/v1/runs/{run}/events", READ_RUN, "The records of a run's journal", runs::list_records)
+        .with_query(&["after", "limit"]),
+    Route {
+        query: &["step"],
+        ..get(
             "/api/v1/runs/{run}/output",
             READ_RUN,
             "Output of the steps of a run, even while they run; optionally only of one `step` and the steps inside it",
             runs::show_output,
-        ),
-        &["step"],
-    ),
-    Route {
-        method: "GET",
-        path: "/api/v1/runs/{run}/stream",
-        access: READ_RUN,
-        summary: "The records as server-sent events until the run ends, and the `progress` of running steps; Last-Event-ID continues a broken stream",
-        takes: Takes::Nothing,
-        query: &["after"],
-        status: 200,
-        handler: Handler::Records,
-        is_page: false,
+        )
     },
     Route {
-        method: "GET",
-        path: "/api/v1/changes",
-        access: READ_LIST,
-        summary: "Runs with new records, as server-sent events; Last-Event-ID continues a broken stream",
-        takes: Takes::Nothing,
         query: &["after"],
-        status: 200,
-        handler: Handler::Changes,
-        is_page: false,
+        ..Route::new(
+            "GET",
+            "/api/v1/runs/{run}/stream",
+            READ_RUN,
+            "The records as server-sent events until the run ends, and the `progress` of running steps; Last-Event-ID continues a broken stream",
+            Handler::Records,
+        )
     },
-    with_query(get("/api/v1/approvals", READ_LIST, "Approvals and input requests", gates::list), &["all"]),
+    Route::new(
+        "GET",
+        "/api/v1/changes",
+        READ_LIST,
+        "Runs with new records, as server-sent events; Last-Event-ID continues a broken stream",
+        Handler::Changes,
+    )
+    .with_query(&["after"]),
+    get("/api/v1/approvals", READ_LIST, "Approvals and input requests", gates::list).with_query(&["all"]),
     get("/api/v1/approvals/{approval}", Access::To(Verb::Read, Of::Gate), "One of them in full", gates::show),
     post(
         "/api/v1/approvals/{approval}/answer",
         Access::To(Verb::Answer, Of::Gate),
         "Answers an approval or input request; the digest names the version that was shown",
-        Takes::Json(answer_schema),
-        200,
         gates::answer_approval,
-    ),
+    )
+    .taking_json(answer_schema),
     get("/api/v1/schedules", READ_LIST, "The schedules, each with its next due time", schedules::list),
-    with_query(
-        get(
-            "/api/v1/workflows/{workflow}/schedules/{schedule}/ticks",
-            Access::To(Verb::Read, Of::Workflow),
-            "Results of a schedule's ticks, newest first",
-            schedules::list_ticks,
-        ),
-        &["limit", "since"],
-    ),
+    get(
+        "/api/v1/workflows/{workflow}/schedules/{schedule}/ticks",
+        READ_WORKFLOW,
+        "Results of a schedule's ticks, newest first",
+        schedules::list_ticks,
+    )
+    .with_query(&["limit", "since"]),
     post(
         "/api/v1/workflows/{workflow}/schedules/{schedule}/pause",
         OPERATE,
         "Pauses a schedule",
-        Takes::Nothing,
-        200,
         schedules::pause_schedule,
     ),
     post(
         "/api/v1/workflows/{workflow}/schedules/{schedule}/resume",
         OPERATE,
         "Resumes a paused schedule",
-        Takes::Nothing,
-        200,
         schedules::resume_schedule,
     ),
     post(
         "/api/v1/workflows/{workflow}/schedules/{schedule}/backfill",
         OPERATE,
         "Starts runs for past ticks that had none",
-        Takes::Json(backfill_schema),
-        202,
         schedules::backfill,
-    ),
-    with_query(
-        get(
-            "/api/v1/deliveries",
-            Access::To(Verb::Read, Of::Everything),
-            "Deliveries of webhooks",
-            state::deliveries,
-        ),
-        &["limit"],
-    ),
+    )
+    .taking_json(backfill_schema)
+    .with_status(202),
+    get("/api/v1/deliveries", READ_ALL, "Deliveries of webhooks", state::deliveries).with_query(&["limit"]),
     post(
         "/api/v1/deliveries/{delivery}/redeliver",
-        Access::To(Verb::Operate, Of::Everything),
+        OPERATE_ALL,
         "Starts another run for an earlier delivery",
-        Takes::Nothing,
-        202,
         hooks::redeliver,
-    ),
+    )
+    .with_status(202),
     post(
         "/api/v1/events",
-        Access::To(Verb::Operate, Of::Everything),
+        OPERATE_ALL,
         "Sends an event to the runs that wait for its name; it is durable when the answer arrives",
-        Takes::Json(event_schema),
-        202,
         events::send,
-    ),
-    with_query(
-        get("/api/v1/waits", READ_LIST, "Times and events that parked runs wait for", events::list_waits),
-        &["limit"],
-    ),
-    with_query(
-        get(
-            "/api/v1/notices",
-            Access::To(Verb::Read, Of::Everything),
-            "Notices, sent and pending, newest first",
-            state::notices,
-        ),
-        &["limit"],
-    ),
+    )
+    .taking_json(event_schema)
+    .with_status(202),
+    get("/api/v1/waits", READ_LIST, "Times and events that parked runs wait for", events::list_waits)
+        .with_query(&["limit"]),
+    get("/api/v1/notices", READ_ALL, "Notices, sent and pending, newest first", state::notices)
+        .with_query(&["limit"]),
     get("/api/v1/tokens", ADMINISTER, "The tokens of programs, without their secrets", access::list_tokens),
     post(
         "/api/v1/tokens",
         ADMINISTER,
         "Makes a token; its secret is only in this answer",
-        Takes::Json(token_schema),
-        201,
         access::make_token,
-    ),
-    Route {
-        method: "DELETE",
-        path: "/api/v1/tokens/{token}",
-        access: ADMINISTER,
-        summary: "Revokes a token, or ends a session",
-        takes: Takes::Nothing,
-        query: &[],
-        status: 200,
-        handler: Handler::Call(access::revoke_token),
-        is_page: false,
-    },
-    with_query(get("/api/v1/trail", ADMINISTER, "The trail, newest first", state::trail), &["limit"]),
+    )
+    .taking_json(token_schema)
+    .with_status(201),
+    delete("/api/v1/tokens/{token}", ADMINISTER, "Revokes a token, or ends a session", access::revoke_token),
+    get("/api/v1/trail", ADMINISTER, "The trail, newest first", state::trail).with_query(&["limit"]),
     agent_route("POST", "A message of the Model Context Protocol, over streamable HTTP", Takes::Bytes),
     agent_route("GET", "Messages to an agent's session, as server-sent events", Takes::Nothing),
     agent_route("DELETE", "Ends an agent's session; its runs continue", Takes::Nothing),
@@ -462,10 +382,10 @@ static ROUTES: &[Route] = &[
         "/hooks/{*path}",
         Access::Open,
         "A delivery of a webhook, signed by its sender; it is durable when the answer arrives",
-        Takes::Bytes,
-        202,
         hooks::receive_delivery,
-    ),
+    )
+    .taking(Takes::Bytes)
+    .with_status(202),
 ];
 
 fn signed_schema() -> Value {

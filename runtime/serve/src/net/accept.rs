@@ -109,7 +109,8 @@ pub async fn serve_connections(
         let (peer, is_proxy) = match &accepted {
             Accepted::Port(stream, peer) => {
                 let _ = stream.set_nodelay(true);
-                (address_of(*peer), false)
+                // An IPv4 address inside IPv6 becomes IPv4.
+                (peer.ip().to_canonical(), false)
             }
             Accepted::Proxy(_) => (IpAddr::from(Ipv6Addr::UNSPECIFIED), true),
         };
@@ -180,11 +181,6 @@ async fn answer_connection(
 fn forwarded_for(headers: &HeaderMap) -> Option<IpAddr> {
     let last = headers.get_all("x-forwarded-for").iter().next_back()?.to_str().ok()?;
     last.rsplit(',').next()?.trim().parse().ok()
-}
-
-/// The address of a client. An IPv4 address inside IPv6 becomes IPv4.
-fn address_of(peer: SocketAddr) -> IpAddr {
-    peer.ip().to_canonical()
 }
 
 /// Answers a request. If the request is refused, the rest of its body is read before the answer is sent.

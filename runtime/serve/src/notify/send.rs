@@ -11,6 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use lobster_runtime::digest::Digest;
 use lobster_runtime::json;
 use lobster_runtime::store::RunId;
+use reqwest::RequestBuilder;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
 use ring::hmac;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -130,6 +131,27 @@ pub(super) fn error_chain(error: &dyn std::error::Error) -> String {
         source = inner.source();
     }
     text
+}
+
+/// Sends a request to a service that answers `ok: true`, or names its reason in the field `reason`.
+pub(super) async fn call_service(
+    request: RequestBuilder,
+    method: &str,
+    reason: &str,
+    patience: Duration,
+) -> Result<Value, String> {
+    let asking = async {
+        let answer = request.send().await.map_err(|error| error_chain(&error.without_url()))?;
+        let status = answer.status();
+        let text = answer.text().await.map_err(|error| error_chain(&error.without_url()))?;
+        let answer = json::parse(&text).map_err(|_| format!("it answered {status}"))?;
+        let why = || answer[reason].as_str().map_or_else(|| format!("it answered {status}"), str::to_owned);
+        if answer["ok"] == true { Ok(answer) } else { Err(why()) }
+    };
+    match tokio::time::timeout(patience, asking).await {
+        Ok(answered) => answered,
+        Err(_) => Err(format!("no answer to {method}")),
+    }
 }
 
 pub(super) fn http_client() -> Result<&'static reqwest::Client, String> {

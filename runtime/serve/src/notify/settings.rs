@@ -1,5 +1,6 @@
 //! Recipients of notices: `[[notify]]` in the file of `lobster serve --config`.
 
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -54,22 +55,11 @@ pub(crate) struct Telegram {
     #[serde(default = "telegram_server")]
     pub(crate) server: String,
     #[serde(default)]
-    pub(crate) people: Vec<TelegramUser>,
+    pub(crate) people: Vec<Member<i64>>,
 }
 
 fn telegram_server() -> String {
     "https://api.telegram.org".to_owned()
-}
-
-/// A user of Telegram, mapped to a person of lobster.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct TelegramUser {
-    pub(crate) user: i64,
-    name: String,
-    #[serde(default = "approver")]
-    role: Role,
-    workflows: Option<Vec<String>>,
 }
 
 /// A channel in which an app writes, with the people whose buttons are valid in it.
@@ -86,18 +76,18 @@ pub(crate) struct Slack {
     #[serde(default = "slack_server")]
     pub(crate) server: String,
     #[serde(default)]
-    pub(crate) people: Vec<Member>,
+    pub(crate) people: Vec<Member<String>>,
 }
 
 fn slack_server() -> String {
     "https://slack.com/api".to_owned()
 }
 
-/// A member of the workspace, mapped to a person of lobster.
+/// A user of Telegram or a member of a workspace, mapped to a person of lobster.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Member {
-    pub(crate) user: String,
+pub(crate) struct Member<Id> {
+    pub(crate) user: Id,
     name: String,
     #[serde(default = "approver")]
     role: Role,
@@ -129,13 +119,18 @@ pub(crate) struct Answerer {
     pub(crate) workflows: Option<Vec<String>>,
 }
 
-impl TelegramUser {
-    pub(crate) fn to_answerer(&self) -> Answerer {
-        Answerer { name: self.name.clone(), role: self.role, workflows: self.workflows.clone() }
+impl<Id: PartialEq + Display> Member<Id> {
+    /// Checks that all people can answer, and that none is there twice.
+    fn check_people(people: &[Self]) -> Result<(), String> {
+        for (at, person) in people.iter().enumerate() {
+            person.to_answerer().check_settings()?;
+            if people[..at].iter().any(|other| other.user == person.user) {
+                return Err(format!("people has the user {} twice", person.user));
+            }
+        }
+        Ok(())
     }
-}
 
-impl Member {
     pub(crate) fn to_answerer(&self) -> Answerer {
         Answerer { name: self.name.clone(), role: self.role, workflows: self.workflows.clone() }
     }
@@ -267,12 +262,12 @@ impl Written {
         if let Err(why) = channel.check_settings() {
             return wrong(&why);
         }
-        let quiet = match &self.quiet_hours {
-            None => None,
-            Some(hours) => match Quiet::parse(hours, self.timezone.as_deref(), self.quiet_except.clone()) {
-                Ok(quiet) => Some(quiet),
-                Err(why) => return wrong(&why),
-            },
+        let quiet = self.quiet_hours.as_ref();
+        let quiet =
+            quiet.map(|hours| Quiet::parse(hours, self.timezone.as_deref(), self.quiet_except.clone()));
+        let quiet = match quiet.transpose() {
+            Ok(quiet) => quiet,
+            Err(why) => return wrong(&why),
         };
         Ok(Recipient { name, on, workflows: self.workflows, quiet, channel: Arc::new(channel) })
     }
@@ -335,13 +330,7 @@ impl Ntfy {
 impl Telegram {
     fn check_settings(&self) -> Result<(), String> {
         check_url(&self.server, true)?;
-        for (at, person) in self.people.iter().enumerate() {
-            person.to_answerer().check_settings()?;
-            if self.people[..at].iter().any(|other| other.user == person.user) {
-                return Err(format!("people has the user {} twice", person.user));
-            }
-        }
-        Ok(())
+        Member::check_people(&self.people)
     }
 }
 
@@ -356,13 +345,7 @@ impl Slack {
                 "people needs an app_token, by which the app opens its socket (socket mode)".to_owned()
             );
         }
-        for (at, person) in self.people.iter().enumerate() {
-            person.to_answerer().check_settings()?;
-            if self.people[..at].iter().any(|other| other.user == person.user) {
-                return Err(format!("people has the user {} twice", person.user));
-            }
-        }
-        Ok(())
+        Member::check_people(&self.people)
     }
 
     /// True if the server is on this machine, so that no network is involved.
@@ -374,10 +357,7 @@ impl Slack {
 /// Checks an address. A secret must not be sent over a network unencrypted.
 fn check_url(text: &str, has_secret: bool) -> Result<(), String> {
     let url = reqwest::Url::parse(text).map_err(|error| format!("url = {text:?}: {error}"))?;
-    let is_local = match url.host_str() {
-        Some(host) => is_loopback(host),
-        None => return Err(format!("url = {text:?} names no host")),
-    };
+    let is_local = is_loopback(url.host_str().ok_or_else(|| format!("url = {text:?} names no host"))?);
     match url.scheme() {
         "https" => Ok(()),
         "http" if !has_secret || is_local => Ok(()),

@@ -18,7 +18,7 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 
 use super::email::start_tls;
 use super::replies::{Failures, Offer, Word, apply_answer, secret_value};
-use super::send::{Message, error_chain, http_client};
+use super::send::{Message, call_service, error_chain, http_client};
 use super::settings::Slack;
 use crate::http::App;
 
@@ -97,27 +97,12 @@ async fn call_method(slack: &Slack, token: &str, method: &str, body: &Value) -> 
     let mut bearer =
         HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| "the token is not valid".to_owned())?;
     bearer.set_sensitive(true);
-    let asking = async {
-        let request = http_client()?
-            .post(url)
-            .header(AUTHORIZATION, bearer)
-            .header(CONTENT_TYPE, "application/json; charset=utf-8")
-            .body(json::compact(body));
-        let answer = request.send().await.map_err(|error| error_chain(&error.without_url()))?;
-        let status = answer.status();
-        let text = answer.text().await.map_err(|error| error_chain(&error.without_url()))?;
-        let answer = json::parse(&text).map_err(|_| format!("it answered {status}"))?;
-        match answer["ok"] == true {
-            true => Ok(answer),
-            false => {
-                Err(answer["error"].as_str().map_or_else(|| format!("it answered {status}"), str::to_owned))
-            }
-        }
-    };
-    match tokio::time::timeout(PATIENCE, asking).await {
-        Ok(answered) => answered,
-        Err(_) => Err(format!("no answer to {method}")),
-    }
+    let request = http_client()?
+        .post(url)
+        .header(AUTHORIZATION, bearer)
+        .header(CONTENT_TYPE, "application/json; charset=utf-8")
+        .body(json::compact(body));
+    call_service(request, method, "error", PATIENCE).await
 }
 
 /// Processes presses for ever. If a press is processed twice, by two servers or after a crash, the second time finds

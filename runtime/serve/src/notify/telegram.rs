@@ -10,7 +10,7 @@ use reqwest::header::CONTENT_TYPE;
 use serde_json::{Value, json};
 
 use super::replies::{Failures, Offer, Word, apply_answer, secret_value};
-use super::send::{Message, error_chain, http_client};
+use super::send::{Message, call_service, http_client};
 use super::settings::Telegram;
 use crate::http::App;
 
@@ -53,24 +53,9 @@ fn body_of(message: &Message, telegram: &Telegram, offer: Option<&Offer>) -> Val
 /// Calls a method of the bot. The address contains the token, so it is left out of errors.
 async fn call_method(telegram: &Telegram, token: &str, method: &str, body: &Value) -> Result<Value, String> {
     let url = format!("{}/bot{token}/{method}", telegram.server.trim_end_matches('/'));
-    let asking = async {
-        let request =
-            http_client()?.post(url).header(CONTENT_TYPE, "application/json").body(json::compact(body));
-        let answer = request.send().await.map_err(|error| error_chain(&error.without_url()))?;
-        let status = answer.status();
-        let text = answer.text().await.map_err(|error| error_chain(&error.without_url()))?;
-        let answer = json::parse(&text).map_err(|_| format!("it answered {status}"))?;
-        match answer["ok"] == true {
-            true => Ok(answer["result"].clone()),
-            false => Err(answer["description"]
-                .as_str()
-                .map_or_else(|| format!("it answered {status}"), str::to_owned)),
-        }
-    };
-    match tokio::time::timeout(Duration::from_secs(POLL + 20), asking).await {
-        Ok(answered) => answered,
-        Err(_) => Err(format!("no answer to {method}")),
-    }
+    let request = http_client()?.post(url).header(CONTENT_TYPE, "application/json").body(json::compact(body));
+    let answer = call_service(request, method, "description", Duration::from_secs(POLL + 20)).await?;
+    Ok(answer["result"].clone())
 }
 
 /// Processes presses for ever. If a press is processed twice, by two servers or after a crash, the second time finds

@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Read};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::each::emit_items;
 use lobster_base::json;
 use lobster_base::json::complaint::js_parse_error;
 use lobster_base::json::raw::RawItem;
@@ -115,11 +116,7 @@ fn emit_whole(payload: &Payload, out: &mut dyn Sink) -> Result<bool, Stop> {
         out.emit_item(value)?;
         return Ok(is_mended);
     };
-    for item in items {
-        if out.emit_item(item)? == Flow::Enough {
-            break;
-        }
-    }
+    emit_items(items, out)?;
     Ok(is_mended)
 }
 

@@ -1,6 +1,6 @@
 //! Options of `llm.invoke` and `llm_task.invoke`.
 
-use super::super::describe::{Arg, command_schema, example_list};
+use super::super::describe::{Arg, command_schema, example_list, option};
 use super::build;
 use lobster_models::channel::Provider;
 use lobster_stage::{Flag, StageKind, StageSpec};
@@ -52,54 +52,30 @@ Answers are kept in LOBSTER_CACHE_DIR (.lobster-cache; under a policy in the sta
 and, with --state-key or LOBSTER_RUN_STATE_KEY, in the state; a cached answer costs nothing.
 ",
     flags: &[
-        Flag { name: "prompt", value: Some("TEXT"), help: "what to ask (or the words)" },
-        Flag { name: "prompt-file", value: Some("PATH"), help: "the prompt, with {{variables}}" },
-        Flag {
-            name: "var",
-            value: Some("NAME=VALUE"),
-            help: "fills a variable of the prompt file; repeat it",
-        },
-        Flag { name: "vars-json", value: Some("JSON"), help: "fills them from an object" },
-        Flag { name: "system", value: Some("TEXT"), help: "instructions; @PATH reads a file" },
-        Flag {
-            name: "file",
-            value: Some("PATH"),
-            help: "an image, a PDF or a text sent with the prompt; repeat it",
-        },
-        Flag { name: "provider", value: Some("NAME"), help: "the provider (LOBSTER_LLM_PROVIDER)" },
-        Flag { name: "model", value: Some("NAME"), help: "the model (LOBSTER_LLM_MODEL)" },
-        Flag { name: "token", value: Some("TOKEN"), help: "bearer token or key" },
-        Flag { name: "artifacts-json", value: Some("JSON"), help: "more artifacts, an array" },
-        Flag { name: "metadata-json", value: Some("JSON"), help: "passed on to the adapter, an object" },
-        Flag {
-            name: "output-schema",
-            value: Some("JSON"),
-            help: "JSON Schema of the answer's data; @PATH reads a file",
-        },
-        Flag {
-            name: "schema-version",
-            value: Some("TEXT"),
-            help: "names the schema (LOBSTER_LLM_SCHEMA_VERSION, v1)",
-        },
-        Flag {
-            name: "max-validation-retries",
-            value: Some("N"),
-            help: "most repetitions for an invalid answer (LOBSTER_LLM_VALIDATION_RETRIES, 1; at most 10)",
-        },
-        Flag { name: "temperature", value: Some("N"), help: "passed on" },
-        Flag { name: "max-output-tokens", value: Some("N"), help: "passed on" },
-        Flag {
-            name: "effort",
-            value: Some("WORD"),
-            help: "reasoning effort, in the provider's words: low, medium, high",
-        },
-        Flag { name: "seed", value: Some("N"), help: "for repeatable answers, where the provider can" },
-        Flag { name: "stop", value: Some("TEXT"), help: "the answer ends here; repeat it" },
-        Flag {
-            name: "state-key",
-            value: Some("KEY"),
-            help: "keep the answer in the state (LOBSTER_RUN_STATE_KEY)",
-        },
+        option("prompt", "TEXT", "what to ask (or the words)"),
+        option("prompt-file", "PATH", "the prompt, with {{variables}}"),
+        option("var", "NAME=VALUE", "fills a variable of the prompt file; repeat it"),
+        option("vars-json", "JSON", "fills them from an object"),
+        option("system", "TEXT", "instructions; @PATH reads a file"),
+        option("file", "PATH", "an image, a PDF or a text sent with the prompt; repeat it"),
+        option("provider", "NAME", "the provider (LOBSTER_LLM_PROVIDER)"),
+        option("model", "NAME", "the model (LOBSTER_LLM_MODEL)"),
+        option("token", "TOKEN", "bearer token or key"),
+        option("artifacts-json", "JSON", "more artifacts, an array"),
+        option("metadata-json", "JSON", "passed on to the adapter, an object"),
+        option("output-schema", "JSON", "JSON Schema of the answer's data; @PATH reads a file"),
+        option("schema-version", "TEXT", "names the schema (LOBSTER_LLM_SCHEMA_VERSION, v1)"),
+        option(
+            "max-validation-retries",
+            "N",
+            "most repetitions for an invalid answer (LOBSTER_LLM_VALIDATION_RETRIES, 1; at most 10)",
+        ),
+        option("temperature", "N", "passed on"),
+        option("max-output-tokens", "N", "passed on"),
+        option("effort", "WORD", "reasoning effort, in the provider's words: low, medium, high"),
+        option("seed", "N", "for repeatable answers, where the provider can"),
+        option("stop", "TEXT", "the answer ends here; repeat it"),
+        option("state-key", "KEY", "keep the answer in the state (LOBSTER_RUN_STATE_KEY)"),
         Flag {
             name: "refresh",
             value: None,

@@ -28,10 +28,6 @@ const SESSION_MS: i64 = 12 * 3_600_000;
 
 const DAY_MS: i64 = 86_400_000;
 
-fn internal_error(why: String) -> Problem {
-    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", why)
-}
-
 /// A session without an owner yet.
 fn empty_session(expires_at: i64) -> Grant {
     let expires_at = Some(expires_at);
@@ -52,10 +48,10 @@ pub fn login(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     if !app.service.find_credential(&link)?.is_some_and(|found| found.kind == CredentialKind::Link) {
         return Err(refused());
     }
-    let secret = make_secret().map_err(internal_error)?;
+    let secret = make_secret().map_err(Problem::failed)?;
     let expires_at = app.store.clock_ms() + SESSION_MS;
     // The link determines the owner and the rights.
-    let session = new_credential(&empty_session(expires_at), &secret).map_err(internal_error)?;
+    let session = new_credential(&empty_session(expires_at), &secret).map_err(Problem::failed)?;
     if !app.service.redeem_link(&link, &session, &asked.door.peer.to_string())? {
         return Err(refused());
     }
@@ -69,7 +65,7 @@ fn open_session(asked: &Asked, secret: &str, expires_at: i64) -> Result<RouteRep
         "{COOKIE}={secret}; HttpOnly; SameSite=Strict; Path=/; Max-Age={}{secure}",
         SESSION_MS / 1000
     );
-    let cookie = HeaderValue::from_str(&cookie).map_err(|error| internal_error(error.to_string()))?;
+    let cookie = HeaderValue::from_str(&cookie).map_err(Problem::failed)?;
     Ok(RouteReply::json(&json!({ "expiresAt": iso(expires_at) })).with_header(header::SET_COOKIE, cookie))
 }
 
@@ -79,7 +75,8 @@ pub(in super::super) fn issue_challenge(app: &App, asked: &Asked) -> Result<Rout
     let question =
         asked.query("question").map(|question| prefix(question, QUESTION, Count::Bytes).to_owned());
     let purpose = question.map_or(Purpose::Access, Purpose::Yes);
-    let challenge = app.challenges.issue_challenge(&purpose, app.store.clock_ms()).map_err(internal_error)?;
+    let challenge =
+        app.challenges.issue_challenge(&purpose, app.store.clock_ms()).map_err(Problem::failed)?;
     Ok(RouteReply::json(&json!({ "challenge": challenge, "algorithms": passkeys::algorithm_numbers() })))
 }
 
@@ -210,7 +207,7 @@ pub(in super::super) fn add_passkey(app: &App, asked: &Asked) -> Result<RouteRep
     // The secret stays in the device, so the key is known by its id.
     let new = NewCredential {
         hash: Digest::of_bytes(&name),
-        ..new_credential(&wanted, "").map_err(internal_error)?
+        ..new_credential(&wanted, "").map_err(Problem::failed)?
     };
     match app.service.add_passkey(
         &new,
@@ -246,9 +243,9 @@ pub(in super::super) fn log_in_by_passkey(app: &App, asked: &Asked) -> Result<Ro
         false => why,
     };
     let (known, signed) = signed_by(app, &asked.json, &Purpose::Access).map_err(count_failed)?;
-    let (secret, expires_at) = (make_secret().map_err(internal_error)?, app.store.clock_ms() + SESSION_MS);
+    let (secret, expires_at) = (make_secret().map_err(Problem::failed)?, app.store.clock_ms() + SESSION_MS);
     // The passkey determines the owner and the rights.
-    let session = new_credential(&empty_session(expires_at), &secret).map_err(internal_error)?;
+    let session = new_credential(&empty_session(expires_at), &secret).map_err(Problem::failed)?;
     let counted = app.service.log_in_by_passkey(&known, &signed, &session, &asked.door.peer.to_string())?;
     check_counted(counted).map_err(count_failed)?;
     open_session(asked, &secret, expires_at)
@@ -259,7 +256,7 @@ pub fn logout(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
         app.service.revoke_credential(&actor.credential, asked.caller_name(), &asked.caller_origin())?;
     }
     let gone = HeaderValue::from_str(&format!("{COOKIE}=; HttpOnly; SameSite=Strict; Path=/; Max-Age=0"));
-    let gone = gone.map_err(|error| internal_error(error.to_string()))?;
+    let gone = gone.map_err(Problem::failed)?;
     Ok(RouteReply::json(&json!({})).with_header(header::SET_COOKIE, gone))
 }
 
@@ -311,7 +308,7 @@ pub(in super::super) fn make_token(app: &App, asked: &Asked) -> Result<RouteRepl
         return Err(Problem::new(StatusCode::FORBIDDEN, "passkey", why));
     }
     let (id, secret) = grant_credential(&app.service, &wanted, asked.caller_name(), &asked.caller_origin())
-        .map_err(internal_error)?;
+        .map_err(Problem::failed)?;
     Ok(RouteReply::json(&json!({ "id": id, "token": secret, "expiresAt": wanted.expires_at.map(iso) })))
 }
 

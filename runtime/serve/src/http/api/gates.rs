@@ -170,15 +170,14 @@ fn give_answer(
     words.extend(given.words);
     words.extend(start.as_ref().map(|_| "--hand-over"));
     let initiator = start.as_ref().and_then(|start| start.actor.as_deref());
-    let proof = issue_voucher(&app.service, gate, (name, credential))
-        .map_err(|why| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", why))?;
+    let proof = issue_voucher(&app.service, gate, (name, credential)).map_err(Problem::failed)?;
     let behalf = Behalf { proof: Some(&proof), ..Behalf::of_person(name, initiator) };
     let mut command = app.build_command(&behalf, &run.cwd, &words);
     if let Some(reason) = given.reason {
         command.env(program::REASON, prefix(reason, REASON, Count::Chars));
     }
     if let Some(GateAnswer::Response(value)) = &given.answer {
-        command.stdin(file_of(value).map_err(|error| internal_error(&error))?);
+        command.stdin(file_of(value).map_err(Problem::failed)?);
     }
     let process = app.start_process(command)?;
     let is_closed = || app.store.approval_by_key(gate.key).is_ok_and(|now| now.status != GateStatus::Open);
@@ -226,10 +225,6 @@ fn give_answer(
 fn already_closed(gate: &Gate) -> Problem {
     let by = gate.answered_by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
     Problem::conflict("closed", format!("question {} is {}{by}", gate.id, gate.status))
-}
-
-fn internal_error(error: &std::io::Error) -> Problem {
-    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", error.to_string())
 }
 
 /// A file with the value as JSON, for a process to read.

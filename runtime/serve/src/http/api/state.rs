@@ -79,7 +79,7 @@ pub(in super::super) fn metrics(app: &App, _: &Asked) -> Result<RouteReply, Prob
         let count = count.load(Ordering::Relaxed);
         let _ = writeln!(text, "lobster_http_requests_total{{class=\"{class}xx\"}} {count}");
     }
-    Ok(RouteReply::text("text/plain; version=0.0.4; charset=utf-8", text))
+    Ok(RouteReply::bytes("text/plain; version=0.0.4; charset=utf-8", text))
 }
 
 pub(in super::super) fn servers(app: &App, _: &Asked) -> Result<RouteReply, Problem> {

@@ -98,17 +98,8 @@ pub fn enqueue_for(
     }
     workflows::check_args(&Content::from_registered(&workflow), &args).map_err(Problem::bad_request)?;
     app.admit_start(asked.caller_name().unwrap_or_default())?;
-    let start = NewStart {
-        workflow: workflow.n,
-        digest: workflow.digest,
-        schedule: None,
-        cause: cause.name.to_owned(),
-        detail,
-        args,
-        actor: asked.caller_name().map(str::to_owned),
-        is_serial: false,
-        refusal: None,
-    };
+    let actor = asked.caller_name().map(str::to_owned);
+    let start = NewStart { actor, ..workflows::new_start(&workflow, cause.name, detail, args) };
     let run = app.service.enqueue_start(&start, &workflow.name, &asked.caller_origin())?;
     app.waker.wake();
     Ok(run)
