@@ -69,17 +69,12 @@ impl Lowering<'_> {
     ) -> Checked<Work> {
         let on = switch.as_text().unwrap_or_default().to_owned();
         if template::is_constant(&on) {
-            let error = Diagnostic::error(
-                self.source,
-                codes::FIELD_TYPE,
-                switch.span,
-                format!("{prefix}switch names no value: it is always {on:?}"),
-            );
+            let message = format!("{prefix}switch names no value: it is always {on:?}");
             let help = match on.trim().strip_prefix('$').filter(|name| self.known.contains(name)) {
                 Some(name) => format!("write `${name}.json`, or a field of it"),
                 None => "write a reference such as `$classify.json.kind`".to_owned(),
             };
-            return Err(error.with_help(help).into());
+            return self.reject_with_help(codes::FIELD_TYPE, switch.span, message, help);
         }
         if let Some(reference) = template::strict_reference(&on) {
             self.must_be_known(switch, &reference, &format!("{prefix}switch: "), fatal);

@@ -176,9 +176,8 @@ impl Lowering<'_> {
             Data::Map(_) => self.wait_map(node, prefix)?,
             Data::Null | Data::Bool(_) | Data::Number(_) | Data::NotFinite | Data::List(_) => {
                 let message = format!("{prefix}wait must be a duration or a map, not {}", node.kind_name());
-                let error = Diagnostic::error(self.source, codes::FIELD_TYPE, node.span, message);
                 let help = "for example `wait: 90s`, `wait: {until: TIME}` or `wait: {event: NAME}`";
-                return Err(error.with_help(help).into());
+                return self.reject_with_help(codes::FIELD_TYPE, node.span, message, help);
             }
         };
         match wait.constant_error() {
@@ -294,9 +293,8 @@ impl Lowering<'_> {
         if !changes_files {
             let message =
                 format!("{prefix}changes: only run, command, exec, pipeline and component steps have it");
-            let error = Diagnostic::error(self.source, codes::CONFLICT, node.span, message);
             let help = "put it on the steps inside of others, or at the top of the file for all of them";
-            return Err(error.with_help(help).into());
+            return self.reject_with_help(codes::CONFLICT, node.span, message, help);
         }
         self.changes_mode(node, prefix).map(Some)
     }

@@ -148,9 +148,8 @@ impl Lowering<'_> {
             }
             Data::Null | Data::Number(_) | Data::NotFinite | Data::List(_) | Data::Map(_) => {
                 let message = "Unsupported condition type";
-                let error = Diagnostic::error(self.source, codes::CONDITION, condition.span, message);
                 let help = format!("a condition is true, false or text, not {}", condition.kind_name());
-                Err(error.with_help(help).into())
+                self.reject_with_help(codes::CONDITION, condition.span, message, help)
             }
         }
     }

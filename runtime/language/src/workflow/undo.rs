@@ -50,10 +50,8 @@ impl Lowering<'_> {
             fields::UNDO_WORK.iter().copied().filter(|key| undo.get_some(key).is_some()).collect();
         if said.len() != 1 {
             let message = format!("{name} takes one of {}", fields::UNDO_WORK.join(", "));
-            let error = Diagnostic::error(self.source, codes::FIELD_TYPE, undo.span, message);
-            return Err(error
-                .with_help("for example `undo: { exec: [gh, release, delete, $id.json.tag] }`")
-                .into());
+            let help = "for example `undo: { exec: [gh, release, delete, $id.json.tag] }`";
+            return self.reject_with_help(codes::FIELD_TYPE, undo.span, message, help);
         }
         self.only_own_results(undo, &step.id, &name)?;
         let before = std::mem::take(&mut self.known);
