@@ -1,7 +1,7 @@
 //! `repeat` and `switch`: steps that decide which steps run.
 
 use super::super::codes;
-use super::super::diagnostic::{Checked, Diagnostic};
+use super::super::diagnostic::Checked;
 use super::super::plan::{Case, Step, Work};
 use super::super::source::Node;
 use super::super::template;
