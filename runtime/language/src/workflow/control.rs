@@ -33,7 +33,7 @@ impl Lowering<'_> {
             && template::is_constant(text)
             && let Err(why) = wait::deadline_after(text, 0)
         {
-            return self.reject_node(codes::FIELD_TYPE, every, format!("{prefix}repeat.every: {why}"));
+            return self.reject_type(every, format!("{prefix}repeat.every: {why}"));
         }
         let index_var = node.get("index_var").and_then(Node::as_text).unwrap_or("index").to_owned();
         let mark = self.known.current_mark();

@@ -67,11 +67,11 @@ impl Lowering<'_> {
             None => Ok(None),
             Some(value) => match value.as_text().filter(|text| !text.is_empty()) {
                 Some(text) => Ok(Some(text.to_owned())),
-                None => self.reject_node(codes::FIELD_TYPE, value, format!("{name}.{key} must be a text")),
+                None => self.reject_type(value, format!("{name}.{key} must be a text")),
             },
         };
         let Some(secret) = text("secret")? else {
-            return self.reject_node(codes::FIELD_TYPE, node, format!("{name} must name its `secret`"));
+            return self.reject_type(node, format!("{name} must name its `secret`"));
         };
         let terms = CredentialTerms {
             secret,

@@ -424,6 +424,10 @@ impl Lowering<'_> {
         Err(Diagnostic::error(self.source, code, node.span, message))
     }
 
+    fn reject_type<T>(&self, node: &Node, message: impl Into<String>) -> Checked<T> {
+        self.reject_node(codes::FIELD_TYPE, node, message)
+    }
+
     fn reject_with_help<T>(
         &self,
         code: &'static str,

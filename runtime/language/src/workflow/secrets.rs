@@ -36,8 +36,7 @@ impl Lowering<'_> {
                     Some(secret) => {
                         Ok(SecretGrant { secret: secret.to_owned(), variable: entry.key.clone() })
                     }
-                    None => self.reject_node(
-                        codes::FIELD_TYPE,
+                    None => self.reject_type(
                         &entry.value,
                         format!("{name} must give the name of a secret for each variable"),
                     ),

@@ -74,7 +74,7 @@ impl Lowering<'_> {
             if let Some(written) = node.get_some(key)
                 && text(key).is_none_or(|text| text.trim().is_empty())
             {
-                return self.reject_node(codes::FIELD_TYPE, written, format!("{prefix}{key} must be a text"));
+                return self.reject_type(written, format!("{prefix}{key} must be a text"));
             }
         }
         let work = self.lower_work(node, &id, prefix, secrets, false)?;
