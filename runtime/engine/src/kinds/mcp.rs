@@ -307,7 +307,7 @@ fn with_secrets(env: &[(OsString, OsString)], secrets: Vec<(String, String)>) ->
     all
 }
 
-fn answer_value(outcome: &StepOutcome) -> Result<Value, Stop> {
+pub(crate) fn answer_value(outcome: &StepOutcome) -> Result<Value, Stop> {
     match outcome.status {
         StepStatus::Ok => Ok(outcome.value.clone()),
         StepStatus::Cancelled => Err(Stop::Cancelled),

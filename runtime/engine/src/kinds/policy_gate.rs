@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::bound_files;
 use super::bound_trees::{Trees, system_roots};
 use super::decided::Decided;
-use super::decision_env::{decision_env, given_by_plan};
+use super::decision_env::decision_env;
 use super::git_settings;
 use super::jail_spec::{command_jail, real_path};
 use super::native::{Job, ShellText, mode_of};
@@ -553,7 +553,7 @@ fn granted_env(
         vars.insert(name.into(), value);
     }
     // Variables that the workflow sets were part of the decision.
-    vars.extend(given_by_plan(env).map(|(name, value)| (name.into(), value.into())));
+    vars.extend(env.granted_values().into_iter().map(|(name, value)| (name.into(), value.into())));
     if let Some(path) = vars.remove(OsStr::new("PATH")) {
         vars.extend(absolute_entries(&path).map(|path| ("PATH".into(), path)));
     }

@@ -290,18 +290,10 @@ impl Lowering<'_> {
     /// Reports fields that this kind of work does not use: errors if they promise confinement,
     /// otherwise warnings.
     fn out_of_place(&mut self, step: &Node, work: &Work, prefix: &str) -> Checked<()> {
-        let runs_itself = match work {
-            Work::Shell(_) | Work::Exec(_) | Work::Pipeline(_) | Work::Component { .. } | Work::Js(_) => true,
-            Work::Nothing
-            | Work::Workflow { .. }
-            | Work::Parallel { .. }
-            | Work::ForEach { .. }
-            | Work::Repeat { .. }
-            | Work::Switch { .. }
-            | Work::Mcp { .. }
-            | Work::Input(_)
-            | Work::Wait(_) => false,
-        };
+        let runs_itself = matches!(
+            work,
+            Work::Shell(_) | Work::Exec(_) | Work::Pipeline(_) | Work::Component { .. } | Work::Js(_)
+        );
         if runs_itself {
             return Ok(());
         }

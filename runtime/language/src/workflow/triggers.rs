@@ -266,12 +266,11 @@ impl Lowering<'_> {
         }
         let secrets = self.text_list(node, "secret", "on.webhook.secret")?;
         if secrets.is_empty() || secrets.len() > MOST_SECRETS {
-            let error = self.trigger_error(
-                node.get("secret").unwrap_or(node),
-                "on.webhook.secret must be the name of a secret, or a list of two while one replaces the other",
-            );
-            return Err(error
-                .with_help("write `secret: NAME`, and in secrets.toml where its value is")
+            let message = "on.webhook.secret must be the name of a secret, or a list of two while one replaces the other";
+            let help = "write `secret: NAME`, and in secrets.toml where its value is";
+            return Err(self
+                .trigger_error(node.get("secret").unwrap_or(node), message)
+                .with_help(help)
                 .into());
         }
         let verify = self.lower_verify(node)?;
@@ -304,10 +303,9 @@ impl Lowering<'_> {
             ("slack", _) => Verify::Slack,
             ("hmac", Some(header)) => Verify::Hmac { header },
             ("hmac", None) => {
+                let help = "name the header with the signature: `header: X-Signature`";
                 let error = self.trigger_error(written, "on.webhook.header is missing");
-                return Err(error
-                    .with_help("name the header with the signature: `header: X-Signature`")
-                    .into());
+                return Err(error.with_help(help).into());
             }
             (_, header) => Verify::Token { header: header.unwrap_or_else(|| "authorization".to_owned()) },
         })
@@ -320,9 +318,8 @@ impl Lowering<'_> {
         let own = self.source.path.file_name().and_then(|name| name.to_str());
         if own.is_some_and(|own| workflow.trim_start_matches("./") == own) {
             let written = node.get("workflow").unwrap_or(node);
-            return Err(self
-                .trigger_error(written, "on.after.workflow names this file: it would never end")
-                .into());
+            let message = "on.after.workflow names this file: it would never end";
+            return Err(self.trigger_error(written, message).into());
         }
         let ended = match node.get_some("ended") {
             None => Ended::default(),

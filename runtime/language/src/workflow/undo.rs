@@ -21,22 +21,15 @@ impl Lowering<'_> {
         prefix: &str,
     ) -> Checked<Step> {
         let Some(undo) = node.get_some("undo") else { return Ok(step) };
-        let has_effects = match step.work {
+        let has_effects = matches!(
+            step.work,
             Work::Shell(_)
-            | Work::Exec(_)
-            | Work::Pipeline(_)
-            | Work::Component { .. }
-            | Work::Mcp { .. }
-            | Work::Workflow { .. } => true,
-            Work::Nothing
-            | Work::Js(_)
-            | Work::Parallel { .. }
-            | Work::ForEach { .. }
-            | Work::Repeat { .. }
-            | Work::Switch { .. }
-            | Work::Input(_)
-            | Work::Wait(_) => false,
-        };
+                | Work::Exec(_)
+                | Work::Pipeline(_)
+                | Work::Component { .. }
+                | Work::Mcp { .. }
+                | Work::Workflow { .. }
+        );
         if !has_effects {
             let message = format!(
                 "{prefix}undo: only run, command, exec, pipeline, component, mcp and workflow steps have it"
