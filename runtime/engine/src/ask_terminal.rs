@@ -14,22 +14,15 @@ use lobster_base::schema::Schema;
 use lobster_stage::{Answer, Question, StageError, Stop, store_failure};
 use lobster_stages::read_answer;
 
-/// The outcome of a question at the terminal.
-pub(super) enum PromptOutcome {
-    Answered(Answer),
-    /// With the name of the person, if known.
-    Rejected(Option<String>),
-    Later,
-}
-
 impl Run<'_> {
-    /// Asks at the terminal. Secrets are hidden from the displayed question.
+    /// Asks at the terminal; returns what the person said, and the person's name if it is known. Secrets are hidden from
+    /// the displayed question.
     pub(super) fn ask_now(
         &self,
         prompter: &dyn Prompter,
         PendingGate { path, question: gate, binding, going }: &PendingGate,
         cancel: &CancelToken,
-    ) -> Result<PromptOutcome, Stop> {
+    ) -> Result<(Said, Option<String>), Stop> {
         let env = &self.services.env;
         let by = env.non_blank("LOBSTER_APPROVAL_APPROVED_BY");
         let expires_at = gate.identity.ttl_ms.map(|ttl| self.store.clock_ms().saturating_add(ttl));
@@ -77,11 +70,7 @@ impl Run<'_> {
                 })?
             }
         };
-        Ok(match said {
-            Said::Answer(answer) => PromptOutcome::Answered(answer),
-            Said::No => PromptOutcome::Rejected(by),
-            Said::Later => PromptOutcome::Later,
-        })
+        Ok((said, by))
     }
 
     /// True if this process ends because its terminal was closed.

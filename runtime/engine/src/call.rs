@@ -7,7 +7,6 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value, json};
 
-use crate::background::Background;
 use crate::beginning::Beginning;
 use crate::origin::Origin;
 use crate::own_tokens;
@@ -38,31 +37,13 @@ impl Runtime {
         let services = &self.services;
         Self {
             services: Services {
-                mode: services.mode,
-                env: services.env.clone(),
                 cwd: call.cwd,
-                state_dir: services.state_dir.clone(),
-                registry: services.registry.clone(),
-                cancel: call.cancel,
                 caller: call.caller,
-                prompter: None,
                 notes: Arc::from(call.notes),
                 screen: None,
                 progress: call.progress,
                 notify: services.notify.clone(),
-                background: Background::default(),
-                executor_program: services.executor_program.clone(),
-                sandbox: Arc::clone(&services.sandbox),
-                policy: Arc::clone(&services.policy),
-                policy_files: services.policy_files.clone(),
-                place: services.place.clone(),
-                project_is_trusted: services.project_is_trusted,
-                secrets: Arc::clone(&services.secrets),
-                store: services.store.get().cloned().map_or_else(OnceLock::new, OnceLock::from),
-                components: OnceLock::from(services.components().clone()),
-                compiler: services.compiler.clone(),
-                checked: Default::default(),
-                files: Arc::clone(&services.files),
+                ..services.silent_copy(call.cancel)
             },
         }
     }

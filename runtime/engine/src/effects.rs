@@ -68,21 +68,13 @@ impl Run<'_> {
             kept.inspect_err(|_| self.record_failure(path))?;
         }
         if fresh && overseer.is_journaled() {
-            let preimage =
-                self.store.put_blob(action.preimage.canonical.as_bytes()).map_err(store_failure)?;
             let detail = json!({ "reused": true, "from": overseer.taken_from(path) });
             if effect {
-                self.append_unsynced(started_event(path, action, preimage.digest, detail))?;
+                let preimage = self.keep_preimage(action)?;
+                self.append_unsynced(started_event(path, action, preimage, detail))?;
                 self.append_unsynced(ended_event(path, Arc::clone(&outcome)))?;
             } else {
-                self.append_unsynced(answered_event(
-                    path,
-                    action,
-                    preimage.digest,
-                    false,
-                    detail,
-                    Arc::clone(&outcome),
-                ))?;
+                self.append_answered(path, action, false, detail, &outcome)?;
             }
             lock(&self.recall).ended.insert(path.clone(), Arc::clone(&outcome));
         }
@@ -148,12 +140,9 @@ impl Run<'_> {
             self.check_performs(path)?;
         }
         self.confirm_answers()?;
-        let preimage = self.store.put_blob(action.preimage.canonical.as_bytes()).map_err(store_failure)?;
+        let preimage = self.keep_preimage(action)?;
         self.note_effect();
-        self.append_events(
-            vec![started_event(path, action, preimage.digest, Value::Null)],
-            Durability::Synced,
-        )?;
+        self.append_events(vec![started_event(path, action, preimage, Value::Null)], Durability::Synced)?;
         if let Some(overseer) = self.overseer().filter(|_| action.on_record.is_none()) {
             let recorded = overseer.record_performed(&describe_action(path, action), &action.decision);
             recorded.inspect_err(|_| self.record_failure(path))?;
@@ -237,38 +226,39 @@ impl Run<'_> {
         let outcome = compute()?;
         drop(outside);
         let outcome = Arc::new(self.store.hide_outcome(outcome).map_err(store_failure)?);
-        let journal = || -> Result<(), Stop> {
-            let preimage =
-                self.store.put_blob(action.preimage.canonical.as_bytes()).map_err(store_failure)?;
-            self.append_unsynced(answered_event(
-                path,
-                &action,
-                preimage.digest,
-                false,
-                Value::Null,
-                Arc::clone(&outcome),
-            ))
-        };
-        self.locate_failure(path, journal())?;
+        let journaled = self.append_answered(path, &action, false, Value::Null, &outcome);
+        self.locate_failure(path, journaled)?;
         Ok(outcome)
     }
 
-    /// Journals that an effect was not performed, with the outcome of its earlier performance.
-    pub(super) fn note_reused(
+    /// Keeps the canonical text of an action; returns its name in the store.
+    fn keep_preimage(&self, action: &ActionRecord) -> Result<Digest, Stop> {
+        let kept = self.store.put_blob(action.preimage.canonical.as_bytes()).map_err(store_failure)?;
+        Ok(kept.digest)
+    }
+
+    /// Journals start and end of a step that performed nothing: a pure step, or an effect whose outcome was known.
+    fn append_answered(
         &self,
         path: &StepPath,
         action: &ActionRecord,
+        effect: bool,
+        detail: Value,
         outcome: &Arc<StepOutcome>,
     ) -> Result<(), Stop> {
-        let preimage = self.store.put_blob(action.preimage.canonical.as_bytes()).map_err(store_failure)?;
-        self.append_unsynced(answered_event(
-            path,
-            action,
-            preimage.digest,
-            true,
-            Value::Null,
-            Arc::clone(outcome),
-        ))
+        let begun = Begun {
+            kind: action.kind.clone(),
+            action: self.keep_preimage(action)?,
+            effect,
+            decision: action.decision.clone(),
+            detail,
+        };
+        self.append_unsynced(Event::StepEnded {
+            path: path.to_string(),
+            attempt: path.attempt_number(),
+            begun: Some(Arc::new(begun)),
+            outcome: Arc::clone(outcome),
+        })
     }
 }
 
@@ -289,7 +279,7 @@ fn started_event(path: &StepPath, action: &ActionRecord, digest: Digest, detail:
 impl Run<'_> {
     /// The outcome of an equal action, in this run or an earlier one, if all its blobs still exist.
     pub(crate) fn cached_outcome(&self, key: &Digest, reuse: Reuse) -> Result<Option<StepOutcome>, Stop> {
-        if self.ignores_cache() {
+        if self.cache_disabled {
             return Ok(None);
         }
         let known = self.store.cached_outcome(key, reuse.ttl_ms()).map_err(store_failure)?;
@@ -361,7 +351,8 @@ impl Run<'_> {
             return Ok(None);
         };
         let outcome = Arc::new(outcome);
-        self.note_reused(path, action, &outcome).inspect_err(|_| self.record_failure(path))?;
+        self.append_answered(path, action, true, Value::Null, &outcome)
+            .inspect_err(|_| self.record_failure(path))?;
         Ok(Some(outcome))
     }
 
@@ -404,10 +395,7 @@ impl Run<'_> {
     /// Journals that the end of an effect was not seen, and stops so that a person can decide.
     pub(super) fn stop_unseen(&self, path: &StepPath, mut outcome: StepOutcome) -> Result<Stop, Stop> {
         outcome.status = StepStatus::Interrupted;
-        if outcome.detail.is_null() {
-            outcome.detail = json!({});
-        }
-        outcome.detail[CUT_OFF] = Value::Bool(true);
+        outcome.add_detail(CUT_OFF, Value::Bool(true));
         let said = outcome.error.clone().unwrap_or_else(|| "its end was not seen".to_owned());
         self.services.print_note(&format!(
             "warning: step '{path}': {said}. It may have had effects, so lobster does not repeat it without a decision"
@@ -443,29 +431,5 @@ impl Run<'_> {
         outcome.detail = json!({ "permanent": true });
         end.keep_in(&mut outcome);
         outcome
-    }
-}
-
-/// Start and end of a step that performed nothing: a pure step, or an effect whose outcome was known.
-fn answered_event(
-    path: &StepPath,
-    action: &ActionRecord,
-    digest: Digest,
-    effect: bool,
-    detail: Value,
-    outcome: Arc<StepOutcome>,
-) -> Event {
-    let begun = Begun {
-        kind: action.kind.clone(),
-        action: digest,
-        effect,
-        decision: action.decision.clone(),
-        detail,
-    };
-    Event::StepEnded {
-        path: path.to_string(),
-        attempt: path.attempt_number(),
-        begun: Some(Arc::new(begun)),
-        outcome,
     }
 }

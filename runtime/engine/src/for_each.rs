@@ -10,14 +10,13 @@ use serde_json::{Map, Value, json};
 use super::at_once::{Schedule, Turn, at_once, first_stop};
 use super::attempts::timeout_as_failure;
 use super::path::StepPath;
-use super::record::{Json, Record, Scope};
+use super::record::{Record, Scope};
 use super::redacted::redacted_record;
-use super::value::Text;
 use super::workflow::{Enclosing, Frame};
 use crate::kinds::component;
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_language::plan::{Step, Work};
-use lobster_stage::{StageError, Stop, store_failure};
+use lobster_stage::{StageError, Stop};
 
 /// Most concurrent rounds of a pure loop, if the loop sets no number. More would seldom be faster, and each round
 /// holds a component's memory.
@@ -205,18 +204,10 @@ impl Frame<'_> {
     ) -> Result<Option<Value>, Stop> {
         let Work::ForEach { item_var, index_var, steps, .. } = &step.work else { return Ok(None) };
         let mut own = Scope::nested_in(scope);
-        own.insert_record(Arc::new(Record {
-            stdout: Some(Text::inline(index.to_string())),
-            json: Json::from_value(json!(index)),
-            ..Record::new(index_var)
-        }));
+        own.insert_record(Arc::new(Record::of_value(index_var, Arc::new(json!(index)))));
         let item = Arc::new(item.clone());
         // The item is added last, since a question at the beginning of the round is about it.
-        own.insert_record(Arc::new(Record {
-            stdout: Some(Text::of_value(Arc::clone(&item))),
-            json: Json::Value(Arc::clone(&item)),
-            ..Record::new(item_var)
-        }));
+        own.insert_record(Arc::new(Record::of_value(item_var, Arc::clone(&item))));
         self.run_sequence(steps, &mut own, &path.round(index), inside, cancel)?;
         let results = match round_results(steps, &own) {
             Ok(results) => results,
@@ -268,47 +259,19 @@ pub(super) fn round_results<'s>(
     let mut results = Vec::with_capacity(steps.len());
     for sub in steps {
         let Some(record) = scope.get_own(&sub.id).filter(|record| !record.skipped) else { continue };
-        let value = match record.json()? {
-            Some(value) => Arc::clone(value),
-            None => match (&record.response, &record.stdout) {
-                (Some(response), _) => Arc::new(response.clone()),
-                (None, Some(text)) => {
-                    Arc::new(Value::String(text.load().map_err(store_failure)?.to_string()))
-                }
-                (None, None) => continue,
-            },
-        };
-        results.push((&sub.id, value));
+        results.extend(record.main_value()?.map(|value| (&sub.id, value)));
     }
     Ok(results)
 }
 
 fn rounds_record(step: &Step, path: &StepPath, rounds: Vec<Option<Value>>) -> Record {
     let Some(rounds) = rounds.into_iter().collect() else { return redacted_record(step, path) };
-    let value = Arc::new(Value::Array(rounds));
-    Record {
-        stdout: Some(Text::of_value(Arc::clone(&value))),
-        json: Json::Value(value),
-        ..Record::new(&step.id)
-    }
+    Record::of_value(&step.id, Arc::new(Value::Array(rounds)))
 }
 
 /// True if a step only computes its result.
 fn is_pure(step: &Step) -> bool {
-    let computes = match &step.work {
-        Work::Nothing | Work::Component { .. } | Work::Js(_) => true,
-        Work::Shell(_)
-        | Work::Exec(_)
-        | Work::Pipeline(_)
-        | Work::Mcp { .. }
-        | Work::Workflow { .. }
-        | Work::Parallel { .. }
-        | Work::ForEach { .. }
-        | Work::Repeat { .. }
-        | Work::Switch { .. }
-        | Work::Input(_)
-        | Work::Wait(_) => false,
-    };
+    let computes = matches!(step.work, Work::Nothing | Work::Component { .. } | Work::Js(_));
     let live = step.extras.grants.as_ref().is_some_and(|grants| {
         grants.clock || grants.random || !grants.net.is_empty() || !grants.write.is_empty()
     });

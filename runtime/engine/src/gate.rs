@@ -3,7 +3,7 @@
 use lobster_base::code::Code;
 use serde_json::{Value, json};
 
-use super::ask_terminal::PromptOutcome;
+use super::audience::Said;
 use super::author::Author;
 use super::binding::{Binding, GateQuestion, KnownAnswer, PendingGate};
 use super::origin::Origin;
@@ -11,6 +11,7 @@ use super::path::StepPath;
 use super::run::Run;
 use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
+use lobster_base::sync::lock;
 use lobster_stage::{Answer, Mode, StageError, Stop, store_failure};
 use lobster_store::{Durability, Event, GateAnswer};
 
@@ -63,7 +64,7 @@ impl Run<'_> {
             self.append_events(Vec::new(), Durability::Lazy)?;
             pending.going = Some(self.sets_going(&pending).map_err(store_failure)?);
             match self.ask_now(prompter.as_ref(), &pending, cancel)? {
-                PromptOutcome::Answered(answer) => {
+                (Said::Answer(answer), _) => {
                     let by = match &answer {
                         Answer::Approved { by, .. } => by.clone(),
                         Answer::Response(_) => None,
@@ -77,13 +78,13 @@ impl Run<'_> {
                     self.remember_answer(&pending.path, known);
                     return Ok(answer);
                 }
-                PromptOutcome::Rejected(by) => {
+                (Said::No, by) => {
                     return Err(self.reject_run(&pending.path, &pending.binding, by, author.detail));
                 }
-                PromptOutcome::Later => {}
+                (Said::Later, _) => {}
             }
         }
-        self.register_pending(pending);
+        lock(&self.pending).push(pending);
         Err(Stop::Paused)
     }
 
@@ -105,11 +106,11 @@ impl Run<'_> {
     fn take_over(&self, gate: PendingGate, known: KnownAnswer) -> Result<Answer, Stop> {
         let known = KnownAnswer { binding: gate.binding.digest, ..known };
         let answer = known.answer.clone();
-        if !self.has_answer(&gate.path) {
+        if !lock(&self.recall).answers.contains_key(&gate.path) {
             self.append_unsynced(known.to_event(&gate.path))?;
             self.remember_answer(&gate.path, known);
         }
-        self.register_unconfirmed(gate);
+        lock(&self.unconfirmed).push(gate);
         Ok(answer)
     }
 

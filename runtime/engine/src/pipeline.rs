@@ -1,7 +1,7 @@
 //! Drives pipelines: items are pushed from stage to stage.
 
 use lobster_base::code::Code;
-use lobster_executor::{failed_outcome, outcome_error};
+use lobster_executor::failed_outcome;
 use std::cell::{Cell, RefCell};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -401,11 +401,7 @@ impl Shared<'_, '_> {
             },
             |outcome| {
                 budget.recall_costs(outcome);
-                match outcome.status {
-                    StepStatus::Ok => Ok(outcome.value.clone()),
-                    StepStatus::Cancelled => Err(Stop::Cancelled),
-                    _ => Err(Stop::Failed(outcome_error(outcome))),
-                }
+                mcp::answer_value(outcome)
             },
         );
         budget.close(&action, result.as_ref().ok());

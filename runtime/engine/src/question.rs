@@ -19,7 +19,7 @@ use lobster_language::plan::Plan;
 use lobster_policy::{Policy, name_step_home};
 use lobster_stage::Question;
 use lobster_stages as stages;
-use lobster_store::{Event, Gate, RunId, RunSummary, Store, StoreError, iso};
+use lobster_store::{Gate, RunId, RunSummary, Store, StoreError, iso};
 
 /// Fields of a policy question's item: the trees that the answer covers, and the system's roots, which are not compared.
 pub(crate) const TREES: &str = "trees";
@@ -240,13 +240,7 @@ impl QuestionView {
 
 /// True if the steps of a run are confined. Under the built-in policy they are not, even if a decision lists grants.
 fn is_confined(store: &Store, run: RunId) -> bool {
-    let first = store.events_after(run, 0, 1).unwrap_or_default();
-    match first.first().map(|record| &record.event) {
-        Some(Event::RunStarted { detail, .. }) => {
-            detail["policy"].as_str() != Some(Policy::builtin().digest().to_string().as_str())
-        }
-        _ => true,
-    }
+    super::stale::began_under(store, run) != Some(Policy::builtin().digest().to_string())
 }
 
 /// The consequences of an approval: the exact commands, with references resolved.

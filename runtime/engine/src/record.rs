@@ -140,6 +140,11 @@ impl Record {
         Self { id: id.to_owned(), ..Self::default() }
     }
 
+    /// A record whose output is a JSON value.
+    pub(crate) fn of_value(id: &str, value: Arc<Value>) -> Self {
+        Self { stdout: Some(Text::of_value(Arc::clone(&value))), json: Json::Value(value), ..Self::new(id) }
+    }
+
     /// The `json` value, which is loaded and parsed on the first call.
     pub(crate) fn json(&self) -> Result<Option<&Arc<Value>>, Unreadable> {
         match &self.json {
@@ -168,6 +173,18 @@ impl Record {
                 Ok(Some(cell.get_or_init(|| Arc::new(value))))
             }
         }
+    }
+
+    /// The JSON of the step, else its response, else the text of its output.
+    pub(crate) fn main_value(&self) -> Result<Option<Arc<Value>>, Stop> {
+        Ok(match (self.json()?, &self.response, &self.stdout) {
+            (Some(value), _, _) => Some(Arc::clone(value)),
+            (None, Some(response), _) => Some(Arc::new(response.clone())),
+            (None, None, Some(text)) => {
+                Some(Arc::new(Value::String(text.load().map_err(store_failure)?.to_string())))
+            }
+            (None, None, None) => None,
+        })
     }
 
     /// [`Record::json`] for `$id.json`. JSON that is nested too deeply is an error here, since an empty input in its

@@ -6,10 +6,9 @@ use serde_json::{Map, Value, json};
 
 use super::for_each::round_results;
 use super::path::StepPath;
-use super::record::{Json, Record, Scope};
+use super::record::{Record, Scope};
 use super::redacted::redacted_record;
 use super::switch::skipped_record;
-use super::value::Text;
 use super::workflow::{Enclosing, Frame};
 use lobster_base::cancel::CancelToken;
 use lobster_base::code::Code;
@@ -52,11 +51,7 @@ impl Frame<'_> {
                 self.wait_until(&format!("{} repeat.every", step.id), &round, &text, decide, cancel)?;
             }
             let mut own = Scope::nested_in(scope);
-            own.insert_record(Arc::new(Record {
-                stdout: Some(Text::inline(index.to_string())),
-                json: Json::from_value(json!(index)),
-                ..Record::new(index_var)
-            }));
+            own.insert_record(Arc::new(Record::of_value(index_var, Arc::new(json!(index)))));
             self.run_sequence(steps, &mut own, &round, &inside, cancel)?;
             for sub in steps {
                 // Steps after a step with `skip_rest` have no record.
@@ -106,11 +101,6 @@ impl Frame<'_> {
         let mut round = Map::new();
         round.insert(index_var.to_owned(), json!(index));
         round.extend(results.into_iter().map(|(id, value)| (id.clone(), Arc::unwrap_or_clone(value))));
-        let value = Arc::new(Value::Object(round));
-        Ok(Record {
-            stdout: Some(Text::of_value(Arc::clone(&value))),
-            json: Json::Value(value),
-            ..Record::new(&step.id)
-        })
+        Ok(Record::of_value(&step.id, Arc::new(Value::Object(round))))
     }
 }

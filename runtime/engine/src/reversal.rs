@@ -120,14 +120,7 @@ impl Frame<'_> {
 
     /// A file with only this step, and with the parts of the step's own file that the step may name.
     fn file_of(&self, step: Step) -> Workflow {
-        let argument = |name: &String| ArgSpec {
-            name: name.clone(),
-            default: None,
-            required: false,
-            kind: None,
-            choices: None,
-            description: None,
-        };
+        let argument = |name: &String| ArgSpec { name: name.clone(), ..ArgSpec::default() };
         Workflow {
             args: self.args.keys().map(argument).collect(),
             env: Vec::new(),

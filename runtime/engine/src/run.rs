@@ -85,14 +85,15 @@ pub struct Run<'s> {
     pub(super) recall: Mutex<Recall>,
     /// Events whose loss would only cost recomputation; written with the next durable one.
     buffered: Mutex<Buffered>,
-    pending: Mutex<Vec<PendingGate>>,
+    /// Questions that could not be answered at once.
+    pub(super) pending: Mutex<Vec<PendingGate>>,
     /// The waits at which the run was left; it is resumed when they are over.
     left_at: Mutex<Vec<(StepPath, NewWait)>>,
     pub(super) activity: Activity,
     /// Time of the last answer that this execution knows, in milliseconds since 1970.
     pub(super) knows_until: i64,
     /// Questions whose answers were taken over from another run.
-    unconfirmed: Mutex<Vec<PendingGate>>,
+    pub(super) unconfirmed: Mutex<Vec<PendingGate>>,
     failed_at: Mutex<Option<StepPath>>,
     did_effect: AtomicBool,
     rendered: AtomicBool,
@@ -111,7 +112,7 @@ pub struct Run<'s> {
     /// The commands of this execution.
     pub(super) registry: OnceLock<Registry>,
     /// True if nothing is taken from the action cache.
-    cache_disabled: bool,
+    pub(super) cache_disabled: bool,
     /// The trace of its spans, if they are exported.
     pub(crate) trace: Option<RunTrace>,
     /// The executor of its effects.
@@ -580,11 +581,6 @@ impl<'s> Run<'s> {
         }
     }
 
-    /// True if nothing is taken from the action cache.
-    pub(super) fn ignores_cache(&self) -> bool {
-        self.cache_disabled
-    }
-
     /// True if an earlier execution began an effect at this path and did not see its end.
     pub(super) fn is_cut_off(&self, path: &StepPath) -> bool {
         lock(&self.recall).started.contains(path)
@@ -618,16 +614,6 @@ impl<'s> Run<'s> {
         lock(&self.recall).answers.get(path).is_some_and(|known| known.from.is_none())
     }
 
-    /// True if the journal has an answer, given in any run.
-    pub(crate) fn has_answer(&self, path: &StepPath) -> bool {
-        lock(&self.recall).answers.contains_key(path)
-    }
-
-    /// Records a question whose answer was taken over.
-    pub(crate) fn register_unconfirmed(&self, gate: PendingGate) {
-        lock(&self.unconfirmed).push(gate);
-    }
-
     /// Asks the questions again that were answered in other runs, before an effect is performed: those answers did not
     /// approve its repetition.
     pub(super) fn confirm_answers(&self) -> Result<(), Stop> {
@@ -647,11 +633,6 @@ impl<'s> Run<'s> {
     /// Adds a new answer, so that the rest of this execution sees it.
     pub(crate) fn remember_answer(&self, path: &StepPath, answer: KnownAnswer) {
         lock(&self.recall).answers.insert(path.clone(), answer);
-    }
-
-    /// Registers a question that could not be answered at once.
-    pub(crate) fn register_pending(&self, gate: PendingGate) {
-        lock(&self.pending).push(gate);
     }
 
     /// Takes the registered questions, in the order of their paths in the plan.

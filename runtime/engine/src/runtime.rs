@@ -471,18 +471,11 @@ impl Runtime {
         Ok(Run::fresh(&self.services, store, Some(claim), id, task))
     }
 
-    /// The caller of this execution, as far as the environment shows.
-    pub(crate) fn start_detail(&self) -> Value {
-        match self.services.env.non_blank("LOBSTER_MESSAGE_ID") {
-            Some(message) => serde_json::json!({ "message": message }),
-            None => Value::Null,
-        }
-    }
-
     /// The caller, and the facts that a replay needs: the policy, and the environment's settings that decide how plans
     /// are executed.
     pub fn recorded_surroundings(&self, store: &Store) -> Result<Value, StoreError> {
-        let mut detail = self.start_detail();
+        let message = self.services.env.non_blank("LOBSTER_MESSAGE_ID");
+        let mut detail = message.map_or(Value::Null, |message| serde_json::json!({ "message": message }));
         let policy = store.put_blob(json::compact(self.services.policy.file()).as_bytes())?;
         detail["policy"] = self.services.policy_digest().to_string().into();
         detail["policyFile"] = policy.digest.to_string().into();
@@ -658,7 +651,8 @@ pub fn read_source(path: &Path) -> io::Result<Arc<Source>> {
 /// # Errors
 /// The first error in the file.
 pub fn load_workflow(path: &Path) -> Result<(Workflow, Vec<Diagnostic>), Failure> {
-    load_with_warnings(source_of(path)?).map_err(|diagnostic| Failure::from(&*diagnostic))
+    workflow::load(&source_of(path)?, &|path| read_source(path))
+        .map_err(|diagnostic| Failure::from(&*diagnostic))
 }
 
 /// Reads a workflow file for a diagram. Also returns the errors of conditions that no run could read.
@@ -677,13 +671,6 @@ fn source_of(path: &Path) -> Result<Arc<Source>, Failure> {
     workflow_file(path).map_err(|error| Failure::new(Code::WorkflowFile, error.to_string()))?;
     read_source(path)
         .map_err(|error| Failure::new(Code::WorkflowFile, format!("{}: {error}", path.display())))
-}
-
-/// Loads a workflow with the children whose paths are fixed.
-pub(crate) fn load_with_warnings(
-    source: Arc<Source>,
-) -> Result<(Workflow, Vec<Diagnostic>), Box<Diagnostic>> {
-    workflow::load(&source, &|path| read_source(path))
 }
 
 /// Longest name of a run that is a pipeline's text, in characters.

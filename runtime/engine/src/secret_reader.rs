@@ -159,7 +159,7 @@ impl Reader<'_> {
             confinement: Confinement::None,
             upstream: None,
         };
-        let mut sink = Sink::default();
+        let mut sink = StdoutOnly::default();
         let exit = self
             .sandbox
             .run(&request, &mut sink, self.cancel)
@@ -183,9 +183,9 @@ impl Reader<'_> {
 
 /// Collects a command's output. Its stderr may contain anything, and is dropped.
 #[derive(Default)]
-struct Sink(Vec<u8>);
+pub(crate) struct StdoutOnly(pub(crate) Vec<u8>);
 
-impl OutputSinks for Sink {
+impl OutputSinks for StdoutOnly {
     fn write_stdout(&mut self, chunk: &[u8]) -> io::Result<()> {
         self.0.extend_from_slice(chunk);
         Ok(())

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use serde::Serialize;
@@ -95,13 +95,9 @@ struct Hidden {
 }
 
 impl Hidden {
-    fn lock_known(&self) -> MutexGuard<'_, Known> {
-        lock(&self.known)
-    }
-
     /// Applies `add`; the values that it adds are hidden from now on.
     fn hide_values(&self, add: impl FnOnce(&mut Known)) {
-        let mut known = self.lock_known();
+        let mut known = lock(&self.known);
         add(&mut known);
         self.redact_store(&known);
     }
@@ -183,7 +179,7 @@ impl Secrets {
     /// Keeps the values out of this store, including values that become known later.
     pub(crate) fn keep_out_of(&self, store: &Store) {
         self.hidden.store.get_or_init(|| store.clone());
-        self.hidden.redact_store(&self.hidden.lock_known());
+        self.hidden.redact_store(&lock(&self.hidden.known));
     }
 
     /// The variables of lobster's own environment that hold secrets; no step inherits them.
@@ -199,12 +195,12 @@ impl Secrets {
 
     /// The values to hide that are known so far.
     pub(crate) fn redactions(&self) -> Redactions {
-        self.hidden.lock_known().redactions.clone()
+        lock(&self.hidden.known).redactions.clone()
     }
 
     /// True if no value has to be hidden yet.
     pub(crate) fn is_empty(&self) -> bool {
-        self.hidden.lock_known().redactions.is_empty()
+        lock(&self.hidden.known).redactions.is_empty()
     }
 
     /// Finds the value of each granted secret, before anything runs.
@@ -326,7 +322,7 @@ impl Secrets {
 
     /// Refuses a plan or arguments that contain a value in clear text, since it would be recorded.
     pub(crate) fn check_clear(&self, place: &'static str, text: &str) -> Result<(), SecretError> {
-        match self.hidden.lock_known().secrets.first_in(text) {
+        match lock(&self.hidden.known).secrets.first_in(text) {
             Some(mark) => Err(SecretError::InClear { place, mark: mark.to_owned() }),
             None => Ok(()),
         }
@@ -358,11 +354,6 @@ impl Secrets {
     /// The file in which an operator names secrets.
     pub(crate) fn secrets_file(&self) -> &str {
         &self.place
-    }
-
-    /// Checks that a secret has a value, without returning it.
-    pub(crate) fn check_available(&self, name: &str, reader: &Reader<'_>) -> Result<(), SecretError> {
-        self.secret_value(name, reader).map(drop)
     }
 
     /// The variables of a step with their values.
@@ -409,14 +400,14 @@ impl Secrets {
         if let Some(login) = lock(&self.logins).get(name) {
             return login.used_tokens().last().map(ToString::to_string);
         }
-        self.hidden.lock_known().values.get(name).map(|value| value.to_string())
+        lock(&self.hidden.known).values.get(name).map(|value| value.to_string())
     }
 
-    fn secret_value(&self, name: &str, reader: &Reader<'_>) -> Result<Arc<str>, SecretError> {
+    pub(crate) fn secret_value(&self, name: &str, reader: &Reader<'_>) -> Result<Arc<str>, SecretError> {
         if let Some(login) = self.find_login(name, reader)? {
             return Ok(login.token()?);
         }
-        if let Some(value) = self.hidden.lock_known().values.get(name) {
+        if let Some(value) = lock(&self.hidden.known).values.get(name) {
             return Ok(Arc::clone(value));
         }
         let value: Arc<str> = self.read_value(name, self.allowed_reference(name)?, reader)?.into();

@@ -324,7 +324,7 @@ impl Services {
 
     /// Checks that a secret has a value.
     pub(crate) fn find_secret(&self, name: &str) -> Result<(), SecretError> {
-        self.secrets.check_available(name, &self.secret_reader())
+        self.secrets.secret_value(name, &self.secret_reader()).map(drop)
     }
 
     /// The current value of a secret.

@@ -56,7 +56,7 @@ pub(super) fn describe_difference(
 }
 
 /// The digest of the policy under which the run began.
-fn began_under(store: &Store, run: RunId) -> Option<String> {
+pub(super) fn began_under(store: &Store, run: RunId) -> Option<String> {
     let first = store.events_after(run, 0, 1).ok()?;
     match &first.first()?.event {
         Event::RunStarted { detail, .. } => detail["policy"].as_str().map(str::to_owned),

@@ -15,9 +15,8 @@ use lobster_store::{Durability, SentEvent, Store};
 use serde_json::{Value, json};
 
 use super::path::StepPath;
-use super::record::{Json, Record, Scope};
+use super::record::{Record, Scope};
 use super::run::Run;
-use super::value::Text;
 use super::workflow::Frame;
 
 /// Longest time between two looks at the clock. A machine that slept, or whose clock was set, is noticed within this
@@ -57,12 +56,8 @@ impl Frame<'_> {
                 let name = self.fill_template(name, scope, path)?;
                 let limit =
                     timeout.as_ref().map(|limit| self.fill_template(limit, scope, path)).transpose()?;
-                let data = Arc::new(self.wait_for_event(&whose, path, &name, limit.as_deref(), cancel)?);
-                return Ok(Record {
-                    stdout: Some(Text::of_value(Arc::clone(&data))),
-                    json: Json::Value(data),
-                    ..Record::new(&step.id)
-                });
+                let data = self.wait_for_event(&whose, path, &name, limit.as_deref(), cancel)?;
+                return Ok(Record::of_value(&step.id, Arc::new(data)));
             }
         }
         self.pass_input(step, scope, path)

@@ -501,14 +501,7 @@ impl Frame<'_> {
     /// The result of the last completed step in this scope.
     fn previous_result(&self, scope: &Scope<'_>) -> Result<Value, Stop> {
         let Some(record) = scope.last_completed() else { return Ok(Value::Null) };
-        Ok(match (record.json()?, &record.response, &record.stdout) {
-            (Some(value), _, _) => Value::clone(value),
-            (None, Some(response), _) => response.clone(),
-            (None, None, Some(text)) => {
-                Value::String(text.load().map_err(lobster_stage::store_failure)?.to_string())
-            }
-            (None, None, None) => Value::Null,
-        })
+        Ok(record.main_value()?.map_or(Value::Null, Arc::unwrap_or_clone))
     }
 
     /// Text with its arguments and references resolved.

@@ -317,7 +317,7 @@ fn take_back<T>(shared: Arc<Mutex<T>>) -> Result<T, StoreError> {
 }
 
 /// The outcome of a component that was stopped.
-fn stopped_by(cancel: &CancelToken) -> StepOutcome {
+pub(super) fn stopped_by(cancel: &CancelToken) -> StepOutcome {
     match cancel.reason() {
         Some(CancelReason::Timeout(message)) => {
             let mut outcome = failed_outcome(&StageError::new(message).with_code(Code::Timeout));

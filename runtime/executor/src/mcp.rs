@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use rmcp::model::{CallToolRequestParams, Tool};
 use serde_json::{Map, Value, json};
 
+use super::component::stopped_by;
 use super::credential_values::with_values;
 use super::native::{hide_store, hold_roots};
 use super::{Host, McpPin, McpReach, McpTask, OrderId, Outcome};
@@ -80,7 +81,9 @@ fn call_tool(
 ) -> Result<StepOutcome, CallProblem> {
     let session = match &task.reach {
         Some(reach) if task.session == *id => {
-            let session = Arc::new(Session::open(&server_terms(task), resolve_way(reach, host)?, cancel)?);
+            let terms =
+                ServerTerms { name: task.server.clone(), timeout: task.timeout, max_bytes: task.max_bytes };
+            let session = Arc::new(Session::open(&terms, resolve_way(reach, host)?, cancel)?);
             lock(&sessions.0).insert(id.clone(), Arc::clone(&session));
             session
         }
@@ -125,10 +128,6 @@ fn call_tool(
     outcome.value = value;
     outcome.detail = json!({ "pin": now.digest });
     Ok(outcome)
-}
-
-fn server_terms(task: &McpTask) -> ServerTerms {
-    ServerTerms { name: task.server.clone(), timeout: task.timeout, max_bytes: task.max_bytes }
 }
 
 /// The way to the server from here.
@@ -222,14 +221,7 @@ fn unanswered_outcome(
             .to_outcome();
     }
     match problem {
-        CallProblem::Cancelled => match cancel.reason() {
-            Some(CancelReason::Timeout(message)) => {
-                let mut outcome = failed(&StageError::new(message).with_code(Code::Timeout));
-                outcome.status = StepStatus::TimedOut;
-                outcome
-            }
-            _ => StepOutcome::new(StepStatus::Cancelled),
-        },
+        CallProblem::Cancelled => stopped_by(cancel),
         CallProblem::TimedOut(_) => {
             let mut outcome =
                 failed(&error(format!("tool {:?}: {problem}", task.tool)).with_code(Code::Timeout));

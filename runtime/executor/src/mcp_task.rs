@@ -67,9 +67,7 @@ impl McpReach {
             Self::Address { secrets, .. } => secrets,
         }
     }
-}
 
-impl McpReach {
     /// Secrets that are added to a program's requests.
     pub(super) fn credentials(&self) -> &[CredentialGrant] {
         match self {

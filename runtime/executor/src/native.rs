@@ -209,8 +209,7 @@ fn ended_outcome(
     let mut hints = Vec::new();
     let kept = sinks.into_kept(cut).and_then(|Kept { stdout, stderr, is_short, log }| {
         if exit.status != ExitStatus::Code(0) {
-            hints.extend(across_layers(task, &stderr));
-            hints.extend(of_foreign_group(task, &stderr));
+            hints.extend(layer_hints(task, &stderr));
         }
         let mut parts = StepOutcome::new(StepStatus::Ok);
         if let Some(log) = log {
@@ -289,34 +288,35 @@ fn ended_outcome(
 /// and the kernel's for exceeded limits, have reasons of their own.
 fn signal_from_outside(exit: &Exit, limits: &ProcessLimits) -> Option<&'static str> {
     let ExitStatus::Signal(number) = exit.status else { return None };
-    if exit.ended != Ended::ByItself {
-        return None;
-    }
     let (_, name) = FROM_OUTSIDE.into_iter().find(|(signal, _)| *signal == number)?;
     let by_memory = exit.enforcement.denied.iter().any(|denial| denial.promise == Promise::TreeLimits);
     let by_cpu = limits.cpu.is_some_and(|limit| exit.cpu >= limit);
     (name != "SIGKILL" || !by_memory && !by_cpu).then_some(name)
 }
 
-/// Overlayfs cannot rename a directory from the lower layer; some programs copy it instead, others fail.
-fn across_layers(task: &NativeTask, stderr: &[u8]) -> Option<String> {
-    let is_refused = || String::from_utf8_lossy(stderr).to_ascii_lowercase().contains("cross-device link");
-    (!task.layered.is_empty() && is_refused()).then(|| {
+/// What overlayfs refuses, with advice. It cannot rename a directory from the lower layer; some programs copy it
+/// instead, others fail. It copies no file of a group that its user namespace does not know; that namespace only knows
+/// the user's own group.
+const LAYER_REFUSALS: [(&str, &str); 2] = [
+    (
+        "cross-device link",
         "a staged step cannot rename an existing directory: let it copy and remove it (mv does), or \
-         run it with `changes: direct`"
-            .to_owned()
-    })
-}
-
-/// Overlayfs copies no file of a group that its user namespace does not know; that namespace only knows the user's own
-/// group.
-fn of_foreign_group(task: &NativeTask, stderr: &[u8]) -> Option<String> {
-    let text = || String::from_utf8_lossy(stderr).to_ascii_lowercase();
-    (!task.layered.is_empty() && text().contains("value too large for defined data type")).then(|| {
+         run it with `changes: direct`",
+    ),
+    (
+        "value too large for defined data type",
         "a staged step cannot change a file or directory that belongs to another user or to another group than the \
-         user's own: `chgrp` it, or run the step with `changes: direct`"
-            .to_owned()
-    })
+         user's own: `chgrp` it, or run the step with `changes: direct`",
+    ),
+];
+
+/// Advice for what the layers of the step refused.
+fn layer_hints(task: &NativeTask, stderr: &[u8]) -> Vec<&'static str> {
+    if task.layered.is_empty() {
+        return Vec::new();
+    }
+    let text = String::from_utf8_lossy(stderr).to_ascii_lowercase();
+    LAYER_REFUSALS.iter().filter(|(words, _)| text.contains(words)).map(|(_, hint)| *hint).collect()
 }
 
 /// Turns an outcome into that of a stopped process.

@@ -102,10 +102,7 @@ impl UnseenEnd {
     }
 
     pub fn keep_in(&self, outcome: &mut StepOutcome) {
-        if outcome.detail.is_null() {
-            outcome.detail = json!({});
-        }
-        outcome.detail[FIELD] = json!(self);
+        outcome.add_detail(FIELD, json!(self));
     }
 }
 

@@ -116,7 +116,7 @@ pub struct Told {
 }
 
 /// A declared argument.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ArgSpec {
     pub name: String,
     /// Present, possibly null, if the declaration has the key `default`.

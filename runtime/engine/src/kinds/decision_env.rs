@@ -25,12 +25,12 @@ pub(crate) fn decision_env(
     } else {
         let mut vars = policy.file().sandbox.env.set.clone();
         vars.entry("HOME".to_owned()).or_insert_with(|| "@step-home".to_owned());
-        vars.extend(given_by_plan(env));
+        vars.extend(env.granted_values());
         // The address is known only when the step starts; `{url}` is its placeholder.
         vars.extend(env.credentials().iter().flat_map(|grant| grant.environment_for(ADDRESS)));
         vars
     };
-    let mut given: BTreeMap<String, String> = given_by_plan(env).collect();
+    let mut given = env.granted_values();
     given.extend(env.credentials().iter().flat_map(|grant| grant.variables.clone()));
     let mut place = DecisionEnv {
         workspace: workspace.display().to_string(),
@@ -57,12 +57,6 @@ fn expand_set_values(policy: &Policy, place: &mut DecisionEnv) {
             place.vars.insert(name.clone(), value);
         }
     }
-}
-
-/// The variables that the plan itself sets. The policy must not read values from a token.
-pub(super) fn given_by_plan(env: &Env) -> impl Iterator<Item = (String, String)> {
-    let given = env.plan_vars().iter().filter(|(name, value)| !env.is_reference(name, value));
-    given.map(|(name, value)| (name.clone(), value.clone()))
 }
 
 /// The shell that runs shell text: `LOBSTER_SHELL`, else `/bin/sh`. Under a policy `PATH` does not influence which

@@ -7,16 +7,16 @@
 
 use lobster_base::code::Code;
 use std::ffi::OsString;
-use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::decided::Decided;
+use crate::secret_reader::StdoutOnly;
 use lobster_base::cancel::CancelToken;
 use lobster_policy::{NamedSettings, git_settings};
 use lobster_sandbox::{
-    Confinement, Ended, ExitStatus, JailSpec, Net, OutputSinks, ProcessLimits, Sandbox, SpawnRequest, Stdin,
+    Confinement, Ended, ExitStatus, JailSpec, Net, ProcessLimits, Sandbox, SpawnRequest, Stdin,
 };
 use lobster_stage::{StageError, Stop};
 
@@ -120,7 +120,7 @@ impl Reader<'_> {
             confinement: Confinement::Jail(only_reading(spec)),
             upstream: None,
         };
-        let mut output = Output::default();
+        let mut output = StdoutOnly::default();
         let exit = self.sandbox.run(&request, &mut output, self.cancel).map_err(|error| error.to_string())?;
         match (exit.ended, exit.status) {
             // With a broken settings file every git command fails, so there is nothing to override.
@@ -145,20 +145,6 @@ fn only_reading(spec: &JailSpec) -> JailSpec {
     only.net = Net::None;
     only.ports = None;
     only
-}
-
-#[derive(Default)]
-struct Output(Vec<u8>);
-
-impl OutputSinks for Output {
-    fn write_stdout(&mut self, chunk: &[u8]) -> io::Result<()> {
-        self.0.extend_from_slice(chunk);
-        Ok(())
-    }
-
-    fn write_stderr(&mut self, _: &[u8]) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ use lobster_executor::{failed_outcome as failed, outcome_error};
 use lobster_language::plan::ChangesMode;
 use lobster_mcp_client::{Launch, ServerTerms, Session, Way};
 use lobster_models::http::Secret;
-use lobster_policy::{Command, Proposal, Verdict, denial_message};
+use lobster_policy::{Command, Proposal, Verdict};
 use lobster_sandbox::HeldRoot;
 use lobster_stage::{MCP_TOKEN, McpServer, StageError, Stop, ToolCall};
 use lobster_store::{StepOutcome, StepStatus};
@@ -307,7 +307,7 @@ fn with_secrets(env: &[(OsString, OsString)], secrets: Vec<(String, String)>) ->
     all
 }
 
-fn answer_value(outcome: &StepOutcome) -> Result<Value, Stop> {
+pub(crate) fn answer_value(outcome: &StepOutcome) -> Result<Value, Stop> {
     match outcome.status {
         StepStatus::Ok => Ok(outcome.value.clone()),
         StepStatus::Cancelled => Err(Stop::Cancelled),
@@ -339,10 +339,7 @@ impl Runtime {
                 let place = decision_env(&services.policy, &services.surroundings(), &services.cwd, &env);
                 let decision = services.policy.decide(&proposal, &place);
                 if decision.verdict == Verdict::Deny {
-                    let hint = decision.hint.as_deref();
-                    let message =
-                        denial_message("the command", &decision.message, &decision.reason_code, hint);
-                    return Err(StageError::permanent(message).with_code(Code::PolicyDenied));
+                    return Err(policy_gate::command_denied(&decision));
                 }
                 let statement = policy_gate::decision_statement(&services.policy, &decision);
                 // It belongs to no run, so it has a network of its own.

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::bound_files;
 use super::bound_trees::{Trees, system_roots};
 use super::decided::Decided;
-use super::decision_env::{decision_env, given_by_plan};
+use super::decision_env::decision_env;
 use super::git_settings;
 use super::jail_spec::{command_jail, real_path};
 use super::native::{Job, ShellText, mode_of};
@@ -61,15 +61,9 @@ pub(crate) fn decide(
     match decision.verdict {
         Verdict::Allow => {}
         Verdict::Deny => {
-            let message = denial_message(
-                "the command",
-                &decision.message,
-                &decision.reason_code,
-                decision.hint.as_deref(),
-            );
             run.record_failure(path);
             journal_decision(run, path, json!(proposal), statement)?;
-            return Err(Stop::Failed(StageError::permanent(message).with_code(Code::PolicyDenied)));
+            return Err(Stop::Failed(command_denied(&decision)));
         }
         Verdict::Ask => {
             run.check_asks(path)?;
@@ -254,8 +248,17 @@ fn refuse_many_commands(decision: &Decision) -> Result<(), Stop> {
         commands.len()
     );
     let hint = "split it into several steps, put the commands into a script, or allow some of them by a rule";
-    let message = denial_message("the command", &message, "too-many-commands", Some(hint));
-    Err(Stop::Failed(StageError::permanent(message).with_code(Code::PolicyDenied)))
+    Err(Stop::Failed(policy_denied("the command", &message, "too-many-commands", Some(hint))))
+}
+
+/// The error of something that the policy denies.
+pub(super) fn policy_denied(subject: &str, message: &str, reason: &str, hint: Option<&str>) -> StageError {
+    StageError::permanent(denial_message(subject, message, reason, hint)).with_code(Code::PolicyDenied)
+}
+
+/// The error of a denied command.
+pub(super) fn command_denied(decision: &Decision) -> StageError {
+    policy_denied("the command", &decision.message, &decision.reason_code, decision.hint.as_deref())
 }
 
 /// Credentials as a question shows them.
@@ -290,16 +293,13 @@ fn admit_credentials(run: &Run<'_>, job: &Job, decided: &mut Decided) -> Result<
             Net::Host => true,
         };
         if !is_bound && !is_reached {
-            let message = denial_message(
-                "the credential",
-                &format!("the command may not reach {name}:{port}, so it may not use {} there", grant.secret),
-                "credential-host",
-                Some(&format!(
-                    "say hosts = [\"{}\"] under [secrets.{}], or grant the command net = {{ hosts = [\"{name}:{port}\"] }}",
-                    grant.host, grant.secret
-                )),
+            let message =
+                format!("the command may not reach {name}:{port}, so it may not use {} there", grant.secret);
+            let hint = format!(
+                "say hosts = [\"{}\"] under [secrets.{}], or grant the command net = {{ hosts = [\"{name}:{port}\"] }}",
+                grant.host, grant.secret
             );
-            return Err(StageError::permanent(message).with_code(Code::PolicyDenied).into());
+            return Err(policy_denied("the credential", &message, "credential-host", Some(&hint)).into());
         }
     }
     if spec.ports.is_some() {
@@ -553,7 +553,7 @@ fn granted_env(
         vars.insert(name.into(), value);
     }
     // Variables that the workflow sets were part of the decision.
-    vars.extend(given_by_plan(env).map(|(name, value)| (name.into(), value.into())));
+    vars.extend(env.granted_values().into_iter().map(|(name, value)| (name.into(), value.into())));
     if let Some(path) = vars.remove(OsStr::new("PATH")) {
         vars.extend(absolute_entries(&path).map(|path| ("PATH".into(), path)));
     }
@@ -626,15 +626,9 @@ fn check_programs(
         let mut files = std::env::split_paths(path).filter_map(|dir| HostPrograms.real_path(&dir.join(name)));
         let Some(found) = files.find(is_seen) else { continue };
         if found != Path::new(judged) && !policy.trusts_program(name, &found, place) {
-            let message = denial_message(
-                "the command",
-                &format!("PATH finds {name} at {}, but {judged} was judged", found.display()),
-                "program-path",
-                Some(
-                    "put its directory first in the PATH of [sandbox.env] set, or pin the program under [programs]",
-                ),
-            );
-            return Err(StageError::permanent(message).with_code(Code::PolicyDenied));
+            let message = format!("PATH finds {name} at {}, but {judged} was judged", found.display());
+            let hint = "put its directory first in the PATH of [sandbox.env] set, or pin the program under [programs]";
+            return Err(policy_denied("the command", &message, "program-path", Some(hint)));
         }
     }
     Ok(())

@@ -5,12 +5,12 @@ use std::borrow::Cow;
 use std::path::Path;
 
 use lobster_base::code::Code;
-use lobster_policy::denial_message;
 use lobster_stage::StageError;
 use lobster_store::state_dir;
 
 use super::jail_spec::real_place;
 use super::own_places::kept_from_steps;
+use super::policy_gate::policy_denied;
 use crate::env::Env;
 use crate::services::Services;
 
@@ -45,8 +45,7 @@ pub(crate) fn directory<'s>(
     // The policy does not judge what lobster itself writes there. Other effects do without the directory.
     if kind.starts_with("state.") {
         let hint = "without that variable it uses the state directory";
-        let message = denial_message(kind, &named, "state-directory", Some(hint));
-        return Err(StageError::permanent(message).with_code(Code::PolicyDenied));
+        return Err(policy_denied(kind, &named, "state-directory", Some(hint)));
     }
     Ok(usual)
 }

@@ -104,7 +104,8 @@ fn pin_components(workflow: &mut Workflow, found: &mut FoundComponent) {
             Ok(digest) => {
                 if let Err(error) = component_lock::check(&path, &digest) {
                     let message = format!("Workflow step {} component {component}: {error}", step.id);
-                    found.diagnostics.push(source_places(workflow).step_error(
+                    let places = source_places(workflow);
+                    found.diagnostics.push(places.step_error(
                         codes::COMPONENT,
                         step,
                         &["component"],
@@ -191,12 +192,8 @@ fn check_components(
             _ => Ok(()),
         };
         if let Err(problem) = refused {
-            let at = source_places(workflow).step_error(
-                codes::COMPONENT,
-                step,
-                problem.fields,
-                problem.message.clone(),
-            );
+            let (places, message) = (source_places(workflow), problem.message.clone());
+            let at = places.step_error(codes::COMPONENT, step, problem.fields, message);
             found.push_problem(&problem, at);
         }
     }

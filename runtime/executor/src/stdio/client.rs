@@ -47,10 +47,6 @@ impl<'h> StdioExecutor<'h> {
         Self { progress, ..self }
     }
 
-    fn order_connection(&self, id: &OrderId) -> Result<Arc<Connection>, ExecutorError> {
-        self.sent_order(id).map(|(connection, _)| connection)
-    }
-
     fn sent_order(&self, id: &OrderId) -> Result<(Arc<Connection>, Duration), ExecutorError> {
         let known = lock(&self.orders).get(id).cloned();
         known.ok_or_else(|| ExecutorError::Unknown { executor: self.program.name(), id: id.clone() })
@@ -297,8 +293,8 @@ impl Executor for StdioExecutor<'_> {
     }
 
     fn order_standing(&self, id: &OrderId) -> Result<OrderState, ExecutorError> {
-        let connection = match self.order_connection(id) {
-            Ok(connection) => connection,
+        let connection = match self.sent_order(id) {
+            Ok((connection, _)) => connection,
             // The current process may know about orders of an earlier one.
             Err(_) => self.program.connect()?,
         };
@@ -313,7 +309,7 @@ impl Executor for StdioExecutor<'_> {
 
     fn cancel(&self, id: &OrderId, reason: CancelReason, forced: bool) -> Result<(), ExecutorError> {
         let reason = reason.for_executor();
-        self.order_connection(id)?.send(&Request::Cancel { id: id.clone(), reason, forced })
+        self.sent_order(id)?.0.send(&Request::Cancel { id: id.clone(), reason, forced })
     }
 
     fn has_session(&self, session: &OrderId) -> Result<bool, ExecutorError> {

@@ -62,7 +62,7 @@ impl Schedule {
     /// # Errors
     /// The schedule did not come from a validated file.
     pub fn ticks_after(&self, after: Timestamp, zones: &TimeZoneDatabase) -> Result<Ticks, TickError> {
-        let source = match &self.due {
+        let repeating = match &self.due {
             Due::Every { ms: 0 } => return Err(TickError::NoInterval),
             Due::Every { ms } => Repeating::Every(*ms),
             Due::Cron { pattern, timezone } => {
@@ -72,7 +72,7 @@ impl Schedule {
                 Repeating::Pattern(Box::new(pattern), zone)
             }
         };
-        Ok(Ticks::new(source, after))
+        Ok(Ticks { repeating, after, wall: None })
     }
 
     /// Delay of the schedule's starts: less than the jitter, and the same on every machine for one
@@ -133,12 +133,6 @@ impl Iterator for Ticks {
         }?;
         (self.after, self.wall) = (tick.due, Some(tick.intended));
         Some(tick)
-    }
-}
-
-impl Ticks {
-    fn new(repeating: Repeating, after: Timestamp) -> Self {
-        Self { repeating, after, wall: None }
     }
 }
 

@@ -233,14 +233,7 @@ impl Lowering<'_> {
     }
 
     fn arg_spec(&mut self, MappingEntry { key, value, .. }: &MappingEntry) -> ArgSpec {
-        let mut spec = ArgSpec {
-            name: key.clone(),
-            default: None,
-            required: false,
-            kind: None,
-            choices: None,
-            description: None,
-        };
+        let mut spec = ArgSpec { name: key.clone(), ..ArgSpec::default() };
         if value.as_map().is_none() {
             if !value.is_null() {
                 let message =

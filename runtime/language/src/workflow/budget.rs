@@ -26,7 +26,7 @@ impl Lowering<'_> {
         let Some(node) = holder.get_some("budget") else { return Ok(None) };
         let name = format!("{prefix}budget");
         if node.as_map().is_none() {
-            return self.reject_node(codes::FIELD_TYPE, node, format!("{name} must be an object"));
+            return self.reject_type(node, format!("{name} must be an object"));
         }
         if place == BudgetOwner::Step
             && let Some(day) = node.get("day")
@@ -43,7 +43,7 @@ impl Lowering<'_> {
         if let Some(day) = node.get_some("day") {
             let name = format!("{name}.day");
             if day.as_map().is_none() {
-                return self.reject_node(codes::FIELD_TYPE, day, format!("{name} must be an object"));
+                return self.reject_type(day, format!("{name} must be an object"));
             }
             self.reject_unknown_keys(day, fields::DAY_BUDGET_FIELDS, &name)?;
             budget.day = self.budget_limits(day, &name)?;
@@ -54,13 +54,13 @@ impl Lowering<'_> {
                 Some("refuse") => {}
                 _ => {
                     let message = format!("{name}.unpriced must be \"allow\" or \"refuse\"");
-                    return self.reject_node(codes::FIELD_TYPE, unpriced, message);
+                    return self.reject_type(unpriced, message);
                 }
             }
         }
         if budget.limits.is_empty() && budget.day.is_empty() {
             let message = format!("{name} limits nothing: it needs calls, tokens or usd");
-            return self.reject_node(codes::FIELD_TYPE, node, message);
+            return self.reject_type(node, message);
         }
         Ok(Some(budget))
     }
@@ -79,7 +79,7 @@ impl Lowering<'_> {
             Some(count) => Ok(Some(count)),
             None => {
                 let message = format!("{name}.{} must be a whole number, 0 or more", unit.field_name());
-                self.reject_node(codes::FIELD_TYPE, limit, message)
+                self.reject_type(limit, message)
             }
         }
     }
@@ -91,6 +91,6 @@ impl Lowering<'_> {
             return Ok(Some(nano_usd(usd)));
         }
         let message = format!("{name}.usd must be dollars, from 0 to {MOST_USD}");
-        self.reject_node(codes::FIELD_TYPE, limit, message)
+        self.reject_type(limit, message)
     }
 }

@@ -1,7 +1,7 @@
 //! `repeat` and `switch`: steps that decide which steps run.
 
 use super::super::codes;
-use super::super::diagnostic::{Checked, Diagnostic};
+use super::super::diagnostic::Checked;
 use super::super::plan::{Case, Step, Work};
 use super::super::source::Node;
 use super::super::template;
@@ -33,7 +33,7 @@ impl Lowering<'_> {
             && template::is_constant(text)
             && let Err(why) = wait::deadline_after(text, 0)
         {
-            return self.reject_node(codes::FIELD_TYPE, every, format!("{prefix}repeat.every: {why}"));
+            return self.reject_type(every, format!("{prefix}repeat.every: {why}"));
         }
         let index_var = node.get("index_var").and_then(Node::as_text).unwrap_or("index").to_owned();
         let mark = self.known.current_mark();
@@ -69,17 +69,12 @@ impl Lowering<'_> {
     ) -> Checked<Work> {
         let on = switch.as_text().unwrap_or_default().to_owned();
         if template::is_constant(&on) {
-            let error = Diagnostic::error(
-                self.source,
-                codes::FIELD_TYPE,
-                switch.span,
-                format!("{prefix}switch names no value: it is always {on:?}"),
-            );
+            let message = format!("{prefix}switch names no value: it is always {on:?}");
             let help = match on.trim().strip_prefix('$').filter(|name| self.known.contains(name)) {
                 Some(name) => format!("write `${name}.json`, or a field of it"),
                 None => "write a reference such as `$classify.json.kind`".to_owned(),
             };
-            return Err(error.with_help(help).into());
+            return self.reject_with_help(codes::FIELD_TYPE, switch.span, message, help);
         }
         if let Some(reference) = template::strict_reference(&on) {
             self.must_be_known(switch, &reference, &format!("{prefix}switch: "), fatal);

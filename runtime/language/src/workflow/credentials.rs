@@ -35,9 +35,8 @@ impl Lowering<'_> {
                     "{prefix}secret {:?} is not listed under `secrets:` at the top of the file",
                     grant.secret
                 );
-                let error = Diagnostic::error(self.source, codes::SECRET, entry.value.span, message);
                 let help = format!("add `secrets: [{}]` at the top of the file", grant.secret);
-                return Err(error.with_help(help).into());
+                return self.reject_with_help(codes::SECRET, entry.value.span, message, help);
             }
             if grants.iter().any(|known| known.host == grant.host) {
                 let message = format!("{name} names {} twice", grant.host);
@@ -68,11 +67,11 @@ impl Lowering<'_> {
             None => Ok(None),
             Some(value) => match value.as_text().filter(|text| !text.is_empty()) {
                 Some(text) => Ok(Some(text.to_owned())),
-                None => self.reject_node(codes::FIELD_TYPE, value, format!("{name}.{key} must be a text")),
+                None => self.reject_type(value, format!("{name}.{key} must be a text")),
             },
         };
         let Some(secret) = text("secret")? else {
-            return self.reject_node(codes::FIELD_TYPE, node, format!("{name} must name its `secret`"));
+            return self.reject_type(node, format!("{name} must name its `secret`"));
         };
         let terms = CredentialTerms {
             secret,
@@ -116,19 +115,17 @@ impl Lowering<'_> {
                             "{prefix}credentials: the step may not reach {}, which its grants do not name",
                             grant.host
                         );
-                        let error = Diagnostic::error(self.source, codes::CONFLICT, node.span, message);
                         let help =
                             format!("add `grants: {{net: [\"{}:{}\"]}}`", grant.host.name, grant.host.port);
-                        Err(error.with_help(help).into())
+                        self.reject_with_help(codes::CONFLICT, node.span, message, help)
                     }
                 }
             }
             _ => {
                 let message =
                     format!("{prefix}credentials has no effect on a step that sends nothing itself");
-                let error = Diagnostic::error(self.source, codes::CONFLICT, node.span, message);
                 let help = "put it on the run, exec, pipeline, component or mcp steps that send something";
-                Err(error.with_help(help).into())
+                self.reject_with_help(codes::CONFLICT, node.span, message, help)
             }
         }
     }

@@ -22,25 +22,18 @@ impl Lowering<'_> {
             Data::List(items) => items.as_slice(),
             Data::Text(_) => std::slice::from_ref(node),
             Data::Null | Data::Bool(_) | Data::Number(_) | Data::NotFinite | Data::Map(_) => {
-                return self.reject_node(
-                    codes::FIELD_TYPE,
-                    node,
-                    format!("{name} must be a list of texts, not {}", node.kind_name()),
-                );
+                return self
+                    .reject_type(node, format!("{name} must be a list of texts, not {}", node.kind_name()));
             }
         };
         items
             .iter()
             .map(|item| match item.as_text() {
                 Some(text) if !text.is_empty() => Ok(text.to_owned()),
-                Some(_) => {
-                    self.reject_node(codes::FIELD_TYPE, item, format!("{name} must not hold an empty text"))
+                Some(_) => self.reject_type(item, format!("{name} must not hold an empty text")),
+                None => {
+                    self.reject_type(item, format!("{name} must hold texts only, not {}", item.kind_name()))
                 }
-                None => self.reject_node(
-                    codes::FIELD_TYPE,
-                    item,
-                    format!("{name} must hold texts only, not {}", item.kind_name()),
-                ),
             })
             .collect()
     }
@@ -50,11 +43,9 @@ impl Lowering<'_> {
             None => Ok(false),
             Some(node) => match node.as_bool() {
                 Some(value) => Ok(value),
-                None => self.reject_node(
-                    codes::FIELD_TYPE,
-                    node,
-                    format!("{name} must be true or false, not {}", node.kind_name()),
-                ),
+                None => {
+                    self.reject_type(node, format!("{name} must be true or false, not {}", node.kind_name()))
+                }
             },
         }
     }
@@ -62,11 +53,7 @@ impl Lowering<'_> {
     /// Rejects unknown keys: rights and limits must not be misread.
     pub(super) fn reject_unknown_keys(&self, node: &Node, known: &[&str], name: &str) -> Checked<()> {
         let Some(entries) = node.as_map() else {
-            return self.reject_node(
-                codes::FIELD_TYPE,
-                node,
-                format!("{name} must be a map, not {}", node.kind_name()),
-            );
+            return self.reject_type(node, format!("{name} must be a map, not {}", node.kind_name()));
         };
         match entries.iter().find(|entry| !known.contains(&entry.key.as_str())) {
             None => Ok(()),
@@ -99,8 +86,7 @@ impl Lowering<'_> {
                 Data::Text(text) => argv.push(text.clone()),
                 Data::Number(number) => argv.push(lobster_base::json::number_text(number)),
                 Data::Null | Data::Bool(_) | Data::NotFinite | Data::List(_) | Data::Map(_) => {
-                    return self.reject_node(
-                        codes::FIELD_TYPE,
+                    return self.reject_type(
                         item,
                         format!("{prefix}exec must hold texts only, not {}", item.kind_name()),
                     );
@@ -108,7 +94,7 @@ impl Lowering<'_> {
             }
         }
         if argv.first().is_some_and(|program| program.trim().is_empty()) {
-            return self.reject_node(codes::FIELD_TYPE, node, format!("{prefix}exec names no program"));
+            return self.reject_type(node, format!("{prefix}exec names no program"));
         }
         Ok(Work::Exec(argv))
     }
@@ -116,13 +102,13 @@ impl Lowering<'_> {
     pub(super) fn lower_component(&self, step: &Node, node: &Node, prefix: &str) -> Checked<Work> {
         let Some(component) = node.as_text().filter(|text| !text.trim().is_empty()) else {
             let message = format!("{prefix}component must be a path, or blake3: and a digest");
-            return self.reject_node(codes::FIELD_TYPE, node, message);
+            return self.reject_type(node, message);
         };
         if let Some(hex) = component.strip_prefix("blake3:")
             && hex.parse::<lobster_base::digest::Digest>().is_err()
         {
             let message = format!("{prefix}component digest must be 64 lower-case hex digits after blake3:");
-            return self.reject_node(codes::FIELD_TYPE, node, message);
+            return self.reject_type(node, message);
         }
         Ok(Work::Component { component: component.to_owned(), args: self.lower_args(step, prefix)? })
     }
@@ -133,7 +119,7 @@ impl Lowering<'_> {
             Some((_, Some(entries))) => Ok(super::super::source::to_map(entries)),
             Some((args, None)) => {
                 let message = format!("{prefix}args must be a map, not {}", args.kind_name());
-                self.reject_node(codes::FIELD_TYPE, args, message)
+                self.reject_type(args, message)
             }
         }
     }
@@ -146,7 +132,7 @@ impl Lowering<'_> {
             None => Ok(None),
             Some(value) => match value.as_text().filter(|text| !text.trim().is_empty()) {
                 Some(text) => Ok(Some(text.to_owned())),
-                None => self.reject_node(codes::FIELD_TYPE, value, format!("{name}.{key} must be a text")),
+                None => self.reject_type(value, format!("{name}.{key} must be a text")),
             },
         };
         let argv = node
@@ -165,7 +151,7 @@ impl Lowering<'_> {
         };
         match text("tool")? {
             Some(tool) => Ok(Work::Mcp { server, tool, args: self.lower_args(step, prefix)? }),
-            None => self.reject_node(codes::FIELD_TYPE, node, format!("{name} names no tool")),
+            None => self.reject_type(node, format!("{name} names no tool")),
         }
     }
 
@@ -176,13 +162,12 @@ impl Lowering<'_> {
             Data::Map(_) => self.wait_map(node, prefix)?,
             Data::Null | Data::Bool(_) | Data::Number(_) | Data::NotFinite | Data::List(_) => {
                 let message = format!("{prefix}wait must be a duration or a map, not {}", node.kind_name());
-                let error = Diagnostic::error(self.source, codes::FIELD_TYPE, node.span, message);
                 let help = "for example `wait: 90s`, `wait: {until: TIME}` or `wait: {event: NAME}`";
-                return Err(error.with_help(help).into());
+                return self.reject_with_help(codes::FIELD_TYPE, node.span, message, help);
             }
         };
         match wait.constant_error() {
-            Some(why) => self.reject_node(codes::FIELD_TYPE, node, format!("{prefix}wait: {why}")),
+            Some(why) => self.reject_type(node, format!("{prefix}wait: {why}")),
             None => Ok(Work::Wait(wait)),
         }
     }
@@ -193,8 +178,7 @@ impl Lowering<'_> {
             None => Ok(None),
             Some(found) => match found.as_text() {
                 Some(text) => Ok(Some(text.to_owned())),
-                None => self.reject_node(
-                    codes::FIELD_TYPE,
+                None => self.reject_type(
                     found,
                     format!("{prefix}wait.{key} must be {what} as text, not {}", found.kind_name()),
                 ),
@@ -208,22 +192,17 @@ impl Lowering<'_> {
             (Some(_), ..) => {
                 self.reject_node(codes::CONFLICT, node, format!("{prefix}wait.until stands alone in its map"))
             }
-            (None, None, _) => self.reject_node(
-                codes::FIELD_TYPE,
-                node,
-                format!("{prefix}wait names neither `until` nor `event`"),
-            ),
+            (None, None, _) => {
+                self.reject_type(node, format!("{prefix}wait names neither `until` nor `event`"))
+            }
         }
     }
 
     pub(super) fn lower_js(&self, node: &Node, prefix: &str) -> Checked<Work> {
         match node.as_text().filter(|text| !text.trim().is_empty()) {
             Some(text) => Ok(Work::Js(text.to_owned())),
-            None => self.reject_node(
-                codes::FIELD_TYPE,
-                node,
-                format!("{prefix}js must be JavaScript text, not {}", node.kind_name()),
-            ),
+            None => self
+                .reject_type(node, format!("{prefix}js must be JavaScript text, not {}", node.kind_name())),
         }
     }
 
@@ -246,10 +225,8 @@ impl Lowering<'_> {
             budget: self.lower_budget(step, BudgetOwner::Step, prefix)?,
             grants: step.get_some("grants").map(|node| self.lower_grants(node, prefix)).transpose()?,
             changes: self.lower_changes(step, work, prefix)?,
-            commit: None,
-            undo: None,
-            undoes: None,
             limits: step.get_some("limits").map(|node| self.lower_limits(node, prefix)).transpose()?,
+            ..Extras::default()
         };
         self.secrets_in_text(step, work, &extras.secrets, declared, prefix)?;
         self.credentials_in_place(step, work, &extras, prefix)?;
@@ -281,7 +258,7 @@ impl Lowering<'_> {
             Some(grace) => Ok(Some(grace)),
             None => {
                 let message = format!("{prefix}stop_grace must be a duration from 0s to 60s, such as 30s");
-                self.reject_node(codes::FIELD_TYPE, node, message)
+                self.reject_type(node, message)
             }
         }
     }
@@ -294,9 +271,8 @@ impl Lowering<'_> {
         if !changes_files {
             let message =
                 format!("{prefix}changes: only run, command, exec, pipeline and component steps have it");
-            let error = Diagnostic::error(self.source, codes::CONFLICT, node.span, message);
             let help = "put it on the steps inside of others, or at the top of the file for all of them";
-            return Err(error.with_help(help).into());
+            return self.reject_with_help(codes::CONFLICT, node.span, message, help);
         }
         self.changes_mode(node, prefix).map(Some)
     }
@@ -307,29 +283,17 @@ impl Lowering<'_> {
             node.as_text().and_then(|text| ChangesMode::ALL.into_iter().find(|(name, _)| *name == text));
         match known {
             Some((_, mode)) => Ok(mode),
-            None => self.reject_node(
-                codes::FIELD_TYPE,
-                node,
-                format!("{prefix}changes must be direct, staged or review"),
-            ),
+            None => self.reject_type(node, format!("{prefix}changes must be direct, staged or review")),
         }
     }
 
     /// Reports fields that this kind of work does not use: errors if they promise confinement,
     /// otherwise warnings.
     fn out_of_place(&mut self, step: &Node, work: &Work, prefix: &str) -> Checked<()> {
-        let runs_itself = match work {
-            Work::Shell(_) | Work::Exec(_) | Work::Pipeline(_) | Work::Component { .. } | Work::Js(_) => true,
-            Work::Nothing
-            | Work::Workflow { .. }
-            | Work::Parallel { .. }
-            | Work::ForEach { .. }
-            | Work::Repeat { .. }
-            | Work::Switch { .. }
-            | Work::Mcp { .. }
-            | Work::Input(_)
-            | Work::Wait(_) => false,
-        };
+        let runs_itself = matches!(
+            work,
+            Work::Shell(_) | Work::Exec(_) | Work::Pipeline(_) | Work::Component { .. } | Work::Js(_)
+        );
         if runs_itself {
             return Ok(());
         }
@@ -411,11 +375,8 @@ impl Lowering<'_> {
             return Ok((Some(value), None));
         }
         if node.as_map().is_none() {
-            return self.reject_node(
-                codes::FIELD_TYPE,
-                node,
-                format!("{prefix}cache must be true, false or {{ttl: <duration>}}"),
-            );
+            return self
+                .reject_type(node, format!("{prefix}cache must be true, false or {{ttl: <duration>}}"));
         }
         let name = format!("{prefix}cache");
         self.reject_unknown_keys(node, &["ttl"], &name)?;
@@ -449,7 +410,7 @@ impl Lowering<'_> {
                 let message = format!(
                     "{name} must hold directories, DIR:GUEST or {{from: <directory>, to: <guest path>}}"
                 );
-                self.reject_node(codes::FIELD_TYPE, node, message)
+                self.reject_type(node, message)
             }
         };
         let grant = if item.as_map().is_none() {
@@ -469,8 +430,7 @@ impl Lowering<'_> {
         if let Some(guest) = &grant.to
             && (!guest.starts_with('/') || guest.split('/').any(|part| part == ".."))
         {
-            return self.reject_node(
-                codes::FIELD_TYPE,
+            return self.reject_type(
                 item.get("to").unwrap_or(item),
                 format!("{name} guest path must be absolute, without `..`"),
             );
@@ -492,7 +452,7 @@ impl Lowering<'_> {
             if !port_fits || host.contains(['/', ' ', '@']) {
                 let node = grants.get("net").unwrap_or(grants);
                 let message = format!("{name} takes `host` or `host:port`, not {host:?}");
-                return self.reject_node(codes::FIELD_TYPE, node, message);
+                return self.reject_type(node, message);
             }
         }
         Ok(hosts)
@@ -517,11 +477,7 @@ impl Lowering<'_> {
         };
         match amount.filter(|amount| *amount > 0) {
             Some(amount) => Ok(Some(amount)),
-            None => self.reject_node(
-                codes::FIELD_TYPE,
-                node,
-                format!("{name}.{key} must be {}", unit.description()),
-            ),
+            None => self.reject_type(node, format!("{name}.{key} must be {}", unit.description())),
         }
     }
 }

@@ -10,9 +10,9 @@ use super::super::plan::{Span, Step, Work, Workflow};
 use super::super::source::{Data, MappingEntry, Node, Source};
 use super::super::template::{self, Reference};
 use super::control::steps_inside;
+use super::mistakes::{Meant, shell_cure};
 use super::step::bracket_index;
 use super::{Loader, Loading, Lowering, nearest_field};
-use lobster_base::variable_name;
 use lobster_stage::Registry;
 
 /// Most steps of a file whose errors are reported; a file with more was probably not written for
@@ -191,13 +191,8 @@ impl Lowering<'_> {
                 let span = node.part_span(self.source, range.start..range.end + bracket.end);
                 let message = format!("list elements are written `.{index}`, not `[{index}]`");
                 let fixed = format!("${reference}.{index}");
-                self.push_warning(
-                    codes::BRACKET_INDEX,
-                    span,
-                    message,
-                    format!("write `{fixed}`"),
-                    Some(fixed),
-                );
+                let help = format!("write `{fixed}`");
+                self.push_warning(codes::BRACKET_INDEX, span, message, help, Some(fixed));
             }
         }
         for (range, reference) in braced_references(text) {
@@ -208,12 +203,10 @@ impl Lowering<'_> {
                 let message = format!("`${{{reference}}}` is not a reference and stays as it is");
                 // Inside shell text, the insertion would cause another mistake.
                 let (help, fix) = if is_shell {
-                    (
-                        format!(
-                            "hand it over with `env: {{NAME: {fixed}}}` and use \"$NAME\", or with `stdin:`"
-                        ),
-                        None,
-                    )
+                    let help = format!(
+                        "hand it over with `env: {{NAME: {fixed}}}` and use \"$NAME\", or with `stdin:`"
+                    );
+                    (help, None)
                 } else {
                     (format!("write `{fixed}`"), Some(fixed))
                 };
@@ -298,15 +291,8 @@ impl Lowering<'_> {
             if !self.arguments.contains(name) {
                 continue;
             }
-            let variable = format!("$LOBSTER_ARG_{}", variable_name::for_argument(name));
-            let (help, fix) = match quoting.get(range.start) {
-                Some(Quote::Double) => (format!("write `{variable}`"), Some(variable)),
-                Some(Quote::Single) => (
-                    format!("use double quotes and write `{variable}`, or hand the value over with `stdin:`"),
-                    None,
-                ),
-                _ => (format!("write `\"{variable}\"`"), Some(format!("\"{variable}\""))),
-            };
+            let meant = Meant::Argument(name.to_owned());
+            let (help, fix) = shell_cure(&meant, quoting.get(range.start).copied());
             let span = node.part_span(self.source, range);
             let message = format!("the value of argument `{name}` becomes part of the shell command");
             self.push_warning(codes::PASTED_ARGUMENT, span, message, help, fix);

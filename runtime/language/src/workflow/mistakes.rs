@@ -330,7 +330,7 @@ const SHOW_VALUES: &str =
     "the person sees the input of the approval step: `stdin: $step.json` on that step shows that output";
 
 /// Advice for shell text.
-fn shell_cure(meant: &Meant, quote: Option<Quote>) -> (String, Option<String>) {
+pub(super) fn shell_cure(meant: &Meant, quote: Option<Quote>) -> (String, Option<String>) {
     match meant {
         Meant::Argument(name) => {
             let variable = format!("$LOBSTER_ARG_{}", variable_name::for_argument(name));

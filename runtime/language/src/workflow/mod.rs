@@ -424,6 +424,20 @@ impl Lowering<'_> {
         Err(Diagnostic::error(self.source, code, node.span, message))
     }
 
+    fn reject_type<T>(&self, node: &Node, message: impl Into<String>) -> Checked<T> {
+        self.reject_node(codes::FIELD_TYPE, node, message)
+    }
+
+    fn reject_with_help<T>(
+        &self,
+        code: &'static str,
+        span: Span,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Checked<T> {
+        Err(Diagnostic::error(self.source, code, span, message).with_help(help).into())
+    }
+
     fn cost_limit(&mut self, root: &Node) -> Option<CostLimit> {
         let node = root.get("cost_limit")?;
         self.unknown_fields(node, fields::COST_FIELDS, "cost_limit");

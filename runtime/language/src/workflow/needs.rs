@@ -46,10 +46,9 @@ impl Lowering<'_> {
         if !is_graph(nodes) {
             if let Some(entry) = root.map_entry("concurrency").filter(|entry| !entry.value.is_null()) {
                 let message = "Workflow concurrency has no effect: no step has `needs`, so they run one after the other";
-                let error = Diagnostic::error(self.source, codes::CONFLICT, entry.key_span, message);
                 let help =
                     "write what each step needs (`needs: []` for nothing), or `concurrency` at a for_each";
-                return Err(error.with_help(help).into());
+                return self.reject_with_help(codes::CONFLICT, entry.key_span, message, help);
             }
             return nodes.iter().map(|node| self.lower_step(node, secrets, true)).collect();
         }

@@ -53,12 +53,9 @@ impl Lowering<'_> {
             else {
                 let message =
                     format!("{name} names targets of the server, with letters, digits, `-`, `_` and `.`");
-                let error = Diagnostic::error(self.source, codes::TRIGGER, node.span, message);
-                return Err(error
-                    .with_help(
-                        "commands and addresses are set under [[notify]] in the file of `lobster serve --config`",
-                    )
-                    .into());
+                let help =
+                    "commands and addresses are set under [[notify]] in the file of `lobster serve --config`";
+                return self.reject_with_help(codes::TRIGGER, node.span, message, help);
             };
             if found.iter().any(|known| known == target) {
                 let message = format!("{name} names {target} twice");

@@ -65,6 +65,10 @@ fn text_schema(description: &str) -> Option<Value> {
     with_description(json!({ "type": "string" }), description)
 }
 
+fn texts_schema(description: &str) -> Option<Value> {
+    with_description(json!({ "$ref": "#/definitions/texts" }), description)
+}
+
 fn top_field_schema(name: &str) -> Option<Value> {
     match name {
         "name" | "description" => text_schema("A note for readers"),
@@ -107,10 +111,7 @@ fn top_field_schema(name: &str) -> Option<Value> {
             json!({ "enum": ["direct", "staged", "review"] }),
             "Isolation of its steps' file changes: none, until the step succeeds, or until a person approves",
         ),
-        "secrets" => with_description(
-            json!({ "$ref": "#/definitions/texts" }),
-            "Names of the secrets that steps may ask for",
-        ),
+        "secrets" => texts_schema("Names of the secrets that steps may ask for"),
         "concurrency" => at_once("Most steps at the same time, in a file whose steps have `needs`"),
         "on" => with_description(
             object_schema(schemas_by_name(triggers::TRIGGER_FIELDS, trigger_schema), &[]),
@@ -250,10 +251,7 @@ fn work_field_schema(name: &str) -> Option<Value> {
             ] }),
             "A duration such as 90s, a time, or an event",
         ),
-        "exec" => with_description(
-            json!({ "$ref": "#/definitions/texts" }),
-            "A program and its arguments, without a shell",
-        ),
+        "exec" => texts_schema("A program and its arguments, without a shell"),
         "input" => with_description(
             object_schema(
                 schemas_by_name(fields::INPUT_FIELDS, |field| match field {
@@ -331,10 +329,9 @@ fn rights_field_schema(name: &str) -> Option<Value> {
             json!({ "oneOf": [{ "type": "boolean" }, object_schema(json!({ "ttl": { "type": ["string", "integer"] } }), &["ttl"])] }),
             "Reuse the outcome of an equal action, on the author's word; of run, command, exec, component and js steps",
         ),
-        "inputs" => with_description(
-            json!({ "$ref": "#/definitions/texts" }),
-            "Glob patterns of files that belong to the action; of run, command and exec steps",
-        ),
+        "inputs" => {
+            texts_schema("Glob patterns of files that belong to the action; of run, command and exec steps")
+        }
         "changes" => with_description(
             json!({ "enum": ["direct", "staged", "review"] }),
             "Isolation of its file changes: none, until it succeeds, or until a person approves; of run, command, exec and pipeline steps",
@@ -348,8 +345,7 @@ fn rights_field_schema(name: &str) -> Option<Value> {
         ),
         "idempotent" => with_description(
             json!({ "type": "boolean" }),
-            "An interrupted attempt may be repeated without \
-                                                            asking",
+            "An interrupted attempt may be repeated without asking",
         ),
         "stop_grace" => with_description(
             json!({ "type": ["string", "integer"] }),

@@ -36,8 +36,7 @@ impl Lowering<'_> {
                     Some(secret) => {
                         Ok(SecretGrant { secret: secret.to_owned(), variable: entry.key.clone() })
                     }
-                    None => self.reject_node(
-                        codes::FIELD_TYPE,
+                    None => self.reject_type(
                         &entry.value,
                         format!("{name} must give the name of a secret for each variable"),
                     ),
@@ -54,10 +53,8 @@ impl Lowering<'_> {
                 let message = format!(
                     "{prefix}secret {secret:?} is not listed under `secrets:` at the top of the file"
                 );
-                let error = Diagnostic::error(self.source, codes::SECRET, node.span, message);
-                return Err(error
-                    .with_help(format!("add `secrets: [{secret}]` at the top of the file"))
-                    .into());
+                let help = format!("add `secrets: [{secret}]` at the top of the file");
+                return self.reject_with_help(codes::SECRET, node.span, message, help);
             }
             if !is_variable(variable) {
                 let message =
@@ -94,10 +91,8 @@ impl Lowering<'_> {
                 "{prefix}secret {:?}: a server that is named by its address takes one secret, its token, as {MCP_TOKEN}",
                 grant.secret
             );
-            let error = Diagnostic::error(self.source, codes::SECRET, step.span, message);
-            return Err(error
-                .with_help(format!("write `secrets: {{{MCP_TOKEN}: {}}}`", grant.secret))
-                .into());
+            let help = format!("write `secrets: {{{MCP_TOKEN}: {}}}`", grant.secret);
+            return self.reject_with_help(codes::SECRET, step.span, message, help);
         }
         for key in ["run", "command", "shell", "exec", "pipeline", "args", "stdin", "env", "cwd", "approval"]
         {
@@ -122,10 +117,8 @@ impl Lowering<'_> {
                     if !is_shell && key != "pipeline" && uses_variable(text, secret, false) {
                         let message =
                             format!("{prefix}{key} uses ${{{secret}}}, but secrets are not filled into text");
-                        let error = Diagnostic::error(self.source, codes::SECRET, node.span, message);
-                        return Err(error
-                            .with_help(format!("the program finds it in its variable {secret}"))
-                            .into());
+                        let help = format!("the program finds it in its variable {secret}");
+                        return self.reject_with_help(codes::SECRET, node.span, message, help);
                     }
                 }
             }

@@ -67,7 +67,8 @@ impl Lowering<'_> {
             Some("skip_rest") => OnError::SkipRest,
             _ => OnError::Stop,
         };
-        let when = self.lower_condition(node, fatal)?;
+        let condition = node.get_some("when").or_else(|| node.get_some("condition"));
+        let when = self.condition_of(condition, fatal)?;
         let fatal = fatal && !on_error.passes_over() && when != Condition::Never;
         let tolerated = on_error.passes_over() || when == Condition::Never;
         let around = self.is_tolerated;
@@ -102,10 +103,6 @@ impl Lowering<'_> {
         }
         self.known.add_id(&step.id);
         Ok(step)
-    }
-
-    fn lower_condition(&mut self, node: &Node, fatal: bool) -> Checked<Condition> {
-        self.condition_of(node.get_some("when").or_else(|| node.get_some("condition")), fatal)
     }
 
     /// Condition in the field; if it is absent, the condition is always true.
@@ -148,9 +145,8 @@ impl Lowering<'_> {
             }
             Data::Null | Data::Number(_) | Data::NotFinite | Data::List(_) | Data::Map(_) => {
                 let message = "Unsupported condition type";
-                let error = Diagnostic::error(self.source, codes::CONDITION, condition.span, message);
                 let help = format!("a condition is true, false or text, not {}", condition.kind_name());
-                Err(error.with_help(help).into())
+                self.reject_with_help(codes::CONDITION, condition.span, message, help)
             }
         }
     }
@@ -466,11 +462,9 @@ impl Lowering<'_> {
 
     pub(super) fn lower_cwd(&self, owner: &Node, key: &str) -> Checked<Option<String>> {
         match owner.get(key) {
-            Some(node) if node.as_text().is_none() && node.is_truthy() => self.reject_node(
-                codes::FIELD_TYPE,
-                node,
-                format!("cwd must be a directory as text, not {}", node.kind_name()),
-            ),
+            Some(node) if node.as_text().is_none() && node.is_truthy() => {
+                self.reject_type(node, format!("cwd must be a directory as text, not {}", node.kind_name()))
+            }
             other => Ok(other.and_then(Node::as_text).filter(|text| !text.is_empty()).map(str::to_owned)),
         }
     }

@@ -64,50 +64,43 @@ enum Brings {
 impl Lowering<'_> {
     /// Triggers of the workflow. Errors are reported and their entries left out.
     pub(super) fn lower_triggers(&mut self, root: &Node, args: &[ArgSpec]) -> Triggers {
-        let mut found = Triggers::default();
-        let Some(on) = root.get_some("on") else { return found };
+        let Some(on) = root.get_some("on") else { return Triggers::default() };
         if let Err(error) = self.reject_unknown_keys(on, TRIGGER_FIELDS, "on") {
             self.push_trigger_error(*error);
         }
-        self.each_trigger(on, "schedule", |this, node| {
-            let is_alone = on.get("schedule").and_then(Node::as_list).is_none_or(|list| list.len() == 1);
-            found.schedules.push(this.lower_schedule(node, is_alone, args)?);
-            Ok(())
-        });
-        self.each_trigger(on, "webhook", |this, node| {
-            found.webhooks.push(this.lower_webhook(node, args)?);
-            Ok(())
-        });
-        self.each_trigger(on, "after", |this, node| {
-            found.after.push(this.lower_after(node, args)?);
-            Ok(())
-        });
-        self.each_trigger(on, "watch", |this, node| {
-            found.watch.push(this.lower_watch(node, args)?);
-            Ok(())
-        });
+        let is_alone = on.get("schedule").and_then(Node::as_list).is_none_or(|list| list.len() == 1);
+        let found = Triggers {
+            schedules: self
+                .each_trigger(on, "schedule", |this, node| this.lower_schedule(node, is_alone, args)),
+            webhooks: self.each_trigger(on, "webhook", |this, node| this.lower_webhook(node, args)),
+            after: self.each_trigger(on, "after", |this, node| this.lower_after(node, args)),
+            watch: self.each_trigger(on, "watch", |this, node| this.lower_watch(node, args)),
+        };
         self.refuse_equal_names(&found);
         self.refuse_data_in_commands(root, &found);
         found
     }
 
-    fn each_trigger(&mut self, on: &Node, key: &str, mut read: impl FnMut(&Self, &Node) -> Checked<()>) {
-        let Some(node) = on.get(key) else { return };
+    fn each_trigger<T>(&mut self, on: &Node, key: &str, read: impl Fn(&Self, &Node) -> Checked<T>) -> Vec<T> {
+        let Some(node) = on.get(key) else { return Vec::new() };
         let entries = match &node.data {
             Data::List(items) if !items.is_empty() => items.as_slice(),
             Data::Map(_) => std::slice::from_ref(node),
             _ => {
                 let message = format!("on.{key} must be a map, or a list of maps, not {}", node.kind_name());
-                let error = Diagnostic::error(self.source, codes::TRIGGER, node.span, message);
-                self.push_trigger_error(*error);
-                return;
+                let error = self.trigger_error(node, message);
+                self.push_trigger_error(error);
+                return Vec::new();
             }
         };
+        let mut found = Vec::with_capacity(entries.len());
         for entry in entries {
-            if let Err(error) = read(self, entry) {
-                self.push_trigger_error(*error);
+            match read(self, entry) {
+                Ok(trigger) => found.push(trigger),
+                Err(error) => self.push_trigger_error(*error),
             }
         }
+        found
     }
 
     /// Errors of helpers that other fields also use are attributed to the trigger, which no run needs.
@@ -273,12 +266,11 @@ impl Lowering<'_> {
         }
         let secrets = self.text_list(node, "secret", "on.webhook.secret")?;
         if secrets.is_empty() || secrets.len() > MOST_SECRETS {
-            let error = self.trigger_error(
-                node.get("secret").unwrap_or(node),
-                "on.webhook.secret must be the name of a secret, or a list of two while one replaces the other",
-            );
-            return Err(error
-                .with_help("write `secret: NAME`, and in secrets.toml where its value is")
+            let message = "on.webhook.secret must be the name of a secret, or a list of two while one replaces the other";
+            let help = "write `secret: NAME`, and in secrets.toml where its value is";
+            return Err(self
+                .trigger_error(node.get("secret").unwrap_or(node), message)
+                .with_help(help)
                 .into());
         }
         let verify = self.lower_verify(node)?;
@@ -311,10 +303,9 @@ impl Lowering<'_> {
             ("slack", _) => Verify::Slack,
             ("hmac", Some(header)) => Verify::Hmac { header },
             ("hmac", None) => {
+                let help = "name the header with the signature: `header: X-Signature`";
                 let error = self.trigger_error(written, "on.webhook.header is missing");
-                return Err(error
-                    .with_help("name the header with the signature: `header: X-Signature`")
-                    .into());
+                return Err(error.with_help(help).into());
             }
             (_, header) => Verify::Token { header: header.unwrap_or_else(|| "authorization".to_owned()) },
         })
@@ -327,9 +318,8 @@ impl Lowering<'_> {
         let own = self.source.path.file_name().and_then(|name| name.to_str());
         if own.is_some_and(|own| workflow.trim_start_matches("./") == own) {
             let written = node.get("workflow").unwrap_or(node);
-            return Err(self
-                .trigger_error(written, "on.after.workflow names this file: it would never end")
-                .into());
+            let message = "on.after.workflow names this file: it would never end";
+            return Err(self.trigger_error(written, message).into());
         }
         let ended = match node.get_some("ended") {
             None => Ended::default(),

@@ -21,22 +21,15 @@ impl Lowering<'_> {
         prefix: &str,
     ) -> Checked<Step> {
         let Some(undo) = node.get_some("undo") else { return Ok(step) };
-        let has_effects = match step.work {
+        let has_effects = matches!(
+            step.work,
             Work::Shell(_)
-            | Work::Exec(_)
-            | Work::Pipeline(_)
-            | Work::Component { .. }
-            | Work::Mcp { .. }
-            | Work::Workflow { .. } => true,
-            Work::Nothing
-            | Work::Js(_)
-            | Work::Parallel { .. }
-            | Work::ForEach { .. }
-            | Work::Repeat { .. }
-            | Work::Switch { .. }
-            | Work::Input(_)
-            | Work::Wait(_) => false,
-        };
+                | Work::Exec(_)
+                | Work::Pipeline(_)
+                | Work::Component { .. }
+                | Work::Mcp { .. }
+                | Work::Workflow { .. }
+        );
         if !has_effects {
             let message = format!(
                 "{prefix}undo: only run, command, exec, pipeline, component, mcp and workflow steps have it"
@@ -50,10 +43,8 @@ impl Lowering<'_> {
             fields::UNDO_WORK.iter().copied().filter(|key| undo.get_some(key).is_some()).collect();
         if said.len() != 1 {
             let message = format!("{name} takes one of {}", fields::UNDO_WORK.join(", "));
-            let error = Diagnostic::error(self.source, codes::FIELD_TYPE, undo.span, message);
-            return Err(error
-                .with_help("for example `undo: { exec: [gh, release, delete, $id.json.tag] }`")
-                .into());
+            let help = "for example `undo: { exec: [gh, release, delete, $id.json.tag] }`";
+            return self.reject_with_help(codes::FIELD_TYPE, undo.span, message, help);
         }
         self.only_own_results(undo, &step.id, &name)?;
         let before = std::mem::take(&mut self.known);
@@ -76,7 +67,7 @@ impl Lowering<'_> {
             if let Some(written) = node.get_some(key)
                 && text(key).is_none_or(|text| text.trim().is_empty())
             {
-                return self.reject_node(codes::FIELD_TYPE, written, format!("{prefix}{key} must be a text"));
+                return self.reject_type(written, format!("{prefix}{key} must be a text"));
             }
         }
         let work = self.lower_work(node, &id, prefix, secrets, false)?;

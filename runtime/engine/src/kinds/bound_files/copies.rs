@@ -135,8 +135,7 @@ fn digest_and_copy(path: &Path, copy: Option<&PathBuf>, bytes: u64) -> io::Resul
         return Digest::of_reader(source).map(Some);
     };
     let mut target = File::create_new(copy)?;
-    let tee = Tee { from: source.take(bytes.saturating_add(1)), to: &mut target, copied: 0 };
-    let mut tee = tee;
+    let mut tee = Tee { from: source.take(bytes.saturating_add(1)), to: &mut target, copied: 0 };
     let digest = Digest::of_reader(&mut tee)?;
     if tee.copied != bytes {
         return Ok(None);

@@ -96,7 +96,7 @@ impl NameWatch {
             let real = PathBuf::from(file.real_path());
             let identity = Identity::from_path(&real).map_err(wrong(&file.path))?;
             if path_lookups(Path::new(&file.path)).map_err(wrong(&file.path))? != before {
-                *watch.lock_changed() = Some(file.path.clone());
+                *lock(&watch.changed) = Some(file.path.clone());
             }
             let id = inotify::add_watch(&watch.inotify, &real, WatchFlags::MODIFY)
                 .map_err(|error| wrong(&file.path)(error.into()))?;
@@ -113,7 +113,7 @@ impl NameWatch {
             let _ = fs::read_dir(directory).map(|mut entries| entries.next().map(drop));
         }
         self.drain_events();
-        self.lock_changed().clone()
+        lock(&self.changed).clone()
     }
 
     /// The file that was written into, if any. This matters only where a file is not replaced by a copy. Writes
@@ -155,7 +155,7 @@ impl NameWatch {
                 return;
             }
             self.drain_events();
-            if let Some(path) = self.lock_changed().clone() {
+            if let Some(path) = lock(&self.changed).clone() {
                 inner.force_cancel(CancelReason::Requested(format!("{path} was replaced")));
                 return;
             }
@@ -165,7 +165,7 @@ impl NameWatch {
     /// Reads the queued events.
     fn drain_events(&self) {
         let mut buffer = [MaybeUninit::uninit(); 8192];
-        let mut changed = self.lock_changed();
+        let mut changed = lock(&self.changed);
         let mut reader = Reader::new(&self.inotify, &mut buffer);
         loop {
             match reader.next() {
@@ -201,10 +201,6 @@ impl NameWatch {
                 Err(_) => return,
             }
         }
-    }
-
-    fn lock_changed(&self) -> std::sync::MutexGuard<'_, Option<String>> {
-        lock(&self.changed)
     }
 }
 

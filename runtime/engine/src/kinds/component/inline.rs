@@ -42,14 +42,7 @@ pub(super) fn js_args(
     visible.sort_by(|a, b| a.id.cmp(&b.id));
     let mut steps = Vec::new();
     for record in visible {
-        let value = match (record.json()?, &record.response, &record.stdout) {
-            (Some(value), _, _) => Arc::clone(value),
-            (None, Some(response), _) => Arc::new(response.clone()),
-            (None, None, Some(text)) => {
-                Arc::new(Value::String(text.load().map_err(store_failure)?.to_string()))
-            }
-            (None, None, None) => Arc::default(),
-        };
+        let value = record.main_value()?.unwrap_or_default();
         steps.push((record.id.clone(), Member::Value(value)));
     }
     let value = |value| Member::Value(Arc::new(value));
