@@ -149,8 +149,7 @@ impl Run<'_> {
         }
         let begun = Instant::now();
         let _span =
-            tracing::info_span!("effect", %path, kind = action.kind, action = %preimage.digest.short())
-                .entered();
+            tracing::info_span!("effect", %path, kind = action.kind, action = %preimage.short()).entered();
         let _shown = self.services.show_progress(path, &action.kind);
         let outside = self.store.leave_commit_group();
         let outcome = perform();

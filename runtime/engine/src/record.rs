@@ -220,7 +220,7 @@ impl Record {
             return Ok(known.clone());
         }
         let mut spool = ItemSpool::new(store.clone());
-        output::emit_items(&text.to_payload().map_err(store_failure)?, &mut spool)?;
+        output::emit_list(&text.to_payload().map_err(store_failure)?, &mut spool)?;
         let items = spool.finish()?;
         Ok(parsed.items.get_or_init(|| Some(items).filter(|items| items.len() > 1)).clone())
     }

@@ -43,7 +43,10 @@ fn what_cannot_be_sent_is_refused_with_its_name() {
             "one of command",
         ),
         (json!({ "name": "a", "command": ["tell"] }), "the absolute path"),
-        (json!({ "name": "a", "command": ["/bin/true"], "on": ["asked"] }), "\"asked\" is not one of question"),
+        (
+            json!({ "name": "a", "command": ["/bin/true"], "on": ["asked"] }),
+            "\"asked\" is not one of question",
+        ),
         (json!({ "name": "a", "ntfy": { "url": "n.example/t" } }), "url ="),
         (json!({ "name": "a", "ntfy": { "url": "http://n.example/t", "token": "T" } }), "in the clear"),
         (json!({ "name": "a", "ntfy": { "url": "http://127.n.example/t", "token": "T" } }), "in the clear"),

@@ -60,7 +60,7 @@ pub(super) fn emit_json(payload: &Payload, plain: Option<bool>, out: &mut dyn Si
         return emit_whole(payload, out);
     }
     match first_byte(payload).map_err(unreadable_output)? {
-        Some(b'[') => emit_items(payload, out)?,
+        Some(b'[') => emit_list(payload, out)?,
         _ => emit_single(payload, out)?,
     }
     Ok(false)
@@ -72,7 +72,7 @@ pub fn first_byte(payload: &Payload) -> std::io::Result<Option<u8>> {
 }
 
 /// Emits the items of a text that is known to be a JSON list.
-pub fn emit_items(payload: &Payload, out: &mut dyn Sink) -> Result<(), Stop> {
+pub fn emit_list(payload: &Payload, out: &mut dyn Sink) -> Result<(), Stop> {
     let mut pieces = Pieces::open(payload).map_err(unreadable_output)?;
     let mut scanner = Scanner::by_item();
     while let Some(item) = pieces.next_item(&mut scanner).map_err(unreadable_output)? {
