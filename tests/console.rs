@@ -553,7 +553,7 @@ fn the_search_for_injected_code_leaves_out_no_page() {
     let (routes, search) = (read("runtime/console/src/routes.rs"), read("tests/console/hostile.spec.mjs"));
     let table = routes.split("ROUTES: &[Route]").nth(1).unwrap();
     let mut count = 0;
-    for (call, method) in [("page(", "GET"), ("form(", "POST")] {
+    for (call, method) in [("page_route(", "GET"), ("form_route(", "POST")] {
         for rest in table.split(&format!("    {call}")).skip(1) {
             let path = rest.split('"').nth(1).unwrap();
             assert!(search.contains(&format!("  \"{method} {path}\": ")), "{method} {path} is not looked at");

@@ -14,6 +14,7 @@ use lobster_policy::{
     expand_root,
 };
 use lobster_sandbox::{Confinement, Enforcement, HeldPlaceholders, HeldRoot, Missing, Promise, Sandbox};
+use lobster_store::COPIES_PREFIX;
 
 use super::bound_files::NotHeld;
 use super::jail_spec::real_path;
@@ -41,6 +42,8 @@ pub(crate) struct Trees {
     unbound: Vec<String>,
     /// Directories of lobster's state that are hidden from the command.
     own: Vec<PathBuf>,
+    /// The state directory.
+    state: PathBuf,
     /// Placeholders that lobster made after the trees were bound. The command finds an empty directory at their paths
     /// in any case, so the digests leave them out.
     placeholders: Vec<PathBuf>,
@@ -64,6 +67,7 @@ impl Trees {
             keeps,
             unbound: policy.file().approvals.unbound.iter().map(|text| expand_root(text, place)).collect(),
             own: hidden_state(state_dir, &granted_paths(decision, place, policy.is_open())),
+            state: real_path(state_dir),
             placeholders: Vec::new(),
             roots: granted_roots(decision, place, policy.is_open()),
             listings: Vec::new(),
@@ -96,6 +100,9 @@ impl Trees {
             }
         }
         trees.gaps.extend(gaps);
+        if trees.roots.iter().any(|root| trees.state.starts_with(root)) && !trees.own.contains(&trees.state) {
+            trees.gaps.push(format!("{}/{COPIES_PREFIX}*: lobster's own files", trees.state.display()));
+        }
         let unbound = policy.file().approvals.unbound.iter();
         trees.gaps.extend(unbound.map(|name| format!("{name}: the policy leaves it out (unbound)")));
         let grant = &decision.grant;
@@ -134,6 +141,7 @@ impl Trees {
         let own: Vec<&Path> = self.own.iter().filter_map(|own| own.strip_prefix(root).ok()).collect();
         let leaves_out = |path: &Path| {
             own.iter().any(|own| own.as_os_str() == path.as_os_str())
+                || self.is_own_copy(&root.join(path))
                 || (!self.unbound.is_empty() && self.is_unbound(&root.join(path)))
         };
         let reader =
@@ -141,6 +149,12 @@ impl Trees {
         let apart: Vec<&Path> =
             self.placeholders.iter().filter_map(|path| path.strip_prefix(root).ok()).collect();
         reader.list_setting_apart(root, &apart)
+    }
+
+    /// True for the copies of approved files, which lobster makes in its state directory between a question and a start.
+    fn is_own_copy(&self, path: &Path) -> bool {
+        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+        name.starts_with(COPIES_PREFIX.as_bytes()) && path.parent() == Some(&self.state)
     }
 
     /// The trees as an approval binds them.
