@@ -430,7 +430,7 @@ sub told { print "$_[0]\n" if $_[1] }
 for my $file ("$state/x", "$state/store/x", "$state/store/trust/policies.json", "$state/logins/x", "$home/.lobster/high-water/x",
         "$home/.config/lobster/secrets.toml", "$work/p.toml", "$work/pool.json", "$work/mcp.toml") {
     # The home of a step that has no root there is one of its own, empty and gone afterwards.
-    next if $root eq '@workspace' && $file =~ m{^\Q$home\E/};
+    next if $root eq $work && $file =~ m{^\Q$home\E/};
     (my $dir = $file) =~ s{/[^/]*$}{};
     system('mkdir', '-p', $dir) unless -d $dir;
     my $h;

@@ -37,16 +37,19 @@ pub(super) fn unresolved_endpoint(line: &str, all: &str) -> Option<String> {
     let named =
         line[at + words.len()..].split_whitespace().next().map(trim_punctuation).filter(|word| is_host(word));
     let host = named.or_else(|| hosts_of_urls(line).next()).or_else(|| hosts_of_urls(all).next())?;
-    let port = port_of(host, all).or_else(|| scheme_of(host, all)).unwrap_or_else(|| usual_port(line, all));
+    let port =
+        port_of(host, all).or_else(|| scheme_of(host, all)).unwrap_or_else(|| usual_port(host, line, all));
     Some(format!("{host}:{port}"))
 }
 
 /// The port that a program uses if nothing names one.
-fn usual_port(line: &str, all: &str) -> u16 {
+fn usual_port(host: &str, line: &str, all: &str) -> u16 {
+    // The command names the host without a scheme.
+    let is_typed = || all.matches(host).count() > line.matches(host).count();
     match line {
         _ if line.contains("Could not resolve hostname ") => ssh_port(all).unwrap_or(22),
         _ if line.contains("translate host name ") => 5432,
-        _ if line.starts_with("curl: ") || line.starts_with("wget: ") => 80,
+        _ if (line.starts_with("curl: ") || line.starts_with("wget: ")) && is_typed() => 80,
         _ => 443,
     }
 }

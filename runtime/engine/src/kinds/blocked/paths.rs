@@ -99,11 +99,12 @@ fn bare_path(word: &str, may_be_new: bool, cwd: &Path) -> Option<PathBuf> {
     }
     let path = joined(cwd, word);
     let is_there = path.symlink_metadata().is_ok();
-    let is_possible = || may_be_new && path.parent().is_some_and(Path::is_dir);
+    let is_word = NO_PATHS.iter().any(|other| word.eq_ignore_ascii_case(other));
+    let is_possible = || may_be_new && !is_word && path.parent().is_some_and(Path::is_dir);
     (is_there || is_possible()).then_some(path)
 }
 
-/// True if a word can be the name of a file, and is neither a word of messages, the name of an error nor a number.
+/// True if a word can be the name of a file, and is neither the name of an error nor a number.
 fn is_name(word: &str) -> bool {
     let is_error = |word: &str| {
         word.len() > 3
@@ -115,7 +116,6 @@ fn is_name(word: &str) -> bool {
         && !word.contains(['[', ']', '(', ')'])
         && !word.contains(char::is_whitespace)
         && !word.bytes().all(|byte| byte.is_ascii_digit())
-        && !NO_PATHS.iter().any(|other| word.eq_ignore_ascii_case(other))
 }
 
 /// The quoted and absolute paths of a text; for a copy, only the changed path.
