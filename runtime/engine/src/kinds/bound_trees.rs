@@ -211,6 +211,7 @@ impl Trees {
             keeps: self.keeps,
             unbound: self.unbound.clone(),
             own: self.own.clone(),
+            state: self.state.clone(),
             placeholders: placeholders.paths().filter(|path| !was_bound(path)).map(Path::to_owned).collect(),
             roots: self.roots.clone(),
             listings: Vec::new(),
