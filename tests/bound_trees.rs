@@ -290,6 +290,15 @@ fn an_interrupted_command_is_asked_about_again() {
     }
     resumed.kill().unwrap();
     resumed.wait().unwrap();
+    // A question that sees the killed run's placeholders would be asked again once they are gone.
+    let end = std::time::Instant::now() + Duration::from_secs(20);
+    while [".git", ".lobster", ".lobster-cache", "lobster.policy.toml"]
+        .iter()
+        .any(|name| here.join(name).exists())
+    {
+        assert!(std::time::Instant::now() < end, "placeholders stay");
+        std::thread::sleep(Duration::from_millis(5));
+    }
     home.write("a/again", "");
     let runs: Value = serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
     let again = call(&home, "a", &["resume", runs[0]["id"].as_str().unwrap(), "--retry-interrupted"]);
