@@ -85,7 +85,7 @@ fn what_had_arrived_is_there_after_lobster_was_killed_and_after_the_run_went_on(
 #[test]
 fn each_attempt_has_its_own_output_and_an_idempotent_one_that_was_killed_is_on_record() {
     let home = Home::cold();
-    let step = "echo try $(ls | grep -c again); touch again$$; touch ready; exec sleep 60";
+    let step = "echo try $(ls | grep -c again); touch again$$; sleep 0.5; touch ready; exec sleep 60";
     home.write("flow.lobster", format!("steps: [{{id: a, idempotent: true, run: '{step}'}}]\n"));
     killed(&home, &["run", "flow.lobster"]);
     let run = newest(&home);

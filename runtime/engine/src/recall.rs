@@ -200,9 +200,7 @@ impl Recall {
                     self.answers.remove(&StepPath::from(path.as_str()));
                 }
                 Event::RetryRequested { path, detail, .. } => {
-                    if let Some(Resolved { from, to }) =
-                        Resolved::from_detail(detail).filter(|_| !is_imported)
-                    {
+                    if !is_imported && let Some(Resolved { from, to }) = Resolved::from_detail(detail) {
                         self.resolved.insert(from, to);
                     }
                     // A failure without a path was not a step's, so all steps keep their outcomes.

@@ -294,10 +294,8 @@ impl Frame<'_> {
                 self.run_process(step, ShellText::Shell(text), stdin, &env, &cwd, path, enclosing, cancel)
             }
             Work::Exec(argv) => {
-                let argv: Vec<_> = argv
-                    .iter()
-                    .map(|word| self.fill_template(word, scope, path))
-                    .collect::<Result<_, _>>()?;
+                let words = argv.iter().map(|word| self.fill_template(word, scope, path));
+                let argv: Vec<_> = words.collect::<Result<_, _>>()?;
                 let stdin = self.stdin_payload(step, scope, path)?;
                 self.run_process(step, ShellText::Argv(argv), stdin, &env, &cwd, path, enclosing, cancel)
             }

@@ -312,12 +312,10 @@ fn describe_record(store: &Store, record: &Record, whose: &Behalf, found: &mut V
             reason: Some(gate.clone()),
             ..entry(AuditKind::Approval, status.as_str())
         }),
-        Event::RetryRequested { by, .. } => {
-            found.push(AuditEntry {
-                actor: by.clone().or_else(|| whose.actor.clone()),
-                ..entry(AuditKind::Run, "retry requested")
-            });
-        }
+        Event::RetryRequested { by, .. } => found.push(AuditEntry {
+            actor: by.clone().or_else(|| whose.actor.clone()),
+            ..entry(AuditKind::Run, "retry requested")
+        }),
         Event::Note { text, detail, .. } => found.extend(describe_note(entry, text, detail)),
         Event::Unknown(value) => {
             let kind = value.get("type").and_then(Value::as_str).unwrap_or("unknown");

@@ -11,7 +11,7 @@ use crate::journal::NewRun;
 use crate::{GcPolicy, RunId};
 use lobster_base::digest::Digest;
 
-fn service() -> (Service, Arc<AtomicI64>) {
+pub(super) fn service() -> (Service, Arc<AtomicI64>) {
     let time = Arc::new(AtomicI64::new(1_000_000));
     let clock = Arc::clone(&time);
     let store = Store::in_memory_with(Arc::new(move || clock.load(Ordering::SeqCst))).unwrap();
@@ -591,51 +591,6 @@ fn a_delivery_is_known_again_for_as_long_as_is_promised() {
             "{id} {is_timeless} {is_forgotten}"
         );
     }
-}
-
-#[test]
-fn what_a_passkey_has_signed_counts_once() {
-    let (service, time) = service();
-    assert_eq!(service.challenge_key([1; 32]).unwrap(), [1; 32]);
-    assert_eq!(service.challenge_key([2; 32]).unwrap(), [1; 32], "the first one's");
-    let credential = |id: &str, kind| NewCredential {
-        id: id.to_owned(),
-        kind,
-        hash: Digest::of_bytes(id.as_bytes()),
-        name: "ann".to_owned(),
-        role: "admin".to_owned(),
-        scope: None,
-        expires_at: Some(9_000_000),
-    };
-    let signed = |challenge, count| Signed { count, challenge: [challenge; 16], until: 1_300_000 };
-    let phone = credential("phone", CredentialKind::Passkey);
-    let add = |signed| service.add_passkey(&phone, (b"key", &signed), Some("ann"), "test").unwrap();
-    assert_eq!(add(signed(1, 0)), Counted::Counts);
-    assert_eq!((add(signed(1, 0)), add(signed(2, 0))), (Counted::UsedBefore, Counted::NotOne));
-    let passkey = service.find_passkey(&phone.hash).unwrap().unwrap();
-    let log_in = |id: &str, signed| {
-        let session = credential(id, CredentialKind::Session);
-        let counted = service.log_in_by_passkey(&passkey, &signed, &session, "test").unwrap();
-        assert_eq!(
-            service.find_credential(&session.hash).unwrap().is_some(),
-            counted == Counted::Counts,
-            "{id}"
-        );
-        counted
-    };
-    // A key that does not count its signatures.
-    assert_eq!(log_in("a", signed(3, 0)), Counted::Counts);
-    assert_eq!(log_in("b", signed(3, 0)), Counted::UsedBefore);
-    assert_eq!(service.note_signature(&passkey, &signed(3, 0)).unwrap(), Counted::UsedBefore);
-    assert_eq!(service.note_signature(&passkey, &signed(4, 7)).unwrap(), Counted::Counts);
-    assert_eq!(service.note_signature(&passkey, &signed(5, 7)).unwrap(), Counted::NotOne);
-    // Used challenges are removed after their time.
-    time.store(1_300_000, Ordering::SeqCst);
-    assert_eq!(service.note_signature(&passkey, &signed(6, 8)).unwrap(), Counted::Counts);
-    let kept = service.read_snapshot(|db| {
-        Ok(db.query_row("SELECT count(*) FROM used_challenges", [], |row| row.get::<_, i64>(0))?)
-    });
-    assert_eq!(kept.unwrap(), 1);
 }
 
 #[test]
