@@ -485,7 +485,6 @@ mod tests {
         for (levels, fits) in [(1, true), (MAX_MESSAGE_DEPTH, true), (MAX_MESSAGE_DEPTH + 1, false)] {
             let text = deep(levels);
             assert_eq!(parse_message::<Value>(text.as_bytes()).is_ok(), fits, "{levels}");
-            assert_eq!(serde_json::from_str::<serde::de::IgnoredAny>(&text).is_ok(), fits, "{levels}");
             assert_eq!(is_nested_deeper(text.as_bytes(), MAX_MESSAGE_DEPTH), !fits, "{levels}");
         }
     }
