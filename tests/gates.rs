@@ -319,7 +319,7 @@ fn the_former_name_of_the_command_still_works() {
     // Texts say the new name; JSON keeps the commands that programs know.
     let listed = home.lobster(["gates"]).run().stdout;
     assert!(listed.contains(&format!("lobster approvals approve {}", id(&gate))), "{listed}");
-    assert_eq!(gate["commands"][0], format!("lobster gates approve {}", id(&gate)));
+    assert_eq!(gate["commands"][0], format!("lobster approvals approve {}", id(&gate)));
     let shown = home.lobster(["gates", "show", id(&gate)]).run().stdout;
     assert!(shown.contains("Go?") && shown.contains(&format!("{}, open, asked", id(&gate))), "{shown}");
     for (words, usage) in [

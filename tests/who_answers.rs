@@ -268,6 +268,23 @@ fn a_policy_that_wants_a_person_refuses_agents_shells() {
 }
 
 #[test]
+fn an_agents_shell_makes_no_access_that_answers() {
+    let home = Home::new();
+    let token = |role| ["serve", "token", "new", "--name", "it", "--role", role];
+    let marked = |words: &[&str]| home.lobster(words).env("CLAUDECODE", "1").run();
+    let links = [["serve", "link"].to_vec(), ["serve", "link", "--role", "approver"].to_vec()];
+    let tokens = ["approver", "operator", "author", "admin"].map(|role| token(role).to_vec());
+    for words in tokens.iter().chain(&links) {
+        let refused = marked(words);
+        assert_eq!((refused.code(), refused.stdout.as_str()), (1, ""), "{words:?}: {refused:?}");
+        assert!(refused.error().contains("is for people"), "{refused:?}");
+    }
+    for words in [token("viewer").to_vec(), [&token("operator")[..], &["--agent"]].concat()] {
+        assert_eq!(marked(&words).code(), 0, "{words:?}");
+    }
+}
+
+#[test]
 fn a_step_that_hides_its_run_is_still_inside_of_it() {
     let home = Home::new();
     home.write("inner.lobster", "steps: [{id: ask, approval: 'Go on?'}]\n");

@@ -426,7 +426,7 @@ fn object(gate: &Gate) -> Value {
         "answeredAt": gate.answered_at.map(iso),
         "binding": gate.binding,
         "request": gate.question,
-        "commands": commands(gate, "gates"),
+        "commands": commands(gate),
     })
 }
 
@@ -455,14 +455,14 @@ fn head(
     Ok(())
 }
 
-/// The commands that answer a gate, each with this name of the command: in JSON the former one, which programs know.
-fn commands(gate: &Gate, name: &str) -> Vec<String> {
+/// The commands that answer a gate.
+fn commands(gate: &Gate) -> Vec<String> {
     let id = &gate.id;
     match (gate.status, gate.kind) {
         (GateStatus::Open, GateKind::Approval) => {
-            vec![format!("lobster {name} approve {id}"), format!("lobster {name} reject {id}")]
+            vec![format!("lobster approvals approve {id}"), format!("lobster approvals reject {id}")]
         }
-        (GateStatus::Open, GateKind::Input) => vec![format!("lobster {name} answer {id} JSON")],
+        (GateStatus::Open, GateKind::Input) => vec![format!("lobster approvals answer {id} JSON")],
         (GateStatus::Expired, _) => vec![format!("lobster resume {}", gate.run.short_id())],
         (GateStatus::Answered | GateStatus::Cancelled, _) => Vec::new(),
     }
@@ -475,7 +475,7 @@ fn answers(out: &mut impl Write, gate: &Gate, is_exact: bool) -> std::io::Result
             gate.answer.as_ref().map(|answer| format!(": {}", json::compact(answer))).unwrap_or_default();
         writeln!(out, "  {}{by} {}{said}", gate.status, units::format_time(at, is_exact))?;
     }
-    commands(gate, "approvals").iter().try_for_each(|command| writeln!(out, "  {command}"))
+    commands(gate).iter().try_for_each(|command| writeln!(out, "  {command}"))
 }
 
 /// Prints the consequences of an answer, in addition to the view.

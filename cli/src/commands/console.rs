@@ -37,7 +37,8 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> CommandResult {
     prepare::refuse_inside_a_run("open the console")?;
-    let store = prepare::runtime(Mode::Human)?.store()?;
+    let runtime = prepare::runtime(Mode::Human)?;
+    let store = runtime.store()?;
     let page = match &args.run {
         Some(run) => {
             // A queued run has a page as well.
@@ -50,7 +51,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         Some(url) => url.clone(),
         None => server_of(&store)?,
     };
-    let link = next_page(&login_link(&store, &url)?, &page);
+    let link = next_page(&login_link(&runtime, &url)?, &page);
     print_line(&link);
     if !args.no_browser {
         open_browser(&store, &link);

@@ -184,7 +184,7 @@ async fn serve_requests(
         print_to_stderr(&format!("people reach it at {url}"));
     }
     if args.open {
-        let url = login_link(&store, &url)?;
+        let url = login_link(&runtimes.0, &url)?;
         print_to_stderr(&format!("log in within a minute, once: {url}"));
         super::console::open_browser(&store, &url);
     }

@@ -106,6 +106,13 @@ impl Author {
         self.lacks.is_none()
     }
 
+    /// The evidence that a step or an agent's shell contains this process; `None` if there is none.
+    #[must_use]
+    pub fn agent_evidence(&self) -> Option<&str> {
+        let is_shown = ["agent", "step_of"].iter().any(|name| self.detail.get(name).is_some());
+        self.lacks.as_deref().filter(|_| is_shown)
+    }
+
     /// Checks that this author may answer the questions of a run.
     ///
     /// # Errors

@@ -3,8 +3,11 @@
 use std::io::Write;
 
 use clap::Subcommand;
+use lobster_runtime::engine::Author;
+use lobster_runtime::runtime::Runtime;
+use lobster_runtime::stage::Mode;
+use lobster_runtime::store::iso;
 use lobster_runtime::store::service::{CredentialKind, Service};
-use lobster_runtime::store::{Store, iso};
 use lobster_serve::access::{Grant, Role, grant_credential};
 use serde_json::{Value, json};
 
@@ -71,7 +74,8 @@ pub(super) struct LinkArgs {
 }
 
 pub(super) fn run_token_task(task: &TokenTask) -> CommandResult {
-    let service = prepare::service()?;
+    let runtime = prepare::runtime(Mode::Human)?;
+    let service = runtime.store()?.service()?;
     match task {
         TokenTask::New { name, role, agent, days, workflow } => {
             let wanted = Grant {
@@ -82,8 +86,7 @@ pub(super) fn run_token_task(task: &TokenTask) -> CommandResult {
                 expires_at: Some(service.store().clock_ms() + days * DAY_MS),
             };
             wanted.check_role().map_err(CommandError::usage)?;
-            let (id, secret) = grant_credential(&service, &wanted, current_actor().as_deref(), ORIGIN)
-                .map_err(CommandError::failed)?;
+            let (id, secret) = grant_access(&runtime, &service, &wanted)?;
             print_to_stderr(&format!(
                 "{id} is shown once, and is valid until {}:",
                 wanted.expires_at.map(iso).unwrap_or_default()
@@ -100,6 +103,21 @@ pub(super) fn run_token_task(task: &TokenTask) -> CommandResult {
             Ok(Exit::OK)
         }
     }
+}
+
+/// Grants access that this process may give: an agent could answer its own questions with a person's.
+fn grant_access(
+    runtime: &Runtime,
+    service: &Service,
+    wanted: &Grant,
+) -> Result<(String, String), CommandError> {
+    let author = Author::of_process(&runtime.services.env);
+    let may_answer = wanted.kind != CredentialKind::Agent && wanted.role > Role::Viewer;
+    if let Some(evidence) = author.agent_evidence().filter(|_| may_answer) {
+        let what = format!("access that may answer questions is for people, and {evidence}");
+        return Err(CommandError::failed(what).with_hint("a person runs this command"));
+    }
+    grant_credential(service, wanted, current_actor().as_deref(), ORIGIN).map_err(CommandError::failed)
 }
 
 fn list_tokens(service: &Service, as_json: bool) -> CommandResult {
@@ -150,22 +168,22 @@ fn list_tokens(service: &Service, as_json: bool) -> CommandResult {
 }
 
 pub(super) fn create_link(args: &LinkArgs) -> CommandResult {
-    let service = prepare::service()?;
+    let runtime = prepare::runtime(Mode::Human)?;
     let name = args.name.clone().or_else(current_actor).unwrap_or_else(|| "operator".to_owned());
     let url = match &args.url {
         Some(url) => Some(url.clone()),
-        None => server_url(service.store())?,
+        None => server_url(&runtime.store()?)?,
     };
     // A server that has not started yet has a minute to begin.
     let url = url.unwrap_or_else(|| format!("http://{}", super::LISTEN));
-    print_line(&make_link(&service, &url, name, args.role)?);
+    print_line(&make_link(&runtime, &url, name, args.role)?);
     Ok(Exit::OK)
 }
 
 /// A link that logs in the user who started the server.
-pub(in crate::commands) fn login_link(store: &Store, url: &str) -> Result<String, CommandError> {
+pub(in crate::commands) fn login_link(runtime: &Runtime, url: &str) -> Result<String, CommandError> {
     let name = current_actor().unwrap_or_else(|| "operator".to_owned());
-    make_link(&store.service()?, url, name, Role::Admin)
+    make_link(runtime, url, name, Role::Admin)
 }
 
 /// The same link, leading to another page than the first.
@@ -174,10 +192,10 @@ pub(in crate::commands) fn next_page(link: &str, page: &str) -> String {
 }
 
 /// The secret follows the `#`, so that browsers do not send it and logs do not contain it.
-fn make_link(service: &Service, url: &str, name: String, role: Role) -> Result<String, CommandError> {
+fn make_link(runtime: &Runtime, url: &str, name: String, role: Role) -> Result<String, CommandError> {
+    let service = runtime.store()?.service()?;
     let expires_at = Some(service.store().clock_ms() + LINK_MS);
     let wanted = Grant { kind: CredentialKind::Link, name, role, scope: None, expires_at };
-    let (_, secret) = grant_credential(service, &wanted, current_actor().as_deref(), ORIGIN)
-        .map_err(CommandError::failed)?;
+    let (_, secret) = grant_access(runtime, &service, &wanted)?;
     Ok(format!("{}/login#{secret}", url.trim_end_matches('/')))
 }
