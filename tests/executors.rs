@@ -337,14 +337,20 @@ fn a_worker_that_is_not_told_right_says_so_and_ends() {
         assert!(answer.stdout.contains(words) && answer.stderr.contains(words), "{said}: {answer:?}");
         assert!(answer.stdout.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{answer:?}");
     }
-    // An order of a kind that it does not know is no reason to end.
-    let other = "{\"type\":\"submit\",\"order\":{\"id\":{\"run\":\"01978f00-0000-7000-8000-000000000000\",\
-                 \"path\":\"a\",\"attempt\":1},\"action\":\"x\",\"task\":{\"kind\":\"dancing\"}}}\n";
-    let answer = home.lobster(["worker", "--stdio"]).stdin(format!("{hello}{other}")).run();
-    assert_eq!(answer.code(), 0, "{answer:?}");
-    let said: Value = serde_json::from_str(answer.stdout.lines().nth(1).unwrap()).unwrap();
-    assert_eq!(said["type"], "refused", "{answer:?}");
-    assert!(said["why"].as_str().unwrap().contains("\"dancing\""), "{answer:?}");
+    // An order of a kind or with a field that it does not know is no reason to end.
+    let id = serde_json::json!({"run": "01978f00-0000-7000-8000-000000000000", "path": "a", "attempt": 1});
+    for (task, words) in [
+        (serde_json::json!({"kind": "dancing"}), "\"dancing\""),
+        (serde_json::json!({"kind": "http", "zz": 1}), "`zz`"),
+    ] {
+        let order = serde_json::json!({"id": id, "action": "0".repeat(64), "task": task});
+        let other = serde_json::json!({"type": "submit", "order": order});
+        let answer = home.lobster(["worker", "--stdio"]).stdin(format!("{hello}{other}\n")).run();
+        assert_eq!(answer.code(), 0, "{answer:?}");
+        let said: Value = serde_json::from_str(answer.stdout.lines().nth(1).unwrap()).unwrap();
+        assert_eq!((&said["type"], &said["id"]), (&"refused".into(), &id), "{answer:?}");
+        assert!(said["why"].as_str().unwrap().contains(words), "{answer:?}");
+    }
     let answer = home.lobster(["worker", "--stdio"]).stdin(hello).run();
     assert_eq!((answer.code(), answer.stdout.lines().count()), (0, 1), "{answer:?}");
     // What it never had it does not pretend to know.

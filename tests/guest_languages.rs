@@ -126,6 +126,14 @@ fn what_a_distributions_rust_lacks_is_named() {
         assert!(said(&done).contains(part), "{part}: {}", said(&done));
     };
     lacks("there is no Rust. Get it from https://rustup.rs");
+    // rustup without a toolchain, and with one that lacks the target.
+    script(&path.join("rustup"), "");
+    lacks("Run: rustup default stable, then: rustup target add wasm32-wasip2");
+    script(&path.join("rustc"), "echo 'rustc 1.96.0 (x)'");
+    lacks("the toolchain in use (rustc 1.96.0 (x)) lacks it. Run: rustup target add wasm32-wasip2");
+    for tool in ["rustup", "rustc"] {
+        std::fs::remove_file(path.join(tool)).unwrap();
+    }
     rustc("1.63.0");
     script(&root.join("cargo"), "echo \"cargo $*\"");
     lacks("apt-get install rust-src");

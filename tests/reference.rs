@@ -34,12 +34,33 @@ fn heading(title: &str) -> String {
     )
 }
 
+/// Texts of arguments that many commands have: `docs/commands.md` has them once.
+const COMMON: [&str; 3] = [
+    "Prints a JSON array",
+    "Prints a JSON object",
+    "The run: an id, @ (the last), @- (the one before) or NAME@- (the last of NAME)",
+];
+
+/// Beginnings of parts of a help that another page has.
+const ELSEWHERE: [&str; 3] = [
+    "A case is one JSON file:",
+    "  { \"summary\": \"what it shows\",",
+    "Providers (--provider or LOBSTER_LLM_PROVIDER), each with its variables:",
+];
+
+/// A help without the parts that another page has.
+fn without_other_pages(help: &str) -> String {
+    let here = |part: &&str| !ELSEWHERE.iter().any(|beginning| part.starts_with(beginning));
+    help.split("\n\n").filter(here).collect::<Vec<_>>().join("\n\n")
+}
+
 /// `docs/commands.md`.
 fn commands_page(described: &Value) -> String {
     let mut page = heading("Commands");
     page.push_str(
         "\nEvery command takes `--log FILTER` and `--log-format text|json` ([agents.md](agents.md#logs)), `--no-pager` (as\n\
-         `LOBSTER_PAGER=cat`) and `--help`.\n",
+         `LOBSTER_PAGER=cat`) and `--help`. Without a text, `--json` prints JSON, and `RUN` is an id, `@` (the last run), `@-`\n\
+         (the one before) or `NAME@-` (the last of NAME). [authoring.md](authoring.md#cases) describes cases.\n",
     );
     for command in list(described, "commands") {
         push_command(&mut page, command, "lobster", "##");
@@ -50,7 +71,9 @@ fn commands_page(described: &Value) -> String {
 /// `docs/pipeline-commands.md`.
 fn pipeline_commands_page(described: &Value) -> String {
     let mut page = heading("Pipeline commands");
-    page.push_str("\nA pipeline joins these commands by `|`; each passes JSON items to the next.\n");
+    page.push_str(
+        "\nA pipeline joins these commands by `|`; each passes JSON items to the next. [models.md](models.md) lists providers.\n",
+    );
     for stage in list(described, "stages") {
         let (name, help) = (text(stage, "name"), text(stage, "help"));
         write!(page, "\n## {name}\n\n{}.", text(stage, "description")).unwrap();
@@ -66,7 +89,7 @@ fn pipeline_commands_page(described: &Value) -> String {
             writeln!(page, " Same usage and options as [`{first}`](#{anchor}).").unwrap();
             continue;
         }
-        write!(page, "\n\n```text\n{}\n```\n", help.trim_end()).unwrap();
+        write!(page, "\n\n```text\n{}\n```\n", without_other_pages(help).trim_end()).unwrap();
         push_list(&mut page, flags(stage).into_iter());
     }
     page
@@ -116,7 +139,8 @@ fn push_command(page: &mut String, command: &Value, before: &str, level: &str) {
     });
     push_list(page, rows);
     if let Some(examples) = command["examples"].as_str() {
-        let examples = examples.strip_prefix("Examples:\n").unwrap_or(examples);
+        let examples = without_other_pages(examples);
+        let examples = examples.strip_prefix("Examples:\n").unwrap_or(&examples);
         write!(page, "\n```text\n{}\n```\n", examples.trim_end()).unwrap();
     }
     for inner in list(command, "commands").filter(|inner| text(inner, "name") != "help") {
@@ -129,7 +153,9 @@ fn push_list(page: &mut String, rows: impl Iterator<Item = (String, String)>) {
         if number == 0 {
             page.push('\n');
         }
-        writeln!(page, "- `{name}`: {}", one_line(&help)).unwrap();
+        let help = one_line(&help);
+        let rest = if COMMON.contains(&help.as_str()) { String::new() } else { format!(": {help}") };
+        writeln!(page, "- `{name}`{rest}").unwrap();
     }
 }
 

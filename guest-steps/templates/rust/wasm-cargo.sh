@@ -25,7 +25,10 @@ fi
 system=${SYSTEM_RUST:-/usr/bin}
 rustc=$system/rustc cargo=$system/cargo
 if [[ ! -x $cargo || ! -x $rustc ]]; then
-  if command -v rustup >/dev/null; then missing "the toolchain in use ($(rustc --version 2>/dev/null || echo "no rustc")) lacks it. Run: rustup target add $target"; fi
+  if command -v rustup >/dev/null; then
+    used=$(rustc --version 2>/dev/null) || missing "rustup has no toolchain to use. Run: rustup default stable, then: rustup target add $target"
+    missing "the toolchain in use ($used) lacks it. Run: rustup target add $target"
+  fi
   missing "there is no Rust. Get it from https://rustup.rs, then run: rustup target add $target"
 fi
 if sysroot_has_target "$rustc"; then RUSTC=$rustc exec "$cargo" "${words[@]}"; fi

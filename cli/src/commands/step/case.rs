@@ -165,10 +165,7 @@ impl Case {
         invocation.cancel = cancel;
         let result = component.run(invocation);
         let given = std::mem::take(&mut *lock(&given));
-        let passed = match &result {
-            Ok(outcome) => Passed { fuel: Some(outcome.fuel_used) },
-            Err(_) => Passed { fuel: None },
-        };
+        let passed = Passed { fuel: result.as_ref().ok().map(|outcome| outcome.fuel_used) };
         let result = result.and_then(|outcome| match outcome.exit_code {
             0 => Ok(()),
             code => Err(RunError::Step(lobster_runtime::component::StepError {
@@ -256,7 +253,9 @@ impl Case {
             }
         };
         for (guest, host) in &self.read {
-            copy_tree(&beside.join(host), &root.join(guest.trim_start_matches('/')))?;
+            let from = beside.join(host);
+            let named = |why: io::Error| io::Error::new(why.kind(), format!("{}: {why}", from.display()));
+            copy_tree(&from, &root.join(guest.trim_start_matches('/'))).map_err(named)?;
             grant(guest, false);
         }
         for (guest, contents) in &self.files {
@@ -370,6 +369,9 @@ mod tests {
         assert_eq!(grants, wanted);
         assert_eq!(fs::read_to_string(root.join("data/in/f")).unwrap(), "1");
         assert_eq!(fs::read_to_string(root.join("m/a/b")).unwrap(), "3");
+        let absent = parse_case(r#"{"summary": "", "read": {"/data": "none"}, "expect": {"text": ""}}"#);
+        let error = absent.lay_out(&root, &dir.path().join("beside")).unwrap_err();
+        assert!(error.to_string().contains("beside/none: "), "{error}");
     }
 
     #[test]

@@ -56,7 +56,7 @@ pub(crate) fn describe_program(component: &Component, description: Option<&Descr
     line(format!("kind     {}", seen.kind.describe()));
     line(format!("digest   blake3:{}", seen.digest.to_hex()));
     line(format!("size     {}", units::format_bytes(seen.size)));
-    line(format!("host     {}", seen.host));
+    line(format!("host     offers {}", seen.host));
     let mut list = |title: &str, items: &[String]| {
         if !items.is_empty() {
             line(format!("\n{title}"));

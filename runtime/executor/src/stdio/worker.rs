@@ -172,14 +172,14 @@ impl SecretSource for SentSecrets {
     }
 }
 
-/// The id of an order of a kind that is not in [`TASKS`], which a later lobster may send, and the reason for refusing
-/// it.
-fn other_task(text: &str) -> Option<(OrderId, String)> {
-    let message: serde_json::Value = serde_json::from_str(text).ok()?;
-    let order = message.get("order").filter(|_| message["type"] == "submit")?;
-    let kind = order["task"]["kind"].as_str().filter(|kind| !TASKS.contains(kind))?;
+/// The id of an order that is not understood, and the reason for refusing it. A later lobster may send other kinds of
+/// tasks, and other fields.
+fn explain_unreadable_order(text: &str, error: &serde_json::Error) -> Option<(OrderId, String)> {
+    let order = serde_json::from_str::<serde_json::Value>(text).ok()?.get_mut("order")?.take();
     let id = serde_json::from_value(order["id"].clone()).ok()?;
-    Some((id, format!("it carries out no {kind:?} tasks, only {}", TASKS.join(", "))))
+    let kind = order["task"]["kind"].as_str().filter(|kind| !TASKS.contains(kind));
+    let other = kind.map(|kind| format!("it carries out no {kind:?} tasks, only {}", TASKS.join(", ")));
+    Some((id, other.unwrap_or_else(|| format!("it cannot read the order: {error}"))))
 }
 
 struct Worker<'w, W> {
@@ -217,7 +217,7 @@ impl<'w, W: Write + Send> Worker<'w, W> {
         while let Some(text) = read_line(&mut input)? {
             let request = match serde_json::from_str::<Request>(&text) {
                 Ok(request) => request,
-                Err(error) => match other_task(&text) {
+                Err(error) => match explain_unreadable_order(&text, &error) {
                     Some((id, why)) => {
                         self.send_reply(&Reply::Refused { id, why })?;
                         continue;
