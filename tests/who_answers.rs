@@ -268,16 +268,20 @@ fn a_policy_that_wants_a_person_refuses_agents_shells() {
 }
 
 #[test]
-fn an_agents_shell_makes_no_access_that_answers() {
+fn an_agents_shell_gives_itself_no_rights() {
     let home = Home::new();
     let token = |role| ["serve", "token", "new", "--name", "it", "--role", role];
     let marked = |words: &[&str]| home.lobster(words).env("CLAUDECODE", "1").run();
+    home.write("it.lobster", "steps: [{id: a, run: 'true'}]\n");
+    home.write("lobster.policy.toml", "version = 1\n");
+    let trusts =
+        [["policy", "trust", "--yes"].to_vec(), vec!["schedule", "register", "--trust", "it.lobster"]];
     let links = [["serve", "link"].to_vec(), ["serve", "link", "--role", "approver"].to_vec()];
     let tokens = ["approver", "operator", "author", "admin"].map(|role| token(role).to_vec());
-    for words in tokens.iter().chain(&links) {
+    for words in tokens.iter().chain(&links).chain(&trusts) {
         let refused = marked(words);
         assert_eq!((refused.code(), refused.stdout.as_str()), (1, ""), "{words:?}: {refused:?}");
-        assert!(refused.error().contains("is for people"), "{refused:?}");
+        assert!(refused.error().contains("only a person may"), "{refused:?}");
     }
     for words in [token("viewer").to_vec(), [&token("operator")[..], &["--agent"]].concat()] {
         assert_eq!(marked(&words).code(), 0, "{words:?}");

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lobster_runtime::cancel::CancelToken;
-use lobster_runtime::engine::{NOTIFY_TIMEOUT, NOTIFY_VARIABLE, Notify, Occasions, is_inside_a_run};
+use lobster_runtime::engine::{Author, NOTIFY_TIMEOUT, NOTIFY_VARIABLE, Notify, Occasions, is_inside_a_run};
 use lobster_runtime::envelope::Failure;
 use lobster_runtime::json;
 use lobster_runtime::runtime::{PolicySources, Runtime, Settings};
@@ -24,6 +24,14 @@ pub(crate) fn refuse_inside_a_run(what: &str) -> Result<(), CommandError> {
         return Err(CommandError::failed(format!("a run cannot {what}; a person does, outside of any run")));
     }
     Ok(())
+}
+
+/// Refuses what only a person may do in a shell that is shown to be an agent's.
+pub(crate) fn refuse_agents(runtime: &Runtime, what: &str) -> Result<(), CommandError> {
+    let author = Author::of_process(&runtime.services.env);
+    let Some(evidence) = author.agent_evidence() else { return Ok(()) };
+    Err(CommandError::failed(format!("only a person may {what}, and {evidence}"))
+        .with_hint("a person runs this command in a shell of their own"))
 }
 
 /// A runtime for this process, cancelled by its signals.

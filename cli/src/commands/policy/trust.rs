@@ -18,6 +18,7 @@ pub(super) fn trust_file(file: Option<&Path>, yes: bool, out: &mut impl Write) -
             .with_hint("run it at a terminal; --yes is for operators who have read the file"));
     }
     let runtime = prepare::runtime(Mode::Human)?;
+    prepare::refuse_agents(&runtime, "trust a policy")?;
     let file = find_policy(file)?;
     let shown = file.path.display().to_string();
     let policy = Policy::load(&file.text, &shown).map_err(CommandError::failed)?;

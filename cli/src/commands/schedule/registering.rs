@@ -15,6 +15,7 @@ use crate::stdout::{print_line, stdout};
 pub(super) fn register_files(files: &[PathBuf], trust: bool) -> CommandResult {
     prepare::refuse_inside_a_run("register a workflow")?;
     let runtime = prepare::runtime(Mode::Human)?;
+    prepare::refuse_agents(&runtime, "register a workflow")?;
     let service = runtime.store()?.service()?;
     let mut exit = Exit::OK;
     for file in files {

@@ -3,7 +3,6 @@
 use std::io::Write;
 
 use clap::Subcommand;
-use lobster_runtime::engine::Author;
 use lobster_runtime::runtime::Runtime;
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::iso;
@@ -111,11 +110,8 @@ fn grant_access(
     service: &Service,
     wanted: &Grant,
 ) -> Result<(String, String), CommandError> {
-    let author = Author::of_process(&runtime.services.env);
-    let may_answer = wanted.kind != CredentialKind::Agent && wanted.role > Role::Viewer;
-    if let Some(evidence) = author.agent_evidence().filter(|_| may_answer) {
-        let what = format!("access that may answer questions is for people, and {evidence}");
-        return Err(CommandError::failed(what).with_hint("a person runs this command"));
+    if wanted.kind != CredentialKind::Agent && wanted.role > Role::Viewer {
+        prepare::refuse_agents(runtime, "make access that may answer questions")?;
     }
     grant_credential(service, wanted, current_actor().as_deref(), ORIGIN).map_err(CommandError::failed)
 }
