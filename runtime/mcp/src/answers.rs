@@ -26,7 +26,7 @@ impl McpServer {
         question: &Map<String, Value>,
         context: &RequestContext<RoleServer>,
     ) -> ClientAnswer {
-        match self.shared.approvals {
+        match self.shared.options.approvals {
             Approvals::Token => return ClientAnswer::Open(String::new()),
             Approvals::Operator => {
                 return ClientAnswer::Open(format!("this server does not ask through its clients; {OPEN}"));
@@ -80,7 +80,7 @@ impl McpServer {
     pub(super) fn waiting_result(&self, mut answer: CallAnswer, note: &str) -> CallToolResult {
         if let Value::Object(envelope) = &mut answer.envelope {
             // The data that opens a gate is only for callers who may answer it.
-            if self.shared.approvals != Approvals::Token {
+            if self.shared.options.approvals != Approvals::Token {
                 for key in ["requiresApproval", "requiresInput"] {
                     if let Some(Value::Object(request)) = envelope.get_mut(key) {
                         request.remove("resumeToken");
@@ -112,7 +112,7 @@ impl McpServer {
         };
         let reply = match (args.approve, args.response, args.cancel) {
             (Some(true), None, false) => Reply::Approve,
-            (Some(false), None, false) if self.shared.approvals == Approvals::Token => Reply::Reject,
+            (Some(false), None, false) if self.shared.options.approvals == Approvals::Token => Reply::Reject,
             (None, Some(response), false) => Reply::Response(response),
             // An agent's rejection is not a person's, so it cancels the run instead.
             (Some(false), None, false) | (None, None, true) => Reply::Cancel,
@@ -130,7 +130,7 @@ impl McpServer {
             }
         };
         let (agent, user) = answer_authors(&place);
-        let (reply, author) = match self.shared.approvals {
+        let (reply, author) = match self.shared.options.approvals {
             _ if reply == Reply::Cancel => (reply, agent),
             Approvals::Token => (reply, agent),
             Approvals::Elicit if gates::can_ask(context) => {
@@ -179,7 +179,7 @@ impl McpServer {
         let (gate, view) = self.view_approval(gate)?;
         let store = runtime.store().map_err(|error| error.to_string())?;
         let run = store.run(gate.run).map_err(|error| error.to_string())?;
-        if !self.shared.all_runs && run.actor != place.caller.actor {
+        if !self.shared.options.all_runs && run.actor != place.caller.actor {
             return Err(format!("question {} belongs to a run of another client", gate.id));
         }
         let token = lobster_runtime::engine::gate_token(&store, &gate).map_err(|error| error.to_string())?;
@@ -216,7 +216,7 @@ impl McpServer {
                 return Err(ErrorData::invalid_params(message, None));
             }
         };
-        if self.shared.approvals != Approvals::Elicit || !gates::can_ask(context) {
+        if self.shared.options.approvals != Approvals::Elicit || !gates::can_ask(context) {
             let note = format!("this server did not ask the client; {OPEN}");
             return Ok(Brought::Done(self.not_approved(&open, &note, &place).into()));
         }
@@ -232,7 +232,7 @@ impl McpServer {
             ClientAnswer::Answered(reply) => {
                 let (_, user) = answer_authors(&place);
                 let work = Work::Resume(ResumeRequest { gate, reply, author: Some(user) });
-                let limits = CallLimits { time: self.shared.default_time, answer: call::MAX_ANSWER };
+                let limits = CallLimits { time: self.shared.options.timeout, answer: call::MAX_ANSWER };
                 Brought::Work(open.run, Prepared { work, place, limits, entry })
             }
             ClientAnswer::Later(result) => Brought::Done((*result).into()),

@@ -274,7 +274,7 @@ pub(super) async fn serve(shared: Arc<Shared>, options: Options, cancel: CancelT
         ListenPlace::Port(address) => Listener::bind_port(*address).await?,
         ListenPlace::Socket(path) => Listener::bind_socket(path)?,
     };
-    options.announce_address(&listener, shared.say)?;
+    options.announce_address(&listener, shared.options.say)?;
     let config = options.transport_config();
     let ending = config.cancellation_token.clone();
     let of_session = cancel.clone();

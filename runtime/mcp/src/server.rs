@@ -109,7 +109,7 @@ impl McpServer {
             "client": client.as_ref().map(|client| json!({"name": client.name, "version": client.version})),
             "tool": tool,
         });
-        if self.shared.approvals == Approvals::Token {
+        if self.shared.options.approvals == Approvals::Token {
             detail["approvals"] = json!(TOKEN_MODE);
         }
         if let Some(agent) = Agent::from_context(context) {
@@ -261,7 +261,7 @@ impl McpServer {
             progress: None,
         });
         if let Err(error) = runtime.record_refusal(&format!("mcp {name}"), reason, request) {
-            (self.shared.say)(&format!("warning: a refusal cannot be recorded: {error}"));
+            (self.shared.options.say)(&format!("warning: a refusal cannot be recorded: {error}"));
         }
     }
 
@@ -364,10 +364,10 @@ impl McpServer {
         place: &CallPlace,
         usual: Option<Duration>,
     ) -> Result<Prepared, String> {
-        let guard = &self.shared.guard;
-        let cwd = guard.resolve_cwd(args.cwd.as_deref())?;
+        let options = &self.shared.options;
+        let cwd = options.resolve_cwd(args.cwd.as_deref())?;
         let limits = self.call_limits(args.bounds, usual)?;
-        let work = match guard.check_request(&self.shared.runtime, &args, &cwd)? {
+        let work = match options.check_request(&self.shared.runtime, &args, &cwd)? {
             guard::AgentRequest::Pipeline(text) => Work::Pipeline { text },
             guard::AgentRequest::File(file) => {
                 Work::File { file, args: args.args.unwrap_or_else(|| json!({})), pinned: None }
@@ -383,7 +383,7 @@ impl McpServer {
         if bounds.max_stdout_bytes.is_some_and(|max| max < call::MIN_ANSWER) {
             return Err(format!("maxStdoutBytes must be at least {}", call::MIN_ANSWER));
         }
-        let time = bounds.timeout_ms.map(Duration::from_millis).or(self.shared.default_time).or(usual);
+        let time = bounds.timeout_ms.map(Duration::from_millis).or(self.shared.options.timeout).or(usual);
         Ok(CallLimits { time, answer: bounds.max_stdout_bytes.unwrap_or(call::MAX_ANSWER) })
     }
 
@@ -397,7 +397,7 @@ impl McpServer {
             Ok(store) => store,
             Err(error) => return tool_refusal("runtime_error", error.to_string()),
         };
-        let of = place.caller.actor.filter(|_| !self.shared.all_runs);
+        let of = place.caller.actor.filter(|_| !self.shared.options.all_runs);
         let history = history::History { store, of, agent: Agent::from_context(context) };
         let done = tokio::task::spawn_blocking(move || look(&history)).await;
         match done {
@@ -457,7 +457,7 @@ impl ServerHandler for McpServer {
         let digest = catalogue.digest.map(|digest| digest.to_string()).unwrap_or_default();
         let capabilities =
             ServerCapabilities::builder().enable_tools().enable_tool_list_changed().enable_tasks().build();
-        let answers = match self.shared.approvals {
+        let answers = match self.shared.options.approvals {
             Approvals::Elicit => "A run that needs an approval asks the user through the client.",
             Approvals::Token => {
                 "A run that needs an approval answers `needs_approval`: ask the user, then call `resume` with \
@@ -503,7 +503,7 @@ impl ServerHandler for McpServer {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let caller = self.identify_caller(&context, &request.name);
-        let place = CallPlace { cwd: self.shared.guard.root.clone(), caller };
+        let place = CallPlace { cwd: self.shared.options.root.clone(), caller };
         // If others no longer see this store, nothing is read from it or done with it.
         if let Err(error) = self.shared.runtime.store().and_then(|store| store.check_identity()) {
             return Ok(tool_refusal("runtime_error", error.to_string()).into());
@@ -544,7 +544,7 @@ impl ServerHandler for McpServer {
                 return Ok(tool_refusal("parse_error", message).into());
             }
         };
-        let time = self.shared.default_time.or(is_start.then_some(service::PATIENCE));
+        let time = self.shared.options.timeout.or(is_start.then_some(service::PATIENCE));
         let limits = CallLimits { time, answer: call::MAX_ANSWER };
         Ok(self.work_or_task(Prepared { work, place, limits, entry }, &context).await)
     }
@@ -571,7 +571,7 @@ impl ServerHandler for McpServer {
                 message = format!("{message}: {error}");
             }
             let place = CallPlace {
-                cwd: self.shared.guard.root.clone(),
+                cwd: self.shared.options.root.clone(),
                 caller: self.identify_caller(&context, "tools/call"),
             };
             self.record_refusal(&place, "tools/call", &message, &params);

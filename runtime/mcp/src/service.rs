@@ -29,12 +29,12 @@ use rmcp::service::RequestContext;
 use rmcp::transport::streamable_http_server::StreamableHttpServerConfig;
 use serde_json::{Value, json};
 
+use super::Options;
 use super::builtin::BuiltinTool;
 use super::call::CallAnswer;
-use super::catalogue::{Sources, ToolProgram};
+use super::catalogue::ToolProgram;
 use super::endpoint::{Body, Endpoint};
 use super::gates::Approvals;
-use super::guard::Guard;
 use super::history::History;
 use super::http::SESSION_IDLE;
 use super::server::McpServer;
@@ -69,11 +69,19 @@ impl Front {
             notes: Box::new(|line| tracing::warn!("{line}")),
             progress: None,
         });
-        let registered = Some(runtime.store()?.service()?);
-        let root = runtime.state_dir().to_owned();
-        let sources = Sources { registered, ..Sources::default() };
-        let guard = Guard { root, workflows: Vec::new(), components: Vec::new(), allowed: Vec::new() };
-        let shared = Arc::new(Shared::new(runtime, sources, guard, Approvals::Operator, None, false, say));
+        let registered = runtime.store()?.service()?;
+        let options = Options {
+            workflows: Vec::new(),
+            components: Vec::new(),
+            run: false,
+            allowed: Vec::new(),
+            root: runtime.state_dir().to_owned(),
+            approvals: Approvals::Operator,
+            timeout: None,
+            all_runs: false,
+            say,
+        };
+        let shared = Arc::new(Shared::new(runtime, options, Some(registered)));
         // The service has already checked the host name and the origin.
         let config = StreamableHttpServerConfig::default()
             .disable_allowed_hosts()
@@ -91,7 +99,7 @@ impl Front {
     fn look_after(&self) {
         if !self.is_looked_after.swap(true, Ordering::Relaxed) {
             tokio::spawn(self.endpoint.sweep_abandoned());
-            tokio::spawn(Arc::clone(&self.shared).watch_registered());
+            tokio::spawn(Arc::clone(&self.shared).watch_tools());
         }
     }
 }

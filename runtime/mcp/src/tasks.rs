@@ -236,7 +236,7 @@ impl McpServer {
         context: &RequestContext<RoleServer>,
     ) -> Result<DetailedTask, ErrorData> {
         let actor = self.identify_caller(context, "tasks").actor;
-        if let Some(live) = self.shared.tasks.find_task(&id, &actor, self.shared.all_runs) {
+        if let Some(live) = self.shared.tasks.find_task(&id, &actor, self.shared.options.all_runs) {
             return Ok(live.to_detailed());
         }
         let (shared, wanted, agent) = (Arc::clone(&self.shared), id.clone(), Agent::from_context(context));
@@ -257,8 +257,11 @@ impl McpServer {
         context: &RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
         let actor = self.identify_caller(context, "tasks").actor;
-        let live =
-            self.shared.tasks.find_task(id, &actor, self.shared.all_runs).ok_or_else(|| unknown_task(id))?;
+        let live = self
+            .shared
+            .tasks
+            .find_task(id, &actor, self.shared.options.all_runs)
+            .ok_or_else(|| unknown_task(id))?;
         let mut asked = None;
         live.state.send_if_modified(|state| match state {
             State::Asks(question) => {
@@ -289,7 +292,7 @@ impl McpServer {
         context: &RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
         let actor = self.identify_caller(context, "tasks").actor;
-        let live = self.shared.tasks.find_task(&id, &actor, self.shared.all_runs);
+        let live = self.shared.tasks.find_task(&id, &actor, self.shared.options.all_runs);
         if let Some(live) = &live
             && !live.is_over()
         {
@@ -299,7 +302,7 @@ impl McpServer {
         let (shared, wanted, agent) = (Arc::clone(&self.shared), id.clone(), Agent::from_context(context));
         let ended = tokio::task::spawn_blocking(move || {
             let store = shared.runtime.store().map_err(|error| error.to_string())?;
-            let run = run_of(&store, &wanted, actor.filter(|_| !shared.all_runs).as_deref())?;
+            let run = run_of(&store, &wanted, actor.filter(|_| !shared.options.all_runs).as_deref())?;
             if let (Some(agent), Some(run)) = (&agent, &run) {
                 // A run that has ended is unchanged.
                 let _ = agent.cancel_run(&run.id.to_string());
@@ -376,7 +379,7 @@ fn recorded_task(
     agent: Option<Agent>,
 ) -> Result<Option<DetailedTask>, String> {
     let store = shared.runtime.store().map_err(|error| error.to_string())?;
-    let of = actor.filter(|_| !shared.all_runs);
+    let of = actor.filter(|_| !shared.options.all_runs);
     let Some(run) = run_of(&store, id, of.as_deref())? else { return Ok(None) };
     let is_of_service = agent.is_some();
     let history = History { store, of, agent };
