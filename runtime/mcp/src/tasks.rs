@@ -60,8 +60,6 @@ pub(super) struct Tasks {
 /// A task of this server.
 struct Live {
     id: String,
-    /// The actor who may ask for it.
-    actor: Option<String>,
     created_ms: i64,
     cancel: CancelToken,
     place: CallPlace,
@@ -175,7 +173,6 @@ impl McpServer {
         call.place.caller.detail[HANDLE] = json!(id);
         let live = Arc::new(Live {
             id,
-            actor: call.place.caller.actor.clone(),
             created_ms: now_ms(),
             cancel: self.shared.ending.child_token(),
             place: call.place.clone(),
@@ -236,17 +233,18 @@ impl McpServer {
         context: &RequestContext<RoleServer>,
     ) -> Result<DetailedTask, ErrorData> {
         let actor = self.identify_caller(context, "tasks").actor;
-        if let Some(live) = self.shared.tasks.find_task(&id, &actor, self.shared.options.all_runs) {
+        if let Some(live) = self.find_live(&id, &actor) {
             return Ok(live.to_detailed());
         }
         let (shared, wanted, agent) = (Arc::clone(&self.shared), id.clone(), Agent::from_context(context));
-        let found = tokio::task::spawn_blocking(move || recorded_task(&shared, &wanted, actor, agent)).await;
-        match found {
-            Ok(Ok(Some(task))) => Ok(task),
-            Ok(Ok(None)) => Err(unknown_task(&id)),
-            Ok(Err(message)) => Err(ErrorData::internal_error(message, None)),
-            Err(error) => Err(ErrorData::internal_error(error.to_string(), None)),
-        }
+        let found = read_record(move || recorded_task(&shared, &wanted, actor, agent)).await?;
+        found.ok_or_else(|| unknown_task(&id))
+    }
+
+    /// A task in memory, if this caller may ask for it.
+    fn find_live(&self, id: &str, actor: &Option<String>) -> Option<Arc<Live>> {
+        let live = lock(&self.shared.tasks.live).get(id).cloned()?;
+        (self.shared.options.all_runs || live.place.caller.actor == *actor).then_some(live)
     }
 
     /// Handles `tasks/update`: the user's answers to the task's questions.
@@ -257,11 +255,7 @@ impl McpServer {
         context: &RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
         let actor = self.identify_caller(context, "tasks").actor;
-        let live = self
-            .shared
-            .tasks
-            .find_task(id, &actor, self.shared.options.all_runs)
-            .ok_or_else(|| unknown_task(id))?;
+        let live = self.find_live(id, &actor).ok_or_else(|| unknown_task(id))?;
         let mut asked = None;
         live.state.send_if_modified(|state| match state {
             State::Asks(question) => {
@@ -292,7 +286,7 @@ impl McpServer {
         context: &RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
         let actor = self.identify_caller(context, "tasks").actor;
-        let live = self.shared.tasks.find_task(&id, &actor, self.shared.options.all_runs);
+        let live = self.find_live(&id, &actor);
         if let Some(live) = &live
             && !live.is_over()
         {
@@ -300,7 +294,7 @@ impl McpServer {
         }
         // A run that waits for an answer has no process to cancel.
         let (shared, wanted, agent) = (Arc::clone(&self.shared), id.clone(), Agent::from_context(context));
-        let ended = tokio::task::spawn_blocking(move || {
+        let ended = read_record(move || {
             let store = shared.runtime.store().map_err(|error| error.to_string())?;
             let run = run_of(&store, &wanted, actor.filter(|_| !shared.options.all_runs).as_deref())?;
             if let (Some(agent), Some(run)) = (&agent, &run) {
@@ -311,13 +305,9 @@ impl McpServer {
             if let Some(run) = run.as_ref().filter(|run| run.status == RunStatus::Waiting) {
                 let _ = replay::cancel_run(&shared.runtime, &run.id.to_string());
             }
-            Ok::<_, String>(run.is_some())
+            Ok(run.is_some())
         });
-        let is_known = match ended.await {
-            Ok(Ok(is_known)) => is_known,
-            Ok(Err(message)) => return Err(ErrorData::internal_error(message, None)),
-            Err(error) => return Err(ErrorData::internal_error(error.to_string(), None)),
-        };
+        let is_known = ended.await?;
         if let Some(live) = live {
             if matches!(*live.state.borrow(), State::Asks(_)) {
                 live.set(tool_refusal("cancelled", "cancelled by the client").into());
@@ -326,6 +316,14 @@ impl McpServer {
         }
         if is_known { Ok(()) } else { Err(unknown_task(&id)) }
     }
+}
+
+/// Reads the store on a thread of its own.
+async fn read_record<T: Send + 'static>(
+    read: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, ErrorData> {
+    let done = tokio::task::spawn_blocking(read).await.map_err(|error| error.to_string()).flatten();
+    done.map_err(|message| ErrorData::internal_error(message, None))
 }
 
 fn unknown_task(id: &str) -> ErrorData {
@@ -341,11 +339,6 @@ impl Tasks {
             all.retain(|_, live| !live.is_over());
         }
         all.insert(live.id.clone(), Arc::clone(live));
-    }
-
-    fn find_task(&self, id: &str, actor: &Option<String>, all_runs: bool) -> Option<Arc<Live>> {
-        let live = lock(&self.live).get(id).cloned()?;
-        (all_runs || live.actor == *actor).then_some(live)
     }
 }
 
