@@ -233,20 +233,13 @@ impl Options {
 
     /// Prints on stderr how clients connect.
     fn announce_address(&self, listener: &Listener, say: fn(&str)) -> Result<(), Failure> {
-        let url = match (listener, &self.place) {
-            (Listener::Port(listener), _) => {
-                format!("http://{}{PATH}", listener.local_addr().map_err(work_failure)?)
-            }
-            (Listener::Socket { .. }, ListenPlace::Socket(path)) => {
-                let path = path.display();
-                say(&format!("lobster mcp listens on unix:{path}"));
-                say(&format!(
-                    "clients call http://localhost{PATH} over it, as with curl --unix-socket {path}"
-                ));
-                return Ok(());
-            }
-            (Listener::Socket { .. }, ListenPlace::Port(_)) => return Ok(()),
-        };
+        if let ListenPlace::Socket(path) = &self.place {
+            let path = path.display();
+            say(&format!("lobster mcp listens on unix:{path}"));
+            say(&format!("clients call http://localhost{PATH} over it, as with curl --unix-socket {path}"));
+        }
+        let Listener::Port(listener) = listener else { return Ok(()) };
+        let url = format!("http://{}{PATH}", listener.local_addr().map_err(work_failure)?);
         say(&format!("lobster mcp listens on {url}"));
         match &self.token {
             ClientToken::Given(_) => {}
@@ -269,10 +262,7 @@ impl Options {
 
 /// Serves until `cancel` is cancelled.
 pub(super) async fn serve(shared: Arc<Shared>, options: Options, cancel: CancelToken) -> Result<(), Failure> {
-    let listener = match &options.place {
-        ListenPlace::Port(address) => Listener::bind_port(*address).await?,
-        ListenPlace::Socket(path) => Listener::bind_socket(path)?,
-    };
+    let listener = Listener::bind(&options.place).await?;
     options.announce_address(&listener, shared.options.say)?;
     let config = options.transport_config();
     let ending = config.cancellation_token.clone();

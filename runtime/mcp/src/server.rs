@@ -1,6 +1,5 @@
 //! The server for all transports: lists tools and runs them.
 
-use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -9,6 +8,7 @@ use lobster_runtime::cancel::CancelToken;
 use lobster_runtime::code::Code;
 use lobster_runtime::digest::Digest;
 use lobster_runtime::engine::{Author, Caller, TOKEN_MODE};
+use lobster_runtime::envelope::Failure;
 use lobster_runtime::replay::{GateRef, ResumeRequest};
 use lobster_runtime::sync::lock;
 use rmcp::model::{
@@ -214,7 +214,7 @@ impl McpServer {
         cancel: &CancelToken,
     ) -> Result<(CallTurn, Instant), Box<CallAnswer>> {
         let begun = Instant::now();
-        let nothing = |code, message: String| Box::new(CallAnswer::failed(code, message));
+        let nothing = |code, message: String| Box::new(CallAnswer::failed(None, Failure::new(code, message)));
         let over = async {
             match patience {
                 Some(patience) => tokio::time::sleep(patience).await,
@@ -306,55 +306,48 @@ impl McpServer {
         context: &RequestContext<RoleServer>,
     ) -> CallToolResponse {
         let given = request.arguments;
-        // Invalid requests are recorded as well: they may have asked for something forbidden.
-        let wrong = |message: String| {
-            self.record_refusal(&place, &entry.tool.name, &message, &json!(given));
-            tool_refusal("parse_error", message).into()
-        };
-        match builtin {
-            BuiltinTool::Run => {
-                let args = match builtin::parse_arguments::<RunArgs>(builtin, given.clone()) {
-                    Ok(args) => args,
-                    Err(message) => return wrong(message),
-                };
-                // A client that can ask for the state later needs no time limit.
-                let usual =
-                    (!tasks::are_known_to(context)).then_some(Duration::from_millis(call::TIMEOUT_MS));
-                match self.prepare_run(args, Arc::clone(&entry), &place, usual) {
-                    Ok(call) => self.work_or_task(call, context).await,
-                    Err(message) => {
-                        self.record_refusal(&place, "run", &message, &json!(given));
-                        tool_refusal("refused", message).into()
+        let answered = async {
+            Ok::<CallToolResponse, String>(match builtin {
+                BuiltinTool::Run => {
+                    let args: RunArgs = builtin::parse_arguments(builtin, given.clone())?;
+                    // A client that can ask for the state later needs no time limit.
+                    let usual =
+                        (!tasks::are_known_to(context)).then_some(Duration::from_millis(call::TIMEOUT_MS));
+                    match self.prepare_run(args, Arc::clone(&entry), &place, usual) {
+                        Ok(call) => self.work_or_task(call, context).await,
+                        Err(message) => {
+                            self.record_refusal(&place, "run", &message, &json!(given));
+                            tool_refusal("refused", message).into()
+                        }
                     }
                 }
-            }
-            BuiltinTool::Resume => match builtin::parse_arguments::<ResumeArgs>(builtin, given.clone()) {
-                Ok(args) => self.resume_run(args, entry, place, context).await,
-                Err(message) => wrong(message),
-            },
-            BuiltinTool::Runs => match builtin::parse_arguments::<RunsArgs>(builtin, given.clone()) {
-                Ok(args) => {
-                    self.read_history(place, context, move |history| history.list_runs(&args)).await.into()
+                BuiltinTool::Resume => {
+                    let args: ResumeArgs = builtin::parse_arguments(builtin, given.clone())?;
+                    self.resume_run(args, Arc::clone(&entry), place.clone(), context).await
                 }
-                Err(message) => wrong(message),
-            },
-            BuiltinTool::Show => match builtin::parse_arguments::<ShowArgs>(builtin, given.clone()) {
-                Ok(args) => {
-                    self.read_history(place, context, move |history| history.show_run(&args)).await.into()
+                BuiltinTool::Runs => {
+                    let args: RunsArgs = builtin::parse_arguments(builtin, given.clone())?;
+                    self.read_history(&place, context, move |history| history.list_runs(&args)).await.into()
                 }
-                Err(message) => wrong(message),
-            },
-            BuiltinTool::Cancel => match builtin::parse_arguments::<CancelArgs>(builtin, given.clone()) {
-                Ok(args) => {
+                BuiltinTool::Show => {
+                    let args: ShowArgs = builtin::parse_arguments(builtin, given.clone())?;
+                    self.read_history(&place, context, move |history| history.show_run(&args)).await.into()
+                }
+                BuiltinTool::Cancel => {
+                    let args: CancelArgs = builtin::parse_arguments(builtin, given.clone())?;
                     let cancel = move |history: &history::History| match &history.agent {
                         Some(agent) => agent.cancel_run(&args.run),
                         None => Err("only an agent of the service can call this".to_owned()),
                     };
-                    self.read_history(place, context, cancel).await.into()
+                    self.read_history(&place, context, cancel).await.into()
                 }
-                Err(message) => wrong(message),
-            },
-        }
+            })
+        };
+        answered.await.unwrap_or_else(|message| {
+            // Invalid requests are recorded as well: they may have asked for something forbidden.
+            self.record_refusal(&place, &entry.tool.name, &message, &json!(given));
+            tool_refusal("parse_error", message).into()
+        })
     }
 
     fn prepare_run(
@@ -389,7 +382,7 @@ impl McpServer {
 
     async fn read_history(
         &self,
-        place: CallPlace,
+        place: &CallPlace,
         context: &RequestContext<RoleServer>,
         look: impl FnOnce(&history::History) -> Result<Value, String> + Send + 'static,
     ) -> CallToolResult {
@@ -397,7 +390,7 @@ impl McpServer {
             Ok(store) => store,
             Err(error) => return tool_refusal("runtime_error", error.to_string()),
         };
-        let of = place.caller.actor.filter(|_| !self.shared.options.all_runs);
+        let of = place.caller.actor.clone().filter(|_| !self.shared.options.all_runs);
         let history = history::History { store, of, agent: Agent::from_context(context) };
         let done = tokio::task::spawn_blocking(move || look(&history)).await;
         match done {
@@ -661,9 +654,5 @@ impl ServerHandler for McpServer {
                 }
             }
         }
-    }
-
-    fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
-        Cow::Borrowed(ProtocolVersion::KNOWN_VERSIONS)
     }
 }

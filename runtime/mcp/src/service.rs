@@ -216,7 +216,7 @@ pub(super) async fn run(
     let run = match run_blocking(move || queue_run(wanted, detail)).await {
         Ok(Some(run)) => run,
         Ok(None) => return CallAnswer { run: None, envelope: Value::Null, changed: true },
-        Err(failure) => return failed_answer(None, failure),
+        Err(failure) => return CallAnswer::failed(None, failure),
     };
     let begun = Instant::now();
     let mut told = 0;
@@ -226,7 +226,7 @@ pub(super) async fn run(
         let (looking, after) = (agent.clone(), progress.is_some().then_some(told));
         let look = match run_blocking(move || poll_run(&looking, run, after)).await {
             Ok(look) => look,
-            Err(failure) => return failed_answer(Some(run), failure),
+            Err(failure) => return CallAnswer::failed(Some(run), failure),
         };
         if let Some(progress) = &progress {
             told = report_events(&**progress, &look.events, told);
@@ -258,11 +258,6 @@ async fn run_blocking<T: Send + 'static>(
 ) -> Result<T, Failure> {
     let broken = |error| Err(Failure::new(Code::Failed, format!("lobster broke off: {error}")));
     tokio::task::spawn_blocking(work).await.unwrap_or_else(broken)
-}
-
-fn failed_answer(run: Option<RunId>, failure: Failure) -> CallAnswer {
-    let envelope = Envelope::Failed(failure).to_value().unwrap_or(Value::Null);
-    CallAnswer { run, envelope, changed: false }
 }
 
 fn still_going(run: RunId, stands: &'static str) -> CallAnswer {

@@ -26,7 +26,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::answers::Brought;
-use super::call::{self, CallPlace, tool_refusal};
+use super::call::{self, CallAnswer, CallPlace, tool_refusal};
 use super::catalogue::CatalogueEntry;
 use super::history::History;
 use super::server::{McpServer, Prepared};
@@ -399,7 +399,6 @@ fn recorded_task(
 
 /// A failed call is also an answer: errors of the protocol are errors of the server.
 fn failed_payload(message: &str) -> TaskPayload {
-    let failure = lobster_runtime::envelope::Envelope::Failed(Failure::new(Code::Failed, message.to_owned()));
-    let envelope = failure.to_value().unwrap_or(Value::Null);
-    payload_of(&call::tool_result(envelope, true).into())
+    let failed = CallAnswer::failed(None, Failure::new(Code::Failed, message));
+    payload_of(&failed.into_result().into())
 }
