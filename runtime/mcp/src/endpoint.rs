@@ -71,7 +71,7 @@ impl Endpoint {
             self.sessions.add_session(&id, cancel, owner);
         }
         // The request is being answered until its body was sent.
-        let holding = move |never| {
+        let holding = move |never: Infallible| {
             let _ = &held;
             never
         };

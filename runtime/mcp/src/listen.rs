@@ -24,12 +24,13 @@ impl Listener {
     pub(super) async fn bind(place: &ListenPlace) -> Result<Self, Failure> {
         match place {
             ListenPlace::Port(address) => {
-                let failed = |error| work_failure(format!("cannot listen on {address}: {error}"));
+                let failed = |error: io::Error| work_failure(format!("cannot listen on {address}: {error}"));
                 TcpListener::bind(*address).await.map(Self::Port).map_err(failed)
             }
             // A socket file in a directory that no other user can enter.
             ListenPlace::Socket(path) => {
-                let failed = |why| work_failure(format!("cannot listen on {}: {why}", path.display()));
+                let failed =
+                    |why: String| work_failure(format!("cannot listen on {}: {why}", path.display()));
                 SocketListener::bind(path, &[]).map(Self::Socket).map_err(failed)
             }
         }
