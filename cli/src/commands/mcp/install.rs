@@ -4,7 +4,6 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::{env, fs, iter};
 
-use clap::ValueEnum;
 use lobster_runtime::setting::read_path;
 use serde_json::{Map, Value, json};
 
@@ -61,21 +60,6 @@ enum Client {
 }
 
 impl Client {
-    fn ask_person() -> Result<Self, CommandError> {
-        let all = Self::value_variants();
-        if !which::can_ask() {
-            return Err(CommandError::usage("name the client: --client claude|codex|cursor|openclaw"));
-        }
-        let values = all.iter().filter_map(Self::to_possible_value);
-        let rows: Vec<Vec<String>> = values
-            .map(|value| {
-                let help = value.get_help().map(ToString::to_string).unwrap_or_default();
-                vec![value.get_name().to_owned(), help]
-            })
-            .collect();
-        Ok(all[which::pick_row(&rows, "Which client?")?])
-    }
-
     fn config_file(self, project: bool) -> Result<PathBuf, CommandError> {
         if project {
             return match self {
@@ -141,7 +125,8 @@ fn server_name(name: &str) -> Result<String, String> {
 pub(super) fn run(args: &Args) -> CommandResult {
     let client = match args.client {
         Some(client) => client,
-        None => Client::ask_person()?,
+        None if which::can_ask() => which::pick_value("Which client?")?,
+        None => return Err(CommandError::usage("name the client: --client claude|codex|cursor|openclaw")),
     };
     let file = client.config_file(args.project)?;
     let mut entry = server_entry(&args.words)?;

@@ -10,6 +10,7 @@ use lobster_runtime::stage::Mode;
 
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
+use crate::which;
 
 pub(super) fn trust_file(file: Option<&Path>, yes: bool, out: &mut impl Write) -> CommandResult {
     prepare::refuse_inside_a_run("trust a policy")?;
@@ -34,9 +35,7 @@ pub(super) fn trust_file(file: Option<&Path>, yes: bool, out: &mut impl Write) -
     if !yes {
         write!(out, "Trust these bytes (blake3:{})? [y/N] ", file.digest.short())?;
         out.flush()?;
-        let mut answer = String::new();
-        io::stdin().read_line(&mut answer)?;
-        if !matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes") {
+        if !which::reads_yes()? {
             writeln!(out, "not trusted")?;
             return Ok(Exit::FAILED);
         }
