@@ -66,14 +66,7 @@ pub(crate) fn open_session(app: &App, asked: &Asked) -> Result<RouteReply, Probl
     let link = asked.field("link").unwrap_or_default().trim();
     let secret = link.rsplit('#').next().unwrap_or_default();
     match acts::login(app, &asked.with_json(json!({ "link": secret }))) {
-        Ok(reply) => {
-            let cookie = reply.headers().iter().find(|(name, _)| *name == header::SET_COOKIE).cloned();
-            let see = RouteReply::redirect_to(local_path(asked.field("next").unwrap_or("/")));
-            Ok(match cookie {
-                Some((name, value)) => see.with_header(name, value),
-                None => see,
-            })
-        }
+        Ok(reply) => Ok(redirect_with_cookie(&reply, local_path(asked.field("next").unwrap_or("/")))),
         Err(problem) => {
             let status = problem.status;
             Ok(render_page(app, asked, Some(&problem.detail)).with_status(status))
@@ -82,13 +75,17 @@ pub(crate) fn open_session(app: &App, asked: &Asked) -> Result<RouteReply, Probl
 }
 
 pub(crate) fn end_session(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
-    let reply = acts::logout(app, asked)?;
+    Ok(redirect_with_cookie(&acts::logout(app, asked)?, "/login"))
+}
+
+/// Redirects with the cookie that a reply sets.
+fn redirect_with_cookie(reply: &RouteReply, address: &str) -> RouteReply {
     let cookie = reply.headers().iter().find(|(name, _)| *name == header::SET_COOKIE).cloned();
-    let see = RouteReply::redirect_to("/login");
-    Ok(match cookie {
+    let see = RouteReply::redirect_to(address);
+    match cookie {
         Some((name, value)) => see.with_header(name, value),
         None => see,
-    })
+    }
 }
 
 #[cfg(test)]
