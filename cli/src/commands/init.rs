@@ -93,8 +93,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     }
     for file in &files {
         let path = args.dir.join(&file.path);
-        write_new(&path, &file.bytes)
-            .map_err(|error| CommandError::failed(format!("{}: {error}", path.display())))?;
+        write_new(&path, &file.bytes).map_err(CommandError::failed_at(&path))?;
     }
     let mut out = stdout();
     for file in &files {

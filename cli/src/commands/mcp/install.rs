@@ -246,7 +246,7 @@ impl Config {
         let text = match fs::read_to_string(file) {
             Ok(text) => text.trim_start_matches('\u{feff}').to_owned(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-            Err(error) => return Err(CommandError::failed(format!("{}: {error}", file.display()))),
+            Err(error) => return Err(CommandError::failed_at(file)(error)),
         };
         let not_read = |why: String| {
             CommandError::failed(format!("{} is not changed: {why}", file.display()))
@@ -341,8 +341,7 @@ impl Config {
             Self::Json(map) => serde_json::to_string_pretty(&map).map_err(io::Error::from)? + "\n",
             Self::Toml { text, .. } => text,
         };
-        replace_file(file, &text)
-            .map_err(|error| CommandError::failed(format!("{}: {error}", file.display())))
+        replace_file(file, &text).map_err(CommandError::failed_at(file))
     }
 }
 

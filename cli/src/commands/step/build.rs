@@ -37,8 +37,7 @@ pub(super) fn is_project(dir: &Path) -> bool {
 
 /// Builds the project in a directory and returns the component.
 pub(super) fn build(dir: &Path) -> Result<PathBuf, CommandError> {
-    let absolute =
-        dir.canonicalize().map_err(|error| CommandError::usage(format!("{}: {error}", dir.display())))?;
+    let absolute = dir.canonicalize().map_err(CommandError::usage_at(dir))?;
     Language::detect_in(&absolute)?.build(&absolute)
 }
 

@@ -82,8 +82,7 @@ fn files_ending_in(dir: &Path, extension: &str) -> std::io::Result<Vec<PathBuf>>
 
 /// The program built from a project: the only one next to its sources.
 fn find_built(dir: &Path) -> Result<PathBuf, CommandError> {
-    let found = files_ending_in(dir, "wasm")
-        .map_err(|error| CommandError::usage(format!("{}: {error}", dir.display())))?;
+    let found = files_ending_in(dir, "wasm").map_err(CommandError::usage_at(dir))?;
     match found.as_slice() {
         [only] => Ok(only.clone()),
         [] => Err(CommandError::usage(format!("there is no .wasm file in {}", dir.display())).with_hint(
