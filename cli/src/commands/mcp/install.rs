@@ -274,8 +274,7 @@ impl Config {
     }
 
     fn find_entry(&self, client: Client, name: &str) -> Option<Value> {
-        let path = client.servers_path().iter().copied().chain(iter::once(name));
-        let mut keys = path;
+        let mut keys = client.servers_path().iter().copied().chain(iter::once(name));
         let first = keys.next()?;
         let value = match self {
             Self::Json(map) => map.get(first)?,
