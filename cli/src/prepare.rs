@@ -1,5 +1,6 @@
 //! The runtime of this process: settings, policy, signals, and the terminal for questions and progress.
 
+use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -194,7 +195,7 @@ pub(crate) fn settings_under(mode: Mode, policies: &PolicySources<'_>) -> Result
             })
         }));
         settings.progress = live::start_view();
-        if terminal::is_interactive() {
+        if std::io::stdin().is_terminal() {
             settings.prompter = Some(Box::new(terminal::Terminal::new(policies.into())));
         }
     }
