@@ -298,17 +298,15 @@ fn poll_run(agent: &Agent, run: RunId, after: Option<u64>) -> Result<Look, Failu
         Ok(summary) => summary,
         Err(StoreError::UnknownRun(_)) => {
             let start = agent.app.service.start_of(run).map_err(|error| store_failure(&error))?;
-            return match start.filter(|start| start.state.is_over()) {
-                None => Ok(Look { envelope: None, stands: "queued", events: Vec::new() }),
-                Some(start) => {
+            let over = start.filter(|start| start.state.is_over()).map(|start| match start.state {
+                StartState::Withdrawn => Envelope::Cancelled,
+                _ => {
                     let why = start.why.unwrap_or_else(|| "the run did not begin".to_owned());
-                    let envelope = match start.state {
-                        StartState::Withdrawn => Envelope::Cancelled,
-                        _ => Envelope::Failed(Failure::new(Code::Failed, why)),
-                    };
-                    Ok(Look { envelope: envelope.to_value().ok(), stands: "queued", events: Vec::new() })
+                    Envelope::Failed(Failure::new(Code::Failed, why))
                 }
-            };
+            });
+            let envelope = over.and_then(|envelope| envelope.to_value().ok());
+            return Ok(Look { envelope, stands: "queued", events: Vec::new() });
         }
         Err(error) => return Err(store_failure(&error)),
     };
@@ -329,15 +327,9 @@ fn envelope_of(agent: &Agent, summary: &RunSummary) -> Result<Option<Value>, Str
     let history = || History { store: shop.clone(), of: None, agent: None };
     match summary.status {
         RunStatus::Running => Ok(None),
-        RunStatus::Ok => history().run_envelope(summary).map(Some),
-        RunStatus::Waiting => {
-            let history = history();
-            if history.has_open_approval(summary)? {
-                history.run_envelope(summary).map(Some)
-            } else {
-                Ok(None)
-            }
-        }
+        // It may also wait for a time or an event.
+        RunStatus::Waiting if history().open_gate(summary)?.is_none() => Ok(None),
+        RunStatus::Ok | RunStatus::Waiting => history().run_envelope(summary).map(Some),
         RunStatus::Cancelled => Ok(Envelope::Cancelled.to_value().ok()),
         RunStatus::Failed => {
             let last = shop.events_after(summary.id, summary.records.saturating_sub(1), 1).map_err(text)?;

@@ -388,7 +388,7 @@ fn recorded_task(
             run.id.short_id()
         )),
         Standing::Failed => failed_payload(run.error.as_deref().unwrap_or("the run failed")),
-        Standing::Waiting if !history.has_open_approval(&run)? => TaskPayload::Working,
+        Standing::Waiting if history.open_gate(&run)?.is_none() => TaskPayload::Working,
         Standing::Ok | Standing::Waiting => {
             payload_of(&call::tool_result(history.run_envelope(&run)?, false).into())
         }
