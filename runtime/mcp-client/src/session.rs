@@ -338,20 +338,14 @@ impl Connection {
         tokio_runtime()?.block_on(async {
             let transport = || StreamableHttpClientTransport::with_client(client.clone(), config.clone());
             // Most servers know the handshake, and some fail on anything else.
-            let service =
-                match self.perform_handshake(transport(), ClientLifecycleMode::Initialize, &shown).await {
-                    Err(Broken { knows_no_handshake: true, .. }) => {
-                        let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
-                        self.perform_handshake(
-                            transport(),
-                            ClientLifecycleMode::Discover { preferred_versions },
-                            &shown,
-                        )
-                        .await
-                    }
-                    other => other,
-                };
-            self.execute_orders(service?, ready, &shown).await
+            let mut connected =
+                self.perform_handshake(transport(), ClientLifecycleMode::Initialize, &shown).await;
+            if let Err(Broken { knows_no_handshake: true, .. }) = &connected {
+                let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
+                let way = ClientLifecycleMode::Discover { preferred_versions };
+                connected = self.perform_handshake(transport(), way, &shown).await;
+            }
+            self.execute_orders(connected?, ready, &shown).await
         })
     }
 
@@ -421,12 +415,10 @@ impl Connection {
         match connected {
             Ok(Ok(service)) => Ok(service),
             Ok(Err(error)) => {
-                let message = match wait_for_cause(&self.cause).await {
-                    // The cause of a broken connection is often more precise.
-                    Some(cause) => cause,
-                    None => faults::explain_connecting(&error),
-                };
-                let message = format!("no connection to {shown}: {message}");
+                // The cause of a broken connection is often more precise.
+                let cause = wait_for_cause(&self.cause).await;
+                let why = cause.unwrap_or_else(|| faults::explain_connecting(&error));
+                let message = format!("no connection to {shown}: {why}");
                 Err(Broken {
                     message,
                     is_unauthorized: faults::connecting_refused(&error),

@@ -148,15 +148,16 @@ impl McpServer {
                 return answer.into_result().into();
             };
             match self.ask_user(&question, context).await {
-                ClientAnswer::Answered(reply) => match gate_of(&question) {
-                    Some(gate) => {
-                        let author = Some(Author::of_client(place.caller.actor.as_deref()));
-                        work = Work::Resume(ResumeRequest { gate, reply, author });
-                        // A person's answer must not be lost because other calls are running.
-                        patience = None;
-                    }
-                    None => return answer.into_result().into(),
-                },
+                ClientAnswer::Answered(reply) => {
+                    let Some(token) = question.get("resumeToken").and_then(Value::as_str) else {
+                        return answer.into_result().into();
+                    };
+                    let gate = GateRef::Token(token.to_owned());
+                    let author = Some(Author::of_client(place.caller.actor.as_deref()));
+                    work = Work::Resume(ResumeRequest { gate, reply, author });
+                    // A person's answer must not be lost because other calls are running.
+                    patience = None;
+                }
                 ClientAnswer::Later(result) => return (*result).into(),
                 ClientAnswer::Open(note) => return self.waiting_result(answer, &note).into(),
             }
@@ -412,10 +413,6 @@ pub(super) struct Prepared {
 enum Refused {
     Unknown(String),
     Changed(Arc<CatalogueEntry>, String),
-}
-
-fn gate_of(question: &Map<String, Value>) -> Option<GateRef> {
-    question.get("resumeToken").and_then(Value::as_str).map(|token| GateRef::Token(token.to_owned()))
 }
 
 /// A client's name for the history: its own statement, short and on one line.
