@@ -23,7 +23,7 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::runs::recorded_arguments;
-use super::{compare, problem, run_graph};
+use super::{compare, run_graph};
 use crate::cache::Cache;
 use crate::chart;
 use crate::shell::{self, RailPage};
@@ -88,18 +88,10 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     };
     let state = read_standing(&app.store, &run);
     let title = format!("{} · {state}", clip_line(&run.name, 60));
-    if !views::takes_a_while(id, run.records) {
-        return Ok(shell::full_page(
-            app,
-            asked,
-            &title,
-            RailPage::Runs,
-            &render_page(app, asked, run, start, state)?,
-        ));
-    }
-    Ok(shell::page_with_streamed_rest(app, asked, &title, RailPage::Runs, move |app, asked| {
-        render_page(app, asked, run, start, state).unwrap_or_else(|problem| problem::explain(&problem))
-    }))
+    let takes_a_while = views::takes_a_while(id, run.records);
+    shell::full_or_streamed_page(app, asked, &title, RailPage::Runs, takes_a_while, move |app, asked| {
+        render_page(app, asked, run, start, state)
+    })
 }
 
 /// The whole page of a run.
