@@ -65,6 +65,11 @@ impl CommandError {
         move |error| Self::usage(format!("{}: {error}", path.display()))
     }
 
+    /// The request names a file that cannot be read.
+    pub(crate) fn unreadable(path: &Path) -> impl Fn(io::Error) -> Self {
+        move |error| Self::usage(format!("cannot read {}: {error}", path.display()))
+    }
+
     /// The work failed at a file or directory.
     pub(crate) fn failed_at(path: &Path) -> impl Fn(io::Error) -> Self {
         move |error| Self::failed(format!("{}: {error}", path.display()))
