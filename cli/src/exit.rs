@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use lobster_runtime::code::{Code, FailureCode};
@@ -57,6 +58,21 @@ impl CommandError {
     /// The work failed.
     pub(crate) fn failed(message: impl fmt::Display) -> Self {
         Self { exit: Exit::FAILED, message: message.to_string(), hint: None, code: Code::Failed.into() }
+    }
+
+    /// The request names a file or directory that cannot be used.
+    pub(crate) fn usage_at(path: &Path) -> impl Fn(io::Error) -> Self {
+        move |error| Self::usage(format!("{}: {error}", path.display()))
+    }
+
+    /// The request names a file that cannot be read.
+    pub(crate) fn unreadable(path: &Path) -> impl Fn(io::Error) -> Self {
+        move |error| Self::usage(format!("cannot read {}: {error}", path.display()))
+    }
+
+    /// The work failed at a file or directory.
+    pub(crate) fn failed_at(path: &Path) -> impl Fn(io::Error) -> Self {
+        move |error| Self::failed(format!("{}: {error}", path.display()))
     }
 
     pub(crate) fn with_hint(mut self, hint: impl fmt::Display) -> Self {

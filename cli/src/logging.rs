@@ -45,22 +45,6 @@ pub(crate) fn take_options(words: &[String]) -> Result<(Options, Vec<String>), C
 /// The filter if only a format is given.
 const DEFAULT: &str = "info";
 
-/// Starts logging, if it is requested.
-///
-/// # Errors
-/// The request is neither a filter nor a format.
-pub(crate) fn start(options: &Options) -> Result<(), CommandError> {
-    start_or(options, None)
-}
-
-/// Starts logging as requested, or with this filter.
-///
-/// # Errors
-/// As [`start`].
-pub(crate) fn start_at(options: &Options, filter: &str) -> Result<(), CommandError> {
-    start_or(options, Some(filter))
-}
-
 /// `LOBSTER_LOG`.
 pub(crate) const FILTER: Setting<String> =
     Setting::new("LOBSTER_LOG", "a filter, such as debug or lobster_models=debug,info", |text| {
@@ -80,7 +64,11 @@ pub(crate) const FORMAT: Setting<String> = Setting::new("LOBSTER_LOG_FORMAT", "t
     ["text", "json"].contains(&text).then(|| text.to_owned())
 });
 
-fn start_or(options: &Options, otherwise: Option<&str>) -> Result<(), CommandError> {
+/// Starts logging as requested, or else with a default filter.
+///
+/// # Errors
+/// The request is neither a filter nor a format.
+pub(crate) fn start(options: &Options, otherwise: Option<&str>) -> Result<(), CommandError> {
     let set = |setting: &Setting<String>| setting.read_env(|name| std::env::var_os(name));
     let asked = options.log.clone().or_else(|| options.log_format.as_ref().map(|_| DEFAULT.to_owned()));
     let (filter, name) = match (asked, set(&FILTER)?) {

@@ -1,5 +1,6 @@
 //! The runtime of this process: settings, policy, signals, and the terminal for questions and progress.
 
+use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use lobster_runtime::cancel::CancelToken;
 use lobster_runtime::engine::{Author, NOTIFY_TIMEOUT, NOTIFY_VARIABLE, Notify, Occasions, is_inside_a_run};
 use lobster_runtime::envelope::Failure;
 use lobster_runtime::json;
+use lobster_runtime::replay;
 use lobster_runtime::runtime::{PolicySources, Runtime, Settings};
 use lobster_runtime::setting::{Setting, read_count};
 use lobster_runtime::stage::Mode;
@@ -65,19 +67,23 @@ pub(crate) fn runtime_of_run(
         }
         runtime = Runtime::new(settings)?;
     }
-    // A run continues under the policy with which it began. A policy that was put in force or changed
-    // since is still considered: the approved actions may no longer be allowed, and the run reports
-    // that.
-    if (runtime.policy().is_open() || runtime.began_under_policies(run))
-        && let Some(policy) = lobster_runtime::replay::policy_of(&runtime, run)?
-    {
-        runtime = runtime.with_policy(policy);
-    }
+    let mut runtime = with_recorded_policy(runtime, run)?;
     if std::env::current_dir().is_err() {
         // Its next steps run in the directory where it was started.
         runtime.services.cwd = runtime.store()?.run(run)?.cwd.into();
     }
     Ok(runtime)
+}
+
+/// A run continues under the policy with which it began. A policy that was put in force or changed since is still
+/// considered: the approved actions may no longer be allowed, and the run reports that.
+fn with_recorded_policy(runtime: Runtime, run: RunId) -> Result<Runtime, CommandError> {
+    let applies = runtime.policy().is_open() || runtime.began_under_policies(run);
+    let policy = if applies { replay::policy_of(&runtime, run)? } else { None };
+    Ok(match policy {
+        Some(policy) => runtime.with_policy(policy),
+        None => runtime,
+    })
 }
 
 /// A runtime that undoes the named run: in the directory in which the run began, and under its policy,
@@ -90,11 +96,7 @@ pub(crate) fn runtime_to_undo(text: &str) -> Result<(Runtime, RunId), CommandErr
         let policies = PolicySources { place: Some(&place), run: None };
         runtime = runtime_under(Mode::Human, &policies)?;
     }
-    if (runtime.policy().is_open() || runtime.began_under_policies(run))
-        && let Some(policy) = lobster_runtime::replay::policy_of(&runtime, run)?
-    {
-        runtime = runtime.with_policy(policy);
-    }
+    let mut runtime = with_recorded_policy(runtime, run)?;
     let began_in = std::path::PathBuf::from(store.run(run)?.cwd);
     if began_in.is_dir() {
         runtime.services.cwd = began_in;
@@ -201,7 +203,7 @@ pub(crate) fn settings_under(mode: Mode, policies: &PolicySources<'_>) -> Result
             })
         }));
         settings.progress = live::start_view();
-        if terminal::is_interactive() {
+        if std::io::stdin().is_terminal() {
             settings.prompter = Some(Box::new(terminal::Terminal::new(policies.into())));
         }
     }

@@ -293,10 +293,14 @@ impl<'w> Session<'w> {
     fn status_error(&self, status: u16) -> CommandError {
         let Reference { host, .. } = self.wanted;
         if matches!(status, 401 | 403) {
-            return CommandError::failed(format!("{host} refuses access to {}", self.wanted))
-                .with_hint(format!("log in with `docker login {host}` or `podman login`"));
+            return self.login_error(format!("{host} refuses access to {}", self.wanted));
         }
         CommandError::failed(format!("{host} answers {status} for {}", self.wanted))
+    }
+
+    fn login_error(&self, message: String) -> CommandError {
+        let hint = format!("log in with `docker login {}` or `podman login`", self.wanted.host);
+        CommandError::failed(message).with_hint(hint)
     }
 
     /// Sends a request, and repeats it with credentials if the registry asks for them.
@@ -324,10 +328,8 @@ impl<'w> Session<'w> {
     fn sign_in(&self, challenge: &str) -> Result<String, CommandError> {
         let password = stored_credentials(&self.wanted.host).map(|basic| format!("Basic {basic}"));
         let Some(parameters) = challenge.strip_prefix("Bearer ") else {
-            return password.ok_or_else(|| {
-                CommandError::failed(format!("{} requires a password", self.wanted.host))
-                    .with_hint(format!("log in with `docker login {}` or `podman login`", self.wanted.host))
-            });
+            let refused = || self.login_error(format!("{} requires a password", self.wanted.host));
+            return password.ok_or_else(refused);
         };
         let parameter = |name: &str| {
             let (_, rest) = parameters.split_once(&format!("{name}=\""))?;
@@ -353,8 +355,7 @@ impl<'w> Session<'w> {
         let token = answer["token"].as_str().or(answer["access_token"].as_str());
         token.map(|token| format!("Bearer {token}")).ok_or_else(|| {
             let (host, act) = (&self.wanted.host, if self.acts == "pull" { "read" } else { "write" });
-            CommandError::failed(format!("{host} gives no token to {act} {}", self.wanted))
-                .with_hint(format!("log in with `docker login {host}` or `podman login`"))
+            self.login_error(format!("{host} gives no token to {act} {}", self.wanted))
         })
     }
 }

@@ -28,15 +28,7 @@ pub(crate) fn watch(token: &CancelToken) -> std::io::Result<()> {
     let token = token.clone();
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
-            let name = match signal {
-                SIGINT => "SIGINT",
-                SIGHUP => "SIGHUP",
-                SIGQUIT => "SIGQUIT",
-                SIGALRM => "SIGALRM",
-                SIGUSR1 => "SIGUSR1",
-                SIGUSR2 => "SIGUSR2",
-                _ => "SIGTERM",
-            };
+            let name = signal_hook::low_level::signal_name(signal).unwrap_or("SIGTERM");
             let reason = CancelReason::Signal(name.to_owned());
             match FIRST.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst) {
                 Ok(_) => {

@@ -22,11 +22,6 @@ use self::stdin_lines::Lines;
 use crate::live;
 use crate::stdout::stdout;
 
-/// True if a person can be asked: standard input is a terminal.
-pub(crate) fn is_interactive() -> bool {
-    io::stdin().is_terminal()
-}
-
 /// The reason why the latest question of this process was left waiting.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Left {
@@ -124,15 +119,10 @@ impl Voice {
     }
 }
 
-/// The columns and rows of a terminal.
-fn terminal_size(terminal: impl std::os::fd::AsFd) -> Option<(usize, usize)> {
+/// The columns and rows of a terminal; `None` for a file or a pipe.
+pub(crate) fn terminal_size(terminal: impl std::os::fd::AsFd) -> Option<(usize, usize)> {
     let size = rustix::termios::tcgetwinsize(terminal).ok()?;
     (size.ws_col > 0 && size.ws_row > 0).then(|| (size.ws_col.into(), size.ws_row.into()))
-}
-
-/// The columns and rows of stderr's terminal, if it is one.
-pub(crate) fn size_of_stderr() -> Option<(usize, usize)> {
-    terminal_size(io::stderr())
 }
 
 /// The columns of stdout: the terminal's own, else the value of `COLUMNS`.

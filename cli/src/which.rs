@@ -3,6 +3,8 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
 use lobster_runtime::replay::{Standing, read_standing};
 use lobster_runtime::store::service::{Service, Start, StartState};
 use lobster_runtime::store::{Event, RunFilter, RunId, RunSummary, Store, StoreError, iso};
@@ -339,9 +341,25 @@ pub(crate) fn ask_yes_no(question: &str) -> Result<bool, CommandError> {
     write!(err, "{question} [y/N] ")?;
     err.flush()?;
     drop(err);
+    Ok(reads_yes()?)
+}
+
+/// True if the next line of stdin is yes.
+pub(crate) fn reads_yes() -> io::Result<bool> {
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer)?;
     Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+}
+
+/// Lets a person choose one of the values of an option, each with its help.
+pub(crate) fn pick_value<T: ValueEnum + Copy>(question: &str) -> Result<T, CommandError> {
+    let values = T::value_variants();
+    let row = |value: PossibleValue| {
+        let help = value.get_help().map(ToString::to_string).unwrap_or_default();
+        vec![value.get_name().to_owned(), help]
+    };
+    let rows: Vec<_> = values.iter().filter_map(T::to_possible_value).map(row).collect();
+    Ok(values[pick_row(&rows, question)?])
 }
 
 #[cfg(test)]

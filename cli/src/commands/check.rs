@@ -113,8 +113,7 @@ fn collect_findings(
     registry: &Registry,
     runtime: &Runtime,
 ) -> Result<Vec<Diagnostic>, CommandError> {
-    let source =
-        read_source(path).map_err(|error| CommandError::failed(format!("{}: {error}", path.display())))?;
+    let source = read_source(path).map_err(CommandError::failed_at(path))?;
     let mut diagnostics = workflow::check(&source, &|path| read_source(path), registry).diagnostics;
     diagnostics.extend(runtime.check_components(path));
     diagnostics.extend(runtime.check_limits(path));
@@ -163,8 +162,7 @@ fn print_findings(out: &mut impl Write, diagnostics: &[Diagnostic], color: bool)
 /// Corrects findings one after the other and returns their number. A correction that leaves its
 /// finding, or causes an error, is not kept.
 fn fix_findings(path: &Path, registry: &Registry) -> Result<usize, CommandError> {
-    let failed = |error: std::io::Error| CommandError::failed(format!("{}: {error}", path.display()));
-    let source = read_source(path).map_err(failed)?;
+    let source = read_source(path).map_err(CommandError::failed_at(path))?;
     let name = source.name.clone();
     let check = |text: &str| {
         let source = Arc::new(Source::new(name.clone(), path, text.as_bytes()));
@@ -188,7 +186,7 @@ fn fix_findings(path: &Path, registry: &Registry) -> Result<usize, CommandError>
         }
     }
     if fixed > 0 {
-        replace_file(path, &text).map_err(failed)?;
+        replace_file(path, &text).map_err(CommandError::failed_at(path))?;
     }
     Ok(fixed)
 }

@@ -51,6 +51,10 @@ impl Candidate {
     fn new(text: impl Into<String>, about: impl Into<String>) -> Self {
         Self { text: text.into(), about: about.into() }
     }
+
+    fn of_command(command: &Command) -> Self {
+        Self::new(command.get_name(), first_line(command.get_about()))
+    }
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {
@@ -187,9 +191,7 @@ impl<'c> Place<'c> {
         let mut found = Vec::new();
         if self.given.is_empty() {
             let shown = self.command.get_subcommands().filter(|command| !command.is_hide_set());
-            found.extend(
-                shown.map(|command| Candidate::new(command.get_name(), first_line(command.get_about()))),
-            );
+            found.extend(shown.map(Candidate::of_command));
         }
         match self.path.as_slice() {
             [] => found.extend(known.workflow_files(current)),
@@ -197,12 +199,7 @@ impl<'c> Place<'c> {
                 let stages = builtin();
                 found.extend(stages.iter().map(|spec| Candidate::new(spec.name, spec.description)));
                 found.extend(codes::all_pages().map(|page| Candidate::new(page.code, page.title)));
-                let commands = Cli::command();
-                found.extend(
-                    commands
-                        .get_subcommands()
-                        .map(|one| Candidate::new(one.get_name(), first_line(one.get_about()))),
-                );
+                found.extend(Cli::command().get_subcommands().map(Candidate::of_command));
             }
             _ => {
                 let positionals: Vec<&Arg> = self.command.get_positionals().collect();
@@ -232,12 +229,8 @@ impl<'c> Place<'c> {
                 arg.get_value_names().is_some_and(|names| names.iter().any(|known| known.as_str() == name))
             };
             match (self.path.as_slice(), arg.get_id().as_str()) {
-                (["approvals", ..], "id") => known.approval_candidates(),
-                (["resume"], "id") => known.approval_candidates(),
+                (["approvals", ..] | ["resume"], "id") => known.approval_candidates(),
                 (["step", ..], _) if !named("RUN") => known.file_candidates(current, |_| true),
-                (["why" | "logs", ..], "step") => {
-                    known.step_candidates(self.given.first().map(String::as_str))
-                }
                 (_, "run" | "vs" | "before" | "after") => known.run_candidates(current),
                 (_, _) if named("RUN") => known.run_candidates(current),
                 (_, _) if named("STEP") => known.step_candidates(self.given.first().map(String::as_str)),

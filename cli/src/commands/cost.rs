@@ -46,18 +46,6 @@ enum By {
     Day,
 }
 
-impl By {
-    /// Its name for programs, and its heading for people.
-    fn words(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Run => ("run", "RUN"),
-            Self::Model => ("model", "MODEL"),
-            Self::Workflow => ("workflow", "WORKFLOW"),
-            Self::Day => ("day", "DAY"),
-        }
-    }
-}
-
 /// The sum of some calls.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Sum {
@@ -144,7 +132,13 @@ impl Sum {
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {
-    let (by, heading) = args.by.words();
+    let heading = match args.by {
+        By::Run => "RUN",
+        By::Model => "MODEL",
+        By::Workflow => "WORKFLOW",
+        By::Day => "DAY",
+    };
+    let by = heading.to_lowercase();
     let pricing = models::usable_prices()?;
     let store = prepare::runtime(Mode::Human)?.store()?;
     // Newest first, as listed by the store.
@@ -179,7 +173,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     if args.json {
         let object = |(key, name, sum): &(String, String, Sum)| {
             let mut object = sum.to_json();
-            object[by] = json!(key);
+            object[by.as_str()] = json!(key);
             if args.by == By::Run {
                 object["name"] = json!(name);
             }

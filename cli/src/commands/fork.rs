@@ -56,9 +56,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> CommandResult {
     let mut edit = Vec::new();
     for (step, file) in &args.edit {
-        let bytes = std::fs::read(file)
-            .map_err(|error| CommandError::usage(format!("cannot read {}: {error}", file.display())))?;
-        edit.push((step.clone(), bytes));
+        edit.push((step.clone(), std::fs::read(file).map_err(CommandError::unreadable(file))?));
     }
     let reply = crate::reply::ResultPrinter::for_reader();
     let run = which::run_or_ask(&prepare::runtime(Mode::Tool)?.store()?, args.run.as_deref(), "fork")?;

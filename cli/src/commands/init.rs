@@ -84,10 +84,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     refuse_to_replace(&workflow)?;
     let kind = match args.kind {
         Some(kind) => kind,
-        None if which::can_ask() => {
-            let kinds = Kind::value_variants();
-            kinds[which::pick_row(&kind_rows(kinds), "Which kind of workflow?")?]
-        }
+        None if which::can_ask() => which::pick_value("Which kind of workflow?")?,
         None => Kind::Shell,
     };
     let files = kind.template_files(&args.name);
@@ -96,8 +93,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     }
     for file in &files {
         let path = args.dir.join(&file.path);
-        write_new(&path, &file.bytes)
-            .map_err(|error| CommandError::failed(format!("{}: {error}", path.display())))?;
+        write_new(&path, &file.bytes).map_err(CommandError::failed_at(&path))?;
     }
     let mut out = stdout();
     for file in &files {
@@ -109,17 +105,6 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         writeln!(out, "  lobster mcp --workflows {}     for an agent", args.dir.display())?;
     }
     finish(out)
-}
-
-/// Each kind with its name and its help.
-fn kind_rows(kinds: &[Kind]) -> Vec<Vec<String>> {
-    let known = kinds.iter().filter_map(Kind::to_possible_value);
-    known
-        .map(|kind| {
-            let help = kind.get_help().map(ToString::to_string).unwrap_or_default();
-            vec![kind.get_name().to_owned(), help]
-        })
-        .collect()
 }
 
 fn refuse_to_replace(path: &Path) -> Result<(), CommandError> {

@@ -172,7 +172,7 @@ fn show_words(words: &[OsString]) -> Vec<String> {
 fn run_named(name: &std::ffi::OsStr, words: &[String]) -> CommandResult {
     match Path::new(name).file_name().and_then(|name| name.to_str()) {
         Some(shim @ ("openclaw.invoke" | "clawd.invoke")) => {
-            logging::start(&logging::Options::default()).and_then(|()| shim::run(shim, words))
+            logging::start(&logging::Options::default(), None).and_then(|()| shim::run(shim, words))
         }
         _ => run_command(words),
     }
@@ -218,7 +218,7 @@ fn run_command(words: &[String]) -> CommandResult {
         }
         "graph" => {
             let (log, rest) = logging::take_options(rest)?;
-            logging::start(&log)?;
+            logging::start(&log, None)?;
             graph::run(&rest)
         }
         _ if help::is_command(first) => own_command(words),
@@ -252,11 +252,8 @@ fn own_command(words: &[String]) -> CommandResult {
             return Ok(exit);
         }
     };
-    match cli.command {
-        // A server has no terminal to report to, so its log gets warnings.
-        Command::Serve(_) => logging::start_at(&cli.log, "warn")?,
-        _ => logging::start(&cli.log)?,
-    }
+    // A server has no terminal to report to, so its log gets warnings.
+    logging::start(&cli.log, matches!(cli.command, Command::Serve(_)).then_some("warn"))?;
     if cli.no_pager {
         crate::render::pager::turn_off();
     }

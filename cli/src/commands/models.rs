@@ -1,7 +1,7 @@
 //! `lobster models`
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use lobster_runtime::json;
@@ -152,15 +152,12 @@ fn long_price(rate: Rate) -> String {
 
 /// Adds the prices of a file to the operator's.
 fn update_prices(file: &Path, as_json: bool) -> CommandResult {
-    let text = if file == Path::new("-") {
-        let mut text = String::new();
-        std::io::stdin().lock().read_to_string(&mut text).map(|_| text)
-    } else {
-        std::fs::read_to_string(file)
+    let text = match file == Path::new("-") {
+        true => std::io::read_to_string(std::io::stdin().lock()),
+        false => std::fs::read_to_string(file),
     };
     let shown = file.display();
-    let text = text.map_err(|error| CommandError::failed(format!("{shown}: {error}")))?;
-    let new = read_rates(&text).ok_or_else(|| {
+    let new = read_rates(&text.map_err(CommandError::failed_at(file))?).ok_or_else(|| {
         CommandError::failed(format!(
             "{shown} is not a table of prices, and nothing was changed; it looks like \
              {{\"MODEL\": {{\"input\": 2.5, \"output\": 10}}}}, in dollars per million tokens"
@@ -171,16 +168,10 @@ fn update_prices(file: &Path, as_json: bool) -> CommandResult {
     };
     let mut kept: BTreeMap<String, Rate> = match std::fs::read_to_string(&place) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => BTreeMap::new(),
-        other => {
-            let text =
-                other.map_err(|error| CommandError::failed(format!("{}: {error}", place.display())))?;
-            read_rates(&text).ok_or_else(|| {
-                CommandError::failed(format!(
-                    "{} is not a table of prices; mend or remove it first",
-                    place.display()
-                ))
-            })?
-        }
+        other => read_rates(&other.map_err(CommandError::failed_at(&place))?).ok_or_else(|| {
+            let place = place.display();
+            CommandError::failed(format!("{place} is not a table of prices; mend or remove it first"))
+        })?,
     };
     let before = Pricing::configured(|name| if name == VARIABLE { None } else { env_variable(name) }).0;
     let changed: Vec<(String, Option<Rate>, Rate)> = new
@@ -192,7 +183,7 @@ fn update_prices(file: &Path, as_json: bool) -> CommandResult {
         .collect();
     kept.extend(new);
     replace_file(&place, format!("{}\n", json::pretty(&json!(kept))))
-        .map_err(|error| CommandError::failed(format!("{}: {error}", place.display())))?;
+        .map_err(CommandError::failed_at(&place))?;
     let mut out = stdout();
     if as_json {
         let all: Vec<Value> = changed

@@ -184,8 +184,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
 }
 
 fn load_policy(path: &Path) -> Result<Policy, CommandError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| CommandError::failed(format!("{}: {error}", path.display())))?;
+    let text = std::fs::read_to_string(path).map_err(CommandError::failed_at(path))?;
     Policy::load(&text, &path.display().to_string()).map_err(CommandError::failed)
 }
 

@@ -323,7 +323,7 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
 
 /// Resumes what the words name, and reports the result. A failure means that nothing was resumed.
 fn resume(mut words: Words, reply: &ResultPrinter) -> Result<CommandResult, Failure> {
-    logging::start(&words.log).map_err(|error| Failure::parse_error(error.message))?;
+    logging::start(&words.log, None).map_err(|error| Failure::parse_error(error.message))?;
     let notify = words.notify.clone();
     let no_cache = words.no_cache;
     let events = words.events.clone();

@@ -210,7 +210,7 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
         _ => Path::new("."),
     };
     let policies = PolicySources { place: Some(place), run: words.policy.as_deref().map(Path::new) };
-    let ready = logging::start(&words.log)
+    let ready = logging::start(&words.log, None)
         .and_then(|()| prepare::runtime_telling(mode, &policies, words.notify.as_deref()));
     let runtime = match ready {
         Ok(runtime) if words.no_cache => runtime.without_cache(),

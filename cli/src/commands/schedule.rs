@@ -12,7 +12,7 @@ use lobster_runtime::setting::INITIATED_BY;
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::iso;
 use lobster_runtime::store::service::{NewStart, ScheduleRow, Service, TickState};
-use lobster_serve::schedule::{self, Scheduler, parse_spec};
+use lobster_serve::schedule::{Scheduler, parse_spec};
 use lobster_serve::watch::unreadable_files;
 use lobster_serve::workflows::{Content, read_candidate};
 use serde_json::{Map, Value, json};
@@ -356,9 +356,4 @@ fn state_text(state: TickState) -> &'static str {
         TickState::Superseded => "superseded",
         TickState::Backfilled => "backfilled",
     }
-}
-
-/// The time zone database for future ticks.
-fn zone_database() -> jiff::tz::TimeZoneDatabase {
-    schedule::time_zones()
 }

@@ -170,19 +170,18 @@ fn format_counts(fold: &Fold) -> String {
 
 /// Formats `12/40 rounds, 2 failed, 3.1/s`.
 fn format_fold(fold: &Fold, line: &Line, now: Duration) -> String {
-    let noun = match fold.kind {
-        FoldKind::Steps => "step",
-        FoldKind::Branches => "branch",
-        FoldKind::Rounds => "round",
+    let (noun, many) = match fold.kind {
+        FoldKind::Steps => ("step", "steps"),
+        FoldKind::Branches => ("branch", "branches"),
+        FoldKind::Rounds => ("round", "rounds"),
     };
-    let many = if noun == "branch" { "branches".to_owned() } else { format!("{noun}s") };
     let all = fold.all.unwrap_or_else(|| fold.rounds_done());
     let done = fold.rounds_done();
     // A complete count is one figure.
     let mut text = if fold.all.is_none_or(|all| all == done) && line.has_ended() {
-        format!("{} {}", units::format_count(done as u64), if done == 1 { noun } else { &many })
+        format!("{} {}", units::format_count(done as u64), if done == 1 { noun } else { many })
     } else {
-        format!("{} {}", format_counts(fold), if all == 1 { noun } else { &many })
+        format!("{} {}", format_counts(fold), if all == 1 { noun } else { many })
     };
     if fold.failed > 0 {
         text.push_str(&format!(", {} failed", fold.failed));
@@ -205,6 +204,10 @@ fn format_rate(per_second: f64) -> String {
 
 /// The lines that change: from the first step that is still running, each with its width.
 pub(super) fn changing_lines(model: &Model, from: usize, now: Duration, look: &Look) -> Vec<(String, usize)> {
+    let quiet = |text: String, columns: usize| {
+        let text = cut(&text, columns.saturating_sub(1));
+        (look.paint(DIM, &text), display_width(&text))
+    };
     let lines = model.lines().get(from..).unwrap_or_default();
     let is_due = |line: &&Line| line.has_ended() || now.saturating_sub(line.begun) >= PATIENCE;
     // The last row is the cursor's.
@@ -214,17 +217,12 @@ pub(super) fn changing_lines(model: &Model, from: usize, now: Duration, look: &L
     for (index, line) in due.iter().enumerate() {
         let left = due.len() - index;
         if shown.len() + usize::from(left > 1) >= most {
-            let more = cut(&format!("… and {left} more"), look.columns.saturating_sub(1)).into_owned();
-            let wide = display_width(&more);
-            shown.push((look.paint(DIM, &more), wide));
+            shown.push(quiet(format!("… and {left} more"), look.columns));
             return shown;
         }
         shown.push(line_and_width(line, model, now, look));
         if let Some(words) = line.stderr_line().filter(|_| shown.len() + left < most) {
-            let words = cut(&format!("  │ {}", one_line(words)), look.columns.min(120).saturating_sub(1))
-                .into_owned();
-            let wide = display_width(&words);
-            shown.push((look.paint(DIM, &words), wide));
+            shown.push(quiet(format!("  │ {}", one_line(words)), look.columns.min(120)));
         }
     }
     shown

@@ -196,7 +196,7 @@ impl View {
 
     /// The terminal's current size, which may have changed.
     fn current_look(&self) -> Look {
-        let (columns, rows) = crate::terminal::size_of_stderr().unwrap_or((80, 24));
+        let (columns, rows) = crate::terminal::terminal_size(io::stderr()).unwrap_or((80, 24));
         Look {
             columns: if self.form == Form::Plain { usize::MAX } else { columns },
             rows,

@@ -12,8 +12,9 @@ use lobster_runtime::store::{Event, GateAnswer, StepOutcome, StepStatus};
 use serde_json::Value;
 
 /// The state of a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Mark {
+    #[default]
     Running,
     Ok,
     /// Its result was reused: from the action cache, or from the run that this one was forked from.
@@ -29,7 +30,7 @@ pub(super) enum Mark {
 }
 
 /// One step of the workflow, including everything inside it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Line {
     pub(super) name: String,
     /// Its work, according to the plan or its kind.
@@ -87,24 +88,7 @@ impl Fold {
 
 impl Line {
     fn new(name: &str, now: Duration) -> Self {
-        Self {
-            name: name.to_owned(),
-            what: String::new(),
-            mark: Mark::Running,
-            begun: now,
-            took: None,
-            bytes: 0,
-            note: None,
-            failure: None,
-            attempt: 1,
-            fold: None,
-            running: Vec::new(),
-            words: String::new(),
-            effects: 0,
-            reused: 0,
-            last: None,
-            is_earlier: false,
-        }
+        Self { name: name.to_owned(), begun: now, attempt: 1, ..Self::default() }
     }
 
     pub(super) fn has_ended(&self) -> bool {

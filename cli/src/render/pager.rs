@@ -39,10 +39,7 @@ impl PagedOutput {
         if !is_seen || std::env::var_os("TERM").is_some_and(|term| term == "dumb") {
             return Self::to_stdout();
         }
-        let words = match pager_command(|name| std::env::var(name).ok()) {
-            Some(words) => words,
-            None => return Self::to_stdout(),
-        };
+        let words = pager_command(|name| std::env::var(name).ok()).unwrap_or_default();
         let Some((program, arguments)) = words.split_first() else { return Self::to_stdout() };
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::piped());

@@ -24,12 +24,6 @@ const ALL_OF_INPUT: &str = ":s shows all";
 /// Lines below the view: the prompt line and an empty one.
 const BELOW: usize = 2;
 
-const YES: &str = "y  yes: run exactly this";
-const NO: &str = "n  no: the run is cancelled";
-const SHOW: &str = "s  show everything, one screen at a time";
-const LATER: &str = "l  later: leave the question waiting";
-const HELP: &str = "?  this help";
-
 /// Most commands that are named of those that a rule would also allow.
 const NAMED: usize = 5;
 
@@ -213,24 +207,26 @@ impl<'a> Conversation<'a> {
     }
 
     fn show_help(&self) -> io::Result<()> {
-        let lines: &[&str] = match self.is_input() {
-            true => &[
-                "A line of JSON is the answer.",
-                ":s  show everything, one screen at a time",
-                ":l  later: leave the question waiting",
-                ":?  this help",
+        let rule = "  e  edit: write a policy rule that allows it from the next run on";
+        let lines = match self.is_input() {
+            true => vec![
+                "  A line of JSON is the answer.",
+                "  :s  show everything, one screen at a time",
+                "  :l  later: leave the question waiting",
+                "  :?  this help",
             ],
-            false if self.question.command.is_some() => &[
-                YES,
-                NO,
-                "e  edit: write a policy rule that allows it from the next run on",
-                SHOW,
-                LATER,
-                HELP,
+            false => vec![
+                "  y  yes: run exactly this",
+                "  n  no: the run is cancelled",
+                rule,
+                "  s  show everything, one screen at a time",
+                "  l  later: leave the question waiting",
+                "  ?  this help",
             ],
-            false => &[YES, NO, SHOW, LATER, HELP],
         };
-        self.say_lines(&lines.iter().map(|line| format!("  {line}")).collect::<Vec<_>>())
+        let has_rule = self.question.command.is_some();
+        let lines = lines.into_iter().filter(|line| has_rule || *line != rule);
+        self.say_lines(&lines.map(str::to_owned).collect::<Vec<_>>())
     }
 
     fn show_error(&self, why: &str) -> io::Result<()> {

@@ -143,18 +143,11 @@ fn draw_scale(axis: &Axis) -> Markup {
 }
 
 fn draw_row(run: &str, line: &Line, axis: &Axis, now: i64) -> Markup {
-    let worked: i64 = line
-        .spans
-        .iter()
-        .filter(|span| !span.is_wait)
-        .map(|span| span.ended.unwrap_or(now) - span.begun)
-        .sum();
-    let waited: i64 = line
-        .spans
-        .iter()
-        .filter(|span| span.is_wait)
-        .map(|span| span.ended.unwrap_or(now) - span.begun)
-        .sum();
+    let total = |is_wait: bool| -> i64 {
+        let spans = line.spans.iter().filter(|span| span.is_wait == is_wait);
+        spans.map(|span| span.ended.unwrap_or(now) - span.begun).sum()
+    };
+    let (worked, waited) = (total(false), total(true));
     let is_waiting_only = worked == 0 && waited > 0;
     let href = format!("/runs/{run}/step?path={}", url_encode(&line.path));
     let last = line.spans.len() - 1;

@@ -3,10 +3,11 @@
 use axum::http::{HeaderName, HeaderValue, header};
 use lobster_runtime::visible::harmless;
 use lobster_serve::access::Verb;
-use lobster_serve::http::{App, Asked, RouteReply};
+use lobster_serve::http::{App, Asked, Problem, RouteReply};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::assets;
+use crate::pages::problem;
 
 /// A page of the rail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,22 +54,26 @@ pub(crate) fn full_page(app: &App, asked: &Asked, title: &str, place: RailPage, 
     add_headers(RouteReply::bytes(HTML, frame_page(app, asked, title, place, body).0))
 }
 
-/// A page whose frame is sent before its body is made. Errors in the body are reported in it.
-pub(crate) fn page_with_streamed_rest(
+/// A page with the rail. If its body `takes_a_while`, the frame is sent before, and errors are reported in it.
+pub(crate) fn full_or_streamed_page(
     app: &App,
     asked: &Asked,
     title: &str,
     place: RailPage,
-    body: impl FnOnce(&App, &Asked) -> Markup + Send + 'static,
-) -> RouteReply {
+    takes_a_while: bool,
+    body: impl FnOnce(&App, &Asked) -> Result<Markup, Problem> + Send + 'static,
+) -> Result<RouteReply, Problem> {
     /// Text never becomes a comment.
     const BODY: &str = "<!--body-->";
+    if !takes_a_while {
+        return Ok(full_page(app, asked, title, place, &body(app, asked)?));
+    }
     let PreEscaped(page) = frame_page(app, asked, title, place, &PreEscaped(BODY.to_owned()));
     let (before, after) = page.split_once(BODY).unwrap_or((&page, ""));
     let after = after.to_owned();
-    add_headers(RouteReply::streamed_rest(HTML, before.to_owned(), move |app, asked| {
-        body(app, asked).0 + &after
-    }))
+    Ok(add_headers(RouteReply::streamed_rest(HTML, before.to_owned(), move |app, asked| {
+        body(app, asked).unwrap_or_else(|problem| problem::explain(&problem)).0 + &after
+    })))
 }
 
 fn frame_page(app: &App, asked: &Asked, title: &str, place: RailPage, body: &Markup) -> Markup {

@@ -4,6 +4,7 @@ use lobster_runtime::figures;
 use lobster_runtime::store::iso;
 use lobster_runtime::text::{Count, clip};
 use maud::{Markup, html};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// A relative time, with the exact time in its tooltip.
 pub(crate) fn relative_time(at: i64, now: i64) -> Markup {
@@ -60,15 +61,8 @@ pub(crate) fn clip_line(text: &str, max: usize) -> String {
 
 /// Encodes a word for an address.
 pub(crate) fn url_encode(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
+    const REPLACED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+    utf8_percent_encode(text, REPLACED).to_string()
 }
 
 /// The placeholder of an empty part, with the next thing to do.

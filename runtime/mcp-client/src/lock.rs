@@ -26,7 +26,7 @@ pub struct Lock {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PinnedTool {
-    /// BLAKE3 of the other fields, in canonical JSON.
+    /// BLAKE3 of the other fields and an empty digest, in canonical JSON.
     pub digest: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
@@ -97,13 +97,9 @@ impl PinnedTool {
             output_schema: tool.output_schema.as_ref().map(|schema| Value::Object((**schema).clone())),
             annotations: value(serde_json::to_value(&tool.annotations).ok()),
         };
-        pinned.digest = format!("blake3:{}", pinned.digest_now());
+        let digest = Digest::of_json(&pinned).map(|digest| digest.to_string()).unwrap_or_default();
+        pinned.digest = format!("blake3:{digest}");
         pinned
-    }
-
-    fn digest_now(&self) -> String {
-        let rest = Self { digest: String::new(), ..self.clone() };
-        Digest::of_json(&rest).map(|digest| digest.to_string()).unwrap_or_default()
     }
 
     /// The differences between the pinned and the current description; `None` if they are equal.

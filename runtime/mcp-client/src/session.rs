@@ -284,31 +284,25 @@ struct Broken {
     message: String,
     /// True if the server did nothing for lack of a valid login.
     is_unauthorized: bool,
+    /// True if the server does not know the handshake.
+    knows_no_handshake: bool,
 }
 
-/// The reason why there is no connection.
-enum Unconnected {
-    /// The server does not know the handshake.
-    NoHandshake(Broken),
-    Otherwise(Broken),
+impl From<String> for Broken {
+    fn from(message: String) -> Self {
+        Self { message, is_unauthorized: false, knows_no_handshake: false }
+    }
 }
 
-impl From<Unconnected> for Broken {
-    fn from(why: Unconnected) -> Self {
-        match why {
-            Unconnected::NoHandshake(broken) | Unconnected::Otherwise(broken) => broken,
-        }
+impl From<&ServiceError> for Broken {
+    fn from(error: &ServiceError) -> Self {
+        let is_unauthorized = faults::request_refused(error);
+        Self { is_unauthorized, ..faults::explain_request(error).into() }
     }
 }
 
 /// A running connection.
 type Service = RunningService<RoleClient, Client>;
-
-impl From<String> for Broken {
-    fn from(message: String) -> Self {
-        Self { message, is_unauthorized: false }
-    }
-}
 
 impl Connection {
     fn run(self, way: Way, ready: &Ready) {
@@ -344,20 +338,14 @@ impl Connection {
         tokio_runtime()?.block_on(async {
             let transport = || StreamableHttpClientTransport::with_client(client.clone(), config.clone());
             // Most servers know the handshake, and some fail on anything else.
-            let service =
-                match self.perform_handshake(transport(), ClientLifecycleMode::Initialize, &shown).await {
-                    Err(Unconnected::NoHandshake(_)) => {
-                        let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
-                        self.perform_handshake(
-                            transport(),
-                            ClientLifecycleMode::Discover { preferred_versions },
-                            &shown,
-                        )
-                        .await
-                    }
-                    other => other,
-                };
-            self.execute_orders(service?, ready, &shown).await
+            let mut connected =
+                self.perform_handshake(transport(), ClientLifecycleMode::Initialize, &shown).await;
+            if let Err(Broken { knows_no_handshake: true, .. }) = &connected {
+                let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
+                let way = ClientLifecycleMode::Discover { preferred_versions };
+                connected = self.perform_handshake(transport(), way, &shown).await;
+            }
+            self.execute_orders(connected?, ready, &shown).await
         })
     }
 
@@ -412,40 +400,32 @@ impl Connection {
         transport: T,
         way: ClientLifecycleMode,
         shown: &str,
-    ) -> Result<Service, Unconnected>
+    ) -> Result<Service, Broken>
     where
         T: rmcp::transport::Transport<RoleClient> + Send + 'static,
     {
-        let mut info = ClientConfig::default();
-        info.capabilities = ClientCapabilities::default();
-        info.client_info = Implementation::new("lobster", env!("CARGO_PKG_VERSION"));
-        let client = Client { info, changed: Arc::clone(&self.changed) };
+        let client = Client { changed: Arc::clone(&self.changed) };
         let limit = self.terms.timeout;
         let connecting = tokio::time::timeout(limit, client.serve_with_lifecycle(transport, way));
         let connected = tokio::select! {
             connected = connecting => connected,
             // There are no orders before the tools are known, so this means that the connecting step has ended.
-            _ = self.orders.recv() => return Err(Unconnected::Otherwise(abandoned_error(shown))),
+            _ = self.orders.recv() => return Err(abandoned_error(shown)),
         };
         match connected {
             Ok(Ok(service)) => Ok(service),
             Ok(Err(error)) => {
-                let message = match wait_for_cause(&self.cause).await {
-                    // The cause of a broken connection is often more precise.
-                    Some(cause) => cause,
-                    None => faults::explain_connecting(&error),
-                };
-                let message = format!("no connection to {shown}: {message}");
-                let broken = Broken { message, is_unauthorized: faults::connecting_refused(&error) };
-                Err(match faults::knows_no_handshake(&error) {
-                    true => Unconnected::NoHandshake(broken),
-                    false => Unconnected::Otherwise(broken),
+                // The cause of a broken connection is often more precise.
+                let cause = wait_for_cause(&self.cause).await;
+                let why = cause.unwrap_or_else(|| faults::explain_connecting(&error));
+                let message = format!("no connection to {shown}: {why}");
+                Err(Broken {
+                    message,
+                    is_unauthorized: faults::connecting_refused(&error),
+                    knows_no_handshake: faults::knows_no_handshake(&error),
                 })
             }
-            Err(_) => {
-                let message = format!("{shown} has not answered within {} ms", limit.as_millis());
-                Err(Unconnected::Otherwise(message.into()))
-            }
+            Err(_) => Err(format!("{shown} has not answered within {} ms", limit.as_millis()).into()),
         }
     }
 
@@ -458,9 +438,9 @@ impl Connection {
         };
         let tools = match listed {
             Ok(Ok(tools)) => tools,
-            Ok(Err(Broken { message, is_unauthorized })) => {
-                let message = format!("{shown} does not list its tools: {message}");
-                return Err(Broken { message, is_unauthorized });
+            Ok(Err(broken)) => {
+                let message = format!("{shown} does not list its tools: {}", broken.message);
+                return Err(Broken { message, ..broken });
             }
             Err(_) => {
                 let message = format!("{shown} has not listed its tools within {} ms", limit.as_millis());
@@ -515,13 +495,13 @@ async fn execute_order(peer: Peer<RoleClient>, order: Order, cause: Cause) {
                         // The next call opens a new connection.
                         record_cause(&cause, faults::SESSION_LOST);
                     }
-                    let message = match peer.is_transport_closed() {
-                        true => {
-                            wait_for_cause(&cause).await.unwrap_or_else(|| faults::explain_request(&error))
-                        }
-                        false => faults::explain_request(&error),
-                    };
-                    Err(Broken { message, is_unauthorized: faults::request_refused(&error) })
+                    let mut broken = Broken::from(&error);
+                    if peer.is_transport_closed()
+                        && let Some(cause) = wait_for_cause(&cause).await
+                    {
+                        broken.message = cause;
+                    }
+                    Err(broken)
                 }
             };
             let _ = answer.try_send(given);
@@ -546,11 +526,7 @@ async fn list_tools(peer: &Peer<RoleClient>) -> Result<Vec<Tool>, Broken> {
     let (mut tools, mut cursor) = (Vec::new(), None);
     for _ in 0..MAX_PAGES {
         let page = PaginatedRequestParams::default().with_cursor(cursor);
-        let listed = peer.list_tools(Some(page)).await;
-        let listed = listed.map_err(|error| Broken {
-            message: faults::explain_request(&error),
-            is_unauthorized: faults::request_refused(&error),
-        })?;
+        let listed = peer.list_tools(Some(page)).await.map_err(|error| Broken::from(&error))?;
         tools.extend(listed.tools);
         cursor = listed.next_cursor;
         if cursor.is_none() && tools.len() <= MAX_TOOLS {
@@ -570,13 +546,13 @@ fn tokio_runtime() -> Result<tokio::runtime::Runtime, String> {
 
 /// This side's description of itself: it offers a server nothing.
 struct Client {
-    info: ClientConfig,
     changed: Arc<AtomicBool>,
 }
 
 impl ClientHandler for Client {
     fn get_info(&self) -> ClientConfig {
-        self.info.clone()
+        let own = Implementation::new("lobster", env!("CARGO_PKG_VERSION"));
+        ClientConfig::new(ClientCapabilities::default(), own)
     }
 
     async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {

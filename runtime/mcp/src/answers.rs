@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use super::builtin::ResumeArgs;
 use super::call::{self, CallAnswer, CallLimits, CallPlace, Work, tool_refusal};
 use super::catalogue::CatalogueEntry;
-use super::gates::{self, Approvals, ClientAnswer, OPEN, ShownQuestion};
+use super::gates::{self, Approvals, ClientAnswer, OPEN};
 use super::history::History;
 use super::server::{McpServer, Prepared};
 
@@ -26,7 +26,7 @@ impl McpServer {
         question: &Map<String, Value>,
         context: &RequestContext<RoleServer>,
     ) -> ClientAnswer {
-        match self.shared.approvals {
+        match self.shared.options.approvals {
             Approvals::Token => return ClientAnswer::Open(String::new()),
             Approvals::Operator => {
                 return ClientAnswer::Open(format!("this server does not ask through its clients; {OPEN}"));
@@ -42,13 +42,7 @@ impl McpServer {
                 if let Some(who) = self.who_else(&gate, &view) {
                     return ClientAnswer::Open(who);
                 }
-                let shown = ShownQuestion {
-                    view: &view,
-                    run: gate.run.short_id(),
-                    gate: &gate.id,
-                    place: &gate.path,
-                };
-                gates::ask_user(question, &shown, context, state).await
+                gates::ask_user(question, (&gate, &view), context, state).await
             }
             Err(problem) => ClientAnswer::Open(format!("{problem}; {OPEN}")),
         }
@@ -62,8 +56,8 @@ impl McpServer {
             may.map_or(why, |fact| fact.values.join(", "))
         });
         let hidden = || {
-            let hides = gates::hides_commands(view, &gate.run.short_id(), &gate.id);
-            hides.then(|| "the question has more commands or steps than a client's form shows".to_owned())
+            gates::hides_commands(view, gate)
+                .then(|| "the question has more commands or steps than a client's form shows".to_owned())
         };
         others.or_else(hidden).map(|why| format!("{why}; {OPEN}"))
     }
@@ -80,7 +74,7 @@ impl McpServer {
     pub(super) fn waiting_result(&self, mut answer: CallAnswer, note: &str) -> CallToolResult {
         if let Value::Object(envelope) = &mut answer.envelope {
             // The data that opens a gate is only for callers who may answer it.
-            if self.shared.approvals != Approvals::Token {
+            if self.shared.options.approvals != Approvals::Token {
                 for key in ["requiresApproval", "requiresInput"] {
                     if let Some(Value::Object(request)) = envelope.get_mut(key) {
                         request.remove("resumeToken");
@@ -112,7 +106,7 @@ impl McpServer {
         };
         let reply = match (args.approve, args.response, args.cancel) {
             (Some(true), None, false) => Reply::Approve,
-            (Some(false), None, false) if self.shared.approvals == Approvals::Token => Reply::Reject,
+            (Some(false), None, false) if self.shared.options.approvals == Approvals::Token => Reply::Reject,
             (None, Some(response), false) => Reply::Response(response),
             // An agent's rejection is not a person's, so it cancels the run instead.
             (Some(false), None, false) | (None, None, true) => Reply::Cancel,
@@ -130,14 +124,14 @@ impl McpServer {
             }
         };
         let (agent, user) = answer_authors(&place);
-        let (reply, author) = match self.shared.approvals {
+        let (reply, author) = match self.shared.options.approvals {
             _ if reply == Reply::Cancel => (reply, agent),
             Approvals::Token => (reply, agent),
             Approvals::Elicit if gates::can_ask(context) => {
                 // The question itself is asked of the person; the agent's statement is not an answer.
                 let asked = match &open.others {
                     Some(who) => ClientAnswer::Open(who.clone()),
-                    None => gates::ask_user(&open.question, &open.to_shown(), context, &open.token).await,
+                    None => open.ask_user(context).await,
                 };
                 match asked {
                     ClientAnswer::Answered(reply) => (reply, user),
@@ -155,7 +149,8 @@ impl McpServer {
     }
 
     fn not_approved(&self, open: &OpenGate, note: &str, place: &CallPlace) -> CallToolResult {
-        self.record_refusal(place, "resume", note, &json!({ "gate": open.id, "run": open.run.short_id() }));
+        let run = open.gate.run.short_id();
+        self.record_refusal(place, "resume", note, &json!({ "gate": open.gate.id, "run": run }));
         tool_refusal("approval_refused", note)
     }
 
@@ -163,9 +158,9 @@ impl McpServer {
     fn left_open(&self, open: &OpenGate, note: &str) -> CallToolResult {
         let answer = || -> Result<CallAnswer, String> {
             let store = self.shared.runtime.store().map_err(|error| error.to_string())?;
-            let run = store.run(open.run).map_err(|error| error.to_string())?;
+            let run = store.run(open.gate.run).map_err(|error| error.to_string())?;
             let envelope = History { store, of: None, agent: None }.run_envelope(&run)?;
-            Ok(CallAnswer { run: Some(open.run), envelope, changed: false })
+            Ok(CallAnswer { run: Some(open.gate.run), envelope, changed: false })
         };
         match answer() {
             Ok(answer) => self.waiting_result(answer, note),
@@ -179,21 +174,13 @@ impl McpServer {
         let (gate, view) = self.view_approval(gate)?;
         let store = runtime.store().map_err(|error| error.to_string())?;
         let run = store.run(gate.run).map_err(|error| error.to_string())?;
-        if !self.shared.all_runs && run.actor != place.caller.actor {
+        if !self.shared.options.all_runs && run.actor != place.caller.actor {
             return Err(format!("question {} belongs to a run of another client", gate.id));
         }
         let token = lobster_runtime::engine::gate_token(&store, &gate).map_err(|error| error.to_string())?;
         let question = gate.question.as_object().cloned().unwrap_or_default();
         let others = self.who_else(&gate, &view);
-        Ok(OpenGate {
-            others,
-            place: gate.path.to_string(),
-            id: gate.id,
-            run: gate.run,
-            token,
-            question,
-            view,
-        })
+        Ok(OpenGate { others, gate, token, question, view })
     }
 
     /// Handles a call of a client of protocol 2026-07-28, which brings its user's answer with the call.
@@ -216,24 +203,24 @@ impl McpServer {
                 return Err(ErrorData::invalid_params(message, None));
             }
         };
-        if self.shared.approvals != Approvals::Elicit || !gates::can_ask(context) {
+        if self.shared.options.approvals != Approvals::Elicit || !gates::can_ask(context) {
             let note = format!("this server did not ask the client; {OPEN}");
             return Ok(Brought::Done(self.not_approved(&open, &note, &place).into()));
         }
         if let Some(who) = &open.others {
             return Ok(Brought::Done(self.not_approved(&open, who, &place).into()));
         }
-        let asked = match gates::brought_answer(&open.question, &open.place, responses) {
+        let asked = match gates::brought_answer(&open.question, &open.gate.path, responses) {
             Some(asked) => asked,
             // An answer to another question, or none: ask again.
-            None => gates::ask_user(&open.question, &open.to_shown(), context, &open.token).await,
+            None => open.ask_user(context).await,
         };
         Ok(match asked {
             ClientAnswer::Answered(reply) => {
                 let (_, user) = answer_authors(&place);
                 let work = Work::Resume(ResumeRequest { gate, reply, author: Some(user) });
-                let limits = CallLimits { time: self.shared.default_time, answer: call::MAX_ANSWER };
-                Brought::Work(open.run, Prepared { work, place, limits, entry })
+                let limits = CallLimits { time: self.shared.options.timeout, answer: call::MAX_ANSWER };
+                Brought::Work(open.gate.run, Prepared { work, place, limits, entry })
             }
             ClientAnswer::Later(result) => Brought::Done((*result).into()),
             ClientAnswer::Open(note) => Brought::Done(self.left_open(&open, &note).into()),
@@ -258,17 +245,14 @@ fn answer_authors(place: &CallPlace) -> (Author, Author) {
 struct OpenGate {
     /// The reason why the client's user cannot answer.
     others: Option<String>,
-    /// The path of the question in the run.
-    place: String,
-    id: String,
-    run: RunId,
+    gate: Gate,
     token: String,
     question: Map<String, Value>,
     view: QuestionView,
 }
 
 impl OpenGate {
-    fn to_shown(&self) -> ShownQuestion<'_> {
-        ShownQuestion { view: &self.view, run: self.run.short_id(), gate: &self.id, place: &self.place }
+    async fn ask_user(&self, context: &RequestContext<RoleServer>) -> ClientAnswer {
+        gates::ask_user(&self.question, (&self.gate, &self.view), context, &self.token).await
     }
 }

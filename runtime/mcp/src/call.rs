@@ -94,10 +94,10 @@ pub(super) struct CallAnswer {
 }
 
 impl CallAnswer {
-    /// A failure before anything has run.
-    pub(super) fn failed(code: Code, message: String) -> Self {
-        let envelope = Envelope::Failed(Failure::new(code, message)).to_value().unwrap_or(Value::Null);
-        Self { run: None, envelope, changed: false }
+    /// A failure; without a run, nothing has run.
+    pub(super) fn failed(run: Option<RunId>, failure: Failure) -> Self {
+        let envelope = Envelope::Failed(failure).to_value().unwrap_or(Value::Null);
+        Self { run, envelope, changed: false }
     }
 
     /// The request to a person, if the run stopped at one.
@@ -254,7 +254,9 @@ pub(super) async fn run(
             }
         },
     };
-    done.unwrap_or_else(|error| CallAnswer::failed(Code::Failed, format!("lobster broke off: {error}")))
+    done.unwrap_or_else(|error| {
+        CallAnswer::failed(None, Failure::new(Code::Failed, format!("lobster broke off: {error}")))
+    })
 }
 
 /// The directory and the caller of a call.

@@ -23,6 +23,7 @@ use lobster_serve::workflows::Content;
 use rmcp::model::{MetaObject, Tool};
 use serde_json::{Map, Value, json};
 
+use super::Options;
 use super::builtin::{self, BuiltinTool};
 use super::call;
 use super::hints::{self, Reach};
@@ -33,17 +34,6 @@ pub(super) const DIGEST: &str = "lobster/digest";
 
 /// Longest name of a tool; some model interfaces accept no more.
 const MAX_NAME: usize = 64;
-
-/// Sources of tools.
-#[derive(Clone, Default)]
-pub(super) struct Sources {
-    pub(super) workflows: Vec<PathBuf>,
-    pub(super) components: Vec<PathBuf>,
-    /// True if the tool `run` exists, which runs text written by the caller.
-    pub(super) run: bool,
-    /// The registered workflows of a service, which replace all other sources.
-    pub(super) registered: Option<Service>,
-}
 
 /// The program of a tool.
 #[derive(Clone)]
@@ -119,32 +109,27 @@ fn with_time_limit<T>(runtime: &Runtime, call_time: Option<Duration>, read: impl
 }
 
 impl Catalogue {
-    /// Reads the directories. Loading a file may take as long as a call.
-    pub(super) fn read_directories(
-        runtime: &Runtime,
-        sources: &Sources,
-        call_time: Option<Duration>,
-    ) -> Self {
+    /// Reads the directories, or the registered workflows of a service. Loading a file may take as long as a call.
+    pub(super) fn read_tools(runtime: &Runtime, options: &Options, registered: Option<&Service>) -> Self {
         let mut catalogue = Self::default();
-        let builtins =
-            if sources.registered.is_some() { &BuiltinTool::OF_SERVICE[..] } else { &BuiltinTool::OWN };
-        for builtin in builtins.iter().copied().filter(|one| *one != BuiltinTool::Run || sources.run) {
+        let builtins = if registered.is_some() { &BuiltinTool::OF_SERVICE[..] } else { &BuiltinTool::OWN };
+        for builtin in builtins.iter().copied().filter(|one| *one != BuiltinTool::Run || options.run) {
             let (tool, reach) = builtin::listed_tool(builtin);
             let runs = Digest::of_bytes(builtin.name().as_bytes());
             catalogue.add_tool(tool, reach, ToolProgram::Builtin(builtin), runs, None);
         }
-        if let Some(service) = &sources.registered {
+        if let Some(service) = registered {
             catalogue.add_registered(service);
         }
-        for dir in &sources.workflows {
+        for dir in &options.workflows {
             for file in catalogue.tool_files(dir, has_workflow_extension) {
-                with_time_limit(runtime, call_time, |runtime| catalogue.add_workflow(runtime, file));
+                with_time_limit(runtime, options.timeout, |runtime| catalogue.add_workflow(runtime, file));
             }
         }
-        for dir in &sources.components {
+        for dir in &options.components {
             let is_wasm = |path: &Path| path.extension().is_some_and(|extension| extension == "wasm");
             for file in catalogue.tool_files(dir, is_wasm) {
-                with_time_limit(runtime, call_time, |runtime| catalogue.add_component(runtime, file));
+                with_time_limit(runtime, options.timeout, |runtime| catalogue.add_component(runtime, file));
             }
         }
         let all: BTreeMap<&String, String> =
@@ -154,8 +139,8 @@ impl Catalogue {
     }
 
     /// True if a file or directory has changed since it was read, or another version is registered.
-    pub(super) fn is_stale(&self, sources: &Sources) -> bool {
-        if let Some(service) = &sources.registered {
+    pub(super) fn is_stale(&self, registered: Option<&Service>) -> bool {
+        if let Some(service) = registered {
             return service.list_workflows().ok().is_some_and(|all| Some(versions_of(&all)) != self.versions);
         }
         self.stamps.iter().any(|(path, stamp)| stamp_of(path) != *stamp)

@@ -13,7 +13,7 @@ use rmcp::transport::streamable_http_server::session::local::LocalSessionManager
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 
 use super::server::McpServer;
-use super::sessions::{HeldBody, Sessions};
+use super::sessions::Sessions;
 
 pub(super) type Body = http_body_util::combinators::BoxBody<Bytes, Infallible>;
 
@@ -39,7 +39,7 @@ impl Endpoint {
             Sessions::record_server(&session);
             Ok(server)
         };
-        let service = StreamableHttpService::new(made, sessions.manager(), config);
+        let service = StreamableHttpService::new(made, Arc::clone(&sessions.manager), config);
         Self { service, sessions }
     }
 
@@ -60,9 +60,7 @@ impl Endpoint {
             && !self.sessions.is_of(id, owner.as_deref())
         {
             // The same answer as for an unknown session.
-            let mut unknown = Response::new(Full::new(Bytes::from_static(b"Session not found")).boxed());
-            *unknown.status_mut() = StatusCode::NOT_FOUND;
-            return unknown;
+            return plain_response(StatusCode::NOT_FOUND, "Session not found");
         }
         let held = session.as_deref().and_then(|id| self.sessions.hold_open(id));
         if let Some(id) = session.as_deref().filter(|_| request.method() == Method::DELETE) {
@@ -72,10 +70,21 @@ impl Endpoint {
         if let (None, Some(cancel), Some(id)) = (session, made, session_of(response.headers())) {
             self.sessions.add_session(&id, cancel, owner);
         }
-        response.map(|body| HeldBody { body, _held: held }.boxed())
+        // The request is being answered until its body was sent.
+        let holding = move |never: Infallible| {
+            let _ = &held;
+            never
+        };
+        response.map(|body| body.map_err(holding).boxed())
     }
 }
 
 fn session_of(headers: &HeaderMap) -> Option<String> {
     headers.get(SESSION)?.to_str().ok().map(str::to_owned)
+}
+
+pub(super) fn plain_response(status: StatusCode, text: &'static str) -> Response<Body> {
+    let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())).boxed());
+    *response.status_mut() = status;
+    response
 }

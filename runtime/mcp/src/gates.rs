@@ -7,6 +7,7 @@ use std::time::Duration;
 use lobster_runtime::engine::QuestionView;
 use lobster_runtime::replay::Reply;
 use lobster_runtime::replay::place::step_id;
+use lobster_runtime::store::Gate;
 use rmcp::RoleServer;
 use rmcp::model::{
     ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema, InputRequest,
@@ -49,15 +50,6 @@ const PATIENCE: Duration = Duration::from_secs(30 * 60);
 /// Longest text that a client is asked to show, in bytes.
 const MAX_MESSAGE: usize = 8 << 10;
 
-/// A question for the client's user.
-pub(super) struct ShownQuestion<'a> {
-    pub(super) view: &'a QuestionView,
-    pub(super) run: String,
-    pub(super) gate: &'a str,
-    /// The path of the question in the run.
-    pub(super) place: &'a str,
-}
-
 /// The outcome of asking.
 pub(super) enum ClientAnswer {
     Answered(Reply),
@@ -78,7 +70,7 @@ pub(super) fn can_ask(context: &RequestContext<RoleServer>) -> bool {
 /// Asks the client's user a question.
 pub(super) async fn ask_user(
     question: &Map<String, Value>,
-    view: &ShownQuestion<'_>,
+    (gate, view): (&Gate, &QuestionView),
     context: &RequestContext<RoleServer>,
     state: &str,
 ) -> ClientAnswer {
@@ -89,12 +81,12 @@ pub(super) async fn ask_user(
     };
     let params = ElicitRequestParams::FormElicitationParams {
         meta: None,
-        message: full_message(view.view, &view.run, view.gate),
+        message: full_message(view, gate),
         requested_schema: form.schema,
     };
     if context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28) {
         let request = InputRequest::Elicitation(ElicitRequest::new(params));
-        let requests = BTreeMap::from([(name_of_question(view.place).into_owned(), request)]);
+        let requests = BTreeMap::from([(name_of_question(&gate.path).into_owned(), request)]);
         let result = InputRequiredResult::new(Some(requests), Some(state.to_owned()));
         return ClientAnswer::Later(Box::new(result));
     }
@@ -115,14 +107,10 @@ pub(super) fn brought_answer(
     responses: Option<&BTreeMap<String, Value>>,
 ) -> Option<ClientAnswer> {
     let answer = responses?.get(&*name_of_question(place))?;
-    Some(read_answer(question, answer))
-}
-
-fn read_answer(question: &Map<String, Value>, answer: &Value) -> ClientAnswer {
-    match serde_json::from_value::<ElicitResult>(answer.clone()) {
+    Some(match serde_json::from_value::<ElicitResult>(answer.clone()) {
         Ok(answer) => interpret_answer(question, answer),
         Err(error) => ClientAnswer::Open(format!("the answer cannot be read: {error}; {OPEN}")),
-    }
+    })
 }
 
 fn interpret_answer(question: &Map<String, Value>, answer: ElicitResult) -> ClientAnswer {
@@ -169,14 +157,15 @@ fn simple_form(question: &Map<String, Value>) -> Option<Form> {
 
 /// True if a client's form cannot show every command of the question and every step after it: a person must not
 /// approve them without seeing them.
-pub(super) fn hides_commands(view: &QuestionView, run: &str, gate: &str) -> bool {
-    !question::shows_commands(view, &full_message(view, run, gate))
+pub(super) fn hides_commands(view: &QuestionView, gate: &Gate) -> bool {
+    !question::shows_commands(view, &full_message(view, gate))
 }
 
 /// The whole question, as at a terminal, short enough to be read.
-fn full_message(view: &QuestionView, run: &str, gate: &str) -> String {
-    let all = format!("`lobster approvals show {gate}` shows all");
-    format!("{}\n\n(lobster run {run}; {all})", question::clipped_text(view, MAX_MESSAGE, &all))
+fn full_message(view: &QuestionView, gate: &Gate) -> String {
+    let all = format!("`lobster approvals show {}` shows all", gate.id);
+    let text = question::clipped_text(view, MAX_MESSAGE, &all);
+    format!("{text}\n\n(lobster run {}; {all})", gate.run.short_id())
 }
 
 #[cfg(test)]

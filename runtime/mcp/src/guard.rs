@@ -7,20 +7,8 @@ use lobster_runtime::language::pipeline::{self, Pipeline, StageCall};
 use lobster_runtime::runtime::{Runtime, workflow_file};
 use lobster_runtime::stage::StageKind;
 
+use super::Options;
 use super::builtin::RunArgs;
-
-/// Limits of `run` in addition to the policy.
-#[derive(Clone, Debug)]
-pub(super) struct Guard {
-    /// The directory that calls cannot leave.
-    pub(super) root: PathBuf,
-    /// Directories of the operator's workflows.
-    pub(super) workflows: Vec<PathBuf>,
-    /// Directories of the operator's components.
-    pub(super) components: Vec<PathBuf>,
-    /// Pipeline commands that act in this process and are allowed under a policy.
-    pub(super) allowed: Vec<String>,
-}
 
 /// An accepted request of `run`.
 pub(super) enum AgentRequest {
@@ -28,7 +16,8 @@ pub(super) enum AgentRequest {
     File(PathBuf),
 }
 
-impl Guard {
+/// Limits of `run` in addition to the policy.
+impl Options {
     /// Resolves the directory of a call.
     pub(super) fn resolve_cwd(&self, given: Option<&str>) -> Result<PathBuf, String> {
         let Some(given) = given.filter(|cwd| !cwd.trim().is_empty()) else { return Ok(self.root.clone()) };

@@ -90,12 +90,8 @@ impl History {
         Ok(shown)
     }
 
-    /// True if a question of the run is open; the run may also wait for a time or an event.
-    pub(super) fn has_open_approval(&self, run: &RunSummary) -> Result<bool, String> {
-        Ok(self.open_gate(run)?.is_some())
-    }
-
-    fn open_gate(&self, run: &RunSummary) -> Result<Option<Gate>, String> {
+    /// The newest open question of the run.
+    pub(super) fn open_gate(&self, run: &RunSummary) -> Result<Option<Gate>, String> {
         let open = GateFilter { status: Some(GateStatus::Open), run: Some(run.id), limit: 1 };
         Ok(self.store.list_approvals(&open).map_err(|error| error.to_string())?.into_iter().next())
     }

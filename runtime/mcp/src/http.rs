@@ -9,8 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::{HeaderMap, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt, Full};
-use hyper::body::{Bytes, Incoming};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -23,7 +22,7 @@ use rmcp::transport::streamable_http_server::StreamableHttpServerConfig;
 use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::endpoint::{Body, Endpoint};
+use super::endpoint::{Body, Endpoint, plain_response};
 use super::listen::Listener;
 use super::server::McpServer;
 use super::shared::Shared;
@@ -234,20 +233,13 @@ impl Options {
 
     /// Prints on stderr how clients connect.
     fn announce_address(&self, listener: &Listener, say: fn(&str)) -> Result<(), Failure> {
-        let url = match (listener, &self.place) {
-            (Listener::Port(listener), _) => {
-                format!("http://{}{PATH}", listener.local_addr().map_err(work_failure)?)
-            }
-            (Listener::Socket { .. }, ListenPlace::Socket(path)) => {
-                let path = path.display();
-                say(&format!("lobster mcp listens on unix:{path}"));
-                say(&format!(
-                    "clients call http://localhost{PATH} over it, as with curl --unix-socket {path}"
-                ));
-                return Ok(());
-            }
-            (Listener::Socket { .. }, ListenPlace::Port(_)) => return Ok(()),
-        };
+        if let ListenPlace::Socket(path) = &self.place {
+            let path = path.display();
+            say(&format!("lobster mcp listens on unix:{path}"));
+            say(&format!("clients call http://localhost{PATH} over it, as with curl --unix-socket {path}"));
+        }
+        let Listener::Port(listener) = listener else { return Ok(()) };
+        let url = format!("http://{}{PATH}", listener.local_addr().map_err(work_failure)?);
         say(&format!("lobster mcp listens on {url}"));
         match &self.token {
             ClientToken::Given(_) => {}
@@ -270,11 +262,8 @@ impl Options {
 
 /// Serves until `cancel` is cancelled.
 pub(super) async fn serve(shared: Arc<Shared>, options: Options, cancel: CancelToken) -> Result<(), Failure> {
-    let listener = match &options.place {
-        ListenPlace::Port(address) => Listener::bind_port(*address).await?,
-        ListenPlace::Socket(path) => Listener::bind_socket(path)?,
-    };
-    options.announce_address(&listener, shared.say)?;
+    let listener = Listener::bind(&options.place).await?;
+    options.announce_address(&listener, shared.options.say)?;
     let config = options.transport_config();
     let ending = config.cancellation_token.clone();
     let of_session = cancel.clone();
@@ -410,12 +399,6 @@ fn token_of(headers: &HeaderMap) -> Option<Digest> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = value.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| Digest::of_bytes(token.trim().as_bytes()))
-}
-
-fn plain_response(status: StatusCode, text: &'static str) -> Response<Body> {
-    let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())).boxed());
-    *response.status_mut() = status;
-    response
 }
 
 #[cfg(test)]

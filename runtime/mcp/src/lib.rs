@@ -48,13 +48,18 @@ const LAST_CALLS: Duration = Duration::from_secs(15);
 
 /// The options of a server.
 pub struct Options {
+    /// Directories of the operator's workflows.
     pub workflows: Vec<PathBuf>,
+    /// Directories of the operator's components.
     pub components: Vec<PathBuf>,
-    /// True if the tool `run` exists.
+    /// True if the tool `run` exists, which runs text written by the caller.
     pub run: bool,
+    /// Pipeline commands that act in this process and are allowed under a policy.
     pub allowed: Vec<String>,
+    /// The directory that calls cannot leave.
     pub root: PathBuf,
     pub approvals: Approvals,
+    /// Time limit of calls that name none: of `run`, and of typed tools.
     pub timeout: Option<Duration>,
     /// True if agents see and answer runs that others started.
     pub all_runs: bool,
@@ -68,11 +73,13 @@ pub struct Options {
 /// If the store cannot be used, the address cannot be listened on, or the client breaks the protocol.
 pub fn serve(runtime: Runtime, options: Options, http: Option<http::Options>) -> Result<(), Failure> {
     let cancel = runtime.cancel().clone();
-    let shared = build_shared(runtime, options)?;
+    // Opens the store before the first call, so that its errors appear at the start.
+    runtime.store()?;
+    let shared = Arc::new(shared::Shared::new(runtime, options, None));
     let tokio = tokio_runtime()?;
     let result = tokio.block_on(async {
         let session = cancel.child_token();
-        let folders = tokio::spawn(Arc::clone(&shared).watch_folders());
+        let folders = tokio::spawn(Arc::clone(&shared).watch_tools());
         let result = match http {
             None => serve_stdio(Arc::clone(&shared), &session).await,
             Some(http) => http::serve(Arc::clone(&shared), http, session.clone()).await,
@@ -109,32 +116,6 @@ async fn serve_stdio(shared: Arc<shared::Shared>, session: &CancelToken) -> Resu
     // Calls that are ending still answer.
     let _ = tokio::time::timeout(LAST_CALLS, waiting).await;
     Ok(())
-}
-
-fn build_shared(runtime: Runtime, options: Options) -> Result<Arc<shared::Shared>, Failure> {
-    // Opens the store before the first call, so that its errors appear at the start.
-    runtime.store()?;
-    let sources = catalogue::Sources {
-        workflows: options.workflows.clone(),
-        components: options.components.clone(),
-        run: options.run,
-        registered: None,
-    };
-    let guard = guard::Guard {
-        root: options.root,
-        workflows: options.workflows,
-        components: options.components,
-        allowed: options.allowed,
-    };
-    Ok(Arc::new(shared::Shared::new(
-        runtime,
-        sources,
-        guard,
-        options.approvals,
-        options.timeout,
-        options.all_runs,
-        options.say,
-    )))
 }
 
 fn tokio_runtime() -> Result<tokio::runtime::Runtime, Failure> {

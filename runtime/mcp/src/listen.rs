@@ -1,13 +1,12 @@
 //! Listeners for clients: a port, or a socket file that only this user can reach.
 
 use std::io;
-use std::net::SocketAddr;
-use std::path::Path;
 
 use lobster_serve::net::SocketListener;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 
+use super::http::ListenPlace;
 use crate::work_failure;
 use lobster_runtime::envelope::Failure;
 
@@ -22,17 +21,19 @@ pub(super) trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
 impl Listener {
-    pub(super) async fn bind_port(address: SocketAddr) -> Result<Self, Failure> {
-        let listener = TcpListener::bind(address).await;
-        listener.map(Self::Port).map_err(|error| work_failure(format!("cannot listen on {address}: {error}")))
-    }
-
-    /// A socket file in a directory that no other user can enter.
-    pub(super) fn bind_socket(path: &Path) -> Result<Self, Failure> {
-        let listener = SocketListener::bind(path, &[]);
-        listener
-            .map(Self::Socket)
-            .map_err(|why| work_failure(format!("cannot listen on {}: {why}", path.display())))
+    pub(super) async fn bind(place: &ListenPlace) -> Result<Self, Failure> {
+        match place {
+            ListenPlace::Port(address) => {
+                let failed = |error: io::Error| work_failure(format!("cannot listen on {address}: {error}"));
+                TcpListener::bind(*address).await.map(Self::Port).map_err(failed)
+            }
+            // A socket file in a directory that no other user can enter.
+            ListenPlace::Socket(path) => {
+                let failed =
+                    |why: String| work_failure(format!("cannot listen on {}: {why}", path.display()));
+                SocketListener::bind(path, &[]).map(Self::Socket).map_err(failed)
+            }
+        }
     }
 
     /// The next connection of a permitted client.

@@ -1,6 +1,5 @@
 //! The server for all transports: lists tools and runs them.
 
-use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -9,6 +8,7 @@ use lobster_runtime::cancel::CancelToken;
 use lobster_runtime::code::Code;
 use lobster_runtime::digest::Digest;
 use lobster_runtime::engine::{Author, Caller, TOKEN_MODE};
+use lobster_runtime::envelope::Failure;
 use lobster_runtime::replay::{GateRef, ResumeRequest};
 use lobster_runtime::sync::lock;
 use rmcp::model::{
@@ -109,7 +109,7 @@ impl McpServer {
             "client": client.as_ref().map(|client| json!({"name": client.name, "version": client.version})),
             "tool": tool,
         });
-        if self.shared.approvals == Approvals::Token {
+        if self.shared.options.approvals == Approvals::Token {
             detail["approvals"] = json!(TOKEN_MODE);
         }
         if let Some(agent) = Agent::from_context(context) {
@@ -148,15 +148,16 @@ impl McpServer {
                 return answer.into_result().into();
             };
             match self.ask_user(&question, context).await {
-                ClientAnswer::Answered(reply) => match gate_of(&question) {
-                    Some(gate) => {
-                        let author = Some(Author::of_client(place.caller.actor.as_deref()));
-                        work = Work::Resume(ResumeRequest { gate, reply, author });
-                        // A person's answer must not be lost because other calls are running.
-                        patience = None;
-                    }
-                    None => return answer.into_result().into(),
-                },
+                ClientAnswer::Answered(reply) => {
+                    let Some(token) = question.get("resumeToken").and_then(Value::as_str) else {
+                        return answer.into_result().into();
+                    };
+                    let gate = GateRef::Token(token.to_owned());
+                    let author = Some(Author::of_client(place.caller.actor.as_deref()));
+                    work = Work::Resume(ResumeRequest { gate, reply, author });
+                    // A person's answer must not be lost because other calls are running.
+                    patience = None;
+                }
                 ClientAnswer::Later(result) => return (*result).into(),
                 ClientAnswer::Open(note) => return self.waiting_result(answer, &note).into(),
             }
@@ -214,7 +215,7 @@ impl McpServer {
         cancel: &CancelToken,
     ) -> Result<(CallTurn, Instant), Box<CallAnswer>> {
         let begun = Instant::now();
-        let nothing = |code, message: String| Box::new(CallAnswer::failed(code, message));
+        let nothing = |code, message: String| Box::new(CallAnswer::failed(None, Failure::new(code, message)));
         let over = async {
             match patience {
                 Some(patience) => tokio::time::sleep(patience).await,
@@ -261,7 +262,7 @@ impl McpServer {
             progress: None,
         });
         if let Err(error) = runtime.record_refusal(&format!("mcp {name}"), reason, request) {
-            (self.shared.say)(&format!("warning: a refusal cannot be recorded: {error}"));
+            (self.shared.options.say)(&format!("warning: a refusal cannot be recorded: {error}"));
         }
     }
 
@@ -306,55 +307,48 @@ impl McpServer {
         context: &RequestContext<RoleServer>,
     ) -> CallToolResponse {
         let given = request.arguments;
-        // Invalid requests are recorded as well: they may have asked for something forbidden.
-        let wrong = |message: String| {
-            self.record_refusal(&place, &entry.tool.name, &message, &json!(given));
-            tool_refusal("parse_error", message).into()
-        };
-        match builtin {
-            BuiltinTool::Run => {
-                let args = match builtin::parse_arguments::<RunArgs>(builtin, given.clone()) {
-                    Ok(args) => args,
-                    Err(message) => return wrong(message),
-                };
-                // A client that can ask for the state later needs no time limit.
-                let usual =
-                    (!tasks::are_known_to(context)).then_some(Duration::from_millis(call::TIMEOUT_MS));
-                match self.prepare_run(args, Arc::clone(&entry), &place, usual) {
-                    Ok(call) => self.work_or_task(call, context).await,
-                    Err(message) => {
-                        self.record_refusal(&place, "run", &message, &json!(given));
-                        tool_refusal("refused", message).into()
+        let answered = async {
+            Ok::<CallToolResponse, String>(match builtin {
+                BuiltinTool::Run => {
+                    let args: RunArgs = builtin::parse_arguments(builtin, given.clone())?;
+                    // A client that can ask for the state later needs no time limit.
+                    let usual =
+                        (!tasks::are_known_to(context)).then_some(Duration::from_millis(call::TIMEOUT_MS));
+                    match self.prepare_run(args, Arc::clone(&entry), &place, usual) {
+                        Ok(call) => self.work_or_task(call, context).await,
+                        Err(message) => {
+                            self.record_refusal(&place, "run", &message, &json!(given));
+                            tool_refusal("refused", message).into()
+                        }
                     }
                 }
-            }
-            BuiltinTool::Resume => match builtin::parse_arguments::<ResumeArgs>(builtin, given.clone()) {
-                Ok(args) => self.resume_run(args, entry, place, context).await,
-                Err(message) => wrong(message),
-            },
-            BuiltinTool::Runs => match builtin::parse_arguments::<RunsArgs>(builtin, given.clone()) {
-                Ok(args) => {
-                    self.read_history(place, context, move |history| history.list_runs(&args)).await.into()
+                BuiltinTool::Resume => {
+                    let args: ResumeArgs = builtin::parse_arguments(builtin, given.clone())?;
+                    self.resume_run(args, Arc::clone(&entry), place.clone(), context).await
                 }
-                Err(message) => wrong(message),
-            },
-            BuiltinTool::Show => match builtin::parse_arguments::<ShowArgs>(builtin, given.clone()) {
-                Ok(args) => {
-                    self.read_history(place, context, move |history| history.show_run(&args)).await.into()
+                BuiltinTool::Runs => {
+                    let args: RunsArgs = builtin::parse_arguments(builtin, given.clone())?;
+                    self.read_history(&place, context, move |history| history.list_runs(&args)).await.into()
                 }
-                Err(message) => wrong(message),
-            },
-            BuiltinTool::Cancel => match builtin::parse_arguments::<CancelArgs>(builtin, given.clone()) {
-                Ok(args) => {
+                BuiltinTool::Show => {
+                    let args: ShowArgs = builtin::parse_arguments(builtin, given.clone())?;
+                    self.read_history(&place, context, move |history| history.show_run(&args)).await.into()
+                }
+                BuiltinTool::Cancel => {
+                    let args: CancelArgs = builtin::parse_arguments(builtin, given.clone())?;
                     let cancel = move |history: &history::History| match &history.agent {
                         Some(agent) => agent.cancel_run(&args.run),
                         None => Err("only an agent of the service can call this".to_owned()),
                     };
-                    self.read_history(place, context, cancel).await.into()
+                    self.read_history(&place, context, cancel).await.into()
                 }
-                Err(message) => wrong(message),
-            },
-        }
+            })
+        };
+        answered.await.unwrap_or_else(|message| {
+            // Invalid requests are recorded as well: they may have asked for something forbidden.
+            self.record_refusal(&place, &entry.tool.name, &message, &json!(given));
+            tool_refusal("parse_error", message).into()
+        })
     }
 
     fn prepare_run(
@@ -364,10 +358,10 @@ impl McpServer {
         place: &CallPlace,
         usual: Option<Duration>,
     ) -> Result<Prepared, String> {
-        let guard = &self.shared.guard;
-        let cwd = guard.resolve_cwd(args.cwd.as_deref())?;
+        let options = &self.shared.options;
+        let cwd = options.resolve_cwd(args.cwd.as_deref())?;
         let limits = self.call_limits(args.bounds, usual)?;
-        let work = match guard.check_request(&self.shared.runtime, &args, &cwd)? {
+        let work = match options.check_request(&self.shared.runtime, &args, &cwd)? {
             guard::AgentRequest::Pipeline(text) => Work::Pipeline { text },
             guard::AgentRequest::File(file) => {
                 Work::File { file, args: args.args.unwrap_or_else(|| json!({})), pinned: None }
@@ -383,13 +377,13 @@ impl McpServer {
         if bounds.max_stdout_bytes.is_some_and(|max| max < call::MIN_ANSWER) {
             return Err(format!("maxStdoutBytes must be at least {}", call::MIN_ANSWER));
         }
-        let time = bounds.timeout_ms.map(Duration::from_millis).or(self.shared.default_time).or(usual);
+        let time = bounds.timeout_ms.map(Duration::from_millis).or(self.shared.options.timeout).or(usual);
         Ok(CallLimits { time, answer: bounds.max_stdout_bytes.unwrap_or(call::MAX_ANSWER) })
     }
 
     async fn read_history(
         &self,
-        place: CallPlace,
+        place: &CallPlace,
         context: &RequestContext<RoleServer>,
         look: impl FnOnce(&history::History) -> Result<Value, String> + Send + 'static,
     ) -> CallToolResult {
@@ -397,7 +391,7 @@ impl McpServer {
             Ok(store) => store,
             Err(error) => return tool_refusal("runtime_error", error.to_string()),
         };
-        let of = place.caller.actor.filter(|_| !self.shared.all_runs);
+        let of = place.caller.actor.clone().filter(|_| !self.shared.options.all_runs);
         let history = history::History { store, of, agent: Agent::from_context(context) };
         let done = tokio::task::spawn_blocking(move || look(&history)).await;
         match done {
@@ -419,10 +413,6 @@ pub(super) struct Prepared {
 enum Refused {
     Unknown(String),
     Changed(Arc<CatalogueEntry>, String),
-}
-
-fn gate_of(question: &Map<String, Value>) -> Option<GateRef> {
-    question.get("resumeToken").and_then(Value::as_str).map(|token| GateRef::Token(token.to_owned()))
 }
 
 /// A client's name for the history: its own statement, short and on one line.
@@ -457,7 +447,7 @@ impl ServerHandler for McpServer {
         let digest = catalogue.digest.map(|digest| digest.to_string()).unwrap_or_default();
         let capabilities =
             ServerCapabilities::builder().enable_tools().enable_tool_list_changed().enable_tasks().build();
-        let answers = match self.shared.approvals {
+        let answers = match self.shared.options.approvals {
             Approvals::Elicit => "A run that needs an approval asks the user through the client.",
             Approvals::Token => {
                 "A run that needs an approval answers `needs_approval`: ask the user, then call `resume` with \
@@ -503,7 +493,7 @@ impl ServerHandler for McpServer {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let caller = self.identify_caller(&context, &request.name);
-        let place = CallPlace { cwd: self.shared.guard.root.clone(), caller };
+        let place = CallPlace { cwd: self.shared.options.root.clone(), caller };
         // If others no longer see this store, nothing is read from it or done with it.
         if let Err(error) = self.shared.runtime.store().and_then(|store| store.check_identity()) {
             return Ok(tool_refusal("runtime_error", error.to_string()).into());
@@ -544,7 +534,7 @@ impl ServerHandler for McpServer {
                 return Ok(tool_refusal("parse_error", message).into());
             }
         };
-        let time = self.shared.default_time.or(is_start.then_some(service::PATIENCE));
+        let time = self.shared.options.timeout.or(is_start.then_some(service::PATIENCE));
         let limits = CallLimits { time, answer: call::MAX_ANSWER };
         Ok(self.work_or_task(Prepared { work, place, limits, entry }, &context).await)
     }
@@ -571,7 +561,7 @@ impl ServerHandler for McpServer {
                 message = format!("{message}: {error}");
             }
             let place = CallPlace {
-                cwd: self.shared.guard.root.clone(),
+                cwd: self.shared.options.root.clone(),
                 caller: self.identify_caller(&context, "tools/call"),
             };
             self.record_refusal(&place, "tools/call", &message, &params);
@@ -661,9 +651,5 @@ impl ServerHandler for McpServer {
                 }
             }
         }
-    }
-
-    fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
-        Cow::Borrowed(ProtocolVersion::KNOWN_VERSIONS)
     }
 }

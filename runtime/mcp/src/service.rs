@@ -29,12 +29,12 @@ use rmcp::service::RequestContext;
 use rmcp::transport::streamable_http_server::StreamableHttpServerConfig;
 use serde_json::{Value, json};
 
+use super::Options;
 use super::builtin::BuiltinTool;
 use super::call::CallAnswer;
-use super::catalogue::{Sources, ToolProgram};
+use super::catalogue::ToolProgram;
 use super::endpoint::{Body, Endpoint};
 use super::gates::Approvals;
-use super::guard::Guard;
 use super::history::History;
 use super::http::SESSION_IDLE;
 use super::server::McpServer;
@@ -69,11 +69,19 @@ impl Front {
             notes: Box::new(|line| tracing::warn!("{line}")),
             progress: None,
         });
-        let registered = Some(runtime.store()?.service()?);
-        let root = runtime.state_dir().to_owned();
-        let sources = Sources { registered, ..Sources::default() };
-        let guard = Guard { root, workflows: Vec::new(), components: Vec::new(), allowed: Vec::new() };
-        let shared = Arc::new(Shared::new(runtime, sources, guard, Approvals::Operator, None, false, say));
+        let registered = runtime.store()?.service()?;
+        let options = Options {
+            workflows: Vec::new(),
+            components: Vec::new(),
+            run: false,
+            allowed: Vec::new(),
+            root: runtime.state_dir().to_owned(),
+            approvals: Approvals::Operator,
+            timeout: None,
+            all_runs: false,
+            say,
+        };
+        let shared = Arc::new(Shared::new(runtime, options, Some(registered)));
         // The service has already checked the host name and the origin.
         let config = StreamableHttpServerConfig::default()
             .disable_allowed_hosts()
@@ -91,7 +99,7 @@ impl Front {
     fn look_after(&self) {
         if !self.is_looked_after.swap(true, Ordering::Relaxed) {
             tokio::spawn(self.endpoint.sweep_abandoned());
-            tokio::spawn(Arc::clone(&self.shared).watch_registered());
+            tokio::spawn(Arc::clone(&self.shared).watch_tools());
         }
     }
 }
@@ -208,7 +216,7 @@ pub(super) async fn run(
     let run = match run_blocking(move || queue_run(wanted, detail)).await {
         Ok(Some(run)) => run,
         Ok(None) => return CallAnswer { run: None, envelope: Value::Null, changed: true },
-        Err(failure) => return failed_answer(None, failure),
+        Err(failure) => return CallAnswer::failed(None, failure),
     };
     let begun = Instant::now();
     let mut told = 0;
@@ -218,7 +226,7 @@ pub(super) async fn run(
         let (looking, after) = (agent.clone(), progress.is_some().then_some(told));
         let look = match run_blocking(move || poll_run(&looking, run, after)).await {
             Ok(look) => look,
-            Err(failure) => return failed_answer(Some(run), failure),
+            Err(failure) => return CallAnswer::failed(Some(run), failure),
         };
         if let Some(progress) = &progress {
             told = report_events(&**progress, &look.events, told);
@@ -250,11 +258,6 @@ async fn run_blocking<T: Send + 'static>(
 ) -> Result<T, Failure> {
     let broken = |error| Err(Failure::new(Code::Failed, format!("lobster broke off: {error}")));
     tokio::task::spawn_blocking(work).await.unwrap_or_else(broken)
-}
-
-fn failed_answer(run: Option<RunId>, failure: Failure) -> CallAnswer {
-    let envelope = Envelope::Failed(failure).to_value().unwrap_or(Value::Null);
-    CallAnswer { run, envelope, changed: false }
 }
 
 fn still_going(run: RunId, stands: &'static str) -> CallAnswer {
@@ -295,17 +298,15 @@ fn poll_run(agent: &Agent, run: RunId, after: Option<u64>) -> Result<Look, Failu
         Ok(summary) => summary,
         Err(StoreError::UnknownRun(_)) => {
             let start = agent.app.service.start_of(run).map_err(|error| store_failure(&error))?;
-            return match start.filter(|start| start.state.is_over()) {
-                None => Ok(Look { envelope: None, stands: "queued", events: Vec::new() }),
-                Some(start) => {
+            let over = start.filter(|start| start.state.is_over()).map(|start| match start.state {
+                StartState::Withdrawn => Envelope::Cancelled,
+                _ => {
                     let why = start.why.unwrap_or_else(|| "the run did not begin".to_owned());
-                    let envelope = match start.state {
-                        StartState::Withdrawn => Envelope::Cancelled,
-                        _ => Envelope::Failed(Failure::new(Code::Failed, why)),
-                    };
-                    Ok(Look { envelope: envelope.to_value().ok(), stands: "queued", events: Vec::new() })
+                    Envelope::Failed(Failure::new(Code::Failed, why))
                 }
-            };
+            });
+            let envelope = over.and_then(|envelope| envelope.to_value().ok());
+            return Ok(Look { envelope, stands: "queued", events: Vec::new() });
         }
         Err(error) => return Err(store_failure(&error)),
     };
@@ -326,15 +327,9 @@ fn envelope_of(agent: &Agent, summary: &RunSummary) -> Result<Option<Value>, Str
     let history = || History { store: shop.clone(), of: None, agent: None };
     match summary.status {
         RunStatus::Running => Ok(None),
-        RunStatus::Ok => history().run_envelope(summary).map(Some),
-        RunStatus::Waiting => {
-            let history = history();
-            if history.has_open_approval(summary)? {
-                history.run_envelope(summary).map(Some)
-            } else {
-                Ok(None)
-            }
-        }
+        // It may also wait for a time or an event.
+        RunStatus::Waiting if history().open_gate(summary)?.is_none() => Ok(None),
+        RunStatus::Ok | RunStatus::Waiting => history().run_envelope(summary).map(Some),
         RunStatus::Cancelled => Ok(Envelope::Cancelled.to_value().ok()),
         RunStatus::Failed => {
             let last = shop.events_after(summary.id, summary.records.saturating_sub(1), 1).map_err(text)?;

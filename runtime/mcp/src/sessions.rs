@@ -6,12 +6,9 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use hyper::body::{Body, Bytes, Frame, SizeHint};
 use lobster_runtime::cancel::{CancelReason, CancelToken};
 use lobster_runtime::sync::lock;
 use rmcp::transport::streamable_http_server::session::local::{LocalSessionManager, SessionConfig};
@@ -24,7 +21,7 @@ tokio::task_local! {
 
 /// All sessions of a server.
 pub(super) struct Sessions {
-    manager: Arc<LocalSessionManager>,
+    pub(super) manager: Arc<LocalSessionManager>,
     known: Mutex<HashMap<String, Known>>,
     idle: Duration,
     /// Time between two looks for silent sessions.
@@ -52,10 +49,6 @@ impl Sessions {
         let mut manager = LocalSessionManager::default();
         manager.session_config = config;
         Self { manager: Arc::new(manager), known: Mutex::default(), idle, pause: PAUSE }
-    }
-
-    pub(super) fn manager(&self) -> Arc<LocalSessionManager> {
-        Arc::clone(&self.manager)
     }
 
     /// Notes that a server was made, for the session that may begin with it.
@@ -128,32 +121,6 @@ impl Drop for HeldSession {
             known.under_way = known.under_way.saturating_sub(1);
             known.since = Instant::now();
         }
-    }
-}
-
-/// A body that is being sent, with the request that it answers.
-pub(super) struct HeldBody<B> {
-    pub(super) body: B,
-    pub(super) _held: Option<HeldSession>,
-}
-
-impl<B: Body<Data = Bytes> + Unpin> Body for HeldBody<B> {
-    type Data = Bytes;
-    type Error = B::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 

@@ -26,7 +26,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::answers::Brought;
-use super::call::{self, CallPlace, tool_refusal};
+use super::call::{self, CallAnswer, CallPlace, tool_refusal};
 use super::catalogue::CatalogueEntry;
 use super::history::History;
 use super::server::{McpServer, Prepared};
@@ -60,8 +60,6 @@ pub(super) struct Tasks {
 /// A task of this server.
 struct Live {
     id: String,
-    /// The actor who may ask for it.
-    actor: Option<String>,
     created_ms: i64,
     cancel: CancelToken,
     place: CallPlace,
@@ -175,7 +173,6 @@ impl McpServer {
         call.place.caller.detail[HANDLE] = json!(id);
         let live = Arc::new(Live {
             id,
-            actor: call.place.caller.actor.clone(),
             created_ms: now_ms(),
             cancel: self.shared.ending.child_token(),
             place: call.place.clone(),
@@ -236,17 +233,18 @@ impl McpServer {
         context: &RequestContext<RoleServer>,
     ) -> Result<DetailedTask, ErrorData> {
         let actor = self.identify_caller(context, "tasks").actor;
-        if let Some(live) = self.shared.tasks.find_task(&id, &actor, self.shared.all_runs) {
+        if let Some(live) = self.find_live(&id, &actor) {
             return Ok(live.to_detailed());
         }
         let (shared, wanted, agent) = (Arc::clone(&self.shared), id.clone(), Agent::from_context(context));
-        let found = tokio::task::spawn_blocking(move || recorded_task(&shared, &wanted, actor, agent)).await;
-        match found {
-            Ok(Ok(Some(task))) => Ok(task),
-            Ok(Ok(None)) => Err(unknown_task(&id)),
-            Ok(Err(message)) => Err(ErrorData::internal_error(message, None)),
-            Err(error) => Err(ErrorData::internal_error(error.to_string(), None)),
-        }
+        let found = read_record(move || recorded_task(&shared, &wanted, actor, agent)).await?;
+        found.ok_or_else(|| unknown_task(&id))
+    }
+
+    /// A task in memory, if this caller may ask for it.
+    fn find_live(&self, id: &str, actor: &Option<String>) -> Option<Arc<Live>> {
+        let live = lock(&self.shared.tasks.live).get(id).cloned()?;
+        (self.shared.options.all_runs || live.place.caller.actor == *actor).then_some(live)
     }
 
     /// Handles `tasks/update`: the user's answers to the task's questions.
@@ -257,8 +255,7 @@ impl McpServer {
         context: &RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
         let actor = self.identify_caller(context, "tasks").actor;
-        let live =
-            self.shared.tasks.find_task(id, &actor, self.shared.all_runs).ok_or_else(|| unknown_task(id))?;
+        let live = self.find_live(id, &actor).ok_or_else(|| unknown_task(id))?;
         let mut asked = None;
         live.state.send_if_modified(|state| match state {
             State::Asks(question) => {
@@ -289,7 +286,7 @@ impl McpServer {
         context: &RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
         let actor = self.identify_caller(context, "tasks").actor;
-        let live = self.shared.tasks.find_task(&id, &actor, self.shared.all_runs);
+        let live = self.find_live(&id, &actor);
         if let Some(live) = &live
             && !live.is_over()
         {
@@ -297,9 +294,9 @@ impl McpServer {
         }
         // A run that waits for an answer has no process to cancel.
         let (shared, wanted, agent) = (Arc::clone(&self.shared), id.clone(), Agent::from_context(context));
-        let ended = tokio::task::spawn_blocking(move || {
+        let ended = read_record(move || {
             let store = shared.runtime.store().map_err(|error| error.to_string())?;
-            let run = run_of(&store, &wanted, actor.filter(|_| !shared.all_runs).as_deref())?;
+            let run = run_of(&store, &wanted, actor.filter(|_| !shared.options.all_runs).as_deref())?;
             if let (Some(agent), Some(run)) = (&agent, &run) {
                 // A run that has ended is unchanged.
                 let _ = agent.cancel_run(&run.id.to_string());
@@ -308,13 +305,9 @@ impl McpServer {
             if let Some(run) = run.as_ref().filter(|run| run.status == RunStatus::Waiting) {
                 let _ = replay::cancel_run(&shared.runtime, &run.id.to_string());
             }
-            Ok::<_, String>(run.is_some())
+            Ok(run.is_some())
         });
-        let is_known = match ended.await {
-            Ok(Ok(is_known)) => is_known,
-            Ok(Err(message)) => return Err(ErrorData::internal_error(message, None)),
-            Err(error) => return Err(ErrorData::internal_error(error.to_string(), None)),
-        };
+        let is_known = ended.await?;
         if let Some(live) = live {
             if matches!(*live.state.borrow(), State::Asks(_)) {
                 live.set(tool_refusal("cancelled", "cancelled by the client").into());
@@ -323,6 +316,14 @@ impl McpServer {
         }
         if is_known { Ok(()) } else { Err(unknown_task(&id)) }
     }
+}
+
+/// Reads the store on a thread of its own.
+async fn read_record<T: Send + 'static>(
+    read: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, ErrorData> {
+    let done = tokio::task::spawn_blocking(read).await.map_err(|error| error.to_string()).flatten();
+    done.map_err(|message| ErrorData::internal_error(message, None))
 }
 
 fn unknown_task(id: &str) -> ErrorData {
@@ -338,11 +339,6 @@ impl Tasks {
             all.retain(|_, live| !live.is_over());
         }
         all.insert(live.id.clone(), Arc::clone(live));
-    }
-
-    fn find_task(&self, id: &str, actor: &Option<String>, all_runs: bool) -> Option<Arc<Live>> {
-        let live = lock(&self.live).get(id).cloned()?;
-        (all_runs || live.actor == *actor).then_some(live)
     }
 }
 
@@ -376,7 +372,7 @@ fn recorded_task(
     agent: Option<Agent>,
 ) -> Result<Option<DetailedTask>, String> {
     let store = shared.runtime.store().map_err(|error| error.to_string())?;
-    let of = actor.filter(|_| !shared.all_runs);
+    let of = actor.filter(|_| !shared.options.all_runs);
     let Some(run) = run_of(&store, id, of.as_deref())? else { return Ok(None) };
     let is_of_service = agent.is_some();
     let history = History { store, of, agent };
@@ -392,7 +388,7 @@ fn recorded_task(
             run.id.short_id()
         )),
         Standing::Failed => failed_payload(run.error.as_deref().unwrap_or("the run failed")),
-        Standing::Waiting if !history.has_open_approval(&run)? => TaskPayload::Working,
+        Standing::Waiting if history.open_gate(&run)?.is_none() => TaskPayload::Working,
         Standing::Ok | Standing::Waiting => {
             payload_of(&call::tool_result(history.run_envelope(&run)?, false).into())
         }
@@ -403,7 +399,6 @@ fn recorded_task(
 
 /// A failed call is also an answer: errors of the protocol are errors of the server.
 fn failed_payload(message: &str) -> TaskPayload {
-    let failure = lobster_runtime::envelope::Envelope::Failed(Failure::new(Code::Failed, message.to_owned()));
-    let envelope = failure.to_value().unwrap_or(Value::Null);
-    payload_of(&call::tool_result(envelope, true).into())
+    let failed = CallAnswer::failed(None, Failure::new(Code::Failed, message));
+    payload_of(&failed.into_result().into())
 }

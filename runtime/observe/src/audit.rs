@@ -259,8 +259,7 @@ fn describe_record(store: &Store, record: &Record, whose: &Behalf, found: &mut V
             found.push(AuditEntry { reason: error.clone(), ..entry(AuditKind::Run, status.as_str()) });
         }
         Event::Decision { decision, .. } => {
-            let proposed = decision.get("proposal").map(Proposed::of_proposal).unwrap_or_default();
-            found.push(describe_decision(entry(AuditKind::Decision, ""), decision, proposed));
+            found.push(describe_decision(entry(AuditKind::Decision, ""), decision, None));
         }
         Event::StepStarted { kind, action, decision, .. } => {
             found.extend(start_entries(store, entry, kind, *action, decision));
@@ -340,10 +339,7 @@ fn describe_note(
         }
     };
     let decision = Some(&detail["decision"]).filter(|decision| decision.is_object());
-    let decision = decision.map(|decision| {
-        let proposed = decision.get("proposal").map(Proposed::of_proposal).unwrap_or_default();
-        describe_decision(entry(AuditKind::Decision, ""), decision, proposed)
-    });
+    let decision = decision.map(|decision| describe_decision(entry(AuditKind::Decision, ""), decision, None));
     let reason = text_at(detail, "status").filter(|_| performer.is_object());
     let note = AuditEntry { reason, ..entry(AuditKind::Note, text) };
     decision.into_iter().chain([note]).collect()
@@ -391,14 +387,19 @@ fn start_entries(
         command: proposed.command.clone(),
         programs,
         digest: action.map(|action| action.to_string()),
-        ..proposed.or_unreadable(start)
+        unreadable: proposed.unreadable.clone(),
+        code: proposed.code.clone(),
+        ..start
     };
-    let decided =
-        (!decision.is_null()).then(|| describe_decision(entry(AuditKind::Decision, ""), decision, proposed));
+    let decided = (!decision.is_null())
+        .then(|| describe_decision(entry(AuditKind::Decision, ""), decision, Some(proposed)));
     decided.into_iter().chain([start]).collect()
 }
 
-fn describe_decision(entry: AuditEntry, decision: &Value, proposed: Proposed) -> AuditEntry {
+/// A decision about a proposal that is `proposed`, or that the decision itself holds.
+fn describe_decision(entry: AuditEntry, decision: &Value, proposed: Option<Proposed>) -> AuditEntry {
+    let proposed =
+        proposed.or_else(|| decision.get("proposal").map(Proposed::of_proposal)).unwrap_or_default();
     let verdict = text_at(decision, "verdict");
     let what = match verdict.as_deref() {
         Some("allow") => "allowed",
@@ -412,7 +413,7 @@ fn describe_decision(entry: AuditEntry, decision: &Value, proposed: Proposed) ->
     };
     let mut programs = program_names(decision);
     if programs.is_empty() {
-        programs.extend(proposed.program.clone());
+        programs.extend(proposed.program);
     }
     AuditEntry {
         what: what.to_owned(),
@@ -420,8 +421,10 @@ fn describe_decision(entry: AuditEntry, decision: &Value, proposed: Proposed) ->
         reason,
         programs,
         digest: text_at(decision, "policy"),
-        command: proposed.command.clone(),
-        ..proposed.or_unreadable(entry)
+        command: proposed.command,
+        unreadable: proposed.unreadable,
+        code: proposed.code,
+        ..entry
     }
 }
 
@@ -444,33 +447,14 @@ fn program_names(decision: &Value) -> Vec<String> {
 struct Proposed {
     command: Option<String>,
     program: Option<String>,
-    unreadable: Option<Unreadable>,
-}
-
-/// Reason why a proposed command is unknown.
-#[derive(Clone)]
-struct Unreadable {
-    why: String,
-    is_damage: bool,
-}
-
-impl From<StoreError> for Unreadable {
-    fn from(error: StoreError) -> Self {
-        let is_damage = !matches!(error, StoreError::RedactedBlob(_) | StoreError::BlobTooLarge { .. });
-        Self { why: error.to_string(), is_damage }
-    }
+    unreadable: Option<String>,
+    /// `recording`, if that is due to damage.
+    code: Option<FailureCode>,
 }
 
 impl Proposed {
     fn of_command(command: String) -> Self {
         Self { command: Some(command), ..Self::default() }
-    }
-
-    /// The entry, with the reason why this cannot be read, if there is one.
-    fn or_unreadable(&self, entry: AuditEntry) -> AuditEntry {
-        let Some(Unreadable { why, is_damage }) = &self.unreadable else { return entry };
-        let code = is_damage.then(|| Code::Recording.into());
-        AuditEntry { unreadable: Some(why.clone()), code, ..entry }
     }
 
     /// Reads the pre-image of an action.
@@ -480,7 +464,12 @@ impl Proposed {
         let read = loaded.and_then(|bytes| json::parse(&String::from_utf8_lossy(&bytes)).map_err(not_json));
         let action = match read {
             Ok(action) => action,
-            Err(error) => return Self { unreadable: Some(error.into()), ..Self::default() },
+            Err(error) => {
+                let is_damage =
+                    !matches!(error, StoreError::RedactedBlob(_) | StoreError::BlobTooLarge { .. });
+                let code = is_damage.then(|| Code::Recording.into());
+                return Self { unreadable: Some(error.to_string()), code, ..Self::default() };
+            }
         };
         match action.get("component").and_then(Value::as_str) {
             Some(digest) => Self::of_command(format!("component blake3:{digest}")),
@@ -510,7 +499,7 @@ impl Proposed {
             [program, ..] => Self {
                 command: Some(words.join(" ")),
                 program: program.rsplit('/').next().map(str::to_owned),
-                unreadable: None,
+                ..Self::default()
             },
         }
     }

@@ -101,6 +101,14 @@ impl Block {
         let least = lines.len();
         Self { lines, least, missing: Box::new(|_| String::new()), rank: 0 }
     }
+
+    /// Lines of which at least `least` are shown; the others are counted as lines of `what`.
+    fn text_lines(lines: Vec<String>, least: usize, rank: u8, what: &str, paper: &Paper<'_>) -> Self {
+        let of = if what.is_empty() { String::new() } else { format!(" of the {what}") };
+        let (more, all) = (paper.more.to_owned(), lines.len());
+        let missing = move |kept: usize| format!("… {} more{of}: {more}", counted_lines(all - kept));
+        Self { least: lines.len().min(least), lines, missing: Box::new(missing), rank }
+    }
 }
 
 /// The lines of a question.
@@ -208,13 +216,7 @@ fn title_block(view: &QuestionView, paper: &Paper<'_>) -> Block {
             wrap(rest, paper.quoted_room()).iter().map(|line| paper.quote_line(&paper.paint(BOLD, line))),
         );
     }
-    let (more, all) = (paper.more.to_owned(), lines.len());
-    Block {
-        least: lines.len().min(3),
-        lines,
-        missing: Box::new(move |kept| format!("… {} more: {more}", counted_lines(all - kept))),
-        rank: 1,
-    }
+    Block::text_lines(lines, 3, 1, "", paper)
 }
 
 fn counted_lines(number: usize) -> String {
@@ -245,15 +247,8 @@ fn body_blocks(view: &QuestionView, paper: &Paper<'_>) -> Vec<Block> {
 }
 
 fn prose_block(text: &str, what: &str, paper: &Paper<'_>) -> Block {
-    let lines: Vec<String> =
-        wrap(text.trim_end(), paper.quoted_room()).iter().map(|line| paper.quote_line(line)).collect();
-    let (more, what, all) = (paper.more.to_owned(), what.to_owned(), lines.len());
-    Block {
-        least: lines.len().min(4),
-        lines,
-        missing: Box::new(move |kept| format!("… {} more of the {what}: {more}", counted_lines(all - kept))),
-        rank: 4,
-    }
+    let lines = wrap(text.trim_end(), paper.quoted_room());
+    Block::text_lines(lines.iter().map(|line| paper.quote_line(line)).collect(), 4, 4, what, paper)
 }
 
 fn items_block(items: &[Value], what: &str, paper: &Paper<'_>) -> Option<Block> {
@@ -382,24 +377,8 @@ fn upcoming_steps(view: &QuestionView, paper: &Paper<'_>) -> Vec<Block> {
         let shown = wrap(&exact(line.trim_start()), room);
         lines.extend(shown.iter().map(|line| paper.quote_line(&format!("{}{line}", " ".repeat(own)))));
     }
-    let (more, all) = (paper.more.to_owned(), lines.len());
-    vec![
-        Block::fixed_lines(vec![String::new()]).with_rank(PLAN, 1),
-        Block {
-            least: lines.len().min(5),
-            lines,
-            missing: Box::new(move |kept| {
-                format!("… {} more of the plan: {more}", counted_lines(all - kept))
-            }),
-            rank: PLAN,
-        },
-    ]
-}
-
-impl Block {
-    fn with_rank(self, rank: u8, least: usize) -> Self {
-        Self { rank, least, ..self }
-    }
+    let gap = Block { rank: PLAN, ..Block::fixed_lines(vec![String::new()]) };
+    vec![gap, Block::text_lines(lines, 5, PLAN, "plan", paper)]
 }
 
 /// Distributes the lines of the screen: required lines first, then by rank.

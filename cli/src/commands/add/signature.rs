@@ -135,10 +135,7 @@ impl SignatureSource {
                 match std::fs::read(&name) {
                     Ok(text) => Some(text),
                     Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-                    Err(error) => {
-                        let name = Path::new(&name).display();
-                        return Err(CommandError::usage(format!("cannot read {name}: {error}")));
-                    }
+                    Err(error) => return Err(CommandError::unreadable(Path::new(&name))(error)),
                 }
             }
             Self::Web(url) => {

@@ -89,9 +89,7 @@ impl ComponentSource {
             Self::File(path) => {
                 let mut bytes = Vec::new();
                 let read = component::open_file(path).and_then(|mut file| file.read_to_end(&mut bytes));
-                read.map_err(|error| {
-                    CommandError::usage(format!("cannot read {}: {error}", path.display()))
-                })?;
+                read.map_err(CommandError::unreadable(path))?;
                 taken(bytes, path.display().to_string(), SignatureSource::File(path.clone()))
             }
             Self::Web(url) => {

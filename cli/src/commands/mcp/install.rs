@@ -4,7 +4,6 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::{env, fs, iter};
 
-use clap::ValueEnum;
 use lobster_runtime::setting::read_path;
 use serde_json::{Map, Value, json};
 
@@ -61,21 +60,6 @@ enum Client {
 }
 
 impl Client {
-    fn ask_person() -> Result<Self, CommandError> {
-        let all = Self::value_variants();
-        if !which::can_ask() {
-            return Err(CommandError::usage("name the client: --client claude|codex|cursor|openclaw"));
-        }
-        let values = all.iter().filter_map(Self::to_possible_value);
-        let rows: Vec<Vec<String>> = values
-            .map(|value| {
-                let help = value.get_help().map(ToString::to_string).unwrap_or_default();
-                vec![value.get_name().to_owned(), help]
-            })
-            .collect();
-        Ok(all[which::pick_row(&rows, "Which client?")?])
-    }
-
     fn config_file(self, project: bool) -> Result<PathBuf, CommandError> {
         if project {
             return match self {
@@ -141,7 +125,8 @@ fn server_name(name: &str) -> Result<String, String> {
 pub(super) fn run(args: &Args) -> CommandResult {
     let client = match args.client {
         Some(client) => client,
-        None => Client::ask_person()?,
+        None if which::can_ask() => which::pick_value("Which client?")?,
+        None => return Err(CommandError::usage("name the client: --client claude|codex|cursor|openclaw")),
     };
     let file = client.config_file(args.project)?;
     let mut entry = server_entry(&args.words)?;
@@ -261,7 +246,7 @@ impl Config {
         let text = match fs::read_to_string(file) {
             Ok(text) => text.trim_start_matches('\u{feff}').to_owned(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-            Err(error) => return Err(CommandError::failed(format!("{}: {error}", file.display()))),
+            Err(error) => return Err(CommandError::failed_at(file)(error)),
         };
         let not_read = |why: String| {
             CommandError::failed(format!("{} is not changed: {why}", file.display()))
@@ -289,8 +274,7 @@ impl Config {
     }
 
     fn find_entry(&self, client: Client, name: &str) -> Option<Value> {
-        let path = client.servers_path().iter().copied().chain(iter::once(name));
-        let mut keys = path;
+        let mut keys = client.servers_path().iter().copied().chain(iter::once(name));
         let first = keys.next()?;
         let value = match self {
             Self::Json(map) => map.get(first)?,
@@ -356,8 +340,7 @@ impl Config {
             Self::Json(map) => serde_json::to_string_pretty(&map).map_err(io::Error::from)? + "\n",
             Self::Toml { text, .. } => text,
         };
-        replace_file(file, &text)
-            .map_err(|error| CommandError::failed(format!("{}: {error}", file.display())))
+        replace_file(file, &text).map_err(CommandError::failed_at(file))
     }
 }
 

@@ -102,130 +102,18 @@ fn ask_kind(usual: ProjectKind) -> Result<ProjectKind, CommandError> {
 }
 
 /// A small policy to extend: reading commands run, all others ask.
-const STARTER: &str = r#"# lobster.policy.toml. Use it with `lobster run --policy FILE` or LOBSTER_POLICY=FILE.
-# Keep it where no step can write. `lobster policy check FILE` checks it,
-# `lobster policy explain 'command'` shows what it decides and why.
-version = 1
-profile = "default"                  # readonly never asks and only reads; locked runs exactly what [locked] lists
-extends = ["builtin:readonly-catalog@1"]
-approvals = { by = "person" }        # a shell that an agent marks as its own and that has no terminal answers nothing
+const STARTER: &str = include_str!("init/starter.toml");
 
-[sandbox]
-mode = "strict"                      # refuse to run where the kernel cannot hold a promise
-minimum = ["fs-write", "net-deny", "no-new-privs", "tree-kill", "env-scrub", "fd-close"]
+const NODE: &str = include_str!("init/node.toml");
 
-[sandbox.fs]
-read  = ["@workspace", "@system-ro"]
-write = ["@workspace", "@tmp"]
-deny  = ["~/.ssh", "~/.aws", "~/.gnupg", "~/.netrc", "**/.env"]
-protect = ["@workspace/.git/hooks", "@workspace/.git/config"]
-
-[sandbox.net]
-default = "none"
-
-[sandbox.env]
-pass = ["LANG", "LC_*", "TZ", "TERM", "NO_COLOR"]
-set  = { PATH = "{first}/usr/bin:/bin", HOME = "@step-home", PAGER = "cat"{variables} }
-"#;
-
-const NODE: &str = r#"
-# An npm outside the system's directories must be pinned, with its directory first in PATH and in fs_read:
-# [programs]
-# pin = { npm = "/home/you/.nvm/versions/node/v22.0.0/bin/npm" }
-
-[[rule]]
-id = "npm-scripts"
-effect = "allow"
-program = "npm"
-args = { first = ["test", "run", "ls"] }
-grant = { fs_write = ["@workspace"], net = "none" }
-why = "runs the project's own code: safe because of the grant, not because of the name"
-match = ["npm test", "npm run lint"]
-not_match = ["npm install left-pad"]
-
-[[rule]]
-id = "npm-packages"
-effect = "ask"
-program = "npm"
-args = { first = ["ci", "install"] }
-grant = { fs_write = ["@workspace"], net = { hosts = ["registry.npmjs.org:443"] } }
-why = "packages run code of their own when they are installed"
-match = ["npm ci", "npm install left-pad"]
-"#;
-
-const PYTHON: &str = r#"
-[[rule]]
-id = "pytest"
-effect = "allow"
-program = "pytest"
-grant = { fs_write = ["@workspace"], net = "none" }
-why = "runs the project's own code: safe because of the grant, not because of the name"
-match = ["pytest -q"]
-
-[[rule]]
-id = "pip-packages"
-effect = "ask"
-program = "pip"
-args = { first = ["install", "download"] }
-grant = { fs_write = ["@workspace"], net = { hosts = ["pypi.org:443", "files.pythonhosted.org:443"] } }
-why = "packages run code of their own when they are built"
-match = ["pip install -r requirements.txt"]
-not_match = ["pip list"]
-"#;
+const PYTHON: &str = include_str!("init/python.toml");
 
 /// Advice in place of a toolchain.
-const RUSTUP: &str = r#"
-# A cargo of rustup's is not in a system directory. For the directory that `rustc --print sysroot` prints, put
-# DIRECTORY/bin first in PATH above, fs_read = ["DIRECTORY"] into both grants below, and pin cargo:
-# [programs]
-# pin = { cargo = "DIRECTORY/bin/cargo" }
-"#;
+const RUSTUP: &str = include_str!("init/rustup.toml");
 
-const RUST: &str = r#"
-[[rule]]
-id = "cargo-builds"
-effect = "allow"
-program = "cargo"
-args = { first = ["check", "test", "build", "clippy", "fmt", "tree", "metadata"], deny_flags = ["--config", "-Z"] }
-grant = { {read}fs_write = ["@workspace", "~/.cargo/registry:ro"], net = "none" }
-why = "compiles and runs project code: safe because of the grant, not because of the name"
-match = ["cargo test --workspace", "cargo build --release"]
-not_match = ["cargo install ripgrep", "cargo --config x=1 build"]
+const RUST: &str = include_str!("init/rust.toml");
 
-[[rule]]
-id = "cargo-crates"
-effect = "ask"
-program = "cargo"
-args = { first = ["fetch", "add", "update"] }
-grant = { {read}fs_write = ["@workspace", "~/.cargo/registry"], net = { hosts = ["index.crates.io:443", "static.crates.io:443"] } }
-why = "what is fetched is compiled and run later"
-match = ["cargo fetch"]
-"#;
-
-const GO: &str = r#"
-# A go outside the system's directories must be pinned:
-# [programs]
-# pin = { go = "/usr/local/go/bin/go" }
-
-[[rule]]
-id = "go-builds"
-effect = "allow"
-program = "go"
-args = { first = ["build", "test", "vet", "list"] }
-grant = { fs_write = ["@workspace", "~/go/pkg/mod:ro"], net = "none" }
-why = "compiles and runs project code: safe because of the grant, not because of the name"
-match = ["go test ./...", "go build ./..."]
-not_match = ["go install example.com/x@latest"]
-
-[[rule]]
-id = "go-modules"
-effect = "ask"
-program = "go"
-args = { first = ["get", "mod"] }
-grant = { fs_write = ["@workspace", "~/go/pkg/mod"], net = { hosts = ["proxy.golang.org:443", "sum.golang.org:443"] } }
-why = "what is fetched is compiled and run later"
-match = ["go mod download"]
-"#;
+const GO: &str = include_str!("init/go.toml");
 
 #[cfg(test)]
 mod tests {

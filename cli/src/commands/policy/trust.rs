@@ -1,7 +1,7 @@
 //! `lobster policy trust` and `untrust`: record a person's trust in a project's policy.
 
 use std::io::{self, IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use lobster_runtime::policy::{Effect, LeastChanges, Policy};
 use lobster_runtime::project_policy::{FILE_NAME, ProjectPolicy, Trust, TrustedPolicies};
@@ -10,6 +10,7 @@ use lobster_runtime::stage::Mode;
 
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
+use crate::which;
 
 pub(super) fn trust_file(file: Option<&Path>, yes: bool, out: &mut impl Write) -> CommandResult {
     prepare::refuse_inside_a_run("trust a policy")?;
@@ -35,9 +36,7 @@ pub(super) fn trust_file(file: Option<&Path>, yes: bool, out: &mut impl Write) -
     if !yes {
         write!(out, "Trust these bytes (blake3:{})? [y/N] ", file.digest.short())?;
         out.flush()?;
-        let mut answer = String::new();
-        io::stdin().read_line(&mut answer)?;
-        if !matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes") {
+        if !which::reads_yes()? {
             writeln!(out, "not trusted")?;
             return Ok(Exit::FAILED);
         }
@@ -78,12 +77,11 @@ pub(super) fn list_trusted(out: &mut impl Write) -> Result<(), CommandError> {
 }
 
 pub(super) fn find_policy(file: Option<&Path>) -> Result<ProjectPolicy, CommandError> {
-    let failed =
-        |path: PathBuf| move |error: io::Error| CommandError::failed(format!("{}: {error}", path.display()));
     match file {
-        Some(path) => ProjectPolicy::read_file(path).map_err(failed(path.to_owned())),
+        Some(path) => ProjectPolicy::read_file(path).map_err(CommandError::failed_at(path)),
         None => {
-            ProjectPolicy::find_nearest(Path::new(".")).map_err(failed(FILE_NAME.into()))?.ok_or_else(|| {
+            let nearest = ProjectPolicy::find_nearest(Path::new("."));
+            nearest.map_err(CommandError::failed_at(Path::new(FILE_NAME)))?.ok_or_else(|| {
                 CommandError::failed(format!("there is no {FILE_NAME} in this directory or above"))
             })
         }

@@ -11,6 +11,7 @@ use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::harmless;
 use crate::stdout::{print_line, stdout};
+use crate::which;
 
 pub(super) fn register_files(files: &[PathBuf], trust: bool) -> CommandResult {
     prepare::refuse_inside_a_run("register a workflow")?;
@@ -72,9 +73,7 @@ fn ask_consent(candidate: &Candidate) -> Result<bool, CommandError> {
     }
     write!(stdout(), "Let the service start it (blake3:{})? [y/N] ", candidate.digest.short())?;
     stdout().flush()?;
-    let mut answer = String::new();
-    io::stdin().read_line(&mut answer)?;
-    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+    Ok(which::reads_yes()?)
 }
 
 pub(super) fn unregister_workflow(name: &str) -> CommandResult {

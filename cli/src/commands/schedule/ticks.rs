@@ -11,13 +11,12 @@ use lobster_runtime::model::pricing::Pricing;
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::service::{ScheduleRow, Service, Tick, TickState};
 use lobster_runtime::store::{RunId, iso};
-use lobster_serve::schedule::{backfill_of, parse_spec};
+use lobster_serve::schedule::{backfill_of, parse_spec, time_zones};
 use lobster_serve::workflows::{self, Content};
 use serde_json::{Value, json};
 
 use super::{
     ORIGIN, find_schedule, parse_instant, run_initiator, schedule_as_json, state_text, tell_if_nobody_serves,
-    zone_database,
 };
 use crate::commands::cost::Sum;
 use crate::exit::{CommandError, CommandResult, Exit, finish, print_json};
@@ -79,7 +78,7 @@ pub(super) fn next(word: &str, count: usize, from: Option<&str>, as_json: bool) 
         let delay = i64::try_from(schedule.delay_ms(title)).unwrap_or(0);
         let after = Timestamp::from_millisecond(from - delay).unwrap_or(Timestamp::MAX);
         let ticks = schedule
-            .ticks_after(after, &zone_database())
+            .ticks_after(after, &time_zones())
             .map_err(|error| CommandError::failed(error.to_string()))?;
         if !as_json && schedules.len() > 1 {
             writeln!(out, "{title}")?;
@@ -115,7 +114,7 @@ fn local_time(schedule: &Schedule, ms: i64) -> String {
 
 fn zone_of(schedule: &Schedule) -> Option<TimeZone> {
     match &schedule.due {
-        Due::Cron { timezone, .. } => zone_database().get(timezone).ok(),
+        Due::Cron { timezone, .. } => time_zones().get(timezone).ok(),
         Due::Every { .. } => None,
     }
 }

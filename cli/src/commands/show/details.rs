@@ -56,47 +56,35 @@ pub(super) fn of_step(record: Recorded<'_>, line: &Line, room: Room) -> Vec<(Sty
         Some(columns) => cut(&text, columns.saturating_sub(1)).into_owned(),
         None => clip(&text, LINE).into_owned(),
     };
-    let mut lines = Vec::new();
+    let quote =
+        |style: Style, sign: char, text: &str| (style, fit(format!("{indent}{sign} {}", one_line(text))));
     let cannot = |what: &str, error: &CommandError| {
-        (BAD, fit(format!("{indent}! {what} cannot be shown: {}", one_line(&error.message))))
+        quote(BAD, '!', &format!("{what} cannot be shown: {}", error.message))
     };
+    let mut lines = Vec::new();
     match native_command(record, line) {
-        Ok(Some(command)) => lines.push((DIM, fit(format!("{indent}$ {}", one_line(&command))))),
+        Ok(Some(command)) => lines.push(quote(DIM, '$', &command)),
         Ok(None) => {}
         Err(error) => lines.push(cannot("its command", &error)),
     }
     let Some(outcome) = line.outcome.as_ref().filter(|_| !line.summary) else {
-        let said = if line.outcome.is_none() { last_of_unrecorded(record, &line.path) } else { Vec::new() };
-        lines.extend(
-            said.into_iter().map(|said| (Style::new(), fit(format!("{indent}│ {}", one_line(&said))))),
-        );
+        if line.outcome.is_none() {
+            let said = last_of_unrecorded(record, &line.path);
+            lines.extend(said.iter().map(|said| quote(Style::new(), '│', said)));
+        }
         return lines;
     };
-    let failed = match outcome.status {
-        StepStatus::Failed | StepStatus::TimedOut | StepStatus::Refused => true,
-        StepStatus::Ok
-        | StepStatus::Skipped
-        | StepStatus::Interrupted
-        | StepStatus::Cancelled
-        | StepStatus::Waiting => false,
-    };
-    if failed {
-        let said = match outcome.stderr.map_or(Ok(Vec::new()), |blob| stream_tail(record, blob)) {
-            Ok(said) => said,
-            Err(error) => {
-                lines.push(cannot("its stderr", &error));
-                Vec::new()
-            }
-        };
-        let error = outcome.error.iter().map(|error| error.lines().next().unwrap_or_default().to_owned());
-        lines.extend(
-            said.into_iter().chain(error).map(|said| (BAD, fit(format!("{indent}! {}", one_line(&said))))),
-        );
+    if matches!(outcome.status, StepStatus::Failed | StepStatus::TimedOut | StepStatus::Refused) {
+        let stderr = outcome.stderr.map(|blob| record.load_blob(&blob.digest)).transpose();
+        match stderr.map(|bytes| last_lines(&bytes.unwrap_or_default())) {
+            Ok(said) => lines.extend(said.iter().map(|said| quote(BAD, '!', said))),
+            Err(error) => lines.push(cannot("its stderr", &error)),
+        }
+        let error = outcome.error.iter().map(|error| error.lines().next().unwrap_or_default());
+        lines.extend(error.map(|error| quote(BAD, '!', error)));
     } else if let Some(blob) = outcome.output.or(outcome.kept_stdout()) {
         match stream_head(record, blob) {
-            Ok(said) => lines.extend(
-                said.into_iter().map(|said| (Style::new(), fit(format!("{indent}│ {}", one_line(&said))))),
-            ),
+            Ok(said) => lines.extend(said.iter().map(|said| quote(Style::new(), '│', said))),
             Err(error) => lines.push(cannot("its output", &error)),
         }
     }
@@ -135,10 +123,6 @@ fn stream_head(record: Recorded<'_>, blob: Blob) -> Result<Vec<String>, CommandE
 }
 
 /// The last lines of a stream.
-fn stream_tail(record: Recorded<'_>, blob: Blob) -> Result<Vec<String>, CommandError> {
-    Ok(last_lines(&record.load_blob(&blob.digest)?))
-}
-
 fn last_lines(bytes: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(bytes);
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();

@@ -37,8 +37,7 @@ pub(super) fn is_project(dir: &Path) -> bool {
 
 /// Builds the project in a directory and returns the component.
 pub(super) fn build(dir: &Path) -> Result<PathBuf, CommandError> {
-    let absolute =
-        dir.canonicalize().map_err(|error| CommandError::usage(format!("{}: {error}", dir.display())))?;
+    let absolute = dir.canonicalize().map_err(CommandError::usage_at(dir))?;
     Language::detect_in(&absolute)?.build(&absolute)
 }
 
@@ -83,26 +82,25 @@ enum Language {
     C,
 }
 
+/// Files that identify the language of a project; the first one that exists decides.
+const LANGUAGES: [(&str, Language); 7] = [
+    ("Cargo.toml", Language::Rust),
+    ("go.mod", Language::Go),
+    ("tsconfig.json", Language::Ts),
+    ("package.json", Language::Js),
+    ("app.py", Language::Python),
+    ("pyproject.toml", Language::Python),
+    ("Makefile", Language::C),
+];
+
 impl Language {
     /// Detects the language of a project by its files.
     fn detect_in(dir: &Path) -> Result<Self, CommandError> {
-        let has = |name: &str| dir.join(name).is_file();
-        if has("Cargo.toml") {
-            return Ok(Self::Rust);
+        let named = LANGUAGES.iter().find(|(file, _)| dir.join(file).is_file());
+        if let Some((_, language)) = named {
+            return Ok(*language);
         }
-        if has("go.mod") {
-            return Ok(Self::Go);
-        }
-        if has("tsconfig.json") {
-            return Ok(Self::Ts);
-        }
-        if has("package.json") {
-            return Ok(Self::Js);
-        }
-        if has("app.py") || has("pyproject.toml") {
-            return Ok(Self::Python);
-        }
-        if has("Makefile") || !c_sources(dir)?.is_empty() {
+        if !super::files_ending_in(dir, "c")?.is_empty() {
             return Ok(Self::C);
         }
         Err(CommandError::usage(format!("{} is not a step project that lobster can build", dir.display()))
@@ -179,9 +177,9 @@ impl Language {
         let entry = package["main"].as_str().unwrap_or("step.js");
         let name = package["name"].as_str().and_then(|name| name.rsplit('/').next()).unwrap_or("step");
         let to = dir.join(format!("{name}.wasm"));
-        let wit = find_contract(dir)?;
+        let (wit, _ours) = find_contract(dir)?;
         let mut command = Command::new(tool);
-        command.arg("--wit").arg(wit.path()).args(["--world", "step", "--js", entry, "--module-root", "."]);
+        command.arg("--wit").arg(wit).args(["--world", "step", "--js", entry, "--module-root", "."]);
         command.args(["--sync", "--stub-wasi", "--opt-size", "--minify", "--output"]).arg(&to);
         self.run_tool(command.current_dir(dir))?;
         Ok(to)
@@ -190,9 +188,9 @@ impl Language {
     fn build_python(self, dir: &Path) -> Result<PathBuf, CommandError> {
         let python = self.find_tool(dir, "python3")?;
         let to = dir.join(format!("{}.wasm", project_name(dir)));
-        let wit = find_contract(dir)?;
+        let (wit, _ours) = find_contract(dir)?;
         let mut command = Command::new(python);
-        command.args(["-c", PYTHON_BUILD]).arg(&to).arg(wit.path());
+        command.args(["-c", PYTHON_BUILD]).arg(&to).arg(wit);
         self.run_tool(command.current_dir(dir))?;
         Ok(to)
     }
@@ -208,7 +206,7 @@ impl Language {
         let bash = self.find_tool(dir, "bash")?;
         let mut command = Command::new(bash);
         command.args(["-c", WASM_CC, "wasm-cc"]);
-        command.args(["-O2", "-o"]).arg(&to).args(c_sources(dir)?);
+        command.args(["-O2", "-o"]).arg(&to).args(super::files_ending_in(dir, "c")?);
         self.run_tool(command.current_dir(dir))?;
         Ok(to)
     }
@@ -254,29 +252,15 @@ fn find_artifact(messages: &str) -> Option<PathBuf> {
         .next_back()
 }
 
-/// The contract: the project's own copy, or lobster's in a temporary directory owned by the value.
-fn find_contract(dir: &Path) -> io::Result<Wit> {
+/// The contract: the project's own copy, or lobster's in a temporary directory, which the second value keeps.
+fn find_contract(dir: &Path) -> io::Result<(PathBuf, Option<tempfile::TempDir>)> {
     let own = dir.join("wit");
     if own.is_dir() {
-        return Ok(Wit::Own(own));
+        return Ok((own, None));
     }
     let ours = tempfile::tempdir()?;
     std::fs::write(ours.path().join("step.wit"), include_str!("../../../../wit/step.wit"))?;
-    Ok(Wit::Ours(ours))
-}
-
-enum Wit {
-    Own(PathBuf),
-    Ours(tempfile::TempDir),
-}
-
-impl Wit {
-    fn path(&self) -> &Path {
-        match self {
-            Self::Own(path) => path,
-            Self::Ours(dir) => dir.path(),
-        }
-    }
+    Ok((ours.path().to_owned(), Some(ours)))
 }
 
 /// A program of the project itself, or on `PATH`.
@@ -288,18 +272,6 @@ fn find_program(dir: &Path, name: &str) -> Option<PathBuf> {
 
 fn project_name(dir: &Path) -> String {
     dir.file_name().map_or_else(|| "step".to_owned(), |name| name.to_string_lossy().into_owned())
-}
-
-fn c_sources(dir: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut sources = Vec::new();
-    for entry in std::fs::read_dir(dir)? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "c") {
-            sources.push(path);
-        }
-    }
-    sources.sort();
-    Ok(sources)
 }
 
 #[cfg(test)]

@@ -106,18 +106,6 @@ impl Given {
     }
 }
 
-/// The place of a case, and its use of recorded or real hosts.
-#[derive(Clone, Copy)]
-pub(super) struct CaseSetup<'p> {
-    pub(super) file: &'p Path,
-    pub(super) records: bool,
-}
-
-/// The resources used by a passed case.
-pub(super) struct Passed {
-    pub(super) fuel: Option<u64>,
-}
-
 impl Case {
     pub(super) fn read(path: &Path) -> Result<Self, String> {
         let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
@@ -129,18 +117,20 @@ impl Case {
         !self.net.is_empty()
     }
 
-    /// Runs the case against a component; an error describes the difference.
+    /// Runs the case in `file` against a component, with the real hosts if it `records` their answers. Returns the
+    /// fuel used; an error describes the difference.
     pub(super) fn run(
         &self,
         component: &Component,
-        place: CaseSetup<'_>,
+        file: &Path,
+        records: bool,
         cancel: Cancel,
-    ) -> Result<Passed, String> {
-        let beside = place.file.parent().unwrap_or(Path::new("."));
-        let exchanges = match (self.net.is_empty(), place.records) {
+    ) -> Result<Option<u64>, String> {
+        let beside = file.parent().unwrap_or(Path::new("."));
+        let exchanges = match (self.net.is_empty(), records) {
             (true, _) => None,
             (false, true) => Some(Exchanges::new_recording()),
-            (false, false) => Some(Exchanges::read(place.file)?),
+            (false, false) => Some(Exchanges::read(file)?),
         };
         let exchanges = exchanges.map(|exchanges| Arc::new(Mutex::new(exchanges)));
         let root = tempfile::tempdir().map_err(|error| format!("no temporary directory: {error}"))?;
@@ -165,7 +155,7 @@ impl Case {
         invocation.cancel = cancel;
         let result = component.run(invocation);
         let given = std::mem::take(&mut *lock(&given));
-        let passed = Passed { fuel: result.as_ref().ok().map(|outcome| outcome.fuel_used) };
+        let fuel = result.as_ref().ok().map(|outcome| outcome.fuel_used);
         let result = result.and_then(|outcome| match outcome.exit_code {
             0 => Ok(()),
             code => Err(RunError::Step(lobster_runtime::component::StepError {
@@ -176,18 +166,18 @@ impl Case {
         });
         match (&self.expect, result) {
             // A run that failed does not replace a recording.
-            (Expect::Items(_) | Expect::Text(_) | Expect::Base64(_), Err(error)) if place.records => {
+            (Expect::Items(_) | Expect::Text(_) | Expect::Base64(_), Err(error)) if records => {
                 return Err(format!("failed, and nothing was recorded: {}", super::describe_error(&error)));
             }
             // A recording is checked when it is replayed, without the secrets that were left out.
-            (_, _) if place.records => {}
+            (_, _) if records => {}
             (_, result) => self.check_expectation(&given, result)?,
         }
         if let Some(exchanges) = exchanges {
             let mut exchanges = lock(&exchanges);
-            std::mem::replace(&mut *exchanges, Exchanges::new_recording()).finish_case(place.file)?;
+            std::mem::replace(&mut *exchanges, Exchanges::new_recording()).finish_case(file)?;
         }
-        Ok(passed)
+        Ok(fuel)
     }
 
     fn check_expectation(&self, given: &Given, result: Result<(), RunError>) -> Result<(), String> {

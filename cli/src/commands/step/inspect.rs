@@ -73,7 +73,8 @@ pub(crate) fn describe_program(component: &Component, description: Option<&Descr
             .iter()
             .map(|want| {
                 let need = if want.optional { "optional" } else { "needed" };
-                one_line(&format!("{} ({need}): {}", describe_capability(&want.capability), want.reason))
+                let (_, _, what) = capability_forms(&want.capability);
+                one_line(&format!("{what} ({need}): {}", want.reason))
             })
             .collect();
         list("It asks for these grants", &wants);
@@ -111,14 +112,15 @@ fn limit_lines(step: &Description) -> Vec<String> {
     limits
 }
 
-fn describe_capability(capability: &Capability) -> String {
+/// A capability as a key with its value, for programs, and in words.
+fn capability_forms(capability: &Capability) -> (&'static str, Value, String) {
     match capability {
-        Capability::Read(path) => format!("read a directory at {path}"),
-        Capability::Write(path) => format!("write a directory at {path}"),
-        Capability::Env(name) => format!("the variable {name}"),
-        Capability::Net(host) => format!("the network host {host}"),
-        Capability::Clock => "the real clock".to_owned(),
-        Capability::Random => "real randomness".to_owned(),
+        Capability::Read(path) => ("read", json!(path), format!("read a directory at {path}")),
+        Capability::Write(path) => ("write", json!(path), format!("write a directory at {path}")),
+        Capability::Env(name) => ("env", json!(name), format!("the variable {name}")),
+        Capability::Net(host) => ("net", json!(host), format!("the network host {host}")),
+        Capability::Clock => ("clock", json!(true), "the real clock".to_owned()),
+        Capability::Random => ("random", json!(true), "real randomness".to_owned()),
     }
 }
 
@@ -135,14 +137,7 @@ fn program_as_json(component: &Component, description: Option<&Description>) -> 
             .wants
             .iter()
             .map(|want| {
-                let (kind, value) = match &want.capability {
-                    Capability::Read(path) => ("read", json!(path)),
-                    Capability::Write(path) => ("write", json!(path)),
-                    Capability::Env(name) => ("env", json!(name)),
-                    Capability::Net(host) => ("net", json!(host)),
-                    Capability::Clock => ("clock", json!(true)),
-                    Capability::Random => ("random", json!(true)),
-                };
+                let (kind, value, _) = capability_forms(&want.capability);
                 json!({ kind: value, "reason": want.reason, "optional": want.optional })
             })
             .collect();

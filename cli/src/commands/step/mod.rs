@@ -68,19 +68,21 @@ pub(crate) fn compile_patience(runtime: &Runtime) -> Patience {
 
 /// True if there are programs next to the sources of a project.
 fn has_programs(dir: &Path) -> bool {
-    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path()).any(|path| path.extension().is_some_and(|end| end == "wasm"))
+    files_ending_in(dir, "wasm").is_ok_and(|found| !found.is_empty())
+}
+
+/// The files of a directory with this extension, by name.
+fn files_ending_in(dir: &Path, extension: &str) -> std::io::Result<Vec<PathBuf>> {
+    let paths = std::fs::read_dir(dir)?.flatten().map(|entry| entry.path());
+    let mut found: Vec<PathBuf> =
+        paths.filter(|path| path.extension().is_some_and(|end| end == extension)).collect();
+    found.sort();
+    Ok(found)
 }
 
 /// The program built from a project: the only one next to its sources.
 fn find_built(dir: &Path) -> Result<PathBuf, CommandError> {
-    let entries =
-        std::fs::read_dir(dir).map_err(|error| CommandError::usage(format!("{}: {error}", dir.display())))?;
-    let mut found: Vec<PathBuf> = entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.extension().is_some_and(|extension| extension == "wasm"))
-        .collect();
-    found.sort();
+    let found = files_ending_in(dir, "wasm").map_err(CommandError::usage_at(dir))?;
     match found.as_slice() {
         [only] => Ok(only.clone()),
         [] => Err(CommandError::usage(format!("there is no .wasm file in {}", dir.display())).with_hint(

@@ -46,8 +46,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
             .with_hint("choose another name, or another directory with --dir"));
     }
     let lang = args.lang.clone().map_or_else(ask_language, Ok)?;
-    let count = write_template(&dir, &lang, &name)
-        .map_err(|error| CommandError::failed(format!("{}: {error}", dir.display())))?;
+    let count = write_template(&dir, &lang, &name).map_err(CommandError::failed_at(&dir))?;
     let dir = dir.display();
     let python = python_version(&lang).map_or_else(String::new, |version| format!(" for Python {version}"));
     writeln!(

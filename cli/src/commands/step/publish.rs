@@ -56,8 +56,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
     let key = args.sign.as_deref().map(SigningKey::read_pem).transpose()?;
     let file = args.component.clone().map_or_else(|| super::find_built(Path::new(".")), Ok)?;
     let runtime = prepare::runtime(Mode::Human)?;
-    let bytes = fs::read(&file)
-        .map_err(|error| CommandError::usage(format!("cannot read {}: {error}", file.display())))?;
+    let bytes = fs::read(&file).map_err(CommandError::unreadable(&file))?;
     let refuse = |why: String| CommandError::failed(format!("{}: {why}", file.display()));
     let component = runtime.components().load_bytes_within(&bytes, &super::compile_patience(&runtime));
     let component = component.map_err(|error| refuse(error.to_string()))?;

@@ -164,9 +164,7 @@ fn open_input(args: &Args) -> Result<Input, CommandError> {
     let reader: Box<dyn Read + Send> = if path.as_os_str() == "-" {
         Box::new(io::stdin())
     } else {
-        Box::new(
-            File::open(path).map_err(|error| CommandError::usage(format!("{}: {error}", path.display())))?,
-        )
+        Box::new(File::open(path).map_err(CommandError::usage_at(path))?)
     };
     if !args.items {
         return Ok(Input::Bytes(reader));

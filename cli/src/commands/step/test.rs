@@ -7,7 +7,7 @@ use lobster_runtime::component::cancelled_by;
 use lobster_runtime::stage::Mode;
 
 use super::build;
-use super::case::{Case, CaseSetup};
+use super::case::Case;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::{harmless, one_line, print_to_stderr, units};
@@ -70,16 +70,12 @@ pub(super) fn run(args: &Args) -> CommandResult {
         }
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
         let result = Case::read(path).and_then(|case| {
-            let run = |records| {
-                let place = CaseSetup { file: path, records };
-                case.run(&component, place, cancelled_by(runtime.cancel()))
-            };
+            let run = |records| case.run(&component, path, records, cancelled_by(runtime.cancel()));
             if args.record && case.has_hosts() {
                 run(true)?;
             }
-            let passed = run(false)?;
-            let fuel =
-                passed.fuel.map(|fuel| format!(" ({} fuel)", units::format_count(fuel))).unwrap_or_default();
+            let fuel = run(false)?.map(|fuel| format!(" ({} fuel)", units::format_count(fuel)));
+            let fuel = fuel.unwrap_or_default();
             Ok(one_line(&format!("{name}: {}{fuel}", case.summary)))
         });
         match result {

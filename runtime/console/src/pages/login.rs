@@ -15,15 +15,15 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
 
 /// The login page, which callers without a session also see instead of other pages.
 pub(crate) fn render_page(app: &App, asked: &Asked, wrong: Option<&str>) -> RouteReply {
+    let is_elsewhere = !asked.target.starts_with("/login");
     let next = match asked.field("next").or_else(|| asked.query("next")) {
         Some(next) => next,
-        None if asked.method == Method::GET && !asked.target.starts_with("/login") => &asked.target,
         // The address to which a form was sent is also the address of its page.
-        None if asked.method == Method::POST && !asked.target.starts_with("/login") => &asked.target,
+        None if is_elsewhere && [Method::GET, Method::POST].contains(&asked.method) => &asked.target,
         None => "/",
     };
     // The code of the problem, for programs.
-    let problem = (!asked.target.starts_with("/login")).then_some("login");
+    let problem = is_elsewhere.then_some("login");
     let body = html! {
         div class="top" data-problem=[problem] { (shell::brand_link()) }
         h1 { "Log in" }
@@ -44,7 +44,7 @@ pub(crate) fn render_page(app: &App, asked: &Asked, wrong: Option<&str>) -> Rout
             button type="button" class="big" data-passkey="login" data-next=(local_path(next)) { "Log in with a passkey" }
             p role="alert" {}
         }
-        @if asked.method == Method::POST && !asked.target.starts_with("/login") {
+        @if asked.method == Method::POST && is_elsewhere {
             div class="note is-wait" {
                 strong { "Your session had ended" }
                 p { "Nothing was sent. Log in, and send it again: what you typed is below." }
@@ -66,14 +66,7 @@ pub(crate) fn open_session(app: &App, asked: &Asked) -> Result<RouteReply, Probl
     let link = asked.field("link").unwrap_or_default().trim();
     let secret = link.rsplit('#').next().unwrap_or_default();
     match acts::login(app, &asked.with_json(json!({ "link": secret }))) {
-        Ok(reply) => {
-            let cookie = reply.headers().iter().find(|(name, _)| *name == header::SET_COOKIE).cloned();
-            let see = RouteReply::redirect_to(local_path(asked.field("next").unwrap_or("/")));
-            Ok(match cookie {
-                Some((name, value)) => see.with_header(name, value),
-                None => see,
-            })
-        }
+        Ok(reply) => Ok(redirect_with_cookie(&reply, local_path(asked.field("next").unwrap_or("/")))),
         Err(problem) => {
             let status = problem.status;
             Ok(render_page(app, asked, Some(&problem.detail)).with_status(status))
@@ -82,13 +75,17 @@ pub(crate) fn open_session(app: &App, asked: &Asked) -> Result<RouteReply, Probl
 }
 
 pub(crate) fn end_session(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
-    let reply = acts::logout(app, asked)?;
+    Ok(redirect_with_cookie(&acts::logout(app, asked)?, "/login"))
+}
+
+/// Redirects with the cookie that a reply sets.
+fn redirect_with_cookie(reply: &RouteReply, address: &str) -> RouteReply {
     let cookie = reply.headers().iter().find(|(name, _)| *name == header::SET_COOKIE).cloned();
-    let see = RouteReply::redirect_to("/login");
-    Ok(match cookie {
+    let see = RouteReply::redirect_to(address);
+    match cookie {
         Some((name, value)) => see.with_header(name, value),
         None => see,
-    })
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use lobster_runtime::figures::count_noun;
-use lobster_runtime::policy::{Observed, Policy, Proposal, Verdict};
+use lobster_runtime::policy::{Observed, Policy, Proposal};
 use lobster_runtime::replay::{observed_commands, rules_of_approvals};
 use lobster_runtime::store::{RunFilter, RunId};
 use lobster_runtime::visible::harmless;
@@ -40,19 +40,11 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
             div class="bar" { button class="primary" { "Explain" } }
         }
         @if let Some(decision) = &decision {
-            section { header { h2 { "The decision" } (state_label(verdict_word(decision.verdict), true)) } pre class="out" tabindex="0" { (harmless(&decision.explain(&env))) } }
+            section { header { h2 { "The decision" } (state_label(decision.verdict.as_str(), true)) } pre class="out" tabindex="0" { (harmless(&decision.explain(&env))) } }
         }
         (look_back(app, asked)?)
     };
     Ok(shell::full_page(app, asked, "Policy", RailPage::Policy, &body))
-}
-
-fn verdict_word(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Allow => "allow",
-        Verdict::Ask => "ask",
-        Verdict::Deny => "deny",
-    }
 }
 
 /// The form about recorded runs, and its result.
@@ -110,7 +102,7 @@ fn list_stopped(app: &App, count: usize) -> Result<Markup, Problem> {
                     tbody {
                         @for one in difference.stopped.iter().take(LISTED) {
                             tr {
-                                td { (state_label(verdict_word(one.verdict), false)) }
+                                td { (state_label(one.verdict.as_str(), false)) }
                                 td class="prompt" { code { (clip_line(&one.argv.join(" "), 300)) } }
                                 td class="small prompt" { (clip_line(&one.reason, 300)) }
                                 td { a href=(format!("/runs/{}", one.run)) { code { (one.run.to_string().get(..8).unwrap_or_default()) } } }

@@ -23,7 +23,7 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::runs::recorded_arguments;
-use super::{compare, problem, run_graph};
+use super::{compare, run_graph};
 use crate::cache::Cache;
 use crate::chart;
 use crate::shell::{self, RailPage};
@@ -88,18 +88,10 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
     };
     let state = read_standing(&app.store, &run);
     let title = format!("{} · {state}", clip_line(&run.name, 60));
-    if !views::takes_a_while(id, run.records) {
-        return Ok(shell::full_page(
-            app,
-            asked,
-            &title,
-            RailPage::Runs,
-            &render_page(app, asked, run, start, state)?,
-        ));
-    }
-    Ok(shell::page_with_streamed_rest(app, asked, &title, RailPage::Runs, move |app, asked| {
-        render_page(app, asked, run, start, state).unwrap_or_else(|problem| problem::explain(&problem))
-    }))
+    let takes_a_while = views::takes_a_while(id, run.records);
+    shell::full_or_streamed_page(app, asked, &title, RailPage::Runs, takes_a_while, move |app, asked| {
+        render_page(app, asked, run, start, state)
+    })
 }
 
 /// The whole page of a run.
@@ -408,10 +400,12 @@ fn step_commands(app: &App, lines: &[Line]) -> HashMap<String, Arc<str>> {
             None => missing.push(digest),
         }
     }
+    let parse = |bytes: &[u8]| -> Option<Arc<str>> {
+        let action: Value = serde_json::from_slice(bytes).unwrap_or_default();
+        Some(text::prefix(&command_of(&action)?, COMMAND, text::Count::Chars).into())
+    };
     for (digest, bytes) in app.store.small_blobs(&missing).unwrap_or_default() {
-        let action: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-        let command: Option<Arc<str>> =
-            command_of(&action).map(|text| text::prefix(&text, COMMAND, text::Count::Chars).into());
+        let command = parse(&bytes);
         let size = 100 + command.as_ref().map_or(0, |command| command.len());
         COMMANDS.put(digest, command.clone(), size);
         known.insert(digest, command);
@@ -419,10 +413,7 @@ fn step_commands(app: &App, lines: &[Line]) -> HashMap<String, Arc<str>> {
     // Large or unreadable actions are read one by one, so that their rows also show a command.
     for digest in missing {
         known.entry(digest).or_insert_with(|| match app.store.load_blob(&digest, STREAM) {
-            Ok(bytes) => {
-                let action: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-                Some(text::prefix(&command_of(&action)?, COMMAND, text::Count::Chars).into())
-            }
+            Ok(bytes) => parse(&bytes),
             Err(error) => Some(format!("(cannot be read: {error})").into()),
         });
     }
@@ -451,15 +442,16 @@ fn render_result(app: &App, seen: &Seen) -> Markup {
     }
 }
 
+/// A text, with line breaks and indentation if it is JSON.
+pub(crate) fn pretty_text(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    json::parse(&text).map(|value| json::pretty(&value)).unwrap_or_else(|_| text.into_owned())
+}
+
 /// A value of the record, or the reason why it cannot be read.
 pub(crate) fn render_value(app: &App, digest: &Digest) -> Markup {
     match app.store.load_blob(digest, VALUE) {
-        Ok(bytes) => {
-            let text = String::from_utf8_lossy(&bytes);
-            let pretty =
-                json::parse(&text).map(|value| json::pretty(&value)).unwrap_or_else(|_| text.into_owned());
-            html! { pre class="out" tabindex="0" { (harmless(&pretty)) } }
-        }
+        Ok(bytes) => html! { pre class="out" tabindex="0" { (harmless(&pretty_text(&bytes))) } },
         Err(StoreError::BlobTooLarge { len, .. }) => {
             html! { p class="muted" { (figures::format_bytes(len)) ", too large to be shown here" } }
         }

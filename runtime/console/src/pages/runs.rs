@@ -9,7 +9,6 @@ use lobster_runtime::store::{RunFilter, RunId, RunSummary};
 use lobster_serve::http::{App, Asked, Problem, RouteReply};
 use maud::{Markup, PreEscaped, html};
 
-use super::problem;
 use crate::shell::{self, RailPage};
 use crate::words::{
     clip_line, empty_placeholder, format_ms, running_time, time_in_list, tone_class, url_encode,
@@ -185,18 +184,10 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
         Some(_) => runs_with_standing(&app.store, &filter, status)?.into_iter().map(|(run, _)| run).collect(),
     };
     let next = found.last().filter(|_| found.len() == filter.limit).map(|run| run.id);
-    if found.len() <= LONG {
-        return Ok(shell::full_page(
-            app,
-            asked,
-            "Runs",
-            RailPage::Runs,
-            &render_page(app, asked, found, next)?,
-        ));
-    }
-    Ok(shell::page_with_streamed_rest(app, asked, "Runs", RailPage::Runs, move |app, asked| {
-        render_page(app, asked, found, next).unwrap_or_else(|problem| problem::explain(&problem))
-    }))
+    let is_long = found.len() > LONG;
+    shell::full_or_streamed_page(app, asked, "Runs", RailPage::Runs, is_long, move |app, asked| {
+        render_page(app, asked, found, next)
+    })
 }
 
 /// The page of these runs. `next` is the last of them if there are more.

@@ -9,13 +9,14 @@ use lobster_runtime::replay::place::is_within;
 use lobster_runtime::replay::step_output::{end_of_output, kept_outputs};
 use lobster_runtime::replay::{Standing, place_in_plan, read_standing};
 use lobster_runtime::store::{Blob, Event, KeptOutput, RunFilter, RunId, RunSummary, StepOutcome};
+use lobster_runtime::text::{Count, prefix};
 use lobster_runtime::visible::harmless;
 use lobster_serve::http::{App, Asked, Problem, RouteReply, run_of};
 use maud::{Markup, html};
 use serde_json::Value;
 
 use super::compare;
-use super::run::command_of;
+use super::run::{command_of, pretty_text};
 use crate::cache::Cache;
 use crate::chart::{self, Bar};
 use crate::diff;
@@ -108,7 +109,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<RouteReply, Problem> {
             @if let Some(said) = heard { section { header { h2 { "So far" } } pre class="out" tabindex="0" { (harmless(&said.to_string())) } } }
             @if let Some(outcome) = outcome {
                 @for (name, blob) in outcome_streams(outcome) { (render_stream(app, &id.to_string(), path, name, blob)) }
-                @if !outcome.value.is_null() { section { header { h2 { "Result" } } pre class="out" tabindex="0" { (harmless(&limit_text(&json::pretty(&outcome.value)))) } } }
+                @if !outcome.value.is_null() { section { header { h2 { "Result" } } pre class="out" tabindex="0" { (harmless(limit_text(&json::pretty(&outcome.value)))) } } }
             }
         }
         (render_history(app, asked, &run, path)?)
@@ -220,18 +221,8 @@ fn render_history(app: &App, asked: &Asked, run: &RunSummary, path: &str) -> Res
     })
 }
 
-fn limit_text(text: &str) -> String {
-    lobster_runtime::text::prefix(
-        text,
-        usize::try_from(SHOWN).unwrap_or(usize::MAX),
-        lobster_runtime::text::Count::Bytes,
-    )
-    .to_owned()
-}
-
-fn pretty_text(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(bytes);
-    json::parse(&text).map(|value| json::pretty(&value)).unwrap_or_else(|_| text.into_owned())
+fn limit_text(text: &str) -> &str {
+    prefix(text, usize::try_from(SHOWN).unwrap_or(usize::MAX), Count::Bytes)
 }
 
 /// The streams of an outcome, without duplicates.

@@ -3,7 +3,7 @@
 
 use prost::Message;
 
-use super::spans::{TelemetrySpan, Value};
+use super::spans::TelemetrySpan;
 
 #[derive(Clone, PartialEq, Message)]
 struct ExportTraceServiceRequest {
@@ -103,12 +103,13 @@ struct KeyValue {
 
 #[derive(Clone, PartialEq, Message)]
 struct AnyValue {
-    #[prost(oneof = "Any", tags = "1, 2, 3, 4")]
-    value: Option<Any>,
+    #[prost(oneof = "Value", tags = "1, 2, 3, 4")]
+    value: Option<Value>,
 }
 
+/// The value of an attribute.
 #[derive(Clone, PartialEq, prost::Oneof)]
-enum Any {
+pub(super) enum Value {
     #[prost(string, tag = "1")]
     Text(String),
     #[prost(bool, tag = "2")]
@@ -154,18 +155,14 @@ fn wire_span(span: &TelemetrySpan) -> WireSpan {
         kind: if span.is_remote_call { CLIENT } else { INTERNAL },
         start_time_unix_nano: span.start,
         end_time_unix_nano: span.end,
-        attributes: span.attributes.iter().map(|(key, value)| key_value(key, value.clone())).collect(),
+        attributes: key_values(&span.attributes),
         events: span
             .events
             .iter()
             .map(|event| Event {
                 time_unix_nano: event.at,
                 name: event.name.to_owned(),
-                attributes: event
-                    .attributes
-                    .iter()
-                    .map(|(key, value)| key_value(key, value.clone()))
-                    .collect(),
+                attributes: key_values(&event.attributes),
             })
             .collect(),
         links: span
@@ -177,12 +174,10 @@ fn wire_span(span: &TelemetrySpan) -> WireSpan {
     }
 }
 
+fn key_values(attributes: &[(&str, Value)]) -> Vec<KeyValue> {
+    attributes.iter().map(|(key, value)| key_value(key, value.clone())).collect()
+}
+
 fn key_value(key: &str, value: Value) -> KeyValue {
-    let value = match value {
-        Value::Text(text) => Any::Text(text),
-        Value::Flag(flag) => Any::Flag(flag),
-        Value::Number(number) => Any::Number(number),
-        Value::Amount(amount) => Any::Amount(amount),
-    };
     KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }) }
 }

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 
+use super::otlp::Value;
 use lobster_base::digest::Digest;
 use lobster_base::place::containing_places;
 use lobster_store::{Event, Record, RunId, RunStatus, StepOutcome, StepStatus};
@@ -29,15 +30,6 @@ pub(super) struct TelemetrySpan {
 }
 
 pub(super) type Attributes = Vec<(&'static str, Value)>;
-
-/// The value of an attribute.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Value {
-    Text(String),
-    Flag(bool),
-    Number(i64),
-    Amount(f64),
-}
 
 /// An event within a span.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,7 +2,7 @@
 //! by line.
 
 use lobster_runtime::json;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::text::{cut, display_width, pad, wrap};
 use lobster_runtime::visible::{harmless, one_line};
@@ -25,30 +25,30 @@ pub(super) struct Layout {
 /// The first `count` items in lines of at most `columns`, one line each if possible: long cells end in `…`.
 pub(super) fn brief_layout(items: &[Value], count: usize, columns: usize) -> Layout {
     let shown = &items[..count.min(items.len())];
-    match as_objects(items) {
-        Some(_) if items.len() == 1 => record_layout(shown, columns),
-        Some(_) => {
+    match are_objects(items) {
+        true if items.len() == 1 => record_layout(shown, columns),
+        true => {
             table_layout(shown, items, columns, false).unwrap_or_else(|| line_layout(shown, columns, false))
         }
-        None => line_layout(shown, columns, false),
+        false => line_layout(shown, columns, false),
     }
 }
 
 /// All items with their whole contents.
 pub(super) fn whole_layout(items: &[Value], columns: usize) -> Layout {
-    match as_objects(items) {
-        Some(_) if items.len() > 1 => {
+    match are_objects(items) {
+        true if items.len() > 1 => {
             table_layout(items, items, columns, true).unwrap_or_else(|| record_layout(items, columns))
         }
-        Some(_) => record_layout(items, columns),
-        None => line_layout(items, columns, true),
+        true => record_layout(items, columns),
+        false => line_layout(items, columns, true),
     }
 }
 
-/// The items, if all of them are objects with fields.
-fn as_objects(items: &[Value]) -> Option<Vec<&Map<String, Value>>> {
-    let objects: Option<Vec<_>> = items.iter().map(Value::as_object).collect();
-    objects.filter(|objects| !objects.is_empty() && objects.iter().all(|object| !object.is_empty()))
+/// True if there are items, and all of them are objects with fields.
+fn are_objects(items: &[Value]) -> bool {
+    let has_fields = |item: &Value| item.as_object().is_some_and(|object| !object.is_empty());
+    !items.is_empty() && items.iter().all(has_fields)
 }
 
 struct Column<'a> {
