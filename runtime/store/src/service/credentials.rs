@@ -3,11 +3,7 @@
 //! The secret itself is never stored, only its BLAKE3 digest. Secrets are 32 random bytes, so a second one with the
 //! same digest cannot be found.
 
-use std::fmt;
-use std::str::FromStr;
-
 use rusqlite::{Row, Transaction, params};
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::Service;

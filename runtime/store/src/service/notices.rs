@@ -3,11 +3,7 @@
 //! Occasions are found in data that the store has anyway: gates, ends of starts, entries of the ledger. A mark records
 //! how far they have been processed; moving a mark and queueing the notices is one transaction.
 
-use std::fmt;
-use std::str::FromStr;
-
 use rusqlite::{Row, params};
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 

@@ -4,11 +4,7 @@
 //! up to which it is decided. If two servers decide at once, the second one finds a later time in the row, and changes
 //! nothing.
 
-use std::fmt;
-use std::str::FromStr;
-
 use rusqlite::{Connection, Row, Transaction, params};
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::Service;

@@ -5,11 +5,8 @@
 //! servers from trying in vain.
 
 use std::collections::HashMap;
-use std::fmt;
-use std::str::FromStr;
 
 use rusqlite::{Connection, Row, Transaction, params};
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
