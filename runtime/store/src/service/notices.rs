@@ -109,8 +109,7 @@ impl Service {
     /// # Errors
     /// If it cannot be written.
     pub fn queue_notices(&self, marks: &[(&str, i64)], notices: &[NewNotice]) -> Result<(), StoreError> {
-        let now = self.now();
-        self.write_transaction(Durability::Synced, |tx| {
+        self.write_durably(|tx, now| {
             for new in notices {
                 let content = self.store.hide_secrets(&json::compact(&new.content)).into_owned();
                 tx.prepare_cached(
