@@ -461,22 +461,17 @@ pub(crate) fn recover_in(
     if matches!(journal.phase, Phase::Applying | Phase::Reverting) {
         check_benches(files, &journal)?;
     }
-    let (committed, left) = match journal.phase {
-        Phase::Preparing => (false, Vec::new()),
-        Phase::Cleaning => (journal.committed, Vec::new()),
-        Phase::Applying => match apply_steps(files, &mut journal, Pass::Again) {
-            Ok(()) => (true, Vec::new()),
-            Err(_) => {
-                let left = go_back(files, log, &mut journal)?;
-                return Ok(Recovered { id: journal.id, committed: false, left });
-            }
-        },
-        Phase::Reverting => {
-            let left = go_back(files, log, &mut journal)?;
-            return Ok(Recovered { id: journal.id, committed: false, left });
-        }
+    let end = match journal.phase {
+        Phase::Preparing => Some(false),
+        Phase::Cleaning => Some(journal.committed),
+        Phase::Applying => apply_steps(files, &mut journal, Pass::Again).ok().map(|()| true),
+        Phase::Reverting => None,
     };
-    let recovered = Recovered { id: journal.id.clone(), committed, left };
+    let Some(committed) = end else {
+        let left = go_back(files, log, &mut journal)?;
+        return Ok(Recovered { id: journal.id, committed: false, left });
+    };
+    let recovered = Recovered { id: journal.id.clone(), committed, left: Vec::new() };
     finish_commit(files, log, &mut journal, committed, || tell(&recovered));
     Ok(recovered)
 }
