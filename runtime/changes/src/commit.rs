@@ -88,15 +88,17 @@ pub enum Found {
     Other,
 }
 
-impl Found {
-    pub(crate) fn from_seen(seen: Option<&Seen>) -> Self {
-        match seen.map(|seen| seen.what) {
-            None => Self::Nothing,
-            Some(What::File) => Self::File,
-            Some(What::Directory) => Self::Directory,
-            Some(What::Link) => Self::Link,
-            Some(What::Other) => Self::Other,
-        }
+impl Conflict {
+    /// The conflict of a set with the file that was seen at a place.
+    pub(crate) fn new(set: &ChangeSet, place: &RootedPath, seen: Option<Seen>) -> Self {
+        let found = match seen.map(|seen| seen.what) {
+            None => Found::Nothing,
+            Some(What::File) => Found::File,
+            Some(What::Directory) => Found::Directory,
+            Some(What::Link) => Found::Link,
+            Some(What::Other) => Found::Other,
+        };
+        Self { root: root_name(set, place), path: place.path.clone(), found }
     }
 }
 
@@ -532,9 +534,7 @@ fn explain_halt(journal: &Journal, halt: Halt, left: Vec<RelPath>) -> CommitErro
     match halt {
         Halt::Io(place, source) => io_failure("commit", &journal.set, &place)(source),
         Halt::Conflict(place, seen) => {
-            let root = root_name(&journal.set, &place);
-            let conflict = Conflict { root, path: place.path, found: Found::from_seen(seen.as_ref()) };
-            CommitError::Raced { conflict, left }
+            CommitError::Raced { conflict: Conflict::new(&journal.set, &place, seen), left }
         }
     }
 }
