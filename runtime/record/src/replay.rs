@@ -303,11 +303,7 @@ impl Overseer for Replay {
 
     fn replace_effect(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop> {
         let path = act.path.as_str();
-        if let Some(decision) = self.recording.denied.get(path) {
-            self.record_visit(path, Visit::Answered);
-            return Err(Stop::Failed(denied_error(decision)));
-        }
-        let Some(outcome) = known else { return Err(self.record_ends(path)) };
+        let outcome = self.recorded_end(path, known)?;
         let elsewhere = self.compare_action(act, &outcome, true);
         if self.live.contains(path) {
             return Ok(None);
@@ -332,11 +328,7 @@ impl Overseer for Replay {
 
     fn replace_pure(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop> {
         let path = act.path.as_str();
-        if let Some(decision) = self.recording.denied.get(path) {
-            self.record_visit(path, Visit::Answered);
-            return Err(Stop::Failed(denied_error(decision)));
-        }
-        let Some(outcome) = known else { return Err(self.record_ends(path)) };
+        let outcome = self.recorded_end(path, known)?;
         let unverified = self
             .action_left_out(path)
             .or_else(|| self.compare_action(act, &outcome, false))
@@ -515,6 +507,15 @@ impl Replay {
 
     fn record_visit(&self, path: &str, visit: Visit) {
         lock(&self.seen).visited.insert(path.to_owned(), visit);
+    }
+
+    /// The outcome of a step that the policy did not deny.
+    fn recorded_end(&self, path: &str, known: Known) -> Result<Arc<StepOutcome>, Stop> {
+        if let Some(decision) = self.recording.denied.get(path) {
+            self.record_visit(path, Visit::Answered);
+            return Err(Stop::Failed(denied_error(decision)));
+        }
+        known.ok_or_else(|| self.record_ends(path))
     }
 
     /// The journal does not contain the next step.
