@@ -303,7 +303,7 @@ impl Overseer for Replay {
 
     fn replace_effect(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop> {
         let path = act.path.as_str();
-        let outcome = self.recorded_end(path, known)?;
+        let outcome = self.known_outcome(path, known)?;
         let elsewhere = self.compare_action(act, &outcome, true);
         if self.live.contains(path) {
             return Ok(None);
@@ -328,7 +328,7 @@ impl Overseer for Replay {
 
     fn replace_pure(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop> {
         let path = act.path.as_str();
-        let outcome = self.recorded_end(path, known)?;
+        let outcome = self.known_outcome(path, known)?;
         let unverified = self
             .action_left_out(path)
             .or_else(|| self.compare_action(act, &outcome, false))
@@ -510,7 +510,7 @@ impl Replay {
     }
 
     /// The outcome of a step that the policy did not deny.
-    fn recorded_end(&self, path: &str, known: Known) -> Result<Arc<StepOutcome>, Stop> {
+    fn known_outcome(&self, path: &str, known: Known) -> Result<Arc<StepOutcome>, Stop> {
         if let Some(decision) = self.recording.denied.get(path) {
             self.record_visit(path, Visit::Answered);
             return Err(Stop::Failed(denied_error(decision)));
