@@ -88,15 +88,17 @@ pub enum Found {
     Other,
 }
 
-impl Found {
-    pub(crate) fn from_seen(seen: Option<&Seen>) -> Self {
-        match seen.map(|seen| seen.what) {
-            None => Self::Nothing,
-            Some(What::File) => Self::File,
-            Some(What::Directory) => Self::Directory,
-            Some(What::Link) => Self::Link,
-            Some(What::Other) => Self::Other,
-        }
+impl Conflict {
+    /// The conflict of a set with the file that was seen at a place.
+    pub(crate) fn new(set: &ChangeSet, place: &RootedPath, seen: Option<Seen>) -> Self {
+        let found = match seen.map(|seen| seen.what) {
+            None => Found::Nothing,
+            Some(What::File) => Found::File,
+            Some(What::Directory) => Found::Directory,
+            Some(What::Link) => Found::Link,
+            Some(What::Other) => Found::Other,
+        };
+        Self { root: root_name(set, place), path: place.path.clone(), found }
     }
 }
 
@@ -461,22 +463,17 @@ pub(crate) fn recover_in(
     if matches!(journal.phase, Phase::Applying | Phase::Reverting) {
         check_benches(files, &journal)?;
     }
-    let (committed, left) = match journal.phase {
-        Phase::Preparing => (false, Vec::new()),
-        Phase::Cleaning => (journal.committed, Vec::new()),
-        Phase::Applying => match apply_steps(files, &mut journal, Pass::Again) {
-            Ok(()) => (true, Vec::new()),
-            Err(_) => {
-                let left = go_back(files, log, &mut journal)?;
-                return Ok(Recovered { id: journal.id, committed: false, left });
-            }
-        },
-        Phase::Reverting => {
-            let left = go_back(files, log, &mut journal)?;
-            return Ok(Recovered { id: journal.id, committed: false, left });
-        }
+    let end = match journal.phase {
+        Phase::Preparing => Some(false),
+        Phase::Cleaning => Some(journal.committed),
+        Phase::Applying => apply_steps(files, &mut journal, Pass::Again).ok().map(|()| true),
+        Phase::Reverting => None,
     };
-    let recovered = Recovered { id: journal.id.clone(), committed, left };
+    let Some(committed) = end else {
+        let left = go_back(files, log, &mut journal)?;
+        return Ok(Recovered { id: journal.id, committed: false, left });
+    };
+    let recovered = Recovered { id: journal.id.clone(), committed, left: Vec::new() };
     finish_commit(files, log, &mut journal, committed, || tell(&recovered));
     Ok(recovered)
 }
@@ -537,9 +534,7 @@ fn explain_halt(journal: &Journal, halt: Halt, left: Vec<RelPath>) -> CommitErro
     match halt {
         Halt::Io(place, source) => io_failure("commit", &journal.set, &place)(source),
         Halt::Conflict(place, seen) => {
-            let root = root_name(&journal.set, &place);
-            let conflict = Conflict { root, path: place.path, found: Found::from_seen(seen.as_ref()) };
-            CommitError::Raced { conflict, left }
+            CommitError::Raced { conflict: Conflict::new(&journal.set, &place, seen), left }
         }
     }
 }

@@ -102,10 +102,7 @@ pub(crate) fn copy_below(below: &Below, mode: u32, to: &Path, room: Room<'_>) ->
         let names = below.names_below(dir.as_ref()).map_err(|error| (dir.clone(), error))?;
         let mut copied = Vec::new();
         for name in names {
-            let path = match &dir {
-                Some(dir) => dir.join(&name),
-                None => RelPath::of_name(&name),
-            };
+            let path = RelPath::below(dir.as_ref(), &name);
             match copying.copy_entry(&path).map_err(|error| (Some(path.clone()), error))? {
                 Some(What::Directory) => open.push(Some(path)),
                 Some(What::File | What::Link) => {}

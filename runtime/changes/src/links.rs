@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use crate::commit::{CommitError, io_failure};
 use crate::disk::Disk;
 use crate::files::{Files, RootedPath, What};
-use crate::set::{ByteText, Change, ChangeSet, Entry, RelPath, RootChanges};
+use crate::set::{ByteText, Change, ChangeSet, Entry, RelPath, RootChanges, is_cut_off};
 
 /// Most links on one way, as in the kernel.
 const MOST_LINKS: usize = 40;
@@ -353,33 +353,23 @@ impl<'t> Tree<'t> {
 
     /// The kind of the file at a path. A file in an unreadable directory has no kind.
     fn what_at(&self, path: &RelPath, will_be: bool) -> Option<What> {
-        if will_be {
-            if let Some(change) = self.after.get(path) {
-                return change.after.as_ref().map(|entry| match entry {
-                    Entry::File { .. } => What::File,
-                    Entry::Directory { .. } => What::Directory,
-                    Entry::Link { .. } => What::Link,
-                });
-            }
-            if self.is_below_change(path) {
-                return None;
-            }
+        if let Some(after) = will_be.then(|| self.entry_after(path)).flatten() {
+            return after.map(|entry| match entry {
+                Entry::File { .. } => What::File,
+                Entry::Directory { .. } => What::Directory,
+                Entry::Link { .. } => What::Link,
+            });
         }
         let place = RootedPath { root: self.number, path: path.clone() };
         self.files.read_status(&place).ok().flatten().map(|seen| seen.what)
     }
 
     fn link_at(&self, path: &RelPath, will_be: bool) -> io::Result<Option<ByteText>> {
-        if will_be {
-            if let Some(change) = self.after.get(path) {
-                return Ok(match &change.after {
-                    Some(Entry::Link { target, .. }) => Some(target.clone()),
-                    _ => None,
-                });
-            }
-            if self.is_below_change(path) {
-                return Ok(None);
-            }
+        if let Some(after) = will_be.then(|| self.entry_after(path)).flatten() {
+            return Ok(match after {
+                Some(Entry::Link { target, .. }) => Some(target.clone()),
+                _ => None,
+            });
         }
         let place = RootedPath { root: self.number, path: path.clone() };
         match self.files.read_status(&place) {
@@ -390,14 +380,12 @@ impl<'t> Tree<'t> {
         }
     }
 
-    /// True if a directory above it is replaced or removed.
-    fn is_below_change(&self, path: &RelPath) -> bool {
-        let ends = |above: RelPath| {
-            self.after
-                .get(&above)
-                .is_some_and(|change| !change.after.as_ref().is_some_and(Entry::is_directory))
-        };
-        path.ancestors().any(ends)
+    /// The entry that the commit leaves at a path; `None` if the commit does not change the path.
+    fn entry_after(&self, path: &RelPath) -> Option<Option<&Entry>> {
+        match self.after.get(path) {
+            Some(change) => Some(change.after.as_ref()),
+            None => is_cut_off(path, &self.after).then_some(None),
+        }
     }
 
     /// The links that the commit does not change. Unreadable directories are skipped.
@@ -413,7 +401,7 @@ impl<'t> Tree<'t> {
                         let inner =
                             path.strip_prefix(&root).map(|path| RelPath::new(path.as_os_str().as_bytes()));
                         let (Ok(Ok(inner)), Ok(target)) = (inner, fs::read_link(&path)) else { continue };
-                        if !self.after.contains_key(&inner) && !self.is_below_change(&inner) {
+                        if self.entry_after(&inner).is_none() {
                             links.push((inner, target.into_os_string().into_encoded_bytes().into()));
                         }
                     }

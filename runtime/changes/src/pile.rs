@@ -19,7 +19,7 @@ use crate::acl::Acl;
 use crate::commit::Contents;
 use crate::disk::{Disk, fill_file, set_link_time, time_of};
 use crate::files::{Files, RootedPath, Seen, What};
-use crate::set::{ByteText, Change, ChangeSet, Entry, RelPath, Time};
+use crate::set::{ByteText, Change, ChangeSet, Entry, RelPath, Time, is_cut_off};
 
 /// Marks an inode of the pile, because inodes of the pile and of the directory may have the same numbers.
 const OF_PILE: u64 = 1 << 63;
@@ -66,17 +66,11 @@ pub(crate) fn write_upper(
     contents: &dyn Contents,
 ) -> io::Result<bool> {
     let becomes: BTreeMap<&RelPath, &Change> = changes.iter().map(|change| (&change.path, change)).collect();
-    // Entries of a removed or replaced directory are removed with it.
-    let is_hidden = |path: &RelPath| {
-        let ends = |above: RelPath| {
-            becomes.get(&above).is_some_and(|change| !change.after.as_ref().is_some_and(Entry::is_directory))
-        };
-        path.ancestors().any(ends)
-    };
     let mut laid = Laid { to, base, made: BTreeSet::new(), modes: Vec::new() };
     let mut names = Vec::new();
     let mut is_for_kernel = true;
-    for change in changes.iter().filter(|change| !is_hidden(&change.path)) {
+    // Entries of a removed or replaced directory are removed with it.
+    for change in changes.iter().filter(|change| !is_cut_off(&change.path, &becomes)) {
         let at = laid.prepare_path(&change.path)?;
         match &change.after {
             None => {
@@ -262,38 +256,19 @@ impl Below {
 
     /// Names in a directory, or in the root itself.
     pub(crate) fn names_below(&self, dir: Option<&RelPath>) -> io::Result<Vec<Vec<u8>>> {
-        if let Some(path) = dir {
-            return self.list_names(&RootedPath { root: 0, path: path.clone() });
-        }
-        let mut names: BTreeSet<Vec<u8>> = self.base.names_in_root()?.into_iter().collect();
-        for name in self.pile.iter().map(Disk::names_in_root).collect::<io::Result<Vec<_>>>()?.concat() {
-            let hides = self.of_pile(&RootedPath { root: 0, path: RelPath::of_name(&name) })?;
-            if matches!(hides, OfPile::Hides) {
+        let names_in = |disk: &Disk| -> io::Result<Vec<Vec<u8>>> {
+            let Some(path) = dir else { return disk.names_in_root() };
+            let place = RootedPath { root: 0, path: path.clone() };
+            let is_directory = disk.read_status(&place)?.is_some_and(|seen| seen.what == What::Directory);
+            if is_directory { disk.list_names(&place) } else { Ok(Vec::new()) }
+        };
+        let mut names: BTreeSet<Vec<u8>> = names_in(&self.base)?.into_iter().collect();
+        for name in self.pile.as_ref().map_or_else(|| Ok(Vec::new()), names_in)? {
+            let child = RootedPath { root: 0, path: RelPath::below(dir, &name) };
+            if matches!(self.of_pile(&child)?, OfPile::Hides) {
                 names.remove(&name);
             } else {
                 names.insert(name);
-            }
-        }
-        Ok(names.into_iter().collect())
-    }
-
-    /// Names in a directory.
-    pub(crate) fn list_names(&self, place: &RootedPath) -> io::Result<Vec<Vec<u8>>> {
-        let is_directory = |seen: Option<Seen>| seen.is_some_and(|seen| seen.what == What::Directory);
-        let mut names = BTreeSet::new();
-        if is_directory(self.base.read_status(place)?) {
-            names.extend(self.base.list_names(place)?);
-        }
-        if let Some(pile) = &self.pile
-            && is_directory(pile.read_status(place)?)
-        {
-            for name in pile.list_names(place)? {
-                let child = RootedPath { root: place.root, path: place.path.join(&name) };
-                if matches!(self.of_pile(&child)?, OfPile::Hides) {
-                    names.remove(&name);
-                } else {
-                    names.insert(name);
-                }
             }
         }
         Ok(names.into_iter().collect())
@@ -310,6 +285,6 @@ enum OfPile {
     Nothing,
 }
 
-fn as_path(path: &RelPath) -> &Path {
+pub(crate) fn as_path(path: &RelPath) -> &Path {
     Path::new(OsStr::from_bytes(path.as_bytes()))
 }

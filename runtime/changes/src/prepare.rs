@@ -5,7 +5,7 @@ use std::io;
 
 use lobster_base::digest::Digest;
 
-use crate::commit::{CommitError, Conflict, Content, Contents, Found, io_failure};
+use crate::commit::{CommitError, Conflict, Content, Contents, io_failure};
 use crate::commit_log::Journal;
 use crate::files::{Files, Looks, RootedPath, Seen, What};
 use crate::set::{Change, ChangeSet, Entry, RelPath};
@@ -61,9 +61,7 @@ pub(crate) fn compare_set(files: &impl Files, set: &ChangeSet) -> Result<Compare
                 Ok(names.iter().any(|name| !becomes.contains_key(&change.path.join(name))))
             };
             if !same || goes && has_more().map_err(io_failure("list", set, &place))? {
-                let found = Found::from_seen(now.as_ref());
-                let root = of_root.root.clone();
-                conflicts.push(Conflict { root, path: change.path.clone(), found });
+                conflicts.push(Conflict::new(set, &place, now));
             }
             if let Some(now) = now {
                 compared.seen.insert(place, now);
@@ -77,8 +75,7 @@ pub(crate) fn compare_set(files: &impl Files, set: &ChangeSet) -> Result<Compare
                 if is_as(files, &place, Some(after), now).map_err(io_failure("read", set, &place))? {
                     compared.held.extend(now.map(|now| (root, now.inode)));
                 } else {
-                    let (root, found) = (of_root.root.clone(), Found::from_seen(now.as_ref()));
-                    conflicts.push(Conflict { root, path: of.clone(), found });
+                    conflicts.push(Conflict::new(set, &place, now));
                 }
             }
         }
@@ -170,13 +167,7 @@ pub(crate) fn lay_ready(
                 Digest::of_reader(files.read_file(&old).map_err(error("read"))?).map_err(error("read"))?;
             let before = entries.get(&step.place).and_then(|change| change.before.as_ref());
             if !matches!(before, Some(Entry::File { digest, .. }) if *digest == kept) {
-                let root = set.roots[step.place.root].root.clone();
-                let found = Found::from_seen(step.old.as_ref());
-                return Err(CommitError::Conflicts(vec![Conflict {
-                    root,
-                    path: step.place.path.clone(),
-                    found,
-                }]));
+                return Err(CommitError::Conflicts(vec![Conflict::new(set, &step.place, step.old)]));
             }
         }
         step.new = files.read_status(&new).map_err(error("lay ready"))?;

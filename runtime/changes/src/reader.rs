@@ -17,7 +17,7 @@ use crate::copy::Copied;
 use crate::disk::attribute_names;
 use crate::files::{RootedPath, Seen, What};
 use crate::layer::{Keep, LayerError};
-use crate::pile::Below;
+use crate::pile::{Below, as_path};
 use crate::set::{ByteText, Change, Entry, RelPath, Time};
 
 pub(crate) struct Reader<'k> {
@@ -119,7 +119,7 @@ impl<'k> Reader<'k> {
         };
         let names = with_access(&dir, 0o500, list).map_err(|source| self.read_error(path, source))?;
         for name in names {
-            let path = below_path(path, name.as_bytes());
+            let path = RelPath::below(path, name.as_bytes());
             self.read_entry(&path, below, anew)?;
         }
         Ok(())
@@ -257,7 +257,7 @@ impl<'k> Reader<'k> {
                     || self.copied.is_none()
                         && is_opaque(&at).map_err(|source| self.read_error(Some(path), source))?;
                 if anew {
-                    self.not_in_opaque(path)?;
+                    self.remove_entries(path, false)?;
                 }
             }
             other => {
@@ -269,13 +269,12 @@ impl<'k> Reader<'k> {
         self.read_directory(Some(path), is_below, anew)
     }
 
-    /// Removes the former entries of a directory that was made again.
-    fn not_in_opaque(&mut self, path: &RelPath) -> Result<(), LayerError> {
-        let place = RootedPath { root: 0, path: path.clone() };
-        let names = self.below.list_names(&place).map_err(|source| self.read_error(Some(path), source))?;
-        for name in names {
-            let child = below_path(Some(path), &name);
-            if fs::symlink_metadata(self.in_upper(&child)).is_err() {
+    /// Removes the former entries of a directory: all, or those that the upper directory does not have again.
+    fn remove_entries(&mut self, path: &RelPath, all: bool) -> Result<(), LayerError> {
+        let names = self.below.names_below(Some(path));
+        for name in names.map_err(|source| self.read_error(Some(path), source))? {
+            let child = path.join(&name);
+            if all || fs::symlink_metadata(self.in_upper(&child)).is_err() {
                 let place = RootedPath { root: 0, path: child.clone() };
                 let seen = self.read_status(&place)?;
                 seen.map_or(Ok(()), |seen| self.add_removal(&child, seen))?;
@@ -288,12 +287,8 @@ impl<'k> Reader<'k> {
     fn add_removal(&mut self, path: &RelPath, lower: Seen) -> Result<(), LayerError> {
         let before = self.former_entry(path, Some(lower))?;
         // The former entries of a directory have been added by `before`.
-        self.changes.push(Change {
-            path: path.clone(),
-            before,
-            after: None,
-            shared: shared_inode(Some(lower)),
-        });
+        let shared = shared_inode(Some(lower));
+        self.changes.push(Change { path: path.clone(), before, after: None, shared });
         Ok(())
     }
 
@@ -335,12 +330,7 @@ impl<'k> Reader<'k> {
                 Entry::File { digest, size, mode: lower.mode, modified, same_as: None, acl }
             }
             What::Directory => {
-                for name in self.below.list_names(&place).map_err(unread)? {
-                    let child = below_path(Some(path), &name);
-                    let place = RootedPath { root: 0, path: child.clone() };
-                    let seen = self.read_status(&place)?;
-                    seen.map_or(Ok(()), |seen| self.add_removal(&child, seen))?;
-                }
+                self.remove_entries(path, true)?;
                 let acl = self.below.acl(&place);
                 let acl = acl.map_err(|source| self.read_error(Some(path), source))?;
                 Entry::Directory { mode: lower.mode, acl }
@@ -427,17 +417,9 @@ fn modified_of(found: &fs::Metadata) -> Time {
     Time(found.mtime(), u32::try_from(found.mtime_nsec()).unwrap_or_default())
 }
 
-fn as_path(path: &RelPath) -> &Path {
-    Path::new(OsStr::from_bytes(path.as_bytes()))
-}
-
 /// Inode of a file that has other names.
 pub(crate) fn shared_inode(lower: Option<Seen>) -> Option<u64> {
     lower.filter(|lower| lower.what == What::File && lower.names > 1).map(|lower| lower.inode)
-}
-
-fn below_path(above: Option<&RelPath>, name: &[u8]) -> RelPath {
-    above.map_or_else(|| RelPath::of_name(name), |above| above.join(name))
 }
 
 /// Executes `work` on a file or directory of this user even if its mode does not permit that to its owner.

@@ -84,11 +84,7 @@ pub fn resolve_set(
             Change { path: change.path.clone(), before: now, after, shared: change.shared };
     }
     for of_root in &mut resolved.roots {
-        of_root.changes.retain(|change| match (&change.before, &change.after) {
-            (None, None) => false,
-            (Some(before), Some(after)) => !before.is_same(after),
-            (None, Some(_)) | (Some(_), None) => true,
-        });
+        of_root.changes.retain(Change::is_effective);
     }
     Ok(ChangeSet::new(resolved.roots))
 }

@@ -149,9 +149,9 @@ impl RelPath {
         std::iter::successors(self.parent(), Self::parent)
     }
 
-    /// A path of one name, as a directory lists it.
-    pub(crate) fn of_name(name: &[u8]) -> Self {
-        Self(ByteText(name.to_vec()))
+    /// The path of a name that a directory lists, or the root itself.
+    pub(crate) fn below(dir: Option<&Self>, name: &[u8]) -> Self {
+        dir.map_or_else(|| Self(ByteText(name.to_vec())), |dir| dir.join(name))
     }
 
     /// The same path, relative to a directory that contains its root.
@@ -328,23 +328,22 @@ impl Change {
     }
 
     fn map_paths(&self, to: impl Fn(&RelPath) -> Option<RelPath>) -> Option<Self> {
-        let entry = |entry: &Option<Entry>| match entry {
-            Some(Entry::File { digest, size, mode, modified, same_as, acl }) => Some(Entry::File {
-                digest: *digest,
-                size: *size,
-                mode: *mode,
-                modified: *modified,
-                same_as: same_as.as_ref().and_then(&to),
-                acl: acl.clone(),
-            }),
-            other => other.clone(),
-        };
-        Some(Self {
-            path: to(&self.path)?,
-            before: entry(&self.before),
-            after: entry(&self.after),
-            shared: self.shared,
-        })
+        let mut mapped = Self { path: to(&self.path)?, ..self.clone() };
+        for entry in [&mut mapped.before, &mut mapped.after] {
+            if let Some(Entry::File { same_as, .. }) = entry {
+                *same_as = same_as.as_ref().and_then(&to);
+            }
+        }
+        Some(mapped)
+    }
+
+    /// True if the states before and after differ.
+    pub(crate) fn is_effective(&self) -> bool {
+        match (&self.before, &self.after) {
+            (None, None) => false,
+            (Some(before), Some(after)) => !before.is_same(after),
+            (None, Some(_)) | (Some(_), None) => true,
+        }
     }
 
     /// Kind of the change.
@@ -476,14 +475,9 @@ impl ChangeSet {
             }
         }
         roots.values_mut().for_each(unite_names);
-        let is_change = |change: &Change| match (&change.before, &change.after) {
-            (None, None) => false,
-            (Some(before), Some(after)) => !before.is_same(after),
-            (None, Some(_)) | (Some(_), None) => true,
-        };
         let roots = roots.into_iter().map(|(root, changes)| RootChanges {
             root,
-            changes: changes.into_values().filter(is_change).collect(),
+            changes: changes.into_values().filter(Change::is_effective).collect(),
         });
         Self::new(roots.collect())
     }
@@ -512,6 +506,14 @@ impl ChangeSet {
         }
         Ok(())
     }
+}
+
+/// True if a change removes or replaces a directory above the path.
+pub(crate) fn is_cut_off(path: &RelPath, changes: &BTreeMap<&RelPath, &Change>) -> bool {
+    let ends = |above: RelPath| {
+        changes.get(&above).is_some_and(|change| !change.after.as_ref().is_some_and(Entry::is_directory))
+    };
+    path.ancestors().any(ends)
 }
 
 /// Gives all names of a file the same content, because a later step may have changed it under one name.

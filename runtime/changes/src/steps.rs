@@ -157,18 +157,20 @@ fn acts_for(change: &Change, names: OtherNames) -> Vec<Act> {
         Entry::File { same_as: Some(of), .. } => Act::Name { of: of.clone() },
         Entry::File { .. } | Entry::Directory { .. } | Entry::Link { .. } => Act::PutIn,
     };
+    let take_out = |before: &Entry| {
+        let loosen = match before {
+            Entry::Directory { mode, .. } if mode & OWN != OWN => {
+                Some(Act::Loosen { before: *mode, mode: mode | OWN })
+            }
+            _ => None,
+        };
+        loosen.into_iter().chain([Act::TakeOut])
+    };
     let mut acts = Vec::new();
     match (&change.before, &change.after) {
         (None, None) => {}
         (None, Some(after)) => acts.push(put(after)),
-        (Some(before), None) => {
-            if let Entry::Directory { mode, .. } = before
-                && mode & OWN != OWN
-            {
-                acts.push(Act::Loosen { before: *mode, mode: mode | OWN });
-            }
-            acts.push(Act::TakeOut);
-        }
+        (Some(before), None) => acts.extend(take_out(before)),
         (Some(Entry::Directory { mode: before, .. }), Some(Entry::Directory { mode, .. })) => {
             acts.push(Act::Loosen { before: *before, mode: before | OWN });
             acts.push(Act::Settle { before: before | OWN, mode: *mode });
@@ -189,14 +191,7 @@ fn acts_for(change: &Change, names: OtherNames) -> Vec<Act> {
         }
         (Some(before), Some(after)) => match put(after) {
             Act::PutIn if !before.is_directory() && !after.is_directory() => acts.push(Act::Swap),
-            act => {
-                if let Entry::Directory { mode, .. } = before
-                    && mode & OWN != OWN
-                {
-                    acts.push(Act::Loosen { before: *mode, mode: mode | OWN });
-                }
-                acts.extend([Act::TakeOut, act]);
-            }
+            act => acts.extend(take_out(before).chain([act])),
         },
     }
     if let Some(Entry::Directory { mode, .. }) = &change.after

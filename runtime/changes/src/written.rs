@@ -86,13 +86,9 @@ pub fn changes_of(
             }),
         };
         let before = reader.former_entry(path, lower)?;
-        let is_change = match (&before, &after) {
-            (None, None) => false,
-            (Some(before), Some(after)) => !before.is_same(after),
-            (None, Some(_)) | (Some(_), None) => true,
-        };
-        if is_change {
-            reader.push(Change { path: path.clone(), before, after, shared: shared_inode(lower) });
+        let change = Change { path: path.clone(), before, after, shared: shared_inode(lower) };
+        if change.is_effective() {
+            reader.push(change);
         }
     }
     Ok(RootChanges { root: name, changes: reader.into_changes() })

@@ -22,36 +22,24 @@ const TOOL: &str = "answer";
 pub(crate) fn request_body(request: &Request, retry: Option<&Retry>) -> Result<Value, StageError> {
     let model = request.named_model("anthropic")?;
     request.refuse_settings("anthropic", &["seed"])?;
-    let mut messages = Vec::new();
-    for turn in request.chat_turns(retry) {
-        let role = if turn.is_model { "assistant" } else { "user" };
-        let content = if turn.files.is_empty() {
-            json!(turn.text)
-        } else {
-            let text = json!({"type": "text", "text": turn.text});
-            turn.files.into_iter().map(file_block).chain([text]).collect()
-        };
-        messages.push(json!({"role": role, "content": content}));
-    }
-    let mut body = Map::new();
-    body.insert("model".into(), json!(model));
-    body.extend(set_fields([
+    let messages =
+        request.chat_messages(retry, |text, files| files.into_iter().map(file_block).chain([text]).collect());
+    let tools = request.output_schema.as_ref().map(|schema| {
+        json!([{"name": TOOL, "description": "Gives the answer.", "input_schema": tool_schema(schema).0}])
+    });
+    let choice = tools.as_ref().map(|_| json!({"type": "tool", "name": TOOL}));
+    let fields = set_fields([
+        ("model", json!(model)),
         ("max_tokens", request.max_output_tokens.as_ref().map_or(json!(MAX_TOKENS), |n| json!(n))),
         ("temperature", json!(request.temperature)),
         ("stop_sequences", json!(request.stop)),
         ("output_config", json!(request.effort.as_ref().map(|effort| json!({"effort": effort})))),
         ("system", json!(request.system)),
-    ]));
-    body.insert("messages".into(), json!(messages));
-    if let Some(schema) = &request.output_schema {
-        let (schema, _) = tool_schema(schema);
-        body.insert(
-            "tools".into(),
-            json!([{"name": TOOL, "description": "Gives the answer.", "input_schema": schema}]),
-        );
-        body.insert("tool_choice".into(), json!({"type": "tool", "name": TOOL}));
-    }
-    Ok(Value::Object(body))
+        ("messages", messages.collect()),
+        ("tools", json!(tools)),
+        ("tool_choice", json!(choice)),
+    ]);
+    Ok(fields.collect())
 }
 
 /// A file as a block of a message.

@@ -129,7 +129,7 @@ impl PaidCall {
 
 /// The paid calls in the recorded answer of an effect.
 pub fn paid_calls(answer: &Value, pricing: &Pricing) -> Vec<PaidCall> {
-    Spend::of_answer(answer).into_iter().map(|spend| PaidCall::new(spend, pricing)).collect()
+    Spend::on_record(answer).into_iter().map(|spend| PaidCall::new(spend, pricing)).collect()
 }
 
 impl CostTracker {
@@ -328,7 +328,7 @@ impl CostTracker {
                 if let Some(usage) = answer.pointer("/result/usage").filter(|usage| usage.is_object()) {
                     self.spending.known.insert(usage_digest(usage));
                 }
-                for spend in Spend::of_answer(answer) {
+                for spend in Spend::on_record(answer) {
                     self.record_payment(step, spend);
                 }
             }
@@ -386,11 +386,6 @@ impl CostTracker {
             }
         }
         warnings
-    }
-
-    /// Forgets the calls of `step`: it is a losing branch, and its calls are not billed.
-    pub fn discard_step(&mut self, step: &str) {
-        self.open.remove(step);
     }
 
     /// Bills everything that a sub-workflow billed to `step`, which ran it.

@@ -1,7 +1,7 @@
 //! Embeddings of texts, in OpenAI's form (`POST /embeddings`).
 //! <https://platform.openai.com/docs/api-reference/embeddings>
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::Spend;
 use super::bounds::Bounds;
@@ -29,13 +29,11 @@ pub struct Embedding {
 
 impl Embedding {
     fn request_body(&self) -> Value {
-        let mut body = Map::new();
-        body.insert("model".into(), json!(self.model));
-        body.insert("input".into(), json!(self.texts));
+        let mut body = json!({"model": self.model, "input": self.texts});
         if let Some(dimensions) = self.dimensions {
-            body.insert("dimensions".into(), json!(dimensions));
+            body["dimensions"] = json!(dimensions);
         }
-        Value::Object(body)
+        body
     }
 
     /// A description of the call, without secrets.

@@ -26,11 +26,6 @@ pub(crate) fn request_body(request: &Request, retry: Option<&Retry>) -> Value {
         let parts: Value = std::iter::once(text).chain(turn.files.into_iter().map(file_part)).collect();
         contents.push(json!({"role": role, "parts": parts}));
     }
-    let mut body = Map::new();
-    body.insert("contents".into(), json!(contents));
-    if let Some(system) = &request.system {
-        body.insert("systemInstruction".into(), json!({"parts": [{"text": system}]}));
-    }
     let schema = request.output_schema.as_ref();
     let settings: Map<String, Value> = set_fields([
         ("maxOutputTokens", json!(request.max_output_tokens)),
@@ -42,10 +37,12 @@ pub(crate) fn request_body(request: &Request, retry: Option<&Retry>) -> Value {
         ("responseJsonSchema", json!(schema)),
     ])
     .collect();
-    if !settings.is_empty() {
-        body.insert("generationConfig".into(), Value::Object(settings));
-    }
-    Value::Object(body)
+    let fields = set_fields([
+        ("contents", json!(contents)),
+        ("systemInstruction", json!(request.system.as_ref().map(|text| json!({"parts": [{"text": text}]})))),
+        ("generationConfig", json!(Some(settings).filter(|settings| !settings.is_empty()))),
+    ]);
+    fields.collect()
 }
 
 /// A file as a part of a message.

@@ -338,9 +338,7 @@ pub fn make_telling(
     if !url.username().is_empty() || url.password().is_some() {
         return Err(HttpError::UserInfo);
     }
-    let setup = |error: std::io::Error| HttpError::Setup(error.to_string());
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(setup)?;
-    let result = runtime.block_on(async {
+    block_on(async {
         let mut cancelled = pin!(cancel.cancelled());
         let mut work = pin!(follow_redirects(request, &url, told));
         poll_fn(|cx| {
@@ -351,7 +349,14 @@ pub fn make_telling(
             work.as_mut().poll(cx)
         })
         .await
-    });
+    })
+}
+
+/// Does the work of a request on this thread.
+fn block_on<T>(work: impl Future<Output = Result<T, HttpError>>) -> Result<T, HttpError> {
+    let setup = |error: std::io::Error| HttpError::Setup(error.to_string());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(setup)?;
+    let result = runtime.block_on(work);
     // A name that is still being resolved blocks a thread of the runtime; do not wait for it.
     runtime.shutdown_background();
     result
@@ -365,7 +370,6 @@ pub fn post_protobuf(
     within: Duration,
 ) -> Result<u16, HttpError> {
     let origin = url.origin().ascii_serialization();
-    let limits = HttpLimits { idle: within, body: 0 };
     let mut request =
         client_for(url)?.post(url.clone()).header(CONTENT_TYPE, "application/x-protobuf").body(body);
     for (name, value) in headers {
@@ -373,10 +377,7 @@ pub fn post_protobuf(
         value.set_sensitive(true);
         request = request.header(name, value);
     }
-    let setup = |error: std::io::Error| HttpError::Setup(error.to_string());
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(setup)?;
-    let sent = runtime.block_on(send_request(request, &origin, limits));
-    runtime.shutdown_background();
+    let sent = block_on(async { wait_for(request.send(), &origin, within).await });
     sent.map(|response| response.status().as_u16())
 }
 
@@ -389,8 +390,8 @@ async fn follow_redirects(
     let (mut url, mut with_body) = (first.clone(), true);
     for _ in 0..=MAX_REDIRECTS {
         let origin = url.origin().ascii_serialization();
-        let response =
-            send_request(prepare_request(request, first, &url, with_body)?, &origin, limits).await?;
+        let sent = prepare_request(request, first, &url, with_body)?.send();
+        let response = wait_for(sent, &origin, limits.idle).await?;
         let Some(target) = redirect_target(&response, &url, &origin)? else {
             return read_reply(response, &origin, limits, told).await;
         };
@@ -440,19 +441,32 @@ fn credential_header(credential: &HttpCredential) -> Result<(HeaderName, HeaderV
     Ok((name, value))
 }
 
-async fn send_request(
-    request: RequestBuilder,
+/// Waits for an answer, or the next part of it.
+async fn wait_for<T>(
+    part: impl Future<Output = Result<T, RequestError>>,
     origin: &str,
-    limits: HttpLimits,
-) -> Result<Response, HttpError> {
-    match timeout(limits.idle, request.send()).await {
-        Ok(Ok(response)) => Ok(response),
+    idle: Duration,
+) -> Result<T, HttpError> {
+    match timeout(idle, part).await {
+        Ok(Ok(part)) => Ok(part),
         Ok(Err(error)) if error.is_connect() => {
             Err(HttpError::Connect { origin: origin.to_owned(), cause: request_causes(&error) })
         }
         Ok(Err(error)) => Err(HttpError::Broken { origin: origin.to_owned(), cause: request_causes(&error) }),
-        Err(_) => Err(HttpError::Silent { origin: origin.to_owned(), idle: limits.idle }),
+        Err(_) => Err(HttpError::Silent { origin: origin.to_owned(), idle }),
     }
+}
+
+/// Reads a body of at most `limits.body` bytes.
+async fn read_bytes(mut response: Response, origin: &str, limits: HttpLimits) -> Result<Vec<u8>, HttpError> {
+    let mut body = Vec::new();
+    while let Some(chunk) = wait_for(response.chunk(), origin, limits.idle).await? {
+        body.extend_from_slice(&chunk);
+        if body.len() as u64 > limits.body {
+            return Err(HttpError::TooLarge { origin: origin.to_owned(), limit: limits.body });
+        }
+    }
+    Ok(body)
 }
 
 /// RFC 9110 §10.2.3: seconds, or the date of the next attempt.
@@ -479,16 +493,15 @@ fn redirect_target(response: &Response, url: &Url, origin: &str) -> Result<Optio
 }
 
 async fn read_reply(
-    mut response: Response,
+    response: Response,
     origin: &str,
     limits: HttpLimits,
     told: &dyn Fn(u64),
 ) -> Result<HttpReply, HttpError> {
-    let too_large = || HttpError::TooLarge { origin: origin.to_owned(), limit: limits.body };
     let status = response.status();
     let is_stream = status.is_success() && events::is_stream(&response);
     if !is_stream && response.content_length().is_some_and(|length| length > limits.body) {
-        return Err(too_large());
+        return Err(HttpError::TooLarge { origin: origin.to_owned(), limit: limits.body });
     }
     let reason = status.canonical_reason().unwrap_or_default().to_owned();
     let retry_after = response
@@ -499,20 +512,7 @@ async fn read_reply(
         let body = events::read_answer(response, origin, limits, told).await?;
         return Ok(HttpReply { status: status.as_u16(), reason, retry_after, body });
     }
-    let mut body = Vec::new();
-    loop {
-        match timeout(limits.idle, response.chunk()).await {
-            Ok(Ok(Some(chunk))) => body.extend_from_slice(&chunk),
-            Ok(Ok(None)) => break,
-            Ok(Err(error)) => {
-                return Err(HttpError::Broken { origin: origin.to_owned(), cause: request_causes(&error) });
-            }
-            Err(_) => return Err(HttpError::Silent { origin: origin.to_owned(), idle: limits.idle }),
-        }
-        if body.len() as u64 > limits.body {
-            return Err(too_large());
-        }
-    }
+    let body = read_bytes(response, origin, limits).await?;
     let text = String::from_utf8_lossy(&body);
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     Ok(HttpReply { status: status.as_u16(), reason, retry_after, body: text.to_owned() })

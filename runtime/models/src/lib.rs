@@ -72,11 +72,6 @@ impl Spend {
     /// The calls recorded under `spend` in an answer, in a failure's detail, or in a note.
     #[must_use]
     pub fn on_record(value: &Value) -> Vec<Self> {
-        Self::of_answer(value)
-    }
-
-    /// The spend in the answer of a [`CALL`].
-    fn of_answer(answer: &Value) -> Vec<Self> {
-        answer.get("spend").and_then(|spend| Vec::deserialize(spend).ok()).unwrap_or_default()
+        value.get("spend").and_then(|spend| Vec::deserialize(spend).ok()).unwrap_or_default()
     }
 }

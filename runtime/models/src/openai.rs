@@ -16,33 +16,25 @@ pub(crate) fn request_body(
     max_tokens: &str,
 ) -> Result<Value, StageError> {
     let model = request.named_model("openai")?;
-    let mut messages: Vec<Value> =
-        request.system.iter().map(|system| json!({"role": "system", "content": system})).collect();
-    for turn in request.chat_turns(retry) {
-        let role = if turn.is_model { "assistant" } else { "user" };
-        let content = if turn.files.is_empty() {
-            json!(turn.text)
-        } else {
-            let text = json!({"type": "text", "text": turn.text});
-            std::iter::once(text).chain(turn.files.into_iter().map(file_part)).collect()
-        };
-        messages.push(json!({"role": role, "content": content}));
-    }
-    let mut body = Map::new();
-    body.insert("model".into(), json!(model));
-    body.insert("messages".into(), json!(messages));
-    body.extend(set_fields([
+    let system = request.system.iter().map(|system| json!({"role": "system", "content": system}));
+    let turns = request.chat_messages(retry, |text, files| {
+        std::iter::once(text).chain(files.into_iter().map(file_part)).collect()
+    });
+    let format = request.output_schema.as_ref().map(|schema| {
+        let format = json!({"name": "output", "schema": schema, "strict": is_strict(schema)});
+        json!({"type": "json_schema", "json_schema": format})
+    });
+    let fields = set_fields([
+        ("model", json!(model)),
+        ("messages", system.chain(turns).collect()),
         (max_tokens, json!(request.max_output_tokens)),
         ("temperature", json!(request.temperature)),
         ("seed", json!(request.seed)),
         ("stop", json!(request.stop)),
         ("reasoning_effort", json!(request.effort)),
-    ]));
-    if let Some(schema) = &request.output_schema {
-        let format = json!({"name": "output", "schema": schema, "strict": is_strict(schema)});
-        body.insert("response_format".into(), json!({"type": "json_schema", "json_schema": format}));
-    }
-    Ok(Value::Object(body))
+        ("response_format", json!(format)),
+    ]);
+    Ok(fields.collect())
 }
 
 /// A file as a part of a message.

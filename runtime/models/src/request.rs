@@ -174,6 +174,22 @@ impl Request {
         turns
     }
 
+    /// The conversation as messages of a role and a content, which `with_files` makes of a text and files.
+    pub(crate) fn chat_messages(
+        &self,
+        retry: Option<&Retry>,
+        with_files: impl Fn(Value, Vec<&Attachment>) -> Value,
+    ) -> impl Iterator<Item = Value> {
+        self.chat_turns(retry).into_iter().map(move |turn| {
+            let role = if turn.is_model { "assistant" } else { "user" };
+            let content = match turn.files.is_empty() {
+                true => json!(turn.text),
+                false => with_files(json!({"type": "text", "text": turn.text}), turn.files),
+            };
+            json!({"role": role, "content": content})
+        })
+    }
+
     /// The model, for a provider that requires one.
     pub(crate) fn named_model(&self, provider: &str) -> Result<&str, StageError> {
         self.model.as_deref().ok_or_else(|| {

@@ -21,22 +21,21 @@ pub(crate) fn request_body(request: &Request, retry: Option<&Retry>) -> Result<V
         let parts: Value = std::iter::once(text).chain(turn.files.into_iter().map(file_part)).collect();
         input.push(json!({"role": role, "content": parts}));
     }
-    let mut body = Map::new();
-    body.insert("model".into(), json!(model));
-    body.insert("input".into(), json!(input));
-    body.insert("store".into(), json!(false));
     let format = request.output_schema.as_ref().map(|schema| {
         let strict = is_strict(schema);
         json!({"format": {"type": "json_schema", "name": "output", "schema": schema, "strict": strict}})
     });
-    body.extend(set_fields([
+    let fields = set_fields([
+        ("model", json!(model)),
+        ("input", json!(input)),
+        ("store", json!(false)),
         ("instructions", json!(request.system)),
         ("max_output_tokens", json!(request.max_output_tokens)),
         ("temperature", json!(request.temperature)),
         ("reasoning", json!(request.effort.as_ref().map(|effort| json!({"effort": effort})))),
         ("text", json!(format)),
-    ]));
-    Ok(Value::Object(body))
+    ]);
+    Ok(fields.collect())
 }
 
 /// A file as a part of a message.

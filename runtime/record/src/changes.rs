@@ -14,11 +14,11 @@ use lobster_engine::kinds::changes::{load_change_set, recover_commits, resolve_c
 use lobster_engine::kinds::finished_commits::record_unseen_ends;
 use lobster_engine::runtime::{Planned, Runtime};
 use lobster_language::plan::{Extras, Plan, Span, Step, Work, Workflow};
-use lobster_stage::StageError;
+use lobster_stage::{StageError, Stop};
 use lobster_store::{Event, Record, RunId, StepStatus, Store, StoreError};
 use serde_json::Value;
 
-use crate::step_undos::{NotProposed, StepUndo, StepUndos, Unlisted, name_of_undo, step_undos};
+use crate::step_undos::{NotProposed, StepUndo, StepUndos, name_of_undo, step_undos};
 
 /// File changes of one step.
 #[derive(Clone, Debug)]
@@ -174,12 +174,14 @@ impl UndoError {
     }
 }
 
-impl From<Unlisted> for UndoError {
-    fn from(error: Unlisted) -> Self {
-        match error {
-            Unlisted::Store(error) => Self::Store(error),
-            Unlisted::Record(error) => Self::Changes(error),
-        }
+impl From<Stop> for UndoError {
+    fn from(stop: Stop) -> Self {
+        Self::Changes(match stop {
+            Stop::Failed(error) => error,
+            Stop::Cancelled | Stop::Paused | Stop::Interrupted => {
+                StageError::permanent("the record cannot be read")
+            }
+        })
     }
 }
 

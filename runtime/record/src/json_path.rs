@@ -11,6 +11,13 @@ pub(super) struct DifferencePlace {
     pub(super) is: Option<Value>,
 }
 
+impl DifferencePlace {
+    /// The path and both values; null if missing.
+    pub(super) fn into_parts(self) -> (Option<String>, Value, Value) {
+        (Some(self.path), self.was.unwrap_or_default(), self.is.unwrap_or_default())
+    }
+}
+
 /// The first difference, in the order of the first value.
 pub(super) fn first_difference(was: &Value, is: &Value) -> Option<DifferencePlace> {
     let mut found = Vec::new();

@@ -6,7 +6,8 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{contents, json_path};
+use super::contents;
+use super::json_path::{self, DifferencePlace};
 use lobster_base::digest::Digest;
 use lobster_base::text::{self, Count};
 use lobster_store::Store;
@@ -120,6 +121,11 @@ impl Difference {
     pub(super) fn new(part: Part, was: &Value, is: &Value) -> Self {
         Self { part, name: None, path: None, was: was.clone(), is: is.clone(), made_by: None }
     }
+
+    pub(super) fn at(part: Part, place: DifferencePlace) -> Self {
+        let (path, was, is) = place.into_parts();
+        Self { part, name: None, path, was, is, made_by: None }
+    }
 }
 
 /// A value in one line: shortened, and digests in their usual format.
@@ -193,12 +199,7 @@ pub(super) fn differences(store: Option<&Store>, was: &Value, is: &Value) -> Vec
     for place in json_path::all_differences(was, is, MAX_PLACES) {
         let key = place.path.trim_start_matches("$.").split(['.', '[']).next().unwrap_or_default().to_owned();
         if !known(&key) {
-            let (old, new) = (place.was.unwrap_or_default(), place.is.unwrap_or_default());
-            found.push(Difference {
-                name: Some(key),
-                path: Some(place.path),
-                ..Difference::new(Part::Other, &old, &new)
-            });
+            found.push(Difference { name: Some(key), ..Difference::at(Part::Other, place) });
         }
     }
     found
@@ -208,12 +209,10 @@ pub(super) fn differences(store: Option<&Store>, was: &Value, is: &Value) -> Vec
 pub(super) fn compare_members(part: Part, old: &Value, new: &Value, found: &mut Vec<Difference>) {
     each_name(old, new, |name, old, new| {
         let place = json_path::first_difference(old, new);
-        let (path, was, is) = match place {
-            Some(place) => (Some(place.path).filter(|path| path != "$"), place.was, place.is),
-            None => (None, Some(old.clone()), Some(new.clone())),
-        };
-        let (was, is) = (was.unwrap_or_default(), is.unwrap_or_default());
-        found.push(Difference { name: Some(name.to_owned()), path, ..Difference::new(part, &was, &is) });
+        let found_at =
+            place.map_or_else(|| Difference::new(part, old, new), |place| Difference::at(part, place));
+        let path = found_at.path.filter(|path| path != "$");
+        found.push(Difference { name: Some(name.to_owned()), path, ..found_at });
     });
 }
 
@@ -240,8 +239,7 @@ fn compare_grants(old: &Value, new: &Value, found: &mut Vec<Difference>) {
                 let dir = mount(new, index)
                     .or_else(|| mount(old, index))
                     .and_then(|dir| dir.as_str().map(str::to_owned));
-                let (was, is) = (place.was.unwrap_or_default(), place.is.unwrap_or_default());
-                found.push(Difference { name: dir, ..Difference::new(Part::Files, &was, &is) });
+                found.push(Difference { name: dir, path: None, ..Difference::at(Part::Files, place) });
             }
         }
         _ => found.push(Difference { name: Some(name.to_owned()), ..Difference::new(Part::Grant, old, new) }),
@@ -250,25 +248,16 @@ fn compare_grants(old: &Value, new: &Value, found: &mut Vec<Difference>) {
 
 fn compare_inside(part: Part, old: &Value, new: &Value, found: &mut Vec<Difference>) {
     for place in json_path::all_differences(old, new, MAX_PLACES) {
-        let (was, is) = (place.was.unwrap_or_default(), place.is.unwrap_or_default());
-        found.push(Difference { path: Some(place.path), ..Difference::new(part, &was, &is) });
+        found.push(Difference::at(part, place));
     }
 }
 
 fn compare_inputs(store: Option<&Store>, old: &Value, new: &Value) -> Difference {
-    let whole = Difference::new(Part::Input, old, new);
-    let (Some(store), Some(was), Some(is)) = (store, input_digest(old), input_digest(new)) else {
-        return whole;
+    let inside = match (store, input_digest(old), input_digest(new)) {
+        (Some(store), Some(was), Some(is)) => contents::first_difference(store, &was, &is),
+        _ => None,
     };
-    match contents::first_difference(store, &was, &is) {
-        Some(place) => Difference {
-            path: Some(place.path),
-            was: place.was.unwrap_or_default(),
-            is: place.is.unwrap_or_default(),
-            ..whole
-        },
-        None => whole,
-    }
+    inside.map_or_else(|| Difference::new(Part::Input, old, new), |place| Difference::at(Part::Input, place))
 }
 
 /// The digest of an action's input, in any of the formats of pre-images.

@@ -239,6 +239,6 @@ impl Recording {
     }
 }
 
-fn parse_digest(value: &Value) -> Option<Digest> {
+pub(super) fn parse_digest(value: &Value) -> Option<Digest> {
     value.as_str()?.parse().ok()
 }

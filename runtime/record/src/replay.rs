@@ -303,11 +303,7 @@ impl Overseer for Replay {
 
     fn replace_effect(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop> {
         let path = act.path.as_str();
-        if let Some(decision) = self.recording.denied.get(path) {
-            self.record_visit(path, Visit::Answered);
-            return Err(Stop::Failed(denied_error(decision)));
-        }
-        let Some(outcome) = known else { return Err(self.record_ends(path)) };
+        let outcome = self.known_outcome(path, known)?;
         let elsewhere = self.compare_action(act, &outcome, true);
         if self.live.contains(path) {
             return Ok(None);
@@ -332,11 +328,7 @@ impl Overseer for Replay {
 
     fn replace_pure(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop> {
         let path = act.path.as_str();
-        if let Some(decision) = self.recording.denied.get(path) {
-            self.record_visit(path, Visit::Answered);
-            return Err(Stop::Failed(denied_error(decision)));
-        }
-        let Some(outcome) = known else { return Err(self.record_ends(path)) };
+        let outcome = self.known_outcome(path, known)?;
         let unverified = self
             .action_left_out(path)
             .or_else(|| self.compare_action(act, &outcome, false))
@@ -378,14 +370,7 @@ impl Overseer for Replay {
         }
         match outcome.code.as_deref().and_then(Code::from_name) {
             Some(Code::Diverged) if visit == Visit::Checked => {
-                self.record_divergence(
-                    path,
-                    step.seq,
-                    "host call",
-                    None,
-                    Value::Null,
-                    to_json(&outcome.error),
-                );
+                self.record_divergence(path, step.seq, "host call", Value::Null, to_json(&outcome.error));
             }
             _ => self.compare_outcome(path, step, recorded, &outcome),
         }
@@ -402,14 +387,7 @@ impl Overseer for Replay {
         }
         let Some((seq, recorded)) = self.recording.summaries.get(path) else { return };
         if recorded.status != outcome.status {
-            self.record_divergence(
-                path,
-                *seq,
-                "status",
-                None,
-                to_json(recorded.status),
-                to_json(outcome.status),
-            );
+            self.record_divergence(path, *seq, "status", to_json(recorded.status), to_json(outcome.status));
         } else {
             self.compare_values(path, *seq, "error", &recorded.error, &outcome.error);
         }
@@ -430,7 +408,6 @@ impl Overseer for Replay {
                 path.as_str(),
                 self.recording.last_seq,
                 "answer",
-                None,
                 to_json(known.binding),
                 to_json(binding.digest),
             );
@@ -509,15 +486,12 @@ impl Replay {
         }
     }
 
-    fn record_divergence(
-        &self,
-        step: &str,
-        seq: u64,
-        what: &str,
-        path: Option<String>,
-        recorded: Value,
-        replayed: Value,
-    ) {
+    fn record_divergence(&self, step: &str, seq: u64, what: &str, recorded: Value, replayed: Value) {
+        self.record_difference(step, seq, what, (None, recorded, replayed));
+    }
+
+    fn record_difference(&self, step: &str, seq: u64, what: &str, found: (Option<String>, Value, Value)) {
+        let (path, recorded, replayed) = found;
         let preimage = self.recording.read_preimage(&self.store, step);
         let input = preimage.and_then(|preimage| {
             input_digest(&preimage["input"]).or_else(|| input_digest(&preimage["stdin"]))
@@ -535,6 +509,15 @@ impl Replay {
         lock(&self.seen).visited.insert(path.to_owned(), visit);
     }
 
+    /// The outcome of a step that the policy did not deny.
+    fn known_outcome(&self, path: &str, known: Known) -> Result<Arc<StepOutcome>, Stop> {
+        if let Some(decision) = self.recording.denied.get(path) {
+            self.record_visit(path, Visit::Answered);
+            return Err(Stop::Failed(denied_error(decision)));
+        }
+        known.ok_or_else(|| self.record_ends(path))
+    }
+
     /// The journal does not contain the next step.
     fn record_ends(&self, path: &str) -> Stop {
         if self.recording.status == RunStatus::Ok {
@@ -542,7 +525,6 @@ impl Replay {
                 path,
                 self.recording.last_seq,
                 "missing",
-                None,
                 Value::Null,
                 Value::from("would be executed"),
             );
@@ -598,7 +580,7 @@ impl Replay {
                     Err(Stop::Cancelled) => Value::from("cancelled"),
                     Err(Stop::Interrupted) => Value::from("running"),
                 };
-                self.record_divergence(&step, seq, "status", None, to_json(recorded), replayed);
+                self.record_divergence(&step, seq, "status", to_json(recorded), replayed);
             }
         }
     }
@@ -609,14 +591,7 @@ impl Replay {
             let lost_a_race = self.recording.races.iter().any(|race| is_within(path, race));
             let visited = lock(&self.seen).visited.contains_key(path);
             if !visited && !lost_a_race && step.outcome.is_some() {
-                self.record_divergence(
-                    path,
-                    step.seq,
-                    "missing",
-                    None,
-                    Value::from("was executed"),
-                    Value::Null,
-                );
+                self.record_divergence(path, step.seq, "missing", Value::from("was executed"), Value::Null);
             }
         }
     }

@@ -1,58 +1,32 @@
 //! State of a run, which is more than the status in its journal.
 
 use std::collections::{HashMap, HashSet};
-use std::fmt;
-use std::str::FromStr;
 
 use lobster_store::{
     CUT_OFF, Event, ListedStart, RunFilter, RunId, RunStatus, RunSummary, StartState, Store, StoreError,
-    UnknownWord, is_interrupted_end,
+    is_interrupted_end,
 };
 use serde_json::Value;
 
-/// State of a run as shown everywhere: at the command line, in the console, over HTTP and over MCP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Standing {
-    /// A process is executing it.
-    Running,
-    /// It waits for a person, a time or an event.
-    Waiting,
-    /// It has not ended for good, but does not continue by itself: its process was killed, a signal or a lost
-    /// client stopped it, or it ended only to ask about an interrupted effect.
-    Interrupted,
-    /// The service was asked to cancel it, and has not ended it yet.
-    Cancelling,
-    Ok,
-    Failed,
-    Cancelled,
+lobster_store::words! {
+    /// State of a run as shown everywhere: at the command line, in the console, over HTTP and over MCP.
+    Standing {
+        /// A process is executing it.
+        Running = "running",
+        /// It waits for a person, a time or an event.
+        Waiting = "waiting",
+        /// It has not ended for good, but does not continue by itself: its process was killed, a signal or a lost
+        /// client stopped it, or it ended only to ask about an interrupted effect.
+        Interrupted = "interrupted",
+        /// The service was asked to cancel it, and has not ended it yet.
+        Cancelling = "cancelling",
+        Ok = "ok",
+        Failed = "failed",
+        Cancelled = "cancelled",
+    }
 }
 
 impl Standing {
-    /// All states.
-    pub const ALL: [Self; 7] = [
-        Self::Running,
-        Self::Waiting,
-        Self::Interrupted,
-        Self::Cancelling,
-        Self::Ok,
-        Self::Failed,
-        Self::Cancelled,
-    ];
-
-    /// Its name.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Waiting => "waiting",
-            Self::Interrupted => "interrupted",
-            Self::Cancelling => "cancelling",
-            Self::Ok => "ok",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
     /// Statuses in the journals of such runs.
     fn recorded_statuses(self) -> &'static [RunStatus] {
         match self {
@@ -77,20 +51,6 @@ impl From<RunStatus> for Standing {
             RunStatus::Failed => Self::Failed,
             RunStatus::Cancelled => Self::Cancelled,
         }
-    }
-}
-
-impl fmt::Display for Standing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-impl FromStr for Standing {
-    type Err = UnknownWord;
-
-    fn from_str(text: &str) -> Result<Self, UnknownWord> {
-        Self::ALL.into_iter().find(|standing| standing.as_str() == text).ok_or_else(|| UnknownWord::new(text))
     }
 }
 

@@ -10,9 +10,11 @@ use lobster_engine::recorded_plan::load_recorded;
 use lobster_engine::reversal::{self, Reversal, UndoInput};
 use lobster_language::plan::{Approval, Extras, Plan, Stdin, Step, UndoneStep, Work, Workflow};
 use lobster_language::workflow::refers_to;
-use lobster_stage::{StageError, Stop};
+use lobster_stage::StageError;
 use lobster_store::{Event, Record, RunFilter, RunId, RunStatus, StepOutcome, StepStatus, Store, StoreError};
 use serde_json::Value;
+
+use crate::changes::UndoError;
 
 /// Undo of one step.
 #[derive(Clone, Debug)]
@@ -45,29 +47,6 @@ pub(crate) struct StepUndos {
     pub(crate) done: BTreeSet<String>,
     /// An unfinished run that undoes steps of this one.
     pub(crate) underway: Option<RunId>,
-}
-
-/// Reason why the undos of a run cannot be listed.
-pub(crate) enum Unlisted {
-    Store(StoreError),
-    Record(StageError),
-}
-
-impl From<StoreError> for Unlisted {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
-}
-
-impl From<Stop> for Unlisted {
-    fn from(stop: Stop) -> Self {
-        Self::Record(match stop {
-            Stop::Failed(error) => error,
-            Stop::Cancelled | Stop::Paused | Stop::Interrupted => {
-                StageError::permanent("the record cannot be read")
-            }
-        })
-    }
 }
 
 /// Journal entries of the steps that have an undo.
@@ -137,7 +116,7 @@ pub(crate) fn step_undos(
     run: RunId,
     journal: &[Record],
     is_meant: &dyn Fn(&str) -> bool,
-) -> Result<StepUndos, Unlisted> {
+) -> Result<StepUndos, UndoError> {
     let read = Read::from_journal(journal);
     let has_begun = |step: &str| read.effects.iter().any(|path| is_within(path, step));
     let meant: Vec<_> =
@@ -152,7 +131,7 @@ pub(crate) fn step_undos(
             continue;
         }
         let reversal = reversal::load(store, kept)?;
-        match propose_undo(store, run, step, reversal, &read).map_err(Unlisted::Record)? {
+        match propose_undo(store, run, step, reversal, &read)? {
             Ok(undo) => undos.proposed.push(undo),
             Err(why) => undos.not_proposed.push(NotProposed { step: (*step).to_owned(), why }),
         }

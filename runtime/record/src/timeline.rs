@@ -110,7 +110,7 @@ impl Line {
     fn tell_earlier(&mut self) {
         let mut told: Vec<String> = Vec::new();
         for how in StepStatus::ALL {
-            let times = self.earlier.iter().filter(|status| *status == how).count();
+            let times = self.earlier.iter().filter(|status| **status == how).count();
             match times {
                 0 => {}
                 1 => told.push(how.to_string()),

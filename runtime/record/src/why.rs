@@ -267,9 +267,7 @@ pub(super) fn blob_difference(
 
 /// A place inside a result of a step or a run.
 pub(super) fn named_difference(name: &str, place: DifferencePlace) -> Difference {
-    let path = Some(place.path);
-    let (was, is) = (place.was.unwrap_or_default(), place.is.unwrap_or_default());
-    Difference { name: Some(name.to_owned()), path, ..Difference::new(Part::Result, &was, &is) }
+    Difference { name: Some(name.to_owned()), ..Difference::at(Part::Result, place) }
 }
 
 fn named_whole<T: Serialize>(name: &str, was: T, is: T) -> Difference {

@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -13,10 +14,11 @@ use lobster_runtime::store::{RunId, Store, StoreError};
 use tokio::net::TcpListener;
 
 use crate::folders::Folders;
-use crate::http::{App, AppSettings, Fronts, Hosts, NamedByProxy, Reached, build_router, is_own_name};
+use crate::http::{App, Changes, Failures, Fronts, Hosts, NamedByProxy, Reached, build_router, is_own_name};
 use crate::net::{self, Port, SocketListener, Tls};
 use crate::notify::{NotifySettings, Teller, listen_for_answers};
 use crate::passkeys::Challenges;
+use crate::rate::Rates;
 use crate::readiness::Readiness;
 use crate::schedule::Scheduler;
 use crate::tidings::Tidings;
@@ -181,7 +183,10 @@ impl Server {
         let files = WorkflowFiles::new(settings.folders.clone(), settings.trusted_by.is_some());
         let (folders, problems) = Folders::new(settings.folders, settings.trusted_by);
         let (for_requests, for_folders) = runtimes;
-        let app = App::new(AppSettings {
+        let Fronts { pages, agents, question } = fronts;
+        let app = Arc::new(App {
+            service: service.clone(),
+            started_at: store.clock_ms(),
             store: store.clone(),
             runtime: for_requests,
             waker: waker.clone(),
@@ -200,11 +205,17 @@ impl Server {
             confirms_by_passkey: settings.confirms_by_passkey,
             challenges: Challenges::for_service(&service).map_err(ServerError::Challenges)?,
             proxy: settings.proxy.map(|proxy| proxy.named),
-            fronts,
+            pages,
+            agents,
+            question,
             tidings,
             readiness,
-        })?;
-        let app = Arc::new(app);
+            is_ending: AtomicBool::new(false),
+            changes: Changes::default(),
+            failures: Failures::default(),
+            rates: Rates::default(),
+            requests: Default::default(),
+        });
         let (end_schedules, schedules) = decide_schedules(&store, waker.clone())?;
         let watched = watch_files(Watcher::new(service.clone(), waker.clone()))?;
         let listening = tokio::spawn(listen_for_answers(Arc::clone(&app), settings.notify.clone()));

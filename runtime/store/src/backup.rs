@@ -69,11 +69,7 @@ impl Store {
         carried.write_to(&draft.store_dir())?;
         let mut report = CopyReport::default();
         report.problems.extend(carried.rollback.map(Problem::from));
-        finish_database(&copy)?;
-        self.copy_blobs(&draft, &mut report)?;
-        if let Some(state) = self.inner.dir.parent() {
-            copy_user_state(state, draft.state_dir())?;
-        }
+        self.copy_rest(&draft, &mut report)?;
         count_rows(&copy, &mut report)?;
         draft.publish()?;
         Ok(report)
@@ -104,11 +100,7 @@ impl Store {
             let why = "its row was lost; it was rebuilt from its journal".to_owned();
             report.problems.push(Problem::Run { run: run.to_string(), why });
         }
-        finish_database(&copy)?;
-        self.copy_blobs(&draft, &mut report)?;
-        if let Some(state) = self.inner.dir.parent() {
-            copy_user_state(state, draft.state_dir())?;
-        }
+        self.copy_rest(&draft, &mut report)?;
         {
             let salvaged = Store::open(draft.state_dir())?;
             for (run, seq, why) in salvaged.broken_runs()? {
@@ -132,10 +124,11 @@ impl Store {
         Ok(report)
     }
 
-    /// Copies the blobs that the database of the draft names, and checks each. Damaged ones are removed from that
-    /// database.
-    fn copy_blobs(&self, draft: &Draft, report: &mut CopyReport) -> Result<(), StoreError> {
+    /// Finishes the database of the draft, and copies users' state and the blobs that the database names. Each blob is
+    /// checked. Damaged ones are removed from that database.
+    fn copy_rest(&self, draft: &Draft, report: &mut CopyReport) -> Result<(), StoreError> {
         let copy = draft.store_dir().join("lobster.db");
+        finish_database(&copy)?;
         let db = db::open_connection(&copy)?;
         let mut damaged = BTreeMap::new();
         {
@@ -163,7 +156,7 @@ impl Store {
             db.execute("DELETE FROM blobs WHERE digest = ?1", [digest.as_bytes()])?;
             report.problems.push(Problem::DamagedBlob { digest, place, named_by: Vec::new() });
         }
-        Ok(())
+        self.inner.dir.parent().map_or(Ok(()), |state| copy_user_state(state, draft.state_dir()))
     }
 
     /// Copies one blob; the error describes its damage.

@@ -262,6 +262,28 @@ impl Database {
         work(&connection).map_err(|e| e.with_path(&self.path))
     }
 
+    /// Calls `look` with each row of a statement that takes the number after which it reads, and the most rows.
+    /// The number is its first column; `read` reads the others.
+    pub(super) fn each_row<T>(
+        &self,
+        sql: &str,
+        at_once: i64,
+        read: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
+        mut look: impl FnMut(i64, T) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let mut after: i64 = 0;
+        loop {
+            let page = self.read_aside(|db| {
+                query_rows(db, sql, [after, at_once], |row| Ok((row.get::<_, i64>(0)?, read(row)?)))
+            })?;
+            let Some((last, _)) = page.last() else { return Ok(()) };
+            after = *last;
+            for (n, row) in page {
+                look(n, row)?;
+            }
+        }
+    }
+
     /// Like [`Database::read_snapshot`], for work that may take long: it does not block writers.
     pub(super) fn read_aside<T>(
         &self,

@@ -3,13 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use rusqlite::params;
+use rusqlite::Row;
 
 use super::Store;
 use super::error::StoreError;
 use super::event::RunId;
 use super::named_blobs::{NAMES_AT_MOST, digests_in, looks_like_json, read_json};
-use super::statement::query_rows;
 use super::verify::Problem;
 use lobster_base::digest::Digest;
 
@@ -121,25 +120,17 @@ impl Store {
     /// Calls `look` with each blob whose content may name others. Unreadable ones are skipped: they are damaged
     /// themselves.
     fn each_blob_with_names(&self, mut look: impl FnMut(Digest, &[u8])) -> Result<(), StoreError> {
-        let mut after = 0;
-        loop {
-            let page = self.inner.db.read_aside(|db| {
-                let sql = "SELECT id, digest, len, data FROM blobs WHERE id > ?1 \
-                     AND (data IS NULL OR substr(data, 1, 1) IN (x'7b', x'5b')) ORDER BY id LIMIT ?2";
-                query_rows(db, sql, params![after, ROWS_AT_ONCE], |row| {
-                    let len = row.get::<_, i64>(2)?.cast_unsigned();
-                    Ok((
-                        row.get::<_, i64>(0)?,
-                        row.get::<_, [u8; 32]>(1)?,
-                        len,
-                        row.get::<_, Option<Vec<u8>>>(3)?,
-                    ))
-                })
-            })?;
-            let Some((last, ..)) = page.last() else { return Ok(()) };
-            after = *last;
-            for (_, digest, len, data) in page {
-                let digest = Digest::from(digest);
+        let sql = "SELECT id, digest, len, data FROM blobs WHERE id > ?1 \
+             AND (data IS NULL OR substr(data, 1, 1) IN (x'7b', x'5b')) ORDER BY id LIMIT ?2";
+        let read = |row: &Row<'_>| -> rusqlite::Result<(Digest, u64, Option<Vec<u8>>)> {
+            let (digest, data): ([u8; 32], Option<Vec<u8>>) = (row.get(1)?, row.get(3)?);
+            Ok((Digest::from(digest), row.get::<_, i64>(2)?.cast_unsigned(), data))
+        };
+        self.inner.db.each_row(
+            sql,
+            ROWS_AT_ONCE,
+            read,
+            |_, (digest, len, data): (_, u64, Option<Vec<u8>>)| {
                 let content = match data {
                     Some(data) => Some(data),
                     None if len <= NAMES_AT_MOST => read_json(&self.blob_path(&digest)).ok(),
@@ -148,7 +139,8 @@ impl Store {
                 if let Some(content) = content.filter(|content| looks_like_json(content)) {
                     look(digest, &content);
                 }
-            }
-        }
+                Ok(())
+            },
+        )
     }
 }

@@ -90,10 +90,12 @@ impl FromStr for RunId {
 }
 
 /// Declares a closed set of words, each with one spelling in JSON, SQL and output.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! words {
     ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)* }) => {
         $(#[$meta])*
-        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, ::serde::Serialize, ::serde::Deserialize)]
         pub enum $name { $($(#[$doc])* #[serde(rename = $word)] $variant,)* }
 
         impl $name {
@@ -104,21 +106,21 @@ macro_rules! words {
             }
 
             /// All words of the set.
-            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+            pub const ALL: [Self; [$($word,)*].len()] = [$(Self::$variant,)*];
         }
 
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl ::std::fmt::Display for $name {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
                 f.pad(self.as_str())
             }
         }
 
-        impl FromStr for $name {
+        impl ::std::str::FromStr for $name {
             type Err = $crate::UnknownWord;
 
             fn from_str(text: &str) -> Result<Self, $crate::UnknownWord> {
-                Self::ALL.iter().copied().find(|word| word.as_str() == text)
-                    .ok_or_else(|| $crate::UnknownWord(text.to_owned()))
+                Self::ALL.into_iter().find(|word| word.as_str() == text)
+                    .ok_or_else(|| $crate::UnknownWord::new(text))
             }
         }
     };

@@ -15,7 +15,7 @@ use super::Store;
 use super::db::Durability;
 use super::error::StoreError;
 use super::event::{Event, RunId, words};
-use super::journal::{Head, parse_record, read_head, read_word, record_text_of, run_id, run_number};
+use super::journal::{parse_record, read_head, read_word, record_text_of, run_id, run_number};
 use super::statement::{query_one, query_rows};
 use lobster_base::digest::Digest;
 use lobster_base::json;
@@ -82,11 +82,11 @@ pub(super) fn status_after(event: &Event) -> Option<(&str, GateStatus)> {
 }
 
 /// Status of a gate according to the newest record about it.
-fn recorded_status(db: &Connection, run_number: i64, gate: &Gate) -> Result<Option<GateStatus>, StoreError> {
+fn recorded_status(db: &Connection, gate: &Gate) -> Result<Option<GateStatus>, StoreError> {
     let mut statement = db.prepare_cached(
         "SELECT seq, record FROM journal WHERE run = ?1 AND instr(record, ?2) ORDER BY seq DESC",
     )?;
-    let mut rows = statement.query(params![run_number, gate.id])?;
+    let mut rows = statement.query(params![run_number(db, gate.run)?, gate.id])?;
     while let Some(row) = rows.next()? {
         let (seq, text): (i64, String) = (row.get(0)?, record_text_of(row, 1)?);
         let record = parse_record(gate.run, seq.cast_unsigned(), text)?;
@@ -179,12 +179,6 @@ pub struct GateFilter {
     pub limit: usize,
 }
 
-/// A row without its question.
-struct Stored {
-    gate: Gate,
-    run_number: i64,
-}
-
 impl Store {
     /// Opens a gate together with its event, durably.
     ///
@@ -270,7 +264,7 @@ impl Store {
         let id: String =
             typed.chars().filter(char::is_ascii_hexdigit).map(|c| c.to_ascii_lowercase()).collect();
         let found = self.inner.db.read_snapshot(|db| {
-            let row = query_one(db, &format!("{SELECT} WHERE g.id = ?"), [&id], stored_from_row)?;
+            let row = query_one(db, &format!("{SELECT} WHERE g.id = ?"), [&id], gate_from_row)?;
             row.ok_or_else(|| StoreError::UnknownGate(typed.to_owned()))
         });
         self.with_question(found.map_err(|error| self.or_damaged(error))?)
@@ -333,9 +327,9 @@ impl Store {
             sql.push_str(" ORDER BY g.n DESC LIMIT ?");
             values
                 .push(if filter.limit == 0 { -1 } else { i64::try_from(filter.limit).unwrap_or(-1) }.into());
-            query_rows(db, &sql, params_from_iter(values), stored_from_row)
+            query_rows(db, &sql, params_from_iter(values), gate_from_row)
         })?;
-        found.into_iter().map(|stored| self.with_question(stored)).collect()
+        found.into_iter().map(|gate| self.with_question(gate)).collect()
     }
 
     /// Answers a gate: closes it and journals the answer, durably, in one transaction. Of several concurrent answers,
@@ -404,12 +398,11 @@ impl Store {
     /// [`StoreError::UnknownGate`], or if it cannot be written.
     pub fn reopen_gate(&self, key: GateKey) -> Result<(), StoreError> {
         self.write_transaction(Durability::Synced, |tx| {
-            let mut found = by_key(tx, key)?;
-            let gate = &mut found.gate;
+            let mut gate = by_key(tx, key)?;
             if gate.status == GateStatus::Answered && read_head(tx, gate.run)?.called_off(tx)?.is_none() {
                 (gate.status, gate.answer, gate.answered_by, gate.answered_at) =
                     (GateStatus::Open, None, None, None);
-                self.record_closing(tx, found.run_number, gate, &Value::Null)?;
+                self.record_closing(tx, &gate, &Value::Null)?;
             }
             Ok(())
         })
@@ -447,27 +440,26 @@ impl Store {
             self.hide_in(value);
         }
         let by = name.map(|by| self.hide_secrets(by));
-        let (found, late) = self.write_transaction(Durability::Synced, |tx| {
+        let (gate, late) = self.write_transaction(Durability::Synced, |tx| {
             // A rejection is harmless even after an earlier answer.
             let no = answer.as_ref().is_none_or(|answer| *answer == GateAnswer::Rejected);
             if !no {
                 self.inner.high_water.check_all(tx)?;
                 self.inner.high_water.reject_rolled_back(self.inner.db.path())?;
             }
-            let mut found = by_key(tx, key)?;
-            let gate = &mut found.gate;
+            let mut gate = by_key(tx, key)?;
             match gate.status {
                 // The row may have been changed; the journal is chained, so its record decides.
                 GateStatus::Open if no => {}
                 GateStatus::Open => {
-                    if let Some(closed) = recorded_status(tx, found.run_number, gate)?
-                        .filter(|status| *status != GateStatus::Open)
+                    if let Some(closed) =
+                        recorded_status(tx, &gate)?.filter(|status| *status != GateStatus::Open)
                     {
                         let (id, how) = (gate.id.clone(), closed.as_str());
                         return Err(StoreError::ConsumedGate { id, how, by: None });
                     }
                 }
-                GateStatus::Expired => return Err(expired_error(gate)),
+                GateStatus::Expired => return Err(expired_error(&gate)),
                 GateStatus::Answered | GateStatus::Cancelled => {
                     let how = if gate.status == GateStatus::Answered { "answered" } else { "cancelled" };
                     return Err(StoreError::ConsumedGate {
@@ -484,14 +476,14 @@ impl Store {
             gate.answer = answer.clone().filter(|_| !late);
             gate.answered_by = by.as_deref().map(str::to_owned).filter(|_| !late);
             gate.answered_at = Some(now);
-            self.record_closing(tx, found.run_number, gate, if late { &Value::Null } else { author })?;
+            self.record_closing(tx, &gate, if late { &Value::Null } else { author })?;
             if let Some(end) = end.as_ref().filter(|_| !late) {
-                let by = Answerer { name: found.gate.answered_by.as_deref(), author };
-                self.end_run(tx, found.gate.run, by, end, now)?;
+                let by = Answerer { name: gate.answered_by.as_deref(), author };
+                self.end_run(tx, gate.run, by, end, now)?;
             }
-            Ok((found, late))
+            Ok((gate, late))
         })?;
-        if late { Err(expired_error(&found.gate)) } else { self.with_question(found) }
+        if late { Err(expired_error(&gate)) } else { self.with_question(gate) }
     }
 
     /// Ends a run and cancels its open gates.
@@ -503,27 +495,17 @@ impl Store {
         end: &Event,
         now: i64,
     ) -> Result<(), StoreError> {
-        let number = run_number(tx, run)?;
-        let open: Vec<Stored> = {
-            let sql = format!("{SELECT} WHERE g.run = ? AND g.status = 'open' ORDER BY g.n");
-            query_rows(tx, &sql, [number], stored_from_row)?
-        };
-        for mut other in open {
-            other.gate.status = GateStatus::Cancelled;
-            (other.gate.answered_by, other.gate.answered_at) = (by.name.map(str::to_owned), Some(now));
-            self.record_closing(tx, other.run_number, &other.gate, by.author)?;
+        let sql = format!("{SELECT} WHERE g.run = ? AND g.status = 'open' ORDER BY g.n");
+        for mut other in query_rows(tx, &sql, [run_number(tx, run)?], gate_from_row)? {
+            other.status = GateStatus::Cancelled;
+            (other.answered_by, other.answered_at) = (by.name.map(str::to_owned), Some(now));
+            self.record_closing(tx, &other, by.author)?;
         }
         let mut head = read_head(tx, run)?;
         self.append_to(tx, &mut head, now, std::slice::from_ref(end))
     }
 
-    fn record_closing(
-        &self,
-        tx: &Transaction<'_>,
-        run_number: i64,
-        gate: &Gate,
-        author: &Value,
-    ) -> Result<(), StoreError> {
+    fn record_closing(&self, tx: &Transaction<'_>, gate: &Gate, author: &Value) -> Result<(), StoreError> {
         tx.prepare_cached(
             "UPDATE gates SET status = ?2, answer = ?3, by = ?4, answered = ?5 WHERE key = ?1",
         )?
@@ -548,17 +530,17 @@ impl Store {
             },
             None => Event::GateClosed { path, gate: id, status: gate.status, by, author },
         };
-        let mut head: Head = read_head(tx, gate.run)?;
-        debug_assert_eq!(head.n, run_number, "a question belongs to its run");
+        let mut head = read_head(tx, gate.run)?;
         self.append_to(tx, &mut head, gate.answered_at.unwrap_or_else(|| self.now()), &[event])
     }
 
-    fn with_question(&self, mut stored: Stored) -> Result<Gate, StoreError> {
-        let bytes = self.load_blob(&stored.gate.question_digest, u64::MAX)?;
+    /// The gate of a row, with its question.
+    fn with_question(&self, mut gate: Gate) -> Result<Gate, StoreError> {
+        let bytes = self.load_blob(&gate.question_digest, u64::MAX)?;
         let text = String::from_utf8_lossy(&bytes);
-        stored.gate.question = json::parse(&text)
+        gate.question = json::parse(&text)
             .map_err(|source| StoreError::Json { what: "the question of an approval", source })?;
-        Ok(stored.gate)
+        Ok(gate)
     }
 }
 
@@ -568,27 +550,28 @@ fn expired_error(gate: &Gate) -> StoreError {
 }
 
 const SELECT: &str = "SELECT g.key, g.id, r.id, g.path, g.kind, g.question, g.binding, g.created, g.expires, g.approver, \
-                      g.detail, g.status, g.answer, g.by, g.answered, g.run \
+                      g.detail, g.status, g.answer, g.by, g.answered \
                       FROM gates g JOIN runs r ON r.n = g.run";
 
-fn by_key(db: &Connection, key: GateKey) -> Result<Stored, StoreError> {
-    let row = query_one(db, &format!("{SELECT} WHERE g.key = ?"), [key.0.as_bytes()], stored_from_row)?;
+fn by_key(db: &Connection, key: GateKey) -> Result<Gate, StoreError> {
+    let row = query_one(db, &format!("{SELECT} WHERE g.key = ?"), [key.0.as_bytes()], gate_from_row)?;
     row.ok_or_else(|| StoreError::UnknownGate(key.to_string()))
 }
 
 /// True if the row of a gate can be read.
 pub(super) fn can_read_gate(db: &Connection, n: i64) -> bool {
-    let read = || db.prepare_cached(&format!("{SELECT} WHERE g.n = ?"))?.query_row([n], stored_from_row);
+    let read = || db.prepare_cached(&format!("{SELECT} WHERE g.n = ?"))?.query_row([n], gate_from_row);
     read().is_ok()
 }
 
-fn stored_from_row(row: &Row<'_>) -> rusqlite::Result<Stored> {
+/// A gate without its question.
+fn gate_from_row(row: &Row<'_>) -> rusqlite::Result<Gate> {
     let text = |column| -> rusqlite::Result<Option<Value>> {
         let text: Option<String> = row.get(column)?;
         text.map(|text| json::parse(&text).map_err(|e| not_json(column, e))).transpose()
     };
     let answer = text(12)?.map(serde_json::from_value).transpose().map_err(|e| not_json(12, e.into()))?;
-    let gate = Gate {
+    Ok(Gate {
         key: GateKey(Uuid::from_bytes(row.get(0)?)),
         id: row.get(1)?,
         run: run_id(row, 2)?,
@@ -605,8 +588,7 @@ fn stored_from_row(row: &Row<'_>) -> rusqlite::Result<Stored> {
         answer,
         answered_by: row.get(13)?,
         answered_at: row.get(14)?,
-    };
-    Ok(Stored { gate, run_number: row.get(15)? })
+    })
 }
 
 fn not_json(column: usize, error: json::JsonError) -> rusqlite::Error {

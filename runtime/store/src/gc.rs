@@ -226,18 +226,9 @@ impl Collector<'_> {
 
     /// Marks the blobs that cached outcomes name.
     fn mark_actions(&mut self) -> Result<(), StoreError> {
-        let mut after = 0;
-        loop {
-            let page: Vec<(i64, String)> = self.read_aside(|db| {
-                let sql = "SELECT n, outcome FROM actions WHERE n > ?1 ORDER BY n LIMIT ?2";
-                query_rows(db, sql, [after, BLOBS_AT_ONCE], |row| Ok((row.get(0)?, row.get(1)?)))
-            })?;
-            let Some((last, _)) = page.last() else { return Ok(()) };
-            after = *last;
-            for (_, text) in &page {
-                self.mark_text(text.as_bytes())?;
-            }
-        }
+        let (store, sql) = (self.store, "SELECT n, outcome FROM actions WHERE n > ?1 ORDER BY n LIMIT ?2");
+        let look = |_, text: String| self.mark_text(text.as_bytes());
+        store.inner.db.each_row(sql, BLOBS_AT_ONCE, |row| row.get(1), look)
     }
 
     /// Goes through the runs from the newest to the oldest: keeps each and marks the blobs that it names, or removes

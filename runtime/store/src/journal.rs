@@ -5,6 +5,7 @@
 //! would be printed again. The run's row keeps the number and hash of the last record, which reveals a truncated
 //! journal.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use rusqlite::{Connection, Row, Transaction, params, params_from_iter, types};
@@ -326,29 +327,17 @@ impl Store {
         self.check_claim(tx, head.id)?;
         let clean = self.current_redactions();
         for event in events {
-            let out = RecordOut { run: &head.id, seq: head.seq + 1, at, prev: &head.hash, event };
-            if clean.is_empty() {
-                let text = record_text(&out)?;
-                let (seq, prev) = (out.seq, *out.prev);
-                head.append_record(tx, at, event, &text)?;
-                self.hold_for_witnesses(|| Record {
-                    run: head.id,
-                    seq,
-                    at,
-                    prev,
-                    event: event.clone(),
-                    text,
-                });
-                continue;
-            }
-            let mut value = serde_json::to_value(event).map_err(not_json)?;
-            clean.hide_in_value(&mut value);
-            let text =
-                record_text(&RecordOut { run: out.run, seq: out.seq, at, prev: out.prev, event: &value })?;
-            let event: Event = serde_json::from_value(value).map_err(not_json)?;
-            let (seq, prev) = (out.seq, *out.prev);
+            let (run, seq, prev) = (head.id, head.seq + 1, head.hash);
+            let (text, event) = if clean.is_empty() {
+                (record_text(&RecordOut { run: &run, seq, at, prev: &prev, event })?, Cow::Borrowed(event))
+            } else {
+                let mut value = serde_json::to_value(event).map_err(not_json)?;
+                clean.hide_in_value(&mut value);
+                let text = record_text(&RecordOut { run: &run, seq, at, prev: &prev, event: &value })?;
+                (text, Cow::Owned(serde_json::from_value::<Event>(value).map_err(not_json)?))
+            };
             head.append_record(tx, at, &event, &text)?;
-            self.hold_for_witnesses(|| Record { run: head.id, seq, at, prev, event, text });
+            self.hold_for_witnesses(|| Record { run, seq, at, prev, event: event.into_owned(), text });
         }
         head.save(tx)
     }

@@ -6,7 +6,7 @@
 //!
 //! The tables are created by the first program that needs them, so that an older lobster can still read the store.
 
-use rusqlite::{OptionalExtension, Transaction, params};
+use rusqlite::{Row, Transaction, params};
 
 use super::Store;
 use super::db::Durability;
@@ -122,19 +122,7 @@ impl Store {
             let sql = "SELECT key, calls, tokens, nano_usd, max_calls, max_tokens, max_nano_usd FROM spent
                  WHERE day = ?1 ORDER BY key";
             query_rows(db, sql, [day.0], |row| {
-                Ok(DaySpent {
-                    key: row.get(0)?,
-                    used: Amount {
-                        calls: from_sql_integer(row.get(1)?),
-                        tokens: from_sql_integer(row.get(2)?),
-                        nano_usd: from_sql_integer(row.get(3)?),
-                    },
-                    limits: UsageLimits {
-                        calls: row.get::<_, Option<i64>>(4)?.map(from_sql_integer),
-                        tokens: row.get::<_, Option<i64>>(5)?.map(from_sql_integer),
-                        nano_usd: row.get::<_, Option<i64>>(6)?.map(from_sql_integer),
-                    },
-                })
+                Ok(DaySpent { key: row.get(0)?, used: amount_at(row, 1)?, limits: limits_at(row, 4)? })
             })
         })
     }
@@ -186,12 +174,7 @@ impl Store {
                 return Ok(None);
             }
             let sql = "SELECT max_calls, max_tokens, max_nano_usd, allows_unpriced FROM service_budget";
-            query_one(db, sql, [], |row| {
-                let limit =
-                    |at: usize| row.get::<_, Option<i64>>(at).map(|limit| limit.map(from_sql_integer));
-                let limits = UsageLimits { calls: limit(0)?, tokens: limit(1)?, nano_usd: limit(2)? };
-                Ok((limits, row.get(3)?))
-            })
+            query_one(db, sql, [], |row| Ok((limits_at(row, 0)?, row.get(3)?)))
         })
     }
 }
@@ -205,17 +188,21 @@ fn from_sql_integer(whole: i64) -> u64 {
     u64::try_from(whole).unwrap_or(0)
 }
 
-fn amount_spent(tx: &Transaction<'_>, key: &str, day: Day) -> rusqlite::Result<Amount> {
-    let mut found =
-        tx.prepare_cached("SELECT calls, tokens, nano_usd FROM spent WHERE key = ?1 AND day = ?2")?;
-    let amount = found.query_row(params![key, day.0], |row| {
-        Ok(Amount {
-            calls: from_sql_integer(row.get(0)?),
-            tokens: from_sql_integer(row.get(1)?),
-            nano_usd: from_sql_integer(row.get(2)?),
-        })
-    });
-    Ok(amount.optional()?.unwrap_or_default())
+/// The amount in the columns from `first` on.
+fn amount_at(row: &Row<'_>, first: usize) -> rusqlite::Result<Amount> {
+    let count = |at: usize| row.get(at).map(from_sql_integer);
+    Ok(Amount { calls: count(first)?, tokens: count(first + 1)?, nano_usd: count(first + 2)? })
+}
+
+/// The limits in the columns from `first` on.
+fn limits_at(row: &Row<'_>, first: usize) -> rusqlite::Result<UsageLimits> {
+    let limit = |at: usize| row.get::<_, Option<i64>>(at).map(|limit| limit.map(from_sql_integer));
+    Ok(UsageLimits { calls: limit(first)?, tokens: limit(first + 1)?, nano_usd: limit(first + 2)? })
+}
+
+fn amount_spent(tx: &Transaction<'_>, key: &str, day: Day) -> Result<Amount, StoreError> {
+    let sql = "SELECT calls, tokens, nano_usd FROM spent WHERE key = ?1 AND day = ?2";
+    Ok(query_one(tx, sql, params![key, day.0], |row| amount_at(row, 0))?.unwrap_or_default())
 }
 
 fn set(tx: &Transaction<'_>, budget: &DayLimit, day: Day, used: Amount) -> rusqlite::Result<()> {

@@ -86,14 +86,6 @@ impl UserState {
         self.with_lock(key, |state| state.set(value))
     }
 
-    /// Removes `key`; true if it had a value.
-    ///
-    /// # Errors
-    /// As [`UserState::with_lock`], or if it cannot be removed.
-    pub fn remove_key(&self, key: &str) -> Result<bool, StoreError> {
-        self.with_lock(key, |state| state.remove_value())
-    }
-
     /// Runs `work` while no other process or thread can change `key`. Locking the same key again inside waits until
     /// the time limit.
     ///
@@ -174,7 +166,7 @@ impl LockedState {
         replace_file(&self.path, text.as_bytes()).map_err(|e| StoreError::io("write", &self.path, e))
     }
 
-    /// As [`UserState::remove_key`].
+    /// Removes the value of the key; true if it had one.
     ///
     /// # Errors
     /// If it cannot be removed.
@@ -327,7 +319,8 @@ mod tests {
         state.set("link", &json!(2))?;
         assert_eq!((fs::read_to_string(&target)?, state.get("link")?), ("kept".into(), Some(json!(2))));
 
-        assert!(state.remove_key("k")? && !state.remove_key("k")?);
+        let remove = || state.with_lock("k", |state| state.remove_value());
+        assert!(remove()? && !remove()?);
         let left: Vec<_> = fs::read_dir(dir.path())?.filter_map(|e| Some(e.ok()?.file_name())).collect();
         assert!(!left.iter().any(|n| n.to_string_lossy().ends_with(".tmp")), "{left:?}");
         Ok(())

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::fs;
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Row};
 use serde::Serialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -197,26 +197,18 @@ impl Store {
         }
         let mut damaged = self.verify_blobs(&mut report)?;
         damaged.find_leading(self)?;
-        let mut after = 0;
-        loop {
-            let page = self.inner.db.read_aside(|db| {
-                let sql = "SELECT n, id FROM runs WHERE n > ?1 ORDER BY n LIMIT ?2";
-                query_rows(db, sql, params![after, ROWS_AT_ONCE], |row| {
-                    Ok((row.get::<_, i64>(0)?, row.get::<_, Vec<u8>>(1)?))
-                })
-            })?;
-            let Some((last, _)) = page.last() else { break };
-            after = *last;
-            for (n, id) in page {
-                match Uuid::from_slice(&id) {
-                    Ok(id) => self.verify_run(RunId(id), &mut damaged, &mut report)?,
-                    Err(error) => {
-                        let why = format!("its row has no id ({error})");
-                        report.note_problem(Problem::Run { run: format!("number {n}"), why });
-                    }
+        let sql = "SELECT n, id FROM runs WHERE n > ?1 ORDER BY n LIMIT ?2";
+        let look = |n, id: Vec<u8>| -> Result<(), StoreError> {
+            match Uuid::from_slice(&id) {
+                Ok(id) => self.verify_run(RunId(id), &mut damaged, &mut report)?,
+                Err(error) => {
+                    let why = format!("its row has no id ({error})");
+                    report.note_problem(Problem::Run { run: format!("number {n}"), why });
                 }
             }
-        }
+            Ok(())
+        };
+        self.inner.db.each_row(sql, ROWS_AT_ONCE, |row| row.get(1), look)?;
         self.verify_gates(&mut report)?;
         self.verify_belonging(&mut report)?;
         self.verify_actions(&mut report)?;
@@ -416,34 +408,26 @@ impl Store {
 
     /// Reads all outcomes in the action cache.
     fn verify_actions(&self, report: &mut VerifyReport) -> Result<(), StoreError> {
-        let mut after = 0;
-        loop {
-            let page = self.inner.db.read_aside(|db| {
-                let sql = "SELECT n, digest, outcome FROM actions WHERE n > ?1 ORDER BY n LIMIT ?2";
-                query_rows(db, sql, params![after, ROWS_AT_ONCE], |row| {
-                    Ok((row.get::<_, i64>(0)?, row.get::<_, Vec<u8>>(1)?, record_text_of(row, 2)?))
-                })
-            })?;
-            let Some((last, ..)) = page.last() else { return Ok(()) };
-            after = *last;
-            for (n, digest, text) in page {
-                let action = <[u8; 32]>::try_from(digest).map(|bytes| Digest::from(bytes).to_string());
-                let action = action.unwrap_or_else(|_| format!("number {n}"));
-                let outcome: StepOutcome = match json::parse_as(&text) {
-                    Ok(outcome) => outcome,
-                    Err(error) => {
-                        report.note_problem(Problem::CachedOutcome { action, why: error.to_string() });
-                        continue;
-                    }
-                };
-                for blob in [outcome.stdout, outcome.output].into_iter().flatten() {
-                    if self.blob_len(&blob.digest)?.is_none() {
-                        let named_by = format!("the cached outcome of action {action}");
-                        report.note_problem(Problem::MissingBlob { digest: blob.digest, named_by });
-                    }
+        let sql = "SELECT n, digest, outcome FROM actions WHERE n > ?1 ORDER BY n LIMIT ?2";
+        let read = |row: &Row<'_>| -> rusqlite::Result<_> { Ok((row.get(1)?, record_text_of(row, 2)?)) };
+        self.inner.db.each_row(sql, ROWS_AT_ONCE, read, |n, (digest, text): (Vec<u8>, String)| {
+            let action = <[u8; 32]>::try_from(digest).map(|bytes| Digest::from(bytes).to_string());
+            let action = action.unwrap_or_else(|_| format!("number {n}"));
+            let outcome: StepOutcome = match json::parse_as(&text) {
+                Ok(outcome) => outcome,
+                Err(error) => {
+                    report.note_problem(Problem::CachedOutcome { action, why: error.to_string() });
+                    return Ok(());
+                }
+            };
+            for blob in [outcome.stdout, outcome.output].into_iter().flatten() {
+                if self.blob_len(&blob.digest)?.is_none() {
+                    let named_by = format!("the cached outcome of action {action}");
+                    report.note_problem(Problem::MissingBlob { digest: blob.digest, named_by });
                 }
             }
-        }
+            Ok(())
+        })
     }
 
     fn verify_gates(&self, report: &mut VerifyReport) -> Result<(), StoreError> {
@@ -461,20 +445,13 @@ impl Store {
     /// Reads all blobs, and returns the damaged ones.
     fn verify_blobs(&self, report: &mut VerifyReport) -> Result<DamagedBlobs, StoreError> {
         let mut damaged = DamagedBlobs::default();
-        let mut after = 0;
-        loop {
-            let page = self.inner.db.read_aside(|db| {
-                let sql = "SELECT id, digest FROM blobs WHERE id > ?1 ORDER BY id LIMIT ?2";
-                query_rows(db, sql, params![after, ROWS_AT_ONCE], |row| {
-                    Ok((row.get::<_, i64>(0)?, row.get::<_, [u8; 32]>(1)?))
-                })
-            })?;
-            let Some((last, _)) = page.last() else { break };
-            after = *last;
-            for (_, digest) in page {
-                self.verify_blob(&digest.into(), &mut damaged, report)?;
-            }
-        }
+        let sql = "SELECT id, digest FROM blobs WHERE id > ?1 ORDER BY id LIMIT ?2";
+        self.inner.db.each_row(
+            sql,
+            ROWS_AT_ONCE,
+            |row| row.get(1),
+            |_, digest: [u8; 32]| self.verify_blob(&digest.into(), &mut damaged, report),
+        )?;
         // Files without a row are harmless, but their bytes are checked too.
         for path in dir_entries(&self.inner.dir.join("blobs")).iter().flat_map(|shelf| dir_entries(shelf)) {
             let Some(digest) = path.file_name().and_then(|name| name.to_str()?.parse().ok()) else {
@@ -501,17 +478,11 @@ impl Store {
                 report.blobs += 1;
                 report.bytes += blob.len();
             }
-            Err(StoreError::DamagedBlob { place, .. }) => {
-                found(Some(place));
-            }
-            Err(StoreError::LostBlob { .. }) => {
-                found(None);
-            }
+            Err(StoreError::DamagedBlob { place, .. }) => found(Some(place)),
+            Err(StoreError::LostBlob { .. }) => found(None),
             // Collected during this check.
             Err(StoreError::MissingBlob(_)) => {}
-            Err(StoreError::Io { source, .. }) => {
-                found(Some(source.to_string()));
-            }
+            Err(StoreError::Io { source, .. }) => found(Some(source.to_string())),
             Err(other) => return Err(other),
         }
         Ok(())

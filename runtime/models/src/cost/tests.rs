@@ -317,12 +317,9 @@ fn warning_repeats_and_spending_survives_a_pause() {
 }
 
 #[test]
-fn branches_that_lose_and_sub_workflows() {
+fn sub_workflows_are_billed_to_their_step() {
     let mut t = tracker(1.0, LimitAction::Stop);
     let usage = json!({"inputTokens": 1000});
-    t.record_effect("loser", &action(CALL), &call("c1", "gpt-4o", &usage));
-    t.discard_step("loser");
-    t.step_done("loser", None);
     let mut child = CostTracker::new(Pricing::default(), None, Spending::default());
     child.record_effect("inner", &action(CALL), &call("c2", "gpt-4o", &usage));
     child.step_done("inner", None);

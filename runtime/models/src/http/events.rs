@@ -4,12 +4,10 @@ use std::time::Duration;
 
 use reqwest::Response;
 use reqwest::header::CONTENT_TYPE;
-use tokio::time::timeout;
 
 use lobster_base::json;
-use lobster_base::request_error::request_causes;
 
-use super::{HttpError, HttpLimits};
+use super::{HttpError, HttpLimits, wait_for};
 use crate::stream::{EventStream, StreamError, StreamFlow};
 
 /// Longest wait for data after a complete answer: token counts follow at once or not at all, and some
@@ -42,22 +40,19 @@ pub(super) async fn read_answer(
     loop {
         let is_complete = stream.is_complete();
         let idle = if is_complete { limits.idle.min(AFTER_ANSWER) } else { limits.idle };
-        match timeout(idle, response.chunk()).await {
-            Ok(Ok(Some(chunk))) => {
+        match wait_for(response.chunk(), origin, idle).await {
+            Ok(Some(chunk)) => {
                 if stream.push(&chunk).map_err(wrong)? == StreamFlow::Last {
                     break;
                 }
             }
-            Ok(Ok(None)) => {
+            Ok(None) => {
                 stream.finish_input().map_err(wrong)?;
                 break;
             }
             // The answer was paid for and is complete.
-            Ok(Err(_)) | Err(_) if is_complete => break,
-            Ok(Err(error)) => {
-                return Err(HttpError::Broken { origin: origin.to_owned(), cause: request_causes(&error) });
-            }
-            Err(_) => return Err(HttpError::Silent { origin: origin.to_owned(), idle }),
+            Err(_) if is_complete => break,
+            Err(error) => return Err(error),
         }
         if stream.character_count() > characters {
             characters = stream.character_count();

@@ -4,11 +4,11 @@ use reqwest::header::{
     ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, LOCATION, WWW_AUTHENTICATE,
 };
 use reqwest::{Method, Response, Url};
-use tokio::time::timeout;
 
-use lobster_base::request_error::request_causes;
-
-use super::{HttpError, HttpLimits, MAX_REDIRECTS, client_for, is_loopback, redirect_target, send_request};
+use super::{
+    HttpError, HttpLimits, MAX_REDIRECTS, block_on, client_for, is_loopback, read_bytes, redirect_target,
+    wait_for,
+};
 
 /// A download.
 #[derive(Clone, Debug)]
@@ -67,12 +67,7 @@ pub fn fetch(request: &Fetch, limits: HttpLimits) -> Result<Fetched, HttpError> 
     if !request.url.username().is_empty() || request.url.password().is_some() {
         return Err(HttpError::UserInfo);
     }
-    let setup = |error: std::io::Error| HttpError::Setup(error.to_string());
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(setup)?;
-    let result = runtime.block_on(follow_redirects(request, limits));
-    // A name that is still being resolved blocks a thread of the runtime; do not wait for it.
-    runtime.shutdown_background();
-    result
+    block_on(follow_redirects(request, limits))
 }
 
 async fn follow_redirects(request: &Fetch, limits: HttpLimits) -> Result<Fetched, HttpError> {
@@ -97,7 +92,7 @@ async fn follow_redirects(request: &Fetch, limits: HttpLimits) -> Result<Fetched
             value.set_sensitive(true);
             builder = builder.header(AUTHORIZATION, value);
         }
-        let response = send_request(builder, &origin, limits).await?;
+        let response = wait_for(builder.send(), &origin, limits.idle).await?;
         // A request with an effect is repeated only if the server demands it.
         let repeats =
             matches!(request.verb, Verb::Get | Verb::Head) || matches!(response.status().as_u16(), 307 | 308);
@@ -110,7 +105,7 @@ async fn follow_redirects(request: &Fetch, limits: HttpLimits) -> Result<Fetched
 }
 
 async fn read_body(
-    mut response: Response,
+    response: Response,
     url: &Url,
     origin: &str,
     limits: HttpLimits,
@@ -122,18 +117,6 @@ async fn read_body(
     };
     let (challenge, location) = (text(WWW_AUTHENTICATE), text(LOCATION));
     let location = location.and_then(|text| url.join(&text).ok());
-    let mut body = Vec::new();
-    loop {
-        match timeout(limits.idle, response.chunk()).await {
-            Ok(Ok(Some(chunk))) => body.extend_from_slice(&chunk),
-            Ok(Ok(None)) => return Ok(Fetched { status, challenge, location, body }),
-            Ok(Err(error)) => {
-                return Err(HttpError::Broken { origin: origin.to_owned(), cause: request_causes(&error) });
-            }
-            Err(_) => return Err(HttpError::Silent { origin: origin.to_owned(), idle: limits.idle }),
-        }
-        if body.len() as u64 > limits.body {
-            return Err(HttpError::TooLarge { origin: origin.to_owned(), limit: limits.body });
-        }
-    }
+    let body = read_bytes(response, origin, limits).await?;
+    Ok(Fetched { status, challenge, location, body })
 }

@@ -8,13 +8,12 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, mkdirat, openat2, symlinkat};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use tempfile::TempDir;
 
 use super::format::BlobEntry;
 use super::read::{BundleError, damaged_error};
 use super::write_failure;
-use crate::recording::Recording;
+use crate::recording::{Recording, parse_digest};
 use lobster_base::digest::Digest;
 use lobster_base::file_digests::FileDigests;
 use lobster_base::json;
@@ -97,10 +96,6 @@ pub(super) fn of_run(
         }
     }
     Ok((directories, blobs))
-}
-
-fn parse_digest(value: &Value) -> Option<Digest> {
-    value.as_str()?.parse().ok()
 }
 
 /// Stores and lists the files of a directory.

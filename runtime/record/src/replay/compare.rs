@@ -29,14 +29,7 @@ impl Replay {
             |step: &&RecordedAttempt| step.outcome.as_ref().is_some_and(|known| Arc::ptr_eq(known, outcome));
         let Some(step) = self.recording.steps.get(path).filter(is_of) else {
             // The record does not contain the step of this outcome.
-            self.record_divergence(
-                path,
-                self.recording.last_seq,
-                "action",
-                None,
-                Value::Null,
-                to_json(act.digest),
-            );
+            self.record_divergence(path, self.recording.last_seq, "action", Value::Null, to_json(act.digest));
             return other();
         };
         self.compare_values(path, step.seq, "kind", &step.kind.as_str(), &act.kind);
@@ -47,7 +40,6 @@ impl Replay {
                 path,
                 step.seq,
                 "host calls",
-                None,
                 outcome.detail["host_calls"].clone(),
                 Value::Null,
             );
@@ -56,14 +48,7 @@ impl Replay {
         let Some(preimage) = self.recording.read_preimage(&self.store, path) else {
             let left_out = self.action_left_out(path);
             if left_out.is_none() {
-                self.record_divergence(
-                    path,
-                    step.seq,
-                    "action",
-                    None,
-                    to_json(recorded),
-                    to_json(act.digest),
-                );
+                self.record_divergence(path, step.seq, "action", to_json(recorded), to_json(act.digest));
             }
             return left_out;
         };
@@ -88,14 +73,9 @@ impl Replay {
             return Some(format!("{} {name} {has} when the run was recorded", first.part.noun()));
         }
         let name = first.name.as_ref().map_or_else(String::new, |name| format!(" {name}"));
-        self.record_divergence(
-            path,
-            step.seq,
-            &format!("{}{name}", first.part.noun()),
-            first.path.clone(),
-            first.was.clone(),
-            first.is.clone(),
-        );
+        let what = format!("{}{name}", first.part.noun());
+        let values = (first.path.clone(), first.was.clone(), first.is.clone());
+        self.record_difference(path, step.seq, &what, values);
         other()
     }
 
@@ -125,14 +105,7 @@ impl Replay {
         }
         let of_record = self.restore_cut(&recorded.value, &replayed.value);
         if let Some(place) = json_path::first_difference(&of_record, &replayed.value) {
-            self.record_divergence(
-                path,
-                step.seq,
-                "value",
-                Some(place.path),
-                place.was.unwrap_or_default(),
-                place.is.unwrap_or_default(),
-            );
+            self.record_difference(path, step.seq, "value", place.into_parts());
         }
         self.compare_blobs(path, step.seq, "output", recorded.output, replayed.output);
         self.compare_blobs(path, step.seq, "stdout", recorded.stdout, replayed.stdout);
@@ -152,7 +125,7 @@ impl Replay {
         }
         let (was, is) = (to_json(was), to_json(is));
         if *self.restore_cut(&was, &is) != is {
-            self.record_divergence(path, seq, what, None, was, is);
+            self.record_divergence(path, seq, what, was, is);
         }
     }
 
@@ -171,19 +144,10 @@ impl Replay {
             .zip(replayed)
             .and_then(|(was, is)| contents::first_difference(&self.store, &was.digest, &is.digest));
         match inside {
-            Some(place) => {
-                self.record_divergence(
-                    path,
-                    seq,
-                    what,
-                    Some(place.path),
-                    place.was.unwrap_or_default(),
-                    place.is.unwrap_or_default(),
-                );
-            }
+            Some(place) => self.record_difference(path, seq, what, place.into_parts()),
             None => {
                 let digest = |blob: Option<Blob>| to_json(blob.map(|blob| blob.digest));
-                self.record_divergence(path, seq, what, None, digest(recorded), digest(replayed));
+                self.record_divergence(path, seq, what, digest(recorded), digest(replayed));
             }
         }
     }

@@ -21,6 +21,9 @@ pub(crate) struct Verified {
     pub is_timeless: bool,
 }
 
+/// A verified delivery, or the reason why it is not authentic.
+type Checked = Result<Verified, &'static str>;
+
 /// Verifies a delivery. One of `secrets` must have signed it.
 ///
 /// # Errors
@@ -31,7 +34,7 @@ pub(crate) fn verify_delivery(
     body: &[u8],
     secrets: &[String],
     now: i64,
-) -> Result<Verified, &'static str> {
+) -> Checked {
     match how {
         Verify::Standard => verify_standard(headers, body, secrets, now),
         Verify::Github => verify_github(headers, body, secrets),
@@ -84,12 +87,7 @@ fn delivery_id(headers: &HeaderMap) -> Option<String> {
 }
 
 /// Standard Webhooks: base64 signatures of `id.timestamp.body`; several while a secret is being replaced.
-fn verify_standard(
-    headers: &HeaderMap,
-    body: &[u8],
-    secrets: &[String],
-    now: i64,
-) -> Result<Verified, &'static str> {
+fn verify_standard(headers: &HeaderMap, body: &[u8], secrets: &[String], now: i64) -> Checked {
     let (id, time) = (single_header(headers, "webhook-id")?, single_header(headers, "webhook-timestamp")?);
     check_time(time, now)?;
     if id.is_empty() || id.len() > MAX_ID {
@@ -111,7 +109,7 @@ fn verify_standard(
 }
 
 /// GitHub signs only the body, without a time or an id.
-fn verify_github(headers: &HeaderMap, body: &[u8], secrets: &[String]) -> Result<Verified, &'static str> {
+fn verify_github(headers: &HeaderMap, body: &[u8], secrets: &[String]) -> Checked {
     let given = single_header(headers, "x-hub-signature-256")?
         .strip_prefix("sha256=")
         .ok_or("it has no SHA-256 signature")?;
@@ -120,12 +118,7 @@ fn verify_github(headers: &HeaderMap, body: &[u8], secrets: &[String]) -> Result
 }
 
 /// Stripe: hexadecimal signatures of `timestamp.body` in one header, with the time.
-fn verify_stripe(
-    headers: &HeaderMap,
-    body: &[u8],
-    secrets: &[String],
-    now: i64,
-) -> Result<Verified, &'static str> {
+fn verify_stripe(headers: &HeaderMap, body: &[u8], secrets: &[String], now: i64) -> Checked {
     let header = single_header(headers, "stripe-signature")?;
     let fields = || header.split(',').filter_map(|field| field.trim().split_once('='));
     let time = fields().find(|(name, _)| *name == "t").map(|(_, time)| time).ok_or("it has no time")?;
@@ -137,12 +130,7 @@ fn verify_stripe(
 }
 
 /// Slack: a hexadecimal signature of `v0:timestamp:body`.
-fn verify_slack(
-    headers: &HeaderMap,
-    body: &[u8],
-    secrets: &[String],
-    now: i64,
-) -> Result<Verified, &'static str> {
+fn verify_slack(headers: &HeaderMap, body: &[u8], secrets: &[String], now: i64) -> Checked {
     let time = single_header(headers, "x-slack-request-timestamp")?;
     check_time(time, now)?;
     let given =

@@ -50,7 +50,7 @@ const KEPT: usize = 1000;
 
 /// The newest changes, shared by all followers.
 #[derive(Default)]
-pub(super) struct Watch(std::sync::Mutex<Option<watch::Sender<Newest>>>);
+pub(crate) struct Watch(std::sync::Mutex<Option<watch::Sender<Newest>>>);
 
 impl Watch {
     /// Returns a receiver of new changes.

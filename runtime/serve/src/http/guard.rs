@@ -109,7 +109,7 @@ pub(super) fn session_of(headers: &HeaderMap) -> Option<&str> {
 
 /// Failed login attempts, by address.
 #[derive(Default)]
-pub(super) struct Failures(Mutex<HashMap<IpAddr, (u32, Instant)>>);
+pub(crate) struct Failures(Mutex<HashMap<IpAddr, (u32, Instant)>>);
 
 /// Failed attempts allowed within [`FAILURE_TIME`].
 const FAILURES: u32 = 10;

@@ -46,7 +46,9 @@ use crate::rate::Rates;
 use crate::readiness::Readiness;
 use crate::workers::Waker;
 
+pub(crate) use changes::Watch as Changes;
 pub use guard::COOKIE;
+pub(crate) use guard::Failures;
 pub(crate) use hosts::is_own_name;
 pub use hosts::{Hosts, Reached};
 pub use problem::Problem;
@@ -88,46 +90,29 @@ pub struct App {
     /// The files that authors may save.
     pub files: crate::workflow_files::WorkflowFiles,
     /// The pages for people.
-    pages: Option<&'static Pages>,
+    pub(crate) pages: Option<&'static Pages>,
     /// The protocol for agents.
-    agents: Option<Arc<dyn Agents>>,
+    pub(crate) agents: Option<Arc<dyn Agents>>,
     /// Formats everything that a question shows as text.
     pub(crate) question: Option<fn(&QuestionView) -> String>,
     /// True if the server accepts no more requests.
-    is_ending: AtomicBool,
-    changes: changes::Watch,
+    pub(crate) is_ending: AtomicBool,
+    pub(crate) changes: Changes,
     /// Live progress of running runs.
     pub tidings: crate::tidings::Tidings,
     /// The abilities that the server lacks now.
     pub(crate) readiness: Readiness,
     /// The names that a proxy gives to its callers.
-    proxy: Option<NamedByProxy>,
+    pub(crate) proxy: Option<NamedByProxy>,
     /// True if a person can approve only with a passkey that is unlocked for that approval.
     pub confirms_by_passkey: bool,
     /// Issues the challenges that passkeys sign.
-    challenges: Challenges,
-    failures: guard::Failures,
+    pub(crate) challenges: Challenges,
+    pub(crate) failures: Failures,
     pub(crate) rates: Rates,
-    started_at: i64,
+    pub(crate) started_at: i64,
     /// Counts of requests by the first digit of their status.
-    requests: [AtomicU64; 6],
-}
-
-/// The parts of an [`App`].
-pub struct AppSettings {
-    pub store: Store,
-    pub runtime: Runtime,
-    pub waker: Waker,
-    pub hosts: Hosts,
-    pub program: PathBuf,
-    pub problems: crate::folders::Problems,
-    pub files: crate::workflow_files::WorkflowFiles,
-    pub proxy: Option<NamedByProxy>,
-    pub confirms_by_passkey: bool,
-    pub challenges: Challenges,
-    pub fronts: Fronts,
-    pub tidings: crate::tidings::Tidings,
-    pub(crate) readiness: Readiness,
+    pub(crate) requests: [AtomicU64; 6],
 }
 
 /// Front ends besides the API.
@@ -159,37 +144,6 @@ pub struct Pages {
 }
 
 impl App {
-    /// Builds the state.
-    ///
-    /// # Errors
-    /// Fails if the store has no room for the tables of the service.
-    pub fn new(settings: AppSettings) -> Result<Self, lobster_runtime::store::StoreError> {
-        Ok(Self {
-            service: settings.store.service()?,
-            started_at: settings.store.clock_ms(),
-            store: settings.store,
-            runtime: settings.runtime,
-            waker: settings.waker,
-            hosts: settings.hosts,
-            program: settings.program,
-            problems: settings.problems,
-            files: settings.files,
-            proxy: settings.proxy,
-            pages: settings.fronts.pages,
-            agents: settings.fronts.agents,
-            question: settings.fronts.question,
-            is_ending: AtomicBool::new(false),
-            changes: changes::Watch::default(),
-            tidings: settings.tidings,
-            readiness: settings.readiness,
-            confirms_by_passkey: settings.confirms_by_passkey,
-            challenges: settings.challenges,
-            failures: guard::Failures::default(),
-            rates: Rates::default(),
-            requests: Default::default(),
-        })
-    }
-
     /// True if the server accepts no more requests and closes its connections.
     #[must_use]
     pub fn is_ending(&self) -> bool {

@@ -25,22 +25,12 @@ pub(super) async fn send(message: &Message, settings: &Email) -> Result<(), Stri
         .await
         .map_err(|error| format!("{}: {error}", settings.server))?;
     match settings.tls {
-        Tls::None => {
-            let mut session = Session(BufReader::new(stream));
-            session.read_answer(220).await?;
-            session.greet_server().await?;
-            session.send_mail(message, settings).await
-        }
+        Tls::None => Session::begin(stream).await?.send_mail(message, settings).await,
         Tls::Implicit => {
-            let mut session = Session(BufReader::new(start_tls(stream, host).await?));
-            session.read_answer(220).await?;
-            session.greet_server().await?;
-            session.send_mail(message, settings).await
+            Session::begin(start_tls(stream, host).await?).await?.send_mail(message, settings).await
         }
         Tls::Starttls => {
-            let mut session = Session(BufReader::new(stream));
-            session.read_answer(220).await?;
-            session.greet_server().await?;
+            let mut session = Session::begin(stream).await?;
             session
                 .send_command("STARTTLS", 220)
                 .await
@@ -72,6 +62,13 @@ pub(super) async fn start_tls(stream: TcpStream, host: &str) -> Result<TlsStream
 struct Session<S: AsyncRead + AsyncWrite>(BufReader<S>);
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
+    async fn begin(stream: S) -> Result<Self, String> {
+        let mut session = Self(BufReader::new(stream));
+        session.read_answer(220).await?;
+        session.greet_server().await?;
+        Ok(session)
+    }
+
     async fn greet_server(&mut self) -> Result<(), String> {
         self.send_command("EHLO localhost", 250).await
     }

@@ -3,15 +3,11 @@
 //! The secret itself is never stored, only its BLAKE3 digest. Secrets are 32 random bytes, so a second one with the
 //! same digest cannot be found.
 
-use std::fmt;
-use std::str::FromStr;
-
 use rusqlite::{Row, Transaction, params};
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::Service;
-use super::workflows::new_deed;
+use super::trail::note_deed;
 use crate::db::Durability;
 use crate::error::StoreError;
 use crate::event::words;
@@ -65,7 +61,7 @@ impl NewCredential {
     ) -> Result<(), StoreError> {
         self.insert_row(tx, actor, now)?;
         let detail = json!({ "name": self.name, "role": self.role, "scope": self.scope });
-        new_deed(&format!("make-{}", self.kind), &self.id, actor, origin, detail).insert_entry(tx, now)
+        note_deed(tx, now, &format!("make-{}", self.kind), &self.id, (actor, origin), &detail)
     }
 
     fn insert_row(&self, tx: &Transaction<'_>, actor: Option<&str>, now: i64) -> Result<(), StoreError> {
@@ -135,8 +131,7 @@ impl Service {
         actor: Option<&str>,
         origin: &str,
     ) -> Result<(), StoreError> {
-        let now = self.now();
-        self.write_transaction(Durability::Synced, |tx| new.insert_with_trail(tx, actor, origin, now))
+        self.write_durably(|tx, now| new.insert_with_trail(tx, actor, origin, now))
     }
 
     /// Stores a voucher with which one process can give one answer for the owner of the credential `by`, and removes
@@ -181,8 +176,7 @@ impl Service {
         session: &NewCredential,
         origin: &str,
     ) -> Result<bool, StoreError> {
-        let now = self.now();
-        self.write_transaction(Durability::Synced, |tx| {
+        self.write_durably(|tx, now| {
             let sql = "UPDATE credentials SET ended = ?2, used = ?2 WHERE hash = ?1 AND kind = 'link'
                      AND ended IS NULL AND (expires IS NULL OR expires > ?2) RETURNING id, name, role, scope";
             let used: Option<(String, String, String, Option<String>)> =
@@ -191,8 +185,8 @@ impl Service {
                 })?;
             let Some((id, name, role, scope)) = used else { return Ok(false) };
             session.open_session(tx, (&name, &role, scope.as_deref()), now)?;
-            new_deed("login", &session.id, Some(&name), origin, json!({ "link": id, "role": role }))
-                .insert_entry(tx, now)?;
+            let detail = json!({ "link": id, "role": role });
+            note_deed(tx, now, "login", &session.id, (Some(&name), origin), &detail)?;
             Ok(true)
         })
     }
@@ -202,14 +196,13 @@ impl Service {
     /// # Errors
     /// If it cannot be written.
     pub fn revoke_credential(&self, id: &str, actor: Option<&str>, origin: &str) -> Result<bool, StoreError> {
-        let now = self.now();
-        self.write_transaction(Durability::Synced, |tx| {
+        self.write_durably(|tx, now| {
             let changed = tx.execute(
                 "UPDATE credentials SET ended = ?2 WHERE id = ?1 AND ended IS NULL",
                 params![id, now],
             )?;
             if changed > 0 {
-                new_deed("revoke", id, actor, origin, json!({})).insert_entry(tx, now)?;
+                note_deed(tx, now, "revoke", id, (actor, origin), &json!({}))?;
             }
             Ok(changed > 0)
         })

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::Service;
 use super::starts::{self, NewStart};
-use super::workflows::new_deed;
+use super::trail::note_deed;
 use crate::db::Durability;
 use crate::error::StoreError;
 use crate::event::RunId;
@@ -63,9 +63,8 @@ impl Service {
     /// # Errors
     /// If it cannot be written.
     pub fn accept_delivery(&self, new: &NewDelivery) -> Result<Accepted, StoreError> {
-        let now = self.now();
         let digest = Digest::of_bytes(&new.body);
-        self.write_transaction(Durability::Synced, |tx| {
+        self.write_durably(|tx, now| {
             // Outdated deliveries are removed every hour; removing this one here keeps it from matching until then.
             tx.prepare_cached("DELETE FROM deliveries WHERE hook = ?1 AND id = ?2 AND received < ?3")?
                 .execute(params![new.hook, new.id, now.saturating_sub(SAME_DELIVERY_MS)])?;
@@ -108,12 +107,10 @@ impl Service {
         start: &NewStart,
         origin: &str,
     ) -> Result<RunId, StoreError> {
-        let now = self.now();
-        self.write_transaction(Durability::Synced, |tx| {
+        self.write_durably(|tx, now| {
             let run = starts::insert_start(tx, start, now)?;
             let detail = json!({ "delivery": delivery.n, "run": run });
-            new_deed("redeliver", &delivery.hook, start.actor.as_deref(), origin, detail)
-                .insert_entry(tx, now)?;
+            note_deed(tx, now, "redeliver", &delivery.hook, (start.actor.as_deref(), origin), &detail)?;
             Ok(run)
         })
     }

@@ -9,7 +9,7 @@ use rusqlite::{Connection, params};
 use serde_json::{Value, json};
 
 use super::Service;
-use super::workflows::new_deed;
+use super::trail::note_deed;
 use crate::db::Durability;
 use crate::error::StoreError;
 use crate::event::RunId;
@@ -59,8 +59,8 @@ impl Service {
                 .execute(params![name, text, now, actor])?;
             let n = tx.last_insert_rowid();
             let waiting = execute(tx, "UPDATE waits SET due = ?2 WHERE event = ?1", params![name, now])?;
-            new_deed("send-event", name, actor, origin, json!({ "event": n, "waiting": waiting }))
-                .insert_entry(tx, now)?;
+            let detail = json!({ "event": n, "waiting": waiting });
+            note_deed(tx, now, "send-event", name, (actor, origin), &detail)?;
             Ok(Sent { n, waiting })
         })
     }

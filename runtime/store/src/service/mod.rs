@@ -134,6 +134,15 @@ impl Service {
         self.store.write_transaction(durability, work)
     }
 
+    /// Runs a synced write transaction, which is given the time.
+    fn write_durably<T>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>, i64) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let now = self.now();
+        self.write_transaction(Durability::Synced, |tx| work(tx, now))
+    }
+
     fn now(&self) -> i64 {
         self.store.clock_ms()
     }

@@ -3,11 +3,7 @@
 //! Occasions are found in data that the store has anyway: gates, ends of starts, entries of the ledger. A mark records
 //! how far they have been processed; moving a mark and queueing the notices is one transaction.
 
-use std::fmt;
-use std::str::FromStr;
-
 use rusqlite::{Row, params};
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -113,8 +109,7 @@ impl Service {
     /// # Errors
     /// If it cannot be written.
     pub fn queue_notices(&self, marks: &[(&str, i64)], notices: &[NewNotice]) -> Result<(), StoreError> {
-        let now = self.now();
-        self.write_transaction(Durability::Synced, |tx| {
+        self.write_durably(|tx, now| {
             for new in notices {
                 let content = self.store.hide_secrets(&json::compact(&new.content)).into_owned();
                 tx.prepare_cached(

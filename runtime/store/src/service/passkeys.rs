@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::Service;
 use super::credentials::{Credential, CredentialKind, NewCredential};
-use super::workflows::new_deed;
+use super::trail::note_deed;
 use crate::db::Durability;
 use crate::error::StoreError;
 use lobster_base::digest::Digest;
@@ -65,8 +65,7 @@ impl Service {
         actor: Option<&str>,
         origin: &str,
     ) -> Result<Counted, StoreError> {
-        let now = self.now();
-        self.write_transaction(Durability::Synced, |tx| {
+        self.write_durably(|tx, now| {
             if !use_challenge(tx, signed, now)? {
                 return Ok(Counted::UsedBefore);
             }
@@ -104,10 +103,7 @@ impl Service {
     /// # Errors
     /// If it cannot be written.
     pub fn note_signature(&self, passkey: &Passkey, signed: &Signed) -> Result<Counted, StoreError> {
-        let now = self.now();
-        self.write_transaction(Durability::Synced, |tx| {
-            note_signature(tx, &passkey.credential.id, signed, now)
-        })
+        self.write_durably(|tx, now| note_signature(tx, &passkey.credential.id, signed, now))
     }
 
     /// Opens a session for the owner of a passkey, if [`Self::note_signature`] accepts the signature.
@@ -121,17 +117,16 @@ impl Service {
         session: &NewCredential,
         origin: &str,
     ) -> Result<Counted, StoreError> {
-        let now = self.now();
         let Credential { id, name, role, scope, .. } = &passkey.credential;
-        self.write_transaction(Durability::Synced, |tx| {
+        self.write_durably(|tx, now| {
             let counted = note_signature(tx, id, signed, now)?;
             if counted != Counted::Counts {
                 return Ok(counted);
             }
             let scope = scope.as_ref().map(lobster_base::json::compact);
             session.open_session(tx, (name, role, scope.as_deref()), now)?;
-            new_deed("login", &session.id, Some(name), origin, json!({ "passkey": id, "role": role }))
-                .insert_entry(tx, now)?;
+            let detail = json!({ "passkey": id, "role": role });
+            note_deed(tx, now, "login", &session.id, (Some(name), origin), &detail)?;
             Ok(Counted::Counts)
         })
     }

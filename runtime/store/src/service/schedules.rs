@@ -4,18 +4,12 @@
 //! up to which it is decided. If two servers decide at once, the second one finds a later time in the row, and changes
 //! nothing.
 
-use std::fmt;
-use std::str::FromStr;
-
 use rusqlite::{Connection, Row, Transaction, params};
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::Service;
 use super::starts::{self, NewStart};
-use super::trail::Deed;
-use super::workflows::new_deed;
-use crate::db::Durability;
+use super::trail::{Deed, note_deed};
 use crate::error::StoreError;
 use crate::event::{RunId, words};
 use crate::journal::read_word;
@@ -139,10 +133,7 @@ impl Service {
     /// # Errors
     /// If it cannot be written; then none is.
     pub fn write_settlements(&self, settlements: &[Settlement]) -> Result<Vec<bool>, StoreError> {
-        let now = self.now();
-        self.write_transaction(Durability::Synced, |tx| {
-            settlements.iter().map(|one| apply_settlement(tx, one, now)).collect()
-        })
+        self.write_durably(|tx, now| settlements.iter().map(|one| apply_settlement(tx, one, now)).collect())
     }
 
     /// All schedules that are not removed.
@@ -183,14 +174,13 @@ impl Service {
     /// # Errors
     /// If it cannot be written.
     pub fn reschedule(&self, row: &ScheduleRow, next: i64, origin: &str) -> Result<bool, StoreError> {
-        let now = self.now();
-        self.write_transaction(Durability::Synced, |tx| {
+        self.write_durably(|tx, now| {
             let sql = "UPDATE schedules SET next = ?2 WHERE n = ?1 AND revision = ?3 AND decided = ?4 AND next IS ?5
                      AND paused IS NULL AND removed IS NULL";
             let changed = execute(tx, sql, params![row.n, next, row.revision, row.decided, row.next])?;
             if changed > 0 {
                 let detail = json!({ "was": row.next, "is": next });
-                new_deed(RESCHEDULED, &row.display_name(), None, origin, detail).insert_entry(tx, now)?;
+                note_deed(tx, now, RESCHEDULED, &row.display_name(), (None, origin), &detail)?;
             }
             Ok(changed > 0)
         })
@@ -261,8 +251,7 @@ impl Service {
         actor: Option<&str>,
         origin: &str,
     ) -> Result<bool, StoreError> {
-        let now = self.now();
-        self.write_transaction(Durability::Synced, |tx| {
+        self.write_durably(|tx, now| {
             let sql = "UPDATE schedules SET paused = iif(?2, ?3, NULL), paused_by = iif(?2, ?4, NULL), next = iif(?2, NULL, ?3)
                      WHERE n = ?1 AND removed IS NULL AND (paused IS NOT NULL) <> ?2";
             let changed = execute(tx, sql, params![schedule.n, paused, now, actor])?;
@@ -270,7 +259,7 @@ impl Service {
                 return Ok(false);
             }
             let verb = if paused { "pause" } else { "resume" };
-            new_deed(verb, &schedule.display_name(), actor, origin, json!({})).insert_entry(tx, now)?;
+            note_deed(tx, now, verb, &schedule.display_name(), (actor, origin), &json!({}))?;
             Ok(true)
         })
     }
@@ -287,8 +276,7 @@ impl Service {
         actor: Option<&str>,
         origin: &str,
     ) -> Result<Vec<Option<RunId>>, StoreError> {
-        let now = self.now();
-        self.write_transaction(Durability::Synced, |tx| {
+        self.write_durably(|tx, now| {
             let mut runs = Vec::with_capacity(wanted.len());
             for (entry, start) in wanted {
                 let has_run =
@@ -312,7 +300,7 @@ impl Service {
             }
             let made = runs.iter().flatten().count();
             let detail = json!({ "runs": made, "ticks": wanted.len() });
-            new_deed("backfill", &schedule.display_name(), actor, origin, detail).insert_entry(tx, now)?;
+            note_deed(tx, now, "backfill", &schedule.display_name(), (actor, origin), &detail)?;
             Ok(runs)
         })
     }

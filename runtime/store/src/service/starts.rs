@@ -5,17 +5,14 @@
 //! servers from trying in vain.
 
 use std::collections::HashMap;
-use std::fmt;
-use std::str::FromStr;
 
 use rusqlite::{Connection, Row, Transaction, params};
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::Service;
+use super::trail::note_deed;
 use super::waits::{self, NewWait};
-use super::workflows::new_deed;
 use crate::db::Durability;
 use crate::error::StoreError;
 use crate::event::{RunId, words};
@@ -131,11 +128,10 @@ impl Service {
     /// # Errors
     /// If it cannot be written.
     pub fn enqueue_start(&self, start: &NewStart, object: &str, origin: &str) -> Result<RunId, StoreError> {
-        let now = self.now();
-        self.write_transaction(Durability::Synced, |tx| {
+        self.write_durably(|tx, now| {
             let run = insert_start(tx, start, now)?;
             let detail = json!({ "run": run, "cause": start.cause });
-            new_deed("start", object, start.actor.as_deref(), origin, detail).insert_entry(tx, now)?;
+            note_deed(tx, now, "start", object, (start.actor.as_deref(), origin), &detail)?;
             Ok(run)
         })
     }
@@ -202,8 +198,7 @@ impl Service {
     /// # Errors
     /// If it cannot be written.
     pub fn take_up(&self, run: RunId) -> Result<(), StoreError> {
-        let now = self.now();
-        self.write_transaction(Durability::Synced, |tx| {
+        self.write_durably(|tx, now| {
             let sql =
                 "UPDATE starts SET state = 'queued', why = NULL, cancel = NULL, ended = NULL, attempts = 0
                      WHERE run = ?1 AND state IN ('over', 'refused')";
@@ -452,13 +447,11 @@ impl Service {
         actor: Option<&str>,
         origin: &str,
     ) -> Result<bool, StoreError> {
-        let now = self.now();
-        self.write_transaction(Durability::Synced, |tx| {
+        self.write_durably(|tx, now| {
             if !want_cancelled(tx, run, why, now)? {
                 return Ok(false);
             }
-            new_deed("cancel", &run.to_string(), actor, origin, json!({ "why": why }))
-                .insert_entry(tx, now)?;
+            note_deed(tx, now, "cancel", &run.to_string(), (actor, origin), &json!({ "why": why }))?;
             Ok(true)
         })
     }

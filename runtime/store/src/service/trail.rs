@@ -1,10 +1,9 @@
 //! The trail of changes to the service, and its running servers.
 
-use rusqlite::{Row, params};
+use rusqlite::{Row, Transaction, params};
 use serde_json::Value;
 
 use super::Service;
-use super::workflows::new_deed;
 use crate::db::Durability;
 use crate::error::StoreError;
 use crate::statement::execute;
@@ -41,22 +40,18 @@ pub struct Served {
     pub heard_at: i64,
 }
 
-impl Deed {
-    /// Adds the entry in the transaction that makes the change.
-    pub(super) fn insert_entry(&self, tx: &rusqlite::Transaction<'_>, at: i64) -> Result<(), StoreError> {
-        tx.prepare_cached(
-            "INSERT INTO trail (at, actor, origin, verb, object, detail) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-        )?
-        .execute(params![
-            at,
-            self.actor,
-            self.origin,
-            self.verb,
-            self.object,
-            json::compact(&self.detail)
-        ])?;
-        Ok(())
-    }
+/// Adds an entry in the transaction that makes the change.
+pub(super) fn note_deed(
+    tx: &Transaction<'_>,
+    at: i64,
+    verb: &str,
+    object: &str,
+    (actor, origin): (Option<&str>, &str),
+    detail: &Value,
+) -> Result<(), StoreError> {
+    let sql = "INSERT INTO trail (at, actor, origin, verb, object, detail) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    execute(tx, sql, params![at, actor, origin, verb, object, json::compact(detail)])?;
+    Ok(())
 }
 
 fn read_deed(row: &Row<'_>) -> rusqlite::Result<Deed> {
@@ -79,12 +74,10 @@ impl Service {
         &self,
         verb: &str,
         object: &str,
-        (actor, origin): (Option<&str>, &str),
+        by: (Option<&str>, &str),
         detail: Value,
     ) -> Result<(), StoreError> {
-        self.write_transaction(Durability::Synced, |tx| {
-            new_deed(verb, object, actor, origin, detail).insert_entry(tx, self.now())
-        })
+        self.write_durably(|tx, now| note_deed(tx, now, verb, object, by, &detail))
     }
 
     /// Adds an entry for a request that may change something, before it is carried out. The change itself is made
@@ -95,11 +88,11 @@ impl Service {
     pub fn note_request(
         &self,
         object: &str,
-        (actor, origin): (Option<&str>, &str),
+        by: (Option<&str>, &str),
         detail: Value,
     ) -> Result<(), StoreError> {
         self.write_transaction(Durability::Lazy, |tx| {
-            new_deed("request", object, actor, origin, detail).insert_entry(tx, self.now())
+            note_deed(tx, self.now(), "request", object, by, &detail)
         })
     }
 

@@ -54,8 +54,7 @@ impl Service {
     /// # Errors
     /// If it cannot be written.
     pub fn replace_waits(&self, run: RunId, since: i64, waits: &[NewWait]) -> Result<(), StoreError> {
-        let now = self.now();
-        self.write_transaction(Durability::Synced, |tx| {
+        self.write_durably(|tx, now| {
             execute(tx, "DELETE FROM waits WHERE run = ?1 AND path <> ''", [run.as_bytes()])?;
             for wait in waits {
                 let has_come = match &wait.event {

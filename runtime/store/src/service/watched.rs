@@ -7,8 +7,7 @@ use rusqlite::params;
 
 use super::Service;
 use super::starts::{self, NewStart};
-use super::workflows::new_deed;
-use crate::db::Durability;
+use super::trail::note_deed;
 use crate::error::StoreError;
 use crate::event::RunId;
 use crate::statement::{execute, query_one};
@@ -44,8 +43,7 @@ impl Service {
         state: &str,
         start: Option<&NewStart>,
     ) -> Result<Watched, StoreError> {
-        let now = self.now();
-        self.write_transaction(Durability::Synced, |tx| {
+        self.write_durably(|tx, now| {
             let sql = "SELECT revision FROM watched WHERE key = ?1";
             let found: Option<i64> = query_one(tx, sql, [key], |row| row.get(0))?;
             if found != revision {
@@ -56,14 +54,8 @@ impl Service {
             execute(tx, sql, params![key, revision.unwrap_or(0) + 1, state])?;
             let Some(start) = start else { return Ok(Watched::Counted(None)) };
             let run = starts::insert_start(tx, start, now)?;
-            new_deed(
-                "start",
-                key,
-                start.actor.as_deref(),
-                "watch",
-                json!({ "run": run, "cause": start.cause }),
-            )
-            .insert_entry(tx, now)?;
+            let detail = json!({ "run": run, "cause": start.cause });
+            note_deed(tx, now, "start", key, (start.actor.as_deref(), "watch"), &detail)?;
             Ok(Watched::Counted(Some(run)))
         })
     }

@@ -3,9 +3,8 @@
 use rusqlite::{Connection, Row, Transaction, params};
 use serde_json::json;
 
+use super::Service;
 use super::schedules::{self, TickState};
-use super::{Deed, Service};
-use crate::db::Durability;
 use crate::error::StoreError;
 use crate::statement::{execute, query_one, query_rows};
 use lobster_base::digest::Digest;
@@ -63,8 +62,7 @@ impl Service {
         origin: &str,
         refuses: Option<Refuses<'_>>,
     ) -> Result<i64, StoreError> {
-        let now = self.now();
-        self.write_transaction(Durability::Synced, |tx| {
+        self.write_durably(|tx, now| {
             if let Some(refuses) = refuses {
                 let others = all_registered(tx)?.into_iter().filter(|other| other.name != new.name);
                 if let Some(why) = others.into_iter().find_map(|other| refuses(&other)) {
@@ -84,25 +82,8 @@ impl Service {
             replace_schedules(tx, n, &new.schedules, now)?;
             let was = known.map(|(_, digest)| Digest::from(digest).to_string());
             let detail = json!({ "path": new.path, "digest": new.digest, "was": was });
-            new_deed("register", &new.name, actor, origin, detail).insert_entry(tx, now)?;
+            note_deed(tx, now, "register", &new.name, (actor, origin), &detail)?;
             Ok(n)
-        })
-    }
-
-    /// Records that a workflow file was saved. This does not register anything.
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    pub fn note_saved(
-        &self,
-        name: &str,
-        detail: serde_json::Value,
-        actor: Option<&str>,
-        origin: &str,
-    ) -> Result<(), StoreError> {
-        let now = self.now();
-        self.write_transaction(Durability::Synced, |tx| {
-            new_deed("save", name, actor, origin, detail).insert_entry(tx, now)
         })
     }
 
@@ -116,8 +97,7 @@ impl Service {
         actor: Option<&str>,
         origin: &str,
     ) -> Result<bool, StoreError> {
-        let now = self.now();
-        self.write_transaction(Durability::Synced, |tx| {
+        self.write_durably(|tx, now| {
             let sql = "UPDATE workflows SET removed = ?2 WHERE name = ?1 AND removed IS NULL RETURNING n";
             let found: Option<i64> = query_one(tx, sql, params![name, now], |row| row.get(0))?;
             let Some(n) = found else { return Ok(false) };
@@ -125,7 +105,7 @@ impl Service {
             let sql = "UPDATE starts SET state = 'withdrawn', why = 'the workflow was unregistered', ended = ?2
                  WHERE workflow = ?1 AND state = 'queued' AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.id = starts.run)";
             execute(tx, sql, [n, now])?;
-            new_deed("unregister", name, actor, origin, json!({})).insert_entry(tx, now)?;
+            note_deed(tx, now, "unregister", name, (actor, origin), &json!({}))?;
             Ok(true)
         })
     }
@@ -167,23 +147,6 @@ impl Service {
     /// If it cannot be read.
     pub fn workflow_by_number(&self, n: i64) -> Result<Option<Registered>, StoreError> {
         self.db().select_one(&format!("{SELECT} WHERE n = ?1"), [n], registered_from_row)
-    }
-}
-
-pub(super) fn new_deed(
-    verb: &str,
-    object: &str,
-    actor: Option<&str>,
-    origin: &str,
-    detail: serde_json::Value,
-) -> Deed {
-    Deed {
-        at: 0,
-        actor: actor.map(str::to_owned),
-        origin: Some(origin.to_owned()),
-        verb: verb.to_owned(),
-        object: object.to_owned(),
-        detail,
     }
 }
 

@@ -282,12 +282,8 @@ pub fn save_file(app: &App, asked: &Asked, base: Option<Digest>, text: &str) -> 
     match app.files.save_file(place, base, text) {
         Ok(digest) => {
             let detail = json!({ "path": place.path(), "file": digest, "was": base });
-            app.service.note_saved(
-                asked.param("workflow"),
-                detail,
-                asked.caller_name(),
-                &asked.caller_origin(),
-            )?;
+            let (name, origin) = (asked.param("workflow"), asked.caller_origin());
+            app.service.record_deed("save", name, (asked.caller_name(), &origin), detail)?;
             app.problems.check_now();
             Ok(Saved::Yes(digest))
         }
