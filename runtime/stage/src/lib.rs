@@ -74,11 +74,14 @@ pub fn read_raw(item: RawItem<'_>) -> Result<Value, StageError> {
 
 /// A running pipeline command.
 pub trait Stage {
-    /// Takes one input item. A stage that has returned [`Flow::Enough`] gets no more items.
+    /// Takes one input item; without an implementation it is ignored. A stage that has returned [`Flow::Enough`] gets
+    /// no more items.
     ///
     /// # Errors
     /// The reason why the stage, or a later one, cannot continue.
-    fn process_item(&mut self, item: Value, host: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop>;
+    fn process_item(&mut self, _: Value, _: &mut dyn Host, _: &mut dyn Sink) -> Result<Flow, Stop> {
+        Ok(Flow::More)
+    }
 
     /// Takes the text of one input item, for a stage that needs only a part of it.
     ///
@@ -97,7 +100,9 @@ pub trait Stage {
     ///
     /// # Errors
     /// As [`Stage::process_item`].
-    fn end_input(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop>;
+    fn end_input(&mut self, _: &mut dyn Host, _: &mut dyn Sink) -> Result<(), Stop> {
+        Ok(())
+    }
 }
 
 /// Description of a stage, for the registry, `help`, `commands.list` and checks before a run.

@@ -40,10 +40,6 @@ impl Stage for Dedupe {
         };
         if self.seen.insert(identity) { out.emit_item(item) } else { Ok(Flow::More) }
     }
-
-    fn end_input(&mut self, _: &mut dyn Host, _: &mut dyn Sink) -> Result<(), Stop> {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use super::describe::{Arg, command_schema, example_list};
 use super::each::emit_items;
 use super::tool;
 use lobster_base::json;
-use lobster_stage::{Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop};
+use lobster_stage::{Flag, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop};
 
 pub(super) static SPEC: StageSpec = StageSpec {
     name: "gog.gmail.search",
@@ -63,10 +63,6 @@ pub(super) fn explain_start_error(error: &StageError) -> Option<String> {
 }
 
 impl Stage for Search {
-    fn process_item(&mut self, _: Value, _: &mut dyn Host, _: &mut dyn Sink) -> Result<Flow, Stop> {
-        Ok(Flow::More)
-    }
-
     fn end_input(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
         let mut argv = gog_program(host);
         argv.extend(["gmail", "search"].map(str::to_owned));

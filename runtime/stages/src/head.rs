@@ -48,10 +48,6 @@ impl Stage for Head {
     fn process_raw(&mut self, item: RawItem<'_>, _: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
         self.take_one(|| out.emit_raw(item))
     }
-
-    fn end_input(&mut self, _: &mut dyn Host, _: &mut dyn Sink) -> Result<(), Stop> {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

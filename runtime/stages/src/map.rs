@@ -97,10 +97,6 @@ impl Stage for Map {
         };
         out.emit_item(shaped)
     }
-
-    fn end_input(&mut self, _: &mut dyn Host, _: &mut dyn Sink) -> Result<(), Stop> {
-        Ok(())
-    }
 }
 
 impl Map {
