@@ -113,7 +113,7 @@ fn request_approval(
     };
     // The question shows digests of everything that determines what will run. If any of it differs when the run
     // resumes, the approval is stale.
-    let binding = Binding::new(proposal, decision, place, stdin, |path| {
+    let mut binding = Binding::new(proposal, decision, place, stdin, |path| {
         fs::File::open(path).and_then(Digest::of_reader)
     })?;
     let policy = &run.services.policy;
@@ -126,11 +126,12 @@ fn request_approval(
     waiting.iter().for_each(|total| total.remove_changed(&mut files));
     let services = (&**policy, &*run.services.sandbox);
     let trees = Trees::list_granted(services, &run.services.state_dir, decision, place, run.is_journaled());
-    let binding = binding.with_files(files).with_trees(trees.to_bound());
-    let binding = binding.with_waiting_changes(waiting.as_ref().map(|total| total.blob.digest));
-    let binding = binding.with_credentials(job.env.credentials().to_vec());
+    files.sort();
+    (binding.files, binding.trees) = (files, trees.to_bound());
+    binding.waiting_changes = waiting.as_ref().map(|total| total.blob.digest);
+    binding.credentials = job.env.credentials().to_vec();
     let passed = passed::digest_passed(run, &decision.grant, &job.env);
-    let binding = binding.with_variables(passed.clone());
+    binding.env.extend(passed.clone());
     let terms = decision.ask.clone().unwrap_or_default();
     let seen = (waiting.as_ref(), &passed);
     let item = describe_item((&**policy, place), (proposal, decision), &binding, &trees, seen)?;
