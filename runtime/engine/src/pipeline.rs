@@ -510,7 +510,7 @@ impl Host for StageHost<'_, '_, '_> {
                 Program::Argv(argv) => ShellText::Argv(argv),
             },
             stdin: command.stdin,
-            env: place.env.with_vars(command.env),
+            env: place.env.clone(),
             cwd: place.cwd.clone(),
             idempotent: place.is_idempotent(),
             stop_grace: native::stop_grace(place.extras.as_ref()),

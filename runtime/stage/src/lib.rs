@@ -347,8 +347,6 @@ pub struct NativeCommand {
     pub program: Program,
     /// Bytes for its stdin; `None` is an empty stdin.
     pub stdin: Option<Payload>,
-    /// Variables in addition to the step's environment.
-    pub env: Vec<(String, String)>,
     /// Most bytes kept of stdout; more is an error with a message to that effect. `None` means the runtime's default.
     pub max_output: Option<u64>,
     /// True if stdout should be JSON, so that it is checked while it arrives.

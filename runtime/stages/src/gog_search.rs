@@ -24,14 +24,11 @@ Starts `gog gmail search QUERY --json --max N` (GOG_BIN names another program).
         Flag { name: "limit", value: Some("N"), help: "same as --max" },
     ],
     args_schema: || {
-        command_schema(
-            &[
-                Arg::text("query", "Gmail search").with_default("\"newer_than:1d\""),
-                Arg::number("max", "Most results").with_default("20"),
-                Arg::number("limit", "Same as max"),
-            ],
-            &[],
-        )
+        command_schema(&[
+            Arg::text("query", "Gmail search").with_default("\"newer_than:1d\""),
+            Arg::number("max", "Most results").with_default("20"),
+            Arg::number("limit", "Same as max"),
+        ])
     },
     examples: || example_list(&[(r#"{"query":"is:unread","max":5}"#, "The newest five unread threads")]),
     side_effects: Some(&["reads_email"]),
@@ -75,12 +72,9 @@ impl Stage for Search {
             argv.push(self.query.clone());
             argv.extend(limits);
         }
-        let finished = tool::run(host, argv, None, explain_start_error)?;
+        let finished = tool::run(host, argv, None, false, explain_start_error)?;
         if !finished.has_succeeded() {
-            let (code, stderr) = (finished.exit_code(), tool::message_excerpt(&finished.stderr));
-            return Err(StageError::new(format!("gog.gmail.search failed ({code}): {stderr}"))
-                .with_code(Code::CommandFailed)
-                .into());
+            return Err(finished.failure("gog.gmail.search", &finished.stderr).into());
         }
         let answer = json::parse(finished.stdout.trim())
             .map_err(|error| StageError::new(format!("gog.gmail.search expected JSON output ({error})")))?;

@@ -24,7 +24,7 @@ pub(super) static SPEC: StageSpec = StageSpec {
                 Arg::text("unwrap", "Name of the field to take out"),
             ],
             Some("Assignments: field=text, with {{path}} filled in"),
-            &[],
+            false,
         )
     },
     examples: || serde_json::json!([{"args": {"_": ["id={{id}}", "kind=note"]}, "description": "Add two fields"}]),

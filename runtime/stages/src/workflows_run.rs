@@ -21,10 +21,10 @@ Usage:
         Flag { name: "args-json", value: Some("JSON"), help: "its arguments, an object" },
     ],
     args_schema: || {
-        command_schema(
-            &[Arg::text("name", "Workflow"), Arg::text("args-json", "Arguments as JSON")],
-            &["name"],
-        )
+        command_schema(&[
+            Arg::text("name", "Workflow").required(),
+            Arg::text("args-json", "Arguments as JSON"),
+        ])
     },
     examples: || {
         example_list(&[(
