@@ -37,6 +37,7 @@ pub use registry::{Registry, UnknownCommand};
 
 pub use lobster_base::code::{Code, FailureCode};
 pub use lobster_base::json::raw::RawItem;
+pub use lobster_base::program::Program;
 
 use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
@@ -473,16 +474,6 @@ pub const MCP_TOKEN: &str = "MCP_TOKEN";
 
 /// Shorter values are never hidden, since they could be ordinary words.
 pub const SHORTEST_HIDDEN: usize = 12;
-
-/// Form in which a process is given.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Program {
-    /// Text for the shell (`LOBSTER_SHELL`, else `/bin/sh`).
-    Shell(String),
-    /// A program, looked up on `PATH`, with its arguments; no shell.
-    Argv(Vec<String>),
-}
 
 /// Bytes on their way into or out of a step.
 #[derive(Clone, Debug, PartialEq)]

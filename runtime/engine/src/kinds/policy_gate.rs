@@ -16,7 +16,7 @@ use super::decided::Decided;
 use super::decision_env::decision_env;
 use super::git_settings;
 use super::jail_spec::{command_jail, real_path};
-use super::native::{Job, ShellText, mode_of};
+use super::native::{Job, mode_of};
 use super::own_places::{self, homes_directory};
 use super::passed;
 use super::pile::Total;
@@ -139,10 +139,7 @@ fn request_approval(
         question: Question::Approval {
             prompt: format!("Policy asks before this runs: {}", decision.message),
             items: vec![item],
-            preview: Some(match &proposal.command {
-                Command::Shell(text) => text.clone(),
-                Command::Argv(words) => words.join(" "),
-            }),
+            preview: Some(proposal.command.display_text()),
             emit: false,
         },
         identity: Identity {
@@ -370,11 +367,7 @@ fn naming_changes(
 
 /// The policy's decision, before any person is asked.
 fn policy_decision(run: &Run<'_>, job: &Job) -> (Proposal, DecisionEnv, Decision) {
-    let command = match &job.program {
-        ShellText::Shell(text) => Command::Shell(text.clone()),
-        ShellText::Argv(argv) => Command::Argv(argv.clone()),
-    };
-    let proposal = Proposal { command, cwd: Some(job.cwd.display().to_string()) };
+    let proposal = Proposal { command: job.program.clone(), cwd: Some(job.cwd.display().to_string()) };
     let place = decision_env(&run.services.policy, &run.surroundings, &run.cwd, &job.env);
     let decision = run.services.policy.decide(&proposal, &place);
     (proposal, place, decision)
