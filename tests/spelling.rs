@@ -280,8 +280,9 @@ fn words_that_have_a_better_one_are_avoided() {
 /// The former name of the command still works, but no text shows it.
 #[test]
 fn texts_name_the_command_approvals() {
-    let others = ["cli/src/commands/skill.md", "runtime/language/src/failures.txt"];
-    let mut files: Vec<PathBuf> = others.iter().map(|path| repository().join(path)).collect();
+    let pages = ["failures.txt", "mistakes.txt"].map(|file| format!("runtime/language/src/{file}"));
+    let others = pages.into_iter().chain(["cli/src/commands/skill.md".to_owned()]);
+    let mut files: Vec<PathBuf> = others.map(|path| repository().join(path)).collect();
     files.extend(documents().iter().map(|document| repository().join(&document.path)));
     for root in ["runtime", "cli/src"] {
         push_sources(&repository().join(root), &mut files);

@@ -216,7 +216,7 @@ fn attack_sandbox(as_json: bool) -> CommandResult {
         for finding in &checkup.findings {
             let verdict = json::js_string(&json!(finding.verdict));
             table.push(vec![
-                finding.promise.name().into(),
+                finding.promise.to_string().into(),
                 Cell::state_word(verdict),
                 finding.action.as_str().into(),
                 finding.detail.as_str().into(),

@@ -19,6 +19,7 @@ pub mod locked_directory;
 pub mod own_program;
 pub mod percent;
 pub mod place;
+pub mod program;
 pub mod quantity;
 pub mod regular_file;
 pub mod request_error;

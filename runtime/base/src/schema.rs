@@ -184,15 +184,8 @@ enum Items {
     #[default]
     Any,
     All(usize),
-    Tuple(Vec<usize>, Rest),
-}
-
-/// Items allowed after a tuple.
-#[derive(Debug)]
-enum Rest {
-    Any,
-    Nothing,
-    All(usize),
+    /// Schemas of the first items, and the rule for those after them.
+    Tuple(Vec<usize>, Option<Additional>),
 }
 
 /// The pair of equal items that is reported: Ajv searches items of known scalar types in another way.

@@ -11,6 +11,7 @@ use crate::cache::Compiled;
 use crate::engine::{Core, POOL_TABLE_ELEMENTS, fits_pool};
 use crate::host::readable_blobs::ReadableBlobs;
 use crate::host::step_wit::types as wit;
+pub use crate::host::step_wit::types::{Capability, Example, Want};
 use crate::kind::PREVIEW1;
 use crate::schema::Schema;
 use crate::state::State;
@@ -101,34 +102,6 @@ pub struct Description {
     pub output: Option<u64>,
     pub timeout_ms: Option<u64>,
     pub examples: Vec<Example>,
-}
-
-/// A grant that a step asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Want {
-    pub capability: Capability,
-    pub reason: String,
-    pub optional: bool,
-}
-
-/// One kind of grant and its purpose.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Capability {
-    Read(String),
-    Write(String),
-    Env(String),
-    Net(String),
-    Clock,
-    Random,
-}
-
-/// An example call of a step.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Example {
-    pub summary: String,
-    pub args: String,
-    pub input: Option<String>,
-    pub output: Option<String>,
 }
 
 impl Inner {
@@ -482,24 +455,6 @@ const MAX_SUMMARY: usize = 1000;
 
 impl From<wit::Description> for Description {
     fn from(wit: wit::Description) -> Self {
-        let want = |want: wit::Want| Want {
-            capability: match want.capability {
-                wit::Capability::Read(path) => Capability::Read(path),
-                wit::Capability::Write(path) => Capability::Write(path),
-                wit::Capability::Env(name) => Capability::Env(name),
-                wit::Capability::Net(host) => Capability::Net(host),
-                wit::Capability::Clock => Capability::Clock,
-                wit::Capability::Random => Capability::Random,
-            },
-            reason: want.reason,
-            optional: want.optional,
-        };
-        let example = |example: wit::Example| Example {
-            summary: example.summary,
-            args: example.args,
-            input: example.input,
-            output: example.output,
-        };
         Self {
             name: wit.name,
             version: wit.version,
@@ -507,12 +462,12 @@ impl From<wit::Description> for Description {
             args_schema: wit.args_schema,
             input_schema: wit.input_schema,
             output_schema: wit.output_schema,
-            wants: wit.wants.into_iter().map(want).collect(),
+            wants: wit.wants,
             fuel: wit.limits.fuel,
             memory: wit.limits.memory,
             output: wit.limits.output,
             timeout_ms: wit.limits.timeout_ms,
-            examples: wit.examples.into_iter().map(example).collect(),
+            examples: wit.examples,
         }
     }
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::host::step_wit::host::Level;
 use crate::{OpenedDirs, RunError};
 
 /// One run of a component.
@@ -307,16 +308,6 @@ impl Limits {
     pub(crate) fn timed_out(&self) -> RunError {
         RunError::Timeout { limit: self.wall, set_by: self.set_by.wall }
     }
-}
-
-/// Severity of a log line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
-    Trace,
-    Debug,
-    Info,
-    Warn,
-    Error,
 }
 
 /// Services of the host for a step, beyond its input and output. By default there are no blobs and no

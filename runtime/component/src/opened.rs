@@ -24,9 +24,7 @@ pub struct OpenedDirs {
 /// A directory and its path.
 pub(crate) struct Opened {
     pub(crate) dir: Dir,
-    real: PathBuf,
-    device: u64,
-    inode: u64,
+    id: DirId,
 }
 
 /// Identifies an opened directory for another process of this host.
@@ -98,13 +96,13 @@ impl DirGrant {
 impl Opened {
     fn new(path: &Path) -> io::Result<Self> {
         let dir = Dir::open_ambient_dir(path, ambient_authority())?;
-        let real = real_path(&dir)?;
-        let (named, own) = (std::fs::metadata(&real)?, dir.dir_metadata()?.into_std_ids());
-        if (named.dev(), named.ino()) != own {
+        let path = real_path(&dir)?;
+        let (named, own) = (std::fs::metadata(&path)?, dir.dir_metadata()?);
+        let (device, inode) = (cap_std::fs::MetadataExt::dev(&own), cap_std::fs::MetadataExt::ino(&own));
+        if (named.dev(), named.ino()) != (device, inode) {
             return Err(io::Error::other("it was moved or removed while it was opened"));
         }
-        let (device, inode) = own;
-        Ok(Self { dir, real, device, inode })
+        Ok(Self { dir, id: DirId { path, device, inode } })
     }
 
     /// Opens the directory with this identity again.
@@ -114,26 +112,10 @@ impl Opened {
             return Err(why.unwrap_or_else(|| "it did not exist at the permission check".to_owned()));
         };
         match Self::new(&id.path) {
-            Ok(opened) if opened.dir_id() == *id => Ok(opened),
+            Ok(opened) if opened.id == *id => Ok(opened),
             Ok(_) => Err(format!("{} is not the directory of the permission check", id.path.display())),
             Err(error) => Err(error.to_string()),
         }
-    }
-
-    fn dir_id(&self) -> DirId {
-        DirId { path: self.real.clone(), device: self.device, inode: self.inode }
-    }
-}
-
-/// Identifies a file.
-trait Ids {
-    fn into_std_ids(self) -> (u64, u64);
-}
-
-impl Ids for cap_std::fs::Metadata {
-    fn into_std_ids(self) -> (u64, u64) {
-        use cap_std::fs::MetadataExt as _;
-        (self.dev(), self.ino())
     }
 }
 
@@ -152,34 +134,34 @@ fn real_path(dir: &Dir) -> io::Result<PathBuf> {
 impl OpenedDirs {
     /// Paths of the directories to read; `None` for a directory that could not be opened.
     pub fn read_paths(&self) -> impl Iterator<Item = Option<&Path>> {
-        self.read.iter().map(|opened| Some(opened.as_ref().ok()?.real.as_path()))
+        self.read.iter().map(|opened| Some(opened.as_ref().ok()?.id.path.as_path()))
     }
 
     /// Paths of the directories to write; `None` for a directory that could not be opened.
     pub fn write_paths(&self) -> impl Iterator<Item = Option<&Path>> {
-        self.write.iter().map(|opened| Some(opened.as_ref().ok()?.real.as_path()))
+        self.write.iter().map(|opened| Some(opened.as_ref().ok()?.id.path.as_path()))
     }
 
     /// Identities of the directories to read; `None` for a directory that could not be opened.
     #[must_use]
     pub fn read_ids(&self) -> Vec<Option<DirId>> {
-        self.read.iter().map(|opened| opened.as_ref().ok().map(Opened::dir_id)).collect()
+        self.read.iter().map(|opened| Some(opened.as_ref().ok()?.id.clone())).collect()
     }
 
     /// Identities of the directories to write; `None` for a directory that could not be opened.
     #[must_use]
     pub fn write_ids(&self) -> Vec<Option<DirId>> {
-        self.write.iter().map(|opened| opened.as_ref().ok().map(Opened::dir_id)).collect()
+        self.write.iter().map(|opened| Some(opened.as_ref().ok()?.id.clone())).collect()
     }
 
     /// A path to the opened directory that was at `real`, valid for as long as this value exists.
     #[must_use]
     pub fn way_to(&self, real: &Path) -> Option<PathBuf> {
-        let opened = self.read.iter().chain(&self.write).flatten().find(|opened| opened.real == real)?;
+        let opened = self.read.iter().chain(&self.write).flatten().find(|opened| opened.id.path == real)?;
         if cfg!(target_os = "linux") {
             Some(PathBuf::from(format!("/proc/self/fd/{}/.", opened.dir.as_raw_fd())))
         } else {
-            Some(opened.real.clone())
+            Some(opened.id.path.clone())
         }
     }
 }

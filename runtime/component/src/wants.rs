@@ -8,27 +8,15 @@ impl Description {
     /// randomness stay: they reveal nothing, and a language's runtime may use them.
     pub fn withhold_unwanted(&self, grants: &mut Grants) -> Vec<String> {
         let mut withheld = Vec::new();
-        grants.read.retain(|dir| {
-            let wanted = self.wants_dir(dir, false);
-            if !wanted {
-                withheld.push(format!("read {}", dir.guest));
+        let mut keeps = |is_wanted: bool, kind: &str, name: &str| {
+            if !is_wanted {
+                withheld.push(format!("{kind} {name}"));
             }
-            wanted
-        });
-        grants.write.retain(|dir| {
-            let wanted = self.wants_dir(dir, true);
-            if !wanted {
-                withheld.push(format!("write {}", dir.guest));
-            }
-            wanted
-        });
-        grants.env.retain(|(name, _)| {
-            let wanted = self.wants_variable(name);
-            if !wanted {
-                withheld.push(format!("env {name}"));
-            }
-            wanted
-        });
+            is_wanted
+        };
+        grants.read.retain(|dir| keeps(self.wants_dir(dir, false), "read", &dir.guest));
+        grants.write.retain(|dir| keeps(self.wants_dir(dir, true), "write", &dir.guest));
+        grants.env.retain(|(name, _)| keeps(self.wants_variable(name), "env", name));
         let mut net = Vec::new();
         for host in grants.net.drain(..) {
             match self.asked_of(&host) {

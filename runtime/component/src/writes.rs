@@ -116,26 +116,6 @@ impl StagedWrites {
         &self.list
     }
 
-    /// Content of a written file before it is committed.
-    ///
-    /// # Errors
-    /// There is no such written file, or it cannot be read.
-    pub fn open_written(&self, written: &Written) -> io::Result<impl Read + use<>> {
-        // If one granted directory contains another, the inner one holds the writes made there.
-        let inside = self
-            .mounts
-            .iter()
-            .filter_map(|mount| Some((written.host.strip_prefix(&mount.tree.host).ok()?, mount)));
-        let mut mounts: Vec<_> = inside.collect();
-        mounts.sort_by_key(|(path, _)| path.components().count());
-        for (path, mount) in mounts {
-            if let Some(Change::File(staged)) = path.to_str().and_then(|path| mount.tree.changes.get(path)) {
-                return mount.tree.stage().open_private_file(&staged.name);
-            }
-        }
-        Err(io::ErrorKind::NotFound.into())
-    }
-
     /// The writes as a change set, which is committed as a whole or not at all. Contents go to `keep`,
     /// including earlier contents. The run's time limit and cancellation still apply.
     ///

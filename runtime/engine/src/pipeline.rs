@@ -21,7 +21,6 @@ use super::reuse::Reuse;
 use super::run::Run;
 use super::unseen::UnseenEnd;
 use super::value::{ItemSpool, Items, Rendered, Text};
-use crate::kinds::native::ShellText;
 use crate::kinds::pile::Pile;
 use crate::kinds::{mcp, native, readable, restore_terminal, user_state};
 use lobster_base::cancel::{CancelReason, CancelToken};
@@ -35,8 +34,8 @@ use lobster_models::budget::Account;
 use lobster_models::cost::CostTracker;
 use lobster_stage::{
     Answer, Commit, ComponentCall, ComponentDir, ComponentProgram, Destination, EffectAction, EffectHost,
-    Flow, Host, Mode, NativeCommand, NativeOutcome, Payload, Program, Question, Registry, Rendering, Sink,
-    Spool, Stage, StageArgs, StageError, Stop, Token, ToolCall, WorstCase, read_raw,
+    Flow, Host, Mode, NativeCommand, NativeOutcome, Payload, Question, Registry, Rendering, Sink, Spool,
+    Stage, StageArgs, StageError, Stop, Token, ToolCall, WorstCase, read_raw,
 };
 use lobster_store::{StepOutcome, StepStatus};
 
@@ -505,12 +504,9 @@ impl Host for StageHost<'_, '_, '_> {
         let path = self.next_effect();
         let place = &self.shared.place;
         let job = native::Job {
-            program: match command.program {
-                Program::Shell(text) => ShellText::Shell(text),
-                Program::Argv(argv) => ShellText::Argv(argv),
-            },
+            program: command.program,
             stdin: command.stdin,
-            env: place.env.with_vars(command.env),
+            env: place.env.clone(),
             cwd: place.cwd.clone(),
             idempotent: place.is_idempotent(),
             stop_grace: native::stop_grace(place.extras.as_ref()),

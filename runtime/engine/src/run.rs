@@ -249,13 +249,11 @@ impl<'s> Run<'s> {
 
     /// Has the executor carry out an order. If its end was not seen, the outcome says so.
     pub(crate) fn carry_out(&self, order: Order, cancel: &CancelToken) -> Outcome {
-        let id = order.id.clone();
         // A safeguard: without a journal nothing leaves the engine.
-        if let Err(error) = self.check_performs(&id.place().into()) {
+        if let Err(error) = self.check_performs(&order.id.place().into()) {
             return failed_outcome(&error).into();
         }
-        let done = self.executor.submit(order).and_then(|()| self.executor.wait(&id, cancel));
-        done.unwrap_or_else(|error| error.to_outcome())
+        self.executor.execute(order, cancel).unwrap_or_else(|error| error.to_outcome())
     }
 
     /// Checks that an effect which no record answers may be performed here.

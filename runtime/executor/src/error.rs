@@ -8,7 +8,7 @@ use lobster_base::digest::Digest;
 use lobster_stage::StageError;
 use lobster_store::StoreError;
 
-use super::{OrderId, Outcome};
+use super::Outcome;
 use crate::outcome::failed_outcome;
 use crate::unseen_end::UnseenEnd;
 
@@ -92,14 +92,6 @@ pub enum ExecutorError {
         /// The executor's own text.
         why: String,
     },
-    /// It does not know the order.
-    #[error("the executor {executor:?} does not know the order {id}")]
-    Unknown {
-        /// Its command.
-        executor: String,
-        /// The order.
-        id: OrderId,
-    },
     /// A secret that the order needs was not found. Nothing was sent.
     #[error("{}", .0.message)]
     Secret(StageError),
@@ -126,7 +118,6 @@ impl ExecutorError {
             Self::Died { .. } => Code::ExecutorDied,
             Self::WrongBlob { .. } | Self::NoBlob { .. } => Code::ExecutorBlob,
             Self::Refused { .. } => Code::ExecutorRefused,
-            Self::Unknown { .. } => Code::ExecutorLostOrder,
             Self::Secret(_) => Code::Secret,
             Self::Store { .. } => Code::Store,
         }
@@ -151,8 +142,7 @@ impl ExecutorError {
             | Self::Died { .. }
             | Self::WrongBlob { .. }
             | Self::NoBlob { .. }
-            | Self::Refused { .. }
-            | Self::Unknown { .. } => {
+            | Self::Refused { .. } => {
                 UnseenEnd::of_executor(self.code(), self.to_string()).to_outcome().into()
             }
         }

@@ -44,23 +44,7 @@ impl From<PathBuf> for HostText {
 }
 
 /// A path on the host that gave the order. It has no meaning on another host.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct HostPath(HostText);
-
-impl HostPath {
-    /// The path.
-    #[must_use]
-    pub fn as_path(&self) -> &Path {
-        self.0.as_path()
-    }
-}
-
-impl From<PathBuf> for HostPath {
-    fn from(path: PathBuf) -> Self {
-        Self(path.into())
-    }
-}
+pub type HostPath = HostText;
 
 impl Serialize for HostText {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {

@@ -115,34 +115,12 @@ pub type SessionEnd = Arc<dyn Fn(Option<&str>) + Send + Sync>;
 /// An error of any method means that the end of the order was not seen: it may have been executed or not (invariant
 /// E7).
 pub trait Executor: Send + Sync {
-    /// Takes an order. It is executed once, however often it is waited for.
+    /// Executes an order once, and returns its end. If `cancel` is cancelled, the order is cancelled, and its outcome
+    /// says that.
     ///
     /// # Errors
-    /// If the executor cannot be reached or does not accept the order.
-    fn submit(&self, order: Order) -> Result<(), ExecutorError>;
-
-    /// Waits for the end of an order. If `cancel` is cancelled, the order is cancelled, and its outcome says that.
-    ///
-    /// # Errors
-    /// If its end will not be seen.
-    fn wait(&self, id: &OrderId, cancel: &CancelToken) -> Result<Outcome, ExecutorError>;
-
-    /// The state of an order whose caller may have died.
-    ///
-    /// # Errors
-    /// If the executor cannot be reached.
-    fn order_standing(&self, id: &OrderId) -> Result<OrderState, ExecutorError>;
-
-    /// Ends an order. Its outcome, which has the reason, can be waited for.
-    ///
-    /// # Errors
-    /// If the executor cannot be reached.
-    fn cancel(
-        &self,
-        id: &OrderId,
-        reason: lobster_base::cancel::CancelReason,
-        forced: bool,
-    ) -> Result<(), ExecutorError>;
+    /// If the executor cannot be reached or does not accept the order, or its end will not be seen.
+    fn execute(&self, order: Order, cancel: &CancelToken) -> Result<Outcome, ExecutorError>;
 
     /// True if the session that an order opened can still be used.
     ///

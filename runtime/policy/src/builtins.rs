@@ -14,18 +14,7 @@ const BEYOND: &[&str] = text_list!("lists/builtins-beyond.txt");
 const PLAIN_OPTIONS: &str = "efuxvnCbmh";
 
 /// Options of `set -o` that do not affect later words.
-const PLAIN_NAMES: &[&str] = &[
-    "pipefail",
-    "errexit",
-    "nounset",
-    "xtrace",
-    "verbose",
-    "noglob",
-    "noclobber",
-    "noexec",
-    "notify",
-    "monitor",
-];
+const PLAIN_NAMES: &[&str] = text_list!("lists/plain-shell-options.txt");
 
 impl Analysis<'_> {
     /// Follows a builtin of the shell. `None` if the name is a program.

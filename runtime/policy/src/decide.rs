@@ -13,6 +13,7 @@ use super::paths::{Roots, expand_root, is_each_steps_own, normalise_path, rule_p
 use super::shell::{LANGUAGE, find_unshowable, read_script};
 use super::{ENGINE_VERSION, Policy};
 use lobster_base::digest::Digest;
+pub use lobster_base::program::Program as Command;
 use lobster_base::quantity::Span;
 
 /// A proposed command.
@@ -22,16 +23,6 @@ pub struct Proposal {
     pub command: Command,
     /// Working directory; `None` for the workspace.
     pub cwd: Option<String>,
-}
-
-/// The two forms of a command.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Command {
-    /// Text for a shell.
-    Shell(String),
-    /// A program and its arguments, without a shell.
-    Argv(Vec<String>),
 }
 
 impl Proposal {

@@ -25,38 +25,7 @@ const DOWNLOADERS: &[&str] = &[
 ];
 
 /// Programs that turn unreadable data into readable data.
-const DECODERS: &[&str] = &[
-    "base64",
-    "base32",
-    "basenc",
-    "uudecode",
-    "xxd",
-    "openssl",
-    "gpg",
-    "gpg2",
-    "age",
-    "gunzip",
-    "zcat",
-    "gzip",
-    "bzcat",
-    "bunzip2",
-    "xzcat",
-    "unxz",
-    "xz",
-    "zstdcat",
-    "unzstd",
-    "zstd",
-    "lz4",
-    "rev",
-    "tr",
-    "uncompress",
-    "brotli",
-    "hexdump",
-    "od",
-    "qprint",
-    "ascii85",
-    "tac",
-];
+const DECODERS: &[&str] = text_list!("lists/decoders.txt");
 
 /// Verdicts of the rules on one command.
 struct Judged<'a> {

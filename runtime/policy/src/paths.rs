@@ -48,16 +48,7 @@ pub fn secret_patterns(env: &DecisionEnv, granted: &[PathBuf]) -> Vec<String> {
 }
 
 /// Entries of a git directory that make git run programs: no grant reaches them.
-pub const GIT_RUNS_CODE: &[&str] = &[
-    "hooks",
-    "config",
-    "config.worktree",
-    "commondir",
-    "modules",
-    "worktrees",
-    "info/attributes",
-    "objects/info/alternates",
-];
+pub const GIT_RUNS_CODE: &[&str] = text_list!("lists/git-runs-code.txt");
 
 /// All paths that a policy protects in a workspace.
 pub fn protected_places(policy: &Policy, env: &DecisionEnv) -> Vec<String> {
@@ -95,17 +86,7 @@ pub const SYSTEM_ROOTS: &str = "@system-ro";
 pub const SYSTEM_READ_ONLY: &[&str] = text_list!("lists/system-read-only.txt");
 
 /// Device nodes that hold no data of the host.
-const HARMLESS_DEVICES: &[&str] = &[
-    "/dev/null",
-    "/dev/zero",
-    "/dev/full",
-    "/dev/random",
-    "/dev/urandom",
-    "/dev/stdin",
-    "/dev/stdout",
-    "/dev/stderr",
-    "/dev/tty",
-];
+const HARMLESS_DEVICES: &[&str] = text_list!("lists/harmless-devices.txt");
 
 /// Name prefixes of devices that are a disk, memory or ports.
 const RAW_DEVICES: &[&str] = &[
@@ -115,17 +96,7 @@ const RAW_DEVICES: &[&str] = &[
 ];
 
 /// Directories in which a write reaches the kernel itself.
-const KERNEL_TRIGGERS: &[&str] = &[
-    "/proc/sysrq-trigger",
-    "/proc/sys",
-    "/proc/acpi",
-    "/proc/bus",
-    "/sys",
-    "/dev/mem",
-    "/dev/kmem",
-    "/dev/port",
-    "/dev/watchdog",
-];
+const KERNEL_TRIGGERS: &[&str] = text_list!("lists/kernel-triggers.txt");
 
 /// Directories below a top directory whose loss ends the system.
 const CRITICAL_SECOND_LEVEL: &[&str] = &["/var/lib", "/var/log", "/boot/efi", "/boot/grub"];

@@ -54,64 +54,10 @@ pub enum Promise {
     DiskLimit,
 }
 
-impl Promise {
-    /// All promises.
-    pub const ALL: [Self; 21] = [
-        Self::FsRead,
-        Self::FsWrite,
-        Self::FsMetadata,
-        Self::FsDeny,
-        Self::FsProtect,
-        Self::ApprovedFiles,
-        Self::FsDenyPatterns,
-        Self::NetDeny,
-        Self::NetHosts,
-        Self::NetPorts,
-        Self::UnixDeny,
-        Self::ProcessIsolation,
-        Self::KernelSurface,
-        Self::NoNewPrivs,
-        Self::TreeKill,
-        Self::EnvScrub,
-        Self::FdClose,
-        Self::Limits,
-        Self::ProcessLimit,
-        Self::TreeLimits,
-        Self::DiskLimit,
-    ];
-
-    /// The name in policy files and statements.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::FsRead => "fs-read",
-            Self::FsWrite => "fs-write",
-            Self::FsMetadata => "fs-metadata",
-            Self::FsDeny => "fs-deny",
-            Self::FsProtect => "fs-protect",
-            Self::ApprovedFiles => "approved-files",
-            Self::FsDenyPatterns => "fs-deny-patterns",
-            Self::NetDeny => "net-deny",
-            Self::NetHosts => "net-hosts",
-            Self::NetPorts => "net-ports",
-            Self::UnixDeny => "unix-deny",
-            Self::ProcessIsolation => "process-isolation",
-            Self::KernelSurface => "kernel-surface",
-            Self::NoNewPrivs => "no-new-privs",
-            Self::TreeKill => "tree-kill",
-            Self::EnvScrub => "env-scrub",
-            Self::FdClose => "fd-close",
-            Self::Limits => "limits",
-            Self::ProcessLimit => "process-limit",
-            Self::TreeLimits => "tree-limits",
-            Self::DiskLimit => "disk-limit",
-        }
-    }
-}
-
+/// The name in policy files and statements.
 impl fmt::Display for Promise {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        self.serialize(f)
     }
 }
 

@@ -5,6 +5,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::{Enforcement, Missing};
 use lobster_base::variable_name::BadVariableName;
 
@@ -43,7 +45,7 @@ impl fmt::Display for Stream {
 }
 
 /// How the main process ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ExitStatus {
     /// It exited with this code, 0 to 255.
     Code(i32),
@@ -205,11 +207,11 @@ pub enum SpawnError {
 
 /// The missing promises, grouped by reason.
 fn by_reason(missing: &[Missing]) -> String {
-    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
     for Missing { promise, why } in missing {
         match reasons.iter_mut().find(|(known, _)| known == why) {
-            Some((_, promises)) => promises.push(promise.name()),
-            None => reasons.push((why, vec![promise.name()])),
+            Some((_, promises)) => promises.push(promise.to_string()),
+            None => reasons.push((why, vec![promise.to_string()])),
         }
     }
     let told = reasons.iter().map(|(why, promises)| format!("{} ({why})", promises.join(", ")));

@@ -26,6 +26,17 @@ pub enum Stop {
     Interrupted,
 }
 
+impl Stop {
+    /// The same reason; a failure is replaced.
+    #[must_use]
+    pub fn map_failure(self, replace: impl FnOnce(StageError) -> StageError) -> Self {
+        match self {
+            Self::Failed(error) => Self::Failed(replace(error)),
+            stop => stop,
+        }
+    }
+}
+
 impl From<StageError> for Stop {
     fn from(error: StageError) -> Self {
         Self::Failed(error)

@@ -37,6 +37,7 @@ pub use registry::{Registry, UnknownCommand};
 
 pub use lobster_base::code::{Code, FailureCode};
 pub use lobster_base::json::raw::RawItem;
+pub use lobster_base::program::Program;
 
 use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
@@ -74,11 +75,14 @@ pub fn read_raw(item: RawItem<'_>) -> Result<Value, StageError> {
 
 /// A running pipeline command.
 pub trait Stage {
-    /// Takes one input item. A stage that has returned [`Flow::Enough`] gets no more items.
+    /// Takes one input item; without an implementation it is ignored. A stage that has returned [`Flow::Enough`] gets
+    /// no more items.
     ///
     /// # Errors
     /// The reason why the stage, or a later one, cannot continue.
-    fn process_item(&mut self, item: Value, host: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop>;
+    fn process_item(&mut self, _: Value, _: &mut dyn Host, _: &mut dyn Sink) -> Result<Flow, Stop> {
+        Ok(Flow::More)
+    }
 
     /// Takes the text of one input item, for a stage that needs only a part of it.
     ///
@@ -97,7 +101,9 @@ pub trait Stage {
     ///
     /// # Errors
     /// As [`Stage::process_item`].
-    fn end_input(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop>;
+    fn end_input(&mut self, _: &mut dyn Host, _: &mut dyn Sink) -> Result<(), Stop> {
+        Ok(())
+    }
 }
 
 /// Description of a stage, for the registry, `help`, `commands.list` and checks before a run.
@@ -342,8 +348,6 @@ pub struct NativeCommand {
     pub program: Program,
     /// Bytes for its stdin; `None` is an empty stdin.
     pub stdin: Option<Payload>,
-    /// Variables in addition to the step's environment.
-    pub env: Vec<(String, String)>,
     /// Most bytes kept of stdout; more is an error with a message to that effect. `None` means the runtime's default.
     pub max_output: Option<u64>,
     /// True if stdout should be JSON, so that it is checked while it arrives.
@@ -470,16 +474,6 @@ pub const MCP_TOKEN: &str = "MCP_TOKEN";
 
 /// Shorter values are never hidden, since they could be ordinary words.
 pub const SHORTEST_HIDDEN: usize = 12;
-
-/// Form in which a process is given.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Program {
-    /// Text for the shell (`LOBSTER_SHELL`, else `/bin/sh`).
-    Shell(String),
-    /// A program, looked up on `PATH`, with its arguments; no shell.
-    Argv(Vec<String>),
-}
 
 /// Bytes on their way into or out of a step.
 #[derive(Clone, Debug, PartialEq)]

@@ -25,15 +25,12 @@ pub(super) static SPEC: StageSpec = StageSpec {
         Flag { name: "previewLimit", value: Some("N"), help: "same as --limit" },
     ],
     args_schema: || {
-        command_schema(
-            &[
-                Arg::text("prompt", "The question").with_default("\"Approve?\""),
-                Arg::switch("emit", "Stop with a request even on a terminal"),
-                Arg::switch("preview-from-stdin", "Show the first items in the request"),
-                Arg::number("limit", "How many items the preview shows").with_default("5"),
-            ],
-            &[],
-        )
+        command_schema(&[
+            Arg::text("prompt", "The question").with_default("\"Approve?\""),
+            Arg::switch("emit", "Stop with a request even on a terminal"),
+            Arg::switch("preview-from-stdin", "Show the first items in the request"),
+            Arg::number("limit", "How many items the preview shows").with_default("5"),
+        ])
     },
     examples: || json!([{"args": {"prompt": "Send these?"}, "description": "Ask before continuing"}]),
     side_effects: Some(&[]),

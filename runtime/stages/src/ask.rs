@@ -28,15 +28,12 @@ pub(super) static SPEC: StageSpec = StageSpec {
         Flag { name: "emit", value: None, help: "Stop with a request even on a terminal" },
     ],
     args_schema: || {
-        command_schema(
-            &[
-                Arg::text("prompt", "The question").with_default("\"Input required\""),
-                Arg::text("schema", "JSON Schema of the answer"),
-                Arg::switch("subject-from-stdin", "Show the input items with the question"),
-                Arg::switch("emit", "Stop with a request even on a terminal"),
-            ],
-            &[],
-        )
+        command_schema(&[
+            Arg::text("prompt", "The question").with_default("\"Input required\""),
+            Arg::text("schema", "JSON Schema of the answer"),
+            Arg::switch("subject-from-stdin", "Show the input items with the question"),
+            Arg::switch("emit", "Stop with a request even on a terminal"),
+        ])
     },
     examples: || json!([{"args": {"prompt": "Which one?"}, "description": "Ask for a decision"}]),
     side_effects: Some(&[]),

@@ -1,9 +1,9 @@
 //! `commands.list`: lists the commands for programs.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::each::emit_items;
-use lobster_stage::{Flag, Flow, Host, Sink, Stage, StageKind, StageSpec, Stop, args_schema, is_ours};
+use lobster_stage::{Flag, Host, Sink, Stage, StageKind, StageSpec, Stop, args_schema, is_ours};
 
 pub(super) static SPEC: StageSpec = StageSpec {
     name: "commands.list",
@@ -31,10 +31,6 @@ struct CommandsList {
 }
 
 impl Stage for CommandsList {
-    fn process_item(&mut self, _: Value, _: &mut dyn Host, _: &mut dyn Sink) -> Result<Flow, Stop> {
-        Ok(Flow::More)
-    }
-
     fn end_input(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
         let schema = |spec: &StageSpec| {
             let mut schema = (spec.args_schema)();

@@ -5,22 +5,18 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::compare::value_digest;
-use super::describe::{Arg, command_schema};
+use super::describe::{Arg, command_schema, option};
 use super::item_path::Path;
 use lobster_base::digest::Digest;
-use lobster_stage::{Flag, Flow, Host, Sink, Stage, StageKind, StageSpec, Stop};
+use lobster_stage::{Flow, Host, Sink, Stage, StageKind, StageSpec, Stop};
 
 pub(super) static SPEC: StageSpec = StageSpec {
     name: "dedupe",
     description: "Remove duplicate items, keeping first occurrence (stable)",
     help: "Usage:\n  ... | dedupe\n  ... | dedupe --key id\n\n\
            Values are equal when their JSON is, in any order of fields. 1 and \"1\" differ, so do null and a missing key.\n",
-    flags: &[Flag {
-        name: "key",
-        value: Some("PATH"),
-        help: "Compare the value at this path, not the whole item",
-    }],
-    args_schema: || command_schema(&[Arg::text("key", "Dot path of the value to compare")], &[]),
+    flags: &[option("key", "PATH", "Compare the value at this path, not the whole item")],
+    args_schema: || command_schema(&[Arg::text("key", "Dot path of the value to compare")]),
     examples: || serde_json::json!([{"args": {"key": "id"}, "description": "One item for each id"}]),
     side_effects: Some(&[]),
     kind: StageKind::Pure,
@@ -39,10 +35,6 @@ impl Stage for Dedupe {
             None => value_digest(Some(&item)),
         };
         if self.seen.insert(identity) { out.emit_item(item) } else { Ok(Flow::More) }
-    }
-
-    fn end_input(&mut self, _: &mut dyn Host, _: &mut dyn Sink) -> Result<(), Stop> {
-        Ok(())
     }
 }
 

@@ -12,23 +12,28 @@ pub(super) struct Arg {
     pub(super) about: &'static str,
     /// JSON text of the default.
     pub(super) default: Option<&'static str>,
+    pub(super) required: bool,
 }
 
 impl Arg {
     pub(super) const fn text(name: &'static str, about: &'static str) -> Self {
-        Self { name, kind: "string", about, default: None }
+        Self { name, kind: "string", about, default: None, required: false }
     }
 
     pub(super) const fn number(name: &'static str, about: &'static str) -> Self {
-        Self { name, kind: "number", about, default: None }
+        Self { name, kind: "number", about, default: None, required: false }
     }
 
     pub(super) const fn switch(name: &'static str, about: &'static str) -> Self {
-        Self { name, kind: "boolean", about, default: None }
+        Self { name, kind: "boolean", about, default: None, required: false }
     }
 
     pub(super) const fn with_default(self, default: &'static str) -> Self {
         Self { default: Some(default), ..self }
+    }
+
+    pub(super) const fn required(self) -> Self {
+        Self { required: true, ..self }
     }
 
     /// Its name and its schema.
@@ -44,15 +49,17 @@ pub(super) const fn option(name: &'static str, value: &'static str, help: &'stat
 }
 
 /// The schema of a command's arguments, ending with the positional words.
-pub(super) fn command_schema(args: &[Arg], required: &[&str]) -> Value {
-    schema_with_words(args, None, required)
+pub(super) fn command_schema(args: &[Arg]) -> Value {
+    schema_with_words(args, None, false)
 }
 
-/// The same for a command that describes its positional words.
-pub(super) fn schema_with_words(args: &[Arg], words: Option<&str>, required: &[&str]) -> Value {
+/// The same for a command that describes its positional words, and may require them.
+pub(super) fn schema_with_words(args: &[Arg], words: Option<&str>, needs_words: bool) -> Value {
+    let required = args.iter().filter(|arg| arg.required).map(|arg| arg.name);
+    let required: Vec<&str> = required.chain(needs_words.then_some("_")).collect();
     let mut properties: Vec<(&str, Value)> = args.iter().map(Arg::to_property).collect();
     properties.push(("_", words_schema(words)));
-    args_schema(&properties, required)
+    args_schema(&properties, &required)
 }
 
 /// Examples as `commands.list` shows them, from pairs of JSON text and description.

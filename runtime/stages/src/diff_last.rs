@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::describe::{Arg, command_schema, example_list};
+use super::describe::{Arg, command_schema, example_list, option};
 use super::state_set::as_value;
 use super::user_state;
 use lobster_base::json;
-use lobster_stage::{Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop};
+use lobster_stage::{Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop};
 use lobster_store::StoreError;
 
 pub(super) static SPEC: StageSpec = StageSpec {
@@ -19,12 +19,8 @@ Usage:
 Gives {kind, key, changed, before, after}. The order of fields does not matter. The input becomes the new \
     snapshot when the whole pipeline has succeeded, so that no change is lost if a later command fails.
 ",
-    flags: &[Flag {
-        name: "key",
-        value: Some("KEY"),
-        help: "where the snapshot is kept (or the first word)",
-    }],
-    args_schema: || command_schema(&[Arg::text("key", "State key of the snapshot")], &["key"]),
+    flags: &[option("key", "KEY", "where the snapshot is kept (or the first word)")],
+    args_schema: || command_schema(&[Arg::text("key", "State key of the snapshot").required()]),
     examples: || example_list(&[(r#"{"key":"inbox"}"#, "Check the inbox for changes")]),
     side_effects: Some(&["writes_state"]),
     kind: StageKind::Effect,

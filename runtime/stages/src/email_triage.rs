@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::describe::{Arg, command_schema, example_list};
+use super::describe::{Arg, command_schema, example_list, option};
 use lobster_base::json;
 use lobster_stage::{Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop};
 
@@ -27,27 +27,20 @@ decides and drafts replies through llm.invoke, whose options and variables apply
         Flag { name: "temperature", value: Some("N"), help: "passed on to the model" },
         Flag { name: "max-output-tokens", value: Some("N"), help: "passed on to the model" },
         Flag { name: "emit", value: Some("WHAT"), help: "report (default) or drafts" },
-        Flag {
-            name: "state-key",
-            value: Some("KEY"),
-            help: "where the run keeps the answer (LOBSTER_RUN_STATE_KEY)",
-        },
+        option("state-key", "KEY", "where the run keeps the answer (LOBSTER_RUN_STATE_KEY)"),
     ],
     args_schema: || {
-        command_schema(
-            &[
-                Arg::number("limit", "Most mails").with_default("20"),
-                Arg::switch("llm", "Let a model decide"),
-                Arg::text("model", "Model"),
-                Arg::text("url", "Not used: the model's address comes from the environment"),
-                Arg::text("token", "Bearer token for the model"),
-                Arg::number("temperature", "Temperature"),
-                Arg::number("max-output-tokens", "Most tokens of the answer"),
-                Arg::text("emit", "report or drafts").with_default("\"report\""),
-                Arg::text("state-key", "Where the run keeps the answer"),
-            ],
-            &[],
-        )
+        command_schema(&[
+            Arg::number("limit", "Most mails").with_default("20"),
+            Arg::switch("llm", "Let a model decide"),
+            Arg::text("model", "Model"),
+            Arg::text("url", "Not used: the model's address comes from the environment"),
+            Arg::text("token", "Bearer token for the model"),
+            Arg::number("temperature", "Temperature"),
+            Arg::number("max-output-tokens", "Most tokens of the answer"),
+            Arg::text("emit", "report or drafts").with_default("\"report\""),
+            Arg::text("state-key", "Where the run keeps the answer"),
+        ])
     },
     examples: || {
         example_list(&[(r#"{"llm":true,"emit":"drafts"}"#, "Drafts for the mails that need a reply")])

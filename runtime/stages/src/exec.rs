@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tempfile::TempPath;
 
-use super::describe::{Arg, schema_with_words};
+use super::describe::{Arg, option, schema_with_words};
 use lobster_base::json::write_compact;
 use lobster_stage::{
     Flag, Flow, Host, NativeCommand, NativeOutcome, Payload, Program, Sink, Stage, StageArgs, StageError,
@@ -25,11 +25,7 @@ pub(super) static SPEC: StageSpec = StageSpec {
            Output: one item for each line that is not empty, or with --json the JSON value, a list item by item.\n\
            With --all-lines empty lines become items as well, so the text can be put together again.\n",
     flags: &[
-        Flag {
-            name: "shell",
-            value: Some("LINE"),
-            help: "Run a line with the shell (LOBSTER_SHELL, else /bin/sh)",
-        },
+        option("shell", "LINE", "Run a line with the shell (LOBSTER_SHELL, else /bin/sh)"),
         Flag { name: "json", value: None, help: "Read the output as JSON" },
         Flag { name: "all-lines", value: None, help: "Keep empty lines as items" },
         Flag { name: "stdin", value: Some("raw|json|jsonl"), help: "Give the items to the program's stdin" },
@@ -42,7 +38,7 @@ pub(super) static SPEC: StageSpec = StageSpec {
                 Arg::text("stdin", "How to give the items to stdin: raw, json or jsonl"),
             ],
             Some("Program and arguments"),
-            &["_"],
+            true,
         )
     },
     examples: || json!([{"args": {"_": ["git", "status", "-s"]}, "description": "Changed files, one item each"}]),
@@ -124,15 +120,12 @@ impl Stage for Exec {
         let command = NativeCommand {
             program: self.program.clone(),
             stdin,
-            env: Vec::new(),
             max_output: None,
             json: self.json,
             dispatches: false,
         };
-        let outcome = host.run_native(command).map_err(|stop| match stop {
-            Stop::Failed(error) => Stop::Failed(self.explain_error(error)),
-            Stop::Paused | Stop::Cancelled | Stop::Interrupted => stop,
-        })?;
+        let outcome =
+            host.run_native(command).map_err(|stop| stop.map_failure(|error| self.explain_error(error)))?;
         if outcome.exit != Some(0) {
             return Err(exec_failure(self.program_name(), &outcome).into());
         }

@@ -7,7 +7,7 @@ use super::describe::{Arg, command_schema, example_list};
 use super::each::emit_items;
 use super::tool;
 use lobster_base::json;
-use lobster_stage::{Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop};
+use lobster_stage::{Flag, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop};
 
 pub(super) static SPEC: StageSpec = StageSpec {
     name: "gog.gmail.search",
@@ -24,14 +24,11 @@ Starts `gog gmail search QUERY --json --max N` (GOG_BIN names another program).
         Flag { name: "limit", value: Some("N"), help: "same as --max" },
     ],
     args_schema: || {
-        command_schema(
-            &[
-                Arg::text("query", "Gmail search").with_default("\"newer_than:1d\""),
-                Arg::number("max", "Most results").with_default("20"),
-                Arg::number("limit", "Same as max"),
-            ],
-            &[],
-        )
+        command_schema(&[
+            Arg::text("query", "Gmail search").with_default("\"newer_than:1d\""),
+            Arg::number("max", "Most results").with_default("20"),
+            Arg::number("limit", "Same as max"),
+        ])
     },
     examples: || example_list(&[(r#"{"query":"is:unread","max":5}"#, "The newest five unread threads")]),
     side_effects: Some(&["reads_email"]),
@@ -63,10 +60,6 @@ pub(super) fn explain_start_error(error: &StageError) -> Option<String> {
 }
 
 impl Stage for Search {
-    fn process_item(&mut self, _: Value, _: &mut dyn Host, _: &mut dyn Sink) -> Result<Flow, Stop> {
-        Ok(Flow::More)
-    }
-
     fn end_input(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
         let mut argv = gog_program(host);
         argv.extend(["gmail", "search"].map(str::to_owned));
@@ -79,12 +72,9 @@ impl Stage for Search {
             argv.push(self.query.clone());
             argv.extend(limits);
         }
-        let finished = tool::run(host, argv, None, explain_start_error)?;
+        let finished = tool::run(host, argv, None, false, explain_start_error)?;
         if !finished.has_succeeded() {
-            let (code, stderr) = (finished.exit_code(), tool::message_excerpt(&finished.stderr));
-            return Err(StageError::new(format!("gog.gmail.search failed ({code}): {stderr}"))
-                .with_code(Code::CommandFailed)
-                .into());
+            return Err(finished.failure("gog.gmail.search", &finished.stderr).into());
         }
         let answer = json::parse(finished.stdout.trim())
             .map_err(|error| StageError::new(format!("gog.gmail.search expected JSON output ({error})")))?;

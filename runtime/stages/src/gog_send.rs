@@ -3,7 +3,6 @@
 //! All drafts are checked before the first is sent, and each is a separate process in the journal, so
 //! that a resumed run sends none twice.
 
-use lobster_base::code::Code;
 use serde_json::{Value, json};
 
 use super::describe::{Arg, command_schema, example_list};
@@ -29,7 +28,7 @@ sends is never retried; a resumed run continues after the last draft that was se
         Flag { name: "dryRun", value: None, help: "same as --dry-run" },
     ],
     args_schema: || {
-        command_schema(&[Arg::switch("dryRun", "Send nothing"), Arg::switch("dry-run", "Send nothing")], &[])
+        command_schema(&[Arg::switch("dryRun", "Send nothing"), Arg::switch("dry-run", "Send nothing")])
     },
     examples: || example_list(&[(r#"{"dry-run":true}"#, "Show what would be sent")]),
     side_effects: Some(&["sends_email"]),
@@ -109,15 +108,10 @@ impl Send {
             }
         }
         argv.push("--json".to_owned());
-        let finished =
-            tool::run_without_retry(host, argv, None, explain_start_error).map_err(|stop| match stop {
-                Stop::Failed(error) => Stop::Failed(self.draft_failure(index, error)),
-                Stop::Paused | Stop::Cancelled | Stop::Interrupted => stop,
-            })?;
+        let finished = tool::run(host, argv, None, true, explain_start_error)
+            .map_err(|stop| stop.map_failure(|error| self.draft_failure(index, error)))?;
         if !finished.has_succeeded() {
-            let (code, stderr) = (finished.exit_code(), tool::message_excerpt(finished.stderr.trim_end()));
-            let error = StageError::new(format!("gog.gmail.send failed ({code}): {stderr}"))
-                .with_code(Code::CommandFailed);
+            let error = finished.failure("gog.gmail.send", finished.stderr.trim_end());
             return Err(self.draft_failure(index, error).into());
         }
         let said = finished.stdout.trim();

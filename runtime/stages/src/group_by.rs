@@ -18,7 +18,7 @@ pub(super) static SPEC: StageSpec = StageSpec {
     help: "Usage:\n  ... | groupBy --key PATH\n\nEmits {key, items, count} for each group, in order of first appearance.\n\
            The group of items without the key has no field `key`.\n",
     flags: &[Flag { name: "key", value: Some("PATH"), help: "Path of the value to group by (required)" }],
-    args_schema: || command_schema(&[Arg::text("key", "Dot path of the value to group by")], &["key"]),
+    args_schema: || command_schema(&[Arg::text("key", "Dot path of the value to group by").required()]),
     examples: || serde_json::json!([{"args": {"key": "from"}, "description": "Messages by sender"}]),
     side_effects: Some(&[]),
     kind: StageKind::Pure,

@@ -11,7 +11,7 @@ pub(super) static SPEC: StageSpec = StageSpec {
     description: "Take first N items",
     help: "Usage:\n  ... | head --n 10\n\nStops the commands before it as soon as it has enough items.\n",
     flags: &[Flag { name: "n", value: Some("N"), help: "How many items (default 10)" }],
-    args_schema: || command_schema(&[Arg::number("n", "How many items to take").with_default("10")], &[]),
+    args_schema: || command_schema(&[Arg::number("n", "How many items to take").with_default("10")]),
     examples: || serde_json::json!([{"args": {"n": 5}, "description": "Take the first five items"}]),
     side_effects: Some(&[]),
     kind: StageKind::Pure,
@@ -47,10 +47,6 @@ impl Stage for Head {
 
     fn process_raw(&mut self, item: RawItem<'_>, _: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
         self.take_one(|| out.emit_raw(item))
-    }
-
-    fn end_input(&mut self, _: &mut dyn Host, _: &mut dyn Sink) -> Result<(), Stop> {
-        Ok(())
     }
 }
 

@@ -490,21 +490,19 @@ impl Llm {
                 usage: usage.clone(),
                 is_lost: false,
             });
-            let mut record = Map::new();
-            record.insert("spend".into(), json!(Vec::from_iter(spend)));
-            record.insert("result".into(), Value::Object(answer.result));
-            record.insert("provider".into(), json!(provider));
+            let mut record =
+                json!({"spend": Vec::from_iter(spend), "result": answer.result, "provider": provider});
             if let Way::Host(functions, name) = way {
-                record.insert("source".into(), json!(functions.adapters.get(name)));
+                record["source"] = json!(functions.adapters.get(name));
             }
-            record.insert("createdAt".into(), json!(current_time()));
+            record["createdAt"] = json!(current_time());
             if let Some(secret) = secret {
-                record.insert("secret".into(), json!(secret));
+                record["secret"] = json!(secret);
             }
             if !hops.is_empty() {
-                record.insert("hops".into(), json!(hops));
+                record["hops"] = json!(hops);
             }
-            Ok(Value::Object(record))
+            Ok(record)
         })
     }
 

@@ -3,7 +3,7 @@
 //! Each request is a separate effect, so that a resumed run pays for none twice.
 
 use lobster_base::code::Code;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::describe::{Arg, command_schema, example_list};
 use super::item_path::Path;
@@ -39,16 +39,13 @@ OPENAI_BASE_URL), azure, gemini; with the variables of llm.invoke.
         Flag { name: "token", value: Some("TOKEN"), help: "bearer token or key" },
     ],
     args_schema: || {
-        command_schema(
-            &[
-                Arg::text("model", "Model"),
-                Arg::text("provider", "openai, azure or gemini"),
-                Arg::text("field", "Path of the text in an item"),
-                Arg::number("dimensions", "Length of the vectors"),
-                Arg::text("token", "Bearer token or key"),
-            ],
-            &[],
-        )
+        command_schema(&[
+            Arg::text("model", "Model"),
+            Arg::text("provider", "openai, azure or gemini"),
+            Arg::text("field", "Path of the text in an item"),
+            Arg::number("dimensions", "Length of the vectors"),
+            Arg::text("token", "Bearer token or key"),
+        ])
     },
     examples: || {
         example_list(&[(r#"{"model":"text-embedding-3-small","field":"body"}"#, "Each item's body")])
@@ -184,15 +181,16 @@ impl Embed {
                 .request_vectors(&channel, &bounds, effect.send)
                 .map_err(|failure| failure.error_for("llm.embed"))?;
             let usage = spend.as_ref().map(|spend| Value::Object(spend.usage.clone()));
-            let mut record = Map::new();
-            record.insert("result".into(), json!({"model": embedding.model, "usage": usage}));
-            record.insert("spend".into(), json!(Vec::from_iter(spend)));
-            record.insert("vectors".into(), Value::Array(vectors));
-            record.insert("provider".into(), json!(provider.name()));
+            let mut record = json!({
+                "result": {"model": embedding.model, "usage": usage},
+                "spend": Vec::from_iter(spend),
+                "vectors": vectors,
+                "provider": provider.name(),
+            });
             if let Some(secret) = channel.secret_name() {
-                record.insert("secret".into(), json!(secret));
+                record["secret"] = json!(secret);
             }
-            Ok(Value::Object(record))
+            Ok(record)
         })?;
         let vectors = answer["vectors"].as_array().cloned().unwrap_or_default();
         if vectors.len() != items.len() {

@@ -24,7 +24,7 @@ pub(super) static SPEC: StageSpec = StageSpec {
                 Arg::text("unwrap", "Name of the field to take out"),
             ],
             Some("Assignments: field=text, with {{path}} filled in"),
-            &[],
+            false,
         )
     },
     examples: || serde_json::json!([{"args": {"_": ["id={{id}}", "kind=note"]}, "description": "Add two fields"}]),
@@ -96,10 +96,6 @@ impl Stage for Map {
             Shape::Wrap(wrapper) => self.assign_fields(wrapper, item, &env)?,
         };
         out.emit_item(shaped)
-    }
-
-    fn end_input(&mut self, _: &mut dyn Host, _: &mut dyn Sink) -> Result<(), Stop> {
-        Ok(())
     }
 }
 

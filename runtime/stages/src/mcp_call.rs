@@ -36,18 +36,15 @@ is not what `lobster mcp lock` has pinned is not called.
         Flag { name: "item-key", value: Some("KEY"), help: "the argument that holds the item (item)" },
     ],
     args_schema: || {
-        command_schema(
-            &[
-                Arg::text("server", "Name of the server"),
-                Arg::text("command-json", "Program and arguments as JSON"),
-                Arg::text("url", "Address of the server"),
-                Arg::text("tool", "Tool name"),
-                Arg::text("args-json", "Arguments as JSON"),
-                Arg::switch("each", "One call per input item"),
-                Arg::text("item-key", "Argument that holds the item"),
-            ],
-            &["tool"],
-        )
+        command_schema(&[
+            Arg::text("server", "Name of the server"),
+            Arg::text("command-json", "Program and arguments as JSON"),
+            Arg::text("url", "Address of the server"),
+            Arg::text("tool", "Tool name").required(),
+            Arg::text("args-json", "Arguments as JSON"),
+            Arg::switch("each", "One call per input item"),
+            Arg::text("item-key", "Argument that holds the item"),
+        ])
     },
     examples: || {
         example_list(&[(

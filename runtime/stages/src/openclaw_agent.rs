@@ -36,22 +36,19 @@ the object that it prints. Input items follow the prompt, one JSON per line.
         Flag { name: "local", value: None, help: "run the agent here, not in the gateway" },
     ],
     args_schema: || {
-        command_schema(
-            &[
-                Arg::text("agent", "Agent id"),
-                Arg::text("prompt", "What to say"),
-                Arg::text("message", "Same as prompt"),
-                Arg::text("model", "Model"),
-                Arg::text("sessionKey", "Session key"),
-                Arg::text("session-key", "Session key"),
-                Arg::text("sessionId", "Session id"),
-                Arg::text("session-id", "Session id"),
-                Arg::text("thinking", "Thinking level"),
-                Arg::number("timeout", "Whole seconds"),
-                Arg::switch("local", "Run locally"),
-            ],
-            &[],
-        )
+        command_schema(&[
+            Arg::text("agent", "Agent id"),
+            Arg::text("prompt", "What to say"),
+            Arg::text("message", "Same as prompt"),
+            Arg::text("model", "Model"),
+            Arg::text("sessionKey", "Session key"),
+            Arg::text("session-key", "Session key"),
+            Arg::text("sessionId", "Session id"),
+            Arg::text("session-id", "Session id"),
+            Arg::text("thinking", "Thinking level"),
+            Arg::number("timeout", "Whole seconds"),
+            Arg::switch("local", "Run locally"),
+        ])
     },
     examples: || {
         example_list(&[(r#"{"agent":"ops","prompt":"Summarise the log"}"#, "One turn of the agent ops")])
@@ -130,8 +127,7 @@ impl Stage for Agent {
         // The operator's own limit has the same message for all commands.
         let is_lower = byte_limit(&lobster_stage::MAX_OUTPUT, |name| host.env_var(name))
             .is_ok_and(|asked| asked.is_some_and(|asked| asked < MAX_OUTPUT));
-        let finished = tool::run_without_retry(host, argv, Some(MAX_OUTPUT), |error| {
-            match error.known_code() {
+        let finished = tool::run(host, argv, Some(MAX_OUTPUT), true, |error| match error.known_code() {
             Some(Code::ProgramNotFound) => Some(
                 "openclaw.agent could not find the OpenClaw CLI (openclaw on PATH, or LOBSTER_OPENCLAW_BIN)"
                     .to_owned(),
@@ -140,7 +136,6 @@ impl Stage for Agent {
                 Some(format!("openclaw.agent output exceeded {MAX_OUTPUT} bytes"))
             }
             _ => None,
-        }
         })?;
         if !finished.has_succeeded() {
             let (stderr, stdout) = (finished.stderr.trim(), finished.stdout.trim());

@@ -1,7 +1,7 @@
 //! `openclaw.invoke` and its older name `clawd.invoke`: calls a tool of an OpenClaw gateway.
 
 use lobster_base::code::Code;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::describe::{Arg, command_schema, example_list};
 use super::each::{self, Each};
@@ -49,23 +49,20 @@ bound the call.
         Flag { name: "itemKey", value: Some("KEY"), help: "same as --item-key" },
     ],
     args_schema: || {
-        command_schema(
-            &[
-                Arg::text("url", "Gateway address"),
-                Arg::text("token", "Bearer token"),
-                Arg::text("tool", "Tool name"),
-                Arg::text("action", "Tool action"),
-                Arg::text("args-json", "Arguments as JSON"),
-                Arg::text("sessionKey", "Session to act in"),
-                Arg::text("session-key", "Session to act in"),
-                Arg::switch("dryRun", "Ask the tool not to act"),
-                Arg::switch("dry-run", "Ask the tool not to act"),
-                Arg::switch("each", "One call per input item"),
-                Arg::text("itemKey", "Argument that holds the item"),
-                Arg::text("item-key", "Argument that holds the item"),
-            ],
-            &["tool", "action"],
-        )
+        command_schema(&[
+            Arg::text("url", "Gateway address"),
+            Arg::text("token", "Bearer token"),
+            Arg::text("tool", "Tool name").required(),
+            Arg::text("action", "Tool action").required(),
+            Arg::text("args-json", "Arguments as JSON"),
+            Arg::text("sessionKey", "Session to act in"),
+            Arg::text("session-key", "Session to act in"),
+            Arg::switch("dryRun", "Ask the tool not to act"),
+            Arg::switch("dry-run", "Ask the tool not to act"),
+            Arg::switch("each", "One call per input item"),
+            Arg::text("itemKey", "Argument that holds the item"),
+            Arg::text("item-key", "Argument that holds the item"),
+        ])
     },
     examples: || {
         example_list(&[(
@@ -267,17 +264,14 @@ fn choose_token(
 
 impl Call {
     fn request_body(&self) -> Value {
-        let mut body = Map::new();
-        body.insert("tool".into(), json!(self.tool));
-        body.insert("action".into(), json!(self.action));
-        body.insert("args".into(), self.args.clone());
+        let mut body = json!({"tool": self.tool, "action": self.action, "args": self.args});
         if let Some(key) = &self.session_key {
-            body.insert("sessionKey".into(), json!(key));
+            body["sessionKey"] = json!(key);
         }
         if let Some(dry_run) = self.dry_run {
-            body.insert("dryRun".into(), json!(dry_run));
+            body["dryRun"] = json!(dry_run);
         }
-        Value::Object(body)
+        body
     }
 }
 

@@ -54,10 +54,6 @@ impl Stage for Pick {
         };
         out.emit_item(Value::Object(picked))
     }
-
-    fn end_input(&mut self, _: &mut dyn Host, _: &mut dyn Sink) -> Result<(), Stop> {
-        Ok(())
-    }
 }
 
 /// An element of a list by name: its indices and `length` act as fields.

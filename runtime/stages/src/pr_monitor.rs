@@ -96,16 +96,13 @@ fn observe_pr(args: &Map<String, Value>, host: &mut dyn Host) -> Result<Observed
 
 fn view_pr(repo: &str, number: &str, host: &mut dyn Host) -> Result<Value, Stop> {
     let argv = ["gh", "pr", "view", number, "--repo", repo, "--json", FIELDS].map(str::to_owned).to_vec();
-    let finished = tool::run(host, argv, None, |error| {
+    let finished = tool::run(host, argv, None, false, |error| {
         (error.has_code(Code::ProgramNotFound))
             .then(|| "gh not found on PATH (install GitHub CLI)".to_owned())
     })?;
     if !finished.has_succeeded() {
         let (stderr, stdout) = (finished.stderr.trim(), finished.stdout.trim());
-        let said = tool::message_excerpt(if stderr.is_empty() { stdout } else { stderr });
-        return Err(StageError::new(format!("gh failed ({}): {said}", finished.exit_code()))
-            .with_code(Code::CommandFailed)
-            .into());
+        return Err(finished.failure("gh", if stderr.is_empty() { stdout } else { stderr }).into());
     }
     json::parse(finished.stdout.trim())
         .map_err(|error| StageError::new(format!("gh returned non-JSON output ({error})")).into())

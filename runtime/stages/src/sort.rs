@@ -28,7 +28,7 @@ pub(super) static SPEC: StageSpec = StageSpec {
     ],
     args_schema: || {
         let key = Arg::text("key", "Dot path of the value to order by");
-        command_schema(&[key, Arg::switch("desc", "Order from great to small")], &[])
+        command_schema(&[key, Arg::switch("desc", "Order from great to small")])
     },
     examples: || serde_json::json!([{"args": {"key": "updatedAt", "desc": true}, "description": "Newest first"}]),
     side_effects: Some(&[]),

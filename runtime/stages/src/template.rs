@@ -35,7 +35,7 @@ pub(super) static SPEC: StageSpec = StageSpec {
     ],
     args_schema: || {
         let text = Arg::text("text", "The template");
-        command_schema(&[text, Arg::text("file", "File that holds the template")], &[])
+        command_schema(&[text, Arg::text("file", "File that holds the template")])
     },
     examples: || json!([{"args": {"text": "{{from}}: {{subject | truncate 40}}"}, "description": "One line per message"}]),
     side_effects: Some(&[]),

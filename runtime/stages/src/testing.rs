@@ -138,7 +138,7 @@ impl Host for FakeHost {
                 process
             }
         };
-        process.current_dir(&self.cwd).envs(command.env).stdin(match &command.stdin {
+        process.current_dir(&self.cwd).stdin(match &command.stdin {
             None => Stdio::null(),
             Some(Payload::File(path)) => std::fs::File::open(path).unwrap().into(),
             Some(Payload::Bytes(bytes)) => {

@@ -1,7 +1,6 @@
 //! Other programs that stages start without a shell: `gog`, `gh`, `openclaw`.
 
 use lobster_base::code::Code;
-use std::cell::Cell;
 use std::io::Read;
 
 use lobster_base::text::{self, Count};
@@ -19,6 +18,13 @@ impl Finished {
         self.exit == Some(0)
     }
 
+    /// The failure of `program`, which said this.
+    pub(super) fn failure(&self, program: &str, said: &str) -> StageError {
+        let said = text::prefix(said, 400, Count::Chars);
+        StageError::new(format!("{program} failed ({}): {said}", self.exit_code()))
+            .with_code(Code::CommandFailed)
+    }
+
     /// The exit code for messages.
     pub(super) fn exit_code(&self) -> String {
         self.exit.map_or_else(|| "?".to_owned(), |code| code.to_string())
@@ -26,46 +32,33 @@ impl Finished {
 }
 
 /// Runs `argv` until it ends. `explain` may replace the message of a failed start or of an exceeded
-/// output cap.
+/// output cap. If `dispatches`, it sends a message: once started, no retry repeats it, and stopping it
+/// leaves unknown whether the message went out.
 pub(super) fn run(
     host: &mut dyn Host,
     argv: Vec<String>,
     max_output: Option<u64>,
+    dispatches: bool,
     explain: impl Fn(&StageError) -> Option<String>,
 ) -> Result<Finished, Stop> {
-    run_program(host, argv, max_output, explain, false)
-}
-
-/// Runs `argv`, which sends a message: once started, no retry repeats it, and stopping it leaves unknown
-/// whether the message went out.
-pub(super) fn run_without_retry(
-    host: &mut dyn Host,
-    argv: Vec<String>,
-    max_output: Option<u64>,
-    explain: impl Fn(&StageError) -> Option<String>,
-) -> Result<Finished, Stop> {
-    let is_started = Cell::new(true);
-    let finished = run_program(
-        host,
-        argv,
-        max_output,
-        |error| {
-            is_started.set(!error.has_code(Code::ProgramNotFound));
-            explain(error)
-        },
-        true,
-    );
-    if is_started.get() {
+    let finished = run_program(host, argv, max_output, dispatches);
+    let is_missing =
+        |stop: &Stop| matches!(stop, Stop::Failed(error) if error.has_code(Code::ProgramNotFound));
+    if dispatches && !finished.as_ref().is_err_and(is_missing) {
         host.no_retry();
     }
-    finished
+    finished.map_err(|stop| {
+        stop.map_failure(|error| match explain(&error) {
+            Some(message) => error.with_message(message),
+            None => error,
+        })
+    })
 }
 
 fn run_program(
     host: &mut dyn Host,
     argv: Vec<String>,
     max_output: Option<u64>,
-    explain: impl Fn(&StageError) -> Option<String>,
     dispatches: bool,
 ) -> Result<Finished, Stop> {
     if let Some(word) = argv.iter().find(|word| word.len() > MAX_WORD || word.contains('\0')) {
@@ -76,21 +69,9 @@ fn run_program(
         ))
         .into());
     }
-    let command = NativeCommand {
-        program: Program::Argv(argv),
-        stdin: None,
-        env: Vec::new(),
-        max_output,
-        json: false,
-        dispatches,
-    };
-    let outcome = host.run_native(command).map_err(|stop| match stop {
-        Stop::Failed(error) => match explain(&error) {
-            Some(message) => Stop::Failed(error.with_message(message)),
-            None => Stop::Failed(error),
-        },
-        Stop::Paused | Stop::Cancelled | Stop::Interrupted => stop,
-    })?;
+    let program = Program::Argv(argv);
+    let command = NativeCommand { program, stdin: None, max_output, json: false, dispatches };
+    let outcome = host.run_native(command)?;
     Ok(Finished {
         exit: outcome.exit,
         stdout: payload_text(&outcome.stdout)?,
@@ -125,9 +106,4 @@ pub(super) fn option_words(name: &str, value: &str) -> Vec<String> {
     } else {
         vec![name.to_owned(), value.to_owned()]
     }
-}
-
-/// The first characters of a text, for messages.
-pub(super) fn message_excerpt(text: &str) -> &str {
-    text::prefix(text, 400, Count::Chars)
 }

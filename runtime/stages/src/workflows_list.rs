@@ -1,10 +1,10 @@
 //! `workflows.list`: lists the named workflows that are built in.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::each::emit_items;
 use super::workflows_run::NAMED;
-use lobster_stage::{Flow, Host, Sink, Stage, StageKind, StageSpec, Stop};
+use lobster_stage::{Host, Sink, Stage, StageKind, StageSpec, Stop};
 
 pub(super) static SPEC: StageSpec = StageSpec {
     name: "workflows.list",
@@ -26,10 +26,6 @@ Gives one item for each named workflow that `workflows.run` knows.
 struct List;
 
 impl Stage for List {
-    fn process_item(&mut self, _: Value, _: &mut dyn Host, _: &mut dyn Sink) -> Result<Flow, Stop> {
-        Ok(Flow::More)
-    }
-
     fn end_input(&mut self, _host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
         let list = NAMED.iter().map(|workflow| {
             json!({

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::describe::{Arg, command_schema, example_list};
 use super::pr_monitor;
 use lobster_base::json;
-use lobster_stage::{Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop};
+use lobster_stage::{Flag, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop};
 
 pub(super) static SPEC: StageSpec = StageSpec {
     name: "workflows.run",
@@ -21,10 +21,10 @@ Usage:
         Flag { name: "args-json", value: Some("JSON"), help: "its arguments, an object" },
     ],
     args_schema: || {
-        command_schema(
-            &[Arg::text("name", "Workflow"), Arg::text("args-json", "Arguments as JSON")],
-            &["name"],
-        )
+        command_schema(&[
+            Arg::text("name", "Workflow").required(),
+            Arg::text("args-json", "Arguments as JSON"),
+        ])
     },
     examples: || {
         example_list(&[(
@@ -118,10 +118,6 @@ fn build(args: &StageArgs) -> Result<Box<dyn Stage + Send>, StageError> {
 }
 
 impl Stage for Run {
-    fn process_item(&mut self, _: Value, _: &mut dyn Host, _: &mut dyn Sink) -> Result<Flow, Stop> {
-        Ok(Flow::More)
-    }
-
     fn end_input(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
         let item = (self.workflow.run)(&self.args, host)?;
         out.emit_item(item).map(drop)

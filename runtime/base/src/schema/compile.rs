@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::{
     Additional, ArrayRules, Condition, Contains, Dialect, Items, Node, NumberRules, ObjectRules, Pattern,
-    Rest, Schema, StringRules, Type, Types, Unique, validate,
+    Schema, StringRules, Type, Types, Unique, validate,
 };
 use crate::json::exact::Exact;
 use crate::json::{js_string, parse};
@@ -425,12 +425,7 @@ fn array_rules<'a>(
     let items = match (tuple, others) {
         (Some(schemas), others) => {
             let schemas = schemas.iter().map(&mut *sub).collect::<Result<_, _>>()?;
-            let rest = match additional_rule(others, dialect, sub)? {
-                None => Rest::Any,
-                Some(Additional::Nothing) => Rest::Nothing,
-                Some(Additional::All(schema)) => Rest::All(schema),
-            };
-            Items::Tuple(schemas, rest)
+            Items::Tuple(schemas, additional_rule(others, dialect, sub)?)
         }
         (None, None) => Items::Any,
         (None, Some(schema)) => Items::All(sub(schema)?),

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use serde_json::{Map, Value};
 
 use super::validate::Check;
-use super::{Additional, Items, Node, Rest};
+use super::{Additional, Items, Node};
 
 impl<'s> Check<'s> {
     /// Checks the parts that no other keyword has checked.
@@ -65,8 +65,8 @@ impl<'s> Check<'s> {
         if let Some(rules) = &node.array {
             let first = match &rules.items {
                 Items::Any => 0,
-                Items::All(_) | Items::Tuple(_, Rest::All(_) | Rest::Nothing) => items.len(),
-                Items::Tuple(schemas, Rest::Any) => schemas.len().min(items.len()),
+                Items::All(_) | Items::Tuple(_, Some(_)) => items.len(),
+                Items::Tuple(schemas, None) => schemas.len().min(items.len()),
             };
             seen[..first].fill(true);
             if let Some(contains) = &rules.contains {

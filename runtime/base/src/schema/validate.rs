@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use serde_json::{Map, Number, Value};
 
 use super::{
-    Additional, ArrayRules, Contains, Dialect, Items, Node, NumberRules, ObjectRules, Pattern, Rest, Schema,
+    Additional, ArrayRules, Contains, Dialect, Items, Node, NumberRules, ObjectRules, Pattern, Schema,
     SchemaError, StringRules, Type, Types, Unique,
 };
 use crate::json::exact::Exact;
@@ -272,11 +272,11 @@ impl<'s> Check<'s> {
                 in_order!(
                     self,
                     match rest {
-                        Rest::Nothing if !after.is_empty() => {
+                        Some(Additional::Nothing) if !after.is_empty() => {
                             self.add_error(format!("must NOT have more than {} items", schemas.len()))
                         }
-                        Rest::Any | Rest::Nothing => true,
-                        Rest::All(schema) => {
+                        None | Some(Additional::Nothing) => true,
+                        Some(Additional::All(schema)) => {
                             self.check_each(after, |check, (at, item)| {
                                 check.check_part(at, *schema, item, branch)
                             })

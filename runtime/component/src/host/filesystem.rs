@@ -556,29 +556,19 @@ impl types::HostDescriptor for State {
             truncate: open.contains(types::OpenFlags::TRUNCATE),
         };
         let ticket = self.files.take_ticket()?;
-        let tree = self.files.mounted_tree(place.mount)?;
-        let kind = tree.path_info(&place.path)?.map(|info| info.kind);
         let wants_dir = open.contains(types::OpenFlags::DIRECTORY);
-        let descriptor = if kind == Some(Kind::Directory) {
-            if how.create && how.exclusive {
-                return Err(ErrorCode::Exist.into());
-            }
-            if how.write || how.truncate {
-                return Err(ErrorCode::IsDirectory.into());
-            }
+        let file = self.files.mounted_tree(place.mount)?.open_entry(&place.path, how, wants_dir)?;
+        let flags = if file.is_some() {
+            flags
+        } else {
             let wanted = flags & (types::DescriptorFlags::READ | types::DescriptorFlags::MUTATE_DIRECTORY);
             if wanted.contains(types::DescriptorFlags::MUTATE_DIRECTORY) && !may_change {
                 return Err(ErrorCode::ReadOnly.into());
             }
             // A directory opened from a writable one is writable.
-            Descriptor { place, flags: wanted | parent, file: None, _ticket: Some(ticket) }
-        } else {
-            if wants_dir {
-                return Err(if kind.is_some() { ErrorCode::NotDirectory } else { ErrorCode::NoEntry }.into());
-            }
-            let opened = tree.open_file(&place.path, how)?;
-            Descriptor { place, flags, file: Some(opened), _ticket: Some(ticket) }
+            wanted | parent
         };
+        let descriptor = Descriptor { place, flags, file, _ticket: Some(ticket) };
         Ok(self.table.push(descriptor)?)
     }
 

@@ -32,6 +32,7 @@ pub(crate) mod bindings {
             "lobster:step/host.blob-reader": crate::host::services::BlobReader,
             "lobster:step/host.blob-writer": crate::host::services::BlobWriter,
         },
+        additional_derives: [PartialEq, Eq],
         require_store_data_send: true,
     });
 }

@@ -60,11 +60,7 @@ impl NetGrants {
     pub(crate) async fn resolve_host(&self, name: &str) -> Result<Vec<IpAddr>, ErrorCode> {
         if let Some(address) = parse_address(name) {
             let granted = self.hosts.iter().any(|host| host.is_address(address));
-            return if granted {
-                Ok(vec![address])
-            } else {
-                Err(self.record_denial(name, ErrorCode::AccessDenied))
-            };
+            return if granted { Ok(vec![address]) } else { Err(self.record_denial(name)) };
         }
         let name = dns_name(name).ok_or(ErrorCode::InvalidArgument)?;
         let ports: Vec<u16> = self
@@ -74,7 +70,7 @@ impl NetGrants {
             .flat_map(|host| host.ports.clone())
             .collect();
         if ports.is_empty() {
-            return Err(self.record_denial(&name, ErrorCode::AccessDenied));
+            return Err(self.record_denial(&name));
         }
         let found = tokio::net::lookup_host((name.as_str(), 0)).await.map_err(|error| {
             tracing::debug!(name, %error, "a granted host does not resolve");
@@ -86,7 +82,7 @@ impl NetGrants {
         let local = name == "localhost" || name.ends_with(".localhost");
         let refused = |address: &IpAddr| !(is_public(*address) || (local && address.is_loopback()));
         if !addresses.is_empty() && addresses.iter().all(refused) {
-            return Err(self.record_denial(&format!("{name} (a private address)"), ErrorCode::AccessDenied));
+            return Err(self.record_denial(&format!("{name} (a private address)")));
         }
         addresses.retain(|address| !refused(address));
         let mut resolved = lock(&self.resolved);
@@ -108,7 +104,7 @@ impl NetGrants {
                 let known = || lock(&self.resolved).contains(&address);
                 let allowed = literal || known();
                 if !allowed {
-                    self.record_denial(&address.to_string(), ErrorCode::AccessDenied);
+                    self.record_denial(&address.to_string());
                 }
                 allowed
             }
@@ -125,12 +121,12 @@ impl NetGrants {
         lock(&self.denied).iter().cloned().collect()
     }
 
-    fn record_denial(&self, what: &str, code: ErrorCode) -> ErrorCode {
+    fn record_denial(&self, what: &str) -> ErrorCode {
         let mut denied = lock(&self.denied);
         if denied.len() < MAX_DENIED {
             denied.insert(format!("net {what}"));
         }
-        code
+        ErrorCode::AccessDenied
     }
 }
 

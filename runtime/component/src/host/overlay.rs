@@ -234,6 +234,23 @@ impl Tree {
         Ok(names)
     }
 
+    /// Opens what is at `path`; `None` means a directory. With `wants_dir`, only a directory is opened.
+    pub(crate) fn open_entry(
+        &mut self,
+        path: &str,
+        how: Open,
+        wants_dir: bool,
+    ) -> Result<Option<Opened>, FsError> {
+        match self.path_info(path)?.map(|info| info.kind) {
+            Some(Kind::Directory) if how.create && how.exclusive => Err(ErrorCode::Exist.into()),
+            Some(Kind::Directory) if how.write || how.truncate => Err(ErrorCode::IsDirectory.into()),
+            Some(Kind::Directory) => Ok(None),
+            Some(_) if wants_dir => Err(ErrorCode::NotDirectory.into()),
+            None if wants_dir => Err(ErrorCode::NoEntry.into()),
+            Some(_) | None => self.open_file(path, how).map(Some),
+        }
+    }
+
     /// Opens the file at a resolved path. A file that may be written becomes a private copy.
     pub(crate) fn open_file(&mut self, path: &str, how: Open) -> Result<Opened, FsError> {
         if (how.write || how.create || how.truncate) && !self.writable {

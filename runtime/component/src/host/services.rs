@@ -10,7 +10,7 @@ use crate::host::filesystem::{MAX_OPEN, OpenTicket};
 use crate::host::step_wit::host;
 use crate::nesting::explain_rejected;
 use crate::state::State;
-use crate::{BlobError, BlobRead, BlobWrite, Digest, HostCall, HostCallTrace, HostServices, Level, RunError};
+use crate::{BlobError, BlobRead, BlobWrite, Digest, HostCall, HostCallTrace, HostServices, RunError};
 use lobster_base::sync::lock;
 
 pub(crate) type Services = Arc<dyn HostServices>;
@@ -47,13 +47,6 @@ fn blob_error(error: BlobError) -> host::BlobError {
 
 impl host::Host for State {
     fn log(&mut self, level: host::Level, message: String, fields: String) -> wasmtime::Result<()> {
-        let level = match level {
-            host::Level::Trace => Level::Trace,
-            host::Level::Debug => Level::Debug,
-            host::Level::Info => Level::Info,
-            host::Level::Warn => Level::Warn,
-            host::Level::Error => Level::Error,
-        };
         self.pipes.count_moved(message.len() + fields.len());
         self.pipes.count_logged(message.len() + fields.len())?;
         self.services.log(level, &message, &fields);

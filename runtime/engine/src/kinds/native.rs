@@ -23,6 +23,7 @@ use crate::run::Run;
 use crate::value::Text;
 use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
+pub(crate) use lobster_base::program::Program as ShellText;
 use lobster_executor::{ActionDirectory, HostText, NativeProfile, NativeTask, Order, StdinSource, Task};
 use lobster_executor::{failed_outcome as failed, outcome_error};
 use lobster_language::plan::{ChangesMode, Extras};
@@ -50,23 +51,6 @@ pub(crate) fn stop_grace(extras: Option<&Extras>) -> Duration {
 
 /// In the detail of a failed outcome: lobster's own keys that were set and withheld from the process.
 const WITHHELD: &str = "withheld";
-
-/// The program of a step: shell text, or a program and its arguments.
-#[derive(Clone, Debug)]
-pub(crate) enum ShellText {
-    Shell(String),
-    Argv(Vec<String>),
-}
-
-impl ShellText {
-    /// The command as errors quote it.
-    pub(crate) fn display_text(&self) -> String {
-        match self {
-            Self::Shell(text) => text.clone(),
-            Self::Argv(argv) => argv.join(" "),
-        }
-    }
-}
 
 /// One process of a step or stage.
 pub(crate) struct Job {

@@ -16,7 +16,7 @@ use super::decided::Decided;
 use super::decision_env::decision_env;
 use super::git_settings;
 use super::jail_spec::{command_jail, real_path};
-use super::native::{Job, ShellText, mode_of};
+use super::native::{Job, mode_of};
 use super::own_places::{self, homes_directory};
 use super::passed;
 use super::pile::Total;
@@ -113,7 +113,7 @@ fn request_approval(
     };
     // The question shows digests of everything that determines what will run. If any of it differs when the run
     // resumes, the approval is stale.
-    let binding = Binding::new(proposal, decision, place, stdin, |path| {
+    let mut binding = Binding::new(proposal, decision, place, stdin, |path| {
         fs::File::open(path).and_then(Digest::of_reader)
     })?;
     let policy = &run.services.policy;
@@ -126,11 +126,12 @@ fn request_approval(
     waiting.iter().for_each(|total| total.remove_changed(&mut files));
     let services = (&**policy, &*run.services.sandbox);
     let trees = Trees::list_granted(services, &run.services.state_dir, decision, place, run.is_journaled());
-    let binding = binding.with_files(files).with_trees(trees.to_bound());
-    let binding = binding.with_waiting_changes(waiting.as_ref().map(|total| total.blob.digest));
-    let binding = binding.with_credentials(job.env.credentials().to_vec());
+    files.sort();
+    (binding.files, binding.trees) = (files, trees.to_bound());
+    binding.waiting_changes = waiting.as_ref().map(|total| total.blob.digest);
+    binding.credentials = job.env.credentials().to_vec();
     let passed = passed::digest_passed(run, &decision.grant, &job.env);
-    let binding = binding.with_variables(passed.clone());
+    binding.env.extend(passed.clone());
     let terms = decision.ask.clone().unwrap_or_default();
     let seen = (waiting.as_ref(), &passed);
     let item = describe_item((&**policy, place), (proposal, decision), &binding, &trees, seen)?;
@@ -138,10 +139,7 @@ fn request_approval(
         question: Question::Approval {
             prompt: format!("Policy asks before this runs: {}", decision.message),
             items: vec![item],
-            preview: Some(match &proposal.command {
-                Command::Shell(text) => text.clone(),
-                Command::Argv(words) => words.join(" "),
-            }),
+            preview: Some(proposal.command.display_text()),
             emit: false,
         },
         identity: Identity {
@@ -369,11 +367,7 @@ fn naming_changes(
 
 /// The policy's decision, before any person is asked.
 fn policy_decision(run: &Run<'_>, job: &Job) -> (Proposal, DecisionEnv, Decision) {
-    let command = match &job.program {
-        ShellText::Shell(text) => Command::Shell(text.clone()),
-        ShellText::Argv(argv) => Command::Argv(argv.clone()),
-    };
-    let proposal = Proposal { command, cwd: Some(job.cwd.display().to_string()) };
+    let proposal = Proposal { command: job.program.clone(), cwd: Some(job.cwd.display().to_string()) };
     let place = decision_env(&run.services.policy, &run.surroundings, &run.cwd, &job.env);
     let decision = run.services.policy.decide(&proposal, &place);
     (proposal, place, decision)

@@ -1,20 +1,18 @@
 //! The executor that sends its orders to another program.
 
-use std::collections::HashMap;
 use std::io::Write;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::connection::{Connection, ExecutorProgram, Printed};
 use super::message::{Request, send_chunks};
-use crate::change_sets::CHANGES;
-use crate::change_sets::load_change_set;
+use crate::change_sets::{CHANGES, load_change_set};
 use crate::progress::Progress;
 use crate::{
-    Executor, ExecutorError, HttpEnd, NO_CALLS, Order, OrderId, OrderState, OrderText, Outcome, SecretSource,
-    SessionEnd, Task,
+    Executor, ExecutorError, HttpEnd, NO_CALLS, Order, OrderId, OrderText, Outcome, SecretSource, SessionEnd,
+    Task,
 };
-use lobster_base::cancel::{CancelReason, CancelToken};
+use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
 use lobster_base::sync::lock;
 use lobster_store::{Blob, BlobWriter, PARTIAL_STDOUT, Store, StoreError};
@@ -32,24 +30,17 @@ pub struct StdioExecutor<'h> {
     secrets: &'h dyn SecretSource,
     /// The watcher of orders.
     progress: Option<&'h dyn Progress>,
-    /// The connection of each order, and the grace time of its process.
-    orders: Mutex<HashMap<OrderId, (Arc<Connection>, Duration)>>,
 }
 
 impl<'h> StdioExecutor<'h> {
     /// Starts nothing yet.
     pub fn new(program: Arc<ExecutorProgram>, store: Store, secrets: &'h dyn SecretSource) -> Self {
-        Self { program, store, secrets, progress: None, orders: Mutex::default() }
+        Self { program, store, secrets, progress: None }
     }
 
     /// The same, with a watcher of the run.
     pub fn with_progress(self, progress: Option<&'h dyn Progress>) -> Self {
         Self { progress, ..self }
-    }
-
-    fn sent_order(&self, id: &OrderId) -> Result<(Arc<Connection>, Duration), ExecutorError> {
-        let known = lock(&self.orders).get(id).cloned();
-        known.ok_or_else(|| ExecutorError::Unknown { executor: self.program.name(), id: id.clone() })
     }
 
     /// Sends a blob that the order names, unless the executor already has it from an earlier order.
@@ -216,7 +207,7 @@ impl<'h> StdioExecutor<'h> {
 }
 
 impl Executor for StdioExecutor<'_> {
-    fn submit(&self, order: Order) -> Result<(), ExecutorError> {
+    fn execute(&self, order: Order, cancel: &CancelToken) -> Result<Outcome, ExecutorError> {
         let secrets = order.task.secrets();
         let values = self.secrets.secret_values(&secrets).map_err(ExecutorError::Secret)?;
         // By the names of the secrets, which the order has.
@@ -239,25 +230,20 @@ impl Executor for StdioExecutor<'_> {
             Task::Native(task) => task.limits.term_grace,
             Task::Component(_) | Task::Mcp(_) | Task::Http(_) => Duration::ZERO,
         };
-        lock(&self.orders).insert(id.clone(), (Arc::clone(&connection), grace));
         if let Task::Native(_) = order.task {
             connection.store_printed(&id, Printed::for_order(&self.store, &id));
         }
         connection.send(&Request::Submit { order: Box::new(order), secrets })?;
-        connection.wait_for_acceptance(&id)
-    }
-
-    fn wait(&self, id: &OrderId, cancel: &CancelToken) -> Result<Outcome, ExecutorError> {
-        let (connection, grace) = self.sent_order(id)?;
-        connection.follow_progress(id);
+        connection.wait_for_acceptance(&id)?;
+        connection.follow_progress(&id);
         connection.send(&Request::Wait { id: id.clone() })?;
         // Time at which the order was cancelled, and true if it was forced.
         let mut told: Option<(Instant, bool)> = None;
         let ended = loop {
-            if let Some(ended) = connection.wait_for_end(id, GLANCE)? {
+            if let Some(ended) = connection.wait_for_end(&id, GLANCE)? {
                 break ended;
             }
-            if let (Some(progress), Some(said)) = (self.progress, connection.take_progress(id)) {
+            if let (Some(progress), Some(said)) = (self.progress, connection.take_progress(&id)) {
                 progress.output_arrived(id.place(), &said);
             }
             if let Some(reason) = cancel.reason() {
@@ -273,43 +259,17 @@ impl Executor for StdioExecutor<'_> {
                 return Err(connection.why_over());
             }
         };
-        connection.unfollow_progress(id);
-        let printed = connection.take_printed(id);
-        let outcome = match ended {
-            Ok(outcome) => {
-                let mut outcome = self.take_blobs(&connection, outcome)?;
-                let named = printed.map_or(Ok(()), |printed| printed.add_to_outcome(&mut outcome.step));
-                let executor = connection.name().to_owned();
-                named.map_err(|source| ExecutorError::Store { executor, source })?;
-                outcome
-            }
-            Err(why) => {
-                let how = format!("lost the order: {why},");
-                return Err(ExecutorError::Died { executor: connection.name().to_owned(), how });
-            }
-        };
-        lock(&self.orders).remove(id);
+        connection.unfollow_progress(&id);
+        let printed = connection.take_printed(&id);
+        let executor = || connection.name().to_owned();
+        let ended = ended.map_err(|why| {
+            let how = format!("lost the order: {why},");
+            ExecutorError::Died { executor: executor(), how }
+        })?;
+        let mut outcome = self.take_blobs(&connection, ended)?;
+        let named = printed.map_or(Ok(()), |printed| printed.add_to_outcome(&mut outcome.step));
+        named.map_err(|source| ExecutorError::Store { executor: executor(), source })?;
         Ok(outcome)
-    }
-
-    fn order_standing(&self, id: &OrderId) -> Result<OrderState, ExecutorError> {
-        let connection = match self.sent_order(id) {
-            Ok((connection, _)) => connection,
-            // The current process may know about orders of an earlier one.
-            Err(_) => self.program.connect()?,
-        };
-        connection.send(&Request::Look { id: id.clone() })?;
-        match connection.wait_for_standing(id)? {
-            OrderState::Ended(outcome) => {
-                Ok(OrderState::Ended(Box::new(self.take_blobs(&connection, *outcome)?)))
-            }
-            other => Ok(other),
-        }
-    }
-
-    fn cancel(&self, id: &OrderId, reason: CancelReason, forced: bool) -> Result<(), ExecutorError> {
-        let reason = reason.for_executor();
-        self.sent_order(id)?.0.send(&Request::Cancel { id: id.clone(), reason, forced })
     }
 
     fn has_session(&self, session: &OrderId) -> Result<bool, ExecutorError> {

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::message::{PROTOCOL, Reply, Request, clip_text, decode_bytes, message_line, read_line};
 use crate::progress::Heard;
-use crate::{ExecutorError, OrderId, OrderState, Outcome};
+use crate::{ExecutorError, OrderId, Outcome};
 use lobster_base::digest::Digest;
 use lobster_base::sync::lock;
 use lobster_store::{OutputLog, OutputStream, Redactor, StepOutcome, Store, StoreError};
@@ -40,11 +40,6 @@ impl ExecutorProgram {
     /// Starts nothing yet.
     pub fn new(argv: Vec<String>, hello_time: Duration) -> Self {
         Self { argv, hello_time, connection: Mutex::default() }
-    }
-
-    /// Its name in errors.
-    pub(super) fn name(&self) -> String {
-        self.argv.join(" ")
     }
 
     /// The running process, if there is one.
@@ -85,7 +80,6 @@ pub(super) struct SaidReplies {
     /// The live storage of the output of orders.
     printed: HashMap<OrderId, Arc<Mutex<Printed>>>,
     ended: HashMap<OrderId, Result<Outcome, String>>,
-    standings: HashMap<OrderId, OrderState>,
     /// The answers about sessions: true if open.
     sessions: HashMap<OrderId, bool>,
     pieces: HashMap<u64, SyncSender<Piece>>,
@@ -286,11 +280,6 @@ impl Connection {
         Some(std::mem::take(&mut *lock(&printed)))
     }
 
-    /// The state of the order.
-    pub(super) fn wait_for_standing(&self, id: &OrderId) -> Result<OrderState, ExecutorError> {
-        self.next(|said| said.standings.remove(id))
-    }
-
     /// The executor's answer about a session: true if it is open.
     pub(super) fn wait_for_session(&self, session: &OrderId) -> Result<bool, ExecutorError> {
         self.next(|said| said.sessions.remove(session))
@@ -452,7 +441,6 @@ impl Reader {
             }
             Reply::Ended { id, outcome } => drop(said.ended.insert(id, Ok(*outcome))),
             Reply::Unseen { id, why } => drop(said.ended.insert(id, Err(why))),
-            Reply::Standing { id, standing } => drop(said.standings.insert(id, standing)),
             Reply::Session { session, open } => drop(said.sessions.insert(session, open)),
             Reply::Blob { request, data, last } => {
                 let bytes = decode_bytes(&data)?;
@@ -474,7 +462,8 @@ impl Reader {
                     return Ok(());
                 }
             }
-            Reply::Error { .. } => {}
+            // No standing is asked for.
+            Reply::Standing { .. } | Reply::Error { .. } => {}
         }
         drop(said);
         self.said.1.notify_all();

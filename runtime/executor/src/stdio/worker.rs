@@ -13,8 +13,7 @@ use super::message::{
 };
 use crate::progress::Heard;
 use crate::{
-    Executor, ExecutorError, HttpEnd, LocalExecutor, Order, OrderId, OrderState, OrderText, Outcome,
-    SecretSource, Watcher,
+    Executor, HttpEnd, LocalExecutor, Order, OrderId, OrderState, OrderText, Outcome, SecretSource, Watcher,
 };
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::digest::Digest;
@@ -310,14 +309,9 @@ impl<'w, W: Write + Send> Worker<'w, W> {
             token
         };
         self.secrets.add_secrets(secrets);
-        if let Err(error) = self.local.submit(order) {
-            lock(&self.jobs).running.remove(&id);
-            return self.send_reply(&Reply::Refused { id, why: error.to_string() });
-        }
-        let job = id.clone();
         let started = std::thread::Builder::new()
             .name("order".to_owned())
-            .spawn_scoped(scope, move || self.carry_out(job, &token));
+            .spawn_scoped(scope, move || self.carry_out(&order, &token));
         match started {
             Ok(_) => self.send_reply(&Reply::Accepted { id }),
             Err(error) => {
@@ -339,15 +333,15 @@ impl<'w, W: Write + Send> Worker<'w, W> {
         Ok(())
     }
 
-    fn carry_out(&self, id: OrderId, token: &CancelToken) {
-        let mut result = self.local.wait(&id, token).map_err(|error: ExecutorError| error.to_string());
-        if self.cancel.is_cancelled() {
+    fn carry_out(&self, order: &Order, token: &CancelToken) {
+        let (id, mut outcome) = (order.id.clone(), self.local.carry_out(order, token));
+        let result = if self.cancel.is_cancelled() {
             // The other side did not stop it, so for the run its end is unknown.
-            result = Err("the worker was stopped".to_owned());
-        }
-        if let Ok(outcome) = &mut result {
-            self.shorten_body(outcome);
-        }
+            Err("the worker was stopped".to_owned())
+        } else {
+            self.shorten_body(&mut outcome);
+            Ok(outcome)
+        };
         let is_awaited = {
             let mut jobs = lock(&self.jobs);
             jobs.running.remove(&id);

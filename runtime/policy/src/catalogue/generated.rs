@@ -43,7 +43,7 @@ fn an_unknown_option_is_never_covered() {
     let rounds = env_number("LOBSTER_CATALOGUE_ROUNDS", 12);
     let mut wrong = Vec::new();
     let mut covered = 0;
-    for (name, sample) in options::option_samples() {
+    for (name, sample) in options::samples::option_samples() {
         let base: Vec<String> = name.split('/').map(str::to_owned).chain(sample.base.clone()).collect();
         let decided = |words: &[String]| policy.decide(&Proposal::argv(words.iter().cloned()), &env);
         let is_covered = decided(&base).verdict == Verdict::Allow;

@@ -7,6 +7,12 @@ use super::options::{CommandLine, Operands, Part, find_entry, read_command_line}
 /// Options whose value is a message, a pattern or a format.
 const TEXT_FLAGS: &[&str] = text_list!("../lists/git-text-flags.txt");
 
+/// Options before the verb that change neither what git runs nor where.
+const PLAIN_OPTIONS: &[&str] = text_list!("../lists/git-plain-options.txt");
+
+/// Options of verbs whose value is a command.
+const CODE_OPTIONS: &[&str] = text_list!("../lists/git-code-options.txt");
+
 const SWITCH: &[&str] = &["", "true", "false", "yes", "no", "on", "off", "1", "0", "auto", "always", "never"];
 
 /// Settings, by their whole names, that only change the output, with their values.
@@ -86,22 +92,7 @@ fn split_options(args: &[Arg]) -> Parts {
                 parts.config.extend(args.get(at + 1).cloned());
                 at += 2;
             }
-            "--no-pager"
-            | "-P"
-            | "--no-optional-locks"
-            | "--literal-pathspecs"
-            | "--glob-pathspecs"
-            | "--noglob-pathspecs"
-            | "--icase-pathspecs"
-            | "--no-replace-objects"
-            | "--version"
-            | "-v"
-            | "--no-lazy-fetch"
-            | "--no-advice"
-            | "--exec-path"
-            | "--html-path"
-            | "--man-path"
-            | "--info-path" => at += 1,
+            _ if PLAIN_OPTIONS.contains(&text) => at += 1,
             _ if text.starts_with("-c") && text.len() > 2 && !text.starts_with("--") => {
                 parts.config.push(Arg { text: text[2..].to_owned(), ..arg.clone() });
                 at += 1;
@@ -211,22 +202,8 @@ impl Analysis<'_> {
                         self.probe_code(value, "a git option");
                     } else if text.contains(char::is_whitespace) || words.clone().count() == 0 {
                         self.probe_text(text, "a git option", !text.starts_with('!'));
-                    } else if matches!(
-                        text,
-                        "--exec"
-                            | "-x"
-                            | "--upload-pack"
-                            | "-u"
-                            | "--receive-pack"
-                            | "--extcmd"
-                            | "--tree-filter"
-                            | "--index-filter"
-                            | "--msg-filter"
-                            | "--env-filter"
-                            | "--commit-filter"
-                            | "--parent-filter"
-                            | "--tag-name-filter"
-                    ) && let Some(code) = words.clone().next()
+                    } else if CODE_OPTIONS.contains(&text)
+                        && let Some(code) = words.clone().next()
                     {
                         self.probe_code(&code.text.clone(), "a git option");
                     }

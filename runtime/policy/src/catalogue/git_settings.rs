@@ -202,7 +202,7 @@ mod tests {
     /// program for a repository with a submodule and a merge.
     #[test]
     fn no_covered_use_of_git_runs_what_a_repository_names() {
-        use super::super::options::option_samples;
+        use super::super::options::samples::option_samples;
         let place = tempfile::tempdir().unwrap();
         let dir = place.path().join("repository");
         std::fs::create_dir(&dir).unwrap();

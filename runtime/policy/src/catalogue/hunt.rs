@@ -8,18 +8,7 @@ use super::super::paths::{is_under, normalise_path};
 use super::options::CommandLine;
 
 /// Parts of the names of credentials, as `.env` files write them.
-const WORDS: &[&str] = &[
-    "PASS",
-    "SECRET",
-    "TOKEN",
-    "API_KEY",
-    "APIKEY",
-    "ACCESS_KEY",
-    "PRIVATE_KEY",
-    "PRIVATE KEY",
-    "CREDENTIAL",
-    "AWS_",
-];
+const WORDS: &[&str] = text_list!("../lists/credential-words.txt");
 
 /// Patterns that find every line, or every assignment.
 const EVERYTHING: &[&str] = &["", ".", ".*", "..*", ".+", "^", "$", "^.*$", "=", ".=", ".*="];

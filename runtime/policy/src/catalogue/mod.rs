@@ -42,32 +42,7 @@ pub(crate) fn names_program(name: &str) -> bool {
 
 /// True if no argument of the program is a path that it opens.
 pub(crate) fn is_text_only(name: &str) -> bool {
-    const NAMES: &[&str] = &[
-        "echo",
-        "printf",
-        "basename",
-        "dirname",
-        "seq",
-        "expr",
-        "yes",
-        "sleep",
-        "true",
-        "false",
-        "which",
-        "type",
-        "whereis",
-        "tr",
-        "test",
-        "[",
-        "whatis",
-        "apropos",
-        "dpkg-query",
-        "pgrep",
-        "pkill",
-        "kill",
-        "ps",
-        "logger",
-    ];
+    const NAMES: &[&str] = text_list!("../lists/text-only-programs.txt");
     NAMES.contains(&name)
 }
 

@@ -355,59 +355,61 @@ fn next(
     Some((value.clone(), is_path))
 }
 
-/// One line of the table, for tests that generate command lines.
 #[cfg(test)]
-pub(super) struct Sample {
-    /// Arguments that the catalogue may cover.
-    pub(super) base: Vec<String>,
-    pub(super) long: Vec<&'static str>,
-    /// Short options without a value.
-    pub(super) flags: Vec<char>,
-    /// Short options with one.
-    pub(super) valued: Vec<char>,
-    entry: &'static Entry,
-}
+pub(super) mod samples {
+    use super::*;
 
-#[cfg(test)]
-impl Sample {
-    /// True if the table has the option, or each option of the cluster.
-    pub(super) fn knows_option(&self, option: &str) -> bool {
-        read_command_line(self.entry, &[Arg::literal(option)]).given.first().is_some_and(|_| {
-            read_command_line(self.entry, &[Arg::literal(option)])
-                .problem
-                .is_none_or(|p| p.starts_with("only"))
-        })
+    /// One line of the table, for tests that generate command lines.
+    pub(in super::super) struct Sample {
+        /// Arguments that the catalogue may cover.
+        pub(in super::super) base: Vec<String>,
+        pub(in super::super) long: Vec<&'static str>,
+        /// Short options without a value.
+        pub(in super::super) flags: Vec<char>,
+        /// Short options with one.
+        pub(in super::super) valued: Vec<char>,
+        entry: &'static Entry,
     }
-}
 
-/// Every program, and every verb, that reads options.
-#[cfg(test)]
-pub(super) fn option_samples() -> Vec<(&'static str, Sample)> {
-    let known = PROGRAMS.iter().copied();
-    let mut all: Vec<(&'static str, Sample)> = known
-        .filter(|(_, entry)| entry.operands != Operands::Free)
-        .map(|(name, entry)| {
-            let required = entry.required.first().filter(|name| !name.is_empty());
-            let required = required.map(|name| match (name.len(), entry.one_dash) {
-                (1, _) | (_, true) => format!("-{name}"),
-                _ => format!("--{name}"),
-            });
-            let operand = match entry.operands {
-                _ if !entry.verbs.is_empty() => Some(entry.verbs[0].to_owned()),
-                Operands::Pattern => Some("p".to_owned()),
-                _ => None,
-            };
-            let long = entry.long.iter().map(|(long, _)| *long).collect();
-            let flags =
-                entry.short.iter().filter(|(_, known)| known.takes == Takes::Nothing).map(|(c, _)| *c);
-            let takes = |known: &Known| !matches!(known.takes, Takes::Nothing | Takes::Refused);
-            let valued = entry.short.iter().filter(|(_, known)| takes(known)).map(|(c, _)| *c).collect();
-            let base = required.into_iter().chain(operand).collect();
-            (name, Sample { base, long, flags: flags.collect(), valued, entry })
-        })
-        .collect();
-    all.sort_by_key(|(name, _)| *name);
-    all
+    impl Sample {
+        /// True if the table has the option, or each option of the cluster.
+        pub(in super::super) fn knows_option(&self, option: &str) -> bool {
+            read_command_line(self.entry, &[Arg::literal(option)]).given.first().is_some_and(|_| {
+                read_command_line(self.entry, &[Arg::literal(option)])
+                    .problem
+                    .is_none_or(|p| p.starts_with("only"))
+            })
+        }
+    }
+
+    /// Every program, and every verb, that reads options.
+    pub(in super::super) fn option_samples() -> Vec<(&'static str, Sample)> {
+        let known = PROGRAMS.iter().copied();
+        let mut all: Vec<(&'static str, Sample)> = known
+            .filter(|(_, entry)| entry.operands != Operands::Free)
+            .map(|(name, entry)| {
+                let required = entry.required.first().filter(|name| !name.is_empty());
+                let required = required.map(|name| match (name.len(), entry.one_dash) {
+                    (1, _) | (_, true) => format!("-{name}"),
+                    _ => format!("--{name}"),
+                });
+                let operand = match entry.operands {
+                    _ if !entry.verbs.is_empty() => Some(entry.verbs[0].to_owned()),
+                    Operands::Pattern => Some("p".to_owned()),
+                    _ => None,
+                };
+                let long = entry.long.iter().map(|(long, _)| *long).collect();
+                let flags =
+                    entry.short.iter().filter(|(_, known)| known.takes == Takes::Nothing).map(|(c, _)| *c);
+                let takes = |known: &Known| !matches!(known.takes, Takes::Nothing | Takes::Refused);
+                let valued = entry.short.iter().filter(|(_, known)| takes(known)).map(|(c, _)| *c).collect();
+                let base = required.into_iter().chain(operand).collect();
+                (name, Sample { base, long, flags: flags.collect(), valued, entry })
+            })
+            .collect();
+        all.sort_by_key(|(name, _)| *name);
+        all
+    }
 }
 
 #[cfg(test)]

@@ -162,7 +162,7 @@ fn probe_command(argv: &[String], program: &Path, dir: &Path, own: &Path) -> Opt
 fn command_forms(share: usize) -> BTreeSet<Vec<String>> {
     let mut all = BTreeSet::new();
     let mut count = 0;
-    for (name, sample) in options::option_samples() {
+    for (name, sample) in options::samples::option_samples() {
         // What git runs is its repository's choice, and has tests of its own.
         if name.starts_with("git/") {
             continue;

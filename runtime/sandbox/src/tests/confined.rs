@@ -56,11 +56,11 @@ pub(super) fn run_as_lobster(args: &[&str]) -> ! {
     }
     match run(&request) {
         Ok((exit, out, err)) => {
-            let missing: Vec<_> = exit.enforcement.missing.iter().map(|m| m.promise.name()).collect();
+            let missing: Vec<_> = exit.enforcement.missing.iter().map(|m| m.promise.to_string()).collect();
             println!("{out}{err}ended {:?}, missing {missing:?}", exit.status);
         }
         Err(SpawnError::Sandbox { missing }) => {
-            let missing: Vec<_> = missing.iter().map(|m| m.promise.name()).collect();
+            let missing: Vec<_> = missing.iter().map(|m| m.promise.to_string()).collect();
             println!("refused {missing:?}");
         }
         Err(error) => println!("failed: {error}"),
@@ -488,7 +488,8 @@ fn examine() -> String {
         let findings = checkup.findings.iter().filter(|finding| finding.verdict == verdict);
         findings.map(|finding| finding.action.as_str()).collect()
     };
-    let mut open: Vec<_> = checkup.probe.jail.missing.iter().map(|missing| missing.promise.name()).collect();
+    let mut open: Vec<_> =
+        checkup.probe.jail.missing.iter().map(|missing| missing.promise.to_string()).collect();
     open.sort_unstable();
     let most = if with(ProbeVerdict::Held).len() * 3 > checkup.findings.len() * 2 { "most" } else { "few" };
     eprintln!("impossible: {:?}", with(ProbeVerdict::Impossible));

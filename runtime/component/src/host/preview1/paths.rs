@@ -149,21 +149,9 @@ fn open_place(
         exclusive: how & 4 != 0,
         truncate: how & 8 != 0,
     };
-    let tree = state.files.mounted_tree(place.mount)?;
-    let kind = tree.path_info(&place.path)?.map(|info| info.kind);
-    if kind == Some(Kind::Directory) {
-        if how.create && how.exclusive {
-            return Err(ErrorCode::Exist.into());
-        }
-        if how.truncate || how.write {
-            return Err(ErrorCode::IsDirectory.into());
-        }
+    let Some(opened) = state.files.mounted_tree(place.mount)?.open_entry(&place.path, how, wants_dir)? else {
         return Ok(Fd::new_directory(place, None, Some(ticket)));
-    }
-    if wants_dir {
-        return Err(if kind.is_some() { ErrorCode::NotDirectory } else { ErrorCode::NoEntry }.into());
-    }
-    let opened = tree.open_file(&place.path, how)?;
+    };
     let flags = u16::try_from(flags).map_err(|_| ErrorCode::Invalid)?;
     Ok(Fd::File { place, opened, at: 0, flags, rights, _ticket: ticket })
 }

@@ -25,10 +25,10 @@ const MAX_EVENTS: u32 = 10_000;
 pub(super) fn link_functions(l: &mut Linker<State>) -> wasmtime::Result<()> {
     type C<'a> = Caller<'a, State>;
     l.func_wrap(PREVIEW1, "args_sizes_get", |mut c: C<'_>, count: u32, size: u32| {
-        run_call(&mut c, |mem, state| put_sizes(mem, &strings(&state.preview1.args), count, size))
+        run_call(&mut c, |mem, state| put_sizes(mem, &state.preview1.args, count, size))
     })?;
     l.func_wrap(PREVIEW1, "args_get", |mut c: C<'_>, table: u32, text: u32| {
-        run_call(&mut c, |mem, state| put_strings(mem, &strings(&state.preview1.args), table, text))
+        run_call(&mut c, |mem, state| put_strings(mem, &state.preview1.args, table, text))
     })?;
     l.func_wrap(PREVIEW1, "environ_sizes_get", |mut c: C<'_>, count: u32, size: u32| {
         run_call(&mut c, |mem, state| put_sizes(mem, &environment_strings(&state.preview1.env), count, size))
@@ -82,10 +82,6 @@ fn no_socket(caller: &mut Caller<'_, State>, fd: u32) -> i32 {
         Ok(_) => NOT_SOCKET,
         Err(_) => error_number(ErrorCode::BadDescriptor),
     }
-}
-
-fn strings(texts: &[String]) -> Vec<String> {
-    texts.to_vec()
 }
 
 fn environment_strings(env: &[(String, String)]) -> Vec<String> {
