@@ -41,7 +41,7 @@ pub(crate) fn algorithm_numbers() -> [i64; 3] {
 /// tag over that and its purpose. So requests for many challenges do not displace others, and servers of one store
 /// accept each other's challenges. A signed challenge can be used once, which the store ensures.
 #[derive(Debug)]
-pub struct Challenges(hmac::Key);
+pub(crate) struct Challenges(hmac::Key);
 
 /// The purpose for which a key is unlocked.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::Service;
 use super::schedules::{self, TickState};
+use super::trail::note_deed;
 use crate::error::StoreError;
 use crate::statement::{execute, query_one, query_rows};
 use lobster_base::digest::Digest;
