@@ -307,6 +307,38 @@ fn a_file_system_that_keeps_no_times_is_a_gap() {
     assert!(refused.contains("approved-files"), "{refused}");
 }
 
+/// The image of a mounted file system can change below it, which gives no file another time.
+#[test]
+fn a_loop_mount_is_a_gap() {
+    struct Mount(std::path::PathBuf);
+    impl Drop for Mount {
+        fn drop(&mut self) {
+            let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
+        }
+    }
+    let home = Home::new();
+    workflow(&home, "a", "sh x.sh");
+    home.write("a/x.sh", "echo GOOD\n").write("a/sub/x", "");
+    let script = "truncate -s 8M image && mkfs.ext4 -q image && mount -o loop image a/sub";
+    let done =
+        std::process::Command::new("sh").args(["-c", script]).current_dir(home.dir()).output().unwrap();
+    if !done.status.success() {
+        println!("skipped: no image can be mounted here: {}", String::from_utf8_lossy(&done.stderr));
+        return;
+    }
+    let _mount = Mount(home.dir().join("a/sub"));
+    home.write("a/sub/list", "echo LIST\n");
+    let asked = ask(&home, "a");
+    assert!(not_covered(&asked).contains("does not show every change of a file"), "{asked:?}");
+    assert_eq!(approve(&home, "a", &asked).output()[0], "GOOD\n");
+    let record = enforced(&home);
+    assert!(!is_held(&record) && record["approved_roots"].is_null(), "{record}");
+    home.write("p.toml", MINIMUM);
+    let asked = ask(&home, "a");
+    let refused = approve(&home, "a", &asked).error();
+    assert!(refused.contains("approved-files"), "{refused}");
+}
+
 /// A state directory in the workspace is hidden, except for what the policy grants in it.
 #[test]
 fn what_is_granted_of_the_state_is_bound() {

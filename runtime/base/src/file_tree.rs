@@ -99,7 +99,7 @@ pub struct Listing {
     pub bytes: u64,
     /// Parts that no digest covers, as messages.
     pub gaps: Vec<String>,
-    /// True if every file is on a file system where each change gives it another time.
+    /// True if every file is on a file system where each write gives it another time.
     pub keeps_times: bool,
     /// Device and number of the root.
     pub identity: (u64, u64),

@@ -27,7 +27,7 @@ const LIMITS: TreeLimits = TreeLimits { files: 200_000, bytes: 4 << 30 };
 /// process that exchanges blocks of files on ext4 does not change.
 const ALWAYS_READ: TreeLimits = TreeLimits { files: 2_000, bytes: 64 << 20 };
 
-/// The gap of a tree on a file system such as tmpfs.
+/// The gap of a tree on a file system such as tmpfs, or on a loop device.
 const NO_TIMES: &str =
     "its file system, or one in it, does not show every change of a file while the command runs";
 
