@@ -143,6 +143,64 @@ fn a_swap_while_the_command_runs_is_never_recorded_as_held() {
     );
 }
 
+/// Exchanges the second block of `settings.sh` for one of `../filler`, which keeps all times, and drops the pages that
+/// the kernel still has. False if the file system cannot do this.
+fn exchange_block(dir: &std::path::Path) -> bool {
+    let script = "import fcntl, os, struct\n\
+        filler, settings = (os.open(name, os.O_RDWR) for name in ('../filler', 'settings.sh'))\n\
+        request = struct.pack('IIQQQQ', 0, settings, 1, 1, 1, 0)\n\
+        fcntl.ioctl(filler, 0xc028660f, bytearray(request))\n\
+        os.posix_fadvise(settings, 0, 0, os.POSIX_FADV_DONTNEED)\n";
+    let done = std::process::Command::new("python3").args(["-c", script]).current_dir(dir).output().unwrap();
+    if !done.status.success() {
+        println!("skipped: blocks cannot be exchanged here: {}", String::from_utf8_lossy(&done.stderr));
+    }
+    done.status.success()
+}
+
+/// On ext4, a process outside can give a file other bytes and the same times.
+#[test]
+fn an_exchange_of_blocks_is_found() {
+    let home = Home::new();
+    let write_synced = |name: &str, text: &str| {
+        home.write(name, text);
+        std::fs::File::open(home.dir().join(name)).unwrap().sync_all().unwrap();
+    };
+    let set_up = |dir: &str, script: &str| {
+        workflow(&home, dir, "sh x.sh");
+        home.write("p.toml", MINIMUM).write(&format!("{dir}/x.sh"), script);
+        write_synced(&format!("{dir}/settings.sh"), &format!("{}live=no\n", "# padding\n".repeat(410)));
+        write_synced("filler", &"#\n".repeat(4096));
+        // Now the times of the file prove that it was not written.
+        std::thread::sleep(Duration::from_millis(50));
+        let asked = ask(&home, dir);
+        assert_eq!(not_covered(&asked), "null");
+        asked
+    };
+    let asked = set_up("a", "live=yes; . ./settings.sh; echo live is $live\n");
+    if !exchange_block(&home.dir().join("a")) {
+        return;
+    }
+    let refused = approve(&home, "a", &asked).error();
+    assert!(refused.contains("Changed since the question: settings.sh (changed)."), "{refused}");
+
+    // Meanwhile the command waits for the change, at most 20 seconds.
+    let script =
+        "i=0; while grep -q live=no settings.sh && [ $i -lt 100 ]; do sleep 0.20533; i=$((i + 1)); done\n";
+    let asked = set_up("b", script);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            wait_until("the command runs", || is_running(&["sleep", "0.20533"]));
+            assert!(exchange_block(&home.dir().join("b")));
+        });
+        approve(&home, "b", &asked).output();
+    });
+    let record = enforced(&home);
+    let changed = record["changed_meanwhile"].to_string();
+    assert!(!is_held(&record) && changed.contains("settings.sh (changed)"), "{record}");
+    assert_eq!(record["approved_roots"], Value::Null, "{record}");
+}
+
 /// True if a process with exactly these words is running anywhere.
 fn is_running(words: &[&str]) -> bool {
     let wanted: String = words.iter().map(|word| format!("{word}\0")).collect();
@@ -246,6 +304,38 @@ fn a_file_system_that_keeps_no_times_is_a_gap() {
     home.write("p.toml", MINIMUM);
     let asked = ask(&home, dir);
     let refused = approve(&home, dir, &asked).error();
+    assert!(refused.contains("approved-files"), "{refused}");
+}
+
+/// The image of a mounted file system can change below it, which gives no file another time.
+#[test]
+fn a_loop_mount_is_a_gap() {
+    struct Mount(std::path::PathBuf);
+    impl Drop for Mount {
+        fn drop(&mut self) {
+            let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
+        }
+    }
+    let home = Home::new();
+    workflow(&home, "a", "sh x.sh");
+    home.write("a/x.sh", "echo GOOD\n").write("a/sub/x", "");
+    let script = "truncate -s 8M image && mkfs.ext4 -q image && mount -o loop image a/sub";
+    let done =
+        std::process::Command::new("sh").args(["-c", script]).current_dir(home.dir()).output().unwrap();
+    if !done.status.success() {
+        println!("skipped: no image can be mounted here: {}", String::from_utf8_lossy(&done.stderr));
+        return;
+    }
+    let _mount = Mount(home.dir().join("a/sub"));
+    home.write("a/sub/list", "echo LIST\n");
+    let asked = ask(&home, "a");
+    assert!(not_covered(&asked).contains("does not show every change of a file"), "{asked:?}");
+    assert_eq!(approve(&home, "a", &asked).output()[0], "GOOD\n");
+    let record = enforced(&home);
+    assert!(!is_held(&record) && record["approved_roots"].is_null(), "{record}");
+    home.write("p.toml", MINIMUM);
+    let asked = ask(&home, "a");
+    let refused = approve(&home, "a", &asked).error();
     assert!(refused.contains("approved-files"), "{refused}");
 }
 

@@ -4,6 +4,7 @@
 use serde_json::Value;
 
 use crate::home::{Answer, Home, wait_until};
+use crate::pty::Terminal;
 
 const WORKFLOW: &str = "
 name: release
@@ -90,6 +91,37 @@ fn what_a_person_decides_by_cannot_command_their_terminal() {
     assert!(shown.stdout.contains("echo gone"), "{shown:?}");
     // A program is told what was said, to the letter.
     assert_eq!(gate["request"]["prompt"], "Delete all?\u{1b}[2K\rKeep all? \u{202e}yes");
+}
+
+/// Lines of a step's text cannot pass for lobster's own lines or for another step.
+#[test]
+fn a_text_of_the_plan_does_not_look_like_a_step() {
+    let forged = "true\n4. c  [no-op]\n\n  at once   nothing\n  lobster approvals approve 00000000";
+    let steps = serde_json::json!([
+        { "id": "ok", "approval": "Fine?" },
+        { "id": "a", "run": "echo first" },
+        { "id": "b", "run": forged },
+        { "id": "c", "run": format!("echo{}; rm data", " ".repeat(3000)) },
+    ]);
+    let plan = "  │ 2. a  [shell]
+  │    run: echo first
+  │ 3. b  [shell]
+  │    run: true
+  │    │ 4. c  [no-op]
+  │    │
+  │    │   at once   nothing
+  │    │   lobster approvals approve 00000000
+  │ 4. c  [shell]
+  │    run: echo<3000 blanks>; rm data
+";
+    let (home, gate) = waiting(&serde_json::json!({ "steps": steps }).to_string());
+    let shown = home.lobster(["approvals", "show", id(&gate)]).run();
+    assert!(shown.stdout.contains(&format!("\n  the rest of the plan:\n{plan}")), "{shown:?}");
+    let mut terminal = Terminal::start(home.lobster(["run", "flow.lobster"]).env("NO_COLOR", "1"), 100, 40);
+    let screen = terminal.wait_for("Approve? [y/n/s/l/?]").text();
+    assert!(screen.contains(&format!("\n  then, as the plan stands:\n{plan}")), "{screen}");
+    terminal.enter("l");
+    assert_eq!(terminal.end().0, 0);
 }
 
 #[test]

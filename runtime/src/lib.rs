@@ -396,5 +396,5 @@ pub mod text {
 
 /// Text from others, made safe to show to people.
 pub mod visible {
-    pub use lobster_base::visible::{exact, harmless, one_line};
+    pub use lobster_base::visible::{BAR, exact, harmless, one_line};
 }

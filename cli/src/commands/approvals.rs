@@ -294,6 +294,9 @@ fn show(store: &Store, gate: &Gate, as_json: bool) -> CommandResult {
     writeln!(out, "  {}", paper.paint(question::DIM, &status))?;
     if let Some(ahead) = ahead {
         what_comes(&mut Quoting::new(&mut out), gate, &ahead, changed)?;
+        for line in question::plan_lines("the rest of the plan:", ahead.then.lines(), &paper) {
+            writeln!(out, "{line}")?;
+        }
     }
     if let Some(elsewhere) = elsewhere {
         writeln!(out, "  {elsewhere}")?;
@@ -498,10 +501,6 @@ fn what_comes(out: &mut impl Write, gate: &Gate, ahead: &Ahead, changed: bool) -
     let others: Vec<_> = ahead.asks.iter().filter(|path| **path != gate.path).cloned().collect();
     if !others.is_empty() {
         writeln!(out, "  it is also asked at {}", one_line(&others.join(", ")))?;
-    }
-    if !ahead.then.is_empty() {
-        writeln!(out, "  the rest of the plan:")?;
-        ahead.then.lines().try_for_each(|line| writeln!(out, "  {line}"))?;
     }
     Ok(())
 }

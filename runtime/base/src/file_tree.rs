@@ -7,6 +7,9 @@
 //! synced before it is read. Other file systems than those in [`systems`] promise less: their files are always read,
 //! and a listing names them, because equal times at its end do not prove that nothing changed while a command ran.
 //!
+//! ext4 has a request that exchanges blocks of files and gives them no new time (`EXT4_IOC_MOVE_EXT`). A small tree can
+//! be read in any case: see [`TreeReader::list_reading_small`].
+//!
 //! A listing is a file in the order of the walk, so memory does not grow with the tree.
 
 use std::cmp::Ordering;
@@ -23,10 +26,14 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, fsync, openat, re
 
 use crate::digest::Digest;
 use attributes::digest_attributes;
+use differences::compare_listings;
 use entries::{FoundEntry, TreeEntry};
 use kept::{kept_name, latest_name, remove_oldest};
 
+pub use differences::Differences;
+
 mod attributes;
+mod differences;
 mod entries;
 mod kept;
 mod systems;
@@ -53,9 +60,6 @@ const OF_DIRECTORY: OFlags =
 
 /// Most gaps of one tree that are listed.
 const MAX_GAPS: usize = 20;
-
-/// Most differences that are listed.
-const MAX_NAMED: usize = 10;
 
 /// Reason why a tree has no listing.
 #[derive(Debug, thiserror::Error)]
@@ -95,46 +99,15 @@ pub struct Listing {
     pub bytes: u64,
     /// Parts that no digest covers, as messages.
     pub gaps: Vec<String>,
-    /// True if every file is on a file system where each change gives it another time.
+    /// True if every file is on a file system where each write gives it another time.
     pub keeps_times: bool,
     /// Device and number of the root.
     pub identity: (u64, u64),
+    /// True if a file was not read, because its times were as in the earlier listing.
+    is_by_times: bool,
     records: File,
     /// The directories that were set apart.
     apart: Vec<Record>,
-}
-
-/// Differences between two listings.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Differences {
-    named: Vec<String>,
-    count: usize,
-}
-
-impl Differences {
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    /// The first names, and the number of further ones.
-    #[must_use]
-    pub fn named_changes(&self) -> Vec<String> {
-        let mut lines = self.named.clone();
-        let more = self.count - lines.len();
-        if more > 0 {
-            lines.push(format!("{more} more"));
-        }
-        lines
-    }
-
-    fn add_path(&mut self, path: &[u8], what: &str) {
-        self.count += 1;
-        if self.named.len() < MAX_NAMED {
-            let path = if path.is_empty() { "the root".into() } else { String::from_utf8_lossy(path) };
-            self.named.push(format!("{path} ({what})"));
-        }
-    }
 }
 
 impl TreeReader<'_> {
@@ -152,6 +125,26 @@ impl TreeReader<'_> {
     /// # Errors
     /// As [`Self::list_root`].
     pub fn list_setting_apart(&self, root: &Path, apart: &[&Path]) -> Result<Listing, TreeError> {
+        self.walk_tree(root, apart, true)
+    }
+
+    /// The same, but a tree within the limits `small` is read even if the times of its files are as in an earlier
+    /// listing.
+    ///
+    /// # Errors
+    /// As [`Self::list_root`].
+    pub fn list_reading_small(
+        &self,
+        root: &Path,
+        apart: &[&Path],
+        small: TreeLimits,
+    ) -> Result<Listing, TreeError> {
+        let listing = self.walk_tree(root, apart, true)?;
+        let is_small = listing.files <= small.files && listing.bytes <= small.bytes;
+        if listing.is_by_times && is_small { self.walk_tree(root, apart, false) } else { Ok(listing) }
+    }
+
+    fn walk_tree(&self, root: &Path, apart: &[&Path], by_times: bool) -> Result<Listing, TreeError> {
         let of_path = |path: &Path| {
             let path = path.display().to_string();
             move |source: io::Error| TreeError::Io { path, source }
@@ -168,6 +161,8 @@ impl TreeReader<'_> {
             known: known.map(Records::new),
             next: None,
             is_new: false,
+            by_times,
+            is_by_times: false,
             out: BufWriter::with_capacity(BUFFER, records),
             hasher: BufWriter::with_capacity(BUFFER, blake3::Hasher::new()),
             devices: Vec::new(),
@@ -208,6 +203,7 @@ impl TreeReader<'_> {
             gaps: walk.gaps,
             keeps_times: walk.devices.iter().all(|(_, proves)| *proves),
             identity: file_identity(&stat),
+            is_by_times: walk.is_by_times,
             records,
             apart: walk.apart,
         };
@@ -278,37 +274,6 @@ impl Listing {
     }
 }
 
-/// Compares two listings by their lines, and also by the times of change if `with_times` is true.
-fn compare_listings(before: impl Read, now: impl Read, with_times: bool) -> io::Result<Differences> {
-    let (mut before, mut now) = (Records::new(before), Records::new(now));
-    let (mut old, mut new) = (before.next()?, now.next()?);
-    let mut differences = Differences::default();
-    loop {
-        let order = match (&old, &new) {
-            (None, None) => return Ok(differences),
-            (Some(_), None) => Ordering::Less,
-            (None, Some(_)) => Ordering::Greater,
-            (Some(old), Some(new)) => in_order(old.path(), new.path()),
-        };
-        match (&old, &new, order) {
-            (Some(old), _, Ordering::Less) => differences.add_path(old.path(), "gone"),
-            (_, Some(new), Ordering::Greater) => differences.add_path(new.path(), "new"),
-            (Some(old), Some(new), _) if old.line != new.line => differences.add_path(new.path(), "changed"),
-            (Some(old), Some(new), _) if with_times && old.bare_stamp() != new.bare_stamp() => {
-                let what = if new.line[0] == b'd' { "entries came and went" } else { "written" };
-                differences.add_path(new.path(), what);
-            }
-            _ => {}
-        }
-        if order != Ordering::Greater {
-            old = before.next()?;
-        }
-        if order != Ordering::Less {
-            new = now.next()?;
-        }
-    }
-}
-
 /// One entry: the line that an approval binds, and the stamp that identifies the entry.
 #[derive(Debug, PartialEq, Eq)]
 struct Record {
@@ -371,6 +336,10 @@ struct Walk<'a> {
     next: Option<Record>,
     /// True if this listing differs from the earlier one.
     is_new: bool,
+    /// True if a file whose times are as in the earlier listing need not be read.
+    by_times: bool,
+    /// True if a file was not read.
+    is_by_times: bool,
     out: BufWriter<File>,
     /// Hashes many lines at a time, because a short line costs as much as a whole block.
     hasher: BufWriter<blake3::Hasher>,
@@ -474,22 +443,24 @@ impl Walk<'_> {
             return Err(TreeError::TooLarge { files, bytes });
         }
         let proves = self.device_proves(entry);
-        if let Some(known) = self.take_known(path).map_err(wrong)? {
-            if proves && known.stamp == file_stamp(stat).as_bytes() {
-                return self.write_record(&known).map_err(wrong);
-            }
-            self.is_new = true;
+        let known = self.take_known(path).map_err(wrong)?;
+        let stamp = file_stamp(stat);
+        let has_known_times = known.as_ref().is_some_and(|known| proves && known.stamp == stamp.as_bytes());
+        if let Some(known) = known.as_ref().filter(|_| has_known_times && self.by_times) {
+            self.is_by_times = true;
+            return self.write_record(known).map_err(wrong);
         }
-        match self.read_content(entry) {
+        let record = match self.read_content(entry, has_known_times) {
             Content::Digest { digest, attributes, is_proven, stat } => {
-                let record = make_record(b'f', &stat, Some((digest, is_proven && proves)), attributes, path);
-                self.note_new(&record).map_err(wrong)
+                make_record(b'f', &stat, Some((digest, is_proven && proves)), attributes, path)
             }
             Content::Gap(why) => {
                 self.add_gap(path, &why);
-                self.note_new(&make_record(b'f', stat, None, None, path)).map_err(wrong)
+                make_record(b'f', stat, None, None, path)
             }
-        }
+        };
+        self.is_new |= known.as_ref() != Some(&record);
+        self.write_record(&record).map_err(wrong)
     }
 
     /// Adds a directory. Its attributes are not read again if its times prove that they are the same.
@@ -518,8 +489,8 @@ impl Walk<'_> {
         self.write_record(&record)
     }
 
-    /// Reads a file that does not change meanwhile.
-    fn read_content(&mut self, entry: &TreeEntry) -> Content {
+    /// Reads a file that does not change meanwhile. A file with known times was synced after its last change.
+    fn read_content(&mut self, entry: &TreeEntry, has_known_times: bool) -> Content {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let unreadable = |error: io::Error| Content::Gap(format!("it cannot be read ({error})"));
         let file = match openat(&entry.dir, entry.name(), flags, Mode::empty()) {
@@ -532,7 +503,8 @@ impl Walk<'_> {
                     return Err(io::Error::other("another file took its name"));
                 }
                 let now = since_epoch();
-                if now - change_time(&before) < SYNCED_WITHIN {
+                let is_synced = has_known_times && file_stamp(&before) == file_stamp(&entry.stat);
+                if !is_synced && now - change_time(&before) < SYNCED_WITHIN {
                     self.sync_written(&file, &before, now)?;
                 }
                 let read_from = since_epoch();
@@ -598,12 +570,6 @@ impl Walk<'_> {
         let known = self.take_known(path)?;
         self.is_new |= !known.is_some_and(|known| known.line == record.line && known.stamp == record.stamp);
         self.write_record(&record)
-    }
-
-    /// Adds an entry that differs from the earlier listing.
-    fn note_new(&mut self, record: &Record) -> io::Result<()> {
-        self.is_new = true;
-        self.write_record(record)
     }
 
     fn write_record(&mut self, record: &Record) -> io::Result<()> {

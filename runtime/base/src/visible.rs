@@ -61,8 +61,13 @@ fn is_other_space(c: char) -> bool {
     matches!(c, '\u{a0}' | '\u{1680}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{205f}' | '\u{3000}')
 }
 
+/// Fewest blanks in a row that are shown by their number, because on a screen they look like the end of a line.
+const MANY_BLANKS: usize = 32;
+
+const ORDINARY_BLANKS: [char; 2] = [' ', '\t'];
+
 /// The exact text: `^[` for an escape, `<U+202E>` for a change of direction, `<U+00A0>` for another space than the
-/// ordinary one.
+/// ordinary one, `<40 blanks>` for a long run of ordinary ones.
 #[must_use]
 pub fn exact(text: &str) -> Cow<'_, str> {
     let name = |out: &mut String, c: char| match u32::from(c) {
@@ -70,15 +75,45 @@ pub fn exact(text: &str) -> Cow<'_, str> {
         0x7f => out.push_str("^?"),
         code => out.push_str(&format!("<U+{code:04X}>")),
     };
-    let shown = replace_hidden(text, name);
-    if !shown.contains(is_other_space) {
-        return shown;
+    let mut shown = replace_hidden(text, name);
+    if shown.contains(is_other_space) {
+        let mut out = String::with_capacity(shown.len());
+        for c in shown.chars() {
+            if is_other_space(c) { name(&mut out, c) } else { out.push(c) }
+        }
+        shown = Cow::Owned(out);
     }
-    let mut out = String::with_capacity(shown.len());
-    for c in shown.chars() {
-        if is_other_space(c) { name(&mut out, c) } else { out.push(c) }
+    match shown.split(|c: char| !ORDINARY_BLANKS.contains(&c)).any(|blanks| blanks.len() >= MANY_BLANKS) {
+        true => Cow::Owned(count_blanks(&shown)),
+        false => shown,
     }
-    Cow::Owned(out)
+}
+
+/// The text with the number of blanks for each long run of them.
+fn count_blanks(text: &str) -> String {
+    let (mut out, mut rest) = (String::with_capacity(text.len()), text);
+    while !rest.is_empty() {
+        let after = rest.trim_start_matches(ORDINARY_BLANKS);
+        let (blanks, _) = rest.split_at(rest.len() - after.len());
+        match blanks.len() < MANY_BLANKS {
+            true => out.push_str(blanks),
+            false => out.push_str(&format!("<{} blanks>", blanks.len())),
+        }
+        let (word, more) = after.split_at(after.find(ORDINARY_BLANKS).unwrap_or(after.len()));
+        out.push_str(word);
+        rest = more;
+    }
+    out
+}
+
+/// Prefix of each line that quotes a text of others.
+pub const BAR: &str = "│ ";
+
+/// The text with a bar before each line except the first, as far to the right as the first line.
+#[must_use]
+pub fn bar_further_lines(text: &str) -> String {
+    let indent = text.len() - text.trim_start_matches(' ').len();
+    text.replace('\n', &format!("\n{}{BAR}", " ".repeat(indent)))
 }
 
 /// The text without characters that control the terminal, change the direction of writing or are invisible. It comes
@@ -114,5 +149,24 @@ mod tests {
         // Prose may have other spaces; in a command they only look like two arguments.
         assert_eq!(exact("rm a\u{a0}b\u{3000}c\u{200b}"), "rm a<U+00A0>b<U+3000>c<U+200B>");
         assert_eq!(harmless("10\u{a0}km"), "10\u{a0}km");
+    }
+
+    #[test]
+    fn many_blanks_are_counted() {
+        let blanks = |count: usize| " ".repeat(count);
+        let fine = format!("a{}b\n{}\tc", blanks(31), blanks(30));
+        assert_eq!(exact(&fine), fine);
+        assert_eq!(exact(&format!("a{}b c", blanks(3000))), "a<3000 blanks>b c");
+        assert_eq!(
+            exact(&format!("{}\t\n{}a\u{a0}", blanks(31), blanks(32))),
+            "<32 blanks>\n<32 blanks>a<U+00A0>"
+        );
+        assert_eq!(exact(&" \t".repeat(20)), "<40 blanks>");
+    }
+
+    #[test]
+    fn further_lines_have_a_bar() {
+        assert_eq!(bar_further_lines("   run: a\n4. b\n"), "   run: a\n   │ 4. b\n   │ ");
+        assert_eq!(bar_further_lines("a"), "a");
     }
 }

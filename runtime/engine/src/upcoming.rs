@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::path::StepPath;
+use lobster_base::visible::bar_further_lines;
 use lobster_language::dry_run;
 use lobster_language::plan::Plan;
 use lobster_stage::Registry;
@@ -19,7 +20,8 @@ pub fn plan_after(registry: &Registry, plan: &Plan, args: &Map<String, Value>, p
             let done = path.trim_start_matches('|').split(['.', '!']).next();
             let done = done.and_then(|number| number.parse::<usize>().ok()).unwrap_or(0);
             let rest = pipeline.stages.iter().enumerate().skip(done + 1);
-            rest.map(|(index, stage)| format!("  {}. {}\n", index + 1, stage.raw)).collect()
+            let lines = rest.map(|(index, stage)| format!("  {}. {}", index + 1, stage.raw));
+            lines.flat_map(|line| [bar_further_lines(&line), "\n".to_owned()]).collect()
         }
     }
 }

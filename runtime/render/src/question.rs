@@ -10,7 +10,7 @@ use lobster_runtime::engine::{AT_ONCE, Fact, QuestionKind, QuestionView, Weight}
 use lobster_runtime::figures::{count_noun, format_count};
 use lobster_runtime::json;
 use lobster_runtime::text::{Count, prefix};
-use lobster_runtime::visible::{harmless, one_line};
+use lobster_runtime::visible::{BAR, harmless, one_line};
 use serde_json::Value;
 
 use self::items::Layout;
@@ -18,10 +18,6 @@ use crate::text::{cut, display_width, exact, pad, wrap};
 
 /// Indentation of everything except the prompt.
 const INDENT: usize = 2;
-
-/// Prefix of each line that quotes data, a preview or a plan. A quoted text cannot leave it and look
-/// like one of lobster's own facts.
-const BAR: &str = "│ ";
 
 /// The assumed size of a screen of unknown size.
 const USUAL: (usize, usize) = (80, 24);
@@ -362,21 +358,40 @@ fn fact_lines(fact: &Fact, label: usize, paper: &Paper<'_>) -> Block {
     Block { least, lines, missing: Box::new(missing), rank }
 }
 
+/// The steps of a plan below `head`, if there are any. Every line has a bar. A second bar, below the first line, is
+/// before all other lines of a text, which otherwise could look like a step.
+pub fn plan_lines<'l>(head: &str, plan: impl Iterator<Item = &'l str>, paper: &Paper<'_>) -> Vec<String> {
+    let mut lines = Vec::new();
+    for line in plan {
+        // The dry run indents its lines about a step.
+        let line = line.strip_prefix("  ").unwrap_or(line);
+        let text = line.trim_start_matches(' ');
+        let indent = " ".repeat(line.len() - text.len());
+        let (is_further, text) = text.strip_prefix(BAR).map_or((false, text), |text| (true, text));
+        let text = exact(text);
+        let least = LEAST_COLUMNS / 2;
+        let room = paper.quoted_room().saturating_sub(indent.len()).max(least + display_width(BAR));
+        let mut parts = if is_further { Vec::new() } else { wrap(&text, room) };
+        if parts.len() != 1 {
+            parts = wrap(&text, room - display_width(BAR));
+        }
+        for (index, part) in parts.iter().enumerate() {
+            let bar = if is_further || index > 0 { paper.paint(DIM, BAR) } else { String::new() };
+            lines.push(paper.quote_line(&format!("{indent}{bar}{part}")));
+        }
+    }
+    if !lines.is_empty() {
+        lines.insert(0, paper.paint(DIM, &indent_line(&cut(head, paper.indented_room()))));
+    }
+    lines
+}
+
 /// The next steps of the plan.
 fn upcoming_steps(view: &QuestionView, paper: &Paper<'_>) -> Vec<Block> {
     if view.then.is_empty() {
         return Vec::new();
     }
-    let head = paper.paint(DIM, &indent_line(&cut("then, as the plan stands:", paper.indented_room())));
-    let mut lines = vec![head];
-    for line in &view.then {
-        // The dry run indents its lines about a step.
-        let line = line.strip_prefix("  ").unwrap_or(line);
-        let own = line.len() - line.trim_start().len();
-        let room = paper.quoted_room().saturating_sub(own).max(LEAST_COLUMNS / 2);
-        let shown = wrap(&exact(line.trim_start()), room);
-        lines.extend(shown.iter().map(|line| paper.quote_line(&format!("{}{line}", " ".repeat(own)))));
-    }
+    let lines = plan_lines("then, as the plan stands:", view.then.iter().map(String::as_str), paper);
     let gap = Block { rank: PLAN, ..Block::fixed_lines(vec![String::new()]) };
     vec![gap, Block::text_lines(lines, 5, PLAN, "plan", paper)]
 }
@@ -504,6 +519,23 @@ mod tests {
             let shown = clipped_text(&view, 8 << 10, "all");
             assert_eq!(shows_commands(&view, &shown), is_shown, "{shown}");
         }
+    }
+
+    #[test]
+    fn only_the_first_line_of_a_text_is_in_the_column_of_a_step() {
+        let text = format!("     run: {}4. c  [no-op]", "x ".repeat(30));
+        let plan = ["  3. b  [shell]", text.as_str(), "     │ 4. c  [no-op]", "     │ ", "     │   end"];
+        for columns in [20, 40, 80] {
+            let paper = plain_paper(columns, 24);
+            let lines = plan_lines("then:", plan.into_iter(), &paper);
+            let starts = |start: &str| lines.iter().filter(|line| line.starts_with(start)).count();
+            assert_eq!((lines[0].as_str(), starts("  │ ")), ("  then:", lines.len() - 1), "{lines:#?}");
+            // The step, its field, and all other lines with a second bar.
+            assert_eq!((starts("  │ 3. b"), starts("  │    run: x")), (1, 1), "{lines:#?}");
+            assert_eq!(starts("  │    │"), lines.len() - 3, "{lines:#?}");
+            assert!(lines.iter().all(|line| display_width(line) <= columns), "{lines:#?}");
+        }
+        assert_eq!(plan_lines("then:", [].into_iter(), &plain_paper(80, 24)), [""; 0]);
     }
 
     #[test]

@@ -192,6 +192,36 @@ fn what_has_not_changed_is_not_read_again() {
     assert_eq!(place.list_root().digest, before.digest);
 }
 
+/// An exchange of blocks, which keeps the times of a file, is found only by reading it.
+#[test]
+fn a_small_tree_is_read_even_if_no_time_changed() {
+    let place = Place::new();
+    settle();
+    let before = place.list_root();
+    let reader =
+        TreeReader { kept_in: place.state.path(), keeps: true, limits: LIMITS, leaves_out: &|_| false };
+    // The earlier listing has other bytes for a file with the same times.
+    let latest = place.state.path().join(latest_name(&place.root()));
+    let text = fs::read(&latest).unwrap();
+    let (was, other) = (Digest::of_bytes(b"sub/b").to_string(), Digest::of_bytes(b"remembered").to_string());
+    let at = text.windows(64).position(|part| part == was.as_bytes()).unwrap();
+    fs::write(&latest, [&text[..at], other.as_bytes(), &text[at + 64..]].concat()).unwrap();
+    let proves = keeps_times(&place.root());
+    for small in [TreeLimits { files: 6, bytes: 38 }, TreeLimits { files: 7, bytes: 37 }] {
+        let listing = reader.list_reading_small(&place.root(), &[], small).unwrap();
+        assert_eq!(listing.digest != before.digest, proves);
+    }
+    let earlier = place.list_root();
+    let small = TreeLimits { files: 7, bytes: 38 };
+    let now = reader.list_reading_small(&place.root(), &[], small).unwrap();
+    assert_eq!(now.digest, before.digest);
+    // The end of a command is compared by bytes and times.
+    let changes = earlier.changes_until(&now).unwrap().named_changes();
+    assert_eq!(changes, if proves { vec!["sub/b (changed)"] } else { Vec::new() });
+    // It is the latest listing now.
+    assert_eq!(place.list_root().digest, before.digest);
+}
+
 #[test]
 fn what_changes_and_is_put_back_meanwhile_is_found() {
     let place = Place::new();

@@ -23,7 +23,11 @@ use super::own_places::kept_from_steps;
 /// Largest tree that one approval binds; a larger tree is a gap.
 const LIMITS: TreeLimits = TreeLimits { files: 200_000, bytes: 4 << 30 };
 
-/// The gap of a tree on a file system such as tmpfs.
+/// Largest tree whose files are read at each comparison. Larger trees are compared by the times of their files, which a
+/// process that exchanges blocks of files on ext4 does not change.
+const ALWAYS_READ: TreeLimits = TreeLimits { files: 2_000, bytes: 64 << 20 };
+
+/// The gap of a tree on a file system such as tmpfs, or on a loop device.
 const NO_TIMES: &str =
     "its file system, or one in it, does not show every change of a file while the command runs";
 
@@ -148,7 +152,7 @@ impl Trees {
             TreeReader { kept_in: &self.kept_in, keeps: self.keeps, limits, leaves_out: &leaves_out };
         let apart: Vec<&Path> =
             self.placeholders.iter().filter_map(|path| path.strip_prefix(root).ok()).collect();
-        reader.list_setting_apart(root, &apart)
+        reader.list_reading_small(root, &apart, ALWAYS_READ)
     }
 
     /// True for the copies of approved files, which lobster makes in its state directory between a question and a start.
@@ -241,7 +245,7 @@ impl Trees {
     /// Adds to the statement of a step that ended: the trees that stayed as approved, and the changes during the step,
     /// by the step itself where it may write, or by others.
     ///
-    /// The placeholders around the process still exist, so equal times prove that nothing changed.
+    /// The placeholders around the process still exist, so equal times prove that nothing was written.
     pub(super) fn judge_end(&self, confinement: &Confinement, statement: &mut serde_json::Value) {
         if !matches!(confinement, Confinement::Jail(_)) {
             return;

@@ -14,9 +14,9 @@ const UNKNOWN: &str = "  [output unknown at plan time]";
 const DEFERRED: &str = "[command validation deferred — stage name depends on step output]";
 const SKIPPED: &str = "[skipped — condition: false]";
 
-/// Writes one line. Writing to a `String` cannot fail.
+/// Adds one line of the plan. A text in it may have several lines.
 macro_rules! line {
-    ($out:expr, $($arg:tt)*) => {{ let _ = writeln!($out, $($arg)*); }};
+    ($out:expr, $($arg:tt)*) => { $out.push(format!($($arg)*)) };
 }
 
 /// Contents of a sub-workflow on one line.
@@ -40,7 +40,12 @@ pub(super) fn summarize_contents(child: &Workflow) -> String {
 }
 
 impl Planner<'_> {
-    pub(super) fn top_step(&mut self, number: usize, step: &Step, out: &mut String) -> Result<(), PlanError> {
+    pub(super) fn top_step(
+        &mut self,
+        number: usize,
+        step: &Step,
+        out: &mut Vec<String>,
+    ) -> Result<(), PlanError> {
         let skipped_need = self.skipped_need(step);
         let runs = if skipped_need.is_some() { Some(false) } else { self.will_run(step)? };
         if runs == Some(false) {
@@ -62,7 +67,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    fn write_details(&mut self, step: &Step, out: &mut String) -> Result<(), PlanError> {
+    fn write_details(&mut self, step: &Step, out: &mut Vec<String>) -> Result<(), PlanError> {
         let indent = "     ";
         match &step.work {
             Work::Nothing => {}
@@ -155,7 +160,7 @@ impl Planner<'_> {
         step: &Step,
         place: PipelinePosition<'_>,
         indent: &str,
-        out: &mut String,
+        out: &mut Vec<String>,
     ) -> Result<(), PlanError> {
         match &step.work {
             Work::Pipeline(text) => {
@@ -204,7 +209,7 @@ impl Planner<'_> {
     }
 
     /// Cases of a switch; only the chosen one, if arguments alone decide it.
-    fn write_cases(&mut self, step: &Step, indent: &str, out: &mut String) -> Result<(), PlanError> {
+    fn write_cases(&mut self, step: &Step, indent: &str, out: &mut Vec<String>) -> Result<(), PlanError> {
         let Work::Switch { on, cases, default } = &step.work else { return Ok(()) };
         let value = self.fill_known(on);
         let is_known = template::is_constant(&value);
@@ -225,7 +230,7 @@ impl Planner<'_> {
         steps: &[Step],
         skipped: bool,
         (of, indent): (&Step, &str),
-        out: &mut String,
+        out: &mut Vec<String>,
     ) -> Result<(), PlanError> {
         match (skipped, steps.is_empty()) {
             (true, _) => line!(out, "{indent}{name}:  [skipped]"),
@@ -239,7 +244,7 @@ impl Planner<'_> {
     }
 
     /// Fields of a step besides its work.
-    fn write_settings(&self, step: &Step, indent: &str, out: &mut String) -> Result<(), PlanError> {
+    fn write_settings(&self, step: &Step, indent: &str, out: &mut Vec<String>) -> Result<(), PlanError> {
         if let Stdin::Text(text) = &step.stdin {
             let shown = self.fill_known(text);
             if let Some(reference) = self.only_reference(text, &format!("Workflow step {} stdin", step.id))? {
@@ -293,7 +298,7 @@ impl Planner<'_> {
         id: &str,
         branches: &[Step],
         indent: &str,
-        out: &mut String,
+        out: &mut Vec<String>,
     ) -> Result<(), PlanError> {
         for branch in branches {
             let runs = self.will_run(branch)?;
@@ -326,7 +331,7 @@ impl Planner<'_> {
         variables: &[&String],
         steps: &[Step],
         indent: &str,
-        out: &mut String,
+        out: &mut Vec<String>,
     ) -> Result<(), PlanError> {
         let outside = self.known.clone();
         self.known.extend(variables.iter().map(|name| ((*name).clone(), Expectation::Variable)));
@@ -356,7 +361,7 @@ impl Planner<'_> {
         step: &Step,
         place: PipelinePosition<'_>,
         indent: &str,
-        out: &mut String,
+        out: &mut Vec<String>,
     ) -> Result<(), PlanError> {
         match &step.work {
             Work::Parallel { branches, .. } => self.write_branches(&step.id, branches, indent, out)?,

@@ -10,6 +10,7 @@ mod tests;
 
 use std::collections::{HashMap, HashSet};
 
+use lobster_base::visible::bar_further_lines;
 use serde_json::{Map, Value};
 
 use super::condition::Fact;
@@ -43,13 +44,19 @@ pub fn dry_run(
         out.push_str(&format!("  at most {concurrency} at once\n\n"));
     }
     let mut planner = Planner { workflow, args, commands, known: HashMap::new(), ended: HashSet::new() };
+    let mut lines = Vec::new();
     for (number, index) in workflow.execution_order().into_iter().enumerate() {
-        planner.top_step(number + 1, &workflow.steps[index], &mut out)?;
+        planner.top_step(number + 1, &workflow.steps[index], &mut lines)?;
+    }
+    for line in lines {
+        out.push_str(&line);
+        out.push('\n');
     }
     Ok(out)
 }
 
-/// Part of the plan after the top-level step `done`, without the heading.
+/// Part of the plan after the top-level step `done`, without the heading. Further lines of a text have a bar, so that
+/// they cannot look like steps.
 ///
 /// # Errors
 /// As [`dry_run`].
@@ -60,17 +67,17 @@ pub fn remaining_plan(
     done: &str,
 ) -> Result<String, PlanError> {
     let mut planner = Planner { workflow, args, commands, known: HashMap::new(), ended: HashSet::new() };
-    let mut out = String::new();
+    let mut lines = Vec::new();
     for (number, index) in workflow.execution_order().into_iter().enumerate() {
         let step = &workflow.steps[index];
-        planner.top_step(number + 1, step, &mut out)?;
+        planner.top_step(number + 1, step, &mut lines)?;
         if step.id == done {
-            out.clear();
+            lines.clear();
             // The result of `done` itself is not known yet.
             planner.ended = planner.known.keys().filter(|id| *id != done).cloned().collect();
         }
     }
-    Ok(out)
+    Ok(lines.iter().flat_map(|line| [bar_further_lines(line), "\n".to_owned()]).collect())
 }
 
 /// Expected outcome of a step.

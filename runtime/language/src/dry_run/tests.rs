@@ -97,6 +97,20 @@ fn every_kind_of_step_is_described() {
 }
 
 #[test]
+fn further_lines_of_a_text_have_a_bar_after_a_question() {
+    let steps = "  - {id: ask, approval: ok?}\n  - {id: b, run: \"true\\n  3. c  [no-op]\"}\n  \
+                 - {id: l, for_each: $b.json, steps: [{id: s, run: \"a\\n1. t\"}]}\n";
+    let workflow = workflow(&[("/t", &format!("steps:\n{steps}"))]);
+    let rest = remaining_plan(&workflow, &Map::new(), &|_| true, "ask").unwrap();
+    let expected = "  2. b  [shell]\n     run: true\n     │   3. c  [no-op]\n  3. l  [for_each]\n";
+    assert!(rest.starts_with(expected), "{rest}");
+    assert!(rest.ends_with("\n       1. s  [shell] run: a\n       │ 1. t\n"), "{rest}");
+    // A dry run has the text as it is.
+    let whole = plan(steps).unwrap();
+    assert!(whole.contains("     run: true\n  3. c  [no-op]\n  3. l  [for_each]\n"), "{whole}");
+}
+
+#[test]
 fn one_step_is_singular() {
     assert_eq!(
         plan("- {id: a, run: echo}").as_deref(),

@@ -127,6 +127,9 @@ const CREATING: [libc::c_int; 2] = [libc::O_CREAT, libc::O_TMPFILE & !libc::O_DI
 /// The C library lists it only for some architectures; the number is the same on all of ours.
 const SYS_FCHMODAT2: libc::c_long = 452;
 
+/// Exchanges blocks of two files on ext4, and gives neither another time of change.
+const EXT4_IOC_MOVE_EXT: u64 = 0xc028_660f;
+
 /// First system call that has not been reviewed for lobster; calls up to `removexattrat` (466, Linux 6.13)
 /// have been. Later calls have the same numbers on all our architectures.
 const FIRST_UNKNOWN: u32 = 467;
@@ -196,12 +199,12 @@ fn refusing_filter(sockets: Sockets) -> Result<BpfProgram, seccompiler::BackendE
     let lease = condition(1, Eq, u64::from(libc::F_SETLEASE.unsigned_abs()))?;
     rules.insert(libc::SYS_fcntl, vec![SeccompRule::new(vec![lease])?]);
 
-    // Pushes input into a terminal that a person will use later.
-    let requests: [libc::Ioctl; 2] = [libc::TIOCSTI, libc::TIOCLINUX];
+    // The first two push input into a terminal that a person will use later.
     #[allow(clippy::unnecessary_cast, reason = "musl has another type of requests")]
+    let requests = [libc::TIOCSTI as u64, libc::TIOCLINUX as u64, EXT4_IOC_MOVE_EXT];
     let ioctls = requests
         .iter()
-        .map(|request| SeccompRule::new(vec![condition(1, Eq, *request as u64)?]))
+        .map(|request| SeccompRule::new(vec![condition(1, Eq, *request)?]))
         .collect::<Result<_, _>>()?;
     rules.insert(libc::SYS_ioctl, ioctls);
 

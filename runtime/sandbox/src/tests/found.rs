@@ -256,6 +256,22 @@ fn modes_that_give_rights_are_refused() {
     );
 }
 
+/// The request of ext4 that changes the bytes of a file and none of its times.
+#[test]
+fn blocks_of_files_cannot_be_exchanged() {
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let script = "import fcntl, termios\n\
+        f = open('f', 'w+')\n\
+        for request in 0xc028660f, termios.TCGETS:\n\
+        \x20try: fcntl.ioctl(f, request, bytearray(64)); print('done')\n\
+        \x20except OSError as e: print(e.strerror)\n";
+    let mut request = jailed("", jail(dir.path()));
+    request.argv = ["/usr/bin/python3", "-c", script].map(OsString::from).to_vec();
+    request.cwd = dir.path().to_owned();
+    let (_, out, err) = run(&request).unwrap();
+    assert_eq!(out, "Operation not permitted\nInappropriate ioctl for device\n", "{err}");
+}
+
 #[test]
 fn what_is_added_is_bounded_in_all() {
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
