@@ -281,7 +281,7 @@ fn an_agents_shell_gives_itself_no_rights() {
     for words in tokens.iter().chain(&links).chain(&trusts) {
         let refused = marked(words);
         assert_eq!((refused.code(), refused.stdout.as_str()), (1, ""), "{words:?}: {refused:?}");
-        assert!(refused.error().contains("only a person may"), "{refused:?}");
+        assert!(refused.stderr.contains("only a person may"), "{refused:?}");
     }
     for words in [token("viewer").to_vec(), [&token("operator")[..], &["--agent"]].concat()] {
         assert_eq!(marked(&words).code(), 0, "{words:?}");
