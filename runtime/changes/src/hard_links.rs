@@ -117,7 +117,7 @@ fn an_undo_right_after_a_commit_always_succeeds() {
         }
         let original = read_tree(&root);
         // A file from the same instant is treated as edited.
-        std::thread::sleep(std::time::Duration::from_millis(5));
+        std::thread::sleep(std::time::Duration::from_millis(15));
         let scratch = tempfile::tempdir().unwrap();
         let layer = Layer::new(&root, scratch.path().join("layer")).unwrap();
         let overlay = Overlay { lower: root.clone(), upper: layer.upper_dir() };
