@@ -23,7 +23,7 @@ pub struct HeldRoot {
 }
 
 /// Device and inode, which identify a file for as long as a process has it open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileId {
     pub(super) device: u64,
     pub(super) inode: u64,

@@ -5,8 +5,6 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use super::{Enforcement, Missing};
 use lobster_base::variable_name::BadVariableName;
 
@@ -45,7 +43,7 @@ impl fmt::Display for Stream {
 }
 
 /// How the main process ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitStatus {
     /// It exited with this code, 0 to 255.
     Code(i32),

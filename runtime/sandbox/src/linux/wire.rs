@@ -3,12 +3,9 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
 use super::super::opened_roots::FileId;
 use super::super::{ExitStatus, HostPort, JailSpec, Net, ProcessLimits, SpawnRequest, proxy};
@@ -16,7 +13,7 @@ use super::mechanisms::{Wall, Walls};
 use super::sweep::SweptProcess;
 
 /// A job, as read by the supervisor.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Job {
     pub(super) argv: Vec<Vec<u8>>,
     /// `NAME=value` each.
@@ -33,7 +30,7 @@ pub(super) struct Job {
 }
 
 /// Way by which the step enters its control groups, with the descriptors that come with the job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Groups {
     /// It has no control groups.
     None,
@@ -43,39 +40,31 @@ pub(super) enum Groups {
     Tasks,
 }
 
+const GROUPS: [Groups; 3] = [Groups::None, Groups::Directory, Groups::Tasks];
+
 /// The confinement of a job, as the supervisor builds it. The namespaces are
 /// made by the helper before the job is read.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Confined {
     pub(super) landlock: bool,
     pub(super) seccomp: bool,
     /// True if it may make unix sockets.
     pub(super) unix: bool,
     /// See [`JailSpec::system`].
-    #[serde(with = "paths")]
     pub(super) system: Vec<PathBuf>,
-    #[serde(with = "paths")]
     pub(super) read: Vec<PathBuf>,
-    #[serde(with = "paths")]
     pub(super) write: Vec<PathBuf>,
-    #[serde(with = "paths")]
     pub(super) own: Vec<PathBuf>,
     pub(super) held: Vec<Held>,
-    #[serde(with = "paths")]
     pub(super) deny: Vec<PathBuf>,
-    #[serde(with = "paths")]
     pub(super) protect: Vec<PathBuf>,
     /// See [`super::super::Replaced`].
-    #[serde(with = "paths")]
     pub(super) replaced: Vec<PathBuf>,
     /// Copies for the paths of `replaced`, in the same order.
-    #[serde(with = "paths")]
     pub(super) copies: Vec<PathBuf>,
     /// See [`super::super::Overlay`]: root, lower layer, upper and work directory and copy of each, one after
     /// the other. A missing path is empty.
-    #[serde(with = "paths")]
     layers: Vec<PathBuf>,
-    #[serde(with = "paths")]
     pub(super) private: Vec<PathBuf>,
     pub(super) private_size: u64,
     pub(super) network: Network,
@@ -102,14 +91,14 @@ pub(super) struct WireLayer<'c> {
 }
 
 /// A path and the file that must be there, because the policy judged it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Held {
-    pub(super) path: OsString,
+    pub(super) path: PathBuf,
     pub(super) id: FileId,
 }
 
 /// Network of the step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Network {
     None,
     Proxy,
@@ -117,6 +106,8 @@ pub(super) enum Network {
     /// Made by another supervisor and shared.
     Shared,
 }
+
+const NETWORKS: [Network; 4] = [Network::None, Network::Proxy, Network::Host, Network::Shared];
 
 impl Confined {
     fn new(spec: &JailSpec, found: &SweptProcess, limits: &ProcessLimits, walls: &Walls) -> Self {
@@ -129,8 +120,10 @@ impl Confined {
             read: spec.read.iter().chain(&spec.unix).cloned().collect(),
             write: spec.write.clone(),
             own: spec.own.clone(),
-            held: (spec.held.iter())
-                .map(|held| Held { path: held.path().into(), id: held.file_id() })
+            held: spec
+                .held
+                .iter()
+                .map(|held| Held { path: held.path().to_owned(), id: held.file_id() })
                 .collect(),
             deny: spec.deny.iter().chain(&found.deny).cloned().collect(),
             protect: spec.protect.iter().chain(&found.protect).chain(stand_ins).cloned().collect(),
@@ -193,6 +186,72 @@ impl Confined {
     pub(super) fn layer_over(&self, path: &Path) -> Option<WireLayer<'_>> {
         self.all_layers().find(|layer| path.starts_with(layer.root))
     }
+
+    fn encode(&self, out: &mut Writer) {
+        out.write_number(u64::from(self.landlock));
+        out.write_number(u64::from(self.seccomp));
+        out.write_number(u64::from(self.unix));
+        let first = [&self.read, &self.write, &self.own, &self.deny, &self.protect];
+        let later = [&self.replaced, &self.copies, &self.layers, &self.private, &self.system];
+        for paths in first.into_iter().chain(later) {
+            out.write_list(paths.iter().map(|path| path.as_os_str().as_bytes()));
+        }
+        out.write_number(self.held.len() as u64);
+        for Held { path, id } in &self.held {
+            out.write_bytes(path.as_os_str().as_bytes());
+            out.write_number(id.device);
+            out.write_number(id.inode);
+        }
+        out.write_number(self.private_size);
+        out.write_number(self.network as u64);
+        out.write_list(self.hosts.iter().map(ToString::to_string));
+        out.write_number(u64::from(self.upstream));
+        for ports in [&self.listen, &self.connect] {
+            out.write_number(ports.len() as u64);
+            for port in ports {
+                out.write_number(u64::from(*port));
+            }
+        }
+        out.write_number(self.processes.unwrap_or(u64::MAX));
+    }
+
+    fn decode(from: &mut Reader<'_>) -> io::Result<Self> {
+        let paths = |from: &mut Reader<'_>| -> io::Result<Vec<PathBuf>> {
+            Ok(from.read_list()?.into_iter().map(|path| PathBuf::from(OsString::from_vec(path))).collect())
+        };
+        Ok(Self {
+            landlock: from.read_number()? != 0,
+            seccomp: from.read_number()? != 0,
+            unix: from.read_number()? != 0,
+            read: paths(from)?,
+            write: paths(from)?,
+            own: paths(from)?,
+            deny: paths(from)?,
+            protect: paths(from)?,
+            replaced: paths(from)?,
+            copies: paths(from)?,
+            layers: paths(from)?,
+            private: paths(from)?,
+            system: paths(from)?,
+            held: (0..from.read_number()?)
+                .map(|_| {
+                    let path = PathBuf::from(OsString::from_vec(from.read_bytes()?));
+                    let (device, inode) = (from.read_number()?, from.read_number()?);
+                    Ok(Held { path, id: FileId { device, inode } })
+                })
+                .collect::<io::Result<_>>()?,
+            private_size: from.read_number()?,
+            network: *NETWORKS.get(usize::from(from.read_byte()?)).ok_or_else(malformed_message)?,
+            hosts: (from.read_list()?.into_iter())
+                .map(|host| HostPort::parse(&String::from_utf8(host).ok()?))
+                .collect::<Option<_>>()
+                .ok_or_else(malformed_message)?,
+            upstream: from.read_number()? != 0,
+            listen: from.read_ports()?,
+            connect: from.read_ports()?,
+            processes: Some(from.read_number()?).filter(|processes| *processes < u64::MAX),
+        })
+    }
 }
 
 impl Job {
@@ -218,11 +277,39 @@ impl Job {
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {
-        encode_message(self)
+        let mut out = Writer::default();
+        out.write_list(self.argv.iter());
+        out.write_list(self.env.iter());
+        out.write_bytes(&self.cwd);
+        out.write_duration(self.linger);
+        out.write_number(self.limits.len() as u64);
+        for (number, value) in &self.limits {
+            out.write_number(u64::from(*number));
+            out.write_number(*value);
+        }
+        out.write_number(u64::from(self.confined.is_some()));
+        if let Some(confined) = &self.confined {
+            confined.encode(&mut out);
+        }
+        out.write_number(self.groups as u64);
+        out.write_number(self.disk.unwrap_or(u64::MAX));
+        out.0
     }
 
     pub(super) fn decode(bytes: &[u8]) -> io::Result<Self> {
-        decode_message(bytes)
+        let mut from = Reader(bytes);
+        Ok(Self {
+            argv: from.read_list()?,
+            env: from.read_list()?,
+            cwd: from.read_bytes()?,
+            linger: from.read_duration()?,
+            limits: (0..from.read_number()?)
+                .map(|_| Ok((from.read_byte()?, from.read_number()?)))
+                .collect::<io::Result<_>>()?,
+            confined: if from.read_number()? == 0 { None } else { Some(Confined::decode(&mut from)?) },
+            groups: *GROUPS.get(usize::from(from.read_byte()?)).ok_or_else(malformed_message)?,
+            disk: Some(from.read_number()?).filter(|disk| *disk < u64::MAX),
+        })
     }
 }
 
@@ -264,7 +351,7 @@ impl Order {
 }
 
 /// Stage at which the start of a step failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// Reading the job, forking, setting up descriptors.
     Setup,
@@ -292,8 +379,23 @@ pub(super) enum Stage {
     Layer,
 }
 
+const STAGES: [Stage; 12] = [
+    Stage::Setup,
+    Stage::Cwd,
+    Stage::Limit,
+    Stage::Exec,
+    Stage::Interpreter,
+    Stage::Root,
+    Stage::Namespaces,
+    Stage::Landlock,
+    Stage::Seccomp,
+    Stage::ProcessNumbers,
+    Stage::ControlGroup,
+    Stage::Layer,
+];
+
 /// Final report about a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Report {
     pub(super) status: ExitStatus,
     pub(super) cpu: Duration,
@@ -306,7 +408,7 @@ pub(super) struct Report {
 }
 
 /// A message from a supervisor to lobster.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum News {
     /// The step did not start. Written by the step process itself, until its `execve`.
     Failed { stage: Stage, errno: i32, detail: String },
@@ -325,37 +427,127 @@ pub(super) enum News {
 
 impl News {
     pub(super) fn encode(&self) -> Vec<u8> {
-        encode_message(self)
+        let mut out = Writer::default();
+        match self {
+            Self::Failed { stage, errno, detail } => {
+                out.write_number(0);
+                out.write_number(*stage as u64);
+                out.write_number(u64::from(errno.unsigned_abs()));
+                out.write_bytes(detail.as_bytes());
+            }
+            Self::MainExited => out.write_number(1),
+            Self::Listening => out.write_number(3),
+            Self::DiskFull => out.write_number(4),
+            Self::Network => out.write_number(5),
+            Self::Over(report) => {
+                out.write_number(2);
+                let (kind, value) = match report.status {
+                    ExitStatus::Code(code) => (0, code),
+                    ExitStatus::Signal(signal) => (1, signal),
+                };
+                out.write_number(kind);
+                out.write_number(u64::from(value.unsigned_abs()));
+                out.write_duration(report.cpu);
+                out.write_number(report.max_rss);
+                out.write_number(report.survivors);
+                out.write_number(u64::from(report.reusable));
+            }
+        }
+        out.0
     }
 
     pub(super) fn decode(bytes: &[u8]) -> io::Result<Self> {
-        decode_message(bytes)
+        let mut from = Reader(bytes);
+        Ok(match from.read_number()? {
+            0 => Self::Failed {
+                stage: *STAGES.get(usize::from(from.read_byte()?)).ok_or_else(malformed_message)?,
+                errno: from.read_int()?,
+                detail: String::from_utf8_lossy(&from.read_bytes()?).into_owned(),
+            },
+            1 => Self::MainExited,
+            3 => Self::Listening,
+            4 => Self::DiskFull,
+            5 => Self::Network,
+            2 => Self::Over(Report {
+                status: match (from.read_number()?, from.read_int()?) {
+                    (0, code) => ExitStatus::Code(code),
+                    (_, signal) => ExitStatus::Signal(signal),
+                },
+                cpu: from.read_duration()?,
+                max_rss: from.read_number()?,
+                survivors: from.read_number()?,
+                reusable: from.read_number()? != 0,
+            }),
+            _ => return Err(malformed_message()),
+        })
     }
 }
 
-/// Everything in a message has a form in JSON. The receiver would refuse an empty one.
-fn encode_message(message: &impl Serialize) -> Vec<u8> {
-    serde_json::to_vec(message).unwrap_or_default()
+fn malformed_message() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "malformed message between lobster and its sandbox helper")
 }
 
-fn decode_message<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
-    let malformed = "malformed message between lobster and its sandbox helper";
-    serde_json::from_slice(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, malformed))
-}
+#[derive(Default)]
+struct Writer(Vec<u8>);
 
-/// Paths as the bytes that they are: they need not be text.
-mod paths {
-    use std::ffi::OsString;
-    use std::path::PathBuf;
-
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(paths: &[PathBuf], to: S) -> Result<S::Ok, S::Error> {
-        to.collect_seq(paths.iter().map(|path| path.as_os_str()))
+impl Writer {
+    fn write_number(&mut self, value: u64) {
+        self.0.extend_from_slice(&value.to_ne_bytes());
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PathBuf>, D::Error> {
-        Ok(Vec::<OsString>::deserialize(from)?.into_iter().map(PathBuf::from).collect())
+    fn write_duration(&mut self, value: Duration) {
+        self.write_number(u64::try_from(value.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    fn write_bytes(&mut self, value: &[u8]) {
+        self.write_number(value.len() as u64);
+        self.0.extend_from_slice(value);
+    }
+
+    fn write_list<T: AsRef<[u8]>>(&mut self, values: impl ExactSizeIterator<Item = T>) {
+        self.write_number(values.len() as u64);
+        for value in values {
+            self.write_bytes(value.as_ref());
+        }
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn read_number(&mut self) -> io::Result<u64> {
+        let (head, rest) = self.0.split_first_chunk().ok_or_else(malformed_message)?;
+        self.0 = rest;
+        Ok(u64::from_ne_bytes(*head))
+    }
+
+    fn read_byte(&mut self) -> io::Result<u8> {
+        u8::try_from(self.read_number()?).map_err(|_| malformed_message())
+    }
+
+    fn read_int(&mut self) -> io::Result<i32> {
+        i32::try_from(self.read_number()?).map_err(|_| malformed_message())
+    }
+
+    fn read_duration(&mut self) -> io::Result<Duration> {
+        self.read_number().map(Duration::from_nanos)
+    }
+
+    fn read_bytes(&mut self) -> io::Result<Vec<u8>> {
+        let length = usize::try_from(self.read_number()?).map_err(|_| malformed_message())?;
+        let (head, rest) = self.0.split_at_checked(length).ok_or_else(malformed_message)?;
+        self.0 = rest;
+        Ok(head.to_vec())
+    }
+
+    fn read_ports(&mut self) -> io::Result<Vec<u16>> {
+        (0..self.read_number()?)
+            .map(|_| u16::try_from(self.read_number()?).map_err(|_| malformed_message()))
+            .collect()
+    }
+
+    fn read_list(&mut self) -> io::Result<Vec<Vec<u8>>> {
+        (0..self.read_number()?).map(|_| self.read_bytes()).collect()
     }
 }
 
@@ -415,6 +607,15 @@ mod tests {
             News::Over(Report { status: ExitStatus::Code(255), ..over }),
         ] {
             assert_eq!(News::decode(&news.encode()).ok(), Some(news));
+        }
+        for (number, stage) in STAGES.into_iter().enumerate() {
+            assert_eq!(stage as usize, number);
+        }
+        for (number, groups) in GROUPS.into_iter().enumerate() {
+            assert_eq!(groups as usize, number);
+        }
+        for (number, network) in NETWORKS.into_iter().enumerate() {
+            assert_eq!(network as usize, number);
         }
     }
 
