@@ -18,10 +18,11 @@ use super::value::InputValue;
 use super::value::Text;
 use crate::kinds::changes;
 use crate::kinds::mcp;
-use crate::kinds::native::{self, ShellText};
+use crate::kinds::native;
 use crate::kinds::pile::Pile;
 use lobster_base::cancel::CancelToken;
 use lobster_base::json;
+use lobster_base::program::Program;
 use lobster_base::sync::lock;
 use lobster_language::plan::{Approval, ChangesMode, Extras, OnError, Step, Work, Workflow};
 use lobster_language::template::{self, ExprError};
@@ -291,13 +292,13 @@ impl Frame<'_> {
                     return self.pass_input(step, scope, path);
                 }
                 let stdin = self.stdin_payload(step, scope, path)?;
-                self.run_process(step, ShellText::Shell(text), stdin, &env, &cwd, path, enclosing, cancel)
+                self.run_process(step, Program::Shell(text), stdin, &env, &cwd, path, enclosing, cancel)
             }
             Work::Exec(argv) => {
                 let words = argv.iter().map(|word| self.fill_template(word, scope, path));
                 let argv: Vec<_> = words.collect::<Result<_, _>>()?;
                 let stdin = self.stdin_payload(step, scope, path)?;
-                self.run_process(step, ShellText::Argv(argv), stdin, &env, &cwd, path, enclosing, cancel)
+                self.run_process(step, Program::Argv(argv), stdin, &env, &cwd, path, enclosing, cancel)
             }
             Work::Pipeline(text) => {
                 let text = self.fill_template(text, scope, path)?;
@@ -371,7 +372,7 @@ impl Frame<'_> {
     fn run_process(
         &self,
         step: &Step,
-        program: ShellText,
+        program: Program,
         stdin: Option<Payload>,
         env: &Env,
         cwd: &Path,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::mcp_servers::CalledServer;
-use super::native::{Job, ShellText, stop_grace};
+use super::native::{Job, stop_grace};
 use super::own_places::homes_directory;
 use super::pile::Pile;
 use super::{Decided, decision_env, policy_gate};
@@ -24,6 +24,7 @@ use crate::services::Services;
 use lobster_base::cancel::CancelToken;
 use lobster_base::code::Code;
 use lobster_base::digest::Digest;
+use lobster_base::program::Program;
 use lobster_executor::{
     LOCK_HINT, McpPin, McpProgram, McpReach, McpTask, Order, OrderId, Outcome, SecretSource, Task,
 };
@@ -92,7 +93,7 @@ pub(crate) fn call_tool(
     let mut decided = None;
     if let (None, Reach::Program { argv, env, .. }) = (&session, &target.reach) {
         let job = Job {
-            program: ShellText::Argv(argv.clone()),
+            program: Program::Argv(argv.clone()),
             stdin: None,
             env: place.env.with_vars(env.clone()).holding_secrets(secrets),
             cwd: place.cwd.to_owned(),

@@ -23,7 +23,7 @@ use crate::run::Run;
 use crate::value::Text;
 use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
-pub(crate) use lobster_base::program::Program as ShellText;
+use lobster_base::program::Program;
 use lobster_executor::{ActionDirectory, HostText, NativeProfile, NativeTask, Order, StdinSource, Task};
 use lobster_executor::{failed_outcome as failed, outcome_error};
 use lobster_language::plan::{ChangesMode, Extras};
@@ -54,7 +54,7 @@ const WITHHELD: &str = "withheld";
 
 /// One process of a step or stage.
 pub(crate) struct Job {
-    pub(crate) program: ShellText,
+    pub(crate) program: Program,
     pub(crate) stdin: Option<Payload>,
     pub(crate) env: Env,
     pub(crate) cwd: PathBuf,
@@ -328,8 +328,8 @@ fn load_finished(store: &Store, outcome: &StepOutcome) -> Result<Finished, Stop>
 /// (unless `LOBSTER_LOGIN_SHELL` is set): profiles would undo the step's `PATH` and print into its output.
 pub(super) fn action_argv(job: &Job) -> Vec<String> {
     let text = match &job.program {
-        ShellText::Argv(argv) => return argv.clone(),
-        ShellText::Shell(text) => text.clone(),
+        Program::Argv(argv) => return argv.clone(),
+        Program::Shell(text) => text.clone(),
     };
     let chosen = job.env.non_blank("LOBSTER_SHELL");
     let login = chosen.is_some() || job.env.non_blank("LOBSTER_LOGIN_SHELL").is_some();
@@ -466,7 +466,7 @@ fn build_order(
     env.retain(|(name, _)| !name.to_str().is_some_and(|name| job.env.secrets().contains_key(name)));
     // The judged shell runs, and it loads nothing that was not judged.
     let argv = match (&decision.shell, &job.program) {
-        (Some(shell), ShellText::Shell(text)) => {
+        (Some(shell), Program::Shell(text)) => {
             env.retain(|(name, _)| !name.to_str().is_some_and(Shell::is_start_up_variable));
             shell.command_line(text)
         }
@@ -483,7 +483,7 @@ fn build_order(
     let held = decision.confinement.jail_spec().map(|spec| &spec.held);
     let task = NativeTask {
         argv,
-        when_missing: matches!(job.program, ShellText::Shell(_)).then(|| job.missing_shell.to_owned()),
+        when_missing: matches!(job.program, Program::Shell(_)).then(|| job.missing_shell.to_owned()),
         stdin: prepared.stdin.clone(),
         env: env.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
         secrets: job.env.secrets().clone(),
