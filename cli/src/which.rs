@@ -285,12 +285,16 @@ pub(crate) fn pick_file(verb: &str) -> Result<PathBuf, CommandError> {
     Ok(files.swap_remove(pick_row(&rows, &format!("Which file should `{verb}` take?"))?))
 }
 
+/// Writes a prompt as a whole: what a person types cannot appear in the middle of it.
+fn show_prompt(prompt: &str) -> io::Result<()> {
+    let mut err = io::stderr().lock();
+    err.write_all(prompt.as_bytes())?;
+    err.flush()
+}
+
 /// Asks on stderr and reads the next line, or fails with `without` at the end of input.
 fn read_answer(question: &str, without: &str) -> Result<String, CommandError> {
-    let mut err = io::stderr().lock();
-    write!(err, "{question} ")?;
-    err.flush()?;
-    drop(err);
+    show_prompt(&format!("{question} "))?;
     let mut answer = String::new();
     if io::stdin().lock().read_line(&mut answer)? == 0 {
         print_to_stderr("");
@@ -337,10 +341,7 @@ pub(crate) fn pick_row(rows: &[Vec<String>], question: &str) -> Result<usize, Co
 
 /// True if the person at the terminal answers yes; any other answer means no.
 pub(crate) fn ask_yes_no(question: &str) -> Result<bool, CommandError> {
-    let mut err = io::stderr().lock();
-    write!(err, "{question} [y/N] ")?;
-    err.flush()?;
-    drop(err);
+    show_prompt(&format!("{question} [y/N] "))?;
     Ok(reads_yes()?)
 }
 
