@@ -9,7 +9,6 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use rusqlite::params;
 use rustix::fs::{CWD, RenameFlags};
@@ -26,9 +25,6 @@ use super::verify::{Problem, VerifyReport};
 use super::wal_file::log_path;
 use lobster_base::digest::Digest;
 use lobster_base::regular_file;
-
-/// Longest wait of a backup for a running collection.
-const COLLECTION_AT_MOST: Duration = Duration::from_secs(30);
 
 /// Bytes copied at a time.
 const PIECE: usize = 1 << 20;
@@ -58,7 +54,7 @@ impl Store {
         self.flush_pending()?;
         let draft = Draft::new(target)?;
         // Keeps blobs that the copy names from being removed before they are copied.
-        let _lock = self.lock_collection(COLLECTION_AT_MOST)?.ok_or(StoreError::GcBusy)?;
+        let _lock = self.lock_collection()?;
         let carried = self.inner.db.read_snapshot(|db| self.inner.high_water.carried_marks(db))?;
         let copy = draft.store_dir().join("lobster.db");
         self.inner.db.read_raw(|db| {
@@ -83,7 +79,7 @@ impl Store {
     /// If `target` exists, nothing can be read, or the copy cannot be written.
     pub fn salvage(&self, target: &Path) -> Result<CopyReport, StoreError> {
         let draft = Draft::new(target)?;
-        let _lock = self.lock_collection(COLLECTION_AT_MOST)?.ok_or(StoreError::GcBusy)?;
+        let _lock = self.lock_collection()?;
         let carried = self.inner.db.read_snapshot(|db| self.inner.high_water.carried_marks(db))?;
         carried.write_to(&draft.store_dir())?;
         let mut report = CopyReport::default();

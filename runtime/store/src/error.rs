@@ -150,7 +150,7 @@ pub enum StoreError {
     )]
     CalledOff { run: String, how: String },
     /// A collection is running.
-    #[error("another `lobster store gc` is running; wait for it")]
+    #[error("another `lobster store gc` is still running; wait for it")]
     GcBusy,
     /// The run exists already.
     #[error("run {0} is already in this store; nothing was changed")]

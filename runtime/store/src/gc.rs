@@ -30,6 +30,9 @@ use super::{Store, claim_tables, fault, private};
 use lobster_base::digest::Digest;
 use lobster_base::regular_file;
 
+/// Longest wait for a running collection.
+const COLLECTION_AT_MOST: Duration = Duration::from_secs(30);
+
 /// Runs decided and removed in one transaction, which takes tens of milliseconds.
 const RUNS_AT_ONCE: i64 = 200;
 
@@ -127,7 +130,7 @@ impl Store {
     /// Collects by `policy`. Only one collection runs at a time; all other work may continue meanwhile.
     ///
     /// # Errors
-    /// [`StoreError::GcBusy`] while another collection is running; also fails if the store cannot be read or written.
+    /// [`StoreError::GcBusy`] if another collection does not end in time; also if the store cannot be read or written.
     /// Data removed before the error stays removed, and the store remains consistent.
     pub fn collect_garbage(&self, policy: &GcPolicy) -> Result<GcReport, StoreError> {
         self.gc_with(policy, Marks::new())
@@ -135,7 +138,7 @@ impl Store {
 
     pub(super) fn gc_with(&self, policy: &GcPolicy, marks: Marks) -> Result<GcReport, StoreError> {
         self.flush_pending()?;
-        let _lock = self.lock_collection(Duration::ZERO)?.ok_or(StoreError::GcBusy)?;
+        let _lock = self.lock_collection()?;
         let mut collector = Collector {
             store: self,
             policy,
@@ -645,15 +648,16 @@ fn is_named(path: &Path, prefix: &str, suffix: &str) -> bool {
 }
 
 impl Store {
-    /// Prevents collections while the lock is held; `None` if a running collection takes longer than `patience`.
-    pub(super) fn lock_collection(&self, patience: Duration) -> Result<Option<FileLock>, StoreError> {
+    /// Prevents collections while the lock is held. Waits for a running one, which a command may have started unasked.
+    pub(super) fn lock_collection(&self) -> Result<FileLock, StoreError> {
         let path = self.inner.dir.join("gc.lock");
         let open = regular_file::open_own(
             OpenOptions::new().write(true).create(true).truncate(false).mode(0o600),
             &path,
         );
-        open.and_then(|file| FileLock::try_acquire(file, Sharing::Exclusive, patience))
-            .map_err(|e| StoreError::io("lock", &path, e))
+        open.and_then(|file| FileLock::try_acquire(file, Sharing::Exclusive, COLLECTION_AT_MOST))
+            .map_err(|e| StoreError::io("lock", &path, e))?
+            .ok_or(StoreError::GcBusy)
     }
 
     /// Locks the directory of blob files: shared for adding one, exclusive for removing one.

@@ -1,6 +1,6 @@
 //! Collections: the removed and the kept items.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::super::named_blobs::Marks;
 use super::*;
@@ -97,6 +97,26 @@ fn what_only_a_kept_blob_names_stays_whatever_the_marks_have_room_for() {
     assert!(marks.add(&outer) && marks.add(&inner));
     store.gc_with(&at_once(), marks).unwrap();
     assert_eq!(here(&store, &[behind, inner, outer, stray]), [true, true, true, false]);
+}
+
+#[test]
+fn a_collection_waits_for_the_one_that_a_command_started() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let other = Store::open(dir.path()).unwrap();
+    let lock = other.lock_collection().unwrap();
+    let (waiting, begun) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let collection = scope.spawn(|| {
+            waiting.send(()).unwrap();
+            store.collect_garbage(&at_once())
+        });
+        begun.recv().unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(!collection.is_finished());
+        drop(lock);
+        collection.join().unwrap().unwrap();
+    });
 }
 
 #[test]
